@@ -10,6 +10,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
@@ -123,6 +124,7 @@ type blockBound struct {
 	planes *byte
 	meta   *blockMeta // of the first row
 	bytes  int        // of a row
+	ahead  int        // how far rows that follow each other are prefetched
 	scale  [BatchContexts]float32
 	err    [BatchContexts]float32
 	slack  float32
@@ -173,7 +175,7 @@ func (c *BlockContexts) Set(m *BlockRows, vs ...*Int8Vector) {
 	c.memory = grow.Slice(c.memory, pairs*wide*pairBytes+rowAlign)
 	planes := c.memory[int(-uintptr(unsafe.Pointer(&c.memory[0]))%rowAlign):][:pairs*wide*pairBytes]
 	clear(planes)
-	c.bound = blockBound{planes: &planes[0], bytes: m.rows.rowBytes()}
+	c.bound = blockBound{planes: &planes[0], bytes: m.rows.rowBytes(), ahead: simd.Ahead()}
 	for i := range BatchContexts {
 		v := vs[min(i, c.n-1)]
 		if v.dim != dim || v.fit != Certified {

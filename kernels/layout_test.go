@@ -20,8 +20,8 @@ func TestAssemblyFindsTheFieldsOfStructs(t *testing.T) {
 		t.Fatal(err)
 	}
 	function := regexp.MustCompile(`(?m)^// (.*)\n//\n//go:noescape\nfunc (\w+)\(.*\bb \*byte\)$`)
-	layout := regexp.MustCompile(`b is a kernels\.(bound|batchBound): (.*)\.$`)
-	structs := map[string]reflect.Type{"bound": reflect.TypeFor[bound](), "batchBound": reflect.TypeFor[batchBound]()}
+	layout := regexp.MustCompile(`b is a kernels\.(bound|batchBound|blockBound): (.*)\.$`)
+	structs := map[string]reflect.Type{"bound": reflect.TypeFor[bound](), "batchBound": reflect.TypeFor[batchBound](), "blockBound": reflect.TypeFor[blockBound]()}
 	found := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)

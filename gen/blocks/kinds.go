@@ -22,6 +22,12 @@ func (f *fn) begin() {
 		KMOVW(r, k)
 		return k
 	}
+	if f.weights == 32 && !f.mins {
+		f.spread = f.l.Vecs(2)
+		for half, v := range f.spread {
+			VMOVDQU64(lanes(2*half, 8), v)
+		}
+	}
 	f.upper, f.lower = mask(0xff00), mask(0x00ff)
 }
 

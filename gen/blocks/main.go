@@ -26,9 +26,8 @@ const (
 	// pairBytes is the size of two groups in the planes of a context: 64 bytes of hi, 64 of lo, and
 	// 16 lanes, which are -sum H as int32 or sum H as float32.
 	pairBytes = 192
-	// ahead is how far the rows that follow each other are prefetched, and aheadRows how far
-	// those in a list.
-	ahead     = 512
+	// aheadRows is how many rows ahead those in a list are prefetched. How many bytes ahead those
+	// that follow each other are, the caller says.
 	aheadRows = 3
 )
 
@@ -71,6 +70,7 @@ type fn struct {
 	kind
 	l        emit.Level
 	contexts int
+	ahead    reg.GPVirtual    // bytes
 	planes   reg.GPVirtual    // of the contexts, at the groups at hand
 	acc      []reg.VecVirtual // AVX2: for each context the lanes of even groups, then of odd ones
 	upper    reg.Register     // AVX-512: the mask of the upper 8 of 16 elements
@@ -78,6 +78,7 @@ type fn struct {
 	d8, m8   reg.VecVirtual   // the factors of a large block
 	d8more   reg.VecVirtual   // AVX2, Q6_K: of the upper half
 	qh       reg.VecVirtual   // Q5_K: the fifth bits
+	spread   []reg.VecVirtual // AVX-512: from four factors to those of two pairs
 }
 
 func (f *fn) wide() bool { return f.l.Bytes == 64 }
@@ -95,8 +96,10 @@ func function(l emit.Level, k kind, contexts int) {
 
 	i := GP64()
 	XORQ(i, i)
-	Label("row")
 	b := Load(Param("b"), GP64()).(reg.GPVirtual)
+	f.ahead = GP64()
+	MOVQ(field(b, "ahead"), f.ahead)
+	Label("row")
 	p, id := GP64(), GP64()
 	size := GP64()
 	MOVQ(field(b, "bytes"), size)
@@ -114,7 +117,7 @@ func function(l emit.Level, k kind, contexts int) {
 	MOVQ(field(b, "planes"), f.planes)
 	emit.Zero(f.acc...)
 	f.row(p)
-	f.finish(i, id)
+	f.finish(b, i, id)
 	INCQ(i)
 	CMPQ(i, Load(Param("n"), GP64()))
 	JLT(LabelRef("row"))
@@ -148,7 +151,7 @@ func (f *fn) row(p reg.GPVirtual) {
 	if f.weights == 256 {
 		Label("block")
 		for line := 0; line < f.bytes; line += 64 {
-			PREFETCHT0(Mem{Base: p, Disp: ahead + line})
+			PREFETCHT0(emit.Ptr(p, f.ahead, line))
 		}
 		f.factors(p)
 		for g := 0; g < 8; g += 2 {
@@ -160,10 +163,13 @@ func (f *fn) row(p reg.GPVirtual) {
 		JNZ(LabelRef("block"))
 		return
 	}
+	if f.wide() && !f.mins {
+		f.quads(p, left)
+	}
 	SUBQ(I32(2), left)
 	JLT(LabelRef("single"))
 	Label("pair")
-	PREFETCHT0(Mem{Base: p, Disp: ahead})
+	PREFETCHT0(emit.Ptr(p, f.ahead, 0))
 	f.pair(p, 0, false)
 	ADDQ(I32(2*f.bytes), p)
 	ADDQ(I32(pairBytes*f.contexts), f.planes)
@@ -176,6 +182,37 @@ func (f *fn) row(p reg.GPVirtual) {
 	Label("sums")
 }
 
+// quads adds the products of four blocks at a time. Their scales are brought together in the
+// general registers: the vector unit is what the loop waits for.
+func (f *fn) quads(p, left reg.GPVirtual) {
+	SUBQ(I32(4), left)
+	JLT(LabelRef("rest"))
+	Label("quad")
+	all := GP64()
+	MOVWQZX(Mem{Base: p, Disp: 3 * f.bytes}, all)
+	for k := 2; k >= 0; k-- {
+		one := GP64()
+		MOVWQZX(Mem{Base: p, Disp: k * f.bytes}, one)
+		SHLQ(U8(16), all)
+		ORQ(one, all)
+	}
+	four := ZMM()
+	VMOVQ(all, four.AsX())
+	VCVTPH2PS(four.AsX(), four.AsX())
+	for half := range 2 {
+		PREFETCHT0(emit.Ptr(p, f.ahead, 2*half*f.bytes))
+		d := ZMM()
+		VPERMPS(four, f.spread[half], d)
+		f.products(f.codes(f, p, 2*half, false), d, nil)
+		ADDQ(I32(pairBytes*f.contexts), f.planes)
+	}
+	ADDQ(I32(4*f.bytes), p)
+	SUBQ(I32(4), left)
+	JGE(LabelRef("quad"))
+	Label("rest")
+	ADDQ(I32(4), left)
+}
+
 // pair adds the products of groups g and g+1, or if it is the last of g alone.
 func (f *fn) pair(p reg.GPVirtual, g int, last bool) {
 	if f.wide() {
@@ -185,23 +222,7 @@ func (f *fn) pair(p reg.GPVirtual, g int, last bool) {
 		if f.mins {
 			m = f.factor(p, g, last, 2)
 		}
-		t := ZMM()
-		for c := range f.contexts {
-			at := func(part int) Mem { return Mem{Base: f.planes, Disp: pairBytes*c + 64*part} }
-			if f.mins {
-				VPXORD(t, t, t)
-			} else {
-				VMOVDQU64(at(2), t)
-			}
-			VPDPBUSD(at(0), x, t)
-			VPSLLD(U8(7), t, t)
-			VPDPBUSD(at(1), x, t)
-			VCVTDQ2PS(t, t)
-			VFMADD231PS(t, d, f.acc[c])
-			if f.mins {
-				VFNMADD231PS(at(2), m, f.acc[c])
-			}
-		}
+		f.products(x, d, m)
 		return
 	}
 	for odd := range 2 {
@@ -244,9 +265,29 @@ func (f *fn) pair(p reg.GPVirtual, g int, last bool) {
 	}
 }
 
+// products adds the products of two groups on AVX-512: their codes, their factors, their minima.
+func (f *fn) products(x, d, m reg.VecVirtual) {
+	t := ZMM()
+	for c := range f.contexts {
+		at := func(part int) Mem { return Mem{Base: f.planes, Disp: pairBytes*c + 64*part} }
+		if f.mins {
+			VPXORD(t, t, t)
+		} else {
+			VMOVDQU64(at(2), t)
+		}
+		VPDPBUSD(at(0), x, t)
+		VPSLLD(U8(7), t, t)
+		VPDPBUSD(at(1), x, t)
+		VCVTDQ2PS(t, t)
+		VFMADD231PS(t, d, f.acc[c])
+		if f.mins {
+			VFNMADD231PS(at(2), m, f.acc[c])
+		}
+	}
+}
+
 // finish makes intervals of the sums of row i, whose number is id, and stores them.
-func (f *fn) finish(i, id reg.GPVirtual) {
-	b := Load(Param("b"), GP64())
+func (f *fn) finish(b, i, id reg.GPVirtual) {
 	y := make([]reg.VecVirtual, f.contexts)
 	for c := range y {
 		y[c] = YMM()

@@ -101,6 +101,11 @@ func Current() Level { return current }
 // first. The slice must not be changed.
 func Available() []Level { return available }
 
+// Ahead is how many bytes ahead a kernel that reads memory in order is to prefetch.
+func Ahead() int { return prefetchAhead }
+
+var prefetchAhead = ahead()
+
 // Set switches the kernels to a level that must be in Available, and returns
 // a function that switches back. It is for tests: nothing may run a kernel
 // meanwhile on another goroutine.

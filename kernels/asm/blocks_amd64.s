@@ -8,55 +8,56 @@
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBoundsQ80AVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0   512(DX)
-	VMOVDQU      2(DX), Y2
-	VPBROADCASTW (DX), X3
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      2(BX), Y2
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y3
 	VPABSB       Y2, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      (CX), Y5
+	VMOVDQU      (DI), Y5
 	VPSIGNB      Y2, Y5, Y5
 	VPMADDUBSW   Y5, Y4, Y5
-	VMOVDQU      64(CX), Y6
+	VMOVDQU      64(DI), Y6
 	VPSIGNB      Y2, Y6, Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     halves64_128_128<>+0(SB), Y5, Y5
@@ -64,16 +65,16 @@ pair:
 	VPADDD       Y6, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y5, Y3, Y0
-	VMOVDQU      36(DX), Y2
-	VPBROADCASTW 34(DX), X3
+	VMOVDQU      36(BX), Y2
+	VPBROADCASTW 34(BX), X3
 	VCVTPH2PS    X3, Y3
 	VPABSB       Y2, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y5
+	VMOVDQU     32(DI), Y5
 	VPSIGNB     Y2, Y5, Y5
 	VPMADDUBSW  Y5, Y4, Y5
-	VMOVDQU     96(CX), Y6
+	VMOVDQU     96(DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y4, Y6
 	VPMADDWD    halves64_128_128<>+0(SB), Y5, Y5
@@ -81,24 +82,24 @@ pair:
 	VPADDD      Y6, Y5, Y5
 	VCVTDQ2PS   Y5, Y5
 	VFMADD231PS Y5, Y3, Y1
-	ADDQ        $+68, DX
-	ADDQ        $+192, CX
-	SUBQ        $+2, SI
+	ADDQ        $+68, BX
+	ADDQ        $+192, DI
+	SUBQ        $+2, R8
 	JGE         pair
 
 single:
-	CMPQ         SI, $-1
+	CMPQ         R8, $-1
 	JLT          sums
-	VMOVDQU      2(DX), Y2
-	VPBROADCASTW (DX), X3
+	VMOVDQU      2(BX), Y2
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y3
 	VPABSB       Y2, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y5
+	VMOVDQU     (DI), Y5
 	VPSIGNB     Y2, Y5, Y5
 	VPMADDUBSW  Y5, Y4, Y5
-	VMOVDQU     64(CX), Y6
+	VMOVDQU     64(DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y4, Y6
 	VPMADDWD    halves64_128_128<>+0(SB), Y5, Y5
@@ -108,27 +109,26 @@ single:
 	VFMADD231PS Y5, Y3, Y0
 
 sums:
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
-	VMULSS       24(CX), X1, X1
-	VADDSS       4(DX)(BX*8), X1, X1
-	VMOVSS       (DX)(BX*8), X0
-	VMULSS       40(CX), X0, X0
-	VADDSS       56(CX), X0, X0
+	VMULSS       32(CX), X1, X1
+	VADDSS       4(BX)(SI*8), X1, X1
+	VMOVSS       (BX)(SI*8), X0
+	VMULSS       48(CX), X0, X0
+	VADDSS       64(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
-	VMOVSS       X1, (DI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -157,37 +157,38 @@ GLOBL halves64_1_1<>(SB), RODATA|NOPTR, $64
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBatchQ80AVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -196,22 +197,22 @@ named:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0   512(DX)
-	VMOVDQU      2(DX), Y8
-	VPBROADCASTW (DX), X9
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      2(BX), Y8
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y9
 	VPABSB       Y8, Y10
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y11
+	VMOVDQU     (DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     64(CX), Y12
+	VMOVDQU     64(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -221,10 +222,10 @@ pair:
 	VFMADD231PS Y11, Y9, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(CX), Y11
+	VMOVDQU     192(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     256(CX), Y12
+	VMOVDQU     256(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -234,10 +235,10 @@ pair:
 	VFMADD231PS Y11, Y9, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(CX), Y11
+	VMOVDQU     384(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     448(CX), Y12
+	VMOVDQU     448(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -247,10 +248,10 @@ pair:
 	VFMADD231PS Y11, Y9, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      576(CX), Y11
+	VMOVDQU      576(DI), Y11
 	VPSIGNB      Y8, Y11, Y11
 	VPMADDUBSW   Y11, Y10, Y11
-	VMOVDQU      640(CX), Y12
+	VMOVDQU      640(DI), Y12
 	VPSIGNB      Y8, Y12, Y12
 	VPMADDUBSW   Y12, Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y11, Y11
@@ -258,16 +259,16 @@ pair:
 	VPADDD       Y12, Y11, Y11
 	VCVTDQ2PS    Y11, Y11
 	VFMADD231PS  Y11, Y9, Y6
-	VMOVDQU      36(DX), Y8
-	VPBROADCASTW 34(DX), X9
+	VMOVDQU      36(BX), Y8
+	VPBROADCASTW 34(BX), X9
 	VCVTPH2PS    X9, Y9
 	VPABSB       Y8, Y10
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y11
+	VMOVDQU     32(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     96(CX), Y12
+	VMOVDQU     96(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -277,10 +278,10 @@ pair:
 	VFMADD231PS Y11, Y9, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(CX), Y11
+	VMOVDQU     224(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     288(CX), Y12
+	VMOVDQU     288(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -290,10 +291,10 @@ pair:
 	VFMADD231PS Y11, Y9, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(CX), Y11
+	VMOVDQU     416(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     480(CX), Y12
+	VMOVDQU     480(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -303,10 +304,10 @@ pair:
 	VFMADD231PS Y11, Y9, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(CX), Y11
+	VMOVDQU     608(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     672(CX), Y12
+	VMOVDQU     672(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -314,24 +315,24 @@ pair:
 	VPADDD      Y12, Y11, Y11
 	VCVTDQ2PS   Y11, Y11
 	VFMADD231PS Y11, Y9, Y7
-	ADDQ        $+68, DX
-	ADDQ        $+768, CX
-	SUBQ        $+2, SI
+	ADDQ        $+68, BX
+	ADDQ        $+768, DI
+	SUBQ        $+2, R8
 	JGE         pair
 
 single:
-	CMPQ         SI, $-1
+	CMPQ         R8, $-1
 	JLT          sums
-	VMOVDQU      2(DX), Y8
-	VPBROADCASTW (DX), X9
+	VMOVDQU      2(BX), Y8
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y9
 	VPABSB       Y8, Y10
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y11
+	VMOVDQU     (DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     64(CX), Y12
+	VMOVDQU     64(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -341,10 +342,10 @@ single:
 	VFMADD231PS Y11, Y9, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(CX), Y11
+	VMOVDQU     192(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     256(CX), Y12
+	VMOVDQU     256(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -354,10 +355,10 @@ single:
 	VFMADD231PS Y11, Y9, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(CX), Y11
+	VMOVDQU     384(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     448(CX), Y12
+	VMOVDQU     448(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -367,10 +368,10 @@ single:
 	VFMADD231PS Y11, Y9, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(CX), Y11
+	VMOVDQU     576(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     640(CX), Y12
+	VMOVDQU     640(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -380,46 +381,45 @@ single:
 	VFMADD231PS Y11, Y9, Y6
 
 sums:
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
-	VMULPS       24(CX), X1, X1
-	VBROADCASTSS 4(DX)(BX*8), X2
+	VMULPS       32(CX), X1, X1
+	VBROADCASTSS 4(BX)(SI*8), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (DX)(BX*8), X0
-	VMULPS       40(CX), X0, X0
-	VBROADCASTSS 56(CX), X2
+	VBROADCASTSS (BX)(SI*8), X0
+	VMULPS       48(CX), X0, X0
+	VBROADCASTSS 64(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
-	MOVQ         ld+16(FP), CX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x00, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x01, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x02, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x03, X1, (DI)(AX*4)
+	MOVQ         ld+16(FP), BX
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -428,60 +428,61 @@ sums:
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBoundsQ40AVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0   512(DX)
-	VMOVDQU      2(DX), X3
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      2(BX), X3
 	VMOVDQU      X3, X2
 	VPSLLW       $0x04, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes240<>+0(SB), Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW (DX), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      (CX), Y6
+	VMOVDQU      (DI), Y6
 	VPSIGNB      Y2, Y6, Y6
 	VPMADDUBSW   Y6, Y5, Y6
-	VMOVDQU      64(CX), Y7
+	VMOVDQU      64(DI), Y7
 	VPSIGNB      Y2, Y7, Y7
 	VPMADDUBSW   Y7, Y5, Y7
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
@@ -489,21 +490,21 @@ pair:
 	VPADDD       Y7, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VMOVDQU      20(DX), X3
+	VMOVDQU      20(BX), X3
 	VMOVDQU      X3, X2
 	VPSLLW       $0x04, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes240<>+0(SB), Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW 18(DX), X3
+	VPBROADCASTW 18(BX), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y6
+	VMOVDQU     32(DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     96(CX), Y7
+	VMOVDQU     96(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -511,29 +512,29 @@ pair:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y1
-	ADDQ        $+36, DX
-	ADDQ        $+192, CX
-	SUBQ        $+2, SI
+	ADDQ        $+36, BX
+	ADDQ        $+192, DI
+	SUBQ        $+2, R8
 	JGE         pair
 
 single:
-	CMPQ         SI, $-1
+	CMPQ         R8, $-1
 	JLT          sums
-	VMOVDQU      2(DX), X3
+	VMOVDQU      2(BX), X3
 	VMOVDQU      X3, X2
 	VPSLLW       $0x04, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes240<>+0(SB), Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW (DX), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y6
+	VMOVDQU     (DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(CX), Y7
+	VMOVDQU     64(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -543,27 +544,26 @@ single:
 	VFMADD231PS Y6, Y4, Y0
 
 sums:
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
-	VMULSS       24(CX), X1, X1
-	VADDSS       4(DX)(BX*8), X1, X1
-	VMOVSS       (DX)(BX*8), X0
-	VMULSS       40(CX), X0, X0
-	VADDSS       56(CX), X0, X0
+	VMULSS       32(CX), X1, X1
+	VADDSS       4(BX)(SI*8), X1, X1
+	VMOVSS       (BX)(SI*8), X0
+	VMULSS       48(CX), X0, X0
+	VADDSS       64(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
-	VMOVSS       X1, (DI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -592,37 +592,38 @@ GLOBL bytes128<>(SB), RODATA|NOPTR, $64
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBatchQ40AVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -631,27 +632,27 @@ named:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0   512(DX)
-	VMOVDQU      2(DX), X9
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      2(BX), X9
 	VMOVDQU      X9, X8
 	VPSLLW       $0x04, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes240<>+0(SB), Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW (DX), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y12
+	VMOVDQU     (DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(CX), Y13
+	VMOVDQU     64(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -661,10 +662,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(CX), Y12
+	VMOVDQU     192(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(CX), Y13
+	VMOVDQU     256(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -674,10 +675,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(CX), Y12
+	VMOVDQU     384(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(CX), Y13
+	VMOVDQU     448(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -687,10 +688,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      576(CX), Y12
+	VMOVDQU      576(DI), Y12
 	VPSIGNB      Y8, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
-	VMOVDQU      640(CX), Y13
+	VMOVDQU      640(DI), Y13
 	VPSIGNB      Y8, Y13, Y13
 	VPMADDUBSW   Y13, Y11, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
@@ -698,21 +699,21 @@ pair:
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VMOVDQU      20(DX), X9
+	VMOVDQU      20(BX), X9
 	VMOVDQU      X9, X8
 	VPSLLW       $0x04, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes240<>+0(SB), Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW 18(DX), X9
+	VPBROADCASTW 18(BX), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y12
+	VMOVDQU     32(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     96(CX), Y13
+	VMOVDQU     96(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -722,10 +723,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(CX), Y12
+	VMOVDQU     224(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     288(CX), Y13
+	VMOVDQU     288(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -735,10 +736,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(CX), Y12
+	VMOVDQU     416(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     480(CX), Y13
+	VMOVDQU     480(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -748,10 +749,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(CX), Y12
+	VMOVDQU     608(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     672(CX), Y13
+	VMOVDQU     672(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -759,29 +760,29 @@ pair:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y7
-	ADDQ        $+36, DX
-	ADDQ        $+768, CX
-	SUBQ        $+2, SI
+	ADDQ        $+36, BX
+	ADDQ        $+768, DI
+	SUBQ        $+2, R8
 	JGE         pair
 
 single:
-	CMPQ         SI, $-1
+	CMPQ         R8, $-1
 	JLT          sums
-	VMOVDQU      2(DX), X9
+	VMOVDQU      2(BX), X9
 	VMOVDQU      X9, X8
 	VPSLLW       $0x04, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes240<>+0(SB), Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW (DX), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y12
+	VMOVDQU     (DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(CX), Y13
+	VMOVDQU     64(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -791,10 +792,10 @@ single:
 	VFMADD231PS Y12, Y10, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(CX), Y12
+	VMOVDQU     192(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(CX), Y13
+	VMOVDQU     256(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -804,10 +805,10 @@ single:
 	VFMADD231PS Y12, Y10, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(CX), Y12
+	VMOVDQU     384(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(CX), Y13
+	VMOVDQU     448(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -817,10 +818,10 @@ single:
 	VFMADD231PS Y12, Y10, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(CX), Y12
+	VMOVDQU     576(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(CX), Y13
+	VMOVDQU     640(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -830,46 +831,45 @@ single:
 	VFMADD231PS Y12, Y10, Y6
 
 sums:
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
-	VMULPS       24(CX), X1, X1
-	VBROADCASTSS 4(DX)(BX*8), X2
+	VMULPS       32(CX), X1, X1
+	VBROADCASTSS 4(BX)(SI*8), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (DX)(BX*8), X0
-	VMULPS       40(CX), X0, X0
-	VBROADCASTSS 56(CX), X2
+	VBROADCASTSS (BX)(SI*8), X0
+	VMULPS       48(CX), X0, X0
+	VBROADCASTSS 64(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
-	MOVQ         ld+16(FP), CX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x00, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x01, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x02, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x03, X1, (DI)(AX*4)
+	MOVQ         ld+16(FP), BX
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -878,66 +878,67 @@ sums:
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBoundsQ50AVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0   512(DX)
-	VMOVDQU      6(DX), X3
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      6(BX), X3
 	VPSRLW       $0x01, X3, X2
 	VPSLLW       $0x03, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes120<>+0(SB), Y2, Y2
-	VPBROADCASTD 2(DX), Y4
+	VPBROADCASTD 2(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes128<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW (DX), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      (CX), Y6
+	VMOVDQU      (DI), Y6
 	VPSIGNB      Y2, Y6, Y6
 	VPMADDUBSW   Y6, Y5, Y6
-	VMOVDQU      64(CX), Y7
+	VMOVDQU      64(DI), Y7
 	VPSIGNB      Y2, Y7, Y7
 	VPMADDUBSW   Y7, Y5, Y7
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
@@ -945,27 +946,27 @@ pair:
 	VPADDD       Y7, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VMOVDQU      28(DX), X3
+	VMOVDQU      28(BX), X3
 	VPSRLW       $0x01, X3, X2
 	VPSLLW       $0x03, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes120<>+0(SB), Y2, Y2
-	VPBROADCASTD 24(DX), Y4
+	VPBROADCASTD 24(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes128<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW 22(DX), X3
+	VPBROADCASTW 22(BX), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y6
+	VMOVDQU     32(DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     96(CX), Y7
+	VMOVDQU     96(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -973,35 +974,35 @@ pair:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y1
-	ADDQ        $+44, DX
-	ADDQ        $+192, CX
-	SUBQ        $+2, SI
+	ADDQ        $+44, BX
+	ADDQ        $+192, DI
+	SUBQ        $+2, R8
 	JGE         pair
 
 single:
-	CMPQ         SI, $-1
+	CMPQ         R8, $-1
 	JLT          sums
-	VMOVDQU      6(DX), X3
+	VMOVDQU      6(BX), X3
 	VPSRLW       $0x01, X3, X2
 	VPSLLW       $0x03, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes120<>+0(SB), Y2, Y2
-	VPBROADCASTD 2(DX), Y4
+	VPBROADCASTD 2(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes128<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW (DX), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y6
+	VMOVDQU     (DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(CX), Y7
+	VMOVDQU     64(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -1011,27 +1012,26 @@ single:
 	VFMADD231PS Y6, Y4, Y0
 
 sums:
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
-	VMULSS       24(CX), X1, X1
-	VADDSS       4(DX)(BX*8), X1, X1
-	VMOVSS       (DX)(BX*8), X0
-	VMULSS       40(CX), X0, X0
-	VADDSS       56(CX), X0, X0
+	VMULSS       32(CX), X1, X1
+	VADDSS       4(BX)(SI*8), X1, X1
+	VMOVSS       (BX)(SI*8), X0
+	VMULSS       48(CX), X0, X0
+	VADDSS       64(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
-	VMOVSS       X1, (DI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -1070,37 +1070,38 @@ GLOBL bits<>(SB), RODATA|NOPTR, $64
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBatchQ50AVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1109,33 +1110,33 @@ named:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0   512(DX)
-	VMOVDQU      6(DX), X9
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      6(BX), X9
 	VPSRLW       $0x01, X9, X8
 	VPSLLW       $0x03, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes120<>+0(SB), Y8, Y8
-	VPBROADCASTD 2(DX), Y10
+	VPBROADCASTD 2(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes128<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW (DX), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y12
+	VMOVDQU     (DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(CX), Y13
+	VMOVDQU     64(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1145,10 +1146,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(CX), Y12
+	VMOVDQU     192(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(CX), Y13
+	VMOVDQU     256(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1158,10 +1159,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(CX), Y12
+	VMOVDQU     384(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(CX), Y13
+	VMOVDQU     448(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1171,10 +1172,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      576(CX), Y12
+	VMOVDQU      576(DI), Y12
 	VPSIGNB      Y8, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
-	VMOVDQU      640(CX), Y13
+	VMOVDQU      640(DI), Y13
 	VPSIGNB      Y8, Y13, Y13
 	VPMADDUBSW   Y13, Y11, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
@@ -1182,27 +1183,27 @@ pair:
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VMOVDQU      28(DX), X9
+	VMOVDQU      28(BX), X9
 	VPSRLW       $0x01, X9, X8
 	VPSLLW       $0x03, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes120<>+0(SB), Y8, Y8
-	VPBROADCASTD 24(DX), Y10
+	VPBROADCASTD 24(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes128<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW 22(DX), X9
+	VPBROADCASTW 22(BX), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y12
+	VMOVDQU     32(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     96(CX), Y13
+	VMOVDQU     96(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1212,10 +1213,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(CX), Y12
+	VMOVDQU     224(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     288(CX), Y13
+	VMOVDQU     288(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1225,10 +1226,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(CX), Y12
+	VMOVDQU     416(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     480(CX), Y13
+	VMOVDQU     480(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1238,10 +1239,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(CX), Y12
+	VMOVDQU     608(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     672(CX), Y13
+	VMOVDQU     672(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1249,35 +1250,35 @@ pair:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y7
-	ADDQ        $+44, DX
-	ADDQ        $+768, CX
-	SUBQ        $+2, SI
+	ADDQ        $+44, BX
+	ADDQ        $+768, DI
+	SUBQ        $+2, R8
 	JGE         pair
 
 single:
-	CMPQ         SI, $-1
+	CMPQ         R8, $-1
 	JLT          sums
-	VMOVDQU      6(DX), X9
+	VMOVDQU      6(BX), X9
 	VPSRLW       $0x01, X9, X8
 	VPSLLW       $0x03, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes120<>+0(SB), Y8, Y8
-	VPBROADCASTD 2(DX), Y10
+	VPBROADCASTD 2(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes128<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW (DX), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y12
+	VMOVDQU     (DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(CX), Y13
+	VMOVDQU     64(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1287,10 +1288,10 @@ single:
 	VFMADD231PS Y12, Y10, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(CX), Y12
+	VMOVDQU     192(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(CX), Y13
+	VMOVDQU     256(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1300,10 +1301,10 @@ single:
 	VFMADD231PS Y12, Y10, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(CX), Y12
+	VMOVDQU     384(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(CX), Y13
+	VMOVDQU     448(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1313,10 +1314,10 @@ single:
 	VFMADD231PS Y12, Y10, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(CX), Y12
+	VMOVDQU     576(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(CX), Y13
+	VMOVDQU     640(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1326,46 +1327,45 @@ single:
 	VFMADD231PS Y12, Y10, Y6
 
 sums:
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
-	VMULPS       24(CX), X1, X1
-	VBROADCASTSS 4(DX)(BX*8), X2
+	VMULPS       32(CX), X1, X1
+	VBROADCASTSS 4(BX)(SI*8), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (DX)(BX*8), X0
-	VMULPS       40(CX), X0, X0
-	VBROADCASTSS 56(CX), X2
+	VBROADCASTSS (BX)(SI*8), X0
+	VMULPS       48(CX), X0, X0
+	VBROADCASTSS 64(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
-	MOVQ         ld+16(FP), CX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x00, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x01, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x02, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x03, X1, (DI)(AX*4)
+	MOVQ         ld+16(FP), BX
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -1374,130 +1374,130 @@ sums:
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBoundsQ41AVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0   512(DX)
-	VMOVDQU      4(DX), X3
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      4(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTW (DX), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(DX), X3
+	VPBROADCASTW 2(BX), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y2, Y6
-	VPMADDUBSW   64(CX), Y2, Y2
+	VPMADDUBSW   (DI), Y2, Y6
+	VPMADDUBSW   64(DI), Y2, Y2
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD     halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD       Y2, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VFNMADD231PS 128(CX), Y5, Y0
-	VMOVDQU      24(DX), X3
+	VFNMADD231PS 128(DI), Y5, Y0
+	VMOVDQU      24(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTW 20(DX), X3
+	VPBROADCASTW 20(BX), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 22(DX), X3
+	VPBROADCASTW 22(BX), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y2, Y6
-	VPMADDUBSW   96(CX), Y2, Y2
+	VPMADDUBSW   32(DI), Y2, Y6
+	VPMADDUBSW   96(DI), Y2, Y2
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD     halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD       Y2, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y1
-	VFNMADD231PS 160(CX), Y5, Y1
-	ADDQ         $+40, DX
-	ADDQ         $+192, CX
-	SUBQ         $+2, SI
+	VFNMADD231PS 160(DI), Y5, Y1
+	ADDQ         $+40, BX
+	ADDQ         $+192, DI
+	SUBQ         $+2, R8
 	JGE          pair
 
 single:
-	CMPQ         SI, $-1
+	CMPQ         R8, $-1
 	JLT          sums
-	VMOVDQU      4(DX), X3
+	VMOVDQU      4(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTW (DX), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(DX), X3
+	VPBROADCASTW 2(BX), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y2, Y6
-	VPMADDUBSW   64(CX), Y2, Y2
+	VPMADDUBSW   (DI), Y2, Y6
+	VPMADDUBSW   64(DI), Y2, Y2
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD     halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD       Y2, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VFNMADD231PS 128(CX), Y5, Y0
+	VFNMADD231PS 128(DI), Y5, Y0
 
 sums:
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
-	VMULSS       24(CX), X1, X1
-	VADDSS       4(DX)(BX*8), X1, X1
-	VMOVSS       (DX)(BX*8), X0
-	VMULSS       40(CX), X0, X0
-	VADDSS       56(CX), X0, X0
+	VMULSS       32(CX), X1, X1
+	VADDSS       4(BX)(SI*8), X1, X1
+	VMOVSS       (BX)(SI*8), X0
+	VMULSS       48(CX), X0, X0
+	VADDSS       64(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
-	VMOVSS       X1, (DI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -1516,37 +1516,38 @@ GLOBL bytes15<>(SB), RODATA|NOPTR, $64
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBatchQ41AVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1555,206 +1556,205 @@ named:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0   512(DX)
-	VMOVDQU      4(DX), X9
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      4(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTW (DX), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(DX), X9
+	VPBROADCASTW 2(BX), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y8, Y12
-	VPMADDUBSW   64(CX), Y8, Y13
+	VPMADDUBSW   (DI), Y8, Y12
+	VPMADDUBSW   64(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y0
-	VFNMADD231PS 128(CX), Y11, Y0
+	VFNMADD231PS 128(DI), Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(CX), Y8, Y12
-	VPMADDUBSW   256(CX), Y8, Y13
+	VPMADDUBSW   192(DI), Y8, Y12
+	VPMADDUBSW   256(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y2
-	VFNMADD231PS 320(CX), Y11, Y2
+	VFNMADD231PS 320(DI), Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(CX), Y8, Y12
-	VPMADDUBSW   448(CX), Y8, Y13
+	VPMADDUBSW   384(DI), Y8, Y12
+	VPMADDUBSW   448(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y4
-	VFNMADD231PS 512(CX), Y11, Y4
+	VFNMADD231PS 512(DI), Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(CX), Y8, Y12
-	VPMADDUBSW   640(CX), Y8, Y13
+	VPMADDUBSW   576(DI), Y8, Y12
+	VPMADDUBSW   640(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VFNMADD231PS 704(CX), Y11, Y6
-	VMOVDQU      24(DX), X9
+	VFNMADD231PS 704(DI), Y11, Y6
+	VMOVDQU      24(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTW 20(DX), X9
+	VPBROADCASTW 20(BX), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 22(DX), X9
+	VPBROADCASTW 22(BX), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y8, Y12
-	VPMADDUBSW   96(CX), Y8, Y13
+	VPMADDUBSW   32(DI), Y8, Y12
+	VPMADDUBSW   96(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y1
-	VFNMADD231PS 160(CX), Y11, Y1
+	VFNMADD231PS 160(DI), Y11, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(CX), Y8, Y12
-	VPMADDUBSW   288(CX), Y8, Y13
+	VPMADDUBSW   224(DI), Y8, Y12
+	VPMADDUBSW   288(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y3
-	VFNMADD231PS 352(CX), Y11, Y3
+	VFNMADD231PS 352(DI), Y11, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(CX), Y8, Y12
-	VPMADDUBSW   480(CX), Y8, Y13
+	VPMADDUBSW   416(DI), Y8, Y12
+	VPMADDUBSW   480(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y5
-	VFNMADD231PS 544(CX), Y11, Y5
+	VFNMADD231PS 544(DI), Y11, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(CX), Y8, Y12
-	VPMADDUBSW   672(CX), Y8, Y13
+	VPMADDUBSW   608(DI), Y8, Y12
+	VPMADDUBSW   672(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y7
-	VFNMADD231PS 736(CX), Y11, Y7
-	ADDQ         $+40, DX
-	ADDQ         $+768, CX
-	SUBQ         $+2, SI
+	VFNMADD231PS 736(DI), Y11, Y7
+	ADDQ         $+40, BX
+	ADDQ         $+768, DI
+	SUBQ         $+2, R8
 	JGE          pair
 
 single:
-	CMPQ         SI, $-1
+	CMPQ         R8, $-1
 	JLT          sums
-	VMOVDQU      4(DX), X9
+	VMOVDQU      4(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTW (DX), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(DX), X9
+	VPBROADCASTW 2(BX), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y8, Y12
-	VPMADDUBSW   64(CX), Y8, Y13
+	VPMADDUBSW   (DI), Y8, Y12
+	VPMADDUBSW   64(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y0
-	VFNMADD231PS 128(CX), Y11, Y0
+	VFNMADD231PS 128(DI), Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(CX), Y8, Y12
-	VPMADDUBSW   256(CX), Y8, Y13
+	VPMADDUBSW   192(DI), Y8, Y12
+	VPMADDUBSW   256(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y2
-	VFNMADD231PS 320(CX), Y11, Y2
+	VFNMADD231PS 320(DI), Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(CX), Y8, Y12
-	VPMADDUBSW   448(CX), Y8, Y13
+	VPMADDUBSW   384(DI), Y8, Y12
+	VPMADDUBSW   448(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y4
-	VFNMADD231PS 512(CX), Y11, Y4
+	VFNMADD231PS 512(DI), Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(CX), Y8, Y12
-	VPMADDUBSW   640(CX), Y8, Y13
+	VPMADDUBSW   576(DI), Y8, Y12
+	VPMADDUBSW   640(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VFNMADD231PS 704(CX), Y11, Y6
+	VFNMADD231PS 704(DI), Y11, Y6
 
 sums:
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
-	VMULPS       24(CX), X1, X1
-	VBROADCASTSS 4(DX)(BX*8), X2
+	VMULPS       32(CX), X1, X1
+	VBROADCASTSS 4(BX)(SI*8), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (DX)(BX*8), X0
-	VMULPS       40(CX), X0, X0
-	VBROADCASTSS 56(CX), X2
+	VBROADCASTSS (BX)(SI*8), X0
+	VMULPS       48(CX), X0, X0
+	VBROADCASTSS 64(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
-	MOVQ         ld+16(FP), CX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x00, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x01, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x02, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x03, X1, (DI)(AX*4)
+	MOVQ         ld+16(FP), BX
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -1763,148 +1763,148 @@ sums:
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBoundsQ51AVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0   512(DX)
-	VMOVDQU      8(DX), X3
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      8(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTD 4(DX), Y4
+	VPBROADCASTD 4(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
-	VPBROADCASTW (DX), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(DX), X3
+	VPBROADCASTW 2(BX), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y2, Y6
-	VPMADDUBSW   64(CX), Y2, Y2
+	VPMADDUBSW   (DI), Y2, Y6
+	VPMADDUBSW   64(DI), Y2, Y2
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD     halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD       Y2, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VFNMADD231PS 128(CX), Y5, Y0
-	VMOVDQU      32(DX), X3
+	VFNMADD231PS 128(DI), Y5, Y0
+	VMOVDQU      32(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTD 28(DX), Y4
+	VPBROADCASTD 28(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
-	VPBROADCASTW 24(DX), X3
+	VPBROADCASTW 24(BX), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 26(DX), X3
+	VPBROADCASTW 26(BX), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y2, Y6
-	VPMADDUBSW   96(CX), Y2, Y2
+	VPMADDUBSW   32(DI), Y2, Y6
+	VPMADDUBSW   96(DI), Y2, Y2
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD     halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD       Y2, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y1
-	VFNMADD231PS 160(CX), Y5, Y1
-	ADDQ         $+48, DX
-	ADDQ         $+192, CX
-	SUBQ         $+2, SI
+	VFNMADD231PS 160(DI), Y5, Y1
+	ADDQ         $+48, BX
+	ADDQ         $+192, DI
+	SUBQ         $+2, R8
 	JGE          pair
 
 single:
-	CMPQ         SI, $-1
+	CMPQ         R8, $-1
 	JLT          sums
-	VMOVDQU      8(DX), X3
+	VMOVDQU      8(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTD 4(DX), Y4
+	VPBROADCASTD 4(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
-	VPBROADCASTW (DX), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(DX), X3
+	VPBROADCASTW 2(BX), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y2, Y6
-	VPMADDUBSW   64(CX), Y2, Y2
+	VPMADDUBSW   (DI), Y2, Y6
+	VPMADDUBSW   64(DI), Y2, Y2
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD     halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD       Y2, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VFNMADD231PS 128(CX), Y5, Y0
+	VFNMADD231PS 128(DI), Y5, Y0
 
 sums:
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
-	VMULSS       24(CX), X1, X1
-	VADDSS       4(DX)(BX*8), X1, X1
-	VMOVSS       (DX)(BX*8), X0
-	VMULSS       40(CX), X0, X0
-	VADDSS       56(CX), X0, X0
+	VMULSS       32(CX), X1, X1
+	VADDSS       4(BX)(SI*8), X1, X1
+	VMOVSS       (BX)(SI*8), X0
+	VMULSS       48(CX), X0, X0
+	VADDSS       64(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
-	VMOVSS       X1, (DI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -1923,37 +1923,38 @@ GLOBL bytes16<>(SB), RODATA|NOPTR, $64
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBatchQ51AVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1962,224 +1963,223 @@ named:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0   512(DX)
-	VMOVDQU      8(DX), X9
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      8(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTD 4(DX), Y10
+	VPBROADCASTD 4(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTW (DX), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(DX), X9
+	VPBROADCASTW 2(BX), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y8, Y12
-	VPMADDUBSW   64(CX), Y8, Y13
+	VPMADDUBSW   (DI), Y8, Y12
+	VPMADDUBSW   64(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y0
-	VFNMADD231PS 128(CX), Y11, Y0
+	VFNMADD231PS 128(DI), Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(CX), Y8, Y12
-	VPMADDUBSW   256(CX), Y8, Y13
+	VPMADDUBSW   192(DI), Y8, Y12
+	VPMADDUBSW   256(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y2
-	VFNMADD231PS 320(CX), Y11, Y2
+	VFNMADD231PS 320(DI), Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(CX), Y8, Y12
-	VPMADDUBSW   448(CX), Y8, Y13
+	VPMADDUBSW   384(DI), Y8, Y12
+	VPMADDUBSW   448(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y4
-	VFNMADD231PS 512(CX), Y11, Y4
+	VFNMADD231PS 512(DI), Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(CX), Y8, Y12
-	VPMADDUBSW   640(CX), Y8, Y13
+	VPMADDUBSW   576(DI), Y8, Y12
+	VPMADDUBSW   640(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VFNMADD231PS 704(CX), Y11, Y6
-	VMOVDQU      32(DX), X9
+	VFNMADD231PS 704(DI), Y11, Y6
+	VMOVDQU      32(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTD 28(DX), Y10
+	VPBROADCASTD 28(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTW 24(DX), X9
+	VPBROADCASTW 24(BX), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 26(DX), X9
+	VPBROADCASTW 26(BX), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y8, Y12
-	VPMADDUBSW   96(CX), Y8, Y13
+	VPMADDUBSW   32(DI), Y8, Y12
+	VPMADDUBSW   96(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y1
-	VFNMADD231PS 160(CX), Y11, Y1
+	VFNMADD231PS 160(DI), Y11, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(CX), Y8, Y12
-	VPMADDUBSW   288(CX), Y8, Y13
+	VPMADDUBSW   224(DI), Y8, Y12
+	VPMADDUBSW   288(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y3
-	VFNMADD231PS 352(CX), Y11, Y3
+	VFNMADD231PS 352(DI), Y11, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(CX), Y8, Y12
-	VPMADDUBSW   480(CX), Y8, Y13
+	VPMADDUBSW   416(DI), Y8, Y12
+	VPMADDUBSW   480(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y5
-	VFNMADD231PS 544(CX), Y11, Y5
+	VFNMADD231PS 544(DI), Y11, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(CX), Y8, Y12
-	VPMADDUBSW   672(CX), Y8, Y13
+	VPMADDUBSW   608(DI), Y8, Y12
+	VPMADDUBSW   672(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y7
-	VFNMADD231PS 736(CX), Y11, Y7
-	ADDQ         $+48, DX
-	ADDQ         $+768, CX
-	SUBQ         $+2, SI
+	VFNMADD231PS 736(DI), Y11, Y7
+	ADDQ         $+48, BX
+	ADDQ         $+768, DI
+	SUBQ         $+2, R8
 	JGE          pair
 
 single:
-	CMPQ         SI, $-1
+	CMPQ         R8, $-1
 	JLT          sums
-	VMOVDQU      8(DX), X9
+	VMOVDQU      8(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTD 4(DX), Y10
+	VPBROADCASTD 4(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTW (DX), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(DX), X9
+	VPBROADCASTW 2(BX), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y8, Y12
-	VPMADDUBSW   64(CX), Y8, Y13
+	VPMADDUBSW   (DI), Y8, Y12
+	VPMADDUBSW   64(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y0
-	VFNMADD231PS 128(CX), Y11, Y0
+	VFNMADD231PS 128(DI), Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(CX), Y8, Y12
-	VPMADDUBSW   256(CX), Y8, Y13
+	VPMADDUBSW   192(DI), Y8, Y12
+	VPMADDUBSW   256(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y2
-	VFNMADD231PS 320(CX), Y11, Y2
+	VFNMADD231PS 320(DI), Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(CX), Y8, Y12
-	VPMADDUBSW   448(CX), Y8, Y13
+	VPMADDUBSW   384(DI), Y8, Y12
+	VPMADDUBSW   448(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y4
-	VFNMADD231PS 512(CX), Y11, Y4
+	VFNMADD231PS 512(DI), Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(CX), Y8, Y12
-	VPMADDUBSW   640(CX), Y8, Y13
+	VPMADDUBSW   576(DI), Y8, Y12
+	VPMADDUBSW   640(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VFNMADD231PS 704(CX), Y11, Y6
+	VFNMADD231PS 704(DI), Y11, Y6
 
 sums:
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
-	VMULPS       24(CX), X1, X1
-	VBROADCASTSS 4(DX)(BX*8), X2
+	VMULPS       32(CX), X1, X1
+	VBROADCASTSS 4(BX)(SI*8), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (DX)(BX*8), X0
-	VMULPS       40(CX), X0, X0
-	VBROADCASTSS 56(CX), X2
+	VBROADCASTSS (BX)(SI*8), X0
+	VMULPS       48(CX), X0, X0
+	VBROADCASTSS 64(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
-	MOVQ         ld+16(FP), CX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x00, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x01, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x02, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x03, X1, (DI)(AX*4)
+	MOVQ         ld+16(FP), BX
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -2188,79 +2188,80 @@ sums:
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBoundsQ4KAVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   blocks+48(FP), SI
+	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   512(DX)
-	PREFETCHT0   576(DX)
-	PREFETCHT0   640(DX)
-	MOVL         4(DX), DI
-	MOVL         8(DX), R8
-	MOVL         12(DX), R9
-	MOVL         R9, R10
-	ANDL         $0x0f0f0f0f, R10
-	SHRL         $0x04, R9
-	ANDL         $0x0f0f0f0f, R9
-	MOVL         DI, R11
-	SHRL         $0x02, R11
-	ANDL         $0x30303030, R11
-	ORL          R10, R11
-	SHLQ         $0x20, R11
-	MOVL         R8, R10
-	SHRL         $0x02, R10
-	ANDL         $0x30303030, R10
-	ORL          R9, R10
-	SHLQ         $0x20, R10
-	ANDL         $0x3f3f3f3f, DI
-	ANDL         $0x3f3f3f3f, R8
-	ORQ          DI, R11
-	ORQ          R8, R10
-	VMOVQ        R11, X2
+	PREFETCHT0   (BX)(DX*1)
+	PREFETCHT0   64(BX)(DX*1)
+	PREFETCHT0   128(BX)(DX*1)
+	MOVL         4(BX), R9
+	MOVL         8(BX), R10
+	MOVL         12(BX), R11
+	MOVL         R11, R12
+	ANDL         $0x0f0f0f0f, R12
+	SHRL         $0x04, R11
+	ANDL         $0x0f0f0f0f, R11
+	MOVL         R9, R13
+	SHRL         $0x02, R13
+	ANDL         $0x30303030, R13
+	ORL          R12, R13
+	SHLQ         $0x20, R13
+	MOVL         R10, R12
+	SHRL         $0x02, R12
+	ANDL         $0x30303030, R12
+	ORL          R11, R12
+	SHLQ         $0x20, R12
+	ANDL         $0x3f3f3f3f, R9
+	ANDL         $0x3f3f3f3f, R10
+	ORQ          R9, R13
+	ORQ          R10, R12
+	VMOVQ        R13, X2
 	VPMOVZXBD    X2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VPBROADCASTW (DX), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y3
 	VMULPS       Y3, Y2, Y2
-	VMOVQ        R10, X3
+	VMOVQ        R12, X3
 	VPMOVZXBD    X3, Y3
 	VCVTDQ2PS    Y3, Y3
-	VPBROADCASTW 2(DX), X4
+	VPBROADCASTW 2(BX), X4
 	VCVTPH2PS    X4, Y4
 	VMULPS       Y4, Y3, Y3
-	VMOVDQU      16(DX), Y4
+	VMOVDQU      16(BX), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes0_8<>+0(SB), Y5
 	VPERMPS      Y2, Y5, Y5
@@ -2268,15 +2269,15 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y4, Y7
-	VPMADDUBSW   64(CX), Y4, Y4
+	VPMADDUBSW   (DI), Y4, Y7
+	VPMADDUBSW   64(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(CX), Y6, Y0
-	VMOVDQU      16(DX), Y4
+	VFNMADD231PS 128(DI), Y6, Y0
+	VMOVDQU      16(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes1_8<>+0(SB), Y5
@@ -2285,16 +2286,16 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y4, Y7
-	VPMADDUBSW   96(CX), Y4, Y4
+	VPMADDUBSW   32(DI), Y4, Y7
+	VPMADDUBSW   96(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y1
-	VFNMADD231PS 160(CX), Y6, Y1
-	ADDQ         $+192, CX
-	VMOVDQU      48(DX), Y4
+	VFNMADD231PS 160(DI), Y6, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      48(BX), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes2_8<>+0(SB), Y5
 	VPERMPS      Y2, Y5, Y5
@@ -2302,15 +2303,15 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y4, Y7
-	VPMADDUBSW   64(CX), Y4, Y4
+	VPMADDUBSW   (DI), Y4, Y7
+	VPMADDUBSW   64(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(CX), Y6, Y0
-	VMOVDQU      48(DX), Y4
+	VFNMADD231PS 128(DI), Y6, Y0
+	VMOVDQU      48(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes3_8<>+0(SB), Y5
@@ -2319,16 +2320,16 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y4, Y7
-	VPMADDUBSW   96(CX), Y4, Y4
+	VPMADDUBSW   32(DI), Y4, Y7
+	VPMADDUBSW   96(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y1
-	VFNMADD231PS 160(CX), Y6, Y1
-	ADDQ         $+192, CX
-	VMOVDQU      80(DX), Y4
+	VFNMADD231PS 160(DI), Y6, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      80(BX), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes4_8<>+0(SB), Y5
 	VPERMPS      Y2, Y5, Y5
@@ -2336,15 +2337,15 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y4, Y7
-	VPMADDUBSW   64(CX), Y4, Y4
+	VPMADDUBSW   (DI), Y4, Y7
+	VPMADDUBSW   64(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(CX), Y6, Y0
-	VMOVDQU      80(DX), Y4
+	VFNMADD231PS 128(DI), Y6, Y0
+	VMOVDQU      80(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes5_8<>+0(SB), Y5
@@ -2353,16 +2354,16 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y4, Y7
-	VPMADDUBSW   96(CX), Y4, Y4
+	VPMADDUBSW   32(DI), Y4, Y7
+	VPMADDUBSW   96(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y1
-	VFNMADD231PS 160(CX), Y6, Y1
-	ADDQ         $+192, CX
-	VMOVDQU      112(DX), Y4
+	VFNMADD231PS 160(DI), Y6, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      112(BX), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes6_8<>+0(SB), Y5
 	VPERMPS      Y2, Y5, Y5
@@ -2370,15 +2371,15 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y4, Y7
-	VPMADDUBSW   64(CX), Y4, Y4
+	VPMADDUBSW   (DI), Y4, Y7
+	VPMADDUBSW   64(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(CX), Y6, Y0
-	VMOVDQU      112(DX), Y4
+	VFNMADD231PS 128(DI), Y6, Y0
+	VMOVDQU      112(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes7_8<>+0(SB), Y5
@@ -2387,39 +2388,38 @@ block:
 	VPERMPS      Y3, Y2, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y4, Y3
-	VPMADDUBSW   96(CX), Y4, Y4
+	VPMADDUBSW   32(DI), Y4, Y3
+	VPMADDUBSW   96(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y3, Y3
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCVTDQ2PS    Y3, Y3
 	VFMADD231PS  Y3, Y5, Y1
-	VFNMADD231PS 160(CX), Y2, Y1
-	ADDQ         $+192, CX
-	ADDQ         $+144, DX
-	DECQ         SI
+	VFNMADD231PS 160(DI), Y2, Y1
+	ADDQ         $+192, DI
+	ADDQ         $+144, BX
+	DECQ         R8
 	JNZ          block
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
-	VMULSS       24(CX), X1, X1
-	VADDSS       4(DX)(BX*8), X1, X1
-	VMOVSS       (DX)(BX*8), X0
-	VMULSS       40(CX), X0, X0
-	VADDSS       56(CX), X0, X0
+	VMULSS       32(CX), X1, X1
+	VADDSS       4(BX)(SI*8), X1, X1
+	VMOVSS       (BX)(SI*8), X0
+	VMULSS       48(CX), X0, X0
+	VADDSS       64(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
-	VMOVSS       X1, (DI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -2508,37 +2508,38 @@ GLOBL lanes7_8<>(SB), RODATA|NOPTR, $64
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBatchQ4KAVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2547,46 +2548,46 @@ named:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   blocks+48(FP), SI
+	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   512(DX)
-	PREFETCHT0   576(DX)
-	PREFETCHT0   640(DX)
-	MOVL         4(DX), DI
-	MOVL         8(DX), R8
-	MOVL         12(DX), R9
-	MOVL         R9, R10
-	ANDL         $0x0f0f0f0f, R10
-	SHRL         $0x04, R9
-	ANDL         $0x0f0f0f0f, R9
-	MOVL         DI, R11
-	SHRL         $0x02, R11
-	ANDL         $0x30303030, R11
-	ORL          R10, R11
-	SHLQ         $0x20, R11
-	MOVL         R8, R10
-	SHRL         $0x02, R10
-	ANDL         $0x30303030, R10
-	ORL          R9, R10
-	SHLQ         $0x20, R10
-	ANDL         $0x3f3f3f3f, DI
-	ANDL         $0x3f3f3f3f, R8
-	ORQ          DI, R11
-	ORQ          R8, R10
-	VMOVQ        R11, X8
+	PREFETCHT0   (BX)(DX*1)
+	PREFETCHT0   64(BX)(DX*1)
+	PREFETCHT0   128(BX)(DX*1)
+	MOVL         4(BX), R9
+	MOVL         8(BX), R10
+	MOVL         12(BX), R11
+	MOVL         R11, R12
+	ANDL         $0x0f0f0f0f, R12
+	SHRL         $0x04, R11
+	ANDL         $0x0f0f0f0f, R11
+	MOVL         R9, R13
+	SHRL         $0x02, R13
+	ANDL         $0x30303030, R13
+	ORL          R12, R13
+	SHLQ         $0x20, R13
+	MOVL         R10, R12
+	SHRL         $0x02, R12
+	ANDL         $0x30303030, R12
+	ORL          R11, R12
+	SHLQ         $0x20, R12
+	ANDL         $0x3f3f3f3f, R9
+	ANDL         $0x3f3f3f3f, R10
+	ORQ          R9, R13
+	ORQ          R10, R12
+	VMOVQ        R13, X8
 	VPMOVZXBD    X8, Y8
 	VCVTDQ2PS    Y8, Y8
-	VPBROADCASTW (DX), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y9
 	VMULPS       Y9, Y8, Y8
-	VMOVQ        R10, X9
+	VMOVQ        R12, X9
 	VPMOVZXBD    X9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VPBROADCASTW 2(DX), X10
+	VPBROADCASTW 2(BX), X10
 	VCVTPH2PS    X10, Y10
 	VMULPS       Y10, Y9, Y9
-	VMOVDQU      16(DX), Y10
+	VMOVDQU      16(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes0_8<>+0(SB), Y11
 	VPERMPS      Y8, Y11, Y11
@@ -2594,45 +2595,45 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y10, Y13
-	VPMADDUBSW   64(CX), Y10, Y14
+	VPMADDUBSW   (DI), Y10, Y13
+	VPMADDUBSW   64(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(CX), Y12, Y0
+	VFNMADD231PS 128(DI), Y12, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(CX), Y10, Y13
-	VPMADDUBSW   256(CX), Y10, Y14
+	VPMADDUBSW   192(DI), Y10, Y13
+	VPMADDUBSW   256(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(CX), Y12, Y2
+	VFNMADD231PS 320(DI), Y12, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(CX), Y10, Y13
-	VPMADDUBSW   448(CX), Y10, Y14
+	VPMADDUBSW   384(DI), Y10, Y13
+	VPMADDUBSW   448(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(CX), Y12, Y4
+	VFNMADD231PS 512(DI), Y12, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(CX), Y10, Y13
-	VPMADDUBSW   640(CX), Y10, Y14
+	VPMADDUBSW   576(DI), Y10, Y13
+	VPMADDUBSW   640(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(CX), Y12, Y6
-	VMOVDQU      16(DX), Y10
+	VFNMADD231PS 704(DI), Y12, Y6
+	VMOVDQU      16(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes1_8<>+0(SB), Y11
@@ -2641,46 +2642,46 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y10, Y13
-	VPMADDUBSW   96(CX), Y10, Y14
+	VPMADDUBSW   32(DI), Y10, Y13
+	VPMADDUBSW   96(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y1
-	VFNMADD231PS 160(CX), Y12, Y1
+	VFNMADD231PS 160(DI), Y12, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(CX), Y10, Y13
-	VPMADDUBSW   288(CX), Y10, Y14
+	VPMADDUBSW   224(DI), Y10, Y13
+	VPMADDUBSW   288(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y3
-	VFNMADD231PS 352(CX), Y12, Y3
+	VFNMADD231PS 352(DI), Y12, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(CX), Y10, Y13
-	VPMADDUBSW   480(CX), Y10, Y14
+	VPMADDUBSW   416(DI), Y10, Y13
+	VPMADDUBSW   480(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y5
-	VFNMADD231PS 544(CX), Y12, Y5
+	VFNMADD231PS 544(DI), Y12, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(CX), Y10, Y13
-	VPMADDUBSW   672(CX), Y10, Y14
+	VPMADDUBSW   608(DI), Y10, Y13
+	VPMADDUBSW   672(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y7
-	VFNMADD231PS 736(CX), Y12, Y7
-	ADDQ         $+768, CX
-	VMOVDQU      48(DX), Y10
+	VFNMADD231PS 736(DI), Y12, Y7
+	ADDQ         $+768, DI
+	VMOVDQU      48(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes2_8<>+0(SB), Y11
 	VPERMPS      Y8, Y11, Y11
@@ -2688,45 +2689,45 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y10, Y13
-	VPMADDUBSW   64(CX), Y10, Y14
+	VPMADDUBSW   (DI), Y10, Y13
+	VPMADDUBSW   64(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(CX), Y12, Y0
+	VFNMADD231PS 128(DI), Y12, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(CX), Y10, Y13
-	VPMADDUBSW   256(CX), Y10, Y14
+	VPMADDUBSW   192(DI), Y10, Y13
+	VPMADDUBSW   256(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(CX), Y12, Y2
+	VFNMADD231PS 320(DI), Y12, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(CX), Y10, Y13
-	VPMADDUBSW   448(CX), Y10, Y14
+	VPMADDUBSW   384(DI), Y10, Y13
+	VPMADDUBSW   448(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(CX), Y12, Y4
+	VFNMADD231PS 512(DI), Y12, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(CX), Y10, Y13
-	VPMADDUBSW   640(CX), Y10, Y14
+	VPMADDUBSW   576(DI), Y10, Y13
+	VPMADDUBSW   640(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(CX), Y12, Y6
-	VMOVDQU      48(DX), Y10
+	VFNMADD231PS 704(DI), Y12, Y6
+	VMOVDQU      48(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes3_8<>+0(SB), Y11
@@ -2735,46 +2736,46 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y10, Y13
-	VPMADDUBSW   96(CX), Y10, Y14
+	VPMADDUBSW   32(DI), Y10, Y13
+	VPMADDUBSW   96(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y1
-	VFNMADD231PS 160(CX), Y12, Y1
+	VFNMADD231PS 160(DI), Y12, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(CX), Y10, Y13
-	VPMADDUBSW   288(CX), Y10, Y14
+	VPMADDUBSW   224(DI), Y10, Y13
+	VPMADDUBSW   288(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y3
-	VFNMADD231PS 352(CX), Y12, Y3
+	VFNMADD231PS 352(DI), Y12, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(CX), Y10, Y13
-	VPMADDUBSW   480(CX), Y10, Y14
+	VPMADDUBSW   416(DI), Y10, Y13
+	VPMADDUBSW   480(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y5
-	VFNMADD231PS 544(CX), Y12, Y5
+	VFNMADD231PS 544(DI), Y12, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(CX), Y10, Y13
-	VPMADDUBSW   672(CX), Y10, Y14
+	VPMADDUBSW   608(DI), Y10, Y13
+	VPMADDUBSW   672(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y7
-	VFNMADD231PS 736(CX), Y12, Y7
-	ADDQ         $+768, CX
-	VMOVDQU      80(DX), Y10
+	VFNMADD231PS 736(DI), Y12, Y7
+	ADDQ         $+768, DI
+	VMOVDQU      80(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes4_8<>+0(SB), Y11
 	VPERMPS      Y8, Y11, Y11
@@ -2782,45 +2783,45 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y10, Y13
-	VPMADDUBSW   64(CX), Y10, Y14
+	VPMADDUBSW   (DI), Y10, Y13
+	VPMADDUBSW   64(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(CX), Y12, Y0
+	VFNMADD231PS 128(DI), Y12, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(CX), Y10, Y13
-	VPMADDUBSW   256(CX), Y10, Y14
+	VPMADDUBSW   192(DI), Y10, Y13
+	VPMADDUBSW   256(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(CX), Y12, Y2
+	VFNMADD231PS 320(DI), Y12, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(CX), Y10, Y13
-	VPMADDUBSW   448(CX), Y10, Y14
+	VPMADDUBSW   384(DI), Y10, Y13
+	VPMADDUBSW   448(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(CX), Y12, Y4
+	VFNMADD231PS 512(DI), Y12, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(CX), Y10, Y13
-	VPMADDUBSW   640(CX), Y10, Y14
+	VPMADDUBSW   576(DI), Y10, Y13
+	VPMADDUBSW   640(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(CX), Y12, Y6
-	VMOVDQU      80(DX), Y10
+	VFNMADD231PS 704(DI), Y12, Y6
+	VMOVDQU      80(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes5_8<>+0(SB), Y11
@@ -2829,46 +2830,46 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y10, Y13
-	VPMADDUBSW   96(CX), Y10, Y14
+	VPMADDUBSW   32(DI), Y10, Y13
+	VPMADDUBSW   96(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y1
-	VFNMADD231PS 160(CX), Y12, Y1
+	VFNMADD231PS 160(DI), Y12, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(CX), Y10, Y13
-	VPMADDUBSW   288(CX), Y10, Y14
+	VPMADDUBSW   224(DI), Y10, Y13
+	VPMADDUBSW   288(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y3
-	VFNMADD231PS 352(CX), Y12, Y3
+	VFNMADD231PS 352(DI), Y12, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(CX), Y10, Y13
-	VPMADDUBSW   480(CX), Y10, Y14
+	VPMADDUBSW   416(DI), Y10, Y13
+	VPMADDUBSW   480(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y5
-	VFNMADD231PS 544(CX), Y12, Y5
+	VFNMADD231PS 544(DI), Y12, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(CX), Y10, Y13
-	VPMADDUBSW   672(CX), Y10, Y14
+	VPMADDUBSW   608(DI), Y10, Y13
+	VPMADDUBSW   672(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y7
-	VFNMADD231PS 736(CX), Y12, Y7
-	ADDQ         $+768, CX
-	VMOVDQU      112(DX), Y10
+	VFNMADD231PS 736(DI), Y12, Y7
+	ADDQ         $+768, DI
+	VMOVDQU      112(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes6_8<>+0(SB), Y11
 	VPERMPS      Y8, Y11, Y11
@@ -2876,45 +2877,45 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y10, Y13
-	VPMADDUBSW   64(CX), Y10, Y14
+	VPMADDUBSW   (DI), Y10, Y13
+	VPMADDUBSW   64(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(CX), Y12, Y0
+	VFNMADD231PS 128(DI), Y12, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(CX), Y10, Y13
-	VPMADDUBSW   256(CX), Y10, Y14
+	VPMADDUBSW   192(DI), Y10, Y13
+	VPMADDUBSW   256(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(CX), Y12, Y2
+	VFNMADD231PS 320(DI), Y12, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(CX), Y10, Y13
-	VPMADDUBSW   448(CX), Y10, Y14
+	VPMADDUBSW   384(DI), Y10, Y13
+	VPMADDUBSW   448(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(CX), Y12, Y4
+	VFNMADD231PS 512(DI), Y12, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(CX), Y10, Y13
-	VPMADDUBSW   640(CX), Y10, Y14
+	VPMADDUBSW   576(DI), Y10, Y13
+	VPMADDUBSW   640(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(CX), Y12, Y6
-	VMOVDQU      112(DX), Y10
+	VFNMADD231PS 704(DI), Y12, Y6
+	VMOVDQU      112(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes7_8<>+0(SB), Y11
@@ -2923,88 +2924,87 @@ block:
 	VPERMPS      Y9, Y8, Y8
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y10, Y9
-	VPMADDUBSW   96(CX), Y10, Y12
+	VPMADDUBSW   32(DI), Y10, Y9
+	VPMADDUBSW   96(DI), Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y11, Y1
-	VFNMADD231PS 160(CX), Y8, Y1
+	VFNMADD231PS 160(DI), Y8, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(CX), Y10, Y9
-	VPMADDUBSW   288(CX), Y10, Y12
+	VPMADDUBSW   224(DI), Y10, Y9
+	VPMADDUBSW   288(DI), Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y11, Y3
-	VFNMADD231PS 352(CX), Y8, Y3
+	VFNMADD231PS 352(DI), Y8, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(CX), Y10, Y9
-	VPMADDUBSW   480(CX), Y10, Y12
+	VPMADDUBSW   416(DI), Y10, Y9
+	VPMADDUBSW   480(DI), Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y11, Y5
-	VFNMADD231PS 544(CX), Y8, Y5
+	VFNMADD231PS 544(DI), Y8, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(CX), Y10, Y9
-	VPMADDUBSW   672(CX), Y10, Y12
+	VPMADDUBSW   608(DI), Y10, Y9
+	VPMADDUBSW   672(DI), Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y11, Y7
-	VFNMADD231PS 736(CX), Y8, Y7
-	ADDQ         $+768, CX
-	ADDQ         $+144, DX
-	DECQ         SI
+	VFNMADD231PS 736(DI), Y8, Y7
+	ADDQ         $+768, DI
+	ADDQ         $+144, BX
+	DECQ         R8
 	JNZ          block
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
-	VMULPS       24(CX), X1, X1
-	VBROADCASTSS 4(DX)(BX*8), X2
+	VMULPS       32(CX), X1, X1
+	VBROADCASTSS 4(BX)(SI*8), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (DX)(BX*8), X0
-	VMULPS       40(CX), X0, X0
-	VBROADCASTSS 56(CX), X2
+	VBROADCASTSS (BX)(SI*8), X0
+	VMULPS       48(CX), X0, X0
+	VBROADCASTSS 64(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
-	MOVQ         ld+16(FP), CX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x00, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x01, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x02, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x03, X1, (DI)(AX*4)
+	MOVQ         ld+16(FP), BX
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -3013,80 +3013,81 @@ block:
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBoundsQ5KAVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   blocks+48(FP), SI
+	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   512(DX)
-	PREFETCHT0   576(DX)
-	PREFETCHT0   640(DX)
-	MOVL         4(DX), DI
-	MOVL         8(DX), R8
-	MOVL         12(DX), R9
-	MOVL         R9, R10
-	ANDL         $0x0f0f0f0f, R10
-	SHRL         $0x04, R9
-	ANDL         $0x0f0f0f0f, R9
-	MOVL         DI, R11
-	SHRL         $0x02, R11
-	ANDL         $0x30303030, R11
-	ORL          R10, R11
-	SHLQ         $0x20, R11
-	MOVL         R8, R10
-	SHRL         $0x02, R10
-	ANDL         $0x30303030, R10
-	ORL          R9, R10
-	SHLQ         $0x20, R10
-	ANDL         $0x3f3f3f3f, DI
-	ANDL         $0x3f3f3f3f, R8
-	ORQ          DI, R11
-	ORQ          R8, R10
-	VMOVQ        R11, X2
+	PREFETCHT0   (BX)(DX*1)
+	PREFETCHT0   64(BX)(DX*1)
+	PREFETCHT0   128(BX)(DX*1)
+	MOVL         4(BX), R9
+	MOVL         8(BX), R10
+	MOVL         12(BX), R11
+	MOVL         R11, R12
+	ANDL         $0x0f0f0f0f, R12
+	SHRL         $0x04, R11
+	ANDL         $0x0f0f0f0f, R11
+	MOVL         R9, R13
+	SHRL         $0x02, R13
+	ANDL         $0x30303030, R13
+	ORL          R12, R13
+	SHLQ         $0x20, R13
+	MOVL         R10, R12
+	SHRL         $0x02, R12
+	ANDL         $0x30303030, R12
+	ORL          R11, R12
+	SHLQ         $0x20, R12
+	ANDL         $0x3f3f3f3f, R9
+	ANDL         $0x3f3f3f3f, R10
+	ORQ          R9, R13
+	ORQ          R10, R12
+	VMOVQ        R13, X2
 	VPMOVZXBD    X2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VPBROADCASTW (DX), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y3
 	VMULPS       Y3, Y2, Y2
-	VMOVQ        R10, X3
+	VMOVQ        R12, X3
 	VPMOVZXBD    X3, Y3
 	VCVTDQ2PS    Y3, Y3
-	VPBROADCASTW 2(DX), X4
+	VPBROADCASTW 2(BX), X4
 	VCVTPH2PS    X4, Y4
 	VMULPS       Y4, Y3, Y3
-	VMOVDQU      16(DX), Y4
-	VMOVDQU      48(DX), Y5
+	VMOVDQU      16(BX), Y4
+	VMOVDQU      48(BX), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes1<>+0(SB), Y4, Y6
 	VPCMPEQB     bytes1<>+0(SB), Y6, Y6
@@ -3098,15 +3099,15 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y5, Y8
-	VPMADDUBSW   64(CX), Y5, Y5
+	VPMADDUBSW   (DI), Y5, Y8
+	VPMADDUBSW   64(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(CX), Y7, Y0
-	VMOVDQU      48(DX), Y5
+	VFNMADD231PS 128(DI), Y7, Y0
+	VMOVDQU      48(BX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes2<>+0(SB), Y4, Y6
@@ -3119,16 +3120,16 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y5, Y8
-	VPMADDUBSW   96(CX), Y5, Y5
+	VPMADDUBSW   32(DI), Y5, Y8
+	VPMADDUBSW   96(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y1
-	VFNMADD231PS 160(CX), Y7, Y1
-	ADDQ         $+192, CX
-	VMOVDQU      80(DX), Y5
+	VFNMADD231PS 160(DI), Y7, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      80(BX), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes4<>+0(SB), Y4, Y6
 	VPCMPEQB     bytes4<>+0(SB), Y6, Y6
@@ -3140,15 +3141,15 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y5, Y8
-	VPMADDUBSW   64(CX), Y5, Y5
+	VPMADDUBSW   (DI), Y5, Y8
+	VPMADDUBSW   64(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(CX), Y7, Y0
-	VMOVDQU      80(DX), Y5
+	VFNMADD231PS 128(DI), Y7, Y0
+	VMOVDQU      80(BX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes8<>+0(SB), Y4, Y6
@@ -3161,16 +3162,16 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y5, Y8
-	VPMADDUBSW   96(CX), Y5, Y5
+	VPMADDUBSW   32(DI), Y5, Y8
+	VPMADDUBSW   96(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y1
-	VFNMADD231PS 160(CX), Y7, Y1
-	ADDQ         $+192, CX
-	VMOVDQU      112(DX), Y5
+	VFNMADD231PS 160(DI), Y7, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      112(BX), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes16<>+0(SB), Y4, Y6
 	VPCMPEQB     bytes16<>+0(SB), Y6, Y6
@@ -3182,15 +3183,15 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y5, Y8
-	VPMADDUBSW   64(CX), Y5, Y5
+	VPMADDUBSW   (DI), Y5, Y8
+	VPMADDUBSW   64(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(CX), Y7, Y0
-	VMOVDQU      112(DX), Y5
+	VFNMADD231PS 128(DI), Y7, Y0
+	VMOVDQU      112(BX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes32<>+0(SB), Y4, Y6
@@ -3203,16 +3204,16 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y5, Y8
-	VPMADDUBSW   96(CX), Y5, Y5
+	VPMADDUBSW   32(DI), Y5, Y8
+	VPMADDUBSW   96(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y1
-	VFNMADD231PS 160(CX), Y7, Y1
-	ADDQ         $+192, CX
-	VMOVDQU      144(DX), Y5
+	VFNMADD231PS 160(DI), Y7, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      144(BX), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes64<>+0(SB), Y4, Y6
 	VPCMPEQB     bytes64<>+0(SB), Y6, Y6
@@ -3224,15 +3225,15 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y5, Y8
-	VPMADDUBSW   64(CX), Y5, Y5
+	VPMADDUBSW   (DI), Y5, Y8
+	VPMADDUBSW   64(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(CX), Y7, Y0
-	VMOVDQU      144(DX), Y5
+	VFNMADD231PS 128(DI), Y7, Y0
+	VMOVDQU      144(BX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes128<>+0(SB), Y4, Y4
@@ -3245,39 +3246,38 @@ block:
 	VPERMPS      Y3, Y2, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y5, Y3
-	VPMADDUBSW   96(CX), Y5, Y5
+	VPMADDUBSW   32(DI), Y5, Y3
+	VPMADDUBSW   96(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y3, Y3
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y3, Y3
 	VCVTDQ2PS    Y3, Y3
 	VFMADD231PS  Y3, Y4, Y1
-	VFNMADD231PS 160(CX), Y2, Y1
-	ADDQ         $+192, CX
-	ADDQ         $+176, DX
-	DECQ         SI
+	VFNMADD231PS 160(DI), Y2, Y1
+	ADDQ         $+192, DI
+	ADDQ         $+176, BX
+	DECQ         R8
 	JNZ          block
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
-	VMULSS       24(CX), X1, X1
-	VADDSS       4(DX)(BX*8), X1, X1
-	VMOVSS       (DX)(BX*8), X0
-	VMULSS       40(CX), X0, X0
-	VADDSS       56(CX), X0, X0
+	VMULSS       32(CX), X1, X1
+	VADDSS       4(BX)(SI*8), X1, X1
+	VMOVSS       (BX)(SI*8), X0
+	VMULSS       48(CX), X0, X0
+	VADDSS       64(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
-	VMOVSS       X1, (DI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -3346,37 +3346,38 @@ GLOBL bytes64<>(SB), RODATA|NOPTR, $64
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBatchQ5KAVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3385,47 +3386,47 @@ named:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   blocks+48(FP), SI
+	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   512(DX)
-	PREFETCHT0   576(DX)
-	PREFETCHT0   640(DX)
-	MOVL         4(DX), DI
-	MOVL         8(DX), R8
-	MOVL         12(DX), R9
-	MOVL         R9, R10
-	ANDL         $0x0f0f0f0f, R10
-	SHRL         $0x04, R9
-	ANDL         $0x0f0f0f0f, R9
-	MOVL         DI, R11
-	SHRL         $0x02, R11
-	ANDL         $0x30303030, R11
-	ORL          R10, R11
-	SHLQ         $0x20, R11
-	MOVL         R8, R10
-	SHRL         $0x02, R10
-	ANDL         $0x30303030, R10
-	ORL          R9, R10
-	SHLQ         $0x20, R10
-	ANDL         $0x3f3f3f3f, DI
-	ANDL         $0x3f3f3f3f, R8
-	ORQ          DI, R11
-	ORQ          R8, R10
-	VMOVQ        R11, X8
+	PREFETCHT0   (BX)(DX*1)
+	PREFETCHT0   64(BX)(DX*1)
+	PREFETCHT0   128(BX)(DX*1)
+	MOVL         4(BX), R9
+	MOVL         8(BX), R10
+	MOVL         12(BX), R11
+	MOVL         R11, R12
+	ANDL         $0x0f0f0f0f, R12
+	SHRL         $0x04, R11
+	ANDL         $0x0f0f0f0f, R11
+	MOVL         R9, R13
+	SHRL         $0x02, R13
+	ANDL         $0x30303030, R13
+	ORL          R12, R13
+	SHLQ         $0x20, R13
+	MOVL         R10, R12
+	SHRL         $0x02, R12
+	ANDL         $0x30303030, R12
+	ORL          R11, R12
+	SHLQ         $0x20, R12
+	ANDL         $0x3f3f3f3f, R9
+	ANDL         $0x3f3f3f3f, R10
+	ORQ          R9, R13
+	ORQ          R10, R12
+	VMOVQ        R13, X8
 	VPMOVZXBD    X8, Y8
 	VCVTDQ2PS    Y8, Y8
-	VPBROADCASTW (DX), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y9
 	VMULPS       Y9, Y8, Y8
-	VMOVQ        R10, X9
+	VMOVQ        R12, X9
 	VPMOVZXBD    X9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VPBROADCASTW 2(DX), X10
+	VPBROADCASTW 2(BX), X10
 	VCVTPH2PS    X10, Y10
 	VMULPS       Y10, Y9, Y9
-	VMOVDQU      16(DX), Y10
-	VMOVDQU      48(DX), Y11
+	VMOVDQU      16(BX), Y10
+	VMOVDQU      48(BX), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes1<>+0(SB), Y10, Y12
 	VPCMPEQB     bytes1<>+0(SB), Y12, Y12
@@ -3437,45 +3438,45 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y11, Y14
-	VPMADDUBSW   64(CX), Y11, Y15
+	VPMADDUBSW   (DI), Y11, Y14
+	VPMADDUBSW   64(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(CX), Y13, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(CX), Y11, Y14
-	VPMADDUBSW   256(CX), Y11, Y15
+	VPMADDUBSW   192(DI), Y11, Y14
+	VPMADDUBSW   256(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(CX), Y13, Y2
+	VFNMADD231PS 320(DI), Y13, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(CX), Y11, Y14
-	VPMADDUBSW   448(CX), Y11, Y15
+	VPMADDUBSW   384(DI), Y11, Y14
+	VPMADDUBSW   448(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(CX), Y13, Y4
+	VFNMADD231PS 512(DI), Y13, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(CX), Y11, Y14
-	VPMADDUBSW   640(CX), Y11, Y15
+	VPMADDUBSW   576(DI), Y11, Y14
+	VPMADDUBSW   640(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(CX), Y13, Y6
-	VMOVDQU      48(DX), Y11
+	VFNMADD231PS 704(DI), Y13, Y6
+	VMOVDQU      48(BX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes2<>+0(SB), Y10, Y12
@@ -3488,46 +3489,46 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y11, Y14
-	VPMADDUBSW   96(CX), Y11, Y15
+	VPMADDUBSW   32(DI), Y11, Y14
+	VPMADDUBSW   96(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y1
-	VFNMADD231PS 160(CX), Y13, Y1
+	VFNMADD231PS 160(DI), Y13, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(CX), Y11, Y14
-	VPMADDUBSW   288(CX), Y11, Y15
+	VPMADDUBSW   224(DI), Y11, Y14
+	VPMADDUBSW   288(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y3
-	VFNMADD231PS 352(CX), Y13, Y3
+	VFNMADD231PS 352(DI), Y13, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(CX), Y11, Y14
-	VPMADDUBSW   480(CX), Y11, Y15
+	VPMADDUBSW   416(DI), Y11, Y14
+	VPMADDUBSW   480(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y5
-	VFNMADD231PS 544(CX), Y13, Y5
+	VFNMADD231PS 544(DI), Y13, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(CX), Y11, Y14
-	VPMADDUBSW   672(CX), Y11, Y15
+	VPMADDUBSW   608(DI), Y11, Y14
+	VPMADDUBSW   672(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y7
-	VFNMADD231PS 736(CX), Y13, Y7
-	ADDQ         $+768, CX
-	VMOVDQU      80(DX), Y11
+	VFNMADD231PS 736(DI), Y13, Y7
+	ADDQ         $+768, DI
+	VMOVDQU      80(BX), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes4<>+0(SB), Y10, Y12
 	VPCMPEQB     bytes4<>+0(SB), Y12, Y12
@@ -3539,45 +3540,45 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y11, Y14
-	VPMADDUBSW   64(CX), Y11, Y15
+	VPMADDUBSW   (DI), Y11, Y14
+	VPMADDUBSW   64(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(CX), Y13, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(CX), Y11, Y14
-	VPMADDUBSW   256(CX), Y11, Y15
+	VPMADDUBSW   192(DI), Y11, Y14
+	VPMADDUBSW   256(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(CX), Y13, Y2
+	VFNMADD231PS 320(DI), Y13, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(CX), Y11, Y14
-	VPMADDUBSW   448(CX), Y11, Y15
+	VPMADDUBSW   384(DI), Y11, Y14
+	VPMADDUBSW   448(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(CX), Y13, Y4
+	VFNMADD231PS 512(DI), Y13, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(CX), Y11, Y14
-	VPMADDUBSW   640(CX), Y11, Y15
+	VPMADDUBSW   576(DI), Y11, Y14
+	VPMADDUBSW   640(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(CX), Y13, Y6
-	VMOVDQU      80(DX), Y11
+	VFNMADD231PS 704(DI), Y13, Y6
+	VMOVDQU      80(BX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes8<>+0(SB), Y10, Y12
@@ -3590,46 +3591,46 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y11, Y14
-	VPMADDUBSW   96(CX), Y11, Y15
+	VPMADDUBSW   32(DI), Y11, Y14
+	VPMADDUBSW   96(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y1
-	VFNMADD231PS 160(CX), Y13, Y1
+	VFNMADD231PS 160(DI), Y13, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(CX), Y11, Y14
-	VPMADDUBSW   288(CX), Y11, Y15
+	VPMADDUBSW   224(DI), Y11, Y14
+	VPMADDUBSW   288(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y3
-	VFNMADD231PS 352(CX), Y13, Y3
+	VFNMADD231PS 352(DI), Y13, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(CX), Y11, Y14
-	VPMADDUBSW   480(CX), Y11, Y15
+	VPMADDUBSW   416(DI), Y11, Y14
+	VPMADDUBSW   480(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y5
-	VFNMADD231PS 544(CX), Y13, Y5
+	VFNMADD231PS 544(DI), Y13, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(CX), Y11, Y14
-	VPMADDUBSW   672(CX), Y11, Y15
+	VPMADDUBSW   608(DI), Y11, Y14
+	VPMADDUBSW   672(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y7
-	VFNMADD231PS 736(CX), Y13, Y7
-	ADDQ         $+768, CX
-	VMOVDQU      112(DX), Y11
+	VFNMADD231PS 736(DI), Y13, Y7
+	ADDQ         $+768, DI
+	VMOVDQU      112(BX), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes16<>+0(SB), Y10, Y12
 	VPCMPEQB     bytes16<>+0(SB), Y12, Y12
@@ -3641,45 +3642,45 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y11, Y14
-	VPMADDUBSW   64(CX), Y11, Y15
+	VPMADDUBSW   (DI), Y11, Y14
+	VPMADDUBSW   64(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(CX), Y13, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(CX), Y11, Y14
-	VPMADDUBSW   256(CX), Y11, Y15
+	VPMADDUBSW   192(DI), Y11, Y14
+	VPMADDUBSW   256(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(CX), Y13, Y2
+	VFNMADD231PS 320(DI), Y13, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(CX), Y11, Y14
-	VPMADDUBSW   448(CX), Y11, Y15
+	VPMADDUBSW   384(DI), Y11, Y14
+	VPMADDUBSW   448(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(CX), Y13, Y4
+	VFNMADD231PS 512(DI), Y13, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(CX), Y11, Y14
-	VPMADDUBSW   640(CX), Y11, Y15
+	VPMADDUBSW   576(DI), Y11, Y14
+	VPMADDUBSW   640(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(CX), Y13, Y6
-	VMOVDQU      112(DX), Y11
+	VFNMADD231PS 704(DI), Y13, Y6
+	VMOVDQU      112(BX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes32<>+0(SB), Y10, Y12
@@ -3692,46 +3693,46 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y11, Y14
-	VPMADDUBSW   96(CX), Y11, Y15
+	VPMADDUBSW   32(DI), Y11, Y14
+	VPMADDUBSW   96(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y1
-	VFNMADD231PS 160(CX), Y13, Y1
+	VFNMADD231PS 160(DI), Y13, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(CX), Y11, Y14
-	VPMADDUBSW   288(CX), Y11, Y15
+	VPMADDUBSW   224(DI), Y11, Y14
+	VPMADDUBSW   288(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y3
-	VFNMADD231PS 352(CX), Y13, Y3
+	VFNMADD231PS 352(DI), Y13, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(CX), Y11, Y14
-	VPMADDUBSW   480(CX), Y11, Y15
+	VPMADDUBSW   416(DI), Y11, Y14
+	VPMADDUBSW   480(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y5
-	VFNMADD231PS 544(CX), Y13, Y5
+	VFNMADD231PS 544(DI), Y13, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(CX), Y11, Y14
-	VPMADDUBSW   672(CX), Y11, Y15
+	VPMADDUBSW   608(DI), Y11, Y14
+	VPMADDUBSW   672(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y7
-	VFNMADD231PS 736(CX), Y13, Y7
-	ADDQ         $+768, CX
-	VMOVDQU      144(DX), Y11
+	VFNMADD231PS 736(DI), Y13, Y7
+	ADDQ         $+768, DI
+	VMOVDQU      144(BX), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes64<>+0(SB), Y10, Y12
 	VPCMPEQB     bytes64<>+0(SB), Y12, Y12
@@ -3743,45 +3744,45 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (CX), Y11, Y14
-	VPMADDUBSW   64(CX), Y11, Y15
+	VPMADDUBSW   (DI), Y11, Y14
+	VPMADDUBSW   64(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(CX), Y13, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(CX), Y11, Y14
-	VPMADDUBSW   256(CX), Y11, Y15
+	VPMADDUBSW   192(DI), Y11, Y14
+	VPMADDUBSW   256(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(CX), Y13, Y2
+	VFNMADD231PS 320(DI), Y13, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(CX), Y11, Y14
-	VPMADDUBSW   448(CX), Y11, Y15
+	VPMADDUBSW   384(DI), Y11, Y14
+	VPMADDUBSW   448(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(CX), Y13, Y4
+	VFNMADD231PS 512(DI), Y13, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(CX), Y11, Y14
-	VPMADDUBSW   640(CX), Y11, Y15
+	VPMADDUBSW   576(DI), Y11, Y14
+	VPMADDUBSW   640(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(CX), Y13, Y6
-	VMOVDQU      144(DX), Y11
+	VFNMADD231PS 704(DI), Y13, Y6
+	VMOVDQU      144(BX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes128<>+0(SB), Y10, Y10
@@ -3794,88 +3795,87 @@ block:
 	VPERMPS      Y9, Y8, Y8
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(CX), Y11, Y9
-	VPMADDUBSW   96(CX), Y11, Y12
+	VPMADDUBSW   32(DI), Y11, Y9
+	VPMADDUBSW   96(DI), Y11, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y10, Y1
-	VFNMADD231PS 160(CX), Y8, Y1
+	VFNMADD231PS 160(DI), Y8, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(CX), Y11, Y9
-	VPMADDUBSW   288(CX), Y11, Y12
+	VPMADDUBSW   224(DI), Y11, Y9
+	VPMADDUBSW   288(DI), Y11, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y10, Y3
-	VFNMADD231PS 352(CX), Y8, Y3
+	VFNMADD231PS 352(DI), Y8, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(CX), Y11, Y9
-	VPMADDUBSW   480(CX), Y11, Y12
+	VPMADDUBSW   416(DI), Y11, Y9
+	VPMADDUBSW   480(DI), Y11, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y10, Y5
-	VFNMADD231PS 544(CX), Y8, Y5
+	VFNMADD231PS 544(DI), Y8, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(CX), Y11, Y9
-	VPMADDUBSW   672(CX), Y11, Y12
+	VPMADDUBSW   608(DI), Y11, Y9
+	VPMADDUBSW   672(DI), Y11, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y10, Y7
-	VFNMADD231PS 736(CX), Y8, Y7
-	ADDQ         $+768, CX
-	ADDQ         $+176, DX
-	DECQ         SI
+	VFNMADD231PS 736(DI), Y8, Y7
+	ADDQ         $+768, DI
+	ADDQ         $+176, BX
+	DECQ         R8
 	JNZ          block
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
-	VMULPS       24(CX), X1, X1
-	VBROADCASTSS 4(DX)(BX*8), X2
+	VMULPS       32(CX), X1, X1
+	VBROADCASTSS 4(BX)(SI*8), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (DX)(BX*8), X0
-	VMULPS       40(CX), X0, X0
-	VBROADCASTSS 56(CX), X2
+	VBROADCASTSS (BX)(SI*8), X0
+	VMULPS       48(CX), X0, X0
+	VBROADCASTSS 64(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
-	MOVQ         ld+16(FP), CX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x00, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x01, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x02, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x03, X1, (DI)(AX*4)
+	MOVQ         ld+16(FP), BX
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -3884,56 +3884,57 @@ block:
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBoundsQ6KAVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   blocks+48(FP), SI
+	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   512(DX)
-	PREFETCHT0   576(DX)
-	PREFETCHT0   640(DX)
-	PREFETCHT0   704(DX)
-	VPBROADCASTW 208(DX), X2
+	PREFETCHT0   (BX)(DX*1)
+	PREFETCHT0   64(BX)(DX*1)
+	PREFETCHT0   128(BX)(DX*1)
+	PREFETCHT0   192(BX)(DX*1)
+	VPBROADCASTW 208(BX), X2
 	VCVTPH2PS    X2, Y2
-	VPMOVSXBD    192(DX), Y3
+	VPMOVSXBD    192(BX), Y3
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       Y2, Y3, Y3
-	VPMOVSXBD    200(DX), Y4
+	VPMOVSXBD    200(BX), Y4
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       Y2, Y4, Y4
-	VMOVDQU      (DX), Y2
-	VMOVDQU      128(DX), Y5
+	VMOVDQU      (BX), Y2
+	VMOVDQU      128(BX), Y5
 	VPSLLW       $0x06, Y5, Y5
 	VPSLLW       $0x02, Y2, Y2
 	VPAND        bytes60<>+0(SB), Y2, Y2
@@ -3945,10 +3946,10 @@ block:
 	VPABSB       Y2, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y7
+	VMOVDQU     (DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y6, Y7
-	VMOVDQU     64(CX), Y8
+	VMOVDQU     64(DI), Y8
 	VPSIGNB     Y2, Y8, Y8
 	VPMADDUBSW  Y8, Y6, Y8
 	VPMADDWD    halves64_128_128<>+0(SB), Y7, Y7
@@ -3956,8 +3957,8 @@ block:
 	VPADDD      Y8, Y7, Y7
 	VCVTDQ2PS   Y7, Y7
 	VFMADD231PS Y7, Y5, Y0
-	VMOVDQU     32(DX), Y2
-	VMOVDQU     128(DX), Y5
+	VMOVDQU     32(BX), Y2
+	VMOVDQU     128(BX), Y5
 	VPSLLW      $0x04, Y5, Y5
 	VPSLLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -3969,10 +3970,10 @@ block:
 	VPABSB      Y2, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y7
+	VMOVDQU     32(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y6, Y7
-	VMOVDQU     96(CX), Y8
+	VMOVDQU     96(DI), Y8
 	VPSIGNB     Y2, Y8, Y8
 	VPMADDUBSW  Y8, Y6, Y8
 	VPMADDWD    halves64_128_128<>+0(SB), Y7, Y7
@@ -3980,9 +3981,9 @@ block:
 	VPADDD      Y8, Y7, Y7
 	VCVTDQ2PS   Y7, Y7
 	VFMADD231PS Y7, Y5, Y1
-	ADDQ        $+192, CX
-	VMOVDQU     (DX), Y2
-	VMOVDQU     128(DX), Y5
+	ADDQ        $+192, DI
+	VMOVDQU     (BX), Y2
+	VMOVDQU     128(BX), Y5
 	VPSLLW      $0x02, Y5, Y5
 	VPSRLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -3994,10 +3995,10 @@ block:
 	VPABSB      Y2, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y7
+	VMOVDQU     (DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y6, Y7
-	VMOVDQU     64(CX), Y8
+	VMOVDQU     64(DI), Y8
 	VPSIGNB     Y2, Y8, Y8
 	VPMADDUBSW  Y8, Y6, Y8
 	VPMADDWD    halves64_128_128<>+0(SB), Y7, Y7
@@ -4005,8 +4006,8 @@ block:
 	VPADDD      Y8, Y7, Y7
 	VCVTDQ2PS   Y7, Y7
 	VFMADD231PS Y7, Y5, Y0
-	VMOVDQU     32(DX), Y2
-	VMOVDQU     128(DX), Y5
+	VMOVDQU     32(BX), Y2
+	VMOVDQU     128(BX), Y5
 	VPSRLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
 	VPAND       bytes192<>+0(SB), Y5, Y5
@@ -4017,10 +4018,10 @@ block:
 	VPABSB      Y2, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y6
+	VMOVDQU     32(DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y3, Y6
-	VMOVDQU     96(CX), Y7
+	VMOVDQU     96(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y3, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -4028,9 +4029,9 @@ block:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y5, Y1
-	ADDQ        $+192, CX
-	VMOVDQU     64(DX), Y2
-	VMOVDQU     160(DX), Y3
+	ADDQ        $+192, DI
+	VMOVDQU     64(BX), Y2
+	VMOVDQU     160(BX), Y3
 	VPSLLW      $0x06, Y3, Y3
 	VPSLLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4042,10 +4043,10 @@ block:
 	VPABSB      Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y6
+	VMOVDQU     (DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(CX), Y7
+	VMOVDQU     64(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -4053,8 +4054,8 @@ block:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y3, Y0
-	VMOVDQU     96(DX), Y2
-	VMOVDQU     160(DX), Y3
+	VMOVDQU     96(BX), Y2
+	VMOVDQU     160(BX), Y3
 	VPSLLW      $0x04, Y3, Y3
 	VPSLLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4066,10 +4067,10 @@ block:
 	VPABSB      Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y6
+	VMOVDQU     32(DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     96(CX), Y7
+	VMOVDQU     96(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -4077,9 +4078,9 @@ block:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y3, Y1
-	ADDQ        $+192, CX
-	VMOVDQU     64(DX), Y2
-	VMOVDQU     160(DX), Y3
+	ADDQ        $+192, DI
+	VMOVDQU     64(BX), Y2
+	VMOVDQU     160(BX), Y3
 	VPSLLW      $0x02, Y3, Y3
 	VPSRLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4091,10 +4092,10 @@ block:
 	VPABSB      Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y6
+	VMOVDQU     (DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(CX), Y7
+	VMOVDQU     64(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -4102,8 +4103,8 @@ block:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y3, Y0
-	VMOVDQU     96(DX), Y2
-	VMOVDQU     160(DX), Y3
+	VMOVDQU     96(BX), Y2
+	VMOVDQU     160(BX), Y3
 	VPSRLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
 	VPAND       bytes192<>+0(SB), Y3, Y3
@@ -4114,10 +4115,10 @@ block:
 	VPABSB      Y2, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      32(CX), Y5
+	VMOVDQU      32(DI), Y5
 	VPSIGNB      Y2, Y5, Y5
 	VPMADDUBSW   Y5, Y4, Y5
-	VMOVDQU      96(CX), Y6
+	VMOVDQU      96(DI), Y6
 	VPSIGNB      Y2, Y6, Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     halves64_128_128<>+0(SB), Y5, Y5
@@ -4125,31 +4126,30 @@ block:
 	VPADDD       Y6, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y5, Y3, Y1
-	ADDQ         $+192, CX
-	ADDQ         $+210, DX
-	DECQ         SI
+	ADDQ         $+192, DI
+	ADDQ         $+210, BX
+	DECQ         R8
 	JNZ          block
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
-	VMULSS       24(CX), X1, X1
-	VADDSS       4(DX)(BX*8), X1, X1
-	VMOVSS       (DX)(BX*8), X0
-	VMULSS       40(CX), X0, X0
-	VADDSS       56(CX), X0, X0
+	VMULSS       32(CX), X1, X1
+	VADDSS       4(BX)(SI*8), X1, X1
+	VMOVSS       (BX)(SI*8), X0
+	VMULSS       48(CX), X0, X0
+	VADDSS       64(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
-	VMOVSS       X1, (DI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
@@ -4218,37 +4218,38 @@ GLOBL lanes6_4<>(SB), RODATA|NOPTR, $64
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBatchQ6KAVX2(SB), NOSPLIT, $0-64
 	XORQ AX, AX
+	MOVQ b+56(FP), CX
+	MOVQ 24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4257,23 +4258,23 @@ named:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   blocks+48(FP), SI
+	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   512(DX)
-	PREFETCHT0   576(DX)
-	PREFETCHT0   640(DX)
-	PREFETCHT0   704(DX)
-	VPBROADCASTW 208(DX), X8
+	PREFETCHT0   (BX)(DX*1)
+	PREFETCHT0   64(BX)(DX*1)
+	PREFETCHT0   128(BX)(DX*1)
+	PREFETCHT0   192(BX)(DX*1)
+	VPBROADCASTW 208(BX), X8
 	VCVTPH2PS    X8, Y8
-	VPMOVSXBD    192(DX), Y9
+	VPMOVSXBD    192(BX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VMULPS       Y8, Y9, Y9
-	VPMOVSXBD    200(DX), Y10
+	VPMOVSXBD    200(BX), Y10
 	VCVTDQ2PS    Y10, Y10
 	VMULPS       Y8, Y10, Y10
-	VMOVDQU      (DX), Y8
-	VMOVDQU      128(DX), Y11
+	VMOVDQU      (BX), Y8
+	VMOVDQU      128(BX), Y11
 	VPSLLW       $0x06, Y11, Y11
 	VPSLLW       $0x02, Y8, Y8
 	VPAND        bytes60<>+0(SB), Y8, Y8
@@ -4285,10 +4286,10 @@ block:
 	VPABSB       Y8, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y13
+	VMOVDQU     (DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     64(CX), Y14
+	VMOVDQU     64(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4298,10 +4299,10 @@ block:
 	VFMADD231PS Y13, Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(CX), Y13
+	VMOVDQU     192(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     256(CX), Y14
+	VMOVDQU     256(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4311,10 +4312,10 @@ block:
 	VFMADD231PS Y13, Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(CX), Y13
+	VMOVDQU     384(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     448(CX), Y14
+	VMOVDQU     448(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4324,10 +4325,10 @@ block:
 	VFMADD231PS Y13, Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(CX), Y13
+	VMOVDQU     576(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     640(CX), Y14
+	VMOVDQU     640(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4335,8 +4336,8 @@ block:
 	VPADDD      Y14, Y13, Y13
 	VCVTDQ2PS   Y13, Y13
 	VFMADD231PS Y13, Y11, Y6
-	VMOVDQU     32(DX), Y8
-	VMOVDQU     128(DX), Y11
+	VMOVDQU     32(BX), Y8
+	VMOVDQU     128(BX), Y11
 	VPSLLW      $0x04, Y11, Y11
 	VPSLLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4348,10 +4349,10 @@ block:
 	VPABSB      Y8, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y13
+	VMOVDQU     32(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     96(CX), Y14
+	VMOVDQU     96(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4361,10 +4362,10 @@ block:
 	VFMADD231PS Y13, Y11, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(CX), Y13
+	VMOVDQU     224(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     288(CX), Y14
+	VMOVDQU     288(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4374,10 +4375,10 @@ block:
 	VFMADD231PS Y13, Y11, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(CX), Y13
+	VMOVDQU     416(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     480(CX), Y14
+	VMOVDQU     480(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4387,10 +4388,10 @@ block:
 	VFMADD231PS Y13, Y11, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(CX), Y13
+	VMOVDQU     608(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     672(CX), Y14
+	VMOVDQU     672(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4398,9 +4399,9 @@ block:
 	VPADDD      Y14, Y13, Y13
 	VCVTDQ2PS   Y13, Y13
 	VFMADD231PS Y13, Y11, Y7
-	ADDQ        $+768, CX
-	VMOVDQU     (DX), Y8
-	VMOVDQU     128(DX), Y11
+	ADDQ        $+768, DI
+	VMOVDQU     (BX), Y8
+	VMOVDQU     128(BX), Y11
 	VPSLLW      $0x02, Y11, Y11
 	VPSRLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4412,10 +4413,10 @@ block:
 	VPABSB      Y8, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y13
+	VMOVDQU     (DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     64(CX), Y14
+	VMOVDQU     64(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4425,10 +4426,10 @@ block:
 	VFMADD231PS Y13, Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(CX), Y13
+	VMOVDQU     192(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     256(CX), Y14
+	VMOVDQU     256(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4438,10 +4439,10 @@ block:
 	VFMADD231PS Y13, Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(CX), Y13
+	VMOVDQU     384(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     448(CX), Y14
+	VMOVDQU     448(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4451,10 +4452,10 @@ block:
 	VFMADD231PS Y13, Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(CX), Y13
+	VMOVDQU     576(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     640(CX), Y14
+	VMOVDQU     640(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4462,8 +4463,8 @@ block:
 	VPADDD      Y14, Y13, Y13
 	VCVTDQ2PS   Y13, Y13
 	VFMADD231PS Y13, Y11, Y6
-	VMOVDQU     32(DX), Y8
-	VMOVDQU     128(DX), Y11
+	VMOVDQU     32(BX), Y8
+	VMOVDQU     128(BX), Y11
 	VPSRLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
 	VPAND       bytes192<>+0(SB), Y11, Y11
@@ -4474,10 +4475,10 @@ block:
 	VPABSB      Y8, Y9
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y12
+	VMOVDQU     32(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     96(CX), Y13
+	VMOVDQU     96(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y9, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4487,10 +4488,10 @@ block:
 	VFMADD231PS Y12, Y11, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(CX), Y12
+	VMOVDQU     224(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     288(CX), Y13
+	VMOVDQU     288(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y9, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4500,10 +4501,10 @@ block:
 	VFMADD231PS Y12, Y11, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(CX), Y12
+	VMOVDQU     416(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     480(CX), Y13
+	VMOVDQU     480(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y9, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4513,10 +4514,10 @@ block:
 	VFMADD231PS Y12, Y11, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(CX), Y12
+	VMOVDQU     608(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     672(CX), Y13
+	VMOVDQU     672(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y9, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4524,9 +4525,9 @@ block:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y11, Y7
-	ADDQ        $+768, CX
-	VMOVDQU     64(DX), Y8
-	VMOVDQU     160(DX), Y9
+	ADDQ        $+768, DI
+	VMOVDQU     64(BX), Y8
+	VMOVDQU     160(BX), Y9
 	VPSLLW      $0x06, Y9, Y9
 	VPSLLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4538,10 +4539,10 @@ block:
 	VPABSB      Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y12
+	VMOVDQU     (DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(CX), Y13
+	VMOVDQU     64(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4551,10 +4552,10 @@ block:
 	VFMADD231PS Y12, Y9, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(CX), Y12
+	VMOVDQU     192(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(CX), Y13
+	VMOVDQU     256(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4564,10 +4565,10 @@ block:
 	VFMADD231PS Y12, Y9, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(CX), Y12
+	VMOVDQU     384(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(CX), Y13
+	VMOVDQU     448(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4577,10 +4578,10 @@ block:
 	VFMADD231PS Y12, Y9, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(CX), Y12
+	VMOVDQU     576(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(CX), Y13
+	VMOVDQU     640(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4588,8 +4589,8 @@ block:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y9, Y6
-	VMOVDQU     96(DX), Y8
-	VMOVDQU     160(DX), Y9
+	VMOVDQU     96(BX), Y8
+	VMOVDQU     160(BX), Y9
 	VPSLLW      $0x04, Y9, Y9
 	VPSLLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4601,10 +4602,10 @@ block:
 	VPABSB      Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y12
+	VMOVDQU     32(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     96(CX), Y13
+	VMOVDQU     96(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4614,10 +4615,10 @@ block:
 	VFMADD231PS Y12, Y9, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(CX), Y12
+	VMOVDQU     224(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     288(CX), Y13
+	VMOVDQU     288(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4627,10 +4628,10 @@ block:
 	VFMADD231PS Y12, Y9, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(CX), Y12
+	VMOVDQU     416(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     480(CX), Y13
+	VMOVDQU     480(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4640,10 +4641,10 @@ block:
 	VFMADD231PS Y12, Y9, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(CX), Y12
+	VMOVDQU     608(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     672(CX), Y13
+	VMOVDQU     672(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4651,9 +4652,9 @@ block:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y9, Y7
-	ADDQ        $+768, CX
-	VMOVDQU     64(DX), Y8
-	VMOVDQU     160(DX), Y9
+	ADDQ        $+768, DI
+	VMOVDQU     64(BX), Y8
+	VMOVDQU     160(BX), Y9
 	VPSLLW      $0x02, Y9, Y9
 	VPSRLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4665,10 +4666,10 @@ block:
 	VPABSB      Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (CX), Y12
+	VMOVDQU     (DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(CX), Y13
+	VMOVDQU     64(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4678,10 +4679,10 @@ block:
 	VFMADD231PS Y12, Y9, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(CX), Y12
+	VMOVDQU     192(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(CX), Y13
+	VMOVDQU     256(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4691,10 +4692,10 @@ block:
 	VFMADD231PS Y12, Y9, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(CX), Y12
+	VMOVDQU     384(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(CX), Y13
+	VMOVDQU     448(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4704,10 +4705,10 @@ block:
 	VFMADD231PS Y12, Y9, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(CX), Y12
+	VMOVDQU     576(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(CX), Y13
+	VMOVDQU     640(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4715,8 +4716,8 @@ block:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y9, Y6
-	VMOVDQU     96(DX), Y8
-	VMOVDQU     160(DX), Y9
+	VMOVDQU     96(BX), Y8
+	VMOVDQU     160(BX), Y9
 	VPSRLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
 	VPAND       bytes192<>+0(SB), Y9, Y9
@@ -4727,10 +4728,10 @@ block:
 	VPABSB      Y8, Y10
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(CX), Y11
+	VMOVDQU     32(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     96(CX), Y12
+	VMOVDQU     96(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -4740,10 +4741,10 @@ block:
 	VFMADD231PS Y11, Y9, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(CX), Y11
+	VMOVDQU     224(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     288(CX), Y12
+	VMOVDQU     288(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -4753,10 +4754,10 @@ block:
 	VFMADD231PS Y11, Y9, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(CX), Y11
+	VMOVDQU     416(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     480(CX), Y12
+	VMOVDQU     480(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -4766,10 +4767,10 @@ block:
 	VFMADD231PS Y11, Y9, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      608(CX), Y11
+	VMOVDQU      608(DI), Y11
 	VPSIGNB      Y8, Y11, Y11
 	VPMADDUBSW   Y11, Y10, Y11
-	VMOVDQU      672(CX), Y12
+	VMOVDQU      672(DI), Y12
 	VPSIGNB      Y8, Y12, Y12
 	VPMADDUBSW   Y12, Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y11, Y11
@@ -4777,425 +4778,606 @@ block:
 	VPADDD       Y12, Y11, Y11
 	VCVTDQ2PS    Y11, Y11
 	VFMADD231PS  Y11, Y9, Y7
-	ADDQ         $+768, CX
-	ADDQ         $+210, DX
-	DECQ         SI
+	ADDQ         $+768, DI
+	ADDQ         $+210, BX
+	DECQ         R8
 	JNZ          block
-	MOVQ         b+56(FP), CX
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
-	MOVQ         8(CX), DX
-	MOVQ         lower+0(FP), SI
-	MOVQ         upper+8(FP), DI
+	MOVQ         8(CX), BX
+	MOVQ         lower+0(FP), DI
+	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
-	VMULPS       24(CX), X1, X1
-	VBROADCASTSS 4(DX)(BX*8), X2
+	VMULPS       32(CX), X1, X1
+	VBROADCASTSS 4(BX)(SI*8), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (DX)(BX*8), X0
-	VMULPS       40(CX), X0, X0
-	VBROADCASTSS 56(CX), X2
+	VBROADCASTSS (BX)(SI*8), X0
+	VMULPS       48(CX), X0, X0
+	VBROADCASTSS 64(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
-	MOVQ         ld+16(FP), CX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x00, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x01, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x02, X1, (DI)(AX*4)
-	LEAQ         (SI)(CX*4), SI
-	LEAQ         (DI)(CX*4), DI
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS   $0x03, X1, (DI)(AX*4)
+	MOVQ         ld+16(FP), BX
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
+	LEAQ         (DI)(BX*4), DI
+	LEAQ         (R8)(BX*4), R8
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
-	MOVQ         n+40(FP), CX
-	CMPQ         AX, CX
+	MOVQ         n+40(FP), BX
+	CMPQ         AX, BX
 	JLT          row
 	VZEROUPPER
 	RET
 
 // func BlockBoundsQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBoundsQ80AVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K2
-	XORQ  AX, AX
+	VMOVDQU64 lanes0_8<>+0(SB), Z1
+	VMOVDQU64 lanes2_8<>+0(SB), Z2
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K2
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
-	JLT    single
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+4, R8
+	JLT    rest
+
+quad:
+	MOVWQZX      102(BX), R9
+	MOVWQZX      68(BX), R10
+	SHLQ         $0x10, R9
+	ORQ          R10, R9
+	MOVWQZX      34(BX), R10
+	SHLQ         $0x10, R9
+	ORQ          R10, R9
+	MOVWQZX      (BX), R10
+	SHLQ         $0x10, R9
+	ORQ          R10, R9
+	VMOVQ        R9, X3
+	VCVTPH2PS    X3, X3
+	PREFETCHT0   (BX)(DX*1)
+	VPERMPS      Z3, Z1, Z4
+	VMOVDQU      2(BX), Y5
+	VINSERTI64X4 $0x01, 36(BX), Z5, Z5
+	VPXORD       bytes128<>+0(SB), Z5, Z5
+	VMOVDQU64    128(DI), Z6
+	VPDPBUSD     (DI), Z5, Z6
+	VPSLLD       $0x07, Z6, Z6
+	VPDPBUSD     64(DI), Z5, Z6
+	VCVTDQ2PS    Z6, Z6
+	VFMADD231PS  Z6, Z4, Z0
+	ADDQ         $+192, DI
+	PREFETCHT0   68(BX)(DX*1)
+	VPERMPS      Z3, Z2, Z4
+	VMOVDQU      70(BX), Y7
+	VINSERTI64X4 $0x01, 104(BX), Z7, Z7
+	VPXORD       bytes128<>+0(SB), Z7, Z7
+	VMOVDQU64    128(DI), Z6
+	VPDPBUSD     (DI), Z7, Z6
+	VPSLLD       $0x07, Z6, Z6
+	VPDPBUSD     64(DI), Z7, Z6
+	VCVTDQ2PS    Z6, Z6
+	VFMADD231PS  Z6, Z4, Z0
+	ADDQ         $+192, DI
+	ADDQ         $+136, BX
+	SUBQ         $+4, R8
+	JGE          quad
+
+rest:
+	ADDQ $+4, R8
+	SUBQ $+2, R8
+	JLT  single
 
 pair:
-	PREFETCHT0   512(DX)
-	VMOVDQU      2(DX), Y1
-	VINSERTI64X4 $0x01, 36(DX), Z1, Z1
-	VPXORD       bytes128<>+0(SB), Z1, Z1
-	VPBROADCASTW (DX), Y2
-	VPBROADCASTW 34(DX), K1, Y2
-	VCVTPH2PS    Y2, Z2
-	VMOVDQU64    128(CX), Z3
-	VPDPBUSD     (CX), Z1, Z3
-	VPSLLD       $0x07, Z3, Z3
-	VPDPBUSD     64(CX), Z1, Z3
-	VCVTDQ2PS    Z3, Z3
-	VFMADD231PS  Z3, Z2, Z0
-	ADDQ         $+68, DX
-	ADDQ         $+192, CX
-	SUBQ         $+2, SI
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      2(BX), Y8
+	VINSERTI64X4 $0x01, 36(BX), Z8, Z8
+	VPXORD       bytes128<>+0(SB), Z8, Z8
+	VPBROADCASTW (BX), Y4
+	VPBROADCASTW 34(BX), K1, Y4
+	VCVTPH2PS    Y4, Z4
+	VMOVDQU64    128(DI), Z6
+	VPDPBUSD     (DI), Z8, Z6
+	VPSLLD       $0x07, Z6, Z6
+	VPDPBUSD     64(DI), Z8, Z6
+	VCVTDQ2PS    Z6, Z6
+	VFMADD231PS  Z6, Z4, Z0
+	ADDQ         $+68, BX
+	ADDQ         $+192, DI
+	SUBQ         $+2, R8
 	JGE          pair
 
 single:
-	CMPQ           SI, $-1
+	CMPQ           R8, $-1
 	JLT            sums
-	VMOVDQU        2(DX), Y4
-	VPXORD         bytes128<>+0(SB), Z4, Z4
-	VPBROADCASTW.Z (DX), K2, Y1
-	VCVTPH2PS      Y1, Z2
-	VMOVDQU64      128(CX), Z3
-	VPDPBUSD       (CX), Z4, Z3
-	VPSLLD         $0x07, Z3, Z3
-	VPDPBUSD       64(CX), Z4, Z3
-	VCVTDQ2PS      Z3, Z3
-	VFMADD231PS    Z3, Z2, Z0
+	VMOVDQU        2(BX), Y9
+	VPXORD         bytes128<>+0(SB), Z9, Z9
+	VPBROADCASTW.Z (BX), K2, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVDQU64      128(DI), Z6
+	VPDPBUSD       (DI), Z9, Z6
+	VPSLLD         $0x07, Z6, Z6
+	VPDPBUSD       64(DI), Z9, Z6
+	VCVTDQ2PS      Z6, Z6
+	VFMADD231PS    Z6, Z4, Z0
 
 sums:
-	MOVQ          b+56(FP), CX
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y0, Y1, Y1
-	MOVQ          8(CX), DX
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), DI
-	VHADDPS       Y1, Y1, Y1
-	VHADDPS       Y1, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDSS        X1, X0, X0
-	VMULSS        24(CX), X0, X0
-	VADDSS        4(DX)(BX*8), X0, X0
-	VMOVSS        (DX)(BX*8), X1
-	VMULSS        40(CX), X1, X1
-	VADDSS        56(CX), X1, X1
-	VSUBSS        X1, X0, X2
-	VADDSS        X1, X0, X0
-	VMOVSS        X2, (SI)(AX*4)
-	VMOVSS        X0, (DI)(AX*4)
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y0, Y4, Y4
+	MOVQ          8(CX), BX
+	MOVQ          lower+0(FP), DI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y4, Y4, Y4
+	VHADDPS       Y4, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDSS        X4, X0, X0
+	VMULSS        32(CX), X0, X0
+	VADDSS        4(BX)(SI*8), X0, X0
+	VMOVSS        (BX)(SI*8), X3
+	VMULSS        48(CX), X3, X3
+	VADDSS        64(CX), X3, X3
+	VSUBSS        X3, X0, X4
+	VADDSS        X3, X0, X0
+	VMOVSS        X4, (DI)(AX*4)
+	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), CX
-	CMPQ          AX, CX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
 	JLT           row
 	VZEROUPPER
 	RET
 
 // func BlockBatchQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBatchQ80AVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K2
-	XORQ  AX, AX
+	VMOVDQU64 lanes0_8<>+0(SB), Z4
+	VMOVDQU64 lanes2_8<>+0(SB), Z5
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K2
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
-	JLT    single
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+4, R8
+	JLT    rest
+
+quad:
+	MOVWQZX      102(BX), R9
+	MOVWQZX      68(BX), R10
+	SHLQ         $0x10, R9
+	ORQ          R10, R9
+	MOVWQZX      34(BX), R10
+	SHLQ         $0x10, R9
+	ORQ          R10, R9
+	MOVWQZX      (BX), R10
+	SHLQ         $0x10, R9
+	ORQ          R10, R9
+	VMOVQ        R9, X6
+	VCVTPH2PS    X6, X6
+	PREFETCHT0   (BX)(DX*1)
+	VPERMPS      Z6, Z4, Z7
+	VMOVDQU      2(BX), Y8
+	VINSERTI64X4 $0x01, 36(BX), Z8, Z8
+	VPXORD       bytes128<>+0(SB), Z8, Z8
+	VMOVDQU64    128(DI), Z9
+	VPDPBUSD     (DI), Z8, Z9
+	VPSLLD       $0x07, Z9, Z9
+	VPDPBUSD     64(DI), Z8, Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z9, Z7, Z0
+	VMOVDQU64    320(DI), Z9
+	VPDPBUSD     192(DI), Z8, Z9
+	VPSLLD       $0x07, Z9, Z9
+	VPDPBUSD     256(DI), Z8, Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z9, Z7, Z1
+	VMOVDQU64    512(DI), Z9
+	VPDPBUSD     384(DI), Z8, Z9
+	VPSLLD       $0x07, Z9, Z9
+	VPDPBUSD     448(DI), Z8, Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z9, Z7, Z2
+	VMOVDQU64    704(DI), Z9
+	VPDPBUSD     576(DI), Z8, Z9
+	VPSLLD       $0x07, Z9, Z9
+	VPDPBUSD     640(DI), Z8, Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z9, Z7, Z3
+	ADDQ         $+768, DI
+	PREFETCHT0   68(BX)(DX*1)
+	VPERMPS      Z6, Z5, Z7
+	VMOVDQU      70(BX), Y10
+	VINSERTI64X4 $0x01, 104(BX), Z10, Z10
+	VPXORD       bytes128<>+0(SB), Z10, Z10
+	VMOVDQU64    128(DI), Z9
+	VPDPBUSD     (DI), Z10, Z9
+	VPSLLD       $0x07, Z9, Z9
+	VPDPBUSD     64(DI), Z10, Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z9, Z7, Z0
+	VMOVDQU64    320(DI), Z9
+	VPDPBUSD     192(DI), Z10, Z9
+	VPSLLD       $0x07, Z9, Z9
+	VPDPBUSD     256(DI), Z10, Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z9, Z7, Z1
+	VMOVDQU64    512(DI), Z9
+	VPDPBUSD     384(DI), Z10, Z9
+	VPSLLD       $0x07, Z9, Z9
+	VPDPBUSD     448(DI), Z10, Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z9, Z7, Z2
+	VMOVDQU64    704(DI), Z9
+	VPDPBUSD     576(DI), Z10, Z9
+	VPSLLD       $0x07, Z9, Z9
+	VPDPBUSD     640(DI), Z10, Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z9, Z7, Z3
+	ADDQ         $+768, DI
+	ADDQ         $+136, BX
+	SUBQ         $+4, R8
+	JGE          quad
+
+rest:
+	ADDQ $+4, R8
+	SUBQ $+2, R8
+	JLT  single
 
 pair:
-	PREFETCHT0   512(DX)
-	VMOVDQU      2(DX), Y4
-	VINSERTI64X4 $0x01, 36(DX), Z4, Z4
-	VPXORD       bytes128<>+0(SB), Z4, Z4
-	VPBROADCASTW (DX), Y5
-	VPBROADCASTW 34(DX), K1, Y5
-	VCVTPH2PS    Y5, Z5
-	VMOVDQU64    128(CX), Z6
-	VPDPBUSD     (CX), Z4, Z6
-	VPSLLD       $0x07, Z6, Z6
-	VPDPBUSD     64(CX), Z4, Z6
-	VCVTDQ2PS    Z6, Z6
-	VFMADD231PS  Z6, Z5, Z0
-	VMOVDQU64    320(CX), Z6
-	VPDPBUSD     192(CX), Z4, Z6
-	VPSLLD       $0x07, Z6, Z6
-	VPDPBUSD     256(CX), Z4, Z6
-	VCVTDQ2PS    Z6, Z6
-	VFMADD231PS  Z6, Z5, Z1
-	VMOVDQU64    512(CX), Z6
-	VPDPBUSD     384(CX), Z4, Z6
-	VPSLLD       $0x07, Z6, Z6
-	VPDPBUSD     448(CX), Z4, Z6
-	VCVTDQ2PS    Z6, Z6
-	VFMADD231PS  Z6, Z5, Z2
-	VMOVDQU64    704(CX), Z6
-	VPDPBUSD     576(CX), Z4, Z6
-	VPSLLD       $0x07, Z6, Z6
-	VPDPBUSD     640(CX), Z4, Z6
-	VCVTDQ2PS    Z6, Z6
-	VFMADD231PS  Z6, Z5, Z3
-	ADDQ         $+68, DX
-	ADDQ         $+768, CX
-	SUBQ         $+2, SI
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      2(BX), Y11
+	VINSERTI64X4 $0x01, 36(BX), Z11, Z11
+	VPXORD       bytes128<>+0(SB), Z11, Z11
+	VPBROADCASTW (BX), Y7
+	VPBROADCASTW 34(BX), K1, Y7
+	VCVTPH2PS    Y7, Z7
+	VMOVDQU64    128(DI), Z9
+	VPDPBUSD     (DI), Z11, Z9
+	VPSLLD       $0x07, Z9, Z9
+	VPDPBUSD     64(DI), Z11, Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z9, Z7, Z0
+	VMOVDQU64    320(DI), Z9
+	VPDPBUSD     192(DI), Z11, Z9
+	VPSLLD       $0x07, Z9, Z9
+	VPDPBUSD     256(DI), Z11, Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z9, Z7, Z1
+	VMOVDQU64    512(DI), Z9
+	VPDPBUSD     384(DI), Z11, Z9
+	VPSLLD       $0x07, Z9, Z9
+	VPDPBUSD     448(DI), Z11, Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z9, Z7, Z2
+	VMOVDQU64    704(DI), Z9
+	VPDPBUSD     576(DI), Z11, Z9
+	VPSLLD       $0x07, Z9, Z9
+	VPDPBUSD     640(DI), Z11, Z9
+	VCVTDQ2PS    Z9, Z9
+	VFMADD231PS  Z9, Z7, Z3
+	ADDQ         $+68, BX
+	ADDQ         $+768, DI
+	SUBQ         $+2, R8
 	JGE          pair
 
 single:
-	CMPQ           SI, $-1
+	CMPQ           R8, $-1
 	JLT            sums
-	VMOVDQU        2(DX), Y7
-	VPXORD         bytes128<>+0(SB), Z7, Z7
-	VPBROADCASTW.Z (DX), K2, Y4
-	VCVTPH2PS      Y4, Z5
-	VMOVDQU64      128(CX), Z6
-	VPDPBUSD       (CX), Z7, Z6
-	VPSLLD         $0x07, Z6, Z6
-	VPDPBUSD       64(CX), Z7, Z6
-	VCVTDQ2PS      Z6, Z6
-	VFMADD231PS    Z6, Z5, Z0
-	VMOVDQU64      320(CX), Z6
-	VPDPBUSD       192(CX), Z7, Z6
-	VPSLLD         $0x07, Z6, Z6
-	VPDPBUSD       256(CX), Z7, Z6
-	VCVTDQ2PS      Z6, Z6
-	VFMADD231PS    Z6, Z5, Z1
-	VMOVDQU64      512(CX), Z6
-	VPDPBUSD       384(CX), Z7, Z6
-	VPSLLD         $0x07, Z6, Z6
-	VPDPBUSD       448(CX), Z7, Z6
-	VCVTDQ2PS      Z6, Z6
-	VFMADD231PS    Z6, Z5, Z2
-	VMOVDQU64      704(CX), Z6
-	VPDPBUSD       576(CX), Z7, Z6
-	VPSLLD         $0x07, Z6, Z6
-	VPDPBUSD       640(CX), Z7, Z6
-	VCVTDQ2PS      Z6, Z6
-	VFMADD231PS    Z6, Z5, Z3
+	VMOVDQU        2(BX), Y12
+	VPXORD         bytes128<>+0(SB), Z12, Z12
+	VPBROADCASTW.Z (BX), K2, Y7
+	VCVTPH2PS      Y7, Z7
+	VMOVDQU64      128(DI), Z9
+	VPDPBUSD       (DI), Z12, Z9
+	VPSLLD         $0x07, Z9, Z9
+	VPDPBUSD       64(DI), Z12, Z9
+	VCVTDQ2PS      Z9, Z9
+	VFMADD231PS    Z9, Z7, Z0
+	VMOVDQU64      320(DI), Z9
+	VPDPBUSD       192(DI), Z12, Z9
+	VPSLLD         $0x07, Z9, Z9
+	VPDPBUSD       256(DI), Z12, Z9
+	VCVTDQ2PS      Z9, Z9
+	VFMADD231PS    Z9, Z7, Z1
+	VMOVDQU64      512(DI), Z9
+	VPDPBUSD       384(DI), Z12, Z9
+	VPSLLD         $0x07, Z9, Z9
+	VPDPBUSD       448(DI), Z12, Z9
+	VCVTDQ2PS      Z9, Z9
+	VFMADD231PS    Z9, Z7, Z2
+	VMOVDQU64      704(DI), Z9
+	VPDPBUSD       576(DI), Z12, Z9
+	VPSLLD         $0x07, Z9, Z9
+	VPDPBUSD       640(DI), Z12, Z9
+	VCVTDQ2PS      Z9, Z9
+	VFMADD231PS    Z9, Z7, Z3
 
 sums:
-	MOVQ          b+56(FP), CX
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y7
+	VADDPS        Y0, Y7, Y7
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z2, Y1
 	VADDPS        Y2, Y1, Y1
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
-	MOVQ          8(CX), DX
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), DI
-	VHADDPS       Y0, Y4, Y4
+	MOVQ          8(CX), BX
+	MOVQ          lower+0(FP), DI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y0, Y7, Y7
 	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDPS        X4, X0, X0
-	VMULPS        24(CX), X0, X0
-	VBROADCASTSS  4(DX)(BX*8), X2
+	VHADDPS       Y1, Y7, Y7
+	VEXTRACTF128  $0x01, Y7, X0
+	VADDPS        X7, X0, X0
+	VMULPS        32(CX), X0, X0
+	VBROADCASTSS  4(BX)(SI*8), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (DX)(BX*8), X1
-	VMULPS        40(CX), X1, X1
-	VBROADCASTSS  56(CX), X2
+	VBROADCASTSS  (BX)(SI*8), X1
+	VMULPS        48(CX), X1, X1
+	VBROADCASTSS  64(CX), X2
 	VADDPS        X2, X1, X1
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
-	MOVQ          ld+16(FP), CX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x00, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x01, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x02, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x03, X0, (DI)(AX*4)
+	MOVQ          ld+16(FP), BX
+	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), CX
-	CMPQ          AX, CX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
 	JLT           row
 	VZEROUPPER
 	RET
 
 // func BlockBoundsQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBoundsQ40AVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K2
-	XORQ  AX, AX
+	VMOVDQU64 lanes0_8<>+0(SB), Z1
+	VMOVDQU64 lanes2_8<>+0(SB), Z2
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K2
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
-	JLT    single
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+4, R8
+	JLT    rest
+
+quad:
+	MOVWQZX         54(BX), R9
+	MOVWQZX         36(BX), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	MOVWQZX         18(BX), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	MOVWQZX         (BX), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	VMOVQ           R9, X3
+	VCVTPH2PS       X3, X3
+	PREFETCHT0      (BX)(DX*1)
+	VPERMPS         Z3, Z1, Z4
+	VBROADCASTI32X4 2(BX), Z5
+	VBROADCASTI32X4 20(BX), K1, Z5
+	VPROLVD         dwords32_4_0<>+0(SB), Z5, Z5
+	VPANDD          bytes240<>+0(SB), Z5, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z0
+	ADDQ            $+192, DI
+	PREFETCHT0      36(BX)(DX*1)
+	VPERMPS         Z3, Z2, Z4
+	VBROADCASTI32X4 38(BX), Z5
+	VBROADCASTI32X4 56(BX), K1, Z5
+	VPROLVD         dwords32_4_0<>+0(SB), Z5, Z5
+	VPANDD          bytes240<>+0(SB), Z5, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z0
+	ADDQ            $+192, DI
+	ADDQ            $+72, BX
+	SUBQ            $+4, R8
+	JGE             quad
+
+rest:
+	ADDQ $+4, R8
+	SUBQ $+2, R8
+	JLT  single
 
 pair:
-	PREFETCHT0      512(DX)
-	VBROADCASTI32X4 2(DX), Z1
-	VBROADCASTI32X4 20(DX), K1, Z1
-	VPROLVD         dwords32_4_0<>+0(SB), Z1, Z1
-	VPANDD          bytes240<>+0(SB), Z1, Z1
-	VPBROADCASTW    (DX), Y2
-	VPBROADCASTW    18(DX), K1, Y2
-	VCVTPH2PS       Y2, Z2
-	VMOVDQU64       128(CX), Z3
-	VPDPBUSD        (CX), Z1, Z3
-	VPSLLD          $0x07, Z3, Z3
-	VPDPBUSD        64(CX), Z1, Z3
-	VCVTDQ2PS       Z3, Z3
-	VFMADD231PS     Z3, Z2, Z0
-	ADDQ            $+36, DX
-	ADDQ            $+192, CX
-	SUBQ            $+2, SI
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 2(BX), Z4
+	VBROADCASTI32X4 20(BX), K1, Z4
+	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
+	VPANDD          bytes240<>+0(SB), Z4, Z4
+	VPBROADCASTW    (BX), Y5
+	VPBROADCASTW    18(BX), K1, Y5
+	VCVTPH2PS       Y5, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
+	ADDQ            $+36, BX
+	ADDQ            $+192, DI
+	SUBQ            $+2, R8
 	JGE             pair
 
 single:
-	CMPQ            SI, $-1
+	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 2(DX), Z1
-	VPROLVD         dwords32_4_0<>+0(SB), Z1, Z1
-	VPANDD          bytes240<>+0(SB), Z1, Z1
-	VPBROADCASTW.Z  (DX), K2, Y2
-	VCVTPH2PS       Y2, Z2
-	VMOVDQU64       128(CX), Z3
-	VPDPBUSD        (CX), Z1, Z3
-	VPSLLD          $0x07, Z3, Z3
-	VPDPBUSD        64(CX), Z1, Z3
-	VCVTDQ2PS       Z3, Z3
-	VFMADD231PS     Z3, Z2, Z0
+	VBROADCASTI32X4 2(BX), Z4
+	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
+	VPANDD          bytes240<>+0(SB), Z4, Z4
+	VPBROADCASTW.Z  (BX), K2, Y5
+	VCVTPH2PS       Y5, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
 
 sums:
-	MOVQ          b+56(FP), CX
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y0, Y1, Y1
-	MOVQ          8(CX), DX
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), DI
-	VHADDPS       Y1, Y1, Y1
-	VHADDPS       Y1, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDSS        X1, X0, X0
-	VMULSS        24(CX), X0, X0
-	VADDSS        4(DX)(BX*8), X0, X0
-	VMOVSS        (DX)(BX*8), X1
-	VMULSS        40(CX), X1, X1
-	VADDSS        56(CX), X1, X1
-	VSUBSS        X1, X0, X2
-	VADDSS        X1, X0, X0
-	VMOVSS        X2, (SI)(AX*4)
-	VMOVSS        X0, (DI)(AX*4)
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y0, Y4, Y4
+	MOVQ          8(CX), BX
+	MOVQ          lower+0(FP), DI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y4, Y4, Y4
+	VHADDPS       Y4, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDSS        X4, X0, X0
+	VMULSS        32(CX), X0, X0
+	VADDSS        4(BX)(SI*8), X0, X0
+	VMOVSS        (BX)(SI*8), X3
+	VMULSS        48(CX), X3, X3
+	VADDSS        64(CX), X3, X3
+	VSUBSS        X3, X0, X4
+	VADDSS        X3, X0, X0
+	VMOVSS        X4, (DI)(AX*4)
+	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), CX
-	CMPQ          AX, CX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
 	JLT           row
 	VZEROUPPER
 	RET
@@ -5211,280 +5393,424 @@ DATA dwords32_4_0<>+56(SB)/8, $0x0000000000000000
 GLOBL dwords32_4_0<>(SB), RODATA|NOPTR, $64
 
 // func BlockBatchQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBatchQ40AVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K2
-	XORQ  AX, AX
+	VMOVDQU64 lanes0_8<>+0(SB), Z4
+	VMOVDQU64 lanes2_8<>+0(SB), Z5
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K2
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
-	JLT    single
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+4, R8
+	JLT    rest
+
+quad:
+	MOVWQZX         54(BX), R9
+	MOVWQZX         36(BX), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	MOVWQZX         18(BX), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	MOVWQZX         (BX), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	VMOVQ           R9, X6
+	VCVTPH2PS       X6, X6
+	PREFETCHT0      (BX)(DX*1)
+	VPERMPS         Z6, Z4, Z7
+	VBROADCASTI32X4 2(BX), Z8
+	VBROADCASTI32X4 20(BX), K1, Z8
+	VPROLVD         dwords32_4_0<>+0(SB), Z8, Z8
+	VPANDD          bytes240<>+0(SB), Z8, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z3
+	ADDQ            $+768, DI
+	PREFETCHT0      36(BX)(DX*1)
+	VPERMPS         Z6, Z5, Z7
+	VBROADCASTI32X4 38(BX), Z8
+	VBROADCASTI32X4 56(BX), K1, Z8
+	VPROLVD         dwords32_4_0<>+0(SB), Z8, Z8
+	VPANDD          bytes240<>+0(SB), Z8, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z3
+	ADDQ            $+768, DI
+	ADDQ            $+72, BX
+	SUBQ            $+4, R8
+	JGE             quad
+
+rest:
+	ADDQ $+4, R8
+	SUBQ $+2, R8
+	JLT  single
 
 pair:
-	PREFETCHT0      512(DX)
-	VBROADCASTI32X4 2(DX), Z4
-	VBROADCASTI32X4 20(DX), K1, Z4
-	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
-	VPANDD          bytes240<>+0(SB), Z4, Z4
-	VPBROADCASTW    (DX), Y5
-	VPBROADCASTW    18(DX), K1, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(CX), Z6
-	VPDPBUSD        (CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
-	VMOVDQU64       320(CX), Z6
-	VPDPBUSD        192(CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z1
-	VMOVDQU64       512(CX), Z6
-	VPDPBUSD        384(CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z2
-	VMOVDQU64       704(CX), Z6
-	VPDPBUSD        576(CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z3
-	ADDQ            $+36, DX
-	ADDQ            $+768, CX
-	SUBQ            $+2, SI
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 2(BX), Z7
+	VBROADCASTI32X4 20(BX), K1, Z7
+	VPROLVD         dwords32_4_0<>+0(SB), Z7, Z7
+	VPANDD          bytes240<>+0(SB), Z7, Z7
+	VPBROADCASTW    (BX), Y8
+	VPBROADCASTW    18(BX), K1, Y8
+	VCVTPH2PS       Y8, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z3
+	ADDQ            $+36, BX
+	ADDQ            $+768, DI
+	SUBQ            $+2, R8
 	JGE             pair
 
 single:
-	CMPQ            SI, $-1
+	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 2(DX), Z4
-	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
-	VPANDD          bytes240<>+0(SB), Z4, Z4
-	VPBROADCASTW.Z  (DX), K2, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(CX), Z6
-	VPDPBUSD        (CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
-	VMOVDQU64       320(CX), Z6
-	VPDPBUSD        192(CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z1
-	VMOVDQU64       512(CX), Z6
-	VPDPBUSD        384(CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z2
-	VMOVDQU64       704(CX), Z6
-	VPDPBUSD        576(CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z3
+	VBROADCASTI32X4 2(BX), Z7
+	VPROLVD         dwords32_4_0<>+0(SB), Z7, Z7
+	VPANDD          bytes240<>+0(SB), Z7, Z7
+	VPBROADCASTW.Z  (BX), K2, Y8
+	VCVTPH2PS       Y8, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z3
 
 sums:
-	MOVQ          b+56(FP), CX
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y7
+	VADDPS        Y0, Y7, Y7
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z2, Y1
 	VADDPS        Y2, Y1, Y1
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
-	MOVQ          8(CX), DX
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), DI
-	VHADDPS       Y0, Y4, Y4
+	MOVQ          8(CX), BX
+	MOVQ          lower+0(FP), DI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y0, Y7, Y7
 	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDPS        X4, X0, X0
-	VMULPS        24(CX), X0, X0
-	VBROADCASTSS  4(DX)(BX*8), X2
+	VHADDPS       Y1, Y7, Y7
+	VEXTRACTF128  $0x01, Y7, X0
+	VADDPS        X7, X0, X0
+	VMULPS        32(CX), X0, X0
+	VBROADCASTSS  4(BX)(SI*8), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (DX)(BX*8), X1
-	VMULPS        40(CX), X1, X1
-	VBROADCASTSS  56(CX), X2
+	VBROADCASTSS  (BX)(SI*8), X1
+	VMULPS        48(CX), X1, X1
+	VBROADCASTSS  64(CX), X2
 	VADDPS        X2, X1, X1
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
-	MOVQ          ld+16(FP), CX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x00, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x01, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x02, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x03, X0, (DI)(AX*4)
+	MOVQ          ld+16(FP), BX
+	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), CX
-	CMPQ          AX, CX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
 	JLT           row
 	VZEROUPPER
 	RET
 
 // func BlockBoundsQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBoundsQ50AVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K2
-	XORQ  AX, AX
+	VMOVDQU64 lanes0_8<>+0(SB), Z1
+	VMOVDQU64 lanes2_8<>+0(SB), Z2
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K2
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
-	JLT    single
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+4, R8
+	JLT    rest
+
+quad:
+	MOVWQZX         66(BX), R9
+	MOVWQZX         44(BX), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	MOVWQZX         22(BX), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	MOVWQZX         (BX), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	VMOVQ           R9, X3
+	VCVTPH2PS       X3, X3
+	PREFETCHT0      (BX)(DX*1)
+	VPERMPS         Z3, Z1, Z4
+	VBROADCASTI32X4 6(BX), Z5
+	VBROADCASTI32X4 28(BX), K1, Z5
+	VPROLVD         dwords32_3_31<>+0(SB), Z5, Z5
+	VPANDD          bytes120<>+0(SB), Z5, Z5
+	KMOVD           2(BX), K3
+	KMOVD           24(BX), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z5, K3, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z0
+	ADDQ            $+192, DI
+	PREFETCHT0      44(BX)(DX*1)
+	VPERMPS         Z3, Z2, Z4
+	VBROADCASTI32X4 50(BX), Z5
+	VBROADCASTI32X4 72(BX), K1, Z5
+	VPROLVD         dwords32_3_31<>+0(SB), Z5, Z5
+	VPANDD          bytes120<>+0(SB), Z5, Z5
+	KMOVD           46(BX), K3
+	KMOVD           68(BX), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z5, K3, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z0
+	ADDQ            $+192, DI
+	ADDQ            $+88, BX
+	SUBQ            $+4, R8
+	JGE             quad
+
+rest:
+	ADDQ $+4, R8
+	SUBQ $+2, R8
+	JLT  single
 
 pair:
-	PREFETCHT0      512(DX)
-	VBROADCASTI32X4 6(DX), Z1
-	VBROADCASTI32X4 28(DX), K1, Z1
-	VPROLVD         dwords32_3_31<>+0(SB), Z1, Z1
-	VPANDD          bytes120<>+0(SB), Z1, Z1
-	KMOVD           2(DX), K3
-	KMOVD           24(DX), K4
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 6(BX), Z4
+	VBROADCASTI32X4 28(BX), K1, Z4
+	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
+	VPANDD          bytes120<>+0(SB), Z4, Z4
+	KMOVD           2(BX), K3
+	KMOVD           24(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z1, K3, Z1
-	VPBROADCASTW    (DX), Y2
-	VPBROADCASTW    22(DX), K1, Y2
-	VCVTPH2PS       Y2, Z2
-	VMOVDQU64       128(CX), Z3
-	VPDPBUSD        (CX), Z1, Z3
-	VPSLLD          $0x07, Z3, Z3
-	VPDPBUSD        64(CX), Z1, Z3
-	VCVTDQ2PS       Z3, Z3
-	VFMADD231PS     Z3, Z2, Z0
-	ADDQ            $+44, DX
-	ADDQ            $+192, CX
-	SUBQ            $+2, SI
+	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
+	VPBROADCASTW    (BX), Y5
+	VPBROADCASTW    22(BX), K1, Y5
+	VCVTPH2PS       Y5, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
+	ADDQ            $+44, BX
+	ADDQ            $+192, DI
+	SUBQ            $+2, R8
 	JGE             pair
 
 single:
-	CMPQ            SI, $-1
+	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 6(DX), Z1
-	VPROLVD         dwords32_3_31<>+0(SB), Z1, Z1
-	VPANDD          bytes120<>+0(SB), Z1, Z1
-	KMOVD           2(DX), K3
-	VPADDB          bytes128<>+0(SB), Z1, K3, Z1
-	VPBROADCASTW.Z  (DX), K2, Y2
-	VCVTPH2PS       Y2, Z2
-	VMOVDQU64       128(CX), Z3
-	VPDPBUSD        (CX), Z1, Z3
-	VPSLLD          $0x07, Z3, Z3
-	VPDPBUSD        64(CX), Z1, Z3
-	VCVTDQ2PS       Z3, Z3
-	VFMADD231PS     Z3, Z2, Z0
+	VBROADCASTI32X4 6(BX), Z4
+	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
+	VPANDD          bytes120<>+0(SB), Z4, Z4
+	KMOVD           2(BX), K3
+	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
+	VPBROADCASTW.Z  (BX), K2, Y5
+	VCVTPH2PS       Y5, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
 
 sums:
-	MOVQ          b+56(FP), CX
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y0, Y1, Y1
-	MOVQ          8(CX), DX
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), DI
-	VHADDPS       Y1, Y1, Y1
-	VHADDPS       Y1, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDSS        X1, X0, X0
-	VMULSS        24(CX), X0, X0
-	VADDSS        4(DX)(BX*8), X0, X0
-	VMOVSS        (DX)(BX*8), X1
-	VMULSS        40(CX), X1, X1
-	VADDSS        56(CX), X1, X1
-	VSUBSS        X1, X0, X2
-	VADDSS        X1, X0, X0
-	VMOVSS        X2, (SI)(AX*4)
-	VMOVSS        X0, (DI)(AX*4)
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y0, Y4, Y4
+	MOVQ          8(CX), BX
+	MOVQ          lower+0(FP), DI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y4, Y4, Y4
+	VHADDPS       Y4, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDSS        X4, X0, X0
+	VMULSS        32(CX), X0, X0
+	VADDSS        4(BX)(SI*8), X0, X0
+	VMOVSS        (BX)(SI*8), X3
+	VMULSS        48(CX), X3, X3
+	VADDSS        64(CX), X3, X3
+	VSUBSS        X3, X0, X4
+	VADDSS        X3, X0, X0
+	VMOVSS        X4, (DI)(AX*4)
+	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), CX
-	CMPQ          AX, CX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
 	JLT           row
 	VZEROUPPER
 	RET
@@ -5500,174 +5826,268 @@ DATA dwords32_3_31<>+56(SB)/8, $0x0000001f0000001f
 GLOBL dwords32_3_31<>(SB), RODATA|NOPTR, $64
 
 // func BlockBatchQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBatchQ50AVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K2
-	XORQ  AX, AX
+	VMOVDQU64 lanes0_8<>+0(SB), Z4
+	VMOVDQU64 lanes2_8<>+0(SB), Z5
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K2
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
-	JLT    single
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+4, R8
+	JLT    rest
+
+quad:
+	MOVWQZX         66(BX), R9
+	MOVWQZX         44(BX), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	MOVWQZX         22(BX), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	MOVWQZX         (BX), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	VMOVQ           R9, X6
+	VCVTPH2PS       X6, X6
+	PREFETCHT0      (BX)(DX*1)
+	VPERMPS         Z6, Z4, Z7
+	VBROADCASTI32X4 6(BX), Z8
+	VBROADCASTI32X4 28(BX), K1, Z8
+	VPROLVD         dwords32_3_31<>+0(SB), Z8, Z8
+	VPANDD          bytes120<>+0(SB), Z8, Z8
+	KMOVD           2(BX), K3
+	KMOVD           24(BX), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z8, K3, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z3
+	ADDQ            $+768, DI
+	PREFETCHT0      44(BX)(DX*1)
+	VPERMPS         Z6, Z5, Z7
+	VBROADCASTI32X4 50(BX), Z8
+	VBROADCASTI32X4 72(BX), K1, Z8
+	VPROLVD         dwords32_3_31<>+0(SB), Z8, Z8
+	VPANDD          bytes120<>+0(SB), Z8, Z8
+	KMOVD           46(BX), K3
+	KMOVD           68(BX), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z8, K3, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z3
+	ADDQ            $+768, DI
+	ADDQ            $+88, BX
+	SUBQ            $+4, R8
+	JGE             quad
+
+rest:
+	ADDQ $+4, R8
+	SUBQ $+2, R8
+	JLT  single
 
 pair:
-	PREFETCHT0      512(DX)
-	VBROADCASTI32X4 6(DX), Z4
-	VBROADCASTI32X4 28(DX), K1, Z4
-	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
-	VPANDD          bytes120<>+0(SB), Z4, Z4
-	KMOVD           2(DX), K3
-	KMOVD           24(DX), K4
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 6(BX), Z7
+	VBROADCASTI32X4 28(BX), K1, Z7
+	VPROLVD         dwords32_3_31<>+0(SB), Z7, Z7
+	VPANDD          bytes120<>+0(SB), Z7, Z7
+	KMOVD           2(BX), K3
+	KMOVD           24(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW    (DX), Y5
-	VPBROADCASTW    22(DX), K1, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(CX), Z6
-	VPDPBUSD        (CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
-	VMOVDQU64       320(CX), Z6
-	VPDPBUSD        192(CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z1
-	VMOVDQU64       512(CX), Z6
-	VPDPBUSD        384(CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z2
-	VMOVDQU64       704(CX), Z6
-	VPDPBUSD        576(CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z3
-	ADDQ            $+44, DX
-	ADDQ            $+768, CX
-	SUBQ            $+2, SI
+	VPADDB          bytes128<>+0(SB), Z7, K3, Z7
+	VPBROADCASTW    (BX), Y8
+	VPBROADCASTW    22(BX), K1, Y8
+	VCVTPH2PS       Y8, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z3
+	ADDQ            $+44, BX
+	ADDQ            $+768, DI
+	SUBQ            $+2, R8
 	JGE             pair
 
 single:
-	CMPQ            SI, $-1
+	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 6(DX), Z4
-	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
-	VPANDD          bytes120<>+0(SB), Z4, Z4
-	KMOVD           2(DX), K3
-	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW.Z  (DX), K2, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(CX), Z6
-	VPDPBUSD        (CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
-	VMOVDQU64       320(CX), Z6
-	VPDPBUSD        192(CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z1
-	VMOVDQU64       512(CX), Z6
-	VPDPBUSD        384(CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z2
-	VMOVDQU64       704(CX), Z6
-	VPDPBUSD        576(CX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(CX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z3
+	VBROADCASTI32X4 6(BX), Z7
+	VPROLVD         dwords32_3_31<>+0(SB), Z7, Z7
+	VPANDD          bytes120<>+0(SB), Z7, Z7
+	KMOVD           2(BX), K3
+	VPADDB          bytes128<>+0(SB), Z7, K3, Z7
+	VPBROADCASTW.Z  (BX), K2, Y8
+	VCVTPH2PS       Y8, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z3
 
 sums:
-	MOVQ          b+56(FP), CX
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y7
+	VADDPS        Y0, Y7, Y7
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z2, Y1
 	VADDPS        Y2, Y1, Y1
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
-	MOVQ          8(CX), DX
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), DI
-	VHADDPS       Y0, Y4, Y4
+	MOVQ          8(CX), BX
+	MOVQ          lower+0(FP), DI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y0, Y7, Y7
 	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDPS        X4, X0, X0
-	VMULPS        24(CX), X0, X0
-	VBROADCASTSS  4(DX)(BX*8), X2
+	VHADDPS       Y1, Y7, Y7
+	VEXTRACTF128  $0x01, Y7, X0
+	VADDPS        X7, X0, X0
+	VMULPS        32(CX), X0, X0
+	VBROADCASTSS  4(BX)(SI*8), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (DX)(BX*8), X1
-	VMULPS        40(CX), X1, X1
-	VBROADCASTSS  56(CX), X2
+	VBROADCASTSS  (BX)(SI*8), X1
+	VMULPS        48(CX), X1, X1
+	VBROADCASTSS  64(CX), X2
 	VADDPS        X2, X1, X1
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
-	MOVQ          ld+16(FP), CX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x00, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x01, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x02, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x03, X0, (DI)(AX*4)
+	MOVQ          ld+16(FP), BX
+	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), CX
-	CMPQ          AX, CX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
 	JLT           row
 	VZEROUPPER
 	RET
@@ -5680,107 +6100,107 @@ TEXT ·BlockBoundsQ41AVX512(SB), NOSPLIT, $0-64
 	MOVL  $0x000000ff, AX
 	KMOVW AX, K2
 	XORQ  AX, AX
+	MOVQ  b+56(FP), CX
+	MOVQ  24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0      512(DX)
-	VBROADCASTI32X4 4(DX), Z1
-	VBROADCASTI32X4 24(DX), K1, Z1
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 4(BX), Z1
+	VBROADCASTI32X4 24(BX), K1, Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
 	VPANDD          bytes15<>+0(SB), Z1, Z1
-	VPBROADCASTW    (DX), Y2
-	VPBROADCASTW    20(DX), K1, Y2
+	VPBROADCASTW    (BX), Y2
+	VPBROADCASTW    20(BX), K1, Y2
 	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW    2(DX), Y3
-	VPBROADCASTW    22(DX), K1, Y3
+	VPBROADCASTW    2(BX), Y3
+	VPBROADCASTW    22(BX), K1, Y3
 	VCVTPH2PS       Y3, Z3
 	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (CX), Z1, Z4
+	VPDPBUSD        (DI), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(CX), Z1, Z4
+	VPDPBUSD        64(DI), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z2, Z0
-	VFNMADD231PS    128(CX), Z3, Z0
-	ADDQ            $+40, DX
-	ADDQ            $+192, CX
-	SUBQ            $+2, SI
+	VFNMADD231PS    128(DI), Z3, Z0
+	ADDQ            $+40, BX
+	ADDQ            $+192, DI
+	SUBQ            $+2, R8
 	JGE             pair
 
 single:
-	CMPQ            SI, $-1
+	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 4(DX), Z1
+	VBROADCASTI32X4 4(BX), Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
 	VPANDD          bytes15<>+0(SB), Z1, Z1
-	VPBROADCASTW.Z  (DX), K2, Y2
+	VPBROADCASTW.Z  (BX), K2, Y2
 	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW.Z  2(DX), K2, Y3
+	VPBROADCASTW.Z  2(BX), K2, Y3
 	VCVTPH2PS       Y3, Z3
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (CX), Z1, Z5
+	VPDPBUSD        (DI), Z1, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(CX), Z1, Z5
+	VPDPBUSD        64(DI), Z1, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z2, Z0
-	VFNMADD231PS    128(CX), Z3, Z0
+	VFNMADD231PS    128(DI), Z3, Z0
 
 sums:
-	MOVQ          b+56(FP), CX
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y0, Y1, Y1
-	MOVQ          8(CX), DX
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), DI
+	MOVQ          8(CX), BX
+	MOVQ          lower+0(FP), DI
+	MOVQ          upper+8(FP), R8
 	VHADDPS       Y1, Y1, Y1
 	VHADDPS       Y1, Y1, Y1
 	VEXTRACTF128  $0x01, Y1, X0
 	VADDSS        X1, X0, X0
-	VMULSS        24(CX), X0, X0
-	VADDSS        4(DX)(BX*8), X0, X0
-	VMOVSS        (DX)(BX*8), X1
-	VMULSS        40(CX), X1, X1
-	VADDSS        56(CX), X1, X1
+	VMULSS        32(CX), X0, X0
+	VADDSS        4(BX)(SI*8), X0, X0
+	VMOVSS        (BX)(SI*8), X1
+	VMULSS        48(CX), X1, X1
+	VADDSS        64(CX), X1, X1
 	VSUBSS        X1, X0, X2
 	VADDSS        X1, X0, X0
-	VMOVSS        X2, (SI)(AX*4)
-	VMOVSS        X0, (DI)(AX*4)
+	VMOVSS        X2, (DI)(AX*4)
+	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), CX
-	CMPQ          AX, CX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
 	JLT           row
 	VZEROUPPER
 	RET
@@ -5803,131 +6223,131 @@ TEXT ·BlockBatchQ41AVX512(SB), NOSPLIT, $0-64
 	MOVL  $0x000000ff, AX
 	KMOVW AX, K2
 	XORQ  AX, AX
+	MOVQ  b+56(FP), CX
+	MOVQ  24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0      512(DX)
-	VBROADCASTI32X4 4(DX), Z4
-	VBROADCASTI32X4 24(DX), K1, Z4
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 4(BX), Z4
+	VBROADCASTI32X4 24(BX), K1, Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
 	VPANDD          bytes15<>+0(SB), Z4, Z4
-	VPBROADCASTW    (DX), Y5
-	VPBROADCASTW    20(DX), K1, Y5
+	VPBROADCASTW    (BX), Y5
+	VPBROADCASTW    20(BX), K1, Y5
 	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW    2(DX), Y6
-	VPBROADCASTW    22(DX), K1, Y6
+	VPBROADCASTW    2(BX), Y6
+	VPBROADCASTW    22(BX), K1, Y6
 	VCVTPH2PS       Y6, Z6
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (CX), Z4, Z7
+	VPDPBUSD        (DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(CX), Z4, Z7
+	VPDPBUSD        64(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z0
-	VFNMADD231PS    128(CX), Z6, Z0
+	VFNMADD231PS    128(DI), Z6, Z0
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(CX), Z4, Z7
+	VPDPBUSD        192(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(CX), Z4, Z7
+	VPDPBUSD        256(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z1
-	VFNMADD231PS    320(CX), Z6, Z1
+	VFNMADD231PS    320(DI), Z6, Z1
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(CX), Z4, Z7
+	VPDPBUSD        384(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(CX), Z4, Z7
+	VPDPBUSD        448(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z2
-	VFNMADD231PS    512(CX), Z6, Z2
+	VFNMADD231PS    512(DI), Z6, Z2
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(CX), Z4, Z7
+	VPDPBUSD        576(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(CX), Z4, Z7
+	VPDPBUSD        640(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z3
-	VFNMADD231PS    704(CX), Z6, Z3
-	ADDQ            $+40, DX
-	ADDQ            $+768, CX
-	SUBQ            $+2, SI
+	VFNMADD231PS    704(DI), Z6, Z3
+	ADDQ            $+40, BX
+	ADDQ            $+768, DI
+	SUBQ            $+2, R8
 	JGE             pair
 
 single:
-	CMPQ            SI, $-1
+	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 4(DX), Z4
+	VBROADCASTI32X4 4(BX), Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
 	VPANDD          bytes15<>+0(SB), Z4, Z4
-	VPBROADCASTW.Z  (DX), K2, Y5
+	VPBROADCASTW.Z  (BX), K2, Y5
 	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW.Z  2(DX), K2, Y6
+	VPBROADCASTW.Z  2(BX), K2, Y6
 	VCVTPH2PS       Y6, Z6
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (CX), Z4, Z8
+	VPDPBUSD        (DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(CX), Z4, Z8
+	VPDPBUSD        64(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z0
-	VFNMADD231PS    128(CX), Z6, Z0
+	VFNMADD231PS    128(DI), Z6, Z0
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(CX), Z4, Z8
+	VPDPBUSD        192(DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(CX), Z4, Z8
+	VPDPBUSD        256(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z1
-	VFNMADD231PS    320(CX), Z6, Z1
+	VFNMADD231PS    320(DI), Z6, Z1
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(CX), Z4, Z8
+	VPDPBUSD        384(DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(CX), Z4, Z8
+	VPDPBUSD        448(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z2
-	VFNMADD231PS    512(CX), Z6, Z2
+	VFNMADD231PS    512(DI), Z6, Z2
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(CX), Z4, Z8
+	VPDPBUSD        576(DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(CX), Z4, Z8
+	VPDPBUSD        640(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z3
-	VFNMADD231PS    704(CX), Z6, Z3
+	VFNMADD231PS    704(DI), Z6, Z3
 
 sums:
-	MOVQ          b+56(FP), CX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y0, Y4, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y0
@@ -5936,41 +6356,41 @@ sums:
 	VADDPS        Y2, Y1, Y1
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
-	MOVQ          8(CX), DX
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), DI
+	MOVQ          8(CX), BX
+	MOVQ          lower+0(FP), DI
+	MOVQ          upper+8(FP), R8
 	VHADDPS       Y0, Y4, Y4
 	VHADDPS       Y2, Y1, Y1
 	VHADDPS       Y1, Y4, Y4
 	VEXTRACTF128  $0x01, Y4, X0
 	VADDPS        X4, X0, X0
-	VMULPS        24(CX), X0, X0
-	VBROADCASTSS  4(DX)(BX*8), X2
+	VMULPS        32(CX), X0, X0
+	VBROADCASTSS  4(BX)(SI*8), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (DX)(BX*8), X1
-	VMULPS        40(CX), X1, X1
-	VBROADCASTSS  56(CX), X2
+	VBROADCASTSS  (BX)(SI*8), X1
+	VMULPS        48(CX), X1, X1
+	VBROADCASTSS  64(CX), X2
 	VADDPS        X2, X1, X1
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
-	MOVQ          ld+16(FP), CX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x00, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x01, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x02, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x03, X0, (DI)(AX*4)
+	MOVQ          ld+16(FP), BX
+	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), CX
-	CMPQ          AX, CX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
 	JLT           row
 	VZEROUPPER
 	RET
@@ -5983,113 +6403,113 @@ TEXT ·BlockBoundsQ51AVX512(SB), NOSPLIT, $0-64
 	MOVL  $0x000000ff, AX
 	KMOVW AX, K2
 	XORQ  AX, AX
+	MOVQ  b+56(FP), CX
+	MOVQ  24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0      512(DX)
-	VBROADCASTI32X4 8(DX), Z1
-	VBROADCASTI32X4 32(DX), K1, Z1
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 8(BX), Z1
+	VBROADCASTI32X4 32(BX), K1, Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
 	VPANDD          bytes15<>+0(SB), Z1, Z1
-	KMOVD           4(DX), K3
-	KMOVD           28(DX), K4
+	KMOVD           4(BX), K3
+	KMOVD           28(BX), K4
 	KUNPCKDQ        K3, K4, K3
 	VPADDB          bytes16<>+0(SB), Z1, K3, Z1
-	VPBROADCASTW    (DX), Y2
-	VPBROADCASTW    24(DX), K1, Y2
+	VPBROADCASTW    (BX), Y2
+	VPBROADCASTW    24(BX), K1, Y2
 	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW    2(DX), Y3
-	VPBROADCASTW    26(DX), K1, Y3
+	VPBROADCASTW    2(BX), Y3
+	VPBROADCASTW    26(BX), K1, Y3
 	VCVTPH2PS       Y3, Z3
 	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (CX), Z1, Z4
+	VPDPBUSD        (DI), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(CX), Z1, Z4
+	VPDPBUSD        64(DI), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z2, Z0
-	VFNMADD231PS    128(CX), Z3, Z0
-	ADDQ            $+48, DX
-	ADDQ            $+192, CX
-	SUBQ            $+2, SI
+	VFNMADD231PS    128(DI), Z3, Z0
+	ADDQ            $+48, BX
+	ADDQ            $+192, DI
+	SUBQ            $+2, R8
 	JGE             pair
 
 single:
-	CMPQ            SI, $-1
+	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 8(DX), Z1
+	VBROADCASTI32X4 8(BX), Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
 	VPANDD          bytes15<>+0(SB), Z1, Z1
-	KMOVD           4(DX), K3
+	KMOVD           4(BX), K3
 	VPADDB          bytes16<>+0(SB), Z1, K3, Z1
-	VPBROADCASTW.Z  (DX), K2, Y2
+	VPBROADCASTW.Z  (BX), K2, Y2
 	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW.Z  2(DX), K2, Y3
+	VPBROADCASTW.Z  2(BX), K2, Y3
 	VCVTPH2PS       Y3, Z3
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (CX), Z1, Z5
+	VPDPBUSD        (DI), Z1, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(CX), Z1, Z5
+	VPDPBUSD        64(DI), Z1, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z2, Z0
-	VFNMADD231PS    128(CX), Z3, Z0
+	VFNMADD231PS    128(DI), Z3, Z0
 
 sums:
-	MOVQ          b+56(FP), CX
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y0, Y1, Y1
-	MOVQ          8(CX), DX
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), DI
+	MOVQ          8(CX), BX
+	MOVQ          lower+0(FP), DI
+	MOVQ          upper+8(FP), R8
 	VHADDPS       Y1, Y1, Y1
 	VHADDPS       Y1, Y1, Y1
 	VEXTRACTF128  $0x01, Y1, X0
 	VADDSS        X1, X0, X0
-	VMULSS        24(CX), X0, X0
-	VADDSS        4(DX)(BX*8), X0, X0
-	VMOVSS        (DX)(BX*8), X1
-	VMULSS        40(CX), X1, X1
-	VADDSS        56(CX), X1, X1
+	VMULSS        32(CX), X0, X0
+	VADDSS        4(BX)(SI*8), X0, X0
+	VMOVSS        (BX)(SI*8), X1
+	VMULSS        48(CX), X1, X1
+	VADDSS        64(CX), X1, X1
 	VSUBSS        X1, X0, X2
 	VADDSS        X1, X0, X0
-	VMOVSS        X2, (SI)(AX*4)
-	VMOVSS        X0, (DI)(AX*4)
+	VMOVSS        X2, (DI)(AX*4)
+	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), CX
-	CMPQ          AX, CX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
 	JLT           row
 	VZEROUPPER
 	RET
@@ -6102,137 +6522,137 @@ TEXT ·BlockBatchQ51AVX512(SB), NOSPLIT, $0-64
 	MOVL  $0x000000ff, AX
 	KMOVW AX, K2
 	XORQ  AX, AX
+	MOVQ  b+56(FP), CX
+	MOVQ  24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   blocks+48(FP), SI
-	SUBQ   $+2, SI
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+2, R8
 	JLT    single
 
 pair:
-	PREFETCHT0      512(DX)
-	VBROADCASTI32X4 8(DX), Z4
-	VBROADCASTI32X4 32(DX), K1, Z4
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 8(BX), Z4
+	VBROADCASTI32X4 32(BX), K1, Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
 	VPANDD          bytes15<>+0(SB), Z4, Z4
-	KMOVD           4(DX), K3
-	KMOVD           28(DX), K4
+	KMOVD           4(BX), K3
+	KMOVD           28(BX), K4
 	KUNPCKDQ        K3, K4, K3
 	VPADDB          bytes16<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW    (DX), Y5
-	VPBROADCASTW    24(DX), K1, Y5
+	VPBROADCASTW    (BX), Y5
+	VPBROADCASTW    24(BX), K1, Y5
 	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW    2(DX), Y6
-	VPBROADCASTW    26(DX), K1, Y6
+	VPBROADCASTW    2(BX), Y6
+	VPBROADCASTW    26(BX), K1, Y6
 	VCVTPH2PS       Y6, Z6
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (CX), Z4, Z7
+	VPDPBUSD        (DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(CX), Z4, Z7
+	VPDPBUSD        64(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z0
-	VFNMADD231PS    128(CX), Z6, Z0
+	VFNMADD231PS    128(DI), Z6, Z0
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(CX), Z4, Z7
+	VPDPBUSD        192(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(CX), Z4, Z7
+	VPDPBUSD        256(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z1
-	VFNMADD231PS    320(CX), Z6, Z1
+	VFNMADD231PS    320(DI), Z6, Z1
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(CX), Z4, Z7
+	VPDPBUSD        384(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(CX), Z4, Z7
+	VPDPBUSD        448(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z2
-	VFNMADD231PS    512(CX), Z6, Z2
+	VFNMADD231PS    512(DI), Z6, Z2
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(CX), Z4, Z7
+	VPDPBUSD        576(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(CX), Z4, Z7
+	VPDPBUSD        640(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z3
-	VFNMADD231PS    704(CX), Z6, Z3
-	ADDQ            $+48, DX
-	ADDQ            $+768, CX
-	SUBQ            $+2, SI
+	VFNMADD231PS    704(DI), Z6, Z3
+	ADDQ            $+48, BX
+	ADDQ            $+768, DI
+	SUBQ            $+2, R8
 	JGE             pair
 
 single:
-	CMPQ            SI, $-1
+	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 8(DX), Z4
+	VBROADCASTI32X4 8(BX), Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
 	VPANDD          bytes15<>+0(SB), Z4, Z4
-	KMOVD           4(DX), K3
+	KMOVD           4(BX), K3
 	VPADDB          bytes16<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW.Z  (DX), K2, Y5
+	VPBROADCASTW.Z  (BX), K2, Y5
 	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW.Z  2(DX), K2, Y6
+	VPBROADCASTW.Z  2(BX), K2, Y6
 	VCVTPH2PS       Y6, Z6
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (CX), Z4, Z8
+	VPDPBUSD        (DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(CX), Z4, Z8
+	VPDPBUSD        64(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z0
-	VFNMADD231PS    128(CX), Z6, Z0
+	VFNMADD231PS    128(DI), Z6, Z0
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(CX), Z4, Z8
+	VPDPBUSD        192(DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(CX), Z4, Z8
+	VPDPBUSD        256(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z1
-	VFNMADD231PS    320(CX), Z6, Z1
+	VFNMADD231PS    320(DI), Z6, Z1
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(CX), Z4, Z8
+	VPDPBUSD        384(DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(CX), Z4, Z8
+	VPDPBUSD        448(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z2
-	VFNMADD231PS    512(CX), Z6, Z2
+	VFNMADD231PS    512(DI), Z6, Z2
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(CX), Z4, Z8
+	VPDPBUSD        576(DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(CX), Z4, Z8
+	VPDPBUSD        640(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z3
-	VFNMADD231PS    704(CX), Z6, Z3
+	VFNMADD231PS    704(DI), Z6, Z3
 
 sums:
-	MOVQ          b+56(FP), CX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y0, Y4, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y0
@@ -6241,41 +6661,41 @@ sums:
 	VADDPS        Y2, Y1, Y1
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
-	MOVQ          8(CX), DX
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), DI
+	MOVQ          8(CX), BX
+	MOVQ          lower+0(FP), DI
+	MOVQ          upper+8(FP), R8
 	VHADDPS       Y0, Y4, Y4
 	VHADDPS       Y2, Y1, Y1
 	VHADDPS       Y1, Y4, Y4
 	VEXTRACTF128  $0x01, Y4, X0
 	VADDPS        X4, X0, X0
-	VMULPS        24(CX), X0, X0
-	VBROADCASTSS  4(DX)(BX*8), X2
+	VMULPS        32(CX), X0, X0
+	VBROADCASTSS  4(BX)(SI*8), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (DX)(BX*8), X1
-	VMULPS        40(CX), X1, X1
-	VBROADCASTSS  56(CX), X2
+	VBROADCASTSS  (BX)(SI*8), X1
+	VMULPS        48(CX), X1, X1
+	VBROADCASTSS  64(CX), X2
 	VADDPS        X2, X1, X1
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
-	MOVQ          ld+16(FP), CX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x00, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x01, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x02, X0, (DI)(AX*4)
-	LEAQ          (SI)(CX*4), SI
-	LEAQ          (DI)(CX*4), DI
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x03, X0, (DI)(AX*4)
+	MOVQ          ld+16(FP), BX
+	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), CX
-	CMPQ          AX, CX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
 	JLT           row
 	VZEROUPPER
 	RET
@@ -6288,80 +6708,81 @@ TEXT ·BlockBoundsQ4KAVX512(SB), NOSPLIT, $0-64
 	MOVL  $0x000000ff, AX
 	KMOVW AX, K1
 	XORQ  AX, AX
+	MOVQ  b+56(FP), CX
+	MOVQ  24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
-	MOVQ   blocks+48(FP), SI
+	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      512(DX)
-	PREFETCHT0      576(DX)
-	PREFETCHT0      640(DX)
-	MOVL            4(DX), DI
-	MOVL            8(DX), R8
-	MOVL            12(DX), R9
-	MOVL            R9, R10
-	ANDL            $0x0f0f0f0f, R10
-	SHRL            $0x04, R9
-	ANDL            $0x0f0f0f0f, R9
-	MOVL            DI, R11
-	SHRL            $0x02, R11
-	ANDL            $0x30303030, R11
-	ORL             R10, R11
-	SHLQ            $0x20, R11
-	MOVL            R8, R10
-	SHRL            $0x02, R10
-	ANDL            $0x30303030, R10
-	ORL             R9, R10
-	SHLQ            $0x20, R10
-	ANDL            $0x3f3f3f3f, DI
-	ANDL            $0x3f3f3f3f, R8
-	ORQ             DI, R11
-	ORQ             R8, R10
-	VMOVQ           R11, X1
+	PREFETCHT0      (BX)(DX*1)
+	PREFETCHT0      64(BX)(DX*1)
+	PREFETCHT0      128(BX)(DX*1)
+	MOVL            4(BX), R9
+	MOVL            8(BX), R10
+	MOVL            12(BX), R11
+	MOVL            R11, R12
+	ANDL            $0x0f0f0f0f, R12
+	SHRL            $0x04, R11
+	ANDL            $0x0f0f0f0f, R11
+	MOVL            R9, R13
+	SHRL            $0x02, R13
+	ANDL            $0x30303030, R13
+	ORL             R12, R13
+	SHLQ            $0x20, R13
+	MOVL            R10, R12
+	SHRL            $0x02, R12
+	ANDL            $0x30303030, R12
+	ORL             R11, R12
+	SHLQ            $0x20, R12
+	ANDL            $0x3f3f3f3f, R9
+	ANDL            $0x3f3f3f3f, R10
+	ORQ             R9, R13
+	ORQ             R10, R12
+	VMOVQ           R13, X1
 	VPMOVZXBD       X1, Y1
 	VCVTDQ2PS       Y1, Y1
-	VPBROADCASTW    (DX), X6
+	VPBROADCASTW    (BX), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y1, Y1
-	VMOVQ           R10, X6
+	VMOVQ           R12, X6
 	VPMOVZXBD       X6, Y7
 	VCVTDQ2PS       Y7, Y7
-	VPBROADCASTW    2(DX), X6
+	VPBROADCASTW    2(BX), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y7, Y7
-	VBROADCASTI64X4 16(DX), Z6
+	VBROADCASTI64X4 16(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
 	VMOVUPS         lanes0_8<>+0(SB), Z8
@@ -6369,14 +6790,14 @@ block:
 	VMOVUPS         lanes0_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z2, Z2, Z2
-	VPDPBUSD        (CX), Z6, Z2
+	VPDPBUSD        (DI), Z6, Z2
 	VPSLLD          $0x07, Z2, Z2
-	VPDPBUSD        64(CX), Z6, Z2
+	VPDPBUSD        64(DI), Z6, Z2
 	VCVTDQ2PS       Z2, Z2
 	VFMADD231PS     Z2, Z8, Z0
-	VFNMADD231PS    128(CX), Z9, Z0
-	ADDQ            $+192, CX
-	VBROADCASTI64X4 48(DX), Z6
+	VFNMADD231PS    128(DI), Z9, Z0
+	ADDQ            $+192, DI
+	VBROADCASTI64X4 48(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
 	VMOVUPS         lanes2_8<>+0(SB), Z8
@@ -6384,14 +6805,14 @@ block:
 	VMOVUPS         lanes2_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z3, Z3, Z3
-	VPDPBUSD        (CX), Z6, Z3
+	VPDPBUSD        (DI), Z6, Z3
 	VPSLLD          $0x07, Z3, Z3
-	VPDPBUSD        64(CX), Z6, Z3
+	VPDPBUSD        64(DI), Z6, Z3
 	VCVTDQ2PS       Z3, Z3
 	VFMADD231PS     Z3, Z8, Z0
-	VFNMADD231PS    128(CX), Z9, Z0
-	ADDQ            $+192, CX
-	VBROADCASTI64X4 80(DX), Z6
+	VFNMADD231PS    128(DI), Z9, Z0
+	ADDQ            $+192, DI
+	VBROADCASTI64X4 80(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
 	VMOVUPS         lanes4_8<>+0(SB), Z8
@@ -6399,14 +6820,14 @@ block:
 	VMOVUPS         lanes4_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (CX), Z6, Z4
+	VPDPBUSD        (DI), Z6, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(CX), Z6, Z4
+	VPDPBUSD        64(DI), Z6, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z8, Z0
-	VFNMADD231PS    128(CX), Z9, Z0
-	ADDQ            $+192, CX
-	VBROADCASTI64X4 112(DX), Z6
+	VFNMADD231PS    128(DI), Z9, Z0
+	ADDQ            $+192, DI
+	VBROADCASTI64X4 112(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
 	VMOVUPS         lanes6_8<>+0(SB), Z8
@@ -6414,38 +6835,37 @@ block:
 	VMOVUPS         lanes6_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (CX), Z6, Z5
+	VPDPBUSD        (DI), Z6, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(CX), Z6, Z5
+	VPDPBUSD        64(DI), Z6, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z8, Z0
-	VFNMADD231PS    128(CX), Z9, Z0
-	ADDQ            $+192, CX
-	ADDQ            $+144, DX
-	DECQ            SI
+	VFNMADD231PS    128(DI), Z9, Z0
+	ADDQ            $+192, DI
+	ADDQ            $+144, BX
+	DECQ            R8
 	JNZ             block
-	MOVQ            b+56(FP), CX
 	VEXTRACTF64X4   $0x01, Z0, Y1
 	VADDPS          Y0, Y1, Y1
-	MOVQ            8(CX), DX
-	MOVQ            lower+0(FP), SI
-	MOVQ            upper+8(FP), DI
+	MOVQ            8(CX), BX
+	MOVQ            lower+0(FP), DI
+	MOVQ            upper+8(FP), R8
 	VHADDPS         Y1, Y1, Y1
 	VHADDPS         Y1, Y1, Y1
 	VEXTRACTF128    $0x01, Y1, X0
 	VADDSS          X1, X0, X0
-	VMULSS          24(CX), X0, X0
-	VADDSS          4(DX)(BX*8), X0, X0
-	VMOVSS          (DX)(BX*8), X1
-	VMULSS          40(CX), X1, X1
-	VADDSS          56(CX), X1, X1
+	VMULSS          32(CX), X0, X0
+	VADDSS          4(BX)(SI*8), X0, X0
+	VMOVSS          (BX)(SI*8), X1
+	VMULSS          48(CX), X1, X1
+	VADDSS          64(CX), X1, X1
 	VSUBSS          X1, X0, X6
 	VADDSS          X1, X0, X0
-	VMOVSS          X6, (SI)(AX*4)
-	VMOVSS          X0, (DI)(AX*4)
+	VMOVSS          X6, (DI)(AX*4)
+	VMOVSS          X0, (R8)(AX*4)
 	INCQ            AX
-	MOVQ            n+40(FP), CX
-	CMPQ            AX, CX
+	MOVQ            n+40(FP), BX
+	CMPQ            AX, BX
 	JLT             row
 	VZEROUPPER
 	RET
@@ -6468,83 +6888,84 @@ TEXT ·BlockBatchQ4KAVX512(SB), NOSPLIT, $0-64
 	MOVL  $0x000000ff, AX
 	KMOVW AX, K1
 	XORQ  AX, AX
+	MOVQ  b+56(FP), CX
+	MOVQ  24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   blocks+48(FP), SI
+	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      512(DX)
-	PREFETCHT0      576(DX)
-	PREFETCHT0      640(DX)
-	MOVL            4(DX), DI
-	MOVL            8(DX), R8
-	MOVL            12(DX), R9
-	MOVL            R9, R10
-	ANDL            $0x0f0f0f0f, R10
-	SHRL            $0x04, R9
-	ANDL            $0x0f0f0f0f, R9
-	MOVL            DI, R11
-	SHRL            $0x02, R11
-	ANDL            $0x30303030, R11
-	ORL             R10, R11
-	SHLQ            $0x20, R11
-	MOVL            R8, R10
-	SHRL            $0x02, R10
-	ANDL            $0x30303030, R10
-	ORL             R9, R10
-	SHLQ            $0x20, R10
-	ANDL            $0x3f3f3f3f, DI
-	ANDL            $0x3f3f3f3f, R8
-	ORQ             DI, R11
-	ORQ             R8, R10
-	VMOVQ           R11, X4
+	PREFETCHT0      (BX)(DX*1)
+	PREFETCHT0      64(BX)(DX*1)
+	PREFETCHT0      128(BX)(DX*1)
+	MOVL            4(BX), R9
+	MOVL            8(BX), R10
+	MOVL            12(BX), R11
+	MOVL            R11, R12
+	ANDL            $0x0f0f0f0f, R12
+	SHRL            $0x04, R11
+	ANDL            $0x0f0f0f0f, R11
+	MOVL            R9, R13
+	SHRL            $0x02, R13
+	ANDL            $0x30303030, R13
+	ORL             R12, R13
+	SHLQ            $0x20, R13
+	MOVL            R10, R12
+	SHRL            $0x02, R12
+	ANDL            $0x30303030, R12
+	ORL             R11, R12
+	SHLQ            $0x20, R12
+	ANDL            $0x3f3f3f3f, R9
+	ANDL            $0x3f3f3f3f, R10
+	ORQ             R9, R13
+	ORQ             R10, R12
+	VMOVQ           R13, X4
 	VPMOVZXBD       X4, Y4
 	VCVTDQ2PS       Y4, Y4
-	VPBROADCASTW    (DX), X9
+	VPBROADCASTW    (BX), X9
 	VPBROADCASTW    X9, Y9
 	VCVTPH2PS       Y9, Z9
 	VMULPS          Y9, Y4, Y4
-	VMOVQ           R10, X9
+	VMOVQ           R12, X9
 	VPMOVZXBD       X9, Y10
 	VCVTDQ2PS       Y10, Y10
-	VPBROADCASTW    2(DX), X9
+	VPBROADCASTW    2(BX), X9
 	VPBROADCASTW    X9, Y9
 	VCVTPH2PS       Y9, Z9
 	VMULPS          Y9, Y10, Y10
-	VBROADCASTI64X4 16(DX), Z9
+	VBROADCASTI64X4 16(BX), Z9
 	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
 	VPANDD          bytes15<>+0(SB), Z9, Z9
 	VMOVUPS         lanes0_8<>+0(SB), Z11
@@ -6552,35 +6973,35 @@ block:
 	VMOVUPS         lanes0_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (CX), Z9, Z5
+	VPDPBUSD        (DI), Z9, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(CX), Z9, Z5
+	VPDPBUSD        64(DI), Z9, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z11, Z0
-	VFNMADD231PS    128(CX), Z12, Z0
+	VFNMADD231PS    128(DI), Z12, Z0
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        192(CX), Z9, Z5
+	VPDPBUSD        192(DI), Z9, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        256(CX), Z9, Z5
+	VPDPBUSD        256(DI), Z9, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z11, Z1
-	VFNMADD231PS    320(CX), Z12, Z1
+	VFNMADD231PS    320(DI), Z12, Z1
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        384(CX), Z9, Z5
+	VPDPBUSD        384(DI), Z9, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        448(CX), Z9, Z5
+	VPDPBUSD        448(DI), Z9, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z11, Z2
-	VFNMADD231PS    512(CX), Z12, Z2
+	VFNMADD231PS    512(DI), Z12, Z2
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        576(CX), Z9, Z5
+	VPDPBUSD        576(DI), Z9, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        640(CX), Z9, Z5
+	VPDPBUSD        640(DI), Z9, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z11, Z3
-	VFNMADD231PS    704(CX), Z12, Z3
-	ADDQ            $+768, CX
-	VBROADCASTI64X4 48(DX), Z9
+	VFNMADD231PS    704(DI), Z12, Z3
+	ADDQ            $+768, DI
+	VBROADCASTI64X4 48(BX), Z9
 	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
 	VPANDD          bytes15<>+0(SB), Z9, Z9
 	VMOVUPS         lanes2_8<>+0(SB), Z11
@@ -6588,35 +7009,35 @@ block:
 	VMOVUPS         lanes2_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        (CX), Z9, Z6
+	VPDPBUSD        (DI), Z9, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(CX), Z9, Z6
+	VPDPBUSD        64(DI), Z9, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z11, Z0
-	VFNMADD231PS    128(CX), Z12, Z0
+	VFNMADD231PS    128(DI), Z12, Z0
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        192(CX), Z9, Z6
+	VPDPBUSD        192(DI), Z9, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(CX), Z9, Z6
+	VPDPBUSD        256(DI), Z9, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z11, Z1
-	VFNMADD231PS    320(CX), Z12, Z1
+	VFNMADD231PS    320(DI), Z12, Z1
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        384(CX), Z9, Z6
+	VPDPBUSD        384(DI), Z9, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(CX), Z9, Z6
+	VPDPBUSD        448(DI), Z9, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z11, Z2
-	VFNMADD231PS    512(CX), Z12, Z2
+	VFNMADD231PS    512(DI), Z12, Z2
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        576(CX), Z9, Z6
+	VPDPBUSD        576(DI), Z9, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(CX), Z9, Z6
+	VPDPBUSD        640(DI), Z9, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z11, Z3
-	VFNMADD231PS    704(CX), Z12, Z3
-	ADDQ            $+768, CX
-	VBROADCASTI64X4 80(DX), Z9
+	VFNMADD231PS    704(DI), Z12, Z3
+	ADDQ            $+768, DI
+	VBROADCASTI64X4 80(BX), Z9
 	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
 	VPANDD          bytes15<>+0(SB), Z9, Z9
 	VMOVUPS         lanes4_8<>+0(SB), Z11
@@ -6624,35 +7045,35 @@ block:
 	VMOVUPS         lanes4_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (CX), Z9, Z7
+	VPDPBUSD        (DI), Z9, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(CX), Z9, Z7
+	VPDPBUSD        64(DI), Z9, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z11, Z0
-	VFNMADD231PS    128(CX), Z12, Z0
+	VFNMADD231PS    128(DI), Z12, Z0
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(CX), Z9, Z7
+	VPDPBUSD        192(DI), Z9, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(CX), Z9, Z7
+	VPDPBUSD        256(DI), Z9, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z11, Z1
-	VFNMADD231PS    320(CX), Z12, Z1
+	VFNMADD231PS    320(DI), Z12, Z1
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(CX), Z9, Z7
+	VPDPBUSD        384(DI), Z9, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(CX), Z9, Z7
+	VPDPBUSD        448(DI), Z9, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z11, Z2
-	VFNMADD231PS    512(CX), Z12, Z2
+	VFNMADD231PS    512(DI), Z12, Z2
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(CX), Z9, Z7
+	VPDPBUSD        576(DI), Z9, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(CX), Z9, Z7
+	VPDPBUSD        640(DI), Z9, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z11, Z3
-	VFNMADD231PS    704(CX), Z12, Z3
-	ADDQ            $+768, CX
-	VBROADCASTI64X4 112(DX), Z9
+	VFNMADD231PS    704(DI), Z12, Z3
+	ADDQ            $+768, DI
+	VBROADCASTI64X4 112(BX), Z9
 	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
 	VPANDD          bytes15<>+0(SB), Z9, Z9
 	VMOVUPS         lanes6_8<>+0(SB), Z11
@@ -6660,38 +7081,37 @@ block:
 	VMOVUPS         lanes6_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (CX), Z9, Z8
+	VPDPBUSD        (DI), Z9, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(CX), Z9, Z8
+	VPDPBUSD        64(DI), Z9, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z11, Z0
-	VFNMADD231PS    128(CX), Z12, Z0
+	VFNMADD231PS    128(DI), Z12, Z0
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(CX), Z9, Z8
+	VPDPBUSD        192(DI), Z9, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(CX), Z9, Z8
+	VPDPBUSD        256(DI), Z9, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z11, Z1
-	VFNMADD231PS    320(CX), Z12, Z1
+	VFNMADD231PS    320(DI), Z12, Z1
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(CX), Z9, Z8
+	VPDPBUSD        384(DI), Z9, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(CX), Z9, Z8
+	VPDPBUSD        448(DI), Z9, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z11, Z2
-	VFNMADD231PS    512(CX), Z12, Z2
+	VFNMADD231PS    512(DI), Z12, Z2
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(CX), Z9, Z8
+	VPDPBUSD        576(DI), Z9, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(CX), Z9, Z8
+	VPDPBUSD        640(DI), Z9, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z11, Z3
-	VFNMADD231PS    704(CX), Z12, Z3
-	ADDQ            $+768, CX
-	ADDQ            $+144, DX
-	DECQ            SI
+	VFNMADD231PS    704(DI), Z12, Z3
+	ADDQ            $+768, DI
+	ADDQ            $+144, BX
+	DECQ            R8
 	JNZ             block
-	MOVQ            b+56(FP), CX
 	VEXTRACTF64X4   $0x01, Z0, Y4
 	VADDPS          Y0, Y4, Y4
 	VEXTRACTF64X4   $0x01, Z1, Y0
@@ -6700,41 +7120,41 @@ block:
 	VADDPS          Y2, Y1, Y1
 	VEXTRACTF64X4   $0x01, Z3, Y2
 	VADDPS          Y3, Y2, Y2
-	MOVQ            8(CX), DX
-	MOVQ            lower+0(FP), SI
-	MOVQ            upper+8(FP), DI
+	MOVQ            8(CX), BX
+	MOVQ            lower+0(FP), DI
+	MOVQ            upper+8(FP), R8
 	VHADDPS         Y0, Y4, Y4
 	VHADDPS         Y2, Y1, Y1
 	VHADDPS         Y1, Y4, Y4
 	VEXTRACTF128    $0x01, Y4, X0
 	VADDPS          X4, X0, X0
-	VMULPS          24(CX), X0, X0
-	VBROADCASTSS    4(DX)(BX*8), X2
+	VMULPS          32(CX), X0, X0
+	VBROADCASTSS    4(BX)(SI*8), X2
 	VADDPS          X2, X0, X0
-	VBROADCASTSS    (DX)(BX*8), X1
-	VMULPS          40(CX), X1, X1
-	VBROADCASTSS    56(CX), X2
+	VBROADCASTSS    (BX)(SI*8), X1
+	VMULPS          48(CX), X1, X1
+	VBROADCASTSS    64(CX), X2
 	VADDPS          X2, X1, X1
 	VSUBPS          X1, X0, X2
 	VADDPS          X1, X0, X0
-	MOVQ            ld+16(FP), CX
-	VEXTRACTPS      $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS      $0x00, X0, (DI)(AX*4)
-	LEAQ            (SI)(CX*4), SI
-	LEAQ            (DI)(CX*4), DI
-	VEXTRACTPS      $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS      $0x01, X0, (DI)(AX*4)
-	LEAQ            (SI)(CX*4), SI
-	LEAQ            (DI)(CX*4), DI
-	VEXTRACTPS      $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS      $0x02, X0, (DI)(AX*4)
-	LEAQ            (SI)(CX*4), SI
-	LEAQ            (DI)(CX*4), DI
-	VEXTRACTPS      $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS      $0x03, X0, (DI)(AX*4)
+	MOVQ            ld+16(FP), BX
+	VEXTRACTPS      $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x00, X0, (R8)(AX*4)
+	LEAQ            (DI)(BX*4), DI
+	LEAQ            (R8)(BX*4), R8
+	VEXTRACTPS      $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x01, X0, (R8)(AX*4)
+	LEAQ            (DI)(BX*4), DI
+	LEAQ            (R8)(BX*4), R8
+	VEXTRACTPS      $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x02, X0, (R8)(AX*4)
+	LEAQ            (DI)(BX*4), DI
+	LEAQ            (R8)(BX*4), R8
+	VEXTRACTPS      $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x03, X0, (R8)(AX*4)
 	INCQ            AX
-	MOVQ            n+40(FP), CX
-	CMPQ            AX, CX
+	MOVQ            n+40(FP), BX
+	CMPQ            AX, BX
 	JLT             row
 	VZEROUPPER
 	RET
@@ -6747,81 +7167,82 @@ TEXT ·BlockBoundsQ5KAVX512(SB), NOSPLIT, $0-64
 	MOVL  $0x000000ff, AX
 	KMOVW AX, K1
 	XORQ  AX, AX
+	MOVQ  b+56(FP), CX
+	MOVQ  24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
-	MOVQ   blocks+48(FP), SI
+	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      512(DX)
-	PREFETCHT0      576(DX)
-	PREFETCHT0      640(DX)
-	MOVL            4(DX), DI
-	MOVL            8(DX), R8
-	MOVL            12(DX), R9
-	MOVL            R9, R10
-	ANDL            $0x0f0f0f0f, R10
-	SHRL            $0x04, R9
-	ANDL            $0x0f0f0f0f, R9
-	MOVL            DI, R11
-	SHRL            $0x02, R11
-	ANDL            $0x30303030, R11
-	ORL             R10, R11
-	SHLQ            $0x20, R11
-	MOVL            R8, R10
-	SHRL            $0x02, R10
-	ANDL            $0x30303030, R10
-	ORL             R9, R10
-	SHLQ            $0x20, R10
-	ANDL            $0x3f3f3f3f, DI
-	ANDL            $0x3f3f3f3f, R8
-	ORQ             DI, R11
-	ORQ             R8, R10
-	VMOVQ           R11, X1
+	PREFETCHT0      (BX)(DX*1)
+	PREFETCHT0      64(BX)(DX*1)
+	PREFETCHT0      128(BX)(DX*1)
+	MOVL            4(BX), R9
+	MOVL            8(BX), R10
+	MOVL            12(BX), R11
+	MOVL            R11, R12
+	ANDL            $0x0f0f0f0f, R12
+	SHRL            $0x04, R11
+	ANDL            $0x0f0f0f0f, R11
+	MOVL            R9, R13
+	SHRL            $0x02, R13
+	ANDL            $0x30303030, R13
+	ORL             R12, R13
+	SHLQ            $0x20, R13
+	MOVL            R10, R12
+	SHRL            $0x02, R12
+	ANDL            $0x30303030, R12
+	ORL             R11, R12
+	SHLQ            $0x20, R12
+	ANDL            $0x3f3f3f3f, R9
+	ANDL            $0x3f3f3f3f, R10
+	ORQ             R9, R13
+	ORQ             R10, R12
+	VMOVQ           R13, X1
 	VPMOVZXBD       X1, Y1
 	VCVTDQ2PS       Y1, Y1
-	VPBROADCASTW    (DX), X6
+	VPBROADCASTW    (BX), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y1, Y1
-	VMOVQ           R10, X6
+	VMOVQ           R12, X6
 	VPMOVZXBD       X6, Y7
 	VCVTDQ2PS       Y7, Y7
-	VPBROADCASTW    2(DX), X6
+	VPBROADCASTW    2(BX), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y7, Y7
-	VBROADCASTI64X4 16(DX), Z6
-	VBROADCASTI64X4 48(DX), Z8
+	VBROADCASTI64X4 16(BX), Z6
+	VBROADCASTI64X4 48(BX), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit0<>+0(SB), Z6, K1
@@ -6831,14 +7252,14 @@ block:
 	VMOVUPS         lanes0_8<>+0(SB), Z10
 	VPERMPS         Z7, Z10, Z10
 	VPXORD          Z2, Z2, Z2
-	VPDPBUSD        (CX), Z8, Z2
+	VPDPBUSD        (DI), Z8, Z2
 	VPSLLD          $0x07, Z2, Z2
-	VPDPBUSD        64(CX), Z8, Z2
+	VPDPBUSD        64(DI), Z8, Z2
 	VCVTDQ2PS       Z2, Z2
 	VFMADD231PS     Z2, Z9, Z0
-	VFNMADD231PS    128(CX), Z10, Z0
-	ADDQ            $+192, CX
-	VBROADCASTI64X4 80(DX), Z8
+	VFNMADD231PS    128(DI), Z10, Z0
+	ADDQ            $+192, DI
+	VBROADCASTI64X4 80(BX), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit2<>+0(SB), Z6, K1
@@ -6848,14 +7269,14 @@ block:
 	VMOVUPS         lanes2_8<>+0(SB), Z10
 	VPERMPS         Z7, Z10, Z10
 	VPXORD          Z3, Z3, Z3
-	VPDPBUSD        (CX), Z8, Z3
+	VPDPBUSD        (DI), Z8, Z3
 	VPSLLD          $0x07, Z3, Z3
-	VPDPBUSD        64(CX), Z8, Z3
+	VPDPBUSD        64(DI), Z8, Z3
 	VCVTDQ2PS       Z3, Z3
 	VFMADD231PS     Z3, Z9, Z0
-	VFNMADD231PS    128(CX), Z10, Z0
-	ADDQ            $+192, CX
-	VBROADCASTI64X4 112(DX), Z8
+	VFNMADD231PS    128(DI), Z10, Z0
+	ADDQ            $+192, DI
+	VBROADCASTI64X4 112(BX), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit4<>+0(SB), Z6, K1
@@ -6865,14 +7286,14 @@ block:
 	VMOVUPS         lanes4_8<>+0(SB), Z10
 	VPERMPS         Z7, Z10, Z10
 	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (CX), Z8, Z4
+	VPDPBUSD        (DI), Z8, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(CX), Z8, Z4
+	VPDPBUSD        64(DI), Z8, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z9, Z0
-	VFNMADD231PS    128(CX), Z10, Z0
-	ADDQ            $+192, CX
-	VBROADCASTI64X4 144(DX), Z8
+	VFNMADD231PS    128(DI), Z10, Z0
+	ADDQ            $+192, DI
+	VBROADCASTI64X4 144(BX), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit6<>+0(SB), Z6, K1
@@ -6882,38 +7303,37 @@ block:
 	VMOVUPS         lanes6_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (CX), Z8, Z5
+	VPDPBUSD        (DI), Z8, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(CX), Z8, Z5
+	VPDPBUSD        64(DI), Z8, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z0
-	VFNMADD231PS    128(CX), Z9, Z0
-	ADDQ            $+192, CX
-	ADDQ            $+176, DX
-	DECQ            SI
+	VFNMADD231PS    128(DI), Z9, Z0
+	ADDQ            $+192, DI
+	ADDQ            $+176, BX
+	DECQ            R8
 	JNZ             block
-	MOVQ            b+56(FP), CX
 	VEXTRACTF64X4   $0x01, Z0, Y1
 	VADDPS          Y0, Y1, Y1
-	MOVQ            8(CX), DX
-	MOVQ            lower+0(FP), SI
-	MOVQ            upper+8(FP), DI
+	MOVQ            8(CX), BX
+	MOVQ            lower+0(FP), DI
+	MOVQ            upper+8(FP), R8
 	VHADDPS         Y1, Y1, Y1
 	VHADDPS         Y1, Y1, Y1
 	VEXTRACTF128    $0x01, Y1, X0
 	VADDSS          X1, X0, X0
-	VMULSS          24(CX), X0, X0
-	VADDSS          4(DX)(BX*8), X0, X0
-	VMOVSS          (DX)(BX*8), X1
-	VMULSS          40(CX), X1, X1
-	VADDSS          56(CX), X1, X1
+	VMULSS          32(CX), X0, X0
+	VADDSS          4(BX)(SI*8), X0, X0
+	VMOVSS          (BX)(SI*8), X1
+	VMULSS          48(CX), X1, X1
+	VADDSS          64(CX), X1, X1
 	VSUBSS          X1, X0, X6
 	VADDSS          X1, X0, X0
-	VMOVSS          X6, (SI)(AX*4)
-	VMOVSS          X0, (DI)(AX*4)
+	VMOVSS          X6, (DI)(AX*4)
+	VMOVSS          X0, (R8)(AX*4)
 	INCQ            AX
-	MOVQ            n+40(FP), CX
-	CMPQ            AX, CX
+	MOVQ            n+40(FP), BX
+	CMPQ            AX, BX
 	JLT             row
 	VZEROUPPER
 	RET
@@ -6966,84 +7386,85 @@ TEXT ·BlockBatchQ5KAVX512(SB), NOSPLIT, $0-64
 	MOVL  $0x000000ff, AX
 	KMOVW AX, K1
 	XORQ  AX, AX
+	MOVQ  b+56(FP), CX
+	MOVQ  24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   blocks+48(FP), SI
+	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      512(DX)
-	PREFETCHT0      576(DX)
-	PREFETCHT0      640(DX)
-	MOVL            4(DX), DI
-	MOVL            8(DX), R8
-	MOVL            12(DX), R9
-	MOVL            R9, R10
-	ANDL            $0x0f0f0f0f, R10
-	SHRL            $0x04, R9
-	ANDL            $0x0f0f0f0f, R9
-	MOVL            DI, R11
-	SHRL            $0x02, R11
-	ANDL            $0x30303030, R11
-	ORL             R10, R11
-	SHLQ            $0x20, R11
-	MOVL            R8, R10
-	SHRL            $0x02, R10
-	ANDL            $0x30303030, R10
-	ORL             R9, R10
-	SHLQ            $0x20, R10
-	ANDL            $0x3f3f3f3f, DI
-	ANDL            $0x3f3f3f3f, R8
-	ORQ             DI, R11
-	ORQ             R8, R10
-	VMOVQ           R11, X4
+	PREFETCHT0      (BX)(DX*1)
+	PREFETCHT0      64(BX)(DX*1)
+	PREFETCHT0      128(BX)(DX*1)
+	MOVL            4(BX), R9
+	MOVL            8(BX), R10
+	MOVL            12(BX), R11
+	MOVL            R11, R12
+	ANDL            $0x0f0f0f0f, R12
+	SHRL            $0x04, R11
+	ANDL            $0x0f0f0f0f, R11
+	MOVL            R9, R13
+	SHRL            $0x02, R13
+	ANDL            $0x30303030, R13
+	ORL             R12, R13
+	SHLQ            $0x20, R13
+	MOVL            R10, R12
+	SHRL            $0x02, R12
+	ANDL            $0x30303030, R12
+	ORL             R11, R12
+	SHLQ            $0x20, R12
+	ANDL            $0x3f3f3f3f, R9
+	ANDL            $0x3f3f3f3f, R10
+	ORQ             R9, R13
+	ORQ             R10, R12
+	VMOVQ           R13, X4
 	VPMOVZXBD       X4, Y4
 	VCVTDQ2PS       Y4, Y4
-	VPBROADCASTW    (DX), X9
+	VPBROADCASTW    (BX), X9
 	VPBROADCASTW    X9, Y9
 	VCVTPH2PS       Y9, Z9
 	VMULPS          Y9, Y4, Y4
-	VMOVQ           R10, X9
+	VMOVQ           R12, X9
 	VPMOVZXBD       X9, Y10
 	VCVTDQ2PS       Y10, Y10
-	VPBROADCASTW    2(DX), X9
+	VPBROADCASTW    2(BX), X9
 	VPBROADCASTW    X9, Y9
 	VCVTPH2PS       Y9, Z9
 	VMULPS          Y9, Y10, Y10
-	VBROADCASTI64X4 16(DX), Z9
-	VBROADCASTI64X4 48(DX), Z11
+	VBROADCASTI64X4 16(BX), Z9
+	VBROADCASTI64X4 48(BX), Z11
 	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
 	VPANDD          bytes15<>+0(SB), Z11, Z11
 	VPTESTMB        bit0<>+0(SB), Z9, K1
@@ -7053,35 +7474,35 @@ block:
 	VMOVUPS         lanes0_8<>+0(SB), Z13
 	VPERMPS         Z10, Z13, Z13
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (CX), Z11, Z5
+	VPDPBUSD        (DI), Z11, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(CX), Z11, Z5
+	VPDPBUSD        64(DI), Z11, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z12, Z0
-	VFNMADD231PS    128(CX), Z13, Z0
+	VFNMADD231PS    128(DI), Z13, Z0
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        192(CX), Z11, Z5
+	VPDPBUSD        192(DI), Z11, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        256(CX), Z11, Z5
+	VPDPBUSD        256(DI), Z11, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z12, Z1
-	VFNMADD231PS    320(CX), Z13, Z1
+	VFNMADD231PS    320(DI), Z13, Z1
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        384(CX), Z11, Z5
+	VPDPBUSD        384(DI), Z11, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        448(CX), Z11, Z5
+	VPDPBUSD        448(DI), Z11, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z12, Z2
-	VFNMADD231PS    512(CX), Z13, Z2
+	VFNMADD231PS    512(DI), Z13, Z2
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        576(CX), Z11, Z5
+	VPDPBUSD        576(DI), Z11, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        640(CX), Z11, Z5
+	VPDPBUSD        640(DI), Z11, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z12, Z3
-	VFNMADD231PS    704(CX), Z13, Z3
-	ADDQ            $+768, CX
-	VBROADCASTI64X4 80(DX), Z11
+	VFNMADD231PS    704(DI), Z13, Z3
+	ADDQ            $+768, DI
+	VBROADCASTI64X4 80(BX), Z11
 	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
 	VPANDD          bytes15<>+0(SB), Z11, Z11
 	VPTESTMB        bit2<>+0(SB), Z9, K1
@@ -7091,35 +7512,35 @@ block:
 	VMOVUPS         lanes2_8<>+0(SB), Z13
 	VPERMPS         Z10, Z13, Z13
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        (CX), Z11, Z6
+	VPDPBUSD        (DI), Z11, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(CX), Z11, Z6
+	VPDPBUSD        64(DI), Z11, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z12, Z0
-	VFNMADD231PS    128(CX), Z13, Z0
+	VFNMADD231PS    128(DI), Z13, Z0
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        192(CX), Z11, Z6
+	VPDPBUSD        192(DI), Z11, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(CX), Z11, Z6
+	VPDPBUSD        256(DI), Z11, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z12, Z1
-	VFNMADD231PS    320(CX), Z13, Z1
+	VFNMADD231PS    320(DI), Z13, Z1
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        384(CX), Z11, Z6
+	VPDPBUSD        384(DI), Z11, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(CX), Z11, Z6
+	VPDPBUSD        448(DI), Z11, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z12, Z2
-	VFNMADD231PS    512(CX), Z13, Z2
+	VFNMADD231PS    512(DI), Z13, Z2
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        576(CX), Z11, Z6
+	VPDPBUSD        576(DI), Z11, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(CX), Z11, Z6
+	VPDPBUSD        640(DI), Z11, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z12, Z3
-	VFNMADD231PS    704(CX), Z13, Z3
-	ADDQ            $+768, CX
-	VBROADCASTI64X4 112(DX), Z11
+	VFNMADD231PS    704(DI), Z13, Z3
+	ADDQ            $+768, DI
+	VBROADCASTI64X4 112(BX), Z11
 	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
 	VPANDD          bytes15<>+0(SB), Z11, Z11
 	VPTESTMB        bit4<>+0(SB), Z9, K1
@@ -7129,35 +7550,35 @@ block:
 	VMOVUPS         lanes4_8<>+0(SB), Z13
 	VPERMPS         Z10, Z13, Z13
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (CX), Z11, Z7
+	VPDPBUSD        (DI), Z11, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(CX), Z11, Z7
+	VPDPBUSD        64(DI), Z11, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z12, Z0
-	VFNMADD231PS    128(CX), Z13, Z0
+	VFNMADD231PS    128(DI), Z13, Z0
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(CX), Z11, Z7
+	VPDPBUSD        192(DI), Z11, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(CX), Z11, Z7
+	VPDPBUSD        256(DI), Z11, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z12, Z1
-	VFNMADD231PS    320(CX), Z13, Z1
+	VFNMADD231PS    320(DI), Z13, Z1
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(CX), Z11, Z7
+	VPDPBUSD        384(DI), Z11, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(CX), Z11, Z7
+	VPDPBUSD        448(DI), Z11, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z12, Z2
-	VFNMADD231PS    512(CX), Z13, Z2
+	VFNMADD231PS    512(DI), Z13, Z2
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(CX), Z11, Z7
+	VPDPBUSD        576(DI), Z11, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(CX), Z11, Z7
+	VPDPBUSD        640(DI), Z11, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z12, Z3
-	VFNMADD231PS    704(CX), Z13, Z3
-	ADDQ            $+768, CX
-	VBROADCASTI64X4 144(DX), Z11
+	VFNMADD231PS    704(DI), Z13, Z3
+	ADDQ            $+768, DI
+	VBROADCASTI64X4 144(BX), Z11
 	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
 	VPANDD          bytes15<>+0(SB), Z11, Z11
 	VPTESTMB        bit6<>+0(SB), Z9, K1
@@ -7167,38 +7588,37 @@ block:
 	VMOVUPS         lanes6_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (CX), Z11, Z8
+	VPDPBUSD        (DI), Z11, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(CX), Z11, Z8
+	VPDPBUSD        64(DI), Z11, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z9, Z0
-	VFNMADD231PS    128(CX), Z12, Z0
+	VFNMADD231PS    128(DI), Z12, Z0
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(CX), Z11, Z8
+	VPDPBUSD        192(DI), Z11, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(CX), Z11, Z8
+	VPDPBUSD        256(DI), Z11, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z9, Z1
-	VFNMADD231PS    320(CX), Z12, Z1
+	VFNMADD231PS    320(DI), Z12, Z1
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(CX), Z11, Z8
+	VPDPBUSD        384(DI), Z11, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(CX), Z11, Z8
+	VPDPBUSD        448(DI), Z11, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z9, Z2
-	VFNMADD231PS    512(CX), Z12, Z2
+	VFNMADD231PS    512(DI), Z12, Z2
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(CX), Z11, Z8
+	VPDPBUSD        576(DI), Z11, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(CX), Z11, Z8
+	VPDPBUSD        640(DI), Z11, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z9, Z3
-	VFNMADD231PS    704(CX), Z12, Z3
-	ADDQ            $+768, CX
-	ADDQ            $+176, DX
-	DECQ            SI
+	VFNMADD231PS    704(DI), Z12, Z3
+	ADDQ            $+768, DI
+	ADDQ            $+176, BX
+	DECQ            R8
 	JNZ             block
-	MOVQ            b+56(FP), CX
 	VEXTRACTF64X4   $0x01, Z0, Y4
 	VADDPS          Y0, Y4, Y4
 	VEXTRACTF64X4   $0x01, Z1, Y0
@@ -7207,41 +7627,41 @@ block:
 	VADDPS          Y2, Y1, Y1
 	VEXTRACTF64X4   $0x01, Z3, Y2
 	VADDPS          Y3, Y2, Y2
-	MOVQ            8(CX), DX
-	MOVQ            lower+0(FP), SI
-	MOVQ            upper+8(FP), DI
+	MOVQ            8(CX), BX
+	MOVQ            lower+0(FP), DI
+	MOVQ            upper+8(FP), R8
 	VHADDPS         Y0, Y4, Y4
 	VHADDPS         Y2, Y1, Y1
 	VHADDPS         Y1, Y4, Y4
 	VEXTRACTF128    $0x01, Y4, X0
 	VADDPS          X4, X0, X0
-	VMULPS          24(CX), X0, X0
-	VBROADCASTSS    4(DX)(BX*8), X2
+	VMULPS          32(CX), X0, X0
+	VBROADCASTSS    4(BX)(SI*8), X2
 	VADDPS          X2, X0, X0
-	VBROADCASTSS    (DX)(BX*8), X1
-	VMULPS          40(CX), X1, X1
-	VBROADCASTSS    56(CX), X2
+	VBROADCASTSS    (BX)(SI*8), X1
+	VMULPS          48(CX), X1, X1
+	VBROADCASTSS    64(CX), X2
 	VADDPS          X2, X1, X1
 	VSUBPS          X1, X0, X2
 	VADDPS          X1, X0, X0
-	MOVQ            ld+16(FP), CX
-	VEXTRACTPS      $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS      $0x00, X0, (DI)(AX*4)
-	LEAQ            (SI)(CX*4), SI
-	LEAQ            (DI)(CX*4), DI
-	VEXTRACTPS      $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS      $0x01, X0, (DI)(AX*4)
-	LEAQ            (SI)(CX*4), SI
-	LEAQ            (DI)(CX*4), DI
-	VEXTRACTPS      $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS      $0x02, X0, (DI)(AX*4)
-	LEAQ            (SI)(CX*4), SI
-	LEAQ            (DI)(CX*4), DI
-	VEXTRACTPS      $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS      $0x03, X0, (DI)(AX*4)
+	MOVQ            ld+16(FP), BX
+	VEXTRACTPS      $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x00, X0, (R8)(AX*4)
+	LEAQ            (DI)(BX*4), DI
+	LEAQ            (R8)(BX*4), R8
+	VEXTRACTPS      $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x01, X0, (R8)(AX*4)
+	LEAQ            (DI)(BX*4), DI
+	LEAQ            (R8)(BX*4), R8
+	VEXTRACTPS      $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x02, X0, (R8)(AX*4)
+	LEAQ            (DI)(BX*4), DI
+	LEAQ            (R8)(BX*4), R8
+	VEXTRACTPS      $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x03, X0, (R8)(AX*4)
 	INCQ            AX
-	MOVQ            n+40(FP), CX
-	CMPQ            AX, CX
+	MOVQ            n+40(FP), BX
+	CMPQ            AX, BX
 	JLT             row
 	VZEROUPPER
 	RET
@@ -7254,53 +7674,54 @@ TEXT ·BlockBoundsQ6KAVX512(SB), NOSPLIT, $0-64
 	MOVL  $0x000000ff, AX
 	KMOVW AX, K1
 	XORQ  AX, AX
+	MOVQ  b+56(FP), CX
+	MOVQ  24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
-	MOVQ   blocks+48(FP), SI
+	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      512(DX)
-	PREFETCHT0      576(DX)
-	PREFETCHT0      640(DX)
-	PREFETCHT0      704(DX)
-	VPBROADCASTW    208(DX), X1
+	PREFETCHT0      (BX)(DX*1)
+	PREFETCHT0      64(BX)(DX*1)
+	PREFETCHT0      128(BX)(DX*1)
+	PREFETCHT0      192(BX)(DX*1)
+	VPBROADCASTW    208(BX), X1
 	VPBROADCASTW    X1, Y1
 	VCVTPH2PS       Y1, Z1
-	VPMOVSXBD       192(DX), Z2
+	VPMOVSXBD       192(BX), Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z1, Z2, Z2
-	VMOVDQU64       (DX), Z1
-	VBROADCASTI64X4 128(DX), Z3
+	VMOVDQU64       (BX), Z1
+	VBROADCASTI64X4 128(BX), Z3
 	VPSLLVW         halves64_6_4<>+0(SB), Z3, Z3
 	VPSLLW          $0x02, Z1, Z1
 	VPANDD          bytes60<>+0(SB), Z1, Z1
@@ -7308,15 +7729,15 @@ block:
 	VPORD           Z3, Z1, Z1
 	VMOVUPS         lanes0_4<>+0(SB), Z3
 	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(CX), Z4
-	VPDPBUSD        (CX), Z1, Z4
+	VMOVDQU64       128(DI), Z4
+	VPDPBUSD        (DI), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(CX), Z1, Z4
+	VPDPBUSD        64(DI), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z3, Z0
-	ADDQ            $+192, CX
-	VMOVDQU64       (DX), Z1
-	VBROADCASTI64X4 128(DX), Z3
+	ADDQ            $+192, DI
+	VMOVDQU64       (BX), Z1
+	VBROADCASTI64X4 128(BX), Z3
 	VPSLLVW         halves64_2_0<>+0(SB), Z3, Z3
 	VPSRLW          $0x02, Z1, Z1
 	VPANDD          bytes60<>+0(SB), Z1, Z1
@@ -7324,15 +7745,15 @@ block:
 	VPORD           Z3, Z1, Z1
 	VMOVUPS         lanes4_4<>+0(SB), Z3
 	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(CX), Z4
-	VPDPBUSD        (CX), Z1, Z4
+	VMOVDQU64       128(DI), Z4
+	VPDPBUSD        (DI), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(CX), Z1, Z4
+	VPDPBUSD        64(DI), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z3, Z0
-	ADDQ            $+192, CX
-	VMOVDQU64       64(DX), Z1
-	VBROADCASTI64X4 160(DX), Z3
+	ADDQ            $+192, DI
+	VMOVDQU64       64(BX), Z1
+	VBROADCASTI64X4 160(BX), Z3
 	VPSLLVW         halves64_6_4<>+0(SB), Z3, Z3
 	VPSLLW          $0x02, Z1, Z1
 	VPANDD          bytes60<>+0(SB), Z1, Z1
@@ -7340,15 +7761,15 @@ block:
 	VPORD           Z3, Z1, Z1
 	VMOVUPS         lanes8_4<>+0(SB), Z3
 	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(CX), Z4
-	VPDPBUSD        (CX), Z1, Z4
+	VMOVDQU64       128(DI), Z4
+	VPDPBUSD        (DI), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(CX), Z1, Z4
+	VPDPBUSD        64(DI), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z3, Z0
-	ADDQ            $+192, CX
-	VMOVDQU64       64(DX), Z1
-	VBROADCASTI64X4 160(DX), Z3
+	ADDQ            $+192, DI
+	VMOVDQU64       64(BX), Z1
+	VBROADCASTI64X4 160(BX), Z3
 	VPSLLVW         halves64_2_0<>+0(SB), Z3, Z3
 	VPSRLW          $0x02, Z1, Z1
 	VPANDD          bytes60<>+0(SB), Z1, Z1
@@ -7356,38 +7777,37 @@ block:
 	VPORD           Z3, Z1, Z1
 	VMOVUPS         lanes12_4<>+0(SB), Z3
 	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(CX), Z2
-	VPDPBUSD        (CX), Z1, Z2
+	VMOVDQU64       128(DI), Z2
+	VPDPBUSD        (DI), Z1, Z2
 	VPSLLD          $0x07, Z2, Z2
-	VPDPBUSD        64(CX), Z1, Z2
+	VPDPBUSD        64(DI), Z1, Z2
 	VCVTDQ2PS       Z2, Z2
 	VFMADD231PS     Z2, Z3, Z0
-	ADDQ            $+192, CX
-	ADDQ            $+210, DX
-	DECQ            SI
+	ADDQ            $+192, DI
+	ADDQ            $+210, BX
+	DECQ            R8
 	JNZ             block
-	MOVQ            b+56(FP), CX
 	VEXTRACTF64X4   $0x01, Z0, Y1
 	VADDPS          Y0, Y1, Y1
-	MOVQ            8(CX), DX
-	MOVQ            lower+0(FP), SI
-	MOVQ            upper+8(FP), DI
+	MOVQ            8(CX), BX
+	MOVQ            lower+0(FP), DI
+	MOVQ            upper+8(FP), R8
 	VHADDPS         Y1, Y1, Y1
 	VHADDPS         Y1, Y1, Y1
 	VEXTRACTF128    $0x01, Y1, X0
 	VADDSS          X1, X0, X0
-	VMULSS          24(CX), X0, X0
-	VADDSS          4(DX)(BX*8), X0, X0
-	VMOVSS          (DX)(BX*8), X1
-	VMULSS          40(CX), X1, X1
-	VADDSS          56(CX), X1, X1
+	VMULSS          32(CX), X0, X0
+	VADDSS          4(BX)(SI*8), X0, X0
+	VMOVSS          (BX)(SI*8), X1
+	VMULSS          48(CX), X1, X1
+	VADDSS          64(CX), X1, X1
 	VSUBSS          X1, X0, X2
 	VADDSS          X1, X0, X0
-	VMOVSS          X2, (SI)(AX*4)
-	VMOVSS          X0, (DI)(AX*4)
+	VMOVSS          X2, (DI)(AX*4)
+	VMOVSS          X0, (R8)(AX*4)
 	INCQ            AX
-	MOVQ            n+40(FP), CX
-	CMPQ            AX, CX
+	MOVQ            n+40(FP), BX
+	CMPQ            AX, BX
 	JLT             row
 	VZEROUPPER
 	RET
@@ -7440,56 +7860,57 @@ TEXT ·BlockBatchQ6KAVX512(SB), NOSPLIT, $0-64
 	MOVL  $0x000000ff, AX
 	KMOVW AX, K1
 	XORQ  AX, AX
+	MOVQ  b+56(FP), CX
+	MOVQ  24(CX), DX
 
 row:
-	MOVQ  b+56(FP), CX
-	MOVQ  16(CX), SI
-	MOVQ  ids+32(FP), DX
-	MOVQ  AX, BX
-	TESTQ DX, DX
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (DX)(AX*4), BX
-	LEAQ  3(AX), DI
-	MOVQ  n+40(FP), R8
-	CMPQ  DI, R8
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
 	JGE   named
-	MOVL  (DX)(DI*4), DX
-	IMULQ SI, DX
-	MOVQ  rows+24(FP), DI
-	ADDQ  DI, DX
-	LEAQ  (DX)(SI*1), DI
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (DX)
-	ADDQ       $+64, DX
-	CMPQ       DX, DI
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-	MOVQ   BX, DX
-	IMULQ  SI, DX
-	MOVQ   rows+24(FP), SI
-	ADDQ   SI, DX
-	MOVQ   (CX), CX
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   blocks+48(FP), SI
+	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      512(DX)
-	PREFETCHT0      576(DX)
-	PREFETCHT0      640(DX)
-	PREFETCHT0      704(DX)
-	VPBROADCASTW    208(DX), X4
+	PREFETCHT0      (BX)(DX*1)
+	PREFETCHT0      64(BX)(DX*1)
+	PREFETCHT0      128(BX)(DX*1)
+	PREFETCHT0      192(BX)(DX*1)
+	VPBROADCASTW    208(BX), X4
 	VPBROADCASTW    X4, Y4
 	VCVTPH2PS       Y4, Z4
-	VPMOVSXBD       192(DX), Z5
+	VPMOVSXBD       192(BX), Z5
 	VCVTDQ2PS       Z5, Z5
 	VMULPS          Z4, Z5, Z5
-	VMOVDQU64       (DX), Z4
-	VBROADCASTI64X4 128(DX), Z6
+	VMOVDQU64       (BX), Z4
+	VBROADCASTI64X4 128(BX), Z6
 	VPSLLVW         halves64_6_4<>+0(SB), Z6, Z6
 	VPSLLW          $0x02, Z4, Z4
 	VPANDD          bytes60<>+0(SB), Z4, Z4
@@ -7497,33 +7918,33 @@ block:
 	VPORD           Z6, Z4, Z4
 	VMOVUPS         lanes0_4<>+0(SB), Z6
 	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(CX), Z7
-	VPDPBUSD        (CX), Z4, Z7
+	VMOVDQU64       128(DI), Z7
+	VPDPBUSD        (DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(CX), Z4, Z7
+	VPDPBUSD        64(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z0
-	VMOVDQU64       320(CX), Z7
-	VPDPBUSD        192(CX), Z4, Z7
+	VMOVDQU64       320(DI), Z7
+	VPDPBUSD        192(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(CX), Z4, Z7
+	VPDPBUSD        256(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z1
-	VMOVDQU64       512(CX), Z7
-	VPDPBUSD        384(CX), Z4, Z7
+	VMOVDQU64       512(DI), Z7
+	VPDPBUSD        384(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(CX), Z4, Z7
+	VPDPBUSD        448(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z2
-	VMOVDQU64       704(CX), Z7
-	VPDPBUSD        576(CX), Z4, Z7
+	VMOVDQU64       704(DI), Z7
+	VPDPBUSD        576(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(CX), Z4, Z7
+	VPDPBUSD        640(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z3
-	ADDQ            $+768, CX
-	VMOVDQU64       (DX), Z4
-	VBROADCASTI64X4 128(DX), Z6
+	ADDQ            $+768, DI
+	VMOVDQU64       (BX), Z4
+	VBROADCASTI64X4 128(BX), Z6
 	VPSLLVW         halves64_2_0<>+0(SB), Z6, Z6
 	VPSRLW          $0x02, Z4, Z4
 	VPANDD          bytes60<>+0(SB), Z4, Z4
@@ -7531,33 +7952,33 @@ block:
 	VPORD           Z6, Z4, Z4
 	VMOVUPS         lanes4_4<>+0(SB), Z6
 	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(CX), Z7
-	VPDPBUSD        (CX), Z4, Z7
+	VMOVDQU64       128(DI), Z7
+	VPDPBUSD        (DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(CX), Z4, Z7
+	VPDPBUSD        64(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z0
-	VMOVDQU64       320(CX), Z7
-	VPDPBUSD        192(CX), Z4, Z7
+	VMOVDQU64       320(DI), Z7
+	VPDPBUSD        192(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(CX), Z4, Z7
+	VPDPBUSD        256(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z1
-	VMOVDQU64       512(CX), Z7
-	VPDPBUSD        384(CX), Z4, Z7
+	VMOVDQU64       512(DI), Z7
+	VPDPBUSD        384(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(CX), Z4, Z7
+	VPDPBUSD        448(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z2
-	VMOVDQU64       704(CX), Z7
-	VPDPBUSD        576(CX), Z4, Z7
+	VMOVDQU64       704(DI), Z7
+	VPDPBUSD        576(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(CX), Z4, Z7
+	VPDPBUSD        640(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z3
-	ADDQ            $+768, CX
-	VMOVDQU64       64(DX), Z4
-	VBROADCASTI64X4 160(DX), Z6
+	ADDQ            $+768, DI
+	VMOVDQU64       64(BX), Z4
+	VBROADCASTI64X4 160(BX), Z6
 	VPSLLVW         halves64_6_4<>+0(SB), Z6, Z6
 	VPSLLW          $0x02, Z4, Z4
 	VPANDD          bytes60<>+0(SB), Z4, Z4
@@ -7565,33 +7986,33 @@ block:
 	VPORD           Z6, Z4, Z4
 	VMOVUPS         lanes8_4<>+0(SB), Z6
 	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(CX), Z7
-	VPDPBUSD        (CX), Z4, Z7
+	VMOVDQU64       128(DI), Z7
+	VPDPBUSD        (DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(CX), Z4, Z7
+	VPDPBUSD        64(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z0
-	VMOVDQU64       320(CX), Z7
-	VPDPBUSD        192(CX), Z4, Z7
+	VMOVDQU64       320(DI), Z7
+	VPDPBUSD        192(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(CX), Z4, Z7
+	VPDPBUSD        256(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z1
-	VMOVDQU64       512(CX), Z7
-	VPDPBUSD        384(CX), Z4, Z7
+	VMOVDQU64       512(DI), Z7
+	VPDPBUSD        384(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(CX), Z4, Z7
+	VPDPBUSD        448(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z2
-	VMOVDQU64       704(CX), Z7
-	VPDPBUSD        576(CX), Z4, Z7
+	VMOVDQU64       704(DI), Z7
+	VPDPBUSD        576(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(CX), Z4, Z7
+	VPDPBUSD        640(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z3
-	ADDQ            $+768, CX
-	VMOVDQU64       64(DX), Z4
-	VBROADCASTI64X4 160(DX), Z6
+	ADDQ            $+768, DI
+	VMOVDQU64       64(BX), Z4
+	VBROADCASTI64X4 160(BX), Z6
 	VPSLLVW         halves64_2_0<>+0(SB), Z6, Z6
 	VPSRLW          $0x02, Z4, Z4
 	VPANDD          bytes60<>+0(SB), Z4, Z4
@@ -7599,35 +8020,34 @@ block:
 	VPORD           Z6, Z4, Z4
 	VMOVUPS         lanes12_4<>+0(SB), Z6
 	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(CX), Z5
-	VPDPBUSD        (CX), Z4, Z5
+	VMOVDQU64       128(DI), Z5
+	VPDPBUSD        (DI), Z4, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(CX), Z4, Z5
+	VPDPBUSD        64(DI), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z0
-	VMOVDQU64       320(CX), Z5
-	VPDPBUSD        192(CX), Z4, Z5
+	VMOVDQU64       320(DI), Z5
+	VPDPBUSD        192(DI), Z4, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        256(CX), Z4, Z5
+	VPDPBUSD        256(DI), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z1
-	VMOVDQU64       512(CX), Z5
-	VPDPBUSD        384(CX), Z4, Z5
+	VMOVDQU64       512(DI), Z5
+	VPDPBUSD        384(DI), Z4, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        448(CX), Z4, Z5
+	VPDPBUSD        448(DI), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z2
-	VMOVDQU64       704(CX), Z5
-	VPDPBUSD        576(CX), Z4, Z5
+	VMOVDQU64       704(DI), Z5
+	VPDPBUSD        576(DI), Z4, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        640(CX), Z4, Z5
+	VPDPBUSD        640(DI), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z3
-	ADDQ            $+768, CX
-	ADDQ            $+210, DX
-	DECQ            SI
+	ADDQ            $+768, DI
+	ADDQ            $+210, BX
+	DECQ            R8
 	JNZ             block
-	MOVQ            b+56(FP), CX
 	VEXTRACTF64X4   $0x01, Z0, Y4
 	VADDPS          Y0, Y4, Y4
 	VEXTRACTF64X4   $0x01, Z1, Y0
@@ -7636,41 +8056,41 @@ block:
 	VADDPS          Y2, Y1, Y1
 	VEXTRACTF64X4   $0x01, Z3, Y2
 	VADDPS          Y3, Y2, Y2
-	MOVQ            8(CX), DX
-	MOVQ            lower+0(FP), SI
-	MOVQ            upper+8(FP), DI
+	MOVQ            8(CX), BX
+	MOVQ            lower+0(FP), DI
+	MOVQ            upper+8(FP), R8
 	VHADDPS         Y0, Y4, Y4
 	VHADDPS         Y2, Y1, Y1
 	VHADDPS         Y1, Y4, Y4
 	VEXTRACTF128    $0x01, Y4, X0
 	VADDPS          X4, X0, X0
-	VMULPS          24(CX), X0, X0
-	VBROADCASTSS    4(DX)(BX*8), X2
+	VMULPS          32(CX), X0, X0
+	VBROADCASTSS    4(BX)(SI*8), X2
 	VADDPS          X2, X0, X0
-	VBROADCASTSS    (DX)(BX*8), X1
-	VMULPS          40(CX), X1, X1
-	VBROADCASTSS    56(CX), X2
+	VBROADCASTSS    (BX)(SI*8), X1
+	VMULPS          48(CX), X1, X1
+	VBROADCASTSS    64(CX), X2
 	VADDPS          X2, X1, X1
 	VSUBPS          X1, X0, X2
 	VADDPS          X1, X0, X0
-	MOVQ            ld+16(FP), CX
-	VEXTRACTPS      $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS      $0x00, X0, (DI)(AX*4)
-	LEAQ            (SI)(CX*4), SI
-	LEAQ            (DI)(CX*4), DI
-	VEXTRACTPS      $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS      $0x01, X0, (DI)(AX*4)
-	LEAQ            (SI)(CX*4), SI
-	LEAQ            (DI)(CX*4), DI
-	VEXTRACTPS      $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS      $0x02, X0, (DI)(AX*4)
-	LEAQ            (SI)(CX*4), SI
-	LEAQ            (DI)(CX*4), DI
-	VEXTRACTPS      $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS      $0x03, X0, (DI)(AX*4)
+	MOVQ            ld+16(FP), BX
+	VEXTRACTPS      $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x00, X0, (R8)(AX*4)
+	LEAQ            (DI)(BX*4), DI
+	LEAQ            (R8)(BX*4), R8
+	VEXTRACTPS      $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x01, X0, (R8)(AX*4)
+	LEAQ            (DI)(BX*4), DI
+	LEAQ            (R8)(BX*4), R8
+	VEXTRACTPS      $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x02, X0, (R8)(AX*4)
+	LEAQ            (DI)(BX*4), DI
+	LEAQ            (R8)(BX*4), R8
+	VEXTRACTPS      $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x03, X0, (R8)(AX*4)
 	INCQ            AX
-	MOVQ            n+40(FP), CX
-	CMPQ            AX, CX
+	MOVQ            n+40(FP), BX
+	CMPQ            AX, BX
 	JLT             row
 	VZEROUPPER
 	RET

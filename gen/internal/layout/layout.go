@@ -49,6 +49,7 @@ var BlockBound = Struct{"kernels.blockBound", []field{
 	{"planes", 8},
 	{"meta", 8},
 	{"bytes", 8},
+	{"ahead", 8},
 	{"scale", 4 * BatchContexts},
 	{"err", 4 * BatchContexts},
 	{"slack", 4},
