@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"sync"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
@@ -14,20 +15,22 @@ import (
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// BlockRows computes intervals of the logits of quantised rows from the blocks themselves, which
-// stay where they are: a row has no error, only the context has one. Beside the rows it holds 8
-// bytes a row.
+// BlockRows computes intervals of the logits of rows from blocks of Q8_0 and the other quantised types.
+// Blocks that are the rows themselves stay where they are, and have no error: only the context has
+// one. Beside the blocks it holds 16 bytes for each row.
 //
 // A BlockRows is immutable and safe for use by many goroutines.
 type BlockRows struct {
 	rows  Rows
+	dim   int // of a context: that of the rows, or less by the padding of the last block
 	meta  []blockMeta
 	slack float32
 }
 
 // blockMeta is what an interval needs of a row: N, an upper bound of sqrt(sum g_j^2), where g_j is
-// the magnitude of weight j or, for a type with a minimum, of its two terms; and the bias.
-type blockMeta struct{ norm, bias float32 }
+// the magnitude of weight j of the blocks or, for a type with a minimum, of its two terms; an upper bound of the
+// length of what the blocks differ from the row by; and the bias.
+type blockMeta struct{ norm, bias, err, _ float32 }
 
 // NewBlockRows prepares quantised rows and their bias (nil for none), on all cores. The rows are
 // kept.
@@ -38,30 +41,119 @@ func NewBlockRows(rows Rows, bias []float32) (*BlockRows, error) {
 	if !rows.element.Quantised() {
 		panic("kernels: element is not quantised")
 	}
-	var a codeRows
-	a.n, a.dim = rows.n, rows.dim
-	if err := a.setSlack(bias); err != nil {
-		return nil, err
-	}
-	m := &BlockRows{rows: rows, meta: make([]blockMeta, rows.n), slack: a.slack}
-	part := max(1, maxCallBytes/rows.rowBytes())
-	err := parallel.Each(context.Background(), 0, rows.n, part, nil, func(_, lo, hi int) error {
-		for i := lo; i < hi; i++ {
-			norm := roundUp(math.Sqrt(rows.squares(i)) * (1 + 0x1p-20))
-			if !(norm <= maxCertified) {
-				return fmt.Errorf("kernels: row %d: found a weight that is not a number or above %g, expected none", i, maxCertified)
-			}
-			m.meta[i].norm = norm
-			if bias != nil {
-				m.meta[i].bias = bias[i]
-			}
-		}
-		return nil
-	})
+	m, err := newBlockRows(rows, rows.dim, bias)
 	if err != nil {
 		return nil, err
 	}
+	return m, m.each(func(i int) (norm, err float64, e error) {
+		return math.Sqrt(rows.squares(i)), 0, nil
+	})
+}
+
+// BlockBytes returns the memory of [EncodeBlocks] for one row of dimension dim.
+func BlockBytes(dim int) int { return (dim + groupSize - 1) / groupSize * 34 }
+
+// EncodeBlocks is NewBlockRows for copies of rows of another type as blocks of Q8_0, in data, of BlockBytes(Dim)
+// bytes a row, which is kept. A scale for each 32 weights tells more of rows with outliers than one for all.
+// It returns an error for weights above 2^20 too, whose scale is no float16.
+func EncodeBlocks(data []byte, rows Rows, bias []float32) (*BlockRows, error) {
+	size := BlockBytes(rows.dim)
+	if len(data) != rows.n*size {
+		panic("kernels: length of data is not the number of rows times the size of their blocks")
+	}
+	m, err := newBlockRows(QuantisedRows(data, Q8_0, size/34*groupSize), rows.dim, bias)
+	if err != nil {
+		return nil, err
+	}
+	scratch := sync.Pool{New: func() any { return new([]float32) }}
+	return m, m.each(func(i int) (norm, rest float64, err error) {
+		p := scratch.Get().(*[]float32)
+		defer scratch.Put(p)
+		row := grow.Slice(*p, size/34*groupSize)
+		*p = row
+		clear(row[rows.dim:])
+		rows.Widen(row[:rows.dim], i)
+		blocks := data[i*size:][:size]
+		for at := 0; at < len(row); at += groupSize {
+			n, e, ok := encodeBlock(blocks[at/groupSize*34:][:34], (*[groupSize]float32)(row[at:]))
+			if !ok {
+				return 0, 0, fmt.Errorf("kernels: row %d: found a weight that is not a number or above %g, expected none", i, maxBlockWeight)
+			}
+			norm += n
+			rest += e
+		}
+		return math.Sqrt(norm), math.Sqrt(rest), nil
+	})
+}
+
+const maxBlockWeight = 0x1p20
+
+// encodeBlock makes a block of Q8_0 of weights, and returns the squares of its length and of its error.
+func encodeBlock(block []byte, w *[groupSize]float32) (norm, rest float64, ok bool) {
+	largest := float32(0)
+	for _, x := range w {
+		if a := float32(math.Abs(float64(x))); !(a <= largest) {
+			largest = a
+		}
+	}
+	if !(largest <= maxBlockWeight) {
+		return 0, 0, false
+	}
+	bits := narrowFloat16(largest / maxCode)
+	binary.LittleEndian.PutUint16(block, bits)
+	d := widenFloat16(bits)
+	inv := 0.0
+	if d > 0 {
+		inv = 1 / float64(d)
+	}
+	for j, x := range w {
+		q := max(min(math.RoundToEven(float64(float64(x)*inv)), maxCode), -maxCode)
+		block[2+j] = byte(int8(q))
+		y := float64(float64(d) * q)
+		norm += float64(y * y)
+		rest += float64((float64(x) - y) * (float64(x) - y))
+	}
+	return norm, rest, true
+}
+
+// narrowFloat16 returns the binary16 next to x, which is not negative, below 2^15 and no NaN, ties to even.
+func narrowFloat16(x float32) uint16 {
+	if x < 0x1p-14 { // subnormal
+		return uint16(math.RoundToEven(float64(x) * 0x1p24))
+	}
+	bits := math.Float32bits(x) - (127-15)<<23
+	return uint16((bits + 0xfff + bits>>13&1) >> 13)
+}
+
+func newBlockRows(blocks Rows, dim int, bias []float32) (*BlockRows, error) {
+	var a codeRows
+	a.n, a.dim = blocks.n, dim
+	if err := a.setSlack(bias); err != nil {
+		return nil, err
+	}
+	m := &BlockRows{rows: blocks, dim: dim, meta: make([]blockMeta, blocks.n), slack: a.slack}
+	for i, b := range bias {
+		m.meta[i].bias = b
+	}
 	return m, nil
+}
+
+// each sets what f returns of each row, on all cores.
+func (m *BlockRows) each(f func(i int) (norm, rest float64, err error)) error {
+	part := max(1, maxCallBytes/m.rows.rowBytes())
+	return parallel.Each(context.Background(), 0, m.rows.n, part, nil, func(_, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			norm, rest, err := f(i)
+			if err == nil && !(norm <= maxCertified) {
+				err = fmt.Errorf("kernels: row %d: found a weight that is not a number or above %g, expected none", i, maxCertified)
+			}
+			if err != nil {
+				return err
+			}
+			m.meta[i].norm, m.meta[i].err = roundUp(norm*(1+0x1p-20)), roundUp(rest*(1+0x1p-20))
+		}
+		return nil
+	})
 }
 
 // squares returns sum g_j^2 of row i, which is NaN or infinite if a weight is.
@@ -95,7 +187,7 @@ func (m *BlockRows) RowBytes() int { return m.rows.rowBytes() }
 
 // Part returns the rows from first on, before end.
 func (m *BlockRows) Part(first, end int) BlockRows {
-	return BlockRows{m.rows.Part(first, end), m.meta[first:end], m.slack}
+	return BlockRows{m.rows.Part(first, end), m.dim, m.meta[first:end], m.slack}
 }
 
 const (
@@ -127,6 +219,7 @@ type blockBound struct {
 	ahead  int        // how far rows that follow each other are prefetched
 	scale  [BatchContexts]float32
 	err    [BatchContexts]float32
+	norm   [BatchContexts]float32
 	slack  float32
 }
 
@@ -149,7 +242,8 @@ func (e Element) codeStep() float32 {
 
 // Set prepares 1 to BatchContexts vectors, all Certified, for rows like m.
 //
-// With H_j = round(h_j/scale) and e = ||h - scale H||, the sum over a row of w_j h_j differs from
+// Elements beyond those of a vector count as zeros, as the weights there are. The blocks differ from the row by
+// at most err ||h|| in the sum, which is the second part of an interval. For the first, with H_j = round(h_j/scale) and e = ||h - scale H||, the sum over a row of w_j h_j differs from
 // that of w_j scale H_j by at most ||w|| e. The latter is computed with float32 roundings: for each
 // of 16 lanes a fused multiply-add per pair of groups, or two with minima, which round terms whose
 // magnitudes sum up to at most sum g_j |scale H_j| <= N ||scale H||; four additions, the product with scale,
@@ -178,7 +272,7 @@ func (c *BlockContexts) Set(m *BlockRows, vs ...*Int8Vector) {
 	c.bound = blockBound{planes: &planes[0], bytes: m.rows.rowBytes(), ahead: simd.Ahead()}
 	for i := range BatchContexts {
 		v := vs[min(i, c.n-1)]
-		if v.dim != dim || v.fit != Certified {
+		if v.dim != m.dim || v.fit != Certified {
 			panic("kernels: vector is not Certified or not of the rows' dimension")
 		}
 		if i < wide {
@@ -220,6 +314,7 @@ func (c *BlockContexts) set(i, wide int, planes []byte, v *Int8Vector, pairs int
 	}
 	norm, e := math.Sqrt(norm2), math.Sqrt(err2)
 	c.bound.scale[i] = scale / c.element.codeStep()
+	c.bound.norm[i] = roundUp(norm * (1 + 0x1p-19))
 	c.bound.err[i] = roundUp((e + float64(2*pairs+16)*0x1p-24*(norm+e)) * (1 + 0x1p-20))
 }
 
@@ -430,7 +525,7 @@ func (m *BlockRows) generic(lower, upper []float32, ld, first int, ids *uint32, 
 			}
 			sum := ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))
 			a := float32(sum*c.bound.scale[k]) + meta.bias
-			r := float32(meta.norm*c.bound.err[k]) + m.slack
+			r := float32(meta.norm*c.bound.err[k]) + float32(meta.err*c.bound.norm[k]) + m.slack
 			lower[k*ld+i], upper[k*ld+i] = a-r, a+r
 		}
 	}

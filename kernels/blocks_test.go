@@ -123,6 +123,93 @@ func TestBlockBoundsHoldTheLogits(t *testing.T) {
 	}
 }
 
+// Blocks that are made of float rows have an error, which the intervals count in. Weights that have
+// outliers, or are all zero, very small or large, are no exception.
+func TestEncodedBlocksHoldTheLogits(t *testing.T) {
+	r := newRand(12)
+	for round := range 200 {
+		n, d := 1+r.IntN(40), 1+r.IntN(200)
+		rows := fill(r, make([]float32, n*d))
+		for i := range n {
+			row := rows[i*d : (i+1)*d]
+			for range r.IntN(3) {
+				row[r.IntN(d)] *= float32(math.Exp(5 * r.Float64()))
+			}
+			scale := float32(math.Exp2(float64(r.IntN(48) - 40)))
+			if r.IntN(10) == 0 {
+				scale = 0
+			}
+			for j := range row {
+				row[j] *= scale
+			}
+		}
+		c := &blockCase{rows: Float32Rows(rows, d), bias: fill(r, make([]float32, n))}
+		var err error
+		if c.m, err = EncodeBlocks(make([]byte, n*BlockBytes(d)), c.rows, c.bias); err != nil {
+			t.Fatal(err)
+		}
+		for range 1 + round%BatchContexts {
+			v, h := NewInt8Vector(d), fill(r, make([]float32, d))
+			v.Set(h)
+			c.hs, c.vs = append(c.hs, h), append(c.vs, v)
+		}
+		restore := simd.Set(simd.Generic)
+		lower, upper := c.bounds(nil)
+		restore()
+		for k, h := range c.hs {
+			want := make([]float64, n)
+			c.rows.RefScan(want, c.bias, h)
+			length := math.Sqrt(RefDot(h, h))
+			for i, x := range want {
+				lo, up := float64(lower[k*n+i]), float64(upper[k*n+i])
+				if !(lo <= x && x <= up) {
+					t.Fatalf("round %d, row %d, context %d: [%v, %v] does not hold %v", round, i, k, lo, up, x)
+				}
+				row := rows[i*d : (i+1)*d]
+				if widest := 0.05*math.Sqrt(RefDot(row, row))*length + 4e-6; up-lo > widest && RefDot(row, row) > 1e-4 { // of smaller weights no float16 is a good scale
+					t.Fatalf("round %d, row %d: interval of %v, expected at most %v", round, i, up-lo, widest)
+				}
+			}
+		}
+		simdtest.EachLevel(t, func(t *testing.T) {
+			if l, u := c.bounds(nil); !slices.Equal(l, lower) || !slices.Equal(u, upper) {
+				t.Fatalf("round %d: other intervals than in plain Go", round)
+			}
+		})
+	}
+}
+
+// What no block holds is refused.
+func TestEncodeBlocksRefuses(t *testing.T) {
+	for _, x := range []float32{float32(math.NaN()), float32(math.Inf(-1)), 0x1p21} {
+		for at := range 70 {
+			rows := make([]float32, 70)
+			rows[at] = x
+			if _, err := EncodeBlocks(make([]byte, 2*BlockBytes(35)), Float32Rows(rows, 35), nil); err == nil {
+				t.Fatalf("%v at %d: expected an error", x, at)
+			}
+		}
+	}
+}
+
+// A scale is the float16 next to it.
+func TestNarrowFloat16(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		bits := uint16(rapid.IntRange(0, 0x77ff).Draw(t, "bits")) // below 2^15
+		x, next := widenFloat16(bits), widenFloat16(bits+1)
+		middle := (x + next) / 2 // exact
+		even := bits + bits&1
+		for _, c := range []struct {
+			x    float32
+			want uint16
+		}{{x, bits}, {math.Nextafter32(middle, 0), bits}, {middle, even}, {math.Nextafter32(middle, 1e9), bits + 1}} {
+			if got := narrowFloat16(c.x); got != c.want {
+				t.Fatalf("%v: found %#x, expected %#x", c.x, got, c.want)
+			}
+		}
+	})
+}
+
 // A context has the same interval alone and among others.
 func TestABatchOfBlocksIsItsContexts(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {

@@ -23,9 +23,10 @@ const (
 	// always is. It is one at first, and doubles as long as the pass is in vain. The answers are the same.
 	coarseSkips = 31
 	// A search for one context reads codes of 4 bits, one for several those of 8 bits: up to so many contexts, for so
-	// few labels, one after the other is faster.
+	// few labels, one after the other is faster if the codes of 8 bits are too large for the caches.
 	fewContexts = 16
 	fewLabels   = 10
+	cachedBytes = 16 << 20
 	// minListed is the share of labels from which a set of allowed ones is
 	// searched in a scan of all instead of a gather.
 	minListed = 0.125
@@ -137,7 +138,7 @@ func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *plac
 	for _, q := range qs {
 		certified = certified && s.layer.certifies(q)
 	}
-	if n := len(qs); n > 1 && (!certified || s.layer.coarse != nil && s.skip == 0 && n <= fewContexts && p.k <= fewLabels && !p.listed && !p.req.LogSum) {
+	if n := len(qs); n > 1 && (!certified || s.oneByOne(n, p)) {
 		for i := range qs { // each alone
 			*p = place{req: &s.req}
 			s.resolve(p)
@@ -167,6 +168,12 @@ func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *plac
 			s.finish(dst[i*p.req.K:][:p.k], &answers[i], qs[i], p, s.lower[c*room:][:p.n], s.upper[c*room:][:p.n])
 		}
 	}
+}
+
+// oneByOne reports whether a search for each of n contexts alone is faster than one for all.
+func (s *Searcher) oneByOne(n int, p *place) bool {
+	l := s.layer
+	return l.coarse != nil && s.skip == 0 && n <= fewContexts && p.k <= fewLabels && !p.listed && !p.req.LogSum && l.Labels()*l.rowBytes() > cachedBytes
 }
 
 // most reports whether so many of n rows survive that a dense reference scan is cheaper.

@@ -300,7 +300,8 @@ func (f *fn) finish(b, i, id reg.GPVirtual) {
 	}
 	meta := GP64()
 	MOVQ(field(b, "meta"), meta)
-	norm, bias := Mem{Base: meta, Index: id, Scale: 8}, Mem{Base: meta, Index: id, Scale: 8, Disp: 4}
+	SHLQ(U8(4), id)
+	norm, bias, rest := emit.Ptr(meta, id, 0), emit.Ptr(meta, id, 4), emit.Ptr(meta, id, 8)
 	a, r := XMM(), XMM()
 	lower, upper := Load(Param("lower"), GP64()).(reg.GPVirtual), Load(Param("upper"), GP64()).(reg.GPVirtual)
 	to := func(p reg.GPVirtual) Mem { return Mem{Base: p, Index: i, Scale: 4} }
@@ -313,8 +314,11 @@ func (f *fn) finish(b, i, id reg.GPVirtual) {
 		VADDSS(bias, a, a)
 		VMOVSS(norm, r)
 		VMULSS(field(b, "err"), r, r)
-		VADDSS(field(b, "slack"), r, r)
 		lo := XMM()
+		VMOVSS(rest, lo)
+		VMULSS(field(b, "norm"), lo, lo)
+		VADDSS(lo, r, r)
+		VADDSS(field(b, "slack"), r, r)
 		VSUBSS(r, a, lo)
 		VADDSS(r, a, a)
 		VMOVSS(lo, to(lower))
@@ -332,6 +336,9 @@ func (f *fn) finish(b, i, id reg.GPVirtual) {
 	VADDPS(t, a, a)
 	VBROADCASTSS(norm, r)
 	VMULPS(field(b, "err"), r, r)
+	VBROADCASTSS(rest, t)
+	VMULPS(field(b, "norm"), t, t)
+	VADDPS(t, r, r)
 	VBROADCASTSS(field(b, "slack"), t)
 	VADDPS(t, r, r)
 	VSUBPS(r, a, t)

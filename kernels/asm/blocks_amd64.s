@@ -111,6 +111,7 @@ single:
 sums:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
@@ -118,10 +119,13 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*8), X1, X1
-	VMOVSS       (BX)(SI*8), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VADDSS       64(CX), X0, X0
+	VMOVSS       8(BX)(SI*1), X2
+	VMULSS       64(CX), X2, X2
+	VADDSS       X2, X0, X0
+	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
 	VMOVSS       X2, (DI)(AX*4)
@@ -386,6 +390,7 @@ sums:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
@@ -394,11 +399,14 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*8), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*8), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 64(CX), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
+	VMULPS       64(CX), X2, X2
+	VADDPS       X2, X0, X0
+	VBROADCASTSS 80(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
@@ -546,6 +554,7 @@ single:
 sums:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
@@ -553,10 +562,13 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*8), X1, X1
-	VMOVSS       (BX)(SI*8), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VADDSS       64(CX), X0, X0
+	VMOVSS       8(BX)(SI*1), X2
+	VMULSS       64(CX), X2, X2
+	VADDSS       X2, X0, X0
+	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
 	VMOVSS       X2, (DI)(AX*4)
@@ -836,6 +848,7 @@ sums:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
@@ -844,11 +857,14 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*8), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*8), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 64(CX), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
+	VMULPS       64(CX), X2, X2
+	VADDPS       X2, X0, X0
+	VBROADCASTSS 80(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
@@ -1014,6 +1030,7 @@ single:
 sums:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
@@ -1021,10 +1038,13 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*8), X1, X1
-	VMOVSS       (BX)(SI*8), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VADDSS       64(CX), X0, X0
+	VMOVSS       8(BX)(SI*1), X2
+	VMULSS       64(CX), X2, X2
+	VADDSS       X2, X0, X0
+	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
 	VMOVSS       X2, (DI)(AX*4)
@@ -1332,6 +1352,7 @@ sums:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
@@ -1340,11 +1361,14 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*8), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*8), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 64(CX), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
+	VMULPS       64(CX), X2, X2
+	VADDPS       X2, X0, X0
+	VBROADCASTSS 80(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
@@ -1480,6 +1504,7 @@ single:
 sums:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
@@ -1487,10 +1512,13 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*8), X1, X1
-	VMOVSS       (BX)(SI*8), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VADDSS       64(CX), X0, X0
+	VMOVSS       8(BX)(SI*1), X2
+	VMULSS       64(CX), X2, X2
+	VADDSS       X2, X0, X0
+	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
 	VMOVSS       X2, (DI)(AX*4)
@@ -1721,6 +1749,7 @@ sums:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
@@ -1729,11 +1758,14 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*8), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*8), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 64(CX), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
+	VMULPS       64(CX), X2, X2
+	VADDPS       X2, X0, X0
+	VBROADCASTSS 80(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
@@ -1887,6 +1919,7 @@ single:
 sums:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
@@ -1894,10 +1927,13 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*8), X1, X1
-	VMOVSS       (BX)(SI*8), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VADDSS       64(CX), X0, X0
+	VMOVSS       8(BX)(SI*1), X2
+	VMULSS       64(CX), X2, X2
+	VADDSS       X2, X0, X0
+	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
 	VMOVSS       X2, (DI)(AX*4)
@@ -2146,6 +2182,7 @@ sums:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
@@ -2154,11 +2191,14 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*8), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*8), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 64(CX), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
+	VMULPS       64(CX), X2, X2
+	VADDPS       X2, X0, X0
+	VBROADCASTSS 80(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
@@ -2402,6 +2442,7 @@ block:
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
@@ -2409,10 +2450,13 @@ block:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*8), X1, X1
-	VMOVSS       (BX)(SI*8), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VADDSS       64(CX), X0, X0
+	VMOVSS       8(BX)(SI*1), X2
+	VMULSS       64(CX), X2, X2
+	VADDSS       X2, X0, X0
+	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
 	VMOVSS       X2, (DI)(AX*4)
@@ -2971,6 +3015,7 @@ block:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
@@ -2979,11 +3024,14 @@ block:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*8), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*8), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 64(CX), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
+	VMULPS       64(CX), X2, X2
+	VADDPS       X2, X0, X0
+	VBROADCASTSS 80(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
@@ -3260,6 +3308,7 @@ block:
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
@@ -3267,10 +3316,13 @@ block:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*8), X1, X1
-	VMOVSS       (BX)(SI*8), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VADDSS       64(CX), X0, X0
+	VMOVSS       8(BX)(SI*1), X2
+	VMULSS       64(CX), X2, X2
+	VADDSS       X2, X0, X0
+	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
 	VMOVSS       X2, (DI)(AX*4)
@@ -3842,6 +3894,7 @@ block:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
@@ -3850,11 +3903,14 @@ block:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*8), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*8), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 64(CX), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
+	VMULPS       64(CX), X2, X2
+	VADDPS       X2, X0, X0
+	VBROADCASTSS 80(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
@@ -4132,6 +4188,7 @@ block:
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
@@ -4139,10 +4196,13 @@ block:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*8), X1, X1
-	VMOVSS       (BX)(SI*8), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VADDSS       64(CX), X0, X0
+	VMOVSS       8(BX)(SI*1), X2
+	VMULSS       64(CX), X2, X2
+	VADDSS       X2, X0, X0
+	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
 	VMOVSS       X2, (DI)(AX*4)
@@ -4787,6 +4847,7 @@ block:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
+	SHLQ         $0x04, SI
 	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
@@ -4795,11 +4856,14 @@ block:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*8), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*8), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 64(CX), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
+	VMULPS       64(CX), X2, X2
+	VADDPS       X2, X0, X0
+	VBROADCASTSS 80(CX), X2
 	VADDPS       X2, X0, X0
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
@@ -4955,6 +5019,7 @@ sums:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y0, Y4, Y4
 	MOVQ          8(CX), BX
+	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y4, Y4, Y4
@@ -4962,10 +5027,13 @@ sums:
 	VEXTRACTF128  $0x01, Y4, X0
 	VADDSS        X4, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(SI*8), X0, X0
-	VMOVSS        (BX)(SI*8), X3
+	VADDSS        4(BX)(SI*1), X0, X0
+	VMOVSS        (BX)(SI*1), X3
 	VMULSS        48(CX), X3, X3
-	VADDSS        64(CX), X3, X3
+	VMOVSS        8(BX)(SI*1), X4
+	VMULSS        64(CX), X4, X4
+	VADDSS        X4, X3, X3
+	VADDSS        80(CX), X3, X3
 	VSUBSS        X3, X0, X4
 	VADDSS        X3, X0, X0
 	VMOVSS        X4, (DI)(AX*4)
@@ -5188,6 +5256,7 @@ sums:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
+	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y0, Y7, Y7
@@ -5196,11 +5265,14 @@ sums:
 	VEXTRACTF128  $0x01, Y7, X0
 	VADDPS        X7, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(SI*8), X2
+	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(SI*8), X1
+	VBROADCASTSS  (BX)(SI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  64(CX), X2
+	VBROADCASTSS  8(BX)(SI*1), X2
+	VMULPS        64(CX), X2, X2
+	VADDPS        X2, X1, X1
+	VBROADCASTSS  80(CX), X2
 	VADDPS        X2, X1, X1
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
@@ -5360,6 +5432,7 @@ sums:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y0, Y4, Y4
 	MOVQ          8(CX), BX
+	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y4, Y4, Y4
@@ -5367,10 +5440,13 @@ sums:
 	VEXTRACTF128  $0x01, Y4, X0
 	VADDSS        X4, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(SI*8), X0, X0
-	VMOVSS        (BX)(SI*8), X3
+	VADDSS        4(BX)(SI*1), X0, X0
+	VMOVSS        (BX)(SI*1), X3
 	VMULSS        48(CX), X3, X3
-	VADDSS        64(CX), X3, X3
+	VMOVSS        8(BX)(SI*1), X4
+	VMULSS        64(CX), X4, X4
+	VADDSS        X4, X3, X3
+	VADDSS        80(CX), X3, X3
 	VSUBSS        X3, X0, X4
 	VADDSS        X3, X0, X0
 	VMOVSS        X4, (DI)(AX*4)
@@ -5607,6 +5683,7 @@ sums:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
+	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y0, Y7, Y7
@@ -5615,11 +5692,14 @@ sums:
 	VEXTRACTF128  $0x01, Y7, X0
 	VADDPS        X7, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(SI*8), X2
+	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(SI*8), X1
+	VBROADCASTSS  (BX)(SI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  64(CX), X2
+	VBROADCASTSS  8(BX)(SI*1), X2
+	VMULPS        64(CX), X2, X2
+	VADDPS        X2, X1, X1
+	VBROADCASTSS  80(CX), X2
 	VADDPS        X2, X1, X1
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
@@ -5793,6 +5873,7 @@ sums:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y0, Y4, Y4
 	MOVQ          8(CX), BX
+	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y4, Y4, Y4
@@ -5800,10 +5881,13 @@ sums:
 	VEXTRACTF128  $0x01, Y4, X0
 	VADDSS        X4, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(SI*8), X0, X0
-	VMOVSS        (BX)(SI*8), X3
+	VADDSS        4(BX)(SI*1), X0, X0
+	VMOVSS        (BX)(SI*1), X3
 	VMULSS        48(CX), X3, X3
-	VADDSS        64(CX), X3, X3
+	VMOVSS        8(BX)(SI*1), X4
+	VMULSS        64(CX), X4, X4
+	VADDSS        X4, X3, X3
+	VADDSS        80(CX), X3, X3
 	VSUBSS        X3, X0, X4
 	VADDSS        X3, X0, X0
 	VMOVSS        X4, (DI)(AX*4)
@@ -6054,6 +6138,7 @@ sums:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
+	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y0, Y7, Y7
@@ -6062,11 +6147,14 @@ sums:
 	VEXTRACTF128  $0x01, Y7, X0
 	VADDPS        X7, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(SI*8), X2
+	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(SI*8), X1
+	VBROADCASTSS  (BX)(SI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  64(CX), X2
+	VBROADCASTSS  8(BX)(SI*1), X2
+	VMULPS        64(CX), X2, X2
+	VADDPS        X2, X1, X1
+	VBROADCASTSS  80(CX), X2
 	VADDPS        X2, X1, X1
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
@@ -6183,6 +6271,7 @@ sums:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y0, Y1, Y1
 	MOVQ          8(CX), BX
+	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y1, Y1, Y1
@@ -6190,10 +6279,13 @@ sums:
 	VEXTRACTF128  $0x01, Y1, X0
 	VADDSS        X1, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(SI*8), X0, X0
-	VMOVSS        (BX)(SI*8), X1
+	VADDSS        4(BX)(SI*1), X0, X0
+	VMOVSS        (BX)(SI*1), X1
 	VMULSS        48(CX), X1, X1
-	VADDSS        64(CX), X1, X1
+	VMOVSS        8(BX)(SI*1), X2
+	VMULSS        64(CX), X2, X2
+	VADDSS        X2, X1, X1
+	VADDSS        80(CX), X1, X1
 	VSUBSS        X1, X0, X2
 	VADDSS        X1, X0, X0
 	VMOVSS        X2, (DI)(AX*4)
@@ -6357,6 +6449,7 @@ sums:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
+	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y0, Y4, Y4
@@ -6365,11 +6458,14 @@ sums:
 	VEXTRACTF128  $0x01, Y4, X0
 	VADDPS        X4, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(SI*8), X2
+	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(SI*8), X1
+	VBROADCASTSS  (BX)(SI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  64(CX), X2
+	VBROADCASTSS  8(BX)(SI*1), X2
+	VMULPS        64(CX), X2, X2
+	VADDPS        X2, X1, X1
+	VBROADCASTSS  80(CX), X2
 	VADDPS        X2, X1, X1
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
@@ -6492,6 +6588,7 @@ sums:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y0, Y1, Y1
 	MOVQ          8(CX), BX
+	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y1, Y1, Y1
@@ -6499,10 +6596,13 @@ sums:
 	VEXTRACTF128  $0x01, Y1, X0
 	VADDSS        X1, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(SI*8), X0, X0
-	VMOVSS        (BX)(SI*8), X1
+	VADDSS        4(BX)(SI*1), X0, X0
+	VMOVSS        (BX)(SI*1), X1
 	VMULSS        48(CX), X1, X1
-	VADDSS        64(CX), X1, X1
+	VMOVSS        8(BX)(SI*1), X2
+	VMULSS        64(CX), X2, X2
+	VADDSS        X2, X1, X1
+	VADDSS        80(CX), X1, X1
 	VSUBSS        X1, X0, X2
 	VADDSS        X1, X0, X0
 	VMOVSS        X2, (DI)(AX*4)
@@ -6662,6 +6762,7 @@ sums:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
+	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y0, Y4, Y4
@@ -6670,11 +6771,14 @@ sums:
 	VEXTRACTF128  $0x01, Y4, X0
 	VADDPS        X4, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(SI*8), X2
+	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(SI*8), X1
+	VBROADCASTSS  (BX)(SI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  64(CX), X2
+	VBROADCASTSS  8(BX)(SI*1), X2
+	VMULPS        64(CX), X2, X2
+	VADDPS        X2, X1, X1
+	VBROADCASTSS  80(CX), X2
 	VADDPS        X2, X1, X1
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
@@ -6848,6 +6952,7 @@ block:
 	VEXTRACTF64X4   $0x01, Z0, Y1
 	VADDPS          Y0, Y1, Y1
 	MOVQ            8(CX), BX
+	SHLQ            $0x04, SI
 	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y1, Y1, Y1
@@ -6855,10 +6960,13 @@ block:
 	VEXTRACTF128    $0x01, Y1, X0
 	VADDSS          X1, X0, X0
 	VMULSS          32(CX), X0, X0
-	VADDSS          4(BX)(SI*8), X0, X0
-	VMOVSS          (BX)(SI*8), X1
+	VADDSS          4(BX)(SI*1), X0, X0
+	VMOVSS          (BX)(SI*1), X1
 	VMULSS          48(CX), X1, X1
-	VADDSS          64(CX), X1, X1
+	VMOVSS          8(BX)(SI*1), X6
+	VMULSS          64(CX), X6, X6
+	VADDSS          X6, X1, X1
+	VADDSS          80(CX), X1, X1
 	VSUBSS          X1, X0, X6
 	VADDSS          X1, X0, X0
 	VMOVSS          X6, (DI)(AX*4)
@@ -7121,6 +7229,7 @@ block:
 	VEXTRACTF64X4   $0x01, Z3, Y2
 	VADDPS          Y3, Y2, Y2
 	MOVQ            8(CX), BX
+	SHLQ            $0x04, SI
 	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y0, Y4, Y4
@@ -7129,11 +7238,14 @@ block:
 	VEXTRACTF128    $0x01, Y4, X0
 	VADDPS          X4, X0, X0
 	VMULPS          32(CX), X0, X0
-	VBROADCASTSS    4(BX)(SI*8), X2
+	VBROADCASTSS    4(BX)(SI*1), X2
 	VADDPS          X2, X0, X0
-	VBROADCASTSS    (BX)(SI*8), X1
+	VBROADCASTSS    (BX)(SI*1), X1
 	VMULPS          48(CX), X1, X1
-	VBROADCASTSS    64(CX), X2
+	VBROADCASTSS    8(BX)(SI*1), X2
+	VMULPS          64(CX), X2, X2
+	VADDPS          X2, X1, X1
+	VBROADCASTSS    80(CX), X2
 	VADDPS          X2, X1, X1
 	VSUBPS          X1, X0, X2
 	VADDPS          X1, X0, X0
@@ -7316,6 +7428,7 @@ block:
 	VEXTRACTF64X4   $0x01, Z0, Y1
 	VADDPS          Y0, Y1, Y1
 	MOVQ            8(CX), BX
+	SHLQ            $0x04, SI
 	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y1, Y1, Y1
@@ -7323,10 +7436,13 @@ block:
 	VEXTRACTF128    $0x01, Y1, X0
 	VADDSS          X1, X0, X0
 	VMULSS          32(CX), X0, X0
-	VADDSS          4(BX)(SI*8), X0, X0
-	VMOVSS          (BX)(SI*8), X1
+	VADDSS          4(BX)(SI*1), X0, X0
+	VMOVSS          (BX)(SI*1), X1
 	VMULSS          48(CX), X1, X1
-	VADDSS          64(CX), X1, X1
+	VMOVSS          8(BX)(SI*1), X6
+	VMULSS          64(CX), X6, X6
+	VADDSS          X6, X1, X1
+	VADDSS          80(CX), X1, X1
 	VSUBSS          X1, X0, X6
 	VADDSS          X1, X0, X0
 	VMOVSS          X6, (DI)(AX*4)
@@ -7628,6 +7744,7 @@ block:
 	VEXTRACTF64X4   $0x01, Z3, Y2
 	VADDPS          Y3, Y2, Y2
 	MOVQ            8(CX), BX
+	SHLQ            $0x04, SI
 	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y0, Y4, Y4
@@ -7636,11 +7753,14 @@ block:
 	VEXTRACTF128    $0x01, Y4, X0
 	VADDPS          X4, X0, X0
 	VMULPS          32(CX), X0, X0
-	VBROADCASTSS    4(BX)(SI*8), X2
+	VBROADCASTSS    4(BX)(SI*1), X2
 	VADDPS          X2, X0, X0
-	VBROADCASTSS    (BX)(SI*8), X1
+	VBROADCASTSS    (BX)(SI*1), X1
 	VMULPS          48(CX), X1, X1
-	VBROADCASTSS    64(CX), X2
+	VBROADCASTSS    8(BX)(SI*1), X2
+	VMULPS          64(CX), X2, X2
+	VADDPS          X2, X1, X1
+	VBROADCASTSS    80(CX), X2
 	VADDPS          X2, X1, X1
 	VSUBPS          X1, X0, X2
 	VADDPS          X1, X0, X0
@@ -7790,6 +7910,7 @@ block:
 	VEXTRACTF64X4   $0x01, Z0, Y1
 	VADDPS          Y0, Y1, Y1
 	MOVQ            8(CX), BX
+	SHLQ            $0x04, SI
 	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y1, Y1, Y1
@@ -7797,10 +7918,13 @@ block:
 	VEXTRACTF128    $0x01, Y1, X0
 	VADDSS          X1, X0, X0
 	VMULSS          32(CX), X0, X0
-	VADDSS          4(BX)(SI*8), X0, X0
-	VMOVSS          (BX)(SI*8), X1
+	VADDSS          4(BX)(SI*1), X0, X0
+	VMOVSS          (BX)(SI*1), X1
 	VMULSS          48(CX), X1, X1
-	VADDSS          64(CX), X1, X1
+	VMOVSS          8(BX)(SI*1), X2
+	VMULSS          64(CX), X2, X2
+	VADDSS          X2, X1, X1
+	VADDSS          80(CX), X1, X1
 	VSUBSS          X1, X0, X2
 	VADDSS          X1, X0, X0
 	VMOVSS          X2, (DI)(AX*4)
@@ -8057,6 +8181,7 @@ block:
 	VEXTRACTF64X4   $0x01, Z3, Y2
 	VADDPS          Y3, Y2, Y2
 	MOVQ            8(CX), BX
+	SHLQ            $0x04, SI
 	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y0, Y4, Y4
@@ -8065,11 +8190,14 @@ block:
 	VEXTRACTF128    $0x01, Y4, X0
 	VADDPS          X4, X0, X0
 	VMULPS          32(CX), X0, X0
-	VBROADCASTSS    4(BX)(SI*8), X2
+	VBROADCASTSS    4(BX)(SI*1), X2
 	VADDPS          X2, X0, X0
-	VBROADCASTSS    (BX)(SI*8), X1
+	VBROADCASTSS    (BX)(SI*1), X1
 	VMULPS          48(CX), X1, X1
-	VBROADCASTSS    64(CX), X2
+	VBROADCASTSS    8(BX)(SI*1), X2
+	VMULPS          64(CX), X2, X2
+	VADDPS          X2, X1, X1
+	VBROADCASTSS    80(CX), X2
 	VADDPS          X2, X1, X1
 	VSUBPS          X1, X0, X2
 	VADDPS          X1, X0, X0

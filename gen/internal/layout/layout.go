@@ -52,6 +52,7 @@ var BlockBound = Struct{"kernels.blockBound", []field{
 	{"ahead", 8},
 	{"scale", 4 * BatchContexts},
 	{"err", 4 * BatchContexts},
+	{"norm", 4 * BatchContexts},
 	{"slack", 4},
 }}
 
