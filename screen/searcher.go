@@ -270,7 +270,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 		err := s.layer.SearchBatch(dst, answers, contexts, req)
 		for i := 0; err == nil && i < n; i++ {
 			s.stats.Queries++
-			s.countExact(answers[i], req.K)
+			s.countExact(answers[i], &req)
 		}
 		return err
 	}
@@ -343,7 +343,7 @@ func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Re
 
 // plain reports whether a request asks for nothing but labels, and their log-sum.
 func (s *Searcher) plain(req *softmax.Request) bool {
-	return !(req.LogSum && (s.overTail || req.ExactSum)) && req.Temperature == 0 && req.Budget == 0 && !req.Among.Some() && !req.Edits()
+	return !(req.LogSum && (s.overTail || req.ExactSum)) && req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Among.Some() && !req.Edits()
 }
 
 // best writes the best of the first n candidates of a cell to dst, if there is a short way.
@@ -445,12 +445,12 @@ func (s *Searcher) exact(dst []softmax.Prediction, req *softmax.Request) (softma
 	if err := s.layer.Find(dst, s.one[:], s.query[:], req); err != nil {
 		return softmax.Answer{}, err
 	}
-	s.countExact(s.one[0], req.K)
+	s.countExact(s.one[0], req)
 	return s.one[0], nil
 }
 
-func (s *Searcher) countExact(a softmax.Answer, k int) {
-	if s.stats.Exact++; a.Count < k {
+func (s *Searcher) countExact(a softmax.Answer, req *softmax.Request) {
+	if s.stats.Exact++; a.Count < req.K && req.Within == 0 {
 		s.stats.Short++
 	}
 }
@@ -466,20 +466,20 @@ func (s *Searcher) among(dst []softmax.Prediction, x at, req *softmax.Request) (
 		s.edit(s.model.first(x.cell, x.n), req) // none is left that may not be answered
 		among, n = softmax.Only(s.edited), len(s.edited)
 	}
-	if lacking := n < req.K && !s.short; x.exact || lacking {
+	if lacking := n < req.K && !s.short && (req.Within == 0 || n == 0); x.exact || lacking {
 		if !x.exact {
 			s.stats.Lacking++
 		}
 		return s.exact(dst, req)
 	}
 	s.profile.from(softmax.FromSet)
-	ask := softmax.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Among: among, Biases: req.Biases}
+	ask := softmax.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: among, Biases: req.Biases}
 	if err := s.layer.Find(dst, s.one[:], s.query[:], &ask); err != nil {
 		return softmax.Answer{}, err
 	}
 	a := s.one[0]
 	a.Source = softmax.FromSet
-	if a.Count < req.K {
+	if a.Count < req.K && req.Within == 0 {
 		s.stats.Short++
 	}
 	if req.LogSum && s.overTail {

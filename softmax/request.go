@@ -60,6 +60,10 @@ func (p Prediction) Compare(o Prediction) int {
 type Request struct {
 	// K is the number of labels wanted: 1 to L, or 0 for LogSum alone.
 	K int
+	// Within, unless 0, leaves labels out whose logit is below the largest by more than that, a finite
+	// number above 0: Count may be less than K. A truncation of samplers is such a distance, min-p by p at
+	// temperature T one of -T log p. So K may be large, a bound on what is wanted, at no cost.
+	Within float64
 	// LogSum asks for the logarithm of the sum of e^x too, see [Answer].
 	LogSum bool
 	// ExactSum, with LogSum, asks for the sum by the reference arithmetic: a pass over the
@@ -191,6 +195,9 @@ func (r *Request) check(labels int) error {
 	if t := r.Temperature; t != 0 && !(t >= MinTemperature && t <= math.MaxFloat64) {
 		return invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found %v, expected a finite number of at least %v, or 0 for 1", t, MinTemperature))
 	}
+	if !(r.Within >= 0 && r.Within <= math.MaxFloat64) {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: within: found %v, expected a finite number above 0, or 0 for none", r.Within))
+	}
 	if !(r.Budget >= 0) {
 		return invalid(ErrRequest, fmt.Sprintf("softmax: budget: found %v, expected a number above 0, or 0 for the budget of the searcher", r.Budget))
 	}
@@ -209,7 +216,8 @@ func (r *Request) check(labels int) error {
 
 // Answer is what a searcher found out about a context, beside the best labels.
 type Answer struct {
-	// Count is the number of labels written: K, or fewer if fewer may be answered.
+	// Count is the number of labels written: K, or fewer if fewer may be answered, or are within
+	// the distance of the request.
 	Count int
 	// LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of e^x,
 	// or of e^(x/T) at the temperature of the request, over the labels that the answer was

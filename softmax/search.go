@@ -3,6 +3,7 @@ package softmax
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/grow"
@@ -121,6 +122,22 @@ func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *
 	if len(qs) > 0 && p.n > 0 && (p.k > 0 || req.LogSum) {
 		s.find(dst, answers, qs, p)
 	}
+	if req.Within > 0 {
+		for i := range answers {
+			a := &answers[i]
+			a.Count = within(dst[i*req.K:][:a.Count], req.Within)
+		}
+	}
+}
+
+// within returns how many labels, in order, are no farther from the first.
+func within(best []Prediction, distance float64) int {
+	for i, p := range best {
+		if !(p.Logit >= best[0].Logit-distance) {
+			return i
+		}
+	}
+	return len(best)
 }
 
 // begin finds out where a request looks. Threads read it, so it is the searcher's until end.
@@ -155,7 +172,7 @@ func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *plac
 		// Labels that are left are permitted ones.
 		p.Labels, p.n, p.mask = Only(s.list), len(s.list), nil
 	}
-	if tile := s.layer.tile(); !p.req.LogSum && p.n > tile && p.n > 8*p.k {
+	if tile := s.layer.tile(); !p.req.LogSum && p.n > tile && (p.n > 8*p.k || p.req.Within > 0) {
 		s.byTiles(dst, answers, qs, p)
 		return
 	}
@@ -180,7 +197,17 @@ func (s *Searcher) oneByOne(n int, p *place) bool {
 func most(survivors, n int) bool { return 2*survivors > n }
 
 // wantsMost reports whether most rows survive whatever the intervals.
-func (p *place) wantsMost() bool { return most(p.k, p.n) }
+func (p *place) wantsMost() bool { return (p.req.Within == 0 || p.req.LogSum) && most(p.k, p.n) }
+
+// least is a number below which no logit is within the distance of the request, if the largest lower
+// end of an interval is given.
+func (p *place) least(largest float32) float32 {
+	if p.req.Within == 0 {
+		return float32(math.Inf(-1))
+	}
+	// Rounded down twice: to float64 and to float32.
+	return math.Nextafter32(float32(float64(largest)-p.req.Within), float32(math.Inf(-1)))
+}
 
 // intervals leaves the edited intervals of the rows of a place in s.lower and s.upper, for as many
 // contexts as share the load of a row, p.room(p.n) apart.
@@ -219,7 +246,7 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 		p.edit(s.lower, s.upper, 0)
 	}
 	// Labels with large lower ends have higher ones by 8-bit codes, which others must reach.
-	threshold := s.threshold(p.k, s.lower)
+	threshold := max(s.threshold(p.k, s.lower), p.least(slices.Max(s.lower)))
 	near := s.ids[:kernels.SelectAtLeast(s.ids, s.lower, threshold)] // at least k
 	s.scores, s.biases = grow.Slice(s.scores, len(near)), grow.Slice(s.biases, len(near))
 	s.layer.codes.GatherBounds(s.scores, s.biases, near, q.vec)
@@ -290,7 +317,11 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 	var left []uint32 // rows that may be among the best
 	if len(dst) > 0 {
 		s.biases = grow.Slice(s.biases, len(lower))
+		dst = dst[:min(len(dst), len(lower))] // of labels within a distance fewer may have been kept
 		threshold := s.threshold(len(dst), lower)
+		if p.req.Within > 0 {
+			threshold = max(threshold, p.least(slices.Max(lower)))
+		}
 		left = s.ids[:kernels.SelectAtLeast(s.ids, upper, threshold)]
 	}
 	// A sum over all labels must take the same decision, listed or not.
@@ -301,6 +332,8 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 	if p.req.LogSum {
 		s.places = append(s.places[:0], left...)
 	}
+	dst = dst[:min(len(dst), len(left))]
+	a.Count = len(dst)
 	for j, row := range left {
 		s.biases[j] = s.layer.biasOf(p, int(row))
 	}
@@ -387,7 +420,8 @@ func (l *Layer) logits(dst []float64, q *Query, p *place) {
 	l.rows.RefScan(dst, l.bias, q.Vector())
 }
 
-const (
+// Tests change these.
+var (
 	// tileBytes is the size of the codes that stay in the second-level cache while the contexts of
 	// a batch pass, and that a thread takes at a time.
 	tileBytes = 1 << 17
@@ -479,6 +513,9 @@ func (w *worker) take(s *Searcher, p *place, at, size int) {
 func (x *kept) add(ids []uint32, lower, upper []float32, p *place, at int) {
 	if bound, ok := kernels.KthBound(lower, p.k); ok {
 		x.threshold = max(x.threshold, bound)
+	}
+	if p.req.Within > 0 {
+		x.threshold = max(x.threshold, p.least(slices.Max(lower)))
 	}
 	for _, j := range ids[:kernels.SelectAtLeast(ids, upper, x.threshold)] {
 		x.ids = append(x.ids, p.label(at+int(j)))

@@ -113,7 +113,7 @@ func drawLayer(t *rapid.T) (*softmax.Layer, []float32) {
 	dim := rapid.IntRange(1, 80).Draw(t, "dim")
 	kind := rapid.SampledFrom([]string{
 		"normal", "ties", "near ties", "cancellation", "huge", "tiny", "subnormal", "zero rows",
-		"constant rows", "zero context", "mixed scales", "beyond the envelope",
+		"constant rows", "zero context", "mixed scales", "beyond the envelope", "outliers",
 	}).Draw(t, "kind")
 	r := newRand(rapid.Uint64().Draw(t, "seed"))
 	w, b, h := make([]float32, labels*dim), make([]float32, labels), make([]float32, dim)
@@ -179,6 +179,11 @@ func drawLayer(t *rapid.T) (*softmax.Layer, []float32) {
 		for i := range labels {
 			scale(w[i*dim:(i+1)*dim], math.Ldexp(1, r.IntN(60)-30))
 		}
+	case "outliers":
+		for i := range labels {
+			w[i*dim+r.IntN(dim)] *= 30
+		}
+		h[r.IntN(dim)] *= 20
 	case "beyond the envelope":
 		if r.IntN(2) == 0 {
 			scale(w, 0x1p80)
@@ -187,7 +192,16 @@ func drawLayer(t *rapid.T) (*softmax.Layer, []float32) {
 		}
 	}
 	rows := kernels.Float32Rows(w, dim)
-	switch rapid.SampledFrom([]kernels.Element{kernels.Float32, kernels.Float16, kernels.BFloat16}).Draw(t, "element") {
+	switch rapid.SampledFrom([]kernels.Element{kernels.Float32, kernels.Float16, kernels.BFloat16, kernels.Q8_0}).Draw(t, "element") {
+	case kernels.Q8_0:
+		dim, h = (dim+31)/32*32, append(h, make([]float32, 31)...)
+		h = h[:dim]
+		data := make([]byte, labels*kernels.BlockBytes(dim))
+		if _, err := kernels.EncodeBlocks(data, kernels.Float32Rows(append(w, make([]float32, labels*dim-len(w))...), dim), nil); err == nil {
+			rows = kernels.QuantisedRows(data, kernels.Q8_0, dim)
+		} else {
+			h = h[:len(w)/labels] // weights that no block has
+		}
 	case kernels.Float16:
 		rows = kernels.Float16Rows(narrow(w, halfBits), dim)
 	case kernels.BFloat16:
@@ -230,6 +244,7 @@ func drawRequest(t *rapid.T, l *softmax.Layer) (req softmax.Request, among []uin
 	if req.LogSum && r.IntN(4) == 0 {
 		req.K = 0
 	}
+	req.Within = rapid.SampledFrom([]float64{0, 0, 1e-30, 0.3, 2, 30, 1e300}).Draw(t, "within")
 	some := func(percent int) (ids []uint32) {
 		for id := range n {
 			if r.IntN(100) < percent {
@@ -286,6 +301,11 @@ func drawRequest(t *rapid.T, l *softmax.Layer) (req softmax.Request, among []uin
 // intervals of the one over the edited logits.
 func checkRequests(t *rapid.T) {
 	l, h := drawLayer(t)
+	defer softmax.SetTile(rapid.SampledFrom([]int{1, 128 << 10}).Draw(t, "bytes of a tile"))()
+	if rapid.Bool().Draw(t, "threads") {
+		defer softmax.ShareAll()()
+		l.SetThreads(3)
+	}
 	n := rapid.IntRange(1, 11).Draw(t, "contexts")
 	r := newRand(rapid.Uint64().Draw(t, "contexts seed"))
 	var contexts []float32
@@ -304,6 +324,9 @@ func checkRequests(t *rapid.T) {
 			h := contexts[i*l.Dim() : (i+1)*l.Dim()]
 			all := definition(l, w, h, among, &req)
 			want := all[:min(req.K, len(all))]
+			if j := slices.IndexFunc(want, func(p softmax.Prediction) bool { return p.Logit < want[0].Logit-req.Within }); req.Within > 0 && j > 0 {
+				want = want[:j]
+			}
 			if got := dst[i*req.K:][:a.Count]; !slices.Equal(got, want) || a.Source != softmax.FromLayer {
 				t.Fatalf("context %d of %d: got %v %v, want %v", i, n, a, got, want)
 			}
