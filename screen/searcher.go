@@ -34,7 +34,7 @@ func Short() Option { return func(s *Searcher) { s.short = true } }
 func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 
 // Budget is the budget of requests that name none, see softmax.Request: the largest of the
-// model's ladder that is not above it. Without the option it is Model.Budget.
+// model's ladder that is not above it, or the smallest. Without the option it is Model.Budget.
 func Budget(b float64) Option { return func(s *Searcher) { s.budget = b } }
 
 // Largest bounds the candidates of a context, for the slowest queries. n is at least 1.
@@ -99,6 +99,7 @@ type Searcher struct {
 	extra, joined []uint32
 	top           []softmax.Prediction
 	drawn         int // the cell of the last Head
+	reckoned      reckoned
 	logits, terms []float64
 }
 

@@ -233,7 +233,7 @@ type query struct {
 type reply struct {
 	Generation uint64 `json:"generation"` // of the files, from 1
 	// Budget is the one of the screen that stands for the budget of the request: the largest
-	// that is not above it. It is left out if the request has none, or the exact layer's.
+	// that is not above it, or the smallest. It is left out if the request has none, or the exact layer's.
 	Budget float64 `json:"budget,omitempty"`
 	// Lowered says that it is smaller than the one that was asked for, since many requests are under way.
 	Lowered bool     `json:"lowered,omitempty"`
@@ -503,9 +503,9 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 		}
 	}
 	r := &reply{Generation: generation, Lowered: lowered > 0, Answers: make([]answer, len(answers))}
-	if req.Budget < softmax.Exact && (v.learner == nil || v.learner.Screened()) {
-		for _, x := range m.Ladder() {
-			if x.Budget <= req.Budget {
+	if req.Budget > 0 && req.Budget < softmax.Exact && (v.learner == nil || v.learner.Screened()) {
+		for i, x := range m.Ladder() {
+			if i == 0 || x.Budget <= req.Budget {
 				r.Budget = x.Budget
 			}
 		}

@@ -102,10 +102,7 @@ func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) er
 				return err
 			}
 			defer x.Close()
-			d, err := onLadder(x.Screen(), b)
-			if err != nil {
-				return err
-			}
+			d := onLadder(x.Screen(), b)
 			if d.screen = x; c.rows[len(c.rows)-1].Budget != d.Budget {
 				c.rows = append(c.rows, d)
 			}
@@ -141,20 +138,17 @@ func parseBudgets(list string, one float64) ([]float64, error) {
 }
 
 // onLadder is the row of a budget, with the figures of the ladder.
-func onLadder(m *screen.Model, budget float64) (*difference, error) {
+func onLadder(m *screen.Model, budget float64) *difference {
 	if budget == 0 {
 		budget = m.Budget()
 	}
-	var found *difference
+	found := m.Ladder()[0]
 	for _, r := range m.Ladder() {
 		if r.Budget <= budget {
-			found = &difference{Head: "screen", Budget: r.Budget, P1: r.Precision1.Value}
+			found = r
 		}
 	}
-	if found == nil {
-		return nil, fmt.Errorf("--budgets: found %v, expected %v or more, the smallest budget of the screen", budget, m.Ladder()[0].Budget)
-	}
-	return found, nil
+	return &difference{Head: "screen", Budget: found.Budget, P1: found.Precision1.Value}
 }
 
 type comparison struct {
