@@ -107,7 +107,7 @@ func base64Of(t *testing.T, contexts [][]float32) (texts [][]byte) { // which JS
 	return texts
 }
 
-var testLimits = limits{body: 1 << 16, contexts: 10, k: 150}
+var testLimits = limits{body: 1 << 16, contexts: 10, k: 150, memory: 64 << 20}
 
 func serve(t *testing.T, s sources) (*service, *httptest.Server) {
 	t.Helper()
