@@ -500,7 +500,7 @@ func badCalls(t *testing.T) map[string]func() error {
 		t.Fatal(err)
 	}
 	tail, err := screen.NewTail(screen.TailConfig{
-		Cells: 2, Clusters: 2, Temperatures: []float64{1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 4), Directions: []float32{1, 0}, Squares: make([]float32, 4),
+		Cells: 2, Clusters: 2, Temperatures: []float64{1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 4), Directions: []float32{1, 0}, Squares: make([]float32, 4), Ranges: make([]float64, 12),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -32,19 +32,21 @@ type Options struct {
 	// 4d + 8K + 480 bytes each. Pairs of clusters take more, if Train asks for them. 0: 512 MiB.
 	Bytes int64
 	// HalfLife is the number of queries by a screen after which half of the contexts have made room for later ones,
-	// when the room is used up: 0 for a million. While the exact layer answers it is an eighth of that.
+	// when the room is used up: at most 1e12, 0 for a million. While the exact layer answers it is an eighth of that.
 	HalfLife float64
-	// CPU is the part of one core that a training takes: above 0, at most 1. 0: three tenths. Audit is that of
+	// CPU is the part of one core that a training takes: 0.0001 to 1. 0: three tenths. Audit is that of
 	// the audit of the answers ([screen.AuditOptions]). 0: 0.02.
 	CPU, Audit float64
-	// Least is the number of contexts of the first training, and of those that must come after an alarm. A screen is
+	// Least is the number of contexts of the first training, and of those that must come after an alarm before a screen
+	// answers again: after each further alarm twice as many, unless the screen before has answered 64 times as many queries. A screen is
 	// tried on half as many that come after those of its training, or on more. 0: 32,768.
 	Least int
 	// Keep, unless empty, names the file that a screen is written to when it begins to answer, always whole, that is
-	// removed when the screen is given up, and that is opened at the start. A screen of another layer is passed
-	// over, and replaced later; a file that is no screen is an error of New.
+	// removed when the screen is given up, and that is opened at the start. Its screen is tried then as a new one is, on
+	// half of Least contexts that come, by the target of today. A screen of another layer is passed
+	// over, and replaced later, as one is that is declined; a file that is no screen is an error of New.
 	Keep string
-	// Event, unless nil, is told of each step, one after the other, of a screen that Keep names before New returns. It must
+	// Event, unless nil, is told of each step, one after the other, of a screen of another layer that Keep names before New returns. It must
 	// not wait for queries, and not call Close.
 	Event func(Event)
 	// Train are the options of trainings. Nil: those of train.DefaultOptions, without a tail and pairs of clusters.
@@ -85,6 +87,7 @@ type Learner struct {
 	pool     *screen.Pool
 	audit    *screen.Audit
 	none     *screen.Model // with which the exact layer answers
+	kept     *screen.Model // of Options.Keep, to be tried
 	contexts *Reservoir
 	screened atomic.Bool
 	next     atomic.Uint64 // the number of contexts at which a training begins
@@ -95,7 +98,11 @@ type Learner struct {
 	ended    chan struct{}
 	run      func(context.Context, Sample, train.Options) (*screen.Model, error) // a training
 
-	mu      sync.Mutex // of Swap, with screened and next
+	mu    sync.Mutex // of Swap, with screened, next, and these:
+	wait  uint64     // the number of contexts after the next alarm
+	hold  uint64     // no screen answers before so many
+	since uint64     // the number of queries when the screen began to answer
+
 	telling sync.Mutex // of Event
 }
 
@@ -106,6 +113,10 @@ type scratch struct {
 
 // screenedRuns is one in how many runs is kept while a screen answers: to keep a context takes a part of a query's time.
 const screenedRuns = 8
+
+// leastCPU is the least part of a core that a training takes: of less the times to wait would leave the numbers that
+// times have.
+const leastCPU = 1e-4
 
 // leastContexts are enough for one to measure on, of eight.
 const leastContexts = 8
@@ -133,8 +144,15 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 		usual.Tail, usual.NoPairs, usual.K = nil, true, min(usual.K, layer.Labels())
 		o.Train = &usual
 	}
-	if !(o.CPU > 0 && o.CPU <= 1) || !(o.Audit > 0 && o.Audit <= 1) || o.Least < leastContexts || !(o.HalfLife > 0) {
-		return nil, fmt.Errorf("learn: found %v and %v of a core, at least %d contexts and a half-life of %v, expected above 0 and at most 1, %d or more, and above 0", o.CPU, o.Audit, o.Least, o.HalfLife, leastContexts)
+	switch {
+	case !(o.CPU >= leastCPU && o.CPU <= 1):
+		return nil, fmt.Errorf("learn: CPU: found %v, expected %v to 1 of a core, or 0 for 0.3", o.CPU, leastCPU)
+	case !(o.Audit > 0 && o.Audit <= 1):
+		return nil, fmt.Errorf("learn: audit: found %v, expected above 0 and at most 1 of a core, or 0 for 0.02", o.Audit)
+	case o.Least < leastContexts:
+		return nil, fmt.Errorf("learn: least: found %d contexts, expected %d or more, or 0 for %d", o.Least, leastContexts, 1<<15)
+	case !(o.HalfLife > 0 && o.HalfLife <= mostHalfLife):
+		return nil, fmt.Errorf("learn: half-life: found %v queries, expected above 0 and at most %g, or 0 for a million", o.HalfLife, float64(mostHalfLife))
 	}
 	if err := o.Train.Check(math.MaxInt32, layer.Labels()); err != nil {
 		return nil, fmt.Errorf("learn: %w", err)
@@ -156,7 +174,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Learner{layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	l := &Learner{wait: uint64(o.Least), layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.scratch.New = func() any { return &scratch{make([]softmax.Prediction, o.Train.K), make([]uint32, o.Train.K)} }
 	l.run = l.train
 	l.next.Store(uint64(o.Least))
@@ -164,8 +182,14 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if l.none, err = screen.NewModel(screen.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screen.List, 2), ExactMargin: 1}); err != nil {
 		return nil, err
 	}
-	l.pool, err = screen.NewPool(l.none, layer, screen.Pack(o.Bytes/4), screen.Guard())
+	l.pool, err = screen.NewPool(l.none, layer, screen.Pack(o.Bytes/4), screen.Guard(), l.held())
 	return l, err
+}
+
+// held has the exact layer answer contexts that a [Reservoir] may pass over by their size: no training and no trial
+// has them.
+func (l *Learner) held() screen.Option {
+	return screen.Lengths(0x1p-14*math.Sqrt(float64(l.layer.Dim())), 65519)
 }
 
 // room is the part of Bytes that is the reservoir's.
@@ -181,30 +205,24 @@ func (o *Options) room(layer *softmax.Layer) (int64, error) {
 	if least := (float64(fixed) + float64(each)*float64(o.Least)) / 3 * 4; float64(o.Bytes) < least || o.Bytes > 1<<40 {
 		return 0, fmt.Errorf("learn: bytes: found %.4g MiB, expected at least %.0f, for a first training with %d contexts, and at most 1 TiB", float64(o.Bytes)/(1<<20), math.Ceil(least/(1<<20)), o.Least)
 	}
-	return (o.Bytes/4*3 - fixed) / each * (2*d + 4*k + 17), nil // with what a run takes
+	return (o.Bytes/4*3 - fixed) / each * (contextBytes(d, k) + 1), nil // with what a run takes
 }
 
 // begin opens what was kept, and starts to learn.
 func (l *Learner) begin() (err error) {
-	var kept *screen.Model
 	if l.o.Keep != "" {
-		if kept, err = screen.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if l.kept, err = screen.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("learn: %w: a screen that is learned would take its place", err)
 		}
 	}
 	if l.audit, err = l.pool.Audit(screen.AuditOptions{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
 		return err
 	}
-	if kept != nil {
-		var record train.Record
-		_ = json.Unmarshal(kept.Record(), &record) // of another program: 0 contexts
-		e := Event{Kind: Screened, Contexts: record.Contexts, Budget: kept.Budget(), Text: "by " + l.o.Keep + ", which was learned before"}
-		if err := l.answer(kept); err != nil {
-			e = Event{Kind: Failed, Text: err.Error()}
-		} else { // no training of fewer takes its place, unless contexts are forgotten
-			l.next.Store(uint64(max(l.o.Least, record.Contexts)))
+	if l.kept != nil {
+		if _, err := screen.NewSearcher(l.kept, l.layer, screen.Pack(0)); err != nil {
+			l.kept = nil
+			l.tell(Event{Kind: Failed, Text: err.Error()})
 		}
-		l.tell(e)
 	}
 	var ctx context.Context
 	ctx, l.cancel = context.WithCancel(context.Background())
@@ -293,6 +311,10 @@ func (l *Learner) Add(h []float32, best []softmax.Prediction, source softmax.Sou
 // learn trains when there are enough contexts, until ctx is done.
 func (l *Learner) learn(ctx context.Context) {
 	defer close(l.ended)
+	if m := l.kept; m != nil {
+		l.kept = nil
+		l.retry(ctx, m)
+	}
 	for l.await(ctx) {
 		l.attempt(ctx)
 	}
@@ -322,20 +344,30 @@ func (l *Learner) unlearn(x screen.Alarm) {
 		return
 	}
 	if l.o.Keep != "" { // or the next start would answer by it
-		if err := os.Remove(atomicfile.Destination(l.o.Keep)); err != nil {
+		if err := os.Remove(atomicfile.Destination(l.o.Keep)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			l.tell(Event{Kind: Failed, Text: err.Error()})
 		}
 	}
-	kept := l.contexts.Kept()
-	l.next.Store(kept + uint64(l.o.Least))
-	l.tell(Event{Kind: Unlearnt, Contexts: int(kept), Text: fmt.Sprintf("%s: %s: the exact layer answers, and a training begins after %d more contexts, unless one is under way", x.Of, x.Text, l.o.Least)})
+	if l.queries.Load()-l.since >= longAgo*l.wait { // it was worth its wait: this is no cycle
+		l.wait = uint64(l.o.Least)
+	}
+	kept, wait := l.contexts.Kept(), l.wait
+	l.hold, l.wait = kept+wait, min(2*wait, mostWait)
+	l.next.Store(l.hold)
+	l.tell(Event{Kind: Unlearnt, Contexts: int(kept), Text: fmt.Sprintf("%s: %s: the exact layer answers, and a training begins after %d more contexts; one that is under way ends, and its screen waits for them", x.Of, x.Text, wait)})
 }
+
+const (
+	longAgo  = 64      // times as many queries as contexts to wait for
+	mostWait = 1 << 40 // contexts
+)
 
 // answer lets a screen answer, or l.none.
 func (l *Learner) answer(m *screen.Model) error {
 	_, err := l.pool.Swap(m, l.layer)
 	if err == nil {
 		l.screened.Store(m != l.none)
+		l.since = l.queries.Load()
 	}
 	return err
 }
@@ -344,6 +376,7 @@ func (l *Learner) answer(m *screen.Model) error {
 // come after them: while it is trained and, as long as these are few, after that.
 func (l *Learner) attempt(ctx context.Context) {
 	forgets := l.contexts.forgets.Load()
+	l.contexts.mark()
 	s := l.contexts.Since(0)
 	n := len(s.Known)
 	if n < max(l.o.Least-2*runLength, leastContexts) { // forgotten: more than a run that is replaced and one that does not fit
@@ -361,36 +394,60 @@ func (l *Learner) attempt(ctx context.Context) {
 	})
 	e := Event{Kind: Declined, Contexts: n, Time: time.Since(begin)}
 	if err == nil {
-		m, err = l.try(ctx, m, after, enough, &e)
+		m, err = l.try(ctx, m, fmt.Sprintf("a screen of %d contexts", n), after, enough, &e)
 	}
+	l.settle(ctx, m, err, e, trial{forgets: forgets, declined: enough, screened: after + 3*uint64(n), keep: l.o.Keep})
+}
+
+// retry tries the screen that was kept as attempt does one that was trained.
+func (l *Learner) retry(ctx context.Context, m *screen.Model) {
+	var record train.Record
+	_ = json.Unmarshal(m.Record(), &record) // of another program: 0 contexts
+	forgets, n := l.contexts.forgets.Load(), max(0, record.Contexts)
+	e := Event{Kind: Declined, Contexts: n}
+	with, err := l.try(ctx, m, "the screen of "+l.o.Keep, 0, uint64(l.o.Least/2), &e)
+	// No training of fewer contexts takes its place, unless contexts are forgotten.
+	l.settle(ctx, with, err, e, trial{forgets: forgets, declined: uint64(l.o.Least), screened: uint64(max(l.o.Least, min(n, mostWait)))})
+}
+
+// trial is what the end of one has to know.
+type trial struct {
+	forgets            uint64 // of the reservoir, when the first context of the training or the trial was there
+	declined, screened uint64 // the number of contexts of the next training, after either end
+	keep               string // the file that the screen goes to, "" for none
+}
+
+// settle ends a trial: the screen m answers, unless it is nil or there is an error.
+func (l *Learner) settle(ctx context.Context, m *screen.Model, err error, e Event, t trial) {
 	if ctx.Err() != nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if forgets != l.contexts.forgets.Load() {
-		m, e = nil, Event{Kind: Declined, Contexts: n, Time: e.Time, Text: "contexts that it was trained or tried on were forgotten"}
+	if t.forgets != l.contexts.forgets.Load() {
+		m, e = nil, Event{Kind: Declined, Contexts: e.Contexts, Time: e.Time, Text: "contexts that it was trained or tried on were forgotten"}
 	}
-	next := enough
+	next := t.declined
 	if err == nil && m != nil {
-		if l.o.Keep != "" { // before it answers: an alarm removes the file
-			if err := m.Save(l.o.Keep); err != nil {
+		if t.keep != "" { // before it answers: an alarm removes the file
+			if err := m.Save(t.keep); err != nil {
 				e.Text += "; not kept: " + err.Error()
 			}
 		}
 		err = l.answer(m)
-		e.Kind, next = Screened, after+3*uint64(n)
+		e.Kind, next = Screened, t.screened
 	}
 	if err != nil {
 		e.Kind, e.Text = Failed, err.Error()
 	}
-	l.next.Store(next)
+	l.next.Store(max(next, l.hold))
 	l.tell(e)
 }
 
 // try returns the screen with the budget that it is to answer with, or nil if it misses the target on contexts from the
-// number after on, among which there are those before enough.
-func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64, e *Event) (with *screen.Model, err error) {
+// number after on, among which there are those before enough. It has to reach the target on the contexts, each counted
+// once, and on the traffic, in which some come often, those of its training too.
+func (l *Learner) try(ctx context.Context, m *screen.Model, name string, after, enough uint64, e *Event) (with *screen.Model, err error) {
 	missed1, missedK := 0.0005, 0.002
 	if x := l.o.Train.Target; x > 0 {
 		missed1, missedK = 1, 1-x
@@ -408,12 +465,20 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64
 	if i := slices.IndexFunc(ladder, func(x screen.Rung) bool { return within(x.Precision1.Value, x.PrecisionK.Value, 0.5) }); i >= 0 {
 		first = ladder[i]
 	}
+	l.mu.Lock()
+	enough = max(enough, l.hold) // after an alarm
 	l.next.Store(enough)
-	l.tell(Event{Kind: Trial, Contexts: e.Contexts, Time: e.Time, Text: fmt.Sprintf("a screen of %d contexts is tried on %d that come after them: %d are there", e.Contexts, enough-after, min(l.contexts.Kept(), enough)-after)})
+	l.mu.Unlock()
+	l.tell(Event{Kind: Trial, Contexts: e.Contexts, Time: e.Time, Text: fmt.Sprintf("%s is tried on %d contexts that come after: %d are there", name, enough-after, min(l.contexts.Kept(), enough)-after)})
 	if !l.await(ctx) {
 		return nil, ctx.Err()
 	}
-	s := l.contexts.Since(after)
+	s := l.contexts.those(after, true)
+	for i, number := range s.Numbers {
+		if number >= after {
+			s.again[i]++
+		}
+	}
 	err = parallel.Guard(func() error { // a mapped head may be cut
 		if err := l.label(ctx, s); err != nil {
 			return err
@@ -422,7 +487,7 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64
 			if with, err = m.WithBudget(x.budget, m.ExactMargin(), nil); err != nil {
 				return err
 			}
-			if err := l.measure(ctx, with, s, e); err != nil || within(e.Precision1, e.PrecisionK, x.part) {
+			if err := l.measure(ctx, with, s, after, e); err != nil || within(e.Precision1, e.PrecisionK, x.part) {
 				return err
 			}
 		}
@@ -432,29 +497,38 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, after, enough uint64
 	return with, err
 }
 
-// measure says in an event what a screen reaches on contexts.
-func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, e *Event) error {
-	by, err := screen.NewSearcher(m, l.layer, screen.Pack(0), screen.Guard())
+// measure says in an event what a screen reaches on the contexts of a sample from the number after on, each counted once,
+// or on all of them, each as often as it came, whichever is less.
+func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, after uint64, e *Event) error {
+	by, err := screen.NewSearcher(m, l.layer, screen.Pack(0), screen.Guard(), l.held())
 	if err != nil {
 		return err
 	}
-	n, k := len(s.Known), l.o.Train.K
-	top, hits1, hitsK := make([]softmax.Prediction, k), 0, 0
+	k := l.o.Train.K
+	top := make([]softmax.Prediction, k)
+	var once, often struct{ n, hits1, hitsK float64 }
 	err = l.each(ctx, s, func(i int, h []float32) error {
 		_, err := by.TopK(top, h)
 		best := s.Labels[i*k : (i+1)*k]
+		first, all := 0.0, 0.0
 		if top[0].ID == best[0] {
-			hits1++
+			first = 1
 		}
 		for _, p := range top {
 			if slices.Contains(best, p.ID) {
-				hitsK++
+				all++
 			}
 		}
+		if s.Numbers[i] >= after {
+			once.n, once.hits1, once.hitsK = once.n+1, once.hits1+first, once.hitsK+all
+		}
+		times := float64(s.again[i])
+		often.n, often.hits1, often.hitsK = often.n+times, often.hits1+float64(times*first), often.hitsK+float64(times*all)
 		return err
 	})
-	e.Budget, e.Precision1, e.PrecisionK = m.Budget(), float64(hits1)/float64(max(n, 1)), float64(hitsK)/float64(max(k*n, 1))
-	e.Text = fmt.Sprintf("P@1 %.5f and P@%d %.5f on %d contexts that came after, with a budget of %.4g; the exact layer answered the %d that are strange to it", e.Precision1, k, e.PrecisionK, n, e.Budget, by.Stats().Exact)
+	n, all := max(once.n, 1), max(often.n, 1)
+	e.Budget, e.Precision1, e.PrecisionK = m.Budget(), min(once.hits1/n, often.hits1/all), min(once.hitsK/n, often.hitsK/all)/float64(k)
+	e.Text = fmt.Sprintf("P@1 %.5f and P@%d %.5f on %.0f contexts that came after, of %.0f queries, with a budget of %.4g; the exact layer answered the %d that are strange to it", e.Precision1, k, e.PrecisionK, once.n, often.n, e.Budget, by.Stats().Exact)
 	return err
 }
 

@@ -194,13 +194,17 @@ func TestAScreenIsKept(t *testing.T) {
 	}
 	o.Least /= 2
 	opened := newTest(t, testData().Layer, o)
-	if !opened.Screened() {
-		t.Error("found no screen after the start")
+	if e := <-events; e.Kind != Trial || !strings.Contains(e.Text, o.Keep) || e.Contexts != learnt.Contexts || opened.Screened() {
+		t.Errorf("found the event %+v, expected a trial of the screen that was opened, of %d contexts", e, learnt.Contexts)
 	}
-	if e := <-events; e.Kind != Screened || !strings.Contains(e.Text, o.Keep) || e.Budget == 0 || e.Contexts != learnt.Contexts {
-		t.Errorf("found the event %+v, expected one of the screen that was opened, of %d contexts", e, learnt.Contexts)
+	if e, queries := ask(t, opened, events, Screened, same); e.Budget == 0 || e.Contexts != learnt.Contexts || queries < o.Least/2-1 {
+		t.Errorf("found the event %+v after %d queries, expected one of the screen that was opened, after %d", e, queries, o.Least/2)
 	} else if next := opened.next.Load(); next != uint64(learnt.Contexts) {
 		t.Errorf("found a training after %d contexts, expected as many as the screen was learned from", next)
+	}
+	opened.Close()
+	for len(events) > 0 {
+		<-events
 	}
 	other := newTest(t, synthetic.Structured(1500, testDim, 20, 10, 2).Layer, o)
 	if e := <-events; e.Kind != Failed || other.Screened() {
@@ -212,6 +216,253 @@ func TestAScreenIsKept(t *testing.T) {
 	if l, err := New(testData().Layer, o); err == nil || !strings.Contains(err.Error(), o.Keep) {
 		l.Close()
 		t.Errorf("another file: found the error %v, expected one that names it: a screen would take its place", err)
+	}
+}
+
+// A screen that was kept answers only if it reaches today's target on contexts that come: one of which its file says more
+// than is true does not, and one that was learned for a lower target does with a larger budget.
+func TestAKeptScreenIsTried(t *testing.T) {
+	data := testData()
+	r := rand.New(rand.NewPCG(1, 2))
+	sure := screen.Estimate{Value: 1, Low: 1, High: 1}
+	c := screen.Config{Dim: testDim, Labels: data.Layer.Labels(), Clusters: make([]float32, 8*testDim), Lists: make([]screen.List, 8), K: 5, HeldOut: 4000,
+		Ladder: []screen.Rung{{Budget: 50, Precision1: sure, PrecisionK: sure}}}
+	for i := range c.Clusters {
+		c.Clusters[i] = float32(r.NormFloat64())
+	}
+	for i := range c.Lists {
+		for _, id := range r.Perm(c.Labels)[:50] {
+			c.Lists[i].IDs = append(c.Lists[i].IDs, uint32(id))
+		}
+		slices.Sort(c.Lists[i].IDs)
+	}
+	poor, err := screen.NewModel(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	low := train.DefaultOptions()
+	low.Clusters, low.Iterations, low.Tail, low.Budget = 20, 0, nil, 12
+	lower, _, err := train.Run(t.Context(), data.Layer, data.Contexts[:3000*testDim], low)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, kept := range map[string]*screen.Model{"poor": poor, "of a lower target": lower} {
+		t.Run(name, func(t *testing.T) {
+			events := make(chan Event, 1000)
+			o := testOptions(events)
+			o.Train.Target, o.Keep = 0.995, filepath.Join(t.TempDir(), "m.l2s")
+			if err := kept.Save(o.Keep); err != nil {
+				t.Fatal(err)
+			}
+			l := newTest(t, data.Layer, o)
+			exact := softmax.NewSearcher(data.Layer)
+			want, top := make([]softmax.Prediction, 3), make([]softmax.Prediction, 3)
+			for i, ended := 0, false; !ended; i++ {
+				exactly := !l.Screened()
+				h := data.Context(i % data.Len())
+				if _, err := l.TopK(top, h); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := exact.TopK(want, h); err != nil || exactly && !l.Screened() && !slices.Equal(top, want) {
+					t.Fatalf("query %d: found %v, expected %v", i, top, want)
+				}
+				time.Sleep(10 * time.Microsecond)
+				select {
+				case e := <-events:
+					ended = e.Kind == Declined || e.Kind == Screened
+					if answers := name != "poor"; ended && (e.Kind == Screened) != answers || answers && ended && (e.PrecisionK < 0.995 || e.Budget <= kept.Budget()) {
+						t.Fatalf("found %+v, expected that the screen is declined, or answers with a budget above %v that reaches the target", e, kept.Budget())
+					}
+				default:
+				}
+			}
+		})
+	}
+}
+
+// What no reservoir holds is in no training and no trial: the exact layer answers it, whoever answers other contexts.
+func TestContextsThatAreNotKeptAreAnsweredExactly(t *testing.T) {
+	events := make(chan Event, 1000)
+	l := newTest(t, testData().Layer, testOptions(events))
+	ask(t, l, events, Screened, same)
+	exact := softmax.NewSearcher(testData().Layer)
+	for i := range 50 {
+		for _, scale := range []float32{0, 1e-38, 1e-7, 1e-6, 1e6, 1e18, 1e36} {
+			h := slices.Clone(testData().Context(i))
+			for j := range h {
+				h[j] *= scale
+			}
+			if l.Contexts().mu.TryLock() {
+				if narrow(make([]uint16, len(h)), h) && scale >= 1e-5 {
+					t.Fatalf("found a context times %v that is kept: it tests nothing", scale)
+				}
+				l.Contexts().mu.Unlock()
+			}
+			got, want := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+			a, err := l.Search(got, h, softmax.Request{K: 5})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := exact.TopK(want, h); err != nil || l.Screened() && a.Source != softmax.FromLayer || !slices.Equal(got, want) {
+				t.Fatalf("context %d times %v: found %v from %v, expected %v from the layer", i, scale, got, a.Source, want)
+			}
+		}
+	}
+	zeros := func(h []float32) {
+		if rand.IntN(2) == 0 {
+			clear(h)
+		}
+	}
+	top, h := make([]softmax.Prediction, 3), make([]float32, testDim)
+	for i := range 30000 {
+		copy(h, testData().Context(i%testData().Len()))
+		zeros(h)
+		if _, err := l.TopK(top, h); err != nil {
+			t.Fatal(err)
+		}
+		if i%64 == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for len(events) > 0 {
+		if e := <-events; e.Kind == Unlearnt {
+			t.Errorf("found %+v, expected no alarm: the contexts that are not kept are answered exactly", e)
+		}
+	}
+}
+
+// learned is a screen of the test's contexts, made once, which misses some labels.
+var learned = sync.OnceValues(func() (*screen.Model, error) {
+	o := testOptions(nil).Train
+	o.K = 5
+	m, _, err := train.Run(context.Background(), testData().Layer, testData().Contexts[:6000*testDim], *o)
+	return m, err
+})
+
+// A trial counts queries, not contexts alone: one that comes again and again, and that the screen misses, keeps the screen
+// from answering, though it is one context, and one of those of training.
+func TestARepeatedContextThatAScreenMisses(t *testing.T) {
+	model, err := learned()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := testData()
+	by, err := screen.NewSearcher(model, data.Layer, screen.Guard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	exact, missed := softmax.NewSearcher(data.Layer), []float32(nil)
+	top, best := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+	for i := 0; i < data.Len() && missed == nil; i++ {
+		h := data.Context(i)
+		a, err := by.Search(top, h, softmax.Request{K: 5, Budget: model.Ladder()[len(model.Ladder())-1].Budget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := exact.TopK(best, h); err != nil {
+			t.Fatal(err)
+		}
+		if a.Source == softmax.FromSet && !slices.Equal(top, best) {
+			missed = h
+		}
+	}
+	if missed == nil {
+		t.Fatal("found no context that the screen misses")
+	}
+	events := make(chan Event, 1000)
+	o := testOptions(events)
+	l, err := newLearner(data.Layer, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.run = func(context.Context, Sample, train.Options) (*screen.Model, error) { return model, nil }
+	if err := l.begin(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	often := false
+	repeat := func(h []float32) {
+		if often = !often; often {
+			copy(h, missed)
+		}
+	}
+	for range 2 {
+		e, _ := ask(t, l, events, Declined, func(h []float32) {
+			repeat(h)
+			if l.Screened() {
+				t.Fatal("found a screen that answers half of the queries wrong")
+			}
+		})
+		if !strings.Contains(e.Text, "queries") || !(e.PrecisionK < 0.92) {
+			t.Errorf("found %+v, expected a precision that counts the repeated context", e)
+		}
+	}
+	if e, _ := ask(t, l, events, Screened, same); e.PrecisionK < 0.98 {
+		t.Errorf("found %+v, expected the screen on other queries", e)
+	}
+}
+
+// Each alarm doubles the number of contexts that the next screen waits for, and a file that somebody has removed is no failure.
+func TestUnlearningDoublesTheWait(t *testing.T) {
+	model, err := learned()
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan Event, 1000)
+	o := testOptions(events)
+	o.Keep, o.Least = filepath.Join(t.TempDir(), "m.l2s"), 1000
+	o.Event = func(e Event) {
+		if e.Kind == Failed {
+			t.Errorf("found %+v, expected no failure", e)
+		}
+		events <- e
+	}
+	l, err := newLearner(testData().Layer, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.run = func(context.Context, Sample, train.Options) (*screen.Model, error) { return model, nil }
+	if err := l.begin(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.Close)
+	order := rand.New(rand.NewPCG(1, 1)).Perm(testDim)
+	permuted := func(h []float32) {
+		was := slices.Clone(h)
+		for i, j := range order {
+			h[i] = was[j]
+		}
+	}
+	unlearnt := uint64(0)
+	for alarm := range uint64(3) {
+		ask(t, l, events, Screened, same)
+		if kept := l.Contexts().Kept(); alarm > 0 && kept < unlearnt+1000<<(alarm-1) {
+			t.Errorf("alarm %d: found a screen after %d contexts, expected at least %d", alarm, kept-unlearnt, 1000<<(alarm-1))
+		}
+		if err := os.Remove(o.Keep); err != nil {
+			t.Fatal(err)
+		}
+		e, _ := ask(t, l, events, Unlearnt, permuted)
+		if unlearnt = uint64(e.Contexts); l.wait != 2000<<alarm {
+			t.Errorf("alarm %d: found a wait of %d contexts next, expected %d", alarm, l.wait, 2000<<alarm)
+		}
+	}
+}
+
+// A request that the exact layer answers is not refused once a screen answers.
+func TestSmallBudgets(t *testing.T) {
+	events := make(chan Event, 1000)
+	l := newTest(t, testData().Layer, testOptions(events))
+	for _, screened := range []bool{false, true} {
+		if screened {
+			ask(t, l, events, Screened, same)
+		}
+		for _, budget := range []float64{1e-300, 1, 5} {
+			a, err := l.Search(make([]softmax.Prediction, 1), testData().Context(0), softmax.Request{K: 1, Budget: budget})
+			if err != nil || a.Count != 1 {
+				t.Errorf("a screen answers: %v, a budget of %v: found %+v, %v", screened, budget, a, err)
+			}
+		}
 	}
 }
 
@@ -395,7 +646,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		return &o
 	}
 	for _, o := range []Options{
-		{CPU: 2}, {Audit: -1}, {Least: -1}, {Least: 7}, {Least: math.MaxInt}, {Least: math.MaxInt / 8}, {Bytes: 10}, {Bytes: math.MaxInt64}, {HalfLife: -1}, {HalfLife: math.NaN()}, {Keep: t.TempDir()},
+		{CPU: 2}, {Audit: -1}, {Least: -1}, {Least: 7}, {Least: math.MaxInt}, {Least: math.MaxInt / 8}, {Bytes: 10}, {Bytes: math.MaxInt64}, {HalfLife: -1}, {HalfLife: math.NaN()}, {HalfLife: math.Inf(1)}, {HalfLife: 1e13}, {CPU: 1e-10}, {CPU: 5e-324}, {CPU: -1}, {CPU: math.NaN()}, {Keep: t.TempDir()},
 		{Keep: filepath.Join(t.TempDir(), "no folder", "m.l2s")}, {Bytes: 1 << 20},
 		{Train: trained(func(o *train.Options) { o.K = 0 })}, {Train: trained(func(o *train.Options) { o.K = 1501 })},
 		{Train: trained(func(o *train.Options) { o.Clusters = -1 })},

@@ -30,7 +30,9 @@ type Reservoir struct {
 	labels  []uint32 // k for each
 	runs    []run
 	most    int           // runs
-	seen    []uint64      // hashes of contexts, each at a place of its own
+	hashes  []uint64      // of the contexts
+	again   []uint32      // how often each came again since the last mark
+	seen    []uint32      // 1 more than the row of a context, at the place of its hash
 	at      int           // the run that is being filled, -1 for none
 	skip    int           // contexts that are passed over before the next run
 	accept  float64       // the share of runs that are kept when all places are taken
@@ -45,6 +47,12 @@ type run struct {
 	known uint32 // a bit for each context whose labels are known
 }
 
+// contextBytes are those of a context of dim elements with k labels: both, its hash, two places of hashes, and a count.
+func contextBytes(dim, k int64) int64 { return 2*dim + 4*k + 20 }
+
+// mostHalfLife bounds half-lives: with a longer one hardly a context would be kept once all places are taken.
+const mostHalfLife = 1e12
+
 // runLength is the number of neighbours that are kept together: bits of run.known.
 const runLength = 32
 
@@ -56,15 +64,16 @@ func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error)
 	if dim < 1 || dim > mostElements || k < 0 || k > mostElements || bytes > mostBytes {
 		return nil, fmt.Errorf("learn: reservoir: found dimension %d, %d labels and %d bytes, expected at least 1 and 0, and at most %d, %d and %d", dim, k, bytes, mostElements, mostElements, int64(mostBytes))
 	}
-	each := int64(2*dim + 4*k + 16)
+	each := contextBytes(int64(dim), int64(k))
 	most := int(bytes / (each*runLength + int64(unsafe.Sizeof(run{}))))
-	if most < 1 || !(halfLife >= 0) {
-		return nil, fmt.Errorf("learn: reservoir: found %d bytes and a half-life of %v contexts, expected room for %d contexts of %d bytes, and 0 or more", bytes, halfLife, runLength, each)
+	if most < 1 || !(halfLife >= 0 && halfLife <= mostHalfLife) {
+		return nil, fmt.Errorf("learn: reservoir: found %d bytes and a half-life of %v contexts, expected room for %d contexts of %d bytes, and 0 to %g", bytes, halfLife, runLength, each, float64(mostHalfLife))
 	}
 	n := most * runLength
 	r := &Reservoir{
 		dim: dim, k: k, seed: maphash.MakeSeed(), most: most, at: -1, accept: 1,
-		data: make([]uint16, n*dim), labels: make([]uint32, n*k), runs: make([]run, 0, most), seen: make([]uint64, 2*n),
+		data: make([]uint16, n*dim), labels: make([]uint32, n*k), runs: make([]run, 0, most),
+		hashes: make([]uint64, n), again: make([]uint32, n), seen: make([]uint32, 2*n),
 	}
 	if halfLife > 0 {
 		r.accept = min(1, math.Ln2*float64(n)/halfLife)
@@ -73,7 +82,7 @@ func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error)
 }
 
 // Add gives it a context, with its k best labels, or nil if they are not known. It copies both. A context
-// that it took lately is passed over, and so is one with an element that float16 does not hold, 65,520 or
+// that it holds is passed over, and so is one with an element that float16 does not hold, 65,520 or
 // more, or with none of 2^-14 or more. It returns the number of contexts that it has taken so far, or 0
 // if another goroutine uses it meanwhile: the context is passed over then, so that no query waits for a copy.
 func (r *Reservoir) Add(h []float32, labels []uint32) uint64 {
@@ -95,7 +104,10 @@ func (r *Reservoir) add(h []float32, labels []uint32) {
 	}
 	hash := maphash.Bytes(r.seed, unsafe.Slice((*byte)(unsafe.Pointer(&h[0])), 4*len(h)))
 	place := &r.seen[hash%uint64(len(r.seen))]
-	if *place == hash {
+	if held := int(*place) - 1; held >= 0 && r.hashes[held] == hash {
+		if r.again[held] < math.MaxUint32 {
+			r.again[held]++
+		}
 		return
 	}
 	if r.at < 0 && !r.begin() {
@@ -107,7 +119,7 @@ func (r *Reservoir) add(h []float32, labels []uint32) {
 	if !narrow(codes, h) || !slices.ContainsFunc(codes, func(x uint16) bool { return x>>10&31 > 0 }) {
 		return
 	}
-	*place = hash
+	*place, r.hashes[row], r.again[row] = uint32(row+1), hash, 0
 	if len(labels) > 0 {
 		copy(r.labels[row*r.k:], labels)
 		x.known |= 1 << x.n
@@ -130,6 +142,7 @@ func (r *Reservoir) begin() bool {
 		return false
 	}
 	r.at = rand.IntN(r.most)
+	clear(r.hashes[r.at*runLength : (r.at+1)*runLength]) // what was here may come again
 	r.runs[r.at] = run{first: r.kept}
 	return true
 }
@@ -143,30 +156,52 @@ type Sample struct {
 	Labels   []uint32 // k of each
 	Known    []bool   // whether they are known
 	Numbers  []uint64
+
+	again []uint32 // how often they came again since the last mark
 }
 
 // Since returns a copy of the contexts that it holds from a number on.
-func (r *Reservoir) Since(number uint64) (s Sample) {
+func (r *Reservoir) Since(number uint64) Sample { return r.those(number, false) }
+
+// mark begins to count how often contexts come again.
+func (r *Reservoir) mark() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	clear(r.again)
+}
+
+// those are Since, or with the earlier contexts that came again since the last mark.
+func (r *Reservoir) those(number uint64, repeated bool) (s Sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wanted := func(i, j int) bool { // context j of run i
+		return r.runs[i].first+uint64(j) >= number || repeated && r.again[i*runLength+j] > 0
+	}
 	var places []int // of runs
 	n := 0
 	for i, x := range r.runs {
-		if x.first+uint64(x.n) > number {
+		before := n
+		for j := range x.n {
+			if wanted(i, j) {
+				n++
+			}
+		}
+		if n > before {
 			places = append(places, i)
-			n += x.n
 		}
 	}
 	slices.SortFunc(places, func(a, b int) int { return cmp.Compare(r.runs[a].first, r.runs[b].first) })
-	s = Sample{make([]uint16, 0, n*r.dim), make([]uint32, 0, n*r.k), make([]bool, 0, n), make([]uint64, 0, n)}
+	s = Sample{make([]uint16, 0, n*r.dim), make([]uint32, 0, n*r.k), make([]bool, 0, n), make([]uint64, 0, n), make([]uint32, 0, n)}
 	for _, i := range places {
 		x := r.runs[i]
-		before := int(max(x.first, number) - x.first)
-		row, end := i*runLength+before, i*runLength+x.n
-		s.Contexts = append(s.Contexts, r.data[row*r.dim:end*r.dim]...)
-		s.Labels = append(s.Labels, r.labels[row*r.k:end*r.k]...)
-		for j := before; j < x.n; j++ {
-			s.Known, s.Numbers = append(s.Known, x.known>>j&1 == 1), append(s.Numbers, x.first+uint64(j))
+		for j := range x.n {
+			if !wanted(i, j) {
+				continue
+			}
+			row := i*runLength + j
+			s.Contexts = append(s.Contexts, r.data[row*r.dim:(row+1)*r.dim]...)
+			s.Labels = append(s.Labels, r.labels[row*r.k:(row+1)*r.k]...)
+			s.Known, s.Numbers, s.again = append(s.Known, x.known>>j&1 == 1), append(s.Numbers, x.first+uint64(j)), append(s.again, r.again[row])
 		}
 	}
 	return s
@@ -179,6 +214,8 @@ func (r *Reservoir) Forget() {
 	defer r.mu.Unlock()
 	clear(r.data[:len(r.runs)*runLength*r.dim])
 	clear(r.labels)
+	clear(r.hashes)
+	clear(r.again)
 	clear(r.seen)
 	r.runs, r.at, r.skip = r.runs[:0], -1, 0
 	r.forgets.Add(1)

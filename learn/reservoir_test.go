@@ -16,7 +16,7 @@ import (
 )
 
 func newReservoir(t interface{ Fatal(...any) }, dim, k, runs int, halfLife float64) *Reservoir {
-	r, err := NewReservoir(dim, k, int64(runs)*(int64(2*dim+4*k+16)*runLength+24), halfLife)
+	r, err := NewReservoir(dim, k, int64(runs)*(contextBytes(int64(dim), int64(k))*runLength+24), halfLife)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +181,37 @@ func TestWrittenContextsAreOpened(t *testing.T) {
 	}
 }
 
+// A context that came again is counted, since the mark, and one whose run was replaced is taken again.
+func TestRepeatedContexts(t *testing.T) {
+	r := newReservoir(t, 1, 0, 2, 0)
+	add := func(x float32, times int) {
+		for range times {
+			r.Add([]float32{x}, nil)
+		}
+	}
+	add(1, 3)
+	add(2, 1)
+	r.mark()
+	add(1, 5)
+	add(3, 2)
+	if n := r.Kept(); n != 3 {
+		t.Errorf("found %d contexts taken, expected 3", n)
+	}
+	if s := r.those(2, true); !slices.Equal(s.Numbers, []uint64{0, 2}) || !slices.Equal(s.again, []uint32{5, 1}) || !slices.Equal(widen(s.Contexts), []float32{1, 3}) {
+		t.Errorf("found %+v, expected the context that came again, and the one that came after", s)
+	}
+	if s := r.Since(2); !slices.Equal(s.Numbers, []uint64{2}) {
+		t.Errorf("found the numbers %v, expected 2 alone", s.Numbers)
+	}
+	for x := float32(10); slices.Contains(widen(r.Since(0).Contexts), 1); x++ {
+		add(x, 1)
+	}
+	before := r.Kept()
+	if add(1, 1); r.Kept() != before+1 {
+		t.Error("found a context passed over whose run was replaced")
+	}
+}
+
 func TestAddingAllocatesNothing(t *testing.T) {
 	r := newReservoir(t, 8, 2, 20, 0)
 	h, labels := make([]float32, 8), []uint32{1, 2}
@@ -189,5 +220,10 @@ func TestAddingAllocatesNothing(t *testing.T) {
 	}
 	if _, err := NewReservoir(8, 2, 100, 0); err == nil {
 		t.Error("found no error for 100 bytes")
+	}
+	for _, halfLife := range []float64{-1, 1.01e12, math.Inf(1), math.NaN()} {
+		if _, err := NewReservoir(8, 2, 1<<20, halfLife); err == nil {
+			t.Errorf("a half-life of %v: found no error", halfLife)
+		}
 	}
 }

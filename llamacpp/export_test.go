@@ -18,3 +18,9 @@ func (m *Model) AskedAbout(name string) (wanted, headAsked bool) {
 	wanted = evaluated(uintptr(unsafe.Pointer(&tensor[0])), true, m.hook.number)
 	return wanted, m.hook.headAsked
 }
+
+// Valid is what llama.cpp is given of a text.
+func Valid(text string) string { return valid(text) }
+
+// Threads is the number of threads that llama.cpp is given.
+func Threads(n int) int { return int(threads(n)) }

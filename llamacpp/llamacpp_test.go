@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/learn"
@@ -448,6 +449,67 @@ func TestTextOfTokens(t *testing.T) {
 	}
 	if s := m.Piece(1 << 30); s != "" {
 		t.Errorf("no token: found the text %q", s)
+	}
+}
+
+// Bytes that are no text do not reach the tokenizers of llama.cpp, of which some end the program: they count as
+// the replacement character.
+func TestTextThatIsNoText(t *testing.T) {
+	m := open(t, llamacpp.Options{Context: 8})
+	r := rand.New(rand.NewPCG(1, 2))
+	texts := []string{"", "\xff", "a\xc3", "\xed\xa0\x80b", "\xf4\x90\x80\x80", "\xc0\xaf", "\x00\xfe\x00"}
+	for range 50 {
+		b := make([]byte, r.IntN(3000))
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		texts = append(texts, string(b))
+	}
+	for _, text := range texts {
+		want := strings.ToValidUTF8(text, "\uFFFD")
+		for _, special := range []bool{false, true} {
+			if found, expected := m.Tokens(text, special), m.Tokens(want, special); !slices.Equal(found, expected) {
+				t.Errorf("%.20q: found %d tokens, expected the %d of the text with replacement characters", text, len(found), len(expected))
+			}
+		}
+		if s := llamacpp.Valid(text); !utf8.ValidString(s) || s != want {
+			t.Errorf("%.20q: found %.20q for llama.cpp, expected %.20q", text, s, want)
+		}
+	}
+}
+
+// Numbers that llama.cpp does not check, and that would end the program, are refused.
+func TestNumbersThatReachTheLibraryHaveBounds(t *testing.T) {
+	open(t, llamacpp.Options{Context: 8}) // if there is a library
+	for want, o := range map[string]llamacpp.Options{
+		"found 1000000 threads, expected 1 to 512, or 0": {Threads: 1000000},
+		"found -1 threads":                                             {Threads: -1},
+		fmt.Sprintf("found %d threads", math.MaxInt):                   {Threads: math.MaxInt},
+		fmt.Sprintf("found a context of %d tokens", math.MaxInt):       {Context: math.MaxInt},
+		"found a context of -1 tokens":                                 {Context: -1},
+		"found a batch of -1 tokens with 0 states, expected 0 or more": {Batch: -1},
+		"found a batch of 0 tokens with -5 states, expected 0 or more": {States: -5},
+		fmt.Sprintf("found %d sequences", math.MaxInt):                 {Sequences: math.MaxInt},
+		"found -1 sequences":                                           {Sequences: -1},
+	} {
+		if m, err := llamacpp.Open(gguf, o); err == nil || !strings.Contains(err.Error(), want) {
+			if err == nil {
+				m.Close()
+			}
+			t.Errorf("%+v: found %v, expected an error with %q", o, err, want)
+		}
+	}
+	// More than all sequences have is not needed.
+	m := open(t, llamacpp.Options{Context: 8, Sequences: 2, Batch: math.MaxInt, States: math.MaxInt})
+	for _, n := range []int{math.MinInt, -1, 0, 1, 1 << 20, math.MaxInt} {
+		m.SetThreads(n) // which llama.cpp would take at its word with the next tokens
+		if want := min(max(n, 1), llamacpp.MaxThreads); llamacpp.Threads(n) != want {
+			t.Errorf("%d threads: found %d, expected %d", n, llamacpp.Threads(n), want)
+		}
+	}
+	m.SetThreads(1)
+	if h := feed(t, m, 0, 1, 2, 3); len(h) != m.Dim() {
+		t.Errorf("found %d numbers, expected a state", len(h))
 	}
 }
 

@@ -4,26 +4,36 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
+	"strings"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
 )
 
 // Options say how a model is run. The zero value is ready.
 type Options struct {
-	// Context is how many tokens a sequence may have. 0: as many as the model was trained with,
-	// at most 4,096.
+	// Context is how many tokens a sequence may have: at most as many as the model was trained
+	// with. 0: as many, at most 4,096.
 	Context int
 	// Sequences is the number of sequences, 1 if it is 0.
 	Sequences int
-	// Batch is how many tokens llama.cpp computes at once, 512 if it is 0.
+	// Batch is how many tokens llama.cpp computes at once, 512 if it is 0, and at most as many as
+	// all sequences may have.
 	Batch int
-	// States is how many hidden states a batch may have, 32 or Sequences if it is 0.
+	// States is how many hidden states a batch may have, 32 or Sequences if it is 0, and at most
+	// Batch.
 	States int
-	// Threads is the number of threads, as many as Go uses if it is 0.
+	// Threads is the number of threads, at most MaxThreads, as many as Go uses if it is 0.
 	Threads int
 }
+
+// MaxThreads bounds the threads of llama.cpp, which ends the program if there are more.
+const MaxThreads = 512
+
+// mostTokens bounds the tokens of all sequences together: llama.cpp counts them in 32 bits.
+const mostTokens = math.MaxInt32
 
 // Model runs a GGUF model up to its hidden states. It is for one goroutine.
 type Model struct {
@@ -68,7 +78,11 @@ func Open(path string, o Options) (*Model, error) {
 		return nil, fail("found no vocabulary, expected a tokenizer")
 	}
 	if o.Threads == 0 {
-		o.Threads = runtime.GOMAXPROCS(0)
+		o.Threads = min(runtime.GOMAXPROCS(0), MaxThreads)
+	}
+	if o.Threads < 1 || o.Threads > MaxThreads {
+		m.Close()
+		return nil, fail("found %d threads, expected 1 to %d, or 0", o.Threads, MaxThreads)
 	}
 	if o.Sequences == 0 {
 		o.Sequences = 1
@@ -85,14 +99,22 @@ func Open(path string, o Options) (*Model, error) {
 		m.Close()
 		return nil, fail("found a context of %d tokens, expected 1 to %d, as many as the model was trained with", o.Context, trained)
 	}
+	if o.Context > mostTokens/o.Sequences {
+		m.Close()
+		return nil, fail("found %d sequences of %d tokens, expected at most %d tokens together", o.Sequences, o.Context, mostTokens)
+	}
+	if o.Batch < 0 || o.States < 0 {
+		m.Close()
+		return nil, fail("found a batch of %d tokens with %d states, expected 0 or more", o.Batch, o.States)
+	}
 	if o.Batch == 0 {
 		o.Batch = 512
 	}
-	o.Batch = max(o.Batch, o.Sequences)
+	o.Batch = min(max(o.Batch, o.Sequences), o.Context*o.Sequences)
 	if o.States == 0 {
 		o.States = 32
 	}
-	o.States = min(max(o.States, o.Sequences), max(o.Batch, o.Sequences))
+	o.States = min(max(o.States, o.Sequences), o.Batch)
 
 	p := llama.ContextDefaultParams()
 	p.NCtx, p.NSeqMax = uint32(o.Context*o.Sequences), uint32(o.Sequences)
@@ -159,17 +181,31 @@ func (m *Model) Labels() int { return m.labels }
 // Context returns how many tokens a sequence may have.
 func (m *Model) Context() int { return m.context }
 
-// SetThreads changes the number of threads of the model, not of its heads.
+// SetThreads changes the number of threads of the model, not of its heads: to 1 if n is below it, and to
+// MaxThreads if n is above.
 func (m *Model) SetThreads(n int) {
-	m.threads = n
-	llama.SetNThreads(m.hook.ctx, int32(n), int32(n))
+	m.threads = int(threads(n))
+	llama.SetNThreads(m.hook.ctx, threads(n), threads(n))
 }
 
-// Tokens returns the tokens of a text. If special, those that the model wants at the beginning
+// threads is the number for llama.cpp.
+func threads(n int) int32 { return int32(min(max(n, 1), MaxThreads)) }
+
+// MaxText bounds the bytes of a text for [Model.Tokens]: 256 MiB.
+const MaxText = 1 << 28
+
+// valid is what llama.cpp may be given of a text: its tokenizer ends the program at bytes that are
+// not UTF-8, and counts bytes in 32 bits.
+func valid(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), MaxText)], "\uFFFD")
+}
+
+// Tokens returns the tokens of a text in UTF-8, of which MaxText bytes count. Each run of bytes that
+// are not UTF-8 counts as U+FFFD, the replacement character. If special, those that the model wants at the beginning
 // and the end of a text are added, and those that the text spells out, such as <|im_end|>, are
 // taken for what they are.
 func (m *Model) Tokens(text string, special bool) []uint32 {
-	tokens := llama.Tokenize(m.vocab, text, special, special)
+	tokens := llama.Tokenize(m.vocab, valid(text), special, special)
 	ids := make([]uint32, len(tokens))
 	for i, t := range tokens {
 		ids[i] = uint32(t)

@@ -274,7 +274,7 @@ func TestDrawsAtTheExtremesOverAScreen(t *testing.T) {
 func TestLogProbabilitiesOfLowTemperaturesOverAScreen(t *testing.T) {
 	const dim = 6
 	l := newLayer(t, 51, 200, dim)
-	m := screened(t, l, 0.8, 0.5, 1)
+	m := everywhere(t, screened(t, l, 0.8, 0.5, 1))
 	for _, temperature := range []float64{1e-100, 1e-30, 1e-3} {
 		o := sample.DefaultOptions()
 		o.Temperature, o.Confidence, o.MaxVariation = temperature, 0.5, 1
@@ -298,7 +298,7 @@ func TestLogProbabilitiesOfLowTemperaturesOverAScreen(t *testing.T) {
 func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 	const labels, dim, budget = 1100, 6, 30
 	l := newLayer(t, 52, labels, dim)
-	m := screened(t, l, 0.8, 0.5, 1)
+	m := everywhere(t, screened(t, l, 0.8, 0.5, 1))
 	look, err := screen.NewSearcher(m, l)
 	if err != nil {
 		t.Fatal(err)

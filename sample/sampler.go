@@ -144,8 +144,6 @@ func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error)
 		budget = most
 	case budget == 0:
 		budget = m.Budget()
-	case budget < ladder[0].Budget:
-		return nil, fmt.Errorf("sample: budget: found %v, expected at least %v, the smallest of the screen, or 0", budget, ladder[0].Budget)
 	}
 	if s.budgets = append(s.budgets, budget); budget < most {
 		s.budgets = append(s.budgets, most)

@@ -343,6 +343,23 @@ func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...flo
 	return fitted
 }
 
+// everywhere is a screen whose tail takes all contexts for such as it was fitted to.
+func everywhere(t *testing.T, m *screen.Model) *screen.Model {
+	c := m.Tail().Config()
+	c.Ranges = slices.Clone(c.Ranges)
+	for i := range c.Ranges {
+		c.Ranges[i] = math.Inf(2*(i%2) - 1)
+	}
+	tail, err := screen.NewTail(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err = m.WithTail(tail, nil); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // Over a screen a draw without truncation has the distribution of the layer: the sets
 // lack a third of the labels, and the exact layer makes up for it.
 func TestDrawsOverAScreenHaveTheDistribution(t *testing.T) {
@@ -562,7 +579,7 @@ func TestVariationIsBounded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			wrong, far, bounded := 0, 0, 0
+			wrong, far, bounded, exact := 0, 0, 0, s.Stats().Layer
 			var drawn []softmax.Prediction
 			for i := range n {
 				h := hs[i*dim : (i+1)*dim]
@@ -571,6 +588,13 @@ func TestVariationIsBounded(t *testing.T) {
 					t.Fatal(err)
 				}
 				var ok bool
+				before := exact
+				if exact = s.Stats().Layer; exact > before { // the context is out of the tail's range
+					if token.Variation != 0 {
+						t.Errorf("context %d: found a draw of the exact layer that is off by %v", i, token.Variation)
+					}
+					continue
+				}
 				if drawn, ok = s.Distribution(drawn[:0]); !ok {
 					t.Fatal("found no distribution, expected that of the candidates")
 				}
@@ -591,6 +615,9 @@ func TestVariationIsBounded(t *testing.T) {
 				if token.Variation < 1 {
 					bounded++
 				}
+			}
+			if c.name == "top-k" && exact > n/40 {
+				t.Errorf("found %d of %d draws by the exact layer, expected few", exact, n)
 			}
 			// A twentieth, and three standard deviations.
 			if wrong > 33 {

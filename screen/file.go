@@ -18,7 +18,10 @@ import (
 
 const (
 	magic   = "\x89L2S\r\n\x1a\n"
-	version = 3
+	version = 4
+	// unranged is the version whose tails have no ranges: a model of it is read such that the exact
+	// layer gives all sums over all labels.
+	unranged = 3
 	// atChecksum and atSize are places in the header; the checksum is of what is behind it.
 	atChecksum = 12
 	atSize     = 16
@@ -68,6 +71,10 @@ type part struct {
 func (f *file) parts() []part {
 	d, r, m, q := uint64(f.Dim), uint64(f.Clusters), uint64(f.Temperatures), uint64(f.Levels)
 	cells := r*(1+uint64(f.Shells)) + uint64(f.Pairs)
+	ranges := uint64(0) // numbers
+	if m > 0 && f.Version > unranged {
+		ranges = 2*m + 4
+	}
 	return []part{
 		{"numbers", &f.numbers, []uint64{3}}, // margin of pairs, exact margin, budget of requests that name none
 		{"clusters", &f.c.Clusters, []uint64{r, d}},
@@ -84,6 +91,7 @@ func (f *file) parts() []part {
 		{"squares", &f.tail.Squares, []uint64{m, r, 2}},
 		{"widths", &f.tail.Widths, []uint64{q, m, r}},
 		{"directions", &f.tail.Directions, []uint64{uint64(f.Directions), d}},
+		{"ranges", &f.tail.Ranges, []uint64{ranges, r}},
 		{"record", &f.c.Record, []uint64{uint64(f.Record)}},
 	}
 }
@@ -204,8 +212,8 @@ func parseHeader(data []byte) (h header, err error) {
 	if _, err := binary.Decode(data, binary.LittleEndian, &h); err != nil {
 		return h, fmt.Errorf("header: found %d bytes, expected at least %d", len(data), headerSize)
 	}
-	if h.Version != version {
-		return h, fmt.Errorf("version: found %d, expected %d", h.Version, version)
+	if h.Version != version && h.Version != unranged {
+		return h, fmt.Errorf("version: found %d, expected %d or %d", h.Version, unranged, version)
 	}
 	if h.Size < uint64(headerSize) || h.Size > math.MaxInt-1 {
 		return h, fmt.Errorf("file size: found %d in the header, expected %d to %d", h.Size, headerSize, math.MaxInt-1)
@@ -299,6 +307,11 @@ func (f *file) model() (m *Model, err error) {
 	}
 	if f.Temperatures > 0 {
 		f.tail.Share, f.tail.Cells, f.tail.Clusters = f.TailShare, len(c.Lists), int(f.Clusters)
+		if f.Version == unranged {
+			for range int(f.Clusters) * (int(f.Temperatures) + 2) {
+				f.tail.Ranges = append(f.tail.Ranges, math.Inf(1), math.Inf(-1))
+			}
+		}
 		if c.Tail, err = newTail(f.tail); err != nil {
 			return nil, fmt.Errorf("tail: %w", err)
 		}

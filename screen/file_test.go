@@ -86,17 +86,18 @@ type parts struct {
 	ladder                                          []byte
 	temperatures, levels                            []float64
 	intercepts, slopes, squares, widths, directions []float32
+	ranges                                          []float64
 	record                                          string
 }
 
 // write puts a file together as FORMAT.md says.
 func write(c counts, fingerprint [32]byte, p parts) []byte {
-	head := append([]byte("\x89L2S\r\n\x1a\n"), le32(3, 0)...)
+	head := append([]byte("\x89L2S\r\n\x1a\n"), le32(4, 0)...)
 	head = append(append(head, le64(0)...), fingerprint[:]...)
 	head = append(head, le32(c.labels, c.dim, c.clusters, c.pairs, c.always, c.k, c.heldOut, uint32(len(p.record)))...)
 	head = append(append(head, le64(uint64(len(p.ids)))...), le16(c.shells, c.budgets, c.share, c.temperatures, c.levels, c.directions)...)
 	return seal(size(slices.Concat(head, doubles(p.numbers...), floats(p.clusters...), doubles(p.shells...), le32(p.pairs...), le32(p.sizes...), le32(p.ids...), le16(p.shares...),
-		p.ladder, doubles(p.temperatures...), doubles(p.levels...), floats(p.intercepts...), floats(p.slopes...), floats(p.squares...), floats(p.widths...), floats(p.directions...), []byte(p.record))))
+		p.ladder, doubles(p.temperatures...), doubles(p.levels...), floats(p.intercepts...), floats(p.slopes...), floats(p.squares...), floats(p.widths...), floats(p.directions...), doubles(p.ranges...), []byte(p.record))))
 }
 
 // smallParts is the model that the tables below break: 10 labels, dimension 3, 2
@@ -111,12 +112,13 @@ func smallParts() (counts, parts) {
 }
 
 // tailedParts is smallParts with a tail for one temperature, one level and one direction, whose parts begin at 412, 420,
-// 428, 448, 472, 488 and 496: its file has 518 bytes.
+// 428, 448, 472, 488, 496 and 508: its file has 614 bytes.
 func tailedParts() (counts, parts) {
 	c, p := smallParts()
 	c.share, c.temperatures, c.levels, c.directions = 600, 1, 1, 1
 	p.temperatures, p.levels, p.intercepts = []float64{1}, []float64{0.5}, []float32{1, 0, 7, 8, 9}
 	p.slopes, p.squares, p.widths, p.directions = []float32{0, 0.5, 2, -1, 0, 3}, []float32{0.5, 0.25, -1, 1}, []float32{0.25, 4}, []float32{1, 0, 2}
+	p.ranges = []float64{1, 4, 0, 9, -2, math.Inf(1), math.Inf(1), math.Inf(-1), 0, 0, 0, 0}
 	return c, p
 }
 
@@ -192,7 +194,7 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 	var err error
 	if withTail.Tail, err = screen.NewTail(screen.TailConfig{
 		Share: 600, Cells: 5, Clusters: 2, Temperatures: x.temperatures, Levels: x.levels,
-		Intercepts: x.intercepts, Slopes: x.slopes, Squares: x.squares, Widths: x.widths, Directions: x.directions,
+		Intercepts: x.intercepts, Slopes: x.slopes, Squares: x.squares, Widths: x.widths, Directions: x.directions, Ranges: x.ranges,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -288,10 +290,11 @@ func readByTheFormat(t failer, file []byte) (c screen.Config) {
 		temperatures, levels := b.f64s(m), b.f64s(q)
 		intercepts, slopes := b.f32s(m*len(c.Lists)), b.f32s(m*r*c.Dim)
 		squares, widths, directions := b.f32s(2*m*r), b.f32s(m*r*q), b.f32s(g*c.Dim)
+		ranges := b.f64s((2*m + 4) * r)
 		var err error
 		if c.Tail, err = screen.NewTail(screen.TailConfig{
 			Share: uint16(share), Cells: len(c.Lists), Clusters: r, Temperatures: temperatures, Levels: levels,
-			Intercepts: intercepts, Slopes: slopes, Squares: squares, Widths: widths, Directions: directions,
+			Intercepts: intercepts, Slopes: slopes, Squares: squares, Widths: widths, Directions: directions, Ranges: ranges,
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -468,9 +471,9 @@ var brokenFiles = []struct {
 	{"tail damaged", func([]byte) []byte { return put(430, []byte{9})(tailedFile()) }, withoutSeal, "checksum: found "},
 
 	// From here on the checksum is right: a file made to deceive.
-	{"version 0", put(8, le32(0)), sealed, "version: found 0, expected 3"},
-	{"version 2", put(8, le32(2)), sealed, "version: found 2, expected 3"},
-	{"version 4, unknown layout", put(8, le32(4)), withoutSeal, "version: found 4, expected 3"},
+	{"version 0", put(8, le32(0)), sealed, "version: found 0, expected 3 or 4"},
+	{"version 2", put(8, le32(2)), sealed, "version: found 2, expected 3 or 4"},
+	{"version 5, unknown layout", put(8, le32(5)), withoutSeal, "version: found 5, expected 3 or 4"},
 	{"size 0", put(16, le64(0)), sealed, "file size: found 0 in the header, expected 108 to " + mostBytes},
 	{"size too small", put(16, le64(421)), sealed, "file size: found 422 bytes, expected the 421 that the header states"},
 	{"size too large", put(16, le64(1024)), sealed, "file size: found 422 bytes, expected the 1024 that the header states"},
@@ -533,12 +536,12 @@ var brokenFiles = []struct {
 	{"levels of no tail", with(func(c *counts, p *parts) { c.levels, p.levels = 1, []float64{0.5} }), sealed, "tail: found share 0, 1 levels and 0 directions, expected none without temperatures"},
 	{"directions of no tail", with(func(c *counts, p *parts) { c.directions, p.directions = 1, []float32{1, 2, 3} }), sealed, "tail: found share 0, 0 levels and 1 directions, expected none without temperatures"},
 	{"65 temperatures", withTail(func(c *counts, p *parts) {
-		c.temperatures, p.temperatures, p.intercepts, p.slopes, p.squares, p.widths = 65, make([]float64, 65), make([]float32, 325), make([]float32, 390), make([]float32, 260), make([]float32, 130)
+		c.temperatures, p.temperatures, p.intercepts, p.slopes, p.squares, p.widths, p.ranges = 65, make([]float64, 65), make([]float32, 325), make([]float32, 390), make([]float32, 260), make([]float32, 130), make([]float64, 268)
 	}), sealed, "tail: found 65 temperatures and 1 levels, expected 1 to 64 and 0 to 64"},
 	{"65 levels", withTail(func(c *counts, p *parts) {
 		c.levels, p.levels, p.widths = 65, make([]float64, 65), make([]float32, 130)
 	}), sealed, "tail: found 1 temperatures and 65 levels, expected 1 to 64 and 0 to 64"},
-	{"65,535 levels", withTail(func(c *counts, p *parts) { c.levels = 65535 }), sealed, "levels: found 98 bytes left of the file, expected 8 for each of [65535]"},
+	{"65,535 levels", withTail(func(c *counts, p *parts) { c.levels = 65535 }), sealed, "levels: found 194 bytes left of the file, expected 8 for each of [65535]"},
 	{"65 directions", withTail(func(c *counts, p *parts) { c.directions, p.directions = 65, make([]float32, 195) }), sealed, "tail: directions: found 195 elements, expected 1 to 64 rows of dim 3"},
 	{"no directions", withTail(func(c *counts, p *parts) { c.directions, p.directions = 0, nil }), sealed, "tail: directions: found 0 elements, expected 1 to 64 rows of dim 3"},
 	{"a tail too short", withTail(func(c *counts, p *parts) { p.intercepts = p.intercepts[1:] }), sealed, "record: found 6 bytes left of the file, expected 1 for each of [10]"},
@@ -548,6 +551,7 @@ var brokenFiles = []struct {
 	{"NaN in a slope", withTail(func(c *counts, p *parts) { p.slopes[3] = nan32 }), sealed, "tail: slopes: found NaN at row 1, column 0, expected finite numbers"},
 	{"NaN in a square", withTail(func(c *counts, p *parts) { p.squares[1] = nan32 }), sealed, "tail: squares: found NaN at row 0, column 1, expected finite numbers"},
 	{"NaN in a width", withTail(func(c *counts, p *parts) { p.widths[1] = nan32 }), sealed, "tail: widths: found NaN at row 1, column 0, expected numbers that are not negative and do not descend"},
+	{"NaN in a range", withTail(func(c *counts, p *parts) { p.ranges[9] = nan }), sealed, "tail: ranges: found NaN at 9, expected numbers"},
 	{"NaN in a direction", withTail(func(c *counts, p *parts) { p.directions[2] = nan32 }), sealed, "tail: directions: found NaN at row 0, column 2, expected finite numbers"},
 
 	// The content.
@@ -676,7 +680,14 @@ func checkRead(t testing.TB, file []byte) {
 		}
 		return
 	}
-	if again := encode(t, m); !bytes.Equal(again, file) {
+	again := encode(t, m)
+	if file[8] == 3 { // whose tails have no ranges
+		if m, err = screen.Read(again); err != nil {
+			t.Fatal(err)
+		}
+		file = encode(t, m)
+	}
+	if !bytes.Equal(again, file) {
 		t.Fatalf("accepted\n% x\nwritten again\n% x", file, again)
 	}
 }
@@ -697,7 +708,7 @@ func TestAlteredFilesWithRightChecksums(t *testing.T) {
 		}
 	}
 	// Other numbers in V, in the tail or in the fingerprint are another model.
-	if accepted < 4*(24+32+24+32+80)/2 {
+	if accepted < 4*(24+32+24+32+80+80)/2 {
 		t.Errorf("only %d accepted", accepted)
 	}
 }
@@ -840,5 +851,27 @@ func TestWriteToReportsTheWriter(t *testing.T) {
 	w := failing(100)
 	if n, err := smallModel(t).WriteTo(&w); n != 100 || err == nil || err.Error() != "no space left" {
 		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// A file of version 3 is one whose tail has no ranges: all is read, and the tail knows no contexts.
+func TestVersion3IsRead(t *testing.T) {
+	c, p := tailedParts()
+	p.ranges = nil
+	old := seal(put(8, le32(3))(write(c, smallFingerprint, p)))
+	m, err := screen.Read(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inf := math.Inf(1)
+	p.ranges = []float64{inf, -inf, inf, -inf, inf, -inf, inf, -inf, inf, -inf, inf, -inf}
+	if got, want := encode(t, m), write(c, smallFingerprint, p); !bytes.Equal(got, want) {
+		t.Errorf("found another file:\n% x, expected\n% x", got, want)
+	}
+	if _, err := screen.Read(seal(put(8, le32(3))(tailedFile()))); err == nil || !strings.Contains(err.Error(), "file size: found 96 bytes behind the record") {
+		t.Errorf("version 3 with ranges: error %v", err)
+	}
+	if _, err := screen.Read(write(c, smallFingerprint, func() parts { p.ranges = nil; return p }())); err == nil || !strings.Contains(err.Error(), "ranges: found 10 bytes left") {
+		t.Errorf("version 4 without ranges: error %v", err)
 	}
 }

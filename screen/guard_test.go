@@ -99,3 +99,30 @@ func TestGuardIsOffWhereManyAreStrange(t *testing.T) {
 		}
 	}
 }
+
+// Lengths has the exact layer answer contexts out of the range, and those whose length has no bounds.
+func TestLengths(t *testing.T) {
+	in := shape{labels: 300, dim: 24, clusters: 5, contexts: 20, keep: 30, seed: 4}.instance(t)
+	s := in.searcher(t, screen.Lengths(0.5, 2))
+	top := make([]softmax.Prediction, 3)
+	for i := range in.n {
+		h := slices.Clone(in.context(i))
+		length := 0.0
+		for _, x := range h {
+			length += float64(x) * float64(x)
+		}
+		for _, want := range []float64{0, 1e-30, 0.499, 0.501, 1, 1.999, 2.001, 1e15, 1e30} {
+			scaled := slices.Clone(h)
+			for j := range scaled {
+				scaled[j] = float32(float64(h[j]) * want / math.Sqrt(length))
+			}
+			a, err := s.Search(top, scaled, softmax.Request{K: 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if within := want > 0.5 && want < 2; (a.Source == softmax.FromSet) != within {
+				t.Errorf("context %d of length %v: found an answer from %v", i, want, a.Source)
+			}
+		}
+	}
+}

@@ -32,7 +32,7 @@ func TestDeepRecordsAreRefused(t *testing.T) {
 func TestTailsAtTemperaturesWithoutAnInverseAreRefused(t *testing.T) {
 	c := TailConfig{
 		Cells: 1, Clusters: 1, Temperatures: []float64{1e-309, 1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 2),
-		Squares: make([]float32, 4), Directions: make([]float32, 1), Levels: []float64{0.5}, Widths: []float32{float32(math.Inf(1)), 0},
+		Squares: make([]float32, 4), Directions: make([]float32, 1), Levels: []float64{0.5}, Widths: []float32{float32(math.Inf(1)), 0}, Ranges: Everything(1, 2),
 	}
 	if _, err := NewTail(c); err == nil {
 		t.Error("found a tail at 1e-309, expected an error")
@@ -92,11 +92,11 @@ func TestAStreamOfAHugeSizeIsNotRead(t *testing.T) {
 func TestTheTailOfNaN(t *testing.T) {
 	nan := math.NaN()
 	tail, err := NewTail(TailConfig{Temperatures: []float64{1, 2}, Levels: []float64{0.5}, Cells: 1, Clusters: 1, Intercepts: make([]float32, 2),
-		Slopes: make([]float32, 2), Squares: make([]float32, 4), Widths: []float32{1, 1}, Directions: []float32{1}})
+		Slopes: make([]float32, 2), Squares: make([]float32, 4), Widths: []float32{1, 1}, Directions: []float32{1}, Ranges: Everything(1, 2)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := tail.predict([]float32{0}, 0, 0, 1, nan); i.Low != math.Inf(-1) || i.High != math.Inf(1) {
+	if i := tail.at(new(reckoned), 0, 1, nan); i.Low != math.Inf(-1) || i.High != math.Inf(1) {
 		t.Errorf("a confidence of NaN: %+v", i)
 	}
 	layer, err := softmax.NewLayer(kernels.Float32Rows([]float32{1, 2, 3}, 1), nil)

@@ -93,8 +93,8 @@ func (m *Model) LadderOf() (k, heldOut int) { return m.c.K, m.c.HeldOut }
 // Budget returns the budget of requests that name none.
 func (m *Model) Budget() float64 { return m.c.Budget }
 
-// WithBudget returns a copy of the model in which requests that name no budget have this one, of
-// the ladder, and the exact layer answers below this lead, see Config; record is the training
+// WithBudget returns a copy of the model in which requests that name no budget have this one, the
+// largest of the ladder that is not above it, or the smallest, and the exact layer answers below this lead, see Config; record is the training
 // record, nil for the model's own. The two share their memory.
 func (m *Model) WithBudget(budget, exactMargin float64, record json.RawMessage) (*Model, error) {
 	with, err := m.withRecord(record)
@@ -109,13 +109,13 @@ func (m *Model) WithBudget(budget, exactMargin float64, record json.RawMessage) 
 	return with, nil
 }
 
-// rungOf returns the place of the largest budget of the ladder that is not above the given one.
+// rungOf returns the place of the largest budget of the ladder that is not above the given one, or of
+// the smallest: a request that one model takes is not refused by another one, which may take its place.
 func (m *Model) rungOf(budget float64) (int, error) {
-	at := sort.Search(len(m.c.Ladder), func(i int) bool { return m.c.Ladder[i].Budget > budget }) - 1
-	if !(budget >= m.c.Ladder[0].Budget) { // or NaN
-		return 0, fmt.Errorf("budget: found %v, expected at least %v, the smallest of the model", budget, m.c.Ladder[0].Budget)
+	if !(budget > 0) { // or NaN
+		return 0, fmt.Errorf("budget: found %v, expected a number above 0", budget)
 	}
-	return at, nil
+	return max(0, sort.Search(len(m.c.Ladder), func(i int) bool { return m.c.Ladder[i].Budget > budget })-1), nil
 }
 
 // derived is what follows from a model and is made when it is needed: shared by its copies.
@@ -150,7 +150,7 @@ func (m *Model) candidates(cell int, share uint16) int {
 func (m *Model) first(cell, n int) []uint32 { return m.c.Lists[cell].IDs[:n:n] }
 
 // Candidates returns the candidates that a cell has within a budget, best first, not to be
-// changed. It returns an error if the budget is below the smallest of the model.
+// changed: as [Budget] says. It returns an error if the budget is not above 0.
 func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 	at, err := m.rungOf(budget)
 	if err != nil {

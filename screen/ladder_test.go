@@ -94,13 +94,13 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 	}
 	h := []float32{3, 1}
 	best := map[int]uint32{1: 3, 2: 1, 4: 0} // by the number of candidates
-	for _, own := range []float64{1, 1.5, 2, 4, 100} {
+	for _, own := range []float64{1e-300, 0.5, 1, 1.5, 2, 4, 100} {
 		s := in.searcher(t, screen.Budget(own))
-		without := map[float64]int{1: 1, 1.5: 1, 2: 2, 4: 4, 100: 4}[own]
+		without := map[float64]int{1e-300: 1, 0.5: 1, 1: 1, 1.5: 1, 2: 2, 4: 4, 100: 4}[own]
 		for _, ask := range []struct {
 			budget float64
 			n      int
-		}{{0, without}, {1, 1}, {0, without}, {1.99, 1}, {2, 2}, {3, 2}, {4, 4}, {0, without}, {1e300, 4}, {softmax.Exact, 0}, {0, without}} {
+		}{{0, without}, {5e-324, 1}, {0.5, 1}, {1, 1}, {0, without}, {1.99, 1}, {2, 2}, {3, 2}, {4, 4}, {0, without}, {1e300, 4}, {softmax.Exact, 0}, {0, without}} {
 			before := s.Stats().Candidates
 			got, a := search(t, s, h, softmax.Request{K: 1, Budget: ask.budget})
 			n := int(s.Stats().Candidates - before)
@@ -111,11 +111,11 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 				t.Errorf("found %v of %v, expected the best label of the layer", got, a.Source)
 			}
 		}
-		for _, bad := range []float64{0.5, -1, math.NaN()} {
+		for _, bad := range []float64{-1, math.NaN()} {
 			if _, err := s.Search(make([]softmax.Prediction, 1), h, softmax.Request{K: 1, Budget: bad}); !errors.Is(err, softmax.ErrRequest) || !strings.Contains(err.Error(), fmt.Sprintf("budget: found %v, expected", bad)) {
 				t.Errorf("a budget of %v: found error %v", bad, err)
 			}
-			if _, err := screen.NewSearcher(in.model, in.layer, screen.Budget(bad)); err == nil || err.Error() != fmt.Sprintf("screen: budget: found %v, expected at least 1, the smallest of the model", bad) {
+			if _, err := screen.NewSearcher(in.model, in.layer, screen.Budget(bad)); err == nil || err.Error() != fmt.Sprintf("screen: budget: found %v, expected a number above 0", bad) {
 				t.Errorf("a searcher with a budget of %v: found error %v", bad, err)
 			}
 		}
@@ -123,8 +123,14 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 	if _, err := screen.NewSearcher(in.model, in.layer, screen.Largest(0)); err == nil || err.Error() != "screen: largest: found 0, expected at least 1" {
 		t.Errorf("a largest number of 0: found error %v", err)
 	}
-	if _, err := in.model.Candidates(0, 0.5); err == nil || err.Error() != "screen: budget: found 0.5, expected at least 1, the smallest of the model" {
-		t.Errorf("candidates of too small a budget: found error %v", err)
+	if ids, err := in.model.Candidates(0, 0.5); err != nil || len(ids) != 1 || ids[0] != 3 {
+		t.Errorf("a budget below the smallest: found the candidates %v (%v), expected those of the smallest", ids, err)
+	}
+	if m, err := in.model.WithBudget(0.5, 0, nil); err != nil || m.Budget() != 1 {
+		t.Errorf("a budget below the smallest: found another model (%v), expected one of the smallest", err)
+	}
+	if _, err := in.model.Candidates(0, 0); err == nil || err.Error() != "screen: budget: found 0, expected a number above 0" {
+		t.Errorf("candidates of a budget of 0: found error %v", err)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // minus the log of the sum of e^x over all labels, which is an estimate: over the candidates that
 // are not in the model's tail from the int8 codes, but with the exact logit of the label if it is
 // one of them (softmax.Answer); over the others by the tail ([Tail]). It is exact if the lead of
-// the best cluster is below the exact margin. The result is not above 0, and has the same bits on
+// the best cluster is below the exact margin, and where the tail knows no such contexts. The result is not above 0, and has the same bits on
 // every CPU. Probabilities need not sum to 1: see [Searcher.LogSum].
 //
 // Logits are w_s.h + b_s: see [Searcher.LogProbAt] for a model with a logit scale. For one with a
@@ -45,7 +45,7 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 		return 0, err
 	}
 	source, req := softmax.FromSet, softmax.Request{LogSum: true, Temperature: temperature}
-	if x.exact || !s.model.c.Tail.covers(temperature) {
+	if !s.tailKnows(x, temperature) {
 		source, req.ExactSum = softmax.FromLayer, true
 	} else {
 		req.Among = s.labels(x.cell, int(s.inTail[x.cell]))
@@ -76,12 +76,24 @@ func (s *Searcher) checkTail(temperature float64) error {
 // head returns the candidates of a cell that are not in the tail.
 func (s *Searcher) head(cell int) []uint32 { return s.model.first(cell, int(s.inTail[cell])) }
 
-// tailOf is what the tail says of the labels outside the head, at a temperature it covers.
+// tailKnows reports whether the tail says something of the context that was located, at a
+// temperature: tailOf has it then.
+func (s *Searcher) tailKnows(x at, temperature float64) bool {
+	return !x.exact && s.model.c.Tail.covers(temperature) && s.reckon(x.cell)
+}
+
+// reckon has the tail reckon with the query's context, and reports whether it knows such contexts.
+func (s *Searcher) reckon(cell int) bool {
+	return int(s.inTail[cell]) == s.model.c.Labels || s.model.c.Tail.reckon(&s.reckoned, s.query[0].Vector(), cell, s.router.ClusterOf(cell))
+}
+
+// tailOf is what the tail says of the labels outside the head, at a temperature it covers, of a
+// context that it has reckoned with.
 func (s *Searcher) tailOf(cell int, temperature, confidence float64) Interval {
 	if int(s.inTail[cell]) == s.model.c.Labels {
 		return noLabels
 	}
-	return s.model.c.Tail.predict(s.query[0].Vector(), cell, s.router.ClusterOf(cell), temperature, confidence)
+	return s.model.c.Tail.at(&s.reckoned, s.router.ClusterOf(cell), temperature, confidence)
 }
 
 func checkTemperature(temperature float64) error {
@@ -119,7 +131,7 @@ func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interva
 	if err != nil {
 		return Interval{}, err
 	}
-	if at.exact || !s.model.c.Tail.covers(temperature) {
+	if !s.tailKnows(at, temperature) {
 		x, err := s.sumOfLayer(&softmax.Request{LogSum: true, ExactSum: true, Temperature: temperature})
 		return Interval{x, x, x}, err
 	}
@@ -154,7 +166,7 @@ type Head struct {
 
 // Head returns the candidates of h within a budget, 0 for the searcher's own, and those that are
 // not in the tail, or false if the exact layer is to be asked: if the lead is below the exact
-// margin, or h has no intervals. Errors are as from Search, and [ErrNoTail].
+// margin, the tail knows no such contexts, or h has no intervals. Errors are as from Search, and [ErrNoTail].
 func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
 	if s.model.c.Tail == nil {
 		return Head{}, false, ErrNoTail
@@ -164,7 +176,7 @@ func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
 		return Head{}, false, err
 	}
 	x, err := s.locate(h, rung)
-	if err != nil || x.exact || !x.quick {
+	if err != nil || x.exact || !x.quick || !s.reckon(x.cell) {
 		return Head{}, false, err
 	}
 	s.drawn = x.cell
@@ -255,8 +267,12 @@ func (s *Searcher) sumOverTail(x at, candidates float64, req *softmax.Request) (
 	temperature := cmp.Or(req.Temperature, 1)
 	head := int(s.inTail[x.cell])
 	switch {
-	case req.ExactSum, req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned, !s.model.c.Tail.covers(temperature):
+	case req.ExactSum, req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned:
 		return s.sumOfLayer(req)
+	case !s.tailKnows(x, temperature): // whose logits may be so large that the middles of their intervals say little
+		ask := *req
+		ask.ExactSum = true
+		return s.sumOfLayer(&ask)
 	case !req.Edits():
 		if x.n != head { // as many of them count with their logits as within the budget of the tail
 			s.top = grow.Slice(s.top, min(req.K, head))

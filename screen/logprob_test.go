@@ -388,7 +388,7 @@ func TestLogProbRefuses(t *testing.T) {
 		{"temperature", func() error { _, err := s.LogSum(h, 0, 0.5); return err }, softmax.ErrRequest, "screen: temperature: found 0, expected"},
 		{"temperature of a log-probability", func() error { _, err := s.LogProbAt(h, 0, math.Inf(1)); return err }, softmax.ErrRequest, "screen: temperature: found +Inf, expected"},
 		{"confidence", func() error { _, err := s.LogSum(h, 1, 1); return err }, softmax.ErrRequest, "screen: confidence: found 1, expected"},
-		{"budget", func() error { _, _, err := s.Head(h, 1e-9); return err }, softmax.ErrRequest, "screen: budget: found 1e-09"},
+		{"budget", func() error { _, _, err := s.Head(h, -1); return err }, softmax.ErrRequest, "screen: budget: found -1"},
 		{"context", func() error { _, _, err := s.Head(h[1:], 0); return err }, softmax.ErrContext, "softmax: context: found 23"},
 	} {
 		if err := c.call(); err == nil || !strings.HasPrefix(err.Error(), c.want) || !errors.Is(err, c.kind) {
@@ -423,7 +423,7 @@ func TestTailsAreRefused(t *testing.T) {
 	good := func() screen.TailConfig {
 		return screen.TailConfig{
 			Cells: 2, Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1, 2}, Slopes: []float32{1, 2}, Directions: []float32{0, 1},
-			Squares: []float32{3, 4}, Levels: []float64{0.5, 0.9}, Widths: []float32{1, inf},
+			Squares: []float32{3, 4}, Levels: []float64{0.5, 0.9}, Widths: []float32{1, inf}, Ranges: screen.Everything(1, 1),
 		}
 	}
 	if _, err := screen.NewTail(good()); err != nil {
@@ -447,6 +447,8 @@ func TestTailsAreRefused(t *testing.T) {
 		{"intercepts", func(c *screen.TailConfig) { c.Intercepts = c.Intercepts[1:] }, "intercepts: found 1, expected one for each of 2 cells"},
 		{"slopes", func(c *screen.TailConfig) { c.Slopes = nil }, "slopes: found 0 elements"},
 		{"widths", func(c *screen.TailConfig) { c.Widths = c.Widths[1:] }, "widths: found 1, expected 2 for each"},
+		{"ranges", func(c *screen.TailConfig) { c.Ranges = nil }, "ranges: found 0 numbers, expected 6 for each of 1 clusters"},
+		{"a range of NaN", func(c *screen.TailConfig) { c.Ranges[3] = math.NaN() }, "ranges: found NaN at 3, expected numbers"},
 		{"NaN in an intercept", func(c *screen.TailConfig) { c.Intercepts[1] = nan }, "intercepts: found NaN at row 1, column 0"},
 		{"NaN in a slope", func(c *screen.TailConfig) { c.Slopes[1] = nan }, "slopes: found NaN at row 0, column 1"},
 		{"no directions", func(c *screen.TailConfig) { c.Directions = nil }, "directions: found 0 elements, expected 1 to 64 rows of dim 2"},
@@ -463,6 +465,77 @@ func TestTailsAreRefused(t *testing.T) {
 		c.change(&config)
 		if _, err := screen.NewTail(config); err == nil || !strings.HasPrefix(err.Error(), "screen: tail: "+c.want) {
 			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)
+		}
+	}
+}
+
+// Where a number that the tail reckons with is out of its cluster's range all that speaks of all labels is
+// the exact layer's, bit for bit; at the ends of the ranges it is the tail's.
+func TestOutOfItsRangeATailIsExact(t *testing.T) {
+	in := shape{labels: 300, dim: 24, clusters: 5, contexts: 12, keep: 60, tail: []float64{0.7, 1}, seed: 9}.instance(t)
+	exact := softmax.NewSearcher(in.layer)
+	top := make([]softmax.Prediction, 5)
+	for i := range in.n {
+		h := in.context(i)
+		f := in.find(h)
+		c := in.config.Tail.Config()
+		norm, along := screen.SquaresOf(c.Directions, h)
+		numbers := []float64{norm, along}
+		for at := range c.Temperatures {
+			log, _ := estimateOf(c, at, f.cell, in.clusterOf(f), 0, h)
+			numbers = append(numbers, log)
+		}
+		for out := -1; out < 2*len(numbers); out++ { // the number of the end that is passed, -1 for none
+			c.Ranges = screen.Everything(c.Clusters, len(c.Temperatures))
+			own := c.Ranges[2*len(numbers)*in.clusterOf(f):]
+			for j, x := range numbers {
+				slack := 1e-9 * (1 + math.Abs(x)) // the definition is summed in another order
+				own[2*j], own[2*j+1] = x-slack, x+slack
+				switch out {
+				case 2 * j:
+					own[2*j], own[2*j+1] = x+slack, math.Inf(1)
+				case 2*j + 1:
+					own[2*j], own[2*j+1] = math.Inf(-1), x-slack
+				}
+			}
+			tail, err := screen.NewTail(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := in.model.WithTail(tail, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := screen.NewSearcher(m, in.layer, screen.OverTail())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, temperature := range []float64{0.7, 0.8, 1} {
+				want, err := exact.Search(top, h, softmax.Request{K: 5, LogSum: true, ExactSum: true, Temperature: temperature})
+				if err != nil {
+					t.Fatal(err)
+				}
+				z, err := s.LogSum(h, temperature, 0.9)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, err := s.LogProbAt(h, top[0].ID, temperature)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, err := s.Search(make([]softmax.Prediction, 5), h, softmax.Request{K: 5, LogSum: true, Temperature: temperature})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, ok, err := s.Head(h, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				isExact := [4]bool{z.Low == z.High && z.Log == want.LogSum, p == min(top[0].Logit/temperature-want.LogSum, 0), a.LogSum == want.LogSum, !ok}
+				if out < 0 && isExact[3] || isExact != [4]bool{out >= 0, out >= 0, out >= 0, out >= 0} {
+					t.Errorf("context %d, end %d, T %v: found LogSum, LogProb, OverTail and Head exact: %v, expected %v of all", i, out, temperature, isExact, out >= 0)
+				}
+			}
 		}
 	}
 }

@@ -34,7 +34,7 @@ func Short() Option { return func(s *Searcher) { s.short = true } }
 func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 
 // Budget is the budget of requests that name none, see softmax.Request: the largest of the
-// model's ladder that is not above it. Without the option it is Model.Budget.
+// model's ladder that is not above it, or the smallest. Without the option it is Model.Budget.
 func Budget(b float64) Option { return func(s *Searcher) { s.budget = b } }
 
 // Largest bounds the candidates of a context, for the slowest queries. n is at least 1.
@@ -48,6 +48,14 @@ func Largest(n int) Option { return func(s *Searcher) { s.bound = n } }
 // before: in a pool each has its own. The option does nothing to a model whose record has no histogram of cosines, or one
 // whose first bin has more than a twentieth of training, as contexts make it that repeat.
 func Guard() Option { return func(s *Searcher) { s.guard = true } }
+
+// Lengths makes a Searcher answer by the exact layer where the length ||h|| of a context may be below low, or above
+// high, or has no bounds that hold, as of zeros. It is for a screen of contexts of such lengths alone, as float16 or a
+// filter makes them, which nobody has tried on others. Lengths are told apart to one in a million. An audit does not
+// look at the others.
+func Lengths(low, high float64) Option {
+	return func(s *Searcher) { s.lengths, s.shortest, s.longest = true, low, high }
+}
 
 const (
 	guardMemory = 32 // contexts
@@ -69,6 +77,7 @@ type Searcher struct {
 	bound   int             // to how many candidates a context is bound
 	lead    bool            // whether the lead is always wanted
 	floor   float64         // contexts of a cosine below it are strange; -1 for none
+	lengths bool            // whether a context is to have a length from shortest to longest
 	strange float64         // how many of the last contexts are
 	watch   *Audit          // nil for none
 	until   uint64          // queries up to the next sample
@@ -99,6 +108,9 @@ type Searcher struct {
 	extra, joined []uint32
 	top           []softmax.Prediction
 	drawn         int // the cell of the last Head
+	shortest      float64
+	longest       float64
+	reckoned      reckoned
 	logits, terms []float64
 }
 
@@ -117,7 +129,7 @@ type Stats struct {
 	Pairs, Unmet uint64
 	// Exact is the number of contexts that the exact layer answered: because the request
 	// asks for it or names the labels to choose among, because the lead of
-	// the best cluster was below Config.ExactMargin, because of [Guard], and Lacking times
+	// the best cluster was below Config.ExactMargin, because of [Guard] or [Lengths], and Lacking times
 	// because fewer than k candidates may be answered.
 	Exact, Lacking uint64
 	// Short is the number of contexts answered with fewer than k labels.
@@ -374,8 +386,9 @@ func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
 		cut = s.model.cut(s.model.c.Ladder[rung].Share)
 	}
 	x.n, x.rung = min(int(cut[x.cell]), s.bound), rung
-	x.exact = s.guarded(x.found.Cosine) || s.lead && x.found.Lead < s.model.c.ExactMargin
-	if watched {
+	strange := s.lengths && s.strangeLength(x.quick)
+	x.exact = strange || s.guarded(x.found.Cosine) || s.lead && x.found.Lead < s.model.c.ExactMargin
+	if watched && !strange { // else it says nothing of those that the model answers
 		s.watch.see(s, x)
 	}
 	return x, nil
@@ -391,6 +404,12 @@ func (s *Searcher) guarded(cosine float64) bool {
 		s.strange++
 	}
 	return strange || s.strange >= guardMost
+}
+
+// strangeLength reports whether the length of the context is out of the range of Lengths.
+func (s *Searcher) strangeLength(quick bool) bool {
+	low, high := s.direct.Length()
+	return !quick || !(low >= s.shortest && high <= s.longest)
 }
 
 // sampled reports whether a query is a sample of the audit: at random, one in sampleEvery.

@@ -197,6 +197,7 @@ func (in *instance) newTail(t failer, r *rand.Rand, temperatures []float64) *scr
 		w := float32(r.Float64())
 		c.Widths = append(c.Widths, w, 2*w)
 	}
+	c.Ranges = screen.Everything(clusters, len(temperatures))
 	tail, err := screen.NewTail(c)
 	if err != nil {
 		t.Fatal(err)

@@ -19,8 +19,11 @@ import (
 // cluster's (of a pair the first one's). The directions g_k, some of those in which logits differ
 // most, are shared by all clusters: how far logits spread decides how much the tail weighs. It also
 // holds, for some levels of confidence, how far the log of the tail of a context of the cluster is
-// from that at most (half-widths found by split conformal prediction, see package train). A Tail is
-// immutable and safe for use by many goroutines.
+// from that at most (half-widths found by split conformal prediction, see package train).
+//
+// A regression says nothing of contexts unlike those that it was fitted to. So a Tail holds, for
+// each cluster, the range of what it reckons with: ||h||^2, the last sum, and its own logs. Out of
+// these ranges the exact layer answers. A Tail is immutable and safe for use by many goroutines.
 type Tail struct {
 	c   TailConfig
 	dim int
@@ -50,6 +53,11 @@ type TailConfig struct {
 	// Widths holds the half-widths: m x r rows of q numbers, which do not descend in
 	// a row, and none is negative. +Inf: nothing can be said.
 	Widths []float32
+	// Ranges holds the ranges of a cluster's contexts: r rows of 2 m + 4 numbers, the least and the
+	// largest ||h||^2, sum over k of (g_k.h)^2, and log of the tail at each temperature. None is
+	// NaN. The exact layer answers out of one of them, and always where the least is above the
+	// largest: from +Inf to -Inf nothing is known, from -Inf to +Inf all is.
+	Ranges []float64
 }
 
 // MaxFits bounds the temperatures, the levels and the directions of a Tail.
@@ -100,6 +108,14 @@ func newTail(c TailConfig) (*Tail, error) {
 	if len(c.Widths) != rows*q {
 		return nil, fmt.Errorf("widths: found %d, expected %d for each of %d clusters and %d temperatures", len(c.Widths), q, c.Clusters, m)
 	}
+	if n := 2*m + 4; len(c.Ranges) != n*c.Clusters {
+		return nil, fmt.Errorf("ranges: found %d numbers, expected %d for each of %d clusters", len(c.Ranges), n, c.Clusters)
+	}
+	for i, x := range c.Ranges {
+		if math.IsNaN(x) {
+			return nil, fmt.Errorf("ranges: found NaN at %d, expected numbers", i)
+		}
+	}
 	for _, part := range []struct {
 		name  string
 		x     []float32
@@ -126,29 +142,49 @@ func (r *Tail) covers(temperature float64) bool {
 	return list[0] <= temperature && temperature <= list[len(list)-1]
 }
 
-// predict returns the log of the tail of a context of a cell of cluster t at a temperature
-// that the tail covers, and an interval at a confidence (0: none is wanted).
+// reckoned is what a tail says of a context: its log at each of the temperatures.
+type reckoned [MaxFits]float64
+
+// reckon sets logs to those of a context of a cell of cluster t. It reports false if one of the
+// numbers that it reckons with is out of the range of the cluster's contexts: then they say nothing.
+func (r *Tail) reckon(logs *reckoned, h []float32, cell, t int) bool {
+	norm, along := SquaresOf(r.c.Directions, h)
+	m := len(r.c.Temperatures)
+	ranges := r.c.Ranges[t*(2*m+4):][:2*m+4]
+	within := func(i int, x float64) bool { return ranges[2*i] <= x && x <= ranges[2*i+1] }
+	known := within(0, norm) && within(1, along)
+	for at := 0; known && at < m; at++ {
+		row := at*r.c.Clusters + t
+		var product [1]float64
+		kernels.Float32Rows(r.c.Slopes[row*r.dim:(row+1)*r.dim], r.dim).RefScan(product[:], nil, h)
+		log := product[0] + float64(r.c.Intercepts[at*r.c.Cells+cell])
+		log += float64(float64(r.c.Squares[2*row])*norm) + float64(float64(r.c.Squares[2*row+1])*along)
+		logs[at], known = log, within(2+at, log)
+	}
+	return known
+}
+
+// at returns the log of the tail of a context of cluster t, of which reckon has set the logs, at a
+// temperature that the tail covers, and an interval at a confidence (0: none is wanted).
 //
 // Between two of them it interpolates linearly in 1/T. The log of the tail is
 // convex in 1/T, so that the upper end stays one: it holds if both it is made of
 // hold, each at half the risk. The lower end is not known then.
-func (r *Tail) predict(h []float32, cell, t int, temperature, confidence float64) Interval {
+func (r *Tail) at(logs *reckoned, t int, temperature, confidence float64) Interval {
 	list := r.c.Temperatures
-	norm, along := SquaresOf(r.c.Directions, h)
 	at, found := slices.BinarySearch(list, temperature)
 	if found {
-		log, width := r.fit(h, norm, along, at, cell, t, confidence)
+		log, width := logs[at], r.width(at, t, confidence)
 		return Interval{log, log - width, log + width}
 	}
 	half := confidence
 	if half > 0 {
 		half = 1 - (1-confidence)/2
 	}
-	cold, coldWidth := r.fit(h, norm, along, at-1, cell, t, half)
-	warm, warmWidth := r.fit(h, norm, along, at, cell, t, half)
+	coldWidth, warmWidth := r.width(at-1, t, half), r.width(at, t, half)
 	share := (1/temperature - 1/list[at]) / (1/list[at-1] - 1/list[at])
 	mix := func(a, b float64) float64 { return float64(share*a) + float64((1-share)*b) }
-	log, width := mix(cold, warm), math.Inf(1)
+	log, width := mix(logs[at-1], logs[at]), math.Inf(1)
 	if coldWidth < width && warmWidth < width { // else a share of 0 of it would be NaN
 		width = mix(coldWidth, warmWidth)
 	}
@@ -172,19 +208,14 @@ func SquaresOf(directions, h []float32) (norm, along float64) {
 	return products[0], along
 }
 
-// fit is the log of the tail at one of the temperatures, given what SquaresOf returns of h, and
-// the half-width at the confidence, +Inf for unknown.
-func (r *Tail) fit(h []float32, norm, along float64, at, cell, t int, confidence float64) (log, width float64) {
-	row := at*r.c.Clusters + t
-	var product [1]float64
-	kernels.Float32Rows(r.c.Slopes[row*r.dim:(row+1)*r.dim], r.dim).RefScan(product[:], nil, h)
-	log = product[0] + float64(r.c.Intercepts[at*r.c.Cells+cell])
-	log += float64(float64(r.c.Squares[2*row])*norm) + float64(float64(r.c.Squares[2*row+1])*along)
+// width is the half-width of cluster t at the confidence, at one of the temperatures, +Inf for
+// unknown.
+func (r *Tail) width(at, t int, confidence float64) float64 {
 	q := len(r.c.Levels)
 	if j, _ := slices.BinarySearch(r.c.Levels, confidence); j < q && !math.IsNaN(confidence) {
-		return log, float64(r.c.Widths[row*q+j])
+		return float64(r.c.Widths[(at*r.c.Clusters+t)*q+j])
 	}
-	return log, math.Inf(1)
+	return math.Inf(1)
 }
 
 // Tail returns the model's tail, or nil if it has none.

@@ -73,7 +73,8 @@ type Request struct {
 	// It changes neither the labels nor their logits.
 	Temperature float64
 	// Budget says how many labels a screen is to look at: B, the mean number of
-	// candidates. 0 is what the searcher has by itself; [Exact] is all of them. An exact
+	// candidates. 0 is what the searcher has by itself; [Exact] is all of them. A screen uses the
+	// largest of its budgets that is not above it, or the smallest. An exact
 	// search is within every budget, and does not look at it. Not negative.
 	Budget float64
 	// Among are the labels to choose among. The zero value is all of them.

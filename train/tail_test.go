@@ -275,3 +275,63 @@ func TestFitTailRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A tail is asked about contexts of other lengths than those that it was fitted to: what it says of all labels
+// is not much further off than on contexts of their lengths.
+func TestTailsKnowTheirRange(t *testing.T) {
+	d, m := tailInstance(t, 4000)
+	fitted, _ := fitTail(t, d, m, d.Contexts[:3000*8], DefaultTailOptions(), RunOptions{Seed: 1})
+	s, err := screen.NewSearcher(fitted, d.Layer, screen.OverTail())
+	if err != nil {
+		t.Fatal(err)
+	}
+	worst := func(scale float32) (off float64, exact int) {
+		for _, temperature := range []float64{0.7, 0.8, 1} {
+			for i := 3000; i < d.Len(); i++ {
+				h := slices.Clone(d.Context(i))
+				for j := range h {
+					h[j] *= scale
+				}
+				want := logZ(t, d.Layer, h, temperature)
+				z, err := s.LogSum(h, temperature, 0.9)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, err := s.Search(make([]softmax.Prediction, 1), h, softmax.Request{K: 1, LogSum: true, Temperature: temperature})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if off = max(off, math.Abs(z.Log-want), math.Abs(a.LogSum-want)); z.Low == z.High {
+					exact++
+				}
+			}
+		}
+		return off, exact
+	}
+	usual, exact := worst(1)
+	if n := 3 * 1000; exact > n/50 {
+		t.Errorf("found %d of %d answers by the exact layer, expected at most a fiftieth: the ranges are too narrow", exact, n)
+	}
+	for _, scale := range []float32{0, 1e-30, 0.02, 0.5, 2, 5, 20, 1e30} {
+		off, exact := worst(scale)
+		if !(off <= 4*usual) {
+			t.Errorf("contexts times %v: found log Z off by %.3g, expected %.3g at most, some times as much as of the contexts themselves", scale, off, 4*usual)
+		}
+		if n := 3 * 1000; exact < n && (scale < 0.1 || scale >= 5) {
+			t.Errorf("contexts times %v: found %d of %d answers by the exact layer, expected all", scale, exact, n)
+		}
+	}
+}
+
+// A context of zeros among those of training does not let a tail take all short contexts for its own.
+func TestZerosDoNotWidenARange(t *testing.T) {
+	d, m := tailInstance(t, 3000)
+	opt := DefaultTailOptions()
+	fitted, _ := fitTail(t, d, m, slices.Concat(d.Contexts, make([]float32, 8)), opt, RunOptions{Seed: 1})
+	c := fitted.Tail().Config()
+	for cluster := range c.Clusters {
+		if r := c.Ranges[8*cluster:][:8]; !(r[0] > 0) || math.IsInf(r[1], 0) {
+			t.Errorf("cluster %d: found the range %v of the square of the length, expected one above 0", cluster, r[:2])
+		}
+	}
+}

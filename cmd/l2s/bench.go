@@ -85,9 +85,7 @@ func benchVerb(f *flags) action {
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
 		l, m, p := in.layer, in.screen, f.progress
 		f.noteK(in, *k)
-		if err := f.checkBudget(in, *budget); err != nil {
-			return nil, err
-		}
+		f.noteBudget(in, *budget)
 		*opts = append(*opts, within(*budget)...)
 		rows := different(in.rows, l.Dim())
 		if len(rows) < leastContexts {

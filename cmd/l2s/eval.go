@@ -139,9 +139,7 @@ func evalVerb(f *flags) action {
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
 		l := in.layer
 		f.noteK(in, most())
-		if err := f.checkBudget(in, *budget); err != nil {
-			return nil, err
-		}
+		f.noteBudget(in, *budget)
 		var next []int64
 		if *targets != "" {
 			if softCap := l.head.SoftCap(); softCap != 0 {

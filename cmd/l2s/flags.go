@@ -128,23 +128,21 @@ func (f *flags) budget(notExact string) *float64 {
 	})
 }
 
-// checkBudget returns an error if the screen has no budget as small as that of --budget, and
-// says which one stands for a budget that the screen does not have.
-func (f *flags) checkBudget(in *inputs, budget float64) error {
+// noteBudget says which budget of the screen stands for one that it does not have.
+func (f *flags) noteBudget(in *inputs, budget float64) {
 	if budget == 0 || budget == softmax.Exact {
-		return nil
+		return
 	}
 	path, ladder := in.path, in.screen.Ladder()
 	above := slices.IndexFunc(ladder, func(x screen.Rung) bool { return x.Budget > budget })
 	switch most := ladder[len(ladder)-1].Budget; {
 	case above == 0:
-		return fmt.Errorf("%s: found no budget of %v or less for --budget, expected at least %v, the smallest of the screen", path, budget, ladder[0].Budget)
+		f.note(path, "--budget %v: the smallest budget of the screen, %v, is used", budget, ladder[0].Budget)
 	case budget > most:
 		f.note(path, "--budget %v: the largest budget of the screen, %v, is used; larger ones would find hardly more labels, and l2s topk --budget exact finds all", budget, most)
 	case above > 0 && ladder[above-1].Budget != budget:
 		f.note(path, "--budget %v: the screen's budget %v is used, the largest that is not above it", budget, ladder[above-1].Budget)
 	}
-	return nil
 }
 
 // within are the options of a searcher within a budget of --budget.

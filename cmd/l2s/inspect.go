@@ -32,6 +32,8 @@ type inspectResult struct {
 	TailTemperatures []float64       `json:"tail_temperatures,omitempty"`
 	ExactMargin      float64         `json:"exact_margin"` // 0: no exact answers for a small lead
 	Record           json.RawMessage `json:"record"`
+
+	unranged bool // the tail
 }
 
 // listSizes are the numbers of candidates of the cells within the budget, each cell counted
@@ -72,7 +74,10 @@ func inspectVerb(f *flags) action {
 			ExactMargin: m.ExactMargin(), Record: m.Record(),
 		}
 		if t := m.Tail(); t != nil {
-			r.TailTemperatures = t.Config().Temperatures
+			r.TailTemperatures, r.unranged = t.Config().Temperatures, true
+			for i, x := range t.Config().Ranges {
+				r.unranged = r.unranged && (i%2 == 0 || x < t.Config().Ranges[i-1])
+			}
 		}
 		if fp := m.Fingerprint(); fp != [32]byte{} {
 			r.Fingerprint = hex.EncodeToString(fp[:])
@@ -126,6 +131,9 @@ func (r inspectResult) String() string {
 	}
 	if len(r.TailTemperatures) > 0 {
 		line("tail", "for probabilities at temperatures %s", strings.Trim(fmt.Sprint(r.TailTemperatures), "[]"))
+		if r.unranged {
+			line("", "it does not know for which contexts, as in files of version 3: the exact layer gives all sums over all labels until the screen is trained anew")
+		}
 	}
 	if r.ExactMargin > 0 {
 		line("exact layer", "below a lead of %.6g", r.ExactMargin)

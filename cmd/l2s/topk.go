@@ -63,9 +63,7 @@ func topKVerb(f *flags) action {
 		if capped && !exact {
 			return nil, fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the screen's sums are over logits without one", l.name, softCap)
 		}
-		if err := f.checkBudget(in, *budget); err != nil {
-			return nil, err
-		}
+		f.noteBudget(in, *budget)
 		var opts []screen.Option
 		if *logProbs && !exact {
 			if err := in.needsTail("--logprobs, or --budget exact"); err != nil {

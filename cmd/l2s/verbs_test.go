@@ -475,6 +475,7 @@ func TestEval(t *testing.T) {
 			{least, least, ""},
 			{least + 0.3, least, fmt.Sprintf("l2s eval: note: m.l2s: --budget %v: the screen's budget %v is used, the largest that is not above it\n", least+0.3, least)},
 			{most, most, ""},
+			{least / 2, least, fmt.Sprintf("l2s eval: note: m.l2s: --budget %v: the smallest budget of the screen, %v, is used\n", least/2, least)},
 			{1e6, most, fmt.Sprintf("l2s eval: note: m.l2s: --budget 1e+06: the largest budget of the screen, %v, is used; larger ones would find hardly more labels, and l2s topk --budget exact finds all\n", most)},
 		} {
 			r := l2s(t, dir, joined("eval", "m.l2s", testArgs(), "--quiet", "--budget", fmt.Sprint(c.asked))...)

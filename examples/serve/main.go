@@ -80,6 +80,8 @@ func run(args []string, signals <-chan os.Signal) error {
 	flags.Var((*size)(&l.body), "max-body", "the largest body of a request, in `BYTES`")
 	flags.IntVar(&l.contexts, "max-contexts", 256, "the most contexts of a request, a `NUMBER`")
 	flags.IntVar(&l.k, "max-k", 100, "the most labels that a request may ask for, a `NUMBER`")
+	l.memory = 128 << 20
+	flags.Var((*size)(&l.memory), "max-memory", "the most memory of all requests under way, in `BYTES`: the answer is 503 beyond it")
 	flags.Int64Var(&l.busy, "busy", 0, "the `NUMBER` of requests under way from which on budgets are lowered, in proportion; 0 for never")
 	flags.Var(&keep, "keep", "keep a sample of the contexts of requests in so many `BYTES` of memory; GET /contexts gives it as a .npy file, which l2s train takes")
 	flags.Usage = func() {
@@ -87,7 +89,7 @@ func run(args []string, signals <-chan os.Signal) error {
 		flags.PrintDefaults()
 	}
 	flags.Parse(args)
-	for name, least := range map[string]int64{"learn": s.learn, "keep": int64(keep), "busy": l.busy, "max-body": l.body - 1, "max-contexts": int64(l.contexts) - 1, "max-k": int64(l.k) - 1,
+	for name, least := range map[string]int64{"learn": s.learn, "keep": int64(keep), "busy": l.busy, "max-body": l.body - 1, "max-memory": l.memory - 1, "max-contexts": int64(l.contexts) - 1, "max-k": int64(l.k) - 1,
 		"timeout": int64(*timeout) - 1, "grace": int64(*grace), "drain": int64(*drain)} {
 		if least < 0 {
 			return fmt.Errorf("-%s: found %s, expected a larger number", name, flags.Lookup(name).Value)

@@ -29,6 +29,7 @@ func newMetrics(v *service) *metrics {
 	m.registry.MustRegister(m.requests, m.seconds, m.reloads, poolCollector{v.pool}, auditCollector{v},
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "l2s_lowered_total", Help: "Contexts whose budget was lowered, since many requests were under way."}, func() float64 { return float64(v.lowered.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "l2s_under_way", Help: "Requests that are read, and not answered."}, func() float64 { return float64(v.underWay.Load()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "l2s_memory_under_way_bytes", Help: "Memory that requests under way hold, about."}, func() float64 { return float64(v.memory.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "l2s_screened", Help: "1 while a screen answers, 0 while one is learned."}, func() float64 {
 			if v.learner != nil && !v.learner.Screened() {
 				return 0

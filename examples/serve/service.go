@@ -35,6 +35,7 @@ type limits struct {
 	body        int64
 	contexts, k int
 	busy        int64 // requests under way from which on budgets are lowered, 0 for never
+	memory      int64 // of all requests under way, in bytes
 }
 
 // files are the sources as they were when they were opened: one generation of the pool.
@@ -124,6 +125,7 @@ type service struct {
 	fetching sync.Mutex       // a client reads it
 	underWay atomic.Int64     // requests that are read, and not answered
 	lowered  atomic.Uint64    // contexts whose budget was lowered
+	memory   atomic.Int64     // of requests under way, as hold counts it
 	only     *files           // of a learner, whose screens come and go: nil for none
 	opened   sync.Map         // *screen.Model: *files, until no query uses them
 	stopping atomic.Bool
@@ -233,7 +235,7 @@ type query struct {
 type reply struct {
 	Generation uint64 `json:"generation"` // of the files, from 1
 	// Budget is the one of the screen that stands for the budget of the request: the largest
-	// that is not above it. It is left out if the request has none, or the exact layer's.
+	// that is not above it, or the smallest. It is left out if the request has none, or the exact layer's.
 	Budget float64 `json:"budget,omitempty"`
 	// Lowered says that it is smaller than the one that was asked for, since many requests are under way.
 	Lowered bool     `json:"lowered,omitempty"`
@@ -426,13 +428,13 @@ func parseContext(data []byte, dim int) ([]float32, error) {
 }
 
 // read checks all of a request but what depends on the generation.
-func (v *service) read(w http.ResponseWriter, r *http.Request) (q query, err error) {
+func (v *service) read(w http.ResponseWriter, r *http.Request, m *hold) (q query, err error) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
 		return q, failed(http.StatusMethodNotAllowed, "method: found %s, expected POST", r.Method)
 	}
 	body := http.MaxBytesReader(w, r.Body, v.limits.body)
-	q, err = v.decode(body)
+	q, err = v.decode(heldReader{body, m})
 	if err != nil {
 		io.Copy(io.Discard, body) // a client that cannot send its body may not read the answer
 	}
@@ -440,6 +442,8 @@ func (v *service) read(w http.ResponseWriter, r *http.Request) (q query, err err
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return q, failed(http.StatusBadRequest, "body: found its end, expected an object with contexts and k, up to its closing brace")
+	case errors.Is(err, errFull):
+		return q, err
 	case errors.As(err, &large):
 		return q, failed(http.StatusRequestEntityTooLarge, "body: found more than %d bytes", large.Limit)
 	case err != nil:
@@ -503,9 +507,9 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 		}
 	}
 	r := &reply{Generation: generation, Lowered: lowered > 0, Answers: make([]answer, len(answers))}
-	if req.Budget < softmax.Exact && (v.learner == nil || v.learner.Screened()) {
-		for _, x := range m.Ladder() {
-			if x.Budget <= req.Budget {
+	if req.Budget > 0 && req.Budget < softmax.Exact && (v.learner == nil || v.learner.Screened()) {
+		for i, x := range m.Ladder() {
+			if i == 0 || x.Budget <= req.Budget {
 				r.Budget = x.Budget
 			}
 		}
@@ -575,13 +579,36 @@ func (v *service) contexts(w http.ResponseWriter, r *http.Request) {
 // handler answers POST /topk and, with log-probabilities, POST /logprobs.
 func (v *service) handler(logProbs bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		q, err := v.read(w, r)
-		var body any
+		m := &hold{of: v}
+		defer m.release()
+		var q query
+		var text []byte
+		err := m.grow(requestBytes)
 		if err == nil {
-			body, err = v.ask(q, logProbs)
+			q, err = v.read(w, r, m)
 		}
-		respond(w, r, body, err)
+		if err == nil {
+			text, err = v.answer(q, logProbs, m)
+		}
+		write(w, r, text, err)
 	}
+}
+
+// answer returns the body of the answer to a query. The memory is that of the body alone then: however slowly
+// the client reads, nothing else is held for it.
+func (v *service) answer(q query, logProbs bool, m *hold) ([]byte, error) {
+	if err := m.grow(labelBytes * int64(len(q.Contexts)) * int64(q.K)); err != nil {
+		return nil, err
+	}
+	body, err := v.ask(q, logProbs)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	return text, m.grow(requestBytes + int64(len(text)) - m.bytes)
 }
 
 // unknown answers requests for paths that the service does not have.
@@ -592,20 +619,27 @@ func unknown(w http.ResponseWriter, r *http.Request) {
 // respond writes a body, or the error in its place, as JSON. A body that has no JSON,
 // since a number in it is NaN or infinite, is an error of the service.
 func respond(w http.ResponseWriter, r *http.Request, body any, err error) {
-	status := http.StatusOK
 	var text []byte
 	if err == nil {
 		text, err = json.Marshal(body)
 	}
+	write(w, r, text, err)
+}
+
+func write(w http.ResponseWriter, r *http.Request, text []byte, err error) {
+	status := http.StatusOK
 	if err != nil {
 		f := failure{http.StatusInternalServerError, "internal error"} // whose text is for the log alone
 		if !errors.As(err, &f) {
 			log.Printf("%s: %v", r.URL.Path, err)
 		}
-		status = f.status
+		if status = f.status; status == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "1")
+		}
 		text, _ = json.Marshal(map[string]string{"error": f.text}) // a text always has JSON
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	w.Write(append(text, '\n'))
+	w.Write(text)
+	io.WriteString(w, "\n")
 }

@@ -107,7 +107,7 @@ func base64Of(t *testing.T, contexts [][]float32) (texts [][]byte) { // which JS
 	return texts
 }
 
-var testLimits = limits{body: 1 << 16, contexts: 10, k: 150}
+var testLimits = limits{body: 1 << 16, contexts: 10, k: 150, memory: 64 << 20}
 
 func serve(t *testing.T, s sources) (*service, *httptest.Server) {
 	t.Helper()
@@ -211,9 +211,12 @@ func checkReply(t *testing.T, got reply, s sources, q query, logProbs bool) {
 
 func TestAnswersAreThoseOfTheLibrary(t *testing.T) {
 	tail := func(c *screen.Config) {
-		n := len(c.Clusters) / c.Dim
+		n, ranges := len(c.Clusters)/c.Dim, []float64(nil)
+		for range 3 * n {
+			ranges = append(ranges, math.Inf(-1), math.Inf(1))
+		}
 		c.Tail, _ = screen.NewTail(screen.TailConfig{Cells: n, Clusters: n, Temperatures: []float64{1}, Intercepts: make([]float32, n),
-			Slopes: make([]float32, len(c.Clusters)), Squares: make([]float32, 2*n), Directions: make([]float32, c.Dim)})
+			Slopes: make([]float32, len(c.Clusters)), Squares: make([]float32, 2*n), Directions: make([]float32, c.Dim), Ranges: ranges})
 	}
 	for _, c := range []struct {
 		name   string
@@ -272,7 +275,7 @@ func TestARequestWithABudget(t *testing.T) {
 		used   float64
 	}{
 		{50, 7, http.StatusOK, "set", 50}, {7.5, 6, http.StatusOK, "set", 6}, {7.5, 7, http.StatusOK, "layer", 6}, {1e9, 7, http.StatusOK, "set", 50},
-		{"exact", 5, http.StatusOK, "layer", 0}, {5, 5, http.StatusBadRequest, "", 0},
+		{"exact", 5, http.StatusOK, "layer", 0}, {5, 5, http.StatusOK, "set", 6}, {1e-9, 5, http.StatusOK, "set", 6}, {-1, 5, http.StatusBadRequest, "", 0},
 	} {
 		status, got, text := post(t, server.URL+"/topk", map[string]any{"k": c.k, "contexts": contexts, "budget": c.budget})
 		if status != c.status || status == http.StatusOK && (got.Answers[0].Source != c.source || got.Budget != c.used) {

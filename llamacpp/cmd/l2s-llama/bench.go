@@ -342,8 +342,8 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err := f.parse(args); err != nil {
 		return err
 	}
-	if *n < 1 || *rounds < 1 {
-		return wrongUse("--tokens, --rounds: found %d and %d, expected 1 or more", *n, *rounds)
+	if *n < 1 || *rounds < 1 || *n > mostTokens || *rounds > mostTokens {
+		return wrongUse("--tokens, --rounds: found %d and %d, expected 1 to %d", *n, *rounds, mostTokens)
 	}
 	if *tasks == "all" {
 		*tasks = "greedy,sampled,logprobs,decision,allowed,draft"
@@ -357,24 +357,27 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	f.threads = threads[0]
 	size := 512
-	m, err := f.open(llamacpp.Options{Context: size})
+	m, err := f.open(ctx, llamacpp.Options{Context: size})
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	b := &bench{m: m, tokens: *n, prompt: m.Tokens(*prompt, true)}
+	defer f.closes(m)
+	b := &bench{m: m, tokens: *n}
+	if b.prompt, err = f.tokens(ctx, m, *prompt, true); err != nil {
+		return err
+	}
 	if most := size - 4*b.tokens; !f.learn && (len(b.prompt) < 1 || len(b.prompt) > most) {
 		return wrongUse("--prompt, --tokens: found a prompt of %d tokens, expected 1 to %d", len(b.prompt), most)
 	}
-	if b.exact, err = f.openHead(m, false); err != nil {
+	if b.exact, err = f.openHead(ctx, m, false); err != nil {
 		return err
 	}
-	defer b.exact.Close()
+	defer f.closes(nil, b.exact)
 	if f.screen != "" || f.learn {
-		if b.screen, err = f.openHead(m, true); err != nil {
+		if b.screen, err = f.openHead(ctx, m, true); err != nil {
 			return err
 		}
-		defer b.screen.Close()
+		defer f.closes(nil, b.screen)
 	}
 	if b.own, err = newPlain(m, size, 512, threads[0]); err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -68,8 +67,8 @@ func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if *path == "" {
 		return wrongUse("found no --text, expected a file")
 	}
-	if *prompts < 1 || *length < 1 || *n < 1 || *scored < 0 {
-		return wrongUse("--prompts, --prompt-tokens, --n, --perplexity-tokens: found %d, %d, %d, %d, expected 1 or more, and 0 or more", *prompts, *length, *n, *scored)
+	if most := mostTokens; *prompts < 1 || *length < 1 || *n < 1 || *scored < 0 || *prompts > most || *length > most || *n > most || *scored > most {
+		return wrongUse("--prompts, --prompt-tokens, --n, --perplexity-tokens: found %d, %d, %d, %d, expected 1 or more, the last 0 or more, and at most %d", *prompts, *length, *n, *scored, most)
 	}
 	budgets, err := parseBudgets(*list, f.budget)
 	if err != nil {
@@ -78,34 +77,31 @@ func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if *list != "" && f.screen == "" {
 		return wrongUse("found --budgets without --screen, expected both")
 	}
-	text, err := os.ReadFile(*path)
+	text, err := f.readText(ctx, *path)
 	if err != nil {
 		return err
 	}
 	size := *length + *n + 2
-	m, err := f.open(llamacpp.Options{Context: size})
+	m, err := f.open(ctx, llamacpp.Options{Context: size})
 	if err != nil {
 		return err
 	}
-	defer m.Close()
+	defer f.closes(m)
 	c := &comparison{f: f, m: m, length: *length, n: *n}
-	if c.exact, err = f.openHead(m, false); err != nil {
+	if c.exact, err = f.openHead(ctx, m, false); err != nil {
 		return err
 	}
-	defer c.exact.Close()
+	defer f.closes(nil, c.exact)
 	c.rows = []*difference{{Head: "exact"}, {Head: "llama.cpp"}}
 	if f.screen != "" {
 		for _, b := range budgets {
 			f.budget = b
-			x, err := f.openHead(m, true)
+			x, err := f.openHead(ctx, m, true)
 			if err != nil {
 				return err
 			}
-			defer x.Close()
-			d, err := onLadder(x.Screen(), b)
-			if err != nil {
-				return err
-			}
+			defer f.closes(nil, x)
+			d := onLadder(x.Screen(), b)
 			if d.screen = x; c.rows[len(c.rows)-1].Budget != d.Budget {
 				c.rows = append(c.rows, d)
 			}
@@ -119,7 +115,11 @@ func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	defer c.own.close()
-	if err := c.run(ctx, m.Tokens(string(text), false), *prompts, *scored); err != nil {
+	ids, err := f.tokens(ctx, m, text, false)
+	if err != nil {
+		return err
+	}
+	if err := c.run(ctx, ids, *prompts, *scored); err != nil {
 		return err
 	}
 	return c.write(*prompts, *scored, *asJSON)
@@ -141,20 +141,17 @@ func parseBudgets(list string, one float64) ([]float64, error) {
 }
 
 // onLadder is the row of a budget, with the figures of the ladder.
-func onLadder(m *screen.Model, budget float64) (*difference, error) {
+func onLadder(m *screen.Model, budget float64) *difference {
 	if budget == 0 {
 		budget = m.Budget()
 	}
-	var found *difference
+	found := m.Ladder()[0]
 	for _, r := range m.Ladder() {
 		if r.Budget <= budget {
-			found = &difference{Head: "screen", Budget: r.Budget, P1: r.Precision1.Value}
+			found = r
 		}
 	}
-	if found == nil {
-		return nil, fmt.Errorf("--budgets: found %v, expected %v or more, the smallest budget of the screen", budget, m.Ladder()[0].Budget)
-	}
-	return found, nil
+	return &difference{Head: "screen", Budget: found.Budget, P1: found.Precision1.Value}
 }
 
 type comparison struct {

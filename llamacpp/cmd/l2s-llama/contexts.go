@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
@@ -29,7 +30,8 @@ context alone; of the others some give a state, evenly spread. T.npy has the tok
 each state. With --written the model goes on behind each window by itself, with the best token
 behind one window and draws behind the next, and each token gives a state: a screen should know
 what the model writes, if that is not like the texts. Texts and states may be larger than memory. What was computed is kept when the run
-is interrupted, in H.npy.part and T.npy.part: the same command goes on from there.`
+is interrupted, in H.npy.part and T.npy.part: the same command goes on from there. Each 10 s, and
+with each 64 KiB of text, a line says how far it is. Bytes that are not UTF-8 count as U+FFFD.`
 
 // contextsRun is what decides the states: a run goes on from another with the same.
 type contextsRun struct {
@@ -57,6 +59,9 @@ func stat(path string) (file, error) {
 	if info.IsDir() {
 		return file{}, fmt.Errorf("%s: found a folder, expected a file", path)
 	}
+	if !info.Mode().IsRegular() {
+		return file{}, fmt.Errorf("%s: found a device or a pipe, expected a regular file, in which a run can go on", path)
+	}
 	return file{path, info.Size(), info.ModTime().UTC()}, nil
 }
 
@@ -68,6 +73,28 @@ type contextsDone struct {
 	Rows   int         `json:"rows"`   // written
 	Phase  int         `json:"phase"`  // of the next window
 	Tokens int64       `json:"tokens"`
+}
+
+// hold keeps other runs from the parts of the files: two runs at once would mix them.
+func hold(paths ...string) (release func(), err error) {
+	var held []func()
+	release = func() {
+		for _, f := range held {
+			f()
+		}
+	}
+	for _, path := range paths {
+		f, err := atomicfile.Hold(path + ".part")
+		if errors.Is(err, atomicfile.ErrHeld) {
+			err = fmt.Errorf("%w: wait for its end, or give other files", err)
+		}
+		if err != nil {
+			release()
+			return nil, err
+		}
+		held = append(held, f)
+	}
+	return release, nil
 }
 
 // texts is a flag that may be given again, and takes the arguments that are left.
@@ -102,7 +129,9 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		return wrongUse("expected --out and --targets, files to write")
 	case *out == *targets:
 		return wrongUse("--targets: found %s, expected another file than --out", *targets)
-	case *warmup < 0 || *window < *warmup+2:
+	case *window > mostTokens || *written > mostTokens:
+		return wrongUse("--window, --written: found %d and %d, expected at most %d", *window, *written, mostTokens)
+	case *warmup < 0 || *warmup > *window-2:
 		return wrongUse("--window, --warmup: found %d and %d, expected a window of two more tokens at least", *window, *warmup)
 	case *states < 0 || *written < 0 || *most < 0:
 		return wrongUse("--states, --written, --most: found %d, %d and %d, expected 0 or more", *states, *written, *most)
@@ -110,8 +139,12 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if *states == 0 || *states > *window-*warmup-1 {
 		*states = *window - *warmup - 1
 	}
+	release, err := hold(*out, *targets)
+	if err != nil {
+		return err
+	}
+	defer release()
 	run := contextsRun{Window: *window, Warmup: *warmup, States: *states, Written: *written, Most: *most, Half: *half}
-	var err error
 	if run.Model, err = stat(f.model); err != nil {
 		return err
 	}
@@ -122,17 +155,17 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		}
 		run.Texts = append(run.Texts, text)
 	}
-	m, err := f.open(llamacpp.Options{Context: *window + 1 + *written, Batch: *window + 1, States: *states + 1})
+	m, err := f.open(ctx, llamacpp.Options{Context: *window + 1 + *written, Batch: *window + 1, States: *states + 1})
 	if err != nil {
 		return err
 	}
-	defer m.Close()
+	defer f.closes(m)
 	var x *llamacpp.Head
 	if *written > 0 {
-		if x, err = f.openHead(m, false); err != nil {
+		if x, err = f.openHead(ctx, m, false); err != nil {
 			return err
 		}
-		defer x.Close()
+		defer f.closes(nil, x)
 	}
 	w, done, err := openParts(*out, *targets, m.Dim(), run, *restart)
 	if err != nil {
@@ -155,7 +188,7 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err := w.finish(); err != nil {
 		return err
 	}
-	c.progress(true)
+	c.progress(0)
 	return nil
 }
 
@@ -214,7 +247,7 @@ func (c *collector) text(ctx context.Context, path string) error {
 		if err := c.w.save(c.done); err != nil {
 			return err
 		}
-		c.progress(false)
+		c.progress(2 * time.Second)
 	}
 	return nil
 }
@@ -247,7 +280,11 @@ func nextChunk(in *bufio.Reader) ([]byte, error) {
 
 // chunk computes the states of one chunk.
 func (c *collector) chunk(ctx context.Context, text []byte) error {
-	run, ids := c.done.Run, c.m.Tokens(string(text), false)
+	run := c.done.Run
+	ids, err := c.f.tokens(ctx, c.m, string(text), false)
+	if err != nil {
+		return err
+	}
 	begin, begins := c.m.Begins()
 	var tokens []llamacpp.Token
 	var follow []int32
@@ -284,6 +321,7 @@ func (c *collector) chunk(ctx context.Context, text []byte) error {
 		c.done.Phase++
 		c.done.Tokens += int64(n)
 		ids = ids[n:]
+		c.within()
 	}
 	return nil
 }
@@ -336,8 +374,19 @@ func wanted(i, k, n, phase int) bool {
 	return at*k/n != (at+1)*k/n
 }
 
-func (c *collector) progress(last bool) {
-	if !last && time.Since(c.shown) < 2*time.Second {
+// within says within a chunk of text how far the run is, if it has not done so for long.
+func (c *collector) within() {
+	if time.Since(c.start) >= noted {
+		c.progress(noted)
+	}
+}
+
+// noted is the longest time between two lines that say how far the run is, but for that of a window.
+const noted = 10 * time.Second
+
+// progress says how far the run is, unless it has said so within that time.
+func (c *collector) progress(within time.Duration) {
+	if time.Since(c.shown) < within {
 		return
 	}
 	c.shown = time.Now()

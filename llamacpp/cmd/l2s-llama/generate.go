@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/learning-to-screen/l2s/bitset"
@@ -137,35 +136,26 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if (*prompt == "") == (*file == "") {
 		return wrongUse("expected one of --prompt and --file")
 	}
-	if *n < -1 || *size < 0 {
-		return wrongUse("-n, --context: found %d and %d, expected -1 or more and 0 or more", *n, *size)
+	if *n < -1 || *size < 0 || *size > mostTokens {
+		return wrongUse("-n, --context: found %d and %d, expected -1 or more and 0 to %d", *n, *size, mostTokens)
 	}
 	text := *prompt
-	switch *file {
-	case "":
-	case "-":
-		b, err := io.ReadAll(os.Stdin)
-		if err != nil {
+	if *file != "" {
+		var err error
+		if text, err = f.readText(ctx, *file); err != nil {
 			return err
 		}
-		text = string(b)
-	default:
-		b, err := os.ReadFile(*file)
-		if err != nil {
-			return err
-		}
-		text = string(b)
 	}
-	m, err := f.open(llamacpp.Options{Context: *size})
+	m, err := f.open(ctx, llamacpp.Options{Context: *size})
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	x, err := f.openHead(m, f.screen != "" || f.learn)
+	defer f.closes(m)
+	x, err := f.openHead(ctx, m, f.screen != "" || f.learn)
 	if err != nil {
 		return err
 	}
-	defer x.Close()
+	defer f.closes(nil, x)
 	choose, err := s.chooser(x)
 	if err != nil {
 		return err
@@ -174,7 +164,10 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 }
 
 func (f *flags) generate(ctx context.Context, m *llamacpp.Model, choose *chooser, prompt string, n int, ignore bool) error {
-	history := m.Tokens(prompt, true)
+	history, err := f.tokens(ctx, m, prompt, true)
+	if err != nil {
+		return err
+	}
 	if len(history) == 0 {
 		return errors.New("found a prompt without tokens, expected one at least")
 	}

@@ -44,10 +44,9 @@ func anonymous() (kB int64) {
 }
 
 // learns runs through a text as a service does, token by token, and asks for the best tokens
-// behind each: lines of so many tokens, as many as there are in the text, and at most so many. Those before an error
+// behind each: lines of so many tokens, as many as there are, and at most so many. Those before an error
 // are returned with it.
-func (b *bench) learns(ctx context.Context, text string, most int, each func(stretch)) ([]stretch, error) {
-	ids := b.m.Tokens(text, false)
+func (b *bench) learns(ctx context.Context, ids []uint32, most int, each func(stretch)) ([]stretch, error) {
 	begin, begins := b.m.Begins()
 	top, best := make([]softmax.Prediction, learnK), make([]softmax.Prediction, learnK)
 	if _, err := b.screen.Search(top, make([]float32, b.m.Dim()), softmax.Request{K: learnK}); err != nil {
@@ -143,11 +142,15 @@ func (b *bench) learns(ctx context.Context, text string, most int, each func(str
 
 // runLearn is bench --learn.
 func (f *flags) runLearn(ctx context.Context, b *bench, text, picture string, rounds int, asJSON bool) error {
-	content, err := os.ReadFile(text)
+	content, err := f.readText(ctx, text)
 	if err != nil {
 		return err
 	}
-	lines, failed := b.learns(ctx, string(content), rounds, func(x stretch) {
+	ids, err := f.tokens(ctx, b.m, content, false)
+	if err != nil {
+		return err
+	}
+	lines, failed := b.learns(ctx, ids, rounds, func(x stretch) {
 		f.say("%d tokens: %.0f a second, %.2f times llama.cpp's, %.0f%% by a screen\n", x.Tokens, x.TokensPerSecond, x.Speedup, 100*x.Screened)
 	})
 	if failed == nil && len(lines) == 0 {

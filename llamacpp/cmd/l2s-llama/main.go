@@ -98,6 +98,7 @@ type flags struct {
 	takes                    bool     // arguments that are no flags
 	left                     []string // these
 	stdout, stderr           io.Writer
+	abandoned                bool // something runs still that uses the model: the end of the program ends it
 }
 
 func newFlags(name, usage string, stdout, stderr io.Writer) *flags {
@@ -154,8 +155,8 @@ func (f *flags) parse(args []string) error {
 		return wrongUse("found the argument %q, expected flags alone", f.left[0])
 	case f.model == "":
 		return wrongUse("found no --model, expected a GGUF file")
-	case f.threads < 0:
-		return wrongUse("--threads: found %d, expected 0 or more", f.threads)
+	case f.threads < 0 || f.threads > llamacpp.MaxThreads:
+		return wrongUse("--threads: found %d, expected 0 to %d", f.threads, llamacpp.MaxThreads)
 	case !(f.budget >= 0):
 		return wrongUse("--budget: found %v, expected 0 or more", f.budget)
 	case f.budget > 0 && f.screen == "":
@@ -174,17 +175,79 @@ func (f *flags) say(format string, a ...any) {
 	}
 }
 
+// mostTokens bounds the tokens that flags ask for. No model has so long a context.
+const mostTokens = 1 << 24
+
+// waiting returns what do does, or the error of ctx if that has ended before: a file may be a pipe
+// into which nobody writes, and llama.cpp takes long for some texts. It does not wait for do then: the
+// program is to end, and close nothing that do may use.
+func waiting[T any](ctx context.Context, f *flags, do func() (T, error)) (T, error) {
+	type result struct {
+		x   T
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		x, err := do()
+		done <- result{x, err}
+	}()
+	select {
+	case r := <-done:
+		return r.x, r.err
+	case <-ctx.Done():
+		f.abandoned = true
+		return *new(T), ctx.Err()
+	}
+}
+
+// closes ends the use of a model or a head, unless something uses it still.
+func (f *flags) closes(m *llamacpp.Model, heads ...*llamacpp.Head) {
+	if f.abandoned {
+		return
+	}
+	for _, x := range heads {
+		x.Close()
+	}
+	if m != nil {
+		m.Close()
+	}
+}
+
+// tokens are those of a text, see [llamacpp.Model.Tokens].
+func (f *flags) tokens(ctx context.Context, m *llamacpp.Model, text string, special bool) ([]uint32, error) {
+	return waiting(ctx, f, func() ([]uint32, error) { return m.Tokens(text, special), nil })
+}
+
+// readText reads the text of a file, - for standard input.
+func (f *flags) readText(ctx context.Context, path string) (string, error) {
+	return waiting(ctx, f, func() (string, error) {
+		in := os.Stdin
+		if path != "-" {
+			var err error
+			if in, err = os.Open(path); err != nil {
+				return "", err
+			}
+			defer in.Close()
+		}
+		b, err := io.ReadAll(io.LimitReader(in, llamacpp.MaxText+1))
+		if err == nil && len(b) > llamacpp.MaxText {
+			err = fmt.Errorf("%s: found more than %d bytes, expected at most as many", path, llamacpp.MaxText)
+		}
+		return string(b), err
+	})
+}
+
 // open loads the libraries and opens the model.
-func (f *flags) open(o llamacpp.Options) (*llamacpp.Model, error) {
+func (f *flags) open(ctx context.Context, o llamacpp.Options) (*llamacpp.Model, error) {
 	if err := llamacpp.Load(f.lib); err != nil {
 		return nil, err
 	}
 	o.Threads = f.threads
-	return llamacpp.Open(f.model, o)
+	return waiting(ctx, f, func() (*llamacpp.Model, error) { return llamacpp.Open(f.model, o) })
 }
 
 // openHead opens the head; if screened, with the screen, or as one that learns.
-func (f *flags) openHead(m *llamacpp.Model, screened bool) (*llamacpp.Head, error) {
+func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, screened bool) (*llamacpp.Head, error) {
 	var o llamacpp.HeadOptions
 	if f.learn && screened {
 		o.Learn = &learn.Options{Keep: f.keep, Event: func(e learn.Event) { f.say("learn: %s: %s\n", e.Kind, e.Text) }}
@@ -198,5 +261,5 @@ func (f *flags) openHead(m *llamacpp.Model, screened bool) (*llamacpp.Head, erro
 	if source == "" {
 		source = f.model
 	}
-	return m.HeadOf(source, o)
+	return waiting(ctx, f, func() (*llamacpp.Head, error) { return m.HeadOf(source, o) })
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -77,6 +78,14 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "h"}, "another file"},
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "t", "--window", "9", "--warmup", "8"}, "--window"},
 		{[]string{"bench", "--model", "m.gguf", "--rounds", "0"}, "--rounds"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--threads", "1000000"}, "--threads: found 1000000, expected 0 to 512"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--context", "9223372036854775807"}, "--context: found 128 and 9223372036854775807, expected -1 or more and 0 to 16777216"},
+		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "t", "--window", "9223372036854775807"}, "--window, --written: found 9223372036854775807 and 0, expected at most 16777216"},
+		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "t", "--written", "9223372036854775807"}, "expected at most 16777216"},
+		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "t", "--warmup", "9223372036854775807"}, "--window, --warmup"},
+		{[]string{"compare", "--model", "m.gguf", "--text", "a", "--n", "9223372036854775807"}, "at most 16777216"},
+		{[]string{"compare", "--model", "m.gguf", "--text", "a", "--prompt-tokens", "9223372036854775807"}, "at most 16777216"},
+		{[]string{"bench", "--model", "m.gguf", "--tokens", "9223372036854775807"}, "expected 1 to 16777216"},
 		{[]string{"bench", "--model", "m.gguf", "--learn"}, "--text"},
 		{[]string{"bench", "--model", "m.gguf", "--svg", "a.svg"}, "--learn"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--screen", "m.l2s"}, "one of them"},
@@ -166,7 +175,7 @@ func TestContextsGoOnAfterAnInterrupt(t *testing.T) {
 	defer cancel()
 	var out bytes.Buffer
 	messages := writerFunc(func(p []byte) (int, error) {
-		if bytes.Contains(p, []byte("text 1 of 2")) {
+		if _, err := os.Stat(in("parts.npy.part.json")); err == nil && bytes.Contains(p, []byte("text 1 of 2")) {
 			cancel()
 		}
 		return out.Write(p)
@@ -205,6 +214,68 @@ func TestContextsGoOnAfterAnInterrupt(t *testing.T) {
 		if d := math.Abs(float64(x - whole[i])); d > math.Abs(float64(whole[i]))/2048+1e-7 {
 			t.Fatalf("number %d: found %v as float16, expected %v rounded", i, x, whole[i])
 		}
+	}
+}
+
+// Two runs do not share their parts: the second is refused, and the first writes what it writes alone.
+func TestTwoRunsOfContexts(t *testing.T) {
+	need(t)
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.WriteFile(in("a.txt"), []byte(words(20_000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := func(out, targets string) []string {
+		return []string{"contexts", "--model", gguf, "--threads", "1", "--window", "64", "--warmup", "8", "--states", "4", "--out", in(out), "--targets", in(targets), "--text", in("a.txt")}
+	}
+	runs(t, context.Background(), 0, args("h.npy", "t.npy")...)
+	others := [][]string{args("two.npy", "two-t.npy"), args("two.npy", "other.npy"), args("other.npy", "two-t.npy"), args("two-t.npy", "other.npy"), append(args("two.npy", "two-t.npy"), "--restart", "--most", "5")}
+	tried := false
+	messages := writerFunc(func(p []byte) (int, error) {
+		if !tried && bytes.Contains(p, []byte("text 1 of 1")) {
+			tried = true
+			for _, other := range others {
+				if _, text := runs(t, context.Background(), 1, other...); !strings.Contains(text, ".part: found another run that works on it, expected none: wait for its end, or give other files") {
+					t.Errorf("%v: found %q, expected the run to be refused", other, text)
+				}
+			}
+		}
+		return len(p), nil
+	})
+	if found := run(context.Background(), args("two.npy", "two-t.npy"), io.Discard, messages); found != 0 || !tried {
+		t.Fatalf("found the exit status %d, another run tried: %t", found, tried)
+	}
+	for one, two := range map[string]string{"h.npy": "two.npy", "t.npy": "two-t.npy"} {
+		a, _ := os.ReadFile(in(one))
+		b, _ := os.ReadFile(in(two))
+		if len(a) == 0 || !bytes.Equal(a, b) {
+			t.Errorf("%s: found another file than of a run left alone", two)
+		}
+	}
+	for _, pattern := range []string{"*.part*", ".*.lock"} {
+		if left, err := filepath.Glob(in(pattern)); err != nil || len(left) > 0 {
+			t.Errorf("found %v left, expected nothing", left)
+		}
+	}
+}
+
+// A run says how far it is at least each 10 s, within a chunk of text too.
+func TestContextsSayHowFarTheyAre(t *testing.T) {
+	c := &collector{f: &flags{}, w: &parts{}, start: time.Now().Add(-time.Hour)}
+	c.done.Run.Texts = make([]file, 1)
+	told := 0
+	c.f.stderr = writerFunc(func(p []byte) (int, error) { told++; return len(p), nil })
+	for range 5 {
+		c.within()
+	}
+	if told != 1 {
+		t.Errorf("found %d lines, expected one and no more within 10 s", told)
+	}
+	if c.shown = c.shown.Add(-noted); true {
+		c.within()
+	}
+	if told != 2 {
+		t.Errorf("found %d lines, expected another one after 10 s", told)
 	}
 }
 

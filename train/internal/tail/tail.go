@@ -92,6 +92,9 @@ func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screen
 	if err != nil {
 		return nil, nil, err
 	}
+	if config.Ranges, err = f.ranges(ctx, c, cells, &config); err != nil {
+		return nil, nil, err
+	}
 	t, err := screen.NewTail(config)
 	if err != nil { // the fit has left the finite numbers
 		err = fmt.Errorf("%w: found contexts and a layer whose numbers are too large or too small for a regression: %w", Err, err)

@@ -1,0 +1,80 @@
+package tail
+
+import (
+	"context"
+	"math"
+	"sync"
+
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/train/internal/corpus"
+)
+
+// beyond is by what part a context may be out of the range of those of its cluster: in length, in
+// the root of the other square, and in the width of the range of a log. Of the contexts of the
+// embedded model that training has not met 2 of 1,000 are out of the ranges then, and 9 without it.
+const beyond = 0.1
+
+// ranges returns the ranges of the clusters, see screen.TailConfig, over all contexts of c: those
+// that were drawn for the fit are too few to tell where the others lie. A context of zeros is like
+// no other, and its length would take that of all others in: it is passed over. A cluster without
+// contexts to fit to has no range.
+func (f *fit) ranges(ctx context.Context, c *corpus.Corpus, cells []uint32, t *screen.TailConfig) ([]float64, error) {
+	each := 2 + f.temps // ranges of a cluster
+	fresh := func() []float64 {
+		list := make([]float64, 2*each*f.clusters)
+		for i := range list {
+			list[i] = math.Inf(1 - i%2*2)
+		}
+		return list
+	}
+	all, mu := fresh(), sync.Mutex{}
+	err := parallel.Each(ctx, c.Threads, c.N, 1<<12, nil, func(_, lo, hi int) error {
+		own, buffer := fresh(), c.Buffer()
+		for i := lo; i < hi; i++ {
+			cell := int(cells[i])
+			cluster := f.router.ClusterOf(cell)
+			if len(f.fitted[cluster]) == 0 {
+				continue
+			}
+			h := c.Row(uint32(i), buffer)
+			norm, along := screen.SquaresOf(f.directions, h)
+			if norm == 0 {
+				continue
+			}
+			list := own[2*each*cluster:]
+			see := func(j int, x float64) { list[2*j], list[2*j+1] = min(list[2*j], x), max(list[2*j+1], x) }
+			see(0, norm)
+			see(1, along)
+			if len(f.candidates(cells[i])) == f.Labels { // there is no tail
+				continue
+			}
+			for k := range f.temps {
+				row := k*f.clusters + cluster
+				var product [1]float64
+				kernels.Float32Rows(t.Slopes[row*f.Dim:][:f.Dim], f.Dim).RefScan(product[:], nil, h)
+				log := product[0] + float64(t.Intercepts[k*t.Cells+cell])
+				log += float64(float64(t.Squares[2*row])*norm) + float64(float64(t.Squares[2*row+1])*along)
+				see(2+k, log)
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for i := 0; i < len(all); i += 2 {
+			all[i], all[i+1] = min(all[i], own[i]), max(all[i+1], own[i+1])
+		}
+		return nil
+	})
+	for i := 0; i < len(all); i += 2 {
+		if low, high := all[i], all[i+1]; low > high { // nothing was seen
+			continue
+		} else if i/2%each < 2 {
+			all[i], all[i+1] = low*(1-beyond)*(1-beyond), high*(1+beyond)*(1+beyond)
+		} else {
+			wide := float64(beyond * (high - low))
+			all[i], all[i+1] = low-wide, high+wide
+		}
+	}
+	return all, err
+}
