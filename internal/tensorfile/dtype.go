@@ -87,6 +87,9 @@ var dtypes = []struct {
 	{"tq1_0", "", "", 34, 54, 256},
 	{"tq2_0", "", "", 35, 66, 256},
 	{"mxfp4", "", "", 39, 17, 32},
+	{"nvfp4", "", "", 40, 36, 64},
+	{"q1_0", "", "", 41, 18, 128},
+	{"q2_0", "", "", 42, 18, 64},
 }
 
 // String returns the type's name as numpy, PyTorch or, in lower case, ggml

@@ -136,7 +136,7 @@ func (t *Tensor) ExpectContexts(dim int) error {
 	}
 	if err := t.ExpectShape(-1, dim); err != nil && t.ExpectShape(-1, 1, dim) != nil {
 		if n := len(t.Shape); n > 2 && t.Shape[n-1] == dim {
-			err = fmt.Errorf("%w: reshape(-1, %d) makes a matrix of it, if there is no padding in it", err, dim)
+			err = fmt.Errorf("%w: of texts without padding reshape(-1, %d) makes one matrix; of layers take the last", err, dim)
 		}
 		return err
 	}
