@@ -139,12 +139,12 @@ func (f *family) row() string {
 	if field == "" {
 		field = "final_logit_softcapping"
 	}
-	soft := field
+	soft := ""
 	switch {
 	case f.cap != 0:
 		soft = fmt.Sprintf("%s, %v by default", field, f.cap)
-	case f != &everyModel:
-		soft = ""
+	case f.types == "":
+		soft = field + ", if the file has it"
 	}
 	return tableRow(f.name, show(f.state), show(f.logit), soft)
 }
@@ -161,6 +161,7 @@ type ggufFamily struct {
 	shows  string
 	cap    float64 // where the file has none
 	always bool    // that cap, whatever the file says
+	may    bool    // the file may have one, and most have none
 }
 
 var ggufFamilies = []ggufFamily{
@@ -168,7 +169,7 @@ var ggufFamilies = []ggufFamily{
 	{name: "MiniCPM", archs: "minicpm", over: true, scale: func(dim float64) float64 { return 256 / dim }, shows: "1/logit_scale, 256/d by default"},
 	{name: "MiniCPM3", archs: "minicpm3", scale: func(dim float64) float64 { return 256 / dim }, fixed: true, shows: "256/d, always"},
 	{name: "Cohere Command", archs: "command-r cohere2 cohere2moe", shows: "logit_scale"},
-	{name: "Grok", archs: "grok", scale: func(float64) float64 { return float64(float32(0.5773502691896257)) }, shows: "logit_scale, 0.577 by default"},
+	{name: "Grok", archs: "grok", scale: func(float64) float64 { return float64(float32(0.5773502691896257)) }, shows: "logit_scale, 0.577 by default", may: true},
 	{name: "Talkie", archs: "talkie", shows: "logit_scale"},
 	{name: "Muse Glimmer", archs: "muse-glimmer", shows: "logit_scale", cap: 30},
 	{name: "Gemma 2, Gemma 4", archs: "gemma2 gemma4", cap: 30},
@@ -176,7 +177,7 @@ var ggufFamilies = []ggufFamily{
 }
 
 // everyGGUF is what a file of any other architecture may say.
-var everyGGUF = ggufFamily{name: "all others", shows: "logit_scale, if the file has it"}
+var everyGGUF = ggufFamily{name: "all others", shows: "logit_scale, if the file has it", may: true}
 
 func ggufFamilyOf(arch string) *ggufFamily {
 	for i := range ggufFamilies {
@@ -196,14 +197,18 @@ func (f *ggufFamily) row() string {
 		soft = fmt.Sprintf("%v, always", f.cap)
 	case f.cap != 0:
 		soft = fmt.Sprintf("final_logit_softcapping, %v by default", f.cap)
-	case f == &everyGGUF, f.archs == "grok":
+	case f.may:
 		soft = "final_logit_softcapping, if the file has it"
 	}
 	return tableRow(f.name, f.shows, soft)
 }
 
 func tableRow(cells ...string) string {
-	return strings.ReplaceAll("| "+strings.Join(cells, " | ")+" |", "|  |", "| |")
+	row := "|"
+	for _, cell := range cells {
+		row += strings.TrimRight(" "+cell, " ") + " |"
+	}
+	return row
 }
 
 // untied are the architectures of which llama.cpp loads no file without output.weight.

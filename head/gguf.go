@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +18,7 @@ const (
 	ggufArchitecture = "general.architecture"
 	ggufTokens       = "tokenizer.ggml.tokens"
 	ggufSuppressed   = "tokenizer.ggml.suppress_tokens"
+	ggufTypes        = "tokenizer.ggml.token_type"
 	ggufSplits       = "split.count"
 	ggufSplit        = "split.no"
 	ggufSplitTensors = "split.tensors.count"
@@ -33,18 +33,23 @@ const (
 // wantedMetadata says which metadata are kept.
 func wantedMetadata(key []byte) bool {
 	switch string(key) {
-	case ggufArchitecture, ggufTokens, ggufSuppressed, ggufSplits, ggufSplit, ggufSplitTensors:
+	case ggufArchitecture, ggufTokens, ggufTypes, ggufSuppressed, ggufSplits, ggufSplit, ggufSplitTensors:
 		return true
 	}
-	return bytes.HasSuffix(key, []byte(ggufScale)) || bytes.HasSuffix(key, []byte(ggufCap))
+	return bytes.HasPrefix(key, []byte("tokenizer.ggml.")) && bytes.HasSuffix(key, []byte("_token_id")) || bytes.HasSuffix(key, []byte(ggufScale)) || bytes.HasSuffix(key, []byte(ggufCap))
 }
 
 // ggufSet is the open files of a GGUF model, as tensors: one, or several, which llama.cpp calls splits.
 type ggufSet struct {
-	files   []*tensorfile.File // of the splits that are there, in order
-	paths   []string
-	count   int    // of the splits that there should be
-	missing string // the name of one that is not there, "" for none
+	parts   []ggufPart // that are there, in order
+	count   int        // of the parts that there should be
+	missing string     // the name of one that is not there, "" for none
+}
+
+type ggufPart struct {
+	*tensorfile.File
+	path string
+	no   int // its place, from 0 on
 }
 
 // splitName is the name that llama.cpp wants of a split.
@@ -55,87 +60,47 @@ const maxSplits = 10000
 
 // openSet opens the files of the model that f, the file at a path, is a part of. f belongs to the set, or
 // is closed.
-func openSet(path string, f *tensorfile.File) (s *ggufSet, err error) {
-	s = &ggufSet{files: []*tensorfile.File{f}, paths: []string{path}, count: 1}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
-	n, err := f.Number(ggufSplits)
-	if err != nil {
+func openSet(path string, f *tensorfile.File) (*ggufSet, error) {
+	s := &ggufSet{parts: []ggufPart{{f, path, 0}}, count: 1}
+	if err := s.gather(); err != nil {
+		s.Close()
 		return nil, err
 	}
-	name := splitName.FindStringSubmatch(filepath.Base(path))
+	return s, nil
+}
+
+// gather opens the other files of the model of the only one.
+func (s *ggufSet) gather() error {
+	first := &s.parts[0]
+	path, name := first.path, splitName.FindStringSubmatch(filepath.Base(first.path))
+	n, err := first.Number(ggufSplits)
+	if err != nil {
+		return err
+	}
 	if n == 0 && name != nil {
 		of, _ := strconv.Atoi(name[3])
 		n = float64(of)
 	}
 	switch {
 	case n <= 1:
-		return s, nil
+		return nil
 	case n > maxSplits || n != float64(int(n)):
-		return nil, fail(path, "metadata "+ggufSplits, "found %v, expected a whole number of at most %d", n, maxSplits)
+		return fail(path, "metadata "+ggufSplits, "found %v, expected a whole number of at most %d", n, maxSplits)
 	}
 	s.count = int(n)
-	parts := map[int]string{} // the path of each split but f
-	own, err := s.number(f, path, name)
-	if err != nil {
-		return nil, err
-	}
-	open := map[int]*tensorfile.File{own: f}
-	parts[own] = path
-	take := func(path string, certain bool) error {
-		if ext := tensorfile.Extension(path); ext != "" && ext != ".gguf" {
-			return nil
-		}
-		other, err := tensorfile.OpenFile(path, wantedMetadata)
-		if err != nil {
-			if certain {
-				return err
-			}
-			return nil
-		}
-		no, count := -1, 0.0
-		if other.Format == ".gguf" {
-			if count, err = other.Number(ggufSplits); err == nil && (certain || count > 1) {
-				no, err = s.number(other, path, splitName.FindStringSubmatch(filepath.Base(path)))
-			}
-		}
-		belongs := err == nil && no >= 0 && (int(count) == s.count || certain && count == 0) && alike(f, other)
-		switch {
-		case certain && err != nil:
-		case certain && !belongs:
-			err = fail(path, "metadata "+ggufSplits, "found a file of another model or of %v files, expected one of the %d of %s", count, s.count, tensorfile.Label(filepath.Base(s.paths[0])))
-		case !belongs:
-			err = nil
-		case open[no] != nil:
-			err = fail(path, "metadata "+ggufSplit, "found number %d, which %s has too, expected the files of one model alone in their folder, or names that end in -00001-of-%05d.gguf", no, tensorfile.Label(filepath.Base(parts[no])), s.count)
-		default:
-			open[no], parts[no] = other, path
-			return nil
-		}
-		other.Close()
+	if first.no, err = s.number(first.File, path); err != nil {
 		return err
 	}
-	defer func() {
-		s.files, s.paths = s.files[:0], s.paths[:0]
-		for _, no := range slices.Sorted(maps.Keys(open)) {
-			s.files, s.paths = append(s.files, open[no]), append(s.paths, parts[no])
-		}
-	}()
+	own := first.no
 	if name != nil && name[3] == fmt.Sprintf("%05d", s.count) {
-		present := map[string]bool{}
-		for _, beside := range others(path, "*.gguf") {
-			present[beside] = true
-		}
+		present := others(path, "*.gguf")
 		for i := range s.count {
 			part := filepath.Join(filepath.Dir(path), fmt.Sprintf("%s-%05d-of-%05d%s", name[1], i+1, s.count, name[4]))
 			switch {
 			case i == own:
-			case present[part]:
-				if err = take(part, true); err != nil {
-					return nil, err
+			case slices.Contains(present, part):
+				if err := s.take(part, true); err != nil {
+					return err
 				}
 			case s.missing == "":
 				s.missing = filepath.Base(part)
@@ -143,23 +108,57 @@ func openSet(path string, f *tensorfile.File) (s *ggufSet, err error) {
 		}
 	} else { // under other names
 		for _, beside := range others(path, "*") {
-			if err = take(beside, false); err != nil {
-				return nil, err
+			if ext := tensorfile.Extension(beside); ext == "" || ext == ".gguf" {
+				if err := s.take(beside, false); err != nil {
+					return err
+				}
 			}
 		}
 		for i := range s.count {
-			if open[i] == nil && s.missing == "" {
+			if s.missing == "" && !slices.ContainsFunc(s.parts, func(p ggufPart) bool { return p.no == i }) {
 				s.missing = fmt.Sprintf("that of %s %d", ggufSplit, i)
 			}
 		}
 	}
-	return s, s.complete(open, path)
+	slices.SortFunc(s.parts, func(a, b ggufPart) int { return a.no - b.no })
+	return s.complete(path)
 }
 
-// number returns the place of a split, from 0 on.
-func (s *ggufSet) number(f *tensorfile.File, path string, name []string) (int, error) {
+// take opens a file and adds it if it belongs to the model, which it must if that is certain.
+func (s *ggufSet) take(path string, certain bool) error {
+	f, err := tensorfile.OpenFile(path, wantedMetadata)
+	if err != nil {
+		if certain {
+			return err
+		}
+		return nil // another file
+	}
+	count, err := f.Number(ggufSplits)
+	belongs := f.Format == ".gguf" && err == nil && (int(count) == s.count || certain && count == 0) && alike(s.parts[0].File, f)
+	no := 0
+	if belongs {
+		no, err = s.number(f, path)
+	}
+	switch i := slices.IndexFunc(s.parts, func(p ggufPart) bool { return p.no == no }); {
+	case belongs && err == nil && i < 0:
+		s.parts = append(s.parts, ggufPart{f, path, no})
+		return nil
+	case err != nil && !belongs && !certain:
+		err = nil
+	case err != nil:
+	case belongs:
+		err = fail(path, "metadata "+ggufSplit, "found number %d, which %s has too, expected the files of one model alone in their folder, or names that end in -00001-of-%05d.gguf", no, tensorfile.Label(filepath.Base(s.parts[i].path)), s.count)
+	case certain:
+		err = fail(path, "metadata "+ggufSplits, "found a file of another model or of %v files, expected one of the %d of %s", count, s.count, tensorfile.Label(filepath.Base(s.parts[0].path)))
+	}
+	f.Close()
+	return err
+}
+
+// number returns the place of a split.
+func (s *ggufSet) number(f *tensorfile.File, path string) (int, error) {
 	x, err := f.Number(ggufSplit)
-	if err == nil && !f.HasMetadata(ggufSplit) && name != nil {
+	if name := splitName.FindStringSubmatch(filepath.Base(path)); err == nil && !f.HasMetadata(ggufSplit) && name != nil {
 		n, _ := strconv.Atoi(name[2])
 		x = float64(n - 1)
 	}
@@ -177,64 +176,56 @@ func alike(a, b *tensorfile.File) bool {
 }
 
 // complete checks that the tensors of the splits are those of one model.
-func (s *ggufSet) complete(open map[int]*tensorfile.File, path string) error {
+func (s *ggufSet) complete(path string) error {
 	seen := map[string]bool{}
-	for _, no := range slices.Sorted(maps.Keys(open)) {
-		for _, name := range open[no].Names() {
+	for _, p := range s.parts {
+		for _, name := range p.Names() {
 			if seen[name] {
 				return fail(path, "tensors", "found %s in two files of the model, expected it once", tensorfile.Label(name))
 			}
 			seen[name] = true
 		}
 	}
-	want, err := open[slices.Min(slices.Collect(maps.Keys(open)))].Number(ggufSplitTensors)
+	want, err := s.parts[0].Number(ggufSplitTensors)
 	if err == nil && s.missing == "" && want > 0 && want != float64(len(seen)) {
-		return fail(path, "metadata "+ggufSplitTensors, "found %v, and %d tensors in the %d files, expected the files of one model", want, len(seen), s.count)
+		err = fail(path, "metadata "+ggufSplitTensors, "found %v, and %d tensors in the %d files, expected the files of one model", want, len(seen), s.count)
 	}
 	return err
 }
 
 // with returns the file that has a tensor, nil for none.
-func (s *ggufSet) with(name string) *tensorfile.File {
-	if i := slices.IndexFunc(s.files, func(f *tensorfile.File) bool { return f.Has(name) }); i >= 0 {
-		return s.files[i]
+func (s *ggufSet) with(name string) *ggufPart {
+	if i := slices.IndexFunc(s.parts, func(p ggufPart) bool { return p.Has(name) }); i >= 0 {
+		return &s.parts[i]
 	}
 	return nil
 }
 
 // saying returns the file that has a value of metadata, or the first.
-func (s *ggufSet) saying(key string) *tensorfile.File {
-	if i := slices.IndexFunc(s.files, func(f *tensorfile.File) bool { return f.HasMetadata(key) }); i >= 0 {
-		return s.files[i]
-	}
-	return s.files[0]
+func (s *ggufSet) saying(key string) ggufPart {
+	return s.parts[max(0, slices.IndexFunc(s.parts, func(p ggufPart) bool { return p.HasMetadata(key) }))]
 }
 
 func (s *ggufSet) Has(name string) bool { return s.with(name) != nil }
 
 func (s *ggufSet) Tensor(name string) (*tensorfile.Tensor, error) {
-	if f := s.with(name); f != nil {
-		return f.Tensor(name)
-	}
-	if s.missing != "" {
+	switch p := s.with(name); {
+	case p != nil:
+		return p.File.Tensor(name)
+	case s.missing != "":
 		return nil, s.incomplete(name)
 	}
-	return s.files[0].Tensor(name)
-}
-
-// fileOf returns the path of the file that has a tensor.
-func (s *ggufSet) fileOf(name string) string {
-	return s.paths[max(0, slices.Index(s.files, s.with(name)))]
+	return s.parts[0].File.Tensor(name)
 }
 
 func (s *ggufSet) incomplete(what string) error {
-	return fail(s.paths[0], "tensors", "found %d of the %d files of a model and no %s in them, expected all in one folder: %s is missing", len(s.files), s.count, tensorfile.Label(what), tensorfile.Label(s.missing))
+	return fail(s.parts[0].path, "tensors", "found %d of the %d files of a model and no %s in them, expected all in one folder: %s is missing", len(s.parts), s.count, tensorfile.Label(what), tensorfile.Label(s.missing))
 }
 
 func (s *ggufSet) Close() error {
 	var errs []error
-	for _, f := range s.files {
-		errs = append(errs, f.Close())
+	for _, p := range s.parts {
+		errs = append(errs, p.File.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -250,8 +241,8 @@ func (m *model) gguf(s *ggufSet, named bool) error {
 		return s.incomplete(ggufArchitecture)
 	}
 	m.origin = Origin{State: "the node result_norm of llama.cpp, its embeddings without pooling", Why: "its tensor was named"}
-	if s.count > 1 {
-		m.origin.Notes = append(m.origin.Notes, fmt.Sprintf("%d of the %d files of the model are there", len(s.files), s.count))
+	if s.missing != "" {
+		m.origin.Notes = append(m.origin.Notes, fmt.Sprintf("%d of the %d files of the model are there: %s is missing", len(s.parts), s.count, tensorfile.Label(s.missing)))
 	}
 	if !named {
 		if err := m.ggufHead(s, arch); err != nil {
@@ -262,9 +253,9 @@ func (m *model) gguf(s *ggufSet, named bool) error {
 		_, err := s.Tensor(m.weights)
 		return err
 	}
-	m.origin.File = s.fileOf(m.weights)
+	m.origin.File = s.with(m.weights).path
 	m.norms = []string{"output_norm.weight"}
-	if m.tokens, err = countTokens(s.saying(ggufTokens)); err != nil {
+	if m.tokens, err = countTokens(s.saying(ggufTokens).File); err != nil {
 		return err
 	}
 	list, err := s.saying(ggufSuppressed).Ints(ggufSuppressed)
@@ -307,8 +298,8 @@ func (m *model) ggufHead(s *ggufSet, arch string) error {
 	case s.Has(ggufEmbedding) && slices.Contains(untied, arch):
 		return fail(m.path, "tensors", "found no %s in a model of architecture %s, expected it, as llama.cpp does: convert the model anew, or name the embedding, FILE:%s", ggufHead, tensorfile.Label(arch), ggufEmbedding)
 	case s.Has(ggufEmbedding):
-		for _, f := range s.files {
-			for _, name := range f.Names() {
+		for _, p := range s.parts {
+			for _, name := range p.Names() {
 				if headLike(name) {
 					return fail(m.path, "tensors", "found %s and no %s, expected it: name the tensor of the head, FILE:tensor", tensorfile.Label(name), ggufHead)
 				}
@@ -318,6 +309,33 @@ func (m *model) ggufHead(s *ggufSet, arch string) error {
 		m.origin.Tied, m.origin.Why = true, "no file of the model has "+ggufHead
 	}
 	return nil
+}
+
+// specials returns the ids of special tokens: those that the metadata name, and those whose type is unknown
+// or control.
+func (s *ggufSet) specials() (ids []uint32, err error) {
+	for _, name := range []string{"bos", "eos", "eot", "eom", "unknown", "seperator", "padding", "cls", "mask"} { // as gguf.md spells them
+		key := "tokenizer.ggml." + name + "_token_id"
+		p := s.saying(key)
+		if !p.HasMetadata(key) {
+			continue
+		}
+		x, err := p.Number(key)
+		if err != nil {
+			return nil, err
+		}
+		if x >= 0 && x < 1<<32-1 { // some say -1 for none
+			ids = append(ids, uint32(x))
+		}
+	}
+	const unknown, control = 2, 3 // enum llama_token_type
+	types, err := s.saying(ggufTypes).Ints(ggufTypes)
+	for id, kind := range types {
+		if kind == unknown || kind == control {
+			ids = append(ids, uint32(id))
+		}
+	}
+	return ids, err
 }
 
 // countTokens returns the number of tokens before the [PADn] that the converter
@@ -389,7 +407,7 @@ func (s *ggufSet) headScale() (float64, error) {
 	}
 	x, err := t.Float32s()
 	if err == nil && !inRange(float64(x[0])) {
-		err = fail(s.fileOf(ggufHeadScale), ggufHeadScale, "found %v, expected %s", x[0], rangeText)
+		err = fail(s.with(ggufHeadScale).path, ggufHeadScale, "found %v, expected %s", x[0], rangeText)
 	}
 	if err != nil {
 		return 0, err

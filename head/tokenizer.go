@@ -2,6 +2,7 @@ package head
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -492,9 +493,10 @@ func eachField(data []byte, f func(tag uint64, value []byte, number uint64)) boo
 	return true
 }
 
-// Specials returns the ids of the special tokens of a model as Hugging Face lays it out, such as
-// those that begin and end a text, ascending and each once. source is its folder, or
-// FOLDER:tensor. They are those that config.json and generation_config.json name in fields that
+// Specials returns the ids of the special tokens of a model, such as those that begin and end a text,
+// ascending and each once. source is a GGUF file, or the folder of a model as Hugging Face lays it
+// out, or one of these with the name of a tensor. Of a GGUF file they are those that the metadata
+// name, and those of the types unknown and control. Of a folder they are those that config.json and generation_config.json name in fields that
 // end in _token_id, the added tokens that tokenizer.json and tokenizer_config.json call special,
 // and the pieces of a sentencepiece tokenizer.model for what is unknown and for control, unless
 // there is a tokenizer.json. Files that are not there name none; config.json must be there.
@@ -503,12 +505,30 @@ func eachField(data []byte, f func(tag uint64, value []byte, number uint64)) boo
 // is one.
 func Specials(source string) ([]uint32, error) {
 	path, _, _ := tensorfile.SplitSource(source)
-	if info, err := os.Stat(path); err != nil {
+	info, err := os.Stat(path)
+	if err != nil {
 		return nil, err
-	} else if !info.IsDir() {
-		return nil, fail(path, "special tokens", "found a file, expected the folder of a model")
 	}
 	var ids []uint32
+	if !info.IsDir() {
+		if kind, err := kindOfTokens(path); err != nil || kind != ggufTokensFile {
+			return nil, cmp.Or(err, fail(path, "special tokens", "found a file, expected the folder of a model, or a GGUF file"))
+		}
+		f, err := tensorfile.OpenFile(path, wantedMetadata)
+		if err != nil {
+			return nil, err
+		}
+		s, err := openSet(path, f)
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		if ids, err = s.specials(); err == nil && len(ids) == 0 {
+			err = fail(path, "special tokens", "found none, expected some in the metadata tokenizer.ggml")
+		}
+		slices.Sort(ids)
+		return slices.Compact(ids), err
+	}
 	for _, name := range []string{configFile, generationConfig} {
 		c, err := readConfig(filepath.Join(path, name))
 		if errors.Is(err, fs.ErrNotExist) && name == generationConfig {
