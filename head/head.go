@@ -106,8 +106,8 @@ func (h *Head) Origin() Origin {
 
 // Suppressed returns the tokens that the model's files forbid, ascending: those that llama.cpp gives a
 // logit of minus infinity (tokenizer.ggml.suppress_tokens), and transformers' generate (suppress_tokens of
-// generation_config.json). They are no padding, and are among the answers unless a request bans them:
-// softmax.Ban takes them as they are. They must not be changed.
+// generation_config.json). They are no padding, and are among the answers unless a request bans them, as
+// by bitset.FromIDs(h.Labels(), h.Suppressed()) if it is no draft. They must not be changed.
 func (h *Head) Suppressed() []uint32 { return h.model.suppressed }
 
 // openModel opens a source.
