@@ -65,7 +65,8 @@ func parseConfig(data []byte, path string) (*config, error) {
 	return c, nil
 }
 
-// mostNested is how deep text models may stand within each other: Qwen-Omni has one within its thinker.
+// mostNested is how deep text models may stand within each other: Qwen-Omni has one within its
+// thinker.
 const mostNested = 3
 
 // read reads the fields of a model at a place in the file, after those of a text model within it.

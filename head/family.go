@@ -32,10 +32,10 @@ type family struct {
 	field string   // that says the cap; final_logit_softcapping if it is empty
 }
 
-// families are the models that do more than every model may: see everyModel. The first whose types match
-// is taken. Sources: the forward of each class ...ForCausalLM and ...ForConditionalGeneration of transformers
-// 5.24, in models/*/modeling_*.py, and the defaults of models/*/configuration_*.py; the models' own
-// modeling_minicpm.py, modeling_phi3_small.py and MPT's modeling_mpt.py.
+// families are the models that do more than every model may: see everyModel. The first whose types
+// match is taken. Sources: the forward of each class ...ForCausalLM and ...ForConditionalGeneration
+// of transformers 5.24, in models/*/modeling_*.py, and the defaults of models/*/configuration_*.py;
+// the models' own modeling_minicpm.py, modeling_phi3_small.py and MPT's modeling_mpt.py.
 var families = []family{
 	{name: "T5, UMT5, LongT5, Pop2Piano, Switch Transformers, UDOP", types: "t5 umt5 longt5 pop2piano switch_transformers udop",
 		state: []factor{{field: "d_model", by: overRoot, shows: "1/sqrt(d_model), unless tie_word_embeddings is false", tied: true}}},
@@ -149,9 +149,9 @@ func (f *family) row() string {
 	return tableRow(f.name, show(f.state), show(f.logit), soft)
 }
 
-// ggufFamily is the same of architectures of llama.cpp, by general.architecture. States are those of its node
-// result_norm, before all scales. Source: llama.cpp, src/models/*.cpp; load_arch_hparams has the
-// defaults, build_arch_graph the rest.
+// ggufFamily is the same of architectures of llama.cpp, by general.architecture. States are those
+// of its node result_norm, before all scales. Source: llama.cpp, src/models/*.cpp;
+// load_arch_hparams has the defaults, build_arch_graph the rest.
 type ggufFamily struct {
 	name   string
 	archs  string                    // with spaces between them; * stands for any rest

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// What transformers fills in is what a config.json that is silent gets here, for every model type that has a
-// scale or a cap by default: the file is what its configurations say.
+// What transformers fills in is what a config.json that is silent gets here, for every model type
+// that has a scale or a cap by default: the file is what its configurations say.
 func TestDefaultsAreThoseOfTransformers(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "wild", "families.json"))
 	if err != nil {

@@ -93,9 +93,9 @@ var (
 	tiedBiases = []string{"lm_head.bias", "language_model.lm_head.bias", "final_logits_bias", "cls.predictions.bias"}
 )
 
-// Files returns the files that decide what Open(source) opens: the file that the source
-// names with the others of its model, or, of a folder, all files that a head is read from or would be
-// read from if they were there. A program that writes none of them leaves the head as it is.
+// Files returns the files that decide what Open(source) opens: the file that the source names with
+// the others of its model, or, of a folder, all files that a head is read from or would be read
+// from if they were there. A program that writes none of them leaves the head as it is.
 func Files(source string) []string {
 	files := tensorfile.Files(source)
 	dir := files[len(files)-1]
@@ -200,7 +200,8 @@ func noConfig(path string) error {
 	return fail(path, "files", "found a folder, expected a file, such as a GGUF file, or a folder with %s", configFile)
 }
 
-// suppressed returns the ids that the model's generation_config.json, or else its config.json, forbids.
+// suppressed returns the ids that the model's generation_config.json, or else its config.json,
+// forbids.
 func suppressed(path string, c *config) ([]uint32, error) {
 	g, err := readConfig(filepath.Join(path, generationConfig))
 	switch {
@@ -392,8 +393,8 @@ type listed struct {
 	shape      []int // nil if the file cannot be read
 }
 
-// list returns the tensors of all files of the folder, those of the model and others, by name. A file
-// that cannot be read has those that the index says.
+// list returns the tensors of all files of the folder, those of the model and others, by name. A
+// file that cannot be read has those that the index says.
 func (f *folder) list() (all []listed) {
 	files := map[string]bool{}
 	for _, path := range others(filepath.Join(f.path, "-"), "*.safetensors") {

@@ -39,7 +39,8 @@ func wantedMetadata(key []byte) bool {
 	return bytes.HasPrefix(key, []byte("tokenizer.ggml.")) && bytes.HasSuffix(key, []byte("_token_id")) || bytes.HasSuffix(key, []byte(ggufScale)) || bytes.HasSuffix(key, []byte(ggufCap))
 }
 
-// ggufSet is the open files of a GGUF model, as tensors: one, or several, which llama.cpp calls splits.
+// ggufSet is the open files of a GGUF model, as tensors: one, or several, which llama.cpp calls
+// splits.
 type ggufSet struct {
 	parts   []ggufPart // that are there, in order
 	count   int        // of the parts that there should be
@@ -58,8 +59,8 @@ var splitName = regexp.MustCompile(`^(.*)-(\d{5})-of-(\d{5})(\.(?i:gguf))$`)
 // maxSplits bounds the files of a set. Those of the largest models have some hundreds.
 const maxSplits = 10000
 
-// openSet opens the files of the model that f, the file at a path, is a part of. f belongs to the set, or
-// is closed.
+// openSet opens the files of the model that f, the file at a path, is a part of. f belongs to the
+// set, or is closed.
 func openSet(path string, f *tensorfile.File) (*ggufSet, error) {
 	s := &ggufSet{parts: []ggufPart{{f, path, 0}}, count: 1}
 	if err := s.gather(); err != nil {
@@ -311,8 +312,8 @@ func (m *model) ggufHead(s *ggufSet, arch string) error {
 	return nil
 }
 
-// specials returns the ids of special tokens: those that the metadata name, and those whose type is unknown
-// or control.
+// specials returns the ids of special tokens: those that the metadata name, and those whose type is
+// unknown or control.
 func (s *ggufSet) specials() (ids []uint32, err error) {
 	for _, name := range []string{"bos", "eos", "eot", "eom", "unknown", "seperator", "padding", "cls", "mask"} { // as gguf.md spells them
 		key := "tokenizer.ggml." + name + "_token_id"

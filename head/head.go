@@ -104,10 +104,11 @@ func (h *Head) Origin() Origin {
 	return o
 }
 
-// Suppressed returns the tokens that the model's files forbid, ascending: those that llama.cpp gives a
-// logit of minus infinity (tokenizer.ggml.suppress_tokens), and transformers' generate (suppress_tokens of
-// generation_config.json). They are no padding, and are among the answers unless a request bans them, as
-// by bitset.FromIDs(h.Labels(), h.Suppressed()) if it is no draft. They must not be changed.
+// Suppressed returns the tokens that the model's files forbid, ascending: those that llama.cpp
+// gives a logit of minus infinity (tokenizer.ggml.suppress_tokens), and transformers' generate
+// (suppress_tokens of generation_config.json). They are no padding, and are among the answers
+// unless a request bans them, as by bitset.FromIDs(h.Labels(), h.Suppressed()) if it is no draft.
+// They must not be changed.
 func (h *Head) Suppressed() []uint32 { return h.model.suppressed }
 
 // openModel opens a source.
@@ -248,9 +249,9 @@ func (h *Head) data(t *tensorfile.Tensor, own bool) ([]byte, error) {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(wide))), 4*len(wide)), err
 }
 
-// leaveOutZeros takes rows of zeros at the end for padding, if nothing says which rows are tokens: no
-// training leaves a row so that a model answers, and where all other logits are negative it would be
-// the best.
+// leaveOutZeros takes rows of zeros at the end for padding, if nothing says which rows are tokens:
+// no training leaves a row so that a model answers, and where all other logits are negative it
+// would be the best.
 func (h *Head) leaveOutZeros() error {
 	if !h.whole || h.tokens > 0 || h.ids != nil || h.bias != nil {
 		return nil

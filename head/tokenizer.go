@@ -60,11 +60,11 @@ func tokenizerSize(folder string, c *config) (n int, err error) {
 	return n, nil
 }
 
-// Tokens returns the text of each token of a model, by its id, as the tokenizer has it:
-// pieces, in which Ġ or ▁ most often stands for a space. The source is the folder of a model,
-// a tokenizer.json or vocab.json, a tokenizer.model of sentencepiece, or a GGUF file, all of which
-// it reads. A file may have any name: its first bytes say what it is. An error names the file, what was
-// found and what was expected.
+// Tokens returns the text of each token of a model, by its id, as the tokenizer has it: pieces, in
+// which Ġ or ▁ most often stands for a space. The source is the folder of a model, a tokenizer.json
+// or vocab.json, a tokenizer.model of sentencepiece, or a GGUF file, all of which it reads. A file
+// may have any name: its first bytes say what it is. An error names the file, what was found and
+// what was expected.
 func Tokens(source string) (map[uint32]string, error) {
 	t := tokens{texts: map[uint32]string{}}
 	info, err := os.Stat(source)
@@ -120,8 +120,9 @@ func kindOfTokens(path string) (int, error) {
 	return notTokens, nil
 }
 
-// IsTokenizer reports whether Tokens reads a source: a folder, or a file whose first bytes are those of JSON,
-// of a model of sentencepiece or of a GGUF file. What it does not read may be a list with a word a line.
+// IsTokenizer reports whether Tokens reads a source: a folder, or a file whose first bytes are
+// those of JSON, of a model of sentencepiece or of a GGUF file. What it does not read may be a list
+// with a word a line.
 func IsTokenizer(source string) bool {
 	if info, err := os.Stat(source); err != nil || info.IsDir() {
 		return err == nil
@@ -493,13 +494,14 @@ func eachField(data []byte, f func(tag uint64, value []byte, number uint64)) boo
 	return true
 }
 
-// Specials returns the ids of the special tokens of a model, such as those that begin and end a text,
-// ascending and each once. source is a GGUF file, or the folder of a model as Hugging Face lays it
-// out, or one of these with the name of a tensor. Of a GGUF file they are those that the metadata
-// name, and those of the types unknown and control. Of a folder they are those that config.json and generation_config.json name in fields that
-// end in _token_id, the added tokens that tokenizer.json and tokenizer_config.json call special,
-// and the pieces of a sentencepiece tokenizer.model for what is unknown and for control, unless
-// there is a tokenizer.json. Files that are not there name none; config.json must be there.
+// Specials returns the ids of the special tokens of a model, such as those that begin and end a
+// text, ascending and each once. source is a GGUF file, or the folder of a model as Hugging Face
+// lays it out, or one of these with the name of a tensor. Of a GGUF file they are those that the
+// metadata name, and those of the types unknown and control. Of a folder they are those that
+// config.json and generation_config.json name in fields that end in _token_id, the added tokens
+// that tokenizer.json and tokenizer_config.json call special, and the pieces of a sentencepiece
+// tokenizer.model for what is unknown and for control, unless there is a tokenizer.json. Files that
+// are not there name none; config.json must be there.
 //
 // Ids need not have a row in the head. An error names the file; that there is no special token
 // is one.

@@ -39,7 +39,8 @@ func split(no, count, tensors int, metadata []gguftest.Value, list ...gguftest.T
 	return string(gguftest.File{Metadata: metadata, Tensors: list}.Bytes())
 }
 
-// typed is a safetensors file of lm_head.weight, 2 x 2 in bfloat16 from 20 on, beside a tensor of another type.
+// typed is a safetensors file of lm_head.weight, 2 x 2 in bfloat16 from 20 on, beside a tensor of
+// another type.
 func typed(name, dtype, shape string, size int) string {
 	header := fmt.Sprintf(`{"lm_head.weight":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},%q:{"dtype":%q,"shape":%s,"data_offsets":[8,%d]}}`, name, dtype, shape, 8+size)
 	return string(safetensors(header, []byte{0xa0, 0x41, 0xa8, 0x41, 0xb0, 0x41, 0xb8, 0x41}, make([]byte, size)))
@@ -61,8 +62,8 @@ func raw(lines string) string {
 	return string(safetensors("{"+strings.Join(entries, ",")+"}", make([]byte, at)))
 }
 
-// Models as people have them: what is in a folder, and what comes out. Names of files that end in .safetensors
-// have what tensors makes of their text, unless it is a file already.
+// Models as people have them: what is in a folder, and what comes out. Names of files that end in
+// .safetensors have what tensors makes of their text, unless it is a file already.
 var wild = []struct {
 	what   string
 	files  map[string]string
@@ -248,7 +249,8 @@ func TestWild(t *testing.T) {
 	}
 }
 
-// The files that gguf of PyPI wrote have the values that it reads back, and a model in two files is one.
+// The files that gguf of PyPI wrote have the values that it reads back, and a model in two files is
+// one.
 func TestWildGoldens(t *testing.T) {
 	dir := filepath.Join("testdata", "wild")
 	for file, want := range map[string]struct {
@@ -272,8 +274,8 @@ func TestWildGoldens(t *testing.T) {
 	}
 }
 
-// The log-probabilities of T5 from what its head is given, by a sum in float64 over the product of the state
-// that the model has scaled once.
+// The log-probabilities of T5 from what its head is given, by a sum in float64 over the product of
+// the state that the model has scaled once.
 func TestScaleBeforeTheHeadIsAppliedOnce(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, data []byte) {
@@ -313,8 +315,8 @@ func TestScaleBeforeTheHeadIsAppliedOnce(t *testing.T) {
 	}
 }
 
-// Whatever files a model is cut into, in whatever order and under whatever names, a head that is in any of
-// them is the head, or the model is refused; only a model that has none opens as tied.
+// Whatever files a model is cut into, in whatever order and under whatever names, a head that is in
+// any of them is the head, or the model is refused; only a model that has none opens as tied.
 func TestNoHeadIsOverlooked(t *testing.T) {
 	names := []string{
 		"lm_head.weight", "output.weight", "embed_out.weight", "language_model.lm_head.weight", "lm_head.out_proj.weight", "lm_head.linear.weight", "thinker.lm_head.weight", "x.y.lm_head.weight",
@@ -419,7 +421,8 @@ func makeRange(n int) (list []int) {
 	return list
 }
 
-// writeShards writes a folder whose index names the tensors of all n files, or of all but the head's.
+// writeShards writes a folder whose index names the tensors of all n files, or of all but the
+// head's.
 func writeShards(t *rapid.T, dir, name string, n, in, embedding int) {
 	config := `{}`
 	if rapid.Bool().Draw(t, "said") {

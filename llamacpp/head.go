@@ -117,8 +117,8 @@ func (x *Head) Close() error {
 	return x.file.Close()
 }
 
-// scale returns what a logit w.h is multiplied by for a state of llama.cpp: of a head in a folder also
-// what the model multiplies a state by behind its last normalisation.
+// scale returns what a logit w.h is multiplied by for a state of llama.cpp: of a head in a folder
+// also what the model multiplies a state by behind its last normalisation.
 func (x *Head) scale() float64 { return x.file.LogitScale() * x.file.StateScale() }
 
 // logit returns the model's logit from w.h + b.

@@ -22,8 +22,8 @@ const specials = "specials"
 // suppressed stands for the tokens that the model that --head names forbids.
 const suppressed = "suppressed"
 
-// alwaysPart is a part of --always, the labels that every list begins with, of --ban or of --allow: an id, a
-// file, or the special tokens, or those that the model forbids.
+// alwaysPart is a part of --always, the labels that every list begins with, of --ban or of --allow:
+// an id, a file, or the special tokens, or those that the model forbids.
 type alwaysPart struct {
 	id         int
 	file       string

@@ -187,9 +187,9 @@ func evalVerb(f *flags) action {
 // misfitSample is how many contexts misfit looks at.
 const misfitSample = 64
 
-// misfit says if the targets fit logits of another scale than the model's much better, "" if they do not:
-// then the contexts lack a scale, or have one twice. A model that has learned its text fits it best at
-// a scale near 1.
+// misfit says if the targets fit logits of another scale than the model's much better, "" if they
+// do not: then the contexts lack a scale, or have one twice. A model that has learned its text fits
+// it best at a scale near 1.
 func misfit(l *layer, rows []float32, targets []int64) string {
 	d := l.Dim()
 	n := len(rows) / d

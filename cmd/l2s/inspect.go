@@ -93,8 +93,8 @@ func inspectVerb(f *flags) action {
 	}
 }
 
-// isModel reports whether a source is one of --head, and no screen: a folder, a tensor in a file, or a file
-// whose name or first bytes say so.
+// isModel reports whether a source is one of --head, and no screen: a folder, a tensor in a file,
+// or a file whose name or first bytes say so.
 func isModel(source string) bool {
 	path, _, named := tensorfile.SplitSource(source)
 	info, err := os.Stat(path)

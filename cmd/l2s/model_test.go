@@ -14,8 +14,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// Labels that are banned, or not among those that are allowed, are in no answer and in no sum. The order
-// and the sum are those of the full ranking without them.
+// Labels that are banned, or not among those that are allowed, are in no answer and in no sum. The
+// order and the sum are those of the full ranking without them.
 func TestBannedAndAllowedLabels(t *testing.T) {
 	dir := files(t)
 	exact := joined(goodTopK, "--budget", "exact", "--json", "--limit", "5")
@@ -92,8 +92,8 @@ func TestBannedAndAllowedLabels(t *testing.T) {
 	}
 }
 
-// The tokenizer of the model itself may have ids beyond the rows, or none for some, however its path is
-// written; and what a file is, its first bytes say.
+// The tokenizer of the model itself may have ids beyond the rows, or none for some, however its
+// path is written; and what a file is, its first bytes say.
 func TestTheTokenizerOfTheModelItself(t *testing.T) {
 	dir := files(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -172,8 +172,8 @@ func TestInspectAModel(t *testing.T) {
 	}
 }
 
-// If the states were taken before a scale of the model, eval says so by the targets, and train by the
-// normalisation.
+// If the states were taken before a scale of the model, eval says so by the targets, and train by
+// the normalisation.
 func TestStatesWithoutTheScaleAreNoticed(t *testing.T) {
 	const labels, d, n = 60, 32, 1200
 	dir := t.TempDir()

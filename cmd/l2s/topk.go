@@ -182,8 +182,8 @@ func behind(ctx context.Context, answered, all int, err error) error {
 	return err
 }
 
-// besideEachOther reports whether two sources are of one model, however their paths are written: the same
-// file or folder, or a folder and a file in it.
+// besideEachOther reports whether two sources are of one model, however their paths are written:
+// the same file or folder, or a folder and a file in it.
 func besideEachOther(a, b string) bool {
 	if b == "" {
 		return false
@@ -246,8 +246,8 @@ func quoted(word string) string {
 	return word
 }
 
-// finalSums returns a function for the log of the sum of e^x over all labels that a request permits, x
-// their logits behind the scale and the cap of the model.
+// finalSums returns a function for the log of the sum of e^x over all labels that a request
+// permits, x their logits behind the scale and the cap of the model.
 func finalSums(l *layer, req *softmax.Request) func(h []float32) (float64, error) {
 	s, q, logits := softmax.NewSearcher(l.Layer), softmax.NewQuery(l.Dim()), make([]float64, l.Labels())
 	return func(h []float32) (float64, error) {

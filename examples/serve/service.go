@@ -232,7 +232,8 @@ type query struct {
 	// Budget is the mean number of candidates, a number or "exact"; the budget of the screen if
 	// it is left out.
 	Budget float64 `json:"budget,omitempty"`
-	// Ban holds labels that are not answered, and Allow, unless it is left out, those that alone are.
+	// Ban holds labels that are not answered, and Allow, unless it is left out, those that alone
+	// are.
 	Ban   []uint32 `json:"ban,omitempty"`
 	Allow []uint32 `json:"allow,omitempty"`
 }

@@ -209,8 +209,8 @@ func checkReply(t *testing.T, got reply, s sources, q query, logProbs bool) {
 	}
 }
 
-// Labels that are banned, or not allowed, are in no answer; the others come in the order of all, which a
-// query of the exact layer for many gives.
+// Labels that are banned, or not allowed, are in no answer; the others come in the order of all,
+// which a query of the exact layer for many gives.
 func TestBannedAndAllowedLabels(t *testing.T) {
 	s := testFiles(t, t.TempDir(), 3, testLabels, testDim, nil)
 	_, server := serve(t, s)

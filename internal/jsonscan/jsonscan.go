@@ -1,7 +1,7 @@
 // Package jsonscan reads a few values of large JSON texts, such as a tokenizer's of tens of
-// megabytes. Nothing takes memory but strings with escapes, what [Value.Object] compares, and a text in
-// which [ParsePython] meets what JSON does not have. What
-// is JSON is for encoding/json to say.
+// megabytes. Nothing takes memory but strings with escapes, what [Value.Object] compares, and a
+// text in which [ParsePython] meets what JSON does not have. What is JSON is for encoding/json to
+// say.
 package jsonscan
 
 import (

@@ -45,11 +45,11 @@ const (
 // or scaled to length 1.
 //
 // If the normalisation stands beside the head, its results are known: (h/s - Bias)/Gain has a mean
-// square of 1, where s is the scale that the head's states have. That must hold within a twentieth for half
-// of a sample; with another scale of the model in the place of s it is said that this one is missing, or
-// there twice. Else the probabilities tell:
-// for half of a sample the best label must neither have all of the probability but a millionth nor
-// as little as three labels have of an even distribution.
+// square of 1, where s is the scale that the head's states have. That must hold within a twentieth
+// for half of a sample; with another scale of the model in the place of s it is said that this one
+// is missing, or there twice. Else the probabilities tell: for half of a sample the best label must
+// neither have all of the probability but a millionth nor as little as three labels have of an even
+// distribution.
 func Unnormed(h *head.Head, contexts []float32) string {
 	d := h.Dim()
 	if norm := h.Norm(); norm.Gain != nil {
@@ -111,8 +111,8 @@ func sample(rows []float32, d, n int) (list [][]float32) {
 	return list
 }
 
-// meanSquare returns the mean square of what became row by the normalisation with plus on its gain, and
-// a scale behind it.
+// meanSquare returns the mean square of what became row by the normalisation with plus on its gain,
+// and a scale behind it.
 func meanSquare(row []float32, norm head.Norm, plus, scale float64) float64 {
 	sum, n := 0.0, 0
 	for j, x := range row {

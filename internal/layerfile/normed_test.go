@@ -110,7 +110,8 @@ func TestUnnormedByTheModelsNorm(t *testing.T) {
 	}
 }
 
-// A state that a model scales before its head must have the scale, and one that is scaled behind it must not.
+// A state that a model scales before its head must have the scale, and one that is scaled behind it
+// must not.
 func TestUnnormedByTheModelsScale(t *testing.T) {
 	const labels, dim, n = 50, 64, 300
 	r := rand.New(rand.NewPCG(11, 12))

@@ -105,7 +105,8 @@ func (f *File) Tensor(name string) (*Tensor, error) {
 	return &c, nil
 }
 
-// Layout returns the type and the shape of a tensor that [File.Names] lists. The shape must not be changed.
+// Layout returns the type and the shape of a tensor that [File.Names] lists. The shape must not be
+// changed.
 func (f *File) Layout(name string) (DType, []int) {
 	t := f.byName[name]
 	return t.DType, t.Shape

@@ -13,8 +13,9 @@ import (
 	"github.com/learning-to-screen/l2s/sample"
 )
 
-// Tokens that the model's file forbids, that --ban names or that --allow does not, are never written: by the
-// best token, by draws, and by a head that learns. The head of the golden file has 4 tokens, and forbids 1 and 3.
+// Tokens that the model's file forbids, that --ban names or that --allow does not, are never
+// written: by the best token, by draws, and by a head that learns. The head of the golden file has
+// 4 tokens, and forbids 1 and 3.
 func TestForbiddenTokensAreNotWritten(t *testing.T) {
 	const file = "../../../head/testdata/wild/split-00001-of-00002.gguf"
 	f, err := head.Open(file, head.Options{})

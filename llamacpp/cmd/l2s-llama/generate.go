@@ -74,11 +74,13 @@ type chooser struct {
 	best []softmax.Prediction
 	// Of a head that learns: the tokens to draw among, nil for all.
 	among *bitset.Set
-	// What may not be written, the tokens that the model forbids among it, and what alone may; nil for none.
+	// What may not be written, the tokens that the model forbids among it, and what alone may; nil
+	// for none.
 	banned, allowed *bitset.Set
 }
 
-// lists makes the sets of --ban and --allow. What the model's file forbids is banned too, as by llama.cpp.
+// lists makes the sets of --ban and --allow. What the model's file forbids is banned too, as by
+// llama.cpp.
 func (c *chooser) lists() error {
 	ban, err := parseIDs(c.ban)
 	if err != nil {
@@ -110,7 +112,8 @@ func (c *chooser) lists() error {
 	return err
 }
 
-// parseIDs reads ids, and files of them as text or as an array of integers, with commas between them.
+// parseIDs reads ids, and files of them as text or as an array of integers, with commas between
+// them.
 func parseIDs(list string) (ids []uint32, err error) {
 	if list == "" {
 		return nil, nil
