@@ -14,31 +14,33 @@ import (
 // config is what a model's config.json says of its head.
 type config struct {
 	path       string
-	modelType  string
+	types      []string            // of the text model, and of the whole
 	tied       *bool               // nil if it says nothing
+	textTied   *bool               // what the text model alone says
 	vocabulary int                 // 0 for none
+	width      int                 // of a state, 0 if it is not said
+	unpadded   int                 // the rows that are labels, 0 if it is not said
 	tokens     int                 // one more than the largest id of a special token
 	specials   []uint32            // the ids of special tokens
+	suppressed []uint32            // the ids that are never to be written; nil if it says nothing
 	numbers    map[string]*float64 // nil if the file has null
 	inverse    bool                // logit_scale is "inv_sqrt_d_model"
-}
-
-// configNumbers are the numbers that say what becomes of a logit.
-var configNumbers = []string{
-	"logit_scale", "logits_scaling", "lm_head_multiplier", "mup_width_multiplier", "dim_model_base",
-	"hidden_size", "d_model", "final_logit_softcapping", "logits_soft_cap",
+	from       string              // the object within the file that has the sizes, "" for the whole
 }
 
 // textModels are the fields that describe a text model among others.
 var textModels = []string{"text_config", "llm_config", "language_config"}
 
+// widths are what the number of elements of a state is called.
+var widths = []string{"hidden_size", "d_model", "n_embd", "dim"}
+
 // isField reports whether a field of this name is read.
 func isField(name string) bool {
 	switch name {
-	case "model_type", "tie_word_embeddings", "vocab_size":
+	case "model_type", "tie_word_embeddings", "vocab_size", "unpadded_vocab_size", "suppress_tokens":
 		return true
 	}
-	return slices.Contains(configNumbers, name) || strings.HasSuffix(name, "_token_id")
+	return slices.Contains(configNumbers, name) || slices.Contains(widths, name) || strings.HasSuffix(name, "_token_id")
 }
 
 // readConfig reads a config.json. Of a model that has a text model among others, what stands at
@@ -53,9 +55,9 @@ func readConfig(path string) (*config, error) {
 
 func parseConfig(data []byte, path string) (*config, error) {
 	c := &config{path: path, numbers: map[string]*float64{}}
-	v, err := jsonscan.Parse(data)
+	v, err := jsonscan.ParsePython(data)
 	if err == nil {
-		err = c.read(v, true)
+		err = c.read(v, "", 0)
 	}
 	if err != nil {
 		return nil, fail(path, "config", "%w", err)
@@ -63,14 +65,19 @@ func parseConfig(data []byte, path string) (*config, error) {
 	return c, nil
 }
 
-// read reads the fields of a model, after those of a text model within it. What is not read
-// may be there twice.
-func (c *config) read(v jsonscan.Value, top bool) error {
+// mostNested is how deep text models may stand within each other: Qwen-Omni has one within its
+// thinker.
+const mostNested = 3
+
+// read reads the fields of a model at a place in the file, after those of a text model within it.
+// What is not read may be there twice.
+func (c *config) read(v jsonscan.Value, at string, depth int) error {
 	var text jsonscan.Value
+	var in string
 	seen := map[string]bool{}
 	err := v.Entries(func(b []byte, value jsonscan.Value) error {
 		name := string(b)
-		nested := top && slices.Contains(textModels, name)
+		nested := depth < mostNested && slices.Contains(textModels, name)
 		switch {
 		case !nested && !isField(name):
 			return nil
@@ -79,13 +86,21 @@ func (c *config) read(v jsonscan.Value, top bool) error {
 		case nested && value[0] == '{' && text != nil:
 			return fmt.Errorf("%s: found a second text model, expected one", name)
 		case nested && value[0] == '{':
-			text = value
+			text, in = value, name
 		}
 		seen[name] = true
 		return nil
 	})
+	if err == nil && text == nil && depth < mostNested && !hasSizes(v) {
+		text, in = decoderOf(v, depth)
+	}
 	if err == nil && text != nil {
-		err = c.read(text, false)
+		in = strings.TrimPrefix(at+"."+in, ".")
+		if hasSizes(text) {
+			c.from = in
+		}
+		err = c.read(text, in, depth+1)
+		c.textTied = c.tied
 	}
 	if err != nil {
 		return err
@@ -98,10 +113,52 @@ func (c *config) read(v jsonscan.Value, top bool) error {
 	})
 }
 
+// hasSizes reports whether an object says how many labels a head has, and how many elements a row.
+func hasSizes(v jsonscan.Value) bool {
+	labels, width := false, false
+	_ = v.Entries(func(name []byte, value jsonscan.Value) error {
+		if n, err := value.Int(); err == nil && n > 0 {
+			labels = labels || string(name) == "vocab_size"
+			width = width || slices.Contains(widths, string(name))
+		}
+		return nil
+	})
+	return labels && width
+}
+
+// decoderOf returns the object that describes the part of a model that has the head: that named
+// decoder, or else the first with the sizes of a head, in it or in a text model within it. What is
+// by its name an encoder, or of pictures or of sound, is not one.
+func decoderOf(v jsonscan.Value, depth int) (found jsonscan.Value, in string) {
+	_ = v.Entries(func(b []byte, value jsonscan.Value) error {
+		name := string(b)
+		for _, other := range []string{"encoder", "vision", "image", "audio", "speech"} {
+			if strings.Contains(name, other) {
+				return nil
+			}
+		}
+		if value[0] != '{' || found != nil && name != "decoder" {
+			return nil
+		}
+		sized := hasSizes(value)
+		if !sized && depth+1 < mostNested {
+			_ = value.Entries(func(b []byte, value jsonscan.Value) error {
+				sized = sized || value[0] == '{' && slices.Contains(textModels, string(b)) && hasSizes(value)
+				return nil
+			})
+		}
+		if sized {
+			found, in = value, name
+		}
+		return nil
+	})
+	return found, in
+}
+
 // field reads the value of a field. What the text model says of its type and its vocabulary
 // is there already, and stays.
 func (c *config) field(name string, v jsonscan.Value) error {
-	number, width := slices.Contains(configNumbers, name), name == "hidden_size" || name == "d_model"
+	number, width := slices.Contains(configNumbers, name), slices.Contains(widths, name)
 	switch {
 	case v.IsNull():
 		if number && !width { // the text model's width stays
@@ -109,19 +166,32 @@ func (c *config) field(name string, v jsonscan.Value) error {
 		}
 	case name == "model_type":
 		b, err := v.Bytes()
-		c.modelType = cmp.Or(c.modelType, string(b))
+		c.types = append(c.types, string(b))
 		return err
 	case name == "tie_word_embeddings":
 		tied, err := v.Bool()
 		c.tied = &tied
 		return err
-	case name == "vocab_size":
+	case name == "vocab_size", name == "unpadded_vocab_size":
 		n, err := v.Int()
 		if err == nil && (n < 0 || uint64(n) > math.MaxUint32) {
 			err = v.Found(fmt.Sprintf("0 to %d", uint32(math.MaxUint32)))
 		}
-		c.vocabulary = cmp.Or(c.vocabulary, n)
+		to := &c.vocabulary
+		if name == "unpadded_vocab_size" {
+			to = &c.unpadded
+		}
+		*to = cmp.Or(*to, n)
 		return err
+	case name == "suppress_tokens":
+		c.suppressed = []uint32{}
+		return v.Array(func(v jsonscan.Value) error {
+			n, err := v.Int()
+			if err == nil && n >= 0 && uint64(n) < math.MaxUint32 {
+				c.suppressed = append(c.suppressed, uint32(n))
+			}
+			return err
+		})
 	case strings.HasSuffix(name, "_token_id") && v[0] == '[':
 		return v.Array(c.special)
 	case strings.HasSuffix(name, "_token_id"):
@@ -131,12 +201,17 @@ func (c *config) field(name string, v jsonscan.Value) error {
 		if !c.inverse {
 			return v.Found("a number or inv_sqrt_d_model")
 		}
-	case width && !strings.ContainsRune("-0123456789", rune(v[0])):
+	case width && !strings.ContainsRune("-0123456789", rune(v[0])), width && string(v) == "-Infinity":
 		// of another kind of model, if nothing is scaled by it
-	case number:
+	case number, width:
 		x, err := v.Float()
-		c.numbers[name] = &x
-		return err
+		if width && 0 < x && x < math.MaxInt32 {
+			c.width = cmp.Or(c.width, int(x))
+		}
+		if number {
+			c.numbers[name] = &x
+			return err
+		}
 	}
 	return nil
 }
@@ -149,6 +224,19 @@ func (c *config) special(v jsonscan.Value) error {
 		c.specials = append(c.specials, uint32(n))
 	}
 	return err
+}
+
+// modelType is the type as errors name it.
+func (c *config) modelType() string {
+	return cmp.Or(append(slices.Clone(c.types), "")...)
+}
+
+// is reports whether this is a type of the model or of its text model.
+func (c *config) is(kind string) bool { return slices.Contains(c.types, kind) }
+
+func (c *config) isNull(name string) bool {
+	x, ok := c.numbers[name]
+	return ok && x == nil
 }
 
 // number returns a number that must be inRange, or otherwise if the file does
@@ -166,66 +254,50 @@ func (c *config) number(name string, otherwise float64) (float64, error) {
 	return *x, nil
 }
 
-// finish returns the scale and the cap of the model, whose head may be its input
-// embedding; see Head.LogitScale and Head.SoftCap.
-func (c *config) finish(tied bool) (f finish, err error) {
-	family := func(prefix string) bool { return strings.HasPrefix(c.modelType, prefix) }
-	if x := c.numbers["logits_scaling"]; x != nil && *x != 1 && !family("granite") && !family("hyperclovax") {
-		return f, fail(c.path, "logits_scaling", "found %v in a model of type %s, expected type granite, which divides by it, or hyperclovax, which multiplies: open the file of the tensor by its name for logits without it", *x, tensorfile.Label(c.modelType))
+// finish returns the scales and the cap of the model: see Head.LogitScale, Head.StateScale and
+// Head.SoftCap.
+func (c *config) finish() (f finish, err error) {
+	family := familyOf(c.types...)
+	state, logit := family.factors()
+	if x := c.numbers["logits_scaling"]; x != nil && *x != 1 && !slices.ContainsFunc(logit, func(x factor) bool { return x.field == "logits_scaling" }) {
+		return f, fail(c.path, "logits_scaling", "found %v in a model of type %s, expected type granite, which divides by it, or hyperclovax, which multiplies: open the file of the tensor by its name for logits without it", *x, tensorfile.Label(c.modelType()))
 	}
-	otherwise := 1.0
-	if family("cohere") {
-		otherwise = 0.0625
+	if c.inverse {
+		logit = append(logit, factor{field: "d_model", by: overRoot})
 	}
-	times := func(x float64) float64 { return f.scale * x }
-	over := func(x float64) float64 { return f.scale / x }
-	overRoot := func(x float64) float64 { return f.scale / math.Sqrt(x) }
-	miniCPM := family("minicpm") && c.numbers["dim_model_base"] != nil
-	t5 := tied && (c.modelType == "t5" || c.modelType == "mt5" || c.modelType == "umt5")
-	f.scale = 1
-	for _, change := range []struct {
-		applies   bool
-		name      string
-		otherwise float64 // 0 if the number must be there
-		by        func(x float64) float64
-	}{
-		{true, "logit_scale", otherwise, times},
-		{c.inverse, "d_model", 0, overRoot},
-		{true, "lm_head_multiplier", 1, times},
-		{family("granite"), "logits_scaling", 1, over},
-		{!family("granite"), "logits_scaling", 1, times},
-		{c.modelType == "phi3small", "mup_width_multiplier", 8, over},
-		{miniCPM, "dim_model_base", 1, times},
-		{miniCPM, "hidden_size", 0, over},
-		{t5, "d_model", 0, overRoot},
-	} {
-		if !change.applies {
-			continue
-		}
-		x, err := c.number(change.name, change.otherwise)
-		switch {
-		case err != nil:
-			return f, err
-		case x == 0 && change.otherwise == 0:
-			return f, fail(c.path, change.name, "found none, expected the width that %s scales its logits by", c.modelType)
-		case x == 0: // null
-			continue
-		}
-		if f.scale = change.by(x); !inRange(f.scale) {
-			return f, fail(c.path, change.name, "found %v, which makes %v of the scale of the logits, expected %s", x, f.scale, rangeText)
-		}
+	if f.state, err = c.scale(state, "states"); err == nil {
+		f.scale, err = c.scale(logit, "logits")
 	}
-
-	cap, name := 0.0, "final_logit_softcapping"
-	switch {
-	case family("gemma2"), family("gemma3n"):
-		cap = 30
-	case family("recurrent_gemma"):
-		cap, name = 30, "logits_soft_cap"
+	if err != nil {
+		return f, err
 	}
+	name := cmp.Or(family.field, "final_logit_softcapping")
 	if x := c.numbers[name]; x != nil && *x == 0 {
 		return f, nil // as no cap
 	}
-	f.cap, err = c.number(name, cap)
+	f.cap, err = c.number(name, family.cap)
 	return f, err
+}
+
+// scale returns the product of the factors that apply.
+func (c *config) scale(factors []factor, of string) (scale float64, err error) {
+	scale = 1
+	for _, x := range factors {
+		if x.tied && c.tied != nil && !*c.tied || x.only != "" && c.numbers[x.only] == nil || c.isNull(x.unless) {
+			continue
+		}
+		n, err := c.number(x.field, x.otherwise)
+		switch {
+		case err != nil:
+			return 1, err
+		case n == 0 && x.otherwise == 0:
+			return 1, fail(c.path, x.field, "found none, expected the width that %s scales its %s by", c.modelType(), of)
+		case n == 0: // null
+			continue
+		}
+		if scale = x.by(scale, n); !inRange(scale) {
+			return 1, fail(c.path, x.field, "found %v, which makes %v of the scale of the %s, expected %s", n, scale, of, rangeText)
+		}
+	}
+	return scale, nil
 }

@@ -94,7 +94,7 @@ func TestOpenContexts(t *testing.T) {
 	for _, c := range []struct{ name, source, want string }{
 		{"another dimension", npyOf(t, six, 3, 2), "H.npy: shape: found [3 2], expected [any 3]"},
 		{"no rows", npyOf(t, nil, 0, 3), "H.npy: shape: found [0 3], expected at least one row"},
-		{"three dimensions", npyOf(t, six, 1, 2, 3), "H.npy: shape: found [1 2 3], expected [any 3]"},
+		{"three dimensions", npyOf(t, six, 1, 3, 2), "H.npy: shape: found [1 3 2], expected [any 3]"},
 		{"a NaN", npyOf(t, []float32{1, 2, 3, 4, float32(math.NaN()), 6}, 2, 3), "H.npy: values: found NaN at row 1, column 1, expected finite numbers"},
 		{"no file", filepath.Join(t.TempDir(), "H.npy"), "H.npy: no such file or directory"},
 	} {

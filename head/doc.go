@@ -8,7 +8,7 @@
 //
 //	FOLDER                   a model as Hugging Face lays it out: config.json and safetensors
 //	FOLDER:tensor.name       another tensor of it
-//	FILE.gguf                a model of llama.cpp: output.weight, else token_embd.weight
+//	FILE.gguf                a model of llama.cpp, or one file of it: output.weight, else token_embd.weight
 //	FILE.gguf:tensor.name    another tensor of it
 //	FILE.safetensors:name    one tensor
 //	FILE.npy, FILE.npz:name  an array of numpy
@@ -17,10 +17,10 @@
 //
 // # Rows in place
 //
-// Rows of float32, float16, bfloat16 and ggml's quantised types Q4_0, Q5_0, Q8_0, Q4_K, Q5_K and
-// Q6_K stay as they are in the file, which is mapped into memory: a weight of bfloat16 takes 2
-// bytes, which the system reads when they are needed and takes back when memory is short. The
-// value of a quantised weight is what ggml's dequantisation gives in float32, to the bit.
+// Rows of float32, float16, bfloat16 and ggml's quantised types Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K,
+// Q5_K and Q6_K stay as they are in the file, which is mapped into memory: a weight of bfloat16
+// takes 2 bytes, which the system reads when they are needed and takes back when memory is short.
+// The value of a quantised weight is what ggml's dequantisation gives in float32, to the bit.
 //
 // If that is not possible, the rows are copied: rows at an odd address and systems without a
 // mapping, as they are; the Fortran order, the other byte order and float64, as float32.
@@ -42,12 +42,15 @@
 //
 // # Which tensor is the head
 //
-// In a folder it is lm_head.weight, or the name that the architecture gives it. It is the input
-// embedding if config.json ties the two, or if config.json says nothing and there is no head. In
-// a GGUF file it is output.weight, else token_embd.weight. The bias is looked for beside it.
-// [Head.Weights] and [Head.BiasName] say what was taken. The names come from
-// gguf-py/gguf/tensor_mapping.py of https://github.com/ggml-org/llama.cpp, which lists them for
-// each architecture, and from transformers' _tied_weights_keys.
+// In a folder it is lm_head.weight, or the name that the architecture gives it, if it is stored,
+// whatever config.json says of a tie. It is the input embedding only if no file of the folder has a
+// tensor that is named like a head, of whatever prefix and quantisation, and config.json does not
+// deny the tie; where config.json is silent, no other matrix may have the shape of the embedding
+// either. In a GGUF model it is output.weight, else token_embd.weight, if no file of the model
+// has the first and llama.cpp loads the architecture so. The bias is looked for beside it.
+// [Head.Weights], [Head.BiasName] and [Head.Origin] say what was taken, and why. The names come
+// from gguf-py/gguf/tensor_mapping.py of https://github.com/ggml-org/llama.cpp, which lists them
+// for each architecture, and from transformers' _tied_weights_keys.
 //
 // # Padding
 //
@@ -56,8 +59,10 @@
 //
 // In a folder the size is one more than the largest id in tokenizer.json. Without that file it is
 // the number of pieces of a sentencepiece tokenizer.model, unless the model has code of its own
-// that adds to them (auto_map). It is above every id that tokenizer_config.json,
-// added_tokens.json and config.json name. In a GGUF file it is the length of
-// tokenizer.ggml.tokens without the [PADn] at its end, with which llama.cpp's converter fills the
-// list up. If none of these is there, all rows are labels.
+// that adds to them (auto_map), or else that of a vocab.json beside merges.txt or source.spm. It is
+// above every id that tokenizer_config.json, added_tokens.json and config.json name, and a
+// vocab.json has room behind it for special tokens that are named without an id. In a GGUF file it
+// is the length of tokenizer.ggml.tokens without the [PADn] at its end, with which llama.cpp's
+// converter fills the list up. If none of these is there, rows of zeros at the end are left out,
+// unless there is a bias, and all other rows are labels.
 package head

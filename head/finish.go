@@ -6,11 +6,12 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// finish is what a model does with a logit: it multiplies it by scale, then, if
-// there is a cap, maps it to cap*tanh(x/cap).
+// finish is what a model does with a state before its head, which it multiplies by state, and with
+// a logit: it multiplies it by scale, then, if there is a cap, maps it to cap*tanh(x/cap).
 type finish struct {
 	scale float64 // 0 stands for 1
 	cap   float64 // 0 for none
+	state float64 // 0 stands for 1
 }
 
 // inRange reports whether x can be a scale or a cap, or a number that a scale is computed from: x
@@ -19,23 +20,11 @@ func inRange(x float64) bool { return 0x1p-126 <= x && x <= 0x1p126 }
 
 const rangeText = "a number from 1.2e-38 to 8.5e+37"
 
-// LogitScale returns what the model multiplies a logit by, 1 if it does not:
-//
-//	logit_scale           Cohere, in a folder and in GGUF; MPT, which may call 1/sqrt(d_model) "inv_sqrt_d_model"
-//	1/logits_scaling      Granite in a folder; in GGUF its logit_scale is the divisor, too
-//	logits_scaling        HyperCLOVA X in a folder
-//	lm_head_multiplier    Falcon-H1 in a folder; GGUF files have it in the weights
-//	1/mup_width_multiplier  Phi-3-small in a folder
-//	dim_model_base/hidden_size  MiniCPM in a folder; in GGUF logit_scale is the divisor
-//	1/sqrt(d_model)       T5 with a tied embedding
-//
-// Sources: transformers, the forward of the class ...ForCausalLM in
-// models/cohere/modeling_cohere.py, models/granite/modeling_granite.py,
-// models/falcon_h1/modeling_falcon_h1.py and models/t5/modeling_t5.py; the models'
-// own modeling_hyperclovax.py, modeling_phi3_small.py, modeling_minicpm.py and
-// MPT's modeling_mpt.py; llama.cpp, src/models/command-r.cpp, cohere2.cpp,
-// grok.cpp (which has 1/sqrt(3) if the file states none) and granite.cpp, whose
-// graph minicpm.cpp shares, and the class FalconH1Model of its converter.
+// LogitScale returns what the model multiplies a logit by, 1 if it does not. It is a scale behind
+// the head, of the logit of the context that the head is applied to: of a folder the input of the
+// head, which a hook on it sees; of a GGUF file the node result_norm of llama.cpp, whose embeddings
+// without pooling it is. docs/head.md has a row for each family of models: the fields of its files,
+// and what stands for those that a file does not have.
 func (h *Head) LogitScale() float64 {
 	if h.finish.scale == 0 {
 		return 1
@@ -43,12 +32,21 @@ func (h *Head) LogitScale() float64 {
 	return h.finish.scale
 }
 
+// StateScale returns what the model multiplies a state by between its last normalisation and its
+// head, 1 if it does not: T5 with a tied embedding, MiniCPM and Inkling do. Contexts that were
+// taken at the head have it; a last hidden state that was taken behind the normalisation lacks it,
+// and is to be multiplied by it. It is no part of [Head.LogitScale]. Of a GGUF file it is 1.
+func (h *Head) StateScale() float64 {
+	if h.finish.state == 0 {
+		return 1
+	}
+	return h.finish.state
+}
+
 // SoftCap returns c if the model maps a scaled logit x to c tanh(x/c), 0 if it does not:
 // final_logit_softcapping of Gemma and others, logits_soft_cap of RecurrentGemma. The cap comes
-// after the scale, as in llama.cpp's src/models/grok.cpp; no model of transformers has both.
-//
-// Sources: Gemma 2, https://arxiv.org/abs/2408.00118, section 2; transformers,
-// models/gemma2/modeling_gemma2.py and models/recurrent_gemma; llama.cpp, src/models/gemma2.cpp.
+// after the scale, as in llama.cpp's src/models/grok.cpp and in Muse Glimmer of transformers. Gemma
+// 2 has it first, https://arxiv.org/abs/2408.00118, section 2.
 func (h *Head) SoftCap() float64 { return h.finish.cap }
 
 // Logit returns the logit that the model's softmax is of, from the raw one, w_s.h + b_s. Apart from

@@ -18,7 +18,7 @@ import (
 func TestConfigFinish(t *testing.T) {
 	for name, c := range map[string]struct {
 		config     string
-		scale, cap float64
+		scale, cap float64 // below 0: a scale of the state, before the head
 		err        string
 	}{
 		"nothing":                    {`{"model_type":"llama","vocab_size":32000}`, 1, 0, ""},
@@ -30,11 +30,19 @@ func TestConfigFinish(t *testing.T) {
 		"a scaling of 1":             {`{"model_type":"x","logits_scaling":1.0}`, 1, 0, ""},
 		"Falcon-H1":                  {`{"model_type":"falcon_h1","lm_head_multiplier":0.5}`, 0.5, 0, ""},
 		"Phi-3-small":                {`{"model_type":"phi3small","mup_width_multiplier":8.0}`, 1.0 / 8, 0, ""},
-		"MiniCPM":                    {`{"model_type":"minicpm","dim_model_base":256,"hidden_size":2304}`, 256.0 / 2304, 0, ""},
+		"MiniCPM":                    {`{"model_type":"minicpm","dim_model_base":256,"hidden_size":2304}`, -256.0 / 2304, 0, ""},
 		"MiniCPM without its base":   {`{"model_type":"minicpm","hidden_size":2304}`, 1, 0, ""},
+		"MiniCPM 3":                  {`{"model_type":"minicpm3","hidden_size":2560}`, -0.1, 0, ""},
+		"MiniCPM 3, null":            {`{"model_type":"minicpm3","hidden_size":2560,"dim_model_base":null}`, 1, 0, ""},
+		"UDOP":                       {`{"model_type":"udop","d_model":1024}`, -1.0 / 32, 0, ""},
+		"mT5":                        {`{"model_type":"mt5","d_model":1024}`, 1, 0, ""},
+		"Cohere Compass":             {`{"model_type":"cohere_compass"}`, 1, 0, ""},
+		"Grok":                       {`{"model_type":"grok-1","output_multiplier_scale":0.5}`, 0.5, 0, ""},
+		"T5Gemma 2":                  {`{"model_type":"t5gemma2","decoder":{"model_type":"t5gemma2_decoder","vocab_size":9,"hidden_size":4}}`, 1, 0, ""},
+		"Muse Glimmer":               {`{"model_type":"muse_glimmer","text_config":{"output_multiplier":0.5,"final_logit_softcapping":10}}`, 0.5, 10, ""},
 		"MPT":                        {`{"model_type":"mpt","logit_scale":null,"d_model":4096}`, 1, 0, ""},
 		"MPT, by its width":          {`{"model_type":"mpt","logit_scale":"inv_sqrt_d_model","d_model":4096}`, 1.0 / 64, 0, ""},
-		"T5":                         {`{"model_type":"t5","d_model":1024,"tie_word_embeddings":true}`, 1.0 / 32, 0, ""},
+		"T5":                         {`{"model_type":"t5","d_model":1024,"tie_word_embeddings":true}`, -1.0 / 32, 0, ""},
 		"T5, untied":                 {`{"model_type":"t5","d_model":1024,"tie_word_embeddings":false}`, 1, 0, ""},
 		"Gemma 2":                    {`{"model_type":"gemma2","final_logit_softcapping":30.0,"attn_logit_softcapping":50.0}`, 1, 30, ""},
 		"Gemma 2, by default":        {`{"model_type":"gemma2"}`, 1, 30, ""},
@@ -43,8 +51,8 @@ func TestConfigFinish(t *testing.T) {
 		"RecurrentGemma":             {`{"model_type":"recurrent_gemma","logits_soft_cap":15}`, 1, 15, ""},
 		"a text model's":             {`{"model_type":"llava","text_config":{"model_type":"cohere","logit_scale":0.5},"vision_config":{"logit_scale":9}}`, 0.5, 0, ""},
 		"the top before it":          {`{"model_type":"x","logit_scale":0.25,"text_config":{"logit_scale":0.5}}`, 0.25, 0, ""},
-		"a text model's width":       {`{"hidden_size":null,"model_type":"minicpm","dim_model_base":256,"text_config":{"hidden_size":1024}}`, 0.25, 0, ""},
-		"a text model's d_model":     {`{"d_model":null,"model_type":"t5","text_config":{"d_model":1024}}`, 1.0 / 32, 0, ""},
+		"a text model's width":       {`{"hidden_size":null,"model_type":"minicpm","dim_model_base":256,"text_config":{"hidden_size":1024}}`, -0.25, 0, ""},
+		"a text model's d_model":     {`{"d_model":null,"model_type":"t5","text_config":{"d_model":1024}}`, -1.0 / 32, 0, ""},
 		"null before a text model's": {`{"logit_scale":null,"text_config":{"logit_scale":0.5}}`, 1, 0, ""},
 		"no field that is read":      {`{"x":1,"x":2,"logit_scale":2,"text_config":{"y":1,"y":[]},"vision_config":1,"vision_config":{}}`, 2, 0, ""},
 		"null for a text model":      {`{"text_config":null,"logit_scale":2}`, 2, 0, ""},
@@ -65,7 +73,7 @@ func TestConfigFinish(t *testing.T) {
 		"a scale beyond float64":     {`{"logit_scale":1e999}`, 0, 0, `config: logit_scale: found "1e999", expected a number within float64`},
 		"a scale of another name":    {`{"logit_scale":"x"}`, 0, 0, `config: logit_scale: found "\"x\"", expected a number or inv_sqrt_d_model`},
 		"no width to scale by":       {`{"logit_scale":"inv_sqrt_d_model","model_type":"mpt"}`, 0, 0, "config.json: d_model: found none, expected the width that mpt scales its logits by"},
-		"MiniCPM without its width":  {`{"model_type":"minicpm","dim_model_base":256}`, 0, 0, "config.json: hidden_size: found none, expected the width that minicpm scales its logits by"},
+		"MiniCPM without its width":  {`{"model_type":"minicpm","dim_model_base":256}`, 0, 0, "config.json: hidden_size: found none, expected the width that minicpm scales its states by"},
 		"a width beyond float64":     {`{"hidden_size":1e999}`, 0, 0, `config: hidden_size: found "1e999", expected a number within float64`},
 		"a cap of text":              {`{"final_logit_softcapping":"30"}`, 0, 0, `config: final_logit_softcapping: found "\"30\"", expected a number within float64`},
 		"a negative cap":             {`{"final_logit_softcapping":-30}`, 0, 0, "config.json: final_logit_softcapping: found -30, expected a number from 1.2e-38 to 8.5e+37"},
@@ -82,7 +90,7 @@ func TestConfigFinish(t *testing.T) {
 			f := finish{}
 			conf, err := parseConfig([]byte(c.config), "config.json")
 			if err == nil {
-				f, err = conf.finish(conf.tied == nil || *conf.tied)
+				f, err = conf.finish()
 			}
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
@@ -91,8 +99,12 @@ func TestConfigFinish(t *testing.T) {
 				return
 			}
 			h := Head{model: model{finish: f}}
-			if err != nil || h.LogitScale() != c.scale || h.SoftCap() != c.cap {
-				t.Errorf("scale %v, cap %v, %v; want %v, %v", h.LogitScale(), h.SoftCap(), err, c.scale, c.cap)
+			scale := h.LogitScale()
+			if before := h.StateScale(); before != 1 { // no row has both
+				scale *= -before
+			}
+			if err != nil || scale != c.scale || h.SoftCap() != c.cap {
+				t.Errorf("scales %v and %v, cap %v, %v; want %v, %v", h.StateScale(), h.LogitScale(), h.SoftCap(), err, c.scale, c.cap)
 			}
 		})
 	}
@@ -104,7 +116,7 @@ func TestConfigFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.modelType != "b" || c.vocabulary != 8 || c.tokens != 12 || c.tied == nil || *c.tied {
+	if c.modelType() != "b" || c.vocabulary != 8 || c.tokens != 12 || c.tied == nil || *c.tied {
 		t.Errorf("found %+v", c)
 	}
 }
@@ -125,7 +137,7 @@ func TestConfigFinishIsFinite(t *testing.T) {
 		c, err := parseConfig([]byte(text.String()), "config.json")
 		f := finish{}
 		if err == nil {
-			f, err = c.finish(true)
+			f, err = c.finish()
 		}
 		if err != nil {
 			if field, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "head: config.json: "), ":"); !slices.Contains(configNumbers, field) {
@@ -163,6 +175,17 @@ func TestGGUFFinish(t *testing.T) {
 		"Grok":              {"grok", []gguftest.Value{kv("grok.logit_scale", float32(0.5)), kv("grok.final_logit_softcapping", float32(50))}, 0.5, 50, ""},
 		"Gemma 2":           {"gemma2", []gguftest.Value{kv("gemma2.final_logit_softcapping", float32(30))}, 1, 30, ""},
 		"Gemma 2, old":      {"gemma2", nil, 1, 30, ""},
+		"MiniCPM 3 says":    {"minicpm3", []gguftest.Value{kv("minicpm3.logit_scale", float32(9))}, 0.125, 0, ""},
+		"Gemma 2, a cap 0":  {"gemma2", []gguftest.Value{kv("gemma2.final_logit_softcapping", float32(0))}, 0, 0, "x: metadata gemma2.final_logit_softcapping: found 0, by which llama.cpp divides, expected a number above it"},
+		"Gemma 3":           {"gemma3", nil, 1, 0, ""},
+		"Gemma 3n, old":     {"gemma3n", nil, 1, 30, ""},
+		"Gemma 3n":          {"gemma3n", []gguftest.Value{kv("gemma3n.final_logit_softcapping", float32(20))}, 1, 30, ""},
+		"Gemma 4":           {"gemma4", []gguftest.Value{kv("gemma4.final_logit_softcapping", float32(0))}, 1, 0, ""},
+		"Gemma 4, old":      {"gemma4", nil, 1, 30, ""},
+		"Muse Glimmer":      {"muse-glimmer", []gguftest.Value{kv("muse-glimmer.logit_scale", float32(0.25))}, 0.25, 30, ""},
+		"Talkie":            {"talkie", []gguftest.Value{kv("talkie.logit_scale", float32(4))}, 4, 0, ""},
+		"Cohere 2":          {"cohere2", []gguftest.Value{kv("cohere2.logit_scale", float32(0.0625))}, 0.0625, 0, ""},
+		"Cohere, silent":    {"command-r", nil, 1, 0, ""},
 		"a scale of 0":      {"command-r", []gguftest.Value{kv("command-r.logit_scale", float32(0))}, 1, 0, ""},
 		"of another model":  {"llama", []gguftest.Value{kv("granite.logit_scale", float32(8))}, 1, 0, ""},
 		"an integer":        {"llama", []gguftest.Value{kv("llama.logit_scale", uint32(2))}, 2, 0, ""},
@@ -206,7 +229,7 @@ func TestLogit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		scale := rapid.Float64Range(1e-3, 1e3).Draw(t, "scale")
 		limit := rapid.SampledFrom([]float64{0, 1, 15, 30, 50}).Draw(t, "cap")
-		h := Head{model: model{finish: finish{scale, limit}}}
+		h := Head{model: model{finish: finish{scale: scale, cap: limit}}}
 		raw := rapid.SliceOfN(rapid.Float64Range(-200, 200), 1, 20).Draw(t, "raw")
 		if i := rapid.IntRange(0, len(raw)-1).Draw(t, "small"); limit > 0 {
 			raw[i] = rapid.Float64Range(-0.07, 0.07).Draw(t, "x") * limit / scale

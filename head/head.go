@@ -81,8 +81,35 @@ type model struct {
 	tokens   int      // size of the tokenizer, 0 if it is not known
 	declared int      // size of the vocabulary that the model states, 0 for none
 	offsets  bool     // a tensor d2t holds differences, not ids
+	whole    bool     // it is a model, with a tokenizer of its own
 	finish   finish
+	origin   Origin
+
+	suppressed []uint32 // in any order, of any ids
 }
+
+// Origin says what a head was found in, and why it was taken.
+type Origin struct {
+	File  string   // that has the rows
+	Tied  bool     // the head is the input embedding of the model
+	Why   string   // it is, or is not, taken for it
+	State string   // what a context is: where a state is to be taken
+	Notes []string // what was decided where the files leave a choice, or contradict each other
+}
+
+// Origin returns what the head was found in.
+func (h *Head) Origin() Origin {
+	o := h.origin
+	o.Notes = slices.Clone(o.Notes)
+	return o
+}
+
+// Suppressed returns the tokens that the model's files forbid, ascending: those that llama.cpp
+// gives a logit of minus infinity (tokenizer.ggml.suppress_tokens), and transformers' generate
+// (suppress_tokens of generation_config.json). They are no padding, and are among the answers
+// unless a request bans them, as by bitset.FromIDs(h.Labels(), h.Suppressed()) if it is no draft.
+// They must not be changed.
+func (h *Head) Suppressed() []uint32 { return h.model.suppressed }
 
 // openModel opens a source.
 func openModel(source string) (*model, error) {
@@ -95,11 +122,18 @@ func openModel(source string) (*model, error) {
 		return nil, err
 	}
 	m := &model{path: path, file: f, weights: name, biases: []string{biasOf(name)}}
-	if f.Format == ".gguf" {
-		if err := m.gguf(f, named); err != nil {
-			f.Close()
-			return nil, err
-		}
+	m.origin = Origin{File: path, Why: "its tensor was named", State: "the vector that the rows are multiplied by"}
+	if f.Format != ".gguf" {
+		return m, nil
+	}
+	s, err := openSet(path, f)
+	if err != nil {
+		return nil, err
+	}
+	m.file, m.whole = s, true
+	if err := m.gguf(s, named); err != nil {
+		s.Close()
+		return nil, err
 	}
 	return m, nil
 }
@@ -117,6 +151,7 @@ var elements = map[tensorfile.DType]kernels.Element{
 	tensorfile.Float32: kernels.Float32, tensorfile.Float16: kernels.Float16, tensorfile.BFloat16: kernels.BFloat16,
 	tensorfile.Q4_0: kernels.Q4_0, tensorfile.Q5_0: kernels.Q5_0, tensorfile.Q8_0: kernels.Q8_0,
 	tensorfile.Q4_K: kernels.Q4_K, tensorfile.Q5_K: kernels.Q5_K, tensorfile.Q6_K: kernels.Q6_K,
+	tensorfile.Q4_1: kernels.Q4_1, tensorfile.Q5_1: kernels.Q5_1,
 }
 
 // head makes the head of the model, which is closed if no row is in it.
@@ -163,7 +198,13 @@ func (m *model) head(opt Options) (*Head, error) {
 		}
 	}
 	h.rows = rowsOf(data, h.element, h.dim)
+	if err := h.leaveOutZeros(); err != nil {
+		return nil, err
+	}
 	h.rows = h.rows.Part(0, h.rows.Len()-h.padding)
+	h.model.suppressed = slices.DeleteFunc(h.model.suppressed, func(id uint32) bool { return int64(id) >= int64(h.vocabulary) })
+	slices.Sort(h.model.suppressed)
+	h.model.suppressed = slices.Compact(h.model.suppressed)
 	if h.bias != nil {
 		h.bias = h.bias[:h.Labels()]
 	}
@@ -194,15 +235,44 @@ func (h *Head) data(t *tensorfile.Tensor, own bool) ([]byte, error) {
 			return data, err
 		}
 	}
-	if strings.HasPrefix(t.DType.String(), "float8") {
+	switch name := t.DType.String(); {
+	case strings.HasPrefix(name, "float8_"), strings.HasPrefix(name, "float6_"), strings.HasPrefix(name, "float4_"):
 		return nil, h.fail("dtype", "found %s, weights that have their scales in another tensor, expected float32, float16 or bfloat16: save the model in bfloat16", t.DType)
-	}
-	if t.DType.Block() > 1 || t.DType == 0 {
-		return nil, h.fail("dtype", "found %s, expected float32, float16, bfloat16, q8_0, q4_0, q5_0, q4_k, q5_k or q6_k", t.DType)
+	case t.DType.Block() > 1 || t.DType == 0:
+		return nil, h.fail("dtype", "found %s, expected float32, float16, bfloat16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k or q6_k: llama-quantize --output-tensor-type q6_K makes a file with such a head, of one that is not quantised", t.DType)
+	case h.whole && !strings.HasPrefix(name, "float"):
+		stem, _ := strings.CutSuffix(h.weights, ".weight")
+		return nil, h.fail("dtype", "found %s, %s, expected float32, float16 or bfloat16: %s", t.DType, quantisation(stem, h.file.Has, "codes of a quantised model"), original)
 	}
 	wide, err := t.Float32s()
 	h.element, h.widened = kernels.Float32, t.DType != tensorfile.Float32
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(wide))), 4*len(wide)), err
+}
+
+// leaveOutZeros takes rows of zeros at the end for padding, if nothing says which rows are tokens:
+// no training leaves a row so that a model answers, and where all other logits are negative it
+// would be the best.
+func (h *Head) leaveOutZeros() error {
+	if !h.whole || h.tokens > 0 || h.ids != nil || h.bias != nil {
+		return nil
+	}
+	n := h.rows.Len()
+	row := make([]float32, h.dim)
+	zeros := 0
+	err := h.inFile(func() error {
+		for ; zeros < n; zeros++ {
+			h.rows.Widen(row, n-1-zeros)
+			if slices.ContainsFunc(row, func(x float32) bool { return x != 0 }) {
+				break
+			}
+		}
+		return nil
+	})
+	if err == nil && zeros > 0 && zeros < n {
+		h.padding, h.vocabulary = zeros, n-zeros
+		h.origin.Notes = append(h.origin.Notes, fmt.Sprintf("no file says which rows are tokens: %d rows of zeros at the end were taken for padding", zeros))
+	}
+	return err
 }
 
 // pick copies of so many rows, and of the bias, those of the head's labels.
@@ -353,11 +423,17 @@ func (h *Head) String() string {
 	if h.ids != nil {
 		fmt.Fprintf(&b, "; a draft of %d labels", h.vocabulary)
 	}
+	if s := h.StateScale(); s != 1 {
+		fmt.Fprintf(&b, "; states are scaled by %g before it", s)
+	}
 	if s := h.LogitScale(); s != 1 {
 		fmt.Fprintf(&b, "; scale %g", s)
 	}
 	if c := h.SoftCap(); c != 0 {
 		fmt.Fprintf(&b, "; soft cap %g", c)
+	}
+	if n := len(h.Suppressed()); n > 0 {
+		fmt.Fprintf(&b, "; the model forbids %d tokens", n)
 	}
 	return b.String()
 }
@@ -396,7 +472,7 @@ func (h *Head) Check() error {
 		if h.ids != nil {
 			return h.fail("values", "found %v at column %d of the row of label %d, expected finite numbers", values[column], column, h.ids[row])
 		}
-		return h.fail("values", "found %v at row %d, column %d, expected finite numbers", values[column], row, column)
+		return h.fail("values", "found %v at row %d, column %d, expected finite numbers: --ids (Options.IDs) takes the rows of the other labels", values[column], row, column)
 	})
 }
 

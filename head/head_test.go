@@ -392,12 +392,12 @@ func TestGGUFHeads(t *testing.T) {
 		"a token that looks like it":  {gguftest.File{Metadata: []gguftest.Value{kv("tokenizer.ggml.tokens", []string{"[PAD0]", "[PAD]", "[PAD3]"})}, Tensors: []gguftest.Tensor{w}}, "", "output.weight, 3 x 2 float32, mapped; no bias", []float32{1, 2, 3, 4, 5, 6}, nil},
 		"more tokens than rows":       {gguftest.File{Metadata: []gguftest.Value{kv("tokenizer.ggml.tokens", make([]string, 9))}, Tensors: []gguftest.Tensor{w}}, "", "output.weight, 3 x 2 float32, mapped; no bias", []float32{1, 2, 3, 4, 5, 6}, nil},
 		"a draft":                     {gguftest.File{Metadata: []gguftest.Value{kv("tokenizer.ggml.tokens", make([]string, 2))}, Tensors: []gguftest.Tensor{w, d2t}}, "", "output.weight, 3 x 2 float32, mapped; no bias; a draft of 9 labels", []float32{1, 2, 3, 4, 5, 6}, nil},
-		"one of several files":        {gguftest.File{Metadata: []gguftest.Value{kv("split.count", uint32(3))}, Tensors: []gguftest.Tensor{bias}}, "", "head: x: tensors: found one of 3 files of a model and no output.weight in it, expected the whole: join them by llama-gguf-split --merge", nil, nil},
+		"one of several files":        {gguftest.File{Metadata: []gguftest.Value{kv("split.count", uint32(3))}, Tensors: []gguftest.Tensor{bias}}, "", "head: x: tensors: found 1 of the 3 files of a model and no general.architecture in them, expected all in one folder: that of split.no 1 is missing", nil, nil},
 		"no head":                     {gguftest.File{Tensors: []gguftest.Tensor{bias}}, "", "tensorfile: x: name: found output.weight, expected one of output.bias", nil, nil},
 		"another name":                {gguftest.File{Tensors: []gguftest.Tensor{w}}, ":b", "tensorfile: x: name: found b, expected one of output.weight", nil, nil},
 		"a vector":                    {gguftest.File{Tensors: []gguftest.Tensor{bias}}, ":output.bias", "tensorfile: x:output.bias: shape: found [3], expected [any any]", nil, nil},
-		"another quantisation":        {gguftest.File{Tensors: []gguftest.Tensor{{Name: "output.weight", Type: 10, Dims: []uint64{256, 1}, Data: make([]byte, 84)}}}, "", "head: x:output.weight: dtype: found q2_k, expected float32, float16, bfloat16, q8_0, q4_0, q5_0, q4_k, q5_k or q6_k", nil, nil},
-		"a type not known":            {gguftest.File{Tensors: []gguftest.Tensor{{Name: "output.weight", Type: 77, Dims: []uint64{256, 1}}}}, "", "head: x:output.weight: dtype: found unknown, expected float32, float16, bfloat16, q8_0, q4_0, q5_0, q4_k, q5_k or q6_k", nil, nil},
+		"another quantisation":        {gguftest.File{Tensors: []gguftest.Tensor{{Name: "output.weight", Type: 10, Dims: []uint64{256, 1}, Data: make([]byte, 84)}}}, "", "head: x:output.weight: dtype: found q2_k, expected float32, float16, bfloat16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k or q6_k: llama-quantize --output-tensor-type q6_K makes a file with such a head, of one that is not quantised", nil, nil},
+		"a type not known":            {gguftest.File{Tensors: []gguftest.Tensor{{Name: "output.weight", Type: 77, Dims: []uint64{256, 1}}}}, "", "head: x:output.weight: dtype: found unknown, expected float32, float16, bfloat16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k or q6_k: llama-quantize --output-tensor-type q6_K makes a file with such a head, of one that is not quantised", nil, nil},
 		"tokens that are numbers":     {gguftest.File{Metadata: []gguftest.Value{kv("tokenizer.ggml.tokens", uint32(3))}, Tensors: []gguftest.Tensor{w}}, "", "tensorfile: x: metadata tokenizer.ggml.tokens: found no array of strings, expected one", nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -421,7 +421,7 @@ func TestGGUFHeads(t *testing.T) {
 // What is not finite is found: by Check in a mapped file, by Open if it copies.
 func TestNotFinite(t *testing.T) {
 	path := write(t, "w.npy", numpy("<f4", "False", "(2, 2)", f32s(1, 2, float32(math.Inf(-1)), 4)))
-	dir, want := filepath.Dir(path), "head: w.npy: values: found -Inf at row 1, column 0, expected finite numbers"
+	dir, want := filepath.Dir(path), "head: w.npy: values: found -Inf at row 1, column 0, expected finite numbers: --ids (Options.IDs) takes the rows of the other labels"
 	refuse(t, open(t, path, head.Options{}).Check(), dir, want)
 	_, err := head.Open(path, head.Options{Copy: true})
 	refuse(t, err, dir, want)

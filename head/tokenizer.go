@@ -1,6 +1,8 @@
 package head
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -26,11 +28,16 @@ type tokens struct {
 
 	vocabulary, pieces bool // a tokenizer.json has one; there is a model of sentencepiece
 	custom             bool // code of the model's own may add tokens
+
+	// Of a vocab.json: special tokens of other files that no file gives an id get one behind it.
+	python bool
+	named  map[string]bool
 }
 
 // add notes the token of an id, which is from 0 to largestID.
 func (t *tokens) add(id int64, text []byte) {
 	t.n = max(t.n, id+1)
+	delete(t.named, string(text))
 	if t.texts != nil {
 		t.texts[uint32(id)] = string(text)
 	}
@@ -44,37 +51,84 @@ const largestID = math.MaxUint32 - 1
 func tokenizerSize(folder string, c *config) (n int, err error) {
 	var t tokens
 	if known, err := t.folder(folder); err != nil || !known {
-		return 0, err
+		return c.unpadded, err
 	}
-	return max(int(min(t.n, math.MaxInt)), c.tokens), nil
+	n = max(int(min(t.n, math.MaxInt)), c.tokens)
+	if c.unpadded > 0 {
+		n = min(n, c.unpadded)
+	}
+	return n, nil
 }
 
-// Tokens returns the text of each token of a model, by its id, as the tokenizer has it:
-// pieces, in which Ġ or ▁ most often stands for a space. The source is the folder of a model,
-// a tokenizer.json, a tokenizer.model of sentencepiece, or a GGUF file, FILE.gguf, all of which
-// it reads. An error names the file, what was found and what was expected.
+// Tokens returns the text of each token of a model, by its id, as the tokenizer has it: pieces, in
+// which Ġ or ▁ most often stands for a space. The source is the folder of a model, a tokenizer.json
+// or vocab.json, a tokenizer.model of sentencepiece, or a GGUF file, all of which it reads. A file
+// may have any name: its first bytes say what it is. An error names the file, what was found and
+// what was expected.
 func Tokens(source string) (map[uint32]string, error) {
 	t := tokens{texts: map[uint32]string{}}
 	info, err := os.Stat(source)
-	switch ext := filepath.Ext(source); {
-	case err == nil && info.IsDir():
+	kind := notTokens
+	if err == nil && !info.IsDir() {
+		kind, err = kindOfTokens(source)
+	}
+	switch {
+	case err != nil:
+	case info.IsDir():
 		var known bool
 		if known, err = t.folder(source); err == nil && !known {
 			err = fail(source, "tokens", "found a folder without %s and %s, expected one of them", tokenizerFile, piecesFile)
 		}
-	case ext == ".gguf":
+	case kind == ggufTokensFile:
 		err = t.gguf(source)
-	case ext == filepath.Ext(piecesFile):
-		if err = readTokens(source, t.sentencepiece); err == nil && !t.pieces {
-			err = fail(source, "tokens", "found another kind of file, expected a model of sentencepiece")
-		}
+	case kind == jsonTokens:
+		err = readTokens(source, inJSON(t.anyJSON))
 	default:
-		err = readTokens(source, inJSON(t.tokenizerJSON))
+		if err = readTokens(source, t.sentencepiece); err == nil && !t.pieces {
+			err = fail(source, "tokens", "found another kind of file, expected a model of sentencepiece, a tokenizer.json, a vocab.json or a GGUF file")
+		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	return t.texts, nil
+}
+
+// Kinds of files that have tokens.
+const (
+	notTokens = iota
+	jsonTokens
+	piecesTokens
+	ggufTokensFile
+)
+
+// kindOfTokens says by the first bytes of a file what tokens it may have.
+func kindOfTokens(path string) (int, error) {
+	start, err := tensorfile.Start(path, 64)
+	if err != nil {
+		return notTokens, err
+	}
+	text := bytes.TrimLeft(start, " \t\r\n\ufeff")
+	switch {
+	case bytes.HasPrefix(start, []byte("GGUF")):
+		return ggufTokensFile, nil
+	case bytes.HasPrefix(text, []byte("{")) && bytes.IndexByte([]byte("\"}"), append(bytes.TrimLeft(text[1:], " \t\r\n"), 0)[0]) >= 0:
+		return jsonTokens, nil
+	case len(start) > 2 && start[0] == modelPiece && start[1] < 0x80 && start[2] == pieceText: // no text has a piece behind a length
+		return piecesTokens, nil
+	}
+	return notTokens, nil
+}
+
+// IsTokenizer reports whether Tokens reads a source: a folder, or a file whose first bytes are
+// those of JSON, of a model of sentencepiece or of a GGUF file. What it does not read may be a list
+// with a word a line.
+func IsTokenizer(source string) bool {
+	if info, err := os.Stat(source); err != nil || info.IsDir() {
+		return err == nil
+	}
+	kind, err := kindOfTokens(source)
+	return err == nil && kind != notTokens
 }
 
 // readTokens calls parse with the bytes of a file.
@@ -92,7 +146,7 @@ func readTokens(path string, parse func(data []byte) error) error {
 // inJSON returns what parses the value of a file of JSON.
 func inJSON(parse func(v jsonscan.Value) error) func(data []byte) error {
 	return func(data []byte) error {
-		v, err := jsonscan.Parse(data)
+		v, err := jsonscan.ParsePython(data)
 		if err == nil {
 			err = parse(v)
 		}
@@ -105,6 +159,15 @@ func inJSON(parse func(v jsonscan.Value) error) func(data []byte) error {
 // https://huggingface.co/docs/tokenizers, by transformers, and by sentencepiece's
 // sentencepiece_model.proto.
 func (t *tokens) folder(folder string) (known bool, err error) {
+	exists := func(name string) bool {
+		_, err := os.Stat(filepath.Join(folder, name))
+		return err == nil
+	}
+	if !exists(tokenizerFile) { // before any file gives a token an id; what cannot be read names none
+		for _, name := range []string{specialTokensFile, tokenizerConfigFile} {
+			_ = readTokens(filepath.Join(folder, name), inJSON(t.namedTokens))
+		}
+	}
 	for _, file := range []struct {
 		name  string
 		parse func(data []byte) error
@@ -115,25 +178,44 @@ func (t *tokens) folder(folder string) (known bool, err error) {
 		// What is no model of sentencepiece says nothing: other tokenizers have files
 		// of this name, too.
 		{piecesFile, t.sentencepiece},
+		{vocabularyFile, inJSON(t.vocabJSON)},
 	} {
-		if t.vocabulary && file.name == piecesFile || t.onlySpecials && file.name == addedTokensFile {
-			continue
+		switch file.name {
+		case piecesFile:
+			if t.vocabulary {
+				continue
+			}
+		case addedTokensFile:
+			if t.onlySpecials {
+				continue
+			}
+		case vocabularyFile:
+			if t.vocabulary || t.pieces || t.onlySpecials || t.custom || !exists(mergesFile) && !exists(sourceFile) {
+				continue
+			}
 		}
 		if err := readTokens(filepath.Join(folder, file.name), file.parse); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false, err
 		}
+	}
+	if t.python { // the tokenizer adds them when it is made
+		t.n += int64(len(t.named))
 	}
 	return t.vocabulary || t.pieces && !t.custom, nil
 }
 
 // gguf reads the tokens of a GGUF file.
 func (t *tokens) gguf(path string) error {
-	f, err := tensorfile.OpenFile(path, func(key []byte) bool { return string(key) == ggufTokens })
+	f, err := tensorfile.OpenFile(path, wantedMetadata)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	found, err := f.Strings(ggufTokens, func(i int, text []byte) { t.add(int64(i), text) })
+	s, err := openSet(path, f)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	found, err := s.saying(ggufTokens).Strings(ggufTokens, func(i int, text []byte) { t.add(int64(i), text) })
 	if err == nil && !found {
 		err = fail(path, "metadata", "found no %s, expected the tokens", ggufTokens)
 	}
@@ -163,6 +245,83 @@ func (t *tokens) tokenizerJSON(v jsonscan.Value) error {
 	})
 	if err == nil && !t.vocabulary {
 		err = errors.New("found no vocabulary in the model, expected one")
+	}
+	return err
+}
+
+// anyJSON reads a tokenizer.json, or the object of a vocab.json.
+func (t *tokens) anyJSON(v jsonscan.Value) error {
+	plain := v[0] == '{'
+	if plain {
+		_ = v.Entries(func(name []byte, v jsonscan.Value) error {
+			plain = plain && v[0] != '{' && v[0] != '['
+			return nil
+		})
+	}
+	if plain {
+		if err := t.vocabJSON(v); t.vocabulary {
+			return err
+		}
+	}
+	return t.tokenizerJSON(v)
+}
+
+// vocabJSON reads the vocab.json of a tokenizer in Python, an object of ids. What is no such
+// object says nothing: other tokenizers have files of this name, too.
+func (t *tokens) vocabJSON(v jsonscan.Value) error {
+	none := v[0] != '{'
+	if !none {
+		none = true
+		if v.Entries(func(_ []byte, v jsonscan.Value) error {
+			none = false
+			_, err := readID(v)
+			return err
+		}) != nil {
+			return nil
+		}
+	}
+	if none {
+		return nil
+	}
+	t.vocabulary, t.python = true, true
+	return t.object(v)
+}
+
+// namedTokens notes the special tokens that a special_tokens_map.json names, without their ids.
+func (t *tokens) namedTokens(v jsonscan.Value) error {
+	note := func(v jsonscan.Value) error {
+		if v[0] == '{' {
+			return v.Entries(func(name []byte, v jsonscan.Value) error {
+				if string(name) == "content" {
+					return t.note(v)
+				}
+				return nil
+			})
+		}
+		return t.note(v)
+	}
+	return v.Entries(func(name []byte, v jsonscan.Value) error {
+		switch {
+		case v[0] == '[' && string(name) == "additional_special_tokens":
+			return v.Array(note)
+		case bytes.HasSuffix(name, []byte("_token")):
+			return note(v)
+		}
+		return nil
+	})
+}
+
+// note notes a token by its text.
+func (t *tokens) note(v jsonscan.Value) error {
+	if v[0] != '"' {
+		return nil
+	}
+	text, err := v.Bytes()
+	if err == nil && len(text) > 0 {
+		if t.named == nil {
+			t.named = map[string]bool{}
+		}
+		t.named[string(text)] = true
 	}
 	return err
 }
@@ -335,23 +494,43 @@ func eachField(data []byte, f func(tag uint64, value []byte, number uint64)) boo
 	return true
 }
 
-// Specials returns the ids of the special tokens of a model as Hugging Face lays it out, such as
-// those that begin and end a text, ascending and each once. source is its folder, or
-// FOLDER:tensor. They are those that config.json and generation_config.json name in fields that
-// end in _token_id, the added tokens that tokenizer.json and tokenizer_config.json call special,
-// and the pieces of a sentencepiece tokenizer.model for what is unknown and for control, unless
-// there is a tokenizer.json. Files that are not there name none; config.json must be there.
+// Specials returns the ids of the special tokens of a model, such as those that begin and end a
+// text, ascending and each once. source is a GGUF file, or the folder of a model as Hugging Face
+// lays it out, or one of these with the name of a tensor. Of a GGUF file they are those that the
+// metadata name, and those of the types unknown and control. Of a folder they are those that
+// config.json and generation_config.json name in fields that end in _token_id, the added tokens
+// that tokenizer.json and tokenizer_config.json call special, and the pieces of a sentencepiece
+// tokenizer.model for what is unknown and for control, unless there is a tokenizer.json. Files that
+// are not there name none; config.json must be there.
 //
 // Ids need not have a row in the head. An error names the file; that there is no special token
 // is one.
 func Specials(source string) ([]uint32, error) {
 	path, _, _ := tensorfile.SplitSource(source)
-	if info, err := os.Stat(path); err != nil {
+	info, err := os.Stat(path)
+	if err != nil {
 		return nil, err
-	} else if !info.IsDir() {
-		return nil, fail(path, "special tokens", "found a file, expected the folder of a model")
 	}
 	var ids []uint32
+	if !info.IsDir() {
+		if kind, err := kindOfTokens(path); err != nil || kind != ggufTokensFile {
+			return nil, cmp.Or(err, fail(path, "special tokens", "found a file, expected the folder of a model, or a GGUF file"))
+		}
+		f, err := tensorfile.OpenFile(path, wantedMetadata)
+		if err != nil {
+			return nil, err
+		}
+		s, err := openSet(path, f)
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		if ids, err = s.specials(); err == nil && len(ids) == 0 {
+			err = fail(path, "special tokens", "found none, expected some in the metadata tokenizer.ggml")
+		}
+		slices.Sort(ids)
+		return slices.Compact(ids), err
+	}
 	for _, name := range []string{configFile, generationConfig} {
 		c, err := readConfig(filepath.Join(path, name))
 		if errors.Is(err, fs.ErrNotExist) && name == generationConfig {

@@ -40,7 +40,7 @@ func randomIDs(r *rand.Rand, n, rows int) []uint32 {
 }
 
 // elements are the types that rows can have.
-var elements = []Element{Float32, Float16, BFloat16, Q4_0, Q5_0, Q8_0, Q4_K, Q5_K, Q6_K}
+var elements = []Element{Float32, Float16, BFloat16, Q4_0, Q5_0, Q8_0, Q4_K, Q5_K, Q6_K, Q4_1, Q5_1}
 
 // randomRows fills the elements with finite numbers of a type, from offset
 // elements behind a word's start on, and returns them widened too. Magnitudes

@@ -13,11 +13,13 @@ import "encoding/binary"
 //	Q4_K  d s q - m t    256 weights, q in [0, 15]    144 bytes: d, m, 12 of s and t, 128 of 2 q
 //	Q5_K  d s q - m t    256 weights, q in [0, 31]    176 bytes: d, m, 12 of s and t, 32 of fifth bits, 128 of 2 q
 //	Q6_K  d s q          256 weights, q in [-32, 31]  210 bytes: 128 of 2 q, 64 of upper bits, 16 s, d
+//	Q4_1  d q + m        32 weights, q in [0, 15]     20 bytes: d, m, 16 of 2 q
+//	Q5_1  d q + m        32 weights, q in [0, 31]     24 bytes: d, m, 4 of fifth bits, 16 of 2 q
 //
 // d and m are float16, one a block; s and t are integers of 6 bits (8 in Q6_K),
 // one for each 32 weights (16 in Q6_K). All products are exact in float32, with
 // at most 11+8+5 bits, so that a value is rounded at most once, where m t is
-// subtracted, and a compiler that fuses changes nothing.
+// subtracted or m added, and a compiler that fuses changes nothing.
 const (
 	Q4_0 Element = iota + BFloat16 + 1
 	Q5_0
@@ -25,6 +27,8 @@ const (
 	Q4_K
 	Q5_K
 	Q6_K
+	Q4_1
+	Q5_1
 )
 
 // elementTypes describes the elements.
@@ -41,6 +45,8 @@ var elementTypes = [...]struct {
 	Q4_K:     {"q4_k", 256, 144},
 	Q5_K:     {"q5_k", 256, 176},
 	Q6_K:     {"q6_k", 256, 210},
+	Q4_1:     {"q4_1", 32, 20},
+	Q5_1:     {"q5_1", 32, 24},
 }
 
 // Quantised reports whether elements are stored in blocks.
@@ -53,7 +59,7 @@ func (e Element) Block() (elements, bytes int) {
 	return q.elements, q.bytes
 }
 
-// QuantisedRows is Float32Rows for elements of a quantised type, Q4_0 to Q6_K,
+// QuantisedRows is Float32Rows for elements of a quantised type, Q4_0 to Q5_1,
 // given as the bytes of their blocks, in any alignment.
 func QuantisedRows(data []byte, e Element, dim int) Rows {
 	if !e.Quantised() || int(e) >= len(elementTypes) {
@@ -87,6 +93,10 @@ func (m Rows) widenBlocks(dst []float32, first int) {
 			widenQ5K(part, block)
 		case Q6_K:
 			widenQ6K(part, block)
+		case Q4_1:
+			widenQ41(part, block)
+		case Q5_1:
+			widenQ51(part, block)
 		}
 	}
 }
@@ -106,6 +116,23 @@ func widenQ50(dst []float32, block []byte) {
 	for j, q := range qs {
 		y[j] = float32(int(uint32(q&15)|fifth>>j<<4&16)-16) * d
 		y[j+16] = float32(int(uint32(q>>4)|fifth>>(j+16)<<4&16)-16) * d
+	}
+}
+
+func widenQ41(dst []float32, block []byte) {
+	d, m, qs, y := half(block), half(block[2:]), (*[16]byte)(block[4:]), (*[32]float32)(dst)
+	for j, q := range qs {
+		y[j] = float32(d*float32(q&15)) + m
+		y[j+16] = float32(d*float32(q>>4)) + m
+	}
+}
+
+func widenQ51(dst []float32, block []byte) {
+	d, m, fifth := half(block), half(block[2:]), binary.LittleEndian.Uint32(block[4:])
+	qs, y := (*[16]byte)(block[8:]), (*[32]float32)(dst)
+	for j, q := range qs {
+		y[j] = float32(d*float32(uint32(q&15)|fifth>>j<<4&16)) + m
+		y[j+16] = float32(d*float32(uint32(q>>4)|fifth>>(j+16)<<4&16)) + m
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // scaleOffsets are the places of the float16 numbers of a block.
-var scaleOffsets = map[Element][]int{Q4_0: {0}, Q5_0: {0}, Q8_0: {0}, Q4_K: {0, 2}, Q5_K: {0, 2}, Q6_K: {208}}
+var scaleOffsets = map[Element][]int{Q4_0: {0}, Q5_0: {0}, Q8_0: {0}, Q4_K: {0, 2}, Q5_K: {0, 2}, Q6_K: {208}, Q4_1: {0, 2}, Q5_1: {0, 2}}
 
 // randomBlocks returns so many blocks of any bytes whose scales are finite.
 func randomBlocks(r *rand.Rand, e Element, n int) []byte {
@@ -80,13 +80,17 @@ func blockValue(e Element, b []byte, i int) float32 {
 	case Q6_K:
 		q := nibble(0, 64, i) + field(128+i/128*32+i%32, i%128/32*2, 2)<<4 - 32
 		return float32(f16(208) * float64(int8(b[192+i/16])) * float64(q))
+	case Q4_1:
+		return float32(f16(0)*float64(nibble(4, 16, i)) + f16(2))
+	case Q5_1:
+		return float32(f16(0)*float64(nibble(8, 16, i)+16*bit(4+i/8, i%8)) + f16(2))
 	}
 	panic("not quantised")
 }
 
 func TestQuantisedElementsHaveTheirDefinedValues(t *testing.T) {
 	r := newRand(7)
-	for e := Q4_0; e <= Q6_K; e++ {
+	for e := Q4_0; e <= Q5_1; e++ {
 		elements, size := e.Block()
 		const n, perRow = 40, 3
 		data := randomBlocks(r, e, n*perRow)
@@ -137,7 +141,7 @@ func TestQuantisedRowsRefuse(t *testing.T) {
 		want      string
 	}{
 		"another element":       {34, 32, Float16, "kernels: element is not quantised"},
-		"no such element":       {34, 32, Q6_K + 1, "kernels: element is not quantised"},
+		"no such element":       {34, 32, Q5_1 + 1, "kernels: element is not quantised"},
 		"no dimension":          {34, 0, Q8_0, "kernels: dimension is not positive"},
 		"half a block":          {34, 16, Q8_0, "kernels: dimension is not a multiple of the block"},
 		"a byte too many":       {69, 64, Q8_0, "kernels: length of rows is not a multiple of the dimension"},

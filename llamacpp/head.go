@@ -51,6 +51,10 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.StateScale() != 1 && f.Bias() != nil {
+		f.Close()
+		return nil, fmt.Errorf("llamacpp: %s: found a scale of states of %v and a bias, expected one of the two", source, f.StateScale())
+	}
 	x := &Head{file: f}
 	if err := f.Read(func() (err error) {
 		if x.layer, err = softmax.NewLayer(f.Rows(), f.Bias()); err != nil {
@@ -119,6 +123,13 @@ func (x *Head) Close() error {
 	}
 	return x.file.Close()
 }
+
+// scale returns what a logit w.h is multiplied by for a state of llama.cpp: of a head in a folder
+// also what the model multiplies a state by behind its last normalisation.
+func (x *Head) scale() float64 { return x.file.LogitScale() * x.file.StateScale() }
+
+// logit returns the model's logit from w.h + b.
+func (x *Head) logit(raw float64) float64 { return x.file.Logit(raw * x.file.StateScale()) }
 
 // Dim returns d, the dimension of a hidden state.
 func (x *Head) Dim() int { return x.layer.Dim() }
@@ -215,7 +226,7 @@ func (x *Head) Logits(dst []float64, h []float32, ids ...uint32) error {
 			return err
 		}
 		for i, v := range dst {
-			dst[i] = x.file.Logit(v)
+			dst[i] = x.logit(v)
 		}
 		return nil
 	})
@@ -248,7 +259,7 @@ func (x *Head) Best(dst []Choice, h []float32, req softmax.Request) (n int, logZ
 	}
 	best := s.best[:req.K]
 	req.LogSum = x.file.SoftCap() == 0
-	req.Temperature = t / x.file.LogitScale()
+	req.Temperature = t / x.scale()
 	a, err := x.Search(best, h, req)
 	if err != nil {
 		return 0, 0, err
@@ -259,7 +270,7 @@ func (x *Head) Best(dst []Choice, h []float32, req softmax.Request) (n int, logZ
 		}
 	}
 	for i, p := range best[:a.Count] {
-		logit := x.file.Logit(p.Logit)
+		logit := x.logit(p.Logit)
 		dst[i] = Choice{p.ID, logit, logit/t - logZ}
 	}
 	return a.Count, logZ, nil
@@ -279,7 +290,7 @@ func (x *Head) LogProb(h []float32, id uint32) (p float64, err error) {
 		err = x.Logits(logit, h, id)
 		return logit[0] - logZ, err
 	}
-	t := 1 / x.file.LogitScale()
+	t := 1 / x.scale()
 	if x.model != nil && x.model.Tail() != nil {
 		err = x.file.Read(func() (err error) {
 			p, err = x.pool.LogProbAt(h, id, t)
@@ -310,7 +321,7 @@ func (x *Head) cappedSum(s *scratch, h []float32, t float64, req *softmax.Reques
 		for i, v := range s.logits {
 			s.logits[i] = math.Inf(-1)
 			if req.Permits(uint32(i)) {
-				s.logits[i] = x.file.Logit(v+req.Bias(uint32(i))) / t
+				s.logits[i] = x.logit(v+req.Bias(uint32(i))) / t
 				largest = max(largest, s.logits[i])
 			}
 		}
@@ -335,7 +346,7 @@ func (x *Head) Sampler(o sample.Options) (*Sampler, error) {
 	if x.file.SoftCap() != 0 && o.Temperature != 0 {
 		return nil, fmt.Errorf("llamacpp: found a soft cap of %v on the logits, expected none for draws, or the temperature 0", x.file.SoftCap())
 	}
-	o.Temperature /= x.file.LogitScale()
+	o.Temperature /= x.scale()
 	y := &Sampler{head: x}
 	err := x.file.Read(func() (err error) {
 		if x.model != nil && x.model.Tail() != nil {

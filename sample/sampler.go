@@ -20,7 +20,8 @@ type Edits struct {
 	// Biases are added to the logits of labels, ascending by ID.
 	Biases []softmax.Bias
 	// History holds the labels that penalties are for, as often as they count, in any
-	// order: the last tokens, or all.
+	// order: the last tokens, or all. An id that is not below L, such as that of a picture in
+	// the prompt, cannot be drawn, and counts for nothing.
 	History []uint32
 }
 
@@ -72,8 +73,10 @@ type Sampler struct {
 	request softmax.Request // the edits but for the history
 	changed []uint32        // labels whose logits the edits change,
 	past    int             // of which the first are those of the history
-	marks   []uint32        // of each label, how often it is in the history, and the bits below
-	raised  []uint32        // labels whose logits may grow
+
+	drawable []uint32 // the history without what is no label
+	marks    []uint32 // of each label, how often it is in the history, and the bits below
+	raised   []uint32 // labels whose logits may grow
 
 	one      [1]softmax.Answer
 	asked    [1]*softmax.Query
@@ -222,10 +225,11 @@ func (s *Sampler) prepare(e *Edits) error {
 	if len(e.History) > int(times) {
 		return badEdits(fmt.Sprintf("sample: history: found %d labels, expected at most %d", len(e.History), times))
 	}
-	for i, id := range e.History {
-		if int64(id) >= int64(s.labels) {
-			return badEdits(fmt.Sprintf("sample: history: found label %d at %d, expected one below the %d labels", id, i, s.labels))
-		}
+	history := e.History
+	beyond := func(id uint32) bool { return int64(id) >= int64(s.labels) }
+	if slices.ContainsFunc(history, beyond) {
+		s.drawable = slices.DeleteFunc(append(s.drawable[:0], history...), beyond)
+		history = s.drawable
 	}
 	if !s.o.has(Mask) {
 		s.request.Allowed, s.request.Banned = nil, nil
@@ -238,9 +242,9 @@ func (s *Sampler) prepare(e *Edits) error {
 	}
 	s.changed, s.past, s.raised = s.changed[:0], 0, s.raised[:0]
 	if s.o.has(Penalties) && (s.o.Repetition != 1 || s.o.Presence != 0 || s.o.Frequency != 0) {
-		s.changed = grow.Slice(s.changed, len(e.History))
+		s.changed = grow.Slice(s.changed, len(history))
 		changed, marks, past := s.changed, s.marks, 0
-		for _, id := range e.History { // a CPU could not foretell a branch
+		for _, id := range history { // a CPU could not foretell a branch
 			mark := marks[id]
 			changed[past] = id
 			marks[id] = mark + 1

@@ -832,12 +832,32 @@ func TestSamplersRefuse(t *testing.T) {
 		kind error
 	}{
 		{"context", h[1:], sample.Edits{}, softmax.ErrContext},
-		{"history", h, sample.Edits{History: []uint32{10}}, softmax.ErrRequest},
 		{"biases", h, sample.Edits{Biases: []softmax.Bias{{ID: 11}}}, softmax.ErrRequest},
 		{"banned", h, sample.Edits{Banned: bitset.New(9)}, softmax.ErrRequest},
 	} {
 		if _, err := s.Draw(c.h, c.e); !errors.Is(err, c.kind) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.kind)
+		}
+	}
+	// An id beyond the labels cannot be drawn, and is not penalised: draws are those without it.
+	for _, penalty := range []float64{1, 1.5} {
+		o := sample.DefaultOptions()
+		o.Repetition, o.Seed = penalty, 5
+		with, err := sample.New(l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		without, err := sample.New(l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 50 {
+			history := []uint32{1, 2, 2}
+			a, errA := with.Draw(h, sample.Edits{History: []uint32{10, 1, 2, 1 << 31, 2, 128256}})
+			b, errB := without.Draw(h, sample.Edits{History: history})
+			if errA != nil || errB != nil || a != b {
+				t.Fatalf("penalty %v, draw %d: found %v, %v, want %v, %v", penalty, i, a, errA, b, errB)
+			}
 		}
 	}
 	m, err := screen.NewModel(screen.Config{Dim: 3, Labels: 10, Clusters: make([]float32, 3), Lists: make([]screen.List, 1)})

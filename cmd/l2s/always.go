@@ -10,22 +10,35 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // specials stands for the special tokens of the model that --head names.
 const specials = "specials"
 
-// alwaysPart is a part of --always, the labels that every list begins with: an id, a file, or
-// the special tokens.
+// suppressed stands for the tokens that the model that --head names forbids.
+const suppressed = "suppressed"
+
+// alwaysPart is a part of --always, the labels that every list begins with, of --ban or of --allow:
+// an id, a file, or the special tokens, or those that the model forbids.
 type alwaysPart struct {
-	id       int
-	file     string
-	specials bool
+	id         int
+	file       string
+	specials   bool
+	suppressed bool
 }
 
-func parseAlways(s string) (parts []alwaysPart, err error) {
+func parseAlways(s string) (parts []alwaysPart, err error) { return parseLabels(s, specials) }
+
+// parseEdits is parseAlways with one word more.
+func parseEdits(s string) (parts []alwaysPart, err error) {
+	return parseLabels(s, specials+" or "+suppressed)
+}
+
+func parseLabels(s, words string) (parts []alwaysPart, err error) {
 	for part := range strings.SplitSeq(s, ",") {
 		part = strings.TrimSpace(part)
 		file, named := strings.CutPrefix(part, "@")
@@ -33,12 +46,14 @@ func parseAlways(s string) (parts []alwaysPart, err error) {
 		switch {
 		case part == specials:
 			parts = append(parts, alwaysPart{specials: true})
+		case part == suppressed && strings.HasSuffix(words, suppressed):
+			parts = append(parts, alwaysPart{suppressed: true})
 		case named && file != "":
 			parts = append(parts, alwaysPart{file: file})
 		case err == nil:
 			parts = append(parts, alwaysPart{id: id})
 		default:
-			return nil, errors.New("expected whole numbers, at least 0, @FILE or specials, with commas between them")
+			return nil, errors.New("expected whole numbers, at least 0, @FILE or " + words + ", with commas between them")
 		}
 	}
 	return parts, nil
@@ -48,7 +63,7 @@ func parseAlways(s string) (parts []alwaysPart, err error) {
 func leastAlways(parts []alwaysPart) int {
 	ids := map[int]bool{}
 	for _, p := range parts {
-		if p.file == "" && !p.specials {
+		if p.file == "" && !p.specials && !p.suppressed {
 			ids[p.id] = true
 		}
 	}
@@ -57,23 +72,29 @@ func leastAlways(parts []alwaysPart) int {
 
 // readAlways returns the labels as rows of the layer, ascending and each once. An id that the layer
 // does not have is an error, but of the special tokens those without a row are left out.
-func (f *flags) readAlways(ctx context.Context, parts []alwaysPart, l *layer) (rows []uint32, err error) {
+func (f *flags) readAlways(ctx context.Context, flag string, parts []alwaysPart, l *layer) (rows []uint32, err error) {
 	ids, of := l.head.IDs(), map[uint32]int{}
 	for row, id := range ids {
 		of[id] = row
 	}
 	for _, p := range parts {
-		list, from := []uint32{uint32(p.id)}, "--always"
+		list, from := []uint32{uint32(p.id)}, flag
 		switch {
-		case p.specials && *f.inputs.head == "":
-			return nil, f.wrongUse("--always specials is for --head")
+		case (p.specials || p.suppressed) && *f.inputs.head == "":
+			word := specials
+			if p.suppressed {
+				word = suppressed
+			}
+			return nil, f.wrongUse("%s %s is for --head", flag, word)
+		case p.suppressed:
+			list = l.head.Suppressed()
 		case p.specials:
 			list, err = head.Specials(*f.inputs.head)
 		case p.file != "":
-			from = "--always @" + p.file
+			from = flag + " @" + p.file
 			list, err = readIDs(ctx, p.file)
 		case int64(p.id) > maxID:
-			err = fmt.Errorf("%s: found %d labels, expected more than %d, an id of --always", l.name, l.Labels(), p.id)
+			err = fmt.Errorf("%s: found %d labels, expected more than %d, an id of %s", l.name, l.Labels(), p.id, flag)
 		}
 		if err != nil {
 			return nil, err
@@ -86,7 +107,7 @@ func (f *flags) readAlways(ctx context.Context, parts []alwaysPart, l *layer) (r
 			switch {
 			case ok:
 				rows = append(rows, uint32(row))
-			case p.specials:
+			case p.specials, p.suppressed, flag == banFlag: // what has no row is in no answer
 			case ids != nil:
 				return nil, fmt.Errorf("%s: found no label %d in the draft head, expected it for %s", l.name, id, from)
 			default:
@@ -96,6 +117,41 @@ func (f *flags) readAlways(ctx context.Context, parts []alwaysPart, l *layer) (r
 	}
 	slices.Sort(rows)
 	return slices.Compact(rows), nil
+}
+
+// banFlag and allowFlag are the flags of the labels that may not, and that alone may be answered.
+const (
+	banFlag   = "--ban"
+	allowFlag = "--allow"
+)
+
+// edits are the flags that ban and allow labels.
+type edits struct{ ban, allow *[]alwaysPart }
+
+func (f *flags) edits() edits {
+	list := func(name string) *[]alwaysPart { return custom(f, strings.TrimPrefix(name, "--"), nil, parseEdits) }
+	return edits{list(banFlag), list(allowFlag)}
+}
+
+// apply has a request ban and allow what the flags say.
+func (e edits) apply(ctx context.Context, f *flags, l *layer, req *softmax.Request) error {
+	for _, x := range []struct {
+		flag  string
+		parts []alwaysPart
+		set   **bitset.Set
+	}{{banFlag, *e.ban, &req.Banned}, {allowFlag, *e.allow, &req.Allowed}} {
+		if x.parts == nil {
+			continue
+		}
+		rows, err := f.readAlways(ctx, x.flag, x.parts, l)
+		if err != nil {
+			return err
+		}
+		if *x.set, err = bitset.FromIDs(l.Labels(), rows); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const (

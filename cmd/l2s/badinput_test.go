@@ -337,7 +337,7 @@ func TestBadScreens(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "m.l2s"), 0o777); err != nil {
 				t.Fatal(err)
 			}
-		}, "directory")
+		}, map[bool]string{false: "directory", true: "found a folder, expected a file, such as a GGUF file, or a folder with config.json"}[verb[0] == "inspect"])
 		add("empty", inFile("m.l2s", nil), "found an empty file")
 		add("foreign", func(t *testing.T, dir string) {
 			writeFile(t, filepath.Join(dir, "m.l2s"), readFile(t, filepath.Join(dir, "W.npy")))

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -169,11 +170,69 @@ func evalVerb(f *flags) action {
 			return nil, err
 		}
 		r.TrainedOn = trained
+		if next != nil {
+			if why := misfit(l, in.rows, next); why != "" {
+				f.warn(*targets, "%s", why)
+			}
+		}
 		if r.ExactPerplexity > float64(l.Labels()) {
 			f.warn(*targets, "the perplexity by the layer is above the number of labels, %s, which a guess has: do the targets belong to these contexts?", progress.Count(l.Labels()))
 		}
 		return r, nil
 	}
+}
+
+// misfitSample is how many contexts misfit looks at.
+const misfitSample = 64
+
+// misfit says if the targets fit logits of another scale than the model's much better, "" if they
+// do not: then the contexts lack a scale, or have one twice. A model that has learned its text fits
+// it best at a scale near 1.
+func misfit(l *layer, rows []float32, targets []int64) string {
+	d := l.Dim()
+	n := len(rows) / d
+	var scales, losses []float64
+	for k := -20; k <= 20; k++ {
+		scales = append(scales, math.Exp2(float64(k)/2))
+	}
+	losses = make([]float64, len(scales))
+	raw, logits, used := make([]float64, l.Labels()), make([]float64, l.Labels()), 0
+	for i := range min(misfitSample, n) {
+		at := i * (n / min(misfitSample, n))
+		target := targets[at]
+		if target < 0 || target >= int64(l.Labels()) {
+			continue
+		}
+		used++
+		l.head.Rows().RefScan(raw, l.head.Bias(), rows[at*d:][:d])
+		for j, scale := range scales {
+			for s, x := range raw {
+				logits[s] = x * scale * l.head.LogitScale()
+			}
+			losses[j] += kernels.LogSumExp(logits) - logits[target]
+		}
+	}
+	best := 0
+	for j := range losses {
+		if losses[j] < losses[best] {
+			best = j
+		}
+	}
+	const one = 20
+	gain := (losses[one] - losses[best]) / float64(max(used, 1))
+	if used < misfitSample/4 || gain < 0.25 || scales[best] > 0.6 && scales[best] < 1.7 {
+		return ""
+	}
+	why := ""
+	for _, known := range []float64{l.head.StateScale(), l.head.LogitScale()} {
+		for _, x := range []float64{known, 1 / known} {
+			if known != 1 && why == "" && math.Abs(math.Log(scales[best]/x)) < math.Log(1.5) {
+				why = fmt.Sprintf(", and the model has a scale of %.4g", known)
+			}
+		}
+	}
+	perplexity := func(j int) float64 { return math.Exp(losses[j] / float64(used)) }
+	return fmt.Sprintf("logits %.3g times as large fit the targets better, on a sample with perplexity %.3g instead of %.3g%s: were the states taken where docs/head.md says for this model?", scales[best], perplexity(best), perplexity(one), why)
 }
 
 // evaluate measures the precision of a screen with progress on p.

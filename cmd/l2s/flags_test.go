@@ -30,7 +30,7 @@ var flagsOfVerbs = []struct{ verb, flags string }{
 	{"calibrate", "bias block confidence contexts exact-limit head ids k out seed target threads weights"},
 	{"eval", "bias budget contexts head ids k targets threads weights"},
 	{"bench", "bias budget cold contexts head ids k pack weights"},
-	{"topk", "bias budget contexts head header ids k limit logprobs vocab weights"},
+	{"topk", "allow ban bias budget contexts head header ids k limit logprobs vocab weights"},
 	{"inspect", "ids"},
 	{"version", ""},
 }

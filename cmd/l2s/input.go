@@ -99,6 +99,9 @@ func (f *flags) openLayer() (_ *layer, err error) {
 	}
 	if *in.head != "" && !*f.quiet {
 		f.say(source, "%v", h)
+		for _, note := range h.Origin().Notes {
+			f.note(source, "%s", note)
+		}
 	}
 	return &layer{l, source, h}, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
 	"github.com/learning-to-screen/l2s/train/calibrate"
@@ -50,7 +52,17 @@ type listSizes struct {
 func inspectVerb(f *flags) action {
 	f.screen = true
 	source := f.text("ids")
+	f.before = func(context.Context) error {
+		f.screen = !isModel(f.files[0])
+		if !f.screen && *source != "" {
+			return f.wrongUse("--ids is for a screen, found the model %s", f.files[0])
+		}
+		return nil
+	}
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
+		if !f.screen {
+			return inspectModel(ctx, f.files[0])
+		}
 		m := in.screen
 		info, err := os.Stat(in.path)
 		if err != nil {
@@ -84,6 +96,103 @@ func inspectVerb(f *flags) action {
 		}
 		return r, nil
 	}
+}
+
+// isModel reports whether a source is one of --head, and no screen: a folder, a tensor in a file,
+// or a file whose name or first bytes say so.
+func isModel(source string) bool {
+	path, _, named := tensorfile.SplitSource(source)
+	info, err := os.Stat(path)
+	switch {
+	case err != nil || named || info.IsDir():
+		return named || err == nil
+	case !info.Mode().IsRegular():
+		return false
+	case tensorfile.Extension(path) != "":
+		return true
+	}
+	start, err := tensorfile.Start(path, 4)
+	return err == nil && string(start) == "GGUF"
+}
+
+// modelResult is the JSON of l2s inspect of a model.
+type modelResult struct {
+	Source     string   `json:"source"`
+	File       string   `json:"file"`   // that has the rows
+	Tensor     string   `json:"tensor"` // "" of a .npy file
+	Labels     int      `json:"labels"`
+	Dim        int      `json:"dim"`
+	Type       string   `json:"type"`
+	Tied       bool     `json:"tied"`
+	Why        string   `json:"why"` // it is, or is not, tied
+	Bias       string   `json:"bias"`
+	Padding    int      `json:"padding"` // rows
+	LogitScale float64  `json:"logit_scale"`
+	StateScale float64  `json:"state_scale"`
+	SoftCap    float64  `json:"soft_cap"` // 0 for none
+	Contexts   string   `json:"contexts"` // where a state is to be taken
+	Specials   []uint32 `json:"specials"`
+	Suppressed []uint32 `json:"suppressed"`
+	Notes      []string `json:"notes"`
+}
+
+// inspectModel shows what --head takes of a model.
+func inspectModel(ctx context.Context, source string) (fmt.Stringer, error) {
+	h, err := loading(ctx, func(source string) (*head.Head, error) { return head.Open(source, head.Options{}) }, source)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	o := h.Origin()
+	r := modelResult{
+		Source: source, File: o.File, Tensor: h.Weights(), Labels: h.Labels(), Dim: h.Dim(), Type: h.Rows().Element().String(), Tied: o.Tied, Why: o.Why, Bias: h.BiasName(), Padding: h.Padding(),
+		LogitScale: h.LogitScale(), StateScale: h.StateScale(), SoftCap: h.SoftCap(), Contexts: o.State, Specials: []uint32{}, Suppressed: append([]uint32{}, h.Suppressed()...), Notes: append([]string{}, o.Notes...),
+	}
+	if ids, err := head.Specials(source); err == nil { // a file of one tensor has none
+		r.Specials = ids
+	}
+	return r, nil
+}
+
+func (r modelResult) String() string {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-12s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	ids := func(list []uint32) string {
+		const most = 12
+		switch n := len(list); {
+		case n == 0:
+			return "none"
+		case n > most:
+			return fmt.Sprintf("%s and %s more", strings.Trim(fmt.Sprint(list[:most]), "[]"), progress.Count(n-most))
+		}
+		return strings.Trim(fmt.Sprint(list), "[]")
+	}
+	tied, bias, soft := "no", "none", "no cap"
+	if r.Tied {
+		tied = "yes"
+	}
+	if r.Bias != "" {
+		bias = tensorfile.Label(r.Bias)
+	}
+	if r.SoftCap > 0 {
+		soft = fmt.Sprintf("the cap %g", r.SoftCap)
+	}
+	line("file", "%s", r.File)
+	line("head", "%s", cmp.Or(tensorfile.Label(r.Tensor), "the array"))
+	line("type", "%s, %s labels of %d numbers", r.Type, progress.Count(r.Labels), r.Dim)
+	line("tied", "%s: %s", tied, r.Why)
+	line("bias", "%s", bias)
+	line("padding", "%s rows left out", progress.Count(r.Padding))
+	line("scale", "of states %g before the head, of logits %g behind it, then %s", r.StateScale, r.LogitScale, soft)
+	line("contexts", "%s", r.Contexts)
+	line("specials", "%s", ids(r.Specials))
+	line("suppressed", "%s", ids(r.Suppressed))
+	for _, note := range r.Notes {
+		line("note", "%s", note)
+	}
+	return b.String()
 }
 
 func sizesOf(m *screen.Model) listSizes {

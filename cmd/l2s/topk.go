@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -31,6 +33,7 @@ func topKVerb(f *flags) action {
 	budget := f.budget("")
 	logProbs, header := f.boolean("logprobs"), f.boolean("header")
 	vocabulary := f.text("vocab")
+	edits := f.edits()
 	w := bufio.NewWriterSize(f.stdout, 1<<16)
 	f.inputs.waits = w.Flush
 	f.before = func(context.Context) error {
@@ -80,9 +83,12 @@ func topKVerb(f *flags) action {
 		if req.LogSum {
 			req.Temperature = l.temperature()
 		}
+		if err := edits.apply(ctx, f, l, &req); err != nil {
+			return nil, err
+		}
 		var logSum func(h []float32) (float64, error)
 		if capped {
-			final, logSum = l.head.Logit, finalSums(l)
+			final, logSum = l.head.Logit, finalSums(l, &req)
 		}
 		if *header {
 			columns := []string{"ids", "logits", "logprobs", "words"}
@@ -174,11 +180,36 @@ func behind(ctx context.Context, answered, all int, err error) error {
 	return err
 }
 
+// besideEachOther reports whether two sources are of one model, however their paths are written:
+// the same file or folder, or a folder and a file in it.
+func besideEachOther(a, b string) bool {
+	if b == "" {
+		return false
+	}
+	folder := func(source string) (string, os.FileInfo) {
+		path, _, _ := tensorfile.SplitSource(source)
+		info, err := os.Stat(path)
+		if err != nil {
+			return "", nil
+		}
+		return path, info
+	}
+	p, x := folder(a)
+	q, y := folder(b)
+	if x == nil || y == nil {
+		return false
+	}
+	same := func(p string, y os.FileInfo) bool {
+		x, err := os.Stat(filepath.Dir(p))
+		return err == nil && os.SameFile(x, y)
+	}
+	return os.SameFile(x, y) || y.IsDir() && !x.IsDir() && same(p, y) || x.IsDir() && !y.IsDir() && same(q, x)
+}
+
 // openWords opens a vocabulary for the labels of l: a file with one word a line, or the tokenizer of
 // a model, of which an id may have no text. It names all labels, unless it is own, the layer's.
 func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32) string, error) {
-	info, err := os.Stat(path)
-	if isFolder := err == nil && info.IsDir(); !isFolder && !slices.Contains([]string{".json", ".model", ".gguf"}, filepath.Ext(path)) {
+	if !head.IsTokenizer(path) {
 		voc, err := loading(ctx, vocab.Load, path)
 		if err != nil {
 			return nil, err
@@ -189,8 +220,17 @@ func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32)
 	if err != nil {
 		return nil, err
 	}
-	if len(tokens) != l.head.Vocabulary() && path != own {
-		return nil, fmt.Errorf("%s: found %d tokens, expected %d, one a label", path, len(tokens), l.head.Vocabulary())
+	if n := l.head.Vocabulary(); !besideEachOther(path, own) {
+		// Ids beyond the rows are no labels: a tokenizer may have some, of pictures.
+		named := 0
+		for id := range tokens {
+			if int64(id) < int64(n) {
+				named++
+			}
+		}
+		if more := len(tokens) - named; named != n || more > n/100 {
+			return nil, fmt.Errorf("%s: found %d tokens, expected %d, one a label", path, len(tokens), n)
+		}
 	}
 	return func(id uint32) string { return tokens[id] }, nil
 }
@@ -204,9 +244,9 @@ func quoted(word string) string {
 	return word
 }
 
-// finalSums returns a function for the log of the sum of e^x over all labels, x their logits
-// behind the scale and the cap of the model.
-func finalSums(l *layer) func(h []float32) (float64, error) {
+// finalSums returns a function for the log of the sum of e^x over all labels that a request
+// permits, x their logits behind the scale and the cap of the model.
+func finalSums(l *layer, req *softmax.Request) func(h []float32) (float64, error) {
 	s, q, logits := softmax.NewSearcher(l.Layer), softmax.NewQuery(l.Dim()), make([]float64, l.Labels())
 	return func(h []float32) (float64, error) {
 		if err := q.Set(h); err != nil {
@@ -216,7 +256,9 @@ func finalSums(l *layer) func(h []float32) (float64, error) {
 			return 0, err
 		}
 		for i, x := range logits {
-			logits[i] = l.head.Logit(x)
+			if logits[i] = math.Inf(-1); req.Permits(uint32(i)) {
+				logits[i] = l.head.Logit(x)
+			}
 		}
 		return kernels.LogSumExp(logits), nil
 	}

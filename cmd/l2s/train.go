@@ -272,7 +272,7 @@ func (r *trainRun) complete(ctx context.Context, in *inputs, o *train.Options) (
 		o.K = min(o.K, l.Labels())
 	}
 	if len(*r.always) > 0 {
-		if o.Always, err = r.f.readAlways(ctx, *r.always, l); err != nil {
+		if o.Always, err = r.f.readAlways(ctx, "--always", *r.always, l); err != nil {
 			return err
 		}
 	}

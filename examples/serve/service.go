@@ -11,13 +11,13 @@ import (
 	"math"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/screen"
@@ -74,17 +74,22 @@ func (s sources) open() (_ *files, err error) {
 	if s.vocab == "" {
 		return f, nil
 	}
-	if info, err := os.Stat(s.vocab); err == nil && info.IsDir() || slices.Contains([]string{".json", ".model", ".gguf"}, filepath.Ext(s.vocab)) {
+	if head.IsTokenizer(s.vocab) {
 		tokens, err := head.Tokens(s.vocab)
 		if err != nil {
 			return nil, fmt.Errorf("-vocab: %w", err)
 		}
-		if len(tokens) > f.head.Labels() {
-			return nil, fmt.Errorf("-vocab: %s: found %d tokens, expected at most one for each of the %d labels", s.vocab, len(tokens), f.head.Labels())
-		}
 		f.vocab = make([]string, f.head.Labels())
+		named := 0
 		for id := range f.vocab {
-			f.vocab[id] = tokens[uint32(id)] // empty for rows that are padding
+			text, ok := tokens[uint32(id)] // none for rows that are padding
+			if f.vocab[id] = text; ok {
+				named++
+			}
+		}
+		// Ids beyond the rows are no labels: a tokenizer may have some, of pictures.
+		if more := len(tokens) - named; more > f.head.Labels()/100+1 {
+			return nil, fmt.Errorf("-vocab: %s: found %d tokens, expected at most one for each of the %d labels", s.vocab, len(tokens), f.head.Labels())
 		}
 		return f, nil
 	}
@@ -229,6 +234,34 @@ type query struct {
 	// Budget is the mean number of candidates, a number or "exact"; the budget of the screen if
 	// it is left out.
 	Budget float64 `json:"budget,omitempty"`
+	// Ban holds labels that are not answered, and Allow, unless it is left out, those that alone
+	// are.
+	Ban   []uint32 `json:"ban,omitempty"`
+	Allow []uint32 `json:"allow,omitempty"`
+}
+
+// edits are the labels that a query bans and allows, as sets of so many labels.
+func (q *query) edits(labels int, req *softmax.Request) (err error) {
+	set := func(ids []uint32) (*bitset.Set, error) {
+		slices.Sort(ids)
+		return bitset.FromIDs(labels, slices.Compact(ids))
+	}
+	ban := slices.DeleteFunc(slices.Clone(q.Ban), func(id uint32) bool { return int64(id) >= int64(labels) }) // which are in no answer
+	if len(ban) > 0 {
+		if req.Banned, err = set(ban); err != nil {
+			return err
+		}
+	}
+	if q.Allow == nil {
+		return nil
+	}
+	for i, id := range q.Allow {
+		if int64(id) >= int64(labels) {
+			return failed(http.StatusBadRequest, "allow[%d]: found label %d, expected one below %d", i, id, labels)
+		}
+	}
+	req.Allowed, err = set(slices.Clone(q.Allow))
+	return err
 }
 
 // reply is the body of an answer.
@@ -298,8 +331,12 @@ func (v *service) decode(body io.Reader) (q query, err error) {
 			q.K, err = decodeK(d)
 		case "budget":
 			q.Budget, err = decodeBudget(d)
+		case "ban":
+			q.Ban, err = decodeLabels(d, "ban")
+		case "allow":
+			q.Allow, err = decodeLabels(d, "allow")
 		default:
-			err = fmt.Errorf("found field %.20q, expected contexts, k and budget, each once", name)
+			err = fmt.Errorf("found field %.20q, expected contexts, k, budget, ban and allow, each once", name)
 		}
 		if err != nil {
 			return q, err
@@ -334,6 +371,31 @@ func decodeK(d *json.Decoder) (int, error) {
 		return 0, err
 	}
 	return *k, nil
+}
+
+// decodeLabels reads a list of ids. The bound of the body bounds it.
+func decodeLabels(d *json.Decoder, field string) ([]uint32, error) {
+	switch t, err := d.Token(); {
+	case err != nil:
+		return nil, err
+	case t != json.Delim('['):
+		return nil, fmt.Errorf("%s: found %.30v, expected a list of labels", field, t)
+	}
+	list := []uint32{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		number, _ := t.(json.Number)
+		id, err := strconv.ParseUint(string(number), 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%s[%d]: found %.30v, expected a label, a whole number from 0 on", field, len(list), t)
+		}
+		list = append(list, uint32(id))
+	}
+	_, err := d.Token()
+	return list, err
 }
 
 func decodeBudget(d *json.Decoder) (float64, error) {
@@ -487,6 +549,9 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 			req.Budget = lowered
 		}
 		req.ExactSum = logProbs && req.Budget == softmax.Exact
+		if err := q.edits(f.head.Labels(), &req); err != nil {
+			return err
+		}
 		// A fault of a mapped file is an error within Read, and no end of the program.
 		return f.head.Read(func() error { return s.SearchBatch(best, answers, flat, req) })
 	})
@@ -501,7 +566,11 @@ func (v *service) ask(q query, logProbs bool) (*reply, error) {
 	}
 	for i, h := range q.Contexts {
 		if v.learner != nil {
-			v.learner.Add(h, best[i*q.K:][:answers[i].Count], answers[i].Source)
+			labels := best[i*q.K:][:answers[i].Count]
+			if req.Edits() { // they are not the best of all
+				labels = nil
+			}
+			v.learner.Add(h, labels, answers[i].Source)
 		} else if v.kept != nil {
 			v.kept.Add(h, nil)
 		}

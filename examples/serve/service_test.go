@@ -209,6 +209,87 @@ func checkReply(t *testing.T, got reply, s sources, q query, logProbs bool) {
 	}
 }
 
+// Labels that are banned, or not allowed, are in no answer; the others come in the order of all,
+// which a query of the exact layer for many gives.
+func TestBannedAndAllowedLabels(t *testing.T) {
+	s := testFiles(t, t.TempDir(), 3, testLabels, testDim, nil)
+	_, server := serve(t, s)
+	q := query{Contexts: drawContexts(3, 4, testDim), K: testLimits.k, Budget: 0}
+	ask := func(fields string, k int) reply {
+		t.Helper()
+		contexts, err := json.Marshal(q.Contexts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, r, text := post(t, server.URL+"/topk", fmt.Sprintf(`{"contexts":%s,"k":%d,"budget":"exact"%s}`, contexts, k, fields))
+		if status != http.StatusOK {
+			t.Fatalf("%s: found %d %s", fields, status, text)
+		}
+		return r
+	}
+	all := ask("", testLimits.k)
+	first := all.Answers[0].Labels
+	ban := []uint32{first[0].ID, first[2].ID}
+	allow := []uint32{first[9].ID, first[4].ID, first[2].ID}
+	for name, c := range map[string]struct {
+		fields string
+		k      int
+		permit func(id uint32) bool
+	}{
+		"ban":   {fmt.Sprintf(`,"ban":[%d,%d,4000000000]`, ban[0], ban[1]), 20, func(id uint32) bool { return !slices.Contains(ban, id) }},
+		"allow": {fmt.Sprintf(`,"allow":[%d,%d,%d]`, allow[0], allow[1], allow[2]), 3, func(id uint32) bool { return slices.Contains(allow, id) }},
+		"both":  {fmt.Sprintf(`,"ban":[%d],"allow":[%d,%d,%d]`, ban[1], allow[0], allow[1], allow[2]), 3, func(id uint32) bool { return id == allow[0] || id == allow[1] }},
+	} {
+		got := ask(c.fields, c.k)
+		for i, a := range got.Answers {
+			var want []uint32
+			for _, l := range all.Answers[i].Labels {
+				if c.permit(l.ID) && len(want) < c.k {
+					want = append(want, l.ID)
+				}
+			}
+			var ids []uint32
+			for _, l := range a.Labels {
+				ids = append(ids, l.ID)
+			}
+			// Of the allowed ones some may be behind those that all.Answers has.
+			if len(want) > len(ids) || !slices.Equal(ids[:len(want)], want) || slices.ContainsFunc(ids, func(id uint32) bool { return !c.permit(id) }) {
+				t.Errorf("%s: context %d: found %v, want %v", name, i, ids, want)
+			}
+		}
+	}
+	for fields, want := range map[string]string{
+		`"allow":[200]`:       "allow[0]: found label 200, expected one below 200",
+		`"ban":7`:             "ban: found 7, expected a list of labels",
+		`"ban":null`:          "ban: found \\u003cnil\\u003e, expected a list of labels",
+		`"ban":[1,-2]`:        "ban[1]: found -2, expected a label, a whole number from 0 on",
+		`"ban":[1],"ban":[2]`: `found field \"a second ban\"`,
+	} {
+		context, _ := json.Marshal(q.Contexts[:1])
+		if status, _, text := post(t, server.URL+"/topk", fmt.Sprintf(`{"contexts":%s,%s}`, context, fields)); status != http.StatusBadRequest || !strings.Contains(text, want) {
+			t.Errorf("%s: found %d %s, want %s", fields, status, text, want)
+		}
+	}
+}
+
+// A tokenizer may have ids beyond the rows, and any name.
+func TestATokenizerWithIDsBeyondTheRows(t *testing.T) {
+	s := testFiles(t, t.TempDir(), 3, testLabels, testDim, nil)
+	var tokens []string
+	for id := range testLabels + 1 {
+		tokens = append(tokens, fmt.Sprintf(`"t%d":%d`, id, id))
+	}
+	s.vocab = filepath.Join(filepath.Dir(s.head), "sha256-17")
+	if err := os.WriteFile(s.vocab, []byte(`{"model":{"vocab":{`+strings.Join(tokens, ",")+`}}}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, server := serve(t, s)
+	status, r, text := post(t, server.URL+"/topk", query{Contexts: drawContexts(3, 1, testDim), K: 2})
+	if status != http.StatusOK || *r.Answers[0].Labels[0].Text != fmt.Sprintf("t%d", r.Answers[0].Labels[0].ID) {
+		t.Errorf("found %d %s", status, text)
+	}
+}
+
 func TestAnswersAreThoseOfTheLibrary(t *testing.T) {
 	tail := func(c *screen.Config) {
 		n, ranges := len(c.Clusters)/c.Dim, []float64(nil)
@@ -430,10 +511,10 @@ func TestBadRequests(t *testing.T) {
 		{"a name that is a number", `{1:1}`, 400, "body: invalid character '1'"},
 		{"a list", `[]`, 400, "body: found another value, expected an object"},
 		{"null", `null`, 400, "body: found another value, expected an object"},
-		{"a name twice", `{"k":1,"contexts":[` + row + `],"k":2}`, 400, `body: found field "a second k", expected contexts, k and budget, each once`},
-		{"a name twice, in two cases", `{"k":1,"K":2,"contexts":[` + row + `]}`, 400, `body: found field "K", expected contexts, k and budget, each once`},
-		{"a name in another case", `{"k":1,"Contexts":[` + row + `]}`, 400, `body: found field "Contexts", expected contexts, k and budget, each once`},
-		{"a field that does not exist", `{"k":1,"contexts":[` + row + `],"temperature":1}`, 400, `body: found field "temperature", expected contexts, k and budget, each once`},
+		{"a name twice", `{"k":1,"contexts":[` + row + `],"k":2}`, 400, `body: found field "a second k", expected contexts, k, budget, ban and allow, each once`},
+		{"a name twice, in two cases", `{"k":1,"K":2,"contexts":[` + row + `]}`, 400, `body: found field "K", expected contexts, k, budget, ban and allow, each once`},
+		{"a name in another case", `{"k":1,"Contexts":[` + row + `]}`, 400, `body: found field "Contexts", expected contexts, k, budget, ban and allow, each once`},
+		{"a field that does not exist", `{"k":1,"contexts":[` + row + `],"temperature":1}`, 400, `body: found field "temperature", expected contexts, k, budget, ban and allow, each once`},
 		{"a budget of 0", `{"k":1,"budget":0,"contexts":[` + row + `]}`, 400, `body: budget: found 0, expected a number above 0, or "exact"`},
 		{"a budget that is a text", `{"k":1,"budget":"all","contexts":[` + row + `]}`, 400, `body: budget: found all, expected a number above 0, or "exact"`},
 		{"a budget above all numbers", `{"k":1,"budget":1e999,"contexts":[` + row + `]}`, 400, `body: budget: found 1e999, expected a number above 0, or "exact"`},

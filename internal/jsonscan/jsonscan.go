@@ -1,6 +1,7 @@
 // Package jsonscan reads a few values of large JSON texts, such as a tokenizer's of tens of
-// megabytes. Nothing takes memory but strings with escapes and what [Value.Object] compares. What
-// is JSON is for encoding/json to say.
+// megabytes. Nothing takes memory but strings with escapes, what [Value.Object] compares, and a
+// text in which [ParsePython] meets what JSON does not have. What is JSON is for encoding/json to
+// say.
 package jsonscan
 
 import (
@@ -18,6 +19,35 @@ const maxDepth = 100
 
 // Value is the text of one value, a part of a text that Parse has found valid.
 type Value []byte
+
+// ParsePython is Parse for what Python's module json writes and reads: NaN, Infinity and -Infinity
+// may stand where a number may. [Value.Float] and [Value.Int] refuse them.
+func ParsePython(data []byte) (Value, error) {
+	v, err := Parse(data)
+	if err == nil || !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
+		return v, err
+	}
+	plain, quoted := bytes.Clone(data), false // with numbers of the same length in their places
+	for i := 0; i < len(plain); i++ {
+		switch c := plain[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case quoted, i > 0 && bytes.IndexByte([]byte(":,[ \t\r\n"), plain[i-1]) < 0: // within a word
+		default:
+			for _, word := range []string{"NaN", "Infinity", "-Infinity"} {
+				if bytes.HasPrefix(plain[i:], []byte(word)) {
+					copy(plain[i:], "0         "[:len(word)])
+				}
+			}
+		}
+	}
+	if _, err := Parse(plain); err != nil {
+		return nil, err
+	}
+	return trim(data), nil
+}
 
 // Parse returns the one value of a text in UTF-8.
 func Parse(data []byte) (Value, error) {
@@ -168,7 +198,7 @@ func (v Value) Bool() (bool, error) {
 // Float returns a number within float64.
 func (v Value) Float() (float64, error) {
 	x, err := strconv.ParseFloat(string(v), 64)
-	if err != nil {
+	if err != nil || x-x != 0 { // ParseFloat reads NaN and Infinity
 		return 0, v.Found("a number within float64")
 	}
 	return x, nil

@@ -149,6 +149,42 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
+// What Python writes and JSON does not have is read over, and refused where a number is asked for.
+func TestPython(t *testing.T) {
+	for text, good := range map[string]bool{
+		`{"a":[0.0,Infinity],"b":NaN,"c":-Infinity,"d":2}`: true, `{"a":"NaN, Infinity","b":NaN,"d":2}`: true, "{\"d\":2, \"x\":\n NaN }": true,
+		`{"a":"\"NaN","b":-Infinity,"d":2}`: true,
+		`{"d":2,"x":NaNs}`:                  false, `{"d":2,"x":1NaN}`: false, `{"d":2,NaN:1}`: false, `{"d":2,"x":--Infinity}`: false, `{"d":2,"x":+Infinity}`: false, `{"d":2,"x":nan}`: false, `{"d":2 NaN}`: false,
+	} {
+		v, err := ParsePython([]byte(text))
+		if (err == nil) != good {
+			t.Errorf("%s: %v", text, err)
+		}
+		if err != nil {
+			continue
+		}
+		found := 0
+		err = v.Entries(func(name []byte, v Value) error {
+			x, err := v.Float()
+			switch string(name) {
+			case "d":
+				found++
+				if x != 2 || err != nil {
+					t.Errorf("%s: %v, %v", text, x, err)
+				}
+			default:
+				if v[0] != '[' && err == nil {
+					t.Errorf("%s: %s is read as %v", text, v, x)
+				}
+			}
+			return nil
+		})
+		if err != nil || found != 1 {
+			t.Errorf("%s: %v, %d", text, err, found)
+		}
+	}
+}
+
 // To go over a text takes no memory, however many strings are in it.
 func TestNothingIsKept(t *testing.T) {
 	text := []byte(`{"vocab":{` + strings.Repeat(`"piece":12,`, 1000) + `"end":[1.5,true,"x"]}}`)

@@ -112,7 +112,7 @@ func (c *Contexts) Fit(ctx context.Context, l *softmax.Layer, weights string) (e
 
 func checkContexts(t *tensorfile.Tensor, l *softmax.Layer, weights string) error {
 	err := t.ExpectContexts(l.Dim())
-	if err == nil || t.Rows() == 0 {
+	if err == nil || t.Rows() == 0 || len(t.Shape) > 2 && t.Shape[len(t.Shape)-1] == l.Dim() {
 		return err
 	}
 	err = fmt.Errorf("%w, the columns of %s", err, weights)

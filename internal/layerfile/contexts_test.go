@@ -212,7 +212,7 @@ func TestOpenContexts(t *testing.T) {
 	}
 	const weights = "w.npy"
 	l := layerOf(t, 30, 12)
-	for name, rows := range map[string]int{write("matrix.npy", 7, 12): 7, write("row.npy", 1, 12): 1, write("vector.npy", 12): 1, write("states.npy", 4, 1, 12): 4} {
+	for name, rows := range map[string]int{write("matrix.npy", 7, 12): 7, write("row.npy", 1, 12): 1, write("vector.npy", 12): 1, write("states.npy", 4, 1, 12): 4, write("batch.npy", 1, 4, 12): 4} {
 		c, err := openFor(t, []string{name}, l, weights)
 		if err != nil {
 			t.Fatal(err)
@@ -230,7 +230,7 @@ func TestOpenContexts(t *testing.T) {
 		{"a transpose", write("b.npy", 12, 7), "b.npy: shape: found [12 7], expected [any 12], the columns of " + weights + ": save its transpose"},
 		{"the columns are W's rows", write("c.npy", 7, 30), "c.npy: shape: found [7 30], expected [any 12], the columns of " + weights + ", or weights of 30 columns: " + weights + " has so many rows, save its transpose if the columns are the labels"},
 		{"a vector of another length", write("d.npy", 13), "d.npy: shape: found [13], expected [any 12], the columns of " + weights},
-		{"states of two layers", write("e.npy", 1, 2, 12), "e.npy: shape: found [1 2 12], expected [any 12], the columns of " + weights},
+		{"states of two layers", write("e.npy", 2, 2, 12), "e.npy: shape: found [2 2 12], expected [any 12]: of texts without padding reshape(-1, 12) makes one matrix; of layers take the last"},
 		{"no rows", write("f.npy", 0, 12), "f.npy: shape: found [0 12], expected at least one row"},
 	} {
 		if _, err := openFor(t, []string{c.file}, l, weights); err == nil || !strings.HasSuffix(err.Error(), c.want) {

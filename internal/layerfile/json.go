@@ -94,6 +94,8 @@ func (t *jsonReader) next(h []float32) error {
 		return fmt.Errorf("%s: found it empty, expected contexts", t.name)
 	case err == io.EOF && !t.inList:
 		return io.EOF
+	case err == nil && token == json.Delim('{'):
+		return t.fail(errObject)
 	case err == nil && token != json.Delim('['):
 		return t.fail(fmt.Errorf("found %.40q, expected an array of numbers", text(token)))
 	}
@@ -106,6 +108,9 @@ func (t *jsonReader) next(h []float32) error {
 	}
 	n := 0
 	for ; err == nil && token != json.Delim(']'); token, err = t.tokens.Token() {
+		if token == json.Delim('{') {
+			return t.fail(errObject)
+		}
 		number, _ := token.(json.Number)
 		x, err := strconv.ParseFloat(string(number), 32)
 		if err != nil {
@@ -126,6 +131,9 @@ func (t *jsonReader) next(h []float32) error {
 	}
 	return nil
 }
+
+// errObject is the error for what servers answer with.
+var errObject = errors.New("found an object, such as llama-server and others answer with, expected arrays of numbers: of llama-server --embeddings --pooling none, jq '.[].embedding[]' takes them out of the answer of /embedding")
 
 // text is a token as it stands in JSON.
 func text(token json.Token) string {

@@ -24,8 +24,13 @@ func Open(source string, opt head.Options) (*softmax.Layer, *head.Head, error) {
 		return err
 	})
 	if err != nil {
+		if bad := h.Check(); bad != nil { // says where, and what to do
+			err = bad
+		} else {
+			err = fmt.Errorf("%s: %w", source, err)
+		}
 		h.Close()
-		return nil, nil, fmt.Errorf("%s: %w", source, err)
+		return nil, nil, err
 	}
 	return l, h, nil
 }
@@ -39,25 +44,40 @@ const (
 // is applied to, "" if they do. Most often they were taken before the model's last normalisation,
 // or scaled to length 1.
 //
-// If the normalisation stands beside the head, its results are known: (h - Bias)/Gain has a mean
-// square of 1. That must hold within a twentieth for half of a sample. Else the probabilities tell:
-// for half of a sample the best label must neither have all of the probability but a millionth nor
-// as little as three labels have of an even distribution.
+// If the normalisation stands beside the head, its results are known: (h/s - Bias)/Gain has a mean
+// square of 1, where s is the scale that the head's states have. That must hold within a twentieth
+// for half of a sample; with another scale of the model in the place of s it is said that this one
+// is missing, or there twice. Else the probabilities tell: for half of a sample the best label must
+// neither have all of the probability but a millionth nor as little as three labels have of an even
+// distribution.
 func Unnormed(h *head.Head, contexts []float32) string {
 	d := h.Dim()
 	if norm := h.Norm(); norm.Gain != nil {
 		squares := make([]float64, 0, normSample)
-		normed := 0
+		state, logit := h.StateScale(), h.LogitScale()
+		const ( // what a state may have been multiplied by
+			asAtHead = iota
+			nothing
+			both
+			kinds
+		)
+		var like [kinds]int
 		for _, row := range sample(contexts, d, normSample) {
-			plain, plusOne := meanSquare(row, norm, 0), meanSquare(row, norm, 1)
+			plain := meanSquare(row, norm, 0, 1)
 			squares = append(squares, plain)
-			scale := h.LogitScale() * h.LogitScale() // which may be applied to h already
-			if near(plain, 1) || near(plusOne, 1) || near(plain, scale) || near(plusOne, scale) {
-				normed++
+			for kind, scale := range [kinds]float64{state, 1, state * logit} {
+				if near(meanSquare(row, norm, 0, scale), 1) || near(meanSquare(row, norm, 1, scale), 1) {
+					like[kind]++
+				}
 			}
 		}
-		if 2*normed >= len(squares) {
+		switch most := len(squares); {
+		case 2*like[asAtHead] >= most:
 			return ""
+		case 2*like[nothing] >= most:
+			return fmt.Sprintf("they lack the scale of %.4g that the model has between its last normalisation and its head: take them at the head, or multiply them by it", state)
+		case 2*like[both] >= most:
+			return fmt.Sprintf("they have the scale of %.4g already that the model has for its logits, and would have it twice: take them before it, or divide them by it", logit)
 		}
 		slices.Sort(squares)
 		return fmt.Sprintf("behind the model's last normalisation their mean square would be 1 by its gain; found %.3g in the median", squares[len(squares)/2])
@@ -91,11 +111,12 @@ func sample(rows []float32, d, n int) (list [][]float32) {
 	return list
 }
 
-// meanSquare returns the mean square of what became row by the normalisation with plus on its gain.
-func meanSquare(row []float32, norm head.Norm, plus float64) float64 {
+// meanSquare returns the mean square of what became row by the normalisation with plus on its gain,
+// and a scale behind it.
+func meanSquare(row []float32, norm head.Norm, plus, scale float64) float64 {
 	sum, n := 0.0, 0
 	for j, x := range row {
-		gain, v := float64(norm.Gain[j])+plus, float64(x)
+		gain, v := float64(norm.Gain[j])+plus, float64(x)/scale
 		if norm.Bias != nil {
 			v -= float64(norm.Bias[j])
 		}

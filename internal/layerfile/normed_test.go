@@ -110,6 +110,57 @@ func TestUnnormedByTheModelsNorm(t *testing.T) {
 	}
 }
 
+// A state that a model scales before its head must have the scale, and one that is scaled behind it
+// must not.
+func TestUnnormedByTheModelsScale(t *testing.T) {
+	const labels, dim, n = 50, 64, 300
+	r := rand.New(rand.NewPCG(11, 12))
+	gain := normal(r, dim, 0.5)
+	for i := range gain {
+		gain[i] += 3
+	}
+	after, _ := states(r, n, dim, gain, make([]float32, dim), 0, false)
+	times := func(s float32) []float32 {
+		x := slices.Clone(after)
+		for i := range x {
+			x[i] *= s
+		}
+		return x
+	}
+	for name, c := range map[string]struct {
+		config string
+		states []float32
+		want   string
+	}{
+		"T5 at the head":                  {`{"model_type":"t5","d_model":64}`, times(0.125), ""},
+		"T5 behind the normalisation":     {`{"model_type":"t5","d_model":64}`, after, "they lack the scale of 0.125 that"},
+		"untied T5":                       {`{"model_type":"t5","d_model":64,"tie_word_embeddings":false}`, after, ""},
+		"Cohere":                          {`{"model_type":"cohere2"}`, after, ""},
+		"Cohere with the scale of logits": {`{"model_type":"cohere2"}`, times(0.0625), "they have the scale of 0.0625 already that"},
+		"something else":                  {`{"model_type":"cohere2"}`, times(0.4), "found 0.16 in the median"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := tensorfile.WriteSafetensors(filepath.Join(dir, "model.safetensors"),
+				tensorfile.Array{Name: "lm_head.weight", Shape: []int{labels, dim}, Data: normal(r, labels*dim, 0.1)},
+				tensorfile.Array{Name: "decoder.final_layer_norm.weight", Shape: []int{dim}, Data: gain}); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(c.config), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			h, err := head.Open(dir, head.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer h.Close()
+			if why := Unnormed(h, c.states); c.want == "" && why != "" || !strings.Contains(why, c.want) {
+				t.Errorf("found %q, expected %q in it", why, c.want)
+			}
+		})
+	}
+}
+
 // If no normalisation is known the probabilities tell.
 func TestUnnormedByProbabilities(t *testing.T) {
 	const labels, dim, n = 200, 64, 100

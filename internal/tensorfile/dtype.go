@@ -27,6 +27,8 @@ const (
 	Q4_K
 	Q5_K
 	Q6_K
+	Q4_1
+	Q5_1
 )
 
 // dtypes are the types with their names in the three formats, of GGUF the numbers of enum
@@ -56,14 +58,19 @@ var dtypes = []struct {
 	{"q4_k", "", "", 12, 144, 256},
 	{"q5_k", "", "", 13, 176, 256},
 	{"q6_k", "", "", 14, 210, 256},
+	{"q4_1", "", "", 3, 20, 32},
+	{"q5_1", "", "", 7, 24, 32},
 
 	{"bool", "BOOL", "", -1, 1, 1},
 	{"complex64", "C64", "", -1, 8, 1},
 	{"float8_e4m3", "F8_E4M3", "", -1, 1, 1},
 	{"float8_e5m2", "F8_E5M2", "", -1, 1, 1},
 	{"float8_e8m0", "F8_E8M0", "", -1, 1, 1},
-	{"q4_1", "", "", 3, 20, 32},
-	{"q5_1", "", "", 7, 24, 32},
+	{"float8_e4m3fnuz", "F8_E4M3FNUZ", "", -1, 1, 1},
+	{"float8_e5m2fnuz", "F8_E5M2FNUZ", "", -1, 1, 1},
+	{"float6_e2m3", "F6_E2M3", "", -1, 3, 4},
+	{"float6_e3m2", "F6_E3M2", "", -1, 3, 4},
+	{"float4_e2m1", "F4", "", -1, 1, 2},
 	{"q8_1", "", "", 9, 36, 32},
 	{"q2_k", "", "", 10, 84, 256},
 	{"q3_k", "", "", 11, 110, 256},
@@ -80,6 +87,9 @@ var dtypes = []struct {
 	{"tq1_0", "", "", 34, 54, 256},
 	{"tq2_0", "", "", 35, 66, 256},
 	{"mxfp4", "", "", 39, 17, 32},
+	{"nvfp4", "", "", 40, 36, 64},
+	{"q1_0", "", "", 41, 18, 128},
+	{"q2_0", "", "", 42, 18, 64},
 }
 
 // String returns the type's name as numpy, PyTorch or, in lower case, ggml
@@ -89,9 +99,13 @@ func (d DType) String() string { return dtypes[d].name }
 // Size returns the bytes of one element, or of a block of them, see Block.
 func (d DType) Size() int { return dtypes[d].size }
 
-// Block returns the number of neighbouring elements of a row that are stored
-// together, 1 but for the quantised types.
+// Block returns the number of neighbouring elements that are stored together, 1 but for the
+// quantised types of GGUF, whose blocks are parts of a row, and those of 4 and 6 bits of
+// safetensors.
 func (d DType) Block() int { return dtypes[d].block }
+
+// packed reports whether elements follow each other in bits, across the ends of rows.
+func (d DType) packed() bool { return dtypes[d].block > 1 && dtypes[d].safetensors != "" }
 
 func (d DType) float() bool   { return Float16 <= d && d <= Float64 }
 func (d DType) integer() bool { return Int8 <= d && d <= Uint64 }

@@ -16,6 +16,7 @@ const (
 // Some types of metadata, enum gguf_metadata_value_type of gguf.md.
 const (
 	ggufUint32 = 4
+	ggufInt32  = 5
 	ggufBool   = 7
 	ggufString = 8
 	ggufArray  = 9
@@ -231,6 +232,32 @@ func (f *File) Number(key string) (float64, error) {
 		return 0, fail(f.path, "metadata "+Label(key), "found a string, a bool or an array, expected a number")
 	}
 	return v.number(), nil
+}
+
+// HasMetadata reports whether there is a value under a key that OpenFile was told to keep.
+func (f *File) HasMetadata(key string) bool {
+	_, ok := f.metadata[key]
+	return ok
+}
+
+// Ints is Number for an array of int32 or uint32: nil if there is none.
+func (f *File) Ints(key string) (list []int64, err error) {
+	v, ok := f.metadata[key]
+	if !ok {
+		return nil, nil
+	}
+	if !v.array || v.kind != ggufUint32 && v.kind != ggufInt32 {
+		return nil, fail(f.path, "metadata "+Label(key), "found no array of int32 or uint32, expected one")
+	}
+	err = f.mem.read(f.path, func() error {
+		t := Tensor{layout: layout{DType: ggufTypes[v.kind]}}
+		list = make([]int64, v.count)
+		for i := range list {
+			list[i] = t.integer(v.data[4*i:][:4])
+		}
+		return nil
+	})
+	return list, err
 }
 
 // Text is Number for a string: "" if there is none.

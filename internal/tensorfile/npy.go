@@ -125,6 +125,9 @@ func npyType(value string) (d DType, bigEndian bool, err error) {
 			}
 		}
 	}
+	if slices.Contains([]string{"<V2", ">V2", "|V2"}, text) {
+		return 0, false, fmt.Errorf("found %q, two bytes without a type, as numpy writes bfloat16 of ml_dtypes, expected a type of numbers: save x.astype('float32'), or the array as safetensors", text)
+	}
 	return 0, false, fmt.Errorf("found %.40q, expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8, or > for <", text)
 }
 

@@ -56,6 +56,9 @@ func open(path, format string, wanted func(key []byte) bool) (*File, error) {
 
 // parse finds the tensors of a file, but for an archive, which is looked at for each.
 func (f *File) parse(wanted func(key []byte) bool) (err error) {
+	if err := checkForeign(f.path, f.mem.data); err != nil {
+		return err
+	}
 	if f.Format == "" {
 		if f.Format, err = formatOf(f.mem.data, f.path); err != nil {
 			return err
@@ -100,6 +103,13 @@ func (f *File) Tensor(name string) (*Tensor, error) {
 	c := *t // the caller's own, since some fields can be set
 	c.Shape = slices.Clone(t.Shape)
 	return &c, nil
+}
+
+// Layout returns the type and the shape of a tensor that [File.Names] lists. The shape must not be
+// changed.
+func (f *File) Layout(name string) (DType, []int) {
+	t := f.byName[name]
+	return t.DType, t.Shape
 }
 
 // Has reports whether there is a tensor of this name. In an archive none is looked for.
@@ -151,6 +161,9 @@ func ReadFile(path string) ([]byte, error) {
 	data, err := mapfile.Read(path)
 	if err != nil {
 		return nil, openError(path, err)
+	}
+	if err := checkForeign(path, data); err != nil {
+		return nil, err
 	}
 	return data, nil
 }

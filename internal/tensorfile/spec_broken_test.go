@@ -199,7 +199,7 @@ func broken() []brokenFile {
 		s("no dtype", entry(`"shape":[1],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: found 2 fields, expected dtype, shape and data_offsets`),
 		s("no shape", entry(`"dtype":"F32","data_offsets":[0,4]`), 4, `FILE: header: tensor x: found 2 fields, expected dtype, shape and data_offsets`),
 		s("no offsets", entry(`"dtype":"F32","shape":[0]`), 0, `FILE: header: tensor x: found 2 fields, expected dtype, shape and data_offsets`),
-		s("dtype not known", entry(`"dtype":"Q4","shape":[1],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: dtype: found Q4, expected one of [F16 BF16 F32 F64 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64 F8_E4M3 F8_E5M2 F8_E8M0]`),
+		s("dtype not known", entry(`"dtype":"Q4","shape":[1],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: dtype: found Q4, expected one of [F16 BF16 F32 F64 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64 F8_E4M3 F8_E5M2 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ F6_E2M3 F6_E3M2 F4]`),
 		s("dtype is a number", entry(`"dtype":32,"shape":[1],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: dtype: found "32", expected a string`),
 		s("negative size", entry(`"dtype":"F32","shape":[-1],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: shape: found "-1", expected an integer of 0 or more within 63 bits`),
 		s("a fraction", entry(`"dtype":"F32","shape":[1.0],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: shape: found "1.0", expected an integer of 0 or more within 63 bits`),

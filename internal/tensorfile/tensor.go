@@ -55,6 +55,16 @@ func (l layout) bytes() (int, error) {
 		return 0, fmt.Errorf("found %d dimensions, expected at most %d", len(l.Shape), maxRank)
 	}
 	size, block, last := l.DType.Size(), l.DType.Block(), len(l.Shape)-1
+	if l.DType.packed() {
+		n, err := (layout{DType: Uint8, Shape: l.Shape}).bytes()
+		switch {
+		case err != nil:
+			return 0, err
+		case n%block != 0:
+			return 0, fmt.Errorf("found %v of %s, expected a multiple of %d elements, which fill whole bytes", l.Shape, l.DType, block)
+		}
+		return n / block * size, nil // a scalar is 1 element, no multiple
+	}
 	if last < 0 && block > 1 || last >= 0 && l.Shape[last]%block != 0 {
 		return 0, fmt.Errorf("found %v of %s, expected rows of a multiple of %d elements", l.Shape, l.DType, block)
 	}
@@ -115,13 +125,19 @@ func (t *Tensor) ExpectMatrix() error {
 }
 
 // ExpectContexts returns an error unless the tensor is a matrix of context vectors of dim
-// elements, at least one. A vector becomes the matrix of one row. A dimension of 1
-// between rows and columns may be there: vLLM writes it.
+// elements, at least one. A vector becomes the matrix of one row. A dimension of 1 may be there
+// between rows and columns, as vLLM writes it, or before them, as a batch of one text has it.
 func (t *Tensor) ExpectContexts(dim int) error {
-	if t.ExpectShape(dim) == nil {
+	switch {
+	case t.ExpectShape(dim) == nil:
 		t.Shape = []int{1, dim}
+	case t.ExpectShape(1, -1, dim) == nil:
+		t.Shape = t.Shape[1:]
 	}
 	if err := t.ExpectShape(-1, dim); err != nil && t.ExpectShape(-1, 1, dim) != nil {
+		if n := len(t.Shape); n > 2 && t.Shape[n-1] == dim {
+			err = fmt.Errorf("%w: of texts without padding reshape(-1, %d) makes one matrix; of layers take the last", err, dim)
+		}
 		return err
 	}
 	if t.Rows() < 1 {

@@ -32,6 +32,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/learning-to-screen/l2s/internal/mapfile"
 )
 
 // OpenTensor opens one tensor. src is one of
@@ -127,6 +129,22 @@ func Files(src string) []string {
 		}
 	}
 	return names
+}
+
+// Start returns the first n bytes of a regular file, or all that it has.
+func Start(path string, n int) ([]byte, error) {
+	data, unmap, err := mapfile.Open(path)
+	if err != nil {
+		return nil, openError(path, err)
+	}
+	m := &memory{data: data, unmap: unmap}
+	defer m.close()
+	var start []byte
+	err = m.read(path, func() error {
+		start = bytes.Clone(data[:min(n, len(data))])
+		return checkForeign(path, data)
+	})
+	return start, err
 }
 
 // SplitSource takes src apart at the colon that leaves the longest name of a file that exists, or

@@ -7,9 +7,14 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -30,6 +35,8 @@ type sampling struct {
 	o       sample.Options
 	lastN   int
 	penalty bool
+
+	ban, allow string // lists of ids
 }
 
 func (f *flags) sampling() *sampling {
@@ -42,6 +49,8 @@ func (f *flags) sampling() *sampling {
 	f.Float64Var(&s.o.Presence, "presence-penalty", 0, "the `penalty` that is subtracted for these tokens")
 	f.Float64Var(&s.o.Frequency, "frequency-penalty", 0, "the `penalty` that is subtracted each time")
 	f.IntVar(&s.lastN, "repeat-last-n", 64, "how `many` tokens are the last, -1 for all")
+	f.StringVar(&s.ban, "ban", "", "`ids` that are not written, or @FILE, with commas between them")
+	f.StringVar(&s.allow, "allow", "", "`ids` that alone are written, or @FILE, with commas between them")
 	f.Uint64Var(&s.o.Seed, "seed", 0, "the `seed` of the draws, 0 for another one each time")
 	return s
 }
@@ -65,10 +74,80 @@ type chooser struct {
 	best []softmax.Prediction
 	// Of a head that learns: the tokens to draw among, nil for all.
 	among *bitset.Set
+	// What may not be written, the tokens that the model forbids among it, and what alone may; nil
+	// for none.
+	banned, allowed *bitset.Set
+}
+
+// lists makes the sets of --ban and --allow. What the model's file forbids is banned too, as by
+// llama.cpp.
+func (c *chooser) lists() error {
+	ban, err := parseIDs(c.ban)
+	if err != nil {
+		return wrongUse("--ban: %v", err)
+	}
+	allow, err := parseIDs(c.allow)
+	if err != nil {
+		return wrongUse("--allow: %v", err)
+	}
+	labels := c.head.Labels()
+	set := func(ids []uint32) (*bitset.Set, error) {
+		slices.Sort(ids)
+		return bitset.FromIDs(labels, slices.Compact(ids))
+	}
+	ban = slices.DeleteFunc(append(ban, c.head.File().Suppressed()...), func(id uint32) bool { return int64(id) >= int64(labels) })
+	if len(ban) > 0 {
+		if c.banned, err = set(ban); err != nil {
+			return err
+		}
+	}
+	if c.allow != "" {
+		for _, id := range allow {
+			if int64(id) >= int64(labels) {
+				return wrongUse("--allow: found token %d, expected one below the %d of the head", id, labels)
+			}
+		}
+		c.allowed, err = set(allow)
+	}
+	return err
+}
+
+// parseIDs reads ids, and files of them as text or as an array of integers, with commas between
+// them.
+func parseIDs(list string) (ids []uint32, err error) {
+	if list == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(list, ",") {
+		part = strings.TrimSpace(part)
+		words := []string{part}
+		if file, named := strings.CutPrefix(part, "@"); named {
+			if of, err := head.ReadIDs(file); err == nil {
+				ids = append(ids, of...)
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			words = strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" ,\t\r\n", r) })
+		}
+		for _, word := range words {
+			id, err := strconv.ParseUint(word, 10, 32)
+			if err != nil {
+				return nil, fmt.Errorf("found %.40q, expected ids of tokens, or @FILE, with commas between them", word)
+			}
+			ids = append(ids, uint32(id))
+		}
+	}
+	return ids, nil
 }
 
 func (s *sampling) chooser(x *llamacpp.Head) (*chooser, error) {
 	c := &chooser{sampling: s, head: x, best: make([]softmax.Prediction, 1)}
+	if err := c.lists(); err != nil {
+		return nil, err
+	}
 	if s.o.Temperature == 0 && !s.penalty {
 		return c, nil
 	}
@@ -92,18 +171,22 @@ func (s *sampling) chooser(x *llamacpp.Head) (*chooser, error) {
 
 func (c *chooser) next(h []float32, history []uint32) (uint32, error) {
 	if c.draw == nil {
-		_, err := c.head.Search(c.best, h, softmax.Request{K: 1})
+		a, err := c.head.Search(c.best, h, softmax.Request{K: 1, Banned: c.banned, Allowed: c.allowed})
+		if err == nil && a.Count == 0 {
+			err = errors.New("found no token that may be written, expected one at least: see --ban and --allow")
+		}
 		return c.best[0].ID, err
 	}
-	var e sample.Edits
+	e := sample.Edits{Banned: c.banned, Allowed: c.allowed}
 	if c.penalty {
 		e.History = history
 		if c.lastN >= 0 {
 			e.History = history[max(0, len(history)-c.lastN):]
 		}
 	}
-	if e.Allowed = c.among; c.among != nil {
-		a, err := c.head.Search(c.best, h, softmax.Request{K: len(c.best)})
+	if c.among != nil {
+		e.Allowed = c.among
+		a, err := c.head.Search(c.best, h, softmax.Request{K: len(c.best), Banned: c.banned, Allowed: c.allowed})
 		if err != nil {
 			return 0, err
 		}
@@ -112,7 +195,9 @@ func (c *chooser) next(h []float32, history []uint32) (uint32, error) {
 			c.among.Add(p.ID)
 		}
 		for _, id := range e.History { // a penalty may be a gain
-			c.among.Add(id)
+			if int64(id) < int64(c.among.Len()) && (c.allowed == nil || c.allowed.Has(id)) {
+				c.among.Add(id)
+			}
 		}
 	}
 	t, err := c.draw.Draw(h, e)

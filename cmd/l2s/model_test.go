@@ -1,0 +1,245 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+)
+
+// Labels that are banned, or not among those that are allowed, are in no answer and in no sum. The
+// order and the sum are those of the full ranking without them.
+func TestBannedAndAllowedLabels(t *testing.T) {
+	dir := files(t)
+	exact := joined(goodTopK, "--budget", "exact", "--json", "--limit", "5")
+	type line struct {
+		IDs      []uint32
+		Logits   []float64
+		LogProbs []float64
+	}
+	lines := func(args ...string) (list []line) {
+		for text := range strings.Lines(succeed(t, dir, args...)) {
+			var l line
+			if err := json.Unmarshal([]byte(text), &l); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, l)
+		}
+		return list
+	}
+	all := lines(joined(exact, "--k", "300")...)
+	banned := []uint32{all[0].IDs[0], all[0].IDs[1], all[1].IDs[0], 9}
+	ban := fmt.Sprintf("%d,%d,%d,9,4000000000", banned[0], banned[1], banned[2]) // the last has no row
+	writeFile(t, filepath.Join(dir, "ids.txt"), []byte("1 2 3 4 5 6 7 8 9 10\n"))
+	for name, c := range map[string]struct {
+		args   []string
+		permit func(id uint32) bool
+	}{
+		"banned":  {[]string{"--ban", ban}, func(id uint32) bool { return !slices.Contains(banned, id) }},
+		"allowed": {[]string{"--allow", "@ids.txt"}, func(id uint32) bool { return id >= 1 && id <= 10 }},
+		"both":    {[]string{"--allow", "@ids.txt", "--ban", ban}, func(id uint32) bool { return id >= 1 && id <= 8 || id == 10 }},
+	} {
+		got := lines(joined(exact, "--k", "5", "--logprobs", c.args)...)
+		for i, l := range got {
+			var ids []uint32
+			sum := 0.0
+			for j, id := range all[i].IDs {
+				if !c.permit(id) {
+					continue
+				}
+				sum += math.Exp(all[i].Logits[j] - all[i].Logits[0])
+				if len(ids) < 5 {
+					ids = append(ids, id)
+				}
+			}
+			if !slices.Equal(l.IDs, ids) {
+				t.Errorf("%s: context %d: found %v, want %v", name, i, l.IDs, ids)
+				continue
+			}
+			for j, p := range l.LogProbs {
+				if want := l.Logits[j] - all[i].Logits[0] - math.Log(sum); math.Abs(p-want) > 1e-9 {
+					t.Errorf("%s: context %d: found the log-probability %v, want %v", name, i, p, want)
+				}
+			}
+		}
+	}
+	for i, l := range lines(joined(goodTopK, "--json", "--ban", ban)...) { // by the screen
+		for _, id := range banned {
+			if slices.Contains(l.IDs, id) {
+				t.Errorf("context %d: found the banned label %d in %v", i, id, l.IDs)
+			}
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--allow", "300"}, 1, "l2s topk: W.npy: found 300 labels, expected more than 300, an id of --allow\n"},
+		{[]string{"--ban", "specials"}, 2, "--ban specials is for --head"},
+		{[]string{"--ban", "x"}, 2, `invalid value "x" for --ban: expected whole numbers, at least 0, @FILE or specials or suppressed, with commas between them`},
+	} {
+		if r := l2s(t, dir, joined(goodTopK, c.args)...); r.code != c.code || !strings.Contains(r.stderr, c.want) {
+			t.Errorf("%v: found %d and %q, want %d and %q", c.args, r.code, r.stderr, c.code, c.want)
+		}
+	}
+}
+
+// The tokenizer of the model itself may have ids beyond the rows, or none for some, however its
+// path is written; and what a file is, its first bytes say.
+func TestTheTokenizerOfTheModelItself(t *testing.T) {
+	dir := files(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.Mkdir(in("model"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	w, labels, dim := rows(t, in("W.npy"))
+	writeFile(t, in("model/config.json"), []byte(`{"tie_word_embeddings":false}`))
+	if err := tensorfile.WriteSafetensors(in("model/model.safetensors"), tensorfile.Array{Name: "lm_head.weight", Shape: []int{labels, dim}, Data: w},
+		tensorfile.Array{Name: "lm_head.bias", Shape: []int{labels}, Data: tensor(t, in("b.npy")).Data}); err != nil {
+		t.Fatal(err)
+	}
+	vocabulary := []byte(`{"added_tokens":[{"id":300,"content":"<image>"}],"model":{"vocab":{"a":0,"last":299}}}`)
+	writeFile(t, in("model/tokenizer.json"), vocabulary)
+	for _, path := range []string{"model", "./model", "model/", in("model"), "model/tokenizer.json", in("model/../model/tokenizer.json")} {
+		if r := l2s(t, dir, "topk", "m.l2s", "--head", "model", "--contexts", "T.npy", "--vocab", path, "--k", "1", "--limit", "1"); r.code != 0 {
+			t.Errorf("%s: found %d and %s", path, r.code, r.stderr)
+		}
+	}
+	var tokens []string
+	for i := range 301 {
+		tokens = append(tokens, fmt.Sprintf(`"t%d":%d`, i, i))
+	}
+	writeFile(t, in("sha256-0a"), []byte(`{"model":{"vocab":{`+strings.Join(tokens, ",")+`}}}`))
+	got := succeed(t, dir, joined(goodTopK, "--vocab", "sha256-0a", "--k", "1", "--limit", "1")...)
+	if id, _, _ := strings.Cut(got, "\t"); !strings.HasSuffix(got, "\tt"+id+"\n") {
+		t.Errorf("found %q, want the token of the id", got)
+	}
+}
+
+// inspect of a model says what is to be known of its head, in ten lines and the notes.
+func TestInspectAModel(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.Mkdir(in("m"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, in("m/config.json"), []byte(`{"model_type":"t5","d_model":4,"tie_word_embeddings":true,"eos_token_id":1,"pad_token_id":0,"text_config":{"tie_word_embeddings":false}}`))
+	writeFile(t, in("m/generation_config.json"), []byte(`{"suppress_tokens":[2]}`))
+	if err := tensorfile.WriteSafetensors(in("m/model.safetensors"), tensorfile.Array{Name: "shared.weight", Shape: []int{3, 4}, Data: make([]float32, 12)}); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join([]string{
+		"file         " + filepath.Join("m", "model.safetensors"),
+		"head         shared.weight",
+		"type         float32, 3 labels of 4 numbers",
+		"tied         yes: tie_word_embeddings is true",
+		"bias         none",
+		"padding      0 rows left out",
+		"scale        of states 0.5 before the head, of logits 1 behind it, then no cap",
+		"contexts     the input of the head: a hook on it sees it",
+		"specials     0 1",
+		"suppressed   2",
+		"note         config.json says tie_word_embeddings true, its text model false: the first counts, as in transformers 5",
+		"",
+	}, "\n")
+	if got := succeed(t, dir, "inspect", "m"); got != want {
+		t.Errorf("found\n%s\nwant\n%s", got, want)
+	}
+	o := object(t, dir, "inspect", "m", "--json")
+	if o["tensor"] != "shared.weight" || o["tied"] != true || o["state_scale"] != 0.5 || fmt.Sprint(o["suppressed"]) != "[2]" {
+		t.Errorf("found %v", o)
+	}
+	if r := l2s(t, dir, "inspect", "m", "--ids", "x.npy"); r.code != 2 || !strings.Contains(r.stderr, "--ids is for a screen, found the model m") {
+		t.Errorf("found %d, %q", r.code, r.stderr)
+	}
+	golden, err := filepath.Abs(filepath.Join(root, "head", "testdata", "wild", "split-00001-of-00002.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := succeed(t, dir, "inspect", golden)
+	for _, line := range []string{"split-00002-of-00002.gguf\nhead         output.weight\n", "\ntied         no: output.weight is there\n", "of logits 0.125 behind it", "\nsuppressed   1 3\n"} {
+		if !strings.Contains(text, line) {
+			t.Errorf("found no %q in\n%s", line, text)
+		}
+	}
+}
+
+// If the states were taken before a scale of the model, eval says so by the targets, and train by
+// the normalisation.
+func TestStatesWithoutTheScaleAreNoticed(t *testing.T) {
+	const labels, d, n = 60, 32, 1200
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.Mkdir(in("m"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(41, 2))
+	w, gain := make([]float32, labels*d), make([]float32, d)
+	for i := range w {
+		w[i] = float32(4 * r.NormFloat64())
+	}
+	for i := range gain {
+		gain[i] = 1
+	}
+	behind, atHead, targets := make([]float32, n*d), make([]float32, n*d), make([]byte, 0, 8*n)
+	for i := range n {
+		u, square := behind[i*d:][:d], 0.0
+		for j := range u {
+			u[j] = float32(r.NormFloat64())
+			square += float64(u[j]) * float64(u[j]) / d
+		}
+		weights := make([]float64, labels)
+		total := 0.0
+		for j := range u {
+			u[j] /= float32(math.Sqrt(square))
+			atHead[i*d+j] = float32(float64(u[j]) / math.Sqrt(d))
+		}
+		for s := range weights {
+			logit := 0.0
+			for j := range u {
+				logit += float64(w[s*d+j]) * float64(u[j]) / math.Sqrt(d)
+			}
+			weights[s] = math.Exp(logit)
+			total += weights[s]
+		}
+		x, target := r.Float64()*total, 0
+		for ; target < labels-1 && x >= weights[target]; target++ {
+			x -= weights[target]
+		}
+		targets = append(targets, byte(target), 0, 0, 0, 0, 0, 0, 0)
+	}
+	writeFile(t, in("m/config.json"), []byte(`{"model_type":"t5","d_model":32,"tie_word_embeddings":true}`))
+	if err := tensorfile.WriteSafetensors(in("m/model.safetensors"), tensorfile.Array{Name: "shared.weight", Shape: []int{labels, d}, Data: w}, tensorfile.Array{Name: "decoder.final_layer_norm.weight", Shape: []int{d}, Data: gain}); err != nil {
+		t.Fatal(err)
+	}
+	for name, x := range map[string][]float32{"head.npy": atHead, "behind.npy": behind} {
+		if err := tensorfile.WriteNPY(in(name), x, n, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	header := fmt.Sprintf(`{"x":{"dtype":"I64","shape":[%d],"data_offsets":[0,%d]}}`, n, len(targets))
+	writeFile(t, in("targets.safetensors"), slices.Concat([]byte{byte(len(header)), 0, 0, 0, 0, 0, 0, 0}, []byte(header), targets))
+	for name, want := range map[string][2]string{
+		"head.npy":   {"", ""},
+		"behind.npy": {"they lack the scale of 0.1768 that the model has between its last normalisation and its head", "times as large fit the targets better, on a sample with perplexity"},
+	} {
+		train := l2s(t, dir, "train", "--head", "m", "--contexts", name, "--out", "m.l2s", "--quiet")
+		eval := l2s(t, dir, "eval", "m.l2s", "--head", "m", "--contexts", name, "--targets", "targets.safetensors:x")
+		for i, r := range []result{train, eval} {
+			if warned := strings.Contains(r.stderr, "warning: "); r.code != 0 || want[i] == "" && strings.Contains(r.stderr, "scale of") || want[i] != "" && (!warned || !strings.Contains(r.stderr, want[i])) {
+				t.Errorf("%s, run %d: found %d and\n%s\nwant %q", name, i, r.code, r.stderr, want[i])
+			}
+		}
+		if want[1] == "" && strings.Contains(eval.stderr, "fit the targets better") {
+			t.Errorf("%s: found\n%s", name, eval.stderr)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/learn"
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/sample"
+)
+
+// Tokens that the model's file forbids, that --ban names or that --allow does not, are never
+// written: by the best token, by draws, and by a head that learns. The head of the golden file has
+// 4 tokens, and forbids 1 and 3.
+func TestForbiddenTokensAreNotWritten(t *testing.T) {
+	const file = "../../../head/testdata/wild/split-00001-of-00002.gguf"
+	f, err := head.Open(file, head.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	list := filepath.Join(t.TempDir(), "ids.txt")
+	if err := os.WriteFile(list, []byte("0, 1\n2\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		ban, allow string
+		may        []uint32
+	}{
+		"the model's":         {"", "", []uint32{0, 2}},
+		"and one more":        {"2,4000000000", "", []uint32{0}},
+		"allowed":             {"", "3,2", []uint32{2}},
+		"allowed by a file":   {"0", "@" + list, []uint32{2}},
+		"the same id several": {"0,0,0", "", []uint32{2}},
+	} {
+		for _, temperature := range []float64{0, 1} {
+			for _, learns := range []bool{false, true} {
+				for _, penalty := range []float64{1, 1.3} {
+					var o llamacpp.HeadOptions
+					if learns {
+						o.Learn = &learn.Options{}
+					}
+					x, err := llamacpp.OpenHead(file, o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					s := &sampling{o: sample.DefaultOptions(), lastN: 64, penalty: penalty != 1, ban: c.ban, allow: c.allow}
+					s.o.Temperature, s.o.Repetition, s.o.TopK, s.o.Seed = temperature, penalty, 40, 3
+					choose, err := s.chooser(x)
+					if err != nil {
+						t.Fatal(err)
+					}
+					h := make([]float32, x.Dim())
+					for id := range x.Labels() { // whose best token is each in turn
+						f.Rows().Widen(h, id)
+						for range 5 {
+							got, err := choose.next(h, []uint32{1, 2, 3, 128256})
+							if err != nil || !slices.Contains(c.may, got) {
+								t.Fatalf("%s, temperature %v, learns %v, penalty %v: found token %d, %v, expected one of %v", name, temperature, learns, penalty, got, err, c.may)
+							}
+						}
+					}
+					x.Close()
+				}
+			}
+		}
+	}
+	for _, c := range []struct{ ban, allow, want string }{
+		{"x", "", "--ban: found \"x\", expected ids of tokens"},
+		{"", "4", "--allow: found token 4, expected one below the 4 of the head"},
+		{"@no/such", "", "no such file"},
+	} {
+		x, err := llamacpp.OpenHead(file, llamacpp.HeadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &sampling{o: sample.DefaultOptions(), ban: c.ban, allow: c.allow}
+		if _, err := s.chooser(x); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q, %q: found the error %v, want %q", c.ban, c.allow, err, c.want)
+		}
+		x.Close()
+	}
+	x, err := llamacpp.OpenHead(file, llamacpp.HeadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	s := &sampling{o: sample.Options{}, ban: "0,2"}
+	choose, err := s.chooser(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := choose.next(make([]float32, x.Dim()), nil); err == nil || !strings.Contains(err.Error(), "found no token that may be written") {
+		t.Errorf("all banned: found the error %v", err)
+	}
+}
