@@ -340,6 +340,7 @@ func (m *BlockRows) intervals(lower, upper []float32, ids []uint32, n int, c *Bl
 	if len(lower) != c.n*n || len(upper) != c.n*n {
 		panic("kernels: length of lower or upper differs from the number of rows or ids, for each context")
 	}
+	raceReads(c.memory)
 	size := m.rows.rowBytes()
 	for at := callsOf(n, callRows(size)); at.at < at.n; at = at.next() {
 		first, list := at.at, unsafe.SliceData(ids)

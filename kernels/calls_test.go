@@ -147,6 +147,13 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	narrowPanels := panelsOfLists(m, ids)
 	rows[d*int(ids[0])], rows[d*int(ids[0])+1] = 1, 0.3
 	packed := panelsOfLists(int8Rows(t, rows, nil, d), ids)
+	blockRows, err := NewBlockRows(QuantisedRows(blocks, Q8_0, d), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var one, all BlockContexts
+	one.Set(blockRows, v)
+	all.Set(blockRows, four...)
 	for _, c := range []struct {
 		name  string
 		bytes int // that it reads
@@ -186,6 +193,10 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Int8Panels.Bounds, narrow", len(narrowPanels.data), func() { narrowPanels.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
 		{"Int8Panels.Survivors", packed.Len() * Int8PanelBytes(d), func() { packed.Survivors(dst[:n], upper[:n], ids, 0, n, 5, v) }},
 		{"Int4Rows.Bounds", n * m4.stride, func() { m4.Bounds(dst[:n], upper[:n], v) }},
+		{"BlockRows.Bounds", len(blocks), func() { blockRows.Bounds(dst[:n], upper[:n], &one) }},
+		{"BlockRows.GatherBounds", len(blocks), func() { blockRows.GatherBounds(dst[:n], upper[:n], ids, &one) }},
+		{"BlockRows.Bounds, four contexts", len(blocks), func() { blockRows.Bounds(dst, upper, &all) }},
+		{"BlockRows.GatherBounds, four contexts", len(blocks), func() { blockRows.GatherBounds(dst, upper, ids, &all) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			simdtest.EachLevel(t, func(t *testing.T) {

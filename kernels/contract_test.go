@@ -22,6 +22,15 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 	q := panelsOfLists(m, []uint32{0, 1})
 	v := NewInt8Vector(3)
 	v.Set(f(3))
+	blockRows, err := NewBlockRows(QuantisedRows(make([]byte, 4*34), Q8_0, 32), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := NewInt8Vector(32)
+	u.Set(f(32))
+	var context, contexts, unset BlockContexts
+	context.Set(blockRows, u)
+	contexts.Set(blockRows, u, u)
 	cases := []struct {
 		name, want string
 		call       func()
@@ -106,6 +115,20 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Bounds of a batch: lower", "length of lower or upper", func() { m.Bounds(dst32, dst32, v, v) }},
 		{"Bounds of a batch: contexts", "more than BatchContexts", func() { m.Bounds(dst32, dst32, v, v, v, v, v) }},
 		{"Bounds of a batch: vector", "dimension of the vector", func() { m.Bounds(dst32, dst32, NewInt8Vector(4)) }},
+		{"NewBlockRows of float32", "not quantised", func() { _, _ = NewBlockRows(Float32Rows(f(64), 32), nil) }},
+		{"NewBlockRows bias", "length of bias", func() { _, _ = NewBlockRows(QuantisedRows(make([]byte, 34), Q8_0, 32), f(2)) }},
+		{"BlockContexts.Set no context", "number of contexts", func() { unset.Set(blockRows) }},
+		{"BlockContexts.Set contexts", "number of contexts", func() { unset.Set(blockRows, u, u, u, u, u) }},
+		{"BlockContexts.Set vector", "not Certified", func() { new(BlockContexts).Set(blockRows, NewInt8Vector(32)) }},
+		{"BlockContexts.Set dimension", "not of the rows' dimension", func() { new(BlockContexts).Set(blockRows, v) }},
+		{"Bounds of blocks: lower", "length of lower or upper", func() { blockRows.Bounds(dst32[:3], dst32, &context) }},
+		{"Bounds of blocks: contexts", "length of lower or upper", func() { blockRows.Bounds(dst32, dst32, &contexts) }},
+		{"Bounds of blocks: none set", "not set", func() { blockRows.Bounds(dst32, dst32, &unset) }},
+		{"Bounds of blocks: another type", "not set", func() {
+			m, _ := NewBlockRows(QuantisedRows(make([]byte, 4*18), Q4_0, 32), nil)
+			m.Bounds(dst32, dst32, &context)
+		}},
+		{"GatherBounds of blocks: id", "id out of range", func() { blockRows.GatherBounds(dst32, dst32, []uint32{0, 1, 2, 4}, &context) }},
 		{"GatherBounds of a batch: id", "id out of range", func() { m.GatherBounds(dst32, dst32, []uint32{0, 4}, v, v) }},
 	}
 	simdtest.EachLevel(t, func(t *testing.T) {
@@ -179,6 +202,28 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 		})
 		if n != 0 {
 			t.Errorf("int8: %v allocations", n)
+		}
+		blocks, err := NewBlockRows(QuantisedRows(make([]byte, 20*34), Q8_0, 32), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := NewInt8Vector(32)
+		var c BlockContexts
+		n = simdtest.AllocsPerRun(10, func() {
+			var h [32]float32
+			var lower, upper [80]float32
+			ids := [5]uint32{1, 2, 3, 4, 5}
+			h[3] = 1
+			u.Set(h[:])
+			vs := [4]*Int8Vector{u, u, u, u}
+			for n := len(vs); n > 0; n-- {
+				c.Set(blocks, vs[:n]...)
+				blocks.Bounds(lower[:20*n], upper[:20*n], &c)
+				blocks.GatherBounds(lower[:5*n], upper[:5*n], ids[:], &c)
+			}
+		})
+		if n != 0 {
+			t.Errorf("blocks: %v allocations", n)
 		}
 	})
 }

@@ -124,10 +124,38 @@ func (a *atEdges) int4Rows() *Int4Rows {
 func (a *atEdges) vector() *Int8Vector {
 	v := NewInt8Vector(a.d)
 	v.h, v.codes = take[float32](a.edges, Int8Stride(a.d)), take[int8](a.edges, Int8Stride(a.d))
-	if v.Set(fill(a.r, make([]float32, a.d))) != Certified {
+	a.set(v)
+	return v
+}
+
+func (a *atEdges) set(v *Int8Vector) {
+	if v.Set(fill(a.r, make([]float32, v.dim))) != Certified {
 		a.t.Fatal("not certified")
 	}
-	return v
+}
+
+// blockRows returns rows of one to seven blocks, of a type that changes with d, and so many contexts.
+func (a *atEdges) blockRows(contexts int) (*BlockRows, *BlockContexts) {
+	e, blocks := blockTypes[a.d%len(blockTypes)], 1+a.d/len(blockTypes)%7
+	elements, size := e.Block()
+	data := take[byte](a.edges, a.n*blocks*size)
+	copy(data, randomBlocks(a.r, e, a.n*blocks))
+	m, err := NewBlockRows(QuantisedRows(data, e, blocks*elements), a.floats(a.n))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	meta := m.meta
+	m.meta = take[blockMeta](a.edges, a.n)
+	copy(m.meta, meta)
+	var vs []*Int8Vector
+	for range contexts {
+		v := NewInt8Vector(blocks * elements)
+		a.set(v)
+		vs = append(vs, v)
+	}
+	c := new(BlockContexts)
+	c.Set(m, vs...)
+	return m, c
 }
 
 func (a *atEdges) halved() *Int8Vector {
@@ -207,6 +235,20 @@ var kernelsAtEdges = []struct {
 		q, v := a.int4Rows(), a.halved()
 		lower, upper := a.bounds(a.n)
 		q.Bounds(lower, upper, v)
+	}},
+	{"BlockRows.Bounds", func(a *atEdges) {
+		for _, contexts := range []int{1, 2, BatchContexts} {
+			m, c := a.blockRows(contexts)
+			lower, upper := a.bounds(contexts * a.n)
+			m.Bounds(lower, upper, c)
+		}
+	}},
+	{"BlockRows.GatherBounds", func(a *atEdges) {
+		for _, contexts := range []int{1, 2, BatchContexts} {
+			m, c := a.blockRows(contexts)
+			lower, upper := a.bounds(contexts * a.m)
+			m.GatherBounds(lower, upper, a.ids(), c)
+		}
 	}},
 	{"TopK", func(a *atEdges) {
 		k := 1 + a.r.IntN(a.d)

@@ -89,6 +89,7 @@ type operands struct {
 	threshold float32
 	m         *Int8Rows
 	m4        *Int4Rows
+	blocks    *BlockRows // of quantised rows
 }
 
 // newOperands returns n rows of d elements, or of the next whole blocks, offset
@@ -110,6 +111,9 @@ func newOperands(r *rand.Rand, n, d, offset, exponent int, e Element) *operands 
 	// Rows that cannot be certified are left out.
 	o.m, _ = NewInt8Rows(alignedBytes(n*Int8Stride(d)), o.rows, o.bias)
 	o.m4, _ = newInt4Rows(alignedBytes(n*Int4Stride(d)), o.rows, o.bias)
+	if e.Quantised() {
+		o.blocks, _ = NewBlockRows(o.rows, o.bias)
+	}
 	return o
 }
 
@@ -271,6 +275,22 @@ var sameOnEveryLevel = []struct {
 			intervals(len(o.ids), func(lower, upper []float32) { o.m.GatherBounds(lower, upper, o.ids, v) }),
 			intervals(3*o.n, func(lower, upper []float32) { o.m.Bounds(lower, upper, vs...) }),
 			intervals(3*len(o.ids), func(lower, upper []float32) { o.m.GatherBounds(lower, upper, o.ids, vs...) }))
+	}, nil},
+	{"the bounds of blocks", true, func(o *operands) (all []float64) {
+		v, w := NewInt8Vector(o.d), NewInt8Vector(o.d)
+		reversed := slices.Clone(o.h)
+		slices.Reverse(reversed)
+		if v.Set(o.h) != Certified || w.Set(reversed) != Certified || o.blocks == nil {
+			return nil
+		}
+		for _, vs := range [][]*Int8Vector{{v}, {v, w, w}, {w, v, v, w}} {
+			var c BlockContexts
+			c.Set(o.blocks, vs...)
+			all = slices.Concat(all,
+				intervals(len(vs)*o.n, func(lower, upper []float32) { o.blocks.Bounds(lower, upper, &c) }),
+				intervals(len(vs)*len(o.ids), func(lower, upper []float32) { o.blocks.GatherBounds(lower, upper, o.ids, &c) }))
+		}
+		return all
 	}, nil},
 }
 

@@ -38,6 +38,13 @@ func raceCases() []raceCase {
 	bytes := make([]byte, n*34)
 	full, half, brain := Float32Rows(rows, d), Float16Rows(narrow, d), BFloat16Rows(narrow, d)
 	blocks := QuantisedRows(bytes, Q8_0, 32)
+	blockRows := &BlockRows{rows: blocks, meta: make([]blockMeta, n)}
+	u := NewInt8Vector(32)
+	u.Set(h[:32])
+	var one, three, four BlockContexts
+	one.Set(blockRows, u)
+	three.Set(blockRows, u, u, u)
+	four.Set(blockRows, u, u, u, u)
 	touch := func(x *float32) func() { return func() { *x = 1 } }
 	look := func(x *float32) func() { return func() { sink = *x } }
 	return []raceCase{
@@ -91,6 +98,16 @@ func raceCases() []raceCase {
 		{"Bounds of panels writes upper", func() { packed.Bounds(lower, upper, 0, n/PanelRows, vs...) }, look(&upper[n+40])},
 		{"Bounds of panels reads them", func() { packed.Bounds(lower, upper, 0, n/PanelRows, vs...) }, func() { packed.data[n/2*d] = 1 }},
 		{"Bounds of panels reads the vector", func() { packed.Bounds(lower, upper, 0, n/PanelRows, vs...) }, func() { v.codes[5] = 1 }},
+		{"Bounds of blocks writes lower", func() { blockRows.Bounds(lower[:n], upper[:n], &one) }, look(&lower[40])},
+		{"Bounds of blocks writes upper", func() { blockRows.Bounds(lower[:n], upper[:n], &one) }, look(&upper[40])},
+		{"Bounds of blocks reads them", func() { blockRows.Bounds(lower[:n], upper[:n], &one) }, func() { bytes[95*34+1] = 1 }},
+		{"Bounds of blocks reads the context", func() { blockRows.Bounds(lower[:n], upper[:n], &one) }, func() { one.memory[70] = 1 }},
+		{"Bounds of blocks and a batch writes upper", func() { blockRows.Bounds(lower, upper, &four) }, look(&upper[3*n+40])},
+		{"Bounds of blocks and three contexts writes lower", func() { blockRows.Bounds(lower[:3*n], upper[:3*n], &three) }, look(&lower[2*n+40])},
+		{"GatherBounds of blocks writes lower", func() { blockRows.GatherBounds(lower[:n], upper[:n], ids, &one) }, look(&lower[40])},
+		{"GatherBounds of blocks reads them", func() { blockRows.GatherBounds(lower[:n], upper[:n], ids, &one) }, func() { bytes[9*34+2] = 1 }},
+		{"GatherBounds of blocks reads ids", func() { blockRows.GatherBounds(lower[:n], upper[:n], ids, &one) }, func() { ids[3] = 3 }},
+		{"GatherBounds of blocks and a batch reads the contexts", func() { blockRows.GatherBounds(lower, upper, ids, &four) }, func() { four.memory[700] = 1 }},
 		{"4-bit Bounds writes lower", func() { m4.Bounds(lower[:n], upper[:n], v) }, look(&lower[40])},
 		{"4-bit Bounds reads the rows", func() { m4.Bounds(lower[:n], upper[:n], v) }, func() { m4.data[n/2*m4.stride] = 1 }},
 	}

@@ -18,6 +18,7 @@ func operations() map[string]*arm64.File {
 	return map[string]*arm64.File{
 		"argmax":   argmax(),
 		"axpy":     axpy(),
+		"blocks":   blocks(),
 		"exp":      exp(),
 		"gather":   gather(),
 		"int8":     codes(),

@@ -26,6 +26,12 @@ var vnni = map[string]bool{
 	"Int8PanelBoundsAVX512": true, "Int4PanelBoundsAVX512": true,
 }
 
+func init() {
+	for _, kind := range []string{"Q80", "Q40", "Q50", "Q41", "Q51", "Q4K", "Q5K", "Q6K"} {
+		vnni["BlockBounds"+kind+"AVX512"], vnni["BlockBatch"+kind+"AVX512"] = true, true
+	}
+}
+
 // chooser finds a function that chooses among forms: no extensions are stated.
 var chooser = regexp.MustCompile(`(?m)^// func (\w+)\(.*\nTEXT .*\n((?:[^/\n].*)?\n)*`)
 
@@ -102,9 +108,9 @@ func TestFunctionsUseOnlyTheirLevel(t *testing.T) {
 // Go's assembler names them, and those that are written as numbers, as ARM does.
 const advancedSIMD = "ADD AND BEQ BGE BGT BLE BLT BNE CBNZ CBZ CLZ CMP CSEL FCMPS FCVTSD FLDPQ FMADDD FMOVD FMOVQ FMOVS " +
 	"JMP LSL LSR MADD MOVD MOVK MOVW MOVWU MOVZ PRFM RBIT RET SUB SUBS TBZ " +
-	"VADD VADDP VADDV VAND VBSL VDUP VEOR VEXT VFMLA VLD1 VLD1R VMOV VMOVI VSHL VST1 VSUB VUMAX VUSHR VUZP1 VUZP2 VZIP1 VZIP2 " +
-	"cmgt fabs fadd faddp fcmge fcmgt fcvtl fcvtl2 fcvtns fmaxnm fmaxnmv fminnm fminnmv fmul frintn fsub ldr " +
-	"sadalp scvtf shll shll2 shrn smin smlal smlal2 smull smull2 umaxv"
+	"VADD VADDP VADDV VAND VBSL VCMTST VDUP VEOR VEXT VFMLA VLD1 VLD1R VMOV VMOVI VSHL VSLI VST1 VSUB VUMAX VUSHR VUZP1 VUZP2 VZIP1 VZIP2 " +
+	"cmgt fabs fadd faddp fcmge fcmgt fcvtl fcvtl2 fcvtns fmaxnm fmaxnmv fminnm fminnmv fmla fmls fmul frintn fsub ldr " +
+	"sadalp saddlp scvtf shll shll2 shrn smin smlal smlal2 smull smull2 sxtl sxtl2 umaxv"
 
 // dotProducts and matrixProducts are the instructions of the extensions for them.
 const (

@@ -39,81 +39,273 @@ notNEON:
 
 // func BlockBatchQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ40(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ40NEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ40NEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBatchQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ41(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ41NEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ41NEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBatchQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ4K(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ4KNEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ4KNEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBatchQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ50(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ50NEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ50NEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBatchQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ51(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ51NEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ51NEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBatchQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ5K(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ5KNEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ5KNEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBatchQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ6K(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ6KNEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ6KNEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBatchQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBatchQ80(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ80NEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBatchQ80NEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBoundsQ40(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ40(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ40NEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ40NEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBoundsQ41(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ41(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ41NEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ41NEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBoundsQ4K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ4K(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ4KNEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ4KNEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBoundsQ50(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ50(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ50NEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ50NEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBoundsQ51(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ51(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ51NEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ51NEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBoundsQ5K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ5K(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ5KNEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ5KNEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBoundsQ6K(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ6K(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ6KNEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ6KNEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 
 // func BlockBoundsQ80(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte) (ok bool)
 TEXT ·BlockBoundsQ80(SB), NOSPLIT, $0-65
+	MOVBU ·HasNEONDot(SB), R0
+	CBZ   R0, notNEONDOT
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ80NEONDOT(SB)
+
+notNEONDOT:
+	MOVBU ·HasNEON(SB), R0
+	CBZ   R0, notNEON
+	MOVB  R0, ok+64(FP)
+	JMP   ·BlockBoundsQ80NEON(SB)
+
+notNEON:
 	MOVB ZR, ok+64(FP)
 	RET
 

@@ -188,7 +188,7 @@ var names = map[string]string{
 	"b": "JMP", "ret": "RET", "movz": "MOVZ", "movk": "MOVK",
 	"v.fmla": "VFMLA", "v.add": "VADD", "v.sub": "VSUB", "v.and": "VAND", "v.eor": "VEOR",
 	"v.umax": "VUMAX", "v.uzp1": "VUZP1", "v.uzp2": "VUZP2", "v.zip1": "VZIP1", "v.zip2": "VZIP2",
-	"v.ext": "VEXT", "v.bsl": "VBSL", "v.ushr": "VUSHR", "v.shl": "VSHL", "v.addp": "VADDP",
+	"v.ext": "VEXT", "v.bsl": "VBSL", "v.ushr": "VUSHR", "v.shl": "VSHL", "v.sli": "VSLI", "v.addp": "VADDP", "v.cmtst": "VCMTST",
 	"v.dup": "VDUP", "v.movi": "VMOVI", "ld1": "VLD1", "ld1r": "VLD1R",
 }
 
@@ -344,8 +344,8 @@ func vector(fixed uint32, shape int, sizes string) encoding {
 
 // indexed returns the encoding of an instruction of floats whose last operand is one
 // lane for all.
-func indexed(fixed uint32) func([]operand) (uint32, error) {
-	return func(ops []operand) (uint32, error) {
+func indexed(fixed uint32) encoding {
+	return encoding{encode: func(ops []operand) (uint32, error) {
 		a := arrangements[ops[0].arrangement]
 		m, i := uint32(ops[2].number), uint32(ops[2].index)
 		word := fixed | a.q<<30 | (a.size-2)<<22 | m<<16 | uint32(ops[1].number)<<5 | uint32(ops[0].number)
@@ -353,7 +353,16 @@ func indexed(fixed uint32) func([]operand) (uint32, error) {
 			return word | i<<11, nil
 		}
 		return word | i&1<<21 | i>>1<<11, nil
-	}
+	}}
+}
+
+// extend returns the encoding of an instruction that widens elements to twice their size, as a
+// shift by no bits.
+func extend(fixed uint32) encoding {
+	return encoding{encode: func(ops []operand) (uint32, error) {
+		a := arrangements[ops[1].arrangement]
+		return fixed | a.q<<30 | 8<<a.size<<16 | uint32(ops[1].number)<<5 | uint32(ops[0].number), nil
+	}}
 }
 
 // scalarOr returns the encoding for vectors, or that for scalars if the first
@@ -376,7 +385,7 @@ func laneOr(fixed uint32, vectors encoding) encoding {
 	lane := indexed(fixed)
 	return encoding{encode: func(ops []operand) (uint32, error) {
 		if ops[len(ops)-1].index >= 0 {
-			return lane(ops)
+			return lane.encode(ops)
 		}
 		return vectors.encode(ops)
 	}}
@@ -394,6 +403,8 @@ var encodings = map[string]encoding{
 	"fadd":   vector(0x0e20d400, 0, "float"),
 	"fsub":   vector(0x0ea0d400, 0, "float"),
 	"fmul":   laneOr(0x0f809000, vector(0x2e20dc00, 0, "float")),
+	"fmla":   indexed(0x0f801000), // of vectors Go's assembler has it
+	"fmls":   indexed(0x0f805000),
 	"fmaxnm": vector(0x0e20c400, 0, "float"),
 	"fminnm": vector(0x0ea0c400, 0, "float"),
 	"fcmgt":  vector(0x2ea0e400, 0, "float"),
@@ -414,6 +425,10 @@ var encodings = map[string]encoding{
 	"frintn": vector(0x0e218800, 0, "float"),
 	"scvtf":  vector(0x0e21d800, 0, "float"),
 	"sadalp": vector(0x0e206800, 1, "size"),
+	"saddlp": vector(0x0e202800, 1, "size"),
+	// To integers twice as wide.
+	"sxtl":  extend(0x0f00a400),
+	"sxtl2": extend(0x0f00a400),
 	// To float elements twice as wide.
 	"fcvtl":  vector(0x0e217800, 1, "half"),
 	"fcvtl2": vector(0x0e217800, 1, "half"),
