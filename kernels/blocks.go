@@ -224,7 +224,7 @@ type blockBound struct {
 }
 
 // hasMins reports whether blocks of the type have a minimum beside the scale.
-func (e Element) hasMins() bool { return e == Q4_K || e == Q5_K }
+func (e Element) hasMins() bool { return e == Q4_K || e == Q5_K || e == Q4_1 || e == Q5_1 }
 
 // codeStep is what the codes that assembly makes of a type's weights are multiples of: 128 over
 // half of the range of a weight's integer.
@@ -414,6 +414,16 @@ func (e Element) blockLeaf(lower, upper *float32, ld int, rows *byte, ids *uint3
 			return asm.BlockBatchQ50(lower, upper, ld, rows, ids, n, blocks, b)
 		}
 		return asm.BlockBoundsQ50(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q4_1:
+		if batch {
+			return asm.BlockBatchQ41(lower, upper, ld, rows, ids, n, blocks, b)
+		}
+		return asm.BlockBoundsQ41(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q5_1:
+		if batch {
+			return asm.BlockBatchQ51(lower, upper, ld, rows, ids, n, blocks, b)
+		}
+		return asm.BlockBoundsQ51(lower, upper, ld, rows, ids, n, blocks, b)
 	case Q4_K:
 		if batch {
 			return asm.BlockBatchQ4K(lower, upper, ld, rows, ids, n, blocks, b)
@@ -458,6 +468,18 @@ func (e Element) split(block []byte, x *splitBlock) {
 			x.codes[j] = int32(uint32(q&15)|fifth>>j<<4&16) - 16
 			x.codes[j+16] = int32(uint32(q>>4)|fifth>>(j+16)<<4&16) - 16
 		}
+	case Q4_1:
+		for j, q := range (*[16]byte)(block[4:]) {
+			x.codes[j], x.codes[j+16] = int32(q&15), int32(q>>4)
+		}
+		x.minima[0] = -half(block[2:])
+	case Q5_1:
+		fifth := binary.LittleEndian.Uint32(block[4:])
+		for j, q := range (*[16]byte)(block[8:]) {
+			x.codes[j] = int32(uint32(q&15) | fifth>>j<<4&16)
+			x.codes[j+16] = int32(uint32(q>>4) | fifth>>(j+16)<<4&16)
+		}
+		x.minima[0] = -half(block[2:])
 	case Q4_K, Q5_K:
 		d, m, scales := half(block), half(block[2:]), (*[12]byte)(block[4:])
 		at := 16

@@ -14,7 +14,7 @@ import (
 )
 
 // blockElements are the types that BlockRows takes.
-var blockTypes = []Element{Q8_0, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K}
+var blockTypes = []Element{Q8_0, Q4_0, Q5_0, Q4_1, Q5_1, Q4_K, Q5_K, Q6_K}
 
 // blockCase is rows of blocks, contexts, and their reference logits.
 type blockCase struct {

@@ -259,9 +259,18 @@ func (f *fn) pair(p reg.GPVirtual, g int, last bool) {
 			VCVTDQ2PS(hi, hi)
 			VFMADD231PS(hi, d, f.acc[2*c+odd])
 			if f.mins {
-				VFNMADD231PS(at(2), m, f.acc[2*c+odd])
+				f.minimum(at(2), m, f.acc[2*c+odd])
 			}
 		}
+	}
+}
+
+// minimum takes the minima times the sums of a context out: small blocks add theirs.
+func (f *fn) minimum(sums Mem, m, acc reg.VecVirtual) {
+	if f.weights == 32 {
+		VFMADD231PS(sums, m, acc)
+	} else {
+		VFNMADD231PS(sums, m, acc)
 	}
 }
 
@@ -281,7 +290,7 @@ func (f *fn) products(x, d, m reg.VecVirtual) {
 		VCVTDQ2PS(t, t)
 		VFMADD231PS(t, d, f.acc[c])
 		if f.mins {
-			VFNMADD231PS(at(2), m, f.acc[c])
+			f.minimum(at(2), m, f.acc[c])
 		}
 	}
 }

@@ -73,6 +73,14 @@ type blockBounds struct {
 	x, w, t    []arm64.V // codes, bytes of a context, scratch
 }
 
+// subtract is the instruction for a minimum: small blocks add theirs.
+func (f *blockBounds) subtract() string {
+	if f.large() {
+		return "fmls"
+	}
+	return "fmla"
+}
+
 func (f *blockBounds) large() bool { return f.weights == 256 }
 
 // low is the bit of a byte that a code begins at: without a minimum it ends at the sign.
@@ -275,7 +283,7 @@ func (f *blockBounds) group(g, odd int) {
 				if !f.large() {
 					lane = 1
 				}
-				f.I("fmls %v.4s, %v.4s, %v.s[%d]", acc[half], w[half], v, lane)
+				f.I(f.subtract()+" %v.4s, %v.4s, %v.s[%d]", acc[half], w[half], v, lane)
 			}
 		}
 	}

@@ -113,16 +113,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -414,16 +414,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -571,16 +571,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -882,16 +882,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -1068,16 +1068,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -1408,16 +1408,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -1517,8 +1517,8 @@ blocks:
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1121 // fmla v1.4s, v9.4s, v11.s[0]
 	FLDPQ 128(R11), (F6, F7)
-	WORD $0x4fab50c0 // fmls v0.4s, v6.4s, v11.s[1]
-	WORD $0x4fab50e1 // fmls v1.4s, v7.4s, v11.s[1]
+	WORD $0x4fab10c0 // fmla v0.4s, v6.4s, v11.s[1]
+	WORD $0x4fab10e1 // fmla v1.4s, v7.4s, v11.s[1]
 	ADD $20, R10, R10
 	SUBS $1, R8, R8
 	BEQ sums
@@ -1553,8 +1553,8 @@ blocks:
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1123 // fmla v3.4s, v9.4s, v11.s[0]
 	FLDPQ 160(R11), (F6, F7)
-	WORD $0x4fab50c2 // fmls v2.4s, v6.4s, v11.s[1]
-	WORD $0x4fab50e3 // fmls v3.4s, v7.4s, v11.s[1]
+	WORD $0x4fab10c2 // fmla v2.4s, v6.4s, v11.s[1]
+	WORD $0x4fab10e3 // fmla v3.4s, v7.4s, v11.s[1]
 	ADD $192, R11, R11
 	ADD $20, R10, R10
 	SUBS $1, R8, R8
@@ -1566,16 +1566,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -1675,8 +1675,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a1 // fmla v1.4s, v21.4s, v23.s[0]
 	FLDPQ 128(R11), (F18, F19)
-	WORD $0x4fb75240 // fmls v0.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75261 // fmls v1.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71240 // fmla v0.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71261 // fmla v1.4s, v19.4s, v23.s[1]
 	FLDPQ 192(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -1702,8 +1702,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a5 // fmla v5.4s, v21.4s, v23.s[0]
 	FLDPQ 320(R11), (F18, F19)
-	WORD $0x4fb75244 // fmls v4.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75265 // fmls v5.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71244 // fmla v4.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71265 // fmla v5.4s, v19.4s, v23.s[1]
 	FLDPQ 384(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -1729,8 +1729,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a9 // fmla v9.4s, v21.4s, v23.s[0]
 	FLDPQ 512(R11), (F18, F19)
-	WORD $0x4fb75248 // fmls v8.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75269 // fmls v9.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71248 // fmla v8.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71269 // fmla v9.4s, v19.4s, v23.s[1]
 	FLDPQ 576(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -1756,8 +1756,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712ad // fmla v13.4s, v21.4s, v23.s[0]
 	FLDPQ 704(R11), (F18, F19)
-	WORD $0x4fb7524c // fmls v12.4s, v18.4s, v23.s[1]
-	WORD $0x4fb7526d // fmls v13.4s, v19.4s, v23.s[1]
+	WORD $0x4fb7124c // fmla v12.4s, v18.4s, v23.s[1]
+	WORD $0x4fb7126d // fmla v13.4s, v19.4s, v23.s[1]
 	ADD $20, R10, R10
 	SUBS $1, R8, R8
 	BEQ sums
@@ -1792,8 +1792,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a3 // fmla v3.4s, v21.4s, v23.s[0]
 	FLDPQ 160(R11), (F18, F19)
-	WORD $0x4fb75242 // fmls v2.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75263 // fmls v3.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71242 // fmla v2.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71263 // fmla v3.4s, v19.4s, v23.s[1]
 	FLDPQ 224(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -1819,8 +1819,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a7 // fmla v7.4s, v21.4s, v23.s[0]
 	FLDPQ 352(R11), (F18, F19)
-	WORD $0x4fb75246 // fmls v6.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75267 // fmls v7.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71246 // fmla v6.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71267 // fmla v7.4s, v19.4s, v23.s[1]
 	FLDPQ 416(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -1846,8 +1846,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
 	FLDPQ 544(R11), (F18, F19)
-	WORD $0x4fb7524a // fmls v10.4s, v18.4s, v23.s[1]
-	WORD $0x4fb7526b // fmls v11.4s, v19.4s, v23.s[1]
+	WORD $0x4fb7124a // fmla v10.4s, v18.4s, v23.s[1]
+	WORD $0x4fb7126b // fmla v11.4s, v19.4s, v23.s[1]
 	FLDPQ 608(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -1873,8 +1873,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712af // fmla v15.4s, v21.4s, v23.s[0]
 	FLDPQ 736(R11), (F18, F19)
-	WORD $0x4fb7524e // fmls v14.4s, v18.4s, v23.s[1]
-	WORD $0x4fb7526f // fmls v15.4s, v19.4s, v23.s[1]
+	WORD $0x4fb7124e // fmla v14.4s, v18.4s, v23.s[1]
+	WORD $0x4fb7126f // fmla v15.4s, v19.4s, v23.s[1]
 	ADD $768, R11, R11
 	ADD $20, R10, R10
 	SUBS $1, R8, R8
@@ -1896,16 +1896,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -2022,8 +2022,8 @@ blocks:
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1121 // fmla v1.4s, v9.4s, v11.s[0]
 	FLDPQ 128(R11), (F6, F7)
-	WORD $0x4fab50c0 // fmls v0.4s, v6.4s, v11.s[1]
-	WORD $0x4fab50e1 // fmls v1.4s, v7.4s, v11.s[1]
+	WORD $0x4fab10c0 // fmla v0.4s, v6.4s, v11.s[1]
+	WORD $0x4fab10e1 // fmla v1.4s, v7.4s, v11.s[1]
 	ADD $24, R10, R10
 	SUBS $1, R8, R8
 	BEQ sums
@@ -2070,8 +2070,8 @@ blocks:
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1123 // fmla v3.4s, v9.4s, v11.s[0]
 	FLDPQ 160(R11), (F6, F7)
-	WORD $0x4fab50c2 // fmls v2.4s, v6.4s, v11.s[1]
-	WORD $0x4fab50e3 // fmls v3.4s, v7.4s, v11.s[1]
+	WORD $0x4fab10c2 // fmla v2.4s, v6.4s, v11.s[1]
+	WORD $0x4fab10e3 // fmla v3.4s, v7.4s, v11.s[1]
 	ADD $192, R11, R11
 	ADD $24, R10, R10
 	SUBS $1, R8, R8
@@ -2083,16 +2083,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -2209,8 +2209,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a1 // fmla v1.4s, v21.4s, v23.s[0]
 	FLDPQ 128(R11), (F18, F19)
-	WORD $0x4fb75240 // fmls v0.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75261 // fmls v1.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71240 // fmla v0.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71261 // fmla v1.4s, v19.4s, v23.s[1]
 	FLDPQ 192(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -2236,8 +2236,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a5 // fmla v5.4s, v21.4s, v23.s[0]
 	FLDPQ 320(R11), (F18, F19)
-	WORD $0x4fb75244 // fmls v4.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75265 // fmls v5.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71244 // fmla v4.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71265 // fmla v5.4s, v19.4s, v23.s[1]
 	FLDPQ 384(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -2263,8 +2263,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a9 // fmla v9.4s, v21.4s, v23.s[0]
 	FLDPQ 512(R11), (F18, F19)
-	WORD $0x4fb75248 // fmls v8.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75269 // fmls v9.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71248 // fmla v8.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71269 // fmla v9.4s, v19.4s, v23.s[1]
 	FLDPQ 576(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -2290,8 +2290,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712ad // fmla v13.4s, v21.4s, v23.s[0]
 	FLDPQ 704(R11), (F18, F19)
-	WORD $0x4fb7524c // fmls v12.4s, v18.4s, v23.s[1]
-	WORD $0x4fb7526d // fmls v13.4s, v19.4s, v23.s[1]
+	WORD $0x4fb7124c // fmla v12.4s, v18.4s, v23.s[1]
+	WORD $0x4fb7126d // fmla v13.4s, v19.4s, v23.s[1]
 	ADD $24, R10, R10
 	SUBS $1, R8, R8
 	BEQ sums
@@ -2338,8 +2338,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a3 // fmla v3.4s, v21.4s, v23.s[0]
 	FLDPQ 160(R11), (F18, F19)
-	WORD $0x4fb75242 // fmls v2.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75263 // fmls v3.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71242 // fmla v2.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71263 // fmla v3.4s, v19.4s, v23.s[1]
 	FLDPQ 224(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -2365,8 +2365,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a7 // fmla v7.4s, v21.4s, v23.s[0]
 	FLDPQ 352(R11), (F18, F19)
-	WORD $0x4fb75246 // fmls v6.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75267 // fmls v7.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71246 // fmla v6.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71267 // fmla v7.4s, v19.4s, v23.s[1]
 	FLDPQ 416(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -2392,8 +2392,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
 	FLDPQ 544(R11), (F18, F19)
-	WORD $0x4fb7524a // fmls v10.4s, v18.4s, v23.s[1]
-	WORD $0x4fb7526b // fmls v11.4s, v19.4s, v23.s[1]
+	WORD $0x4fb7124a // fmla v10.4s, v18.4s, v23.s[1]
+	WORD $0x4fb7126b // fmla v11.4s, v19.4s, v23.s[1]
 	FLDPQ 608(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -2419,8 +2419,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712af // fmla v15.4s, v21.4s, v23.s[0]
 	FLDPQ 736(R11), (F18, F19)
-	WORD $0x4fb7524e // fmls v14.4s, v18.4s, v23.s[1]
-	WORD $0x4fb7526f // fmls v15.4s, v19.4s, v23.s[1]
+	WORD $0x4fb7124e // fmla v14.4s, v18.4s, v23.s[1]
+	WORD $0x4fb7126f // fmla v15.4s, v19.4s, v23.s[1]
 	ADD $768, R11, R11
 	ADD $24, R10, R10
 	SUBS $1, R8, R8
@@ -2442,16 +2442,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -2808,16 +2808,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -3832,16 +3832,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -4238,16 +4238,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -5302,16 +5302,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -5704,16 +5704,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -6692,16 +6692,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -6819,16 +6819,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -7040,16 +7040,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -7177,16 +7177,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -7408,16 +7408,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -7574,16 +7574,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -7834,16 +7834,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -7933,8 +7933,8 @@ blocks:
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1121 // fmla v1.4s, v9.4s, v11.s[0]
 	FLDPQ 128(R11), (F6, F7)
-	WORD $0x4fab50c0 // fmls v0.4s, v6.4s, v11.s[1]
-	WORD $0x4fab50e1 // fmls v1.4s, v7.4s, v11.s[1]
+	WORD $0x4fab10c0 // fmla v0.4s, v6.4s, v11.s[1]
+	WORD $0x4fab10e1 // fmla v1.4s, v7.4s, v11.s[1]
 	ADD $20, R10, R10
 	SUBS $1, R8, R8
 	BEQ sums
@@ -7959,8 +7959,8 @@ blocks:
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1123 // fmla v3.4s, v9.4s, v11.s[0]
 	FLDPQ 160(R11), (F6, F7)
-	WORD $0x4fab50c2 // fmls v2.4s, v6.4s, v11.s[1]
-	WORD $0x4fab50e3 // fmls v3.4s, v7.4s, v11.s[1]
+	WORD $0x4fab10c2 // fmla v2.4s, v6.4s, v11.s[1]
+	WORD $0x4fab10e3 // fmla v3.4s, v7.4s, v11.s[1]
 	ADD $192, R11, R11
 	ADD $20, R10, R10
 	SUBS $1, R8, R8
@@ -7972,16 +7972,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -8071,8 +8071,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a1 // fmla v1.4s, v21.4s, v23.s[0]
 	FLDPQ 128(R11), (F18, F19)
-	WORD $0x4fb75240 // fmls v0.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75261 // fmls v1.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71240 // fmla v0.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71261 // fmla v1.4s, v19.4s, v23.s[1]
 	FLDPQ 192(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -8088,8 +8088,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a5 // fmla v5.4s, v21.4s, v23.s[0]
 	FLDPQ 320(R11), (F18, F19)
-	WORD $0x4fb75244 // fmls v4.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75265 // fmls v5.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71244 // fmla v4.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71265 // fmla v5.4s, v19.4s, v23.s[1]
 	FLDPQ 384(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -8105,8 +8105,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a9 // fmla v9.4s, v21.4s, v23.s[0]
 	FLDPQ 512(R11), (F18, F19)
-	WORD $0x4fb75248 // fmls v8.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75269 // fmls v9.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71248 // fmla v8.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71269 // fmla v9.4s, v19.4s, v23.s[1]
 	FLDPQ 576(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -8122,8 +8122,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712ad // fmla v13.4s, v21.4s, v23.s[0]
 	FLDPQ 704(R11), (F18, F19)
-	WORD $0x4fb7524c // fmls v12.4s, v18.4s, v23.s[1]
-	WORD $0x4fb7526d // fmls v13.4s, v19.4s, v23.s[1]
+	WORD $0x4fb7124c // fmla v12.4s, v18.4s, v23.s[1]
+	WORD $0x4fb7126d // fmla v13.4s, v19.4s, v23.s[1]
 	ADD $20, R10, R10
 	SUBS $1, R8, R8
 	BEQ sums
@@ -8148,8 +8148,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a3 // fmla v3.4s, v21.4s, v23.s[0]
 	FLDPQ 160(R11), (F18, F19)
-	WORD $0x4fb75242 // fmls v2.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75263 // fmls v3.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71242 // fmla v2.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71263 // fmla v3.4s, v19.4s, v23.s[1]
 	FLDPQ 224(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -8165,8 +8165,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a7 // fmla v7.4s, v21.4s, v23.s[0]
 	FLDPQ 352(R11), (F18, F19)
-	WORD $0x4fb75246 // fmls v6.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75267 // fmls v7.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71246 // fmla v6.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71267 // fmla v7.4s, v19.4s, v23.s[1]
 	FLDPQ 416(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -8182,8 +8182,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
 	FLDPQ 544(R11), (F18, F19)
-	WORD $0x4fb7524a // fmls v10.4s, v18.4s, v23.s[1]
-	WORD $0x4fb7526b // fmls v11.4s, v19.4s, v23.s[1]
+	WORD $0x4fb7124a // fmla v10.4s, v18.4s, v23.s[1]
+	WORD $0x4fb7126b // fmla v11.4s, v19.4s, v23.s[1]
 	FLDPQ 608(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -8199,8 +8199,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712af // fmla v15.4s, v21.4s, v23.s[0]
 	FLDPQ 736(R11), (F18, F19)
-	WORD $0x4fb7524e // fmls v14.4s, v18.4s, v23.s[1]
-	WORD $0x4fb7526f // fmls v15.4s, v19.4s, v23.s[1]
+	WORD $0x4fb7124e // fmla v14.4s, v18.4s, v23.s[1]
+	WORD $0x4fb7126f // fmla v15.4s, v19.4s, v23.s[1]
 	ADD $768, R11, R11
 	ADD $20, R10, R10
 	SUBS $1, R8, R8
@@ -8222,16 +8222,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -8338,8 +8338,8 @@ blocks:
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1121 // fmla v1.4s, v9.4s, v11.s[0]
 	FLDPQ 128(R11), (F6, F7)
-	WORD $0x4fab50c0 // fmls v0.4s, v6.4s, v11.s[1]
-	WORD $0x4fab50e1 // fmls v1.4s, v7.4s, v11.s[1]
+	WORD $0x4fab10c0 // fmla v0.4s, v6.4s, v11.s[1]
+	WORD $0x4fab10e1 // fmla v1.4s, v7.4s, v11.s[1]
 	ADD $24, R10, R10
 	SUBS $1, R8, R8
 	BEQ sums
@@ -8376,8 +8376,8 @@ blocks:
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1123 // fmla v3.4s, v9.4s, v11.s[0]
 	FLDPQ 160(R11), (F6, F7)
-	WORD $0x4fab50c2 // fmls v2.4s, v6.4s, v11.s[1]
-	WORD $0x4fab50e3 // fmls v3.4s, v7.4s, v11.s[1]
+	WORD $0x4fab10c2 // fmla v2.4s, v6.4s, v11.s[1]
+	WORD $0x4fab10e3 // fmla v3.4s, v7.4s, v11.s[1]
 	ADD $192, R11, R11
 	ADD $24, R10, R10
 	SUBS $1, R8, R8
@@ -8389,16 +8389,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -8505,8 +8505,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a1 // fmla v1.4s, v21.4s, v23.s[0]
 	FLDPQ 128(R11), (F18, F19)
-	WORD $0x4fb75240 // fmls v0.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75261 // fmls v1.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71240 // fmla v0.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71261 // fmla v1.4s, v19.4s, v23.s[1]
 	FLDPQ 192(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -8522,8 +8522,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a5 // fmla v5.4s, v21.4s, v23.s[0]
 	FLDPQ 320(R11), (F18, F19)
-	WORD $0x4fb75244 // fmls v4.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75265 // fmls v5.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71244 // fmla v4.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71265 // fmla v5.4s, v19.4s, v23.s[1]
 	FLDPQ 384(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -8539,8 +8539,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a9 // fmla v9.4s, v21.4s, v23.s[0]
 	FLDPQ 512(R11), (F18, F19)
-	WORD $0x4fb75248 // fmls v8.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75269 // fmls v9.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71248 // fmla v8.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71269 // fmla v9.4s, v19.4s, v23.s[1]
 	FLDPQ 576(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -8556,8 +8556,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712ad // fmla v13.4s, v21.4s, v23.s[0]
 	FLDPQ 704(R11), (F18, F19)
-	WORD $0x4fb7524c // fmls v12.4s, v18.4s, v23.s[1]
-	WORD $0x4fb7526d // fmls v13.4s, v19.4s, v23.s[1]
+	WORD $0x4fb7124c // fmla v12.4s, v18.4s, v23.s[1]
+	WORD $0x4fb7126d // fmla v13.4s, v19.4s, v23.s[1]
 	ADD $24, R10, R10
 	SUBS $1, R8, R8
 	BEQ sums
@@ -8594,8 +8594,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a3 // fmla v3.4s, v21.4s, v23.s[0]
 	FLDPQ 160(R11), (F18, F19)
-	WORD $0x4fb75242 // fmls v2.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75263 // fmls v3.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71242 // fmla v2.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71263 // fmla v3.4s, v19.4s, v23.s[1]
 	FLDPQ 224(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -8611,8 +8611,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a7 // fmla v7.4s, v21.4s, v23.s[0]
 	FLDPQ 352(R11), (F18, F19)
-	WORD $0x4fb75246 // fmls v6.4s, v18.4s, v23.s[1]
-	WORD $0x4fb75267 // fmls v7.4s, v19.4s, v23.s[1]
+	WORD $0x4fb71246 // fmla v6.4s, v18.4s, v23.s[1]
+	WORD $0x4fb71267 // fmla v7.4s, v19.4s, v23.s[1]
 	FLDPQ 416(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -8628,8 +8628,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
 	FLDPQ 544(R11), (F18, F19)
-	WORD $0x4fb7524a // fmls v10.4s, v18.4s, v23.s[1]
-	WORD $0x4fb7526b // fmls v11.4s, v19.4s, v23.s[1]
+	WORD $0x4fb7124a // fmla v10.4s, v18.4s, v23.s[1]
+	WORD $0x4fb7126b // fmla v11.4s, v19.4s, v23.s[1]
 	FLDPQ 608(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -8645,8 +8645,8 @@ blocks:
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712af // fmla v15.4s, v21.4s, v23.s[0]
 	FLDPQ 736(R11), (F18, F19)
-	WORD $0x4fb7524e // fmls v14.4s, v18.4s, v23.s[1]
-	WORD $0x4fb7526f // fmls v15.4s, v19.4s, v23.s[1]
+	WORD $0x4fb7124e // fmla v14.4s, v18.4s, v23.s[1]
+	WORD $0x4fb7126f // fmla v15.4s, v19.4s, v23.s[1]
 	ADD $768, R11, R11
 	ADD $24, R10, R10
 	SUBS $1, R8, R8
@@ -8668,16 +8668,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -8954,16 +8954,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -9658,16 +9658,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -9984,16 +9984,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -10728,16 +10728,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
@@ -11050,16 +11050,16 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 24(R5), F9
+	FMOVQ 32(R5), F9
 	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F8
+	FMOVQ 48(R5), F8
 	FMOVD (R11), F9
 	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
 	VDUP V9.S[1], V9.S4
 	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V9.S4]
 	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
 	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
@@ -11718,16 +11718,16 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 24(R5), F21
+	FMOVQ 32(R5), F21
 	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
 	MOVD 8(R5), R11
 	ADD R7<<3, R11, R11
-	FMOVQ 40(R5), F20
+	FMOVQ 48(R5), F20
 	FMOVD (R11), F21
 	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
 	VDUP V21.S[1], V21.S4
 	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
-	ADD $56, R5, R10
+	ADD $80, R5, R10
 	VLD1R (R10), [V21.S4]
 	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
 	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
