@@ -369,17 +369,21 @@ func (f *blockBounds) finish(lower, upper, id, b arm64.X) {
 		}
 		y = half
 	}
-	a, r, t, at := y[0], f.t[0], f.t[1], f.p
-	f.I("ldr %q, [%x, #%d]", t, b, layout.BlockBound.At("scale"))
-	f.I("fmul %v.4s, %v.4s, %v.4s", a, a, t)
-	meta := f.planes
+	a, r, row, t, at, meta := y[0], f.t[0], f.t[1], f.t[2], f.p, f.planes
+	of := func(name string) { f.I("ldr %q, [%x, #%d]", t, b, layout.BlockBound.At(name)) }
+	f.Comment("A row has its norm, bias and error.")
 	f.I("ldr %x, [%x, #%d]", meta, b, layout.BlockBound.At("meta"))
-	f.I("add %x, %x, %x, lsl #3", meta, meta, id)
-	f.I("ldr %q, [%x, #%d]", r, b, layout.BlockBound.At("err"))
-	f.I("ldr %d, [%x]", t, meta)
-	f.I("fmul %v.4s, %v.4s, %v.s[0]", r, r, t)
-	f.I("dup %v.4s, %v.s[1]", t, t)
+	f.I("add %x, %x, %x, lsl #4", meta, meta, id)
+	f.I("ldr %q, [%x]", row, meta)
+	of("scale")
+	f.I("fmul %v.4s, %v.4s, %v.4s", a, a, t)
+	f.I("dup %v.4s, %v.s[1]", t, row)
 	f.I("fadd %v.4s, %v.4s, %v.4s", a, a, t)
+	of("err")
+	f.I("fmul %v.4s, %v.4s, %v.s[0]", r, t, row)
+	of("norm")
+	f.I("fmul %v.4s, %v.4s, %v.s[2]", t, t, row)
+	f.I("fadd %v.4s, %v.4s, %v.4s", r, r, t)
 	f.I("add %x, %x, #%d", at, b, layout.BlockBound.At("slack"))
 	f.I("ld1r {%v.4s}, [%x]", t, at)
 	f.I("fadd %v.4s, %v.4s, %v.4s", r, r, t)
