@@ -15,7 +15,7 @@ const (
 	// pairBytes is the size of two groups of 32 weights in the planes of a context: 64 bytes of
 	// hi, 64 of lo, and 16 lanes, which are sum H as float32 for types with a minimum.
 	pairBytes = 192
-	// aheadRows is how far ahead the rows in a list are prefetched.
+	// aheadRows is how many rows ahead those in a list are prefetched.
 	aheadRows = 3
 )
 
@@ -145,8 +145,7 @@ func (f *blockBounds) registers(scratch arm64.X) {
 	f.acc, f.x, f.w, f.t = f.Vs(4*f.contexts), f.Vs(2), f.Vs(2), f.Vs(3)
 	switch {
 	case !f.large():
-		f.d = f.Vs(1)
-		f.m = f.d
+		f.d = f.Vs(1) // the minimum is beside the factor
 	case f.mins:
 		f.d, f.m = f.Vs(2), f.Vs(2)
 	default:
@@ -265,31 +264,32 @@ func (f *blockBounds) group(g, odd int) {
 		acc := f.acc[4*c+2*odd:]
 		for half, sum := range sums {
 			f.I("scvtf %v.4s, %v.4s", sum, sum)
-			v, lane := f.factor(f.d, g, half)
+			v, lane := f.factor(g, half, false)
 			f.I("fmla %v.4s, %v.4s, %v.s[%d]", acc[half], sum, v, lane)
 		}
 		if f.mins {
 			load(2)
 			for half := range sums {
-				v, lane := f.factor(f.m, g, half)
-				if !f.large() {
-					lane = 1
-				}
+				v, lane := f.factor(g, half, true)
 				f.I("fmls %v.4s, %v.4s, %v.s[%d]", acc[half], w[half], v, lane)
 			}
 		}
 	}
 }
 
-// factor says where the factor, or minimum, of half of a group is.
-func (f *blockBounds) factor(in []arm64.V, g, half int) (v arm64.V, lane int) {
+// factor says where the factor of half of a group is, or the minimum.
+func (f *blockBounds) factor(g, half int, minimum bool) (v arm64.V, lane int) {
 	switch {
+	case !f.large() && minimum:
+		return f.d[0], 1
 	case !f.large():
-		return in[0], 0
-	case !f.mins:
+		return f.d[0], 0
+	case minimum:
+		return f.m[g/4], g % 4
+	case !f.mins: // a factor for each half
 		g = 2*g + half
 	}
-	return in[g/4], g % 4
+	return f.d[g/4], g % 4
 }
 
 // code makes 16 codes, half of those of group g.
