@@ -15,7 +15,7 @@ const (
 	// pairBytes is the size of two groups of 32 weights in the planes of a context: 64 bytes of
 	// hi, 64 of lo, and 16 lanes, which are sum H as float32 for types with a minimum.
 	pairBytes = 192
-	// aheadRows is how far ahead the rows in a list are prefetched.
+	// aheadRows is how many rows ahead those in a list are prefetched.
 	aheadRows = 3
 )
 
@@ -153,8 +153,7 @@ func (f *blockBounds) registers(scratch arm64.X) {
 	f.acc, f.x, f.w, f.t = f.Vs(4*f.contexts), f.Vs(2), f.Vs(2), f.Vs(3)
 	switch {
 	case !f.large():
-		f.d = f.Vs(1)
-		f.m = f.d
+		f.d = f.Vs(1) // the minimum is beside the factor
 	case f.mins:
 		f.d, f.m = f.Vs(2), f.Vs(2)
 	default:
@@ -273,31 +272,32 @@ func (f *blockBounds) group(g, odd int) {
 		acc := f.acc[4*c+2*odd:]
 		for half, sum := range sums {
 			f.I("scvtf %v.4s, %v.4s", sum, sum)
-			v, lane := f.factor(f.d, g, half)
+			v, lane := f.factor(g, half, false)
 			f.I("fmla %v.4s, %v.4s, %v.s[%d]", acc[half], sum, v, lane)
 		}
 		if f.mins {
 			load(2)
 			for half := range sums {
-				v, lane := f.factor(f.m, g, half)
-				if !f.large() {
-					lane = 1
-				}
+				v, lane := f.factor(g, half, true)
 				f.I(f.subtract()+" %v.4s, %v.4s, %v.s[%d]", acc[half], w[half], v, lane)
 			}
 		}
 	}
 }
 
-// factor says where the factor, or minimum, of half of a group is.
-func (f *blockBounds) factor(in []arm64.V, g, half int) (v arm64.V, lane int) {
+// factor says where the factor of half of a group is, or the minimum.
+func (f *blockBounds) factor(g, half int, minimum bool) (v arm64.V, lane int) {
 	switch {
+	case !f.large() && minimum:
+		return f.d[0], 1
 	case !f.large():
-		return in[0], 0
-	case !f.mins:
+		return f.d[0], 0
+	case minimum:
+		return f.m[g/4], g % 4
+	case !f.mins: // a factor for each half
 		g = 2*g + half
 	}
-	return in[g/4], g % 4
+	return f.d[g/4], g % 4
 }
 
 // code makes 16 codes, half of those of group g.
@@ -377,17 +377,21 @@ func (f *blockBounds) finish(lower, upper, id, b arm64.X) {
 		}
 		y = half
 	}
-	a, r, t, at := y[0], f.t[0], f.t[1], f.p
-	f.I("ldr %q, [%x, #%d]", t, b, layout.BlockBound.At("scale"))
-	f.I("fmul %v.4s, %v.4s, %v.4s", a, a, t)
-	meta := f.planes
+	a, r, row, t, at, meta := y[0], f.t[0], f.t[1], f.t[2], f.p, f.planes
+	of := func(name string) { f.I("ldr %q, [%x, #%d]", t, b, layout.BlockBound.At(name)) }
+	f.Comment("A row has its norm, bias and error.")
 	f.I("ldr %x, [%x, #%d]", meta, b, layout.BlockBound.At("meta"))
-	f.I("add %x, %x, %x, lsl #3", meta, meta, id)
-	f.I("ldr %q, [%x, #%d]", r, b, layout.BlockBound.At("err"))
-	f.I("ldr %d, [%x]", t, meta)
-	f.I("fmul %v.4s, %v.4s, %v.s[0]", r, r, t)
-	f.I("dup %v.4s, %v.s[1]", t, t)
+	f.I("add %x, %x, %x, lsl #4", meta, meta, id)
+	f.I("ldr %q, [%x]", row, meta)
+	of("scale")
+	f.I("fmul %v.4s, %v.4s, %v.4s", a, a, t)
+	f.I("dup %v.4s, %v.s[1]", t, row)
 	f.I("fadd %v.4s, %v.4s, %v.4s", a, a, t)
+	of("err")
+	f.I("fmul %v.4s, %v.4s, %v.s[0]", r, t, row)
+	of("norm")
+	f.I("fmul %v.4s, %v.4s, %v.s[2]", t, t, row)
+	f.I("fadd %v.4s, %v.4s, %v.4s", r, r, t)
 	f.I("add %x, %x, #%d", at, b, layout.BlockBound.At("slack"))
 	f.I("ld1r {%v.4s}, [%x]", t, at)
 	f.I("fadd %v.4s, %v.4s, %v.4s", r, r, t)

@@ -113,23 +113,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -414,29 +419,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -571,23 +581,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -882,29 +897,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -1068,23 +1088,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -1408,29 +1433,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -1566,23 +1596,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -1896,29 +1931,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -2083,23 +2123,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -2442,29 +2487,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -2808,23 +2858,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -3832,29 +3887,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -4238,23 +4298,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -5302,29 +5367,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -5704,23 +5774,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -6692,29 +6767,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -6819,23 +6899,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -7040,29 +7125,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -7177,23 +7267,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -7408,29 +7503,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -7574,23 +7674,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -7834,29 +7939,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -7972,23 +8082,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -8222,29 +8337,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -8389,23 +8509,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -8668,29 +8793,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -8954,23 +9084,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -9658,29 +9793,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -9984,23 +10124,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -10728,29 +10873,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -11050,23 +11200,28 @@ sums:
 	WORD $0x6e21d400 // faddp v0.4s, v0.4s, v1.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
 	WORD $0x6e20d400 // faddp v0.4s, v0.4s, v0.4s
-	FMOVQ 32(R5), F9
-	WORD $0x6e29dc00 // fmul v0.4s, v0.4s, v9.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F8
-	FMOVD (R11), F9
-	WORD $0x4f899108 // fmul v8.4s, v8.4s, v9.s[0]
-	VDUP V9.S[1], V9.S4
-	WORD $0x4e29d400 // fadd v0.4s, v0.4s, v9.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F9
+	FMOVQ 32(R5), F10
+	WORD $0x6e2adc00 // fmul v0.4s, v0.4s, v10.4s
+	VDUP V9.S[1], V10.S4
+	WORD $0x4e2ad400 // fadd v0.4s, v0.4s, v10.4s
+	FMOVQ 48(R5), F10
+	WORD $0x4f899148 // fmul v8.4s, v10.4s, v9.s[0]
+	FMOVQ 64(R5), F10
+	WORD $0x4f89994a // fmul v10.4s, v10.4s, v9.s[2]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V9.S4]
-	WORD $0x4e29d508 // fadd v8.4s, v8.4s, v9.4s
-	WORD $0x4ea8d409 // fsub v9.4s, v0.4s, v8.4s
+	VLD1R (R10), [V10.S4]
+	WORD $0x4e2ad508 // fadd v8.4s, v8.4s, v10.4s
+	WORD $0x4ea8d40a // fsub v10.4s, v0.4s, v8.4s
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V9.S[0], (R10)
+	VST1 V10.S[0], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
@@ -11718,29 +11873,34 @@ sums:
 	WORD $0x6e24d400 // faddp v0.4s, v0.4s, v4.4s
 	WORD $0x6e2cd508 // faddp v8.4s, v8.4s, v12.4s
 	WORD $0x6e28d400 // faddp v0.4s, v0.4s, v8.4s
-	FMOVQ 32(R5), F21
-	WORD $0x6e35dc00 // fmul v0.4s, v0.4s, v21.4s
+
+	// A row has its norm, bias and error.
 	MOVD 8(R5), R11
-	ADD R7<<3, R11, R11
-	FMOVQ 48(R5), F20
-	FMOVD (R11), F21
-	WORD $0x4f959294 // fmul v20.4s, v20.4s, v21.s[0]
-	VDUP V21.S[1], V21.S4
-	WORD $0x4e35d400 // fadd v0.4s, v0.4s, v21.4s
+	ADD R7<<4, R11, R11
+	FMOVQ (R11), F21
+	FMOVQ 32(R5), F22
+	WORD $0x6e36dc00 // fmul v0.4s, v0.4s, v22.4s
+	VDUP V21.S[1], V22.S4
+	WORD $0x4e36d400 // fadd v0.4s, v0.4s, v22.4s
+	FMOVQ 48(R5), F22
+	WORD $0x4f9592d4 // fmul v20.4s, v22.4s, v21.s[0]
+	FMOVQ 64(R5), F22
+	WORD $0x4f959ad6 // fmul v22.4s, v22.4s, v21.s[2]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
 	ADD $80, R5, R10
-	VLD1R (R10), [V21.S4]
-	WORD $0x4e35d694 // fadd v20.4s, v20.4s, v21.4s
-	WORD $0x4eb4d415 // fsub v21.4s, v0.4s, v20.4s
+	VLD1R (R10), [V22.S4]
+	WORD $0x4e36d694 // fadd v20.4s, v20.4s, v22.4s
+	WORD $0x4eb4d416 // fsub v22.4s, v0.4s, v20.4s
 	WORD $0x4e34d400 // fadd v0.4s, v0.4s, v20.4s
 	MOVD ld+16(FP), R11
 	MOVD R0, R10
-	VST1 V21.S[0], (R10)
+	VST1 V22.S[0], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[1], (R10)
+	VST1 V22.S[1], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[2], (R10)
+	VST1 V22.S[2], (R10)
 	ADD R11<<2, R10, R10
-	VST1 V21.S[3], (R10)
+	VST1 V22.S[3], (R10)
 	ADD $4, R0, R0
 	MOVD R1, R10
 	VST1 V0.S[0], (R10)
