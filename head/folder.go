@@ -35,8 +35,9 @@ const (
 // embedding, in the order in which they are looked for.
 var (
 	headNames = []string{
-		"lm_head.weight",                   // most
-		"language_model.lm_head.weight",    // the text model of LLaVA and others
+		"lm_head.weight",                                      // most
+		"language_model.lm_head.weight",                       // the text model of LLaVA and others
+		"text_model.lm_head.weight", "thinker.lm_head.weight", // Kosmos, Qwen-Omni
 		"embed_out.weight",                 // GPT-NeoX
 		"output.weight",                    // InternLM 2, Llama as Meta writes it
 		"transformer.output_layer.weight",  // ChatGLM
@@ -71,6 +72,7 @@ var (
 		"model.shared.weight", "shared.weight", // BART, T5
 		"embed_tokens.weight",
 		"bert.embeddings.word_embeddings.weight", "roberta.embeddings.word_embeddings.weight",
+		"thinker.model.embed_tokens.weight",
 		"model.text_model.embed_tokens.weight", "text_model.model.embed_tokens.weight", // Idefics 3
 		"model.embeddings.tok_embeddings.weight", // ModernBERT
 		"biogpt.embed_tokens.weight",

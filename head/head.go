@@ -242,7 +242,9 @@ func (h *Head) data(t *tensorfile.Tensor, own bool) ([]byte, error) {
 		return nil, h.fail("dtype", "found %s, expected float32, float16, bfloat16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k or q6_k: llama-quantize --output-tensor-type q6_K makes a file with such a head, of one that is not quantised", t.DType)
 	case h.whole && !strings.HasPrefix(name, "float"):
 		stem, _ := strings.CutSuffix(h.weights, ".weight")
-		return nil, h.fail("dtype", "found %s, %s, expected float32, float16 or bfloat16: %s", t.DType, quantisation(stem, h.file.Has, "codes of a quantised model"), original)
+		if kind := quantisation(stem, h.file.Has, ""); kind != "" {
+			return nil, h.fail("dtype", "found %s, %s, expected float32, float16 or bfloat16: %s", t.DType, kind, original)
+		}
 	}
 	wide, err := t.Float32s()
 	h.element, h.widened = kernels.Float32, t.DType != tensorfile.Float32

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 )
 
 func TestSpecials(t *testing.T) {
@@ -47,6 +49,21 @@ func TestSpecials(t *testing.T) {
 				t.Errorf("found %v, %v, expected %v", ids, err, c.want)
 			}
 		})
+	}
+}
+
+func TestSpecialsOfGGUF(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sha256-x")
+	types := []byte("\x09\x00\x00\x00\x05\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00" + "\x02\x00\x00\x00" + "\x01\x00\x00\x00" + "\x03\x00\x00\x00" + "\x06\x00\x00\x00") // unknown, normal, control, byte
+	kv := gguftest.KV
+	write := func(values ...gguftest.Value) { writeFile(t, path, gguftest.File{Metadata: values}.Bytes()) }
+	write(kv("tokenizer.ggml.token_type", gguftest.Raw(types)), kv("tokenizer.ggml.eos_token_id", uint32(7)), kv("tokenizer.ggml.bos_token_id", uint32(2)), kv("tokenizer.ggml.padding_token_id", int32(-1)))
+	if ids, err := Specials(path); err != nil || !slices.Equal(ids, []uint32{0, 2, 7}) {
+		t.Errorf("found %v, %v", ids, err)
+	}
+	write(kv("general.architecture", "llama"))
+	if _, err := Specials(path); err == nil || !strings.Contains(err.Error(), "special tokens: found none, expected some in the metadata tokenizer.ggml") {
+		t.Errorf("found the error %v", err)
 	}
 }
 
@@ -103,7 +120,16 @@ func FuzzSpecials(f *testing.F) {
 // Files names all that Specials reads, so that no output replaces it.
 func TestFilesNamesWhatSpecialsReads(t *testing.T) {
 	dir := t.TempDir()
-	names := []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model"}
+	names := []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"}
+	for _, name := range []string{"extra.safetensors", "a-00001-of-00002.gguf", "b.gguf"} {
+		writeFile(t, filepath.Join(dir, name), nil)
+	}
+	if !slices.Contains(Files(dir), filepath.Join(dir, "extra.safetensors")) {
+		t.Errorf("found %v, expected every file that may have a head", Files(dir))
+	}
+	if part := filepath.Join(dir, "a-00001-of-00002.gguf"); !slices.Equal(Files(part), []string{part, filepath.Join(dir, "b.gguf")}) {
+		t.Errorf("found %v, expected the files of GGUF beside it too", Files(part))
+	}
 	for _, name := range names {
 		if path := filepath.Join(dir, name); !slices.Contains(Files(dir), path) {
 			t.Errorf("found %v, expected %s", Files(dir), path)

@@ -94,8 +94,8 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 // which empties all sequences.
 func (m *Model) Head(o HeadOptions) (*Head, error) { return m.HeadOf(m.path, o) }
 
-// HeadOf is Head for another source of the same head, such as the one of several GGUF files that
-// has it. It is always checked.
+// HeadOf is Head for another source of the same head, such as the folder that the file was
+// converted from. It is always checked.
 func (m *Model) HeadOf(source string, o HeadOptions) (*Head, error) {
 	if o.Threads == 0 {
 		o.Threads = m.threads

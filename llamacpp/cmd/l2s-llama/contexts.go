@@ -105,7 +105,7 @@ func (t *texts) Set(s string) error { *t = append(*t, s); return nil }
 
 func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("contexts", contextsUsage, stdout, stderr)
-	f.StringVar(&f.head, "head", "", "the `source` of the head, for --written, if the model's file is one of several without it")
+	f.StringVar(&f.head, "head", "", "the `source` of the head, for --written, if it is not to be that of the model's own files")
 	f.takes = true
 	var list texts
 	f.Var(&list, "text", "a `file` of text in UTF-8; may be given again, and more may follow the flags")

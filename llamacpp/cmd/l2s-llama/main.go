@@ -126,7 +126,7 @@ func newFlags(name, usage string, stdout, stderr io.Writer) *flags {
 
 // withHead adds the flags of a head.
 func (f *flags) withHead() *flags {
-	f.StringVar(&f.head, "head", "", "the `source` of the head, if the model's file is one of several without it")
+	f.StringVar(&f.head, "head", "", "the `source` of the head, if it is not to be that of the model's own files")
 	f.StringVar(&f.screen, "screen", "", "a screen `file` of l2s train --head")
 	f.Float64Var(&f.budget, "budget", 0, "the `number` of candidates of the screen, 0 for its own")
 	return f
