@@ -62,7 +62,7 @@ test-purego: ## Run all tests without assembly, and queries on the level without
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
 
 .PHONY: check
-check: test pauses load-short ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, fuzzing.
+check: test pauses load-short soak-short ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, a soak, fuzzing.
 	@$(BESIDE) $(APART) $(LEGS)
 	$(MAKE) fuzz TIME=20000x
 	@echo "make check: all passed"
@@ -220,6 +220,23 @@ bin/service/ptb.l2s: | build
 slurm: ## Run the recipe of docs/labels.md on a Slurm of this machine alone, which it installs on Debian as root.
 	scripts/slurm --install
 	cd examples && L2S_SLURM=1 $(GO) test -mod=readonly -count=1 -v ./labels -run Slurm
+
+# The bridge takes part if there are a model and llama.cpp's libraries.
+SOAK     ?= 1h
+SOAKED   := $(DATA)/llm-65k-gguf/llm-65k.q8_0.gguf
+YZMA_LIB ?= $(if $(wildcard bin/llama/ready),bin/llama)
+
+.PHONY: soak
+soak: ## Run a learner, tails, a service, commands that are killed, a full disk and the bridge side by side for SOAK=1h, all attacked.
+	@mkdir -p bin/soak
+	$(GO) build -o bin/soak/ ./cmd/l2s ./fuzz/soak
+	cd examples && $(GO) build -mod=readonly -o ../bin/soak/ ./serve
+	cd llamacpp && $(GO) build -mod=readonly -o ../bin/soak/ ./cmd/l2s-llama
+	bin/soak/soak -time $(SOAK) -bin bin/soak -lib "$(abspath $(YZMA_LIB))" -gguf "$(wildcard $(SOAKED))"
+
+.PHONY: soak-short
+soak-short: ## The same for a minute and a half.
+	$(MAKE) soak SOAK=90s
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.

@@ -407,7 +407,7 @@ func (l *Learner) retry(ctx context.Context, m *screen.Model) {
 	e := Event{Kind: Declined, Contexts: n}
 	with, err := l.try(ctx, m, "the screen of "+l.o.Keep, 0, uint64(l.o.Least/2), &e)
 	// No training of fewer contexts takes its place, unless contexts are forgotten.
-	l.settle(ctx, with, err, e, trial{forgets: forgets, declined: uint64(l.o.Least), screened: uint64(max(l.o.Least, min(n, mostWait)))})
+	l.settle(ctx, with, err, e, trial{forgets: forgets, declined: uint64(l.o.Least), screened: min(uint64(max(l.o.Least, n)), mostWait)})
 }
 
 // trial is what the end of one has to know.

@@ -65,7 +65,8 @@ func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error)
 		return nil, fmt.Errorf("learn: reservoir: found dimension %d, %d labels and %d bytes, expected at least 1 and 0, and at most %d, %d and %d", dim, k, bytes, mostElements, mostElements, int64(mostBytes))
 	}
 	each := contextBytes(int64(dim), int64(k))
-	most := int(bytes / (each*runLength + int64(unsafe.Sizeof(run{}))))
+	// Places of hashes have 32 bits.
+	most := int(min(bytes/(each*runLength+int64(unsafe.Sizeof(run{}))), math.MaxUint32/runLength-1))
 	if most < 1 || !(halfLife >= 0 && halfLife <= mostHalfLife) {
 		return nil, fmt.Errorf("learn: reservoir: found %d bytes and a half-life of %v contexts, expected room for %d contexts of %d bytes, and 0 to %g", bytes, halfLife, runLength, each, float64(mostHalfLife))
 	}
