@@ -53,6 +53,9 @@ func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, co
 	all := make([]outcome, c.N)
 	best := make([]softmax.Prediction, opt.K)
 	for i, f := range found {
+		if i%1024 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		cell, _ := r.Cell(f)
 		if sizes[cell] == nil {
 			for _, x := range ladder {
