@@ -60,6 +60,9 @@ func main() {
 
 func open(l *softmax.Layer, path, states string, wide int) *preview.Model {
 	start := time.Now()
+	if m, err := preview.Load(path); path != "" && err == nil {
+		return m
+	}
 	var all []float32
 	for _, file := range strings.Split(states, ",") {
 		all = append(all, contexts(file, l.Dim())...)
@@ -69,6 +72,9 @@ func open(l *softmax.Layer, path, states string, wide int) *preview.Model {
 	}})
 	check(err)
 	fmt.Printf("made in %.2fs\n", time.Since(start).Seconds())
+	if path != "" {
+		check(m.Save(path))
+	}
 	return m
 }
 
