@@ -228,7 +228,7 @@ func (p *part) read(data []byte) (rest []byte, err error) {
 		n *= c
 	}
 	list.Set(reflect.MakeSlice(list.Type(), int(n), int(n)))
-	_, err = binary.Decode(data, binary.LittleEndian, list.Interface())
+	_, err = binary.Decode(data[:int(n)*size], binary.LittleEndian, list.Interface())
 	return data[int(n)*size:], err
 }
 

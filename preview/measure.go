@@ -12,12 +12,15 @@ import (
 
 // ladder are the rungs that are measured.
 var ladder = []Rung{
-	{Deviations: 2, Reach: 2, Share: 0.02},
-	{Deviations: 3, Reach: 3, Share: 0.03},
-	{Deviations: 4, Reach: 4, Share: 0.06},
-	{Deviations: 5, Reach: 5, Share: 0.15},
-	{Deviations: 6, Reach: 7, Share: 0.25},
-	{Deviations: 7, Reach: 9, Share: 0.5},
+	{Deviations: 1, Reach: 4, Share: 0.02, Most: 400},
+	{Deviations: 1.5, Reach: 4.5, Share: 0.03, Most: 600},
+	{Deviations: 2, Reach: 5, Share: 0.05, Most: 800},
+	{Deviations: 2.5, Reach: 5.5, Share: 0.08, Most: 1200},
+	{Deviations: 3, Reach: 6, Share: 0.12, Most: 2000},
+	{Deviations: 3.5, Reach: 6.5, Share: 0.2, Most: 3000},
+	{Deviations: 4, Reach: 7.25, Share: 0.25, Most: 4000},
+	{Deviations: 4.5, Reach: 8, Share: 0.35, Most: 6000},
+	{Deviations: 5.5, Reach: 9.5, Share: 0.6, Most: 10000},
 }
 
 // truth are the exact best labels of contexts.

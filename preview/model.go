@@ -50,14 +50,16 @@ type opened struct {
 
 // Rung is a level of precision, with what held-out contexts say of it.
 type Rung struct {
-	// Deviations is how far below the k-th best preview, in deviations of what the context has outside the
-	// coordinates, a label may look and still be scored in full.
+	// Deviations is how far below the mark, a preview some places behind the k-th best, a label may look and
+	// still be scored in full: in deviations of what the context has outside the coordinates.
 	Deviations float64 `json:"deviations"`
 	// Reach is how many root mean square distances of its labels from its centre a block may be below the
-	// k-th best preview and still be looked at.
+	// mark and still be looked at.
 	Reach float64 `json:"reach"`
-	// Share bounds the share of the labels that is looked at, unless a context is far from those of the making.
+	// Share bounds the share of the labels that is looked at, and Most the number scored in full, unless a context
+	// is far from those of the making.
 	Share float64 `json:"share"`
+	Most  uint32  `json:"most"`
 	// Looked is the mean share of labels that was looked at, and Kept the mean number of labels
 	// scored in full: what [softmax.Request] calls a budget. It ascends over the rungs.
 	Looked float64 `json:"looked"`

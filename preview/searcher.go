@@ -222,7 +222,7 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	n := kernels.SelectAtLeast(s.picked, s.reach[:blocks], first)
 	looked := s.scan(s.picked[:n], 0)
 	s.permit(req, 0, looked)
-	best := s.best(looked, req.K)
+	best := s.mark(looked, req.K)
 	if math.IsInf(float64(best), -1) {
 		return false
 	}
@@ -248,10 +248,16 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	s.permit(req, from, looked)
 	s.stats.Looked += uint64(looked)
 	if looked > from {
-		best = s.best(looked, req.K)
+		best = s.mark(looked, req.K)
 	}
 	least := float32(float64(best) - float64(rung.Deviations*s.sigma))
 	n = kernels.SelectAtLeast(s.rows, s.scores[:looked], least)
+	if most := max(int(rung.Most), 4*req.K); n > most && !distant {
+		for i, row := range s.rows[:n] {
+			s.scratch[i] = s.scores[row]
+		}
+		n = kernels.SelectAtLeast(s.rows, s.scores[:looked], kernels.KthLargest(s.scratch[:n], most))
+	}
 	if n > max(int(maxKept*float64(m.labels)), 4*req.K) {
 		s.stats.Crowded++
 		return false
@@ -311,12 +317,16 @@ func (s *Searcher) permit(req *softmax.Request, from, to int) {
 	}
 }
 
-// best returns the k-th largest of the first n scores, -Inf if there are fewer.
-func (s *Searcher) best(n, k int) float32 {
+// behind is how many labels, by their previews, are between the k-th best and the mark. It tells how close
+// labels lie there, which the best alone do not.
+const behind = 15
+
+// mark returns the preview of the label that many behind the k-th best of the first n, -Inf if there are fewer than k.
+func (s *Searcher) mark(n, k int) float32 {
 	if n < k {
 		return float32(math.Inf(-1))
 	}
-	return s.kth(s.scores[:n], k)
+	return s.kth(s.scores[:n], min(k+behind, n))
 }
 
 // kth returns the k-th largest of some scores.
