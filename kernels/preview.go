@@ -47,15 +47,15 @@ func Scores7(dst []float32, panels []byte, high, low []int8, scale float32) {
 // rounded down. It is computed in float32 from exact S, in this order, on every CPU.
 //
 // The panels have 8*len(vector) bytes each, and dst has 16 elements for each of them. len(vector) is
-// a positive multiple of 8, at most 2^16. No number of it is -128. As many bytes as the panels have are asked for
-// from the start of next on, which is where the caller goes on; it may be empty.
-func Scores4(dst []float32, panels, next []byte, vector []int8, base, scale float32) {
+// a positive multiple of 8, at most 2^16, no number of it is -128, and sum is their sum. As many bytes as
+// the panels have are asked for from the start of next on, which is where the caller goes on; it may be empty.
+func Scores4(dst []float32, panels, next []byte, vector []int8, sum int32, base, scale float32) {
 	n := checkPanels(len(dst), len(panels), len(vector), PanelRows*len(vector)/2, 2*stepCodes)
 	if n == 0 {
 		return
 	}
 	size, steps := PanelRows*len(vector)/2, len(vector)/(2*stepCodes)
-	excess := bias4 * sumOf(vector) >> 1
+	excess := bias4 * sum >> 1
 	if len(next) == 0 {
 		next = panels
 	}

@@ -76,7 +76,7 @@ func (p *codedPanels) scores() (wide, narrow []float32) {
 		wide[i], narrow[i] = canary, canary
 	}
 	Scores7(wide[4:][:p.rows], p.wide, p.high, p.low, p.scale)
-	Scores4(narrow[4:][:p.rows], p.narrow, nil, p.high, p.base, p.scale)
+	Scores4(narrow[4:][:p.rows], p.narrow, nil, p.high, sumOf(p.high), p.base, p.scale)
 	return wide, narrow
 }
 
@@ -117,7 +117,9 @@ func TestScoresOfPanelsAreWhatTheyAreDefinedToBe(t *testing.T) {
 }
 
 // Many panels take more than one call of assembly.
-func TestScoresOfManyPanels(t *testing.T) { newCodedPanels(newRand(3), 300, 128, makeBytes, makeInts).check(t) }
+func TestScoresOfManyPanels(t *testing.T) {
+	newCodedPanels(newRand(3), 300, 128, makeBytes, makeInts).check(t)
+}
 
 // Vectors of any multiple of 4 for 7 bits.
 func TestScores7OfEveryLength(t *testing.T) {

@@ -81,7 +81,7 @@ func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) 
 	for _, b := range l.Bias() {
 		m.biased = m.biased || b != 0
 	}
-	m.coordinates = min(cmp.Or(opt.Coordinates, 192), m.width())
+	m.coordinates = min(cmp.Or(opt.Coordinates, 256), m.width())
 	m.coordinates = (m.coordinates + 7) &^ 7
 	m.centred = min(clusteredIn, m.coordinates)
 	if err := m.make(ctx, l, states, held, &opt); err != nil {

@@ -44,6 +44,7 @@ type Searcher struct {
 	v         []float64
 	high, low []int8
 	codes     []int8
+	sum       int32     // of the codes
 	centre    []float32 // of each block: z.centre
 	reach     []float32 // of each block: what its best label may look like
 	wide      []float32 // the same, as far as the rung goes
@@ -193,8 +194,11 @@ func (s *Searcher) turn() bool {
 	if s.scale = float32(largest / 127); !(s.scale > 0x1p-100 && s.scale < 0x1p100) {
 		return false
 	}
+	s.sum = 0
 	for r, x := range s.v {
-		s.codes[r] = int8(math.RoundToEven(x * (127 / largest)))
+		code := int8(math.RoundToEven(x * (127 / largest)))
+		s.codes[r] = code
+		s.sum += int32(code)
 	}
 	kernels.Scores7(s.centre, s.tables.panels, s.high, s.low, step)
 	return true
@@ -288,7 +292,7 @@ func (s *Searcher) scan(blocks []uint32, from int) int {
 		}
 		rows := (end - first) * kernels.PanelRows
 		scores := s.scores[from : from+rows]
-		kernels.Scores4(scores, t.codes[first*size:end*size], next, s.codes, s.centre[b], float32(s.scale*m.gauges[b]))
+		kernels.Scores4(scores, t.codes[first*size:end*size], next, s.codes, s.sum, s.centre[b], float32(s.scale*m.gauges[b]))
 		for j := int(m.sizes[b]); j < rows; j++ {
 			scores[j] = none
 		}

@@ -23,6 +23,7 @@ func main() {
 		model   = flag.String("head", "", "the head, as l2s train --head takes it")
 		states  = flag.String("states", "", "states to make the preview from, .npy, several with commas")
 		test    = flag.String("test", "", "states to measure on, .npy, several with commas")
+		only    = flag.Int("rung", -1, "the rung to measure, -1 for all")
 		most    = flag.Int("most", 2000, "how many of each to measure on")
 		wide    = flag.Int("coordinates", 0, "how many coordinates")
 		path    = flag.String("file", "", "where the preview is kept, and taken from if it is there")
@@ -54,7 +55,7 @@ func main() {
 	e := softmax.NewSearcher(l)
 	for _, file := range strings.Split(*test, ",") {
 		x := contexts(file, l.Dim())
-		measure(s, e, x, min(*most, len(x)/l.Dim()), *exact)
+		measure(s, e, x, min(*most, len(x)/l.Dim()), *exact, *only)
 	}
 }
 
@@ -85,7 +86,7 @@ func contexts(file string, dim int) []float32 {
 }
 
 // measure prints a row for each rung and k.
-func measure(s *preview.Searcher, e *softmax.Searcher, x []float32, n, timed int) {
+func measure(s *preview.Searcher, e *softmax.Searcher, x []float32, n, timed, only int) {
 	d := s.Model().Dim()
 	const k = 5
 	at := func(i int) []float32 { i = i * (len(x) / d) / n; return x[i*d : (i+1)*d] }
@@ -109,6 +110,9 @@ func measure(s *preview.Searcher, e *softmax.Searcher, x []float32, n, timed int
 	}
 	rungs, _ := s.Model().Rungs()
 	for i, r := range rungs {
+		if only >= 0 && i != only {
+			continue
+		}
 		for _, k := range []int{1, 5} {
 			hits, first := 0, 0
 			var times []float64
