@@ -1,7 +1,7 @@
 # The two commands to know: `make demo` and `make test`. `make help` lists all.
 
 GO         ?= go
-OPERATIONS := argmax axpy blocks exp gather int8 prefetch quantize ref scan topk widen
+OPERATIONS := argmax axpy blocks exp gather int8 prefetch preview quantize ref scan topk widen
 TIME       ?= 10s
 
 .PHONY: help

@@ -768,6 +768,40 @@ notAVX2:
 	MOVB $0, ok+40(FP)
 	RET
 
+// func Scores4(dst *float32, data *byte, next *byte, panels int, steps int, vector *int8, excess int32, scale float32, base float32) (ok bool)
+TEXT ·Scores4(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·Scores4AVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·Scores4AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
+// func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)
+TEXT ·Scores7(SB), NOSPLIT, $0-65
+	CMPB ·HasVNNI(SB), $0
+	JEQ  notAVX512
+	MOVB $1, ok+64(FP)
+	JMP  ·Scores7AVX512(SB)
+
+notAVX512:
+	CMPB ·HasAVX2(SB), $0
+	JEQ  notAVX2
+	MOVB $1, ok+64(FP)
+	JMP  ·Scores7AVX2(SB)
+
+notAVX2:
+	MOVB $0, ok+64(FP)
+	RET
+
 // func WidenBF16(dst *float32, x *uint16, n int) (ok bool)
 TEXT ·WidenBF16(SB), NOSPLIT, $0-25
 	CMPB ·HasAVX512(SB), $0

@@ -269,6 +269,16 @@ func ScanSingle(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 	return
 }
 
+// Scores4 runs the best form of this CPU. It reports false if there is none.
+func Scores4(dst *float32, data *byte, next *byte, panels int, steps int, vector *int8, excess int32, scale float32, base float32) (ok bool) {
+	return
+}
+
+// Scores7 runs the best form of this CPU. It reports false if there is none.
+func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool) {
+	return
+}
+
 // SelectAtLeast runs the best form of this CPU. It reports false if there is none.
 func SelectAtLeast(dst *uint32, scores *float32, n int, threshold float32) (result int, ok bool) {
 	return

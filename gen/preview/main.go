@@ -1,0 +1,201 @@
+// Command preview generates the scores of panels of codes of 7 and of 4 bits.
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+
+	"github.com/learning-to-screen/l2s/gen/internal/emit"
+)
+
+// A panel has 16 rows. A step of a panel is a cache line: four codes of each row side by side, or
+// eight of 4 bits, of which the first four are in the low halves of the bytes.
+const (
+	line  = 64
+	turn  = 2 // steps whose sums do not wait for each other
+	four  = 4 // bytes of a vector that a lane multiplies at once
+	eight = 8
+)
+
+func main() {
+	emit.Begin()
+	for _, l := range emit.Levels {
+		scores7(l)
+		scores4(l)
+	}
+	Generate()
+}
+
+// broadcastInt returns a register with an int32 parameter in every lane.
+func broadcastInt(l emit.Level, name string) reg.VecVirtual {
+	x, v := XMM(), l.Vec()
+	VMOVD(Load(Param(name), GP32()), x)
+	VPBROADCASTD(x, v)
+	return v
+}
+
+// bytes returns a register with the same byte in every place, or the same pair.
+func bytes(l emit.Level, pattern uint32) reg.VecVirtual {
+	bits, x, v := GP32(), XMM(), l.Vec()
+	MOVL(U32(pattern), bits)
+	VMOVD(bits, x)
+	VPBROADCASTD(x, v)
+	return v
+}
+
+// scores7 multiplies codes of 7 bits by a vector of two planes: 128 times the first, and the second.
+func scores7(l emit.Level) {
+	l.Function("Scores7", "func(dst *float32, data *byte, panels, steps int, high, low *int8, excessHigh, excessLow int32, scale float32)",
+		"computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with those of high and low. panels and steps are positive.")
+	dst, p := Load(Param("dst"), GP64()), Load(Param("data"), GP64()).(reg.GPVirtual)
+	panels := Load(Param("panels"), GP64())
+	scale := l.BroadcastParam("scale")
+	excess := []reg.VecVirtual{broadcastInt(l, "excessHigh"), broadcastInt(l, "excessLow")}
+	factor := bytes(l, 0x43000000) // 128 in float32
+	parts := line / l.Bytes
+	acc := [2][]reg.VecVirtual{l.Vecs(parts), l.Vecs(parts)}
+	var one, w, t reg.VecVirtual
+	w = l.Vec()
+	if l.Bytes == 32 {
+		one, t = bytes(l, 0x00010001), l.Vec()
+	}
+	Label("panel")
+	for _, a := range acc {
+		emit.Zero(a...)
+	}
+	steps := Load(Param("steps"), GP64())
+	h := [2]reg.Register{Load(Param("high"), GP64()), Load(Param("low"), GP64())}
+	q := l.Vecs(2)
+	Label("step")
+	if l.Bytes == 64 {
+		VMOVDQU64(Mem{Base: p}, w)
+		for plane, a := range acc {
+			VPDPBUSD_BCST(Mem{Base: h[plane]}, w, a[0])
+		}
+	} else {
+		for plane := range acc {
+			VPBROADCASTD(Mem{Base: h[plane]}, q[plane])
+		}
+		for part := range parts {
+			VMOVDQU(Mem{Base: p, Disp: l.Bytes * part}, w)
+			for plane, a := range acc {
+				Comment("Sums of two products are at most 2*127*128 < 2^15 in magnitude.")
+				VPMADDUBSW(q[plane], w, t)
+				VPMADDWD(one, t, t)
+				VPADDD(t, a[part], a[part])
+			}
+		}
+	}
+	ADDQ(I32(line), p)
+	for _, r := range h {
+		ADDQ(I32(four), r)
+	}
+	DECQ(steps)
+	JNZ(LabelRef("step"))
+	for part := range parts {
+		x, y := acc[0][part], acc[1][part]
+		VPSUBD(excess[0], x, x)
+		VPSUBD(excess[1], y, y)
+		VCVTDQ2PS(x, x)
+		VCVTDQ2PS(y, y)
+		VMULPS(factor, x, x)
+		VADDPS(y, x, x)
+		VMULPS(scale, x, x)
+		VMOVUPS(x, Mem{Base: dst, Disp: l.Bytes * part})
+	}
+	ADDQ(I32(line), dst)
+	DECQ(panels)
+	JNZ(LabelRef("panel"))
+	emit.End()
+}
+
+// scores4 multiplies codes of 4 bits by a vector, and asks for the memory that is next.
+func scores4(l emit.Level) {
+	l.Function("Scores4", "func(dst *float32, data, next *byte, panels, steps int, vector *int8, excess int32, scale, base float32)",
+		"computes base + scale*(S-excess) for the 16 rows of each panel, S being the sum of the products of its codes, eight times steps, with those of the vector. It prefetches as many bytes from next on as it reads. panels and steps are positive.")
+	dst, p := Load(Param("dst"), GP64()), Load(Param("data"), GP64()).(reg.GPVirtual)
+	next := Load(Param("next"), GP64())
+	panels := Load(Param("panels"), GP64())
+	scale, base := l.BroadcastParam("scale"), l.BroadcastParam("base")
+	excess := broadcastInt(l, "excess")
+	mask := bytes(l, 0x0f0f0f0f)
+	parts := line / l.Bytes
+	low, high := l.Vecs(parts*turn), l.Vecs(parts*turn)
+	var one reg.VecVirtual
+	if l.Bytes == 32 {
+		one = bytes(l, 0x00010001)
+		high = nil
+	}
+	w, t := l.Vec(), l.Vec()
+	q := l.Vecs(2)
+	Label("panel")
+	emit.Zero(low...)
+	emit.Zero(high...)
+	steps := Load(Param("steps"), GP64())
+	h := Load(Param("vector"), GP64())
+	add := func(i int) {
+		at, v := line*i, eight*i
+		PREFETCHT0(Mem{Base: next, Disp: at})
+		if l.Bytes == 64 {
+			VMOVDQU64(Mem{Base: p, Disp: at}, w)
+			VPANDD(mask, w, t)
+			VPDPBUSD_BCST(Mem{Base: h, Disp: v}, t, low[i%turn])
+			Comment("The high halves, 16 times.")
+			VPANDND(w, mask, w)
+			VPDPBUSD_BCST(Mem{Base: h, Disp: v + four}, w, high[i%turn])
+			return
+		}
+		VPBROADCASTD(Mem{Base: h, Disp: v}, q[0])
+		VPBROADCASTD(Mem{Base: h, Disp: v + four}, q[1])
+		for part := range parts {
+			VMOVDQU(Mem{Base: p, Disp: at + l.Bytes*part}, w)
+			VPAND(mask, w, t)
+			VPSRLW(U8(4), w, w)
+			VPAND(mask, w, w)
+			Comment("Sums of four products are at most 4*15*128 in magnitude.")
+			VPMADDUBSW(q[0], t, t)
+			VPMADDUBSW(q[1], w, w)
+			VPADDW(w, t, t)
+			VPMADDWD(one, t, t)
+			a := low[parts*(i%turn)+part]
+			VPADDD(t, a, a)
+		}
+	}
+	SUBQ(I32(turn), steps)
+	JLT(LabelRef("rest"))
+	Label("steps")
+	for i := range turn {
+		add(i)
+	}
+	ADDQ(I32(line*turn), p)
+	ADDQ(I32(line*turn), next)
+	ADDQ(I32(eight*turn), h)
+	SUBQ(I32(turn), steps)
+	JGE(LabelRef("steps"))
+	Label("rest")
+	ADDQ(I32(turn), steps)
+	JZ(LabelRef("sums"))
+	add(0)
+	ADDQ(I32(line), p)
+	ADDQ(I32(line), next)
+	Label("sums")
+	for part := range parts {
+		x := low[part]
+		VPADDD(low[parts+part], x, x)
+		if high != nil {
+			VPADDD(high[parts+part], high[part], high[part])
+			VPSRAD(U8(4), high[part], high[part])
+			VPADDD(high[part], x, x)
+		}
+		VPSUBD(excess, x, x)
+		VCVTDQ2PS(x, x)
+		VMULPS(scale, x, x)
+		VADDPS(base, x, x)
+		VMOVUPS(x, Mem{Base: dst, Disp: l.Bytes * part})
+	}
+	ADDQ(I32(line), dst)
+	DECQ(panels)
+	JNZ(LabelRef("panel"))
+	emit.End()
+}

@@ -1,0 +1,149 @@
+package kernels
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+)
+
+// codedPanels are rows of codes in panels, and a vector.
+type codedPanels struct {
+	rows, dim   int
+	numbers     []int8 // of 7 bits, rows x dim
+	codes       []byte // of 4 bits, rows x dim
+	wide        []byte
+	narrow      []byte
+	high, low   []int8
+	scale, base float32
+}
+
+func newCodedPanels(r *rand.Rand, panels, dim int, take func(n int) []byte, takeInts func(n int) []int8) *codedPanels {
+	p := &codedPanels{rows: PanelRows * panels, dim: dim, scale: float32(r.NormFloat64()), base: float32(r.NormFloat64())}
+	p.numbers, p.codes = make([]int8, p.rows*dim), make([]byte, p.rows*dim)
+	p.wide, p.narrow = take(p.rows*dim), take(p.rows*dim/2)
+	p.high, p.low = takeInts(dim), takeInts(dim)
+	extreme := r.IntN(4) == 0
+	for j := range dim {
+		p.high[j], p.low[j] = int8(r.IntN(255)-127), int8(r.IntN(128)-64)
+		if extreme {
+			p.high[j], p.low[j] = 127, -64
+		}
+	}
+	for i := range p.rows {
+		for j := range dim {
+			at := i*dim + j
+			p.numbers[at], p.codes[at] = int8(r.IntN(128)-64), byte(r.IntN(16))
+			if extreme {
+				p.numbers[at], p.codes[at] = 63, 15
+			}
+			PutCode7(p.wide, dim, i, j, p.numbers[at])
+		}
+		PutCodes4(p.narrow, i, p.codes[i*dim:(i+1)*dim])
+	}
+	return p
+}
+
+// want are the scores by their definition.
+func (p *codedPanels) want() (wide, narrow []float32) {
+	sum := int64(0)
+	for _, v := range p.high {
+		sum += int64(v)
+	}
+	for i := range p.rows {
+		high, low, codes := int64(0), int64(0), int64(0)
+		for j := range p.dim {
+			high += int64(p.numbers[i*p.dim+j]) * int64(p.high[j])
+			low += int64(p.numbers[i*p.dim+j]) * int64(p.low[j])
+			codes += int64(p.codes[i*p.dim+j]) * int64(p.high[j])
+		}
+		codes -= int64(math.Floor(7.5 * float64(sum)))
+		both := float32(high) * 128
+		both += float32(low)
+		wide = append(wide, both*p.scale)
+		narrow = append(narrow, p.base+float32(float32(codes)*p.scale))
+	}
+	return wide, narrow
+}
+
+func (p *codedPanels) scores() (wide, narrow []float32) {
+	wide, narrow = make([]float32, p.rows+8), make([]float32, p.rows+8)
+	for i := range wide {
+		wide[i], narrow[i] = canary, canary
+	}
+	Scores7(wide[4:][:p.rows], p.wide, p.high, p.low, p.scale)
+	Scores4(narrow[4:][:p.rows], p.narrow, nil, p.high, sumOf(p.high), p.base, p.scale)
+	return wide, narrow
+}
+
+const canary = 0x1p99
+
+func (p *codedPanels) check(t fataler) {
+	t.Helper()
+	wantWide, wantNarrow := p.want()
+	for _, level := range simdtest.Levels() {
+		restore := simd.Set(level)
+		wide, narrow := p.scores()
+		restore()
+		for _, x := range []struct {
+			name      string
+			got, want []float32
+		}{{"Scores7", wide, wantWide}, {"Scores4", narrow, wantNarrow}} {
+			for i, got := range x.got {
+				want := float32(canary)
+				if i >= 4 && i < 4+p.rows {
+					want = x.want[i-4]
+				}
+				if got != want {
+					t.Fatalf("%s of %d rows of %d, level %s: found %v at %d, want %v", x.name, p.rows, p.dim, level, got, i-4, want)
+				}
+			}
+		}
+	}
+}
+
+func makeBytes(n int) []byte { return make([]byte, n) }
+func makeInts(n int) []int8  { return make([]int8, n) }
+
+func TestScoresOfPanelsAreWhatTheyAreDefinedToBe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		newCodedPanels(newRand(rapid.Uint64().Draw(t, "seed")), rapid.IntRange(0, 9).Draw(t, "panels"),
+			8*rapid.IntRange(1, 40).Draw(t, "eights"), makeBytes, makeInts).check(t)
+	})
+}
+
+// Many panels take more than one call of assembly.
+func TestScoresOfManyPanels(t *testing.T) {
+	newCodedPanels(newRand(3), 300, 128, makeBytes, makeInts).check(t)
+}
+
+// Vectors of any multiple of 4 for 7 bits.
+func TestScores7OfEveryLength(t *testing.T) {
+	r := newRand(4)
+	for dim := 4; dim <= 300; dim += 4 {
+		p := newCodedPanels(r, 2, (dim+7)&^7, makeBytes, makeInts)
+		wide := make([]byte, p.rows*dim)
+		for i := range p.rows {
+			for j := range dim {
+				PutCode7(wide, dim, i, j, p.numbers[i*p.dim+j])
+			}
+		}
+		for j := dim; j < p.dim; j++ {
+			p.high[j], p.low[j] = 0, 0
+		}
+		want, _ := p.want()
+		simdtest.EachLevel(t, func(t *testing.T) {
+			got := make([]float32, p.rows)
+			Scores7(got, wide, p.high[:dim], p.low[:dim], p.scale)
+			for i := range got {
+				if got[i] != want[i] {
+					t.Fatalf("%d numbers, row %d: found %v, want %v", dim, i, got[i], want[i])
+				}
+			}
+		})
+	}
+}

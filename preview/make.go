@@ -1,0 +1,407 @@
+package preview
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Options are the options of Make. The zero value has the defaults.
+type Options struct {
+	// Coordinates is R, rounded up to a multiple of 8 and at most the dimension: 0 for 192.
+	Coordinates int
+	// K is the k of the second precision: 0 for 5.
+	K int
+	// HeldOut are states, row-major, that the rungs are measured on, in the order of their text.
+	// Nil: every fourth run of the states that the model is made from, which it is then not made from.
+	HeldOut []float32
+	// Precision1 and PrecisionK are what the rung of requests that name no budget has at least, if any has: 0
+	// for 0.9995 and 0.998.
+	Precision1, PrecisionK float64
+	// Progress, unless nil, is told of the stage and of how much of it is done, 0 to 1.
+	Progress func(stage string, done float64)
+}
+
+const (
+	mostStates  = 8192  // of which moments are taken
+	mostRows    = 16384 // of which moments are taken
+	mostHeldOut = 2048
+	leastStates = 64
+	heldRuns    = 64 // of states
+	clusteredIn = 128
+	mostProbes  = 64
+	ridge       = 1e-4 // of the mean square of an element of a context
+	clip        = 3.5  // deviations of a coordinate that codes reach to
+)
+
+// Make makes a model of a layer from contexts of the text to come: states, row-major, n x d. Some 4,000
+// are enough for one language, and as many again for each further one. It takes some seconds on
+// all cores, and the same input gives the same model on every CPU.
+//
+// It returns an error if the states are too few, or no finite rows of the layer's dimension, and one that wraps ctx.Err()
+// if ctx is done before.
+func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) (*Model, error) {
+	if l == nil {
+		return nil, errors.New("preview: layer: found nil, expected a layer")
+	}
+	d := l.Dim()
+	if opt.Progress == nil {
+		opt.Progress = func(string, float64) {}
+	}
+	if opt.Coordinates < 0 || opt.K < 0 || opt.K > l.Labels() {
+		return nil, fmt.Errorf("preview: options: found %d coordinates and k %d, expected 0 or more, and at most the %d labels", opt.Coordinates, opt.K, l.Labels())
+	}
+	for _, p := range []float64{opt.Precision1, opt.PrecisionK} {
+		if !(p >= 0 && p <= 1) {
+			return nil, fmt.Errorf("preview: options: found precision %v, expected 0 to 1", p)
+		}
+	}
+	for name, x := range map[string][]float32{"states": states, "held-out states": opt.HeldOut} {
+		if len(x)%d != 0 {
+			return nil, fmt.Errorf("preview: %s: found %d elements, expected rows of %d", name, len(x), d)
+		}
+	}
+	states, held := split(states, opt.HeldOut, d)
+	if n := len(states) / d; n < leastStates {
+		return nil, fmt.Errorf("preview: states: found %d to make the model from, expected at least %d", n, leastStates)
+	}
+	for _, x := range [][]float32{states, held} {
+		if i, j, found := kernels.Float32Rows(x, d).NotFinite(); found {
+			return nil, fmt.Errorf("preview: states: found %v at element %d of one, expected finite numbers", x[i*d+j], j)
+		}
+	}
+	m := &Model{labels: l.Labels(), dim: d, opened: new(opened), k: min(cmp.Or(opt.K, 5), l.Labels())}
+	for _, b := range l.Bias() {
+		m.biased = m.biased || b != 0
+	}
+	m.coordinates = min(cmp.Or(opt.Coordinates, 256), m.width())
+	m.coordinates = (m.coordinates + 7) &^ 7
+	m.centred = min(clusteredIn, m.coordinates)
+	if err := m.make(ctx, l, states, held, &opt); err != nil {
+		return nil, fmt.Errorf("preview: %w", err)
+	}
+	return m, nil
+}
+
+// split returns samples of states, and those to hold out.
+func split(states, held []float32, d int) (rest, out []float32) {
+	sample := func(x []float32, most int) []float32 {
+		n := len(x) / d
+		if n <= most {
+			return x
+		}
+		some := make([]float32, 0, most*d)
+		for i := range most {
+			at := i * n / most
+			some = append(some, x[at*d:(at+1)*d]...)
+		}
+		return some
+	}
+	if held == nil {
+		n := len(states) / d
+		for run := range heldRuns {
+			part := states[run*n/heldRuns*d : (run+1)*n/heldRuns*d]
+			if run%4 == 3 {
+				out = append(out, part...)
+			} else {
+				rest = append(rest, part...)
+			}
+		}
+		states, held = rest, out
+	}
+	return sample(states, mostStates), sample(held, mostHeldOut)
+}
+
+func (m *Model) make(ctx context.Context, l *softmax.Layer, states, held []float32, opt *Options) error {
+	opt.Progress("coordinates", 0)
+	if err := m.turns(ctx, l, states, opt); err != nil {
+		return err
+	}
+	opt.Progress("blocks", 0)
+	if err := m.group(ctx, l, opt); err != nil {
+		return err
+	}
+	opt.Progress("fingerprint", 0)
+	m.fingerprint = l.Fingerprint()
+	opt.Progress("precision", 0)
+	return m.measure(ctx, l, held, opt)
+}
+
+// extended returns contexts with a 1 behind each if the layer has biases.
+func (m *Model) extended(states []float32) []float32 {
+	if !m.biased {
+		return states
+	}
+	x := make([]float32, 0, len(states)/m.dim*m.width())
+	for at := 0; at < len(states); at += m.dim {
+		x = append(append(x, states[at:at+m.dim]...), 1)
+	}
+	return x
+}
+
+// turns finds the coordinates. With M = E[hh^T] = L L^T of contexts and G = W'^T W'/labels of the rows less
+// their mean, let the rows of Q be the first eigenvectors of L^T G L. Then z = Q L^-1 h has E[zz^T] = 1, the coordinates
+// of a label are a = Q L^T w', and w'.h = a.z + what is outside.
+func (m *Model) turns(ctx context.Context, l *softmax.Layer, states []float32, opt *Options) error {
+	width, d := m.width(), m.dim
+	contexts, err := moments(ctx, m.extended(states), width)
+	if err != nil {
+		return err
+	}
+	trace := 0.0
+	for i := range width {
+		trace += contexts.x[i*width+i]
+	}
+	if !(trace > 0) || math.IsInf(trace, 1) {
+		return fmt.Errorf("states: found a mean square of %v, expected a finite number above 0", trace)
+	}
+	for i := range width {
+		contexts.x[i*width+i] += ridge * trace / float64(width)
+	}
+	lower, ok := cholesky(contexts)
+	if !ok {
+		return errors.New("states: found second moments that are not positive, expected smaller numbers")
+	}
+	opt.Progress("coordinates", 0.1)
+	n := min(l.Labels(), mostRows)
+	rows := make([]float32, n*width)
+	sum := make([]float64, width)
+	for i := range n {
+		id := i * l.Labels() / n
+		row := rows[i*width : (i+1)*width]
+		l.Weights().Widen(row[:d], id)
+		if m.biased {
+			row[d] = l.Bias()[id]
+		}
+		for j, x := range row {
+			sum[j] += float64(x)
+		}
+	}
+	m.mean = make([]float32, width)
+	for j, x := range sum {
+		m.mean[j] = float32(x / float64(n))
+	}
+	for i := range n {
+		for j, x := range m.mean {
+			rows[i*width+j] -= x
+		}
+	}
+	gram, err := moments(ctx, rows, width)
+	if err != nil {
+		return err
+	}
+	opt.Progress("coordinates", 0.4)
+	both, err := within(ctx, lower, gram)
+	if err != nil {
+		return err
+	}
+	opt.Progress("coordinates", 0.6)
+	most := min(m.coordinates, width)
+	q, _, err := leading(ctx, both, most)
+	if err != nil {
+		return err
+	}
+	opt.Progress("coordinates", 0.9)
+	m.probes = mostProbes
+	m.turn = make([]float32, (m.coordinates+m.probes)*width)
+	m.through = make([]float32, m.coordinates*width)
+	x, y := make([]float64, width), make([]float64, width)
+	for r := range most {
+		// x L = q: back substitution from the last.
+		copy(x, q.row(r))
+		for i := width - 1; i >= 0; i-- {
+			x[i] /= lower.x[i*width+i]
+			axpy(x[:i], -x[i], lower.row(i)[:i])
+		}
+		clear(y)
+		for i := range width { // y = L q
+			y[i] = dot(lower.row(i)[:i+1], q.row(r)[:i+1])
+		}
+		for i := range width {
+			m.turn[r*width+i], m.through[r*width+i] = float32(x[i]), float32(y[i])
+		}
+	}
+	m.probe(rows, n)
+	for _, x := range [][]float32{m.turn, m.through} {
+		if _, _, found := kernels.Float32Rows(x, width).NotFinite(); found {
+			return errors.New("states: found coordinates that are not finite, expected states and weights of smaller numbers")
+		}
+	}
+	return nil
+}
+
+// probe makes probes: sums of rows with random signs, without what the coordinates hold of them. The sum of the
+// squares of their products with a context is about the mean square, over the labels, of what the logits have
+// outside the coordinates.
+func (m *Model) probe(rows []float32, n int) {
+	width := m.width()
+	out := m.turn[m.coordinates*width:]
+	_ = parallel.Each(context.Background(), 0, m.probes, 1, nil, func(_, p, _ int) error {
+		state := uint64(p + 1)
+		sum := make([]float64, width)
+		bits := uint64(0)
+		for i := range n {
+			if i%32 == 0 {
+				state = state*6364136223846793005 + 1442695040888963407
+				bits = state >> 32
+			}
+			kernels.Axpy(sum, float32(1-2*int(bits&1)), rows[i*width:(i+1)*width])
+			bits >>= 1
+		}
+		rest := slices.Clone(sum)
+		for r := range m.coordinates {
+			a := 0.0
+			for j, x := range m.through[r*width : (r+1)*width] {
+				a += float64(float64(x) * sum[j])
+			}
+			for j, x := range m.turn[r*width : (r+1)*width] {
+				rest[j] -= float64(a * float64(x))
+			}
+		}
+		scale := 1 / math.Sqrt(float64(n)*float64(m.probes))
+		for j, x := range rest {
+			out[p*width+j] = float32(x * scale)
+		}
+		return nil
+	})
+}
+
+// group makes the blocks, and what their codes are of.
+func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error {
+	c := newCoder(l, m.through, m.mean)
+	p := &points{n: m.labels, dim: m.centred, x: make([]int16, m.labels*m.centred), step: make([]float32, m.centred)}
+	// The steps of the points, from a sample.
+	some, r := min(m.labels, 4096), c.reader()
+	for i := range some {
+		r.read(i * m.labels / some)
+		for j := range p.step {
+			p.step[j] += float32(r.a[j] * r.a[j])
+		}
+	}
+	const fine = 2000 // steps of a deviation
+	for j, x := range p.step {
+		p.step[j] = float32(math.Sqrt(float64(x)/float64(some)) / fine)
+	}
+	err := parallel.With(ctx, 0, m.labels, 256, nil, c.reader, func(r *reader, lo, hi int) error {
+		for id := lo; id < hi; id++ {
+			r.read(id)
+			for j, step := range p.step {
+				if step > 0 {
+					p.x[id*p.dim+j] = int16(min(max(math.RoundToEven(r.a[j]/float64(step)), -32767), 32767))
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	to, x, err := cluster(ctx, p, func(share float64) { opt.Progress("blocks", 0.1+0.7*share) })
+	if err != nil {
+		return err
+	}
+	blocks := len(x) / m.centred
+	m.sizes, m.ids = make([]uint32, blocks), make([]uint32, m.labels)
+	for _, t := range to {
+		m.sizes[t]++
+	}
+	starts := make([]int, blocks+1)
+	for t, n := range m.sizes {
+		starts[t+1] = starts[t] + int(n)
+	}
+	next := slices.Clone(starts)
+	for id, t := range to {
+		m.ids[next[t]] = uint32(id)
+		next[t]++
+	}
+	q := newCentres(x, m.centred)
+	m.axes, m.centres = q.step, make([]int8, blocks*m.centred)
+	for i, v := range x {
+		if step := q.step[i%m.centred]; step > 0 {
+			m.centres[i] = int8(math.RoundToEven(v / float64(step)))
+		}
+	}
+	// How labels lie around the centres: by blocks and by coordinates.
+	m.radii, m.gauges = make([]float32, blocks), slices.Repeat([]float32{1}, blocks)
+	m.steps, m.noise = slices.Repeat([]float32{1}, m.coordinates), make([]float32, m.coordinates)
+	squares := newMatrix(blocks, m.coordinates)
+	each := func(work func(s *around, b int)) error {
+		fresh := func() *around { return &around{c.reader(), m.encoder(), m} }
+		return parallel.With(ctx, 0, blocks, 8, nil, fresh, func(s *around, lo, hi int) error {
+			for b := lo; b < hi; b++ {
+				s.begin(b)
+				for _, id := range m.ids[starts[b]:starts[b+1]] {
+					s.read(int(id))
+					work(s, b)
+				}
+			}
+			return nil
+		})
+	}
+	err = each(func(s *around, b int) {
+		row := squares.row(b)
+		for r, a := range s.a {
+			off := a - s.centre[r]
+			row[r] += float64(off * off)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	mean := make([]float64, m.coordinates)
+	for b, size := range m.sizes {
+		sum := 0.0
+		for r, x := range squares.row(b) {
+			mean[r] += x / float64(m.labels)
+			if r < m.centred {
+				sum += x
+			}
+		}
+		m.radii[b] = float32(math.Sqrt(sum / float64(size)))
+	}
+	for b, size := range m.sizes {
+		sum, n := 0.0, 0
+		for r, x := range squares.row(b) {
+			if mean[r] > 0 {
+				sum += x / mean[r]
+				n++
+			}
+		}
+		m.gauges[b] = float32(max(math.Sqrt(sum/float64(size)/float64(max(n, 1))), 1e-3))
+	}
+	for r, x := range mean {
+		m.steps[r] = float32(math.Sqrt(x) * clip / 7.5)
+	}
+	opt.Progress("blocks", 0.9)
+	lost := newMatrix(blocks, m.coordinates)
+	err = each(func(s *around, b int) {
+		s.encode(s.a)
+		row := lost.row(b)
+		for r, a := range s.a {
+			off := a - s.centre[r] - s.value(b, r)
+			row[r] += float64(off * off)
+		}
+	})
+	for r := range m.noise {
+		sum := 0.0
+		for b := range blocks {
+			sum += lost.x[b*m.coordinates+r]
+		}
+		m.noise[r] = float32(sum / float64(m.labels))
+	}
+	return err
+}
+
+// around is what a goroutine looks at the labels of a block with.
+type around struct {
+	*reader
+	*encoder
+	m *Model
+}

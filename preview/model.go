@@ -1,0 +1,160 @@
+package preview
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"weak"
+
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Model is what a preview knows of a layer: coordinates, blocks of labels, and rungs. It is immutable
+// and safe for use by many goroutines.
+type Model struct {
+	labels, dim int
+	fingerprint [32]byte
+	biased      bool // the layer's biases are a further element of each row, and 1 of each context
+
+	coordinates int // R, a multiple of 8
+	probes      int // rows of turn behind the coordinates
+	centred     int // coordinates that blocks have centres in, a multiple of 4
+
+	turn    []float32 // (R + probes) x width: the coordinates of a context, and what is outside of them
+	through []float32 // R x width: the coordinates of a label
+	mean    []float32 // width: of the rows
+	steps   []float32 // R: of the codes of labels
+	noise   []float32 // R: the mean squares that these lose
+	axes    []float32 // centred: the steps of the centres
+	centres []int8    // blocks x centred
+	radii   []float32 // blocks: root mean square distance of a label from the centre
+	gauges  []float32 // blocks: factors of the steps
+	sizes   []uint32  // blocks
+	ids     []uint32  // labels, block after block
+
+	far     float64 // deviations outside the coordinates that few of the held-out contexts have more of
+	k       int     // of the second precision
+	heldOut int
+	normal  int // the rung of requests that name none
+	rungs   []Rung
+
+	*opened
+}
+
+// opened are the codes that searchers share, made for a layer when its first searcher is.
+type opened struct {
+	mu     sync.Mutex
+	layer  weak.Pointer[softmax.Layer]
+	tables weak.Pointer[tables]
+}
+
+// Rung is a level of precision, with what held-out contexts say of it.
+type Rung struct {
+	// Deviations is how far below the mark, a preview some places behind the k-th best, a label may look and
+	// still be scored in full: in deviations of what the context has outside the coordinates.
+	Deviations float64 `json:"deviations"`
+	// Reach is how many root mean square distances of its labels from its centre a block may be below the
+	// mark and still be looked at.
+	Reach float64 `json:"reach"`
+	// Share bounds the share of the labels that is looked at, and Most the number scored in full, unless a context
+	// is far from those of the making.
+	Share float64 `json:"share"`
+	Most  uint32  `json:"most"`
+	// Looked is the mean share of labels that was looked at, and Kept the mean number of labels
+	// scored in full: what [softmax.Request] calls a budget. It ascends over the rungs.
+	Looked float64 `json:"looked"`
+	Kept   float64 `json:"kept"`
+	// Exact is the share of contexts that were answered by the exact layer.
+	Exact float64 `json:"exact"`
+	// Precision1 and PrecisionK are P@1 and P@k.
+	Precision1 Estimate `json:"precision_1"`
+	PrecisionK Estimate `json:"precision_k"`
+}
+
+// Estimate is a measured number with its 95% interval: 0 <= Low <= Value <= High <= 1.
+type Estimate struct {
+	Value float64 `json:"value"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
+
+// Labels returns the number of labels of the layer.
+func (m *Model) Labels() int { return m.labels }
+
+// Dim returns the dimension of a context.
+func (m *Model) Dim() int { return m.dim }
+
+// Fingerprint returns softmax.Layer.Fingerprint of the layer that the model was made for.
+func (m *Model) Fingerprint() [32]byte { return m.fingerprint }
+
+// Rungs returns the levels of precision, by ascending Kept, and which of them requests have that name no
+// budget. They must not be changed.
+func (m *Model) Rungs() (rungs []Rung, normal int) { return m.rungs, m.normal }
+
+// RungsOf returns what the figures of the rungs are of: the k of PrecisionK, and the number of
+// held-out contexts.
+func (m *Model) RungsOf() (k, heldOut int) { return m.k, m.heldOut }
+
+func (m *Model) width() int {
+	if m.biased {
+		return m.dim + 1
+	}
+	return m.dim
+}
+
+func (m *Model) blocks() int { return len(m.sizes) }
+
+// rungOf returns the rung of a budget: the last one whose Kept is not above it.
+func (m *Model) rungOf(budget float64) (int, error) {
+	if budget == 0 {
+		return m.normal, nil
+	}
+	at := -1
+	for i, r := range m.rungs {
+		if r.Kept <= budget {
+			at = i
+		}
+	}
+	if at < 0 {
+		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("preview: budget: found %v, expected at least %v, the smallest of the model", budget, m.rungs[0].Kept)}
+	}
+	return at, nil
+}
+
+// intervalOf is the share of hits among runs of neighbouring contexts, with its interval: Student's, about; where
+// too few are missed for that, the rule of three.
+func intervalOf(misses []int, k int) Estimate {
+	n := len(misses)
+	const most = 50
+	runs := min(most, n)
+	total := 0
+	for _, x := range misses {
+		total += x
+	}
+	mean := float64(total) / float64(n*k)
+	squares := 0.0
+	for b := range runs {
+		lo, hi := b*n/runs, (b+1)*n/runs
+		sum := 0
+		for _, x := range misses[lo:hi] {
+			sum += x
+		}
+		off := float64(sum) - float64(mean*float64((hi-lo)*k))
+		squares += float64(off * off)
+	}
+	half := 0.0
+	if runs > 1 {
+		half = 2 * math.Sqrt(float64(squares*float64(runs)/float64(runs-1))) / float64(n*k)
+	}
+	three := min(3/float64(n), 1)
+	return Estimate{Value: 1 - mean, Low: max(0, min(1-mean-half, 1-max(mean, three))), High: min(1, 1-mean+half)}
+}
+
+// invalid is an error of a kind that package softmax or this one exports.
+type invalid struct {
+	kind error
+	text string
+}
+
+func (e invalid) Error() string { return e.text }
+func (e invalid) Unwrap() error { return e.kind }

@@ -1,0 +1,406 @@
+package preview
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// ErrLayer is the error of NewSearcher, by errors.Is, for a layer that is not the one that the
+// model was made for.
+var ErrLayer = errors.New("preview: the model was made for another layer")
+
+// Stats counts what a Searcher did.
+type Stats struct {
+	// Queries is the number of contexts answered.
+	Queries uint64
+	// Looked is the sum of the numbers of labels whose previews were computed, and Kept that of the
+	// labels scored in full after them. Queries that the exact layer answered by request have none.
+	Looked, Kept uint64
+	// Exact is the number of contexts that the exact layer answered, Crowded those of them that had too
+	// many labels to score in full. The others were asked for so, or too few labels may be answered.
+	Exact, Crowded uint64
+	// Far is the number of contexts of which more is outside the coordinates than of nearly all
+	// held-out ones. Where it is large a model made from texts like these is faster and more precise.
+	Far uint64
+}
+
+// Searcher answers requests by a model and its layer. It is for one goroutine; any number of them share
+// the model, its codes and the layer. Beside some eight bytes for each label it takes no memory, and a
+// query allocates nothing.
+type Searcher struct {
+	model  *Model
+	tables *tables
+	exact  *softmax.Searcher
+	query  [1]*softmax.Query
+	one    [1]softmax.Answer
+	stats  Stats
+
+	x         []float32 // the context, and 1 if the layer has biases
+	z         []float64 // its coordinates and probes
+	v         []float64
+	high, low []int8
+	codes     []int8
+	sum       int32     // of the codes
+	centre    []float32 // of each block: z.centre
+	reach     []float32 // of each block: what its best label may look like
+	wide      []float32 // the same, as far as the rung goes
+	scratch   []float32
+	picked    []uint32  // blocks
+	scores    []float32 // of the labels that were looked at
+	panels    []uint32  // the panel of each 16 of them
+	rows      []uint32
+	ids       []uint32
+
+	sigma float64 // deviations of what is outside the coordinates
+	scale float32 // of the codes of labels
+}
+
+const (
+	firstShare  = 0.004 // of the labels: in the blocks that are looked at first
+	firstReach  = 2
+	fewestFirst = 8
+	// maxKept is the share of labels scored in full beyond which the exact search is as fast.
+	maxKept = 1.0 / 24
+)
+
+// NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
+// errors.Is holds with [ErrLayer], if the model was made for another layer.
+//
+// The first call for a layer computes the layer's fingerprint, see [softmax.Layer.Fingerprint], and the codes of all
+// labels, half a byte for each coordinate, on all cores. Further calls take little more than the memory of a Searcher.
+func NewSearcher(m *Model, l *softmax.Layer) (*Searcher, error) {
+	if m == nil || l == nil {
+		return nil, errors.New("preview: found no model or no layer, expected both")
+	}
+	if m.labels != l.Labels() || m.dim != l.Dim() {
+		return nil, invalid{ErrLayer, fmt.Sprintf("preview: shape: found a model of %d labels x %d, expected the layer's %d x %d", m.labels, m.dim, l.Labels(), l.Dim())}
+	}
+	if own := l.Fingerprint(); own != m.fingerprint {
+		return nil, invalid{ErrLayer, fmt.Sprintf("preview: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", m.fingerprint, own)}
+	}
+	return m.newSearcher(l)
+}
+
+func (m *Model) newSearcher(l *softmax.Layer) (*Searcher, error) {
+	t, err := m.tables(l)
+	if err != nil {
+		return nil, fmt.Errorf("preview: codes: %w", err)
+	}
+	blocks := panelsOf(m.blocks()) * kernels.PanelRows
+	s := &Searcher{
+		model: m, tables: t, exact: softmax.NewSearcher(l), query: [1]*softmax.Query{softmax.NewQuery(m.dim)},
+		x: make([]float32, m.width()), z: make([]float64, m.coordinates+m.probes), v: make([]float64, m.coordinates),
+		high: make([]int8, m.centred), low: make([]int8, m.centred), codes: make([]int8, m.coordinates),
+		centre: make([]float32, blocks), reach: make([]float32, blocks), wide: make([]float32, blocks), scratch: make([]float32, max(blocks, len(t.slots))),
+		picked: make([]uint32, blocks), scores: make([]float32, len(t.slots)), panels: make([]uint32, len(t.slots)/kernels.PanelRows),
+		rows: make([]uint32, len(t.slots)),
+	}
+	if m.biased {
+		s.x[m.dim] = 1
+	}
+	return s, nil
+}
+
+// TopK writes the labels with the k = len(dst) largest logits that the preview leaves to dst, in order, and
+// returns their number. Errors are as from Search.
+func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
+	a, err := s.Search(dst, h, softmax.Request{K: len(dst)})
+	return a.Count, err
+}
+
+// Search answers a request about the context h as [softmax.Searcher.Search] does, but for labels that do
+// not look as if they were among the best: it may miss one, as seldom as the rungs of the model say. Logits and their order are
+// exact. The exact layer answers if the budget is softmax.Exact, if the request says among which labels
+// to choose, if too few labels may be answered, and if too many look alike: Answer.Source says so.
+func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
+	m := s.model
+	if err := req.Check(m.labels); err != nil {
+		return softmax.Answer{}, err
+	}
+	if len(dst) != req.K {
+		return softmax.Answer{}, invalid{softmax.ErrRequest, fmt.Sprintf("preview: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
+	}
+	if err := s.query[0].Set(h); err != nil {
+		return softmax.Answer{}, err
+	}
+	if req.Among.Some() || req.Budget >= softmax.Exact {
+		s.stats.Queries++
+		return s.exactly(dst, &req)
+	}
+	rung, err := m.rungOf(req.Budget)
+	if err != nil {
+		return softmax.Answer{}, err
+	}
+	return s.search(dst, &req, &m.rungs[rung])
+}
+
+// search answers about the query's context by a rung.
+func (s *Searcher) search(dst []softmax.Prediction, req *softmax.Request, rung *Rung) (softmax.Answer, error) {
+	s.stats.Queries++
+	if req.K == 0 || req.K > maxPreviewed || !s.look(req, rung) {
+		return s.exactly(dst, req)
+	}
+	s.stats.Kept += uint64(len(s.ids))
+	ask := softmax.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Among: softmax.Only(s.ids), Biases: req.Biases}
+	if err := s.exact.Find(dst, s.one[:], s.query[:], &ask); err != nil {
+		return softmax.Answer{}, err
+	}
+	a := s.one[0]
+	a.Source = softmax.FromSet
+	return a, nil
+}
+
+// maxPreviewed is the largest k that is not answered exactly.
+const maxPreviewed = 512
+
+func (s *Searcher) exactly(dst []softmax.Prediction, req *softmax.Request) (softmax.Answer, error) {
+	s.stats.Exact++
+	if err := s.exact.Find(dst, s.one[:], s.query[:], req); err != nil {
+		return softmax.Answer{}, err
+	}
+	return s.one[0], nil
+}
+
+// turn finds the coordinates of the context and what is outside, and quantises them. It reports false for a
+// context whose numbers are too large or too small.
+func (s *Searcher) turn() bool {
+	m := s.model
+	copy(s.x, s.query[0].Vector())
+	kernels.Float32Rows(m.turn, len(s.x)).RefScan(s.z, nil, s.x)
+	square := 0.0
+	for _, p := range s.z[m.coordinates:] {
+		square += float64(p * p)
+	}
+	for r, z := range s.z[:m.coordinates] {
+		square += float64(float64(z*z) * float64(m.noise[r]))
+	}
+	s.sigma = math.Sqrt(square)
+	for j, step := range m.axes {
+		s.v[j] = float64(s.z[j] * float64(step))
+	}
+	step := planes(s.high, s.low, s.v[:m.centred])
+	if step == 0 || !(s.sigma < 0x1p100) {
+		return false
+	}
+	largest := 0.0
+	for r, step := range m.steps {
+		s.v[r] = float64(s.z[r] * float64(step))
+		largest = max(largest, math.Abs(s.v[r]))
+	}
+	if s.scale = float32(largest / 127); !(s.scale > 0x1p-100 && s.scale < 0x1p100) {
+		return false
+	}
+	s.sum = 0
+	for r, x := range s.v {
+		code := int8(math.RoundToEven(x * (127 / largest)))
+		s.codes[r] = code
+		s.sum += int32(code)
+	}
+	kernels.Scores7(s.centre, s.tables.panels, s.high, s.low, step)
+	return true
+}
+
+// look leaves the labels to score in full in s.ids, and reports false if the exact layer is to answer.
+func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
+	m, t := s.model, s.tables
+	if !s.turn() {
+		return false
+	}
+	square := 0.0
+	for _, z := range s.z[:m.centred] {
+		square += float64(z * z)
+	}
+	length := math.Sqrt(square / float64(m.centred))
+	blocks := m.blocks()
+	near, far := float32(firstReach*length), float32(rung.Reach*length)
+	for b, c := range s.centre[:blocks] {
+		s.reach[b] = c + float32(near*m.radii[b])
+		s.wide[b] = c + float32(far*m.radii[b])
+	}
+	// First some blocks, whose best labels say what the others must reach.
+	first := s.kth(s.reach[:blocks], min(blocks, max(fewestFirst, int(firstShare*float64(blocks)), req.K/8)))
+	n := kernels.SelectAtLeast(s.picked, s.reach[:blocks], first)
+	looked := s.scan(s.picked[:n], 0)
+	s.permit(req, 0, looked)
+	best := s.mark(looked, req.K)
+	if math.IsInf(float64(best), -1) {
+		return false
+	}
+	// Then those that may reach it.
+	distant := s.sigma > m.far && m.far > 0
+	if distant {
+		s.stats.Far++
+	}
+	n = kernels.SelectAtLeast(s.picked, s.wide[:blocks], best)
+	if most := int(rung.Share * float64(blocks)); n > most && !distant {
+		for i, b := range s.picked[:n] {
+			s.scratch[i] = s.wide[b]
+		}
+		limit := float32(math.Inf(1))
+		if most > 0 {
+			limit = kernels.KthLargest(s.scratch[:n], most)
+		}
+		n = keepAtLeast(s.picked[:n], s.wide, limit)
+	}
+	n = keepBelow(s.picked[:n], s.reach, first)
+	from := looked
+	looked = s.scan(s.picked[:n], from)
+	s.permit(req, from, looked)
+	s.stats.Looked += uint64(looked)
+	if looked > from {
+		best = s.mark(looked, req.K)
+	}
+	least := float32(float64(best) - float64(rung.Deviations*s.sigma))
+	n = kernels.SelectAtLeast(s.rows, s.scores[:looked], least)
+	if most := max(int(rung.Most), 4*req.K); n > most && !distant {
+		for i, row := range s.rows[:n] {
+			s.scratch[i] = s.scores[row]
+		}
+		n = kernels.SelectAtLeast(s.rows, s.scores[:looked], kernels.KthLargest(s.scratch[:n], most))
+	}
+	if n > max(int(maxKept*float64(m.labels)), 4*req.K) {
+		s.stats.Crowded++
+		return false
+	}
+	s.ids = s.ids[:0]
+	for _, row := range s.rows[:n] {
+		id := t.slots[s.panels[row/kernels.PanelRows]*kernels.PanelRows+row%kernels.PanelRows]
+		s.ids = append(s.ids, id)
+	}
+	for _, b := range req.Biases { // which permit left out
+		if req.Permits(b.ID) {
+			s.ids = append(s.ids, b.ID)
+		}
+	}
+	return len(s.ids) >= req.K
+}
+
+// scan computes the previews of the labels of some blocks, to scores from a row on, and returns the row behind them.
+func (s *Searcher) scan(blocks []uint32, from int) int {
+	m, t := s.model, s.tables
+	size := m.coordinates / 2 * kernels.PanelRows
+	none := float32(math.Inf(-1))
+	for i, b := range blocks {
+		first, end := int(t.first[b]), int(t.first[b+1])
+		next := t.codes[first*size:]
+		if i+1 < len(blocks) {
+			next = t.codes[int(t.first[blocks[i+1]])*size:]
+		}
+		rows := (end - first) * kernels.PanelRows
+		scores := s.scores[from : from+rows]
+		kernels.Scores4(scores, t.codes[first*size:end*size], next, s.codes, s.sum, s.centre[b], float32(s.scale*m.gauges[b]))
+		for j := int(m.sizes[b]); j < rows; j++ {
+			scores[j] = none
+		}
+		for p := first; p < end; p++ {
+			s.panels[from/kernels.PanelRows+p-first] = uint32(p)
+		}
+		from += rows
+	}
+	return from
+}
+
+// permit rules out the labels of some rows that may not be answered, or have biases.
+func (s *Searcher) permit(req *softmax.Request, from, to int) {
+	if !req.Edits() {
+		return
+	}
+	none := float32(math.Inf(-1))
+	for row := from; row < to; row++ {
+		id := s.tables.slots[int(s.panels[row/kernels.PanelRows])*kernels.PanelRows+row%kernels.PanelRows]
+		if id == noLabel {
+			continue
+		}
+		if _, biased := req.BiasOf(id); biased || !req.Permits(id) {
+			s.scores[row] = none
+		}
+	}
+}
+
+// behind is how many labels, by their previews, are between the k-th best and the mark. It tells how close
+// labels lie there, which the best alone do not.
+const behind = 15
+
+// mark returns the preview of the label that many behind the k-th best of the first n, -Inf if there are fewer than k.
+func (s *Searcher) mark(n, k int) float32 {
+	if n < k {
+		return float32(math.Inf(-1))
+	}
+	return s.kth(s.scores[:n], min(k+behind, n))
+}
+
+// kth returns the k-th largest of some scores.
+func (s *Searcher) kth(scores []float32, k int) float32 {
+	few := s.scratch[:0]
+	if bound, ok := kernels.KthBound(scores, k); ok && !math.IsInf(float64(bound), -1) {
+		for _, row := range s.rows[:kernels.SelectAtLeast(s.rows, scores, bound)] {
+			few = append(few, scores[row])
+		}
+	} else {
+		few = append(few, scores...)
+	}
+	return kernels.KthLargest(few, k)
+}
+
+func keepAtLeast(blocks []uint32, x []float32, limit float32) int {
+	n := 0
+	for _, b := range blocks {
+		blocks[n] = b
+		if x[b] >= limit {
+			n++
+		}
+	}
+	return n
+}
+
+func keepBelow(blocks []uint32, x []float32, limit float32) int {
+	n := 0
+	for _, b := range blocks {
+		blocks[n] = b
+		if x[b] < limit {
+			n++
+		}
+	}
+	return n
+}
+
+// SearchBatch answers the same request about each of n contexts, row-major, n x d, as Search does, bit for
+// bit. dst has exactly req.K elements a context, the answer to context i is
+// dst[i*req.K:][:answers[i].Count], and answers has n elements. Errors are as from Search.
+func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
+	d, n := s.model.dim, len(answers)
+	if len(contexts) != n*d {
+		return invalid{softmax.ErrContext, fmt.Sprintf("preview: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)}
+	}
+	if err := req.Check(s.model.labels); err != nil {
+		return err
+	}
+	if len(dst) != req.K*n {
+		return invalid{softmax.ErrRequest, fmt.Sprintf("preview: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
+	}
+	if i, j, found := kernels.Float32Rows(contexts, d).NotFinite(); found {
+		return invalid{softmax.ErrContext, fmt.Sprintf("preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)}
+	}
+	if req.Among.Some() || req.Budget >= softmax.Exact {
+		s.stats.Queries += uint64(n)
+		s.stats.Exact += uint64(n)
+		return s.exact.SearchBatch(dst, answers, contexts, req)
+	}
+	for i := range answers {
+		var err error
+		if answers[i], err = s.Search(dst[i*req.K:(i+1)*req.K], contexts[i*d:(i+1)*d], req); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Model returns the searcher's model.
+func (s *Searcher) Model() *Model { return s.model }
+
+// Stats returns what the searcher did so far.
+func (s *Searcher) Stats() Stats { return s.stats }
