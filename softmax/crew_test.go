@@ -56,7 +56,9 @@ func TestThreadsDoNotShow(t *testing.T) {
 	one, many := newLayer(t, w, nil, dim), newLayer(t, w, nil, dim)
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for _, threads := range []int{2, 5} {
-			many.SetThreads(threads)
+			if many.SetThreads(threads); threads == 5 {
+				many.LendThreads(threads, onGoroutines(threads))
+			}
 			var all sync.WaitGroup
 			for range 3 {
 				all.Go(func() {
@@ -132,4 +134,15 @@ func TestHelpersEnd(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Errorf("found %d goroutines, expected the %d of before", runtime.NumGoroutine(), before)
+}
+
+// onGoroutines lends n goroutines.
+func onGoroutines(n int) func(work func(worker int)) {
+	return func(work func(worker int)) {
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() { work(i) })
+		}
+		all.Wait()
+	}
 }
