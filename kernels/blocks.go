@@ -259,6 +259,11 @@ func (c *BlockContexts) Set(m *BlockRows, vs ...*Int8Vector) {
 	if len(vs) < 1 || len(vs) > BatchContexts {
 		panic("kernels: number of contexts is not within 1 and BatchContexts")
 	}
+	for _, v := range vs {
+		if v.dim != m.dim || v.fit != Certified {
+			panic("kernels: vector is not Certified or not of the rows' dimension")
+		}
+	}
 	dim := m.rows.dim
 	c.element, c.dim, c.n = m.rows.element, dim, len(vs)
 	wide := 1
@@ -272,9 +277,6 @@ func (c *BlockContexts) Set(m *BlockRows, vs ...*Int8Vector) {
 	c.bound = blockBound{planes: &planes[0], bytes: m.rows.rowBytes(), ahead: simd.Ahead()}
 	for i := range BatchContexts {
 		v := vs[min(i, c.n-1)]
-		if v.dim != m.dim || v.fit != Certified {
-			panic("kernels: vector is not Certified or not of the rows' dimension")
-		}
 		if i < wide {
 			c.set(i, wide, planes, v, pairs)
 		}

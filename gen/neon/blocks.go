@@ -73,8 +73,8 @@ type blockBounds struct {
 	x, w, t    []arm64.V // codes, bytes of a context, scratch
 }
 
-// subtract is the instruction for a minimum: small blocks add theirs.
-func (f *blockBounds) subtract() string {
+// addMinimum is the instruction for a minimum, which small blocks add and large ones subtract.
+func (f *blockBounds) addMinimum() string {
 	if f.large() {
 		return "fmls"
 	}
@@ -279,7 +279,7 @@ func (f *blockBounds) group(g, odd int) {
 			load(2)
 			for half := range sums {
 				v, lane := f.factor(g, half, true)
-				f.I(f.subtract()+" %v.4s, %v.4s, %v.s[%d]", acc[half], w[half], v, lane)
+				f.I(f.addMinimum()+" %v.4s, %v.4s, %v.s[%d]", acc[half], w[half], v, lane)
 			}
 		}
 	}
