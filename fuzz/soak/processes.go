@@ -419,7 +419,7 @@ func bridge(ctx context.Context, s *soak) error {
 					s.fault("bridge: the other run: %v", bad)
 				}
 			})
-			was, err, out := killed(contexts("killed"), time.Duration(rand.Int64N(int64(2*took))))
+			was, err, out := killed(contexts("killed"), time.Duration(rand.Int64N(int64(took))))
 			if other.Wait(); was {
 				s.count("runs of contexts killed", 1)
 			} else if _, bad := ended(err, out); bad != nil && ctx.Err() == nil {
