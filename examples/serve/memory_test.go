@@ -30,7 +30,7 @@ func TestSlowClientsHaveALimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await := func(what string, f func() bool) {
+	await := func(t *testing.T, what string, f func() bool) {
 		t.Helper()
 		for range 6000 {
 			if f() {
@@ -64,7 +64,7 @@ func TestSlowClientsHaveALimit(t *testing.T) {
 				clients = append(clients, c)
 				go fmt.Fprintf(c, "POST /topk HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(large), body)
 			}
-			await("answer 503", func() bool {
+			await(t, "answer 503", func() bool {
 				most = max(most, v.memory.Load())
 				code, retry := status()
 				if code == http.StatusServiceUnavailable && retry != "1" {
@@ -78,7 +78,7 @@ func TestSlowClientsHaveALimit(t *testing.T) {
 			for _, c := range clients {
 				c.Close()
 			}
-			await("end of all that is held", func() bool { return v.memory.Load() == 0 })
+			await(t, "end of all that is held", func() bool { return v.memory.Load() == 0 })
 			if code, _ := status(); code != http.StatusOK {
 				t.Errorf("found %d after the slow clients have gone, expected 200", code)
 			}

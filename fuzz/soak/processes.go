@@ -388,7 +388,7 @@ func bridge(ctx context.Context, s *soak) error {
 	}
 	var text strings.Builder
 	words := strings.Fields("the file server name of section port configuration when a value is set and not empty an error says which")
-	for text.Len() < 150_000 {
+	for text.Len() < 150_000 { // some of the parts after which a run can go on
 		text.WriteString(words[rand.IntN(len(words))] + " ")
 	}
 	if err := os.WriteFile(s.path("text"), []byte(text.String()), 0o666); err != nil {
@@ -400,6 +400,7 @@ func bridge(ctx context.Context, s *soak) error {
 	contexts := func(name string) *exec.Cmd {
 		return llama("contexts", "--text", s.path("text"), "--window", "48", "--warmup", "8", "--states", "4", "--out", s.path(name+".h.npy"), "--targets", s.path(name+".t.npy"))
 	}
+	s.oddBridge(ctx, llama)
 	begin := time.Now()
 	if out, err := contexts("whole").CombinedOutput(); err != nil {
 		if ctx.Err() != nil {
@@ -408,8 +409,7 @@ func bridge(ctx context.Context, s *soak) error {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	took := time.Since(begin)
-	for ctx.Err() == nil {
-		s.oddBridge(ctx, llama)
+	for ; ctx.Err() == nil; s.oddBridge(ctx, llama) {
 		for done := false; !done && ctx.Err() == nil; {
 			var other sync.WaitGroup
 			other.Go(func() {
@@ -419,7 +419,7 @@ func bridge(ctx context.Context, s *soak) error {
 					s.fault("bridge: the other run: %v", bad)
 				}
 			})
-			was, err, out := killed(contexts("killed"), time.Duration(rand.Int64N(int64(2*took))))
+			was, err, out := killed(contexts("killed"), time.Duration(rand.Int64N(int64(took))))
 			if other.Wait(); was {
 				s.count("runs of contexts killed", 1)
 			} else if _, bad := ended(err, out); bad != nil && ctx.Err() == nil {
