@@ -147,6 +147,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	narrowPanels := panelsOfLists(m, ids)
 	rows[d*int(ids[0])], rows[d*int(ids[0])+1] = 1, 0.3
 	packed := panelsOfLists(int8Rows(t, rows, nil, d), ids)
+	coded := newCodedPanels(r, n/PanelRows/2, d, makeBytes, makeInts)
 	for _, c := range []struct {
 		name  string
 		bytes int // that it reads
@@ -184,6 +185,8 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Int8Panels.Bounds", packed.Len() * Int8PanelBytes(d), func() { packed.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
 		{"Int8Panels.Bounds, four contexts", packed.Len() * Int8PanelBytes(d), func() { packed.Bounds(dst, upper, 0, packed.Len(), four...) }},
 		{"Int8Panels.Bounds, narrow", len(narrowPanels.data), func() { narrowPanels.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
+		{"Scores7", len(coded.wide), func() { coded.scores7(dst[:coded.rows]) }},
+		{"Scores4", len(coded.narrow), func() { coded.scores4(dst[:coded.rows]) }},
 		{"Int8Panels.Survivors", packed.Len() * Int8PanelBytes(d), func() { packed.Survivors(dst[:n], upper[:n], ids, 0, n, 5, v) }},
 		{"Int4Rows.Bounds", n * m4.stride, func() { m4.Bounds(dst[:n], upper[:n], v) }},
 	} {

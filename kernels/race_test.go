@@ -38,6 +38,7 @@ func raceCases() []raceCase {
 	bytes := make([]byte, n*34)
 	full, half, brain := Float32Rows(rows, d), Float16Rows(narrow, d), BFloat16Rows(narrow, d)
 	blocks := QuantisedRows(bytes, Q8_0, 32)
+	coded := newCodedPanels(r, n/PanelRows, d, makeBytes, makeInts)
 	touch := func(x *float32) func() { return func() { *x = 1 } }
 	look := func(x *float32) func() { return func() { sink = *x } }
 	return []raceCase{
@@ -91,6 +92,12 @@ func raceCases() []raceCase {
 		{"Bounds of panels writes upper", func() { packed.Bounds(lower, upper, 0, n/PanelRows, vs...) }, look(&upper[n+40])},
 		{"Bounds of panels reads them", func() { packed.Bounds(lower, upper, 0, n/PanelRows, vs...) }, func() { packed.data[n/2*d] = 1 }},
 		{"Bounds of panels reads the vector", func() { packed.Bounds(lower, upper, 0, n/PanelRows, vs...) }, func() { v.codes[5] = 1 }},
+		{"Scores7 writes dst", func() { coded.scores7(dst) }, look(&dst[40])},
+		{"Scores7 reads the panels", func() { coded.scores7(dst) }, func() { coded.wide[n/2*d] = 1 }},
+		{"Scores7 reads low", func() { coded.scores7(dst) }, func() { coded.low[5] = 1 }},
+		{"Scores4 writes dst", func() { coded.scores4(dst) }, look(&dst[40])},
+		{"Scores4 reads the panels", func() { coded.scores4(dst) }, func() { coded.narrow[n/4*d] = 1 }},
+		{"Scores4 reads the vector", func() { coded.scores4(dst) }, func() { coded.high[5] = 1 }},
 		{"4-bit Bounds writes lower", func() { m4.Bounds(lower[:n], upper[:n], v) }, look(&lower[40])},
 		{"4-bit Bounds reads the rows", func() { m4.Bounds(lower[:n], upper[:n], v) }, func() { m4.data[n/2*m4.stride] = 1 }},
 	}
