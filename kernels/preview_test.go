@@ -75,9 +75,14 @@ func (p *codedPanels) scores() (wide, narrow []float32) {
 	for i := range wide {
 		wide[i], narrow[i] = canary, canary
 	}
-	Scores7(wide[4:][:p.rows], p.wide, p.high, p.low, p.scale)
-	Scores4(narrow[4:][:p.rows], p.narrow, nil, p.high, sumOf(p.high), p.base, p.scale)
+	p.scores7(wide[4:][:p.rows])
+	p.scores4(narrow[4:][:p.rows])
 	return wide, narrow
+}
+
+func (p *codedPanels) scores7(dst []float32) { Scores7(dst, p.wide, p.high, p.low, p.scale) }
+func (p *codedPanels) scores4(dst []float32) {
+	Scores4(dst, p.narrow, p.wide, p.high, sumOf(p.high), p.base, p.scale)
 }
 
 const canary = 0x1p99

@@ -45,6 +45,7 @@ func raceCases() []raceCase {
 	one.Set(blockRows, u)
 	three.Set(blockRows, u, u, u)
 	four.Set(blockRows, u, u, u, u)
+	coded := newCodedPanels(r, n/PanelRows, d, makeBytes, makeInts)
 	touch := func(x *float32) func() { return func() { *x = 1 } }
 	look := func(x *float32) func() { return func() { sink = *x } }
 	return []raceCase{
@@ -108,6 +109,12 @@ func raceCases() []raceCase {
 		{"GatherBounds of blocks reads them", func() { blockRows.GatherBounds(lower[:n], upper[:n], ids, &one) }, func() { bytes[9*34+2] = 1 }},
 		{"GatherBounds of blocks reads ids", func() { blockRows.GatherBounds(lower[:n], upper[:n], ids, &one) }, func() { ids[3] = 3 }},
 		{"GatherBounds of blocks and a batch reads the contexts", func() { blockRows.GatherBounds(lower, upper, ids, &four) }, func() { four.memory[700] = 1 }},
+		{"Scores7 writes dst", func() { coded.scores7(dst) }, look(&dst[40])},
+		{"Scores7 reads the panels", func() { coded.scores7(dst) }, func() { coded.wide[n/2*d] = 1 }},
+		{"Scores7 reads low", func() { coded.scores7(dst) }, func() { coded.low[5] = 1 }},
+		{"Scores4 writes dst", func() { coded.scores4(dst) }, look(&dst[40])},
+		{"Scores4 reads the panels", func() { coded.scores4(dst) }, func() { coded.narrow[n/4*d] = 1 }},
+		{"Scores4 reads the vector", func() { coded.scores4(dst) }, func() { coded.high[5] = 1 }},
 		{"4-bit Bounds writes lower", func() { m4.Bounds(lower[:n], upper[:n], v) }, look(&lower[40])},
 		{"4-bit Bounds reads the rows", func() { m4.Bounds(lower[:n], upper[:n], v) }, func() { m4.data[n/2*m4.stride] = 1 }},
 	}

@@ -36,7 +36,7 @@ type header struct {
 	Fingerprint                                                           [32]byte
 	Labels, Dim, Biased, Coordinates, Probes, Centred, Blocks, K, HeldOut uint32
 	Rungs, Normal                                                         uint32
-	Far                                                                   float64
+	Far, Tail                                                             float64
 }
 
 var headerSize = binary.Size(header{})
@@ -92,7 +92,7 @@ func (m *Model) encode() []byte {
 		Magic: [8]byte([]byte(magic)), Version: version, Fingerprint: m.fingerprint,
 		Labels: uint32(m.labels), Dim: uint32(m.dim), Biased: uint32(m.width() - m.dim),
 		Coordinates: uint32(m.coordinates), Probes: uint32(m.probes), Centred: uint32(m.centred), Blocks: uint32(m.blocks()),
-		K: uint32(m.k), HeldOut: uint32(m.heldOut), Rungs: uint32(len(m.rungs)), Normal: uint32(m.normal), Far: m.far,
+		K: uint32(m.k), HeldOut: uint32(m.heldOut), Rungs: uint32(len(m.rungs)), Normal: uint32(m.normal), Far: m.far, Tail: m.tail,
 	}
 	lists, size := []any{h}, headerSize
 	for _, p := range m.parts(&h) {
@@ -199,9 +199,12 @@ func decode(data []byte) (*Model, error) {
 	if !(h.Far >= 0) || math.IsInf(h.Far, 1) || math.Signbit(h.Far) {
 		return nil, fmt.Errorf("far: found %v, expected a finite number that is not negative", h.Far)
 	}
+	if math.IsNaN(h.Tail) || math.IsInf(h.Tail, 0) {
+		return nil, fmt.Errorf("tail: found %v, expected a finite number", h.Tail)
+	}
 	m := &Model{
 		labels: int(h.Labels), dim: int(h.Dim), fingerprint: h.Fingerprint, biased: h.Biased == 1,
-		coordinates: int(h.Coordinates), probes: int(h.Probes), centred: int(h.Centred), far: h.Far,
+		coordinates: int(h.Coordinates), probes: int(h.Probes), centred: int(h.Centred), far: h.Far, tail: h.Tail,
 		k: int(h.K), heldOut: int(h.HeldOut), normal: int(h.Normal), opened: new(opened),
 	}
 	data = data[headerSize:]
@@ -278,7 +281,7 @@ func (m *Model) check() error {
 			found, least, top float64
 		}{
 			{"deviations", r.Deviations, 0, math.MaxFloat64}, {"reach", r.Reach, 0, math.MaxFloat64}, {"share", r.Share, 0, 1},
-			{"looked", r.Looked, 0, 2}, {"kept", r.Kept, 0, math.MaxFloat64}, {"exact", r.Exact, 0, 1},
+			{"looked", r.Looked, 0, 2}, {"kept", r.Kept, 0, math.MaxFloat64}, {"exact", r.Exact, 0, 1}, {"log-sum off", r.LogSumOff, 0, math.MaxFloat64},
 		} {
 			if !(x.found >= x.least && x.found <= x.top) || math.Signbit(x.found) {
 				return fmt.Errorf("rungs: rung %d: %s: found %v, expected %v to %v", i, x.name, x.found, x.least, x.top)

@@ -12,15 +12,15 @@ import (
 
 // ladder are the rungs that are measured.
 var ladder = []Rung{
-	{Deviations: 1, Reach: 4, Share: 0.02, Most: 400},
-	{Deviations: 1.5, Reach: 4.5, Share: 0.03, Most: 600},
-	{Deviations: 2, Reach: 5, Share: 0.05, Most: 800},
-	{Deviations: 2.5, Reach: 5.5, Share: 0.08, Most: 1200},
-	{Deviations: 3, Reach: 6, Share: 0.12, Most: 2000},
-	{Deviations: 3.5, Reach: 6.5, Share: 0.2, Most: 3000},
-	{Deviations: 4, Reach: 7.25, Share: 0.25, Most: 4000},
-	{Deviations: 4.5, Reach: 8, Share: 0.35, Most: 6000},
-	{Deviations: 5.5, Reach: 9.5, Share: 0.6, Most: 10000},
+	{Deviations: 1, Reach: 4, Share: 0.02, Most: 200},
+	{Deviations: 1.5, Reach: 4.5, Share: 0.03, Most: 300},
+	{Deviations: 2, Reach: 5, Share: 0.04, Most: 450},
+	{Deviations: 2.5, Reach: 5.5, Share: 0.06, Most: 700},
+	{Deviations: 3, Reach: 6, Share: 0.09, Most: 1000},
+	{Deviations: 3.5, Reach: 6.5, Share: 0.13, Most: 1400},
+	{Deviations: 4, Reach: 7.25, Share: 0.2, Most: 2000},
+	{Deviations: 4.5, Reach: 8, Share: 0.3, Most: 3000},
+	{Deviations: 5.5, Reach: 9.5, Share: 0.5, Most: 6000},
 }
 
 // truth are the exact best labels of contexts.
@@ -38,7 +38,7 @@ func truth(ctx context.Context, l *softmax.Layer, contexts []float32, k int, don
 // measure finds the rungs of the model by contexts that it was not made from.
 func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, opt *Options) error {
 	n := len(held) / m.dim
-	m.heldOut, m.rungs, m.normal = n, slices.Clone(ladder), len(ladder)-2
+	m.heldOut, m.rungs, m.normal = n, slices.Clone(ladder), len(ladder)-1
 	if n == 0 {
 		for i := range m.rungs {
 			m.rungs[i].Kept = float64(i + 1)
@@ -48,6 +48,9 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 	count := parallel.Counter(n, func(done int) { opt.Progress("precision", 0.6*float64(done)/float64(n)) })
 	best, err := truth(ctx, l, held, m.k, count)
 	if err != nil {
+		return err
+	}
+	if err := m.measureSums(ctx, l, held); err != nil {
 		return err
 	}
 	sigmas := make([]float64, n)
@@ -84,27 +87,99 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 			return err
 		}
 		x.Precision1, x.PrecisionK = intervalOf(miss1, 1), intervalOf(missK, m.k)
-		x.Looked, x.Kept, x.Exact = 0, 0, 0
+		var sum Stats
 		for _, s := range stats {
-			x.Looked += float64(s.Looked) / float64(m.labels) / float64(n)
-			x.Kept += float64(s.Kept) / float64(n)
-			x.Exact += float64(s.Exact) / float64(n)
+			sum.Looked += s.Looked
+			sum.Kept += s.Kept
+			sum.Exact += s.Exact
 		}
+		x.Looked = float64(sum.Looked) / float64(n) / float64(m.labels)
+		x.Kept, x.Exact = float64(sum.Kept)/float64(n), float64(sum.Exact)/float64(n)
 		opt.Progress("precision", 0.6+0.4*float64(i+1)/float64(len(m.rungs)))
 	}
 	slices.SortStableFunc(m.rungs, func(a, b Rung) int { return cmp.Compare(a.Kept, b.Kept) })
 	p1, pk := cmp.Or(opt.Precision1, 0.9995), cmp.Or(opt.PrecisionK, 0.998)
 	m.normal = len(m.rungs) - 1
-	for i, r := range m.rungs {
-		if r.Precision1.Value >= p1 && r.PrecisionK.Value >= pk {
+	for i := len(m.rungs) - 1; i >= 0; i-- {
+		if r := &m.rungs[i]; r.Precision1.reaches(p1, n, 0) && r.PrecisionK.reaches(pk, n*m.k, 1) {
 			m.normal = i
-			break
 		}
 	}
 	slices.Sort(sigmas)
 	m.far = sigmas[(len(sigmas)*999)/1000]
 	if math.IsInf(m.far, 0) {
 		m.far = 0
+	}
+	return nil
+}
+
+// mostSums bounds the held-out contexts whose log-sums are computed.
+const mostSums = 128
+
+// measureSums finds the factor of the squared deviations, and what log-sums are off by.
+func (m *Model) measureSums(ctx context.Context, l *softmax.Layer, held []float32) error {
+	all := len(held) / m.dim
+	n := min(all, mostSums)
+	type sums struct{ exact, kept, rest, half float64 }
+	found := make([]sums, n)
+	for i := range m.rungs {
+		err := parallel.Each(ctx, 0, n, 32, nil, func(_, lo, hi int) error {
+			s, err := m.newSearcher(l)
+			if err != nil {
+				return err
+			}
+			for c := lo; c < hi; c++ {
+				at := c * all / n * m.dim
+				x, req := &found[c], softmax.Request{LogSum: true}
+				if err := s.query[0].Set(held[at : at+m.dim]); err != nil {
+					return err
+				}
+				if i == 0 {
+					if err := s.exact.Find(nil, s.one[:], s.query[:], &req); err != nil {
+						return err
+					}
+					x.exact = s.one[0].LogSum
+				}
+				s.rest = math.Inf(-1)
+				a, err := s.search(nil, &req, &m.rungs[i])
+				if err != nil {
+					return err
+				}
+				x.half, x.rest, x.kept = 0, s.rest, a.LogSum
+				if a.Source == softmax.FromSet {
+					x.half = float64(s.sigma*s.sigma) / 2
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if i == 0 { // the rung that leaves most to the estimate
+			var factors []float64
+			for _, x := range found {
+				// kept is the sum with the estimate of the rest in it.
+				kept := math.Exp(x.kept-x.exact) - math.Exp(x.rest-x.exact)
+				if share := 1 - kept; x.half > 0 && share > 1e-3 {
+					factors = append(factors, (math.Log(share)-(x.rest-x.exact))/x.half)
+				}
+			}
+			if len(factors) > 0 {
+				slices.Sort(factors)
+				m.tail = min(max(factors[len(factors)/2], -2), 4)
+			}
+		}
+		var off []float64
+		for _, x := range found {
+			e := x.kept - x.exact
+			if i == 0 && x.half > 0 { // which was computed without the factor
+				kept := math.Exp(x.kept-x.exact) - math.Exp(x.rest-x.exact)
+				e = math.Log(kept + math.Exp(x.rest-x.exact+float64(m.tail*x.half)))
+			}
+			off = append(off, math.Abs(e))
+		}
+		slices.Sort(off)
+		m.rungs[i].LogSumOff = off[(len(off)*95)/100]
 	}
 	return nil
 }
@@ -117,4 +192,11 @@ func misses(found, want []softmax.Prediction) (n int) {
 		}
 	}
 	return n
+}
+
+// reaches reports whether of so many labels no more are missed, and some deviations of their number, than a precision
+// allows, rounded up.
+func (e Estimate) reaches(precision float64, labels int, deviations float64) bool {
+	missed := math.Round((1 - e.Value) * float64(labels))
+	return missed+float64(deviations*math.Sqrt(missed)) <= math.Ceil(float64(float64(labels)*(1-precision))-1e-9)
 }

@@ -32,6 +32,7 @@ type Model struct {
 	sizes   []uint32  // blocks
 	ids     []uint32  // labels, block after block
 
+	tail    float64 // factor of the squared deviations outside, in log-sums
 	far     float64 // deviations outside the coordinates that few of the held-out contexts have more of
 	k       int     // of the second precision
 	heldOut int
@@ -69,6 +70,8 @@ type Rung struct {
 	// Precision1 and PrecisionK are P@1 and P@k.
 	Precision1 Estimate `json:"precision_1"`
 	PrecisionK Estimate `json:"precision_k"`
+	// LogSumOff is what 95 of 100 log-sums, at temperature 1, were off by at most.
+	LogSumOff float64 `json:"log_sum_off"`
 }
 
 // Estimate is a measured number with its 95% interval: 0 <= Low <= Value <= High <= 1.

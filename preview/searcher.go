@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -55,17 +56,21 @@ type Searcher struct {
 	rows      []uint32
 	ids       []uint32
 
-	sigma float64 // deviations of what is outside the coordinates
-	scale float32 // of the codes of labels
+	sigma  float64 // deviations of what is outside the coordinates
+	length float64 // root mean square of the coordinates
+	rest   float64 // the log-sum over the labels that were not kept
+	seen   []bool  // blocks
+	scale  float32 // of the codes of labels
 }
 
 const (
 	firstShare  = 0.004 // of the labels: in the blocks that are looked at first
 	firstReach  = 2
 	fewestFirst = 8
-	// maxKept is the share of labels scored in full beyond which the exact search is as fast.
-	maxKept = 1.0 / 24
 )
+
+// maxKeptShare is the share of labels scored in full beyond which the exact search is as fast.
+var maxKeptShare = 1.0 / 16 // tests change it
 
 // NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
 // errors.Is holds with [ErrLayer], if the model was made for another layer.
@@ -97,7 +102,7 @@ func (m *Model) newSearcher(l *softmax.Layer) (*Searcher, error) {
 		high: make([]int8, m.centred), low: make([]int8, m.centred), codes: make([]int8, m.coordinates),
 		centre: make([]float32, blocks), reach: make([]float32, blocks), wide: make([]float32, blocks), scratch: make([]float32, max(blocks, len(t.slots))),
 		picked: make([]uint32, blocks), scores: make([]float32, len(t.slots)), panels: make([]uint32, len(t.slots)/kernels.PanelRows),
-		rows: make([]uint32, len(t.slots)),
+		rows: make([]uint32, len(t.slots)), ids: make([]uint32, 0, len(t.slots)), seen: make([]bool, m.blocks()),
 	}
 	if m.biased {
 		s.x[m.dim] = 1
@@ -115,7 +120,11 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // Search answers a request about the context h as [softmax.Searcher.Search] does, but for labels that do
 // not look as if they were among the best: it may miss one, as seldom as the rungs of the model say. Logits and their order are
 // exact. The exact layer answers if the budget is softmax.Exact, if the request says among which labels
-// to choose, if too few labels may be answered, and if too many look alike: Answer.Source says so.
+// to choose, if it wants an exact sum or a sum over edited labels, if too few labels may be answered, if k is above 512, and
+// if too many labels look alike: Answer.Source says so.
+//
+// A log-sum is over all labels: of those scored in full exactly, as in [softmax.Answer], and of the others by their previews,
+// or by how those of their block lie: [Rung] says how far off that was on held-out contexts.
 func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	m := s.model
 	if err := req.Check(m.labels); err != nil {
@@ -141,17 +150,54 @@ func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Req
 // search answers about the query's context by a rung.
 func (s *Searcher) search(dst []softmax.Prediction, req *softmax.Request, rung *Rung) (softmax.Answer, error) {
 	s.stats.Queries++
-	if req.K == 0 || req.K > maxPreviewed || !s.look(req, rung) {
+	if req.K > maxPreviewed || req.LogSum && (req.ExactSum || req.Edits()) || !s.look(req, rung) {
 		return s.exactly(dst, req)
 	}
 	s.stats.Kept += uint64(len(s.ids))
-	ask := softmax.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Among: softmax.Only(s.ids), Biases: req.Biases}
+	ask := softmax.Request{K: req.K, LogSum: req.LogSum, Temperature: req.Temperature, Among: softmax.Only(s.ids), Biases: req.Biases}
 	if err := s.exact.Find(dst, s.one[:], s.query[:], &ask); err != nil {
 		return softmax.Answer{}, err
 	}
 	a := s.one[0]
 	a.Source = softmax.FromSet
+	if req.LogSum {
+		a.LogSum = kernels.LogAddExp(a.LogSum, s.rest)
+	}
 	return a, nil
+}
+
+// outside returns the estimate of the log-sum over the labels that are not scored in full: by their previews, or by how
+// those of their block lie. What is outside the coordinates is taken for normal. The kept rows lose their previews.
+func (s *Searcher) outside(temperature float64, looked int, kept []uint32) float64 {
+	m, none := s.model, float32(math.Inf(-1))
+	for _, row := range kept {
+		s.scores[row] = none
+	}
+	scale := float32(min(max(1/temperature, 0x1p-126), math.MaxFloat32))
+	most, sum := kernels.SumExpCentres(s.scores[:looked], s.scores[:looked], scale)
+	rest := float64(most)/temperature + kernels.Log(sum)
+	// The blocks that were looked at are those whose rows stand in panels.
+	for _, panel := range s.panels[:looked/kernels.PanelRows] {
+		s.seen[s.tables.owner[panel]] = true
+	}
+	size, spread := float32(0), s.length
+	for b := range m.blocks() {
+		if s.seen[b] {
+			s.seen[b] = false
+			s.wide[b] = none
+			continue
+		}
+		size = float32(kernels.Log(float64(m.sizes[b])) * temperature)
+		off := float64(spread * float64(m.radii[b]))
+		s.wide[b] = s.centre[b] + size + float32(float64(off*off)/(2*temperature))
+	}
+	most, sum = kernels.SumExpCentres(s.wide[:m.blocks()], s.wide[:m.blocks()], scale)
+	rest = kernels.LogAddExp(rest, float64(most)/temperature+kernels.Log(sum))
+	mean := 0.0
+	for j, x := range s.x {
+		mean += float64(float64(x) * float64(m.mean[j]))
+	}
+	return rest + mean/temperature + float64(m.tail*float64(s.sigma*s.sigma))/(2*temperature*temperature)
 }
 
 // maxPreviewed is the largest k that is not answered exactly.
@@ -206,7 +252,7 @@ func (s *Searcher) turn() bool {
 
 // look leaves the labels to score in full in s.ids, and reports false if the exact layer is to answer.
 func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
-	m, t := s.model, s.tables
+	m, t, k := s.model, s.tables, max(req.K, 1)
 	if !s.turn() {
 		return false
 	}
@@ -214,19 +260,19 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	for _, z := range s.z[:m.centred] {
 		square += float64(z * z)
 	}
-	length := math.Sqrt(square / float64(m.centred))
+	s.length = math.Sqrt(square / float64(m.centred))
 	blocks := m.blocks()
-	near, far := float32(firstReach*length), float32(rung.Reach*length)
+	near, far := float32(firstReach*s.length), float32(rung.Reach*s.length)
 	for b, c := range s.centre[:blocks] {
 		s.reach[b] = c + float32(near*m.radii[b])
 		s.wide[b] = c + float32(far*m.radii[b])
 	}
 	// First some blocks, whose best labels say what the others must reach.
-	first := s.kth(s.reach[:blocks], min(blocks, max(fewestFirst, int(firstShare*float64(blocks)), req.K/8)))
+	first := s.kth(s.reach[:blocks], min(blocks, max(fewestFirst, int(firstShare*float64(blocks)), k/8)))
 	n := kernels.SelectAtLeast(s.picked, s.reach[:blocks], first)
 	looked := s.scan(s.picked[:n], 0)
 	s.permit(req, 0, looked)
-	best := s.mark(looked, req.K)
+	best := s.mark(looked, k)
 	if math.IsInf(float64(best), -1) {
 		return false
 	}
@@ -252,17 +298,17 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	s.permit(req, from, looked)
 	s.stats.Looked += uint64(looked)
 	if looked > from {
-		best = s.mark(looked, req.K)
+		best = s.mark(looked, k)
 	}
 	least := float32(float64(best) - float64(rung.Deviations*s.sigma))
 	n = kernels.SelectAtLeast(s.rows, s.scores[:looked], least)
-	if most := max(int(rung.Most), 4*req.K); n > most && !distant {
+	if most := max(int(rung.Most), 4*k); n > most && !distant {
 		for i, row := range s.rows[:n] {
 			s.scratch[i] = s.scores[row]
 		}
 		n = kernels.SelectAtLeast(s.rows, s.scores[:looked], kernels.KthLargest(s.scratch[:n], most))
 	}
-	if n > max(int(maxKept*float64(m.labels)), 4*req.K) {
+	if n > max(int(maxKeptShare*float64(m.labels)), 4*k) {
 		s.stats.Crowded++
 		return false
 	}
@@ -276,7 +322,10 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 			s.ids = append(s.ids, b.ID)
 		}
 	}
-	return len(s.ids) >= req.K
+	if req.LogSum {
+		s.rest = s.outside(cmp.Or(req.Temperature, 1), looked, s.rows[:n])
+	}
+	return len(s.ids) >= k
 }
 
 // scan computes the previews of the labels of some blocks, to scores from a row on, and returns the row behind them.

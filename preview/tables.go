@@ -117,6 +117,7 @@ type tables struct {
 	first  []uint32 // of each block, and behind the last: its first panel
 	slots  []uint32 // the label of each row of the panels, noLabel for none
 	panels []byte   // of the centres
+	owner  []uint32 // the block of each panel
 	layer  *softmax.Layer
 }
 
@@ -134,8 +135,14 @@ func (m *Model) tables(l *softmax.Layer) (*tables, error) {
 		t.first[b+1] = t.first[b] + uint32(panelsOf(int(size)))
 	}
 	panels := int(t.first[m.blocks()])
+	t.owner = make([]uint32, panels)
+	for b := range m.sizes {
+		for p := t.first[b]; p < t.first[b+1]; p++ {
+			t.owner[p] = uint32(b)
+		}
+	}
 	size := m.coordinates / 2 * kernels.PanelRows
-	table, release := bigmem.Alloc(panels*(size+4*kernels.PanelRows) + panelsOf(m.blocks())*kernels.PanelRows*m.centred)
+	table, release := bigmem.Alloc(panels*size + panelsOf(m.blocks())*kernels.PanelRows*m.centred)
 	runtime.AddCleanup(t, func(release func()) { release() }, release)
 	t.codes, table = table[:panels*size:panels*size], table[panels*size:]
 	t.slots = make([]uint32, panels*kernels.PanelRows)

@@ -39,8 +39,8 @@ func main() {
 	rungs, normal := m.Rungs()
 	fmt.Printf("rungs, by held-out states; %d is the default\n", normal)
 	for i, r := range rungs {
-		fmt.Printf("%d  deviations %g reach %g share %g  looked %.4f kept %.0f exact %.4f  P@1 %.4f (%.4f-%.4f)  P@k %.4f (%.4f-%.4f)\n", i, r.Deviations, r.Reach, r.Share, r.Looked, r.Kept, r.Exact,
-			r.Precision1.Value, r.Precision1.Low, r.Precision1.High, r.PrecisionK.Value, r.PrecisionK.Low, r.PrecisionK.High)
+		fmt.Printf("%d  deviations %g reach %g share %g  looked %.4f kept %.0f exact %.4f  P@1 %.4f (%.4f-%.4f)  P@k %.4f (%.4f-%.4f)  log-sum off %.4f\n", i, r.Deviations, r.Reach, r.Share, r.Looked, r.Kept, r.Exact,
+			r.Precision1.Value, r.Precision1.Low, r.Precision1.High, r.PrecisionK.Value, r.PrecisionK.Low, r.PrecisionK.High, r.LogSumOff)
 	}
 	start := time.Now()
 	s, err := preview.NewSearcher(m, l)

@@ -1,0 +1,725 @@
+package preview
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// data is a layer whose labels lean towards topics, and contexts that do.
+type data struct {
+	layer  *softmax.Layer
+	topics []float32
+	dim    int
+	r      *rand.Rand
+}
+
+func newData(t fatal, labels, dim int, biased bool, seed uint64) *data {
+	const topics = 20
+	r := rand.New(rand.NewPCG(seed, 7))
+	d := &data{dim: dim, r: r, topics: make([]float32, topics*dim)}
+	for i := range d.topics {
+		d.topics[i] = float32(r.NormFloat64())
+	}
+	w := make([]float32, labels*dim)
+	for s := range labels {
+		d.lean(w[s*dim:(s+1)*dim], 0.7)
+	}
+	var bias []float32
+	if biased {
+		bias = make([]float32, labels)
+		for s := range bias {
+			bias[s] = float32(3 * r.NormFloat64())
+		}
+	}
+	var err error
+	if d.layer, err = softmax.NewLayer(kernels.Float32Rows(w, dim), bias); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// lean fills x with noise around a topic, of which the later elements have less.
+func (d *data) lean(x []float32, noise float64) {
+	topic := d.r.IntN(len(d.topics) / d.dim)
+	for j := range x {
+		x[j] = (d.topics[topic*d.dim+j] + float32(noise*d.r.NormFloat64())) / float32(1+j/4)
+	}
+}
+
+func (d *data) contexts(n int) []float32 {
+	h := make([]float32, n*d.dim)
+	for i := range n {
+		d.lean(h[i*d.dim:(i+1)*d.dim], 0.5)
+	}
+	return h
+}
+
+type fatal interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+func mustMake(t fatal, d *data, states []float32, opt Options) *Model {
+	t.Helper()
+	m, err := Make(context.Background(), d.layer, states, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func mustSearch(t fatal, m *Model, l *softmax.Layer) *Searcher {
+	t.Helper()
+	s, err := NewSearcher(m, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// made is a data set with a model, made once.
+type made struct {
+	*data
+	model *Model
+}
+
+var (
+	plainOnce  = sync.OnceValue(func() made { return makeOne(false) })
+	biasedOnce = sync.OnceValue(func() made { return makeOne(true) })
+)
+
+func makeOne(biased bool) made {
+	d := newData(panics{}, 3000, 42, biased, 1)
+	return made{d, mustMake(panics{}, d, d.contexts(1200), Options{Coordinates: 16})}
+}
+
+// panics is what makes data outside a test.
+type panics struct{}
+
+func (panics) Helper()                           {}
+func (panics) Fatal(args ...any)                 { panic(fmt.Sprint(args...)) }
+func (panics) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+func both(t *testing.T, f func(t *testing.T, x made)) {
+	t.Run("without biases", func(t *testing.T) { f(t, plainOnce()) })
+	t.Run("with biases", func(t *testing.T) { f(t, biasedOnce()) })
+}
+
+// whole is a rung that looks at everything and scores it in full.
+var whole = Rung{Deviations: 1e9, Reach: 1e9, Share: 1, Most: math.MaxUint32, Kept: 1e9}
+
+// withRung is a model with that rung as the one of requests that name no budget.
+func (m *Model) withRung(r Rung) *Model {
+	x := *m
+	x.rungs, x.normal, x.opened = append(slices.Clone(m.rungs), r), len(m.rungs), m.opened
+	return &x
+}
+
+// drawRequest draws a request with edits.
+func drawRequest(t *rapid.T, labels int) softmax.Request {
+	set := func(name string, share int) *bitset.Set {
+		if !rapid.Bool().Draw(t, name) {
+			return nil
+		}
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, name+" seed"), 1))
+		s := bitset.New(labels)
+		for id := range labels {
+			if r.IntN(100) < share {
+				s.Add(uint32(id))
+			}
+		}
+		return s
+	}
+	req := softmax.Request{K: rapid.IntRange(1, 60).Draw(t, "k"), Allowed: set("allowed", 70), Banned: set("banned", 10)}
+	ids := rapid.SliceOfNDistinct(rapid.Uint32Range(0, uint32(labels-1)), 0, 9, rapid.ID).Draw(t, "biased")
+	slices.Sort(ids)
+	for _, id := range ids {
+		req.Biases = append(req.Biases, softmax.Bias{ID: id, Add: float32(rapid.IntRange(-40, 40).Draw(t, "add"))})
+	}
+	return req
+}
+
+// Where everything is looked at and scored in full, the answer is that of the exact search, bit for bit.
+func TestTheWholeLayerGivesTheExactAnswer(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		m := x.model.withRung(whole)
+		s, e := mustSearch(t, m, x.layer), softmax.NewSearcher(x.layer)
+		rapid.Check(t, func(t *rapid.T) {
+			req := drawRequest(t, m.Labels())
+			h := x.contexts(1)
+			got, want := make([]softmax.Prediction, req.K), make([]softmax.Prediction, req.K)
+			a, err := s.Search(got, h, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := e.Search(want, h, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Count != b.Count || !slices.Equal(got[:a.Count], want[:b.Count]) {
+				t.Fatalf("found %v, want %v", got[:a.Count], want[:b.Count])
+			}
+		})
+	})
+}
+
+// The whole layer is scored by the preview's way, not by the exact layer's: else the test above would say nothing.
+func TestTheWholeLayerIsScoredFromPreviews(t *testing.T) {
+	x := plainOnce()
+	limit := maxKeptShare
+	maxKeptShare = 1
+	defer func() { maxKeptShare = limit }()
+	s, e := mustSearch(t, x.model.withRung(whole), x.layer), softmax.NewSearcher(x.layer)
+	for range 50 {
+		h, got, want := x.contexts(1), make([]softmax.Prediction, 7), make([]softmax.Prediction, 7)
+		a, err := s.Search(got, h, softmax.Request{K: 7})
+		if err != nil || a.Source != softmax.FromSet {
+			t.Fatalf("found an answer from the %v, %v; want one from the set", a.Source, err)
+		}
+		if _, err := e.TopK(want, h); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("found %v, want %v; %v", got, want, err)
+		}
+	}
+	if got := s.Stats(); got.Kept != got.Queries*uint64(x.model.Labels()) || got.Exact != 0 {
+		t.Errorf("found %+v, want all labels kept", got)
+	}
+}
+
+// On every rung logits are exact, in order, of labels that may be answered, and the best of those scored in full.
+func TestAnswersAreExactAmongWhatIsLookedAt(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
+		rungs, _ := x.model.Rungs()
+		rapid.Check(t, func(t *rapid.T) {
+			req := drawRequest(t, x.model.Labels())
+			req.Budget = rapid.SampledFrom(rungs).Draw(t, "rung").Kept
+			h := x.contexts(1)
+			got := make([]softmax.Prediction, req.K)
+			a, err := s.Search(got, h, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, among := make([]softmax.Prediction, req.K), req
+			among.Budget = 0
+			if a.Source == softmax.FromSet {
+				if a.Count != req.K {
+					t.Fatalf("found %d labels from previews, want %d", a.Count, req.K)
+				}
+				ids := slices.Clone(s.ids)
+				slices.Sort(ids)
+				if len(slices.Compact(slices.Clone(ids))) != len(ids) {
+					t.Fatalf("found a label twice among those scored in full")
+				}
+				for _, id := range ids {
+					if !req.Permits(id) {
+						t.Fatalf("found label %d scored in full, which may not be answered", id)
+					}
+				}
+				for _, b := range req.Biases {
+					if _, found := slices.BinarySearch(ids, b.ID); req.Permits(b.ID) && !found {
+						t.Fatalf("found label %d, which is biased, not scored in full", b.ID)
+					}
+				}
+				among.Among = softmax.Only(ids)
+			}
+			b, err := e.Search(want, h, among)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Count != b.Count || !slices.Equal(got[:a.Count], want[:b.Count]) {
+				t.Fatalf("found %v, want %v", got[:a.Count], want[:b.Count])
+			}
+		})
+	})
+}
+
+// The labels that the preview of a context keeps are, by the definition, those whose coordinates as coded give at least
+// the mark: the scores are near the logits that the coordinates have.
+func TestPreviewsAreTheLogitsInTheCoordinates(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		m := x.model
+		s := mustSearch(t, m.withRung(whole), x.layer)
+		width := m.width()
+		errors2, total := 0.0, 0.0
+		for range 20 {
+			h := x.contexts(1)
+			if _, err := s.TopK(make([]softmax.Prediction, 3), h); err != nil {
+				t.Fatal(err)
+			}
+			extended := m.extended(h)
+			z := make([]float64, m.coordinates)
+			for r := range z {
+				for j, v := range extended {
+					z[r] += float64(m.turn[r*width+j]) * float64(v)
+				}
+			}
+			row := make([]float32, width)
+			for at, panel := range s.panels {
+				for i := range kernels.PanelRows {
+					id := s.tables.slots[int(panel)*kernels.PanelRows+i]
+					if id == noLabel {
+						continue
+					}
+					x.layer.Weights().Widen(row[:m.dim], int(id))
+					if m.biased {
+						row[m.dim] = x.layer.Bias()[id]
+					}
+					want := 0.0
+					for r := range z {
+						a := 0.0
+						for j, v := range row {
+							a += float64(m.through[r*width+j]) * (float64(v) - float64(m.mean[j]))
+						}
+						want += a * z[r]
+					}
+					off := float64(s.scores[at*kernels.PanelRows+i]) - want
+					errors2 += off * off
+					total += want * want
+				}
+			}
+		}
+		if share := errors2 / total; !(share < 0.01) {
+			t.Errorf("found a share of %v of the squares of previews wrong, want less than 0.01", share)
+		}
+	})
+}
+
+// E[zz^T] is 1 over the contexts that the coordinates are made from, and what is outside is what the probes say.
+func TestCoordinatesAreWhite(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		m := x.model
+		s := mustSearch(t, m, x.layer)
+		const n = 3000
+		second := newMatrix(m.coordinates, m.coordinates)
+		outside, probed := 0.0, 0.0
+		rows := x.layer.Weights()
+		row := make([]float32, m.width())
+		for i := range n {
+			h := x.contexts(1)
+			if err := s.query[0].Set(h); err != nil || !s.turn() {
+				t.Fatal(err)
+			}
+			for a := range m.coordinates {
+				axpy(second.row(a), s.z[a]/n, s.z[:m.coordinates])
+			}
+			if i >= 20 {
+				continue
+			}
+			for _, p := range s.z[m.coordinates:] {
+				probed += p * p
+			}
+			extended := m.extended(h)
+			for id := 0; id < rows.Len(); id += 3 {
+				rows.Widen(row[:m.dim], id)
+				if m.biased {
+					row[m.dim] = x.layer.Bias()[id]
+				}
+				rest := 0.0
+				for j, v := range extended {
+					rest += float64(v) * (float64(row[j]) - float64(m.mean[j]))
+				}
+				for r := range m.coordinates {
+					a := 0.0
+					for j := range extended {
+						a += float64(m.through[r*m.width()+j]) * (float64(row[j]) - float64(m.mean[j]))
+					}
+					rest -= a * s.z[r]
+				}
+				outside += rest * rest / float64((rows.Len()+2)/3)
+			}
+		}
+		for a := range m.coordinates {
+			for b := range m.coordinates {
+				want := 0.0
+				if a == b {
+					want = 1
+				}
+				if off := math.Abs(second.x[a*m.coordinates+b] - want); off > 0.25 {
+					t.Errorf("E[z_%d z_%d]: found %v, want %v", a, b, second.x[a*m.coordinates+b], want)
+				}
+			}
+		}
+		if ratio := probed / outside; ratio < 0.6 || ratio > 1.6 {
+			t.Errorf("found %v outside the coordinates by probes, want about %v", probed, outside)
+		}
+	})
+}
+
+// The rungs say what other contexts of the same kind find, and the best of them nearly everything.
+func TestRungsSayHowPreciseSearchesAre(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
+		rungs, normal := x.model.Rungs()
+		const n, k = 800, 5
+		for i, r := range rungs {
+			missed := 0
+			for range n {
+				h, got, want := x.contexts(1), make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+				if _, err := s.Search(got, h, softmax.Request{K: k, Budget: r.Kept}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := e.TopK(want, h); err != nil {
+					t.Fatal(err)
+				}
+				missed += misses(got, want)
+			}
+			found := 1 - float64(missed)/(n*k)
+			if found < r.PrecisionK.Low-0.03 || found > r.PrecisionK.High+0.03 {
+				t.Errorf("rung %d: found precision %v, want about %+v", i, found, r.PrecisionK)
+			}
+			if i == len(rungs)-1 && found < 0.995 {
+				t.Errorf("the last rung: found precision %v, want at least 0.995", found)
+			}
+		}
+		if r := rungs[normal]; r.PrecisionK.Value < 0.998 {
+			t.Errorf("the default: found precision %v, want at least 0.998", r.PrecisionK.Value)
+		}
+	})
+}
+
+// A context that has more outside the coordinates is looked at more, up to the exact search, and counted.
+func TestStrangeContextsAreLookedAtMore(t *testing.T) {
+	x := plainOnce()
+	s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
+	far, missed := 0, 0
+	const n, k = 200, 5
+	for range n {
+		h := make([]float32, x.dim)
+		for j := range h {
+			h[j] = float32(3 * x.r.NormFloat64())
+		}
+		got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+		if _, err := s.TopK(got, h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.TopK(want, h); err != nil {
+			t.Fatal(err)
+		}
+		missed += misses(got, want)
+	}
+	far = int(s.Stats().Far)
+	if far < n*9/10 {
+		t.Errorf("found %d of %d contexts far, want nearly all", far, n)
+	}
+	if missed > n*k/100 {
+		t.Errorf("found %d labels of %d missed, want at most one of a hundred", missed, n*k)
+	}
+}
+
+// The same model, to the bit, and the same answers on every level, with any number of threads.
+func TestModelsAndAnswersAreTheSameEverywhere(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		d := newData(t, 700, 20, x.model.biased, 5)
+		states := d.contexts(300)
+		tests := d.contexts(30)
+		var file []byte
+		var answers []softmax.Prediction
+		threads := 1
+		simdtest.EachLevel(t, func(t *testing.T) {
+			threads++
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads))
+			m := mustMake(t, d, states, Options{Coordinates: 8})
+			s := mustSearch(t, m, d.layer)
+			var found []softmax.Prediction
+			for at := 0; at < len(tests); at += d.dim {
+				for _, r := range m.rungs {
+					top := make([]softmax.Prediction, 3)
+					a, err := s.Search(top, tests[at:at+d.dim], softmax.Request{K: 3, Budget: r.Kept, LogSum: true})
+					if err != nil {
+						t.Fatal(err)
+					}
+					found = append(append(found, top...), softmax.Prediction{Logit: a.LogSum})
+				}
+			}
+			data := m.encode()
+			if file == nil {
+				file, answers = data, found
+			}
+			if !bytes.Equal(data, file) || !slices.Equal(found, answers) {
+				t.Errorf("found another model or other answers than on the first level")
+			}
+		})
+	})
+}
+
+func TestQueriesAllocateNothing(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		s := mustSearch(t, x.model, x.layer)
+		banned := bitset.New(x.model.Labels())
+		banned.Add(7)
+		h, top, answers := x.contexts(4), make([]softmax.Prediction, 40), make([]softmax.Answer, 4)
+		reqs := []softmax.Request{{K: 1}, {K: 5}, {K: 5, LogSum: true}, {K: 10, Banned: banned}, {K: 10, Biases: []softmax.Bias{{ID: 3, Add: 1}}}, {K: 3, Budget: softmax.Exact}}
+		ask := func() {
+			for _, req := range reqs {
+				if _, err := s.Search(top[:req.K], h[:x.dim], req); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.SearchBatch(top[:4*req.K], answers, h, req); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		ask() // the exact searcher grows
+		if n := simdtest.AllocsPerRun(20, ask); n != 0 {
+			t.Errorf("found %v allocations, want none", n)
+		}
+	})
+}
+
+// A batch gives what single queries give.
+func TestBatchesAnswerAsSearchDoes(t *testing.T) {
+	x := biasedOnce()
+	s := mustSearch(t, x.model, x.layer)
+	const n, k = 9, 4
+	h := x.contexts(n)
+	for _, budget := range []float64{0, softmax.Exact, x.model.rungs[0].Kept} {
+		req := softmax.Request{K: k, LogSum: true, Budget: budget}
+		got, answers := make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
+		if err := s.SearchBatch(got, answers, h, req); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			want := make([]softmax.Prediction, k)
+			a, err := s.Search(want, h[i*x.dim:(i+1)*x.dim], req)
+			if err != nil || a != answers[i] || !slices.Equal(want, got[i*k:(i+1)*k]) {
+				t.Errorf("context %d: found %v, %v, want %v, %v; %v", i, got[i*k:(i+1)*k], answers[i], want, a, err)
+			}
+		}
+	}
+	if got := s.Stats(); got.Queries != 6*n || got.Exact < 2*n {
+		t.Errorf("found %+v, want %d queries, a third of them exact", got, 6*n)
+	}
+}
+
+// The sum is over all labels, as far off as the rung says; edited ones are summed exactly.
+func TestLogSums(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
+		rungs, _ := x.model.Rungs()
+		for i, r := range rungs {
+			wrong := 0
+			const n = 200
+			for range n {
+				h := x.contexts(1)
+				a, err := s.Search(nil, h, softmax.Request{LogSum: true, Budget: r.Kept})
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := e.Search(nil, h, softmax.Request{LogSum: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if math.Abs(a.LogSum-b.LogSum) > 1.2*r.LogSumOff+1e-4 {
+					wrong++
+				}
+			}
+			if wrong > n/8 {
+				t.Errorf("rung %d: found %d of %d log-sums off by more than 1.2 times %v, want one in twenty", i, wrong, n, r.LogSumOff)
+			}
+		}
+		banned := bitset.New(x.model.Labels())
+		for id := range 100 {
+			banned.Add(uint32(7 * id))
+		}
+		for _, req := range []softmax.Request{{K: 3, LogSum: true, Banned: banned}, {K: 3, LogSum: true, ExactSum: true}} {
+			h, got, want := x.contexts(1), make([]softmax.Prediction, 3), make([]softmax.Prediction, 3)
+			a, err := s.Search(got, h, req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, err := e.Search(want, h, req); err != nil || a.LogSum != b.LogSum {
+				t.Errorf("found a log-sum of %v, want %v; %v", a.LogSum, b.LogSum, err)
+			}
+		}
+	})
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	x := plainOnce()
+	s := mustSearch(t, x.model, x.layer)
+	h := x.contexts(1)
+	with := func(v float32) []float32 { y := slices.Clone(h); y[3] = v; return y }
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	top := make([]softmax.Prediction, 2)
+	for _, c := range []struct {
+		name, want string
+		kind       error
+		call       func() error
+	}{
+		{"NaN", "found NaN at element 3", softmax.ErrContext, func() error { _, err := s.TopK(top, with(nan)); return err }},
+		{"infinity", "found +Inf at element 3", softmax.ErrContext, func() error { _, err := s.TopK(top, with(inf)); return err }},
+		{"a short context", "found 41 elements", softmax.ErrContext, func() error { _, err := s.TopK(top, h[1:]); return err }},
+		{"k of 0", "k: found 0", softmax.ErrRequest, func() error { _, err := s.TopK(nil, h); return err }},
+		{"room", "dst: found room for 2", softmax.ErrRequest, func() error { _, err := s.Search(top, h, softmax.Request{K: 1}); return err }},
+		{"a small budget", "budget: found 1e-09", softmax.ErrRequest, func() error { _, err := s.Search(top, h, softmax.Request{K: 2, Budget: 1e-9}); return err }},
+		{"a batch with NaN", "row 1: found NaN at element 3", softmax.ErrContext, func() error {
+			return s.SearchBatch(make([]softmax.Prediction, 4), make([]softmax.Answer, 2), append(slices.Clone(h), with(nan)...), softmax.Request{K: 2})
+		}},
+		{"a ragged batch", "found 41 elements", softmax.ErrContext, func() error {
+			return s.SearchBatch(top, make([]softmax.Answer, 1), h[1:], softmax.Request{K: 2})
+		}},
+		{"the room of a batch", "found room for 2", softmax.ErrRequest, func() error {
+			return s.SearchBatch(top, make([]softmax.Answer, 1), h, softmax.Request{K: 1})
+		}},
+		{"another layer", "fingerprint: found", ErrLayer, func() error {
+			_, err := NewSearcher(x.model, newData(t, 3000, 42, false, 99).layer)
+			return err
+		}},
+		{"another shape", "shape: found", ErrLayer, func() error {
+			_, err := NewSearcher(x.model, newData(t, 300, 42, false, 99).layer)
+			return err
+		}},
+		{"no model", "no model", nil, func() error { _, err := NewSearcher(nil, x.layer); return err }},
+		{"few states", "states: found 48", nil, func() error { _, err := Make(t.Context(), x.layer, x.contexts(64), Options{}); return err }},
+		{"ragged states", "expected rows of 42", nil, func() error { _, err := Make(t.Context(), x.layer, make([]float32, 43), Options{}); return err }},
+		{"states of zeros", "mean square", nil, func() error { _, err := Make(t.Context(), x.layer, make([]float32, 42*200), Options{}); return err }},
+		{"states that are not finite", "found NaN at element 3", nil, func() error {
+			_, err := Make(t.Context(), x.layer, append(x.contexts(100), with(nan)...), Options{HeldOut: x.contexts(2)})
+			return err
+		}},
+		{"a k above the labels", "k 3001", nil, func() error { _, err := Make(t.Context(), x.layer, x.contexts(200), Options{K: 3001}); return err }},
+		{"a precision above 1", "precision 2", nil, func() error {
+			_, err := Make(t.Context(), x.layer, x.contexts(200), Options{PrecisionK: 2})
+			return err
+		}},
+		{"no layer", "layer: found nil", nil, func() error { _, err := Make(t.Context(), nil, nil, Options{}); return err }},
+	} {
+		if err := c.call(); err == nil || !strings.Contains(err.Error(), c.want) || c.kind != nil && !errors.Is(err, c.kind) {
+			t.Errorf("%s: found error %v, want one with %q, a %v", c.name, err, c.want, c.kind)
+		}
+	}
+}
+
+// Contexts of extreme numbers are answered exactly.
+func TestExtremeContexts(t *testing.T) {
+	x := plainOnce()
+	s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
+	for _, scale := range []float32{0, 1e-42, 1e-30, 1e20, 1e36} {
+		h := x.contexts(1)
+		for j := range h {
+			h[j] *= scale
+		}
+		got, want := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+		if _, err := s.TopK(got, h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.TopK(want, h); err != nil || !slices.Equal(got, want) {
+			t.Errorf("scale %v: found %v, want %v; %v", scale, got, want, err)
+		}
+	}
+}
+
+// Shapes at the edges: fewer labels than coordinates, than a panel, than k; one label; equal rows.
+func TestSmallLayers(t *testing.T) {
+	for _, c := range []struct{ labels, dim int }{{1, 1}, {2, 3}, {15, 5}, {17, 70}, {130, 9}} {
+		for _, biased := range []bool{false, true} {
+			d := newData(t, c.labels, c.dim, biased, 3)
+			m := mustMake(t, d, d.contexts(200), Options{})
+			m, err := Read(m.encode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, e := mustSearch(t, m, d.layer), softmax.NewSearcher(d.layer)
+			for range 20 {
+				for k := 1; k <= min(c.labels, 6); k++ {
+					h, got, want := d.contexts(1), make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+					if _, err := s.Search(got, h, softmax.Request{K: k, LogSum: true}); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := e.TopK(want, h); err != nil {
+						t.Fatal(err)
+					}
+					if got[0].Logit < want[0].Logit && c.labels < 64 {
+						t.Errorf("%d labels: found %v, want %v", c.labels, got, want)
+					}
+				}
+			}
+		}
+	}
+	same := make([]float32, 100*4)
+	for i := range same {
+		same[i] = float32(1 + i%4)
+	}
+	layer, err := softmax.NewLayer(kernels.Float32Rows(same, 4), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newData(t, 10, 4, false, 3)
+	m, err := Make(t.Context(), layer, d.contexts(200), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := make([]softmax.Prediction, 3)
+	if _, err := mustSearch(t, m, layer).TopK(top, d.contexts(1)); err != nil || top[0].ID != 0 || top[1].ID != 1 || top[2].ID != 2 {
+		t.Errorf("found %v, %v, want the lowest of equal labels", top, err)
+	}
+}
+
+func TestMakeEndsWithItsContext(t *testing.T) {
+	d := newData(t, 2000, 30, false, 2)
+	for stop := range 4 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var stages []string
+		_, err := Make(ctx, d.layer, d.contexts(400), Options{Progress: func(stage string, done float64) {
+			if !slices.Contains(stages, stage) {
+				stages = append(stages, stage)
+			}
+			if done < 0 || done > 1 {
+				t.Errorf("found progress %v of %s, want 0 to 1", done, stage)
+			}
+			if len(stages) > stop {
+				cancel()
+			}
+		}})
+		if stop == 2 { // the fingerprint is not interrupted, what comes after is
+			stop = 3
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("stopped at stage %d: found %v, want one that wraps %v", stop, err, context.Canceled)
+		}
+		cancel()
+	}
+}
+
+func TestModelsRoundTrip(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		path := filepath.Join(t.TempDir(), "m.l2p")
+		if err := x.model.Save(path); err != nil {
+			t.Fatal(err)
+		}
+		m, err := Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(m.encode(), x.model.encode()) {
+			t.Error("found other bytes after a load, want the same")
+		}
+		s, o := mustSearch(t, m, x.layer), mustSearch(t, x.model, x.layer)
+		for range 50 {
+			h, got, want := x.contexts(1), make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+			_, err1 := s.TopK(got, h)
+			_, err2 := o.TopK(want, h)
+			if err1 != nil || err2 != nil || !slices.Equal(got, want) {
+				t.Fatalf("found %v, want %v; %v, %v", got, want, err1, err2)
+			}
+		}
+	})
+}
