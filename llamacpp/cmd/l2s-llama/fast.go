@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -30,7 +31,7 @@ var ownText string
 const (
 	fastWindow  = 256  // tokens of a text, which begins anew with each window
 	fastFrom    = 3    // of which the first give no states: nearly all have the same ones
-	fastBatch   = 32   // llama.cpp copies stale logits of each state, so that few at a time are best
+	fastBatch   = 32   // llama.cpp copies stale logits of each state: few at a time take less memory, and no more time
 	fastGiven   = 6000 // tokens of --text
 	fastWriters = 8    // sequences that the model writes
 	fastPrompt  = 12   // tokens of a section, with which one begins
@@ -244,7 +245,17 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(float64)
 	count := 0
 	var states []float32
 	var tokens []llamacpp.Token
-	for _, part := range parts {
+	// Threads of llama.cpp wait for each other: where others use the cores, one is faster than all. Of the parts, the
+	// first reads the file too, and the next two say which it is.
+	threads := cmp.Or(f.threads, min(runtime.GOMAXPROCS(0), llamacpp.MaxThreads))
+	var took [3]time.Duration // for each token
+	for at, part := range parts {
+		if at == 2 {
+			m.SetThreads(1)
+		} else if at == 3 && took[1] < took[2] {
+			m.SetThreads(threads)
+		}
+		start := time.Now()
 		m.Clear(0)
 		for i := 0; i < len(part); {
 			tokens = tokens[:0]
@@ -258,6 +269,9 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(float64)
 			states = append(states, found...)
 			count += len(tokens)
 			done(float64(count) / float64(all))
+		}
+		if at < len(took) {
+			took[at] = time.Since(start) / time.Duration(len(part))
 		}
 	}
 	written, err := f.writes(ctx, m, x, parts[:writers], o.Sequences, func(n int) { done(float64(count+4*n) / float64(all)) })
