@@ -37,6 +37,7 @@ const (
 	heldRuns    = 64 // of states
 	clusteredIn = 128
 	mostProbes  = 64
+	someBlocks  = 512  // in which what codes lose is measured, about
 	ridge       = 1e-4 // of the mean square of an element of a context
 	clip        = 3.5  // deviations of a coordinate that codes reach to
 )
@@ -332,10 +333,13 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 	m.radii, m.gauges = make([]float32, blocks), slices.Repeat([]float32{1}, blocks)
 	m.steps, m.noise = slices.Repeat([]float32{1}, m.coordinates), make([]float32, m.coordinates)
 	squares := newMatrix(blocks, m.coordinates)
-	each := func(work func(s *around, b int)) error {
+	each := func(step int, work func(s *around, b int)) error {
 		fresh := func() *around { return &around{c.reader(), m.encoder(), m} }
 		return parallel.With(ctx, 0, blocks, 8, nil, fresh, func(s *around, lo, hi int) error {
 			for b := lo; b < hi; b++ {
+				if b%step > 0 {
+					continue
+				}
 				s.begin(b)
 				for _, id := range m.ids[starts[b]:starts[b+1]] {
 					s.read(int(id))
@@ -345,7 +349,7 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 			return nil
 		})
 	}
-	err = each(func(s *around, b int) {
+	err = each(1, func(s *around, b int) {
 		row := squares.row(b)
 		for r, a := range s.a {
 			off := a - s.centre[r]
@@ -380,8 +384,9 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 		m.steps[r] = float32(math.Sqrt(x) * clip / 7.5)
 	}
 	opt.Progress("blocks", 0.9)
-	lost := newMatrix(blocks, m.coordinates)
-	err = each(func(s *around, b int) {
+	lost, labels := newMatrix(blocks, m.coordinates), 0
+	step := max(1, blocks/someBlocks)
+	err = each(step, func(s *around, b int) {
 		s.encode(s.a)
 		row := lost.row(b)
 		for r, a := range s.a {
@@ -389,12 +394,15 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 			row[r] += float64(off * off)
 		}
 	})
+	for b := 0; b < blocks; b += step {
+		labels += int(m.sizes[b])
+	}
 	for r := range m.noise {
 		sum := 0.0
-		for b := range blocks {
+		for b := 0; b < blocks; b += step {
 			sum += lost.x[b*m.coordinates+r]
 		}
-		m.noise[r] = float32(sum / float64(m.labels))
+		m.noise[r] = float32(sum / float64(labels))
 	}
 	return err
 }

@@ -20,6 +20,7 @@ var ladder = []Rung{
 	{Deviations: 3.5, Reach: 6.5, Share: 0.13, Most: 1400},
 	{Deviations: 4, Reach: 7.25, Share: 0.2, Most: 2000},
 	{Deviations: 4.5, Reach: 8, Share: 0.3, Most: 3000},
+	{Deviations: 5, Reach: 8.75, Share: 0.4, Most: 4000},
 	{Deviations: 5.5, Reach: 9.5, Share: 0.5, Most: 6000},
 }
 
@@ -58,11 +59,7 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 	stats := make([]Stats, n)
 	for i := range m.rungs {
 		x := &m.rungs[i]
-		err := parallel.Each(ctx, 0, n, 64, nil, func(_, lo, hi int) error {
-			s, err := m.newSearcher(l)
-			if err != nil {
-				return err
-			}
+		err := m.each(ctx, l, n, func(s *Searcher, lo, hi int) error {
 			found := make([]softmax.Prediction, m.k)
 			for c := lo; c < hi; c++ {
 				s.stats = Stats{}
@@ -113,6 +110,18 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 	return nil
 }
 
+// each calls work for parts of n contexts, with a searcher for each goroutine.
+func (m *Model) each(ctx context.Context, l *softmax.Layer, n int, work func(s *Searcher, lo, hi int) error) error {
+	searchers := make([]*Searcher, parallel.Threads(0, n))
+	for i := range searchers {
+		var err error
+		if searchers[i], err = m.newSearcher(l); err != nil {
+			return err
+		}
+	}
+	return parallel.Each(ctx, len(searchers), n, 16, nil, func(worker, lo, hi int) error { return work(searchers[worker], lo, hi) })
+}
+
 // mostSums bounds the held-out contexts whose log-sums are computed.
 const mostSums = 128
 
@@ -123,11 +132,7 @@ func (m *Model) measureSums(ctx context.Context, l *softmax.Layer, held []float3
 	type sums struct{ exact, kept, rest, half float64 }
 	found := make([]sums, n)
 	for i := range m.rungs {
-		err := parallel.Each(ctx, 0, n, 32, nil, func(_, lo, hi int) error {
-			s, err := m.newSearcher(l)
-			if err != nil {
-				return err
-			}
+		err := m.each(ctx, l, n, func(s *Searcher, lo, hi int) error {
 			for c := lo; c < hi; c++ {
 				at := c * all / n * m.dim
 				x, req := &found[c], softmax.Request{LogSum: true}

@@ -30,8 +30,8 @@ type Stats struct {
 }
 
 // Searcher answers requests by a model and its layer. It is for one goroutine; any number of them share
-// the model, its codes and the layer. Beside some eight bytes for each label it takes no memory, and a
-// query allocates nothing.
+// the model, its codes and the layer. It takes some 20 bytes for each label, and as much as an exact search once there
+// is one; beyond such growth nothing is allocated.
 type Searcher struct {
 	model  *Model
 	tables *tables
@@ -302,13 +302,14 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	}
 	least := float32(float64(best) - float64(rung.Deviations*s.sigma))
 	n = kernels.SelectAtLeast(s.rows, s.scores[:looked], least)
-	if most := max(int(rung.Most), 4*k); n > most && !distant {
+	crowd := max(int(maxKeptShare*float64(m.labels)), 4*k)
+	if most := min(max(int(rung.Most), 4*k), crowd); n > most && !distant {
 		for i, row := range s.rows[:n] {
 			s.scratch[i] = s.scores[row]
 		}
 		n = kernels.SelectAtLeast(s.rows, s.scores[:looked], kernels.KthLargest(s.scratch[:n], most))
 	}
-	if n > max(int(maxKeptShare*float64(m.labels)), 4*k) {
+	if n > crowd && distant {
 		s.stats.Crowded++
 		return false
 	}
