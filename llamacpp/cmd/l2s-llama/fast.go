@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -33,9 +34,9 @@ const (
 	fastFrom    = 3    // of which the first give no states: nearly all have the same ones
 	fastBatch   = 32   // llama.cpp copies stale logits of each state: few at a time take less memory, and no more time
 	fastGiven   = 6000 // tokens of --text
-	fastWriters = 8    // sequences that the model writes
+	fastWriters = 4    // sequences that the model writes
 	fastPrompt  = 12   // tokens of a section, with which one begins
-	fastWritten = 48   // tokens of each
+	fastWritten = 64   // tokens of each
 )
 
 // withFast adds the flags of a preview; text says what its text is, "" if there is no such flag.
@@ -178,6 +179,7 @@ func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
 		return nil, err
 	}
 	defer f.closes(nil, x)
+	defer debug.FreeOSMemory() // before a model is opened that stays
 	stages := map[string]func(float64){"coordinates": share(45, 55), "blocks": share(55, 75), "fingerprint": share(75, 77), "precision": share(77, 100)}
 	var made *preview.Model
 	err = x.File().Read(func() (err error) {
@@ -243,7 +245,7 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(float64)
 	}
 	all := sum + fastWritten*o.Sequences*4 // a token that is written takes some times as long as one that is read
 	count := 0
-	var states []float32
+	states := make([]float32, 0, (sum+fastWritten*o.Sequences)*m.Dim())
 	var tokens []llamacpp.Token
 	// Threads of llama.cpp wait for each other: where others use the cores, one is faster than all. Of the parts, the
 	// first reads the file too, and the next two say which it is.
