@@ -12,15 +12,15 @@ import (
 
 // ladder are the rungs that are measured.
 var ladder = []Rung{
-	{Deviations: 1, Reach: 4, Share: 0.02, Most: 200},
-	{Deviations: 1.5, Reach: 4.5, Share: 0.03, Most: 300},
+	{Deviations: 1, Reach: 4, Share: 0.015, Most: 200},
+	{Deviations: 1.5, Reach: 4.5, Share: 0.025, Most: 300},
 	{Deviations: 2, Reach: 5, Share: 0.04, Most: 450},
 	{Deviations: 2.5, Reach: 5.5, Share: 0.06, Most: 700},
 	{Deviations: 3, Reach: 6, Share: 0.09, Most: 1000},
-	{Deviations: 3.5, Reach: 6.5, Share: 0.13, Most: 1400},
-	{Deviations: 4, Reach: 7.25, Share: 0.2, Most: 2000},
-	{Deviations: 4.5, Reach: 8, Share: 0.3, Most: 3000},
-	{Deviations: 5, Reach: 8.75, Share: 0.4, Most: 4000},
+	{Deviations: 3.5, Reach: 6.75, Share: 0.13, Most: 1400},
+	{Deviations: 4, Reach: 7.5, Share: 0.18, Most: 2000},
+	{Deviations: 4.5, Reach: 8.25, Share: 0.25, Most: 2600},
+	{Deviations: 5, Reach: 9, Share: 0.35, Most: 4000},
 	{Deviations: 5.5, Reach: 9.5, Share: 0.5, Most: 6000},
 }
 
