@@ -8,6 +8,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/learn"
+	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -15,8 +16,11 @@ import (
 
 // HeadOptions say what a head is. The zero value is the exact search.
 type HeadOptions struct {
-	// Screen is a file of l2s train for this head. Without one all answers are exact.
+	// Screen is a file of l2s train for this head. Without it and Preview all answers are exact.
 	Screen string
+	// Preview is a preview of this head, of preview.Load or preview.Make, in place of a screen. An error of
+	// [OpenHead] is preview.ErrLayer, by errors.Is, if it is of another one.
+	Preview *preview.Model
 	// Options are those of searchers over the screen. screen.OverTail needs a screen with a tail.
 	Options []screen.Option
 	// Threads is the number of threads of an exact search, the caller's among them: one in [OpenHead], and as
@@ -32,16 +36,19 @@ type Head struct {
 	file    *head.Head
 	layer   *softmax.Layer
 	model   *screen.Model
-	pool    *screen.Pool // nil without a screen
+	pool    *screen.Pool      // nil without a screen
+	preview *preview.Model    // nil without one
+	codes   *preview.Searcher // keeps those of the preview, which searchers share
 	learner *learn.Learner
 	free    sync.Pool // of *scratch
 }
 
 type scratch struct {
 	*softmax.Searcher
-	query  *softmax.Query
-	logits []float64
-	best   []softmax.Prediction
+	preview *preview.Searcher // nil without one
+	query   *softmax.Query
+	logits  []float64
+	best    []softmax.Prediction
 }
 
 // OpenHead opens the head of a model: of the GGUF file that llama.cpp runs, most often, or any
@@ -56,18 +63,29 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 		return nil, fmt.Errorf("llamacpp: %s: found a scale of states of %v and a bias, expected one of the two", source, f.StateScale())
 	}
 	x := &Head{file: f}
+	var first *preview.Searcher // which keeps the codes that all searchers share
 	if err := f.Read(func() (err error) {
 		if x.layer, err = softmax.NewLayer(f.Rows(), f.Bias()); err != nil {
 			return fmt.Errorf("%s: %w", source, err)
 		}
 		if o.Learn != nil {
-			if o.Screen != "" || len(o.Options) > 0 {
-				return fmt.Errorf("llamacpp: found the screen %q, with %d options, for a head that learns, expected none: Learn.Keep names the file", o.Screen, len(o.Options))
+			if o.Screen != "" || len(o.Options) > 0 || o.Preview != nil {
+				return fmt.Errorf("llamacpp: found the screen %q, with %d options, or a preview, for a head that learns, expected none: Learn.Keep names the file", o.Screen, len(o.Options))
 			}
 			if x.learner, err = learn.New(x.layer, *o.Learn); err == nil {
 				x.pool = x.learner.Pool()
 			}
 			return err
+		}
+		if o.Preview != nil {
+			if o.Screen != "" || len(o.Options) > 0 {
+				return fmt.Errorf("llamacpp: found the screen %q, with %d options, beside a preview, expected one of the two", o.Screen, len(o.Options))
+			}
+			if first, err = preview.NewSearcher(o.Preview, x.layer); err != nil {
+				return fmt.Errorf("%s: %w", source, err)
+			}
+			x.preview = o.Preview
+			return nil
 		}
 		if o.Screen == "" {
 			return nil
@@ -84,6 +102,7 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 		return nil, err
 	}
 	x.layer.SetThreads(o.Threads)
+	x.codes = first
 	x.free.New = func() any {
 		return &scratch{Searcher: softmax.NewSearcher(x.layer), query: softmax.NewQuery(x.layer.Dim())}
 	}
@@ -153,17 +172,28 @@ func (x *Head) Learner() *learn.Learner { return x.learner }
 // Screen returns the screen of HeadOptions.Screen, nil without one.
 func (x *Head) Screen() *screen.Model { return x.model }
 
+// Preview returns the preview of HeadOptions.Preview, nil without one.
+func (x *Head) Preview() *preview.Model { return x.preview }
+
 // with lends f the scratch of an exact search.
 func (x *Head) with(f func(s *scratch) error) error {
 	s := x.free.Get().(*scratch)
-	err := x.file.Read(func() error { return f(s) })
+	err := x.file.Read(func() (err error) {
+		if x.preview != nil && s.preview == nil {
+			if s.preview, err = preview.NewSearcher(x.preview, x.layer); err != nil {
+				return err
+			}
+		}
+		return f(s)
+	})
 	if err == nil || errors.Is(err, softmax.ErrContext) || errors.Is(err, softmax.ErrRequest) {
 		x.free.Put(s) // after a fault it may be in any state
 	}
 	return err
 }
 
-// Search is softmax.Searcher.Search, or screen.Pool.Search if there is a screen. Logits are
+// Search is softmax.Searcher.Search, or screen.Pool.Search if there is a screen, or
+// preview.Searcher.Search if there is a preview. Logits are
 // w.h + b, before the scale and the soft cap of some models: [Head.Best] has the model's.
 // A request with Among is answered exactly, among these tokens alone.
 func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
@@ -182,7 +212,11 @@ func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request
 		return a, err
 	}
 	err = x.with(func(s *scratch) (err error) {
-		a, err = s.Search(dst, h, req)
+		if s.preview != nil {
+			a, err = s.preview.Search(dst, h, req)
+		} else {
+			a, err = s.Search(dst, h, req)
+		}
 		return err
 	})
 	return a, err
@@ -196,7 +230,12 @@ func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, s
 	}
 	n, d := len(answers), x.Dim()
 	if x.learner == nil || len(dst) != n*req.K || len(states) != n*d {
-		return x.with(func(s *scratch) error { return s.SearchBatch(dst, answers, states, req) })
+		return x.with(func(s *scratch) error {
+			if s.preview != nil {
+				return s.preview.SearchBatch(dst, answers, states, req)
+			}
+			return s.SearchBatch(dst, answers, states, req)
+		})
 	}
 	for i := range answers {
 		var err error
@@ -241,9 +280,11 @@ type Choice struct {
 
 // Best writes the best req.K tokens to dst, with their log-probabilities at req.Temperature, and
 // returns their number and log Z, the log of the sum of e^(logit/T) over all tokens that may be
-// answered. The sum is that of Answer.LogSum; over a screen it takes in the tokens that are not
-// looked at if its options have screen.OverTail. For a model with a soft cap all logits are
-// computed, which takes several times as long.
+// answered. Logits are exact. The sum is that of Answer.LogSum; over a screen it takes in the tokens that are not
+// looked at if its options have screen.OverTail. A preview estimates what these add: its rungs say
+// what that is off by. ExactSum asks for the sum itself, and a budget of softmax.Exact for the answer of a head without
+// a preview: both are passes over all rows.
+// For a model with a soft cap all logits are computed, which takes several times as long.
 func (x *Head) Best(dst []Choice, h []float32, req softmax.Request) (n int, logZ float64, err error) {
 	if len(dst) != req.K {
 		return 0, 0, fmt.Errorf("llamacpp: found room for %d tokens, expected k = %d", len(dst), req.K)
@@ -276,8 +317,8 @@ func (x *Head) Best(dst []Choice, h []float32, req softmax.Request) (n int, logZ
 	return a.Count, logZ, nil
 }
 
-// LogProb returns the log-probability of a token among all: by the screen if there is one with a
-// tail, else exactly, by a pass over all rows.
+// LogProb returns the log-probability of a token among all: its exact logit less the sum that a preview
+// estimates, as in [Head.Best], or by the screen if there is one with a tail; else exactly, by a pass over all rows.
 func (x *Head) LogProb(h []float32, id uint32) (p float64, err error) {
 	if x.file.SoftCap() != 0 {
 		s := x.free.Get().(*scratch)
@@ -291,6 +332,14 @@ func (x *Head) LogProb(h []float32, id uint32) (p float64, err error) {
 		return logit[0] - logZ, err
 	}
 	t := 1 / x.scale()
+	if x.preview != nil {
+		logit := []float64{0}
+		if err := x.Logits(logit, h, id); err != nil {
+			return 0, err
+		}
+		a, err := x.Search(nil, h, softmax.Request{LogSum: true, Temperature: t})
+		return logit[0] - a.LogSum, err
+	}
 	if x.model != nil && x.model.Tail() != nil {
 		err = x.file.Read(func() (err error) {
 			p, err = x.pool.LogProbAt(h, id, t)
@@ -339,8 +388,9 @@ type Sampler struct {
 	draws *sample.Sampler
 }
 
-// Sampler returns a sampler with the options of package sample, over the screen if there is one
-// with a tail, else exact. The temperature is the model's: a scale of the logits is taken into account. For a
+// Sampler returns a sampler with the options of package sample, over the preview, or over the screen if there is one
+// with a tail, else exact. Over a preview chains are exact that do not begin with a top-k or a min-p: see
+// sample.NewPreviewed. The temperature is the model's: a scale of the logits is taken into account. For a
 // model with a soft cap only the temperature 0, or a top-k of 1, is right; others are refused.
 func (x *Head) Sampler(o sample.Options) (*Sampler, error) {
 	if x.file.SoftCap() != 0 && o.Temperature != 0 {
@@ -349,9 +399,12 @@ func (x *Head) Sampler(o sample.Options) (*Sampler, error) {
 	o.Temperature /= x.scale()
 	y := &Sampler{head: x}
 	err := x.file.Read(func() (err error) {
-		if x.model != nil && x.model.Tail() != nil {
+		switch {
+		case x.preview != nil:
+			y.draws, err = sample.NewPreviewed(x.preview, x.layer, o)
+		case x.model != nil && x.model.Tail() != nil:
 			y.draws, err = sample.NewScreened(x.model, x.layer, o)
-		} else {
+		default:
 			y.draws, err = sample.New(x.layer, o)
 		}
 		return err

@@ -154,7 +154,7 @@ func (s *Searcher) search(dst []softmax.Prediction, req *softmax.Request, rung *
 		return s.exactly(dst, req)
 	}
 	s.stats.Kept += uint64(len(s.ids))
-	ask := softmax.Request{K: req.K, LogSum: req.LogSum, Temperature: req.Temperature, Among: softmax.Only(s.ids), Biases: req.Biases}
+	ask := softmax.Request{K: req.K, Within: req.Within, LogSum: req.LogSum, Temperature: req.Temperature, Among: softmax.Only(s.ids), Biases: req.Biases}
 	if err := s.exact.Find(dst, s.one[:], s.query[:], &ask); err != nil {
 		return softmax.Answer{}, err
 	}

@@ -150,9 +150,18 @@ func (s *Sampler) lookAtBest(k int) error {
 	k = min(k+s.past, s.labels)
 	s.found = grow.Slice(s.found, k)
 	s.request.K = k
-	s.asked[0] = s.query
-	if err := s.layer.Find(s.found, s.one[:], s.asked[:], &s.request); err != nil {
-		return err
+	if s.exactly {
+		s.asked[0] = s.query
+		if err := s.layer.Find(s.found, s.one[:], s.asked[:], &s.request); err != nil {
+			return err
+		}
+	} else {
+		var err error
+		s.request.Budget = s.o.Budget
+		if s.one[0], err = s.preview.Search(s.found, s.context, s.request); err != nil {
+			return err
+		}
+		s.exactly = s.one[0].Source == softmax.FromLayer
 	}
 	n := s.one[0].Count
 	whole := n < k || k == s.labels

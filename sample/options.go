@@ -83,8 +83,8 @@ type Options struct {
 	// Presence and Frequency are at most 2^100 in magnitude. 0 changes nothing, and more makes
 	// labels that have occurred less probable.
 	Presence, Frequency float64
-	// Budget is for draws over a screen: how many labels to look at, as in softmax.Request.
-	// 0 is the screen's largest, or its own if that is less than a third of it.
+	// Budget is for draws over a screen or a preview: how many labels to look at, as in softmax.Request.
+	// 0 is the screen's largest, or its own if that is less than a third of it, and the preview's own.
 	Budget float64
 	// Confidence is for draws over a screen: that with which Token.Variation is a bound, at
 	// least 0 and below 1. A screen has intervals up to a largest confidence, 0.995 by

@@ -8,6 +8,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -49,7 +50,7 @@ type Stats struct {
 	Draws uint64
 	// More is the number of draws over a screen that read its largest budget after its own.
 	More uint64
-	// Layer is the number of draws that the exact layer answered.
+	// Layer is the number of draws that the exact layer answered, at least in part.
 	Layer uint64
 	// Passes is the number of draws that computed the logits of all labels.
 	Passes uint64
@@ -65,8 +66,11 @@ type Sampler struct {
 	labels   int
 	layer    *softmax.Searcher
 	query    *softmax.Query
-	screened *screen.Searcher // nil over a layer
-	budgets  []float64        // to look at one after the other
+	screened *screen.Searcher  // nil over a layer
+	preview  *preview.Searcher // nil unless over one
+	context  []float32         // of the draw, for the preview
+	exactly  bool              // the exact layer has answered, or is to
+	budgets  []float64         // to look at one after the other
 	random   *rand.Rand
 	stats    Stats
 
@@ -159,6 +163,22 @@ func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error)
 // read one list and then the other takes longer.
 const nearBudget = 3
 
+// NewPreviewed returns a sampler over a preview and its layer. A draw whose chain is narrow, of temperature 0 or
+// with a top-k or a min-p as its first truncation, is one from the best labels that the preview finds,
+// with their exact logits: it has the distribution of the layer unless the preview misses one of these, which it does as
+// seldom as its rungs say. Token.Variation does not know how seldom, and is 0. Options.Budget names the rung.
+//
+// The exact layer answers other chains, draws with allowed labels, and whatever the preview leaves to it,
+// such as more than some hundred labels of a top-k.
+func NewPreviewed(m *preview.Model, l *softmax.Layer, o Options) (*Sampler, error) {
+	s, err := New(l, o)
+	if err != nil {
+		return nil, err
+	}
+	s.preview, err = preview.NewSearcher(m, l)
+	return s, err
+}
+
 // Stats returns what the sampler did so far.
 func (s *Sampler) Stats() Stats { return s.stats }
 
@@ -177,10 +197,13 @@ func (s *Sampler) Draw(h []float32, e Edits) (Token, error) {
 		t, ok, err = s.drawListed(h, u)
 	}
 	if !ok && err == nil {
+		s.context, s.exactly = h, s.preview == nil || !s.narrow || s.request.Allowed != nil
 		if err = s.query.Set(h); err == nil {
 			t, err = s.drawExact(u)
 		}
-		s.stats.Layer++
+		if s.context = nil; s.exactly {
+			s.stats.Layer++
+		}
 	}
 	if err != nil {
 		return Token{}, err

@@ -19,16 +19,17 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const benchUsage = `
-l2s-llama bench --model M.gguf [--screen M.l2s] [flags]
+l2s-llama bench --model M.gguf [--fast] [--screen M.l2s] [flags]
 l2s-llama bench --model M.gguf --learn --text FILE --tokens 5000 --rounds 30 [--svg FILE] [flags]
 
 Measures tokens a second, of the prompt and of what is written: with llama.cpp's own head and
-sampler, with the exact head, and with a screen. All run in turns on the same model in one
+sampler, with the exact head, with a preview (--fast, see l2s-llama generate -h), and with a screen. All run in turns on the same model in one
 process, warmed up. Without --threads it does so with one thread of llama.cpp and with all. A time is the mean of
 the tokens of a round, and of these the median over the rounds; a speedup is over llama.cpp in the
 same task.
@@ -40,7 +41,9 @@ tasks:
   decision  the logits of 3 tokens
   allowed   a draw among 200 tokens
   draft     4 tokens in one batch, and the best token behind each
-The head "none" is llama.cpp up to its head and nothing more.
+The head "none" is llama.cpp up to its head and nothing more. With --fast the last lines say what the head
+takes of a token, what any head can gain, and what the preview gains. Its log-probabilities take an estimate
+of the sum over all tokens.
 
 --learn goes through --text as a service does, token by token, and asks for the best 5: in --rounds
 lines of --tokens tokens, with those a second, beside llama.cpp's own head in turns, and the
@@ -63,9 +66,21 @@ const benchPrompt = "The configuration file has three sections. The first names 
 type bench struct {
 	m             *llamacpp.Model
 	exact, screen *llamacpp.Head // screen may be nil, or one that learns
+	preview       *llamacpp.Head // nil without --fast
 	own           *plain
 	prompt        []uint32
 	tokens        int
+}
+
+// setThreads changes the threads of all heads.
+func (b *bench) setThreads(n int) {
+	b.m.SetThreads(n)
+	llama.SetNThreads(b.own.ctx, int32(n), int32(n))
+	for _, x := range []*llamacpp.Head{b.exact, b.screen, b.preview} {
+		if x != nil {
+			x.SetThreads(n)
+		}
+	}
 }
 
 // racer writes tokens in one way: step adds what follows a token and says which token comes next.
@@ -84,12 +99,16 @@ func (b *bench) racers(tasks []string) ([]*racer, error) {
 	add := func(task, head string, hooked bool, step func(uint32) (uint32, error)) {
 		list = append(list, &racer{task: task, head: head, hooked: hooked, step: step, per: 1})
 	}
-	heads := []struct {
+	type named struct {
 		name string
 		x    *llamacpp.Head
-	}{{"exact", b.exact}, {"screen", b.screen}}
-	if b.screen == nil {
-		heads = heads[:1]
+	}
+	heads := []named{{"exact", b.exact}}
+	if b.preview != nil {
+		heads = append(heads, named{"preview", b.preview})
+	}
+	if b.screen != nil {
+		heads = append(heads, named{"screen", b.screen})
 	}
 	// What llama.cpp without its head takes stands beside each task.
 	add("none", "none", true, func(id uint32) (uint32, error) {
@@ -331,8 +350,7 @@ func (b *bench) rows(list []*racer, threads int) []row {
 }
 
 func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := newFlags("bench", benchUsage, stdout, stderr).withLearn()
-	text := f.String("text", "", "with --learn, a `file` of text")
+	f := newFlags("bench", benchUsage, stdout, stderr).withLearn().withFast("with --learn, a `file` of text; with --fast, as for generate")
 	picture := f.String("svg", "", "with --learn, the `file` of a picture to write")
 	n := f.Int("tokens", 32, "how `many` tokens to write in a round")
 	rounds := f.Int("rounds", 5, "how `many` rounds")
@@ -348,8 +366,8 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if *tasks == "all" {
 		*tasks = "greedy,sampled,logprobs,decision,allowed,draft"
 	}
-	if f.learn != (*text != "") || *picture != "" && !f.learn {
-		return wrongUse("--learn, --text, --svg: expected the first two together, or none of the three")
+	if f.learn && f.text == "" || !f.learn && !f.fast && f.text != "" || *picture != "" && !f.learn {
+		return wrongUse("--learn, --text, --svg: expected the first two together, or none of the three; --text alone goes with --fast")
 	}
 	threads := []int{1, runtime.NumCPU()}
 	if f.threads > 0 {
@@ -369,12 +387,19 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if most := size - 4*b.tokens; !f.learn && (len(b.prompt) < 1 || len(b.prompt) > most) {
 		return wrongUse("--prompt, --tokens: found a prompt of %d tokens, expected 1 to %d", len(b.prompt), most)
 	}
-	if b.exact, err = f.openHead(ctx, m, false); err != nil {
+	if b.exact, err = f.openHead(ctx, m, exactHead); err != nil {
 		return err
 	}
 	defer f.closes(nil, b.exact)
+	if f.fast {
+		if b.preview, err = f.openHead(ctx, m, previewHead); err != nil {
+			return err
+		}
+		defer f.closes(nil, b.preview)
+		f.say("head: %s\n", f.named(previewHead))
+	}
 	if f.screen != "" || f.learn {
-		if b.screen, err = f.openHead(ctx, m, true); err != nil {
+		if b.screen, err = f.openHead(ctx, m, f.kind()); err != nil {
 			return err
 		}
 		defer f.closes(nil, b.screen)
@@ -384,19 +409,14 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	defer b.own.close()
 	if f.learn {
-		return f.runLearn(ctx, b, *text, *picture, *rounds, *asJSON)
+		return f.runLearn(ctx, b, f.text, *picture, *rounds, *asJSON)
 	}
 	var rows []row
 	for i, t := range threads {
 		if i > 0 && t == threads[0] {
 			break
 		}
-		m.SetThreads(t)
-		b.exact.SetThreads(t)
-		if b.screen != nil {
-			b.screen.SetThreads(t)
-		}
-		llama.SetNThreads(b.own.ctx, int32(t), int32(t))
+		b.setThreads(t)
 		list, err := b.racers(strings.Split(*tasks, ","))
 		if err != nil {
 			return err
@@ -407,8 +427,9 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		}
 		rows = append(rows, b.rows(list, t)...)
 	}
+	gains := gainsOf(rows)
 	if *asJSON {
-		return writeJSON(stdout, m, rows, threads[0])
+		return writeJSON(stdout, m, rows, threads[0], gains, f.preview)
 	}
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "threads\ttask\thead\ttokens/s\tus\tspeedup\tprompt tokens/s")
@@ -422,6 +443,10 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	for _, g := range gains {
+		fmt.Fprintf(stdout, "%d threads, %s: the head takes %.0f%% of a token of llama.cpp, so that no head gains more than %.2f times; the preview gains %.2f times, with %.2f of the tokens of no head at all, at a measured %s\n",
+			g.Threads, g.Task, 100*g.HeadShare, g.Most, g.Preview, g.OfMost, measured(f.preview))
+	}
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
 		one, _, _ := strings.Cut(string(load), " ")
 		f.say("load of the machine in the last minute: %s on %d cores\n", one, runtime.NumCPU())
@@ -430,7 +455,18 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 }
 
 // writeJSON writes all rows, and as heads those of the first task on the first number of threads.
-func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int) error {
+func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []gain, p *preview.Model) error {
+	type precision struct {
+		preview.Rung
+		K       int `json:"k"` // of precision_k
+		HeldOut int `json:"held_out_states"`
+	}
+	var of *precision
+	if p != nil {
+		rungs, normal := p.Rungs()
+		of = &precision{Rung: rungs[normal]}
+		of.K, of.HeldOut = p.RungsOf()
+	}
 	var heads []row
 	first := ""
 	for _, r := range rows {
@@ -453,7 +489,40 @@ func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int) error {
 		Dim          int    `json:"dim"`
 		Heads        []row  `json:"heads"`
 		Rows         []row  `json:"rows"`
-	}{m.Path(), m.Architecture(), m.Labels(), m.Dim(), heads, rows})
+
+		Gains   []gain     `json:"gains,omitempty"`
+		Preview *precision `json:"preview,omitempty"`
+	}{m.Path(), m.Architecture(), m.Labels(), m.Dim(), heads, rows, gains, of})
+}
+
+// gain says what a preview is worth in a task: beside llama.cpp, and beside no head at all.
+type gain struct {
+	Threads   int     `json:"threads"`
+	Task      string  `json:"task"`
+	HeadShare float64 `json:"head_share"` // of the time of a token of llama.cpp
+	Most      float64 `json:"most"`       // times llama.cpp's tokens a second, without a head
+	Preview   float64 `json:"preview"`    // the same, by the preview
+	OfMost    float64 `json:"of_most"`
+}
+
+func gainsOf(rows []row) (gains []gain) {
+	for _, p := range rows {
+		if p.Head != "preview" {
+			continue
+		}
+		var own, none float64
+		for _, r := range rows {
+			switch {
+			case r.Threads != p.Threads:
+			case r.Head == "llama.cpp" && r.Task == p.Task:
+				own = r.Microseconds
+			case r.Head == "none" && (r.Task == p.Task || r.Task == "none" && none == 0):
+				none = r.Microseconds
+			}
+		}
+		gains = append(gains, gain{p.Threads, p.Task, 1 - none/own, own / none, own / p.Microseconds, none / p.Microseconds})
+	}
+	return gains
 }
 
 func argmax(x []float32) int {

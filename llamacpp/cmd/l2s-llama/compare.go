@@ -17,11 +17,11 @@ import (
 )
 
 const compareUsage = `
-l2s-llama compare --model M.gguf --text FILE [--screen M.l2s] [--budgets LIST] [flags]
+l2s-llama compare --model M.gguf --text FILE [--fast] [--screen M.l2s] [--budgets LIST] [flags]
 
 Measures where greedy tokens differ. Prompts are taken from the text, evenly spread. Each is
-gone on with by the exact head; at every token llama.cpp's own head, and the screen with each
-budget, say what they would have written. Up to the first difference that is what they write. A
+gone on with by the exact head; at every token llama.cpp's own head, the preview of --fast, which is never
+made from this text, and the screen with each budget, say what they would have written. Up to the first difference that is what they write. A
 perplexity is of a part of the text, behind prompts of the same length.`
 
 // difference is what one head does beside the exact one.
@@ -34,7 +34,7 @@ type difference struct {
 	First      float64 `json:"mean_first_divergence"` // over prompts that have one, from 1 on; 0 for none
 	Perplexity float64 `json:"perplexity,omitempty"`
 
-	screen                    *llamacpp.Head // of that budget
+	other                     *llamacpp.Head // the preview, or the screen of that budget
 	equal, whole, firsts, sum int
 	nats                      float64
 	diverged                  bool
@@ -53,7 +53,7 @@ func (d *difference) count(theirs, exact uint32, at int) {
 }
 
 func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := newFlags("compare", compareUsage, stdout, stderr).withHead()
+	f := newFlags("compare", compareUsage, stdout, stderr).withHead().withFast("")
 	path := f.String("text", "", "a `file` of text in UTF-8")
 	prompts := f.Int("prompts", 100, "how `many` prompts")
 	length := f.Int("prompt-tokens", 32, "how `many` tokens a prompt has")
@@ -88,21 +88,30 @@ func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	}
 	defer f.closes(m)
 	c := &comparison{f: f, m: m, length: *length, n: *n}
-	if c.exact, err = f.openHead(ctx, m, false); err != nil {
+	if c.exact, err = f.openHead(ctx, m, exactHead); err != nil {
 		return err
 	}
 	defer f.closes(nil, c.exact)
 	c.rows = []*difference{{Head: "exact"}, {Head: "llama.cpp"}}
+	if f.fast {
+		x, err := f.openHead(ctx, m, previewHead)
+		if err != nil {
+			return err
+		}
+		defer f.closes(nil, x)
+		rungs, normal := x.Preview().Rungs()
+		c.rows = append(c.rows, &difference{Head: "preview", P1: rungs[normal].Precision1.Value, other: x})
+	}
 	if f.screen != "" {
 		for _, b := range budgets {
 			f.budget = b
-			x, err := f.openHead(ctx, m, true)
+			x, err := f.openHead(ctx, m, screenHead)
 			if err != nil {
 				return err
 			}
 			defer f.closes(nil, x)
 			d := onLadder(x.Screen(), b)
-			if d.screen = x; c.rows[len(c.rows)-1].Budget != d.Budget {
+			if d.other = x; c.rows[len(c.rows)-1].Budget != d.Budget {
 				c.rows = append(c.rows, d)
 			}
 		}
@@ -218,8 +227,8 @@ func (c *comparison) follow(ctx context.Context, prompt []uint32) error {
 					return err
 				}
 				theirs = uint32(argmax(logits))
-			case "screen":
-				if _, err := d.screen.Search(other[:], h, softmax.Request{K: 1}); err != nil {
+			case "preview", "screen":
+				if _, err := d.other.Search(other[:], h, softmax.Request{K: 1}); err != nil {
 					return err
 				}
 				theirs = other[0].ID
@@ -300,11 +309,13 @@ func (c *comparison) logProb(d *difference, h []float32, id uint32) (float64, er
 			sum += math.Exp(float64(x) - largest)
 		}
 		return float64(logits[id]) - largest - math.Log(sum), nil
+	case "preview":
+		return d.other.LogProb(h, id)
 	case "screen":
-		if d.screen.Screen().Tail() == nil {
+		if d.other.Screen().Tail() == nil {
 			return math.NaN(), nil
 		}
-		return d.screen.LogProb(h, id)
+		return d.other.LogProb(h, id)
 	}
 	return c.exact.LogProb(h, id)
 }

@@ -43,6 +43,7 @@ type contextsRun struct {
 	Written int    `json:"written"`
 	Most    int    `json:"most"`
 	Half    bool   `json:"half"`
+	Fast    bool   `json:"fast,omitempty"` // what the model writes was found by a preview
 }
 
 type file struct {
@@ -104,7 +105,7 @@ func (t *texts) String() string     { return "" }
 func (t *texts) Set(s string) error { *t = append(*t, s); return nil }
 
 func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := newFlags("contexts", contextsUsage, stdout, stderr)
+	f := newFlags("contexts", contextsUsage, stdout, stderr).withFast("")
 	f.StringVar(&f.head, "head", "", "the `source` of the head, for --written, if it is not to be that of the model's own files")
 	f.takes = true
 	var list texts
@@ -133,6 +134,8 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		return wrongUse("--window, --written: found %d and %d, expected at most %d", *window, *written, mostTokens)
 	case *warmup < 0 || *warmup > *window-2:
 		return wrongUse("--window, --warmup: found %d and %d, expected a window of two more tokens at least", *window, *warmup)
+	case f.fast && *written == 0:
+		return wrongUse("found --fast without --written, expected both: a head is asked for nothing else")
 	case *states < 0 || *written < 0 || *most < 0:
 		return wrongUse("--states, --written, --most: found %d, %d and %d, expected 0 or more", *states, *written, *most)
 	}
@@ -144,7 +147,7 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		return err
 	}
 	defer release()
-	run := contextsRun{Window: *window, Warmup: *warmup, States: *states, Written: *written, Most: *most, Half: *half}
+	run := contextsRun{Window: *window, Warmup: *warmup, States: *states, Written: *written, Most: *most, Half: *half, Fast: f.fast}
 	if run.Model, err = stat(f.model); err != nil {
 		return err
 	}
@@ -162,7 +165,7 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	defer f.closes(m)
 	var x *llamacpp.Head
 	if *written > 0 {
-		if x, err = f.openHead(ctx, m, false); err != nil {
+		if x, err = f.openHead(ctx, m, f.kind()); err != nil {
 			return err
 		}
 		defer f.closes(nil, x)
@@ -457,7 +460,7 @@ func openParts(out, targets string, dim int, run contextsRun, restart bool) (*pa
 }
 
 func same(a, b contextsRun) bool {
-	return a.Model == b.Model && slices.Equal(a.Texts, b.Texts) && a.Window == b.Window && a.Warmup == b.Warmup && a.States == b.States && a.Written == b.Written && a.Most == b.Most && a.Half == b.Half
+	return a.Model == b.Model && slices.Equal(a.Texts, b.Texts) && a.Window == b.Window && a.Warmup == b.Warmup && a.States == b.States && a.Written == b.Written && a.Most == b.Most && a.Half == b.Half && a.Fast == b.Fast
 }
 
 func (p *part) open(rows int) error {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 )
 
@@ -95,8 +96,12 @@ type flags struct {
 	threads                  int
 	budget                   float64
 	quiet, learn             bool
-	takes                    bool     // arguments that are no flags
-	left                     []string // these
+	fast, anew               bool
+	text                     string         // of the preview, or as the verb says
+	preview                  *preview.Model // with fast
+	previewFile              string         // where it is kept
+	takes                    bool           // arguments that are no flags
+	left                     []string       // these
 	stdout, stderr           io.Writer
 	abandoned                bool // something runs still that uses the model: the end of the program ends it
 }
@@ -161,6 +166,10 @@ func (f *flags) parse(args []string) error {
 		return wrongUse("--budget: found %v, expected 0 or more", f.budget)
 	case f.budget > 0 && f.screen == "":
 		return wrongUse("found --budget without --screen, expected both")
+	case f.fast && f.learn:
+		return wrongUse("found --fast and --learn, expected one of them")
+	case f.anew && !f.fast:
+		return wrongUse("found --anew without --fast, expected both")
 	case f.learn && f.screen != "":
 		return wrongUse("found --learn and --screen, expected one of them: --keep names the file of what is learned")
 	case f.keep != "" && !f.learn:
@@ -237,21 +246,57 @@ func (f *flags) readText(ctx context.Context, path string) (string, error) {
 	})
 }
 
-// open loads the libraries and opens the model.
+// open loads the libraries and opens the model. With --fast there is a preview before: it is made while nothing else
+// takes memory.
 func (f *flags) open(ctx context.Context, o llamacpp.Options) (*llamacpp.Model, error) {
 	if err := llamacpp.Load(f.lib); err != nil {
 		return nil, err
 	}
+	if f.fast {
+		if err := f.havePreview(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return f.openModel(ctx, o)
+}
+
+func (f *flags) openModel(ctx context.Context, o llamacpp.Options) (*llamacpp.Model, error) {
 	o.Threads = f.threads
 	return waiting(ctx, f, func() (*llamacpp.Model, error) { return llamacpp.Open(f.model, o) })
 }
 
-// openHead opens the head; if screened, with the screen, or as one that learns.
-func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, screened bool) (*llamacpp.Head, error) {
+// kind is a kind of head.
+type kind string
+
+const (
+	exactHead   kind = "exact"
+	screenHead  kind = "screen"
+	previewHead kind = "preview"
+	learnHead   kind = "learn"
+)
+
+// kind is what the flags ask for.
+func (f *flags) kind() kind {
+	switch {
+	case f.learn:
+		return learnHead
+	case f.screen != "":
+		return screenHead
+	case f.fast:
+		return previewHead
+	}
+	return exactHead
+}
+
+// openHead opens a head.
+func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, k kind) (*llamacpp.Head, error) {
 	var o llamacpp.HeadOptions
-	if f.learn && screened {
+	switch k {
+	case learnHead:
 		o.Learn = &learn.Options{Keep: f.keep, Event: func(e learn.Event) { f.say("learn: %s: %s\n", e.Kind, e.Text) }}
-	} else if screened {
+	case previewHead:
+		o.Preview = f.preview
+	case screenHead:
 		o.Screen = f.screen
 		if f.budget > 0 {
 			o.Options = append(o.Options, screen.Budget(f.budget))
@@ -261,5 +306,14 @@ func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, screened bool) 
 	if source == "" {
 		source = f.model
 	}
-	return waiting(ctx, f, func() (*llamacpp.Head, error) { return m.HeadOf(source, o) })
+	x, err := waiting(ctx, f, func() (*llamacpp.Head, error) { return m.HeadOf(source, o) })
+	if k == previewHead && errors.Is(err, preview.ErrLayer) {
+		f.say("preview: %s is of another head than this model's: making it anew\n", f.previewFile)
+		if err := f.newPreview(ctx, true); err != nil {
+			return nil, err
+		}
+		o.Preview = f.preview
+		x, err = waiting(ctx, f, func() (*llamacpp.Head, error) { return m.HeadOf(source, o) })
+	}
+	return x, err
 }

@@ -90,6 +90,12 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"bench", "--model", "m.gguf", "--svg", "a.svg"}, "--learn"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--screen", "m.l2s"}, "one of them"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--keep", "m.l2s"}, "without --learn"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--fast", "--screen", "m.l2s"}, "found --fast and --screen"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--fast", "--learn"}, "found --fast and --learn"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--anew"}, "found --anew without --fast"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--text", "a.txt"}, "found --text without --fast"},
+		{[]string{"bench", "--model", "m.gguf", "--text", "a.txt"}, "--text alone goes with --fast"},
+		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "t", "--fast"}, "found --fast without --written"},
 		{[]string{"compare", "--model", "m.gguf"}, "found no --text"},
 		{[]string{"compare", "--model", "m.gguf", "--text", "a", "--budgets", "a", "--screen", "b"}, "--budgets"},
 	} {

@@ -1,0 +1,343 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/sample"
+)
+
+// ownText is what the states of a preview are made of: prose, talk and code in several languages, of sections
+// that stand for themselves.
+//
+//go:embed fast.txt
+var ownText string
+
+const (
+	fastWindow  = 256  // tokens of a text, which begins anew with each window
+	fastFrom    = 3    // of which the first give no states: nearly all have the same ones
+	fastBatch   = 32   // llama.cpp copies stale logits of each state: few at a time take less memory, and no more time
+	fastGiven   = 6000 // tokens of --text
+	fastWriters = 4    // sequences that the model writes
+	fastPrompt  = 12   // tokens of a section, with which one begins
+	fastWritten = 64   // tokens of each
+)
+
+// withFast adds the flags of a preview; text says what its text is, "" if there is no such flag.
+func (f *flags) withFast(text string) *flags {
+	f.BoolVar(&f.fast, "fast", false, "find tokens by a preview, which is made at the first start and kept in M.gguf.l2p")
+	f.BoolVar(&f.anew, "anew", false, "with --fast, make the preview anew")
+	if text != "" {
+		f.StringVar(&f.text, "text", "", text)
+	}
+	return f
+}
+
+// previewPaths are the files that a preview may be kept in: beside the model, or else in the user's cache. A
+// head of another source has another preview.
+func (f *flags) previewPaths() []string {
+	suffix := ".l2p"
+	if f.head != "" {
+		sum := sha256.Sum256([]byte(f.head))
+		suffix = fmt.Sprintf(".%x.l2p", sum[:4])
+	}
+	paths := []string{f.model + suffix}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return paths
+	}
+	model, err := filepath.Abs(f.model)
+	if err != nil {
+		return paths
+	}
+	sum := sha256.Sum256([]byte(model))
+	return append(paths, filepath.Join(cache, "l2s", fmt.Sprintf("%s-%x%s", filepath.Base(model), sum[:6], suffix)))
+}
+
+// readPreview reads the preview of the model, from the first file that has one: nil if none has.
+func (f *flags) readPreview() (*preview.Model, string) {
+	for _, path := range f.previewPaths() {
+		m, err := preview.Load(path)
+		if err == nil {
+			return m, path
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			f.say("%v\n", err)
+		}
+	}
+	return nil, ""
+}
+
+// holdPreview holds the file that the preview is to be kept in, and waits while another run makes it. An empty path
+// means that no folder can be written to.
+func (f *flags) holdPreview(ctx context.Context) (path string, release func(), err error) {
+	for _, path := range f.previewPaths()[1:] {
+		_ = os.MkdirAll(filepath.Dir(path), 0o777) // or Hold fails
+	}
+	why := error(nil)
+	for _, path := range f.previewPaths() {
+		told := false
+		for {
+			release, err := atomicfile.Hold(path)
+			if err == nil {
+				return path, release, nil
+			}
+			if why = err; !errors.Is(err, atomicfile.ErrHeld) {
+				break
+			}
+			if !told {
+				f.say("preview: another run makes %s: waiting for it\n", path)
+				told = true
+			}
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-ctx.Done():
+				return "", nil, ctx.Err()
+			}
+		}
+	}
+	f.say("preview: found no folder to keep it in, it is of this run alone: %v\n", why)
+	return "", func() {}, nil
+}
+
+// havePreview leaves the preview of the model in f.preview: that of a file, or one that is made.
+func (f *flags) havePreview(ctx context.Context) error {
+	if !f.anew {
+		if f.preview, f.previewFile = f.readPreview(); f.preview != nil {
+			if f.text != "" {
+				f.say("preview: %s is there and stays, without --text: --anew makes it anew\n", f.previewFile)
+			}
+			return nil
+		}
+	}
+	return f.newPreview(ctx, f.anew)
+}
+
+// newPreview makes the preview and keeps it. Unless anew, one that another run has made meanwhile is as good.
+func (f *flags) newPreview(ctx context.Context, anew bool) error {
+	path, release, err := f.holdPreview(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if !anew {
+		if f.preview, f.previewFile = f.readPreview(); f.preview != nil {
+			return nil
+		}
+	}
+	if f.preview, err = f.makePreview(ctx); err != nil {
+		return err
+	}
+	f.previewFile = cmp.Or(path, "in memory")
+	if path == "" {
+		return nil
+	}
+	if err := f.preview.Save(path); err != nil {
+		f.say("%v: the preview is of this run alone\n", err)
+	}
+	return nil
+}
+
+// makePreview computes states, by a model of its own, and makes the preview from them.
+func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
+	given := ""
+	if f.text != "" {
+		var err error
+		if given, err = f.readText(ctx, f.text); err != nil {
+			return nil, err
+		}
+	}
+	out := f.stderr
+	if f.quiet {
+		out = io.Discard
+	}
+	p := progress.New(out)
+	defer p.Close()
+	p.Start("preview of "+filepath.Base(f.model), "percent", 100)
+	// What the stages take of the time, about.
+	share := func(from, to float64) func(float64) {
+		return func(done float64) { p.Set(int(from + (to-from)*min(max(done, 0), 1))) }
+	}
+	states, x, err := f.fastStates(ctx, given, share(0, 45))
+	if err != nil {
+		return nil, err
+	}
+	defer f.closes(nil, x)
+	defer debug.FreeOSMemory() // before a model is opened that stays
+	stages := map[string]func(float64){"coordinates": share(45, 55), "blocks": share(55, 75), "fingerprint": share(75, 77), "precision": share(77, 100)}
+	var made *preview.Model
+	err = x.File().Read(func() (err error) {
+		made, err = preview.Make(ctx, x.Layer(), states, preview.Options{Progress: func(stage string, done float64) {
+			if at := stages[stage]; at != nil {
+				at(done)
+			}
+		}})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.EndWith(fmt.Sprintf("%s states", progress.Count(len(states)/x.Dim())))
+	return made, nil
+}
+
+// fastStates computes the states of the texts, and of what the model writes itself.
+func (f *flags) fastStates(ctx context.Context, given string, done func(float64)) ([]float32, *llamacpp.Head, error) {
+	o := llamacpp.Options{Context: fastWindow, Sequences: fastWriters, Batch: fastBatch, States: fastBatch}
+	m, err := f.openModel(ctx, o)
+	if err != nil { // of a model of shorter texts
+		o.Context, o.Sequences = 0, 1
+		if m, err = f.openModel(ctx, o); err != nil {
+			return nil, nil, err
+		}
+	}
+	defer f.closes(m)
+	x, err := f.openHead(ctx, m, exactHead)
+	if err != nil {
+		return nil, nil, err
+	}
+	var parts [][]uint32
+	sum, writers := 0, 0
+	add := func(ids []uint32) {
+		begin, begins := m.Begins()
+		for n := m.Context() - 1; len(ids) > fastFrom; ids = ids[min(n, len(ids)):] {
+			window := ids[:min(n, len(ids))]
+			if begins {
+				window = append([]uint32{begin}, window...)
+			}
+			parts, sum = append(parts, window), sum+len(window)
+		}
+	}
+	for _, section := range strings.Split(ownText, "----\n") {
+		ids, err := f.tokens(ctx, m, section, false)
+		if err != nil {
+			return nil, x, err
+		}
+		add(ids)
+	}
+	writers = len(parts)
+	if given != "" {
+		ids, err := f.tokens(ctx, m, given, false)
+		if err != nil {
+			return nil, x, err
+		}
+		// Windows from all of the text.
+		for windows, i := min(fastGiven, len(ids))/fastWindow+1, 0; i < windows; i++ {
+			at := i * len(ids) / windows
+			add(ids[at:min(len(ids), at+fastWindow-1)])
+		}
+	}
+	all := sum + fastWritten*o.Sequences*4 // a token that is written takes some times as long as one that is read
+	count := 0
+	states := make([]float32, 0, (sum+fastWritten*o.Sequences)*m.Dim())
+	var tokens []llamacpp.Token
+	// Threads of llama.cpp wait for each other: where others use the cores, one is faster than all. Of the parts, the
+	// first reads the file too, and the next two say which it is.
+	threads := cmp.Or(f.threads, min(runtime.GOMAXPROCS(0), llamacpp.MaxThreads))
+	var took [3]time.Duration // for each token
+	for at, part := range parts {
+		if at == 2 {
+			m.SetThreads(1)
+		} else if at == 3 && took[1] < took[2] {
+			m.SetThreads(threads)
+		}
+		start := time.Now()
+		m.Clear(0)
+		for i := 0; i < len(part); {
+			tokens = tokens[:0]
+			for ; i < len(part) && len(tokens) < fastBatch; i++ {
+				tokens = append(tokens, llamacpp.Token{ID: part[i], State: i >= fastFrom})
+			}
+			found, err := m.Decode(ctx, tokens...)
+			if err != nil {
+				return nil, x, err
+			}
+			states = append(states, found...)
+			count += len(tokens)
+			done(float64(count) / float64(all))
+		}
+		if at < len(took) {
+			took[at] = time.Since(start) / time.Duration(len(part))
+		}
+	}
+	written, err := f.writes(ctx, m, x, parts[:writers], o.Sequences, func(n int) { done(float64(count+4*n) / float64(all)) })
+	return append(states, written...), x, err
+}
+
+// writes has the model go on by itself with the beginnings of some texts, one in each sequence, and returns the states
+// behind what it writes.
+func (f *flags) writes(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, texts [][]uint32, sequences int, done func(int)) ([]float32, error) {
+	o := sample.DefaultOptions()
+	o.TopK, o.Seed = 100, 1 // at temperature 1
+	if x.File().SoftCap() != 0 {
+		o.Temperature = 0 // the only one that is drawn under a cap
+	}
+	draw, err := x.Sampler(o)
+	if err != nil {
+		return nil, err
+	}
+	var tokens []llamacpp.Token
+	var all []float32
+	sequences = min(sequences, len(texts))
+	for s := range sequences {
+		m.Clear(s)
+		text := texts[s*len(texts)/sequences]
+		text = text[:min(fastPrompt, len(text))]
+		for i, id := range text {
+			tokens = append(tokens, llamacpp.Token{Sequence: s, ID: id, State: i == len(text)-1})
+		}
+	}
+	for i := range fastWritten {
+		states, err := m.Decode(ctx, tokens...)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, states...)
+		asked := tokens[:0]
+		n := 0
+		for _, t := range tokens {
+			if !t.State {
+				continue
+			}
+			h := states[n*m.Dim():][:m.Dim()]
+			n++
+			next, err := draw.Draw(h, sample.Edits{})
+			if err != nil {
+				return nil, err
+			}
+			if !m.Ends(next.ID) && m.Len(t.Sequence) < m.Context() {
+				asked = append(asked, llamacpp.Token{Sequence: t.Sequence, ID: next.ID, State: true})
+			}
+		}
+		if tokens = asked; len(tokens) == 0 {
+			break
+		}
+		done((i + 1) * sequences)
+	}
+	return all, nil
+}
+
+// measured says how precise a preview was found to be.
+func measured(m *preview.Model) string {
+	rungs, normal := m.Rungs()
+	k, n := m.RungsOf()
+	r := rungs[normal]
+	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f on %s held-out states, a look at %.1f%% of %s tokens",
+		r.Precision1.Value, r.Precision1.Low, r.Precision1.High, k, r.PrecisionK.Value, progress.Count(n), 100*r.Looked, progress.Count(m.Labels()))
+}

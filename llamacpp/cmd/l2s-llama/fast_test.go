@@ -1,0 +1,313 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// The text of previews is in several scripts, of sections that are all different.
+func TestTheTextOfPreviews(t *testing.T) {
+	if n := len(ownText); !utf8.ValidString(ownText) || n < 20_000 || n > 40_000 {
+		t.Errorf("found %d bytes, valid UTF-8: %v, expected some 30,000", n, utf8.ValidString(ownText))
+	}
+	for name, table := range map[string]*unicode.RangeTable{"Latin": unicode.Latin, "Cyrillic": unicode.Cyrillic, "Han": unicode.Han, "kana": unicode.Hiragana} {
+		if n := strings.Count(strings.Map(func(r rune) rune {
+			if unicode.Is(table, r) {
+				return 'x'
+			}
+			return -1
+		}, ownText), "x"); n < 300 {
+			t.Errorf("%s: found %d letters, expected some hundreds", name, n)
+		}
+	}
+	sections := strings.Split(ownText, "----\n")
+	for i, s := range sections {
+		if len(s) < 300 || slices.Contains(sections[:i], s) {
+			t.Errorf("section %d: found %d bytes, or one that was there before", i, len(s))
+		}
+	}
+	if len(sections) < 15 {
+		t.Errorf("found %d sections, expected more", len(sections))
+	}
+}
+
+func TestWhereAPreviewIsKept(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("HOME", cache) // other systems
+	f := &flags{model: "a/m.gguf"}
+	own := f.previewPaths()
+	if len(own) != 2 || own[0] != "a/m.gguf.l2p" || !strings.HasPrefix(own[1], cache) || !strings.HasSuffix(own[1], ".l2p") {
+		t.Fatalf("found %v, expected one beside the model and one below %s", own, cache)
+	}
+	f.model = "b/m.gguf"
+	if other := f.previewPaths(); other[1] == own[1] {
+		t.Errorf("found %s for two models", own[1])
+	}
+	f.model, f.head = "a/m.gguf", "a/folder"
+	if other := f.previewPaths(); other[0] == own[0] || other[1] == own[1] || filepath.Dir(other[0]) != "a" {
+		t.Errorf("found %v, expected other files for another head than %v", other, own)
+	}
+}
+
+func TestWhatAPreviewGains(t *testing.T) {
+	found := gainsOf([]row{
+		{Task: "none", Head: "none", Threads: 1, Microseconds: 10}, {Task: "greedy", Head: "llama.cpp", Threads: 1, Microseconds: 40},
+		{Task: "greedy", Head: "exact", Threads: 1, Microseconds: 30}, {Task: "greedy", Head: "preview", Threads: 1, Microseconds: 12.5},
+		{Task: "draft", Head: "llama.cpp", Threads: 1, Microseconds: 100}, {Task: "draft", Head: "preview", Threads: 1, Microseconds: 50}, {Task: "draft", Head: "none", Threads: 1, Microseconds: 25},
+		{Task: "none", Head: "none", Threads: 2, Microseconds: 5}, {Task: "greedy", Head: "llama.cpp", Threads: 2, Microseconds: 10},
+	})
+	want := []gain{{1, "greedy", 0.75, 4, 3.2, 0.8}, {1, "draft", 0.75, 4, 2, 0.5}}
+	if !slices.Equal(found, want) {
+		t.Errorf("found %+v, expected %+v", found, want)
+	}
+}
+
+// fastModel is a folder with the model of the tests, in which a preview may be kept, and no cache. The preview is made of
+// a part of the text, which takes less time.
+func fastModel(t *testing.T) (model string) {
+	t.Helper()
+	need(t)
+	old := ownText
+	ownText = strings.Join(strings.Split(ownText, "----\n")[3:6], "----\n")
+	t.Cleanup(func() { ownText = old })
+	dir := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
+	model = filepath.Join(dir, "models", "m.gguf")
+	absolute, err := filepath.Abs(gguf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Dir(model), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(absolute, model); err != nil {
+		t.Skip("found no symbolic links:", err)
+	}
+	return model
+}
+
+// The first start makes the preview, and what follows opens it: for all verbs.
+func TestFast(t *testing.T) {
+	model := fastModel(t)
+	ctx := context.Background()
+	generate := []string{"generate", "--model", model, "--threads", "1", "--prompt", "The configuration file", "-n", "12", "--ignore-eos", "--temp", "0"}
+	want, said := runs(t, ctx, 0, generate...)
+	if !strings.Contains(said, "head: exact\n") {
+		t.Errorf("without --fast: found %q, expected the exact head", said)
+	}
+	fast := append(slices.Clone(generate), "--fast")
+	text, said := runs(t, ctx, 0, fast...)
+	if text != want {
+		t.Errorf("found the text %q, expected %q as by the exact head", text, want)
+	}
+	file := model + ".l2p"
+	made := func(said string) bool { return strings.Contains(said, " states in ") }
+	if !made(said) || !strings.Contains(said, "head: preview "+file+": P@1 ") || !strings.Contains(said, "a second") {
+		t.Errorf("found %q, expected the making of a preview, its precision and a speed", said)
+	}
+	m, err := preview.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, n := m.RungsOf(); n < 100 || m.Dim() != 384 {
+		t.Errorf("found a preview of %d held-out states, d = %d", n, m.Dim())
+	}
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, said = runs(t, ctx, 0, fast...); text != want || made(said) || !strings.Contains(said, "head: preview "+file) {
+		t.Errorf("the second start: found %q, %q, expected the same text, and no other preview", text, said)
+	}
+	if _, said = runs(t, ctx, 0, append(fast, "--text", "main.go")...); made(said) || !strings.Contains(said, "--anew makes it anew") {
+		t.Errorf("with a text: found %q, expected a word that the preview stays", said)
+	}
+	drawn := append(slices.Clone(generate[:len(generate)-1]), "0.8", "--seed", "7", "--fast")
+	a, _ := runs(t, ctx, 0, drawn...)
+	if b, _ := runs(t, ctx, 0, drawn...); a != b || len(strings.TrimSpace(a)) == 0 {
+		t.Errorf("found %q and %q, expected the same text of one seed", a, b)
+	}
+
+	text, _ = runs(t, ctx, 0, "bench", "--model", model, "--fast", "--threads", "1", "--tasks", "all", "--rounds", "1", "--tokens", "3", "--json")
+	var b struct {
+		Rows    []row
+		Gains   []gain
+		Preview *struct {
+			Precision1 preview.Estimate `json:"precision_1"`
+			K          int
+			HeldOut    int `json:"held_out_states"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, r := range b.Rows {
+		if r.Head == "preview" && r.TokensPerSecond > 0 {
+			count++
+		}
+	}
+	rungs, normal := m.Rungs()
+	if count != 4 || len(b.Gains) != 4 || b.Preview == nil || b.Preview.K != 5 || b.Preview.Precision1 != rungs[normal].Precision1 {
+		t.Errorf("found %d rows of the preview, %+v, %+v, expected four, and its precision", count, b.Gains, b.Preview)
+	}
+	text, _ = runs(t, ctx, 0, "bench", "--model", model, "--fast", "--threads", "1", "--tasks", "greedy", "--rounds", "1", "--tokens", "2")
+	if last := strings.TrimSpace(text[strings.LastIndex(strings.TrimSpace(text), "\n")+1:]); !strings.HasPrefix(last, "1 threads, greedy: the head takes ") || !strings.Contains(last, "P@1 ") {
+		t.Errorf("found the last line %q, expected what the head takes and the preview gains", last)
+	}
+
+	path := filepath.Join(t.TempDir(), "a.txt")
+	if err := os.WriteFile(path, []byte(words(500)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, _ = runs(t, ctx, 0, "compare", "--model", model, "--fast", "--threads", "1", "--text", path, "--prompts", "3", "--prompt-tokens", "8", "--n", "6", "--perplexity-tokens", "20", "--json")
+	var c struct{ Heads []difference }
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Heads) != 3 || c.Heads[2].Head != "preview" || c.Heads[2].Agreement < 0.9 || c.Heads[2].P1 != rungs[normal].Precision1.Value || math.Abs(math.Log(c.Heads[2].Perplexity/c.Heads[0].Perplexity)) > 0.2 {
+		t.Errorf("found %+v, expected a line of the preview, nearly that of the exact head", c.Heads)
+	}
+	in := func(name string) string { return filepath.Join(filepath.Dir(path), name) }
+	runs(t, ctx, 0, "contexts", "--model", model, "--fast", "--threads", "1", "--window", "64", "--warmup", "8", "--states", "4", "--written", "4", "--most", "30", "--out", in("h.npy"), "--targets", in("t.npy"), path)
+	if n := len(floats(t, in("h.npy"))); n != 30*384 {
+		t.Errorf("found %d numbers of states, expected 30 states", n)
+	}
+	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("found another preview than the first start made, %v", err)
+	}
+
+	t.Run("a damaged file", func(t *testing.T) {
+		if err := os.WriteFile(file, before[:len(before)/2], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if text, said := runs(t, ctx, 0, fast...); text != want || !made(said) || !strings.Contains(said, "file size: found") {
+			t.Errorf("found %q, %q, expected a word and another preview", text, said)
+		}
+		if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
+			t.Errorf("found another preview of the same states, %v", err)
+		}
+	})
+	t.Run("a preview of another model", func(t *testing.T) {
+		other(t).Save(file)
+		if text, said := runs(t, ctx, 0, fast...); text != want || !made(said) || !strings.Contains(said, "is of another head") {
+			t.Errorf("found %q, %q, expected a word and another preview", text, said)
+		}
+		if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
+			t.Errorf("found another preview of the same states, %v", err)
+		}
+	})
+	t.Run("while another run makes it", func(t *testing.T) {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		release, err := atomicfile.Hold(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waited := false
+		var all bytes.Buffer
+		messages := writerFunc(func(p []byte) (int, error) {
+			if bytes.Contains(p, []byte("waiting for it")) {
+				waited = true
+				if err := os.WriteFile(file, before, 0o600); err != nil {
+					t.Error(err)
+				}
+				release()
+			}
+			return all.Write(p)
+		})
+		var out bytes.Buffer
+		if status := run(ctx, fast, &out, messages); status != 0 || !waited || out.String() != want || made(all.String()) {
+			t.Errorf("found the status %d, %q, expected it to wait and to take what the other run made", status, all.String())
+		}
+	})
+	t.Run("interrupted while it waits", func(t *testing.T) {
+		release, err := atomicfile.Hold(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		ended, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err = other(t), os.Remove(file)
+		f := &flags{model: model, stderr: &bytes.Buffer{}}
+		if f.newPreview(ended, false) == nil || err != nil {
+			t.Errorf("found no error, %v, expected that of the context", err)
+		}
+	})
+	t.Run("beside no model", func(t *testing.T) {
+		// A folder in the place of the lock: nothing can be kept there.
+		lock := filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".lock")
+		if err := os.Mkdir(lock, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(lock)
+		_, said := runs(t, ctx, 0, fast...)
+		in := (&flags{model: model}).previewPaths()[1]
+		if after, err := os.ReadFile(in); err != nil || !bytes.Equal(before, after) || !strings.Contains(said, "head: preview "+in) {
+			t.Errorf("found %v, %q, expected the preview in the cache", err, said)
+		}
+		if _, said = runs(t, ctx, 0, fast...); made(said) {
+			t.Errorf("found %q, expected the preview of the cache to be opened", said)
+		}
+	})
+}
+
+// other is a preview of another head.
+func other(t *testing.T) *preview.Model {
+	t.Helper()
+	x := make([]float32, 200*8)
+	for i := range x {
+		x[i] = float32(math.Sin(float64(i * i)))
+	}
+	l, err := softmax.NewLayer(kernels.Float32Rows(x, 8), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := preview.Make(context.Background(), l, x, preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// An interrupt at any time of the making leaves nothing, and the next start makes the preview.
+func TestAnInterruptOfAPreviewLeavesNothing(t *testing.T) {
+	model := fastModel(t)
+	generate := []string{"generate", "--fast", "--model", model, "--threads", "1", "--prompt", "The", "-n", "2", "--ignore-eos", "--temp", "0"}
+	for _, after := range []time.Duration{time.Millisecond, 300 * time.Millisecond, time.Second} {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), time.Hour, context.Canceled)
+		time.AfterFunc(after, cancel)
+		var out, said bytes.Buffer
+		status := run(ctx, generate, &out, &said)
+		cancel()
+		left, err := os.ReadDir(filepath.Dir(model))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status == 0 {
+			t.Logf("%v: it was done before", after)
+			break
+		}
+		if status != 130 || len(left) != 1 {
+			t.Errorf("%v: found the status %d, %s, and %v left, expected an interrupt and the model alone", after, status, said.String(), left)
+		}
+	}
+}

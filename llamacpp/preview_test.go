@@ -1,0 +1,242 @@
+package llamacpp_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+const (
+	madeLabels = 4000
+	madeDim    = 40
+)
+
+// madeHead writes a head whose rows lean towards topics, and returns its file, its rows and contexts that lean so too.
+func madeHead(t *testing.T, seed uint64) (path string, rows, contexts []float32) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 4))
+	const topics = 20
+	of := make([]float32, topics*madeDim)
+	for i := range of {
+		of[i] = float32(r.NormFloat64())
+	}
+	leaning := func(n int, noise float64) []float32 {
+		x := make([]float32, n*madeDim)
+		for i := range n {
+			topic := r.IntN(topics)
+			for j := range madeDim {
+				x[i*madeDim+j] = (of[topic*madeDim+j] + float32(noise*r.NormFloat64())) / float32(1+j/5)
+			}
+		}
+		return x
+	}
+	rows, contexts = leaning(madeLabels, 0.7), leaning(1000, 0.5)
+	var b bytes.Buffer
+	b.Write(tensorfile.NPYHeader("f4", madeLabels, madeDim))
+	if err := binary.Write(&b, binary.LittleEndian, rows); err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(t.TempDir(), "w.npy")
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, rows, contexts
+}
+
+// What a preview answers is found from the rows alone by plain loops: logits are exact, few of the best are missed, and the
+// sum over all tokens is what the rungs say of it, or exact if a request wants that.
+func TestAHeadOverAPreview(t *testing.T) {
+	path, rows, contexts := madeHead(t, 1)
+	exact, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer exact.Close()
+	made, err := preview.Make(context.Background(), exact.Layer(), contexts[:800*madeDim], preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{Preview: made, Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if x.Preview() != made || exact.Preview() != nil {
+		t.Error("found another preview than the one that was given")
+	}
+	const n, k = 200, 5
+	rungs, normal := made.Rungs()
+	found, set, apart := 0, 0, 0
+	for i := range n {
+		h := contexts[(800+i)*madeDim:][:madeDim]
+		logits, sum := make([]float64, madeLabels), 0.0
+		for s := range logits {
+			for j, v := range h {
+				logits[s] += float64(rows[s*madeDim+j]) * float64(v)
+			}
+			sum += math.Exp(logits[s])
+		}
+		order := make([]uint32, madeLabels)
+		for s := range order {
+			order[s] = uint32(s)
+		}
+		slices.SortFunc(order, func(a, b uint32) int {
+			return softmax.Prediction{ID: a, Logit: logits[a]}.Compare(softmax.Prediction{ID: b, Logit: logits[b]})
+		})
+		best := make([]softmax.Prediction, k)
+		a, err := x.Search(best, h, softmax.Request{K: k})
+		if err != nil || a.Count != k {
+			t.Fatal(a, err)
+		}
+		if a.Source == softmax.FromSet {
+			set++
+		}
+		for _, p := range best {
+			if math.Abs(p.Logit-logits[p.ID]) > 1e-9 {
+				t.Errorf("context %d, token %d: found the logit %v, expected %v", i, p.ID, p.Logit, logits[p.ID])
+			}
+			if slices.Contains(order[:k], p.ID) {
+				found++
+			}
+		}
+		batch, answers := make([]softmax.Prediction, 2*k), make([]softmax.Answer, 2)
+		if err := x.SearchBatch(batch, answers, slices.Concat(h, h), softmax.Request{K: k}); err != nil || !slices.Equal(batch, slices.Concat(best, best)) {
+			t.Fatalf("context %d in a batch: found %v, %v, expected %v twice", i, batch, err, best)
+		}
+		choices := make([]llamacpp.Choice, k)
+		_, z, err := x.Best(choices, h, softmax.Request{K: k})
+		if err != nil || choices[0].LogProb != choices[0].Logit-z {
+			t.Fatal(choices, z, err)
+		}
+		if math.Abs(z-math.Log(sum)) > rungs[normal].LogSumOff+1e-5 { // 1e-5: exponentials in float32
+			apart++
+		}
+		p, err := x.LogProb(h, best[0].ID)
+		if err != nil || math.Abs(p-(best[0].Logit-z)) > 2*rungs[normal].LogSumOff+1e-4 {
+			t.Errorf("context %d: found the log-probability %v, %v, expected about %v", i, p, err, best[0].Logit-z)
+		}
+		if _, z, err = x.Best(choices, h, softmax.Request{K: k, ExactSum: true}); err != nil || math.Abs(z-math.Log(sum)) > 1e-9 {
+			t.Errorf("context %d: found the sum %v in full, %v, expected %v", i, z, err, math.Log(sum))
+		}
+		_, of, failed := exact.Best(choices, h, softmax.Request{K: k})
+		if _, z, err = x.Best(choices, h, softmax.Request{K: k, Budget: softmax.Exact}); err != nil || failed != nil || z != of {
+			t.Errorf("context %d: found the sum %v of an exact request, %v, %v, expected %v as without a preview", i, z, err, failed, of)
+		}
+		// Among some the answer is exact.
+		among := []uint32{3, 99, 1234, order[madeLabels-1]}
+		want := slices.MaxFunc(among, func(a, b uint32) int {
+			return -softmax.Prediction{ID: a, Logit: logits[a]}.Compare(softmax.Prediction{ID: b, Logit: logits[b]})
+		})
+		if _, err := x.Search(best[:1], h, softmax.Request{K: 1, Among: softmax.Only(among)}); err != nil || best[0].ID != want {
+			t.Errorf("context %d: found token %d among some, %v, expected %d", i, best[0].ID, err, want)
+		}
+		// Those within a distance of the best.
+		near := make([]softmax.Prediction, 50)
+		a, err = x.Search(near, h, softmax.Request{K: len(near), Within: 1})
+		for _, p := range near[:a.Count] {
+			if p.Logit < near[0].Logit-1 {
+				t.Errorf("context %d: found the logit %v, expected none below %v", i, p.Logit, near[0].Logit-1)
+			}
+		}
+		if err != nil || a.Count < len(near) && a.Count < made.Labels() && logits[order[0]] == near[0].Logit && a.Count > 0 && logits[order[a.Count]] > near[0].Logit-1 && a.Source == softmax.FromLayer {
+			t.Errorf("context %d: found %d within 1 of the best, %v, expected more", i, a.Count, err)
+		}
+	}
+	if found < n*k*98/100 || set < n/2 {
+		t.Errorf("found %d of %d best tokens, %d of %d by the preview, expected nearly all, most of them by it", found, n*k, set, n)
+	}
+	if apart > n/5 { // 95 of 100 on the held-out contexts
+		t.Errorf("found %d of %d sums further off than %v", apart, n, rungs[normal].LogSumOff)
+	}
+}
+
+func TestDrawsOfAHeadOverAPreview(t *testing.T) {
+	path, _, contexts := madeHead(t, 2)
+	exact, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer exact.Close()
+	made, err := preview.Make(context.Background(), exact.Layer(), contexts[:800*madeDim], preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{Preview: made})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	var all sync.WaitGroup
+	for worker := range 4 { // a head is for all goroutines
+		all.Go(func() {
+			o := sample.DefaultOptions()
+			o.TopK, o.TopP, o.Temperature, o.Seed = 40, 0.95, 0.8, uint64(worker+1)
+			a, err := x.Sampler(o)
+			b, failed := exact.Sampler(o)
+			if err != nil || failed != nil {
+				t.Error(err, failed)
+				return
+			}
+			same := 0
+			best, want := make([]softmax.Prediction, 1), make([]softmax.Prediction, 1)
+			for i := range 100 {
+				h := contexts[(800+i)*madeDim:][:madeDim]
+				got, err := a.Draw(h, sample.Edits{})
+				token, failed := b.Draw(h, sample.Edits{})
+				if err != nil || failed != nil {
+					t.Error(err, failed)
+				}
+				if got.ID == token.ID {
+					same++
+				}
+				if _, err := x.Search(best, h, softmax.Request{K: 1}); err != nil {
+					t.Error(err)
+				}
+				if _, err := exact.Search(want, h, softmax.Request{K: 1}); err != nil {
+					t.Error(err)
+				}
+				if best[0].ID == want[0].ID {
+					same++
+				}
+			}
+			if same < 190 {
+				t.Errorf("found %d of 200 tokens as without the preview, expected nearly all", same)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestAPreviewOfAnotherHeadIsRefused(t *testing.T) {
+	path, _, contexts := madeHead(t, 3)
+	other, _, _ := madeHead(t, 4)
+	x, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	made, err := preview.Make(context.Background(), x.Layer(), contexts[:200*madeDim], preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := llamacpp.OpenHead(other, llamacpp.HeadOptions{Preview: made}); !errors.Is(err, preview.ErrLayer) {
+		t.Errorf("found %v, expected preview.ErrLayer", err)
+	}
+	if _, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{Preview: made, Screen: "m.l2s"}); err == nil {
+		t.Error("found a head over a preview and a screen, expected an error")
+	}
+}
