@@ -305,7 +305,9 @@ type at struct {
 	found router.Found
 }
 
-func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Request) (softmax.Answer, error) {
+// answer answers about the context h, from its candidates or by the exact layer. Meanwhile the
+// labels that the request chooses among may be others.
+func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Request) (a softmax.Answer, err error) {
 	if s.profile != nil {
 		s.profile.begin()
 		defer s.profile.end()
@@ -313,49 +315,29 @@ func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Re
 	s.lines.Prefetch()
 	rung := s.rung
 	if !plain(req) || len(dst) != req.K { // else the layer checks it
-		if err := req.Check(s.model.c.Labels); err != nil {
+		if rung, err = s.check(dst, req); err != nil {
 			return softmax.Answer{}, err
 		}
-		if len(dst) != req.K {
-			return softmax.Answer{}, invalid{softmax.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
-		}
 		if exactly(req) {
-			if err := s.query[0].Set(h); err != nil {
+			if err = s.query[0].Set(h); err != nil {
 				return softmax.Answer{}, err
 			}
 			s.stats.Queries++
 			return s.exact(dst, req)
-		}
-		var err error
-		if rung, err = s.rungOf(req.Budget); err != nil {
-			return softmax.Answer{}, err
 		}
 	}
 	x, err := s.locate(h, rung)
 	if err != nil {
 		return softmax.Answer{}, err
 	}
-	return s.among(dst, &x, req)
-}
-
-// plain reports whether a request asks for nothing but labels, and their log-sum.
-func plain(req *softmax.Request) bool {
-	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Among.Some() && !req.Edits()
-}
-
-// among answers about the context that was located, from its candidates or by the exact layer.
-func (s *Searcher) among(dst []softmax.Prediction, x *at, req *softmax.Request) (a softmax.Answer, err error) {
-	ask := softmax.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Biases: req.Biases}
-	n := x.n
-	if req.Edits() {
-		s.edit(s.model.first(x.cell, n), req) // none is left that may not be answered
-		ask.Among, n = softmax.Only(s.edited), len(s.edited)
-	} else {
-		ask.Among = s.labels(x.cell, n)
+	n, edits := x.n, req.Edits()
+	if edits {
+		s.edit(s.model.first(x.cell, n), req)
+		n = len(s.edited)
 	}
 	if lacking := n < req.K && !s.short && (req.Within == 0 || n == 0); x.exact || lacking {
 		if a, err = s.exact(dst, req); err == nil {
-			s.count(x)
+			s.count(&x)
 			if !x.exact {
 				s.stats.Lacking++
 			}
@@ -363,22 +345,49 @@ func (s *Searcher) among(dst []softmax.Prediction, x *at, req *softmax.Request) 
 		return a, err
 	}
 	s.profile.from(softmax.FromSet)
-	if a, err = s.find(dst, &ask); err != nil {
+	if edits { // none is left that may not be answered
+		ask := softmax.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: softmax.Only(s.edited), Biases: req.Biases}
+		a, err = s.find(dst, &ask)
+	} else {
+		req.Among = s.labels(x.cell, n)
+		a, err = s.find(dst, req)
+		req.Among = softmax.Labels{}
+	}
+	if err != nil {
 		return softmax.Answer{}, err
 	}
-	s.count(x)
+	s.count(&x)
 	a.Source = softmax.FromSet
 	if a.Count < req.K && req.Within == 0 {
 		s.stats.Short++
 	}
 	if req.LogSum && s.overTail {
-		sum, err := s.sumOverTail(x, a.LogSum, req)
+		sum, err := s.sumOverTail(&x, a.LogSum, req)
 		if err != nil {
 			return softmax.Answer{}, err
 		}
 		a.LogSum = max(a.LogSum, sum) // the labels of the answer are not more than certain
 	}
 	return a, nil
+}
+
+// check returns the rung of a request's budget.
+func (s *Searcher) check(dst []softmax.Prediction, req *softmax.Request) (rung int, err error) {
+	if err := req.Check(s.model.c.Labels); err != nil {
+		return 0, err
+	}
+	if len(dst) != req.K {
+		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
+	}
+	if exactly(req) {
+		return s.rung, nil
+	}
+	return s.rungOf(req.Budget)
+}
+
+// plain reports whether a request asks for nothing but labels, and their log-sum.
+func plain(req *softmax.Request) bool {
+	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Among.Some() && !req.Edits()
 }
 
 // locate sets the query's context and finds its candidates within the budget of a rung. An audit sees it.

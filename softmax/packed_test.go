@@ -106,7 +106,7 @@ func TestTheShortWayIsFind(t *testing.T) {
 					return top, answer[0].LogSum
 				}
 				for _, among := range []softmax.Labels{packed.List(list), plain} {
-					first, low, high, answered := s.Nearest(short, among)
+					first, low, high, answered := s.Nearest(short, &softmax.Request{Among: among})
 					if answered != (size > 0) {
 						t.Fatalf("the best of %d labels: found answered %v, expected %v", size, answered, size > 0)
 					}
@@ -221,7 +221,7 @@ func TestTheShortWayIsFind(t *testing.T) {
 		var top, want [2]softmax.Prediction
 		var answers [2]softmax.Answer
 		req := softmax.Request{K: 2, LogSum: true, Among: all}
-		if _, _, _, ok := s.Nearest(short, all); ok || s.Short(top[:], &answers[0], short, &req) {
+		if _, _, _, ok := s.Nearest(short, &req); ok || s.Short(top[:], &answers[0], short, &req) {
 			t.Error("found the short way taken by a context without intervals, expected the longer one")
 		}
 		err := errors.Join(s.Find(top[:], answers[:1], []*softmax.Query{short}, &req), s.Find(want[:], answers[1:], []*softmax.Query{q}, &req))

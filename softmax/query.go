@@ -75,22 +75,22 @@ func (q *Query) Length() (low, high float64) {
 	return q.vec.Length()
 }
 
-// Nearest returns the best label of a list, and what its logit is at least and at most: a search
-// for one label, which computes no logit if the intervals exclude all others. It reports false if
-// the short way is not for the query, the list or the layer.
-func (s *Searcher) Nearest(q *Query, among Labels) (id uint32, low, high float64, ok bool) {
-	left := s.survivors(q, &among, 1)
+// Nearest returns the best label of the list of a request, and what its logit is at least and at
+// most: a search for one label, which computes no logit if the intervals exclude all others. It
+// looks at nothing else of the request. It reports false if the short way is not for the query, the
+// list or the layer.
+func (s *Searcher) Nearest(q *Query, req *Request) (id uint32, low, high float64, ok bool) {
+	left := s.survivors(q, &req.Among, 1)
 	switch len(left) {
 	case 0:
 		return 0, 0, 0, false
 	case 1:
-		id, low, high = among.id(int(left[0])), float64(q.lower[left[0]]), float64(q.upper[left[0]])
+		id, low, high = req.Among.id(int(left[0])), float64(q.lower[left[0]]), float64(q.upper[left[0]])
 	default:
 		var top [1]Prediction
-		s.rank(top[:], q, &among, left)
+		s.rank(top[:], q, &req.Among, left)
 		id, low, high = top[0].ID, top[0].Logit, top[0].Logit
 	}
-	runtime.KeepAlive(among.packed)
 	runtime.KeepAlive(q)
 	return id, low, high, true
 }

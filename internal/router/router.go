@@ -211,40 +211,40 @@ var All = Need{Lead: true, Cosine: true, Floor: -1}
 // Searcher finds the clusters of contexts. It is for one goroutine. Its memory grows to what
 // the largest search needs, and stays.
 type Searcher struct {
+	// What every query reads, side by side.
 	r       *Router
 	by      *softmax.Searcher
+	req     softmax.Request // for the best two
 	best    []softmax.Prediction
 	answers []softmax.Answer
+	one     [1]softmax.Answer
+	two     [2]softmax.Prediction
 }
 
 // NewSearcher returns a searcher.
 func (r *Router) NewSearcher() *Searcher {
-	s := &Searcher{r: r, by: softmax.NewSearcher(r.layer)}
-	s.reserve(1)
+	s := &Searcher{r: r, by: softmax.NewSearcher(r.layer), req: softmax.Request{K: min(2, r.r)}}
+	s.best, s.answers = s.two[:s.req.K], s.one[:]
+	if r.packed != nil {
+		s.req.Among = r.packed.List(0)
+	}
 	return s
-}
-
-func (s *Searcher) reserve(contexts int) {
-	s.best, s.answers = grow.Slice(s.best, min(2, s.r.r)*contexts), grow.Slice(s.answers, contexts)
 }
 
 // Find writes what is needed of the contexts of the queries to dst, of their number. What neither need nor
 // the rule asks for may be left out. It returns an error if a query has no context of the router's dimension.
 func (s *Searcher) Find(dst []Found, qs []*softmax.Query, need Need) error {
-	r := s.r
-	var among softmax.Labels
-	if r.packed != nil {
-		among = r.packed.List(0)
-	}
+	r, k := s.r, s.req.K
 	if len(qs) == 1 && !need.Lead && !need.Cosine && r.starts == nil {
-		if id, low, high, ok := s.by.Nearest(qs[0], among); ok {
+		if id, low, high, ok := s.by.Nearest(qs[0], &s.req); ok {
 			dst[0] = Found{Cluster: int(id), Cosine: r.inShell(qs[0], need.Floor, id, low, high)}
 			return nil
 		}
 	}
-	s.reserve(len(qs))
-	k := min(2, r.r)
-	if err := s.by.Find(s.best, s.answers, qs, &softmax.Request{K: k, Among: among}); err != nil {
+	if len(qs) != len(s.answers) {
+		s.best, s.answers = grow.Slice(s.best, k*len(qs)), grow.Slice(s.answers, len(qs))
+	}
+	if err := s.by.Find(s.best, s.answers, qs, &s.req); err != nil {
 		return err
 	}
 	for i, q := range qs {
@@ -302,9 +302,7 @@ func (r *Router) cosine(h []float32, best softmax.Prediction) float64 {
 // AddLines adds what says where the packed vectors are, some of their codes, and what one search writes.
 func (s *Searcher) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
-	s.by.AddLines(l)
-	kernels.AddLines(l, math.MaxInt, s.best)
-	kernels.AddLines(l, math.MaxInt, s.answers)
+	kernels.AddLines(l, 1, unsafe.Slice(s.by, 1)) // says which layer is searched
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.r, 1))
 	if s.r.packed != nil {
 		s.r.packed.AddLines(l)
