@@ -45,7 +45,7 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 		return 0, err
 	}
 	source, req := softmax.FromSet, softmax.Request{LogSum: true, Temperature: temperature}
-	if !s.tailKnows(x, temperature) {
+	if !s.tailKnows(&x, temperature) {
 		source, req.ExactSum = softmax.FromLayer, true
 	} else {
 		req.Among = s.labels(x.cell, int(s.inTail[x.cell]))
@@ -78,7 +78,7 @@ func (s *Searcher) head(cell int) []uint32 { return s.model.first(cell, int(s.in
 
 // tailKnows reports whether the tail says something of the context that was located, at a
 // temperature: tailOf has it then.
-func (s *Searcher) tailKnows(x at, temperature float64) bool {
+func (s *Searcher) tailKnows(x *at, temperature float64) bool {
 	return !x.exact && s.model.c.Tail.covers(temperature) && s.reckon(x.cell)
 }
 
@@ -131,11 +131,11 @@ func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interva
 	if err != nil {
 		return Interval{}, err
 	}
-	if !s.tailKnows(at, temperature) {
+	if !s.tailKnows(&at, temperature) {
 		x, err := s.sumOfLayer(&softmax.Request{LogSum: true, ExactSum: true, Temperature: temperature})
 		return Interval{x, x, x}, err
 	}
-	tail, err := s.outside(at, nil, temperature, confidence)
+	tail, err := s.outside(&at, nil, temperature, confidence)
 	if err != nil {
 		return Interval{}, err
 	}
@@ -176,7 +176,7 @@ func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
 		return Head{}, false, err
 	}
 	x, err := s.locate(h, rung)
-	if err != nil || x.exact || !x.quick || !s.reckon(x.cell) {
+	if err != nil || x.exact || !s.reckon(x.cell) {
 		return Head{}, false, err
 	}
 	s.drawn = x.cell
@@ -219,7 +219,7 @@ func (s *Searcher) Outside(temperature, confidence float64) Interval {
 // does not have in s.joined, and their logits in s.logits. It returns the log of the sum of e^(x/T)
 // over all further labels, at a temperature that the tail covers: of the tail, without what is
 // known of it.
-func (s *Searcher) outside(x at, others []uint32, temperature, confidence float64) (Interval, error) {
+func (s *Searcher) outside(x *at, others []uint32, temperature, confidence float64) (Interval, error) {
 	s.joined = append(s.joined[:0], s.head(x.cell)...)
 	slices.Sort(s.joined)
 	head := len(s.joined)
@@ -263,7 +263,7 @@ const maxBanned = 256
 
 // sumOverTail returns the log of the sum of e^(x/T) over all labels that the request
 // permits, edited as the request says, given the sum over the candidates of an answer.
-func (s *Searcher) sumOverTail(x at, candidates float64, req *softmax.Request) (float64, error) {
+func (s *Searcher) sumOverTail(x *at, candidates float64, req *softmax.Request) (float64, error) {
 	temperature := cmp.Or(req.Temperature, 1)
 	head := int(s.inTail[x.cell])
 	switch {
@@ -277,10 +277,11 @@ func (s *Searcher) sumOverTail(x at, candidates float64, req *softmax.Request) (
 		if x.n != head { // as many of them count with their logits as within the budget of the tail
 			s.top = grow.Slice(s.top, min(req.K, head))
 			ask := softmax.Request{K: len(s.top), LogSum: true, Temperature: temperature, Among: s.labels(x.cell, head)}
-			if err := s.layer.Find(s.top, s.one[:], s.query[:], &ask); err != nil {
+			a, err := s.find(s.top, &ask)
+			if err != nil {
 				return 0, err
 			}
-			candidates = s.one[0].LogSum
+			candidates = a.LogSum
 		}
 		return kernels.LogAddExp(candidates, s.tailOf(x.cell, temperature, 0).Log), nil
 	}
@@ -310,6 +311,6 @@ func (s *Searcher) sumOverTail(x at, candidates float64, req *softmax.Request) (
 func (s *Searcher) sumOfLayer(req *softmax.Request) (float64, error) {
 	ask := *req
 	ask.K = 0
-	err := s.layer.Find(nil, s.one[:], s.query[:], &ask)
-	return s.one[0].LogSum, err
+	a, err := s.find(nil, &ask)
+	return a.LogSum, err
 }

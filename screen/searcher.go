@@ -69,39 +69,36 @@ const (
 // first query on that the exact layer answers; beyond such growth nothing is allocated.
 type Searcher struct {
 	// What every query reads, side by side.
-	direct  *softmax.Direct
-	router  *router.Router
-	packed  *softmax.Packed // candidates of the first cells; nil for none
-	cells   int             // of these
-	cut     []uint32        // of each cell, the number of candidates within the searcher's budget
-	bound   int             // to how many candidates a context is bound
-	lead    bool            // whether the lead is always wanted
-	floor   float64         // contexts of a cosine below it are strange; -1 for none
-	lengths bool            // whether a context is to have a length from shortest to longest
-	strange float64         // how many of the last contexts are
-	watch   *Audit          // nil for none
-	until   uint64          // queries up to the next sample
-	rung    int             // of the ladder, that cut is of
-	profile *profile
-	stats   Stats
-	lines   kernels.Lines
+	query    [1]*softmax.Query
+	routing  *router.Searcher
+	router   *router.Router
+	layer    *softmax.Searcher
+	packed   *softmax.Packed // candidates of the first cells; nil for none
+	cells    int             // of these
+	cut      []uint32        // of each cell, the number of candidates within the searcher's budget
+	bound    int             // to how many candidates a context is bound
+	lead     bool            // whether the lead is always wanted
+	floor    float64         // contexts of a cosine below it are strange; -1 for none
+	lengths  bool            // whether a context is to have a length from shortest to longest
+	strange  float64         // how many of the last contexts are
+	watch    *Audit          // nil for none
+	until    uint64          // queries up to the next sample
+	rung     int             // of the ladder, that cut is of
+	profile  *profile
+	short    bool
+	overTail bool
+	stats    Stats
+	lines    kernels.Lines
 
 	model    *Model
-	layer    *softmax.Searcher
 	over     *softmax.Layer
-	routing  *router.Searcher
 	inTail   []uint32 // of each cell, the number of candidates that are not in the tail
 	budget   float64
 	packUpTo int64 // bytes
 	copies   int64 // bytes of the copies
 	whole    int64 // bytes of copies of all lists
-	short    bool
-	overTail bool
 	guard    bool
 
-	one    [1]softmax.Answer
-	query  [1]*softmax.Query
-	found  [1]router.Found
 	marked []bool   // the biases of a request whose labels are candidates
 	edited []uint32 // candidates with the edits of a request
 	// For log-sums: labels, logits and terms.
@@ -202,18 +199,18 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 func (s *Searcher) warm() error {
 	m := s.model
 	size := m.largestList()
-	s.direct = s.layer.Direct(max(size, m.Clusters()))
-	s.query[0] = s.direct.Query()
+	q := softmax.NewQuery(m.Dim())
+	q.Reserve(max(size, m.Clusters()))
+	s.query[0] = q
 	s.addLines()
-	zero := make([]float32, m.Dim())
-	if s.direct.Set(zero) { // the first query of plain Go makes scratch
-		s.router.Short(s.direct, zero, s.floor, s.lead, false)
-	}
-	if err := s.query[0].Set(zero); err != nil {
+	if err := q.Set(make([]float32, m.Dim())); err != nil { // the first query of plain Go makes scratch
 		return err
 	}
-	if err := s.routing.Find(s.found[:], s.query[:]); err != nil {
-		return err
+	var found [1]router.Found
+	for _, need := range []router.Need{s.need(false), router.All} {
+		if err := s.routing.Find(found[:], s.query[:], need); err != nil {
+			return err
+		}
 	}
 	if size == 0 {
 		return nil
@@ -223,7 +220,7 @@ func (s *Searcher) warm() error {
 		set[i] = uint32(i)
 	}
 	for _, k := range []int{size, max(size/2, 1)} { // by the weights alone, and by intervals
-		if err := s.layer.Find(all[:k], s.one[:], s.query[:], &softmax.Request{K: k, Among: softmax.Only(set)}); err != nil {
+		if _, err := s.find(all[:k], &softmax.Request{K: k, Among: softmax.Only(set)}); err != nil {
 			return err
 		}
 	}
@@ -233,8 +230,9 @@ func (s *Searcher) warm() error {
 // addLines adds the memory that every query reads.
 func (s *Searcher) addLines() {
 	kernels.AddLines(&s.lines, int(unsafe.Offsetof(s.model)), unsafe.Slice(s, 1))
-	s.direct.AddLines(&s.lines)
-	s.router.AddLines(&s.lines)
+	s.query[0].AddLines(&s.lines)
+	s.routing.AddLines(&s.lines)
+	s.layer.AddLines(&s.lines)
 	if s.packed != nil {
 		s.packed.AddLines(&s.lines)
 	}
@@ -301,97 +299,132 @@ func exactly(req *softmax.Request) bool { return req.Among.Some() || req.Budget 
 type at struct {
 	cell  int
 	n     int  // candidates: the first n of the cell
-	quick bool // intervals from int8 codes hold
 	exact bool // its lead is below the exact margin
 	met   bool // its cell is not that of a pair that there is none of
 	rung  int  // of the ladder, that n is of
 	found router.Found
 }
 
-func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Request) (softmax.Answer, error) {
+// answer answers about the context h, from its candidates or by the exact layer. Meanwhile the
+// labels that the request chooses among may be others.
+func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Request) (a softmax.Answer, err error) {
 	if s.profile != nil {
 		s.profile.begin()
 		defer s.profile.end()
 	}
 	s.lines.Prefetch()
-	plain, rung := s.plain(req), s.rung
-	if !plain || len(dst) != req.K {
-		if err := req.Check(s.model.c.Labels); err != nil {
+	rung := s.rung
+	if !plain(req) || len(dst) != req.K { // else the layer checks it
+		if rung, err = s.check(dst, req); err != nil {
 			return softmax.Answer{}, err
 		}
-		if len(dst) != req.K {
-			return softmax.Answer{}, invalid{softmax.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
-		}
 		if exactly(req) {
-			if err := s.query[0].Set(h); err != nil {
+			if err = s.query[0].Set(h); err != nil {
 				return softmax.Answer{}, err
 			}
 			s.stats.Queries++
 			return s.exact(dst, req)
-		}
-		var err error
-		if rung, err = s.rungOf(req.Budget); err != nil {
-			return softmax.Answer{}, err
 		}
 	}
 	x, err := s.locate(h, rung)
 	if err != nil {
 		return softmax.Answer{}, err
 	}
-	if plain && x.quick && !x.exact {
-		a := softmax.Answer{Count: len(dst), LogSum: math.Inf(-1), Source: softmax.FromSet}
-		var sum *float64
-		if req.LogSum {
-			sum = &a.LogSum
-		}
-		if s.best(dst, sum, x.cell, x.n) {
-			s.count(x)
-			s.profile.from(softmax.FromSet)
-			return a, nil
-		}
+	n, edits := x.n, req.Edits()
+	if edits {
+		s.edit(s.model.first(x.cell, n), req)
+		n = len(s.edited)
 	}
-	return s.among(dst, x, req)
+	if lacking := n < req.K && !s.short && (req.Within == 0 || n == 0); x.exact || lacking {
+		if a, err = s.exact(dst, req); err == nil {
+			s.count(&x)
+			if !x.exact {
+				s.stats.Lacking++
+			}
+		}
+		return a, err
+	}
+	s.profile.from(softmax.FromSet)
+	if edits { // none is left that may not be answered
+		ask := softmax.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: softmax.Only(s.edited), Biases: req.Biases}
+		a, err = s.find(dst, &ask)
+	} else {
+		req.Among = s.labels(x.cell, n)
+		a, err = s.find(dst, req)
+		req.Among = softmax.Labels{}
+	}
+	if err != nil {
+		return softmax.Answer{}, err
+	}
+	s.count(&x)
+	a.Source = softmax.FromSet
+	if a.Count < req.K && req.Within == 0 {
+		s.stats.Short++
+	}
+	if req.LogSum && s.overTail {
+		sum, err := s.sumOverTail(&x, a.LogSum, req)
+		if err != nil {
+			return softmax.Answer{}, err
+		}
+		a.LogSum = max(a.LogSum, sum) // the labels of the answer are not more than certain
+	}
+	return a, nil
+}
+
+// check returns the rung of a request's budget.
+func (s *Searcher) check(dst []softmax.Prediction, req *softmax.Request) (rung int, err error) {
+	if err := req.Check(s.model.c.Labels); err != nil {
+		return 0, err
+	}
+	if len(dst) != req.K {
+		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
+	}
+	if exactly(req) {
+		return s.rung, nil
+	}
+	return s.rungOf(req.Budget)
 }
 
 // plain reports whether a request asks for nothing but labels, and their log-sum.
-func (s *Searcher) plain(req *softmax.Request) bool {
-	return !(req.LogSum && (s.overTail || req.ExactSum)) && req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Among.Some() && !req.Edits()
-}
-
-// best writes the best of the first n candidates of a cell to dst, if there is a short way.
-func (s *Searcher) best(dst []softmax.Prediction, sum *float64, cell, n int) bool {
-	if cell < s.cells && s.direct.Best(dst, sum, s.packed, cell) {
-		return true
-	}
-	return s.direct.BestAmong(dst, sum, s.over, s.model.first(cell, n))
+func plain(req *softmax.Request) bool {
+	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Among.Some() && !req.Edits()
 }
 
 // locate sets the query's context and finds its candidates within the budget of a rung. An audit sees it.
 func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
 	watched := s.watch != nil && s.sampled() // then all of found is to be known
-	if x.quick = s.direct.Set(h); x.quick {
-		var ok bool
-		if x.found, ok = s.router.Short(s.direct, h, s.floor, s.lead || watched, watched); !ok {
-			x.found, err = s.find()
-		}
-	} else if err = s.query[0].Set(h); err == nil {
-		x.found, err = s.find()
-	}
-	if err != nil {
+	if err = s.query[0].Set(h); err != nil {
 		return at{}, err
 	}
+	var found [1]router.Found
+	if err = s.routing.Find(found[:], s.query[:], s.need(watched)); err != nil {
+		return at{}, err
+	}
+	x.found = found[0]
 	x.cell, x.met = s.router.Cell(x.found)
 	cut := s.cut
 	if rung != s.rung {
 		cut = s.model.cut(s.model.c.Ladder[rung].Share)
 	}
 	x.n, x.rung = min(int(cut[x.cell]), s.bound), rung
-	strange := s.lengths && s.strangeLength(x.quick)
+	strange := s.lengths && s.strangeLength()
 	x.exact = strange || s.guarded(x.found.Cosine) || s.lead && x.found.Lead < s.model.c.ExactMargin
 	if watched && !strange { // else it says nothing of those that the model answers
 		s.watch.see(s, x)
 	}
 	return x, nil
+}
+
+// need is what a query needs to know of its context, and all if it is watched.
+func (s *Searcher) need(watched bool) router.Need {
+	return router.Need{Lead: s.lead || watched, Cosine: watched, Floor: s.floor}
+}
+
+// find asks the layer about the query's context.
+func (s *Searcher) find(dst []softmax.Prediction, req *softmax.Request) (softmax.Answer, error) {
+	var one [1]softmax.Answer
+	err := s.layer.Find(dst, one[:], s.query[:], req)
+	return one[0], err
 }
 
 // guarded reports whether the context with this cosine is strange, or too many of the last ones are, this one included.
@@ -407,9 +440,9 @@ func (s *Searcher) guarded(cosine float64) bool {
 }
 
 // strangeLength reports whether the length of the context is out of the range of Lengths.
-func (s *Searcher) strangeLength(quick bool) bool {
-	low, high := s.direct.Length()
-	return !quick || !(low >= s.shortest && high <= s.longest)
+func (s *Searcher) strangeLength() bool {
+	low, high := s.query[0].Length() // or NaN
+	return !(low >= s.shortest && high <= s.longest)
 }
 
 // sampled reports whether a query is a sample of the audit: at random, one in sampleEvery.
@@ -422,7 +455,7 @@ func (s *Searcher) sampled() bool {
 	return true
 }
 
-func (s *Searcher) count(x at) {
+func (s *Searcher) count(x *at) {
 	s.stats.Queries++
 	s.stats.Candidates += uint64(x.n)
 	s.stats.Routing += uint64(s.router.Clusters())
@@ -431,12 +464,6 @@ func (s *Searcher) count(x at) {
 	} else if x.cell >= s.router.ClusterCells() {
 		s.stats.Pairs++
 	}
-}
-
-// find is what the router's longer way finds about the query's context.
-func (s *Searcher) find() (router.Found, error) {
-	err := s.routing.Find(s.found[:], s.query[:])
-	return s.found[0], err
 }
 
 func (s *Searcher) rungOf(budget float64) (int, error) {
@@ -461,54 +488,18 @@ func (e invalid) Unwrap() error { return e.kind }
 
 func (s *Searcher) exact(dst []softmax.Prediction, req *softmax.Request) (softmax.Answer, error) {
 	s.profile.from(softmax.FromLayer)
-	if err := s.layer.Find(dst, s.one[:], s.query[:], req); err != nil {
+	a, err := s.find(dst, req)
+	if err != nil {
 		return softmax.Answer{}, err
 	}
-	s.countExact(s.one[0], req)
-	return s.one[0], nil
+	s.countExact(a, req)
+	return a, nil
 }
 
 func (s *Searcher) countExact(a softmax.Answer, req *softmax.Request) {
 	if s.stats.Exact++; a.Count < req.K && req.Within == 0 {
 		s.stats.Short++
 	}
-}
-
-// among answers about the context that was located, from its candidates or by the exact layer.
-func (s *Searcher) among(dst []softmax.Prediction, x at, req *softmax.Request) (softmax.Answer, error) {
-	if err := req.Check(s.model.c.Labels); err != nil {
-		return softmax.Answer{}, err
-	}
-	s.count(x)
-	among, n := s.labels(x.cell, x.n), x.n
-	if req.Edits() {
-		s.edit(s.model.first(x.cell, x.n), req) // none is left that may not be answered
-		among, n = softmax.Only(s.edited), len(s.edited)
-	}
-	if lacking := n < req.K && !s.short && (req.Within == 0 || n == 0); x.exact || lacking {
-		if !x.exact {
-			s.stats.Lacking++
-		}
-		return s.exact(dst, req)
-	}
-	s.profile.from(softmax.FromSet)
-	ask := softmax.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: among, Biases: req.Biases}
-	if err := s.layer.Find(dst, s.one[:], s.query[:], &ask); err != nil {
-		return softmax.Answer{}, err
-	}
-	a := s.one[0]
-	a.Source = softmax.FromSet
-	if a.Count < req.K && req.Within == 0 {
-		s.stats.Short++
-	}
-	if req.LogSum && s.overTail {
-		sum, err := s.sumOverTail(x, a.LogSum, req)
-		if err != nil {
-			return softmax.Answer{}, err
-		}
-		a.LogSum = max(a.LogSum, sum) // the labels of the answer are not more than certain
-	}
-	return a, nil
 }
 
 func (s *Searcher) labels(cell, n int) softmax.Labels {

@@ -138,7 +138,7 @@ func nearest(t failer, s *screen.Searcher, h []float32) int {
 	}
 	var found [1]router.Found
 	if err == nil {
-		err = r.NewSearcher().Find(found[:], []*softmax.Query{q})
+		err = r.NewSearcher().Find(found[:], []*softmax.Query{q}, router.All)
 	}
 	if err != nil {
 		t.Fatal(err)

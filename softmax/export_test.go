@@ -13,3 +13,8 @@ func SetTile(bytes int) (restore func()) {
 	tileBytes, minTile = bytes, 16
 	return func() { tileBytes, minTile = wasBytes, wasLeast }
 }
+
+// Short is the short way of Find alone.
+func (s *Searcher) Short(dst []Prediction, a *Answer, q *Query, req *Request) bool {
+	return s.short(dst, a, q, req)
+}

@@ -3,6 +3,7 @@ package softmax
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
@@ -15,17 +16,16 @@ import (
 // answers are those for the same list without it, bit for bit. It is immutable and safe for use
 // by many goroutines.
 type Packed struct {
-	layer *Layer
-	ids   []uint32
-	lists []packedList
-	codes *kernels.Int8Panels
 	near  near
+	codes *kernels.Int8Panels
 }
 
-// near is what Direct reads, side by side and without further pointers: copies.
+// near is what a short search reads, side by side and without further pointers: copies.
 type near struct {
+	layer *Layer
 	codes kernels.Int8Panels
 	rows  kernels.Rows // of the layer
+	all   []uint32     // the ids as the caller has them
 	// These are behind the codes, on their large pages. codes of Packed keeps them.
 	lists []packedList
 	ids   []uint32
@@ -76,24 +76,24 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 	if codes == nil {
 		return nil, nil
 	}
-	p := &Packed{layer: l, ids: ids, lists: make([]packedList, len(starts)-1)}
+	where := make([]packedList, len(starts)-1)
 	panels := 0
-	for t := range p.lists {
-		p.lists[t] = packedList{starts[t], starts[t+1], panels}
+	for t := range where {
+		where[t] = packedList{starts[t], starts[t+1], panels}
 		panels += panelsOf(starts[t+1] - starts[t])
 	}
 	size := panels * kernels.Int8PanelBytes(l.Dim())
-	lists := len(p.lists) * int(unsafe.Sizeof(packedList{}))
+	lists := len(where) * int(unsafe.Sizeof(packedList{}))
 	table, release := bigmem.Alloc(size + lists + 4*len(ids))
 	panelCodes, err := codes.Panels(table[:size:size], ids, starts)
-	if p.codes = own(panelCodes, err, release); err != nil {
+	if panelCodes = own(panelCodes, err, release); err != nil {
 		return nil, fmt.Errorf("softmax: codes: %w", err)
 	}
-	p.near = near{codes: *panelCodes, rows: l.rows, lists: p.lists}
+	p := &Packed{near{l, *panelCodes, l.rows, ids, where, ids}, panelCodes}
 	if len(ids) > 0 {
-		p.near.lists = unsafe.Slice((*packedList)(unsafe.Pointer(&table[size])), len(p.lists))
+		p.near.lists = unsafe.Slice((*packedList)(unsafe.Pointer(&table[size])), len(where))
 		p.near.ids = unsafe.Slice((*uint32)(unsafe.Pointer(&table[size+lists])), len(ids))
-		copy(p.near.lists, p.lists)
+		copy(p.near.lists, where)
 		copy(p.near.ids, ids)
 	}
 	return p, nil
@@ -101,20 +101,22 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 
 // List is the set of the labels of list t, as [Only] is of any. Only searchers of the
 // layer that packed them take it.
-func (p *Packed) List(t int) Labels {
-	l := &p.lists[t]
-	return Labels{listed: true, ids: p.ids[l.first:l.end:l.end], packed: p, panel: l.panel}
-}
+func (p *Packed) List(t int) Labels { return p.First(t, p.Size(t)) }
 
 // First is the set of the first n labels of list t.
 func (p *Packed) First(t, n int) Labels {
-	l := p.List(t)
-	l.ids = l.ids[:n:n]
-	return l
+	l := &p.near.lists[t]
+	ids := p.near.all[l.first:l.end:l.end]
+	return Labels{listed: true, ids: ids[:n:n], packed: p, list: l}
 }
 
 // Size returns the number of labels of list t.
-func (p *Packed) Size(t int) int { return p.lists[t].end - p.lists[t].first }
+func (p *Packed) Size(t int) int {
+	l := &p.near.lists[t]
+	n := l.end - l.first
+	runtime.KeepAlive(p)
+	return n
+}
 
 // AddLines adds what says where the lists are, and some of their codes.
 func (p *Packed) AddLines(l *kernels.Lines) {

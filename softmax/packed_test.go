@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -55,8 +56,9 @@ func TestALayerWithoutCodesPacksNothing(t *testing.T) {
 	}
 }
 
-// The short way gives the answers of Find, bit for bit, or says that it is not for the case.
-func TestDirectIsFindForAPackedList(t *testing.T) {
+// The short way, for which the query has room, gives the answers of the longer one, bit for bit, or
+// says that it is not for the case. Nothing is allocated.
+func TestTheShortWayIsFind(t *testing.T) {
 	const labels, dim = 300, 20
 	r := rand.New(rand.NewPCG(5, 5))
 	random := func(n int) []float32 {
@@ -82,18 +84,20 @@ func TestDirectIsFindForAPackedList(t *testing.T) {
 		t.Fatal(err)
 	}
 	simdtest.EachLevel(t, func(t *testing.T) {
-		s, q := softmax.NewSearcher(l), softmax.NewQuery(dim)
-		short := s.Direct(299)
+		s, q, short := softmax.NewSearcher(l), softmax.NewQuery(dim), softmax.NewQuery(dim)
+		short.Reserve(299)
 		for range 20 {
 			h := random(dim)
-			if err := q.Set(h); err != nil {
+			if err := errors.Join(q.Set(h), short.Set(h)); err != nil {
 				t.Fatal(err)
 			}
-			if !short.Set(h) {
-				t.Fatal("found that the short way is not for a context, expected that it is")
+			length := math.Sqrt(kernels.RefDot(h, h))
+			if low, high := short.Length(); !(low <= length && length <= high && high <= low*(1+1e-5)) {
+				t.Fatalf("found a length from %v to %v, expected %v", low, high, length)
 			}
 			for list := range len(starts) - 1 {
 				size := packed.Size(list)
+				plain := softmax.Only(ids[starts[list]:starts[list+1]])
 				find := func(k int, sum bool, among softmax.Labels) ([]softmax.Prediction, float64) {
 					top, answer := make([]softmax.Prediction, k), make([]softmax.Answer, 1)
 					if err := s.Find(top, answer, []*softmax.Query{q}, &softmax.Request{K: k, LogSum: sum, Among: among}); err != nil {
@@ -101,39 +105,40 @@ func TestDirectIsFindForAPackedList(t *testing.T) {
 					}
 					return top, answer[0].LogSum
 				}
-				first, low, high, answered := short.First(packed, list)
-				if answered != (size > 0) {
-					t.Fatalf("the best of %d labels: found answered %v, expected %v", size, answered, size > 0)
-				}
-				if answered {
-					if want, _ := find(1, false, packed.List(list)); first != want[0].ID || !(low <= want[0].Logit && want[0].Logit <= high) {
-						t.Errorf("the best of %d labels: found %d with a logit from %v to %v, expected %v", size, first, low, high, want[0])
+				for _, among := range []softmax.Labels{packed.List(list), plain} {
+					first, low, high, answered := s.Nearest(short, &softmax.Request{Among: among})
+					if answered != (size > 0) {
+						t.Fatalf("the best of %d labels: found answered %v, expected %v", size, answered, size > 0)
+					}
+					if answered {
+						if want, _ := find(1, false, packed.List(list)); first != want[0].ID || !(low <= want[0].Logit && want[0].Logit <= high) {
+							t.Errorf("the best of %d labels: found %d with a logit from %v to %v, expected %v", size, first, low, high, want[0])
+						}
 					}
 				}
 				for k := range 22 {
 					for _, withSum := range []bool{false, true} {
 						var got, other [22]softmax.Prediction
-						sum, otherSum := math.NaN(), math.NaN()
-						to, otherTo := &sum, &otherSum
-						if !withSum {
-							to, otherTo = nil, nil
-						}
-						answered := short.Best(got[:k], to, packed, list)
-						if short.BestAmong(other[:k], otherTo, l, ids[starts[list]:starts[list+1]]) && (!answered || got != other || withSum && sum != otherSum) {
-							t.Errorf("%d of %d labels: found %v, %v packed, %v, %v not packed", k, size, got, sum, other, otherSum)
+						var a, b softmax.Answer
+						answered := s.Short(got[:k], &a, short, &softmax.Request{K: k, LogSum: withSum, Among: packed.List(list)})
+						if s.Short(other[:k], &b, short, &softmax.Request{K: k, LogSum: withSum, Among: plain}) && (!answered || got != other || a != b) {
+							t.Errorf("%d of %d labels: found %v, %+v packed, %v, %+v not packed", k, size, got, a, other, b)
 						}
 						if possible := k > 0 && 2*k <= size; answered && !possible || !answered && possible && !withSum {
 							t.Fatalf("%d of %d labels, sum %v: found answered %v, expected %v", k, size, withSum, answered, possible)
 						}
 						if !answered {
+							if got != [22]softmax.Prediction{} || a != (softmax.Answer{}) {
+								t.Fatalf("%d of %d labels: found something written without an answer", k, size)
+							}
 							continue
 						}
 						want, wantSum := find(k, withSum, packed.List(list))
 						if !slices.Equal(got[:k], want) {
 							t.Errorf("%d of %d labels: found %v, expected %v", k, size, got[:k], want)
 						}
-						if withSum && sum != wantSum {
-							t.Errorf("%d of %d labels: found the sum %v, expected %v", k, size, sum, wantSum)
+						if expected := (softmax.Answer{Count: k, LogSum: wantSum}); a != expected {
+							t.Errorf("%d of %d labels: found %+v, expected %+v", k, size, a, expected)
 						}
 					}
 				}
@@ -158,22 +163,85 @@ func TestDirectIsFindForAPackedList(t *testing.T) {
 						}
 					}
 				}
-				if size == 299 && !short.Best(make([]softmax.Prediction, 5), new(float64), packed, list) {
+				if size == 299 && !s.Short(make([]softmax.Prediction, 5), new(softmax.Answer), short, &softmax.Request{K: 5, LogSum: true, Among: packed.List(list)}) {
 					t.Error("found no answer with a sum for 5 of 299 labels, expected one")
 				}
 			}
 		}
-		if ok := s.Direct(16).Best(make([]softmax.Prediction, 2), nil, packed, 4); ok {
-			t.Error("found an answer from a list that is longer than the room, expected none")
+		h := random(dim)
+		if err := errors.Join(q.Set(h), short.Set(h)); err != nil {
+			t.Fatal(err)
 		}
+		few := softmax.NewQuery(dim)
+		few.Reserve(16)
+		if err := few.Set(h); err != nil {
+			t.Fatal(err)
+		}
+		other, narrow := newLayer(t, random(labels*dim), nil, dim), newLayer(t, random(2*labels), nil, 2)
+		all, part := packed.List(5), packed.First(5, 290)
+		for _, c := range []struct {
+			name string
+			s    *softmax.Searcher
+			q    *softmax.Query
+			req  softmax.Request
+			want bool
+		}{
+			{"two of a list", s, short, softmax.Request{K: 2, Among: all}, true},
+			{"a budget, which is none of the layer's business", s, short, softmax.Request{K: 2, Among: all, Budget: 5}, true},
+			{"no room", s, q, softmax.Request{K: 2, Among: all}, false},
+			{"less room than labels", s, few, softmax.Request{K: 2, Among: all}, false},
+			{"another k than there is room for", s, short, softmax.Request{K: 3, Among: all}, false},
+			{"all labels", s, short, softmax.Request{K: 2}, false},
+			{"a part of a packed list", s, short, softmax.Request{K: 2, Among: part}, false},
+			{"a temperature", s, short, softmax.Request{K: 2, Among: all, Temperature: 2}, false},
+			{"a distance", s, short, softmax.Request{K: 2, Among: all, Within: 2}, false},
+			{"an exact sum", s, short, softmax.Request{K: 2, Among: all, LogSum: true, ExactSum: true}, false},
+			{"banned labels", s, short, softmax.Request{K: 2, Among: all, Banned: bitset.New(labels)}, false},
+			{"allowed labels", s, short, softmax.Request{K: 2, Among: all, Allowed: bitset.New(labels)}, false},
+			{"biased labels", s, short, softmax.Request{K: 2, Among: all, Biases: []softmax.Bias{{ID: 1, Add: 1}}}, false},
+			{"a list of another layer", softmax.NewSearcher(other), short, softmax.Request{K: 2, Among: all}, false},
+			{"a layer of another dimension", softmax.NewSearcher(narrow), short, softmax.Request{K: 2, Among: softmax.Only([]uint32{1, 2, 3, 4})}, false},
+		} {
+			var top [2]softmax.Prediction
+			if got := c.s.Short(top[:], new(softmax.Answer), c.q, &c.req); got != c.want {
+				t.Errorf("%s: found the short way taken %v, expected %v", c.name, got, c.want)
+			}
+		}
+		// Contexts of too large numbers go the longer way, and others are refused.
 		large := make([]float32, dim)
 		large[3] = 0x1p60
+		if err := errors.Join(q.Set(large), short.Set(large)); err != nil {
+			t.Fatal(err)
+		}
+		if low, high := short.Length(); low == low || high == high {
+			t.Errorf("found a length from %v to %v, expected NaN", low, high)
+		}
 		notANumber := make([]float32, dim)
 		notANumber[19] = float32(math.NaN())
-		for _, h := range [][]float32{nil, make([]float32, dim-1), large, notANumber} {
-			if short.Set(h) {
-				t.Errorf("found that the short way is for %v, expected that it is not", h)
+		var top, want [2]softmax.Prediction
+		var answers [2]softmax.Answer
+		req := softmax.Request{K: 2, LogSum: true, Among: all}
+		if _, _, _, ok := s.Nearest(short, &req); ok || s.Short(top[:], &answers[0], short, &req) {
+			t.Error("found the short way taken by a context without intervals, expected the longer one")
+		}
+		err := errors.Join(s.Find(top[:], answers[:1], []*softmax.Query{short}, &req), s.Find(want[:], answers[1:], []*softmax.Query{q}, &req))
+		if err != nil || top != want || answers[0] != answers[1] {
+			t.Errorf("found %v, %+v, %v, expected %v, %+v", top, answers[0], err, want, answers[1])
+		}
+		for _, h := range [][]float32{nil, make([]float32, dim-1), notANumber} {
+			if err := short.Set(h); !errors.Is(err, softmax.ErrContext) {
+				t.Errorf("found error %v for %v, expected ErrContext", err, h)
 			}
+			if s.Short(top[:], &answers[0], short, &req) {
+				t.Errorf("found an answer after %v, expected none", h)
+			}
+		}
+		if err := short.Set(h); err != nil {
+			t.Fatal(err)
+		}
+		qs := []*softmax.Query{short}
+		if n := simdtest.AllocsPerRun(20, func() { err = s.Find(top[:], answers[:1], qs, &req) }); n != 0 || err != nil {
+			t.Errorf("found %v allocations, %v, expected none", n, err)
 		}
 	})
 }

@@ -26,7 +26,7 @@ func (s *Searcher) prepare(qs []*Query, p *place) {
 		x, part := &s.groups[g], qs[g*kernels.BatchContexts:]
 		x.n, x.fine = min(len(part), kernels.BatchContexts), false
 		for c, q := range part[:x.n] {
-			x.vecs[c] = q.vec
+			x.vecs[c] = &q.vec
 		}
 		if s.layer.blocks != nil && p.packed == nil {
 			x.blocks.Set(s.layer.blocks, x.vecs[:x.n]...)
@@ -45,7 +45,7 @@ func (s *Searcher) prepareOne(q *Query, p *place) {
 func (l *Layer) bounds(lower, upper []float32, x *prepared, p *place, at, size int) {
 	switch {
 	case p.packed != nil:
-		p.packed.codes.Bounds(lower, upper, p.panel+at/kernels.PanelRows, panelsOf(size), x.vecs[:x.n]...)
+		p.packed.codes.Bounds(lower, upper, p.list.panel+at/kernels.PanelRows, panelsOf(size), x.vecs[:x.n]...)
 	case l.blocks != nil && p.listed:
 		l.blocks.GatherBounds(lower, upper, p.ids[at:at+size], &x.blocks)
 	case l.blocks != nil:

@@ -106,8 +106,8 @@ const Exact = math.MaxFloat64
 type Labels struct {
 	listed bool
 	ids    []uint32
-	packed *Packed // what the codes of a list are packed in; nil for a list of Only
-	panel  int     // where they start in it
+	packed *Packed     // what the codes of a list are packed in; nil for a list of Only
+	list   *packedList // which of packed the ids are of, or the first of
 }
 
 // Only is the set of the labels ids, in any order, which must be distinct and below L. For an

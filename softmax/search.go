@@ -249,7 +249,7 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 	threshold := max(s.threshold(p.k, s.lower), p.least(slices.Max(s.lower)))
 	near := s.ids[:kernels.SelectAtLeast(s.ids, s.lower, threshold)] // at least k
 	s.scores, s.biases = grow.Slice(s.scores, len(near)), grow.Slice(s.biases, len(near))
-	s.layer.codes.GatherBounds(s.scores, s.biases, near, q.vec)
+	s.layer.codes.GatherBounds(s.scores, s.biases, near, &q.vec)
 	if p.edits() {
 		(&place{Labels: Only(near), n: len(near), req: p.req}).edit(s.scores, s.biases, 0)
 	}
@@ -352,7 +352,7 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 func (l *Layer) biasOf(p *place, row int) float32 {
 	switch {
 	case p.packed != nil:
-		return p.packed.codes.Bias(p.panel*kernels.PanelRows + row)
+		return p.packed.codes.Bias(p.list.panel*kernels.PanelRows + row)
 	case p.listed:
 		return l.bias[p.ids[row]]
 	}

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // Searcher answers requests exactly, over all labels of a layer. It is for one goroutine; any
@@ -102,10 +101,8 @@ func (s *Searcher) set(answers []Answer, contexts []float32) ([]*Query, error) {
 	return s.queries[:n], nil
 }
 
-// Find is SearchBatch for contexts that are set: who searches several layers with the same
-// contexts quantises each of them once. The queries are distinct. It panics if a list that the
-// request names has an id that is not below L.
-func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
+// findAny is Find for requests of all kinds.
+func (s *Searcher) findAny(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
 	if err := req.check(s.layer.Labels()); err != nil {
 		return err
 	}
@@ -115,7 +112,7 @@ func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Re
 		}
 		return invalid(ErrRequest, fmt.Sprintf("softmax: found room for %d labels and %d answers, expected k = %d labels for each of %d contexts", len(dst), len(answers), req.K, len(qs)))
 	}
-	if p := req.Among.packed; p != nil && p.layer != s.layer {
+	if p := req.Among.packed; p != nil && p.near.layer != s.layer {
 		return invalid(ErrRequest, "softmax: among: found a list that is packed for another layer, expected one of this layer")
 	}
 	for _, q := range qs {
@@ -181,14 +178,4 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 	}
 	logit, sum, err := s.LogitAndSum(qs[0], id, &Request{LogSum: true, ExactSum: true, Temperature: temperature})
 	return logit/temperature - sum, err
-}
-
-func (q *Query) check(l *Layer) error {
-	if q.dim != l.Dim() {
-		return invalid(ErrContext, fmt.Sprintf("softmax: context: found %d elements, expected %d", q.dim, l.Dim()))
-	}
-	if q.fit == kernels.NotFinite {
-		return invalid(ErrContext, "softmax: context: found none that was set, expected one")
-	}
-	return nil
 }

@@ -14,9 +14,8 @@ const (
 	maxHeaped = 0.125
 )
 
-// selectTop fills dst with the best of the labels ids, or 0, 1, ... if there are no ids, whose
-// logits are given. There are at least len(dst) of them.
-func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32) {
+// selectMany is selectTop for any number of labels.
+func (s *Searcher) selectMany(dst []Prediction, logits []float64, ids []uint32) {
 	if len(dst) == 0 {
 		return
 	}
@@ -25,13 +24,6 @@ func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32) {
 			return Prediction{ids[i], logits[i]}
 		}
 		return Prediction{uint32(i), logits[i]}
-	}
-	if len(dst) <= maxInserted {
-		n := 0
-		for i := range logits {
-			n = insert(dst, n, at(i))
-		}
-		return
 	}
 	if float64(len(dst)) > maxHeaped*float64(len(logits)) {
 		s.order = grow.Slice(s.order, len(logits))

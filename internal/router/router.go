@@ -198,93 +198,79 @@ func (r *Router) Cell(f Found) (cell int, met bool) {
 	return cell, false
 }
 
-// found is what the two best clusters say, of which there may be one, without a cosine.
-func found(best []softmax.Prediction) Found {
-	f := Found{Cluster: int(best[0].ID), Second: int(best[0].ID), Lead: math.Inf(1)}
-	if len(best) > 1 {
-		f.Second, f.Lead = int(best[1].ID), best[0].Logit-best[1].Logit
-	}
-	return f
+// Need says what is to be found beyond what the rule asks for.
+type Need struct {
+	Lead   bool    // Second and Lead
+	Cosine bool    // Cosine; without it there may be another one in the same shell and on the same side of Floor
+	Floor  float64 // -1 for none
 }
 
-// cosine is that of h and the vector of its best cluster, with the same bits on every CPU.
-func (r *Router) cosine(h []float32, best softmax.Prediction) float64 {
-	lengths := r.lengths[best.ID] * length(h)
-	if lengths == 0 {
-		return 1
-	}
-	return best.Logit / lengths
-}
+// All is the need of all that Found says.
+var All = Need{Lead: true, Cosine: true, Floor: -1}
 
 // Searcher finds the clusters of contexts. It is for one goroutine. Its memory grows to what
 // the largest search needs, and stays.
 type Searcher struct {
+	// What every query reads, side by side.
 	r       *Router
 	by      *softmax.Searcher
+	req     softmax.Request // for the best two
 	best    []softmax.Prediction
 	answers []softmax.Answer
+	one     [1]softmax.Answer
+	two     [2]softmax.Prediction
 }
 
 // NewSearcher returns a searcher.
-func (r *Router) NewSearcher() *Searcher { return &Searcher{r: r, by: softmax.NewSearcher(r.layer)} }
-
-// Find writes what is found about the contexts of the queries to dst, of their number. It
-// returns an error if a query has no context of the router's dimension.
-func (s *Searcher) Find(dst []Found, qs []*softmax.Query) error {
-	k := min(2, s.r.r)
-	s.best, s.answers = grow.Slice(s.best, k*len(qs)), grow.Slice(s.answers, len(qs))
-	req := softmax.Request{K: k}
-	if s.r.packed != nil {
-		req.Among = s.r.packed.List(0)
+func (r *Router) NewSearcher() *Searcher {
+	s := &Searcher{r: r, by: softmax.NewSearcher(r.layer), req: softmax.Request{K: min(2, r.r)}}
+	s.best, s.answers = s.two[:s.req.K], s.one[:]
+	if r.packed != nil {
+		s.req.Among = r.packed.List(0)
 	}
-	if err := s.by.Find(s.best, s.answers, qs, &req); err != nil {
+	return s
+}
+
+// Find writes what is needed of the contexts of the queries to dst, of their number. What neither need nor
+// the rule asks for may be left out. It returns an error if a query has no context of the router's dimension.
+func (s *Searcher) Find(dst []Found, qs []*softmax.Query, need Need) error {
+	r, k := s.r, s.req.K
+	if len(qs) == 1 && !need.Lead && !need.Cosine && r.starts == nil {
+		if id, low, high, ok := s.by.Nearest(qs[0], &s.req); ok {
+			dst[0] = Found{Cluster: int(id), Cosine: r.inShell(qs[0], need.Floor, id, low, high)}
+			return nil
+		}
+	}
+	if len(qs) != len(s.answers) {
+		s.best, s.answers = grow.Slice(s.best, k*len(qs)), grow.Slice(s.answers, len(qs))
+	}
+	if err := s.by.Find(s.best, s.answers, qs, &s.req); err != nil {
 		return err
 	}
 	for i, q := range qs {
 		best := s.best[i*k : (i+1)*k]
-		dst[i] = found(best)
-		dst[i].Cosine = s.r.cosine(q.Vector(), best[0])
+		f := Found{Cluster: int(best[0].ID), Second: int(best[0].ID), Lead: math.Inf(1)}
+		if k > 1 {
+			f.Second, f.Lead = int(best[1].ID), best[0].Logit-best[1].Logit
+		}
+		if need.Cosine {
+			f.Cosine = r.cosine(q.Vector(), best[0])
+		} else {
+			f.Cosine = r.inShell(q, need.Floor, best[0].ID, best[0].Logit, best[0].Logit)
+		}
+		dst[i] = f
 	}
 	return nil
 }
 
-// Short finds by d what Find finds about d's context. lead and cosine say whether Second and
-// Lead, and Cosine, are wanted though the rule does not ask for them. What the rule does not
-// need is left out, and otherwise Cosine is any that lies in the shell of the context's, and on
-// its side of floor. It reports false if that way is not for the context or the router.
-func (r *Router) Short(d *softmax.Direct, h []float32, floor float64, lead, cosine bool) (f Found, ok bool) {
-	if r.packed == nil {
-		return Found{}, false
-	}
-	if !lead && r.starts == nil && !cosine {
-		id, low, high, ok := d.First(r.packed, 0)
-		if !ok {
-			return Found{}, false
-		}
-		return Found{Cluster: int(id), Cosine: r.inShell(d, h, floor, id, low, high)}, true
-	}
-	var best [2]softmax.Prediction
-	n := min(2, r.r)
-	if !d.Best(best[:n], nil, r.packed, 0) {
-		return Found{}, false
-	}
-	f = found(best[:n])
-	if cosine {
-		f.Cosine = r.cosine(h, best[0])
-	} else {
-		f.Cosine = r.inShell(d, h, floor, best[0].ID, best[0].Logit, best[0].Logit)
-	}
-	return f, true
-}
-
-// inShell is a cosine in the shell of h, d's context, and on its side of floor. The product of h with the vector of its
-// best cluster is at least low and at most high. Most contexts are so far from the borders of shells that bounds of
-// lengths and products tell, which takes no exact product.
-func (r *Router) inShell(d *softmax.Direct, h []float32, floor float64, best uint32, low, high float64) float64 {
+// inShell is a cosine in the shell of the query's context, and on its side of floor. The product of the context with
+// the vector of its best cluster is at least low and at most high. Most contexts are so far from the borders of shells
+// that bounds of lengths and products tell, which takes no exact product.
+func (r *Router) inShell(q *softmax.Query, floor float64, best uint32, low, high float64) float64 {
 	if len(r.rule.Shells) == 0 && floor <= -1 {
 		return 0
 	}
-	shortest, longest := d.Length()
+	shortest, longest := q.Length() // or NaN
 	if low < 0 {
 		shortest, longest = longest, shortest
 	}
@@ -297,17 +283,28 @@ func (r *Router) inShell(d *softmax.Direct, h []float32, floor float64, best uin
 	if told {
 		return least
 	}
+	h := q.Vector()
 	if low < high {
-		d := r.Dim()
-		low = kernels.RefDot(r.Vectors()[int(best)*d:int(best+1)*d], h)
+		low = kernels.RefDot(r.Vectors()[int(best)*len(h):int(best+1)*len(h)], h)
 	}
 	return r.cosine(h, softmax.Prediction{ID: best, Logit: low})
 }
 
-// AddLines adds what says where the packed vectors are, and some of their codes.
-func (r *Router) AddLines(l *kernels.Lines) {
-	kernels.AddLines(l, math.MaxInt, unsafe.Slice(r, 1))
-	if r.packed != nil {
-		r.packed.AddLines(l)
+// cosine is that of h and the vector of its best cluster, with the same bits on every CPU.
+func (r *Router) cosine(h []float32, best softmax.Prediction) float64 {
+	lengths := r.lengths[best.ID] * length(h)
+	if lengths == 0 {
+		return 1
+	}
+	return best.Logit / lengths
+}
+
+// AddLines adds what says where the packed vectors are, some of their codes, and what one search writes.
+func (s *Searcher) AddLines(l *kernels.Lines) {
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
+	kernels.AddLines(l, 1, unsafe.Slice(s.by, 1)) // says which layer is searched
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.r, 1))
+	if s.r.packed != nil {
+		s.r.packed.AddLines(l)
 	}
 }

@@ -147,12 +147,12 @@ func checkCells(t *rapid.T) {
 		t.Fatalf("found %d clusters of dim %d, %d cells of clusters of %d", r.Clusters(), r.Dim(), r.ClusterCells(), r.Cells())
 	}
 	s, found, qs := r.NewSearcher(), make([]Found, len(contexts)), queries(t, contexts)
-	if err := s.Find(found, qs); err != nil {
+	if err := s.Find(found, qs, All); err != nil {
 		t.Fatal(err)
 	}
 	for i, h := range contexts {
 		var one [1]Found
-		if err := s.Find(one[:], qs[i:i+1]); err != nil {
+		if err := s.Find(one[:], qs[i:i+1], All); err != nil {
 			t.Fatal(err)
 		}
 		if want := find(c, h); found[i] != want || one[0] != want {
@@ -181,10 +181,10 @@ func TestCellsAreTheirDefinition(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkCells) })
 }
 
-// The short way finds what the rule needs, and all if that is wanted, with the same bits. It
-// answers every context with intervals, unless the clusters that it needs are most of all.
-func TestShortIsFind(t *testing.T) {
-	answered := 0
+// Find finds what the rule needs, and all that is wanted, with the same bits for one context by the
+// short way, for which its query has room, as by the longer one and among others.
+func TestFindFindsWhatIsNeeded(t *testing.T) {
+	told, short := 0, 0
 	check := func(t *rapid.T) {
 		shape := drawShape(t)
 		c, contexts := shape.make()
@@ -200,52 +200,58 @@ func TestShortIsFind(t *testing.T) {
 			c.Pairs = slices.DeleteFunc(c.Pairs, func(p Pair) bool { return int(p.Second) >= shape.clusters*(1+len(c.Shells)) })
 		}
 		r := newRouter(t, c)
-		layer, err := softmax.NewLayer(kernels.Float32Rows(make([]float32, c.Dim), c.Dim), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := softmax.NewSearcher(layer).Direct(r.Clusters())
-		for _, h := range contexts {
-			if !d.Set(h) {
-				continue
+		room, without := queries(t, contexts), queries(t, contexts)
+		for i, q := range room {
+			q.Reserve(r.Clusters())
+			if err := q.Set(contexts[i]); err != nil {
+				t.Fatal(err)
 			}
+		}
+		s := r.NewSearcher()
+		for i, h := range contexts {
 			want := find(c, h)
 			wantCell, wantMet := cellOf(c, want)
 			for _, lead := range []bool{false, true} {
-				needs, may := 1, true
-				if lead || len(c.Pairs) > 0 {
-					needs = 2
-				}
-				if needs == 2 {
-					needs = min(needs, shape.clusters)
-					may = 2*needs <= shape.clusters
-				}
-				floor := rapid.SampledFrom([]float64{-1, want.Cosine, math.Nextafter(want.Cosine, 2), want.Cosine - 0.1, 0.5}).Draw(t, "floor")
-				f, ok := r.Short(d, h, floor, lead, lead)
-				if ok != may {
-					t.Fatalf("lead %v: found an answer: %v, expected %v with %d of %d clusters needed", lead, ok, may, needs, shape.clusters)
-				}
-				if !ok {
-					continue
-				}
-				answered++
-				if cell, met := r.Cell(f); cell != wantCell || met != wantMet || f.Cluster != want.Cluster {
-					t.Fatalf("lead %v: found %+v in cell %d, met %v, expected %+v in cell %d, %v", lead, f, cell, met, want, wantCell, wantMet)
-				}
-				if floor > -1 && (f.Cosine < floor) != (want.Cosine < floor) {
-					t.Fatalf("lead %v: found cosine %v, expected it below %v like %v, or not", lead, f.Cosine, floor, want.Cosine)
-				}
-				if lead && f != want {
-					t.Fatalf("found %+v, expected %+v", f, want)
+				for _, cosine := range []bool{false, true} {
+					floor := rapid.SampledFrom([]float64{-1, want.Cosine, math.Nextafter(want.Cosine, 2), want.Cosine - 0.1, 0.5}).Draw(t, "floor")
+					need := Need{lead, cosine, floor}
+					for _, qs := range [][]*softmax.Query{room[i : i+1], without[i : i+1], without} {
+						found := make([]Found, len(qs))
+						if err := s.Find(found, qs, need); err != nil {
+							t.Fatal(err)
+						}
+						f := found[0]
+						if len(qs) > 1 {
+							f = found[i]
+						}
+						if cell, met := r.Cell(f); cell != wantCell || met != wantMet || f.Cluster != want.Cluster {
+							t.Fatalf("%+v: found %+v in cell %d, met %v, expected %+v in cell %d, %v", need, f, cell, met, want, wantCell, wantMet)
+						}
+						if floor > -1 && (f.Cosine < floor) != (want.Cosine < floor) {
+							t.Fatalf("%+v: found cosine %v, expected it below %v like %v, or not", need, f.Cosine, floor, want.Cosine)
+						}
+						if lead && (f.Second != want.Second || f.Lead != want.Lead) || cosine && f.Cosine != want.Cosine || lead && cosine && f != want {
+							t.Fatalf("%+v: found %+v, expected %+v", need, f, want)
+						}
+						if f.Cosine != want.Cosine {
+							told++
+						}
+						if f.Lead == 0 && want.Lead != 0 { // left out
+							short++
+						}
+					}
 				}
 			}
 		}
 	}
 	simdtest.EachLevel(t, func(t *testing.T) {
-		answered = 0
+		told, short = 0, 0
 		rapid.Check(t, check)
-		if answered < 20 { // 300 to 500 of 100 shapes, a fifth of which are drawn by -short
-			t.Errorf("found %d contexts answered, expected many", answered)
+		if told < 20 { // thousands of 100 shapes, a fifth of which are drawn by -short
+			t.Errorf("found %d contexts whose cosine was not computed, expected many", told)
+		}
+		if short < 20 {
+			t.Errorf("found %d contexts whose second cluster was not looked for, expected many", short)
 		}
 	})
 }
@@ -258,19 +264,24 @@ func TestLongVectorsAreFoundByTheLongerWay(t *testing.T) {
 	}
 	r := newRouter(t, c)
 	found := make([]Found, 3)
-	if err := r.NewSearcher().Find(found, queries(t, contexts)); err != nil {
+	if err := r.NewSearcher().Find(found, queries(t, contexts), All); err != nil {
 		t.Fatal(err)
 	}
-	d := softmax.NewSearcher(r.layer).Direct(r.Clusters())
+	if r.packed != nil {
+		t.Error("found packed vectors, expected none")
+	}
 	for i, h := range contexts {
 		if want := find(c, h); found[i] != want {
 			t.Errorf("found %+v, expected %+v", found[i], want)
 		}
-		if d.Set(h); r.packed != nil {
-			t.Error("found packed vectors, expected none")
+		q := queries(t, contexts[i:i+1])
+		q[0].Reserve(r.Clusters())
+		if err := q[0].Set(h); err != nil {
+			t.Fatal(err)
 		}
-		if f, ok := r.Short(d, h, -1, true, true); ok {
-			t.Errorf("found %+v by the short way, expected none", f)
+		var one [1]Found
+		if err := r.NewSearcher().Find(one[:], q, Need{Floor: -1}); err != nil || one[0].Cluster != found[i].Cluster {
+			t.Errorf("found %+v, %v by a query with room, expected %+v", one[0], err, found[i])
 		}
 	}
 }
@@ -294,7 +305,7 @@ func TestWithKeepsTheVectors(t *testing.T) {
 		changed := c
 		changed.Rule = other
 		found := make([]Found, len(contexts))
-		if err := with.NewSearcher().Find(found, queries(t, contexts)); err != nil {
+		if err := with.NewSearcher().Find(found, queries(t, contexts), All); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range found {
@@ -382,7 +393,7 @@ func TestNewRefuses(t *testing.T) {
 
 func TestFindRefusesAnotherDimension(t *testing.T) {
 	r := newRouter(t, Config{Dim: 2, Clusters: make([]float32, 4)})
-	if err := r.NewSearcher().Find(make([]Found, 1), queries(t, [][]float32{{1, 2, 3}})); err == nil {
+	if err := r.NewSearcher().Find(make([]Found, 1), queries(t, [][]float32{{1, 2, 3}}), All); err == nil {
 		t.Error("found no error for a context of three elements, expected one")
 	}
 }
@@ -394,19 +405,23 @@ func TestRoutingDoesNotAllocate(t *testing.T) {
 	for name, c := range map[string]Config{"flat": flat, "shells and pairs": c} {
 		r := newRouter(t, c)
 		s, qs, found := r.NewSearcher(), queries(t, contexts), make([]Found, 2)
-		d := softmax.NewSearcher(r.layer).Direct(r.Clusters())
+		one, q := make([]Found, 1), []*softmax.Query{softmax.NewQuery(c.Dim)}
+		q[0].Reserve(r.Clusters())
 		at := 0
 		query := func() {
 			at = (at + 2) % 20
-			if err := s.Find(found, qs[at:at+2]); err != nil {
+			if err := s.Find(found, qs[at:at+2], All); err != nil {
 				t.Fatal(err)
 			}
-			d.Set(contexts[at])
-			f, ok := r.Short(d, contexts[at], -1, false, false)
-			if cell, met := r.Cell(f); ok {
-				if want, wantMet := r.Cell(found[0]); cell != want || met != wantMet {
-					t.Fatal(cell, met, want, wantMet)
-				}
+			if err := q[0].Set(contexts[at]); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Find(one, q, Need{Floor: -1}); err != nil {
+				t.Fatal(err)
+			}
+			cell, met := r.Cell(one[0])
+			if want, wantMet := r.Cell(found[0]); cell != want || met != wantMet {
+				t.Fatal(cell, met, want, wantMet)
 			}
 		}
 		for range 20 {

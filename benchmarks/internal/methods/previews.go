@@ -217,13 +217,16 @@ func (s *previewed) Searcher() Searcher {
 	room := (s.largest + kernels.PanelRows - 1) / kernels.PanelRows * kernels.PanelRows
 	elements := s.to.Len() * kernels.PanelRows
 	x := &previewSearcher{
-		previewed: s, screened: sr, direct: softmax.NewSearcher(s.layer).Direct(max(s.largest, s.model.Clusters())),
-		h: kernels.NewInt8Vector(s.layer.Dim()), z: kernels.NewInt8Vector(s.width),
+		previewed: s, screened: sr, by: softmax.NewSearcher(s.layer), routing: s.router.NewSearcher(),
+		query: [1]*softmax.Query{softmax.NewQuery(s.layer.Dim())},
+		h:     kernels.NewInt8Vector(s.layer.Dim()), z: kernels.NewInt8Vector(s.width),
 		lowerZ: make([]float32, max(elements, s.width)), upperZ: make([]float32, elements), u: make([]float32, s.view.width),
 		lower: make([]float32, room), upper: make([]float32, room), left: make([]uint32, room), logits: make([]float64, room),
 	}
-	x.direct.AddLines(&x.lines)
-	s.router.AddLines(&x.lines)
+	x.query[0].Reserve(max(s.largest, s.model.Clusters()))
+	x.query[0].AddLines(&x.lines)
+	x.routing.AddLines(&x.lines)
+	x.by.AddLines(&x.lines)
 	s.to.AddLines(&x.lines)
 	x.h.AddLines(&x.lines)
 	x.z.AddLines(&x.lines)
@@ -236,7 +239,9 @@ func (s *previewed) Searcher() Searcher {
 type previewSearcher struct {
 	*previewed
 	screened       *screen.Searcher // of what has no short way
-	direct         *softmax.Direct
+	by             *softmax.Searcher
+	routing        *router.Searcher
+	query          [1]*softmax.Query
 	h, z           *kernels.Int8Vector
 	lowerZ, upperZ []float32
 	u              []float32
@@ -251,9 +256,10 @@ const straight = 16
 
 func (s *previewSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	s.lines.Prefetch()
-	if s.direct.Set(h) {
-		if f, ok := s.router.Short(s.direct, h, -1, false, false); ok {
-			cell, _ := s.router.Cell(f)
+	if s.query[0].Set(h) == nil {
+		var found [1]router.Found
+		if s.routing.Find(found[:], s.query[:], router.Need{Floor: -1}) == nil {
+			cell, _ := s.router.Cell(found[0])
 			ids := s.ids[s.starts[cell]:s.starts[cell+1]]
 			if k := len(dst); k > 0 && len(ids) > 2*k && s.preview(k, h, cell, ids) && s.best(dst, h) {
 				return k
@@ -331,7 +337,8 @@ func (s *previewSearcher) setLength(z, h []float32) {
 // best writes the best of the labels that are left to dst.
 func (s *previewSearcher) best(dst []softmax.Prediction, h []float32) bool {
 	if len(s.left) > max(straight, 2*len(dst)) {
-		return s.direct.BestAmong(dst, nil, s.layer, s.left)
+		var answers [1]softmax.Answer
+		return s.by.Find(dst, answers[:], s.query[:], &softmax.Request{K: len(dst), Among: softmax.Only(s.left)}) == nil
 	}
 	rows, logits := s.layer.Weights(), s.logits[:len(s.left)]
 	rows.Prefetch(s.left)

@@ -302,18 +302,19 @@ func (s weightedSetting) bytes() int64 {
 }
 
 func (s weightedSetting) Searcher() Searcher {
-	by := softmax.NewSearcher(s.layer)
 	elements, labels := s.to.Len()*kernels.PanelRows, s.rows.Len()*kernels.PanelRows
-	return &weightedSearcher{
+	x := &weightedSearcher{
 		weightedSetting: s, h: kernels.NewInt8Vector(s.layer.Dim()), z: kernels.NewInt8Vector(s.width),
 		lowerZ: make([]float32, elements), upperZ: make([]float32, elements),
 		lower: make([]float32, labels), upper: make([]float32, labels), ids: make([]uint32, labels),
-		direct: by.Direct(min(s.layer.Labels(), mostDirect)), exact: exactSearch{by, s.layer.Labels()},
+		query: [1]*softmax.Query{softmax.NewQuery(s.layer.Dim())}, exact: exactSearch{softmax.NewSearcher(s.layer), s.layer.Labels()},
 	}
+	x.query[0].Reserve(min(s.layer.Labels(), mostShort))
+	return x
 }
 
-// mostDirect is the number of labels up to which a query takes the short way to their logits.
-const mostDirect = 4096
+// mostShort is the number of labels up to which a query takes the short way to their logits.
+const mostShort = 4096
 
 type weightedSearcher struct {
 	weightedSetting
@@ -321,7 +322,7 @@ type weightedSearcher struct {
 	lowerZ, upperZ []float32
 	lower, upper   []float32
 	ids            []uint32
-	direct         *softmax.Direct
+	query          [1]*softmax.Query
 	exact          exactSearch
 }
 
@@ -333,10 +334,15 @@ func (s *weightedSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	if !ok {
 		return s.exact.topK(dst, h, softmax.Labels{})
 	}
-	if k := min(len(dst), len(ids)); s.direct.Set(h) && s.direct.BestAmong(dst[:k], nil, s.layer, ids) {
-		return k
+	if err := s.query[0].Set(h); err != nil {
+		panic(err) // left has looked at it
 	}
-	return s.exact.topK(dst, h, softmax.Only(ids))
+	k := min(len(dst), s.layer.Labels())
+	var answers [1]softmax.Answer
+	if err := s.exact.Find(dst[:k], answers[:], s.query[:], &softmax.Request{K: k, Among: softmax.Only(ids)}); err != nil {
+		panic(err)
+	}
+	return answers[0].Count
 }
 
 // left returns the labels that the intervals leave. It reports false where h or z has no codes.

@@ -174,7 +174,7 @@ func (c *Corpus) Route(ctx context.Context, r *router.Router, found []router.Fou
 			if err := c.Set(w.queries[:n], lo); err != nil {
 				return err
 			}
-			if err := w.Find(found[lo:lo+n], w.queries[:n]); err != nil {
+			if err := w.Find(found[lo:lo+n], w.queries[:n], router.All); err != nil {
 				return err
 			}
 		}
