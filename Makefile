@@ -62,7 +62,7 @@ test-purego: ## Run all tests without assembly, and queries on the level without
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
 
 .PHONY: check
-check: test pauses load-short soak-short ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, a soak, fuzzing.
+check: test pauses load-short soak-short real-short ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, a soak, a real head, fuzzing.
 	@$(BESIDE) $(APART) $(LEGS)
 	$(MAKE) fuzz TIME=20000x
 	@echo "make check: all passed"
@@ -237,6 +237,15 @@ soak: ## Run a learner, tails, a service, commands that are killed, a full disk 
 .PHONY: soak-short
 soak-short: ## The same for a minute and a half.
 	$(MAKE) soak SOAK=90s
+
+# REAL=FOLDER has the models already, YZMA_LIB=FOLDER the libraries.
+.PHONY: real
+real: ## Measure the heads of Gemma 3 270M and SmolLM2, exact, drawn, previewed, and in llama.cpp, if they can be fetched.
+	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real
+
+.PHONY: real-short
+real-short: ## The same for SmolLM2 alone, with fewer states, in two minutes.
+	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --short
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.

@@ -119,6 +119,7 @@ func (m *Model) HeadOf(source string, o HeadOptions) (*Head, error) {
 	if o.Threads == 0 {
 		o.Threads = m.threads
 	}
+	dropResident(m.path) // the rows of the head, which the layer reads from here on
 	x, err := OpenHead(source, o)
 	if err != nil {
 		return nil, err

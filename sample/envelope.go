@@ -15,10 +15,6 @@ import (
 // logit x is computed. So a label is taken in proportion to e^(x/T): rejection sampling,
 // whose result does not depend on how wide the intervals are. The upper end of a label
 // that was rejected becomes its logit.
-//
-// A label that is drawn so belongs to a nucleus unless the labels before it hold the share
-// p. The intervals bound this share. If they leave it open, some logits are computed;
-// if they still do, all logits are. Labels that do not belong to the nucleus are drawn anew.
 const (
 	// leastEnveloped is the number of labels from which this is faster than all logits.
 	leastEnveloped = 1024
@@ -28,8 +24,6 @@ const (
 	// all logits are computed.
 	maxProposals = 256
 	maxRedraws   = 64
-	// maxPinned is the share of the labels above which all logits are computed.
-	maxPinned = 0.25
 	// fewLabels is a number of logits whose time does not matter.
 	fewLabels = 256
 	// manyLabels is the share of all labels whose logits take far less time than all.
@@ -39,13 +33,6 @@ const (
 	maxOpen = 1
 	// mostRounding bounds what float32 loses of a logit, in units of the temperature.
 	mostRounding = 0x1p-10
-	// keptError is the relative error of the probability of a nucleus at which all logits
-	// are computed.
-	keptError = 0.1
-	// likelyError is the part of the interval of the log of a sum by which its estimate may be
-	// off for that, and likelyCoarse what parts of the range add.
-	likelyError  = 1. / 32
-	likelyCoarse = 1. / 64
 	// slack bounds the ratio of a sum of float32 exponentials to the true sum.
 	slack = 1 + 1e-4
 	// The temperatures at which the exponents keep their precision in float32.
@@ -53,18 +40,14 @@ const (
 	mostTemperature  = 0x1p10
 )
 
-// depths are how far below a label, in units of the temperature, logits are computed to
-// decide whether the label belongs to a nucleus.
-var depths = [...]float64{0, 2, 4}
-
 // envelope holds an interval for the edited logit of each label, and sums of the
 // exponentials of the upper ends.
 type envelope struct {
 	lower, upper []float32
 	proposed     []float32 // upper ends of what labels are proposed by: less where a part is sure
+	lowered      []float32 // the memory of these, if they are not the upper ends
 	temperature  float64
 	reference    float64   // all weights are relative to e^(reference/temperature)
-	top          float64   // the largest upper end
 	tops         []float32 // of each block the largest upper end of what is proposed,
 	weights      []float64 // and the sum of e^(upper/temperature)
 	total        float64   // of the weights
@@ -72,10 +55,7 @@ type envelope struct {
 
 	ids, open []uint32
 	keep      [2][]float32 // the intervals of labels that are out of a sum for a while
-	parts     [3][]float32
 	logits    []float64
-	nearest   []float64
-	counts    []uint32
 	one       [1]uint32
 	oneLogit  [1]float64
 }
@@ -83,7 +63,7 @@ type envelope struct {
 // enclose makes the envelope of the edited logits. It reports false if all logits are to be
 // computed.
 func (s *Sampler) enclose(temperature float64) (bool, error) {
-	if s.labels < leastEnveloped || s.o.ExactLogProb || temperature < leastTemperature || temperature > mostTemperature {
+	if s.labels < leastEnveloped || temperature < leastTemperature || temperature > mostTemperature {
 		return false, nil
 	}
 	e := &s.envelope
@@ -275,119 +255,35 @@ func (s *Sampler) pinAll(ids []uint32) error {
 	return nil
 }
 
-// before bounds the share of the probability, at a temperature, of the labels in front of
-// a label in the order of their logits.
-func (e *envelope) before(id uint32, x, temperature float64) (low, high float64) {
-	ids := e.atLeast(x)
-	for i := range e.parts {
-		e.parts[i] = e.parts[i][:0]
-	}
-	for _, j := range ids {
-		switch {
-		case j == id:
-		case float64(e.lower[j]) > x:
-			e.parts[0], e.parts[1] = append(e.parts[0], e.lower[j]), append(e.parts[1], e.upper[j])
-		default: // on either side of x
-			e.parts[2] = append(e.parts[2], e.upper[j])
-		}
-	}
-	var sums [3]float64
-	for i, part := range e.parts {
-		sums[i] = logSumOf(part, part, temperature)
-	}
-	behind, own := e.sumWithout(ids, temperature), x/temperature // the label is among ids
-	share := func(front, behind float64) float64 {
-		if math.IsInf(front, -1) {
-			return 0
-		}
-		return 1 / (1 + kernels.Exp(kernels.LogAddExp(behind, own)-front))
-	}
-	return share(sums[0], kernels.LogAddExp(behind.high, sums[2])), share(kernels.LogAddExp(sums[1], sums[2]), behind.low)
-}
-
-// membership says whether a label belongs to a nucleus.
-type membership uint8
-
-const (
-	undecided membership = iota
-	inside
-	outside
-)
-
-// inNucleus finds out whether a label with the logit x belongs to the nucleus at a
-// temperature. What it returns is certain, unless it is undecided. All labels whose upper
-// ends are above the logit known have intervals that are pinned.
-func (s *Sampler) inNucleus(id uint32, x, temperature float64) (m membership, known float64, err error) {
-	e := &s.envelope
-	known = math.Inf(1)
-	decide := func() bool {
-		switch low, high := e.before(id, x, temperature); {
-		case high < s.o.TopP/slack:
-			m = inside
-		case low > s.o.TopP*slack:
-			m = outside
-		}
-		return m != undecided
-	}
-	if len(e.atLeast(x)) > fewLabels { // far from the end of the nucleus intervals suffice
-		if decide() {
-			return m, known, nil
-		}
-		either := slices.DeleteFunc(e.atLeast(x), func(j uint32) bool { return float64(e.lower[j]) > x })
-		if err := s.pinAll(either); err != nil || decide() { // those that may be in front of the label or behind it
-			return m, known, err
-		}
-	}
-	from := func(depth int) float64 { return x - float64(depths[depth]*temperature) }
-	depth := len(depths) - 1 // the deepest with few labels: less deep ones take as long
-	for depth > 0 && len(e.atLeast(from(depth))) > fewLabels {
-		depth--
-	}
-	for ; depth < len(depths); depth++ {
-		ids := e.atLeast(from(depth))
-		if float64(len(ids)) > float64(maxPinned*float64(s.labels)) {
-			break
-		}
-		known = from(depth)
-		if err := s.pinAll(ids); err != nil || decide() {
-			return m, known, err
-		}
-	}
-	return m, known, nil
-}
-
-// drawEnclosed draws from all labels, or from the nucleus at the temperature at if that is
-// the only truncation. It reports false if all logits are to be computed; a label that
-// is in s.proposed then is the one that is drawn if it belongs to the nucleus.
-func (s *Sampler) drawEnclosed(at float64, nucleus bool) (Token, bool, error) {
-	s.proposed = s.proposed[:0]
+// drawEnclosed draws from all labels. It reports false if all logits are to be computed; a label that is in
+// s.proposed then is the one that is drawn if less of its probability is sure than s.chance leaves.
+func (s *Sampler) drawEnclosed() (Token, bool, error) {
 	temperature := s.temperature
 	if ok, err := s.enclose(temperature); !ok || err != nil {
 		return Token{}, false, err
 	}
 	e := &s.envelope
-	if nucleus && (at < leastTemperature || at > mostTemperature) {
-		return Token{}, false, nil
-	}
-	e.proposed = append(e.proposed[:0], e.upper...)
-	e.top, e.temperature = float64(slices.Max(e.upper)), temperature
+	e.proposed, e.temperature = e.upper, temperature
 	// Labels of which a share is sure are proposed by the part of their probability that is left. It is the same for all
-	// of them, 1 - c times the weight of all that is kept: at most part, at least fewer.
-	part, fewer, kept := 1.0, 1.0, bounds{}
-	if ids := s.list.ids; len(ids) > 0 {
+	// of them, 1 - c times the weight of all labels: at most part, at least fewer.
+	part, fewer, all := 1.0, 1.0, bounds{}
+	ids := s.list.ids
+	if len(ids) > 0 {
 		err := s.pinAll(ids)
 		if err == nil {
-			part, fewer, kept, err = s.leftOf(at, nucleus, fewLabels)
+			part, fewer, all, err = s.leftOf(fewLabels)
 		}
 		if err != nil || !(part > 0) {
 			return Token{}, false, err
 		}
 		down := temperature * kernels.Log(part)
+		e.lowered = append(e.lowered[:0], e.upper...)
+		e.proposed = e.lowered
 		for _, id := range ids {
 			e.proposed[id] = above(float64(e.upper[id]) + down)
 		}
 	}
-	if !e.weigh(temperature) || nucleus && math.Abs(e.reference)*0x1p-23 > float64(mostRounding*at) {
+	if !e.weigh(temperature) {
 		return Token{}, false, nil
 	}
 	for range maxRedraws {
@@ -395,273 +291,54 @@ func (s *Sampler) drawEnclosed(at float64, nucleus bool) (Token, bool, error) {
 		if !ok || err != nil {
 			return Token{}, false, err
 		}
+		if len(ids) == 0 {
+			all, err := s.logSum(temperature, fewLabels)
+			return Token{ID: id, LogProb: min(x/temperature-all.about, 0)}, all.high-all.low <= maxOpen, err
+		}
 		s.chance = s.random.Float64() * part
-		some := s.list.share(id) > 0
-		switch {
-		case some && s.chance >= fewer:
-			if most, least, kept, err := s.leftOf(at, nucleus, s.labels/manyLabels); err != nil {
+		if s.list.share(id) > 0 && s.chance >= fewer {
+			var most, least float64
+			if most, least, all, err = s.leftOf(s.labels / manyLabels); err != nil {
 				return Token{}, false, err
 			} else if most > 0 && s.chance >= most {
 				continue
-			} else if s.chance < least {
-				return Token{ID: id, LogProb: min(x/temperature-kept.about, 0)}, true, nil
+			} else if !(s.chance < least) {
+				s.proposed = append(s.proposed, softmax.Prediction{ID: id, Logit: x})
+				return Token{}, false, nil
 			}
-			s.proposed = append(s.proposed, softmax.Prediction{ID: id, Logit: x})
-			return Token{}, false, nil
-		case some || !nucleus && len(s.list.ids) > 0:
-			return Token{ID: id, LogProb: min(x/temperature-kept.about, 0)}, true, nil
-		case !nucleus:
-			sum, _, err := s.logSum(temperature, fewLabels)
-			return Token{ID: id, LogProb: min(x/temperature-sum.about, 0)}, sum.high-sum.low <= maxOpen, err
 		}
-		m, known, err := s.inNucleus(id, x, at)
-		switch {
-		case err != nil:
-			return Token{}, false, err
-		case m == inside && len(s.list.ids) > 0 && !math.IsInf(kept.high, 1):
-			return Token{ID: id, LogProb: min(x/temperature-kept.about, 0)}, true, nil
-		case m == inside && len(s.list.ids) == 0:
-			if kept, sure := e.logKept(s.o.TopP, x, known, at); sure {
-				return Token{ID: id, LogProb: min(x/temperature-kept, 0)}, true, nil
-			}
-			fallthrough
-		case m != outside:
-			s.proposed = append(s.proposed, softmax.Prediction{ID: id, Logit: x})
-			return Token{}, false, nil
-		}
+		return Token{ID: id, LogProb: min(x/temperature-all.about, 0)}, true, nil
 	}
 	return Token{}, false, nil
 }
 
 // leftOf is the part of the probability that is left of labels of which a share is sure, at most and at
-// least, and the log of the weight of all that is kept, by so many logits. The part is 0 if it is not known.
-func (s *Sampler) leftOf(at float64, nucleus bool, many int) (part, fewer float64, kept bounds, err error) {
+// least, and the log of the weight of all labels, by so many logits. The part is 0 if it is not known.
+func (s *Sampler) leftOf(many int) (part, fewer float64, all bounds, err error) {
 	e, l := &s.envelope, &s.list
-	kept, known, err := s.logSum(at, many)
-	if err != nil || kept.high-kept.low > maxOpen {
-		return 0, 0, kept, err
-	}
-	if nucleus {
-		if kept = e.boundKept(s.o.TopP, kept, known, at); max(kept.high-kept.about, kept.about-kept.low) > maxOpen {
-			return 0, 0, kept, nil
-		}
+	all, err = s.logSum(e.temperature, many)
+	if err != nil || all.high-all.low > maxOpen {
+		return 0, 0, all, err
 	}
 	x, err := s.logit(l.ids[0])
 	left := func(sum float64) float64 {
 		return 1 - l.shares[l.ids[0]]*kernels.Exp(sum-x/e.temperature)
 	}
-	return min(left(kept.low)+(slack-1), 1), left(kept.high) - (slack - 1), kept, err
+	return min(left(all.low)+(slack-1), 1), left(all.high) - (slack - 1), all, err
 }
 
 // logSum bounds the log of the sum of e^(x/T) over all labels. The largest logits, of which few have
-// most of the weight, are computed, at most so many. All labels with upper ends of known or more are pinned.
-func (s *Sampler) logSum(temperature float64, many int) (sum bounds, known float64, err error) {
+// most of the weight, are computed, at most so many.
+func (s *Sampler) logSum(temperature float64, many int) (sum bounds, err error) {
 	e := &s.envelope
-	known = math.Inf(1)
+	top, _ := kernels.SumExpCentres(e.upper, e.upper, scaleOf(temperature))
 	for _, depth := range [...]float64{6, 4, 2} {
-		x := e.top - float64(depth*temperature)
-		if ids := e.atLeast(x); len(ids) <= many {
+		if ids := e.atLeast(float64(top) - float64(depth*temperature)); len(ids) <= many {
 			if err := s.pinAll(ids); err != nil {
-				return sum, 0, err
+				return sum, err
 			}
-			known = x
 			break
 		}
 	}
-	return e.sumWithout(nil, temperature), known, nil
-}
-
-// boundKept bounds the log of the weight of a nucleus at the temperature of the envelope, by the log of
-// the sum over all labels at the temperature at, and the labels from known up, which are pinned.
-func (e *envelope) boundKept(p float64, z bounds, known, at float64) bounds {
-	e.gatherNearest(known)
-	weight := func(sum, more float64) (log float64, end bool) {
-		_, kept, end := e.keptOf(e.top, math.Inf(1), at, float64(p*kernels.Exp(sum-e.top/at))*more)
-		return e.top/e.temperature + kernels.Log(kept), end
-	}
-	share := kernels.Log(p)
-	if high, end := weight(z.high, slack); end {
-		low, _ := weight(z.low, 1/slack)
-		about, _ := weight(z.about, 1)
-		return bounds{low, about, high}
-	}
-	if at == e.temperature && !math.IsInf(known, 1) {
-		return bounds{z.low + share, z.about + share, kernels.LogAddExp(z.high+share, known/at)}
-	}
-	return e.boundWide(p, at)
-}
-
-const (
-	wideBuckets = 16384
-	wideSteps   = 512 // buckets to a factor of e of the probability
-)
-
-// boundWide bounds the log of the weight of a nucleus of the share p at the temperature at, by the numbers of
-// labels in equal parts of the range: of their lower ends, and of their upper ends. First labels that hold
-// the share though each weighs what its lower end says, and all others what their upper ends
-// say, are at least the nucleus; and first labels that the other way round do not hold it belong to it.
-func (e *envelope) boundWide(p, at float64) bounds {
-	e.counts = grow.Slice(e.counts, 2*wideBuckets)
-	clear(e.counts)
-	lower, upper := e.counts[:wideBuckets], e.counts[wideBuckets:]
-	width, widest := min(at, e.temperature)/wideSteps, 0.0
-	part := func(x float32) int { return int(min((e.top-float64(x))/width, wideBuckets-1)) }
-	for id, u := range e.upper {
-		l := e.lower[id]
-		lower[part(l)]++
-		upper[part(u)]++
-		if l > float32(math.Inf(-1)) {
-			widest = max(widest, float64(u)-float64(l))
-		}
-	}
-	apart := kernels.Exp(widest / at) // what upper ends weigh for lower ends, at most
-	weight := func(n uint32, parts int, t float64) float64 {
-		return float64(n) * kernels.Exp(-float64(parts)*width/t)
-	}
-	behindLower, behindUpper := 0.0, 0.0
-	for b := range wideBuckets {
-		if lower[b] > 0 {
-			behindLower += weight(lower[b], b, at)
-		}
-		if upper[b] > 0 {
-			behindUpper += weight(upper[b], b+1, at)
-		}
-	}
-	var least, most, front, top float64
-	full, inside := false, true
-	for b := range wideBuckets - 1 {
-		if upper[b] > 0 {
-			most += weight(upper[b], b, e.temperature)
-		}
-		if full { // one part more than holds enough
-			break
-		}
-		if lower[b] == 0 && upper[b] == 0 {
-			continue
-		}
-		front += weight(lower[b], b+1, at)
-		behindLower -= weight(lower[b], b, at)
-		full = front >= p*slack*(front+max(behindLower, 0)*apart)
-		top += weight(upper[b], b, at)
-		behindUpper -= weight(upper[b], b+1, at)
-		if inside = inside && top < p/slack*(top+max(behindUpper, 0)/apart); inside {
-			least += weight(lower[b], b+1, e.temperature)
-		}
-	}
-	if !full {
-		most = math.Inf(1)
-	}
-	shift := e.top / e.temperature
-	b := bounds{low: shift + kernels.Log(least), high: shift + kernels.Log(most)}
-	switch {
-	case !full: // nothing is known above
-		b.about = b.low
-	case least == 0:
-		b.about = b.high
-	default:
-		b.about = (b.low + b.high) / 2
-	}
-	return b
-}
-
-// gatherNearest leaves the centres of the labels from known up in e.nearest, ascending.
-func (e *envelope) gatherNearest(known float64) {
-	e.nearest = e.nearest[:0]
-	for _, id := range e.atLeast(known) {
-		if c := e.centre(id); c >= known {
-			e.nearest = append(e.nearest, c)
-		}
-	}
-	slices.Sort(e.nearest)
-}
-
-// logKept estimates the log of the sum of e^(x/T) over the nucleus at the temperature at, in
-// which a label has the logit x, at the temperature of the envelope. Labels whose logits are
-// at least known are pinned. It reports false if the estimate may be more than keptError off
-// because the intervals leave too much open, or which of the pinned labels is the last one.
-func (e *envelope) logKept(p, x, known, at float64) (log float64, sure bool) {
-	z := e.sumWithout(nil, at)
-	if z.high-z.low > maxOpen {
-		return 0, false
-	}
-	top := e.top
-	e.gatherNearest(known)
-	share := func(sum float64) float64 { return p * kernels.Exp(sum-top/at) }
-	want := share(z.about)
-	if _, kept, end := e.keptOf(top, x, at, want); end {
-		_, least, _ := e.keptOf(top, x, at, share(z.low)/slack)
-		if _, most, end := e.keptOf(top, x, at, share(z.high)*slack); end {
-			return top/e.temperature + kernels.Log(kept), most-least <= float64(keptError*kept)
-		}
-	}
-	if w := e.sumWithout(nil, e.temperature); w.high-w.low > maxOpen {
-		return 0, false
-	}
-	// The others by their number in equal parts of the range.
-	e.counts = grow.Slice(e.counts, nucleusBuckets)
-	clear(e.counts)
-	scale := e.partsPerLogit(at)
-	for id := range e.upper {
-		if c := e.centre(uint32(id)); c < known {
-			e.counts[int(min((top-c)*scale, nucleusBuckets-1))]++
-		}
-	}
-	kept, last := e.keptAmong(top, x, at, want)
-	// What the nucleus holds at the one temperature for what it holds at the other.
-	ratio := func(want float64) float64 {
-		kept, _ := e.keptAmong(top, x, at, want)
-		return kept / want
-	}
-	off := float64((z.high-z.low)*likelyError) + likelyCoarse
-	open := math.Abs(ratio(share(z.about+off)) - ratio(share(z.about-off)))
-	return top/e.temperature + kernels.Log(kept), float64(open*want)+last <= float64(keptError*kept)
-}
-
-// partsPerLogit is the number of parts of e.counts to a difference of logits of 1: as fine as
-// the lower of the temperatures needs.
-func (e *envelope) partsPerLogit(at float64) float64 { return nucleusSteps / min(at, e.temperature) }
-
-// keptAmong sums e^((x-top)/T) over the labels of a nucleus as keptOf does, and, as far as they
-// do not end it, over those behind them, whose numbers in parts of the range are e.counts. The
-// last of these may be a fraction of a label: it returns what the whole one adds.
-func (e *envelope) keptAmong(top, least, at, want float64) (kept, last float64) {
-	sum, kept, end := e.keptOf(top, least, at, want)
-	if end {
-		return kept, 0
-	}
-	for b, n := range e.counts[:nucleusBuckets-1] {
-		if n == 0 {
-			continue
-		}
-		down := (float64(b) + 0.5) / e.partsPerLogit(at)
-		one := kernels.Exp(-down / at)
-		last = kernels.Exp(-down / e.temperature)
-		many := min(float64(n), max((want-sum)/one, 0))
-		sum += float64(many * one)
-		kept += float64(many * last)
-		if sum >= want {
-			break
-		}
-	}
-	return kept, last
-}
-
-// keptOf sums e^((x-top)/T) over the labels in e.nearest, in the order of their logits, up to
-// the end of a nucleus: a label from least down at which the sum at the temperature at is want.
-// It reports whether the end is there.
-func (e *envelope) keptOf(top, least, at, want float64) (sum, kept float64, end bool) {
-	for i := len(e.nearest) - 1; i >= 0; i-- {
-		c := e.nearest[i]
-		sum += kernels.Exp((c - top) / at)
-		kept += kernels.Exp((c - top) / e.temperature)
-		if sum >= want && c <= float64(above(least)) { // a centre is rounded
-			return sum, kept, true
-		}
-	}
-	return sum, kept, false
-}
-
-// centre is the middle of the interval of a label.
-func (e *envelope) centre(id uint32) float64 {
-	return (float64(e.lower[id]) + float64(e.upper[id])) / 2
+	return e.sumWithout(nil, temperature), nil
 }

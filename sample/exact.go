@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -20,16 +21,22 @@ const (
 func (s *Sampler) drawExact(u float64) (Token, error) {
 	s.proposed = s.proposed[:0]
 	if !s.narrow {
-		all := !s.cut || s.onlyTopP()
-		if all {
-			if t, ok, err := s.drawEnclosed(s.at, s.cut); ok || err != nil {
-				return t, err
-			}
+		t, ok, err := Token{}, false, error(nil)
+		if s.cut && s.first == TopP {
+			t, ok, err = s.drawNucleus(u)
+		} else if !s.cut && !s.o.ExactLogProb {
+			t, ok, err = s.drawEnclosed()
+		}
+		if ok || err != nil {
+			return t, err
+		}
+		if len(s.proposed) > 0 {
+			u = s.random.Float64() // which the label has nothing to do with
 		}
 		if err := s.lookAtAll(); err != nil {
 			return Token{}, err
 		}
-		if all {
+		if !s.cut || s.onlyTopP() {
 			return s.drawAll(s.at, s.cut, u)
 		}
 		k, _, err := s.truncate()
@@ -38,10 +45,8 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 		}
 		return s.drawHead(k.n, u), nil
 	}
-	k := s.fewest
-	if k == 0 {
-		k = 16
-	}
+	// Within a distance there are mostly fewer labels than this.
+	k := cmp.Or(s.fewest, manyWithin)
 	for ; ; k *= 4 {
 		if err := s.lookAtBest(min(k, s.labels)); err != nil {
 			return Token{}, err
@@ -142,14 +147,24 @@ func (s *Sampler) lastOfNucleus(x []float64, largest, temperature float64) softm
 	return last
 }
 
+// manyWithin is the number of labels that a draw asks for first whose truncation has a distance alone: it
+// costs nothing if they are fewer.
+const manyWithin = 256
+
 // lookAtBest makes the labels of the k largest edited logits the pool, and perhaps a few
-// more, but no label without all that are better.
+// more, but no label without all that are better. Labels that are farther from the best than the
+// truncations keep are left out.
 func (s *Sampler) lookAtBest(k int) error {
 	// Labels of the history may take places of others: their logits are others in the
 	// search.
-	k = min(k+s.past, s.labels)
+	history := s.changed[:s.past]
+	k = min(k+len(history), s.labels)
+	s.terms = grow.Slice(s.terms, len(history))
+	if err := s.layer.Logits(s.terms, s.query, softmax.Only(history)); err != nil {
+		return err
+	}
 	s.found = grow.Slice(s.found, k)
-	s.request.K = k
+	s.request.K, s.request.Within = k, s.within(history, s.terms)
 	if s.exactly {
 		s.asked[0] = s.query
 		if err := s.layer.Find(s.found, s.one[:], s.asked[:], &s.request); err != nil {
@@ -171,11 +186,7 @@ func (s *Sampler) lookAtBest(k int) error {
 			s.poolIDs, s.poolX = append(s.poolIDs, p.ID), append(s.poolX, p.Logit)
 		}
 	}
-	s.terms = grow.Slice(s.terms, s.past)
-	if err := s.layer.Logits(s.terms, s.query, softmax.Only(s.changed[:s.past])); err != nil {
-		return err
-	}
-	for i, id := range s.changed[:s.past] {
+	for i, id := range history {
 		if !s.request.Permits(id) {
 			continue
 		}
@@ -186,6 +197,29 @@ func (s *Sampler) lookAtBest(k int) error {
 	}
 	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: whole}
 	return nil
+}
+
+// within is how far a label that may be kept can lie below the best in a search without penalties, 0 if
+// there is no bound. A label of the history may be the best of the search and not of the draw: the largest
+// logit of the draw is no less than the largest of the history.
+func (s *Sampler) within(history []uint32, logits []float64) float64 {
+	if s.distance == 0 {
+		return 0
+	}
+	before, after := math.Inf(-1), math.Inf(-1)
+	for i, id := range history {
+		if s.request.Permits(id) {
+			before, after = max(before, logits[i]+s.request.Bias(id)), max(after, s.edit(id, logits[i]))
+		}
+	}
+	distance := s.distance
+	if before > after {
+		distance += before - after
+	}
+	if distance *= 1 + 0x1p-40; !(distance <= math.MaxFloat64) { // roundings
+		return 0
+	}
+	return distance
 }
 
 // sumInside returns the log of the sum of e^((x-largest)/T) over the pool.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -98,8 +99,8 @@ type Options struct {
 	// keeps), and 0 for other chains.
 	MaxVariation float64
 	// ExactLogProb asks for exact log-probabilities of all draws over a layer. Then a draw
-	// without truncation, or with top-p first, computes the logits of all labels, which
-	// takes several times as long: see [Token].
+	// without truncation computes the logits of all labels, which takes several times as long, and one with top-p
+	// first more of them: see [Token].
 	ExactLogProb bool
 	// Seed seeds the random numbers. A sampler goes on with its random numbers from draw to
 	// draw: give each sequence of tokens that is to be repeatable a sampler of its own.
@@ -180,7 +181,10 @@ type plan struct {
 	// keeps fewest of them if it is a top-k, or the largest logit; else that is 0.
 	narrow bool
 	fewest int
-	near   float64 // MaxVariation, or what ByChain is for the chain
+	// distance is how far below the largest logit a label lies at most that the truncations keep, if these
+	// are a min-p in front, or directly behind a top-k; else 0.
+	distance float64
+	near     float64 // MaxVariation, or what ByChain is for the chain
 	// confidence is that of each interval of the tail: a chain that looks at two temperatures needs two
 	// intervals.
 	confidence float64
@@ -213,6 +217,7 @@ func (o *Options) plan() plan {
 	case p.first == TopK:
 		p.fewest = o.TopK
 	}
+	p.distance = o.distance(p.steps)
 	if o.MaxVariation == ByChain {
 		p.near = 0
 		if greedy || slices.Contains(p.steps, TopK) || slices.Contains(p.steps, MinP) {
@@ -223,6 +228,23 @@ func (o *Options) plan() plan {
 		p.confidence = 1 - (1-o.Confidence)/2
 	}
 	return p
+}
+
+// distance is that of a plan with these steps.
+func (o *Options) distance(steps []Step) float64 {
+	t := 1.0
+	for _, s := range steps {
+		switch s {
+		case Temperature:
+			t = o.Temperature
+		case MinP:
+			// Probabilities are compared in float64: the bound leaves room for the rounding.
+			return t * (0x1p-20 - kernels.Log(o.MinP))
+		case TopP, Typical: // what these keep depends on labels that a distance leaves out
+			return 0
+		}
+	}
+	return 0
 }
 
 // onlyTopP reports whether top-p is the only truncation.

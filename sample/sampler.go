@@ -33,10 +33,11 @@ type Token struct {
 	// have an estimate. Over a screen the weight of the labels outside the candidate set is
 	// estimated if there is no truncation, and left out if top-p is the only one. The estimate has no bound, and may be
 	// too large or too small where the screen or its tail is a poor one: behind a top-p on PTB-Small, at a temperature of 1.6
-	// behind that, it was off by .13 on average and 1.3 at most. If there is no truncation, or if top-p is the only one, a draw
+	// behind that, it was off by .13 on average and 1.3 at most. If there is no truncation, a draw
 	// over a layer of 1,024 labels or more does not compute all logits: those that it does not compute count with the centres
 	// of their int8 intervals, which may be off by e^1 at most (if more is open, all logits are computed) and by far less on
-	// a real layer, unless Options.ExactLogProb is set.
+	// a real layer; if top-p is the only one, labels at its end may count that do not belong to it, where intervals leave that
+	// open. Neither is so if Options.ExactLogProb is set.
 	LogProb float64
 	// Variation bounds the total variation of the distribution that it was drawn from, from
 	// that of the layer with the same edits and truncations: the bound holds if the tail lies
@@ -216,7 +217,8 @@ func (s *Sampler) Draw(h []float32, e Edits) (Token, error) {
 // Distribution appends the labels that the last token was drawn from, the best first, and the
 // natural logarithms of their probabilities, to dst: what a caller needs who accepts or
 // rejects the draft of another model. It reports false if the last draw did not put them together:
-// one without truncation, by what candidates have for certain, or with a nucleus of the exact layer.
+// one without truncation, by what candidates have for certain, or with a nucleus of the exact layer whose end intervals
+// leave open.
 func (s *Sampler) Distribution(dst []softmax.Prediction) ([]softmax.Prediction, bool) {
 	if s.kept == 0 {
 		return dst, false
@@ -348,6 +350,8 @@ type pool struct {
 	open bool
 	// every: all candidates that may be drawn are in the pool.
 	every bool
+	// nucleus: the pool is what a top-p in front keeps.
+	nucleus bool
 	// inside is the log of the sum over the pool of e^((x-largest)/T) at the temperature of the
 	// first truncation, if that needs it.
 	inside float64

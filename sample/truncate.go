@@ -100,7 +100,11 @@ func (s *Sampler) keep(all bool) (k kept, ok bool) {
 				return k, false
 			}
 		case TopP:
-			if !s.keepTopP(&k, temperature, all, first) {
+			if first && s.pool.nucleus {
+				if !all {
+					return k, false
+				}
+			} else if !s.keepTopP(&k, temperature, all, first) {
 				return k, false
 			}
 		case Typical:

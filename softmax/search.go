@@ -7,6 +7,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/scored"
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
@@ -374,6 +375,7 @@ func (s *Searcher) threshold(k int, lower []float32) float32 {
 // score fills dst with the best of the labels ids, whose biases are in s.biases and
 // whose edited logits it leaves in s.logits.
 func (s *Searcher) score(dst []Prediction, q *Query, ids []uint32, req *Request) {
+	scored.Count(len(ids))
 	s.logits = grow.Slice(s.logits, len(ids))
 	s.layer.rows.RefGatherDot(s.logits, nil, ids, q.Vector())
 	for j, b := range s.biases[:len(ids)] {
@@ -390,6 +392,7 @@ func (s *Searcher) score(dst []Prediction, q *Query, ids []uint32, req *Request)
 // scoreAll fills dst with the best labels of a place, and the sum, by the
 // reference arithmetic for all of its rows.
 func (s *Searcher) scoreAll(dst []Prediction, a *Answer, q *Query, p *place) {
+	scored.Count(p.n)
 	s.logits = grow.Slice(s.logits, p.n)
 	s.layer.logits(s.logits, q, p)
 	if p.mask != nil {

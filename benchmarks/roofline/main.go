@@ -18,6 +18,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/benchmarks/internal/stream"
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/kernels"
 )
@@ -125,7 +126,7 @@ func measure(s shape, rounds int) []line {
 	out := max(n, s.size)
 	dst, upper := make([]float32, 4*out), make([]float32, 4*out)
 	ref := make([]float64, out)
-	readW, readCodes := streamRead(wBytes), streamRead(data)
+	readW, readCodes := stream.Read(wBytes), stream.Read(data)
 	ids := func() []uint32 { return sets[turn()] }
 	list := []kernel{
 		{"float32 scan", 4 * n * d, func() { kernels.Scan(dst[:n], w, nil, hs[turn()]) }, readW},

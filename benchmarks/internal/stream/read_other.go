@@ -1,10 +1,12 @@
 //go:build !amd64 || purego
 
-package main
+package stream
 
-// streamRead returns a function that reads b once.
-func streamRead(b []byte) func() {
-	x := float32s(b)
+import "unsafe"
+
+// Read returns a function that reads b once.
+func Read(b []byte) func() {
+	x := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 	return func() {
 		var s [4]float32
 		for i := 0; i+4 <= len(x); i += 4 {

@@ -1,6 +1,6 @@
 //go:build !purego
 
-package main
+package stream
 
 import (
 	"unsafe"
@@ -10,9 +10,9 @@ import (
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// streamRead returns a function that reads b once as fast as the widest loads
+// Read returns a function that reads b once as fast as the widest loads
 // allow.
-func streamRead(b []byte) func() {
+func Read(b []byte) func() {
 	p, n := (*uint32)(unsafe.Pointer(&b[0])), len(b)/64*16
 	if cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512VL) {
 		return func() { asm.MaxIDAVX512(p, n) }

@@ -1,0 +1,138 @@
+package sample
+
+import (
+	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// A nucleus of all labels does not need the logits of all labels. Those of the first labels are computed, and
+// the intervals of all others bound what these weigh together. That bounds where the nucleus ends: a label is
+// drawn from the longest that it can be. Mostly it belongs to the shortest too. If it does not, all logits are
+// computed, and the label is drawn anew if it does not belong to the nucleus.
+const (
+	// widestNucleus is the share of the labels whose logits take less time than all.
+	widestNucleus = 1. / 3
+	// nucleusDepth is how far below the best, in units of the temperature, a nucleus may end.
+	nucleusDepth = 12
+	// sumError is more than sums in float64 lose.
+	sumError = 1e-12
+)
+
+// furtherDown are how far below the end of a nucleus, in units of the temperature, logits are computed.
+var furtherDown = [...]float64{0.1, 1, 3}
+
+// drawNucleus draws if a top-p comes first. It reports false if that takes the logits of all labels; a label
+// that is in s.proposed then is the one that is drawn if it belongs to the nucleus.
+func (s *Sampler) drawNucleus(u float64) (t Token, ok bool, err error) {
+	temperature, e := s.at, &s.envelope
+	if ok, err := s.enclose(temperature); !ok || err != nil {
+		return t, false, err
+	}
+	largest, all := kernels.SumExpCentres(e.lower, e.upper, scaleOf(temperature))
+	if !(all > 0) {
+		return t, false, nil
+	}
+	top := float64(largest)
+	near := e.atLeast(top - float64(nucleusDepth*temperature))
+	end, ok := e.endOfNucleus(near, top, temperature, float64(s.o.TopP*all))
+	if !ok {
+		return t, false, nil
+	}
+	for _, more := range furtherDown {
+		least := below(top - float64((end+more)*temperature))
+		s.poolIDs = s.poolIDs[:0]
+		for _, id := range near {
+			if e.upper[id] >= least {
+				s.poolIDs = append(s.poolIDs, id)
+			}
+		}
+		if float64(len(s.poolIDs)) > float64(widestNucleus*float64(s.labels)) {
+			return t, false, nil
+		}
+		fewest, most, err := s.nucleusAmong(s.poolIDs, temperature)
+		if err != nil {
+			return t, false, err
+		}
+		switch {
+		case most > len(s.head):
+			continue
+		case fewest == most:
+			s.keepPool(most)
+			k, _, err := s.truncate()
+			if err != nil {
+				return t, false, err
+			}
+			return s.drawHead(k.n, u), true, nil
+		case !s.onlyTopP() || s.o.ExactLogProb || s.list.sure > 0:
+			continue
+		}
+		logSum := s.weighHead(most, s.temperature)
+		i := walk(s.terms, u)
+		if i < fewest {
+			return Token{ID: s.head[i].ID, LogProb: min((s.head[i].Logit-s.head[0].Logit)/s.temperature-logSum, 0)}, true, nil
+		}
+		s.proposed = append(s.proposed, s.head[i])
+		return t, false, nil
+	}
+	return t, false, nil
+}
+
+// endOfNucleus tells, by the centres of the intervals of labels, how far below the best one the labels
+// lie, in units of the temperature, that weigh so much together. It reports false if they all weigh less.
+func (e *envelope) endOfNucleus(ids []uint32, top, temperature, weight float64) (depth float64, ok bool) {
+	var counts [nucleusDepth*nucleusSteps + 1]uint32
+	scale := nucleusSteps / temperature
+	for _, id := range ids {
+		down := (top - (float64(e.lower[id])+float64(e.upper[id]))/2) * scale
+		counts[int(min(max(down, 0), nucleusDepth*nucleusSteps))]++ // the best centre is rounded to float32
+	}
+	for part, n := range counts {
+		depth = float64(part+1) / nucleusSteps
+		if weight -= float64(n) * kernels.Exp(1./(2*nucleusSteps)-depth); weight <= 0 {
+			return depth, true
+		}
+	}
+	return 0, false
+}
+
+// nucleusAmong makes labels the head, in order, and bounds how many of them top-p keeps: more than there are if
+// some may be kept that are not among them. All others are behind them.
+func (s *Sampler) nucleusAmong(ids []uint32, temperature float64) (fewest, most int, err error) {
+	s.poolX = grow.Slice(s.poolX, len(ids))
+	if err := s.layer.Logits(s.poolX, s.query, softmax.Only(ids)); err != nil {
+		return 0, 0, err
+	}
+	s.head = s.head[:0]
+	for i, id := range ids {
+		s.head = append(s.head, softmax.Prediction{ID: id, Logit: s.edit(id, s.poolX[i])})
+	}
+	s.head = s.sorter.Sort(s.head)
+	others := s.envelope.sumWithout(ids, temperature)
+	unit := s.weighHead(len(s.head), temperature) + s.head[0].Logit/temperature
+	low := float64(s.o.TopP*(1+kernels.Exp(others.low-unit)/slack)) * (1 - sumError)
+	high := float64(s.o.TopP*(1+kernels.Exp(others.high-unit)*slack)) * (1 + sumError)
+	sum := 0.0
+	for _, w := range s.terms {
+		if sum < low {
+			fewest++
+		}
+		if sum < high {
+			most++
+		}
+		sum += w
+	}
+	if sum < high {
+		most = len(s.head) + 1
+	}
+	return fewest, most, nil
+}
+
+// keepPool makes the first labels of the head the pool, which top-p has kept.
+func (s *Sampler) keepPool(n int) {
+	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
+	for _, p := range s.head[:n] {
+		s.poolIDs, s.poolX = append(s.poolIDs, p.ID), append(s.poolX, p.Logit)
+	}
+	s.pool = pool{ids: s.poolIDs, logits: s.poolX, whole: true, nucleus: true}
+}
