@@ -1,5 +1,5 @@
 // Package llamacpp runs a model of llama.cpp up to its head, and has the head computed by
-// packages softmax, screen and sample: exactly, or over a screen.
+// packages softmax, preview, screen and sample: exactly, by a preview, or over a screen.
 //
 // llama.cpp is driven by [github.com/hybridgroup/yzma], without cgo. A [Hook] is a context of
 // llama.cpp that stops at the final normalisation and hands out its result, the hidden state h

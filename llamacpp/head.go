@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -21,6 +22,8 @@ type HeadOptions struct {
 	// Preview is a preview of this head, of preview.Load or preview.Make, in place of a screen. An error of
 	// [OpenHead] is preview.ErrLayer, by errors.Is, if it is of another one.
 	Preview *preview.Model
+	// Budget is that of requests and samplers that name none, over a preview: it names a rung by its Kept. 0: the preview's own.
+	Budget float64
 	// Options are those of searchers over the screen. screen.OverTail needs a screen with a tail.
 	Options []screen.Option
 	// Threads is the number of threads of an exact search, the caller's among them: one in [OpenHead], and as
@@ -40,6 +43,7 @@ type Head struct {
 	preview *preview.Model    // nil without one
 	codes   *preview.Searcher // keeps those of the preview, which searchers share
 	learner *learn.Learner
+	budget  float64   // of requests to the preview that name none
 	free    sync.Pool // of *scratch
 }
 
@@ -62,7 +66,7 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 		f.Close()
 		return nil, fmt.Errorf("llamacpp: %s: found a scale of states of %v and a bias, expected one of the two", source, f.StateScale())
 	}
-	x := &Head{file: f}
+	x := &Head{file: f, budget: o.Budget}
 	var first *preview.Searcher // which keeps the codes that all searchers share
 	if err := f.Read(func() (err error) {
 		if x.layer, err = softmax.NewLayer(f.Rows(), f.Bias()); err != nil {
@@ -214,6 +218,7 @@ func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request
 	}
 	err = x.with(func(s *scratch) (err error) {
 		if s.preview != nil {
+			req.Budget = cmp.Or(req.Budget, x.budget)
 			a, err = s.preview.Search(dst, h, req)
 		} else {
 			a, err = s.Search(dst, h, req)
@@ -233,6 +238,7 @@ func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, s
 	if x.learner == nil || len(dst) != n*req.K || len(states) != n*d {
 		return x.with(func(s *scratch) error {
 			if s.preview != nil {
+				req.Budget = cmp.Or(req.Budget, x.budget)
 				return s.preview.SearchBatch(dst, answers, states, req)
 			}
 			return s.SearchBatch(dst, answers, states, req)
@@ -402,6 +408,7 @@ func (x *Head) Sampler(o sample.Options) (*Sampler, error) {
 	err := x.file.Read(func() (err error) {
 		switch {
 		case x.preview != nil:
+			o.Budget = cmp.Or(o.Budget, x.budget)
 			y.draws, err = sample.NewPreviewed(x.preview, x.layer, o)
 		case x.model != nil && x.model.Tail() != nil:
 			y.draws, err = sample.NewScreened(x.model, x.layer, o)

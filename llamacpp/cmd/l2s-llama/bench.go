@@ -429,7 +429,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	gains := gainsOf(rows)
 	if *asJSON {
-		return writeJSON(stdout, m, rows, threads[0], gains, f.preview)
+		return writeJSON(stdout, m, rows, threads[0], gains, f.preview, f.budget)
 	}
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "threads\ttask\thead\ttokens/s\tus\tspeedup\tprompt tokens/s")
@@ -445,7 +445,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	for _, g := range gains {
 		fmt.Fprintf(stdout, "%d threads, %s: the head takes %.0f%% of a token of llama.cpp, so that no head gains more than %.2f times; the preview gains %.2f times, with %.2f of the tokens of no head at all, at a measured %s\n",
-			g.Threads, g.Task, 100*g.HeadShare, g.Most, g.Preview, g.OfMost, measured(f.preview))
+			g.Threads, g.Task, 100*g.HeadShare, g.Most, g.Preview, g.OfMost, f.measured())
 	}
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
 		one, _, _ := strings.Cut(string(load), " ")
@@ -455,7 +455,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 }
 
 // writeJSON writes all rows, and as heads those of the first task on the first number of threads.
-func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []gain, p *preview.Model) error {
+func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []gain, p *preview.Model, budget float64) error {
 	type precision struct {
 		preview.Rung
 		K       int `json:"k"` // of precision_k
@@ -463,8 +463,7 @@ func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []
 	}
 	var of *precision
 	if p != nil {
-		rungs, normal := p.Rungs()
-		of = &precision{Rung: rungs[normal]}
+		of = &precision{Rung: rungOf(p, budget)}
 		of.K, of.HeldOut = p.RungsOf()
 	}
 	var heads []row

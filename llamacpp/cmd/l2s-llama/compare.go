@@ -99,8 +99,8 @@ func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) er
 			return err
 		}
 		defer f.closes(nil, x)
-		rungs, normal := x.Preview().Rungs()
-		c.rows = append(c.rows, &difference{Head: "preview", P1: rungs[normal].Precision1.Value, other: x})
+		r := rungOf(x.Preview(), f.budget)
+		c.rows = append(c.rows, &difference{Head: "preview", Budget: r.Kept, P1: r.Precision1.Value, other: x})
 	}
 	if f.screen != "" {
 		for _, b := range budgets {

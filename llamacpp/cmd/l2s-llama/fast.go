@@ -178,8 +178,8 @@ func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.closes(nil, x)
 	defer debug.FreeOSMemory() // before a model is opened that stays
+	defer f.closes(nil, x)
 	stages := map[string]func(float64){"coordinates": share(45, 55), "blocks": share(55, 75), "fingerprint": share(75, 77), "precision": share(77, 100)}
 	var made *preview.Model
 	err = x.File().Read(func() (err error) {
@@ -333,11 +333,25 @@ func (f *flags) writes(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head,
 	return all, nil
 }
 
-// measured says how precise a preview was found to be.
-func measured(m *preview.Model) string {
+// rungOf returns the rung of a budget, 0 for the preview's own: the last that keeps no more.
+func rungOf(m *preview.Model, budget float64) preview.Rung {
 	rungs, normal := m.Rungs()
-	k, n := m.RungsOf()
-	r := rungs[normal]
-	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f on %s held-out states, a look at %.1f%% of %s tokens",
-		r.Precision1.Value, r.Precision1.Low, r.Precision1.High, k, r.PrecisionK.Value, progress.Count(n), 100*r.Looked, progress.Count(m.Labels()))
+	if budget == 0 {
+		return rungs[normal]
+	}
+	of := rungs[0]
+	for _, r := range rungs {
+		if r.Kept <= budget {
+			of = r
+		}
+	}
+	return of
+}
+
+// measured says how precise the preview was found to be.
+func (f *flags) measured() string {
+	k, n := f.preview.RungsOf()
+	r := rungOf(f.preview, f.budget)
+	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f on %s held-out states, a look at %.1f%% of %s tokens, %.0f scored in full",
+		r.Precision1.Value, r.Precision1.Low, r.Precision1.High, k, r.PrecisionK.Value, progress.Count(n), 100*r.Looked, progress.Count(f.preview.Labels()), r.Kept)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -172,6 +173,12 @@ func TestFast(t *testing.T) {
 		t.Errorf("found the last line %q, expected what the head takes and the preview gains", last)
 	}
 
+	if text, said = runs(t, ctx, 0, append(slices.Clone(fast), "--budget", "1e9")...); text != want || !strings.Contains(said, fmt.Sprintf("%.0f scored in full", rungs[len(rungs)-1].Kept)) {
+		t.Errorf("a large budget: found %q, %q, expected the last rung", text, said)
+	}
+	if _, said = runs(t, ctx, 1, append(slices.Clone(fast), "--budget", "1e-9")...); !strings.Contains(said, "preview: budget: found") {
+		t.Errorf("a small budget: found %q, expected an error", said)
+	}
 	path := filepath.Join(t.TempDir(), "a.txt")
 	if err := os.WriteFile(path, []byte(words(500)), 0o600); err != nil {
 		t.Fatal(err)

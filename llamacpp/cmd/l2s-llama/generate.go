@@ -263,7 +263,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 func (f *flags) named(k kind) string {
 	switch k {
 	case previewHead:
-		return "preview " + f.previewFile + ": " + measured(f.preview)
+		return "preview " + f.previewFile + ": " + f.measured()
 	case screenHead:
 		return "screen " + f.screen
 	case learnHead:

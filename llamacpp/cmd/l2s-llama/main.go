@@ -133,7 +133,7 @@ func newFlags(name, usage string, stdout, stderr io.Writer) *flags {
 func (f *flags) withHead() *flags {
 	f.StringVar(&f.head, "head", "", "the `source` of the head, if it is not to be that of the model's own files")
 	f.StringVar(&f.screen, "screen", "", "a screen `file` of l2s train --head")
-	f.Float64Var(&f.budget, "budget", 0, "the `number` of candidates of the screen, 0 for its own")
+	f.Float64Var(&f.budget, "budget", 0, "the `number` of candidates of the screen, or of tokens that the preview scores in full, 0 for its own")
 	return f
 }
 
@@ -164,8 +164,10 @@ func (f *flags) parse(args []string) error {
 		return wrongUse("--threads: found %d, expected 0 to %d", f.threads, llamacpp.MaxThreads)
 	case !(f.budget >= 0):
 		return wrongUse("--budget: found %v, expected 0 or more", f.budget)
-	case f.budget > 0 && f.screen == "":
-		return wrongUse("found --budget without --screen, expected both")
+	case f.budget > 0 && f.screen == "" && !f.fast:
+		return wrongUse("found --budget without --screen or --fast, expected one of them")
+	case f.budget > 0 && f.screen != "" && f.fast:
+		return wrongUse("found --budget with --screen and --fast, expected one of them")
 	case f.fast && f.learn:
 		return wrongUse("found --fast and --learn, expected one of them")
 	case f.anew && !f.fast:
@@ -295,7 +297,7 @@ func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, k kind) (*llama
 	case learnHead:
 		o.Learn = &learn.Options{Keep: f.keep, Event: func(e learn.Event) { f.say("learn: %s: %s\n", e.Kind, e.Text) }}
 	case previewHead:
-		o.Preview = f.preview
+		o.Preview, o.Budget = f.preview, f.budget
 	case screenHead:
 		o.Screen = f.screen
 		if f.budget > 0 {

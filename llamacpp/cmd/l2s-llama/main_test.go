@@ -69,7 +69,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"generat"}, `found the verb "generat"`},
 		{[]string{"generate"}, "found no --model"},
 		{[]string{"generate", "--model", "m.gguf"}, "--prompt"},
-		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--budget", "9"}, "without --screen"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--budget", "9"}, "without --screen or --fast"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--threads", "-1"}, "--threads"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--tempo", "1"}, "-tempo"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "text"}, `the argument "text"`},
