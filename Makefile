@@ -261,18 +261,9 @@ labels-rate: ## Print how fast contexts are labelled beside a plain matrix produ
 	cd benchmarks && $(GO) run $(OPENBLAS) ./labels
 	cd benchmarks && L2S_SIMD=avx2 OPENBLAS_CORETYPE=Haswell $(GO) run $(OPENBLAS) ./labels
 
-.PHONY: roofline
-roofline: ## Print each kernel's bytes per second beside those of a plain read.
-	cd benchmarks && $(GO) run ./roofline
-
 .PHONY: predictions
 predictions: ## Print the cycles that llvm-mca predicts for the loops on arm64, beside AVX2. Needs LLVM 17.
 	cd gen && $(GO) run ./predict
-
-.PHONY: instructions
-instructions: ## Count the instructions of a query on an emulated arm64, beside plain Go, in some minutes.
-	$(EMULATE) --install
-	cd benchmarks && $(GO) run ./instructions -least 5
 
 .PHONY: train-ptb
 train-ptb: ## Print the figures of train/RESULTS.md, from DATA/ptb-small (DATA=../shared/data).
@@ -298,11 +289,6 @@ compare-full: ## The same with finer sweeps, learning from all contexts.
 .PHONY: compare-quick
 compare-quick: ## Compare on the embedded model in two minutes, into bin/compare-quick.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --quick --demo --least 0.98 --out ../bin/compare-quick
-
-# LAYER names another layer: --head MODEL --contexts H.npy --test-contexts T.npy, or --made LABELSxDIM.
-.PHONY: previews
-previews: ## Measure queries that look at previews of their candidates first, which l2s does not, on DATA/llm-65k.
-	cd benchmarks && $(GO) run ./previews $(call own,--head,llm-65k) $(LAYER)
 
 .PHONY: translate
 translate: ## Translate DATA/nmt-multi30k by beam search: BLEU against speedup, into benchmarks/results.
