@@ -34,7 +34,6 @@ import (
 	"strings"
 	"syscall"
 
-	_ "github.com/learning-to-screen/l2s/cmd/l2s/internal/plainly"
 	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
@@ -179,7 +178,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		err = fmt.Errorf("%s: cannot %s: %w", path.Path, path.Op, path.Err)
 	}
 	text := err.Error()
-	for _, pkg := range []string{"tensorfile", "head", "lstm", "screen", "softmax", "train", "calibrate"} {
+	for _, pkg := range []string{"tensorfile", "head", "screen", "softmax", "train", "calibrate"} {
 		// The packages begin with their names, which say nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
 		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file
