@@ -23,7 +23,7 @@ func TestVersionFlags(t *testing.T) {
 // flagsOfVerbs is the contract of the command's flags: what each verb has beside --json and
 // --quiet, and nothing else.
 var flagsOfVerbs = []struct{ verb, flags string }{
-	{"demo", "keep seed"},
+	{"demo", "keep lm seed"},
 	{"labels", "bias contexts head ids k out shard threads weights"},
 	{"merge", "out"},
 	{"train", "always bias budget contexts head ids labels options out target threads validation weights"},
