@@ -3,14 +3,15 @@
 GO         ?= go
 OPERATIONS := argmax axpy blocks exp gather int8 prefetch preview quantize ref scan topk widen
 TIME       ?= 10s
+DEMO       := benchmarks/lm/model
 
 .PHONY: help
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
 
 .PHONY: demo
-demo: ## Train and measure a screen on the embedded language model.
-	$(GO) run ./cmd/l2s demo
+demo: ## Train and measure a screen on the small language model of benchmarks/lm/model.
+	$(GO) run ./cmd/l2s demo --lm $(DEMO)
 
 .PHONY: build
 build: ## Build the command to bin/l2s.
@@ -179,7 +180,7 @@ there = @[ -e "$(1)" ] || { echo "found no $(1), which is not part of l2s; DATA=
 
 # The layer and the contexts of the two loads.
 PTB      := $(DATA)/ptb-small/model.safetensors
-EMBEDDED := internal/demolm/model.safetensors
+DEMOLM   := $(DEMO)/model.safetensors
 QUERIES  ?= 10000000
 
 .PHONY: load
@@ -188,19 +189,19 @@ load: bin/ptb/m.l2s ## Ask the PTB screen 10 million times from 2 goroutines and
 		-contexts ../bin/ptb/test.npy -screen ../bin/ptb/m.l2s -queries $(QUERIES)
 
 bin/ptb/m.l2s:
-	$(call there,$(PTB),make load-short asks the embedded model.)
+	$(call there,$(PTB),make load-short asks the model of l2s demo.)
 	$(MAKE) train-ptb
 
 .PHONY: load-short
-load-short: build ## The same with 200,000 queries, on the embedded language model.
+load-short: build ## The same with 200,000 queries, on the model of l2s demo.
 	@mkdir -p bin/load
 	cd benchmarks && $(GO) run ./lm generate --length 12288 --quiet --contexts ../bin/load/h.npy >/dev/null
-	bin/l2s train --weights $(EMBEDDED):encoder.weight --bias $(EMBEDDED):decoder.bias --contexts bin/load/h.npy \
+	bin/l2s train --weights $(DEMOLM):encoder.weight --bias $(DEMOLM):decoder.bias --contexts bin/load/h.npy \
 		--out bin/load/m.l2s 2>/dev/null
-	cd benchmarks && $(GO) run ./load -weights ../$(EMBEDDED):encoder.weight -bias ../$(EMBEDDED):decoder.bias \
+	cd benchmarks && $(GO) run ./load -weights ../$(DEMOLM):encoder.weight -bias ../$(DEMOLM):decoder.bias \
 		-contexts ../bin/load/h.npy -screen ../bin/load/m.l2s -queries 200000
 
-# The service answers for the PTB layer if that is there, else for the embedded one.
+# The service answers for the PTB layer if that is there, else for that of l2s demo.
 SERVED := $(if $(wildcard $(PTB)),bin/service/ptb.l2s)
 
 .PHONY: service-load
@@ -270,18 +271,9 @@ labels-rate: ## Print how fast contexts are labelled beside a plain matrix produ
 	cd benchmarks && $(GO) run $(OPENBLAS) ./labels
 	cd benchmarks && L2S_SIMD=avx2 OPENBLAS_CORETYPE=Haswell $(GO) run $(OPENBLAS) ./labels
 
-.PHONY: roofline
-roofline: ## Print each kernel's bytes per second beside those of a plain read.
-	cd benchmarks && $(GO) run ./roofline
-
 .PHONY: predictions
 predictions: ## Print the cycles that llvm-mca predicts for the loops on arm64, beside AVX2. Needs LLVM 17.
 	cd gen && $(GO) run ./predict
-
-.PHONY: instructions
-instructions: ## Count the instructions of a query on an emulated arm64, beside plain Go, in some minutes.
-	$(EMULATE) --install
-	cd benchmarks && $(GO) run ./instructions -least 5
 
 .PHONY: train-ptb
 train-ptb: ## Print the figures of train/RESULTS.md, from DATA/ptb-small (DATA=../shared/data).
@@ -292,7 +284,7 @@ probabilities: ## Print the figures of docs/probabilities.md, from DATA.
 	scripts/probabilities $(DATA) bin/probabilities
 
 .PHONY: probabilities-quick
-probabilities-quick: ## The same for the embedded model, on texts that it writes, in some minutes.
+probabilities-quick: ## The same for the model of l2s demo, on texts that it writes, in some minutes.
 	scripts/probabilities --demo bin/probabilities-quick
 
 # LAYER names another layer: --weights SRC --bias SRC --contexts SRC, or --lm DIR.
@@ -305,13 +297,8 @@ compare-full: ## The same with finer sweeps, learning from all contexts.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --full $(call own,--lm,ptb-small) $(LAYER)
 
 .PHONY: compare-quick
-compare-quick: ## Compare on the embedded model in two minutes, into bin/compare-quick.
+compare-quick: ## Compare on the model of l2s demo in two minutes, into bin/compare-quick.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --quick --demo --least 0.98 --out ../bin/compare-quick
-
-# LAYER names another layer: --head MODEL --contexts H.npy --test-contexts T.npy, or --made LABELSxDIM.
-.PHONY: previews
-previews: ## Measure queries that look at previews of their candidates first, which l2s does not, on DATA/llm-65k.
-	cd benchmarks && $(GO) run ./previews $(call own,--head,llm-65k) $(LAYER)
 
 .PHONY: translate
 translate: ## Translate DATA/nmt-multi30k by beam search: BLEU against speedup, into benchmarks/results.

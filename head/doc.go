@@ -23,7 +23,7 @@
 // The value of a quantised weight is what ggml's dequantisation gives in float32, to the bit.
 //
 // If that is not possible, the rows are copied: rows at an odd address and systems without a
-// mapping, as they are; the Fortran order, the other byte order and float64, as float32.
+// mapping, as they are; the Fortran order and float64, as float32.
 // [Head.String] says which it was. [Options.Copy] asks for a copy.
 //
 // # What a mapped file promises

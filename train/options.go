@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/router"
-	"github.com/learning-to-screen/l2s/train/internal/check"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
+	"github.com/learning-to-screen/l2s/train/internal/record"
 	"github.com/learning-to-screen/l2s/train/internal/tail"
 )
 
@@ -202,7 +202,7 @@ func (o *Options) learningBudget(labels int) float64 {
 // contexts and a layer of the given number of labels. [Run] checks them too.
 func (o *Options) Check(n, labels int) error {
 	always := len(o.always())
-	var c check.Options
+	var c record.Options
 	notNegative := func(name string, x float64) {
 		c.Want(x >= 0 && !math.IsInf(x, 1), name, x, "a finite number that is not negative")
 	}

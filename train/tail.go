@@ -6,7 +6,7 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
-	"github.com/learning-to-screen/l2s/train/internal/member"
+	"github.com/learning-to-screen/l2s/train/internal/record"
 	"github.com/learning-to-screen/l2s/train/internal/tail"
 )
 
@@ -86,11 +86,11 @@ func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, context
 		if t, fit, err = tail.Find(ctx, c, layer, m, r, cellsOf(r, found), (*tail.Options)(&opt)); err != nil {
 			return err
 		}
-		record, err := member.Set(m.Record(), "tail_fit", fit)
+		text, err := record.Set(m.Record(), "tail_fit", fit)
 		if err != nil {
 			return err
 		}
-		fitted, err = m.WithTail(t, record)
+		fitted, err = m.WithTail(t, text)
 		return err
 	})
 	return fitted, fit, err

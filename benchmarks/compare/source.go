@@ -85,15 +85,15 @@ func (f *sourceFlags) open(ctx context.Context, train, test int, p *progress.Pri
 	// Nothing takes the place of a layer that is not there: readers would take its
 	// results for the results of the layer.
 	if _, err := os.Stat(f.lm); err != nil {
-		return nil, fmt.Errorf("--lm: %w: name another folder, or give --demo for the embedded language model", err)
+		return nil, fmt.Errorf("--lm: %w: name another folder, or give --demo for the language model of l2s demo", err)
 	}
 	return openLM(ctx, f.lm, f.cache, train, test, p)
 }
 
-// openDemo returns the embedded model with contexts of text that it writes
+// openDemo returns the model of l2s demo with contexts of text that it writes
 // itself. No stream of the text is both learned from and measured.
 func openDemo(ctx context.Context, seed uint64, train, test int, p *progress.Printer) (*source, error) {
-	m, err := demolm.Load()
+	m, err := demolm.Load("lm/model")
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func openDemo(ctx context.Context, seed uint64, train, test int, p *progress.Pri
 	}
 	p.End()
 	at := train * m.Layer.Dim()
-	return &source{name: "embedded model", layer: m.Layer, train: rows[:at:at], test: rows[at:]}, nil
+	return &source{name: "demo model", layer: m.Layer, train: rows[:at:at], test: rows[at:]}, nil
 }
 
 // openLM returns the language model in dir with the contexts of its texts for

@@ -67,7 +67,7 @@ type common struct {
 
 func commonFlags(f *flag.FlagSet) common {
 	return common{
-		dir:   f.String("lm", "../internal/demolm", "`folder` of a language model, with model.safetensors and vocab.txt"),
+		dir:   f.String("lm", "lm/model", "`folder` of a language model, with model.safetensors and vocab.txt"),
 		quiet: f.Bool("quiet", false, "show no progress and no figures"),
 	}
 }

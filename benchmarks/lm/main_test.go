@@ -17,13 +17,13 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-// embedded is the folder of the model of the demo.
-const embedded = "../../internal/demolm"
+// demoModel is the folder of the model of the demo.
+const demoModel = "model"
 
 func call(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder
-	if err := run(context.Background(), append(args, "--lm", embedded), &out, &errs); err != nil {
+	if err := run(context.Background(), append(args, "--lm", demoModel), &out, &errs); err != nil {
 		t.Fatalf("%v: %v", args, err)
 	}
 	return out.String(), errs.String()
@@ -49,7 +49,7 @@ func TestContexts(t *testing.T) {
 		t.Fatal(err)
 	}
 	call(t, "contexts", "--text", at("text"), "--out", at("all.npy"), "--targets", at("next.npy"), "--quiet")
-	m, v, err := layers.LoadLM(embedded)
+	m, v, err := layers.LoadLM(demoModel)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestGenerate(t *testing.T) {
 	if err := os.WriteFile(at("text"), []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	m, v, err := layers.LoadLM(embedded)
+	m, v, err := layers.LoadLM(demoModel)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		args := c.args
 		if len(args) > 0 && !slices.Contains(args, "--lm") && !slices.Contains(args, "more") {
-			args = append(args, "--lm", embedded)
+			args = append(args, "--lm", demoModel)
 		}
 		if err := run(context.Background(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: error %v, want one with %q", c.args, err, c.want)
@@ -183,7 +183,7 @@ func TestRefusals(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := run(ctx, []string{"generate", "--lm", embedded}, io.Discard, io.Discard); !errors.Is(err, context.Canceled) {
+	if err := run(ctx, []string{"generate", "--lm", demoModel}, io.Discard, io.Discard); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: error %v", err)
 	}
 }

@@ -169,7 +169,7 @@ func readIDs(ctx context.Context, source string) ([]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := reading(ctx, file, nil)
+	r := reading(ctx, file)
 	defer r.Close()
 	text, err := io.ReadAll(io.LimitReader(r, maxIDsText+1))
 	if err != nil {

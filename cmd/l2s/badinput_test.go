@@ -547,7 +547,7 @@ func TestWrongUse(t *testing.T) {
 		{name: "flag without value", args: []string{"train", "--budget"}, want: []string{"--budget needs a value"}},
 		{name: "flag that takes no value", args: joined(goodTrain, "--json=perhaps"), want: []string{"--json", `"perhaps"`}},
 		{name: "train: an argument too many", args: joined(goodTrain, "m.l2s"), want: []string{`unexpected argument "m.l2s"`}},
-		{name: "demo: an argument too many", args: []string{"demo", "now"}, want: []string{`unexpected argument "now"`}},
+		{name: "demo: an argument too many", args: []string{"demo", "--lm", "x", "now"}, want: []string{`unexpected argument "now"`}},
 		{name: "version: an argument too many", args: []string{"version", "1"}, want: []string{`unexpected argument "1"`}},
 		{name: "eval: two screens", args: joined(goodEval, "n.l2s"), want: []string{`unexpected argument "n.l2s"`}},
 		{name: "inspect: no screen", args: []string{"inspect"}, want: []string{"screen file", "l2s inspect m.l2s"}},

@@ -78,7 +78,7 @@ const (
 func benchVerb(f *flags) action {
 	f.screen = true
 	k := f.whole("k", 5, 1)
-	f.layerAndContexts(allRows, func() int { return *k })
+	f.layerAndContexts(true, func() int { return *k })
 	coldMiB := custom(f, "cold", nil, parseCold)
 	opts := custom(f, "pack", nil, parsePack)
 	budget := f.budget("l2s bench measures the exact layer beside the screen")

@@ -24,7 +24,7 @@ func calibrateVerb(f *flags) action {
 	start, o := time.Now(), calibrate.DefaultOptions()
 	f.screen = true
 	k := f.whole("k", o.K, 1)
-	f.layerAndContexts(allRows, func() int { return *k })
+	f.layerAndContexts(true, func() int { return *k })
 	out := f.needs("out")
 	target, confidence := f.share("target", o.Target), f.share("confidence", o.Confidence)
 	exactLimit := f.number("exact-limit", o.ExactLimit, "a number, at least 0 and below 1", func(x float64) bool { return x >= 0 && x < 1 })

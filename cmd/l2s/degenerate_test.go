@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
 // Contexts and a layer without a finite regression make a screen without a tail, and the run
@@ -18,8 +20,10 @@ func TestTrainOnContextsWithoutAFiniteTail(t *testing.T) {
 			for i := range x {
 				x[i] = scale * float32(r.Float64()-0.5)
 			}
-			writeFile(t, filepath.Join(dir, "bad.json"), []byte(asJSON(x, tinyDim)))
-			got := l2s(t, dir, joined(goodTrain, "--contexts", "bad.json")...)
+			if err := tensorfile.WriteNPY(filepath.Join(dir, "bad.npy"), x, 600, tinyDim); err != nil {
+				t.Fatal(err)
+			}
+			got := l2s(t, dir, joined(goodTrain, "--contexts", "bad.npy")...)
 			const want = "warning: tail: found contexts and a layer whose numbers are too large or too small for a regression: "
 			if got.code != 0 || !strings.Contains(got.stderr, want) {
 				t.Errorf("found exit status %d and\n%s%sexpected 0 and %s", got.code, got.stdout, got.stderr, want)

@@ -54,7 +54,7 @@ type demoAnswer struct {
 }
 
 func demoVerb(f *flags) action {
-	keep := f.text("keep")
+	lm, keep := f.needs("lm"), f.text("keep")
 	seed := f.whole("seed", 1, 0)
 	return func(ctx context.Context, _ *inputs) (_ fmt.Stringer, err error) {
 		made := false
@@ -63,7 +63,7 @@ func demoVerb(f *flags) action {
 				return nil, err
 			}
 		}
-		r, err := demo(ctx, demoLearnt, demoHeldOut, uint64(*seed), *keep, f.progress)
+		r, err := demo(ctx, *lm, demoLearnt, demoHeldOut, uint64(*seed), *keep, f.progress)
 		if err == nil {
 			return r, nil
 		}
@@ -74,15 +74,15 @@ func demoVerb(f *flags) action {
 	}
 }
 
-// demo trains a screen for the embedded model on so many contexts, measures it on others and
-// asks it, with progress on p. It leaves its files in the folder keep, unless that is empty.
-func demo(ctx context.Context, learn, measure int, seed uint64, keep string, p *progress.Printer) (*demoResult, error) {
+// demo trains a screen for the language model in a folder on so many contexts, measures it on others
+// and asks it, with progress on p. It leaves its files in the folder keep, unless that is empty.
+func demo(ctx context.Context, lm string, learn, measure int, seed uint64, keep string, p *progress.Printer) (*demoResult, error) {
 	start := time.Now()
-	model, err := demolm.Load()
+	model, err := demolm.Load(lm)
 	if err != nil {
 		return nil, err
 	}
-	l := &layer{model.Layer, "the embedded model", &head.Head{}}
+	l := &layer{model.Layer, lm, &head.Head{}}
 	p.Start("text", "tokens", learn+measure)
 	rows, err := model.Contexts(ctx, learn+measure, seed, p.Set)
 	p.End()
@@ -141,7 +141,7 @@ func demoAnswers(model *demolm.Model, l *layer, m *screen.Model) ([]demoAnswer, 
 		for word := range strings.FieldsSeq(prompt) {
 			id, known := voc.ID(word)
 			if !known {
-				return nil, fmt.Errorf("the embedded model: found no word %q, expected those of the prompts", word)
+				return nil, fmt.Errorf("%s: found no word %q, expected those of the prompts", l.name, word)
 			}
 			h = state.Step(id)
 		}

@@ -133,7 +133,7 @@ func evalVerb(f *flags) action {
 	f.screen = true
 	ks := custom(f, "k", []int{1, 5}, wholeList)
 	most := func() int { return (*ks)[len(*ks)-1] }
-	f.layerAndContexts(allRows, most)
+	f.layerAndContexts(true, most)
 	budget := f.budget("l2s eval measures against the exact layer, which finds all labels")
 	targets := f.text("targets")
 	threads := f.threads()

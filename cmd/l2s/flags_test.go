@@ -23,7 +23,7 @@ func TestVersionFlags(t *testing.T) {
 // flagsOfVerbs is the contract of the command's flags: what each verb has beside --json and
 // --quiet, and nothing else.
 var flagsOfVerbs = []struct{ verb, flags string }{
-	{"demo", "keep seed"},
+	{"demo", "keep lm seed"},
 	{"labels", "bias contexts head ids k out shard threads weights"},
 	{"merge", "out"},
 	{"train", "always bias budget contexts head ids labels options out target threads validation weights"},
@@ -99,5 +99,13 @@ func TestPagesTellOfTheFlags(t *testing.T) {
 		if len(told) > 0 {
 			t.Errorf("l2s %s: found %v, which are no flags", v.name, told)
 		}
+	}
+}
+
+// checkFlags parses the arguments of a verb: -h at their end ends it there.
+func checkFlags(t *testing.T, dir string, args []string) {
+	t.Helper()
+	if r := l2s(t, dir, append(args, "-h")...); r.code != 0 {
+		t.Errorf("found exit status %d and %q, expected flags that l2s %s has", r.code, r.stderr, args[0])
 	}
 }

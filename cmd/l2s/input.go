@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/fault"
@@ -24,13 +23,13 @@ import (
 type inputFlags struct {
 	head, weights, bias, ids *string
 	contexts                 *[]string
-	as                       contextsAs
+	rows                     bool // the verb takes all contexts at once
 	k                        func() int
-	waits                    func() error // nil, or called before standard input may be waited for
 }
 
-// layerAndContexts adds the flags of a verb whose answers have k labels.
-func (f *flags) layerAndContexts(as contextsAs, k func() int) {
+// layerAndContexts adds the flags of a verb whose answers have k labels, and that takes all contexts
+// at once or not.
+func (f *flags) layerAndContexts(rows bool, k func() int) {
 	f.required = append([]string{"weights", "bias", "contexts"}, f.required...)
 	f.inputs = &inputFlags{
 		head:     f.text("head"),
@@ -38,7 +37,7 @@ func (f *flags) layerAndContexts(as contextsAs, k func() int) {
 		bias:     f.text("bias"),
 		ids:      f.text("ids"),
 		contexts: f.severalSources("contexts"),
-		as:       as,
+		rows:     rows,
 		k:        k,
 	}
 }
@@ -61,9 +60,6 @@ func (f *flags) expandContexts() error {
 	all, err := layerfile.Expand(*f.inputs.contexts)
 	if err != nil {
 		return err
-	}
-	if len(all) > 1 && slices.Contains(all, stdinSource) {
-		return f.wrongUse("--contexts - excludes other contexts: give standard input alone, or files")
 	}
 	*f.inputs.contexts = all
 	return nil
@@ -105,12 +101,6 @@ func (f *flags) openLayer() (_ *layer, err error) {
 	}
 	return &layer{l, source, h}, nil
 }
-
-// How standard input is given as a source of contexts, and named in errors.
-const (
-	stdinSource = "-"
-	stdinName   = "standard input"
-)
 
 // own returns an error unless what is in the file at path belongs to a layer of the shape
 // and the fingerprint of l.
@@ -161,17 +151,8 @@ type inputs struct {
 	record   train.Record  // of the screen, empty if it has another maker
 	layer    *layer
 	contexts *layerfile.Contexts
-	rows     []float32 // all contexts, if the verb takes allRows
+	rows     []float32 // all contexts, if the verb takes them so
 }
-
-// How a verb takes its contexts.
-type contextsAs int
-
-const (
-	allRows  contextsAs = iota
-	inBlocks            // as many as there are, by Read
-	oneByOne            // by Next, of text as soon as it is there
-)
 
 // act opens what the arguments name, does the work on it, and closes it. If a mapped file was
 // cut off meanwhile that is the error, whichever goroutine met it.
@@ -209,9 +190,7 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	if f.inputs == nil {
 		return nil
 	}
-	if sources := *f.inputs.contexts; sources[0] == stdinSource {
-		in.contexts = layerfile.OpenStream(reading(ctx, os.Stdin, f.inputs.waits), stdinName)
-	} else if in.contexts, err = layerfile.OpenContexts(sources); err != nil {
+	if in.contexts, err = layerfile.OpenContexts(*f.inputs.contexts); err != nil {
 		return err
 	}
 	if in.layer, err = f.openLayer(); err != nil {
@@ -230,13 +209,8 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 			return err
 		}
 	}
-	err = in.contexts.Fit(ctx, l.Layer, l.name)
-	switch {
-	case err != nil:
-	case f.inputs.as == allRows:
+	if err = in.contexts.Fit(l.Layer, l.name); err == nil && f.inputs.rows {
 		in.rows, err = in.contexts.All(ctx)
-	case f.inputs.as == inBlocks:
-		err = in.contexts.Whole(ctx)
 	}
 	return err
 }
@@ -264,9 +238,8 @@ func loading[T any](ctx context.Context, load func(path string) (T, error), path
 
 // reading reads a file that may be a pipe: what waits for it ends with ctx, with its error. The
 // file is read in the background, since a read of a pipe cannot be ended, to its end or until
-// the reader is closed, and then closed. waits, unless nil, is called before each read that
-// may have to wait; if it returns an error, the read does in its place.
-func reading(ctx context.Context, file *os.File, waits func() error) io.ReadCloser {
+// the reader is closed, and then closed.
+func reading(ctx context.Context, file *os.File) io.ReadCloser {
 	r, w := io.Pipe()
 	stop := context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
 	go func() {
@@ -275,19 +248,5 @@ func reading(ctx context.Context, file *os.File, waits func() error) io.ReadClos
 		file.Close()
 		w.CloseWithError(err)
 	}()
-	return waitingReader{r, waits}
-}
-
-type waitingReader struct {
-	*io.PipeReader
-	waits func() error
-}
-
-func (r waitingReader) Read(p []byte) (int, error) {
-	if r.waits != nil {
-		if err := r.waits(); err != nil {
-			return 0, err
-		}
-	}
-	return r.PipeReader.Read(p)
+	return r
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -200,33 +199,6 @@ func TestInterruptedTopKSaysWhatIsThere(t *testing.T) {
 	want := fmt.Sprintf("l2s topk: interrupted; standard output has the answers to the first %s of 262,144 contexts\n", progress.Count(lines))
 	if stderr.String() != want || !strings.HasSuffix(stdout.text.String(), "\n") {
 		t.Errorf("found %d lines on standard output and\n%sexpected\n%s", lines, stderr.String(), want)
-	}
-}
-
-// An interrupt ends topk while it waits for standard input.
-func TestInterruptedTopKOnStandardInput(t *testing.T) {
-	dir := files(t)
-	h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
-	cmd := command(t, dir, joined(goodTopK, "--contexts", "-")...)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stdin.Close()
-	stdout := &watcher{part: "\n", call: func() { cmd.Process.Signal(os.Interrupt) }}
-	var stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = stdout, &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(stdin, asJSON(h[:tinyDim], tinyDim)); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 130 {
-		t.Errorf("found %v, expected exit status 130", err)
-	}
-	if want := "l2s topk: interrupted; standard output has the answers to the first 1 contexts\n"; stderr.String() != want {
-		t.Errorf("found %q, expected %q", stderr.String(), want)
 	}
 }
 

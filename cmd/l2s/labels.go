@@ -68,7 +68,7 @@ const labelBlock = 1 << 15
 func labelsVerb(f *flags) action {
 	start := time.Now()
 	k := f.whole("k", train.DefaultOptions().K, 1)
-	f.layerAndContexts(inBlocks, func() int { return *k })
+	f.layerAndContexts(false, func() int { return *k })
 	out := f.needs("out")
 	part := custom(f, "shard", shard{0, 1}, parseShard)
 	threads := f.threads()

@@ -2,7 +2,7 @@
 // largest for a context vector, by looking at few of them. It learns a screen
 // for a layer from context vectors, measures it and asks it.
 //
-//	l2s demo       show the whole on a small language model that is built in
+//	l2s demo       show the whole on a small language model
 //	l2s labels     find the best labels of contexts, of all or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
@@ -34,7 +34,6 @@ import (
 	"strings"
 	"syscall"
 
-	_ "github.com/learning-to-screen/l2s/cmd/l2s/internal/plainly"
 	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
@@ -51,7 +50,7 @@ type action func(ctx context.Context, in *inputs) (fmt.Stringer, error)
 
 func verbs() []verb {
 	return []verb{
-		{"demo", "show the whole on a small language model that is built in", demoVerb},
+		{"demo", "show the whole on a small language model", demoVerb},
 		{"labels", "find the best labels of contexts, of all or of one shard", labelsVerb},
 		{"merge", "join the labels of shards", mergeVerb},
 		{"train", "learn a screen for a softmax layer from context vectors", trainVerb},
@@ -179,7 +178,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		err = fmt.Errorf("%s: cannot %s: %w", path.Path, path.Op, path.Err)
 	}
 	text := err.Error()
-	for _, pkg := range []string{"tensorfile", "head", "lstm", "screen", "softmax", "train", "calibrate"} {
+	for _, pkg := range []string{"tensorfile", "head", "screen", "softmax", "train", "calibrate"} {
 		// The packages begin with their names, which say nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
 		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file

@@ -27,7 +27,7 @@ func (o output) String() string {
 
 // checkOutputs returns an error if one of the outputs would replace an input, of the arguments or of
 // more, or another output. Inputs are names of files, or sources as Open of package head takes
-// them; an empty one does not count. What comes by standard input is protected if it is a file.
+// them; an empty one does not count.
 func checkOutputs(ctx context.Context, f *flags, outputs []output, more ...string) error {
 	inputs := slices.Concat(f.files, more)
 	if in := f.inputs; in != nil {
@@ -35,9 +35,7 @@ func checkOutputs(ctx context.Context, f *flags, outputs []output, more ...strin
 	}
 	places := make([][]place, len(inputs)) // each may be some thousands of files
 	for i, in := range inputs {
-		if in == stdinSource {
-			places[i] = []place{stdinPlace()}
-		} else if in != "" && in != head.NoBias {
+		if in != "" && in != head.NoBias {
 			for _, file := range head.Files(in) {
 				if err := ctx.Err(); err != nil {
 					return err
@@ -54,8 +52,6 @@ func checkOutputs(ctx context.Context, f *flags, outputs []output, more ...strin
 		for j, in := range inputs {
 			for _, at := range places[j] {
 				switch {
-				case at.same(to) && in == stdinSource:
-					return f.wrongUse("%v would replace the file that %s is read from: give another %s", o, stdinName, o.flag)
 				case at.same(to):
 					return f.wrongUse("%v would replace the input %s: give another %s", o, in, o.flag)
 				case filepath.Dir(at.path) == filepath.Dir(to.path) && atomicfile.IsTemporary(at.path, o.path):
@@ -104,12 +100,4 @@ func (p place) same(q place) bool {
 		return os.SameFile(p.info, q.info)
 	}
 	return p.path == q.path
-}
-
-// stdinPlace is the regular file that standard input is redirected from, or no place.
-func stdinPlace() (p place) {
-	if info, err := os.Stdin.Stat(); err == nil && info.Mode().IsRegular() {
-		p.info = info
-	}
-	return p
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,47 +99,6 @@ func TestOutputsThatAreInputs(t *testing.T) {
 			want: []string{strings.Repeat("n", 250) + ".partial: cannot be written: file name too long"}},
 	)
 	runCases(t, cases)
-}
-
-// No verb writes over the file that standard input is redirected from.
-func TestOutputsThatAreRedirectedInputs(t *testing.T) {
-	notUnderRace(t)
-	for _, c := range []struct {
-		name, input string // the file that standard input is redirected from
-		args        []string
-		output      string
-	}{
-		{"train: the screen", "H.npy", joined(goodTrain, "--out", "H.npy"), "--out H.npy"},
-		{"train: the screen by a symbolic link", "H.npy", joined(goodTrain, "--out", "link"), "--out link"},
-		{"train: the state", "out.l2s.partial", joined(goodTrain), "out.l2s.partial, where the state of the run is kept,"},
-		{"train: the labels of the state", "out.l2s.partial-labels", joined(goodTrain), "out.l2s.partial-labels, where the state of the run is kept,"},
-		{"labels", "H.npy", joined(goodLabels, "--out", "H.npy"), "--out H.npy"},
-		{"calibrate", "H.npy", joined(goodCalibrate, "--out", "H.npy"), "--out H.npy"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			dir := files(t)
-			if c.input != "H.npy" {
-				moved("H.npy", c.input)(t, dir)
-			}
-			linked("H.npy", "link")(t, dir)
-			before := contentOf(t, dir)
-			stdin, err := os.Open(filepath.Join(dir, c.input))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer stdin.Close()
-			cmd := command(t, dir, joined(c.args, "--contexts", "-")...)
-			cmd.Stdin = stdin
-			r := finish(t, cmd)
-			want := "l2s " + c.args[0] + ": " + c.output + " would replace the file that standard input is read from: give another --"
-			if r.code != 2 || !strings.HasPrefix(r.stderr, want) {
-				t.Errorf("found exit status %d and %q, expected 2 and %q", r.code, r.stderr, want)
-			}
-			if after := contentOf(t, dir); !maps.Equal(before, after) {
-				t.Errorf("found the files %v afterwards, expected those from before, unchanged", listFolder(t, dir))
-			}
-		})
-	}
 }
 
 // Names of files are looked up until an interrupt: there may be thousands of them.

@@ -3,13 +3,10 @@
 package main
 
 import (
-	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // speaking are calls of all verbs that end well and print something. The help of demo, of
@@ -49,53 +46,6 @@ func TestFullStandardOutput(t *testing.T) {
 		if !tried[v.name] {
 			t.Errorf("found no call of %s here, expected one", v.name)
 		}
-	}
-}
-
-// A standard output that takes nothing ends topk with the first answer, not with the
-// next context, for which it may have to wait.
-func TestTopKEndsWithTheAnswerThatCannotBeWritten(t *testing.T) {
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skip("this system has no /dev/full")
-	}
-	defer full.Close()
-	dir := files(t)
-	h, _, dim := rows(t, filepath.Join(dir, "T.npy"))
-	r, left, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Close()
-	defer left.Close()
-	for _, c := range []struct {
-		name string
-		to   *os.File
-		want string
-	}{
-		{"full", full, "l2s topk: standard output: no space left on device\n"},
-		{"its reader has left", left, ""}, // by SIGPIPE
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			cmd := command(t, dir, joined(goodTopK, "--contexts", "-")...)
-			stdin, err := cmd.StdinPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			var stderr strings.Builder
-			cmd.Stdout, cmd.Stderr = c.to, &stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			late := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
-			if _, err := io.WriteString(stdin, asJSON(h[:dim], dim)); err != nil {
-				t.Error(err)
-			}
-			err = cmd.Wait() // standard input stays open
-			if !late.Stop() || err == nil || stderr.String() != c.want {
-				t.Errorf("found %v and %q, expected a failure and %q, without another context", err, stderr.String(), c.want)
-			}
-		})
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -28,14 +27,13 @@ import (
 func topKVerb(f *flags) action {
 	f.screen = true
 	k := f.whole("k", 5, 1)
-	f.layerAndContexts(oneByOne, func() int { return *k })
+	f.layerAndContexts(false, func() int { return *k })
 	limit := f.whole("limit", 0, 0)
 	budget := f.budget("")
 	logProbs, header := f.boolean("logprobs"), f.boolean("header")
 	vocabulary := f.text("vocab")
 	edits := f.edits()
 	w := bufio.NewWriterSize(f.stdout, 1<<16)
-	f.inputs.waits = w.Flush
 	f.before = func(context.Context) error {
 		if *header && *f.asJSON {
 			return f.wrongUse("--header is for lines of text: objects of --json name their fields")
@@ -98,10 +96,8 @@ func topKVerb(f *flags) action {
 		toJSON := json.NewEncoder(w)
 		toJSON.SetEscapeHTML(false)
 		h, dst := make([]float32, l.Dim()), make([]softmax.Prediction, *k)
-		for i := 0; *limit == 0 || i < *limit; i++ {
-			if err := c.Next(ctx, h); err == io.EOF {
-				return nil, nil
-			} else if err != nil {
+		for i := range c.Len() {
+			if err := c.Next(ctx, h); err != nil {
 				return nil, behind(ctx, i, c.Len(), err)
 			}
 			a, err := s.Search(dst, h, req)
@@ -164,13 +160,9 @@ func (a *answer) String() string {
 	return strings.Join(columns, "\t")
 }
 
-// behind adds to an error of reading contexts how many of all, 0 if that is not known, are answered.
+// behind adds to an error of reading contexts how many of all are answered.
 func behind(ctx context.Context, answered, all int, err error) error {
-	of := ""
-	if all > 0 {
-		of = " of " + progress.Count(all)
-	}
-	there := fmt.Sprintf("standard output has the answers to the first %s%s contexts", progress.Count(answered), of)
+	there := fmt.Sprintf("standard output has the answers to the first %s of %s contexts", progress.Count(answered), progress.Count(all))
 	switch {
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return interruptedError{err, there}

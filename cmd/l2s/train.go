@@ -13,7 +13,6 @@ import (
 	"os"
 	"reflect"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +44,7 @@ type trainResult struct {
 }
 
 func trainVerb(f *flags) action {
-	f.layerAndContexts(allRows, func() int { return 1 })
+	f.layerAndContexts(true, func() int { return 1 })
 	r := &trainRun{
 		f:          f,
 		out:        f.needs("out"),
@@ -190,9 +189,6 @@ func (r *trainRun) check(ctx context.Context) (err error) {
 	if *r.validation, err = layerfile.Expand(*r.validation); err != nil {
 		return err
 	}
-	if slices.Contains(*r.validation, stdinSource) {
-		return r.f.wrongUse("--validation is not for standard input: give files")
-	}
 	r.outputs = []output{{flag: "--out", path: *r.out}}
 	for _, file := range train.CheckpointFiles(r.all.Checkpoint) {
 		r.outputs = append(r.outputs, output{"--out", file, "where the state of the run is kept"})
@@ -216,7 +212,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 			return nil, err
 		}
 		defer others.Close()
-		if err := others.Fit(ctx, in.layer.Layer, in.layer.name); err != nil {
+		if err := others.Fit(in.layer.Layer, in.layer.name); err != nil {
 			return nil, err
 		}
 		if o.Validation, err = others.All(ctx); err != nil {

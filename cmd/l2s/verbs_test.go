@@ -581,7 +581,6 @@ func TestTrainMeasuresOnHeldOutContexts(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"l2s train: V13.npy: shape: found [50 13], expected [any 12]":         {"--validation", "V13.npy"},
-		"l2s train: --validation is not for standard input: give files":       {"--validation", "-"},
 		"l2s train: none-*.npy: found no such file, expected at least one":    {"--validation", "none-*.npy"},
 		"l2s train: --out V.npy would replace the input V.npy: give another ": {"--validation", "V.npy", "--out", "V.npy"},
 	} {
@@ -1032,6 +1031,9 @@ func TestInspect(t *testing.T) {
 	})
 }
 
+// demoModel is the folder of the demonstration's model, from here.
+const demoModel = "../../benchmarks/lm/model"
+
 // TestDemoInSmall runs the demonstration with few contexts.
 func TestDemoInSmall(t *testing.T) {
 	notUnderRace(t)
@@ -1043,7 +1045,7 @@ func TestDemoInSmall(t *testing.T) {
 	if err := os.Mkdir(keep, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	r, err := demo(t.Context(), 4*512, 2*512, 3, keep, progress.New(&progressText))
+	r, err := demo(t.Context(), demoModel, 4*512, 2*512, 3, keep, progress.New(&progressText))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1121,7 +1123,7 @@ func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 		{"no/such/folder", "l2s demo: no/such/folder: cannot mkdir: no such file or directory\n"},
 	} {
 		before := contentOf(t, dir)
-		r := l2s(t, dir, "demo", "--quiet", "--keep", c.keep)
+		r := l2s(t, dir, "demo", "--lm", demoModel, "--quiet", "--keep", c.keep)
 		if r.code != 1 || !strings.HasPrefix(r.stderr, c.want) {
 			t.Errorf("%s: found exit status %d and %q, expected 1 and %q", c.keep, r.code, r.stderr, c.want)
 		}
@@ -1133,7 +1135,7 @@ func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 
 // The prompts are there to show words that the model knows.
 func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
-	m, err := demolm.Load()
+	m, err := demolm.Load(demoModel)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1157,7 +1159,11 @@ func TestDemo(t *testing.T) {
 	if os.Getenv("L2S_TEST_DEMO") == "" {
 		t.Skip("takes most of a minute: set L2S_TEST_DEMO=1 to run it")
 	}
-	o := object(t, t.TempDir(), "demo", "--json")
+	lm, err := filepath.Abs(demoModel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := object(t, t.TempDir(), "demo", "--lm", lm, "--json")
 	expectDemoFields(t, o)
 	if p1, p5 := number(t, o, "precision", "1"), number(t, o, "precision", "5"); p1 < 0.95 || p5 < 0.9 {
 		t.Errorf("found P@1 %v and P@5 %v, expected at least 0.95 and 0.9", p1, p5)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -29,19 +28,4 @@ func TestReadingEndsWithItsReader(t *testing.T) {
 			t.Fatalf("found the reader at work, expected its end:\n%s", stacks)
 		}
 	}
-}
-
-// What is called before a read may fail in its place.
-func TestReadingFailsWithWhatIsCalledBefore(t *testing.T) {
-	file, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	failed := errors.New("failed")
-	r := reading(t.Context(), file, func() error { return failed })
-	if n, err := r.Read(make([]byte, 1)); n != 0 || err != failed {
-		t.Errorf("found %d bytes and error %v, expected the error %v", n, err, failed)
-	}
-	r.Close()
 }

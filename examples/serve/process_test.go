@@ -167,7 +167,7 @@ func TestGracefulStop(t *testing.T) {
 }
 
 var (
-	loadHead     = flag.String("load-head", "", "the layer under load, as l2s names sources; empty: the layer of the embedded model")
+	loadHead     = flag.String("load-head", "", "the layer under load, as l2s names sources; empty: the layer of the model of l2s demo")
 	loadBias     = flag.String("load-bias", "", "its bias")
 	loadScreen   = flag.String("load-screen", "", "its screen")
 	loadContexts = flag.String("load-contexts", "", "contexts to ask for")
@@ -210,7 +210,7 @@ func newLoaded(t *testing.T) *loaded {
 		}
 		l.model[0] = m
 	} else {
-		m, err := demolm.Load()
+		m, err := demolm.Load("../../benchmarks/lm/model")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,12 +1,13 @@
-// Package demolm holds a small language model that is built in: a 2-layer LSTM of 200 units over a
-// vocabulary of 20,000, trained on public-domain novels, with weights in float16. README.md tells
-// more. The model writes a text, whose contexts are used instead of the contexts of a real one.
+// Package demolm runs the small language model of l2s demo: a 2-layer LSTM of 200 units over a
+// vocabulary of 20,000, trained on public-domain novels. Its weights lie in benchmarks/lm/model, out
+// of the module, so that no importer downloads them. The model writes a text, whose contexts are used
+// instead of the contexts of a real one.
 package demolm
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
+	"path/filepath"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -14,13 +15,6 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/softmax"
-)
-
-var (
-	//go:embed model.safetensors
-	model []byte
-	//go:embed vocab.txt
-	words []byte
 )
 
 const (
@@ -40,12 +34,13 @@ type Model struct {
 	biases  [layers][]float32
 }
 
-// Load returns the model.
-func Load() (*Model, error) {
-	file, err := tensorfile.ReadSafetensors(model, "language model")
+// Load reads the model from a folder, of model.safetensors and vocab.txt.
+func Load(folder string) (*Model, error) {
+	file, err := tensorfile.OpenFile(filepath.Join(folder, "model.safetensors"), nil)
 	if err != nil {
 		return nil, err
 	}
+	defer file.Close()
 	tensor := func(name string, shape ...int) (x []float32) {
 		var t *tensorfile.Tensor
 		if err == nil {
@@ -83,7 +78,7 @@ func Load() (*Model, error) {
 	if m.Layer, err = softmax.NewLayer(kernels.Float32Rows(m.embeddings, dim), bias); err != nil {
 		return nil, err
 	}
-	if m.Words, err = vocab.Read(words); err != nil {
+	if m.Words, err = vocab.Load(filepath.Join(folder, "vocab.txt")); err != nil {
 		return nil, err
 	}
 	return m, m.Words.CheckLen(m.Layer.Labels())

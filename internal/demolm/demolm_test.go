@@ -11,7 +11,7 @@ import (
 
 func load(t testing.TB) *Model {
 	t.Helper()
-	m, err := Load()
+	m, err := Load("../../benchmarks/lm/model")
 	if err != nil {
 		t.Fatal(err)
 	}

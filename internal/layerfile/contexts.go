@@ -1,8 +1,6 @@
 package layerfile
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -19,90 +17,46 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Contexts are context vectors in a file, or in several, one behind the other, or of a stream.
+// Contexts are context vectors in a file, or in several, one behind the other.
 type Contexts struct {
 	name  string
 	dim   int
-	names []string
-	texts [][]byte             // of the parts that are files of JSON, nil for others
-	parts []*tensorfile.Tensor // nil for a file of JSON until Fit reads it
-	ends  []int                // the number of contexts in a part and those before it
+	parts []*tensorfile.Tensor
+	ends  []int // the number of contexts in a part and those before it
 	all   []float32
 	unmap func([]byte) error // of all, if it is a file of its own
-
-	stream *bufio.Reader // nil for files
-	text   *jsonReader   // of the stream, while it is not read to its end
-	at     int           // the number of the context that comes next
-	block  []float32     // nextBlock contexts, that one among them
+	at    int                // the number of the context that comes next
+	block []float32          // nextBlock contexts, that one among them
 }
 
 // OpenContexts opens contexts, before the layer is known that they are for. There are none
-// before the call of Fit. A source is a tensor, or a file of JSON as jsonReader reads it.
+// before the call of Fit. A source is a tensor.
 func OpenContexts(sources []string) (*Contexts, error) {
-	c := &Contexts{name: sources[0], names: sources}
+	c := &Contexts{name: sources[0]}
 	if more := len(sources) - 1; more > 0 {
 		c.name += fmt.Sprintf(" and %s more", progress.Count(more))
 	}
 	for _, src := range sources {
-		var t *tensorfile.Tensor
-		var text []byte
-		var err error
-		if isJSON(src) {
-			text, err = tensorfile.ReadFile(src)
-		} else {
-			t, err = tensorfile.OpenTensor(src)
-		}
+		t, err := tensorfile.OpenTensor(src)
 		if err != nil {
 			c.Close()
 			return nil, err
 		}
-		c.parts, c.texts = append(c.parts, t), append(c.texts, text)
+		c.parts = append(c.parts, t)
 	}
 	return c, nil
-}
-
-// streamRoom is the buffer of a stream.
-const streamRoom = 2 * tensorfile.NPYRoom
-
-// OpenStream returns the contexts of a stream, which Fit begins to read: all of a .npy file, or
-// JSON, which is read as [Contexts.Next] asks for it and no further, or to its end by Whole or All.
-// Errors call the stream by name.
-func OpenStream(r io.Reader, name string) *Contexts {
-	return &Contexts{name: name, stream: bufio.NewReaderSize(r, streamRoom)}
 }
 
 // Name says for errors what the contexts are of.
 func (c *Contexts) Name() string { return c.name }
 
 // Fit makes the contexts belong to a layer whose weights errors call by that name, or closes the
-// files. Each part is as [tensorfile.Tensor.ExpectContexts] says. JSON is read into memory.
-func (c *Contexts) Fit(ctx context.Context, l *softmax.Layer, weights string) (err error) {
-	defer func() {
-		if err != nil {
-			c.Close()
-		}
-	}()
+// files. Each part is as [tensorfile.Tensor.ExpectContexts] says.
+func (c *Contexts) Fit(l *softmax.Layer, weights string) error {
 	c.dim = l.Dim()
-	if c.stream != nil {
-		t, text, err := readContexts(c.stream, c.name, l, weights)
-		if c.text = text; t == nil {
-			return err
-		}
-		c.parts = []*tensorfile.Tensor{t}
-	}
-	for i, t := range c.parts {
-		if t == nil {
-			var text *jsonReader
-			t, text, err = readContexts(bufio.NewReaderSize(bytes.NewReader(c.texts[i]), streamRoom), c.names[i], l, weights)
-			if text != nil {
-				t, err = text.tensor(ctx, c.dim)
-			}
-			if err != nil {
-				return err
-			}
-			c.parts[i], c.texts[i] = t, nil
-		}
+	for _, t := range c.parts {
 		if err := checkContexts(t, l, weights); err != nil {
+			c.Close()
 			return err
 		}
 		c.ends = append(c.ends, c.Len()+t.Rows())
@@ -126,34 +80,18 @@ func checkContexts(t *tensorfile.Tensor, l *softmax.Layer, weights string) error
 	return err
 }
 
-// Whole reads the JSON of a stream to its end, into memory.
-func (c *Contexts) Whole(ctx context.Context) error {
-	if c.text == nil {
-		return nil
-	}
-	t, err := c.text.tensor(ctx, c.dim)
-	if err == nil {
-		c.parts, c.ends, c.text = []*tensorfile.Tensor{t}, []int{t.Rows()}, nil
-	}
-	return err
-}
-
-// First leaves out all contexts but the first n, which are not read then. Of the JSON of a
-// stream, whose contexts are not counted, it leaves out none.
+// First leaves out all contexts but the first n, which are not read then.
 func (c *Contexts) First(n int) {
 	for i, end := range c.ends {
 		c.ends[i] = min(end, n)
 	}
 }
 
-// nextBlock is the number of contexts of files that Next reads at once.
+// nextBlock is the number of contexts that Next reads at once.
 const nextBlock = 256
 
 // Next reads the next context into h, which has room for one; at the end it returns io.EOF.
 func (c *Contexts) Next(ctx context.Context, h []float32) error {
-	if c.text != nil {
-		return c.text.next(h)
-	}
 	if c.at == c.Len() {
 		return io.EOF
 	}
@@ -172,7 +110,7 @@ func (c *Contexts) Next(ctx context.Context, h []float32) error {
 	return nil
 }
 
-// Len returns the number of contexts, 0 for the JSON of a stream before Whole.
+// Len returns the number of contexts.
 func (c *Contexts) Len() int {
 	if len(c.ends) == 0 {
 		return 0
@@ -206,9 +144,6 @@ func (c *Contexts) All(ctx context.Context) ([]float32, error) {
 }
 
 func (c *Contexts) allWithin(ctx context.Context, limit int) (rows []float32, err error) {
-	if err := c.Whole(ctx); err != nil {
-		return nil, err
-	}
 	switch {
 	case c.all != nil:
 		return c.all, nil
@@ -277,9 +212,7 @@ func (c *Contexts) spool(ctx context.Context) (rows []float32, err error) {
 // Close closes the files.
 func (c *Contexts) Close() {
 	for _, t := range c.parts {
-		if t != nil {
-			t.Close()
-		}
+		t.Close()
 	}
 	if c.unmap != nil {
 		c.unmap(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(c.all))), 4*len(c.all)))

@@ -35,7 +35,7 @@ func openFor(t *testing.T, sources []string, l *softmax.Layer, weights string) (
 	if err != nil {
 		return nil, err
 	}
-	return c, c.Fit(t.Context(), l, weights)
+	return c, c.Fit(l, weights)
 }
 
 // counting returns n numbers from first on, which float16 and bfloat16 hold exactly.

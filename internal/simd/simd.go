@@ -6,8 +6,8 @@
 // products of matrices of bytes, is a bit beside neondot.
 //
 // The environment variable L2S_SIMD forces a level. One that is unknown, or that this machine
-// or build does not have, is a panic at start: a benchmark or a test that believes it runs on a
-// level must run on it. The command says so in one line, see package refuse.
+// or build does not have, ends the program at its start, in one line: a benchmark or a test that
+// believes it runs on a level must run on it.
 package simd
 
 import (
@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/internal/simd/refuse"
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
@@ -53,7 +52,8 @@ func init() {
 	available = append([]Level{Generic}, levels...)
 	level, err := choose(os.Getenv(EnvVar))
 	if err != nil {
-		refuse.Level(err)
+		fmt.Fprintf(os.Stderr, "l2s: %v\n", err)
+		os.Exit(2)
 	}
 	apply(level)
 }

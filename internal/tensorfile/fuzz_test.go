@@ -46,11 +46,11 @@ var arraySeeds = [][]byte{
 	append(NPYHeader("f4", 1), 0, 0, 0xc0, 0x7f),
 	append(NPYHeader("f4", math.MaxInt, math.MaxInt), make([]byte, 64)...),
 	NPYHeader("f4", math.MaxInt, 0),
-	arrayFile(1, "{'descr': '>f8', 'fortran_order': True, 'shape': (2, 1, 2), }\n", make([]byte, 32)),
+	arrayFile(1, "{'descr': '<f8', 'fortran_order': True, 'shape': (2, 1, 2), }\n", make([]byte, 32)),
 	arrayFile(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x7e}),
 	arrayFile(2, "{'shape': (3, 2), 'fortran_order': True, 'descr': '<f2'}  \n", []byte("\x00\x3c\x01\x00\xff\x7b\x00\x80\x00\x00\x66\x2e")),
 	arrayFile(3, `{"descr":"|u1","fortran_order":False,"shape":(4L,)}`, []byte{1, 2, 3, 255}),
-	arrayFile(1, "{'descr': '>u8', 'fortran_order': True, 'shape': (2, 2), }\n", bytes.Repeat([]byte{1, 2, 3, 4, 5, 6, 7, 8}, 4)),
+	arrayFile(1, "{'descr': '<u8', 'fortran_order': True, 'shape': (2, 2), }\n", bytes.Repeat([]byte{1, 2, 3, 4, 5, 6, 7, 8}, 4)),
 	arrayFile(1, "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }\n", make([]byte, 4)),
 	arrayFile(1, "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n", make([]byte, 8)),
 	arrayFile(1, "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,), }\n", make([]byte, 4)),
@@ -499,11 +499,7 @@ func plain(x *Tensor, data []byte, i int) any {
 	size := x.DType.Size()
 	var bits uint64
 	for k := range size {
-		j := size - 1 - k
-		if x.bigEndian {
-			j = k
-		}
-		bits = bits<<8 | uint64(data[at*size+j])
+		bits |= uint64(data[at*size+k]) << (8 * k)
 	}
 	switch x.DType {
 	case Float16:

@@ -88,7 +88,7 @@ func parseDict(text string) (l layout, err error) {
 		seen = append(seen, key)
 		switch key {
 		case "descr":
-			l.DType, l.bigEndian, err = npyType(value)
+			l.DType, err = npyType(value)
 		case "fortran_order":
 			if l.fortran = value == "True"; !l.fortran && value != "False" {
 				err = fmt.Errorf("found %.40q, expected True or False", value)
@@ -109,9 +109,9 @@ func parseDict(text string) (l layout, err error) {
 }
 
 // npyType reads a type: in quotes its byte order and its name.
-func npyType(value string) (d DType, bigEndian bool, err error) {
+func npyType(value string) (DType, error) {
 	if value[0] == '[' || value[0] == '(' {
-		return 0, false, fmt.Errorf("found a structured type, expected a plain one such as '<f4'")
+		return 0, fmt.Errorf("found a structured type, expected a plain one such as '<f4'")
 	}
 	text := value
 	if value[0] == '\'' || value[0] == '"' {
@@ -119,16 +119,19 @@ func npyType(value string) (d DType, bigEndian bool, err error) {
 	}
 	if len(text) > 0 && len(text) < len(value) {
 		for d, t := range dtypes {
-			// | is for single bytes, = for the order of the machine, as numpy reads it.
-			if t.npy == text[1:] && t.npy != "" && (strings.Contains("<>=", text[:1]) || text[0] == '|' && t.size == 1) {
-				return DType(d), text[0] == '>' || text[0] == '=' && hostBigEndian, nil
+			switch {
+			case t.npy != text[1:] || t.npy == "":
+			case text[0] == '<' || text[0] == '|' && t.size == 1: // numpy's mark of single bytes
+				return DType(d), nil
+			case text[0] == '>':
+				return 0, fmt.Errorf("found %q, big-endian, expected little-endian numbers: save x.astype('<%s')", text, t.npy)
 			}
 		}
 	}
 	if slices.Contains([]string{"<V2", ">V2", "|V2"}, text) {
-		return 0, false, fmt.Errorf("found %q, two bytes without a type, as numpy writes bfloat16 of ml_dtypes, expected a type of numbers: save x.astype('float32'), or the array as safetensors", text)
+		return 0, fmt.Errorf("found %q, two bytes without a type, as numpy writes bfloat16 of ml_dtypes, expected a type of numbers: save x.astype('float32'), or the array as safetensors", text)
 	}
-	return 0, false, fmt.Errorf("found %.40q, expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8, or > for <", text)
+	return 0, fmt.Errorf("found %.40q, expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8", text)
 }
 
 // npyShape reads a tuple of integers; one with a single element ends in a comma.

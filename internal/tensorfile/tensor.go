@@ -1,7 +1,6 @@
 package tensorfile
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -28,10 +27,9 @@ type Tensor struct {
 
 // layout is what a header says of the bytes of an array.
 type layout struct {
-	DType     DType // of the elements in the file
-	Shape     []int // the size of each dimension, at most 8 of them, none of a scalar; not to be changed
-	bigEndian bool
-	fortran   bool // the first index varies fastest
+	DType   DType // of the elements in the file, which are little-endian
+	Shape   []int // the size of each dimension, at most 8 of them, none of a scalar; not to be changed
+	fortran bool  // the first index varies fastest
 }
 
 // newTensor makes a tensor of data if they have the size that the layout asks for.
@@ -43,7 +41,6 @@ func newTensor(source string, l layout, data []byte, mem *memory) (*Tensor, erro
 	if len(data) != want {
 		return nil, fail(source, "data", "found %d bytes, expected %d (shape %v of %s)", len(data), want, l.Shape, l.DType)
 	}
-	l.bigEndian = l.bigEndian && l.DType.Size() > 1
 	l.fortran = l.fortran && len(l.Shape) > 1
 	return &Tensor{layout: l, source: source, data: data, mem: mem}, nil
 }
@@ -215,7 +212,7 @@ func (t *Tensor) InPlace() bool {
 // plain reports whether the data are in C order and in the byte order of the machine. Blocks of
 // quantised elements are little-endian on every machine.
 func (t *Tensor) plain() bool {
-	order := t.bigEndian == hostBigEndian || t.DType.Size() == 1 || t.DType.Block() > 1
+	order := !hostBigEndian || t.DType.Size() == 1 || t.DType.Block() > 1
 	return order && !t.fortran
 }
 
@@ -365,12 +362,6 @@ func (t *Tensor) element(i int) []byte {
 func (t *Tensor) convert(dst []float32, src []byte) {
 	size := t.DType.Size()
 	src = src[:len(dst)*size]
-	if t.bigEndian {
-		src = bytes.Clone(src)
-		for element := range slices.Chunk(src, size) {
-			slices.Reverse(element)
-		}
-	}
 	le := binary.LittleEndian
 	switch t.DType {
 	case Float16:
@@ -460,11 +451,7 @@ func (t *Tensor) Int64s() (out []int64, err error) {
 func (t *Tensor) integer(b []byte) int64 {
 	var u uint64
 	for k := range b {
-		if t.bigEndian {
-			u = u<<8 | uint64(b[k])
-		} else {
-			u |= uint64(b[k]) << (8 * k)
-		}
+		u |= uint64(b[k]) << (8 * k)
 	}
 	if unused := 64 - 8*len(b); t.DType <= Int64 {
 		return int64(u<<unused) >> unused // extends the sign

@@ -19,12 +19,9 @@
 package tensorfile
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"fmt"
-	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,44 +70,6 @@ func OpenSource(src string, wanted func(key []byte) bool) (f *File, name string,
 		err = fail(path, "name", "found %s, expected none, since a .npy file holds one array", Label(name))
 	}
 	return f, name, named, err
-}
-
-// ReadNPY reads a .npy file in memory, which is kept and must not be changed. Errors
-// name the file by name.
-func ReadNPY(data []byte, name string) (*Tensor, error) {
-	return parseNPY(data, name, &memory{})
-}
-
-// NPYRoom is what a stream's buffer must hold for [ReadNPYFrom].
-const NPYRoom = maxNPYHeader + 16
-
-// ReadNPYFrom reads a .npy file from a stream: as many bytes as its header says, and one more, which is
-// one too many.
-func ReadNPYFrom(r *bufio.Reader, name string) (*Tensor, error) {
-	head, err := r.Peek(NPYRoom)
-	if err != nil && err != io.EOF {
-		return nil, err
-	}
-	l, rest, err := parseNPYHead(head, name)
-	if err != nil {
-		return nil, err
-	}
-	size, err := l.bytes()
-	if err != nil {
-		return nil, fail(name, "shape", "%w", err)
-	}
-	data, err := io.ReadAll(io.LimitReader(r, int64(len(head)-len(rest))+min(int64(size), math.MaxInt64-NPYRoom-1)+1))
-	if err != nil {
-		return nil, err
-	}
-	return ReadNPY(data, name)
-}
-
-// OfFloat32s returns a tensor of float32 in memory, in C order, which is kept and must not
-// be changed. Errors name it by name.
-func OfFloat32s(data []float32, name string, shape ...int) (*Tensor, error) {
-	l := layout{DType: Float32, bigEndian: hostBigEndian, Shape: shape}
-	return newTensor(name, l, floatBytes(data), &memory{})
 }
 
 // Files returns the files that decide what OpenTensor(src) opens: the last one is the file that it
@@ -194,8 +153,16 @@ func formatOf(data []byte, path string) (string, error) {
 		return ".gguf", nil
 	case len(data) > 8 && data[8] == '{':
 		return ".safetensors", nil
+	case looksLikeJSON(data):
+		return "", fail(path, "format", "found what looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save('x.npy', numpy.float32(json.load(open(%q)))) makes one of a list of lists", filepath.Base(path))
 	}
 	return "", fail(path, "format", "found the first bytes %q, expected a .npy, .npz, safetensors or GGUF file", data[:min(len(data), 8)])
+}
+
+// looksLikeJSON reports whether a list or an object seems to begin.
+func looksLikeJSON(data []byte) bool {
+	start := bytes.TrimLeft(data[:min(len(data), 256)], " \t\r\n\ufeff")
+	return len(start) > 0 && (start[0] == '[' || start[0] == '{')
 }
 
 func fail(source, field, format string, args ...any) error {

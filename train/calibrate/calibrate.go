@@ -14,9 +14,8 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
-	"github.com/learning-to-screen/l2s/train/internal/check"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
-	"github.com/learning-to-screen/l2s/train/internal/member"
+	"github.com/learning-to-screen/l2s/train/internal/record"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 
@@ -152,16 +151,16 @@ func run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []
 	if err != nil {
 		return nil, nil, err
 	}
-	record, err := member.Set(m.Record(), "calibration", c)
+	text, err := record.Set(m.Record(), "calibration", c)
 	if err != nil {
 		return nil, nil, fmt.Errorf("record: %w", err)
 	}
-	calibrated, err := m.WithBudget(c.Budget, c.ExactMargin, record)
+	calibrated, err := m.WithBudget(c.Budget, c.ExactMargin, text)
 	return calibrated, c, err
 }
 
 func (o *Options) check(labels, n int) error {
-	var c check.Options
+	var c record.Options
 	c.Want(o.Target > 0 && o.Target < 1, "target", o.Target, "more than 0 and less than 1")
 	c.Want(o.Confidence > 0 && o.Confidence < 1, "confidence", o.Confidence, "more than 0 and less than 1")
 	c.Want(o.K >= 1 && o.K <= labels, "k", o.K, "1 to %d, the number of labels", labels)

@@ -346,7 +346,7 @@ func firstLabels(t *testing.T, l *softmax.Layer, contexts []float32) *synthetic.
 	return &synthetic.Data{Layer: l, Contexts: contexts}
 }
 
-// textsOf returns the first contexts of texts that the embedded model writes. Over texts of 100
+// textsOf returns the first contexts of texts that the model of l2s demo writes. Over texts of 100
 // words P@5 of Greedy-MIPS has a standard deviation of .02, so that a few texts say little.
 func textsOf(t *testing.T, m *demolm.Model, texts, words int) []float32 {
 	t.Helper()
@@ -368,9 +368,9 @@ func textsOf(t *testing.T, m *demolm.Model, texts, words int) []float32 {
 	return rows
 }
 
-// The embedded model needs no data but what l2s has: it generates its contexts.
-func TestRecallOnTheEmbeddedModel(t *testing.T) {
-	m, err := demolm.Load()
+// The model of l2s demo needs no data but what the repository has: it generates its contexts.
+func TestRecallOnTheDemoModel(t *testing.T) {
+	m, err := demolm.Load("../../lm/model")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -228,11 +228,11 @@ func eigen(m *mat.SymDense) ([]float64, *mat.Dense, error) {
 	return values, &vectors, nil
 }
 
-// codesOf returns the codes of rows. rest, unless nil, is the norm of what each row has in
-// coordinates that it is not given in, which adds to the error of its codes.
-func codesOf(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Rows, error) {
-	stride := kernels.Int8Stride(dim)
-	records, free := bigmem.Alloc(len(rows) / dim * stride)
+// allPanels returns the codes of all rows in panels. rest, unless nil, is the norm of what each row
+// has in coordinates that it is not given in, which adds to the error of its codes.
+func allPanels(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Panels, error) {
+	n, stride := len(rows)/dim, kernels.Int8Stride(dim)
+	records := make([]byte, n*stride)
 	codes, err := kernels.NewInt8Rows(records, kernels.Float32Rows(rows, dim), bias)
 	if err != nil {
 		return nil, err
@@ -242,20 +242,12 @@ func codesOf(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Rows, 
 		length := float64(math.Float32frombits(binary.LittleEndian.Uint32(at)))
 		binary.LittleEndian.PutUint32(at, math.Float32bits(float32(math.Hypot(length, r))))
 	}
-	if free != nil {
-		runtime.AddCleanup(codes, func(free func()) { free() }, free)
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(i)
 	}
-	return codes, nil
-}
-
-// panelsOf returns lists of rows in panels, those of a list behind those of the list before.
-func panelsOf(codes *kernels.Int8Rows, ids []uint32, starts []int) (*kernels.Int8Panels, error) {
-	n := 0
-	for t := range starts[1:] {
-		n += (starts[t+1] - starts[t] + kernels.PanelRows - 1) / kernels.PanelRows
-	}
-	table, free := bigmem.Alloc(n * kernels.Int8PanelBytes(codes.Dim()))
-	p, err := codes.Panels(table, ids, starts)
+	table, free := bigmem.Alloc((n + kernels.PanelRows - 1) / kernels.PanelRows * kernels.Int8PanelBytes(dim))
+	p, err := codes.Panels(table, ids, []int{0, n})
 	if err != nil {
 		return nil, err
 	}
@@ -263,19 +255,6 @@ func panelsOf(codes *kernels.Int8Rows, ids []uint32, starts []int) (*kernels.Int
 		runtime.AddCleanup(p, func(free func()) { free() }, free)
 	}
 	return p, nil
-}
-
-// allPanels returns the codes of all rows in panels; see codesOf.
-func allPanels(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Panels, error) {
-	codes, err := codesOf(rows, bias, dim, rest)
-	if err != nil {
-		return nil, err
-	}
-	ids := make([]uint32, codes.Len())
-	for i := range ids {
-		ids[i] = uint32(i)
-	}
-	return panelsOf(codes, ids, []int{0, len(ids)})
 }
 
 type weightedIndex struct {

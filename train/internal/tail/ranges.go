@@ -13,7 +13,7 @@ import (
 
 // beyond is by what part a context may be out of the range of those of its cluster: in length, in
 // the root of the other square, and in the width of the range of a log. Of the contexts of the
-// embedded model that training has not met 2 of 1,000 are out of the ranges then, and 9 without it.
+// model of l2s demo that training has not met 2 of 1,000 are out of the ranges then, and 9 without it.
 const beyond = 0.1
 
 // ranges returns the ranges of the clusters, see screen.TailConfig, over all contexts of c: those

@@ -14,8 +14,8 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
-	"github.com/learning-to-screen/l2s/train/internal/check"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/record"
 )
 
 // Stage is the name of the stage.
@@ -36,7 +36,7 @@ const maxDirections = 64
 
 // Check returns an error that names the first option out of its range.
 func (o *Options) Check() error {
-	var c check.Options
+	var c record.Options
 	c.Want(len(o.Temperatures) > 0, "tail: temperatures", "none", "at least 1")
 	c.Want(o.PerCluster >= 1, "tail: contexts of a cluster", o.PerCluster, "at least 1")
 	c.Want(o.HeldOut >= 0 && o.HeldOut < 1, "tail: held out", o.HeldOut, "at least 0 and below 1")

@@ -1,5 +1,5 @@
-// Package member adds what is found out about a screen to its record.
-package member
+// Package record checks the options of a run, and adds what is found out about a screen to its record.
+package record
 
 import "encoding/json"
 

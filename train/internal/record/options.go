@@ -1,5 +1,4 @@
-// Package check tells which option is out of its range.
-package check
+package record
 
 import "fmt"
 

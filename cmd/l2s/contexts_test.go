@@ -1,0 +1,59 @@
+package main
+
+import (
+	"encoding/binary"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What is wrong with a context does not cost the answers to those before it, and the
+// error says how many there are.
+func TestTopKSaysWhatIsThereBeforeAnError(t *testing.T) {
+	dir := files(t)
+	h, _, dim := rows(t, filepath.Join(dir, "T.npy"))
+	all := strings.SplitAfter(succeed(t, dir, goodTopK...), "\n")
+	bad := slices.Clone(h)
+	bad[300*dim+1] = float32(math.NaN()) // in the second block of rows
+	data := npyHead("<f4", false, len(bad)/dim, dim)
+	for _, x := range bad {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+	}
+	writeFile(t, filepath.Join(dir, "bad.npy"), data)
+	const want = "l2s topk: bad.npy: values: found NaN at row 300, column 1, expected finite numbers; standard output has the answers to the first 256 of 1,200 contexts\n"
+	r := l2s(t, dir, joined(goodTopK, "--contexts", "bad.npy")...)
+	if r.code != 1 || r.stderr != want || r.stdout != strings.Join(all[:256], "") {
+		t.Errorf("found exit status %d, the answers\n%s\nand\n%sexpected 1, 256 answers, and\n%s", r.code, r.stdout, r.stderr, want)
+	}
+}
+
+// What lies behind --limit is not read.
+func TestTopKReadsNoFurtherThanItsLimit(t *testing.T) {
+	dir := files(t)
+	want := succeed(t, dir, joined(goodTopK, "--limit", "200")...)
+	data := readFile(t, filepath.Join(dir, "T.npy"))
+	for i := range 4 {
+		data[len(data)-4*1000*tinyDim+i] = 0xff // a NaN in context 201
+	}
+	writeFile(t, filepath.Join(dir, "bad.npy"), data)
+	if got := succeed(t, dir, joined(goodTopK, "--limit", "200", "--contexts", "bad.npy")...); got != want {
+		t.Errorf("found\n%s\nexpected\n%s", got, want)
+	}
+}
+
+// Contexts are read from files of tensors: what looks like JSON is refused with a way out.
+func TestContextsOfJSON(t *testing.T) {
+	dir := files(t)
+	for name, text := range map[string]string{"lists.json": "[[1, 2],\n[3, 4]]\n", "lines.jsonl": " [1, 2]\n[3, 4]\n", "answer": `{"embedding": [[1, 2]]}`} {
+		writeFile(t, filepath.Join(dir, name), []byte(text))
+		for _, verb := range [][]string{goodTopK, goodEval, goodTrain} {
+			r := l2s(t, dir, joined(verb, "--contexts", name)...)
+			want := "l2s " + verb[0] + ": tensorfile: " + name + ": format: found what looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save("
+			if r.code != 1 || !strings.HasPrefix(strings.Replace(r.stderr, ": "+name, ": tensorfile: "+name, 1), want) {
+				t.Errorf("%s: found exit status %d and %q, expected 1 and %q", name, r.code, r.stderr, want)
+			}
+		}
+	}
+}
