@@ -42,6 +42,8 @@ func sharedRequests() []softmax.Request {
 		{K: 1},
 		{K: 40},
 		{K: 300},
+		{K: 300, Within: 2},
+		{K: 6_000, Within: 0.5},
 		{K: 5, LogSum: true},
 		{K: 5, Allowed: few},
 		{K: 5, Among: softmax.Only(allIDs(400))},

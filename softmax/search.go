@@ -254,7 +254,9 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 	if p.edits() {
 		(&place{Labels: Only(near), n: len(near), req: p.req}).edit(s.scores, s.biases, 0)
 	}
-	threshold = max(threshold, kernels.KthLargest(s.scores, p.k))
+	if len(near) >= p.k { // of labels within a distance there may be fewer
+		threshold = max(threshold, kernels.KthLargest(s.scores, p.k))
+	}
 	ids := s.ids[:kernels.SelectAtLeast(s.ids, s.upper, threshold)]
 	if float64(len(ids)) > maxCoarse*float64(p.n) {
 		s.inVain = min(2*s.inVain+1, coarseSkips)
