@@ -139,7 +139,7 @@ func (s *soak) client(ctx context.Context, url string, models [2]*screen.Model) 
 			}
 		}
 	}
-	cut := 0
+	asks, cut := http.Client{Timeout: 3 * time.Minute}, 0
 	for i := 0; ctx.Err() == nil; i++ {
 		k, h := 1+rand.IntN(8), s.h(i)
 		if rand.IntN(10) == 0 {
@@ -172,7 +172,12 @@ func (s *soak) client(ctx context.Context, url string, models [2]*screen.Model) 
 			}
 		}
 		path := []string{"/topk", "/logprobs"}[rand.IntN(2)]
-		r, err := http.Post(url+path, "application/json", bytes.NewReader(body))
+		ask, err := http.NewRequestWithContext(ctx, http.MethodPost, url+path, bytes.NewReader(body))
+		if err != nil {
+			s.fault("service: %v", err)
+			return
+		}
+		r, err := asks.Do(ask)
 		if err != nil {
 			// The service gives a request 3 s to come, which a machine that is stopped meanwhile exceeds.
 			if cut++; cut > 3+i/100 && ctx.Err() == nil {
@@ -189,6 +194,8 @@ func (s *soak) client(ctx context.Context, url string, models [2]*screen.Model) 
 				s.fault("service: found 503 without Retry-After")
 			}
 			time.Sleep(10 * time.Millisecond)
+			continue
+		case err != nil && ctx.Err() != nil:
 			continue
 		case r.StatusCode >= 500, err != nil:
 			s.fault("service: found %d %s, %v for %q", r.StatusCode, text, err, body)
