@@ -36,7 +36,7 @@ type header struct {
 	Fingerprint                                                           [32]byte
 	Labels, Dim, Biased, Coordinates, Probes, Centred, Blocks, K, HeldOut uint32
 	Rungs, Normal                                                         uint32
-	Far, Tail                                                             float64
+	Usual, Far, Tail                                                      float64
 }
 
 var headerSize = binary.Size(header{})
@@ -92,7 +92,7 @@ func (m *Model) encode() []byte {
 		Magic: [8]byte([]byte(magic)), Version: version, Fingerprint: m.fingerprint,
 		Labels: uint32(m.labels), Dim: uint32(m.dim), Biased: uint32(m.width() - m.dim),
 		Coordinates: uint32(m.coordinates), Probes: uint32(m.probes), Centred: uint32(m.centred), Blocks: uint32(m.blocks()),
-		K: uint32(m.k), HeldOut: uint32(m.heldOut), Rungs: uint32(len(m.rungs)), Normal: uint32(m.normal), Far: m.far, Tail: m.tail,
+		K: uint32(m.k), HeldOut: uint32(m.heldOut), Rungs: uint32(len(m.rungs)), Normal: uint32(m.normal), Usual: m.usual, Far: m.far, Tail: m.tail,
 	}
 	lists, size := []any{h}, headerSize
 	for _, p := range m.parts(&h) {
@@ -196,15 +196,15 @@ func decode(data []byte) (*Model, error) {
 			return nil, fmt.Errorf("%s: found %d, expected %d to %d, a multiple of %d", x.name, x.found, x.least, x.most, x.multiple)
 		}
 	}
-	if !(h.Far >= 0) || math.IsInf(h.Far, 1) || math.Signbit(h.Far) {
-		return nil, fmt.Errorf("far: found %v, expected a finite number that is not negative", h.Far)
+	if !(h.Usual >= 0 && h.Usual <= h.Far) || math.IsInf(h.Far, 1) || math.Signbit(h.Usual) || math.Signbit(h.Far) {
+		return nil, fmt.Errorf("usual, far: found %v and %v, expected ascending finite numbers that are not negative", h.Usual, h.Far)
 	}
 	if math.IsNaN(h.Tail) || math.IsInf(h.Tail, 0) {
 		return nil, fmt.Errorf("tail: found %v, expected a finite number", h.Tail)
 	}
 	m := &Model{
 		labels: int(h.Labels), dim: int(h.Dim), fingerprint: h.Fingerprint, biased: h.Biased == 1,
-		coordinates: int(h.Coordinates), probes: int(h.Probes), centred: int(h.Centred), far: h.Far, tail: h.Tail,
+		coordinates: int(h.Coordinates), probes: int(h.Probes), centred: int(h.Centred), usual: h.Usual, far: h.Far, tail: h.Tail,
 		k: int(h.K), heldOut: int(h.HeldOut), normal: int(h.Normal), opened: new(opened),
 	}
 	data = data[headerSize:]

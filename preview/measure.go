@@ -62,7 +62,7 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 		err := m.each(ctx, l, n, func(s *Searcher, lo, hi int) error {
 			found := make([]softmax.Prediction, m.k)
 			for c := lo; c < hi; c++ {
-				s.stats = Stats{}
+				s.stats, s.strange = Stats{}, 0
 				if err := s.query[0].Set(held[c*m.dim : (c+1)*m.dim]); err != nil {
 					return err
 				}
@@ -103,8 +103,9 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 		}
 	}
 	slices.Sort(sigmas)
-	m.far = sigmas[(len(sigmas)*999)/1000]
-	if math.IsInf(m.far, 0) {
+	if m.far = sigmas[len(sigmas)*999/1000]; m.far < math.MaxFloat64 {
+		m.usual = sigmas[len(sigmas)*9/10]
+	} else {
 		m.far = 0
 	}
 	return nil
@@ -136,6 +137,7 @@ func (m *Model) measureSums(ctx context.Context, l *softmax.Layer, held []float3
 			for c := lo; c < hi; c++ {
 				at := c * all / n * m.dim
 				x, req := &found[c], softmax.Request{LogSum: true}
+				s.strange = 0
 				if err := s.query[0].Set(held[at : at+m.dim]); err != nil {
 					return err
 				}

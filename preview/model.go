@@ -33,7 +33,8 @@ type Model struct {
 	ids     []uint32  // labels, block after block
 
 	tail    float64 // factor of the squared deviations outside, in log-sums
-	far     float64 // deviations outside the coordinates that few of the held-out contexts have more of
+	usual   float64 // deviations outside the coordinates that a tenth of the held-out contexts have more of; 0 for none
+	far     float64 // and hardly any
 	k       int     // of the second precision
 	heldOut int
 	normal  int // the rung of requests that name none

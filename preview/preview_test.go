@@ -395,32 +395,46 @@ func TestRungsSayHowPreciseSearchesAre(t *testing.T) {
 	})
 }
 
-// A context that has more outside the coordinates is looked at more, up to the exact search, and counted.
-func TestStrangeContextsAreLookedAtMore(t *testing.T) {
+// A text of another kind is answered exactly after some contexts, which have no bounds, and one of the
+// usual kind by previews again.
+func TestStrangeTextsAreAnsweredExactly(t *testing.T) {
 	x := plainOnce()
 	s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
-	far, missed := 0, 0
 	const n, k = 200, 5
-	for range n {
-		h := make([]float32, x.dim)
-		for j := range h {
-			h[j] = float32(3 * x.r.NormFloat64())
-		}
+	ask := func(h []float32) softmax.Source {
 		got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
-		if _, err := s.TopK(got, h); err != nil {
+		a, err := s.Search(got, h, softmax.Request{K: k})
+		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.TopK(want, h); err != nil {
 			t.Fatal(err)
 		}
-		missed += misses(got, want)
+		if a.Source == softmax.FromLayer && !slices.Equal(got, want) {
+			t.Errorf("found %v from the layer, want %v", got, want)
+		}
+		return a.Source
 	}
-	far = int(s.Stats().Far)
-	if far < n*9/10 {
-		t.Errorf("found %d of %d contexts far, want nearly all", far, n)
+	for i := range n {
+		h := make([]float32, x.dim)
+		for j := range h {
+			h[j] = float32(3 * x.r.NormFloat64())
+		}
+		if source := ask(h); i > memory && source != softmax.FromLayer {
+			t.Fatalf("strange context %d: found an answer from the %v, want one from the layer", i, source)
+		}
 	}
-	if missed > n*k/100 {
-		t.Errorf("found %d labels of %d missed, want at most one of a hundred", missed, n*k)
+	if got := s.Stats(); got.Strange < n-memory || got.Exact < got.Strange || got.Far == 0 {
+		t.Errorf("found %+v, want nearly all of %d contexts strange and some before them far", got, n)
+	}
+	before, from := s.Stats(), 0
+	for range n {
+		if ask(x.contexts(1)) == softmax.FromSet {
+			from++
+		}
+	}
+	if after := s.Stats(); after.Strange-before.Strange > 2*memory || from < n-4*memory {
+		t.Errorf("found %d of %d usual contexts strange, and %d answered from previews, want few and most", after.Strange-before.Strange, n, from)
 	}
 }
 

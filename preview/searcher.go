@@ -22,11 +22,13 @@ type Stats struct {
 	// labels scored in full after them. Queries that the exact layer answered by request have none.
 	Looked, Kept uint64
 	// Exact is the number of contexts that the exact layer answered, Crowded those of them that had too
-	// many labels to score in full. The others were asked for so, or too few labels may be answered.
+	// many labels to score in full. The others are Strange, were asked for so, or too few labels may be answered.
 	Exact, Crowded uint64
 	// Far is the number of contexts of which more is outside the coordinates than of nearly all
-	// held-out ones. Where it is large a model made from texts like these is faster and more precise.
-	Far uint64
+	// held-out ones: no bounds held for them. Strange is the number of those that came while most of the last ones had more
+	// there than nine of ten held-out ones, as in a text of another kind: the exact layer answered. Where it is large a model made
+	// from texts like these is faster.
+	Far, Strange uint64
 }
 
 // Searcher answers requests by a model and its layer. It is for one goroutine; any number of them share
@@ -56,11 +58,12 @@ type Searcher struct {
 	rows      []uint32
 	ids       []uint32
 
-	sigma  float64 // deviations of what is outside the coordinates
-	length float64 // root mean square of the coordinates
-	rest   float64 // the log-sum over the labels that were not kept
-	seen   []bool  // blocks
-	scale  float32 // of the codes of labels
+	strange float64 // the share of the last contexts that have much outside the coordinates
+	sigma   float64 // deviations of what is outside the coordinates
+	length  float64 // root mean square of the coordinates
+	rest    float64 // the log-sum over the labels that were not kept
+	seen    []bool  // blocks
+	scale   float32 // of the codes of labels
 }
 
 const (
@@ -68,6 +71,9 @@ const (
 	firstReach  = 2
 	fewestFirst = 8
 )
+
+// memory is how many contexts tell of what kind a text is, about.
+const memory = 16
 
 // maxKeptShare is the share of labels scored in full beyond which the exact search is as fast.
 var maxKeptShare = 1.0 / 16 // tests change it
@@ -121,7 +127,8 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // not look as if they were among the best: it may miss one, as seldom as the rungs of the model say. Logits and their order are
 // exact. The exact layer answers if the budget is softmax.Exact, if the request says among which labels
 // to choose, if it wants an exact sum or a sum over edited labels, if too few labels may be answered, if k is above 512, and
-// if too many labels look alike: Answer.Source says so.
+// if too many labels look alike, and while a text is of another kind than the model's ([Stats]), so that answers depend on
+// the contexts that this searcher had before: Answer.Source says so.
 //
 // A log-sum is over all labels: of those scored in full exactly, as in [softmax.Answer], and of the others by their previews,
 // or by how those of their block lie: [Rung] says how far off that was on held-out contexts.
@@ -255,6 +262,16 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	m, t, k := s.model, s.tables, max(req.K, 1)
 	if !s.turn() {
 		return false
+	}
+	if m.usual > 0 {
+		s.strange -= s.strange / memory
+		if s.sigma > m.usual {
+			s.strange += 1.0 / memory
+		}
+		if s.strange >= 0.5 {
+			s.stats.Strange++
+			return false
+		}
 	}
 	square := 0.0
 	for _, z := range s.z[:m.centred] {

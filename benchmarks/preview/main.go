@@ -135,8 +135,8 @@ func measure(s *preview.Searcher, e *softmax.Searcher, x []float32, n, timed, on
 			after := s.Stats()
 			q := float64(after.Queries - before.Queries)
 			median, mean, p99 := spread(times)
-			fmt.Printf("rung %d k=%d  P@1 %.4f P@%d %.4f  looked %.4f kept %.0f exact %.4f far %.4f  median %.0f us mean %.0f p99 %.0f  %.1fx\n", i, k, float64(first)/float64(n), k, float64(hits)/float64(n*k),
-				float64(after.Looked-before.Looked)/q/float64(s.Model().Labels()), float64(after.Kept-before.Kept)/q, float64(after.Exact-before.Exact)/q, float64(after.Far-before.Far)/q, median, mean, p99, exact[k]/median)
+			fmt.Printf("rung %d k=%d  P@1 %.4f P@%d %.4f  looked %.4f kept %.0f exact %.4f far %.4f strange %.4f  median %.0f us mean %.0f p99 %.0f  %.1fx\n", i, k, float64(first)/float64(n), k, float64(hits)/float64(n*k),
+				float64(after.Looked-before.Looked)/q/float64(s.Model().Labels()), float64(after.Kept-before.Kept)/q, float64(after.Exact-before.Exact)/q, float64(after.Far-before.Far)/q, float64(after.Strange-before.Strange)/q, median, mean, p99, exact[k]/median)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // eight of 4 bits, of which the first four are in the low halves of the bytes.
 const (
 	line  = 64
-	turn  = 2 // steps whose sums do not wait for each other
+	turn  = 2 // steps whose sums do not wait for each other (AVX-512)
 	four  = 4 // bytes of a vector that a lane multiplies at once
 	eight = 8
 )
@@ -54,9 +54,13 @@ func scores7(l emit.Level) {
 	excess := []reg.VecVirtual{broadcastInt(l, "excessHigh"), broadcastInt(l, "excessLow")}
 	factor := bytes(l, 0x43000000) // 128 in float32
 	parts := line / l.Bytes
-	acc := [2][]reg.VecVirtual{l.Vecs(parts), l.Vecs(parts)}
-	var one, w, t reg.VecVirtual
-	w = l.Vec()
+	sets := turn
+	if l.Bytes == 32 {
+		sets = 1 // of more registers than there are
+	}
+	acc := [2][]reg.VecVirtual{l.Vecs(parts * sets), l.Vecs(parts * sets)} // of the planes
+	w := l.Vec()
+	var one, t reg.VecVirtual
 	if l.Bytes == 32 {
 		one, t = bytes(l, 0x00010001), l.Vec()
 	}
@@ -67,18 +71,19 @@ func scores7(l emit.Level) {
 	steps := Load(Param("steps"), GP64())
 	h := [2]reg.Register{Load(Param("high"), GP64()), Load(Param("low"), GP64())}
 	q := l.Vecs(2)
-	Label("step")
-	if l.Bytes == 64 {
-		VMOVDQU64(Mem{Base: p}, w)
-		for plane, a := range acc {
-			VPDPBUSD_BCST(Mem{Base: h[plane]}, w, a[0])
+	add := func(i int) {
+		if l.Bytes == 64 {
+			VMOVDQU64(Mem{Base: p, Disp: line * i}, w)
+			for plane, a := range acc {
+				VPDPBUSD_BCST(Mem{Base: h[plane], Disp: four * i}, w, a[i%sets])
+			}
+			return
 		}
-	} else {
 		for plane := range acc {
-			VPBROADCASTD(Mem{Base: h[plane]}, q[plane])
+			VPBROADCASTD(Mem{Base: h[plane], Disp: four * i}, q[plane])
 		}
 		for part := range parts {
-			VMOVDQU(Mem{Base: p, Disp: l.Bytes * part}, w)
+			VMOVDQU(Mem{Base: p, Disp: line*i + l.Bytes*part}, w)
 			for plane, a := range acc {
 				Comment("Sums of two products are at most 2*127*128 < 2^15 in magnitude.")
 				VPMADDUBSW(q[plane], w, t)
@@ -87,14 +92,37 @@ func scores7(l emit.Level) {
 			}
 		}
 	}
-	ADDQ(I32(line), p)
-	for _, r := range h {
-		ADDQ(I32(four), r)
+	advance := func(n int) {
+		ADDQ(I32(line*n), p)
+		for _, r := range h {
+			ADDQ(I32(four*n), r)
+		}
 	}
+	SUBQ(I32(turn), steps)
+	JLT(LabelRef("rest"))
+	Label("steps")
+	for i := range turn {
+		add(i)
+	}
+	advance(turn)
+	SUBQ(I32(turn), steps)
+	JGE(LabelRef("steps"))
+	Label("rest")
+	ADDQ(I32(turn), steps)
+	JZ(LabelRef("sums"))
+	Comment("Fewer steps than a turn has are left.")
+	Label("step")
+	add(0)
+	advance(1)
 	DECQ(steps)
 	JNZ(LabelRef("step"))
+	Label("sums")
 	for part := range parts {
 		x, y := acc[0][part], acc[1][part]
+		for set := 1; set < sets; set++ {
+			VPADDD(acc[0][parts*set+part], x, x)
+			VPADDD(acc[1][parts*set+part], y, y)
+		}
 		VPSUBD(excess[0], x, x)
 		VPSUBD(excess[1], y, y)
 		VCVTDQ2PS(x, x)

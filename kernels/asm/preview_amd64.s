@@ -32,7 +32,69 @@ panel:
 	MOVQ   steps+24(FP), BX
 	MOVQ   high+32(FP), SI
 	MOVQ   low+40(FP), DI
+	SUBQ   $+2, BX
+	JLT    rest
 
+steps:
+	VPBROADCASTD (SI), Y11
+	VPBROADCASTD (DI), Y12
+	VMOVDQU      (CX), Y8
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPMADDUBSW Y11, Y8, Y10
+	VPMADDWD   Y9, Y10, Y10
+	VPADDD     Y10, Y4, Y4
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPMADDUBSW Y12, Y8, Y10
+	VPMADDWD   Y9, Y10, Y10
+	VPADDD     Y10, Y6, Y6
+	VMOVDQU    32(CX), Y8
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPMADDUBSW Y11, Y8, Y10
+	VPMADDWD   Y9, Y10, Y10
+	VPADDD     Y10, Y5, Y5
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPMADDUBSW   Y12, Y8, Y10
+	VPMADDWD     Y9, Y10, Y10
+	VPADDD       Y10, Y7, Y7
+	VPBROADCASTD 4(SI), Y11
+	VPBROADCASTD 4(DI), Y12
+	VMOVDQU      64(CX), Y8
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPMADDUBSW Y11, Y8, Y10
+	VPMADDWD   Y9, Y10, Y10
+	VPADDD     Y10, Y4, Y4
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPMADDUBSW Y12, Y8, Y10
+	VPMADDWD   Y9, Y10, Y10
+	VPADDD     Y10, Y6, Y6
+	VMOVDQU    96(CX), Y8
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPMADDUBSW Y11, Y8, Y10
+	VPMADDWD   Y9, Y10, Y10
+	VPADDD     Y10, Y5, Y5
+
+	// Sums of two products are at most 2*127*128 < 2^15 in magnitude.
+	VPMADDUBSW Y12, Y8, Y10
+	VPMADDWD   Y9, Y10, Y10
+	VPADDD     Y10, Y7, Y7
+	ADDQ       $+128, CX
+	ADDQ       $+8, SI
+	ADDQ       $+8, DI
+	SUBQ       $+2, BX
+	JGE        steps
+
+rest:
+	ADDQ $+2, BX
+	JZ   sums
+
+	// Fewer steps than a turn has are left.
 step:
 	VPBROADCASTD (SI), Y11
 	VPBROADCASTD (DI), Y12
@@ -63,25 +125,27 @@ step:
 	ADDQ       $+4, DI
 	DECQ       BX
 	JNZ        step
-	VPSUBD     Y1, Y4, Y4
-	VPSUBD     Y2, Y6, Y6
-	VCVTDQ2PS  Y4, Y4
-	VCVTDQ2PS  Y6, Y6
-	VMULPS     Y3, Y4, Y4
-	VADDPS     Y6, Y4, Y4
-	VMULPS     Y0, Y4, Y4
-	VMOVUPS    Y4, (AX)
-	VPSUBD     Y1, Y5, Y5
-	VPSUBD     Y2, Y7, Y7
-	VCVTDQ2PS  Y5, Y5
-	VCVTDQ2PS  Y7, Y7
-	VMULPS     Y3, Y5, Y5
-	VADDPS     Y7, Y5, Y5
-	VMULPS     Y0, Y5, Y5
-	VMOVUPS    Y5, 32(AX)
-	ADDQ       $+64, AX
-	DECQ       DX
-	JNZ        panel
+
+sums:
+	VPSUBD    Y1, Y4, Y4
+	VPSUBD    Y2, Y6, Y6
+	VCVTDQ2PS Y4, Y4
+	VCVTDQ2PS Y6, Y6
+	VMULPS    Y3, Y4, Y4
+	VADDPS    Y6, Y4, Y4
+	VMULPS    Y0, Y4, Y4
+	VMOVUPS   Y4, (AX)
+	VPSUBD    Y1, Y5, Y5
+	VPSUBD    Y2, Y7, Y7
+	VCVTDQ2PS Y5, Y5
+	VCVTDQ2PS Y7, Y7
+	VMULPS    Y3, Y5, Y5
+	VADDPS    Y7, Y5, Y5
+	VMULPS    Y0, Y5, Y5
+	VMOVUPS   Y5, 32(AX)
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       panel
 	VZEROUPPER
 	RET
 
@@ -241,30 +305,56 @@ TEXT ·Scores7AVX512(SB), NOSPLIT, $0-60
 panel:
 	VXORPS Z4, Z4, Z4
 	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
 	MOVQ   steps+24(FP), BX
 	MOVQ   high+32(FP), SI
 	MOVQ   low+40(FP), DI
+	SUBQ   $+2, BX
+	JLT    rest
 
+steps:
+	VMOVDQU64     (CX), Z8
+	VPDPBUSD.BCST (SI), Z8, Z4
+	VPDPBUSD.BCST (DI), Z8, Z6
+	VMOVDQU64     64(CX), Z8
+	VPDPBUSD.BCST 4(SI), Z8, Z5
+	VPDPBUSD.BCST 4(DI), Z8, Z7
+	ADDQ          $+128, CX
+	ADDQ          $+8, SI
+	ADDQ          $+8, DI
+	SUBQ          $+2, BX
+	JGE           steps
+
+rest:
+	ADDQ $+2, BX
+	JZ   sums
+
+	// Fewer steps than a turn has are left.
 step:
-	VMOVDQU64     (CX), Z6
-	VPDPBUSD.BCST (SI), Z6, Z4
-	VPDPBUSD.BCST (DI), Z6, Z5
+	VMOVDQU64     (CX), Z8
+	VPDPBUSD.BCST (SI), Z8, Z4
+	VPDPBUSD.BCST (DI), Z8, Z6
 	ADDQ          $+64, CX
 	ADDQ          $+4, SI
 	ADDQ          $+4, DI
 	DECQ          BX
 	JNZ           step
-	VPSUBD        Z1, Z4, Z4
-	VPSUBD        Z2, Z5, Z5
-	VCVTDQ2PS     Z4, Z4
-	VCVTDQ2PS     Z5, Z5
-	VMULPS        Z3, Z4, Z4
-	VADDPS        Z5, Z4, Z4
-	VMULPS        Z0, Z4, Z4
-	VMOVUPS       Z4, (AX)
-	ADDQ          $+64, AX
-	DECQ          DX
-	JNZ           panel
+
+sums:
+	VPADDD    Z5, Z4, Z4
+	VPADDD    Z7, Z6, Z6
+	VPSUBD    Z1, Z4, Z4
+	VPSUBD    Z2, Z6, Z6
+	VCVTDQ2PS Z4, Z4
+	VCVTDQ2PS Z6, Z6
+	VMULPS    Z3, Z4, Z4
+	VADDPS    Z6, Z4, Z4
+	VMULPS    Z0, Z4, Z4
+	VMOVUPS   Z4, (AX)
+	ADDQ      $+64, AX
+	DECQ      DX
+	JNZ       panel
 	VZEROUPPER
 	RET
 
