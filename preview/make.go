@@ -22,8 +22,9 @@ type Options struct {
 	// HeldOut are states, row-major, that the rungs are measured on, in the order of their text.
 	// Nil: every fourth run of the states that the model is made from, which it is then not made from.
 	HeldOut []float32
-	// Precision1 and PrecisionK are what the rung of requests that name no budget has at least, if any has: 0
-	// for 0.9995 and 0.998.
+	// Precision1 and PrecisionK are what the rung of requests that name no budget has at least: 0 for
+	// 0.9995 and 0.998. If no rung has it, it is the rung that scores most labels, whose precision Rungs
+	// tells; if all miss ten times as much, Make returns [ErrPrecision].
 	Precision1, PrecisionK float64
 	// Progress, unless nil, is told of the stage and of how much of it is done, 0 to 1.
 	Progress func(stage string, done float64)

@@ -3,12 +3,21 @@ package preview
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
+
+// ErrPrecision is the error of Make, by errors.Is, for a layer and states of which every rung misses more than
+// ten times as much as is asked for: of flat distributions any label may be among the best.
+var ErrPrecision = errors.New("precision")
+
+// byFar is how many times what may be missed is no precision to go on with.
+const byFar = 10
 
 // ladder are the rungs that are measured.
 var ladder = []Rung{
@@ -97,6 +106,12 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 	slices.SortStableFunc(m.rungs, func(a, b Rung) int { return cmp.Compare(a.Kept, b.Kept) })
 	p1, pk := cmp.Or(opt.Precision1, 0.9995), cmp.Or(opt.PrecisionK, 0.998)
 	m.normal = len(m.rungs) - 1
+	if !slices.ContainsFunc(m.rungs, func(r Rung) bool {
+		return 1-r.Precision1.High <= byFar*(1-p1) && 1-r.PrecisionK.High <= byFar*(1-pk)
+	}) {
+		r := m.rungs[m.normal]
+		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", ErrPrecision, r.Precision1.Value, m.k, r.PrecisionK.Value, n, p1, pk)
+	}
 	for i := len(m.rungs) - 1; i >= 0; i-- {
 		if r := &m.rungs[i]; r.Precision1.reaches(p1, n, 0) && r.PrecisionK.reaches(pk, n*m.k, 1) {
 			m.normal = i

@@ -553,8 +553,16 @@ func TestLogSums(t *testing.T) {
 		for id := range 100 {
 			banned.Add(uint32(7 * id))
 		}
-		for _, req := range []softmax.Request{{K: 3, LogSum: true, Banned: banned}, {K: 3, LogSum: true, ExactSum: true}} {
+		far := x.contexts(1)
+		for i := range far {
+			far[i] *= 50
+		}
+		for _, req := range []softmax.Request{{K: 3, LogSum: true, Banned: banned}, {K: 3, LogSum: true, ExactSum: true},
+			{K: 3, LogSum: true, Temperature: 0.1}, {K: 3, LogSum: true, Temperature: 30}, {K: 3, LogSum: true}} {
 			h, got, want := x.contexts(1), make([]softmax.Prediction, 3), make([]softmax.Prediction, 3)
+			if !req.Edits() && !req.ExactSum && req.Temperature == 0 {
+				h = far
+			}
 			a, err := s.Search(got, h, req)
 			if err != nil {
 				t.Fatal(err)
@@ -564,6 +572,26 @@ func TestLogSums(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A layer of which any label may be among the best has no preview, and Make says so.
+func TestAFlatLayerHasNoPreview(t *testing.T) {
+	const labels, dim, n = 3000, 128, 400
+	r := rand.New(rand.NewPCG(1, 2))
+	draw := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return x
+	}
+	l, err := softmax.NewLayer(kernels.Float32Rows(draw(labels*dim), dim), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Make(context.Background(), l, draw(n*dim), Options{Coordinates: 16}); !errors.Is(err, ErrPrecision) {
+		t.Errorf("found %v, expected an error of the precision", err)
+	}
 }
 
 func TestWhatIsRefused(t *testing.T) {

@@ -125,7 +125,8 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 
 // Search answers a request about the context h as [softmax.Searcher.Search] does, but for labels that do
 // not look as if they were among the best: it may miss one, as seldom as the rungs of the model say. Logits and their order are
-// exact. The exact layer answers if the budget is softmax.Exact, if the request says among which labels
+// exact. The exact layer answers if the budget is softmax.Exact, if a log-sum is at a temperature below 0.5 or above 2 or
+// of a context far from the held-out ones, if the request says among which labels
 // to choose, if it wants an exact sum or a sum over edited labels, if too few labels may be answered, if k is above 512, and
 // if too many labels look alike, and while a text is of another kind than the model's ([Stats]), so that answers depend on
 // the contexts that this searcher had before: Answer.Source says so.
@@ -157,7 +158,7 @@ func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Req
 // search answers about the query's context by a rung.
 func (s *Searcher) search(dst []softmax.Prediction, req *softmax.Request, rung *Rung) (softmax.Answer, error) {
 	s.stats.Queries++
-	if req.K > maxPreviewed || req.LogSum && (req.ExactSum || req.Edits()) || !s.look(req, rung) {
+	if req.K > maxPreviewed || req.LogSum && (req.ExactSum || req.Edits() || !estimated(req.Temperature)) || !s.look(req, rung) {
 		return s.exactly(dst, req)
 	}
 	s.stats.Kept += uint64(len(s.ids))
@@ -206,6 +207,10 @@ func (s *Searcher) outside(temperature float64, looked int, kept []uint32) float
 	}
 	return rest + mean/temperature + float64(m.tail*float64(s.sigma*s.sigma))/(2*temperature*temperature)
 }
+
+// estimated reports whether a log-sum at a temperature, 0 for 1, may be estimated: what is not scored in full counts
+// as normal, whose sums at low temperatures come from logits that no label has.
+func estimated(t float64) bool { return t == 0 || t >= 0.5 && t <= 2 }
 
 // maxPreviewed is the largest k that is not answered exactly.
 const maxPreviewed = 512
@@ -295,6 +300,9 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	}
 	// Then those that may reach it.
 	distant := s.sigma > m.far && m.far > 0
+	if distant && req.LogSum {
+		return false // no held-out context says how far an estimate is off
+	}
 	if distant {
 		s.stats.Far++
 	}

@@ -147,6 +147,7 @@ func (s *Searcher) run(n, bytes int) {
 		s.scan.p.checkIDs(s.layer) // a wrong id is a panic here
 		if c.lent != nil {
 			c.lent(s.share)
+			s.takeAll(0) // what nobody took
 		} else if !c.own.run(s.share) {
 			s.takeAll(0)
 		}

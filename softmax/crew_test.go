@@ -138,6 +138,24 @@ func TestHelpersEnd(t *testing.T) {
 	t.Errorf("found %d goroutines, expected the %d of before", runtime.NumGoroutine(), before)
 }
 
+// A pool that makes none of its calls, or one alone, has the answers of one that makes all.
+func TestThreadsThatAreNotLent(t *testing.T) {
+	w, contexts, dim := sharedLayer(t)
+	one, many := newLayer(t, w, nil, dim), newLayer(t, w, nil, dim)
+	for _, all := range []func(work func(int)){func(func(int)) {}, func(work func(int)) { work(2) }} {
+		many.LendThreads(3, all)
+		got, want := softmax.NewSearcher(many), softmax.NewSearcher(one)
+		for _, req := range sharedRequests() {
+			a, b := make([]softmax.Prediction, req.K), make([]softmax.Prediction, req.K)
+			x, errX := got.Search(a, contexts[:dim], req)
+			y, errY := want.Search(b, contexts[:dim], req)
+			if errX != nil || errY != nil || x != y || !slices.Equal(a, b) {
+				t.Errorf("%+v: found %v, %v, %v, expected %v, %v, %v", req, x, a, errX, y, b, errY)
+			}
+		}
+	}
+}
+
 // onGoroutines lends n goroutines.
 func onGoroutines(n int) func(work func(worker int)) {
 	return func(work func(worker int)) {

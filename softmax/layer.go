@@ -32,7 +32,7 @@ type Layer struct {
 
 // NewLayer returns the layer with the weights W and the bias, one element a row of W, or nil
 // for zeros. The elements are kept, not copied, and must not be changed. The search reads quantised
-// rows where they are, with 8 bytes for each row beside them; of others it makes codes, one to
+// rows where they are, with 16 bytes for each row beside them; of others it makes codes, one to
 // one and a half bytes for each weight.
 //
 // It returns an error if the lengths do not fit each other, if there is no row, or if a weight

@@ -13,7 +13,8 @@ import (
 // Packed holds lists of labels of a layer, and the codes of each list's labels one behind the
 // other. A search among a list then reads one stream of bytes, which the CPU reads ahead:
 // several times as fast as a row here and a row there if the codes are not in the caches. The
-// answers are those for the same list without it, bit for bit. It is immutable and safe for use
+// labels and logits are those for the same list without it, bit for bit; so are log-sums, but over rows that the
+// layer has in blocks (see [NewLayer]), whose intervals are narrower than those of packed codes. It is immutable and safe for use
 // by many goroutines.
 type Packed struct {
 	near  near
