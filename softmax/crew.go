@@ -145,6 +145,11 @@ func (s *Searcher) run(n, bytes int) {
 		s.takeAll(0)
 	} else {
 		s.scan.p.checkIDs(s.layer) // a wrong id is a panic here
+		// The first rows come before others look: a vector makes what it lacks then, which only one
+		// thread may.
+		first := min(n, kernels.PanelRows)
+		s.rows(s.workerOf(0), 0, first)
+		s.next.Store(int64(first))
 		if c.lent != nil {
 			c.lent(s.share)
 			s.takeAll(0) // what nobody took
@@ -154,10 +159,7 @@ func (s *Searcher) run(n, bytes int) {
 	}
 	if s.failed.Load() {
 		// What another thread could not read is a fault here, where the caller may expect it.
-		var w *worker
-		if s.scan.tiles {
-			w = &s.workers[0]
-		}
+		w := s.workerOf(0)
 		for at := 0; at < n; at += s.scan.step {
 			s.rows(w, at, min(at+s.scan.step, n))
 		}
@@ -176,12 +178,17 @@ func (s *Searcher) takeShare(worker int) {
 	}
 }
 
+// workerOf is what a thread has for a search by tiles, nil for other scans.
+func (s *Searcher) workerOf(number int) *worker {
+	if !s.scan.tiles {
+		return nil
+	}
+	return &s.workers[number]
+}
+
 // takeAll scans rows until all are taken.
 func (s *Searcher) takeAll(number int) {
-	var w *worker
-	if s.scan.tiles {
-		w = &s.workers[number]
-	}
+	w := s.workerOf(number)
 	for n, step := s.scan.n, s.scan.step; ; {
 		end := int(s.next.Add(int64(step)))
 		if end-step >= n {

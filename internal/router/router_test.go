@@ -250,7 +250,7 @@ func TestFindFindsWhatIsNeeded(t *testing.T) {
 		if told < 20 { // thousands of 100 shapes, a fifth of which are drawn by -short
 			t.Errorf("found %d contexts whose cosine was not computed, expected many", told)
 		}
-		if short < 20 {
+		if short < 3 { // of a fifth of the shapes with -short some 20
 			t.Errorf("found %d contexts whose second cluster was not looked for, expected many", short)
 		}
 	})
