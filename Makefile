@@ -102,11 +102,13 @@ pauses: ## Print how long the collector waits for kernels at work on a layer of 
 kills: ## Kill L2S_KILLS (200) trainings, as many saves, and as many heads that learn.
 	L2S_KILLS=$${L2S_KILLS:-200} $(GO) test -count=1 -timeout 60m -run 'SurvivesAKill' -v ./cmd/l2s ./screen ./learn
 
-# The CPUs that are emulated. Under qemu the test of memory limits is left out on amd64:
-# qemu reads what a masked load must not, and arm64 has none.
+# The CPUs that are emulated. Two tests are left out under qemu: the test of memory limits on
+# amd64, since qemu reads what a masked load must not (arm64 has none), and the test of a file
+# that is cut, since qemu reports no address of a fault.
 EMULATE  := $(CURDIR)/scripts/qemu
 LEVELS   := haswell nehalem cortex-a72 neoverse-n1 max arm64-purego
-UNMASKED := -skip TestNothingIsTouchedOutsideTheSlices
+ADDRESSED := -skip TestRowsThatAreGoneAreAFaultOfTheCaller
+UNMASKED := -skip 'TestNothingIsTouchedOutsideTheSlices|TestRowsThatAreGoneAreAFaultOfTheCaller'
 TRAINED  := -run TestGoldenScreens ./train
 
 .PHONY: test-levels emulators $(LEVELS)
@@ -118,10 +120,10 @@ emulators:
 
 haswell: EMULATED = L2S_SIMD=avx2 L2S_BEST=avx2 $(ONE_LEVEL) $(UNMASKED) -exec "$(EMULATE) x86_64 -cpu Haswell"
 nehalem: EMULATED = L2S_BEST=generic $(ONE_LEVEL) $(UNMASKED) -exec "$(EMULATE) x86_64 -cpu Nehalem"
-cortex-a72: EMULATED = GOARCH=arm64 L2S_SIMD=neon L2S_BEST=neon $(ONE_LEVEL) -exec "$(EMULATE) aarch64 -cpu cortex-a72"
-neoverse-n1: EMULATED = GOARCH=arm64 L2S_SIMD=neondot L2S_BEST=neondot $(ONE_LEVEL) -exec "$(EMULATE) aarch64 -cpu neoverse-n1"
-max: EMULATED = GOARCH=arm64 L2S_SIMD=neondot L2S_BEST=neondot+i8mm $(ONE_LEVEL) -exec "$(EMULATE) aarch64 -cpu max"
-arm64-purego: EMULATED = GOARCH=arm64 L2S_BEST=generic $(ONE_LEVEL) -tags purego -exec "$(EMULATE) aarch64"
+cortex-a72: EMULATED = GOARCH=arm64 L2S_SIMD=neon L2S_BEST=neon $(ONE_LEVEL) $(ADDRESSED) -exec "$(EMULATE) aarch64 -cpu cortex-a72"
+neoverse-n1: EMULATED = GOARCH=arm64 L2S_SIMD=neondot L2S_BEST=neondot $(ONE_LEVEL) $(ADDRESSED) -exec "$(EMULATE) aarch64 -cpu neoverse-n1"
+max: EMULATED = GOARCH=arm64 L2S_SIMD=neondot L2S_BEST=neondot+i8mm $(ONE_LEVEL) $(ADDRESSED) -exec "$(EMULATE) aarch64 -cpu max"
+arm64-purego: EMULATED = GOARCH=arm64 L2S_BEST=generic $(ONE_LEVEL) $(ADDRESSED) -tags purego -exec "$(EMULATE) aarch64"
 
 $(LEVELS): emulators
 	$(EMULATED) $(PORTABLE)
