@@ -182,7 +182,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if l.none, err = screen.NewModel(screen.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screen.List, 2), ExactMargin: 1}); err != nil {
 		return nil, err
 	}
-	l.pool, err = screen.NewPool(l.none, layer, screen.Pack(o.Bytes/4), screen.Guard(), l.held())
+	l.pool, err = screen.NewPool(l.none, layer, screen.Pack(o.Bytes/4), l.held())
 	return l, err
 }
 
@@ -500,7 +500,7 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, name string, after, 
 // measure says in an event what a screen reaches on the contexts of a sample from the number after on, each counted once,
 // or on all of them, each as often as it came, whichever is less.
 func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, after uint64, e *Event) error {
-	by, err := screen.NewSearcher(m, l.layer, screen.Pack(0), screen.Guard(), l.held())
+	by, err := screen.NewSearcher(m, l.layer, screen.Pack(0), l.held())
 	if err != nil {
 		return err
 	}

@@ -347,7 +347,7 @@ func TestARepeatedContextThatAScreenMisses(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := testData()
-	by, err := screen.NewSearcher(model, data.Layer, screen.Guard())
+	by, err := screen.NewSearcher(model, data.Layer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ type Evaluation struct {
 	// AtK holds one element for each k of the options, in that order.
 	AtK []Precision
 	// Ladder has the figures of every budget of the model on these contexts: P@1 and P@k
-	// for the largest k, of a searcher without Short, an exact margin and Largest. The
+	// for the largest k, of a searcher without an exact margin. The
 	// intervals are over runs of neighbouring contexts.
 	Ladder []Rung
 }
@@ -72,8 +72,6 @@ type Precision struct {
 	// Exact is the number of contexts that the exact layer answered, see
 	// Stats.Exact. Their S_k is that answer.
 	Exact int
-	// Short is the number of contexts answered with fewer than k labels.
-	Short int
 	// MeanScored is the mean number of labels that an answer was chosen among: the candidates', or
 	// L if the exact layer answered.
 	MeanScored float64
@@ -131,7 +129,6 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 		searchers[i], exact[i] = s, softmax.NewSearcher(l)
 	}
 	largest := slices.Max(append([]int{1}, ks...))
-	short := searchers[0].short
 	r.Budget = m.c.Ladder[searchers[0].rung].Budget
 	var done func(int)
 	if opt.Progress != nil {
@@ -175,11 +172,9 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 		p, hits, scored := &r.AtK[i], 0, 0
 		p.K = k
 		for j, x := range located {
-			if lacking := x.n < k; x.exact || lacking && !short {
+			if x.exact || x.n < k {
 				p.Exact, hits, scored = p.Exact+1, hits+k, scored+m.Labels()
 				continue
-			} else if lacking {
-				p.Short++
 			}
 			hits, scored = hits+outcomes[j].among(k, x.n), scored+x.n
 		}

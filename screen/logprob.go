@@ -36,10 +36,6 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 	if err := s.checkTail(temperature); err != nil {
 		return 0, err
 	}
-	if s.profile != nil {
-		s.profile.begin()
-		defer s.profile.end()
-	}
 	x, err := s.locate(h, s.rung)
 	if err != nil {
 		return 0, err
@@ -50,7 +46,6 @@ func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float
 	} else {
 		req.Among = s.labels(x.cell, int(s.inTail[x.cell]))
 	}
-	s.profile.from(source)
 	logit, sum, err := s.layer.LogitAndSum(s.query[0], id, &req)
 	if err != nil {
 		return 0, err

@@ -36,21 +36,21 @@ func packedByDefault(l *softmax.Layer) int64 {
 // share them. The answers are the same.
 func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo = bytes } }
 
-// packKey is a layer, and which candidates are packed for it: the most of a cell, of so many cells.
+// packKey is a layer, and which candidates are packed for it: of a share or more, of so many cells.
 type packKey struct {
-	layer        weak.Pointer[softmax.Layer]
-	share        uint16
-	bound, cells int
+	layer weak.Pointer[softmax.Layer]
+	share uint16
+	cells int
 }
 
-// pack returns the candidates of at least a share, no more than bound of a cell, packed for the
+// pack returns the candidates of at least a share, packed for the
 // layer: of all cells, or of the cells of clusters alone, and their number. It returns nil if the layer has no
 // codes, or if they would take more than most bytes.
-func (m *Model) pack(l *softmax.Layer, share uint16, bound int, most int64) (packed *softmax.Packed, cells int, copies, all int64, err error) {
+func (m *Model) pack(l *softmax.Layer, share uint16, most int64) (packed *softmax.Packed, cells int, copies, all int64, err error) {
 	cut := m.cut(share)
 	starts := make([]int, 1, len(cut)+1)
 	for t, n := range cut {
-		starts = append(starts, starts[t]+min(int(n), bound))
+		starts = append(starts, starts[t]+int(n))
 	}
 	cells, all = len(cut), l.PackedBytes(starts)
 	if copies = all; copies > most {
@@ -63,7 +63,7 @@ func (m *Model) pack(l *softmax.Layer, share uint16, bound int, most int64) (pac
 	}
 	m.packing.Lock()
 	defer m.packing.Unlock()
-	key := packKey{weak.Make(l), share, bound, cells}
+	key := packKey{weak.Make(l), share, cells}
 	if packed = m.packs[key].Value(); packed != nil {
 		return packed, cells, copies, all, nil
 	}

@@ -142,7 +142,6 @@ func (s *Stats) add(o Stats) {
 	s.Unmet += o.Unmet
 	s.Exact += o.Exact
 	s.Lacking += o.Lacking
-	s.Short += o.Short
 }
 
 // loan is a searcher that a query has.

@@ -1,8 +1,6 @@
 package screen_test
 
 import (
-	"context"
-	"runtime/pprof"
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/synthetic"
@@ -26,14 +24,13 @@ func BenchmarkPool(b *testing.B) {
 		}
 		return p
 	}
-	plain, labelled := pool(), pool(screen.ProfileLabels(context.Background()))
+	plain := pool()
 	watched := pool()
 	audit, err := watched.Audit(screen.AuditOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer audit.Stop()
-	labels := pprof.Labels("l2s", "screen")
 	for _, c := range []struct {
 		name  string
 		asker func() func(dst []softmax.Prediction, h []float32) (int, error) // one for each goroutine
@@ -47,13 +44,6 @@ func BenchmarkPool(b *testing.B) {
 		}},
 		{"pool", func() func([]softmax.Prediction, []float32) (int, error) { return plain.TopK }},
 		{"pool with an audit", func() func([]softmax.Prediction, []float32) (int, error) { return watched.TopK }},
-		{"pool with labels", func() func([]softmax.Prediction, []float32) (int, error) { return labelled.TopK }},
-		{"pool in pprof.Do", func() func([]softmax.Prediction, []float32) (int, error) {
-			return func(dst []softmax.Prediction, h []float32) (n int, err error) {
-				pprof.Do(context.Background(), labels, func(context.Context) { n, err = plain.TopK(dst, h) })
-				return n, err
-			}
-		}},
 	} {
 		b.Run(c.name+"/one goroutine", func(b *testing.B) {
 			b.ReportAllocs()

@@ -1,13 +1,10 @@
 package screen_test
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"math"
 	"reflect"
 	"runtime"
-	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync"
@@ -99,8 +96,8 @@ func checkPool(t *rapid.T) {
 		ins = append(ins, drawShape(t).instance(t))
 	}
 	var opts []screen.Option
-	if rapid.Bool().Draw(t, "short") {
-		opts = append(opts, screen.Short())
+	if rapid.Bool().Draw(t, "small budget") {
+		opts = append(opts, screen.Budget(1))
 	}
 	var searchers []*screen.Searcher
 	for _, in := range ins {
@@ -168,7 +165,7 @@ func checkPool(t *rapid.T) {
 func sum(a, b screen.Stats) screen.Stats {
 	return screen.Stats{
 		Queries: a.Queries + b.Queries, Candidates: a.Candidates + b.Candidates, Routing: a.Routing + b.Routing,
-		Pairs: a.Pairs + b.Pairs, Unmet: a.Unmet + b.Unmet, Exact: a.Exact + b.Exact, Lacking: a.Lacking + b.Lacking, Short: a.Short + b.Short,
+		Pairs: a.Pairs + b.Pairs, Unmet: a.Unmet + b.Unmet, Exact: a.Exact + b.Exact, Lacking: a.Lacking + b.Lacking,
 	}
 }
 
@@ -422,42 +419,34 @@ func TestQueriesOfAPoolDoNotAllocate(t *testing.T) {
 	batch, answers := make([]softmax.Prediction, 100*5), make([]softmax.Answer, 100)
 	i := 0
 	next := func() []float32 { i = (i + 1) % in.n; return in.context(i) }
-	for _, kind := range []struct {
+	p := in.pool(t)
+	for _, c := range []struct {
 		name string
-		opts []screen.Option
+		f    func() error
 	}{
-		{"without labels", nil},
-		{"with labels of profiles", []screen.Option{screen.ProfileLabels(context.Background())}},
+		{"TopK", func() error { var dst [5]softmax.Prediction; _, err := p.TopK(dst[:], next()); return err }},
+		{"Search", func() error {
+			var dst [5]softmax.Prediction
+			_, err := p.Search(dst[:], next(), softmax.Request{K: 5, LogSum: true})
+			return err
+		}},
+		{"SearchBatch", func() error {
+			return p.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], softmax.Request{K: 5})
+		}},
+		{"LogProb", func() error { _, err := p.LogProb(next(), 7); return err }},
+		{"Do", func() error { return p.Do(func(s *screen.Searcher) error { next(); return nil }) }},
+		{"Stats", func() error { p.Stats(); return nil }},
 	} {
-		p := in.pool(t, kind.opts...)
-		for _, c := range []struct {
-			name string
-			f    func() error
-		}{
-			{"TopK", func() error { var dst [5]softmax.Prediction; _, err := p.TopK(dst[:], next()); return err }},
-			{"Search", func() error {
-				var dst [5]softmax.Prediction
-				_, err := p.Search(dst[:], next(), softmax.Request{K: 5, LogSum: true})
-				return err
-			}},
-			{"SearchBatch", func() error {
-				return p.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], softmax.Request{K: 5})
-			}},
-			{"LogProb", func() error { _, err := p.LogProb(next(), 7); return err }},
-			{"Do", func() error { return p.Do(func(s *screen.Searcher) error { next(); return nil }) }},
-			{"Stats", func() error { p.Stats(); return nil }},
-		} {
-			warm := in.n // calls, in which scratch grows to the largest set
-			if c.name == "SearchBatch" {
-				warm = 1 // all calls are for the same contexts
-			}
-			var err error
-			for range warm {
-				err = c.f()
-			}
-			if n := simdtest.AllocsPerRun(50, func() { err = c.f() }); n != 0 || err != nil {
-				t.Errorf("%s, %s: %v allocations a call, %v", kind.name, c.name, n, err)
-			}
+		warm := in.n // calls, in which scratch grows to the largest set
+		if c.name == "SearchBatch" {
+			warm = 1 // all calls are for the same contexts
+		}
+		var err error
+		for range warm {
+			err = c.f()
+		}
+		if n := simdtest.AllocsPerRun(50, func() { err = c.f() }); n != 0 || err != nil {
+			t.Errorf("%s: %v allocations a call, %v", c.name, n, err)
 		}
 	}
 }
@@ -483,52 +472,5 @@ func TestAQueryAfterASwapDoesNotAllocate(t *testing.T) {
 	}
 	if least != 0 {
 		t.Errorf("found %d allocations, expected none", least)
-	}
-}
-
-// While a query runs, profiles of its goroutine have the labels of the query and
-// the labels of the context that the option names; afterwards they have the latter alone.
-func TestProfileLabels(t *testing.T) {
-	in := shelled(t)
-	ctx := pprof.WithLabels(context.Background(), pprof.Labels("handler", "of "+t.Name()))
-	pool := in.pool(t, screen.ProfileLabels(ctx))
-	goroutines := func() string {
-		var b bytes.Buffer
-		if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
-			t.Fatal(err)
-		}
-		return b.String()
-	}
-	var stop, stopped = make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		pprof.SetGoroutineLabels(ctx)
-		dst, answers := make([]softmax.Prediction, in.n*5), make([]softmax.Answer, in.n)
-		for !isClosed(stop) {
-			if err := pool.SearchBatch(dst, answers, in.contexts, softmax.Request{K: 5, LogSum: true, ExactSum: true}); err != nil {
-				t.Error(err)
-			}
-			if _, err := pool.LogProb(in.context(0), 1); err != nil {
-				t.Error(err)
-			}
-		}
-		if found := goroutines(); !strings.Contains(found, `{"handler":"of TestProfileLabels"}`) {
-			t.Errorf("after the queries: found %s, expected the label handler alone", found)
-		}
-	}()
-	missing := []string{`"source":"set"`, `"source":"layer"`}
-	const handlerAndQuery = `{"handler":"of TestProfileLabels", "l2s":"screen", `
-	for range 100000 {
-		found := goroutines()
-		missing = slices.DeleteFunc(missing, func(label string) bool { return strings.Contains(found, handlerAndQuery+label) })
-		if len(missing) == 0 {
-			break
-		}
-		runtime.Gosched()
-	}
-	close(stop)
-	<-stopped
-	if len(missing) > 0 {
-		t.Errorf("during queries: found no sample with %s%s", handlerAndQuery, missing)
 	}
 }

@@ -3,7 +3,6 @@ package screen
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"unsafe"
 
@@ -22,10 +21,6 @@ var ErrNoTail = errors.New("screen: found a model without a tail, expected one f
 // Option changes how a Searcher answers.
 type Option func(*Searcher)
 
-// Short makes a Searcher answer with fewer than k labels where a context has fewer candidates that
-// may be answered, instead of the exact layer.
-func Short() Option { return func(s *Searcher) { s.short = true } }
-
 // OverTail makes the log-sum of an answer from candidates a sum over all labels. Those that
 // are not looked at count by the model's tail, as for [Searcher.LogProb]. The labels of the
 // answer are those without the option. The exact layer gives the sum if the request asks
@@ -37,18 +32,6 @@ func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 // model's ladder that is not above it, or the smallest. Without the option it is Model.Budget.
 func Budget(b float64) Option { return func(s *Searcher) { s.budget = b } }
 
-// Largest bounds the candidates of a context, for the slowest queries. n is at least 1.
-func Largest(n int) Option { return func(s *Searcher) { s.bound = n } }
-
-// Guard makes a Searcher answer by the exact layer where a context is strange to the model, and while many of the last ones
-// are, as a text of another kind makes them, before an audit can tell. A context is strange if its cosine with the vector of
-// its cluster is below the first edge of [Model.Geometry]: one in a hundred is in training, and misses are many times as
-// frequent among these. A context of zeros has no cosine, and is not strange. All contexts are answered exactly as long as 8
-// of the last are strange, each counting 31/32 of the next one. So an answer depends on the contexts that this searcher had
-// before: in a pool each has its own. The option does nothing to a model whose record has no histogram of cosines, or one
-// whose first bin has more than a twentieth of training, as contexts make it that repeat.
-func Guard() Option { return func(s *Searcher) { s.guard = true } }
-
 // Lengths makes a Searcher answer by the exact layer where the length ||h|| of a context may be below low, or above
 // high, or has no bounds that hold, as of zeros. It is for a screen of contexts of such lengths alone, as float16 or a
 // filter makes them, which nobody has tried on others. Lengths are told apart to one in a million. An audit does not
@@ -56,12 +39,6 @@ func Guard() Option { return func(s *Searcher) { s.guard = true } }
 func Lengths(low, high float64) Option {
 	return func(s *Searcher) { s.lengths, s.shortest, s.longest = true, low, high }
 }
-
-const (
-	guardMemory = 32 // contexts
-	guardMost   = 8
-	guardUsual  = 0.05 // of training may be strange, at most
-)
 
 // Searcher answers requests with a model and its layer. It is for one
 // goroutine; any number of them share the model and the layer. Its memory is
@@ -76,16 +53,11 @@ type Searcher struct {
 	packed   *softmax.Packed // candidates of the first cells; nil for none
 	cells    int             // of these
 	cut      []uint32        // of each cell, the number of candidates within the searcher's budget
-	bound    int             // to how many candidates a context is bound
 	lead     bool            // whether the lead is always wanted
-	floor    float64         // contexts of a cosine below it are strange; -1 for none
 	lengths  bool            // whether a context is to have a length from shortest to longest
-	strange  float64         // how many of the last contexts are
 	watch    *Audit          // nil for none
 	until    uint64          // queries up to the next sample
 	rung     int             // of the ladder, that cut is of
-	profile  *profile
-	short    bool
 	overTail bool
 	stats    Stats
 	lines    kernels.Lines
@@ -97,7 +69,6 @@ type Searcher struct {
 	packUpTo int64 // bytes
 	copies   int64 // bytes of the copies
 	whole    int64 // bytes of copies of all lists
-	guard    bool
 
 	marked []bool   // the biases of a request whose labels are candidates
 	edited []uint32 // candidates with the edits of a request
@@ -126,11 +97,9 @@ type Stats struct {
 	Pairs, Unmet uint64
 	// Exact is the number of contexts that the exact layer answered: because the request
 	// asks for it or names the labels to choose among, because the lead of
-	// the best cluster was below Config.ExactMargin, because of [Guard] or [Lengths], and Lacking times
+	// the best cluster was below Config.ExactMargin, because of [Lengths], and Lacking times
 	// because fewer than k candidates may be answered.
 	Exact, Lacking uint64
-	// Short is the number of contexts answered with fewer than k labels.
-	Short uint64
 }
 
 // NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
@@ -161,7 +130,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	}
 	s := &Searcher{
 		model: m, layer: softmax.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
-		packUpTo: packedByDefault(l), budget: m.Budget(), bound: math.MaxInt, lead: m.c.ExactMargin > 0, floor: -1,
+		packUpTo: packedByDefault(l), budget: m.Budget(), lead: m.c.ExactMargin > 0,
 	}
 	for _, o := range opts {
 		o(s)
@@ -169,13 +138,6 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	if s.overTail && m.c.Tail == nil {
 		return nil, ErrNoTail
 	}
-	if s.guard && m.geometry != nil && len(m.geometry.Cosine.Edges) > 0 && m.geometry.Cosine.Shares[0] <= guardUsual {
-		s.floor = m.geometry.Cosine.Edges[0]
-	}
-	if s.bound < 1 {
-		return nil, fmt.Errorf("screen: largest: found %d, expected at least 1", s.bound)
-	}
-	s.bound = min(s.bound, m.largestList())
 	if s.budget >= softmax.Exact {
 		return nil, errors.New("screen: budget: found softmax.Exact, expected a budget of the model: a softmax.Searcher answers exactly, and so does a request with that budget")
 	}
@@ -187,7 +149,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	if m.c.Tail != nil {
 		s.inTail = m.cut(m.c.Tail.c.Share)
 	}
-	if s.packed, s.cells, s.copies, s.whole, err = m.pack(l, m.c.Ladder[rung].Share, s.bound, s.packUpTo); err != nil {
+	if s.packed, s.cells, s.copies, s.whole, err = m.pack(l, m.c.Ladder[rung].Share, s.packUpTo); err != nil {
 		return nil, err
 	}
 	return s, s.warm()
@@ -239,7 +201,7 @@ func (s *Searcher) addLines() {
 }
 
 // TopK writes the labels with the k = len(dst) largest logits among the candidates of h to
-// dst, in order, and returns their number: k, or fewer by Short. Errors are as from Search.
+// dst, in order, and returns their number: k, or fewer if the layer has fewer. Errors are as from Search.
 func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
 	a, err := s.answer(dst, h, &softmax.Request{K: len(dst)})
 	return a.Count, err
@@ -248,7 +210,7 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // Search answers a request about the context h, as [softmax.Searcher.Search] does, but among the
 // candidates that the model has for h within the budget of the request. Labels that the request
 // biases are candidates. The exact layer answers if fewer than req.K candidates may be answered,
-// unless Short was given, if the lead of the cluster is below the exact margin, if the budget is
+// if the lead of the cluster is below the exact margin, if the budget is
 // softmax.Exact, and if the request says among which labels to choose. Answer.Source says what the
 // labels were chosen among.
 //
@@ -280,7 +242,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 		err := s.layer.SearchBatch(dst, answers, contexts, req)
 		for i := 0; err == nil && i < n; i++ {
 			s.stats.Queries++
-			s.countExact(answers[i], &req)
+			s.stats.Exact++
 		}
 		return err
 	}
@@ -308,10 +270,6 @@ type at struct {
 // answer answers about the context h, from its candidates or by the exact layer. Meanwhile the
 // labels that the request chooses among may be others.
 func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Request) (a softmax.Answer, err error) {
-	if s.profile != nil {
-		s.profile.begin()
-		defer s.profile.end()
-	}
 	s.lines.Prefetch()
 	rung := s.rung
 	if !plain(req) || len(dst) != req.K { // else the layer checks it
@@ -335,7 +293,7 @@ func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Re
 		s.edit(s.model.first(x.cell, n), req)
 		n = len(s.edited)
 	}
-	if lacking := n < req.K && !s.short && (req.Within == 0 || n == 0); x.exact || lacking {
+	if lacking := n < req.K && (req.Within == 0 || n == 0); x.exact || lacking {
 		if a, err = s.exact(dst, req); err == nil {
 			s.count(&x)
 			if !x.exact {
@@ -344,7 +302,6 @@ func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Re
 		}
 		return a, err
 	}
-	s.profile.from(softmax.FromSet)
 	if edits { // none is left that may not be answered
 		ask := softmax.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: softmax.Only(s.edited), Biases: req.Biases}
 		a, err = s.find(dst, &ask)
@@ -358,9 +315,6 @@ func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Re
 	}
 	s.count(&x)
 	a.Source = softmax.FromSet
-	if a.Count < req.K && req.Within == 0 {
-		s.stats.Short++
-	}
 	if req.LogSum && s.overTail {
 		sum, err := s.sumOverTail(&x, a.LogSum, req)
 		if err != nil {
@@ -406,9 +360,9 @@ func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
 	if rung != s.rung {
 		cut = s.model.cut(s.model.c.Ladder[rung].Share)
 	}
-	x.n, x.rung = min(int(cut[x.cell]), s.bound), rung
+	x.n, x.rung = int(cut[x.cell]), rung
 	strange := s.lengths && s.strangeLength()
-	x.exact = strange || s.guarded(x.found.Cosine) || s.lead && x.found.Lead < s.model.c.ExactMargin
+	x.exact = strange || s.lead && x.found.Lead < s.model.c.ExactMargin
 	if watched && !strange { // else it says nothing of those that the model answers
 		s.watch.see(s, x)
 	}
@@ -417,7 +371,7 @@ func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
 
 // need is what a query needs to know of its context, and all if it is watched.
 func (s *Searcher) need(watched bool) router.Need {
-	return router.Need{Lead: s.lead || watched, Cosine: watched, Floor: s.floor}
+	return router.Need{Lead: s.lead || watched, Cosine: watched}
 }
 
 // find asks the layer about the query's context.
@@ -425,18 +379,6 @@ func (s *Searcher) find(dst []softmax.Prediction, req *softmax.Request) (softmax
 	var one [1]softmax.Answer
 	err := s.layer.Find(dst, one[:], s.query[:], req)
 	return one[0], err
-}
-
-// guarded reports whether the context with this cosine is strange, or too many of the last ones are, this one included.
-func (s *Searcher) guarded(cosine float64) bool {
-	if s.floor <= -1 {
-		return false
-	}
-	strange := cosine < s.floor
-	if s.strange -= s.strange / guardMemory; strange {
-		s.strange++
-	}
-	return strange || s.strange >= guardMost
 }
 
 // strangeLength reports whether the length of the context is out of the range of Lengths.
@@ -487,19 +429,12 @@ func (e invalid) Error() string { return e.text }
 func (e invalid) Unwrap() error { return e.kind }
 
 func (s *Searcher) exact(dst []softmax.Prediction, req *softmax.Request) (softmax.Answer, error) {
-	s.profile.from(softmax.FromLayer)
 	a, err := s.find(dst, req)
 	if err != nil {
 		return softmax.Answer{}, err
 	}
-	s.countExact(a, req)
+	s.stats.Exact++
 	return a, nil
-}
-
-func (s *Searcher) countExact(a softmax.Answer, req *softmax.Request) {
-	if s.stats.Exact++; a.Count < req.K && req.Within == 0 {
-		s.stats.Short++
-	}
 }
 
 func (s *Searcher) labels(cell, n int) softmax.Labels {

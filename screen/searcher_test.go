@@ -28,27 +28,19 @@ func checkScreened(t *rapid.T) {
 	in := drawHardShape(t).instance(t)
 	k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
 	set := drawSettings(t, in)
-	set.short = false
-	usual := in.searcher(t, set.options()...)
-	set.short = true
-	short := in.searcher(t, set.options()...)
+	s := in.searcher(t, set.options()...)
 	for i := range in.n {
 		h := in.context(i)
 		f, truth := in.find(h), in.truth(h, k)
-		if got := nearest(t, usual, h); got != f.cluster {
+		if got := nearest(t, s, h); got != f.cluster {
 			t.Fatalf("context %d: cluster %d, want %d", i, got, f.cluster)
 		}
 		budget := drawBudget(t, in)
-		ask := func(s *screen.Searcher) []softmax.Prediction {
-			if budget == 0 {
-				return topK(t, s, k, h)
-			}
-			got, _ := search(t, s, h, softmax.Request{K: k, Budget: budget})
-			return got
-		}
-		got, candidates := ask(short), in.candidates(f.cell, set, budget)
-		if f.exact {
-			if !slices.Equal(got, truth) {
+		// Within any distance, so that few candidates have no answer by the exact layer.
+		got, a := search(t, s, h, softmax.Request{K: k, Budget: budget, Within: math.MaxFloat64})
+		candidates := in.candidates(f.cell, set, budget)
+		if f.exact || len(candidates) == 0 {
+			if a.Source != softmax.FromLayer || !slices.Equal(got, truth) {
 				t.Fatalf("context %d: got %v, want the answers of the exact layer, %v", i, got, truth)
 			}
 			continue
@@ -63,12 +55,18 @@ func checkScreened(t *rapid.T) {
 		if found := common(truth, idsOf(got)); found != inside {
 			t.Fatalf("context %d: found %d of %d true labels, %d are candidates", i, found, k, inside)
 		}
+		usual := []softmax.Prediction(nil)
+		if budget == 0 {
+			usual = topK(t, s, k, h)
+		} else {
+			usual, _ = search(t, s, h, softmax.Request{K: k, Budget: budget})
+		}
 		if len(candidates) < k {
-			if got := ask(usual); !slices.Equal(got, truth) {
-				t.Fatalf("context %d: %d candidates: got %v, want the answers of the exact layer, %v", i, len(candidates), got, truth)
+			if !slices.Equal(usual, truth) {
+				t.Fatalf("context %d: %d candidates: got %v, want the answers of the exact layer, %v", i, len(candidates), usual, truth)
 			}
-		} else if again := ask(usual); !slices.Equal(again, got) {
-			t.Fatalf("context %d: %v with Short, %v without", i, got, again)
+		} else if !slices.Equal(usual, got) {
+			t.Fatalf("context %d: %v within a distance, %v without", i, got, usual)
 		}
 	}
 }
@@ -92,11 +90,8 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 			if rapid.IntRange(0, 4).Draw(t, "exact") == 0 {
 				budget = softmax.Exact
 			}
-			got, _ := search(t, s, h, softmax.Request{K: k, Budget: budget})
+			search(t, s, h, softmax.Request{K: k, Budget: budget})
 			want.Queries++
-			if len(got) < k {
-				want.Short++
-			}
 			if budget == softmax.Exact {
 				want.Exact++
 			} else {
@@ -113,7 +108,7 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 				switch {
 				case f.exact:
 					want.Exact++
-				case n < k && !set.short:
+				case n < k:
 					want.Exact++
 					want.Lacking++
 				}
@@ -343,46 +338,37 @@ func TestTopKByCase(t *testing.T) {
 		name   string
 		sets   [][]uint32
 		always []uint32
-		short  bool
 		h      []float32
 		k      int
 		want   []softmax.Prediction
 		stats  screen.Stats
 	}{
-		{"the set of the right cluster", [][]uint32{{0, 2}, {1, 3}}, nil, false, right, 1,
+		{"the set of the right cluster", [][]uint32{{0, 2}, {1, 3}}, nil, right, 1,
 			[]softmax.Prediction{p(0, 3)}, screen.Stats{Queries: 1, Candidates: 2}},
-		{"the set of the upper cluster", [][]uint32{{0, 2}, {1, 3}}, nil, false, up, 1,
+		{"the set of the upper cluster", [][]uint32{{0, 2}, {1, 3}}, nil, up, 1,
 			[]softmax.Prediction{p(1, 3)}, screen.Stats{Queries: 1, Candidates: 2}},
-		{"k is the size of the set", [][]uint32{{2, 3}, {}}, nil, false, right, 2,
+		{"k is the size of the set", [][]uint32{{2, 3}, {}}, nil, right, 2,
 			[]softmax.Prediction{p(3, -1), p(2, -3)}, screen.Stats{Queries: 1, Candidates: 2}},
-		{"a true label outside is missed", [][]uint32{{1, 2}, {}}, nil, false, right, 1,
+		{"a true label outside is missed", [][]uint32{{1, 2}, {}}, nil, right, 1,
 			[]softmax.Prediction{p(1, 1)}, screen.Stats{Queries: 1, Candidates: 2}},
-		{"equal clusters: the lower", [][]uint32{{2}, {3}}, nil, false, diagonal, 1,
+		{"equal clusters: the lower", [][]uint32{{2}, {3}}, nil, diagonal, 1,
 			[]softmax.Prediction{p(2, -2)}, screen.Stats{Queries: 1, Candidates: 1}},
-		{"equal logits: the lower ids", [][]uint32{{1, 2, 3}, {}}, nil, false, zero, 2,
+		{"equal logits: the lower ids", [][]uint32{{1, 2, 3}, {}}, nil, zero, 2,
 			[]softmax.Prediction{p(1, 0), p(2, 0)}, screen.Stats{Queries: 1, Candidates: 3}},
-		{"always ids are candidates", [][]uint32{{2}, {}}, []uint32{1, 3}, false, right, 2,
+		{"always ids are candidates", [][]uint32{{2}, {}}, []uint32{1, 3}, right, 2,
 			[]softmax.Prediction{p(1, 1), p(3, -1)}, screen.Stats{Queries: 1, Candidates: 3}},
-		{"always ids fill an empty set", [][]uint32{{0}, {}}, []uint32{2}, false, up, 1,
+		{"always ids fill an empty set", [][]uint32{{0}, {}}, []uint32{2}, up, 1,
 			[]softmax.Prediction{p(2, -1)}, screen.Stats{Queries: 1, Candidates: 1}},
-		{"an empty set: the exact layer", [][]uint32{{0}, {}}, nil, false, up, 2,
+		{"an empty set: the exact layer", [][]uint32{{0}, {}}, nil, up, 2,
 			[]softmax.Prediction{p(1, 3), p(0, 1)}, screen.Stats{Queries: 1, Exact: 1, Lacking: 1}},
-		{"an empty set, short", [][]uint32{{0}, {}}, nil, true, up, 2,
-			[]softmax.Prediction{}, screen.Stats{Queries: 1, Short: 1}},
-		{"a small set: the exact layer", [][]uint32{{2, 3}, {}}, nil, false, right, 3,
+		{"a small set: the exact layer", [][]uint32{{2, 3}, {}}, nil, right, 3,
 			[]softmax.Prediction{p(0, 3), p(1, 1), p(3, -1)}, screen.Stats{Queries: 1, Candidates: 2, Exact: 1, Lacking: 1}},
-		{"a small set, short", [][]uint32{{2, 3}, {}}, nil, true, right, 3,
-			[]softmax.Prediction{p(3, -1), p(2, -3)}, screen.Stats{Queries: 1, Candidates: 2, Short: 1}},
-		{"k is L", [][]uint32{{}, {0, 1, 2, 3}}, nil, false, up, 4,
+		{"k is L", [][]uint32{{}, {0, 1, 2, 3}}, nil, up, 4,
 			[]softmax.Prediction{p(1, 3), p(0, 1), p(2, -1), p(3, -3)}, screen.Stats{Queries: 1, Candidates: 4}},
 	} {
 		c.stats.Routing = 2 // both clusters
 		t.Run(c.name, func(t *testing.T) {
-			var opts []screen.Option
-			if c.short {
-				opts = append(opts, screen.Short())
-			}
-			s := plane(t, c.sets, c.always...).searcher(t, opts...)
+			s := plane(t, c.sets, c.always...).searcher(t)
 			if got := topK(t, s, c.k, c.h); !slices.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}

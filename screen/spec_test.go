@@ -286,18 +286,12 @@ func (in *instance) atLeast(cell int, share uint16) (ids []uint32) {
 
 // settings are what the options of a searcher say.
 type settings struct {
-	short, overTail bool
-	budget          float64 // 0: the model's
-	largest         int     // 0: no bound
+	overTail bool
+	budget   float64 // 0: the model's
 }
 
-func drawSettings(t *rapid.T, in *instance) (s settings) {
-	s.short = rapid.Bool().Draw(t, "short")
-	s.budget = drawBudget(t, in)
-	if rapid.Bool().Draw(t, "bounded") {
-		s.largest = rapid.IntRange(1, in.config.Labels).Draw(t, "largest")
-	}
-	return s
+func drawSettings(t *rapid.T, in *instance) settings {
+	return settings{budget: drawBudget(t, in)}
 }
 
 // drawBudget draws a budget that the model has, one between two, one above all, or 0.
@@ -310,17 +304,11 @@ func drawBudget(t *rapid.T, in *instance) float64 {
 }
 
 func (s settings) options() (opts []screen.Option) {
-	if s.short {
-		opts = append(opts, screen.Short())
-	}
 	if s.overTail {
 		opts = append(opts, screen.OverTail())
 	}
 	if s.budget != 0 {
 		opts = append(opts, screen.Budget(s.budget))
-	}
-	if s.largest != 0 {
-		opts = append(opts, screen.Largest(s.largest))
 	}
 	return opts
 }
@@ -339,11 +327,7 @@ func (in *instance) candidates(cell int, s settings, budget float64) []uint32 {
 			share = rung.Share
 		}
 	}
-	ids := in.atLeast(cell, share)
-	if s.largest != 0 {
-		ids = ids[:min(len(ids), s.largest)]
-	}
-	return ids
+	return in.atLeast(cell, share)
 }
 
 // ranked returns the ids by descending logit, ties by the lower id.
@@ -411,7 +395,7 @@ func (in *instance) answer(h []float32, req *softmax.Request, s settings) ([]sof
 		}
 	}
 	among := in.edited(h, set, req)
-	if f.exact || req.Budget == softmax.Exact || len(among) < req.K && !s.short {
+	if f.exact || req.Budget == softmax.Exact || len(among) < req.K {
 		return in.edited(h, allIDs(in.config.Labels), req), softmax.FromLayer
 	}
 	return among, softmax.FromSet

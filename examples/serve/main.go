@@ -69,7 +69,7 @@ func run(args []string, signals <-chan os.Signal) error {
 		grace   = flags.Duration("grace", 20*time.Second, "the longest `TIME` that requests under way have at the end")
 		drain   = flags.Duration("drain", 0, "the `TIME` that /readyz fails before connections are refused, so that a load balancer notices")
 		audit   = flags.Float64("audit", 0.02, "the part of one core, a `NUMBER`, that may answer a sample of the queries exactly as well, to watch their precision; 0 for no audit")
-		profile = flags.Bool("pprof", false, "serve /debug/pprof, with labels of the queries in CPU profiles")
+		profile = flags.Bool("pprof", false, "serve /debug/pprof")
 	)
 	flags.StringVar(&s.head, "head", "", "the `LAYER`, required: a Hugging Face folder, a GGUF file, or one tensor, FILE.safetensors:NAME or FILE.npy")
 	flags.StringVar(&s.bias, "bias", "", "its bias, one `TENSOR`, if it is not beside the weights; none for a layer without a bias")
@@ -99,11 +99,7 @@ func run(args []string, signals <-chan os.Signal) error {
 		return errors.New("found no -head, or neither -screen nor -learn, expected -head and one of them: -h explains the flags")
 	}
 
-	var opts []screen.Option
-	if *profile {
-		opts = append(opts, screen.ProfileLabels(context.Background()))
-	}
-	v, err := newService(s, l, opts...)
+	v, err := newService(s, l)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,6 @@ var (
 	unmet      = prometheus.NewDesc("l2s_unmet_pairs_total", "Contexts between two clusters that training has not met together.", nil, nil)
 	exact      = prometheus.NewDesc("l2s_exact_total", "Contexts that the exact layer answered.", nil, nil)
 	lacking    = prometheus.NewDesc("l2s_lacking_total", "Contexts that the exact layer answered because they had fewer than k candidates.", nil, nil)
-	short      = prometheus.NewDesc("l2s_short_total", "Contexts answered with fewer than k labels.", nil, nil)
 	generation = prometheus.NewDesc("l2s_generation", "Number of the files that are served, from 1.", nil, nil)
 )
 
@@ -65,7 +64,7 @@ func (c poolCollector) Describe(d chan<- *prometheus.Desc) { prometheus.Describe
 
 func (c poolCollector) Collect(m chan<- prometheus.Metric) {
 	s := c.pool.Stats()
-	for desc, n := range map[*prometheus.Desc]uint64{contexts: s.Queries, candidates: s.Candidates, routing: s.Routing, pairs: s.Pairs, unmet: s.Unmet, exact: s.Exact, lacking: s.Lacking, short: s.Short} {
+	for desc, n := range map[*prometheus.Desc]uint64{contexts: s.Queries, candidates: s.Candidates, routing: s.Routing, pairs: s.Pairs, unmet: s.Unmet, exact: s.Exact, lacking: s.Lacking} {
 		m <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n))
 	}
 	m <- prometheus.MustNewConstMetric(generation, prometheus.GaugeValue, float64(c.pool.Generation()))

@@ -200,13 +200,12 @@ func (r *Router) Cell(f Found) (cell int, met bool) {
 
 // Need says what is to be found beyond what the rule asks for.
 type Need struct {
-	Lead   bool    // Second and Lead
-	Cosine bool    // Cosine; without it there may be another one in the same shell and on the same side of Floor
-	Floor  float64 // -1 for none
+	Lead   bool // Second and Lead
+	Cosine bool // Cosine; without it there may be another one in the same shell
 }
 
 // All is the need of all that Found says.
-var All = Need{Lead: true, Cosine: true, Floor: -1}
+var All = Need{Lead: true, Cosine: true}
 
 // Searcher finds the clusters of contexts. It is for one goroutine. Its memory grows to what
 // the largest search needs, and stays.
@@ -237,7 +236,7 @@ func (s *Searcher) Find(dst []Found, qs []*softmax.Query, need Need) error {
 	r, k := s.r, s.req.K
 	if len(qs) == 1 && !need.Lead && !need.Cosine && r.starts == nil {
 		if id, low, high, ok := s.by.Nearest(qs[0], &s.req); ok {
-			dst[0] = Found{Cluster: int(id), Cosine: r.inShell(qs[0], need.Floor, id, low, high)}
+			dst[0] = Found{Cluster: int(id), Cosine: r.inShell(qs[0], id, low, high)}
 			return nil
 		}
 	}
@@ -256,18 +255,18 @@ func (s *Searcher) Find(dst []Found, qs []*softmax.Query, need Need) error {
 		if need.Cosine {
 			f.Cosine = r.cosine(q.Vector(), best[0])
 		} else {
-			f.Cosine = r.inShell(q, need.Floor, best[0].ID, best[0].Logit, best[0].Logit)
+			f.Cosine = r.inShell(q, best[0].ID, best[0].Logit, best[0].Logit)
 		}
 		dst[i] = f
 	}
 	return nil
 }
 
-// inShell is a cosine in the shell of the query's context, and on its side of floor. The product of the context with
+// inShell is a cosine in the shell of the query's context. The product of the context with
 // the vector of its best cluster is at least low and at most high. Most contexts are so far from the borders of shells
 // that bounds of lengths and products tell, which takes no exact product.
-func (r *Router) inShell(q *softmax.Query, floor float64, best uint32, low, high float64) float64 {
-	if len(r.rule.Shells) == 0 && floor <= -1 {
+func (r *Router) inShell(q *softmax.Query, best uint32, low, high float64) float64 {
+	if len(r.rule.Shells) == 0 {
 		return 0
 	}
 	shortest, longest := q.Length() // or NaN
@@ -276,7 +275,7 @@ func (r *Router) inShell(q *softmax.Query, floor float64, best uint32, low, high
 	}
 	const rounding = 1e-12
 	least, most := low/(r.lengths[best]*longest)-rounding, high/(r.lengths[best]*shortest)+rounding
-	told := (low >= 0) == (high >= 0) && most-least < 1 && (least < floor) == (most < floor) // or NaN
+	told := (low >= 0) == (high >= 0) && most-least < 1 // or NaN
 	for _, cut := range r.rule.Shells {
 		told = told && (least < cut) == (most < cut)
 	}

@@ -213,8 +213,7 @@ func TestFindFindsWhatIsNeeded(t *testing.T) {
 			wantCell, wantMet := cellOf(c, want)
 			for _, lead := range []bool{false, true} {
 				for _, cosine := range []bool{false, true} {
-					floor := rapid.SampledFrom([]float64{-1, want.Cosine, math.Nextafter(want.Cosine, 2), want.Cosine - 0.1, 0.5}).Draw(t, "floor")
-					need := Need{lead, cosine, floor}
+					need := Need{lead, cosine}
 					for _, qs := range [][]*softmax.Query{room[i : i+1], without[i : i+1], without} {
 						found := make([]Found, len(qs))
 						if err := s.Find(found, qs, need); err != nil {
@@ -226,9 +225,6 @@ func TestFindFindsWhatIsNeeded(t *testing.T) {
 						}
 						if cell, met := r.Cell(f); cell != wantCell || met != wantMet || f.Cluster != want.Cluster {
 							t.Fatalf("%+v: found %+v in cell %d, met %v, expected %+v in cell %d, %v", need, f, cell, met, want, wantCell, wantMet)
-						}
-						if floor > -1 && (f.Cosine < floor) != (want.Cosine < floor) {
-							t.Fatalf("%+v: found cosine %v, expected it below %v like %v, or not", need, f.Cosine, floor, want.Cosine)
 						}
 						if lead && (f.Second != want.Second || f.Lead != want.Lead) || cosine && f.Cosine != want.Cosine || lead && cosine && f != want {
 							t.Fatalf("%+v: found %+v, expected %+v", need, f, want)
@@ -280,7 +276,7 @@ func TestLongVectorsAreFoundByTheLongerWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		var one [1]Found
-		if err := r.NewSearcher().Find(one[:], q, Need{Floor: -1}); err != nil || one[0].Cluster != found[i].Cluster {
+		if err := r.NewSearcher().Find(one[:], q, Need{}); err != nil || one[0].Cluster != found[i].Cluster {
 			t.Errorf("found %+v, %v by a query with room, expected %+v", one[0], err, found[i])
 		}
 	}
@@ -416,7 +412,7 @@ func TestRoutingDoesNotAllocate(t *testing.T) {
 			if err := q[0].Set(contexts[at]); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Find(one, q, Need{Floor: -1}); err != nil {
+			if err := s.Find(one, q, Need{}); err != nil {
 				t.Fatal(err)
 			}
 			cell, met := r.Cell(one[0])

@@ -57,7 +57,7 @@ func Screened(method, params string, l *softmax.Layer, t *LowRank, m *screen.Mod
 		most = max(most, len(ids))
 	}
 	return Row{Method: method, Params: params, Rank: rank(t), New: func() LogProber {
-		s, err := screen.NewSearcher(m, l, screen.Short())
+		s, err := screen.NewSearcher(m, l)
 		if err != nil {
 			panic(err) // it was made before
 		}
@@ -88,11 +88,11 @@ func (s screened) LogProb(h []float32, id uint32) float64 {
 type candidates struct{ *screen.Searcher }
 
 func (c candidates) TopK(dst []softmax.Prediction, h []float32) int {
-	n, err := c.Searcher.TopK(dst, h)
+	a, err := c.Searcher.Search(dst, h, softmax.Request{K: len(dst), Within: math.MaxFloat64}) // of any distance: no fewer than k have the layer answer
 	if err != nil {
 		panic(err) // contexts were checked
 	}
-	return n
+	return a.Count
 }
 
 // tailed is a layer with low-rank logits outside of some labels.
