@@ -500,7 +500,7 @@ func badCalls(t *testing.T) map[string]func() error {
 		t.Fatal(err)
 	}
 	tail, err := screen.NewTail(screen.TailConfig{
-		Cells: 2, Clusters: 2, Temperatures: []float64{1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 4), Directions: []float32{1, 0}, Squares: make([]float32, 4), Ranges: make([]float64, 12),
+		Clusters: 2, Temperatures: []float64{1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 4), Directions: []float32{1, 0}, Squares: make([]float32, 4), Ranges: make([]float64, 12),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -569,13 +569,7 @@ func badCalls(t *testing.T) map[string]func() error {
 		"NewModel: a budget of no rung": config(func(c *screen.Config) { c.Budget = 1.5 }),
 		"NewModel: a record of text":    config(func(c *screen.Config) { c.Record = []byte("seed") }),
 		"NewModel: shells that ascend":  config(func(c *screen.Config) { c.Shells = []float64{0.1, 0.2} }),
-		"NewModel: a pair of one cell": config(func(c *screen.Config) {
-			c.Pairs = []screen.Pair{{First: 1, Second: 1}}
-		}),
-		"NewModel: a pair without a list": config(func(c *screen.Config) {
-			c.Pairs = []screen.Pair{{First: 0, Second: 1}}
-		}),
-		"NewModel: a NaN margin":        config(func(c *screen.Config) { c.PairMargin = math.NaN() }),
+		"NewModel: a NaN margin":        config(func(c *screen.Config) { c.ExactMargin = math.NaN() }),
 		"NewModel: a negative margin":   config(func(c *screen.Config) { c.ExactMargin = -1 }),
 		"NewSearcher: another layer":    config(func(c *screen.Config) { c.Fingerprint[0] = 1 }),
 		"NewSearcher: another dim":      config(func(c *screen.Config) { c.Dim, c.Lists = 1, lists([]uint32{0}, []uint32{0}, []uint32{0}, []uint32{0}) }),
@@ -616,7 +610,6 @@ func badCalls(t *testing.T) map[string]func() error {
 		"Run: a learning rate of 0":      run(func(o *train.Options) { o.Learning.Rate = 0 }),
 		"Run: an always id of L":         run(func(o *train.Options) { o.Always = []uint32{3} }),
 		"Run: shells that ascend":        run(func(o *train.Options) { o.Shells = []float64{0.1, 0.4} }),
-		"Run: all contexts in pairs":     run(func(o *train.Options) { o.PairShare = 1 }),
 		"Run: most contexts held out":    run(func(o *train.Options) { o.HeldOut = 3 }),
 		"Run: a target of 1":             run(func(o *train.Options) { o.Target = 1 }),
 		"Run: half a context to measure": run(func(o *train.Options) { o.Validation = contexts[:3] }),

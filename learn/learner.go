@@ -29,7 +29,7 @@ type Options struct {
 	// Bytes bounds the memory that the learner takes beside the layer, trainings and screens included. A quarter is for the
 	// copies of candidates that screens have ([screen.Pack]). The lists of a training take 20 KB for each label, up to 8,192
 	// of them, or its clusters 120 KB for each of the d elements of a context, whichever is more. The rest holds contexts,
-	// 4d + 8K + 480 bytes each. Pairs of clusters take more, if Train asks for them. 0: 512 MiB.
+	// 4d + 8K + 480 bytes each. 0: 512 MiB.
 	Bytes int64
 	// HalfLife is the number of queries by a screen after which half of the contexts have made room for later ones,
 	// when the room is used up: at most 1e12, 0 for a million. While the exact layer answers it is an eighth of that.
@@ -49,7 +49,7 @@ type Options struct {
 	// Event, unless nil, is told of each step, one after the other, of a screen of another layer that Keep names before New returns. It must
 	// not wait for queries, and not call Close.
 	Event func(Event)
-	// Train are the options of trainings. Nil: those of train.DefaultOptions, without a tail and pairs of clusters.
+	// Train are the options of trainings. Nil: those of train.DefaultOptions, without a tail.
 	Train *train.Options
 }
 
@@ -141,7 +141,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	o.Bytes, o.Least = cmp.Or(o.Bytes, 512<<20), cmp.Or(o.Least, 1<<15)
 	if o.Train == nil {
 		usual := train.DefaultOptions()
-		usual.Tail, usual.NoPairs, usual.K = nil, true, min(usual.K, layer.Labels())
+		usual.Tail, usual.K = nil, min(usual.K, layer.Labels())
 		o.Train = &usual
 	}
 	switch {

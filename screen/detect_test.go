@@ -294,7 +294,7 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 func TestUnknownWidthsBetweenTemperatures(t *testing.T) {
 	inf := float32(math.Inf(1))
 	tail, err := NewTail(TailConfig{
-		Cells: 1, Clusters: 1, Temperatures: []float64{0.7, 0.9}, Intercepts: []float32{1, 2}, Slopes: make([]float32, 2),
+		Clusters: 1, Temperatures: []float64{0.7, 0.9}, Intercepts: []float32{1, 2}, Slopes: make([]float32, 2),
 		Directions: []float32{1}, Squares: make([]float32, 4), Levels: []float64{0.9}, Widths: []float32{inf, 0.5}, Ranges: Everything(1, 2),
 	})
 	if err != nil {
@@ -302,7 +302,7 @@ func TestUnknownWidthsBetweenTemperatures(t *testing.T) {
 	}
 	for _, temperature := range []float64{math.Nextafter(0.7, 1), 0.8, math.Nextafter(0.9, 0)} {
 		var logs reckoned
-		known := tail.reckon(&logs, []float32{1}, 0, 0)
+		known := tail.reckon(&logs, []float32{1}, 0)
 		if x := tail.at(&logs, 0, temperature, 0.5); !known || x.High != math.Inf(1) || !(x.Log >= 1 && x.Log <= 2) {
 			t.Errorf("T = %v: found %+v, expected a logarithm from 1 to 2 and no upper end", temperature, x)
 		}

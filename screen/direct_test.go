@@ -27,7 +27,6 @@ func TestTheShortWayAnswersAsTheLongOne(t *testing.T) {
 	}{
 		{"large lists", &instance{layer: structured.Layer, model: model, contexts: structured.Contexts, n: 40}},
 		{"flat", ordinary(t)},
-		{"pairs", paired(t)},
 		{"shells", shelled(t)},
 	} {
 		for _, pack := range []int64{0, 1 << 40} {

@@ -4,8 +4,7 @@
 //
 // A [Model] is what training leaves: r cluster vectors v_t, and a ranked list of candidates for
 // each cell. The cluster of a context is z(h) = argmax_t v_t.h (Eq. 2). A cell is a cluster, or a
-// part of it: shells tell contexts apart by how far they lie from the vector of their cluster, and
-// pairs have cells of their own for contexts that lie between two clusters.
+// part of it: shells tell contexts apart by how far they lie from the vector of their cluster.
 //
 // Each label of a list has a share: how likely it is among the best. A budget is a threshold of
 // shares, so that the candidates of a smaller budget are the first of those of a larger one, and

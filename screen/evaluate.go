@@ -43,9 +43,6 @@ type Evaluation struct {
 	// tell of the slowest queries.
 	MeanCandidates               float64
 	P99Candidates, MaxCandidates int
-	// Pairs is the number of contexts between two clusters that have a cell together, and
-	// Unmet the number of those whose clusters have none.
-	Pairs, Unmet int
 	// Routing is the number of vectors scanned to find the cluster of a context. For any k Routing
 	// + Precision.MeanScored is the mean number of rows scanned in all.
 	Routing int
@@ -162,11 +159,6 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	}
 	for i, x := range located {
 		sizes[i] = x.n
-		if !x.met {
-			r.Unmet++
-		} else if x.cell >= m.router.ClusterCells() {
-			r.Pairs++
-		}
 	}
 	for i, k := range ks {
 		p, hits, scored := &r.AtK[i], 0, 0

@@ -18,10 +18,7 @@ import (
 
 const (
 	magic   = "\x89L2S\r\n\x1a\n"
-	version = 4
-	// unranged is the version whose tails have no ranges: a model of it is read such that the exact
-	// layer gives all sums over all labels.
-	unranged = 3
+	version = 5
 	// atChecksum and atSize are places in the header; the checksum is of what is behind it.
 	atChecksum = 12
 	atSize     = 16
@@ -33,7 +30,7 @@ type header struct {
 	Version, Checksum                                            uint32
 	Size                                                         uint64
 	Fingerprint                                                  [32]byte
-	Labels, Dim, Clusters, Pairs, Always, K, HeldOut, Record     uint32
+	Labels, Dim, Clusters, Always, K, HeldOut, Record            uint32
 	IDs                                                          uint64
 	Shells, Budgets, TailShare, Temperatures, Levels, Directions uint16
 }
@@ -70,23 +67,22 @@ type part struct {
 // parts returns what is behind the header, in its order. A new part is a line here and in FORMAT.md.
 func (f *file) parts() []part {
 	d, r, m, q := uint64(f.Dim), uint64(f.Clusters), uint64(f.Temperatures), uint64(f.Levels)
-	cells := r*(1+uint64(f.Shells)) + uint64(f.Pairs)
+	cells := r * (1 + uint64(f.Shells))
 	ranges := uint64(0) // numbers
-	if m > 0 && f.Version > unranged {
+	if m > 0 {
 		ranges = 2*m + 4
 	}
 	return []part{
-		{"numbers", &f.numbers, []uint64{3}}, // margin of pairs, exact margin, budget of requests that name none
+		{"numbers", &f.numbers, []uint64{2}}, // exact margin, budget of requests that name none
 		{"clusters", &f.c.Clusters, []uint64{r, d}},
 		{"shells", &f.c.Shells, []uint64{uint64(f.Shells)}},
-		{"pairs", &f.c.Pairs, []uint64{uint64(f.Pairs)}},
 		{"sizes", &f.sizes, []uint64{cells}},
 		{"ids", &f.ids, []uint64{f.IDs}},
 		{"shares", &f.shares, []uint64{f.IDs}},
 		{"ladder", &f.ladder, []uint64{uint64(f.Budgets)}},
 		{"temperatures", &f.tail.Temperatures, []uint64{m}},
 		{"levels", &f.tail.Levels, []uint64{q}},
-		{"intercepts", &f.tail.Intercepts, []uint64{m, cells}},
+		{"intercepts", &f.tail.Intercepts, []uint64{m, r}},
 		{"slopes", &f.tail.Slopes, []uint64{m, r, d}},
 		{"squares", &f.tail.Squares, []uint64{m, r, 2}},
 		{"widths", &f.tail.Widths, []uint64{q, m, r}},
@@ -117,7 +113,7 @@ func (m *Model) WriteTo(w io.Writer) (int64, error) {
 
 func (m *Model) encode() (data []byte) {
 	c := m.c
-	f := file{c: c, numbers: []float64{c.PairMargin, c.ExactMargin, c.Budget}}
+	f := file{c: c, numbers: []float64{c.ExactMargin, c.Budget}}
 	for _, l := range c.Lists {
 		f.sizes, f.ids, f.shares = append(f.sizes, uint32(len(l.IDs))), append(f.ids, l.IDs...), append(f.shares, l.Shares...)
 	}
@@ -129,7 +125,7 @@ func (m *Model) encode() (data []byte) {
 	}
 	f.header = header{
 		Magic: [8]byte([]byte(magic)), Version: version, Fingerprint: c.Fingerprint,
-		Labels: uint32(c.Labels), Dim: uint32(c.Dim), Clusters: uint32(m.Clusters()), Pairs: uint32(len(c.Pairs)), Always: uint32(c.Always),
+		Labels: uint32(c.Labels), Dim: uint32(c.Dim), Clusters: uint32(m.Clusters()), Always: uint32(c.Always),
 		K: uint32(c.K), HeldOut: uint32(c.HeldOut), Record: uint32(len(c.Record)), IDs: uint64(len(f.ids)),
 		Shells: uint16(len(c.Shells)), Budgets: uint16(len(c.Ladder)), TailShare: f.tail.Share, Temperatures: uint16(len(f.tail.Temperatures)),
 		Levels: uint16(len(f.tail.Levels)), Directions: uint16(len(f.tail.Directions) / c.Dim),
@@ -212,8 +208,8 @@ func parseHeader(data []byte) (h header, err error) {
 	if _, err := binary.Decode(data, binary.LittleEndian, &h); err != nil {
 		return h, fmt.Errorf("header: found %d bytes, expected at least %d", len(data), headerSize)
 	}
-	if h.Version != version && h.Version != unranged {
-		return h, fmt.Errorf("version: found %d, expected %d or %d", h.Version, unranged, version)
+	if h.Version != version {
+		return h, fmt.Errorf("version: found %d, expected %d: l2s train makes a new file", h.Version, version)
 	}
 	if h.Size < uint64(headerSize) || h.Size > math.MaxInt-1 {
 		return h, fmt.Errorf("file size: found %d in the header, expected %d to %d", h.Size, headerSize, math.MaxInt-1)
@@ -280,7 +276,7 @@ func (f *file) model() (m *Model, err error) {
 	c := f.c
 	c.Dim, c.Labels, c.Always, c.K, c.HeldOut = int(f.Dim), int(f.Labels), int(f.Always), int(f.K), int(f.HeldOut)
 	c.Fingerprint = f.Fingerprint
-	c.PairMargin, c.ExactMargin, c.Budget = f.numbers[0], f.numbers[1], f.numbers[2]
+	c.ExactMargin, c.Budget = f.numbers[0], f.numbers[1]
 	if c.Budget == 0 {
 		return nil, fmt.Errorf("budget: found 0, expected one of the ladder")
 	}
@@ -306,12 +302,7 @@ func (f *file) model() (m *Model, err error) {
 		c.Ladder[i] = Rung{x.Budget, x.Share, x.MeanCandidates, int(x.P99Candidates), int(x.MaxCandidates), x.Precision1, x.PrecisionK}
 	}
 	if f.Temperatures > 0 {
-		f.tail.Share, f.tail.Cells, f.tail.Clusters = f.TailShare, len(c.Lists), int(f.Clusters)
-		if f.Version == unranged {
-			for range int(f.Clusters) * (int(f.Temperatures) + 2) {
-				f.tail.Ranges = append(f.tail.Ranges, math.Inf(1), math.Inf(-1))
-			}
-		}
+		f.tail.Share, f.tail.Clusters = f.TailShare, int(f.Clusters)
 		if c.Tail, err = newTail(f.tail); err != nil {
 			return nil, fmt.Errorf("tail: %w", err)
 		}

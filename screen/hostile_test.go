@@ -31,7 +31,7 @@ func TestDeepRecordsAreRefused(t *testing.T) {
 // it and another then says nothing true.
 func TestTailsAtTemperaturesWithoutAnInverseAreRefused(t *testing.T) {
 	c := TailConfig{
-		Cells: 1, Clusters: 1, Temperatures: []float64{1e-309, 1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 2),
+		Clusters: 1, Temperatures: []float64{1e-309, 1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 2),
 		Squares: make([]float32, 4), Directions: make([]float32, 1), Levels: []float64{0.5}, Widths: []float32{float32(math.Inf(1)), 0}, Ranges: Everything(1, 2),
 	}
 	if _, err := NewTail(c); err == nil {
@@ -91,7 +91,7 @@ func TestAStreamOfAHugeSizeIsNotRead(t *testing.T) {
 // What is not a number says nothing of the tail.
 func TestTheTailOfNaN(t *testing.T) {
 	nan := math.NaN()
-	tail, err := NewTail(TailConfig{Temperatures: []float64{1, 2}, Levels: []float64{0.5}, Cells: 1, Clusters: 1, Intercepts: make([]float32, 2),
+	tail, err := NewTail(TailConfig{Temperatures: []float64{1, 2}, Levels: []float64{0.5}, Clusters: 1, Intercepts: make([]float32, 2),
 		Slopes: make([]float32, 2), Squares: make([]float32, 4), Widths: []float32{1, 1}, Directions: []float32{1}, Ranges: Everything(1, 2)})
 	if err != nil {
 		t.Fatal(err)

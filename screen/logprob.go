@@ -79,7 +79,7 @@ func (s *Searcher) tailKnows(x *at, temperature float64) bool {
 
 // reckon has the tail reckon with the query's context, and reports whether it knows such contexts.
 func (s *Searcher) reckon(cell int) bool {
-	return int(s.inTail[cell]) == s.model.c.Labels || s.model.c.Tail.reckon(&s.reckoned, s.query[0].Vector(), cell, s.router.ClusterOf(cell))
+	return int(s.inTail[cell]) == s.model.c.Labels || s.model.c.Tail.reckon(&s.reckoned, s.query[0].Vector(), s.router.ClusterOf(cell))
 }
 
 // tailOf is what the tail says of the labels outside the head, at a temperature it covers, of a

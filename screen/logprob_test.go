@@ -15,11 +15,11 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// estimateOf is what a tail says of a context of a cell of a cluster, at the temperature of a
+// estimateOf is what a tail says of a context of a cluster, at the temperature of a
 // block, by its definition, and the half-width at a level.
-func estimateOf(c screen.TailConfig, block, cell, cluster, level int, h []float32) (log, width float64) {
+func estimateOf(c screen.TailConfig, block, cluster, level int, h []float32) (log, width float64) {
 	row := block*c.Clusters + cluster
-	log = float64(c.Intercepts[block*c.Cells+cell])
+	log = float64(c.Intercepts[row])
 	along := 0.0
 	for k := range len(c.Directions) / len(h) {
 		product := 0.0
@@ -32,15 +32,6 @@ func estimateOf(c screen.TailConfig, block, cell, cluster, level int, h []float3
 		log += float64(c.Slopes[row*len(h)+j])*float64(x) + float64(c.Squares[2*row])*float64(x)*float64(x)
 	}
 	return log + float64(c.Squares[2*row+1])*along, float64(c.Widths[row*len(c.Levels)+level])
-}
-
-// clusterOf is the cluster whose slopes a tail has for a context: its own, of a pair the first
-// one.
-func (in *instance) clusterOf(f found) int {
-	if f.pair {
-		return int(in.config.Pairs[f.cell-in.clusters()*(1+len(in.config.Shells))].First) % in.clusters()
-	}
-	return f.cluster
 }
 
 // rounding is twice what the sums over int8 codes of a context may be off by.
@@ -80,7 +71,7 @@ func checkTail(t *rapid.T) {
 		}
 		head := slices.Clone(in.atLeast(f.cell, c.Share))
 		slices.Sort(head)
-		mass, _ := estimateOf(c, 0, f.cell, in.clusterOf(f), 0, h)
+		mass, _ := estimateOf(c, 0, f.cluster, 0, h)
 		// rest is the weight of the labels outside known.
 		rest := func(known []uint32) float64 {
 			if len(known) == len(all) {
@@ -225,8 +216,8 @@ func TestLogSumAtATemperature(t *testing.T) {
 			return kernels.LogSumExp(terms)
 		}
 		head := in.atLeast(f.cell, c.Share)
-		cold, coldWidth := estimateOf(c, 0, f.cell, f.cluster, 1, h)
-		warm, warmWidth := estimateOf(c, 1, f.cell, f.cluster, 1, h)
+		cold, coldWidth := estimateOf(c, 0, f.cluster, 1, h)
+		warm, warmWidth := estimateOf(c, 1, f.cluster, 1, h)
 		all := allIDs(in.config.Labels)
 		inf := math.Inf(1)
 		for _, c := range []struct {
@@ -289,7 +280,7 @@ func TestHeadHoldsTheCandidates(t *testing.T) {
 				}
 			}
 		}
-		log, width := estimateOf(c, 0, f.cell, f.cluster, 1, h)
+		log, width := estimateOf(c, 0, f.cluster, 1, h)
 		got := s.Outside(1, 0.9)
 		for _, pair := range [][2]float64{{got.Log, log}, {got.Low, log - width}, {got.High, log + width}} {
 			if pair[0] != pair[1] && !(math.Abs(pair[0]-pair[1]) < 1e-6*(1+math.Abs(pair[1]))) {
@@ -410,7 +401,7 @@ func TestWithTail(t *testing.T) {
 	if err != nil || !slices.Equal(encode(t, again), encode(t, in.model)) {
 		t.Errorf("found another model with the tail again, %v", err)
 	}
-	if _, err := in.model.WithTail(other.config.Tail, nil); err == nil || err.Error() != "screen: tail: found one for 7 cells of 7 clusters and dim 12, expected 9 of 9 and 24" {
+	if _, err := in.model.WithTail(other.config.Tail, nil); err == nil || err.Error() != "screen: tail: found one for 7 clusters of dim 12, expected 9 of 24" {
 		t.Errorf("a tail of another shape: found %v", err)
 	}
 	if _, err := in.model.WithTail(nil, []byte("[]")); err == nil || !strings.Contains(err.Error(), "record: ") {
@@ -422,7 +413,7 @@ func TestTailsAreRefused(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	good := func() screen.TailConfig {
 		return screen.TailConfig{
-			Cells: 2, Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1, 2}, Slopes: []float32{1, 2}, Directions: []float32{0, 1},
+			Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1}, Slopes: []float32{1, 2}, Directions: []float32{0, 1},
 			Squares: []float32{3, 4}, Levels: []float64{0.5, 0.9}, Widths: []float32{1, inf}, Ranges: screen.Everything(1, 1),
 		}
 	}
@@ -434,8 +425,7 @@ func TestTailsAreRefused(t *testing.T) {
 		change func(c *screen.TailConfig)
 		want   string
 	}{
-		{"no clusters", func(c *screen.TailConfig) { c.Clusters = 0 }, "cells: found 2 of 0 clusters, expected at least 1 cluster"},
-		{"fewer cells than clusters", func(c *screen.TailConfig) { c.Cells = 0 }, "cells: found 0 of 1 clusters"},
+		{"no clusters", func(c *screen.TailConfig) { c.Clusters = 0 }, "clusters: found 0, expected at least 1"},
 		{"no temperatures", func(c *screen.TailConfig) { c.Temperatures = nil }, "found 0 temperatures and 2 levels"},
 		{"too many temperatures", func(c *screen.TailConfig) { c.Temperatures = make([]float64, 65) }, "found 65 temperatures and 2 levels"},
 		{"too many levels", func(c *screen.TailConfig) { c.Levels = make([]float64, 65) }, "found 1 temperatures and 65 levels"},
@@ -444,12 +434,12 @@ func TestTailsAreRefused(t *testing.T) {
 		{"an infinite temperature", func(c *screen.TailConfig) { c.Temperatures = []float64{math.Inf(1)} }, "temperatures: found +Inf at 0"},
 		{"a level of 1", func(c *screen.TailConfig) { c.Levels[1] = 1 }, "levels: found 1 at 1"},
 		{"levels that descend", func(c *screen.TailConfig) { c.Levels = []float64{0.9, 0.5} }, "levels: found 0.5 at 1"},
-		{"intercepts", func(c *screen.TailConfig) { c.Intercepts = c.Intercepts[1:] }, "intercepts: found 1, expected one for each of 2 cells"},
+		{"intercepts", func(c *screen.TailConfig) { c.Intercepts = c.Intercepts[1:] }, "intercepts: found 0, expected one for each of 1 clusters"},
 		{"slopes", func(c *screen.TailConfig) { c.Slopes = nil }, "slopes: found 0 elements"},
 		{"widths", func(c *screen.TailConfig) { c.Widths = c.Widths[1:] }, "widths: found 1, expected 2 for each"},
 		{"ranges", func(c *screen.TailConfig) { c.Ranges = nil }, "ranges: found 0 numbers, expected 6 for each of 1 clusters"},
 		{"a range of NaN", func(c *screen.TailConfig) { c.Ranges[3] = math.NaN() }, "ranges: found NaN at 3, expected numbers"},
-		{"NaN in an intercept", func(c *screen.TailConfig) { c.Intercepts[1] = nan }, "intercepts: found NaN at row 1, column 0"},
+		{"NaN in an intercept", func(c *screen.TailConfig) { c.Intercepts[0] = nan }, "intercepts: found NaN at row 0, column 0"},
 		{"NaN in a slope", func(c *screen.TailConfig) { c.Slopes[1] = nan }, "slopes: found NaN at row 0, column 1"},
 		{"no directions", func(c *screen.TailConfig) { c.Directions = nil }, "directions: found 0 elements, expected 1 to 64 rows of dim 2"},
 		{"directions that are no rows", func(c *screen.TailConfig) { c.Directions = []float32{1, 2, 3} }, "directions: found 3 elements, expected 1 to 64 rows of dim 2"},
@@ -482,12 +472,12 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 		norm, along := screen.SquaresOf(c.Directions, h)
 		numbers := []float64{norm, along}
 		for at := range c.Temperatures {
-			log, _ := estimateOf(c, at, f.cell, in.clusterOf(f), 0, h)
+			log, _ := estimateOf(c, at, f.cluster, 0, h)
 			numbers = append(numbers, log)
 		}
 		for out := -1; out < 2*len(numbers); out++ { // the number of the end that is passed, -1 for none
 			c.Ranges = screen.Everything(c.Clusters, len(c.Temperatures))
-			own := c.Ranges[2*len(numbers)*in.clusterOf(f):]
+			own := c.Ranges[2*len(numbers)*f.cluster:]
 			for j, x := range numbers {
 				slack := 1e-9 * (1 + math.Abs(x)) // the definition is summed in another order
 				own[2*j], own[2*j+1] = x-slack, x+slack

@@ -33,13 +33,6 @@ type Config struct {
 	// vector: these descend, above -1 and below 1. A context whose cosine is below j of
 	// them is in shell j; cell j r + t is for cluster t in shell j.
 	Shells []float64
-	// Pairs are pairs of these cells, of two clusters in one shell, First below Second,
-	// ascending. Behind the cells of the clusters each is a cell of its own: for contexts whose
-	// two best clusters are the pair's, in either order, and whose lead v_z.h - v_y.h, y the
-	// second best cluster, is below PairMargin. Other contexts are in the cell of z(h).
-	Pairs []Pair
-	// PairMargin is finite and not negative.
-	PairMargin float64
 	// Lists holds the candidates of each cell, in the order of the cells.
 	Lists []List
 	// Always is the number of ids at the head of every list that are there by decree, such
@@ -64,9 +57,6 @@ type Config struct {
 	// It is kept byte for byte.
 	Record json.RawMessage
 }
-
-// Pair is a pair of cells, see [Config].
-type Pair = router.Pair
 
 // List holds the candidates of a cell, best first: the order in which the knapsack of the
 // paper (Section 3) takes them.
@@ -93,7 +83,7 @@ type Model struct {
 // quantises the vectors of the clusters: a byte or more for each number of V. An error
 // names the field, what was found and what was expected.
 func NewModel(c Config) (*Model, error) {
-	c.Clusters, c.Shells, c.Pairs = slices.Clone(c.Clusters), slices.Clone(c.Shells), slices.Clone(c.Pairs)
+	c.Clusters, c.Shells = slices.Clone(c.Clusters), slices.Clone(c.Shells)
 	c.Lists, c.Ladder, c.Record = slices.Clone(c.Lists), slices.Clone(c.Ladder), bytes.Clone(c.Record)
 	for t, l := range c.Lists {
 		c.Lists[t] = List{slices.Clone(l.IDs), slices.Clone(l.Shares)}
@@ -110,8 +100,7 @@ func newModel(c Config) (*Model, error) {
 	if c.Labels < 1 || uint64(c.Labels) > maxCount {
 		return nil, fmt.Errorf("labels: found %d, expected 1 to %d", c.Labels, uint64(maxCount))
 	}
-	rule := router.Rule{Shells: c.Shells, Pairs: c.Pairs, PairMargin: c.PairMargin}
-	r, err := router.New(router.Config{Dim: c.Dim, Clusters: c.Clusters, Rule: rule})
+	r, err := router.New(router.Config{Dim: c.Dim, Clusters: c.Clusters, Shells: c.Shells})
 	if err != nil {
 		return nil, err
 	}
@@ -271,11 +260,8 @@ func (m *Model) Cells() int { return m.router.Cells() }
 // ClusterWeights returns V, r x d, row-major. It must not be changed.
 func (m *Model) ClusterWeights() []float32 { return m.c.Clusters }
 
-// Shells, Pairs and PairMargin say which cells there are, see Config. They must not be
-// changed.
-func (m *Model) Shells() []float64   { return m.c.Shells }
-func (m *Model) Pairs() []Pair       { return m.c.Pairs }
-func (m *Model) PairMargin() float64 { return m.c.PairMargin }
+// Shells returns the cosines that cut clusters, see Config. They must not be changed.
+func (m *Model) Shells() []float64 { return m.c.Shells }
 
 // ExactMargin returns the lead below which the exact layer answers, 0 for never.
 func (m *Model) ExactMargin() float64 { return m.c.ExactMargin }

@@ -19,11 +19,11 @@ func TestModelHoldsItsConfiguration(t *testing.T) {
 		if m.Dim() != c.Dim || m.Labels() != c.Labels || m.Clusters() != in.clusters() || m.Cells() != len(c.Lists) || m.Fingerprint() != c.Fingerprint {
 			t.Fatalf("dim %d, labels %d, clusters %d, cells %d, fingerprint %x", m.Dim(), m.Labels(), m.Clusters(), m.Cells(), m.Fingerprint())
 		}
-		if !slices.Equal(m.ClusterWeights(), c.Clusters) || !slices.Equal(m.Shells(), c.Shells) || !slices.Equal(m.Pairs(), c.Pairs) {
-			t.Fatalf("cluster weights, shells %v or pairs %v differ", m.Shells(), m.Pairs())
+		if !slices.Equal(m.ClusterWeights(), c.Clusters) || !slices.Equal(m.Shells(), c.Shells) {
+			t.Fatalf("cluster weights or shells %v differ", m.Shells())
 		}
-		if m.PairMargin() != c.PairMargin || m.ExactMargin() != c.ExactMargin || m.Tail() != c.Tail {
-			t.Fatalf("margins %v and %v, want %v and %v", m.PairMargin(), m.ExactMargin(), c.PairMargin, c.ExactMargin)
+		if m.ExactMargin() != c.ExactMargin || m.Tail() != c.Tail {
+			t.Fatalf("margin %v, want %v", m.ExactMargin(), c.ExactMargin)
 		}
 		longest := 1
 		for cell, want := range c.Lists {
@@ -53,9 +53,9 @@ func TestModelHoldsItsConfiguration(t *testing.T) {
 
 func TestModelKeepsNothingOfItsConfiguration(t *testing.T) {
 	c := screen.Config{
-		Dim: 1, Labels: 9, Clusters: []float32{1, 2}, Shells: []float64{0.5}, Pairs: []screen.Pair{{First: 0, Second: 1}}, Always: 1,
+		Dim: 1, Labels: 9, Clusters: []float32{1, 2}, Shells: []float64{0.5}, Always: 1,
 		Lists: []screen.List{
-			{IDs: []uint32{5, 1, 2}, Shares: []uint16{65535, 4, 4}}, {IDs: []uint32{5}}, {IDs: []uint32{5}}, {IDs: []uint32{5}}, {IDs: []uint32{5, 6}},
+			{IDs: []uint32{5, 1, 2}, Shares: []uint16{65535, 4, 4}}, {IDs: []uint32{5}}, {IDs: []uint32{5}}, {IDs: []uint32{5, 6}},
 		},
 		Ladder: []screen.Rung{{Budget: 2}}, Record: json.RawMessage(`{"a": 1}`),
 	}
@@ -64,7 +64,7 @@ func TestModelKeepsNothingOfItsConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := encode(t, m)
-	c.Clusters[0], c.Shells[0], c.Pairs[0].Second, c.Lists[0].IDs[1], c.Lists[0].Shares[1], c.Ladder[0].Budget, c.Record[1] = 7, 0.7, 7, 7, 7, 7, 7
+	c.Clusters[0], c.Shells[0], c.Lists[0].IDs[1], c.Lists[0].Shares[1], c.Ladder[0].Budget, c.Record[1] = 7, 0.7, 7, 7, 7, 7
 	if !slices.Equal(encode(t, m), before) {
 		t.Error("a change of the configuration changed the model")
 	}
@@ -134,17 +134,14 @@ func TestNewModelRefuses(t *testing.T) {
 		{"ragged clusters", func(c *screen.Config) { c.Clusters = c.Clusters[:3] }, "screen: clusters: found 3 elements, expected a positive multiple of dim 2"},
 		{"NaN in a cluster", func(c *screen.Config) { c.Clusters[3] = nan }, "screen: clusters: found NaN at row 1, column 1, expected finite numbers"},
 		{"Inf in a cluster", func(c *screen.Config) { c.Clusters[2] = -inf }, "screen: clusters: found -Inf at row 1, column 0, expected finite numbers"},
-		{"a pair margin of NaN", func(c *screen.Config) { c.PairMargin = math.NaN() }, "screen: pair margin: found NaN, expected a finite number that is not negative"},
 		{"a negative margin", func(c *screen.Config) { c.ExactMargin = -0.5 }, "screen: exact margin: found -0.5, expected a finite number that is not negative"},
 		{"negative zero", func(c *screen.Config) { c.ExactMargin = math.Copysign(0, -1) }, "screen: exact margin: found -0, expected a finite number that is not negative"},
 		{"an infinite margin", func(c *screen.Config) { c.ExactMargin = math.Inf(1) }, "screen: exact margin: found +Inf, expected a finite number that is not negative"},
 		{"a cosine of 1", func(c *screen.Config) { c.Shells = []float64{1} }, "screen: shells: found cosine 1 at position 0, expected descending numbers above -1 and below 1"},
-		{"a pair of one cell", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 1, Second: 1}} }, "screen: pairs: found cells 1 and 1 at position 0, expected two ascending below 2"},
 		{"a list too few", func(c *screen.Config) { c.Lists = c.Lists[:1] }, "screen: lists: found 1, expected one for each of 2 cells"},
 		{"a list too many", func(c *screen.Config) { c.Lists = append(c.Lists, screen.List{}) }, "screen: lists: found 3, expected one for each of 2 cells"},
 		{"no lists", func(c *screen.Config) { c.Lists = nil }, "screen: lists: found 0, expected one for each of 2 cells"},
 		{"shells and lists for one", func(c *screen.Config) { c.Shells = []float64{0.5} }, "screen: lists: found 2, expected one for each of 4 cells"},
-		{"a pair without a list", func(c *screen.Config) { c.Pairs = []screen.Pair{{First: 0, Second: 1}} }, "screen: lists: found 2, expected one for each of 3 cells"},
 		{"a share too few", func(c *screen.Config) { c.Lists[0].Shares = []uint16{1} }, "screen: lists: list 0: found 1 shares, expected one for each of 2 ids"},
 		{"shares that ascend", func(c *screen.Config) { c.Lists[0].Shares = []uint16{1, 2} }, "screen: lists: list 0: found share 2 after 1 at position 1, expected shares that do not ascend"},
 		{"descending ids of one share", func(c *screen.Config) { c.Lists[1].IDs = []uint32{4, 3} }, "screen: lists: list 1: found id 3 after 4 at position 1, expected ascending, distinct ids of one share"},
@@ -183,8 +180,8 @@ func TestNewModelRefuses(t *testing.T) {
 		{"a budget that is not of the ladder", func(c *screen.Config) { c.Budget = 1.5 }, "screen: budget: found 1.5, expected one of the ladder"},
 		{"a record that is no object", func(c *screen.Config) { c.Record = json.RawMessage(`"x"`) }, `screen: record: found JSON that starts with '"', expected a JSON object`},
 		{"a tail of another shape", func(c *screen.Config) {
-			c.Tail, _ = screen.NewTail(screen.TailConfig{Cells: 1, Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1}, Slopes: []float32{1}, Directions: []float32{1}, Squares: []float32{0, 0}, Ranges: screen.Everything(1, 1)})
-		}, "screen: tail: found one for 1 cells of 1 clusters and dim 1, expected 2 of 2 and 2"},
+			c.Tail, _ = screen.NewTail(screen.TailConfig{Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1}, Slopes: []float32{1}, Directions: []float32{1}, Squares: []float32{0, 0}, Ranges: screen.Everything(1, 1)})
+		}, "screen: tail: found one for 1 clusters of dim 1, expected 2 of 2"},
 		{"too many labels", func(c *screen.Config) { tooMany := uint64(1) << 32; c.Labels = int(tooMany) }, "screen: labels: found " + tooManyLabels + ", expected 1 to " + mostLabels},
 	} {
 		config := screen.Config{

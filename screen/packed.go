@@ -26,8 +26,7 @@ func packedByDefault(l *softmax.Layer) int64 {
 
 // Pack bounds the memory that copies of the codes of candidates within the searcher's budget may
 // take, in bytes: 0 for no copies ([softmax.Layer.PackedBytes] says what lists take). If those of
-// all cells together take more, those of pairs of clusters are not copied, and if the others take
-// more, none is. Without the option there are copies of up to 256 MiB for a layer whose own codes
+// all cells together take more, none is. Without the option there are copies of up to 256 MiB for a layer whose own codes
 // take more than 4 MiB, and of up to 8 MiB for a smaller one.
 //
 // Copies make a query faster, most of all if its data are not in the caches, as between two steps
@@ -36,45 +35,38 @@ func packedByDefault(l *softmax.Layer) int64 {
 // share them. The answers are the same.
 func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo = bytes } }
 
-// packKey is a layer, and which candidates are packed for it: of a share or more, of so many cells.
+// packKey is a layer, and the least share of the candidates that are packed for it.
 type packKey struct {
 	layer weak.Pointer[softmax.Layer]
 	share uint16
-	cells int
 }
 
-// pack returns the candidates of at least a share, packed for the
-// layer: of all cells, or of the cells of clusters alone, and their number. It returns nil if the layer has no
-// codes, or if they would take more than most bytes.
-func (m *Model) pack(l *softmax.Layer, share uint16, most int64) (packed *softmax.Packed, cells int, copies, all int64, err error) {
+// pack returns the candidates of at least a share, packed for the layer, and the bytes that they take and would take.
+// It returns nil if the layer has no codes, or if they would take more than most bytes.
+func (m *Model) pack(l *softmax.Layer, share uint16, most int64) (packed *softmax.Packed, copies, all int64, err error) {
 	cut := m.cut(share)
 	starts := make([]int, 1, len(cut)+1)
 	for t, n := range cut {
 		starts = append(starts, starts[t]+int(n))
 	}
-	cells, all = len(cut), l.PackedBytes(starts)
-	if copies = all; copies > most {
-		cells = m.router.ClusterCells()
-		starts = starts[:cells+1]
-		copies = l.PackedBytes(starts)
-	}
-	if starts[cells] == 0 || copies > most {
-		return nil, 0, 0, all, nil
+	all = l.PackedBytes(starts)
+	if starts[len(cut)] == 0 || all > most {
+		return nil, 0, all, nil
 	}
 	m.packing.Lock()
 	defer m.packing.Unlock()
-	key := packKey{weak.Make(l), share, cells}
+	key := packKey{weak.Make(l), share}
 	if packed = m.packs[key].Value(); packed != nil {
-		return packed, cells, copies, all, nil
+		return packed, all, all, nil
 	}
 	maps.DeleteFunc(m.packs, func(_ packKey, lists weak.Pointer[softmax.Packed]) bool { return lists.Value() == nil })
-	ids := make([]uint32, 0, starts[cells])
-	for t := range cells {
+	ids := make([]uint32, 0, starts[len(cut)])
+	for t := range cut {
 		ids = append(ids, m.first(t, starts[t+1]-starts[t])...)
 	}
 	if packed, err = l.Pack(ids, starts); err != nil || packed == nil {
-		return nil, 0, 0, all, err
+		return nil, 0, all, err
 	}
 	m.packs[key] = weak.Make(packed)
-	return packed, cells, copies, all, nil
+	return packed, all, all, nil
 }

@@ -56,46 +56,6 @@ func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 	}
 }
 
-// If the candidates of all cells are too many, those of the clusters are copied alone.
-func TestPackLeavesOutThePairsFirst(t *testing.T) {
-	_, l := packable(t)
-	m, err := NewModel(Config{
-		Dim: 2, Labels: 4, Clusters: []float32{1, 0, 0, 1}, PairMargin: 100, Pairs: []Pair{{First: 0, Second: 1}},
-		Lists: lists([]uint32{0, 2, 3}, []uint32{1, 2}, []uint32{1, 3}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		name  string
-		most  int64
-		cells int
-	}{
-		{"as much as all lists take", l.PackedBytes([]int{0, 3, 5, 7}), 3},
-		{"a byte less", l.PackedBytes([]int{0, 3, 5, 7}) - 1, 2},
-		{"as much as the lists of the clusters take", l.PackedBytes([]int{0, 3, 5}), 2},
-		{"less", l.PackedBytes([]int{0, 3, 5}) - 1, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s, err := NewSearcher(m, l, Pack(c.most))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if s.cells != c.cells || (s.packed != nil) != (c.cells > 0) {
-				t.Errorf("found copies for %d cells, expected %d", s.cells, c.cells)
-			}
-			copies, all := s.PackedBytes()
-			if want := l.PackedBytes([]int{0, 3, 5, 7}[:c.cells+1]); c.cells > 0 && copies != want || c.cells == 0 && copies != 0 || all != l.PackedBytes([]int{0, 3, 5, 7}) {
-				t.Errorf("found %d of %d bytes, expected %d", copies, all, want)
-			}
-			var got [2]softmax.Prediction
-			if _, err := s.TopK(got[:], []float32{3, 2}); err != nil || got != [2]softmax.Prediction{{ID: 1, Logit: 2}, {ID: 3, Logit: -3}} {
-				t.Errorf("found %v, error %v, expected the labels of the pair", got, err)
-			}
-		})
-	}
-}
-
 // Copies are of the candidates within the budget of the searcher; a larger budget of a request
 // finds the others where they are.
 func TestPackCopiesWhatTheBudgetTakes(t *testing.T) {

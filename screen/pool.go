@@ -138,8 +138,6 @@ func (s *Stats) add(o Stats) {
 	s.Queries += o.Queries
 	s.Candidates += o.Candidates
 	s.Routing += o.Routing
-	s.Pairs += o.Pairs
-	s.Unmet += o.Unmet
 	s.Exact += o.Exact
 	s.Lacking += o.Lacking
 }

@@ -50,8 +50,7 @@ type Searcher struct {
 	routing  *router.Searcher
 	router   *router.Router
 	layer    *softmax.Searcher
-	packed   *softmax.Packed // candidates of the first cells; nil for none
-	cells    int             // of these
+	packed   *softmax.Packed // candidates of all cells; nil for none
 	cut      []uint32        // of each cell, the number of candidates within the searcher's budget
 	lead     bool            // whether the lead is always wanted
 	lengths  bool            // whether a context is to have a length from shortest to longest
@@ -92,9 +91,6 @@ type Stats struct {
 	// Routing is the number of vectors scanned to find the clusters. (Routing + Candidates)
 	// / Queries is the mean number of rows scanned, without the exact layer's.
 	Routing uint64
-	// Pairs is the number of contexts between two clusters that have a cell together, Unmet that of
-	// those whose clusters have none: they had the candidates of the best cluster.
-	Pairs, Unmet uint64
 	// Exact is the number of contexts that the exact layer answered: because the request
 	// asks for it or names the labels to choose among, because the lead of
 	// the best cluster was below Config.ExactMargin, because of [Lengths], and Lacking times
@@ -149,7 +145,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	if m.c.Tail != nil {
 		s.inTail = m.cut(m.c.Tail.c.Share)
 	}
-	if s.packed, s.cells, s.copies, s.whole, err = m.pack(l, m.c.Ladder[rung].Share, s.packUpTo); err != nil {
+	if s.packed, s.copies, s.whole, err = m.pack(l, m.c.Ladder[rung].Share, s.packUpTo); err != nil {
 		return nil, err
 	}
 	return s, s.warm()
@@ -262,7 +258,6 @@ type at struct {
 	cell  int
 	n     int  // candidates: the first n of the cell
 	exact bool // its lead is below the exact margin
-	met   bool // its cell is not that of a pair that there is none of
 	rung  int  // of the ladder, that n is of
 	found router.Found
 }
@@ -355,7 +350,7 @@ func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
 		return at{}, err
 	}
 	x.found = found[0]
-	x.cell, x.met = s.router.Cell(x.found)
+	x.cell = s.router.Cell(x.found)
 	cut := s.cut
 	if rung != s.rung {
 		cut = s.model.cut(s.model.c.Ladder[rung].Share)
@@ -401,11 +396,6 @@ func (s *Searcher) count(x *at) {
 	s.stats.Queries++
 	s.stats.Candidates += uint64(x.n)
 	s.stats.Routing += uint64(s.router.Clusters())
-	if !x.met {
-		s.stats.Unmet++
-	} else if x.cell >= s.router.ClusterCells() {
-		s.stats.Pairs++
-	}
 }
 
 func (s *Searcher) rungOf(budget float64) (int, error) {
@@ -438,7 +428,7 @@ func (s *Searcher) exact(dst []softmax.Prediction, req *softmax.Request) (softma
 }
 
 func (s *Searcher) labels(cell, n int) softmax.Labels {
-	if cell < s.cells && n <= s.packed.Size(cell) {
+	if s.packed != nil && n <= s.packed.Size(cell) {
 		return s.packed.First(cell, n)
 	}
 	return softmax.Only(s.model.first(cell, n))

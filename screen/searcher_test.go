@@ -99,12 +99,6 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 				n := len(in.candidates(f.cell, set, budget))
 				want.Routing += uint64(in.clusters())
 				want.Candidates += uint64(n)
-				if f.pair {
-					want.Pairs++
-				}
-				if f.unmet {
-					want.Unmet++
-				}
 				switch {
 				case f.exact:
 					want.Exact++
@@ -541,7 +535,6 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 func TestQueriesDoNotAllocate(t *testing.T) {
 	t.Run("flat", func(t *testing.T) { checkAllocations(t, ordinary(t)) })
 	t.Run("without copies", func(t *testing.T) { checkAllocations(t, ordinary(t), screen.Pack(0)) })
-	t.Run("pairs", func(t *testing.T) { checkAllocations(t, paired(t)) })
 	t.Run("shells and a tail", func(t *testing.T) { checkAllocations(t, shelled(t)) })
 	t.Run("log-sums over the tail", func(t *testing.T) { checkAllocations(t, tailed(t), screen.OverTail()) })
 }
@@ -606,7 +599,7 @@ func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
 	// Scratch is for the lists if they are larger, else for the clusters.
 	many := shape{labels: 300, dim: 24, clusters: 80, contexts: 30, keep: 4, seed: 8}.instance(t)
 	simdtest.EachLevel(t, func(t *testing.T) {
-		for kind, in := range map[string]*instance{"large lists": ordinary(t), "many clusters": many, "pairs": paired(t), "shells": shelled(t)} {
+		for kind, in := range map[string]*instance{"large lists": ordinary(t), "many clusters": many, "shells": shelled(t)} {
 			const runs = 20
 			var fresh []*screen.Searcher
 			for range runs + 1 { // AllocsPerRun makes one call more

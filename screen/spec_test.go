@@ -31,8 +31,7 @@ type instance struct {
 type shape struct {
 	labels, dim, clusters, contexts int
 	shells                          int     // cosines that cut clusters
-	paired                          int     // percentage of the pairs of cells that have a cell
-	pairMargin, exact               float64 // leads
+	exact                           float64 // lead
 	keep                            int     // percentage of the labels in a list
 	rungs                           int     // budgets; 0 for a model without a ladder of its own
 	always                          int     // ids in every list
@@ -54,12 +53,7 @@ func drawShape(t *rapid.T) shape {
 		ties:     rapid.Bool().Draw(t, "ties"),
 		seed:     rapid.Uint64().Draw(t, "seed"),
 	}
-	leads := []float64{0, 0.5, 1, 2.5, 1e300}
-	if rapid.Bool().Draw(t, "margins") {
-		s.pairMargin = rapid.SampledFrom(leads).Draw(t, "margin of pairs")
-		s.exact = rapid.SampledFrom(leads).Draw(t, "exact margin")
-		s.paired = rapid.SampledFrom([]int{0, 40, 100}).Draw(t, "percentage of pairs")
-	}
+	s.exact = rapid.SampledFrom([]float64{0, 0, 0, 0, 0, 0.5, 1, 2.5, 1e300}).Draw(t, "exact margin")
 	s.always = rapid.IntRange(0, min(3, s.labels)).Draw(t, "always")
 	if rapid.Bool().Draw(t, "tail") {
 		s.tail = []float64{1}
@@ -102,7 +96,7 @@ func (s shape) instance(t failer) *instance {
 	}
 	in := &instance{layer: layer, n: s.contexts, config: screen.Config{
 		Dim: s.dim, Labels: s.labels, Clusters: fill(s.clusters * s.dim), Always: s.always,
-		PairMargin: s.pairMargin, ExactMargin: s.exact, Fingerprint: layer.Fingerprint(),
+		ExactMargin: s.exact, Fingerprint: layer.Fingerprint(),
 	}}
 	c := &in.config
 	for range s.shells {
@@ -111,17 +105,10 @@ func (s shape) instance(t failer) *instance {
 	slices.Sort(c.Shells)
 	slices.Reverse(c.Shells)
 	cells := s.clusters * (1 + s.shells)
-	for first := range cells {
-		for second := first + 1; second < (first/s.clusters+1)*s.clusters; second++ {
-			if r.IntN(100) < s.paired {
-				c.Pairs = append(c.Pairs, screen.Pair{First: uint32(first), Second: uint32(second)})
-			}
-		}
-	}
 	always := r.Perm(s.labels)[:s.always]
 	slices.Sort(always)
 	plain := r.IntN(4) == 0 // lists without shares
-	for range cells + len(c.Pairs) {
+	for range cells {
 		c.Lists = append(c.Lists, s.list(r, always, plain))
 	}
 	budget, share := 0.0, uint16(math.MaxUint16)
@@ -178,9 +165,9 @@ func (s shape) list(r *rand.Rand, always []int, plain bool) (l screen.List) {
 // newTail returns a tail for the instance with random coefficients.
 func (in *instance) newTail(t failer, r *rand.Rand, temperatures []float64) *screen.Tail {
 	t.Helper()
-	cells, clusters := len(in.config.Lists), in.clusters()
+	clusters := in.clusters()
 	c := screen.TailConfig{
-		Share: uint16(13107 * r.IntN(6)), Cells: cells, Clusters: clusters, Temperatures: temperatures, Levels: []float64{0.5, 0.9},
+		Share: uint16(13107 * r.IntN(6)), Clusters: clusters, Temperatures: temperatures, Levels: []float64{0.5, 0.9},
 	}
 	normal := func(n int, scale float64) (x []float32) {
 		for range n {
@@ -189,7 +176,7 @@ func (in *instance) newTail(t failer, r *rand.Rand, temperatures []float64) *scr
 		return x
 	}
 	rows := len(temperatures) * clusters
-	c.Intercepts = normal(len(temperatures)*cells, 2)
+	c.Intercepts = normal(rows, 2)
 	c.Slopes = normal(rows*in.config.Dim, 0.1)
 	c.Directions = normal((1+r.IntN(3))*in.config.Dim, 0.3)
 	c.Squares = normal(2*rows, 0.1)
@@ -234,7 +221,6 @@ func (in *instance) weights() []float32 {
 // found is what is to be found out about a context.
 type found struct {
 	cluster, cell int
-	pair, unmet   bool // between two clusters that have a cell, or none
 	exact         bool // its lead is below the exact margin
 }
 
@@ -262,14 +248,7 @@ func (in *instance) find(h []float32) (f found) {
 	if second < 0 {
 		return f
 	}
-	lead := score(f.cluster) - score(second)
-	f.exact = lead < c.ExactMargin
-	if lead < c.PairMargin && len(c.Pairs) > 0 {
-		at := slices.Index(c.Pairs, screen.Pair{First: uint32(shell + min(f.cluster, second)), Second: uint32(shell + max(f.cluster, second))})
-		if f.pair, f.unmet = at >= 0, at < 0; f.pair {
-			f.cell = in.clusters()*(1+len(c.Shells)) + at
-		}
-	}
+	f.exact = score(f.cluster)-score(second) < c.ExactMargin
 	return f
 }
 
@@ -454,18 +433,11 @@ var ordinaryShape = shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep
 
 func ordinary(t testing.TB) *instance { return ordinaryShape.instance(t) }
 
-// paired is ordinary with cells for most pairs of clusters, some contexts that are between two,
-// and some that the exact layer is to answer.
-func paired(t testing.TB) *instance {
-	s := ordinaryShape
-	s.paired, s.pairMargin, s.exact = 80, 3, 0.5
-	return s.instance(t)
-}
-
-// shelled is paired with clusters that are cut into three shells, and a tail.
+// shelled is ordinary with clusters that are cut into three shells, a tail, and some contexts that the exact layer is to
+// answer.
 func shelled(t testing.TB) *instance {
 	s := ordinaryShape
-	s.paired, s.pairMargin, s.exact, s.shells, s.tail = 80, 3, 0.5, 2, []float64{1}
+	s.exact, s.shells, s.tail = 0.5, 2, []float64{1}
 	return s.instance(t)
 }
 

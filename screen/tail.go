@@ -11,12 +11,11 @@ import (
 
 // Tail estimates what the labels weigh that a screen does not look at: for a context h in a cell of
 // cluster t, the log of the sum of e^(x_s/T) over the labels s that are not among the first
-// candidates of the cell, those of a share of at least Share, is about
+// candidates of its cell, those of a share of at least Share, is about
 //
 //	a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2
 //
-// with coefficients for each temperature T that it has; a is the cell's, the others are the
-// cluster's (of a pair the first one's). The directions g_k, some of those in which logits differ
+// with coefficients of the cluster for each temperature T that it has. The directions g_k, some of those in which logits differ
 // most, are shared by all clusters: how far logits spread decides how much the tail weighs. It also
 // holds, for some levels of confidence, how far the log of the tail of a context of the cluster is
 // from that at most (half-widths found by split conformal prediction, see package train).
@@ -30,16 +29,16 @@ type Tail struct {
 }
 
 // TailConfig is what a Tail is made of. Blocks for the temperatures come one after the
-// other, in each of them rows for the cells or the clusters.
+// other, in each of them rows for the clusters.
 type TailConfig struct {
 	// Share says which candidates of a cell are not in the tail: those of at least it.
 	Share uint16
-	// Cells is the number of cells, Clusters is r. Both are at least 1.
-	Cells, Clusters int
+	// Clusters is r, at least 1.
+	Clusters int
 	// Temperatures are those that there are coefficients for, m of them, ascending,
 	// finite and at least softmax.MinTemperature.
 	Temperatures []float64
-	// Intercepts holds a: m x Cells numbers.
+	// Intercepts holds a: m x r numbers.
 	Intercepts []float32
 	// Slopes holds u_t: m x r rows of dimension d.
 	Slopes []float32
@@ -75,8 +74,8 @@ func NewTail(c TailConfig) (*Tail, error) {
 
 func newTail(c TailConfig) (*Tail, error) {
 	m, q := len(c.Temperatures), len(c.Levels)
-	if c.Clusters < 1 || c.Cells < c.Clusters {
-		return nil, fmt.Errorf("cells: found %d of %d clusters, expected at least 1 cluster and a cell for each", c.Cells, c.Clusters)
+	if c.Clusters < 1 {
+		return nil, fmt.Errorf("clusters: found %d, expected at least 1", c.Clusters)
 	}
 	if m < 1 || m > MaxFits || q > MaxFits {
 		return nil, fmt.Errorf("found %d temperatures and %d levels, expected 1 to %d and 0 to %[3]d", m, q, MaxFits)
@@ -91,10 +90,10 @@ func newTail(c TailConfig) (*Tail, error) {
 			return nil, fmt.Errorf("levels: found %v at %d, expected numbers above 0 and below 1, ascending", p, i)
 		}
 	}
-	if len(c.Intercepts) != m*c.Cells {
-		return nil, fmt.Errorf("intercepts: found %d, expected one for each of %d cells and %d temperatures", len(c.Intercepts), c.Cells, m)
-	}
 	rows := m * c.Clusters
+	if len(c.Intercepts) != rows {
+		return nil, fmt.Errorf("intercepts: found %d, expected one for each of %d clusters and %d temperatures", len(c.Intercepts), c.Clusters, m)
+	}
 	dim := len(c.Slopes) / rows
 	if dim < 1 || len(c.Slopes) != rows*dim {
 		return nil, fmt.Errorf("slopes: found %d elements, expected a row for each of %d clusters and %d temperatures", len(c.Slopes), c.Clusters, m)
@@ -145,9 +144,9 @@ func (r *Tail) covers(temperature float64) bool {
 // reckoned is what a tail says of a context: its log at each of the temperatures.
 type reckoned [MaxFits]float64
 
-// reckon sets logs to those of a context of a cell of cluster t. It reports false if one of the
+// reckon sets logs to those of a context of cluster t. It reports false if one of the
 // numbers that it reckons with is out of the range of the cluster's contexts: then they say nothing.
-func (r *Tail) reckon(logs *reckoned, h []float32, cell, t int) bool {
+func (r *Tail) reckon(logs *reckoned, h []float32, t int) bool {
 	norm, along := SquaresOf(r.c.Directions, h)
 	m := len(r.c.Temperatures)
 	ranges := r.c.Ranges[t*(2*m+4):][:2*m+4]
@@ -157,7 +156,7 @@ func (r *Tail) reckon(logs *reckoned, h []float32, cell, t int) bool {
 		row := at*r.c.Clusters + t
 		var product [1]float64
 		kernels.Float32Rows(r.c.Slopes[row*r.dim:(row+1)*r.dim], r.dim).RefScan(product[:], nil, h)
-		log := product[0] + float64(r.c.Intercepts[at*r.c.Cells+cell])
+		log := product[0] + float64(r.c.Intercepts[row])
 		log += float64(float64(r.c.Squares[2*row])*norm) + float64(float64(r.c.Squares[2*row+1])*along)
 		logs[at], known = log, within(2+at, log)
 	}
@@ -222,8 +221,8 @@ func (r *Tail) width(at, t int, confidence float64) float64 {
 func (m *Model) Tail() *Tail { return m.c.Tail }
 
 // WithTail returns the model with that tail instead of its own, nil for none, and this training
-// record, nil for its own. The two share all else. It returns an error if the tail is for other
-// numbers of cells and clusters or another dimension.
+// record, nil for its own. The two share all else. It returns an error if the tail is for another
+// number of clusters or another dimension.
 func (m *Model) WithTail(t *Tail, record []byte) (*Model, error) {
 	if err := m.checkTail(t); err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
@@ -238,8 +237,8 @@ func (m *Model) WithTail(t *Tail, record []byte) (*Model, error) {
 
 func (m *Model) checkTail(t *Tail) error {
 	r := m.router
-	if t != nil && (t.c.Cells != r.Cells() || t.c.Clusters != r.Clusters() || t.dim != r.Dim()) {
-		return fmt.Errorf("tail: found one for %d cells of %d clusters and dim %d, expected %d of %d and %d", t.c.Cells, t.c.Clusters, t.dim, r.Cells(), r.Clusters(), r.Dim())
+	if t != nil && (t.c.Clusters != r.Clusters() || t.dim != r.Dim()) {
+		return fmt.Errorf("tail: found one for %d clusters of dim %d, expected %d of %d", t.c.Clusters, t.dim, r.Clusters(), r.Dim())
 	}
 	return nil
 }

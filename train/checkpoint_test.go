@@ -60,7 +60,7 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 	}{
 		{"Gumbel", func(o *Options) { o.Learning.Estimator = GumbelST }},
 		{"more than an epoch an alternation", func(o *Options) { o.Learning.EpochFraction, o.Always = 1.7, []uint32{9, 3} }},
-		{"expected, pairs", func(o *Options) { o.Learning.Estimator, o.PairShare = Expected, 0.3 }},
+		{"expected", func(o *Options) { o.Learning.Estimator = Expected }},
 	} {
 		o := checkpointed(t)
 		variant.change(&o)
@@ -156,7 +156,7 @@ func TestRunOfFloat16(t *testing.T) {
 		rows.Widen(s.contexts[i*s.dim:(i+1)*s.dim], i)
 	}
 	o := testOptions()
-	o.Shells, o.PairShare, o.Validation = []float64{0.4}, 0.5, slices.Concat(newSynthetic(t, 4, 100, 6, 40, 5, 0.3).contexts, s.contexts[:60])
+	o.Shells, o.Validation = []float64{0.4}, slices.Concat(newSynthetic(t, 4, 100, 6, 40, 5, 0.3).contexts, s.contexts[:60])
 	tail := DefaultTailOptions()
 	o.Tail = &tail
 	want, wantRecord, err := Run(t.Context(), s.layer, s.contexts, o)

@@ -16,7 +16,7 @@
 //     or the closed-form expectation of the loss, alternates with a greedy knapsack, which
 //     fills the sets under a budget B. The V that does best on held-out contexts is taken.
 //     Its rows are rounded to 4-bit codes times a number ([kernels.Round4]).
-//  5. For every cluster, and for shells and pairs of clusters, it is estimated how likely each
+//  5. For every cluster, and for its shells, it is estimated how likely each
 //     label is among the k best of a context there. The labels of each such cell are ranked by
 //     that share: the order in which the knapsack takes them.
 //  6. A ladder of budgets is measured on the held-out contexts, and one of them becomes the

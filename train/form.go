@@ -19,15 +19,11 @@ import (
 type form struct {
 	clusters, iterations int
 	shells               []float64
-	pairShare            float64
-	open                 bool // shells and pairs are not decided yet
+	open                 bool // shells are not decided yet
 }
 
 func (f form) String() string {
-	switch {
-	case f.pairShare > 0: // which are tried with shells alone
-		return "shells and pairs"
-	case len(f.shells) > 0:
+	if len(f.shells) > 0 {
 		return "shells"
 	}
 	return "clusters alone"
@@ -54,21 +50,19 @@ const (
 	// them a user should know.
 	perLabel   = 10
 	wellServed = 100000
-	// leastToCut is the number of held-out contexts by which shells and pairs can be
+	// leastToCut is the number of held-out contexts by which shells can be
 	// judged. With fewer the clusters are left as they are.
 	leastToCut = 200
 )
 
-// cutShells and cutPairs are the shares of contexts of the shells and pairs that are tried.
+// cutShells are the shares of contexts of the shells that are tried.
 var cutShells = []float64{0.4, 0.1}
-
-const cutPairs = 0.7
 
 // form is the form that the options ask for, or what the contexts alone decide of it.
 func (t *trainer) form(ctx context.Context) (form, error) {
 	o := t.opt
 	if o.Clusters > 0 {
-		return form{clusters: o.Clusters, iterations: o.Iterations, shells: o.Shells, pairShare: o.PairShare}, nil
+		return form{clusters: o.Clusters, iterations: o.Iterations, shells: o.Shells}, nil
 	}
 	if advised := min(perLabel*t.Labels, wellServed); t.N < advised/4 {
 		t.warn("%d contexts are few for %d labels, %d are advised: more find more labels of other text, and tell the precision better", t.N, t.Labels, advised)
@@ -80,7 +74,7 @@ func (t *trainer) form(ctx context.Context) (form, error) {
 	return t.formOf(clusters, why), nil
 }
 
-// formOf is the form of so many clusters, of which shells and pairs are open.
+// formOf is the form of so many clusters, whose shells are open.
 func (t *trainer) formOf(clusters int, why string) form {
 	f, how := form{clusters: clusters, open: clusters <= usualClusters}, "by k-means"
 	if t.N/clusters < leastToLearn {
@@ -120,10 +114,10 @@ func (t *trainer) best(ctx context.Context) (*trial, error) {
 		return nil, err
 	}
 	x, err := t.try(ctx, f)
-	if err != nil || !f.open || f.clusters < 2 || 2*t.vectorBytes(f) <= x.bytes {
+	if err != nil || !f.open || f.clusters < 2 || 2*t.vectorBytes(f.clusters) <= x.bytes {
 		return x, err
 	}
-	half, err := t.try(ctx, t.formOf(f.clusters/2, fmt.Sprintf("; tried since %.3g KB are vectors", t.vectorBytes(f)/1000)))
+	half, err := t.try(ctx, t.formOf(f.clusters/2, fmt.Sprintf("; tried since %.3g KB are vectors", t.vectorBytes(f.clusters)/1000)))
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +189,7 @@ func (t *trainer) decide(format string, args ...any) {
 	t.Report.Message(line)
 }
 
-// cut decides the shells and the pairs of an open form, by what held-out contexts tell of
+// cut decides the shells of an open form, by what held-out contexts tell of
 // screens made from the others, and leaves the lists of the form.
 func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
 	if !x.open {
@@ -205,13 +199,10 @@ func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
 	f := x.form
 	tries := []form{f}
 	if t.held.N < leastToCut || t.opt.Geometry == 0 {
-		t.decide("clusters alone: %d held-out contexts are too few to judge shells and pairs by", t.held.N)
+		t.decide("clusters alone: %d held-out contexts are too few to judge shells by", t.held.N)
 	} else {
-		shelled, paired := f, f
-		shelled.shells, paired.shells, paired.pairShare = cutShells, cutShells, cutPairs
-		if tries = append(tries, shelled, paired); t.opt.NoPairs {
-			tries = tries[:2]
-		}
+		f.shells = cutShells
+		tries = append(tries, f)
 	}
 	most := t.mostBudget()
 	var figures []string
@@ -223,7 +214,7 @@ func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
 		bytes := math.Inf(1)
 		if len(tries) > 1 {
 			outcomes := made.lists.Measure(t.held, cellsOf(made.router, x.held))
-			bytes = t.bytes(try, made, outcomes)
+			bytes = t.bytes(try.clusters, made, outcomes)
 			// The next ones need not reach further than the ladder of this.
 			budgets := t.budgets(made.lists, outcomes, most)
 			most = max(budgets[len(budgets)-1], t.opt.Budget)
@@ -239,32 +230,22 @@ func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
 	return nil
 }
 
-// line is a cache line, in bytes.
-const line = 64
-
 // bytes is what a query reads on average to reach the target on held-out contexts: the codes of
-// vectors and of candidates, of which packed lists have theirs side by side. There are too many
-// pairs to pack their lists: each candidate is at a place of its own. It is the geometric mean
+// vectors and of candidates. It is the geometric mean
 // over four times, twice and once the misses that the target allows, since the number of
 // held-out labels that a good screen misses is small.
-func (t *trainer) bytes(f form, made *built, outcomes []screen.Outcome) float64 {
-	each := t.rowBytes()
-	if f.pairShare > 0 {
-		each += line - 1
-	}
+func (t *trainer) bytes(clusters int, made *built, outcomes []screen.Outcome) float64 {
 	sum := 0.0
 	const steps = 3
 	for i := range steps {
 		candidates := t.candidates(made.lists, outcomes, float64(int(1)<<i))
-		sum += kernels.Log(t.vectorBytes(f) + float64(candidates*each))
+		sum += kernels.Log(t.vectorBytes(clusters) + float64(candidates*float64(t.Dim+16)))
 	}
 	return kernels.Exp(sum / steps)
 }
 
-// rowBytes are those of the codes of a row, and vectorBytes those of the vectors of a form.
-func (t *trainer) rowBytes() float64 { return float64(t.Dim + 16) }
-
-func (t *trainer) vectorBytes(f form) float64 { return float64(f.clusters * (t.Dim/2 + 16)) }
+// vectorBytes are those of the vectors of clusters.
+func (t *trainer) vectorBytes(clusters int) float64 { return float64(clusters * (t.Dim/2 + 16)) }
 
 // candidates is the mean number at which no more than so many times the labels are missed that
 // the target allows; that of the longest lists if more are.

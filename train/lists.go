@@ -2,7 +2,6 @@ package train
 
 import (
 	"context"
-	"math"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/router"
@@ -23,7 +22,6 @@ type builder struct {
 	geometry *shares.Geometry // nil if the counts alone count
 	clusters [][]shares.Label // the shares in the clusters
 	plain    *built           // of clusters alone
-	shelled  *built           // of the shells that were cut last
 }
 
 // newBuilder finds the shares of labels in the clusters. Progress is of the stage.
@@ -44,37 +42,13 @@ func newBuilder(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, opt
 // built are ranked lists, and the rule that leads to them.
 type built struct {
 	router *router.Router
-	cells  []uint32         // of the contexts that they are made of
-	shares [][]shares.Label // in all cells but pairs
+	cells  []uint32 // of the contexts that they are made of
 	lists  *ladder.Lists
 }
 
-// build makes the lists of a form. They reach as far as the budget most needs.
-func (b *builder) build(ctx context.Context, form form, most float64) (*built, error) {
-	single, err := b.single(ctx, b.cosines(form.shells), most)
-	if err != nil || form.pairShare == 0 {
-		return single, err
-	}
-	rule := single.router.Rule()
-	rule.PairMargin, rule.Pairs = b.pairs(single.cells, form.pairShare)
-	r, err := b.router.With(rule)
-	if err != nil {
-		return nil, err
-	}
-	cells := cellsOf(r, b.found)
-	pairs := make([][2]uint32, len(rule.Pairs))
-	for i, p := range rule.Pairs {
-		pairs[i] = [2]uint32{p.First, p.Second}
-	}
-	inPairs, err := shares.OfPairs(ctx, b.Corpus, single.shares, pairs, corpus.NewPartition(cells, r.Cells()), single.within(most), b.Report.Part(b.stage, "shares in pairs", "pairs", len(pairs)))
-	if err != nil {
-		return nil, err
-	}
-	return b.rank(ctx, r, cells, slices.Concat(single.shares, inPairs))
-}
-
-// single makes the lists of clusters, or of their cells in the shells that these cosines cut.
-func (b *builder) single(ctx context.Context, cosines []float64, most float64) (_ *built, err error) {
+// build makes the lists of clusters, or of their cells in the shells of a form. They reach as far as the budget most needs.
+func (b *builder) build(ctx context.Context, form form, most float64) (_ *built, err error) {
+	cosines := b.cosines(form.shells)
 	if b.plain == nil {
 		if b.plain, err = b.rank(ctx, b.router, cellsOf(b.router, b.found), b.clusters); err != nil {
 			return nil, err
@@ -83,10 +57,7 @@ func (b *builder) single(ctx context.Context, cosines []float64, most float64) (
 	if len(cosines) == 0 {
 		return b.plain, nil
 	}
-	if b.shelled != nil && slices.Equal(b.shelled.router.Rule().Shells, cosines) {
-		return b.shelled, nil
-	}
-	r, err := b.router.With(router.Rule{Shells: cosines})
+	r, err := b.router.With(cosines)
 	if err != nil {
 		return nil, err
 	}
@@ -95,15 +66,14 @@ func (b *builder) single(ctx context.Context, cosines []float64, most float64) (
 	if err != nil {
 		return nil, err
 	}
-	b.shelled, err = b.rank(ctx, r, cells, in)
-	return b.shelled, err
+	return b.rank(ctx, r, cells, in)
 }
 
 // rank ranks the shares in the cells of contexts.
 func (b *builder) rank(ctx context.Context, r *router.Router, cells []uint32, in [][]shares.Label) (*built, error) {
 	sizes := corpus.NewPartition(cells, len(in)).Sizes()
 	lists, err := ladder.New(ctx, b.Threads, in, sizes, b.opt.always(), b.K)
-	return &built{r, cells, in, lists}, err
+	return &built{r, cells, lists}, err
 }
 
 // within says which shares lists of smaller cells take in that are to serve the budget most:
@@ -136,36 +106,11 @@ func (b *builder) cosines(shares []float64) (cuts []float64) {
 	return cuts
 }
 
-// pairs are the pairs of cells that the contexts between two clusters have, which are this
-// share of all, those with the smallest lead; and the lead below which they are.
-func (b *builder) pairs(cells []uint32, share float64) (margin float64, pairs []router.Pair) {
-	leads := make([]float64, b.N)
-	for i, f := range b.found {
-		leads[i] = f.Lead
-	}
-	slices.Sort(leads)
-	margin = min(leads[int(float64(share*float64(b.N)))], math.MaxFloat64)
-	var keys []uint64
-	for i, f := range b.found {
-		if f.Lead < margin {
-			first := uint64(cells[i])
-			second := first + uint64(f.Second) - uint64(f.Cluster)
-			keys = append(keys, min(first, second)<<32|max(first, second))
-		}
-	}
-	slices.Sort(keys)
-	for _, key := range slices.Compact(keys) {
-		pairs = append(pairs, router.Pair{First: uint32(key >> 32), Second: uint32(key)})
-	}
-	return margin, pairs
-}
-
 // cellsOf are the cells of contexts.
 func cellsOf(r *router.Router, found []router.Found) []uint32 {
 	cells := make([]uint32, len(found))
 	for i, f := range found {
-		cell, _ := r.Cell(f)
-		cells[i] = uint32(cell)
+		cells[i] = uint32(r.Cell(f))
 	}
 	return cells
 }

@@ -46,7 +46,7 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screen.Model, error) {
 	rungs = t.climb(made.lists, rungs)
 	budget := t.choose(rungs)
 	o := &t.record.Options
-	o.Clusters, o.Iterations, o.Shells, o.PairShare, o.Budget = x.clusters, x.iterations, x.shells, x.pairShare, budget
+	o.Clusters, o.Iterations, o.Shells, o.Budget = x.clusters, x.iterations, x.shells, budget
 	t.record.KMeans, t.record.Learning = x.kmeans, x.learning
 	m, err := screen.NewModel(t.config(made, rungs, budget))
 	if err != nil {
@@ -66,9 +66,8 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screen.Model, error) {
 // config is the model without its tail and its record.
 func (t *trainer) config(made *built, rungs []screen.Rung, budget float64) screen.Config {
 	made.lists.Cut(rungs[len(rungs)-1].Share)
-	rule := made.router.Rule()
 	c := screen.Config{
-		Dim: t.Dim, Labels: t.Labels, Clusters: made.router.Vectors(), Shells: rule.Shells, Pairs: rule.Pairs, PairMargin: rule.PairMargin,
+		Dim: t.Dim, Labels: t.Labels, Clusters: made.router.Vectors(), Shells: made.router.Shells(),
 		Lists: made.lists.Lists, Always: len(t.opt.always()), Ladder: rungs, Budget: budget, Fingerprint: t.layer.Fingerprint(),
 	}
 	if t.held.N > 0 {

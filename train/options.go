@@ -18,9 +18,9 @@ import (
 // the record, since it decides nothing.
 type Options struct {
 	// Clusters is r, the number of rows of V: from 1 to the number of contexts. 0: the run
-	// decides the form of the screen, which is Clusters, Iterations, Shells and PairShare, by
+	// decides the form of the screen, which is Clusters, Iterations and Shells, by
 	// the number of contexts and by what the contexts held out tell. What
-	// stands in these three is then not looked at.
+	// stands in these two is then not looked at.
 	Clusters int `json:"clusters"`
 	// Iterations is T, the number of alternations of learning, at most a million. 0 keeps the clusters of
 	// k-means.
@@ -30,14 +30,6 @@ type Options struct {
 	// that these shares lie beyond the first shell, the second, and so on. Each shell has
 	// lists of its own. Needs Geometry. Each above 0 and below 1.
 	Shells []float64 `json:"shells,omitempty"`
-	// PairShare is the share of the contexts of training, those in which the lead of the
-	// best cluster over the second best is smallest, that are looked up in the list of
-	// their two clusters. Each pair of clusters that such a context has as its best
-	// two has a list of its own. At least 0, below 1.
-	PairShare float64 `json:"pair_share,omitempty"`
-	// NoPairs has a run that decides the form try none: their lists take most of the memory of a
-	// training, and of its time after the labels.
-	NoPairs bool `json:"no_pairs,omitempty"`
 
 	// K is the number of labels of each context: its K largest logits.
 	K int `json:"k"`
@@ -211,7 +203,6 @@ func (o *Options) Check(n, labels int) error {
 	shells := len(o.Shells)
 	c.Want(shells <= router.MaxShells, "shells", fmt.Sprintf("%d shares", shells), "at most %d", router.MaxShells)
 	c.Want(shells == 0 || o.Geometry != 0, "shells", fmt.Sprintf("%d with geometry 0", shells), "geometry above 0")
-	c.Want(o.PairShare >= 0 && o.PairShare < 1, "pair share", o.PairShare, "at least 0 and below 1")
 	c.Want(o.K >= 1 && o.K <= labels, "k", o.K, "1 to %d, the number of labels", labels)
 	c.Want(o.Target >= 0 && o.Target < 1, "target", o.Target, "above 0 and below 1, or 0")
 	c.Want(!math.IsNaN(o.Budget) && !math.IsInf(o.Budget, 0), "budget", o.Budget, "a finite number")

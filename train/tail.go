@@ -48,8 +48,7 @@ var ErrTail = tail.Err
 //
 // For each cluster it draws contexts among those that fall into it and computes the log of the
 // sum of e^(x/T) over the labels outside the candidates, by the intervals of the int8 codes. A
-// ridge regression on most of them gives a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2, a for
-// the cell; its weight, one for all clusters, is chosen by 4-fold cross-validation in at most 4
+// ridge regression on most of them gives a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2; its weight, one for all clusters, is chosen by 4-fold cross-validation in at most 4
 // of them. The directions g_k are the leading eigenvectors of the covariance of the rows of W,
 // times the square roots of their eigenvalues, so that the last sum is about the variance of the
 // logits over the labels. The others give the half-widths, for each cluster by its own, or for

@@ -77,6 +77,7 @@ func TestTailEstimates(t *testing.T) {
 	d, m := tailInstance(t, 4000)
 	train, test := d.Contexts[:3000*8], d.Contexts[3000*8:]
 	opt := DefaultTailOptions()
+	opt.Share = 0.5 // so that hundreds of contexts are held out
 	fitted, fit := fitTail(t, d, m, train, opt, RunOptions{Seed: 1})
 	s, err := screen.NewSearcher(fitted, d.Layer)
 	if err != nil {

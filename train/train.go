@@ -153,7 +153,7 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 		}
 		from, ids = v, corpus.Ascending(v.N)
 	}
-	if t.heldIDs, err = t.unmet(ctx, from, ids); err != nil {
+	if t.heldIDs, err = t.unseen(ctx, from, ids); err != nil {
 		return nil, err
 	}
 	t.held = from.Part(t.heldIDs)
@@ -193,8 +193,8 @@ func kept[T any](store *state.Store, name string, n int, find func() ([]float32,
 	return v, about, store.Put(name, about, v)
 }
 
-// unmet are those of the contexts ids of c that are equal to none to learn from.
-func (t *trainer) unmet(ctx context.Context, c *corpus.Corpus, ids []uint32) ([]uint32, error) {
+// unseen are those of the contexts ids of c that are equal to none to learn from.
+func (t *trainer) unseen(ctx context.Context, c *corpus.Corpus, ids []uint32) ([]uint32, error) {
 	open, buffer := map[string][]uint32{}, t.Buffer() // the contexts by their bytes
 	for _, i := range ids {
 		row := corpus.Bytes(c.Row(i, buffer))

@@ -24,14 +24,10 @@ import (
 // the cosines and leads of contexts: a hair decides.
 func naiveCell(m *screen.Model, h []float32) int {
 	v, dim := m.ClusterWeights(), len(h)
-	first, second := -1, -1
-	best, next := math.Inf(-1), math.Inf(-1)
+	first, best := -1, math.Inf(-1)
 	for t := range m.Clusters() {
-		switch x := kernels.RefDot(v[t*dim:(t+1)*dim], h); {
-		case first < 0 || x > best:
-			first, second, best, next = t, first, x, best
-		case second < 0 || x > next:
-			second, next = t, x
+		if x := kernels.RefDot(v[t*dim:(t+1)*dim], h); first < 0 || x > best {
+			first, best = t, x
 		}
 	}
 	shell := 0
@@ -40,14 +36,6 @@ func naiveCell(m *screen.Model, h []float32) int {
 	for _, cut := range m.Shells() {
 		if lengths > 0 && kernels.RefDot(own, h)/lengths < cut-1e-9 {
 			shell += m.Clusters()
-		}
-	}
-	if lead := best - next; second >= 0 && lead < m.PairMargin()*(1-1e-9) {
-		a, b := uint32(shell+min(first, second)), uint32(shell+max(first, second))
-		for i, p := range m.Pairs() {
-			if p.First == a && p.Second == b {
-				return m.Clusters()*(1+len(m.Shells())) + i
-			}
 		}
 	}
 	return shell + first
@@ -96,9 +84,8 @@ func TestLadderForetellsOtherContexts(t *testing.T) {
 		{"k-means alone", func(o *Options) { o.Iterations = 0 }},
 		{"learned", func(o *Options) {}},
 		{"shells", func(o *Options) { o.Shells = []float64{0.5, 0.1} }},
-		{"pairs", func(o *Options) { o.Clusters, o.PairShare = 40, 0.3 }},
-		{"shells and pairs", func(o *Options) {
-			o.Clusters, o.PairShare, o.Shells, o.Always = 12, 0.3, []float64{0.4}, []uint32{199, 3, 3}
+		{"shells, ids always", func(o *Options) {
+			o.Clusters, o.Shells, o.Always = 12, []float64{0.4}, []uint32{199, 3, 3}
 		}},
 		{"counts", func(o *Options) { o.Geometry, o.Clusters = 0, 40 }},
 		{"decided", func(o *Options) { o.Clusters = 0 }},
@@ -360,13 +347,13 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 		change    func(o *Options)
 	}{
 		{"Gumbel-ST", GumbelST, func(*Options) {}},
-		{"expected, pairs", Expected, func(o *Options) { o.PairShare = 0.4 }},
+		{"expected", Expected, func(o *Options) {}},
 		{"decided, with a tail", Expected, func(o *Options) {
 			tail := DefaultTailOptions()
 			o.Clusters, o.Budget, o.HeldOut, o.Tail = 0, 0, 250, &tail
 		}},
-		{"ids always, pairs", GumbelST, func(o *Options) { o.Always, o.PairShare = []uint32{149, 3}, 0.3 }},
-		{"pairs and shells", Expected, func(o *Options) { o.PairShare, o.Shells = 0.4, []float64{0.4, 0.1} }},
+		{"ids always", GumbelST, func(o *Options) { o.Always = []uint32{149, 3} }},
+		{"shells", Expected, func(o *Options) { o.Shells = []float64{0.4, 0.1} }},
 	} {
 		opt := testOptions()
 		opt.Learning.Estimator, opt.Clusters = c.estimator, 13
@@ -469,11 +456,9 @@ func TestRunOnDegenerateData(t *testing.T) {
 		{"no iterations", func(s *synthetic, o *Options) { o.Iterations = 0 }, false},
 		{"gamma and lambda of 0", func(s *synthetic, o *Options) { o.Learning.Gamma, o.Learning.Lambda = 0, 0 }, false},
 		{"always all", func(s *synthetic, o *Options) { o.Always, o.Budget = ascending(50), 50 }, true},
-		{"a second probe of one cluster", func(s *synthetic, o *Options) { o.Clusters, o.PairShare = 1, 0.9 }, false},
-		{"a second probe where clusters are equal", func(s *synthetic, o *Options) { o.PairShare = 0.9; clear(s.contexts) }, true},
 		{"shells of one cluster", func(s *synthetic, o *Options) { o.Clusters, o.Shells = 1, []float64{0.5} }, false},
 		{"shells of zeros", func(s *synthetic, o *Options) { o.Shells = []float64{0.5}; clear(s.contexts) }, true},
-		{"shells of less than a context", func(s *synthetic, o *Options) { o.Shells, o.PairShare = []float64{0.3, 1e-9}, 0.4 }, false},
+		{"shells of less than a context", func(s *synthetic, o *Options) { o.Shells = []float64{0.3, 1e-9} }, false},
 		{"as many clusters as contexts in shells", func(s *synthetic, o *Options) {
 			s.n, o.Clusters, o.HeldOut, s.contexts, o.Shells = 10, 10, 0, s.contexts[:60], []float64{0.4}
 		}, false},
@@ -521,8 +506,6 @@ func TestRunRefuses(t *testing.T) {
 	}{
 		{"clusters: found -1", func(o *Options) { o.Clusters = -1 }},
 		{"clusters: found 101, expected 1 to the number of contexts, 100, or 0", func(o *Options) { o.Clusters = 101 }},
-		{"pair share: found 1", func(o *Options) { o.PairShare = 1 }},
-		{"pair share: found NaN", func(o *Options) { o.PairShare = nan }},
 		{"shells[0]: found 1, expected descending shares above 0 and below 1", func(o *Options) { o.Shells = []float64{1} }},
 		{"shells[0]: found NaN", func(o *Options) { o.Shells = []float64{nan} }},
 		{"shells: found 17 shares, expected at most 16", func(o *Options) { o.Shells = slices.Repeat([]float64{0.5}, 17) }},

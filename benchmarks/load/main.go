@@ -2,7 +2,7 @@
 // for the top k of a file's contexts in turn, each with a searcher of its own.
 // Every answer is compared, id by id and bit by bit, with one computed before by
 // plain Go code that follows the definitions: argmax over the cluster vectors, the
-// shell, the pair, then a sort of the cell's candidates by their logits, or of all labels if
+// shell, then a sort of the cell's candidates by their logits, or of all labels if
 // there are fewer than k of them.
 //
 //	load -weights SRC -bias SRC -contexts H.npy -screen m.l2s -queries 10000000
@@ -165,13 +165,10 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 // cellOf returns the cell of a context by the definition of screen.Config.
 func cellOf(m *screen.Model, x []float32) int {
 	v, d, r := m.ClusterWeights(), m.Dim(), m.Clusters()
-	first, second, best, next := 0, -1, math.Inf(-1), math.Inf(-1)
+	first, best := 0, math.Inf(-1)
 	for c := range r {
-		switch s := dot(v[c*d:(c+1)*d], x); {
-		case s > best:
-			second, next, first, best = first, best, c, s
-		case s > next:
-			second, next = c, s
+		if s := dot(v[c*d:(c+1)*d], x); s > best {
+			first, best = c, s
 		}
 	}
 	shell := 0
@@ -180,14 +177,6 @@ func cellOf(m *screen.Model, x []float32) int {
 		for _, cut := range m.Shells() {
 			if best/lengths < cut {
 				shell++
-			}
-		}
-	}
-	if r > 1 && best-next < m.PairMargin() {
-		a, b := uint32(shell*r+first), uint32(shell*r+second)
-		for i, p := range m.Pairs() {
-			if p.First == min(a, b) && p.Second == max(a, b) {
-				return r*(1+len(m.Shells())) + i
 			}
 		}
 	}

@@ -466,7 +466,6 @@ func TestBadOptions(t *testing.T) {
 		{"more contexts held out than a half", `{"held_out": 451}`, "held out: found 451, expected at most 450"},
 		{"shells in another order", `{"shells": [0.1, 0.4]}`, "shells[1]: found 0.4, expected descending shares"},
 		{"shells without geometry", `{"shells": [0.4], "geometry": 0}`, "shells: found 1 with geometry 0"},
-		{"all contexts in pairs", `{"pair_share": 1}`, "pair share: found 1"},
 		{"no iterations of k-means", `{"kmeans_iterations": 0}`, "k-means iterations: found 0"},
 		{"a negative lambda", `{"learning": {"lambda": -1}}`, "learning: lambda: found -1"},
 		{"an unknown estimator", `{"learning": {"estimator": "best"}}`, "estimator"},

@@ -35,10 +35,6 @@ type evalResult struct {
 	// ExactAnswers is, by k, how many contexts the exact layer answered because
 	// they had fewer than k candidates, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
-	// Pairs is how many contexts lay between two clusters that have candidates together,
-	// UnmetPairs how many between two that have none, which had those of the best cluster.
-	Pairs      int `json:"pairs"`
-	UnmetPairs int `json:"unmet_pairs"`
 	// Of the targets, by the probabilities of the screen and by those of the layer.
 	Perplexity      float64 `json:"perplexity,omitempty"`
 	ExactPerplexity float64 `json:"exact_perplexity,omitempty"`
@@ -249,7 +245,7 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ta
 	r := &evalResult{
 		Precision: map[string]float64{}, RowsScannedAtK: map[string]float64{}, MeanCandidates: e.MeanCandidates, P99Candidates: e.P99Candidates, MaxCandidates: e.MaxCandidates, RowsScanned: routing + e.AtK[len(e.AtK)-1].MeanScored,
 		Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(), Contexts: e.Contexts, Budget: e.Budget, Ladder: rungsOf(e.Ladder, m.Clusters(), k),
-		ExactAnswers: map[string]int{}, Pairs: e.Pairs, UnmetPairs: e.Unmet, Perplexity: e.Perplexity, ExactPerplexity: e.ExactPerplexity, Level: kernels.Level(), ks: ks,
+		ExactAnswers: map[string]int{}, Perplexity: e.Perplexity, ExactPerplexity: e.ExactPerplexity, Level: kernels.Level(), ks: ks,
 	}
 	trained, _ := m.LadderOf()
 	r.more = k > trained
@@ -272,10 +268,6 @@ func (r *evalResult) String() string {
 	fmt.Fprintf(&b, "clusters          %d\n", r.Clusters)
 	fmt.Fprintf(&b, "budget            %v\n", r.Budget)
 	fmt.Fprintf(&b, "candidates        %.1f a context on average, 99th percentile %s, at most %s\n", r.MeanCandidates, progress.Count(r.P99Candidates), progress.Count(r.MaxCandidates))
-	if n := r.Pairs + r.UnmetPairs; n > 0 {
-		share := func(n int) float64 { return 100 * float64(n) / float64(r.Contexts) }
-		fmt.Fprintf(&b, "between clusters  %s contexts, %.1f%% of all; %.1f%% of all between two that training has not met together\n", progress.Count(n), share(n), share(r.UnmetPairs))
-	}
 	for _, k := range r.ks {
 		fmt.Fprintf(&b, "%-16s  %.4f   %.1f rows scanned", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)], r.RowsScannedAtK[strconv.Itoa(k)])
 		if n := r.ExactAnswers[strconv.Itoa(k)]; n > 0 {

@@ -21,21 +21,15 @@ import (
 // inspectResult is the JSON of l2s inspect.
 type inspectResult struct {
 	screenResult
-	File        string   `json:"file"`
-	Bytes       int64    `json:"bytes"`
-	Fingerprint string   `json:"fingerprint"` // of the layer, hex; empty where it goes with any
-	Always      []uint32 `json:"always"`      // rows, or labels with --ids
-	// Shells are the cosines that cut clusters, Pairs is the number of pairs of clusters
-	// that have candidates together, and PairMargin the lead below which they serve.
-	Shells           []float64       `json:"shells"`
-	Pairs            int             `json:"pairs"`
-	PairMargin       float64         `json:"pair_margin"`
+	File             string          `json:"file"`
+	Bytes            int64           `json:"bytes"`
+	Fingerprint      string          `json:"fingerprint"` // of the layer, hex; empty where it goes with any
+	Always           []uint32        `json:"always"`      // rows, or labels with --ids
+	Shells           []float64       `json:"shells"`      // the cosines that cut clusters
 	Lists            listSizes       `json:"lists"`
 	TailTemperatures []float64       `json:"tail_temperatures,omitempty"`
 	ExactMargin      float64         `json:"exact_margin"` // 0: no exact answers for a small lead
 	Record           json.RawMessage `json:"record"`
-
-	unranged bool // the tail
 }
 
 // listSizes are the numbers of candidates of the cells within the budget, each cell counted
@@ -82,14 +76,11 @@ func inspectVerb(f *flags) action {
 			}
 		}
 		r := inspectResult{
-			screenResult: screenResultOf(m), File: in.path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, m.Shells()...), Pairs: len(m.Pairs()), PairMargin: m.PairMargin(), Lists: sizesOf(m),
+			screenResult: screenResultOf(m), File: in.path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, m.Shells()...), Lists: sizesOf(m),
 			ExactMargin: m.ExactMargin(), Record: m.Record(),
 		}
 		if t := m.Tail(); t != nil {
-			r.TailTemperatures, r.unranged = t.Config().Temperatures, true
-			for i, x := range t.Config().Ranges {
-				r.unranged = r.unranged && (i%2 == 0 || x < t.Config().Ranges[i-1])
-			}
+			r.TailTemperatures = t.Config().Temperatures
 		}
 		if fp := m.Fingerprint(); fp != [32]byte{} {
 			r.Fingerprint = hex.EncodeToString(fp[:])
@@ -230,9 +221,6 @@ func (r inspectResult) String() string {
 	if len(r.Shells) > 0 {
 		line("shells", "contexts with a cosine below %s of their cluster's vector have candidates of their own", strings.ReplaceAll(strings.Trim(fmt.Sprintf("%.3g", r.Shells), "[]"), " ", " and "))
 	}
-	if r.Pairs > 0 {
-		line("pairs", "%s of clusters have candidates together, for the contexts that lie between two", progress.Count(r.Pairs))
-	}
 	line("cells", "%s, each with a list; at budget %v with %d to %s candidates, %v in the median, %.1f on average over the cells", progress.Count(r.Lists.Cells), r.Budget, r.Lists.Min, progress.Count(r.Lists.Max), r.Lists.Median, r.Lists.Mean)
 	line("lists", "hold %s of the %s labels; only the exact layer finds the others", progress.Count(r.Lists.Labels), progress.Count(r.Labels))
 	if len(r.Always) > 0 {
@@ -240,9 +228,6 @@ func (r inspectResult) String() string {
 	}
 	if len(r.TailTemperatures) > 0 {
 		line("tail", "for probabilities at temperatures %s", strings.Trim(fmt.Sprint(r.TailTemperatures), "[]"))
-		if r.unranged {
-			line("", "it does not know for which contexts, as in files of version 3: the exact layer gives all sums over all labels until the screen is trained anew")
-		}
 	}
 	if r.ExactMargin > 0 {
 		line("exact layer", "below a lead of %.6g", r.ExactMargin)

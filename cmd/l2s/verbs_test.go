@@ -192,9 +192,9 @@ func TestTrain(t *testing.T) {
 		{"another estimator", options(t, `{"learning": {"estimator": "gumbel-st"}}`), nil, nil},
 		{"another k", options(t, `{"k": 3}`), nil, nil},
 		{"another number of clusters", options(t, `{"clusters": 4}`), nil, of("clusters", clusters, 4)},
-		{"shells and pairs", options(t, `{"shells": [0.4, 0.1], "pair_share": 0.5}`), nil, func(m *screen.Model) string {
-			if len(m.Shells()) != 2 || len(m.Pairs()) == 0 {
-				return fmt.Sprintf("found the shells %v and the pairs %v, expected 2 and some", m.Shells(), m.Pairs())
+		{"shells", options(t, `{"shells": [0.4, 0.1]}`), nil, func(m *screen.Model) string {
+			if len(m.Shells()) != 2 {
+				return fmt.Sprintf("found the shells %v, expected 2", m.Shells())
 			}
 			return ""
 		}},
@@ -380,7 +380,7 @@ func TestLayerFormats(t *testing.T) {
 func TestEval(t *testing.T) {
 	dir := files(t)
 	o := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json")...)
-	expectFields(t, o, "precision", "mean_candidates", "p99_candidates", "max_candidates", "exact_answers", "pairs", "unmet_pairs", "level")
+	expectFields(t, o, "precision", "mean_candidates", "p99_candidates", "max_candidates", "exact_answers", "level")
 	for name, want := range map[string]float64{"clusters": tinyClusters, "dim": tinyDim, "labels": tinyLabels, "contexts": tinyTest, "budget": 40} {
 		if got := number(t, o, name); got != want {
 			t.Errorf("%s: found %v, expected %v", name, got, want)
@@ -544,7 +544,7 @@ func TestTrainMeasuresOnHeldOutContexts(t *testing.T) {
 	}{
 		{"learned", nil, tinyTrain / 50, 0},
 		{"k-means alone", options(t, `{"iterations": 0}`), tinyTrain / 50, 0},
-		{"shells and pairs", options(t, `{"shells": [0.4, 0.1], "pair_share": 0.5}`), tinyTrain / 50, 0},
+		{"shells", options(t, `{"shells": [0.4, 0.1]}`), tinyTrain / 50, 0},
 		{"counts alone", options(t, `{"geometry": 0}`), tinyTrain / 50, 0},
 		{"a number of them", options(t, `{"held_out": 300}`), 300, 0},
 		{"other text", []string{"--validation", "T.npy"}, tinyTest, 0},
@@ -972,7 +972,7 @@ func TestInspect(t *testing.T) {
 	if b := number(t, o, "record", "options", "budget"); b != 40 {
 		t.Errorf("record: found budget %v, expected 40", b)
 	}
-	expectFields(t, o, "file", "bytes", "fingerprint", "always", "shells", "pairs", "pair_margin", "budget", "ladder", "held_out", "tail_temperatures", "exact_margin")
+	expectFields(t, o, "file", "bytes", "fingerprint", "always", "shells", "budget", "ladder", "held_out", "tail_temperatures", "exact_margin")
 	sum, most := 0, 0
 	for cell := range m.Cells() {
 		list, err := m.Candidates(cell, m.Budget())
@@ -1192,7 +1192,7 @@ func TestTrainSaysWhatTookLong(t *testing.T) {
 // Each line about a stage names the stage.
 func TestLinesOfTrainNameTheirStage(t *testing.T) {
 	dir := files(t)
-	for _, more := range [][]string{nil, options(t, `{"clusters": 0}`), options(t, `{"shells": [0.5], "pair_share": 0.5, "iterations": 0}`)} {
+	for _, more := range [][]string{nil, options(t, `{"clusters": 0}`), options(t, `{"shells": [0.5], "iterations": 0}`)} {
 		r := l2s(t, dir, joined("train", trainArgs(), more, "--out", "named.l2s")...)
 		if r.code != 0 {
 			t.Fatal(r.stderr)

@@ -53,8 +53,6 @@ var (
 	contexts   = prometheus.NewDesc("l2s_contexts_total", "Contexts answered.", nil, nil)
 	candidates = prometheus.NewDesc("l2s_candidates_total", "Candidates that the answers to contexts looked at.", nil, nil)
 	routing    = prometheus.NewDesc("l2s_routing_rows_total", "Vectors of clusters that the answers to contexts looked at.", nil, nil)
-	pairs      = prometheus.NewDesc("l2s_pairs_total", "Contexts between two clusters that have candidates together.", nil, nil)
-	unmet      = prometheus.NewDesc("l2s_unmet_pairs_total", "Contexts between two clusters that training has not met together.", nil, nil)
 	exact      = prometheus.NewDesc("l2s_exact_total", "Contexts that the exact layer answered.", nil, nil)
 	lacking    = prometheus.NewDesc("l2s_lacking_total", "Contexts that the exact layer answered because they had fewer than k candidates.", nil, nil)
 	generation = prometheus.NewDesc("l2s_generation", "Number of the files that are served, from 1.", nil, nil)
@@ -64,7 +62,7 @@ func (c poolCollector) Describe(d chan<- *prometheus.Desc) { prometheus.Describe
 
 func (c poolCollector) Collect(m chan<- prometheus.Metric) {
 	s := c.pool.Stats()
-	for desc, n := range map[*prometheus.Desc]uint64{contexts: s.Queries, candidates: s.Candidates, routing: s.Routing, pairs: s.Pairs, unmet: s.Unmet, exact: s.Exact, lacking: s.Lacking} {
+	for desc, n := range map[*prometheus.Desc]uint64{contexts: s.Queries, candidates: s.Candidates, routing: s.Routing, exact: s.Exact, lacking: s.Lacking} {
 		m <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n))
 	}
 	m <- prometheus.MustNewConstMetric(generation, prometheus.GaugeValue, float64(c.pool.Generation()))

@@ -235,7 +235,7 @@ func newLoaded(t *testing.T) *loaded {
 	}
 	m := l.model[0]
 	c := screen.Config{
-		Dim: l.dim, Labels: len(l.bias[0]), Clusters: m.ClusterWeights(), Shells: m.Shells(), Pairs: m.Pairs(), PairMargin: m.PairMargin(),
+		Dim: l.dim, Labels: len(l.bias[0]), Clusters: m.ClusterWeights(), Shells: m.Shells(),
 		Ladder: m.Ladder(), Budget: m.Budget(), Always: len(m.Always()), Fingerprint: l.layer(t, 1).Fingerprint(),
 	}
 	for cell := range m.Cells() {

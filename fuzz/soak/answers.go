@@ -22,7 +22,7 @@ import (
 func learner(ctx context.Context, s *soak) error {
 	const least = 3000
 	o := train.DefaultOptions()
-	o.Clusters, o.Iterations, o.Tail, o.NoPairs, o.Target = topics, 0, nil, true, 0.98
+	o.Clusters, o.Iterations, o.Tail, o.Target = topics, 0, nil, 0.98
 	var unlearnt, screenedEvents atomic.Int64
 	keep := s.path("keep.l2s")
 	l, err := learn.New(s.data.Layer, learn.Options{Bytes: 16 << 20, CPU: 0.5, Audit: 0.2, Least: least, Train: &o, Keep: keep, Event: func(e learn.Event) {

@@ -1,15 +1,12 @@
 // Package router finds the cells of contexts. A context h belongs to the cluster z(h) =
 // argmax_t v_t.h (Eq. 2 of "Learning to Screen for Fast Softmax Inference on Large Vocabulary
-// Neural Networks"). A cell is a part of a cluster, or lies between two of them, with
-// candidates of its own: the rule stands here alone. Products are computed in the reference
-// arithmetic; ties go to the lower cluster.
+// Neural Networks"). A cell is a shell of a cluster, with candidates of its own: only this package
+// knows the rule. Products are computed in the reference arithmetic; ties go to the lower cluster.
 package router
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
@@ -21,42 +18,24 @@ import (
 type Config struct {
 	Dim      int       // d, at least 1
 	Clusters []float32 // V: r rows of Dim elements, row-major, r >= 1
-	Rule
-}
-
-// Rule says which cells there are, see screen.Config. The zero value has one for each cluster.
-//
-// Contexts far from the vector of their cluster have labels that are hard to foresee,
-// and contexts near it do not: shells keep them apart. Contexts between two clusters
-// have the labels of neither, but of the border: pairs are for them.
-type Rule struct {
 	// Shells are descending cosines, above -1 and below 1. Cell j r + t is for cluster t in
-	// shell j.
+	// shell j. None: each cluster is a cell. Contexts far from the vector of their cluster have
+	// labels that are hard to foresee, and contexts near it do not: shells keep them apart.
 	Shells []float64
-	// Pairs are pairs of these cells, of two clusters in one shell, ascending.
-	Pairs []Pair
-	// PairMargin is the lead below which a context belongs to a pair: finite, not negative.
-	PairMargin float64
 }
 
-// Pair is a pair of cells, First below Second.
-type Pair struct{ First, Second uint32 }
-
-// MaxShells is the largest number of cosines of Rule.Shells.
+// MaxShells is the largest number of cosines of Config.Shells.
 const MaxShells = 16
 
-// Router holds the vectors of clusters and the rule. It is immutable and safe for use by
+// Router holds the vectors of clusters and the cosines of shells. It is immutable and safe for use by
 // many goroutines.
 type Router struct {
 	layer   *softmax.Layer // V as a layer without bias
 	packed  *softmax.Packed
 	lengths []float64 // ||v_t||
 
-	r    int // the number of clusters
-	rule Rule
-	// The pairs of first cell t are those from starts[t] to starts[t+1]; seconds are
-	// their second cells, ascending for each first one.
-	starts, seconds []uint32
+	r      int // the number of clusters
+	shells []float64
 }
 
 // New returns the router of c. An error names the field, what was found and what was
@@ -88,52 +67,22 @@ func New(c Config) (*Router, error) {
 	if r.packed, err = layer.Pack(ids, []int{0, n}); err != nil {
 		return nil, fmt.Errorf("clusters: %w", err)
 	}
-	return r.With(c.Rule)
+	return r.With(c.Shells)
 }
 
-// With returns the router of the same vectors with another rule.
-func (r *Router) With(rule Rule) (*Router, error) {
-	if len(rule.Shells) > MaxShells {
-		return nil, fmt.Errorf("shells: found %d cosines, expected at most %d", len(rule.Shells), MaxShells)
+// With returns the router of the same vectors with other shells.
+func (r *Router) With(shells []float64) (*Router, error) {
+	if len(shells) > MaxShells {
+		return nil, fmt.Errorf("shells: found %d cosines, expected at most %d", len(shells), MaxShells)
 	}
-	for i, x := range rule.Shells {
-		if !(x > -1 && x < 1) || i > 0 && x >= rule.Shells[i-1] {
+	for i, x := range shells {
+		if !(x > -1 && x < 1) || i > 0 && x >= shells[i-1] {
 			return nil, fmt.Errorf("shells: found cosine %v at position %d, expected descending numbers above -1 and below 1", x, i)
 		}
 	}
-	if x := rule.PairMargin; !(x >= 0) || math.IsInf(x, 1) || math.Signbit(x) {
-		return nil, fmt.Errorf("pair margin: found %v, expected a finite number that is not negative", x)
-	}
 	with := *r
-	with.rule, with.starts, with.seconds = rule, nil, nil
-	if len(rule.Pairs) == 0 {
-		return &with, nil
-	}
-	cells := r.r * (1 + len(rule.Shells))
-	if uint64(len(rule.Pairs))+uint64(cells) > math.MaxUint32 {
-		return nil, fmt.Errorf("pairs: found %d, expected at most %d", len(rule.Pairs), math.MaxUint32-uint64(cells))
-	}
-	with.starts, with.seconds = make([]uint32, cells+1), make([]uint32, len(rule.Pairs))
-	for i, p := range rule.Pairs {
-		switch {
-		case p.First >= p.Second || int64(p.Second) >= int64(cells):
-			return nil, fmt.Errorf("pairs: found cells %d and %d at position %d, expected two ascending below %d", p.First, p.Second, i, cells)
-		case int(p.First)/r.r != int(p.Second)/r.r:
-			return nil, fmt.Errorf("pairs: found cells %d and %d at position %d, expected two of one shell of %d clusters", p.First, p.Second, i, r.r)
-		case i > 0 && rule.Pairs[i-1].compare(p) >= 0:
-			return nil, fmt.Errorf("pairs: found cells %d and %d after %d and %d at position %d, expected ascending, distinct pairs", p.First, p.Second, rule.Pairs[i-1].First, rule.Pairs[i-1].Second, i)
-		}
-		with.starts[p.First+1]++
-		with.seconds[i] = p.Second
-	}
-	for t := range cells {
-		with.starts[t+1] += with.starts[t]
-	}
+	with.shells = shells
 	return &with, nil
-}
-
-func (p Pair) compare(o Pair) int {
-	return cmp.Or(cmp.Compare(p.First, o.First), cmp.Compare(p.Second, o.Second))
 }
 
 func length(x []float32) float64 { return math.Sqrt(kernels.RefDot(x, x)) }
@@ -145,18 +94,10 @@ func (r *Router) Clusters() int { return r.r }
 func (r *Router) Dim() int { return r.layer.Dim() }
 
 // Cells returns the number of cells.
-func (r *Router) Cells() int { return r.ClusterCells() + len(r.rule.Pairs) }
+func (r *Router) Cells() int { return r.r * (1 + len(r.shells)) }
 
-// ClusterCells returns the number of cells that are no pairs: these come behind.
-func (r *Router) ClusterCells() int { return r.r * (1 + len(r.rule.Shells)) }
-
-// ClusterOf returns the cluster that a cell is a part of, of a pair the first one.
-func (r *Router) ClusterOf(cell int) int {
-	if n := r.ClusterCells(); cell >= n {
-		cell = int(r.rule.Pairs[cell-n].First)
-	}
-	return cell % r.r
-}
+// ClusterOf returns the cluster that a cell is a part of.
+func (r *Router) ClusterOf(cell int) int { return cell % r.r }
 
 // Vectors returns V, r x dim, row-major. It must not be changed.
 func (r *Router) Vectors() []float32 {
@@ -164,47 +105,36 @@ func (r *Router) Vectors() []float32 {
 	return x
 }
 
-// Rule returns the rule. Its slices must not be changed.
-func (r *Router) Rule() Rule { return r.rule }
+// Shells returns the cosines of shells. They must not be changed.
+func (r *Router) Shells() []float64 { return r.shells }
 
 // Found is what routing finds about a context h.
 type Found struct {
 	Cluster int // z(h)
-	Second  int // the second best; the same if there is one cluster
-	// Lead is v_z.h - v_y.h, y the second best: +Inf if there is none.
+	// Lead is v_z.h - v_y.h, y the second best cluster: +Inf if there is one cluster.
 	Lead float64
 	// Cosine is the cosine of h and v_z: 1 if one of them is zero.
 	Cosine float64
 }
 
-// Cell returns the cell of a context. It reports false if its lead is below the margin of
-// pairs, but its two clusters have no cell together, so that its cell is the cluster's.
-func (r *Router) Cell(f Found) (cell int, met bool) {
-	shell := 0
-	for _, cut := range r.rule.Shells {
+// Cell returns the cell of a context.
+func (r *Router) Cell(f Found) int {
+	cell := f.Cluster
+	for _, cut := range r.shells {
 		if f.Cosine < cut {
-			shell += r.r
+			cell += r.r
 		}
 	}
-	cell = shell + f.Cluster
-	if r.starts == nil || !(f.Lead < r.rule.PairMargin) {
-		return cell, true
-	}
-	a, b := min(f.Cluster, f.Second)+shell, max(f.Cluster, f.Second)+shell
-	start := int(r.starts[a])
-	if at, ok := slices.BinarySearch(r.seconds[start:r.starts[a+1]], uint32(b)); ok {
-		return len(r.starts) - 1 + start + at, true
-	}
-	return cell, false
+	return cell
 }
 
-// Need says what is to be found beyond what the rule asks for.
+// Need says what is to be found beyond the cell.
 type Need struct {
-	Lead   bool // Second and Lead
-	Cosine bool // Cosine; without it there may be another one in the same shell
+	Lead   bool
+	Cosine bool // without it there may be another one of the same shell
 }
 
-// All is the need of all that Found says.
+// All is the need of all of Found.
 var All = Need{Lead: true, Cosine: true}
 
 // Searcher finds the clusters of contexts. It is for one goroutine. Its memory grows to what
@@ -231,10 +161,10 @@ func (r *Router) NewSearcher() *Searcher {
 }
 
 // Find writes what is needed of the contexts of the queries to dst, of their number. What neither need nor
-// the rule asks for may be left out. It returns an error if a query has no context of the router's dimension.
+// the shells ask for may be left out. It returns an error if a query has no context of the router's dimension.
 func (s *Searcher) Find(dst []Found, qs []*softmax.Query, need Need) error {
 	r, k := s.r, s.req.K
-	if len(qs) == 1 && !need.Lead && !need.Cosine && r.starts == nil {
+	if len(qs) == 1 && !need.Lead && !need.Cosine {
 		if id, low, high, ok := s.by.Nearest(qs[0], &s.req); ok {
 			dst[0] = Found{Cluster: int(id), Cosine: r.inShell(qs[0], id, low, high)}
 			return nil
@@ -248,9 +178,9 @@ func (s *Searcher) Find(dst []Found, qs []*softmax.Query, need Need) error {
 	}
 	for i, q := range qs {
 		best := s.best[i*k : (i+1)*k]
-		f := Found{Cluster: int(best[0].ID), Second: int(best[0].ID), Lead: math.Inf(1)}
+		f := Found{Cluster: int(best[0].ID), Lead: math.Inf(1)}
 		if k > 1 {
-			f.Second, f.Lead = int(best[1].ID), best[0].Logit-best[1].Logit
+			f.Lead = best[0].Logit - best[1].Logit
 		}
 		if need.Cosine {
 			f.Cosine = r.cosine(q.Vector(), best[0])
@@ -266,7 +196,7 @@ func (s *Searcher) Find(dst []Found, qs []*softmax.Query, need Need) error {
 // the vector of its best cluster is at least low and at most high. Most contexts are so far from the borders of shells
 // that bounds of lengths and products tell, which takes no exact product.
 func (r *Router) inShell(q *softmax.Query, best uint32, low, high float64) float64 {
-	if len(r.rule.Shells) == 0 {
+	if len(r.shells) == 0 {
 		return 0
 	}
 	shortest, longest := q.Length() // or NaN
@@ -276,7 +206,7 @@ func (r *Router) inShell(q *softmax.Query, best uint32, low, high float64) float
 	const rounding = 1e-12
 	least, most := low/(r.lengths[best]*longest)-rounding, high/(r.lengths[best]*shortest)+rounding
 	told := (low >= 0) == (high >= 0) && most-least < 1 // or NaN
-	for _, cut := range r.rule.Shells {
+	for _, cut := range r.shells {
 		told = told && (least < cut) == (most < cut)
 	}
 	if told {

@@ -348,7 +348,7 @@ func trained(t *testing.T) (layer *softmax.Layer, m *screen.Model, seen, rest []
 	t.Helper()
 	d := synthetic.Structured(300, 12, 8, 6000, 3)
 	o := train.DefaultOptions()
-	o.Clusters, o.Iterations, o.PairShare, o.Shells, o.HeldOut = 8, 0, 0.4, []float64{0.4}, 300
+	o.Clusters, o.Iterations, o.Shells, o.HeldOut = 8, 0, []float64{0.4}, 300
 	m, _, err := train.Run(t.Context(), d.Layer, d.Contexts[:3000*12], o)
 	if err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, co
 		if i%1024 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		cell, _ := r.Cell(f)
+		cell := r.Cell(f)
 		if sizes[cell] == nil {
 			for _, x := range ladder {
 				list, err := m.Candidates(cell, x.Budget)

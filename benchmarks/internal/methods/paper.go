@@ -27,7 +27,7 @@ type Paper struct {
 // alone.
 func NewPaper(m *screen.Model, l *softmax.Layer) (*Paper, error) {
 	if m.Cells() > m.Clusters() {
-		return nil, errors.New("methods: found a screen with shells or pairs, expected one of clusters alone")
+		return nil, errors.New("methods: found a screen with shells, expected one of clusters alone")
 	}
 	p := &Paper{model: m, layer: dense.New(l), weights: dense.Weights(l), bias: l.Bias()}
 	for cell := range m.Cells() {

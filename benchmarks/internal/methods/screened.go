@@ -85,9 +85,6 @@ func paramsOf(o *train.Options) string {
 	if len(o.Shells) > 0 {
 		b.WriteString(", shells")
 	}
-	if o.PairShare > 0 {
-		b.WriteString(", pairs")
-	}
 	return b.String()
 }
 
@@ -155,10 +152,10 @@ func NewScreened(l *softmax.Layer, m *screen.Model, budget float64) (Screened, e
 func (s Screened) Params() string { return fmt.Sprintf("B=%g", s.Budget) }
 
 // Bytes returns the memory of the screen that queries of the budget read: the vectors in
-// float32 and in int8 codes, the candidates, the pairs, and the int8 codes of the layer.
+// float32 and in int8 codes, the candidates, and the int8 codes of the layer.
 func (s Screened) Bytes() int64 {
 	m := s.Model
-	n := int64(m.Clusters())*int64(4*m.Dim()+kernels.Int8Stride(m.Dim())) + 8*int64(len(m.Pairs()))
+	n := int64(m.Clusters())*int64(4*m.Dim()+kernels.Int8Stride(m.Dim()))
 	for cell := range m.Cells() {
 		ids, err := m.Candidates(cell, s.Budget)
 		if err != nil {

@@ -195,8 +195,7 @@ func (c *Corpus) RouteTo(ctx context.Context, v []float32, found []router.Found,
 
 // RouteBy is Route by the router of a model. It reports the stage.
 func (c *Corpus) RouteBy(ctx context.Context, m *screen.Model, stage string) (*router.Router, []router.Found, error) {
-	rule := router.Rule{Shells: m.Shells(), Pairs: m.Pairs(), PairMargin: m.PairMargin()}
-	r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights(), Rule: rule})
+	r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights(), Shells: m.Shells()})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -4,7 +4,6 @@ package shares
 
 import (
 	"context"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -48,51 +47,6 @@ func ByCounts(ctx context.Context, c *corpus.Corpus, p *corpus.Partition) ([][]L
 			w.n[s] = 0
 		}
 		w.seen = w.seen[:0]
-		return nil
-	})
-	return shares, err
-}
-
-// pairWeight is the number of contexts that the mean of the shares in the two cells of a
-// pair counts for beside the contexts of the pair.
-const pairWeight = 200
-
-// OfPairs returns the shares of labels in pairs of cells, those that keep keeps. single are
-// the shares in all cells before the pairs, and p has the contexts of all cells, pairs last.
-// done is told of pairs.
-//
-// A context whose best two clusters are nearly equally good has the labels of neither,
-// but of the border between them. So its shares are the counts on the contexts of the pair,
-// smoothed towards the mean of the shares in its two cells.
-func OfPairs(ctx context.Context, c *corpus.Corpus, single [][]Label, pairs [][2]uint32, p *corpus.Partition, keep func(share float64) bool, done func(int)) ([][]Label, error) {
-	shares := make([][]Label, len(pairs))
-	type scratch struct {
-		tally
-		mean []float64 // of every label, its part of the share by the two cells; zero between pairs
-		list []Label
-	}
-	fresh := func() *scratch {
-		return &scratch{tally: tally{n: make([]uint32, c.Labels)}, mean: make([]float64, c.Labels)}
-	}
-	err := parallel.With(ctx, c.Threads, len(pairs), 1, done, fresh, func(w *scratch, j, _ int) error {
-		cell := len(single) + j
-		whole := float64(p.Size(cell)) + pairWeight
-		w.count(c, p.Members(cell))
-		for _, t := range pairs[j] {
-			for _, x := range single[t] {
-				if w.n[x.ID] == 0 && w.mean[x.ID] == 0 {
-					w.seen = append(w.seen, x.ID)
-				}
-				w.mean[x.ID] += float64(pairWeight/2*x.Share) / whole
-			}
-		}
-		for _, s := range w.seen {
-			if share := w.mean[s] + float64(w.n[s])/whole; keep(share) {
-				w.list = append(w.list, Label{s, share})
-			}
-			w.n[s], w.mean[s] = 0, 0
-		}
-		shares[j], w.list, w.seen = slices.Clone(w.list), w.list[:0], w.seen[:0]
 		return nil
 	})
 	return shares, err

@@ -194,41 +194,6 @@ func TestCountsAreThoseOfANaiveCount(t *testing.T) {
 	})
 }
 
-// The shares of a pair are its counts, and the mean of its two cells as 200 contexts.
-func TestSharesOfPairs(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c, cell, cells := drawCells(t)
-		if cells < 3 {
-			t.Skip("no two cells beside a pair")
-		}
-		single := make([][]Label, cells-1)
-		for at := range single {
-			for s := range uint32(c.Labels) {
-				if rapid.Bool().Draw(t, "known") {
-					single[at] = append(single[at], Label{s, rapid.Float64Range(0.001, 1).Draw(t, "share")})
-				}
-			}
-		}
-		got, err := OfPairs(context.Background(), c, single, [][2]uint32{{0, 1}}, corpus.NewPartition(cell, cells), func(p float64) bool { return p >= 0.01 }, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for s := range uint32(c.Labels) {
-			n, size := naiveCount(c, cell, cells-1, s)
-			for _, at := range []int{0, 1} {
-				if i := slices.IndexFunc(single[at], func(x Label) bool { return x.ID == s }); i >= 0 {
-					n += 100 * single[at][i].Share
-				}
-			}
-			want := n / (size + 200)
-			i := slices.IndexFunc(got[0], func(x Label) bool { return x.ID == s })
-			if math.Abs(want-0.01) > 1e-9 && (i >= 0) != (want >= 0.01) || i >= 0 && math.Abs(got[0][i].Share-want) > 1e-12 {
-				t.Fatalf("label %d: found %v, expected %v", s, got[0], want)
-			}
-		}
-	})
-}
-
 // A cell of a shell without contexts has the shares of its cluster, and contexts far from
 // their cluster have shares that are spread over more labels.
 func TestSharesInShells(t *testing.T) {

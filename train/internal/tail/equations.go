@@ -7,47 +7,38 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// regression is a weighted regression of some targets on the same rows.
+// regression is a regression of some targets on the same rows.
 type regression struct {
 	dim, temps int
-	// Rows and targets less their weighted means, times the roots of the weights.
+	// Rows and targets less their means.
 	rows         []float32
 	y            []float64
 	means, yMean []float64
 }
 
-// newRegression is of rows of dim elements, with a row of targets and a weight for each. There is
-// at least one.
-func newRegression(rows []float32, y, weights []float64, dim int) *regression {
-	n := len(weights)
+// newRegression is of n rows of dim elements, with a row of targets for each. There is at least
+// one.
+func newRegression(rows []float32, y []float64, n, dim int) *regression {
 	temps := len(y) / n
 	r := &regression{dim: dim, temps: temps, rows: make([]float32, n*dim), y: make([]float64, n*temps), means: make([]float64, dim), yMean: make([]float64, temps)}
-	total := 0.0
-	for _, w := range weights {
-		total += w
-	}
-	for i, w := range weights {
+	for i := range n {
 		for j, x := range rows[i*dim:][:dim] {
-			r.means[j] += float64(w*float64(x)) / total
+			r.means[j] += float64(x) / float64(n)
 		}
 		for k, x := range y[i*temps:][:temps] {
-			r.yMean[k] += float64(w*x) / total
+			r.yMean[k] += x / float64(n)
 		}
 	}
-	for i, w := range weights {
-		root := math.Sqrt(w)
+	for i := range n {
 		for j, mean := range r.means {
-			r.rows[i*dim+j] = float32(root * (float64(rows[i*dim+j]) - mean))
+			r.rows[i*dim+j] = float32(float64(rows[i*dim+j]) - mean)
 		}
 		for k, mean := range r.yMean {
-			r.y[i*temps+k] = root * (y[i*temps+k] - mean)
+			r.y[i*temps+k] = y[i*temps+k] - mean
 		}
 	}
 	return r
 }
-
-// ones are n weights of 1.
-func ones(n int) []float64 { return slices.Repeat([]float64{1}, n) }
 
 // row is row i.
 func (r *regression) row(i int) []float32 { return r.rows[i*r.dim:][:r.dim] }
@@ -200,38 +191,6 @@ func (c *coefficients) predict(k int, h []float32) float64 {
 		s[i%4] += float64(c.u[k*len(h)+i] * float64(x))
 	}
 	return c.a[k] + ((s[0] + s[1]) + (s[2] + s[3]))
-}
-
-// leastWeight is the weight of a context without a tail, if one that is all tail has 1.
-const leastWeight = 1e-4
-
-// tailShare is e^tail / (e^head + e^tail).
-func tailShare(head, tail float64) float64 {
-	return 1 / (1 + kernels.Exp(head-tail))
-}
-
-// centre returns the intercept near a at which the mean of log(e^head + e^(a + slope))
-// equals the mean of the true sums, whose tails are given, by Newton's method.
-func centre(a float64, slopes, heads, tails []float64) float64 {
-	want := 0.0
-	for j, head := range heads {
-		want += kernels.LogSumExp([]float64{head, tails[j]})
-	}
-	for range 30 {
-		sum, slope := 0.0, 0.0
-		for j, head := range heads {
-			sum += kernels.LogSumExp([]float64{head, a + slopes[j]})
-			slope += tailShare(head, a+slopes[j])
-		}
-		step := (want - sum) / slope
-		if !(math.Abs(step) < 10) { // no tail to speak of: the intercept does not matter
-			return a
-		}
-		if a += step; math.Abs(step) < 1e-9 {
-			break
-		}
-	}
-	return a
 }
 
 // conformal writes the half-widths of clusters, a row of levels for each, for the errors of

@@ -54,7 +54,7 @@ func (f *fit) ranges(ctx context.Context, c *corpus.Corpus, cells []uint32, t *s
 				row := k*f.clusters + cluster
 				var product [1]float64
 				kernels.Float32Rows(t.Slopes[row*f.Dim:][:f.Dim], f.Dim).RefScan(product[:], nil, h)
-				log := product[0] + float64(t.Intercepts[k*t.Cells+cell])
+				log := product[0] + float64(t.Intercepts[row])
 				log += float64(float64(t.Squares[2*row])*norm) + float64(float64(t.Squares[2*row+1])*along)
 				see(2+k, log)
 			}

@@ -82,7 +82,7 @@ func (f *fit) crossValidate(ctx context.Context, ids []uint32, scale float64) (s
 	for fold := range ridgeFolds {
 		lo, hi := fold*len(ids)/ridgeFolds, (fold+1)*len(ids)/ridgeFolds
 		others := slices.Concat(rows[:lo*f.width], rows[hi*f.width:])
-		r := newRegression(others, slices.Concat(rests[:lo*f.temps], rests[hi*f.temps:]), ones(len(ids)-(hi-lo)), f.width)
+		r := newRegression(others, slices.Concat(rests[:lo*f.temps], rests[hi*f.temps:]), len(ids)-(hi-lo), f.width)
 		for i, ridge := range ridges {
 			if err := ctx.Err(); err != nil {
 				return sums, err
@@ -122,7 +122,7 @@ func (f *fit) fitAll(ctx context.Context) error {
 			ids = append(ids, fitted[j])
 		}
 		if ids != nil {
-			all.add(newRegression(f.rows(ids), f.rests(ids), ones(len(ids)), f.width))
+			all.add(newRegression(f.rows(ids), f.rests(ids), len(ids), f.width))
 			clusters = append(clusters, t)
 		}
 	}

@@ -159,22 +159,19 @@ func (f *fit) rests(ids []uint32) (y []float64) {
 // solve fits all clusters, and takes the half-widths and the figures from the
 // contexts held out.
 func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit, error) {
-	m, q, cells := f.temps, len(f.opt.Levels), f.router.Cells()
+	m, q := f.temps, len(f.opt.Levels)
 	ladder := f.model.Ladder()
 	rung := slices.IndexFunc(ladder, func(x screen.Rung) bool { return x.Budget == f.model.Budget() })
 	c := screen.TailConfig{
-		Share: ladder[rung].Share, Cells: cells, Clusters: f.clusters, Temperatures: f.opt.Temperatures, Levels: f.opt.Levels,
-		Intercepts: make([]float32, m*cells), Slopes: make([]float32, m*f.clusters*f.Dim), Widths: make([]float32, m*f.clusters*q),
+		Share: ladder[rung].Share, Clusters: f.clusters, Temperatures: f.opt.Temperatures, Levels: f.opt.Levels,
+		Intercepts: make([]float32, m*f.clusters), Slopes: make([]float32, m*f.clusters*f.Dim), Widths: make([]float32, m*f.clusters*q),
 		Directions: f.directions, Squares: make([]float32, 2*m*f.clusters),
 	}
 	// A cluster without contexts to fit to has the mean for its tail. If its candidates are all
 	// labels there is no tail, whatever stands here.
-	own, means := make([][]int, f.clusters), f.means() // the cells of each cluster
-	for cell := range cells {
-		t := f.router.ClusterOf(cell)
-		own[t] = append(own[t], cell)
-		for k, mean := range means {
-			c.Intercepts[k*cells+cell] = float32(mean)
+	for k, mean := range f.means() {
+		for t := range f.clusters {
+			c.Intercepts[k*f.clusters+t] = float32(mean)
 		}
 	}
 	// The errors of the contexts held out of each cluster, at each temperature: of the log of the
@@ -188,12 +185,10 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit
 		if len(f.fitted[t]) == 0 {
 			return nil
 		}
-		x, shifts := f.coefficients(t, ridge)
+		x := f.coefficients(t, ridge)
 		for k := range m {
 			row := k*f.clusters + t
-			for _, cell := range own[t] {
-				c.Intercepts[k*cells+cell] = float32(x.a[k] + shifts[uint32(cell)].at(k))
-			}
+			c.Intercepts[row] = float32(x.a[k])
 			slope := c.Slopes[row*f.Dim:][:f.Dim]
 			for i := range slope {
 				slope[i] = float32(x.u[k*f.width+i])
@@ -207,7 +202,7 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit
 				var product [1]float64
 				kernels.Float32Rows(slope, f.Dim).RefScan(product[:], nil, f.Row(i, buffer))
 				head, tail := f.heads[f.at(i, k)], f.logs[f.at(i, k)]
-				guess := product[0] + float64(c.Intercepts[k*cells+int(f.cells[i])])
+				guess := product[0] + float64(c.Intercepts[row])
 				guess += float64(float64(squares[0])*f.squares[i][0]) + float64(float64(squares[1])*f.squares[i][1])
 				away[k][t] = append(away[k][t], math.Abs(guess-tail))
 				awayZ[k][t] = append(awayZ[k][t], kernels.LogSumExp([]float64{head, guess})-kernels.LogSumExp([]float64{head, tail}))
@@ -238,79 +233,15 @@ func sumOfSquares(lists [][]float64) (sum float64) {
 	return sum
 }
 
-// shift says how far the logs of a cell lie above those of its cluster, at each
-// temperature: its list is another one.
-type shift struct {
-	sums []float64
-	n    float64
-}
-
-// shiftWeight is the number of contexts that the cluster counts for beside those of a cell.
-const shiftWeight = 4
-
-func (s *shift) at(k int) float64 {
-	if s == nil {
-		return 0
-	}
-	return s.sums[k] / (s.n + shiftWeight)
-}
-
-// coefficients fits a cluster, and the shifts of its cells, which are the mean errors of a first
-// regression. Slopes are those of all clusters, and a ridge regression of what these leave: a
-// cluster of few contexts keeps near to the others. After it a second one, at each temperature,
-// weighs a context by the square of the share of the sum over all labels that the first gives to
-// its tail: to first order it is the error of log Z that counts then, not the error of tails
-// that hardly matter. The intercept is then moved so that the mean of the error of log Z is 0:
-// log Z is convex in the log of the tail, so that errors of either sign would raise it, and
-// perplexities with it.
-func (f *fit) coefficients(t int, ridge float64) (*coefficients, map[uint32]*shift) {
+// coefficients fits a cluster. Slopes are those of all clusters, and a ridge regression of what
+// these leave: a cluster of few contexts keeps near to the others.
+func (f *fit) coefficients(t int, ridge float64) *coefficients {
 	ids := f.fitted[t]
-	n, rows, rests := len(ids), f.rows(ids), f.rests(ids)
-	row := func(j int) []float32 { return rows[j*f.width:][:f.width] }
-	first := newRegression(rows, rests, ones(n), f.width).solve(ridge)
-	shifts := map[uint32]*shift{}
-	guesses := make([]float64, n*f.temps)
-	for j, i := range ids {
-		at := shifts[f.cells[i]]
-		if at == nil {
-			at = &shift{sums: make([]float64, f.temps)}
-			shifts[f.cells[i]] = at
-		}
-		at.n++
-		for k := range f.temps {
-			guesses[j*f.temps+k] = f.shared[f.at(i, k)] + first.predict(k, row(j))
-			at.sums[k] += f.logs[f.at(i, k)] - guesses[j*f.temps+k]
-		}
+	c := newRegression(f.rows(ids), f.rests(ids), len(ids), f.width).solve(ridge)
+	for j, u := range f.all.u {
+		c.u[j] += u
 	}
-	all := newCoefficients(f.width, f.temps)
-	weights, y, slopes, heads, tails := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
-	for k := range f.temps {
-		for j, i := range ids {
-			shift := shifts[f.cells[i]].at(k)
-			heads[j], tails[j] = f.heads[f.at(i, k)], f.logs[f.at(i, k)]
-			share := tailShare(heads[j], guesses[j*f.temps+k]+shift)
-			weights[j] = float64(share*share) + leastWeight
-			y[j] = rests[j*f.temps+k] - shift
-		}
-		mean := 0.0
-		for _, w := range weights {
-			mean += w / float64(n)
-		}
-		for j := range weights {
-			weights[j] /= mean
-		}
-		c := newRegression(rows, y, weights, f.width).solve(ridge)
-		for j, u := range c.u {
-			all.u[k*f.width+j] = f.all.u[k*f.width+j] + u
-		}
-		a := c.a[0]
-		c.a[0] = 0
-		for j, i := range ids {
-			slopes[j] = f.shared[f.at(i, k)] + c.predict(0, row(j)) + shifts[f.cells[i]].at(k)
-		}
-		all.a[k] = centre(a, slopes, heads, tails)
-	}
-	return all, shifts
+	return c
 }
 
 // means are the means of the logs over all contexts fitted, at each temperature; 0

@@ -18,19 +18,19 @@ func TestRidgeIsTheLeastSumOfSquares(t *testing.T) {
 		dim, n := rapid.IntRange(1, 9).Draw(t, "dim"), rapid.IntRange(1, 30).Draw(t, "contexts")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		ridge := rapid.SampledFrom([]float64{0.01, 1, 50}).Draw(t, "ridge")
-		hs, ys, weights := make([][]float32, n), make([]float64, n), make([]float64, n)
+		hs, ys := make([][]float32, n), make([]float64, n)
 		for i := range hs {
 			hs[i] = make([]float32, dim)
 			for j := range hs[i] {
 				hs[i][j] = float32(r.NormFloat64())
 			}
-			ys[i], weights[i] = 3+r.NormFloat64(), 0.1+r.Float64()
+			ys[i] = 3 + r.NormFloat64()
 		}
-		c := newRegression(slices.Concat(hs...), ys, weights, dim).solve(ridge)
+		c := newRegression(slices.Concat(hs...), ys, n, dim).solve(ridge)
 		loss := func() (sum float64) {
 			for i, h := range hs {
 				e := ys[i] - c.predict(0, h)
-				sum += weights[i] * e * e
+				sum += e * e
 			}
 			for _, u := range c.u {
 				sum += ridge * u * u
