@@ -35,6 +35,7 @@ import (
 	"syscall"
 
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/simd"
 )
 
 // verb is one of the things that l2s does.
@@ -111,6 +112,10 @@ func interrupts() []os.Signal {
 // run does what the arguments ask for and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	stdout = namedOutput{stdout}
+	if err := simd.Err(); err != nil { // a run on another level than the user believes
+		fmt.Fprintf(stderr, "l2s: %v\n", err)
+		return 2
+	}
 	var names []string
 	for _, v := range verbs() {
 		names = append(names, v.name)

@@ -5,9 +5,9 @@
 // on arm64 neon is Advanced SIMD, neondot is that and the dot products of bytes, and I8MM,
 // products of matrices of bytes, is a bit beside neondot.
 //
-// The environment variable L2S_SIMD forces a level. One that is unknown, or that this machine
-// or build does not have, ends the program at its start, in one line: a benchmark or a test that
-// believes it runs on a level must run on it.
+// The environment variable L2S_SIMD forces a level. If it names one that is unknown, or that this
+// machine or build does not have, the kernels run on the best level, and Err returns an error: a
+// command, a benchmark or a test that believes it runs on a level ends with it.
 package simd
 
 import (
@@ -44,6 +44,7 @@ var (
 	available []Level // lowest first
 	bestVNNI  bool
 	bestI8MM  bool
+	wrong     error // of L2S_SIMD
 )
 
 func init() {
@@ -51,12 +52,14 @@ func init() {
 	levels, bestVNNI, bestI8MM = detect()
 	available = append([]Level{Generic}, levels...)
 	level, err := choose(os.Getenv(EnvVar))
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "l2s: %v\n", err)
-		os.Exit(2)
+	if wrong = err; err != nil {
+		level = best()
 	}
 	apply(level)
 }
+
+// Err returns an error if L2S_SIMD names a level that the kernels cannot run on. They run on the best one then.
+func Err() error { return wrong }
 
 // choose returns the level that the value of L2S_SIMD asks for; the empty
 // string asks for the highest.

@@ -2,6 +2,7 @@ package simd
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -15,6 +16,9 @@ import (
 // set, the tests run on that level; if L2S_BEST is set, that is the highest
 // level that was found.
 func TestForcedLevelIsTheLevel(t *testing.T) {
+	if err := Err(); err != nil {
+		t.Fatal(err)
+	}
 	found := best().String()
 	if bestI8MM {
 		found += "+i8mm"
@@ -95,19 +99,24 @@ func TestSetSwitchesTheDispatchBits(t *testing.T) {
 	}
 }
 
-// A program that uses the library ends at its start, with one line.
-func TestUnknownLevelEndsTheProgramAtStart(t *testing.T) {
+// A program that uses the library runs on the best level, and can ask for the error.
+func TestAnUnknownLevelIsAnError(t *testing.T) {
+	if os.Getenv("L2S_TEST_CHILD") != "" {
+		fmt.Printf("%v on %v, best %v\n", Err(), Current(), best())
+		return
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(exe, "-test.run", "^$")
-	cmd.Env = append(os.Environ(), EnvVar+"=bogus")
+	cmd := exec.Command(exe, "-test.run", "^TestAnUnknownLevelIsAnError$")
+	cmd.Env = append(os.Environ(), EnvVar+"=bogus", "L2S_TEST_CHILD=1")
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, syscall.ENOEXEC) {
 		t.Skip("an emulated program cannot start itself")
 	}
-	if want := `l2s: L2S_SIMD="bogus": unknown level; available: generic`; err == nil || !strings.Contains(string(out), want) {
+	want := fmt.Sprintf(`L2S_SIMD="bogus": unknown level; available: %s on %v, best %[2]v`, list(available), best())
+	if err != nil || !strings.Contains(string(out), want) {
 		t.Errorf("found %v and\n%s\nexpected %s", err, out, want)
 	}
 }

@@ -23,6 +23,9 @@ func Levels() []simd.Level {
 // f must not run in parallel with anything that uses the kernels.
 func EachLevel(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
+	if err := simd.Err(); err != nil {
+		t.Fatal(err)
+	}
 	for _, level := range Levels() {
 		t.Run(level.String(), func(t *testing.T) {
 			defer simd.Set(level)()

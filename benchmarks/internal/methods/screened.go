@@ -155,7 +155,7 @@ func (s Screened) Params() string { return fmt.Sprintf("B=%g", s.Budget) }
 // float32 and in int8 codes, the candidates, and the int8 codes of the layer.
 func (s Screened) Bytes() int64 {
 	m := s.Model
-	n := int64(m.Clusters())*int64(4*m.Dim()+kernels.Int8Stride(m.Dim()))
+	n := int64(m.Clusters()) * int64(4*m.Dim()+kernels.Int8Stride(m.Dim()))
 	for cell := range m.Cells() {
 		ids, err := m.Candidates(cell, s.Budget)
 		if err != nil {

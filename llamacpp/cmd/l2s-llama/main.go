@@ -21,6 +21,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/preview"
@@ -46,6 +47,10 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if err := simd.Err(); err != nil { // a run on another level than the user believes
+		fmt.Fprintf(stderr, "l2s-llama: %v\n", err)
+		return 2
+	}
 	name := "-h"
 	if len(args) > 0 {
 		name = args[0]
