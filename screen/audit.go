@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -56,7 +57,7 @@ type Audit struct {
 
 // audited is a query that was answered exactly too.
 type audited struct {
-	Outcome
+	precision.Outcome
 	rung, n int
 }
 
@@ -182,7 +183,7 @@ func (a *Audit) begins(x Alarm) {
 func (a *Audit) missing(test *excess) Alarm {
 	of := a.recent(lately)
 	outcomes, sizes := split(of)
-	found, expected := precisionOf(outcomes, sizes, test.k), a.expected(of[len(of)-1], test.k)
+	found, expected := precision.At(outcomes, sizes, test.k), a.expected(of[len(of)-1], test.k)
 	return Alarm{fmt.Sprintf("P@%d", test.k), fmt.Sprintf("found %.4f in the last %d audited queries, expected about %.4f as in training, and at least %.4f", found.Value, len(of), expected.Value, 1-allowed(expected))}
 }
 
@@ -262,7 +263,7 @@ func (a *Audit) answer() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.full, a.err = false, err; known && model == a.model {
-		a.add(audited{model.Outcome(x.cell, best), x.rung, x.n})
+		a.add(audited{model.outcome(x.cell, best), x.rung, x.n})
 	}
 	return true
 }
@@ -295,7 +296,7 @@ func allowed(expected Estimate) float64 { return min(1, max(1e-4, 2*(1-expected.
 func (a *Audit) recent(n int) []audited { return a.outcomes[max(0, len(a.outcomes)-n):] }
 
 // split returns the outcomes of audited queries, and the numbers of their candidates.
-func split(of []audited) (outcomes []Outcome, sizes []int) {
+func split(of []audited) (outcomes []precision.Outcome, sizes []int) {
 	for _, o := range of {
 		outcomes, sizes = append(outcomes, o.Outcome), append(sizes, o.n)
 	}
@@ -333,20 +334,19 @@ func (a *Audit) Report() AuditReport {
 	if len(of) == 0 {
 		return r
 	}
-	for _, o := range of {
-		rung := m.c.Ladder[o.rung]
-		r.Expected1.add(rung.Precision1)
-		r.ExpectedK.add(rung.PrecisionK)
-	}
-	r.Expected1.divide(float64(len(of)))
-	r.ExpectedK.divide(float64(len(of)))
+	r.Expected1 = mean(of, func(o audited) Estimate { return m.c.Ladder[o.rung].Precision1 })
+	r.ExpectedK = mean(of, func(o audited) Estimate { return m.c.Ladder[o.rung].PrecisionK })
 	outcomes, sizes := split(of)
-	r.Precision1, r.PrecisionK, r.Ladder = precisionOf(outcomes, sizes, 1), precisionOf(outcomes, sizes, r.K), m.Measure(outcomes, r.K)
+	r.Precision1, r.PrecisionK, r.Ladder = precision.At(outcomes, sizes, 1), precision.At(outcomes, sizes, r.K), m.measure(outcomes, r.K)
 	return r
 }
 
-func (e *Estimate) add(o Estimate) {
-	e.Value, e.Low, e.High = e.Value+o.Value, e.Low+o.Low, e.High+o.High
+// mean is the mean of the estimates that of says, one for each query.
+func mean(queries []audited, of func(audited) Estimate) (e Estimate) {
+	for _, o := range queries {
+		x := of(o)
+		e.Value, e.Low, e.High = e.Value+x.Value, e.Low+x.Low, e.High+x.High
+	}
+	n := float64(len(queries))
+	return Estimate{Value: e.Value / n, Low: e.Low / n, High: e.High / n}
 }
-
-func (e *Estimate) divide(n float64) { e.Value, e.Low, e.High = e.Value/n, e.Low/n, e.High/n }

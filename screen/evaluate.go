@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -114,7 +115,7 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	}
 	logs := make([][2]float64, len(opt.Targets)) // added up in order
 	r := &Evaluation{Contexts: n, Routing: m.Clusters(), AtK: make([]Precision, len(ks))}
-	located, outcomes, sizes := make([]at, n), make([]Outcome, n), make([]int, n)
+	located, outcomes, sizes := make([]at, n), make([]precision.Outcome, n), make([]int, n)
 	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
 	// All searchers are made before any work: what is wrong is known at once.
 	searchers, exact := make([]*Searcher, threads), make([]*softmax.Searcher, threads)
@@ -147,7 +148,7 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 			if err != nil {
 				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
 			}
-			outcomes[i] = m.Outcome(located[i].cell, best)
+			outcomes[i] = m.outcome(located[i].cell, best)
 		}
 		return nil
 	})
@@ -168,12 +169,12 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 				p.Exact, hits, scored = p.Exact+1, hits+k, scored+m.Labels()
 				continue
 			}
-			hits, scored = hits+outcomes[j].among(k, x.n), scored+x.n
+			hits, scored = hits+outcomes[j].Among(k, x.n), scored+x.n
 		}
 		p.Precision, p.MeanScored = float64(hits)/(float64(n)*float64(k)), float64(scored)/float64(n)
 	}
-	r.Ladder = m.Measure(outcomes, largest)
-	r.MeanCandidates, r.P99Candidates, r.MaxCandidates = spread(sizes)
+	r.Ladder = m.measure(outcomes, largest)
+	r.MeanCandidates, r.P99Candidates, r.MaxCandidates = precision.Spread(sizes)
 	targets, screened, full := 0.0, 0.0, 0.0
 	for i, id := range opt.Targets {
 		if id >= 0 {

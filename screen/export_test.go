@@ -1,6 +1,11 @@
 package screen
 
-import "math"
+import (
+	"math"
+
+	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/softmax"
+)
 
 // Everything are the ranges of a tail, of so many clusters and temperatures, that knows all contexts.
 func Everything(clusters, temperatures int) (ranges []float64) {
@@ -9,3 +14,9 @@ func Everything(clusters, temperatures int) (ranges []float64) {
 	}
 	return ranges
 }
+
+func (m *Model) Outcome(cell int, best []softmax.Prediction) precision.Outcome {
+	return m.outcome(cell, best)
+}
+
+func (m *Model) Measure(outcomes []precision.Outcome, k int) []Rung { return m.measure(outcomes, k) }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/learning-to-screen/l2s/internal/precision"
 )
 
 // Geometry says how contexts lie to their clusters. Training keeps that of held-out contexts in
@@ -46,7 +48,7 @@ func newHistogram(x []float64) (h Histogram) {
 			h.Edges = append(h.Edges, e)
 		}
 	}
-	bins, stretches := len(h.Edges)+1, min(runs, n)
+	bins, stretches := len(h.Edges)+1, min(precision.Runs, n)
 	h.Shares, h.Most = make([]float64, bins), make([]float64, bins)
 	of := make([][]float64, stretches) // the shares of each
 	for b := range of {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"weak"
 
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -35,11 +36,7 @@ type Rung struct {
 }
 
 // Estimate is a measured number with its 95% interval: 0 <= Low <= Value <= High <= 1.
-type Estimate struct {
-	Value float64 `json:"value"`
-	Low   float64 `json:"low"`
-	High  float64 `json:"high"`
-}
+type Estimate = precision.Estimate
 
 // maxRungs bounds the budgets of a model.
 const maxRungs = 64
@@ -159,106 +156,27 @@ func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 	return m.first(cell, m.candidates(cell, m.c.Ladder[at].Share)), nil
 }
 
-// Outcome says where the best labels of a context stand in the list of its cell: what the
-// precision of every budget follows from.
-type Outcome struct {
-	Cell int
-	// Places holds, for each of the k best labels of the exact layer, the number of candidates
-	// at which it is one: its place in the list, from 1 on, or MaxInt32 if it is not there.
-	Places []int32
-}
-
-// Outcome returns the outcome of a context of that cell whose best labels are these.
-func (m *Model) Outcome(cell int, best []softmax.Prediction) Outcome {
-	o := Outcome{cell, make([]int32, len(best))}
-	for j, p := range best {
-		o.Places[j] = math.MaxInt32
-		if at := slices.Index(m.c.Lists[cell].IDs, p.ID); at >= 0 {
-			o.Places[j] = int32(at + 1)
-		}
+// outcome returns the outcome of a context of that cell whose best labels are these.
+func (m *Model) outcome(cell int, best []softmax.Prediction) precision.Outcome {
+	ids := make([]uint32, len(best))
+	for i, p := range best {
+		ids[i] = p.ID
 	}
-	return o
+	return precision.Find(cell, m.c.Lists[cell].IDs, ids)
 }
 
-// Hits returns how many of the k best labels a searcher finds that looks at the first n
-// candidates of the cell: all if there are fewer than k, since the exact layer answers then.
-func (o *Outcome) Hits(k, n int) int {
-	if n < k {
-		return k
-	}
-	return o.among(k, n)
-}
-
-// among returns how many of the k best labels are among the first n candidates of the cell.
-func (o *Outcome) among(k, n int) (hits int) {
-	for _, place := range o.Places[:k] {
-		if int(place) <= n {
-			hits++
-		}
-	}
-	return hits
-}
-
-// runs is the number of runs of neighbouring contexts that intervals are taken over.
-const runs = 50
-
-// Measure returns the ladder with the figures of these contexts, given in the order of the
+// measure returns the ladder with the figures of these contexts, given in the order of the
 // text: P@1, and P@k for the k of each outcome, at least 1.
-func (m *Model) Measure(outcomes []Outcome, k int) []Rung {
+func (m *Model) measure(outcomes []precision.Outcome, k int) []Rung {
 	ladder := slices.Clone(m.c.Ladder)
-	sizes := make([]int, len(outcomes))
-	for i := range ladder {
-		x := &ladder[i]
-		if *x = (Rung{Budget: x.Budget, Share: x.Share}); len(outcomes) == 0 {
-			continue
-		}
+	for i, x := range ladder {
 		cut := m.cut(x.Share)
-		for j := range outcomes {
-			sizes[j] = int(cut[outcomes[j].Cell])
-		}
-		x.Precision1 = precisionOf(outcomes, sizes, 1)
-		x.PrecisionK = precisionOf(outcomes, sizes, k)
-		x.MeanCandidates, x.P99Candidates, x.MaxCandidates = spread(sizes)
+		ladder[i] = newRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(cut[cell]) }))
 	}
 	return ladder
 }
 
-// spread returns the mean of sizes, their 99th percentile, and the largest. It sorts them.
-func spread(sizes []int) (mean float64, p99, largest int) {
-	total := 0
-	for _, size := range sizes {
-		total += size
-	}
-	slices.Sort(sizes)
-	n := len(sizes)
-	return float64(total) / float64(n), sizes[(99*n+99)/100-1], sizes[n-1]
-}
-
-// precisionOf is P@k of contexts with these numbers of candidates. Its interval is Student's,
-// about, over runs of neighbours; where too few labels are missed for that it is the rule
-// of three: what n contexts without a miss allow at 95%.
-func precisionOf(outcomes []Outcome, sizes []int, k int) Estimate {
-	n := len(outcomes)
-	missed := make([]int, min(runs, n))
-	all := 0
-	for b := range missed {
-		for i := b * n / len(missed); i < (b+1)*n/len(missed); i++ {
-			missed[b] += k - outcomes[i].Hits(k, sizes[i])
-		}
-		all += missed[b]
-	}
-	labels := float64(n * k)
-	mean := float64(all) / labels
-	squares := 0.0
-	for b, x := range missed {
-		size := (b+1)*n/len(missed) - b*n/len(missed)
-		off := float64(x) - float64(mean*float64(size*k))
-		squares += float64(off * off)
-	}
-	half := 0.0
-	if r := float64(len(missed)); r > 1 {
-		half = 2 * math.Sqrt(float64(squares*r/(r-1))) / labels
-	}
-	three := min(3/float64(n), 1)
-	return Estimate{Value: 1 - mean, Low: max(0, min(1-mean-half, 1-max(mean, three))), High: min(1, 1-mean+half)}
+// newRung is a rung with these figures.
+func newRung(budget float64, share uint16, f precision.Figures) Rung {
+	return Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
 }

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -202,7 +203,7 @@ func TestMeasureIsAPlainLoop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawShape(t).instance(t)
 		k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
-		var outcomes []screen.Outcome
+		var outcomes []precision.Outcome
 		var cells []int
 		var best [][]softmax.Prediction
 		for range rapid.SampledFrom([]int{0, 1, 2, 30, 49, 50, 51, 130}).Draw(t, "contexts") {

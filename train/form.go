@@ -6,9 +6,9 @@ import (
 	"math"
 	"strings"
 
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/kernels"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
@@ -234,7 +234,7 @@ func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
 // vectors and of candidates. It is the geometric mean
 // over four times, twice and once the misses that the target allows, since the number of
 // held-out labels that a good screen misses is small.
-func (t *trainer) bytes(clusters int, made *built, outcomes []screen.Outcome) float64 {
+func (t *trainer) bytes(clusters int, made *built, outcomes []precision.Outcome) float64 {
 	sum := 0.0
 	const steps = 3
 	for i := range steps {
@@ -249,7 +249,7 @@ func (t *trainer) vectorBytes(clusters int) float64 { return float64(clusters * 
 
 // candidates is the mean number at which no more than so many times the labels are missed that
 // the target allows; that of the longest lists if more are.
-func (t *trainer) candidates(l *ladder.Lists, outcomes []screen.Outcome, times float64) float64 {
+func (t *trainer) candidates(l *ladder.Lists, outcomes []precision.Outcome, times float64) float64 {
 	_, allowed := t.allowed()
 	most := t.mostBudget()
 	for budget := max(l.Least(), float64(t.K)); ; budget *= 1.02 {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
@@ -24,11 +25,9 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screen.Model, error) {
 		}
 		outcomes := x.made.lists.Measure(t.held, cellsOf(x.made.router, x.held))
 		rungs = t.rungs(x.made.lists, outcomes)
-		m, err := screen.NewModel(t.config(x.made, rungs, rungs[0].Budget))
-		if err != nil {
-			return nil, err
+		for i, r := range rungs {
+			rungs[i] = x.made.lists.Rung(r.Budget, r.Share, outcomes, t.K)
 		}
-		rungs = m.Measure(outcomes, t.K)
 		x.made, x.held = nil, nil // as large as what follows
 	}
 	b, err := newBuilder(ctx, t.Corpus, t.layer, t.opt, StageLists, x.router, x.found)
@@ -86,13 +85,13 @@ func geometryOf(found []router.Found) *screen.Geometry {
 }
 
 // budgets are those of a ladder.
-func (t *trainer) budgets(l *ladder.Lists, outcomes []screen.Outcome, most float64) []float64 {
+func (t *trainer) budgets(l *ladder.Lists, outcomes []precision.Outcome, most float64) []float64 {
 	allowed1, allowedK := t.allowed()
 	return l.Budgets(outcomes, t.leastBudget(), most, allowed1, allowedK)
 }
 
 // rungs are those of lists, without figures.
-func (t *trainer) rungs(l *ladder.Lists, outcomes []screen.Outcome) []screen.Rung {
+func (t *trainer) rungs(l *ladder.Lists, outcomes []precision.Outcome) []screen.Rung {
 	budgets := t.budgets(l, outcomes, t.mostBudget())
 	if b := t.opt.Budget; b > 0 {
 		budgets = append(budgets, max(b, budgets[0]))

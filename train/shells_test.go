@@ -27,7 +27,7 @@ func TestShellsFindMore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, candidates = precision(t, m, other, o.K, o.Budget)
+		p, candidates = precisionOf(t, m, other, o.K, o.Budget)
 		return p, candidates
 	}
 	one, rows := run(o)

@@ -41,9 +41,9 @@ func naiveCell(m *screen.Model, h []float32) int {
 	return shell + first
 }
 
-// precision measures P@k of a screen on contexts: the share of the exact top-k
+// precisionOf measures P@k of a screen on contexts: the share of the exact top-k
 // that the candidates within a budget hold, all with plain loops.
-func precision(t testing.TB, m *screen.Model, s synthetic, k int, budget float64) (precision, candidates float64) {
+func precisionOf(t testing.TB, m *screen.Model, s synthetic, k int, budget float64) (found, candidates float64) {
 	t.Helper()
 	labels, err := Labels(t.Context(), s.layer, s.contexts, k, LabelOptions{})
 	if err != nil {
@@ -57,11 +57,11 @@ func precision(t testing.TB, m *screen.Model, s synthetic, k int, budget float64
 		candidates += float64(len(list))
 		for _, y := range labels[i*k : (i+1)*k] {
 			if slices.Contains(list, y) {
-				precision++
+				found++
 			}
 		}
 	}
-	return precision / float64(s.n*k), candidates / float64(s.n)
+	return found / float64(s.n*k), candidates / float64(s.n)
 }
 
 func encode(t testing.TB, m *screen.Model) []byte {
@@ -103,11 +103,11 @@ func TestLadderForetellsOtherContexts(t *testing.T) {
 				t.Errorf("found figures of k %d on %d contexts, budget %v", k, n, m.Budget())
 			}
 			for _, x := range m.Ladder() {
-				_, mean := precision(t, m, seen, o.K, x.Budget)
+				_, mean := precisionOf(t, m, seen, o.K, x.Budget)
 				if mean > x.Budget+1e-9 {
 					t.Errorf("budget %v: found %v candidates on the contexts of training", x.Budget, mean)
 				}
-				p, _ := precision(t, m, other, o.K, x.Budget)
+				p, _ := precisionOf(t, m, other, o.K, x.Budget)
 				if off := math.Abs(x.PrecisionK.Value - p); off > 2*(x.PrecisionK.High-x.PrecisionK.Low)+0.02 {
 					t.Errorf("budget %v: the ladder says P@5 %+v, other contexts %v", x.Budget, x.PrecisionK, p)
 				}
@@ -318,7 +318,7 @@ func checkLearning(t *testing.T, train, test synthetic, opt Options) {
 	if record.Learning != nil {
 		t.Errorf("k-means only, but there are alternations: %+v", record)
 	}
-	base, _ := precision(t, model, test, opt.K, opt.Budget)
+	base, _ := precisionOf(t, model, test, opt.K, opt.Budget)
 	opt.Iterations, opt.Learning.EpochFraction, opt.Learning.BatchSize = 5, 1, 64
 	for _, c := range []struct {
 		estimator  string
@@ -329,7 +329,7 @@ func checkLearning(t *testing.T, train, test synthetic, opt Options) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		learned, mean := precision(t, model, test, opt.K, opt.Budget)
+		learned, mean := precisionOf(t, model, test, opt.K, opt.Budget)
 		t.Logf("%+v: P@5 %.4f against %.4f by k-means, L-bar %.1f, best alternation %d", c, learned, base, mean, record.Learning.Best)
 		if learned < base+0.1 {
 			t.Errorf("%+v: P@5 %.4f, k-means alone %.4f", c, learned, base)
@@ -486,7 +486,7 @@ func TestRunOnDegenerateData(t *testing.T) {
 				t.Fatal(err)
 			}
 			budget := model.Budget()
-			pk, mean := precision(t, model, s, opt.K, budget)
+			pk, mean := precisionOf(t, model, s, opt.K, budget)
 			if mean > budget+1e-9 || record.Options.Budget != budget {
 				t.Errorf("L-bar %v; the record says %v, the budget is %v", mean, record.Options.Budget, budget)
 			}

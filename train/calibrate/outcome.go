@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -51,7 +52,6 @@ func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, co
 	ladder := m.Ladder()
 	sizes := make([][]uint32, r.Cells()) // of the candidates at each rung
 	all := make([]outcome, c.N)
-	best := make([]softmax.Prediction, opt.K)
 	for i, f := range found {
 		if i%1024 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -66,10 +66,7 @@ func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, co
 				sizes[cell] = append(sizes[cell], uint32(len(list)))
 			}
 		}
-		for j, id := range labels[i*opt.K : (i+1)*opt.K] {
-			best[j].ID = id
-		}
-		o := m.Outcome(cell, best)
+		o := precision.Find(cell, m.List(cell).IDs, labels[i*opt.K:(i+1)*opt.K])
 		all[i] = outcome{lead: f.Lead, candidates: sizes[cell], missed: make([]uint32, len(ladder))}
 		for j, n := range sizes[cell] {
 			all[i].missed[j] = uint32(opt.K - o.Hits(opt.K, int(n)))

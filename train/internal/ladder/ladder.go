@@ -9,6 +9,7 @@ import (
 	"sort"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -137,24 +138,23 @@ func (l *Lists) Cut(share uint16) {
 }
 
 // Measure finds the labels of contexts, whose cells are given, in the lists.
-func (l *Lists) Measure(c *corpus.Corpus, cells []uint32) []screen.Outcome {
-	outcomes := make([]screen.Outcome, c.N)
+func (l *Lists) Measure(c *corpus.Corpus, cells []uint32) []precision.Outcome {
+	outcomes := make([]precision.Outcome, c.N)
 	for i, cell := range cells {
-		places := make([]int32, c.K)
-		for j, s := range c.LabelsOf(uint32(i)) {
-			places[j] = math.MaxInt32
-			if at := slices.Index(l.Lists[cell].IDs, s); at >= 0 {
-				places[j] = int32(at + 1)
-			}
-		}
-		outcomes[i] = screen.Outcome{Cell: int(cell), Places: places}
+		outcomes[i] = precision.Find(int(cell), l.Lists[cell].IDs, c.LabelsOf(uint32(i)))
 	}
 	return outcomes
 }
 
+// Rung is the rung of a budget and its share with the figures of outcomes.
+func (l *Lists) Rung(budget float64, share uint16, outcomes []precision.Outcome, k int) screen.Rung {
+	f := precision.Measure(outcomes, k, func(cell int) int { return l.Count(cell, share) })
+	return screen.Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
+}
+
 // At are means over outcomes, at least one, of the candidates at a share: the parts of the best labels, and of all
 // labels, that are not among them, and their number.
-func (l *Lists) At(share uint16, outcomes []screen.Outcome) (first, all, candidates float64) {
+func (l *Lists) At(share uint16, outcomes []precision.Outcome) (first, all, candidates float64) {
 	for _, o := range outcomes {
 		n := l.Count(o.Cell, share)
 		candidates += float64(n)
@@ -186,7 +186,7 @@ const (
 // least, or what the certain labels take, to the first that misses hardly any label of the
 // contexts, or hardly more than most does, and is at least twice the first that misses no more of the best
 // labels and of all than is allowed: a draw looks for more than the best labels. Without contexts there are no outcomes.
-func (l *Lists) Budgets(outcomes []screen.Outcome, least, most, allowed1, allowedK float64) []float64 {
+func (l *Lists) Budgets(outcomes []precision.Outcome, least, most, allowed1, allowedK float64) []float64 {
 	least = RoundUp(max(least, l.Least()))
 	most = max(RoundUp(most), least)
 	if outcomes != nil {

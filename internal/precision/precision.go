@@ -1,0 +1,120 @@
+// Package precision measures how many of the best labels are found: P@k, with intervals.
+package precision
+
+import (
+	"math"
+	"slices"
+)
+
+// Estimate is a measured number with its 95% interval: 0 <= Low <= Value <= High <= 1.
+type Estimate struct {
+	Value float64 `json:"value"`
+	Low   float64 `json:"low"`
+	High  float64 `json:"high"`
+}
+
+// Outcome holds the places of the best labels of a context in the list of its cell. The precision
+// of every budget follows from them.
+type Outcome struct {
+	Cell int
+	// Places holds, for each of the k best labels of the exact layer, the number of candidates
+	// at which it is one: its place in the list, from 1 on, or MaxInt32 if it is not there.
+	Places []int32
+}
+
+// Find returns the outcome of a context of a cell with this list whose best labels are these.
+func Find(cell int, list, best []uint32) Outcome {
+	o := Outcome{cell, make([]int32, len(best))}
+	for j, id := range best {
+		o.Places[j] = math.MaxInt32
+		if at := slices.Index(list, id); at >= 0 {
+			o.Places[j] = int32(at + 1)
+		}
+	}
+	return o
+}
+
+// Hits returns how many of the k best labels a searcher finds that looks at the first n
+// candidates of the cell: all if there are fewer than k, since the exact layer answers then.
+func (o *Outcome) Hits(k, n int) int {
+	if n < k {
+		return k
+	}
+	return o.Among(k, n)
+}
+
+// Among returns how many of the k best labels are among the first n candidates of the cell.
+func (o *Outcome) Among(k, n int) (hits int) {
+	for _, place := range o.Places[:k] {
+		if int(place) <= n {
+			hits++
+		}
+	}
+	return hits
+}
+
+// Runs is the number of runs of neighbouring contexts that intervals are taken over.
+const Runs = 50
+
+// Figures are those of contexts at one budget: P@1, P@k, and the mean, the 99th percentile and
+// the largest of the numbers of candidates.
+type Figures struct {
+	Precision1, PrecisionK Estimate
+	Mean                   float64
+	P99, Max               int
+}
+
+// Measure returns the figures of outcomes, in the order of the text, where a cell has so many
+// candidates: all 0 if there are none. P@k is for a k of 1 or more.
+func Measure(outcomes []Outcome, k int, candidates func(cell int) int) (f Figures) {
+	if len(outcomes) == 0 {
+		return f
+	}
+	sizes := make([]int, len(outcomes))
+	for i, o := range outcomes {
+		sizes[i] = candidates(o.Cell)
+	}
+	f.Precision1, f.PrecisionK = At(outcomes, sizes, 1), At(outcomes, sizes, k)
+	f.Mean, f.P99, f.Max = Spread(sizes)
+	return f
+}
+
+// Spread returns the mean of sizes, their 99th percentile, and the largest. It sorts them.
+func Spread(sizes []int) (mean float64, p99, largest int) {
+	total := 0
+	for _, size := range sizes {
+		total += size
+	}
+	slices.Sort(sizes)
+	n := len(sizes)
+	return float64(total) / float64(n), sizes[(99*n+99)/100-1], sizes[n-1]
+}
+
+// At is P@k of contexts with these numbers of candidates. Its interval is Student's,
+// about, over runs of neighbours; where too few labels are missed for that it is the rule
+// of three: what n contexts without a miss allow at 95%.
+func At(outcomes []Outcome, sizes []int, k int) Estimate {
+	n := len(outcomes)
+	missed := make([]int, min(Runs, n))
+	all := 0
+	for b := range missed {
+		for i := b * n / len(missed); i < (b+1)*n/len(missed); i++ {
+			missed[b] += k - outcomes[i].Hits(k, sizes[i])
+		}
+		all += missed[b]
+	}
+	labels := float64(n * k)
+	mean := float64(all) / labels
+	squares := 0.0
+	for b, x := range missed {
+		size := (b+1)*n/len(missed) - b*n/len(missed)
+		off := float64(x) - float64(mean*float64(size*k))
+		squares += float64(off * off)
+	}
+	half := 0.0
+	if r := float64(len(missed)); r > 1 {
+		half = 2 * math.Sqrt(float64(squares*r/(r-1))) / labels
+	}
+	three := min(3/float64(n), 1)
+	return Estimate{Value: 1 - mean, Low: max(0, min(1-mean-half, 1-max(mean, three))), High: min(1, 1-mean+half)}
+}
