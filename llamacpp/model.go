@@ -128,6 +128,13 @@ func Open(path string, o Options) (*Model, error) {
 	}
 	m.context, m.threads, m.lengths = o.Context, o.Threads, make([]int, o.Sequences)
 	m.batch = llama.BatchInit(int32(o.Batch), 0, 1)
+	if m.hook.pool, err = newThreadpool(); err == nil {
+		err = m.hook.pool.set(m.hook.ctx, o.Threads)
+	}
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	m.ordered = !llama.ModelIsRecurrent(model) && !llama.ModelIsHybrid(model)
 	return m, nil
 }
@@ -154,6 +161,9 @@ func checkFile(path string) error {
 func (m *Model) Close() {
 	if m.hook != nil {
 		m.hook.Close()
+		if m.hook.pool != nil {
+			m.hook.pool.close()
+		}
 		llama.BatchFree(m.batch)
 		m.hook = nil
 	}
@@ -181,11 +191,12 @@ func (m *Model) Labels() int { return m.labels }
 // Context returns how many tokens a sequence may have.
 func (m *Model) Context() int { return m.context }
 
-// SetThreads changes the number of threads of the model, not of its heads: to 1 if n is below it, and to
-// MaxThreads if n is above.
-func (m *Model) SetThreads(n int) {
+// SetThreads changes the number of threads of the model, and so the most that its heads have: to 1 if n is
+// below it, and to MaxThreads if n is above.
+func (m *Model) SetThreads(n int) error {
 	m.threads = int(threads(n))
 	llama.SetNThreads(m.hook.ctx, threads(n), threads(n))
+	return m.hook.pool.set(m.hook.ctx, m.threads)
 }
 
 // threads is the number for llama.cpp.

@@ -73,14 +73,17 @@ type bench struct {
 }
 
 // setThreads changes the threads of all heads.
-func (b *bench) setThreads(n int) {
-	b.m.SetThreads(n)
+func (b *bench) setThreads(n int) error {
+	if err := b.m.SetThreads(n); err != nil {
+		return err
+	}
 	llama.SetNThreads(b.own.ctx, int32(n), int32(n))
 	for _, x := range []*llamacpp.Head{b.exact, b.screen, b.preview} {
 		if x != nil {
 			x.SetThreads(n)
 		}
 	}
+	return nil
 }
 
 // racer writes tokens in one way: step adds what follows a token and says which token comes next.
@@ -416,7 +419,9 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		if i > 0 && t == threads[0] {
 			break
 		}
-		b.setThreads(t)
+		if err := b.setThreads(t); err != nil {
+			return err
+		}
 		list, err := b.racers(strings.Split(*tasks, ","))
 		if err != nil {
 			return err

@@ -252,10 +252,14 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(float64)
 	threads := cmp.Or(f.threads, min(runtime.GOMAXPROCS(0), llamacpp.MaxThreads))
 	var took [3]time.Duration // for each token
 	for at, part := range parts {
+		var err error
 		if at == 2 {
-			m.SetThreads(1)
+			err = m.SetThreads(1)
 		} else if at == 3 && took[1] < took[2] {
-			m.SetThreads(threads)
+			err = m.SetThreads(threads)
+		}
+		if err != nil {
+			return nil, x, err
 		}
 		start := time.Now()
 		m.Clear(0)
