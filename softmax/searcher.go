@@ -8,7 +8,7 @@ import (
 )
 
 // Searcher answers requests exactly, over all labels of a layer. It is for one goroutine; any
-// number of them share the layer. Its memory grows to what the largest search needs; beyond
+// number of them share the layer. Its memory grows to the need of the largest search; beyond
 // such growth nothing is allocated.
 type Searcher struct {
 	layer   *Layer
