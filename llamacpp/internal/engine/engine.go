@@ -22,6 +22,9 @@ type Options struct {
 	Forks int
 	// Waiting is how many more requests may wait: others are refused with [ErrBusy].
 	Waiting int
+	// Audit is the share of the time of the engine that may go to an audit of a head that may miss a token: the exact layer answers
+	// about some states too.
+	Audit float64
 	// Step, unless nil, is told of each step. It must not wait.
 	Step func(Step)
 }
@@ -30,7 +33,9 @@ type Options struct {
 type Step struct {
 	Read, Written int // tokens
 	Exact         int // of those written: answered by the exact layer
-	Took          time.Duration
+	// Audited are states that the exact layer was asked about too, and Agreed those of them whose best token the head had.
+	Audited, Agreed int
+	Took            time.Duration
 }
 
 // chunk is how many tokens of prompts a step reads: others wait that long for their next token, and so does the end
@@ -139,6 +144,7 @@ type Engine struct {
 	logits []float64
 	best   []llamacpp.Choice
 	step   Step
+	credit time.Duration // that the audit may take
 }
 
 // New returns an engine that has a model, with so many sequences and forks, to itself, but for what any goroutine may call.
@@ -314,6 +320,7 @@ func (e *Engine) run(ctx context.Context) {
 		}
 	} else {
 		e.write()
+		e.audit(time.Since(start))
 	}
 	for _, s := range e.slots {
 		if s.job != nil && s.job.score != nil && !s.prompt {
@@ -503,6 +510,39 @@ func (e *Engine) chosen(s *slot, id uint32, exact bool, err error) {
 		e.m.Clear(s.number)
 		s.todo = slices.Clone(s.history[len(s.history)-max(1, most/2):])
 	}
+}
+
+// audit asks about a state of the step twice: for the best token of the head, and for that of the exact layer. It takes its share of
+// the time of steps, which it saves up.
+func (e *Engine) audit(took time.Duration) {
+	if e.o.Audit <= 0 || e.x.Preview() == nil && e.x.Screen() == nil {
+		return
+	}
+	if e.credit += time.Duration(e.o.Audit * float64(took)); e.credit < 0 || e.step.Written == 0 {
+		return
+	}
+	start := time.Now()
+	h := e.states[:0]
+	for _, s := range e.owners { // of the first that has one
+		if s.h != nil {
+			h = append(h, s.h...)
+			break
+		}
+	}
+	if e.states = h; len(h) == 0 {
+		return
+	}
+	var found, best [1]softmax.Prediction
+	if _, err := e.x.Search(found[:], h, softmax.Request{K: 1}); err != nil {
+		return
+	}
+	if _, err := e.x.Search(best[:], h, softmax.Request{K: 1, Budget: softmax.Exact}); err != nil {
+		return
+	}
+	if e.step.Audited++; found[0].ID == best[0].ID {
+		e.step.Agreed++
+	}
+	e.credit = -time.Since(start)
 }
 
 // logProbs tells the log-probability of a token, and the best ones.
