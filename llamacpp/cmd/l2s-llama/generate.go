@@ -234,6 +234,8 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 		return fmt.Errorf("%w: see --context", err)
 	case errors.Is(err, engine.ErrLearn):
 		return wrongUse("--learn: found --top-k %d, --repeat-last-n %d, expected 1 or more, and 0 or more", o.Options.TopK, o.LastN)
+	case errors.Is(err, engine.ErrNoToken):
+		return fmt.Errorf("%w: see --ban and --allow", err)
 	case err != nil:
 		return err
 	}
@@ -249,9 +251,6 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	}
 	if l := x.Learner(); l != nil && !l.Screened() {
 		f.say("no screen yet: this run saw %d states, and a training begins at 32768\n", l.Contexts().Kept())
-	}
-	if errors.Is(err, engine.ErrNoToken) {
-		err = fmt.Errorf("%w: see --ban and --allow", err)
 	}
 	return err
 }

@@ -49,6 +49,9 @@ type Chooser struct {
 // NewChooser returns a chooser over a head. What the file forbids is banned, as by llama.cpp.
 func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	c := &Chooser{Sampling: s, head: x}
+	if none(x.Labels(), s.Allowed, s.Banned) {
+		return nil, ErrNoToken
+	}
 	if s.Options.Temperature == 0 && !s.penalty() {
 		c.width, c.always = 1, true
 		return c, nil
@@ -73,6 +76,19 @@ func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 		c.among = bitset.New(x.Labels())
 	}
 	return c, nil
+}
+
+// none reports whether nothing may be written.
+func none(labels int, allowed, banned *bitset.Set) bool {
+	switch {
+	case allowed == nil:
+		return banned != nil && banned.Count() == labels
+	case banned == nil:
+		return allowed.Count() == 0
+	}
+	left := allowed.Clone()
+	left.Difference(banned)
+	return left.Count() == 0
 }
 
 // first is the first truncation of an order.

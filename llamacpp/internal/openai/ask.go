@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -35,9 +36,9 @@ type asked struct {
 }
 
 // ask reads a request for text.
-func (s *Server) ask(f *fields, chat bool) (*asked, *failure) {
+func (s *Server) ask(ctx context.Context, f *fields, chat bool) (*asked, *failure) {
 	a := &asked{chat: chat}
-	a.Ends, a.LogProbs = true, -1
+	a.Ends, a.LogProbs = !f.boolean("ignore_eos"), -1
 	most := int64(16) // of /v1/completions, as OpenAI has it
 	if chat {
 		most = math.MaxInt32
@@ -92,9 +93,9 @@ func (s *Server) ask(f *fields, chat bool) (*asked, *failure) {
 	}
 	var failed *failure
 	if chat {
-		a.Prompt, failed = s.messages(f)
+		a.Prompt, failed = s.messages(ctx, f)
 	} else {
-		a.Prompt, failed = s.prompt(f)
+		a.Prompt, failed = s.prompt(ctx, f)
 	}
 	return a, failed
 }
@@ -201,7 +202,7 @@ func (s *Server) biases(f *fields, o *engine.Sampling) {
 }
 
 // prompt reads the prompt of /v1/completions: a text, a list with one, or ids of tokens.
-func (s *Server) prompt(f *fields) ([]uint32, *failure) {
+func (s *Server) prompt(ctx context.Context, f *fields) ([]uint32, *failure) {
 	const expected = "a string, a list with one string, or a list of ids of tokens"
 	raw := bytes.TrimSpace(f.of["prompt"])
 	if len(raw) == 0 || string(raw) == "null" {
@@ -224,7 +225,7 @@ func (s *Server) prompt(f *fields) ([]uint32, *failure) {
 		if json.Unmarshal(raw, &text) != nil {
 			return nil, wrong("prompt", "found %s, expected %s", short(raw), expected)
 		}
-		return s.tokens("prompt", text)
+		return s.tokens(ctx, "prompt", text)
 	}
 	var ids []uint32
 	if json.Unmarshal(raw, &ids) != nil {
@@ -239,12 +240,12 @@ func (s *Server) prompt(f *fields) ([]uint32, *failure) {
 }
 
 // messages reads the messages of a chat, and returns the tokens of the prompt that they make.
-func (s *Server) messages(f *fields) ([]uint32, *failure) {
+func (s *Server) messages(ctx context.Context, f *fields) ([]uint32, *failure) {
 	text, failed := s.chat(f)
 	if failed != nil {
 		return nil, failed
 	}
-	return s.tokens("messages", text)
+	return s.tokens(ctx, "messages", text)
 }
 
 func (s *Server) chat(f *fields) (string, *failure) {
@@ -312,11 +313,24 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 	return x, nil
 }
 
-// tokens are those of a text. One of more bytes than all tokens of the context can have is not looked at.
-func (s *Server) tokens(name, text string) ([]uint32, *failure) {
-	if most := s.longest() * s.m.Context(); len(text) > most {
+// No language has as many bytes in a token, on average, as the first. Tokenizers of llama.cpp take long for some texts, in the square of
+// their length, and do not end before: few at once leave the engine its core.
+const (
+	mostBytes   = 16
+	mostReaders = 2
+)
+
+// tokens are those of a text. One of more bytes than the context can have is not looked at.
+func (s *Server) tokens(ctx context.Context, name, text string) ([]uint32, *failure) {
+	if most := mostBytes * s.m.Context(); len(text) > most {
 		return nil, wrong(name, "found %d bytes, expected at most %d, which a context of %d tokens has room for", len(text), most, s.m.Context()).code(tooLong)
 	}
+	select {
+	case s.readers <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ended(ctx.Err())
+	}
+	defer func() { <-s.readers }()
 	ids := s.m.Tokens(text, true)
 	if len(ids) == 0 {
 		return nil, wrong(name, "found a text without tokens, expected one at least")

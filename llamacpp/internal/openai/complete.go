@@ -58,7 +58,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	if failed != nil {
 		return failed
 	}
-	a, failed := s.ask(f, chat)
+	a, failed := s.ask(r.Context(), f, chat)
 	release()
 	if failed != nil {
 		return failed

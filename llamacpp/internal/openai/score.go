@@ -2,6 +2,7 @@ package openai
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"net/http"
 
@@ -14,7 +15,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 	if failed != nil {
 		return failed
 	}
-	prompt, answers, failed := s.toScore(f)
+	prompt, answers, failed := s.toScore(r.Context(), f)
 	release()
 	if failed != nil {
 		return failed
@@ -55,7 +56,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 
 // toScore reads a prompt, or messages, and the tokens of answers. Tokens may reach over the end of the prompt: what all texts of prompt and
 // answer begin with is the prompt.
-func (s *Server) toScore(f *fields) (prompt []uint32, answers [][]uint32, failed *failure) {
+func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answers [][]uint32, failed *failure) {
 	text := ""
 	if f.has("messages") {
 		if text, failed = s.chat(f); failed != nil {
@@ -71,7 +72,7 @@ func (s *Server) toScore(f *fields) (prompt []uint32, answers [][]uint32, failed
 	if len(list) == 0 || len(list) > mostAnswers {
 		return nil, nil, wrong("answers", "found %d, expected 1 to %d", len(list), mostAnswers)
 	}
-	if prompt, failed = s.tokens("prompt", text); failed != nil {
+	if prompt, failed = s.tokens(ctx, "prompt", text); failed != nil {
 		return nil, nil, failed
 	}
 	if len(prompt) > s.m.Context() { // before it is read again with each answer
@@ -83,7 +84,7 @@ func (s *Server) toScore(f *fields) (prompt []uint32, answers [][]uint32, failed
 		if answer == "" {
 			return nil, nil, wrong("answers", "found an empty string, expected texts")
 		}
-		all, failed := s.tokens("answers", text+answer)
+		all, failed := s.tokens(ctx, "answers", text+answer)
 		if failed != nil {
 			return nil, nil, failed
 		}

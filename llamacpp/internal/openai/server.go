@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,8 +42,8 @@ type Server struct {
 	m        *llamacpp.Model
 	x        *llamacpp.Head
 	o        Options
-	banned   *bitset.Set // what the model's file forbids
-	longest  func() int  // bytes of a token
+	banned   *bitset.Set   // what the model's file forbids
+	readers  chan struct{} // a place for each text whose tokens are looked for
 	started  time.Time
 	metrics  *metrics
 	memory   atomic.Int64
@@ -53,20 +52,13 @@ type Server struct {
 
 // New returns a server of a model, with as many sequences as requests are under way and with Forks, and its head.
 func New(m *llamacpp.Model, x *llamacpp.Head, o Options) (*Server, error) {
-	s := &Server{m: m, x: x, o: o, started: time.Now()}
+	s := &Server{m: m, x: x, o: o, started: time.Now(), readers: make(chan struct{}, mostReaders)}
 	var err error
 	if s.banned, err = engine.Banned(x, nil); err != nil {
 		return nil, err
 	}
 	s.metrics = newMetrics(s)
 	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Audit: o.Audit, Step: s.metrics.step})
-	s.longest = sync.OnceValue(func() int {
-		longest := 1
-		for id := range m.Labels() {
-			longest = max(longest, len(m.Piece(uint32(id))), len(m.Name(uint32(id))))
-		}
-		return longest
-	})
 	return s, nil
 }
 
@@ -228,10 +220,10 @@ func start(job *engine.Job, err error) (*engine.Job, *failure) {
 		return job, nil
 	case errors.As(err, &long):
 		return nil, wrong("", "%v", err).code(tooLong)
-	case errors.Is(err, engine.ErrBusy):
+	case errors.Is(err, engine.ErrBusy), errors.Is(err, engine.ErrClosed):
 		return nil, unavailable(err.Error())
-	case errors.Is(err, engine.ErrClosed):
-		return nil, unavailable(err.Error())
+	case errors.Is(err, engine.ErrNoToken):
+		return nil, wrong("logit_bias", "%v", err)
 	}
 	return nil, wrong("", "%v", err)
 }
@@ -243,8 +235,6 @@ func ended(err error) *failure {
 		return nil
 	case errors.Is(err, engine.ErrClosed), errors.Is(err, context.Canceled):
 		return unavailable("the server ended the request")
-	case errors.Is(err, engine.ErrNoToken):
-		return wrong("logit_bias", "%v", err)
 	}
 	f := &failure{status: http.StatusInternalServerError, Message: err.Error(), Type: "server_error"}
 	return f
