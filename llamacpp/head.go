@@ -436,3 +436,6 @@ func (y *Sampler) Draw(h []float32, e sample.Edits) (t sample.Token, err error) 
 	})
 	return t, err
 }
+
+// Stats is sample.Sampler.Stats.
+func (y *Sampler) Stats() sample.Stats { return y.draws.Stats() }

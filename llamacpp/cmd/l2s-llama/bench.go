@@ -19,6 +19,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -468,7 +469,7 @@ func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []
 	}
 	var of *precision
 	if p != nil {
-		of = &precision{Rung: rungOf(p, budget)}
+		of = &precision{Rung: engine.Rung(p, budget)}
 		of.K, of.HeldOut = p.RungsOf()
 	}
 	var heads []row

@@ -19,6 +19,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 )
@@ -337,25 +338,10 @@ func (f *flags) writes(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head,
 	return all, nil
 }
 
-// rungOf returns the rung of a budget, 0 for the preview's own: the last that keeps no more.
-func rungOf(m *preview.Model, budget float64) preview.Rung {
-	rungs, normal := m.Rungs()
-	if budget == 0 {
-		return rungs[normal]
-	}
-	of := rungs[0]
-	for _, r := range rungs {
-		if r.Kept <= budget {
-			of = r
-		}
-	}
-	return of
-}
-
 // measured says how precise the preview was found to be.
 func (f *flags) measured() string {
 	k, n := f.preview.RungsOf()
-	r := rungOf(f.preview, f.budget)
+	r := engine.Rung(f.preview, f.budget)
 	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f on %s held-out states, a look at %.1f%% of %s tokens, %.0f scored in full",
 		r.Precision1.Value, r.Precision1.Low, r.Precision1.High, k, r.PrecisionK.Value, progress.Count(n), 100*r.Looked, progress.Count(f.preview.Labels()), r.Kept)
 }
