@@ -180,7 +180,7 @@ func DigestOf(ctx context.Context, rows kernels.Rows, first, threads int) (sum D
 }
 
 // Writer writes a file from its first context to its last. It must end with
-// Commit or Abort. It is for one goroutine.
+// Commit or Abort. It belongs to one goroutine.
 type Writer struct {
 	path   string
 	file   *atomicfile.File
