@@ -12,7 +12,7 @@ import (
 
 // Query is one context vector h, checked and quantised, for [Searcher.Find], with the memory that
 // a search for it alone writes. One Query serves searchers of any number of layers of its
-// dimension. It is for one goroutine, and takes some six bytes for each element of h.
+// dimension. It belongs to one goroutine, and takes some six bytes for each element of h.
 //
 // A search for one context among few labels is short. Between the steps of a decoder neither code
 // nor data are in the caches, and each line of either is waited for: so the short way has little

@@ -7,7 +7,7 @@ import (
 	"github.com/learning-to-screen/l2s/bitset"
 )
 
-// Searcher answers requests exactly, over all labels of a layer. It is for one goroutine; any
+// Searcher answers requests exactly, over all labels of a layer. It belongs to one goroutine; any
 // number of them share the layer. Its memory grows to the need of the largest search; beyond
 // such growth nothing is allocated.
 type Searcher struct {

@@ -1,16 +1,19 @@
-// Command picture draws docs/how.svg and docs/how.png: the way of a query through the three
-// searches.
+// Command picture draws the pictures of the documents, each as SVG and PNG: how, the way of a query
+// through the three searches, and, of the JSON of l2s-llama bench, token, the time of a token by parts.
 //
-//	cd benchmarks && go run ./picture -out ../docs
+//	cd benchmarks && go run ./picture -out ../docs ["Gemma 3 270M=gemma.json" ...]
 package main
 
 import (
+	"encoding/json"
 	"flag"
+	"fmt"
 	"image/color"
 	"io"
 	"log"
 	"os"
 	"path/filepath"
+	"strings"
 
 	_ "gonum.org/v1/plot" // which fills the cache of fonts
 	"gonum.org/v1/plot/font"
@@ -65,12 +68,26 @@ func main() {
 	log.SetPrefix("picture: ")
 	out := flag.String("out", "../docs", "the `folder` to write to")
 	flag.Parse()
-	svg := vgsvg.New(width, height)
+	both(filepath.Join(*out, "how"), height, paint)
+	if flag.NArg() == 0 {
+		return
+	}
+	var models []model
+	for _, arg := range flag.Args() {
+		name, file, _ := strings.Cut(arg, "=")
+		models = append(models, model{name, readRows(file)})
+	}
+	both(filepath.Join(*out, "token"), 60+vg.Length(len(models))*modelHeight, func(c draw.Canvas) { paintTokens(c, models) })
+}
+
+// both writes a picture as SVG and PNG.
+func both(path string, high vg.Length, paint func(draw.Canvas)) {
+	svg := vgsvg.New(width, high)
 	paint(draw.New(svg))
-	write(filepath.Join(*out, "how.svg"), svg)
-	img := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(144), vgimg.UseBackgroundColor(color.White))}
+	write(path+".svg", svg)
+	img := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, high), vgimg.UseDPI(144), vgimg.UseBackgroundColor(color.White))}
 	paint(draw.New(img))
-	write(filepath.Join(*out, "how.png"), img)
+	write(path+".png", img)
 }
 
 func write(path string, picture io.WriterTo) {
@@ -147,4 +164,89 @@ func arrow(c draw.Canvas, from, to, y vg.Length, ink color.Color) {
 func words(c draw.Canvas, s string, x, y vg.Length, size vg.Length, ink color.Color) {
 	style := draw.TextStyle{Color: ink, Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, size), Handler: text.Plain{Fonts: font.DefaultCache}}
 	c.FillText(style, vg.Point{X: x, Y: y}, s)
+}
+
+// row is a line of l2s-llama bench.
+type row struct {
+	Task         string  `json:"task"`
+	Head         string  `json:"head"`
+	Threads      int     `json:"threads"`
+	Microseconds float64 `json:"microseconds"`
+}
+
+type model struct {
+	name string
+	rows []row
+}
+
+const modelHeight = 106
+
+// readRows reads the rows of the greedy task on one thread.
+func readRows(file string) (rows []row) {
+	var bench struct {
+		Rows []row `json:"rows"`
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &bench)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range bench.Rows {
+		if r.Threads == 1 && (r.Task == "greedy" || r.Task == "none") {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// paintTokens draws a bar for each head: the model without its head, and the head.
+func paintTokens(c draw.Canvas, models []model) {
+	high := 60 + vg.Length(len(models))*modelHeight
+	c.SetColor(color.White)
+	c.Fill(rectangle(0, 0, width, high))
+	words(c, "The time of a token by parts: greedy, one thread", 16, high-26, 14, color.Black)
+	most := 0.0
+	for _, m := range models {
+		for _, r := range m.rows {
+			most = max(most, r.Microseconds)
+		}
+	}
+	grey := color.RGBA{0xbb, 0xbb, 0xbb, 0xff}
+	const from, long = 168, 430
+	for i, m := range models {
+		top := high - 48 - vg.Length(i)*modelHeight
+		words(c, m.name, 16, top-14, 12, color.Black)
+		none := 0.0
+		for _, r := range m.rows {
+			if r.Head == "none" {
+				none = r.Microseconds
+			}
+		}
+		line := 0
+		for _, r := range m.rows {
+			if r.Head == "none" {
+				continue
+			}
+			y := top - 34 - vg.Length(line)*20
+			line++
+			ink := color.Color(searches[0].color)
+			switch r.Head {
+			case "preview":
+				ink = searches[1].color
+			case "screen":
+				ink = searches[2].color
+			case "llama.cpp":
+				ink = color.RGBA{0x22, 0x22, 0x22, 0xff}
+			}
+			words(c, r.Head+" head", 32, y+3, 10, ink)
+			c.SetColor(grey)
+			c.Fill(rectangle(from, y, vg.Length(long*none/most), 12))
+			c.SetColor(ink)
+			c.Fill(rectangle(from+vg.Length(long*none/most), y, vg.Length(long*max(0, r.Microseconds-none)/most), 12))
+			words(c, fmt.Sprintf("%.1f ms, %.0f tokens per second", r.Microseconds/1000, 1e6/r.Microseconds), from+vg.Length(long*r.Microseconds/most)+6, y+3, 9, color.Black)
+		}
+	}
+	words(c, "Grey: the model up to its head. Colour: the head.", 16, 12, 9, color.Black)
 }

@@ -162,7 +162,7 @@ func tableCold(f *points.File) (table, bool) {
 	t := table{
 		title: "Cold caches",
 		note: fmt.Sprintf("Microseconds per query, and the speedup over the dense scan, after a read of %d MiB of other memory. "+
-			"The settings are those of the table above. Medians of %d rounds of %d queries.", f.ColdMiB, f.ColdRounds, f.TurnContexts),
+			"The table above has the settings. Medians of %d rounds of %d queries.", f.ColdMiB, f.ColdRounds, f.TurnContexts),
 		head: []string{"method"}, text: 1,
 	}
 	t.atLevels(f, fastestCold, func(p points.Point) string {
