@@ -63,7 +63,7 @@ test-purego: ## Run all tests without assembly, and queries on the level without
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
 
 .PHONY: check
-check: test pauses load-short soak-short real-short ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, a soak, a real head, fuzzing.
+check: test pauses load-short soak-short real-short clients ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, a soak, a real head, clients of the server, fuzzing.
 	@$(BESIDE) $(APART) $(LEGS)
 	$(MAKE) fuzz TIME=20000x
 	@echo "make check: all passed"
@@ -242,6 +242,10 @@ real: ## Measure the heads of Gemma 3 270M and SmolLM2, exact, drawn, previewed,
 .PHONY: real-short
 real-short: ## The same for SmolLM2 alone, with fewer states, in two minutes.
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --short
+
+.PHONY: clients
+clients: ## Ask l2s-llama serve by OpenAI's Python package, llm and curl, over SmolLM2, if they can be fetched, in two minutes.
+	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/clients
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.
