@@ -63,7 +63,7 @@ test-purego: ## Run all tests without assembly, and queries on the level without
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
 
 .PHONY: check
-check: test pauses load-short soak-short real-short ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, a soak, a real head, fuzzing.
+check: test pauses load-short soak-short real-short clients ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, a soak, a real head, clients of the server, fuzzing.
 	@$(BESIDE) $(APART) $(LEGS)
 	$(MAKE) fuzz TIME=20000x
 	@echo "make check: all passed"
@@ -203,21 +203,14 @@ load-short: build ## The same with 200,000 queries, on the model of l2s demo.
 	cd benchmarks && $(GO) run ./load -weights ../$(DEMOLM):encoder.weight -bias ../$(DEMOLM):decoder.bias \
 		-contexts ../bin/load/h.npy -screen ../bin/load/m.l2s -queries 200000
 
-# The service answers for the PTB layer if that is there, else for that of l2s demo.
-SERVED := $(if $(wildcard $(PTB)),bin/service/ptb.l2s)
-
 .PHONY: service-load
-service-load: $(SERVED) ## Put the example service under the load of 4 clients on loopback, with ten swaps.
-	cd examples && $(GO) test -mod=readonly -count=1 -v ./serve -run TestServiceUnderLoad -load-requests 1000 $(if $(SERVED), \
-		-load-head $(abspath $(PTB)):decoder.weight -load-bias $(abspath $(PTB)):decoder.bias \
-		-load-screen $(abspath $(SERVED)) -load-contexts $(abspath $(SERVED:.l2s=.npy)))
+service-load: ## Put the example service under the load of 4 clients on loopback, with ten swaps.
+	cd examples && $(GO) test -mod=readonly -count=1 -v ./serve -run TestTheProgramUnderLoad -load-requests 10000
 
-bin/service/ptb.l2s: | build
-	@mkdir -p bin/service
-	cd benchmarks && $(GO) run ./lm contexts --lm $(abspath $(dir $(PTB))) --text $(abspath $(dir $(PTB)))/ptb.test.txt --quiet --out ../bin/service/ptb.npy
-	cd benchmarks && $(GO) run ./lm contexts --lm $(abspath $(dir $(PTB))) --text $(abspath $(dir $(PTB)))/ptb.train.txt --quiet --out ../bin/service/train.npy
-	bin/l2s train --weights $(PTB):decoder.weight --bias $(PTB):decoder.bias --contexts bin/service/train.npy \
-		--out $@
+.PHONY: test-python
+test-python: build ## Run examples/python with transformers from PyPI, on a tiny model and the example service; skipped without PyPI.
+	cd examples && $(GO) build -mod=readonly -o ../bin/serve ./serve
+	examples/python/test bin
 
 .PHONY: slurm
 slurm: ## Run the recipe of docs/labels.md on a Slurm of this machine alone, which it installs on Debian as root.
@@ -249,6 +242,10 @@ real: ## Measure the heads of Gemma 3 270M and SmolLM2, exact, drawn, previewed,
 .PHONY: real-short
 real-short: ## The same for SmolLM2 alone, with fewer states, in two minutes.
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --short
+
+.PHONY: clients
+clients: ## Ask l2s-llama serve by OpenAI's Python package, llm and curl, over SmolLM2, if they can be fetched, in two minutes.
+	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/clients
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.

@@ -7,7 +7,7 @@
 // a screen.Searcher, for which other labels than candidates count as impossible.
 //
 // Several sentences are decoded together, so that the contexts of one step share the loads of
-// rows. The result does not depend on what is decoded beside it, if the contexts do not. Ties
+// rows. Other sentences do not change a result, if they do not change its contexts. Ties
 // are broken in a fixed order, so equal contexts give equal results on every CPU.
 package beam
 
@@ -25,8 +25,8 @@ import (
 
 // Decoder computes contexts.
 type Decoder interface {
-	// Step lets hypothesis i, for each i below len(parents), continue what was hypothesis
-	// parents[i] in the step before, by tokens[i], and returns their contexts, row-major,
+	// Step lets hypothesis i, for each i below len(parents), continue hypothesis
+	// parents[i] of the step before, by tokens[i], and returns their contexts, row-major,
 	// in that order. In the first step parents[i] = i is the number of a sentence, and
 	// tokens[i] is Options.Start. The arguments are valid during the call, the result until
 	// the next.
@@ -48,7 +48,7 @@ type Options struct {
 	Width int
 	// MaxLen is the number of tokens after which a hypothesis is cut, at least 1.
 	MaxLen int
-	// Start is the token that the first step reads, End what ends a hypothesis.
+	// Start is the token that the first step reads, End the token that ends a hypothesis.
 	Start, End uint32
 	// Alpha is the length normalisation: the score of a hypothesis of n tokens, End included,
 	// is its log-probability divided by n^Alpha: with 1 the mean of a token, with 0 the
@@ -93,7 +93,7 @@ type Search struct {
 	text      []uint32
 }
 
-// node is the last token of a hypothesis and the node of what came before, -1
+// node is the last token of a hypothesis and the node before it, -1
 // for nothing.
 type node struct {
 	before int
@@ -118,7 +118,7 @@ type sentence struct {
 	found bool       // there is a result
 }
 
-// New returns a search. Errors name the option, what was found and expected.
+// New returns a search. Errors name the option, the value found and the value expected.
 func New(d Decoder, s Searcher, opt Options) (*Search, error) {
 	switch {
 	case opt.Width < 1:

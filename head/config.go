@@ -11,18 +11,18 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// config is what a model's config.json says of its head.
+// config holds the fields of a config.json about the head.
 type config struct {
 	path       string
 	types      []string            // of the text model, and of the whole
-	tied       *bool               // nil if it says nothing
-	textTied   *bool               // what the text model alone says
+	tied       *bool               // nil if absent
+	textTied   *bool               // of the text model alone
 	vocabulary int                 // 0 for none
-	width      int                 // of a state, 0 if it is not said
-	unpadded   int                 // the rows that are labels, 0 if it is not said
+	width      int                 // of a state, 0 if absent
+	unpadded   int                 // the rows that are labels, 0 if absent
 	tokens     int                 // one more than the largest id of a special token
 	specials   []uint32            // the ids of special tokens
-	suppressed []uint32            // the ids that are never to be written; nil if it says nothing
+	suppressed []uint32            // the ids that are never written; nil if absent
 	numbers    map[string]*float64 // nil if the file has null
 	inverse    bool                // logit_scale is "inv_sqrt_d_model"
 	from       string              // the object within the file that has the sizes, "" for the whole
@@ -31,7 +31,7 @@ type config struct {
 // textModels are the fields that describe a text model among others.
 var textModels = []string{"text_config", "llm_config", "language_config"}
 
-// widths are what the number of elements of a state is called.
+// widths are the names of the field with the number of elements of a state.
 var widths = []string{"hidden_size", "d_model", "n_embd", "dim"}
 
 // isField reports whether a field of this name is read.
@@ -43,8 +43,8 @@ func isField(name string) bool {
 	return slices.Contains(configNumbers, name) || slices.Contains(widths, name) || strings.HasSuffix(name, "_token_id")
 }
 
-// readConfig reads a config.json. Of a model that has a text model among others, what stands at
-// the top goes before what stands there, but for the text model's type and vocabulary.
+// readConfig reads a config.json. If a model has a text model among others, fields at the
+// top win over the text model's, except type and vocabulary.
 func readConfig(path string) (*config, error) {
 	data, err := tensorfile.ReadFile(path)
 	if err != nil {
@@ -70,7 +70,7 @@ func parseConfig(data []byte, path string) (*config, error) {
 const mostNested = 3
 
 // read reads the fields of a model at a place in the file, after those of a text model within it.
-// What is not read may be there twice.
+// Fields that are not read may occur twice.
 func (c *config) read(v jsonscan.Value, at string, depth int) error {
 	var text jsonscan.Value
 	var in string
@@ -113,7 +113,7 @@ func (c *config) read(v jsonscan.Value, at string, depth int) error {
 	})
 }
 
-// hasSizes reports whether an object says how many labels a head has, and how many elements a row.
+// hasSizes reports whether an object has the number of labels of a head and of elements of a row.
 func hasSizes(v jsonscan.Value) bool {
 	labels, width := false, false
 	_ = v.Entries(func(name []byte, value jsonscan.Value) error {
@@ -220,7 +220,7 @@ func (c *config) field(name string, v jsonscan.Value) error {
 func (c *config) special(v jsonscan.Value) error {
 	n, err := v.Int()
 	c.tokens = max(c.tokens, min(n, math.MaxInt-1)+1)
-	if err == nil && n >= 0 && uint64(n) < math.MaxUint32 { // some say -1 for none
+	if err == nil && n >= 0 && uint64(n) < math.MaxUint32 { // some have -1 for none
 		c.specials = append(c.specials, uint32(n))
 	}
 	return err

@@ -13,7 +13,7 @@ type Contexts struct {
 // context a row; a vector is one context.
 //
 // Rows of float32 in C order stay in the file, so that contexts may be larger than memory: the
-// package's documentation says what a mapped file promises. Others are copied as float32. All are
+// package's documentation has the promises about mapped files. Others are copied as float32. All are
 // read once here, and an error names the first NaN or infinity.
 func OpenContexts(source string, dim int) (*Contexts, error) {
 	t, err := tensorfile.OpenTensor(source)
@@ -47,8 +47,8 @@ type Norm struct {
 	Bias []float32 // Dim elements, nil for none
 }
 
-// Norm returns the last normalisation of the model, if one is beside its head. It tells whether
-// contexts were taken behind it. It must not be changed.
+// Norm returns the last normalisation of the model, if the head's folder or file has it. It tells whether
+// contexts were taken after it. It must not be changed.
 func (h *Head) Norm() Norm { return h.norm }
 
 // norm reads the normalisation of contexts of so many elements. A head does not need it: what cannot

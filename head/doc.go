@@ -1,5 +1,5 @@
-// Package head opens the head of a language model: the matrix W, one row a label,
-// the bias b, and what a model does with a logit w_s.h + b_s before it is a
+// Package head opens the head of a language model: the matrix W, one row per label,
+// the bias b, and the scale and cap of a logit w_s.h + b_s before it is a
 // probability.
 //
 //	h, err := head.Open("models/gemma-3-270m", head.Options{})
@@ -13,20 +13,20 @@
 //	FILE.safetensors:name    one tensor
 //	FILE.npy, FILE.npz:name  an array of numpy
 //
-// FILE may have any name: if its end says nothing, its first bytes do.
+// FILE may have any name: its end tells the format, or its first bytes.
 //
 // # Rows in place
 //
 // Rows of float32, float16, bfloat16 and ggml's quantised types Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K,
 // Q5_K and Q6_K stay as they are in the file, which is mapped into memory: a weight of bfloat16
 // takes 2 bytes, which the system reads when they are needed and takes back when memory is short.
-// The value of a quantised weight is what ggml's dequantisation gives in float32, to the bit.
+// A quantised weight has the value of ggml's dequantisation in float32, to the bit.
 //
 // If that is not possible, the rows are copied: rows at an odd address and systems without a
 // mapping, as they are; the Fortran order and float64, as float32.
-// [Head.String] says which it was. [Options.Copy] asks for a copy.
+// [Head.String] tells which. [Options.Copy] asks for a copy.
 //
-// # What a mapped file promises
+// # Mapped files
 //
 // Mapped rows, and contexts of [OpenContexts], are for files that nobody changes while they are
 // open. If another program shortens the file, or the disk fails, a page that is read may not be
@@ -37,18 +37,17 @@
 //
 // If another program changes the file in place, answers come from old and new bytes, and may be
 // NaN. It is safe to replace a file by renaming, as everything in this module does that writes.
-// In no case does a read leave the rows: Open checks and copies what it reads of a file's form:
-// names, shapes and lists.
+// No read leaves the rows: Open checks and copies names, shapes and lists.
 //
 // # Which tensor is the head
 //
 // In a folder it is lm_head.weight, or the name that the architecture gives it, if it is stored,
-// whatever config.json says of a tie. It is the input embedding only if no file of the folder has a
+// even if config.json ties it. It is the input embedding only if no file of the folder has a
 // tensor that is named like a head, of whatever prefix and quantisation, and config.json does not
 // deny the tie; where config.json is silent, no other matrix may have the shape of the embedding
 // either. In a GGUF model it is output.weight, else token_embd.weight, if no file of the model
-// has the first and llama.cpp loads the architecture so. The bias is looked for beside it.
-// [Head.Weights], [Head.BiasName] and [Head.Origin] say what was taken, and why. The names come
+// has the first and llama.cpp loads the architecture so. Open looks for the bias in the
+// same place. [Head.Weights], [Head.BiasName] and [Head.Origin] name the tensors, and the reason. The names come
 // from gguf-py/gguf/tensor_mapping.py of https://github.com/ggml-org/llama.cpp, which lists them
 // for each architecture, and from transformers' _tied_weights_keys.
 //
@@ -59,9 +58,9 @@
 //
 // In a folder the size is one more than the largest id in tokenizer.json. Without that file it is
 // the number of pieces of a sentencepiece tokenizer.model, unless the model has code of its own
-// that adds to them (auto_map), or else that of a vocab.json beside merges.txt or source.spm. It is
+// that adds to them (auto_map), or else the size of a vocab.json with merges.txt or source.spm. It is
 // above every id that tokenizer_config.json, added_tokens.json and config.json name, and a
-// vocab.json has room behind it for special tokens that are named without an id. In a GGUF file it
+// vocab.json gets further ids for special tokens with a name and no id. In a GGUF file it
 // is the length of tokenizer.ggml.tokens without the [PADn] at its end, with which llama.cpp's
 // converter fills the list up. If none of these is there, rows of zeros at the end are left out,
 // unless there is a bias, and all other rows are labels.

@@ -10,9 +10,9 @@ import (
 // factor is a number of a config.json that a model scales by.
 type factor struct {
 	field     string
-	otherwise float64 // what stands for it where the file is silent; 0: the file must have it
+	otherwise float64 // the default; 0: the file must have it
 	by        func(scale, x float64) float64
-	shows     string // what the scale is multiplied by, in words of fields
+	shows     string // the factor of the scale, in words of fields
 	only      string // the field without which nothing is scaled by it
 	unless    string // the field that must not be null
 	tied      bool   // it applies unless tie_word_embeddings is false
@@ -22,14 +22,14 @@ func times(scale, x float64) float64    { return scale * x }
 func over(scale, x float64) float64     { return scale / x }
 func overRoot(scale, x float64) float64 { return scale / math.Sqrt(x) }
 
-// family is what models of some types do between their last normalisation and their final logits.
+// family describes the scales and caps of models of some types, from the last normalisation to the final logits.
 type family struct {
 	name  string
-	types string   // model_type of config.json, several with spaces between them; * stands for any rest
-	state []factor // what a state is scaled by before the head
-	logit []factor // what a logit is scaled by behind the head
+	types string   // model_type of config.json, several with spaces between them; * matches any rest
+	state []factor // of a state before the head
+	logit []factor // of a logit after the head
 	cap   float64  // the soft cap where the file is silent, 0 for none
-	field string   // that says the cap; final_logit_softcapping if it is empty
+	field string   // of the cap; final_logit_softcapping if empty
 }
 
 // families are the models that do more than every model may: see everyModel. The first whose types
@@ -69,7 +69,7 @@ var families = []family{
 	{name: "RecurrentGemma", types: "recurrent_gemma", cap: 30, field: "logits_soft_cap"},
 }
 
-// everyModel is what a model of any type may say: MPT and Cohere Compass logit_scale, Falcon-H1
+// everyModel has the fields that a model of any type may have: MPT and Cohere Compass logit_scale, Falcon-H1
 // lm_head_multiplier, Grok output_multiplier_scale, and Gemma 3 and later a cap.
 var everyModel = family{name: "all others", logit: []factor{
 	{field: "logit_scale", otherwise: 1, by: times, shows: "logit_scale, lm_head_multiplier, output_multiplier_scale, if the file has them"},
@@ -92,7 +92,7 @@ func familyOf(types ...string) *family {
 	return &everyModel
 }
 
-// factors returns those of the family, and those of every model that it does not have itself.
+// factors returns the factors of the family, and the factors of every model that it lacks.
 func (f *family) factors() (state, logit []factor) {
 	logit = slices.Clone(f.logit)
 	if f != &everyModel {
@@ -105,7 +105,7 @@ func (f *family) factors() (state, logit []factor) {
 	return f.state, logit
 }
 
-// configNumbers are the numbers that say what becomes of a state and of a logit.
+// configNumbers are the names of the scales and caps of states and logits.
 var configNumbers = func() []string {
 	names := []string{"hidden_size", "d_model", "final_logit_softcapping", "logits_scaling"}
 	add := func(list []factor) {
@@ -154,13 +154,13 @@ func (f *family) row() string {
 // load_arch_hparams has the defaults, build_arch_graph the rest.
 type ggufFamily struct {
 	name   string
-	archs  string                    // with spaces between them; * stands for any rest
+	archs  string                    // with spaces between them; * matches any rest
 	over   bool                      // logit_scale divides
 	scale  func(dim float64) float64 // where the file has no logit_scale; nil for 1
-	fixed  bool                      // that scale, whatever the file says
+	fixed  bool                      // the scale, even if the file has another
 	shows  string
 	cap    float64 // where the file has none
-	always bool    // that cap, whatever the file says
+	always bool    // the cap, even if the file has another
 	may    bool    // the file may have one, and most have none
 }
 
@@ -176,7 +176,7 @@ var ggufFamilies = []ggufFamily{
 	{name: "Gemma 3n", archs: "gemma3n", cap: 30, always: true},
 }
 
-// everyGGUF is what a file of any other architecture may say.
+// everyGGUF has the fields that a file of any other architecture may have.
 var everyGGUF = ggufFamily{name: "all others", shows: "logit_scale, if the file has it", may: true}
 
 func ggufFamilyOf(arch string) *ggufFamily {

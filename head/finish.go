@@ -6,12 +6,12 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// finish is what a model does with a state before its head, which it multiplies by state, and with
-// a logit: it multiplies it by scale, then, if there is a cap, maps it to cap*tanh(x/cap).
+// finish multiplies a state before the head by state, and a logit by scale; then, if there is a cap, it
+// maps the logit x to cap*tanh(x/cap).
 type finish struct {
-	scale float64 // 0 stands for 1
+	scale float64 // 0 means 1
 	cap   float64 // 0 for none
-	state float64 // 0 stands for 1
+	state float64 // 0 means 1
 }
 
 // inRange reports whether x can be a scale or a cap, or a number that a scale is computed from: x
@@ -20,11 +20,11 @@ func inRange(x float64) bool { return 0x1p-126 <= x && x <= 0x1p126 }
 
 const rangeText = "a number from 1.2e-38 to 8.5e+37"
 
-// LogitScale returns what the model multiplies a logit by, 1 if it does not. It is a scale behind
+// LogitScale returns the factor of a logit, 1 by default. It is a scale after
 // the head, of the logit of the context that the head is applied to: of a folder the input of the
 // head, which a hook on it sees; of a GGUF file the node result_norm of llama.cpp, whose embeddings
 // without pooling it is. docs/head.md has a row for each family of models: the fields of its files,
-// and what stands for those that a file does not have.
+// and their defaults.
 func (h *Head) LogitScale() float64 {
 	if h.finish.scale == 0 {
 		return 1
@@ -32,9 +32,9 @@ func (h *Head) LogitScale() float64 {
 	return h.finish.scale
 }
 
-// StateScale returns what the model multiplies a state by between its last normalisation and its
+// StateScale returns the factor of a state between the last normalisation and the
 // head, 1 if it does not: T5 with a tied embedding, MiniCPM and Inkling do. Contexts that were
-// taken at the head have it; a last hidden state that was taken behind the normalisation lacks it,
+// taken at the head have it; a last hidden state from after the normalisation lacks it,
 // and is to be multiplied by it. It is no part of [Head.LogitScale]. Of a GGUF file it is 1.
 func (h *Head) StateScale() float64 {
 	if h.finish.state == 0 {
@@ -69,7 +69,7 @@ func tanh(x float64) float64 {
 	case a >= 1.0/16 || a != a:
 		return math.Copysign(1-2/(kernels.Exp(2*a)+1), x)
 	}
-	// The Taylor series; what is left out is below 2^-60 of x.
+	// The Taylor series; the remainder is below 2^-60 of x.
 	p, x2 := 21844.0/6081075, float64(x*x)
 	for _, c := range [...]float64{-1382.0 / 155925, 62.0 / 2835, -17.0 / 315, 2.0 / 15, -1.0 / 3} {
 		p = float64(p*x2) + c

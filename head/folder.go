@@ -27,11 +27,11 @@ const (
 	piecesFile          = "tokenizer.model"        // of sentencepiece
 	vocabularyFile      = "vocab.json"             // of tokenizers in Python, most with a merges.txt
 	mergesFile          = "merges.txt"
-	sourceFile          = "source.spm" // which Marian has beside a vocab.json
+	sourceFile          = "source.spm" // which Marian has next to a vocab.json
 	specialTokensFile   = "special_tokens_map.json"
 )
 
-// headNames are what architectures call the head, and embeddingNames the input
+// headNames are the names of the head by architecture, and embeddingNames of the input
 // embedding, in the order in which they are looked for.
 var (
 	headNames = []string{
@@ -80,7 +80,7 @@ var (
 		"transformer.embeddings.weight", "transformer.word_embedding.weight", // XLM, XLNet
 		"rwkv.embeddings.weight", "transformer.tokens_embed.weight",
 	}
-	// normNames are what architectures call their last normalisation.
+	// normNames are the names of the last normalisation by architecture.
 	normNames = []string{
 		"model.norm.weight", // most
 		"model.language_model.norm.weight", "language_model.model.norm.weight",
@@ -95,7 +95,7 @@ var (
 	tiedBiases = []string{"lm_head.bias", "language_model.lm_head.bias", "final_logits_bias", "cls.predictions.bias"}
 )
 
-// Files returns the files that decide what Open(source) opens: the file that the source names with
+// Files returns the files that decide the result of Open(source): the file that the source names with
 // the others of its model, or, of a folder, all files that a head is read from or would be read
 // from if they were there. A program that writes none of them leaves the head as it is.
 func Files(source string) []string {
@@ -118,7 +118,7 @@ func Files(source string) []string {
 	return append(files, others(filepath.Join(dir, weightsFile), "*.safetensors")...)
 }
 
-// others returns the files beside one whose names fit a pattern, without it, in order.
+// others returns the files in the folder of one whose names fit a pattern, without it, in order.
 func others(path, pattern string) (list []string) {
 	entries, err := os.ReadDir(filepath.Dir(path)) // in order
 	if err != nil {
@@ -183,7 +183,7 @@ func openFolder(path, name string) (*model, error) {
 	return m, nil
 }
 
-// strange refuses models whose logits are not those of a matrix.
+// strange refuses models whose logits are no product with a matrix.
 func (c *config) strange(path string) error {
 	switch {
 	case c.is("baichuan") && c.vocabulary == baichuan2:
@@ -350,7 +350,7 @@ func (f *folder) head(c *config, m *model) error {
 	return nil
 }
 
-// conflict says that the two words of a config.json on the tie differ.
+// conflict notes that two fields of a config.json disagree on the tie.
 func (c *config) conflict() []string {
 	if c.tied == nil || c.textTied == nil || *c.tied == *c.textTied {
 		return nil
@@ -362,7 +362,7 @@ func (c *config) conflict() []string {
 func (f *folder) same(a, b string) bool {
 	x, err := f.Tensor(a)
 	if err != nil {
-		return true // what is wrong with it is said later
+		return true // its error comes later
 	}
 	y, err := f.Tensor(b)
 	if err != nil {
@@ -396,7 +396,7 @@ type listed struct {
 }
 
 // list returns the tensors of all files of the folder, those of the model and others, by name. A
-// file that cannot be read has those that the index says.
+// file that cannot be read has the tensors of the index.
 func (f *folder) list() (all []listed) {
 	files := map[string]bool{}
 	for _, path := range others(filepath.Join(f.path, "-"), "*.safetensors") {

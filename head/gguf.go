@@ -30,7 +30,7 @@ const (
 	ggufHeadScale = "output.scale"
 )
 
-// wantedMetadata says which metadata are kept.
+// wantedMetadata reports whether to keep a key of the metadata.
 func wantedMetadata(key []byte) bool {
 	switch string(key) {
 	case ggufArchitecture, ggufTokens, ggufTypes, ggufSuppressed, ggufSplits, ggufSplit, ggufSplitTensors:
@@ -56,7 +56,7 @@ type ggufPart struct {
 // splitName is the name that llama.cpp wants of a split.
 var splitName = regexp.MustCompile(`^(.*)-(\d{5})-of-(\d{5})(\.(?i:gguf))$`)
 
-// maxSplits bounds the files of a set. Those of the largest models have some hundreds.
+// maxSplits bounds the files of a set. The largest models have some hundreds.
 const maxSplits = 10000
 
 // openSet opens the files of the model that f, the file at a path, is a part of. f belongs to the
@@ -169,14 +169,14 @@ func (s *ggufSet) number(f *tensorfile.File, path string) (int, error) {
 	return int(x), err
 }
 
-// alike reports whether two splits say the same of their model.
+// alike reports whether two splits describe the same model.
 func alike(a, b *tensorfile.File) bool {
 	x, errX := a.Number(ggufSplitTensors)
 	y, errY := b.Number(ggufSplitTensors)
 	return errX == nil && errY == nil && x == y
 }
 
-// complete checks that the tensors of the splits are those of one model.
+// complete checks that the tensors of the splits make one model.
 func (s *ggufSet) complete(path string) error {
 	seen := map[string]bool{}
 	for _, p := range s.parts {
@@ -231,8 +231,8 @@ func (s *ggufSet) Close() error {
 	return errors.Join(errs...)
 }
 
-// gguf finds the head of a GGUF model, unless its tensor is named, and what its
-// files say of it.
+// gguf finds the head of a GGUF model, unless its tensor is named, and its
+// metadata.
 func (m *model) gguf(s *ggufSet, named bool) error {
 	arch, err := s.saying(ggufArchitecture).Text(ggufArchitecture)
 	if err != nil {
@@ -325,7 +325,7 @@ func (s *ggufSet) specials() (ids []uint32, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if x >= 0 && x < 1<<32-1 { // some say -1 for none
+		if x >= 0 && x < 1<<32-1 { // some have -1 for none
 			ids = append(ids, uint32(x))
 		}
 	}
@@ -351,7 +351,7 @@ func countTokens(f *tensorfile.File) (n int, err error) {
 	return n, err
 }
 
-// ggufFinish returns the scale and the cap of a model of so many columns.
+// ggufFinish returns the scale and the cap of a model with that number of columns.
 func ggufFinish(s *ggufSet, path, arch string, dim int) (fin finish, err error) {
 	number := func(key string) (x float64, there bool, err error) {
 		f := s.saying(arch + key)

@@ -14,13 +14,13 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// NoBias is the Bias of a head without one, whatever is beside its weights.
+// NoBias is the Bias of a head without one, even if a bias is next to its weights.
 const NoBias = "none"
 
-// Options say how Open opens a head. The zero value is for a model as it is.
+// Options configures Open. The zero value is ready.
 type Options struct {
 	// Bias is the source of the bias, one number a row, or NoBias. If it is empty, the bias is
-	// looked for beside the weights; there may be none.
+	// looked for next to the weights; there may be none.
 	Bias string
 	// IDs are the labels whose rows make the head, in this order, each at most once:
 	// a draft head, see [ReadIDs]. All, if it is nil. The rows are copied.
@@ -48,9 +48,9 @@ type Head struct {
 	closed     bool
 }
 
-// Open opens the head source, see the package's documentation. An error names the file, what
-// was found and what was expected. Mapped rows are not read: whether they are finite is for
-// [Head.Check] to say, or for the layer that is made of them.
+// Open opens the head source, see the package's documentation. An error names the file, the
+// value found and the value expected. Open does not read mapped rows: [Head.Check], or the layer that
+// is made of them, checks that they are finite.
 func Open(source string, opt Options) (*Head, error) {
 	m, err := openModel(source)
 	if err != nil {
@@ -71,7 +71,7 @@ type tensors interface {
 	Close() error
 }
 
-// model is which tensor of a file or a folder is the head, and what these say of it.
+// model names the tensor of a file or a folder that is the head, with its metadata.
 type model struct {
 	path     string
 	file     tensors
@@ -88,16 +88,16 @@ type model struct {
 	suppressed []uint32 // in any order, of any ids
 }
 
-// Origin says what a head was found in, and why it was taken.
+// Origin tells where a head was found, and why it was taken.
 type Origin struct {
 	File  string   // that has the rows
 	Tied  bool     // the head is the input embedding of the model
 	Why   string   // it is, or is not, taken for it
-	State string   // what a context is: where a state is to be taken
-	Notes []string // what was decided where the files leave a choice, or contradict each other
+	State string   // where to take a context
+	Notes []string // decisions where the files leave a choice, or contradict each other
 }
 
-// Origin returns what the head was found in.
+// Origin returns where the head was found.
 func (h *Head) Origin() Origin {
 	o := h.origin
 	o.Notes = slices.Clone(o.Notes)
@@ -251,7 +251,7 @@ func (h *Head) data(t *tensorfile.Tensor, own bool) ([]byte, error) {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(wide))), 4*len(wide)), err
 }
 
-// leaveOutZeros takes rows of zeros at the end for padding, if nothing says which rows are tokens:
+// leaveOutZeros takes rows of zeros at the end for padding, if no file tells which rows are tokens:
 // no training leaves a row so that a model answers, and where all other logits are negative it
 // would be the best.
 func (h *Head) leaveOutZeros() error {
@@ -277,7 +277,7 @@ func (h *Head) leaveOutZeros() error {
 	return err
 }
 
-// pick copies of so many rows, and of the bias, those of the head's labels.
+// pick copies the rows of the head's labels, and their biases.
 func (h *Head) pick(data []byte, rows int) (out []byte, err error) {
 	size := len(data) / rows
 	out = tensorfile.Aligned(len(h.ids) * size)
@@ -311,7 +311,7 @@ func rowsOf(data []byte, e kernels.Element, dim int) kernels.Rows {
 	return kernels.QuantisedRows(data, e, dim)
 }
 
-// bias reads the bias of the weights from source, or from beside them. It is one
+// bias reads the bias of the weights from source, or from the place of the weights. It is one
 // number a row: a vector, or a matrix of one row or one column.
 func (m *model) bias(source string, weights *tensorfile.Tensor) (bias []float32, name string, err error) {
 	var t *tensorfile.Tensor
@@ -386,7 +386,7 @@ func (h *Head) IDs() []uint32 { return h.ids }
 // vocabulary for a draft head, else Labels.
 func (h *Head) Vocabulary() int { return h.vocabulary }
 
-// Padding returns the number of rows at the end of W that stand for no token and are left out.
+// Padding returns the number of rows at the end of W that are no token and are left out.
 func (h *Head) Padding() int { return h.padding }
 
 // Weights returns the name of the tensor that W is; a .npy file has none.
@@ -398,7 +398,7 @@ func (h *Head) BiasName() string { return h.biasName }
 // Mapped reports whether the rows are in a mapped file: see the package's documentation.
 func (h *Head) Mapped() bool { return h.mapped }
 
-// String says in one line what was opened and how:
+// String describes the opened head in one line:
 //
 //	lm_head.weight, 32000 x 2048 bfloat16, mapped; no bias; 64 rows of padding left out; scale 0.0625
 func (h *Head) String() string {

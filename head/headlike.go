@@ -41,7 +41,7 @@ func headLike(name string) bool {
 	return false
 }
 
-// kindOf says what wrote a tensor of such a name, by what stands beside it.
+// kindOf names the program that wrote a tensor of such a name, by its neighbours.
 func kindOf(name string, list []listed) string {
 	stem := name[:strings.LastIndexByte(name, '.')]
 	if inner, ok := strings.CutSuffix(stem, ".weight"); ok { // lm_head.weight.absmax
@@ -52,7 +52,7 @@ func kindOf(name string, list []listed) string {
 	}, "a head under a name that is not known")
 }
 
-// quantisation says what wrote the tensors of a matrix, or else otherwise.
+// quantisation names the program that wrote the tensors of a matrix, or returns otherwise.
 func quantisation(stem string, has func(name string) bool, otherwise string) string {
 	for _, x := range []struct{ end, kind string }{
 		{".qweight", "quantised by GPTQ, AWQ or AutoRound"},
@@ -73,7 +73,7 @@ func quantisation(stem string, has func(name string) bool, otherwise string) str
 // original is the way to the weights of a quantised head.
 const original = "take the folder of the model before it was quantised, or a GGUF file of it"
 
-// wayOut says what to do about a head that is there, but not to be read.
+// wayOut tells what a user can do about a head that cannot be read.
 func (f *folder) wayOut(x listed, embedding string) string {
 	switch {
 	case strings.HasSuffix(x.name, ".weight") && f.Has(x.name):

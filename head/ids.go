@@ -52,7 +52,7 @@ func readIDs(t *tensorfile.Tensor, source string, offsets bool) ([]uint32, error
 	return ids, nil
 }
 
-// ownIDs returns the labels of the rows of a head of so many, if it is a draft by
+// ownIDs returns the labels of the rows of a head, if it is a draft by
 // itself, else nil.
 func (m *model) ownIDs(rows int) ([]uint32, error) {
 	if !m.file.Has(draftName) {

@@ -17,7 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// tokens are what is known of a tokenizer's tokens: how many ids there are, and, if
+// tokens describes a tokenizer's tokens: the number of ids, and, if
 // they are kept, their texts. The memory follows the file, whatever the ids are.
 type tokens struct {
 	n     int64             // one more than the largest id
@@ -47,7 +47,7 @@ func (t *tokens) add(id int64, text []byte) {
 const largestID = math.MaxUint32 - 1
 
 // tokenizerSize returns one more than the largest id that the files of a folder
-// give a token, 0 if they do not say what all tokens are.
+// give a token, 0 if they do not list all tokens.
 func tokenizerSize(folder string, c *config) (n int, err error) {
 	var t tokens
 	if known, err := t.folder(folder); err != nil || !known {
@@ -61,10 +61,10 @@ func tokenizerSize(folder string, c *config) (n int, err error) {
 }
 
 // Tokens returns the text of each token of a model, by its id, as the tokenizer has it: pieces, in
-// which Ġ or ▁ most often stands for a space. The source is the folder of a model, a tokenizer.json
+// which Ġ or ▁ most often is a space. The source is the folder of a model, a tokenizer.json
 // or vocab.json, a tokenizer.model of sentencepiece, or a GGUF file, all of which it reads. A file
-// may have any name: its first bytes say what it is. An error names the file, what was found and
-// what was expected.
+// may have any name: its first bytes tell the format. An error names the file, the value found and
+// the value expected.
 func Tokens(source string) (map[uint32]string, error) {
 	t := tokens{texts: map[uint32]string{}}
 	info, err := os.Stat(source)
@@ -102,7 +102,7 @@ const (
 	ggufTokensFile
 )
 
-// kindOfTokens says by the first bytes of a file what tokens it may have.
+// kindOfTokens tells by the first bytes of a file the kind of its tokens.
 func kindOfTokens(path string) (int, error) {
 	start, err := tensorfile.Start(path, 64)
 	if err != nil {
@@ -114,14 +114,14 @@ func kindOfTokens(path string) (int, error) {
 		return ggufTokensFile, nil
 	case bytes.HasPrefix(text, []byte("{")) && bytes.IndexByte([]byte("\"}"), append(bytes.TrimLeft(text[1:], " \t\r\n"), 0)[0]) >= 0:
 		return jsonTokens, nil
-	case len(start) > 2 && start[0] == modelPiece && start[1] < 0x80 && start[2] == pieceText: // no text has a piece behind a length
+	case len(start) > 2 && start[0] == modelPiece && start[1] < 0x80 && start[2] == pieceText: // no text has a piece after a length
 		return piecesTokens, nil
 	}
 	return notTokens, nil
 }
 
 // IsTokenizer reports whether Tokens reads a source: a folder, or a file whose first bytes are
-// those of JSON, of a model of sentencepiece or of a GGUF file. What it does not read may be a list
+// JSON, a model of sentencepiece or a GGUF file. Any other file may be a list
 // with a word a line.
 func IsTokenizer(source string) bool {
 	if info, err := os.Stat(source); err != nil || info.IsDir() {
@@ -143,7 +143,7 @@ func readTokens(path string, parse func(data []byte) error) error {
 	return nil
 }
 
-// inJSON returns what parses the value of a file of JSON.
+// inJSON returns the parser of the value of a file of JSON.
 func inJSON(parse func(v jsonscan.Value) error) func(data []byte) error {
 	return func(data []byte) error {
 		v, err := jsonscan.ParsePython(data)
@@ -154,7 +154,7 @@ func inJSON(parse func(v jsonscan.Value) error) func(data []byte) error {
 	}
 }
 
-// folder reads the tokens of a folder, and reports whether its files say what all
+// folder reads the tokens of a folder, and reports whether its files list what all
 // tokens are. The forms are defined by the tokenizers library,
 // https://huggingface.co/docs/tokenizers, by transformers, and by sentencepiece's
 // sentencepiece_model.proto.
@@ -163,7 +163,7 @@ func (t *tokens) folder(folder string) (known bool, err error) {
 		_, err := os.Stat(filepath.Join(folder, name))
 		return err == nil
 	}
-	if !exists(tokenizerFile) { // before any file gives a token an id; what cannot be read names none
+	if !exists(tokenizerFile) { // before any file gives a token an id; a file that cannot be read names none
 		for _, name := range []string{specialTokensFile, tokenizerConfigFile} {
 			_ = readTokens(filepath.Join(folder, name), inJSON(t.namedTokens))
 		}
@@ -175,7 +175,7 @@ func (t *tokens) folder(folder string) (known bool, err error) {
 		{tokenizerConfigFile, inJSON(t.tokenizerConfig)},
 		{addedTokensFile, inJSON(t.object)},
 		{tokenizerFile, inJSON(t.tokenizerJSON)},
-		// What is no model of sentencepiece says nothing: other tokenizers have files
+		// A file that is no model of sentencepiece has no tokens: other tokenizers have files
 		// of this name, too.
 		{piecesFile, t.sentencepiece},
 		{vocabularyFile, inJSON(t.vocabJSON)},
@@ -266,8 +266,8 @@ func (t *tokens) anyJSON(v jsonscan.Value) error {
 	return t.tokenizerJSON(v)
 }
 
-// vocabJSON reads the vocab.json of a tokenizer in Python, an object of ids. What is no such
-// object says nothing: other tokenizers have files of this name, too.
+// vocabJSON reads the vocab.json of a tokenizer in Python, an object of ids. Any other
+// file has no tokens: other tokenizers have files of this name, too.
 func (t *tokens) vocabJSON(v jsonscan.Value) error {
 	none := v[0] != '{'
 	if !none {
@@ -421,7 +421,7 @@ func (t *tokens) tokenizerConfig(v jsonscan.Value) error {
 }
 
 // sentencepiece reads a sentencepiece model, a message of protocol buffers whose field 1 they
-// are, each a message whose field 1 is its text. Of what is no such message nothing is
+// are, each a message whose field 1 is its text. Of any other message nothing is
 // found.
 func (t *tokens) sentencepiece(data []byte) error {
 	if !eachField(data, func(uint64, []byte, uint64) {}) {
@@ -459,7 +459,7 @@ const (
 )
 
 // eachField calls f for each field of a message of protocol buffers: with its tag, the bytes of
-// one that has a length and the number of a varint. It returns false for what is no such
+// one that has a length and the number of a varint. It returns false for any other
 // message.
 func eachField(data []byte, f func(tag uint64, value []byte, number uint64)) bool {
 	for len(data) > 0 {

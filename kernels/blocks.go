@@ -17,19 +17,19 @@ import (
 
 // BlockRows computes intervals of the logits of rows from blocks of Q8_0 and the other quantised types.
 // Blocks that are the rows themselves stay where they are, and have no error: only the context has
-// one. Beside the blocks it holds 16 bytes for each row.
+// one. Besides the blocks it holds 16 bytes for each row.
 //
 // A BlockRows is immutable and safe for use by many goroutines.
 type BlockRows struct {
 	rows  Rows
-	dim   int // of a context: that of the rows, or less by the padding of the last block
+	dim   int // of a context: the rows' dimension, less the padding of the last block
 	meta  []blockMeta
 	slack float32
 }
 
-// blockMeta is what an interval needs of a row: N, an upper bound of sqrt(sum g_j^2), where g_j is
+// blockMeta holds the numbers of a row that an interval needs: N, an upper bound of sqrt(sum g_j^2), where g_j is
 // the magnitude of weight j of the blocks or, for a type with a minimum, of its two terms; an upper bound of the
-// length of what the blocks differ from the row by; and the bias.
+// length of the difference between the blocks and the row; and the bias.
 type blockMeta struct{ norm, bias, err, _ float32 }
 
 // NewBlockRows prepares quantised rows and their bias (nil for none), on all cores. The rows are
@@ -138,7 +138,7 @@ func newBlockRows(blocks Rows, dim int, bias []float32) (*BlockRows, error) {
 	return m, nil
 }
 
-// each sets what f returns of each row, on all cores.
+// each stores the result of f for each row, on all cores.
 func (m *BlockRows) each(f func(i int) (norm, rest float64, err error)) error {
 	part := max(1, maxCallBytes/m.rows.rowBytes())
 	return parallel.Each(context.Background(), 0, m.rows.n, part, nil, func(_, lo, hi int) error {
@@ -223,10 +223,10 @@ type blockBound struct {
 	slack  float32
 }
 
-// hasMins reports whether blocks of the type have a minimum beside the scale.
+// hasMins reports whether blocks of the type have a minimum besides the scale.
 func (e Element) hasMins() bool { return e == Q4_K || e == Q5_K || e == Q4_1 || e == Q5_1 }
 
-// codeStep is what the codes that assembly makes of a type's weights are multiples of: 128 over
+// codeStep is the common divisor of the codes that assembly makes of a type's weights: 128 over
 // half of the range of a weight's integer.
 func (e Element) codeStep() float32 {
 	switch e {
@@ -244,7 +244,7 @@ func (e Element) codeStep() float32 {
 //
 // Elements beyond those of a vector count as zeros, as the weights there are. The blocks differ from the row by
 // at most err ||h|| in the sum, which is the second part of an interval. For the first, with H_j = round(h_j/scale) and e = ||h - scale H||, the sum over a row of w_j h_j differs from
-// that of w_j scale H_j by at most ||w|| e. The latter is computed with float32 roundings: for each
+// the sum of w_j scale H_j by at most ||w|| e. The latter is computed with float32 roundings: for each
 // of 16 lanes a fused multiply-add per pair of groups, or two with minima, which round terms whose
 // magnitudes sum up to at most sum g_j |scale H_j| <= N ||scale H||; four additions, the product with scale,
 // and the sum with the bias; and rounding of a weight of types with minima, once. So with p pairs and
@@ -370,7 +370,7 @@ func (m *BlockRows) leaf(lower, upper []float32, ld, first int, ids *uint32, n i
 	elements, _ := m.rows.element.Block()
 	blocks := m.rows.dim / elements
 	if c.n > 1 && c.n < BatchContexts {
-		// The form for all has no fewer: those that are too many are written beside.
+		// The form for all has no fewer: the surplus goes to other memory.
 		m.fewer(lower, upper, ld, first, ids, n, c)
 		return
 	}
@@ -578,7 +578,7 @@ func (x *splitBlock) add(sums *[16]float32, g, odd int, plane []byte, e Element)
 func fma32(a, b, c float32) float32 {
 	p := float64(a) * float64(b) // exact
 	s := p + float64(c)
-	// What s leaves out says which way to round a tie to float32: s becomes odd.
+	// The remainder of s decides how to round a tie to float32: s becomes odd.
 	t := s - p
 	if rest := (p - (s - t)) + (float64(c) - t); rest != 0 {
 		if bits := math.Float64bits(s); bits&1 == 0 {

@@ -1,15 +1,15 @@
 package kernels
 
-// A leaf is what a CPU does in one call: a function of package asm, which runs the assembly of
+// A leaf is one call into assembly: a function of package asm, which runs the assembly of
 // the best level, or the plain Go form where there is none. The choice is made by branches on
-// package variables, which cost nothing beside the call; function variables would make
+// package variables, which cost nothing next to the call; function variables would make
 // the arguments escape to the heap.
 //
-// Leaves take no empty slices. What is the same for all of them stands above
+// Leaves take no empty slices. Their common rules are above
 // them, once an operation: how much one call may take, that the goroutine can be
-// stopped between two calls, and what the race detector is to know.
+// stopped between two calls, and the race detector's part.
 
-// maxCallBytes bounds what one call of a leaf reads or writes: a goroutine
+// maxCallBytes bounds the bytes that one call of a leaf reads or writes: a goroutine
 // inside assembly cannot be stopped by the scheduler or the garbage collector. At
 // the 10 GB/s of a slow memory it is 25 microseconds.
 const maxCallBytes = 256 << 10
@@ -38,7 +38,7 @@ func callBlocks(size int) int { return max(maxBlock, callRows(size)&^(maxBlock-1
 //	}
 //
 // The compiler keeps a struct of four words in registers: work that takes one
-// call costs next to nothing beside it.
+// call costs next to nothing.
 type calls struct {
 	at, end int // the items of a call
 	n       int // of all

@@ -4,13 +4,13 @@
 //
 // Every operation has a plain Go form, and assembly for AVX2 and AVX-512 on amd64 and for
 // Advanced SIMD, with and without dot products, on arm64 (package kernels/asm, written by the
-// programs in gen). Which one runs is decided once at start from cpuid; Level says what it is,
+// programs in gen). cpuid decides once at start which one runs; Level returns it,
 // the environment variable L2S_SIMD (generic, avx2, avx512, neon, neondot) forces it, and the
 // build tag purego leaves the assembly out.
 //
 // # Four arithmetics
 //
-// The float32 kernels (Dot, Scan, GatherDot, ArgmaxDot) are what the paper's method needs.
+// The float32 kernels (Dot, Scan, GatherDot, ArgmaxDot) serve the paper's method.
 // Their sums are ordered as the machine likes, so results of two levels differ by rounding: at
 // most about n*2^-24 * sum |x_i y_i|.
 //
@@ -26,7 +26,7 @@
 // # Contracts
 //
 // Matrices are row-major: rows has n*d elements, row i is rows[i*d:(i+1)*d]. Destinations come
-// first, and the caller owns all memory. Nothing is allocated, but what an [Int8Vector] lacks
+// first, and the caller owns all memory. Nothing is allocated, except the memory that an [Int8Vector] lacks
 // when it is first used with rows of a kind; calls that read it write to that memory. A broken
 // contract, such as an id beyond the rows, is a panic with a constant string that starts with
 // "kernels: ", before anything is written. Inputs must be finite; packages softmax and screen

@@ -91,7 +91,7 @@ func newEncoder(dim int) *encoder {
 // magnitude is given, and bounds of ||w - w^|| and of ||w^||.
 //
 // Proof. With u = 2^-24, and m = share largest, scale = fl(m/most) and inv =
-// fl(most/m) are within 1.01u, relatively, of what they stand for, so that u_i =
+// fl(most/m) are within 1.01u, relatively, of their exact values, so that u_i =
 // fl(w_i inv) is within 3.1u of w_i/scale (or within 2^-149). u_i - q_i is exact:
 // above 1 both are multiples of u_i's last place and the difference is no larger than
 // u_i; between 1/2 and 1 it is by Sterbenz's lemma, below q_i is 0. So

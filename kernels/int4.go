@@ -2,7 +2,7 @@ package kernels
 
 import "runtime"
 
-// maxCode4 is the largest 4-bit code, and code4Bias what is added to it.
+// maxCode4 is the largest 4-bit code, and code4Bias the number that is added to it.
 const (
 	maxCode4  = 7
 	code4Bias = 8

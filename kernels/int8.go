@@ -31,7 +31,7 @@ const (
 )
 
 // Int8Rows holds the rows of a matrix, and the bias of each, as int8 codes
-// with what is needed to bound the error of a product made from them.
+// with the numbers that bound the error of a product made from them.
 //
 // Row i is w_i ~ w^_i = scale_i * q_i, q_ij in [-127, 127], and it is stored
 // as one record of Int8Stride bytes: the codes, each plus 128, in one byte each;
@@ -41,13 +41,13 @@ const (
 // An Int8Rows is immutable and safe for use by many goroutines.
 type Int8Rows struct{ codeRows }
 
-// codeRows is what rows of 8-bit and of 4-bit codes have in common.
+// codeRows is the common part of rows of 8-bit and of 4-bit codes.
 type codeRows struct {
 	data   []byte
 	n, dim int
 	stride int
 	slack  float32   // absolute part of the envelope, from the largest |bias|
-	whole  *codeRows // of a part: whose codes these are, and what keeps them
+	whole  *codeRows // of a part: the rows that own the codes, and keep them
 }
 
 // stride returns the size of a record that holds n bytes of codes. If the codes fill cache
@@ -69,7 +69,7 @@ func Int8Stride(dim int) int { return stride(dim) }
 //
 // It returns an error if the float32 arithmetic of the envelope could not
 // certify anything: a dimension above MaxInt8Dim, or a weight or bias that is not
-// a number or above 2^40 in magnitude. What data holds then is undefined.
+// a number or above 2^40 in magnitude. The content of data is undefined then.
 func NewInt8Rows(data []byte, rows Rows, bias []float32) (*Int8Rows, error) {
 	m := &Int8Rows{newCodeRows(data, rows.dim, rows.n, Int8Stride)}
 	if err := encode(rows, bias, encoding{&m.codeRows, scales8, (*encoder).pack8}); err != nil {
@@ -177,7 +177,7 @@ type Int8Vector struct {
 	scale  float32
 	norm   float32 // >= ||h|| (1 + 2^-20)
 	err    float32 // >= (||h - h^|| + 2^-20 ||h||) (1 + 2^-20)
-	grow   float64 // what quantize multiplies its norms by
+	grow   float64 // the factor of the norms in quantize
 
 	halves [2][]int8   // q in two halves, for 4-bit rows; made when first needed
 	plain8 [][4]uint64 // q as the plain form of 8-bit rows reads it; made when first needed
@@ -224,7 +224,7 @@ func (v *Int8Vector) AddLines(l *Lines) {
 	AddLines(l, math.MaxInt, v.codes)
 }
 
-// Fit says what Int8Vector.Set found.
+// Fit is the result of Int8Vector.Set.
 type Fit uint8
 
 const (
@@ -254,8 +254,8 @@ func quantizeGeneric(codes []int8, h []float32, inv float32) (squares, errors2 f
 	return fold(norm2[:]), fold(err2[:]), code, below
 }
 
-// What the leaves of codes agree on with those who call them: they take rows in blocks of
-// codesBlock for one context, and of batchBlock for as many as batchContexts says, which share
+// Leaves of codes and their callers agree on sizes: leaves take rows in blocks of
+// codesBlock for one context, and of batchBlock for up to batchContexts contexts, which share
 // the load of a row. AVX-512 without VNNI runs the forms of AVX2.
 
 func codesBlock() int {
@@ -289,7 +289,7 @@ func batchContexts(n int) int {
 	return BatchContexts
 }
 
-// excess8 returns what the sums of the products of 8-bit rows with v hold beyond
+// excess8 returns the surplus of the sums of the products of 8-bit rows with v over
 // the sums of the codes, for the forms that ask: of those with VNNI or I8MM the rows' 128. AVX2
 // takes them out beforehand, but the sign of v goes to the row by a complement.
 func excess8(v *Int8Vector) int32 {
@@ -306,7 +306,7 @@ const maxBlock = 16
 type bound struct {
 	codes  *int8
 	high   *int8 // 4-bit rows: the second half of the codes, codes being the first
-	excess int32 // what the sums of the leaf's products hold beyond the sums of the codes
+	excess int32 // the surplus of the sums of the leaf's products over the sums of the codes
 	scale  float32
 	norm   float32
 	err    float32
@@ -316,7 +316,7 @@ type bound struct {
 }
 
 // batchBound is the side of several vectors: each number four times for each
-// context. Those behind the last context repeat it.
+// context. Entries after the last context repeat it.
 type batchBound struct {
 	codes  [BatchContexts]*int8
 	excess [BatchContexts][4]int32
@@ -349,7 +349,7 @@ type batchBound struct {
 // is within the 16u ||h|| that Int8Vector.err holds; the second, and the four
 // roundings of the radius itself, are below 10u of it, and norm and err hold
 // factors of 1 + 16u. The terms with the bias are at most 2.1u max|bias|, held
-// by slack, which is 3u max|bias| + 2^-100; what it has to spare covers every
+// by slack, which is 3u max|bias| + 2^-100; its surplus covers every
 // underflow, an error below 2^-149 that is multiplied by |D| < 2^31 at most.
 func (m *Int8Rows) Bounds(lower, upper []float32, vs ...*Int8Vector) {
 	checkVectors(len(lower), len(upper), m.n, m.dim, vs)
@@ -405,7 +405,7 @@ func (m *Int8Rows) batch(lower, upper []float32, ids []uint32, n int, vs []*Int8
 	runtime.KeepAlive(m)
 }
 
-// set fills b in place: a copy of what has just been written would wait for it.
+// set fills b in place: a copy of bytes just written would wait for them.
 func (b *bound) set(v *Int8Vector, excess int32, slack float32) {
 	b.codes, b.excess, b.v = &v.codes[0], excess, v
 	b.scale, b.norm, b.err, b.slack = v.scale, v.norm, v.err, slack

@@ -14,12 +14,12 @@ import (
 const (
 	// PanelRows is the number of rows of a panel of codes.
 	PanelRows = 16
-	stepCodes = 4                     // codes of a row that lie side by side
+	stepCodes = 4                     // adjacent codes of a row
 	stepBytes = PanelRows * stepCodes // a cache line
 )
 
 // Int8Panels holds rows of an [Int8Rows] that are scanned one after the other: 16 rows
-// form a panel, in which the codes 4j to 4j+3 of all rows lie side by side, each plus 128, in
+// form a panel, in which the codes 4j to 4j+3 of all rows are adjacent, each plus 128, in
 // a step of 64 bytes. After the ceil(dim/4) steps of a panel come the scales of its rows,
 // their biases, errors and norms, 64 bytes each.
 //
@@ -129,7 +129,7 @@ func (m *Int8Rows) withinHalves(ids []uint32) bool {
 // size returns the bytes of a panel.
 func (p *Int8Panels) size() int { return (p.steps + metaBytes/4) * stepBytes }
 
-// What a code of narrow panels lacks beside one of a record, in eight bytes.
+// The difference between a code of a record and one of narrow panels, in eight bytes.
 const narrowed = (codeBias - code4Bias) * 0x0101010101010101
 
 func panelsOf(n int) int { return (n + PanelRows - 1) / PanelRows }
@@ -221,7 +221,7 @@ func (p *Int8Panels) Bounds(lower, upper []float32, first, n int, vs ...*Int8Vec
 	runtime.KeepAlive(p)
 }
 
-// survivors is Survivors for what takes more than one call, or for more than laneCount labels.
+// survivors is Survivors for work of more than one call, or for more than laneCount labels.
 func (p *Int8Panels) survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
 	p.Bounds(lower, upper, first, panelsOf(n), v)
 	threshold, ok := KthBound(lower[:n], k)

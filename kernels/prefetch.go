@@ -6,11 +6,11 @@ import "unsafe"
 const lineBytes = 64
 
 // Lines are places in memory that a caller uses again and again, a cache line each, with other
-// work in between that may push them out of the caches. The zero value has none. It keeps what
-// it points to, and is for one goroutine.
+// work in between that may push them out of the caches. The zero value has none. It keeps the memory that
+// it points to, and belongs to one goroutine.
 type Lines struct {
 	n    int                // of first
-	few  [64]unsafe.Pointer // beside the owner's own memory
+	few  [64]unsafe.Pointer // besides the owner's own memory
 	more []unsafe.Pointer
 }
 

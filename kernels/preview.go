@@ -7,7 +7,7 @@ import (
 )
 
 // Panels of 16 rows hold codes of 7 bits, 0 to 127 for the numbers -64 to 63, or of 4 bits, 0 to
-// 15 for the odd numbers -15 to 15. Codes 4j to 4j+3 of all rows of 7 bits lie side by side in a
+// 15 for the odd numbers -15 to 15. Codes 4j to 4j+3 of all rows of 7 bits are adjacent in a
 // step of 64 bytes. Of 4 bits a step holds the codes 8j to 8j+7: the first four of a row in the low halves of its
 // bytes, the others in the high ones. So no sum is taken across the lanes of a register, and no
 // sum of two products overflows 16 bits.
@@ -125,12 +125,27 @@ func PutCode7(panels []byte, dim, r, j int, number int8) {
 	panels[r/PanelRows*PanelRows*dim+j/stepCodes*stepBytes+r%PanelRows*stepCodes+j%stepCodes] = byte(int(number) + bias7)
 }
 
-// PutCodes4 sets the codes, 0 to 15, of row r of panels, all of the row.
-func PutCodes4(panels []byte, r int, codes []byte) {
-	steps := len(codes) / (2 * stepCodes)
-	at := panels[r/PanelRows*steps*stepBytes+r%PanelRows*stepCodes:]
-	for s := range steps {
+// PackCodes4 packs the codes, 0 to 15, of a row to bytes, half as many: in steps of 8 codes, of which byte i has code i in
+// its lower half and code i+4 in the upper one.
+func PackCodes4(row, codes []byte) {
+	for s := range len(codes) / (2 * stepCodes) {
 		eight := binary.LittleEndian.Uint64(codes[2*stepCodes*s:])
-		binary.LittleEndian.PutUint32(at[s*stepBytes:], uint32(eight)|uint32(eight>>32)<<4)
+		binary.LittleEndian.PutUint32(row[s*stepCodes:], uint32(eight)|uint32(eight>>32)<<4)
+	}
+}
+
+// PutRow4 sets row r of panels to packed codes.
+func PutRow4(panels []byte, r int, row []byte) {
+	at := panels[r/PanelRows*PanelRows*len(row)+r%PanelRows*stepCodes:]
+	for s := range len(row) / stepCodes {
+		copy(at[s*stepBytes:][:stepCodes], row[s*stepCodes:])
+	}
+}
+
+// Row4 takes the packed codes of row r from panels.
+func Row4(row, panels []byte, r int) {
+	at := panels[r/PanelRows*PanelRows*len(row)+r%PanelRows*stepCodes:]
+	for s := range len(row) / stepCodes {
+		copy(row[s*stepCodes:][:stepCodes], at[s*stepBytes:])
 	}
 }

@@ -43,7 +43,9 @@ func newCodedPanels(r *rand.Rand, panels, dim int, take func(n int) []byte, take
 			}
 			PutCode7(p.wide, dim, i, j, p.numbers[at])
 		}
-		PutCodes4(p.narrow, i, p.codes[i*dim:(i+1)*dim])
+		row := make([]byte, dim/2)
+		PackCodes4(row, p.codes[i*dim:(i+1)*dim])
+		PutRow4(p.narrow, i, row)
 	}
 	return p
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// What every query runs stands together here: between the steps of a decoder neither its
+// The code of every query is together here: between the steps of a decoder neither its
 // instructions nor the places of their pages are in the caches, and the linker puts functions in
 // the order of the files and of their text.
 
@@ -86,7 +86,7 @@ func (v *Int8Vector) quantize() Fit {
 	// u_i - q_i is exact. The sums of squares are of 16 lanes, so that their
 	// relative error is below (dim/16+5)u; the sums of u_i are in [127^2,
 	// 127^2*2^16], far from underflow. grow covers that and the 3.1u of the
-	// norm. Of the 20u ||h|| in err 3.1u are what u_i differs from h_i/scale;
+	// norm. Of the 20u ||h|| in err 3.1u are the difference of u_i and h_i/scale;
 	// 16u are for Bounds.
 	norm := float64(v.scale) * math.Sqrt(float64(norm2)) * v.grow
 	err := float64(float64(v.scale)*math.Sqrt(float64(err2))*v.grow) + float64(0x1.4p-20*norm)
@@ -131,8 +131,8 @@ func (v *Int8Vector) Length() (low, high float64) {
 // does, and writes to rows, ascending, which of them the intervals do not exclude from those
 // with the k largest logits: all whose upper end reaches a number that the lower ends of k
 // rows reach, which is KthBound's or, if there is none, the k-th largest. It returns how many
-// there are, which are at least k. lower, upper and rows have room for whole panels; what
-// lies after the rows returned is overwritten at will. 1 <= k <= n; v must be Certified.
+// there are, which are at least k. lower, upper and rows have room for whole panels; the rest
+// after the returned rows may be overwritten. 1 <= k <= n; v must be Certified.
 func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
 	panels := panelsOf(n)
 	room, size := PanelRows*panels, p.size()
@@ -178,7 +178,7 @@ func (p *Int8Panels) leaf(lower, upper *float32, data []byte, n int, b *bound) {
 	}
 }
 
-// excess returns what the sums of products hold beyond the sums of the codes.
+// excess returns the surplus of the sums of products over the sums of the codes.
 func (p *Int8Panels) excess(v *Int8Vector) int32 {
 	if p.narrow {
 		return code4Bias * v.sum

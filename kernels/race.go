@@ -29,7 +29,7 @@ func raceReadsRows[T any](rows []T, size int, ids []uint32) {
 	}
 }
 
-// raceReadsBound announces what a leaf reads of b, for rows of a stride.
+// raceReadsBound announces the reads of b by a leaf, for rows of a stride.
 func raceReadsBound(b *bound, stride int) {
 	if b.batch != nil {
 		for _, v := range b.batch.vs {

@@ -24,7 +24,7 @@ var expCoef = [14]float64{
 	1.0 / 479001600, 1.0 / 6227020800,
 }
 
-// logCoef holds 1/3, 1/5, ..., 1/23: the series of atanh behind its first term.
+// logCoef holds 1/3, 1/5, ..., 1/23: the series of atanh after its first term.
 var logCoef = [11]float64{
 	1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23,
 }

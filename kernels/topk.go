@@ -55,7 +55,7 @@ func TopK(ids []uint32, vals, scores []float32) {
 		threshold = vals[0]
 	}
 	if m < k {
-		// NaNs among the scores: what is selected means nothing, but is indices of scores.
+		// NaNs among the scores: the selection means nothing, but consists of indices of scores.
 		for i := range k {
 			ids[i], vals[i] = uint32(i), scores[i]
 		}
@@ -152,7 +152,7 @@ func KthLargest(scores []float32, k int) float32 {
 				equal++
 			}
 		}
-		if k <= equal || equal == 0 { // a NaN: what is selected means nothing
+		if k <= equal || equal == 0 { // a NaN: the selection means nothing
 			return pivot
 		}
 		scores, k = scores[equal:], k-equal

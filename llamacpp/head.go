@@ -26,8 +26,8 @@ type HeadOptions struct {
 	Budget float64
 	// Options are those of searchers over the screen. screen.OverTail needs a screen with a tail.
 	Options []screen.Option
-	// Threads is the number of threads of an exact search, the caller's among them: one in [OpenHead], and as
-	// many as the model has in [Model.Head], if it is 0. See [Head.SetThreads].
+	// Threads is the number of threads of an exact search: if it is 0, one in [OpenHead], and as many as the
+	// model has in [Model.Head]. See [Head.SetThreads].
 	Threads int
 	// Learn, unless nil, has the head begin exactly and learn a screen from the states that
 	// Search, SearchBatch and Best are asked about. Log-sums, draws and log-probabilities stay exact.
@@ -43,8 +43,9 @@ type Head struct {
 	preview *preview.Model    // nil without one
 	codes   *preview.Searcher // keeps those of the preview, which searchers share
 	learner *learn.Learner
-	budget  float64   // of requests to the preview that name none
-	free    sync.Pool // of *scratch
+	threads *threadpool // of the model, nil for a head without one
+	budget  float64     // of requests to the preview that name none
+	free    sync.Pool   // of *scratch
 }
 
 type scratch struct {
@@ -120,9 +121,6 @@ func (m *Model) Head(o HeadOptions) (*Head, error) { return m.HeadOf(m.path, o) 
 // HeadOf is Head for another source of the same head, such as the folder that the file was
 // converted from. It is always checked.
 func (m *Model) HeadOf(source string, o HeadOptions) (*Head, error) {
-	if o.Threads == 0 {
-		o.Threads = m.threads
-	}
 	dropResident(m.path) // the rows of the head, which the layer reads from here on
 	x, err := OpenHead(source, o)
 	if err != nil {
@@ -137,6 +135,8 @@ func (m *Model) HeadOf(source string, o HeadOptions) (*Head, error) {
 		x.Close()
 		return nil, err
 	}
+	x.threads = m.hook.pool
+	x.SetThreads(cmp.Or(o.Threads, m.threads))
 	return x, nil
 }
 
@@ -164,9 +164,17 @@ func (x *Head) Labels() int { return x.layer.Labels() }
 // File returns the head as it was opened.
 func (x *Head) File() *head.Head { return x.file }
 
-// SetThreads changes the number of threads of exact searches, which the head owns and parks between two of
-// them. It must not be called during a search. softmax.Layer.LendThreads has them run on threads of the caller's.
-func (x *Head) SetThreads(n int) { x.layer.SetThreads(n) }
+// SetThreads changes the number of threads of exact searches. A head of [Model.Head] searches on the threads of
+// its model, at most as many as the model has, and on one while the model decodes in another goroutine. A head
+// of [OpenHead] has threads of its own, which are parked between searches. SetThreads must not be called during
+// a search.
+func (x *Head) SetThreads(n int) {
+	if x.threads == nil {
+		x.layer.SetThreads(n)
+		return
+	}
+	x.layer.LendThreads(n, func(work func(worker int)) { x.threads.run(n, work) })
+}
 
 // Layer returns the layer, for searchers of the caller's own, within File().Read.
 func (x *Head) Layer() *softmax.Layer { return x.layer }
@@ -428,3 +436,6 @@ func (y *Sampler) Draw(h []float32, e sample.Edits) (t sample.Token, err error) 
 	})
 	return t, err
 }
+
+// Stats is sample.Sampler.Stats.
+func (y *Sampler) Stats() sample.Stats { return y.draws.Stats() }

@@ -20,6 +20,7 @@ type Hook struct {
 	arch    string
 	trusted bool // the head is known to be applied to the states
 	states  []float32
+	pool    *threadpool // nil if llama.cpp has threads of its own
 	// What the callback does and has seen.
 	whole     bool // the head is to be computed too
 	headAsked bool
@@ -122,6 +123,10 @@ func (k *Hook) decode(b llama.Batch) ([]float32, error) {
 	}
 	k.states, k.headAsked = k.states[:0], false
 	takeLog()
+	if k.pool != nil {
+		k.pool.mu.Lock()
+		defer k.pool.mu.Unlock()
+	}
 	status, err := llama.Decode(k.ctx, b)
 	switch {
 	case err != nil:

@@ -502,12 +502,16 @@ func TestNumbersThatReachTheLibraryHaveBounds(t *testing.T) {
 	// More than all sequences have is not needed.
 	m := open(t, llamacpp.Options{Context: 8, Sequences: 2, Batch: math.MaxInt, States: math.MaxInt})
 	for _, n := range []int{math.MinInt, -1, 0, 1, 1 << 20, math.MaxInt} {
-		m.SetThreads(n) // which llama.cpp would take at its word with the next tokens
+		if err := m.SetThreads(n); err != nil { // llama.cpp would take n at its word with the next tokens
+			t.Fatal(err)
+		}
 		if want := min(max(n, 1), llamacpp.MaxThreads); llamacpp.Threads(n) != want {
 			t.Errorf("%d threads: found %d, expected %d", n, llamacpp.Threads(n), want)
 		}
 	}
-	m.SetThreads(1)
+	if err := m.SetThreads(1); err != nil {
+		t.Fatal(err)
+	}
 	if h := feed(t, m, 0, 1, 2, 3); len(h) != m.Dim() {
 		t.Errorf("found %d numbers, expected a state", len(h))
 	}

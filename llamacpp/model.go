@@ -19,6 +19,9 @@ type Options struct {
 	Context int
 	// Sequences is the number of sequences, 1 if it is 0.
 	Sequences int
+	// Forks is the number of more sequences, behind these, for copies of them ([Model.Copy]) that go on in several
+	// ways: together they have room for Batch tokens beside those that they share.
+	Forks int
 	// Batch is how many tokens llama.cpp computes at once, 512 if it is 0, and at most as many as
 	// all sequences may have.
 	Batch int
@@ -35,7 +38,9 @@ const MaxThreads = 512
 // mostTokens bounds the tokens of all sequences together: llama.cpp counts them in 32 bits.
 const mostTokens = math.MaxInt32
 
-// Model runs a GGUF model up to its hidden states. It is for one goroutine.
+// Model runs a GGUF model up to its hidden states. It is for one goroutine, but for what says something of
+// the file (Tokens, Piece, Begins, Ends, Chat, and what has no arguments beside Close), which any number of goroutines may call
+// meanwhile.
 type Model struct {
 	path    string
 	model   llama.Model
@@ -87,9 +92,9 @@ func Open(path string, o Options) (*Model, error) {
 	if o.Sequences == 0 {
 		o.Sequences = 1
 	}
-	if most := int(llama.MaxParallelSequences()); o.Sequences < 1 || o.Sequences > most {
+	if most := int(llama.MaxParallelSequences()); o.Sequences < 1 || o.Sequences > most || o.Forks < 0 || o.Forks > most-o.Sequences {
 		m.Close()
-		return nil, fail("found %d sequences, expected 1 to %d", o.Sequences, most)
+		return nil, fail("found %d sequences and %d forks, expected 1 or more, 0 or more, and at most %d together", o.Sequences, o.Forks, most)
 	}
 	trained := int(llama.ModelNCtxTrain(model))
 	if o.Context == 0 {
@@ -111,13 +116,17 @@ func Open(path string, o Options) (*Model, error) {
 		o.Batch = 512
 	}
 	o.Batch = min(max(o.Batch, o.Sequences), o.Context*o.Sequences)
+	room := o.Context * o.Sequences
+	if o.Forks > 0 {
+		room += o.Batch
+	}
 	if o.States == 0 {
 		o.States = 32
 	}
 	o.States = min(max(o.States, o.Sequences), o.Batch)
 
 	p := llama.ContextDefaultParams()
-	p.NCtx, p.NSeqMax = uint32(o.Context*o.Sequences), uint32(o.Sequences)
+	p.NCtx, p.NSeqMax = uint32(room), uint32(o.Sequences+o.Forks)
 	p.NBatch, p.NUbatch, p.NOutputsMax = uint32(o.Batch), uint32(o.Batch), uint32(o.States)
 	p.NOutputsMaxPerSeq = uint32(o.States)
 	p.NThreads, p.NThreadsBatch = int32(o.Threads), int32(o.Threads)
@@ -126,8 +135,15 @@ func Open(path string, o Options) (*Model, error) {
 		m.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	m.context, m.threads, m.lengths = o.Context, o.Threads, make([]int, o.Sequences)
+	m.context, m.threads, m.lengths = o.Context, o.Threads, make([]int, o.Sequences+o.Forks)
 	m.batch = llama.BatchInit(int32(o.Batch), 0, 1)
+	if m.hook.pool, err = newThreadpool(); err == nil {
+		err = m.hook.pool.set(m.hook.ctx, o.Threads)
+	}
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	m.ordered = !llama.ModelIsRecurrent(model) && !llama.ModelIsHybrid(model)
 	return m, nil
 }
@@ -154,6 +170,9 @@ func checkFile(path string) error {
 func (m *Model) Close() {
 	if m.hook != nil {
 		m.hook.Close()
+		if m.hook.pool != nil {
+			m.hook.pool.close()
+		}
 		llama.BatchFree(m.batch)
 		m.hook = nil
 	}
@@ -181,11 +200,12 @@ func (m *Model) Labels() int { return m.labels }
 // Context returns how many tokens a sequence may have.
 func (m *Model) Context() int { return m.context }
 
-// SetThreads changes the number of threads of the model, not of its heads: to 1 if n is below it, and to
-// MaxThreads if n is above.
-func (m *Model) SetThreads(n int) {
+// SetThreads changes the number of threads of the model, and so the most that its heads have: to 1 if n is
+// below it, and to MaxThreads if n is above.
+func (m *Model) SetThreads(n int) error {
 	m.threads = int(threads(n))
 	llama.SetNThreads(m.hook.ctx, threads(n), threads(n))
+	return m.hook.pool.set(m.hook.ctx, m.threads)
 }
 
 // threads is the number for llama.cpp.
@@ -223,6 +243,14 @@ func (m *Model) Piece(id uint32) string {
 		n = llama.TokenToPiece(m.vocab, llama.Token(id), piece, 0, false)
 	}
 	return string(piece[:max(n, 0)])
+}
+
+// Name returns the text that stands for a token in the file, such as <|im_end|>, of which Piece is "".
+func (m *Model) Name(id uint32) string {
+	if int64(id) >= int64(m.labels) {
+		return ""
+	}
+	return llama.VocabGetText(m.vocab, llama.Token(id))
 }
 
 // Begins returns the token that the model wants at the beginning of a text, if it wants one.

@@ -20,7 +20,7 @@ import (
 
 const (
 	magic   = "\x89L2P\r\n\x1a\n"
-	version = 1
+	version = 2
 	// atChecksum and atSize are places in the header; the checksum is of what is behind it.
 	atChecksum = 12
 	atSize     = 16
@@ -48,14 +48,13 @@ type part struct {
 	counts []uint64 // their product is its length
 }
 
-// parts returns what is behind the header, in its order.
-func (m *Model) parts(h *header) []part {
+// parts returns what is behind the header, in its order; codes are the packed codes of all labels.
+func (m *Model) parts(h *header, codes *[]byte) []part {
 	r, probes, centred, blocks := uint64(h.Coordinates), uint64(h.Probes), uint64(h.Centred), uint64(h.Blocks)
 	width := uint64(h.Dim) + uint64(h.Biased)
 	return []part{
 		{"rungs", &m.rungs, []uint64{uint64(h.Rungs)}},
 		{"turn", &m.turn, []uint64{r + probes, width}},
-		{"through", &m.through, []uint64{r, width}},
 		{"mean", &m.mean, []uint64{width}},
 		{"steps", &m.steps, []uint64{r}},
 		{"noise", &m.noise, []uint64{r}},
@@ -65,6 +64,7 @@ func (m *Model) parts(h *header) []part {
 		{"gauges", &m.gauges, []uint64{blocks}},
 		{"sizes", &m.sizes, []uint64{blocks}},
 		{"ids", &m.ids, []uint64{uint64(h.Labels)}},
+		{"codes", codes, []uint64{uint64(h.Labels), r / 2}},
 	}
 }
 
@@ -95,7 +95,8 @@ func (m *Model) encode() []byte {
 		K: uint32(m.k), HeldOut: uint32(m.heldOut), Rungs: uint32(len(m.rungs)), Normal: uint32(m.normal), Usual: m.usual, Far: m.far, Tail: m.tail,
 	}
 	lists, size := []any{h}, headerSize
-	for _, p := range m.parts(&h) {
+	codes := m.rows(m.coordinates / 2)
+	for _, p := range m.parts(&h, &codes) {
 		list := reflect.ValueOf(p.list).Elem().Interface()
 		lists, size = append(lists, list), size+binary.Size(list)
 	}
@@ -189,7 +190,7 @@ func decode(data []byte) (*Model, error) {
 		{"labels", h.Labels, 1, min(math.MaxUint32, math.MaxInt), 1}, {"dim", h.Dim, 1, kernels.MaxInt8Dim - 1, 1},
 		{"biased", h.Biased, 0, 1, 1}, {"coordinates", h.Coordinates, 8, kernels.MaxInt8Dim, 8},
 		{"probes", h.Probes, 0, maxProbes, 1}, {"centred", h.Centred, 4, h.Coordinates, 4},
-		{"blocks", h.Blocks, 1, h.Labels, 1}, {"k", h.K, 1, h.Labels, 1}, {"held-out contexts", h.HeldOut, 0, math.MaxInt32, 1},
+		{"blocks", h.Blocks, 1, h.Labels/8 + 1, 1}, {"k", h.K, 1, h.Labels, 1}, {"held-out contexts", h.HeldOut, 0, math.MaxInt32, 1},
 		{"rungs", h.Rungs, 1, maxRungs, 1}, {"normal rung", h.Normal, 0, h.Rungs - 1, 1},
 	} {
 		if x.found < x.least || x.found > x.most || x.found%x.multiple != 0 {
@@ -205,18 +206,24 @@ func decode(data []byte) (*Model, error) {
 	m := &Model{
 		labels: int(h.Labels), dim: int(h.Dim), fingerprint: h.Fingerprint, biased: h.Biased == 1,
 		coordinates: int(h.Coordinates), probes: int(h.Probes), centred: int(h.Centred), usual: h.Usual, far: h.Far, tail: h.Tail,
-		k: int(h.K), heldOut: int(h.HeldOut), normal: int(h.Normal), opened: new(opened),
+		k: int(h.K), heldOut: int(h.HeldOut), normal: int(h.Normal),
 	}
 	data = data[headerSize:]
-	for _, p := range m.parts(&h) {
+	var codes []byte
+	for _, p := range m.parts(&h, &codes) {
 		if data, err = p.read(data); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.name, err)
 		}
 	}
 	if len(data) > 0 {
-		return nil, fmt.Errorf("file size: found %d bytes behind the ids, expected none", len(data))
+		return nil, fmt.Errorf("file size: found %d bytes behind the codes, expected none", len(data))
 	}
-	return m, m.check()
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	m.arrange()
+	m.put(codes, m.coordinates/2)
+	return m, nil
 }
 
 // read takes a part from the head of data, and returns the rest. It checks the length before memory is taken.
@@ -242,7 +249,7 @@ func (m *Model) check() error {
 		list  []float32
 		least float32
 	}{
-		{"turn", m.turn, -math.MaxFloat32}, {"through", m.through, -math.MaxFloat32}, {"mean", m.mean, -math.MaxFloat32},
+		{"turn", m.turn, -math.MaxFloat32}, {"mean", m.mean, -math.MaxFloat32},
 		{"steps", m.steps, 0}, {"noise", m.noise, 0}, {"axes", m.axes, 0}, {"radii", m.radii, 0}, {"gauges", m.gauges, 0},
 	} {
 		for i, v := range x.list {

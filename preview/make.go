@@ -79,7 +79,7 @@ func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) 
 			return nil, fmt.Errorf("preview: states: found %v at element %d of one, expected finite numbers", x[i*d+j], j)
 		}
 	}
-	m := &Model{labels: l.Labels(), dim: d, opened: new(opened), k: min(cmp.Or(opt.K, 5), l.Labels())}
+	m := &Model{labels: l.Labels(), dim: d, k: min(cmp.Or(opt.K, 5), l.Labels())}
 	for _, b := range l.Bias() {
 		m.biased = m.biased || b != 0
 	}
@@ -128,6 +128,10 @@ func (m *Model) make(ctx context.Context, l *softmax.Layer, states, held []float
 	}
 	opt.Progress("blocks", 0)
 	if err := m.group(ctx, l, opt); err != nil {
+		return err
+	}
+	m.arrange()
+	if err := m.encodeAll(ctx, l); err != nil {
 		return err
 	}
 	opt.Progress("fingerprint", 0)

@@ -19,20 +19,6 @@ var ErrPrecision = errors.New("precision")
 // byFar is how many times what may be missed is no precision to go on with.
 const byFar = 10
 
-// ladder are the rungs that are measured.
-var ladder = []Rung{
-	{Deviations: 1, Reach: 4, Share: 0.015, Most: 200},
-	{Deviations: 1.5, Reach: 4.5, Share: 0.025, Most: 300},
-	{Deviations: 2, Reach: 5, Share: 0.04, Most: 450},
-	{Deviations: 2.5, Reach: 5.5, Share: 0.06, Most: 700},
-	{Deviations: 3, Reach: 6, Share: 0.09, Most: 1000},
-	{Deviations: 3.5, Reach: 6.75, Share: 0.13, Most: 1400},
-	{Deviations: 4, Reach: 7.5, Share: 0.18, Most: 2000},
-	{Deviations: 4.5, Reach: 8.25, Share: 0.25, Most: 2600},
-	{Deviations: 5, Reach: 9, Share: 0.35, Most: 4000},
-	{Deviations: 5.5, Reach: 9.5, Share: 0.5, Most: 6000},
-}
-
 // truth are the exact best labels of contexts.
 func truth(ctx context.Context, l *softmax.Layer, contexts []float32, k int, done func(int)) ([]softmax.Prediction, error) {
 	d := l.Dim()
@@ -48,45 +34,52 @@ func truth(ctx context.Context, l *softmax.Layer, contexts []float32, k int, don
 // measure finds the rungs of the model by contexts that it was not made from.
 func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, opt *Options) error {
 	n := len(held) / m.dim
-	m.heldOut, m.rungs, m.normal = n, slices.Clone(ladder), len(ladder)-1
+	m.heldOut = n
+	for i := range factors { // of no held-out states
+		x := float64(i) / float64(len(factors)-1)
+		m.rungs = append(m.rungs, Rung{Deviations: 1 + 4.5*x, Reach: 4 + 4*x, Share: 0.02 + 0.5*x*x, Most: uint32(200 + 6000*x*x), Kept: float64(i + 1)})
+	}
+	m.normal = len(m.rungs) - 1
 	if n == 0 {
-		for i := range m.rungs {
-			m.rungs[i].Kept = float64(i + 1)
-		}
 		return nil
 	}
-	count := parallel.Counter(n, func(done int) { opt.Progress("precision", 0.6*float64(done)/float64(n)) })
-	best, err := truth(ctx, l, held, m.k, count)
+	p1, pk := cmp.Or(opt.Precision1, 0.9995), cmp.Or(opt.PrecisionK, 0.998)
+	counted := func(from, to float64) func(int) {
+		return parallel.Counter(n, func(done int) { opt.Progress("precision", from+(to-from)*float64(done)/float64(n)) })
+	}
+	best, err := truth(ctx, l, held, m.k, counted(0, 0.4))
 	if err != nil {
 		return err
 	}
+	looks, err := m.survey(ctx, l, held, best, counted(0.4, 0.7))
+	if err != nil {
+		return err
+	}
+	m.rungs = looks.choose(m, 1-p1, 1-pk)
 	if err := m.measureSums(ctx, l, held); err != nil {
 		return err
 	}
-	sigmas := make([]float64, n)
 	miss1, missK := make([]int, n), make([]int, n)
 	stats := make([]Stats, n)
 	for i := range m.rungs {
 		x := &m.rungs[i]
-		err := m.each(ctx, l, n, func(s *Searcher, lo, hi int) error {
-			found := make([]softmax.Prediction, m.k)
-			for c := lo; c < hi; c++ {
-				s.stats, s.strange = Stats{}, 0
-				if err := s.query[0].Set(held[c*m.dim : (c+1)*m.dim]); err != nil {
-					return err
-				}
-				want := best[c*m.k : (c+1)*m.k]
-				if _, err := s.search(found[:1], &softmax.Request{K: 1}, x); err != nil {
-					return err
-				}
-				miss1[c] = misses(found[:1], want[:1])
-				s.stats = Stats{}
-				if _, err := s.search(found, &softmax.Request{K: m.k}, x); err != nil {
-					return err
-				}
-				missK[c] = misses(found, want)
-				sigmas[c], stats[c] = s.sigma, s.stats
+		err := m.each(ctx, l, n, nil, func(s *Searcher, c int) error {
+			if err := s.query[0].Set(held[c*m.dim : (c+1)*m.dim]); err != nil {
+				return err
 			}
+			var room [16]softmax.Prediction
+			found := append(room[:0], make([]softmax.Prediction, m.k)...)
+			want := best[c*m.k : (c+1)*m.k]
+			if _, err := s.search(found[:1], &softmax.Request{K: 1}, x); err != nil {
+				return err
+			}
+			miss1[c] = misses(found[:1], want[:1])
+			s.stats = Stats{}
+			if _, err := s.search(found, &softmax.Request{K: m.k}, x); err != nil {
+				return err
+			}
+			missK[c] = misses(found, want)
+			stats[c] = s.stats
 			return nil
 		})
 		if err != nil {
@@ -101,41 +94,34 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 		}
 		x.Looked = float64(sum.Looked) / float64(n) / float64(m.labels)
 		x.Kept, x.Exact = float64(sum.Kept)/float64(n), float64(sum.Exact)/float64(n)
-		opt.Progress("precision", 0.6+0.4*float64(i+1)/float64(len(m.rungs)))
+		opt.Progress("precision", 0.7+0.3*float64(i+1)/float64(len(m.rungs)))
 	}
+	normal := m.rungs[slices.Index(factors, 1)]
 	slices.SortStableFunc(m.rungs, func(a, b Rung) int { return cmp.Compare(a.Kept, b.Kept) })
-	p1, pk := cmp.Or(opt.Precision1, 0.9995), cmp.Or(opt.PrecisionK, 0.998)
-	m.normal = len(m.rungs) - 1
+	m.normal = slices.Index(m.rungs, normal)
 	if !slices.ContainsFunc(m.rungs, func(r Rung) bool {
 		return 1-r.Precision1.High <= byFar*(1-p1) && 1-r.PrecisionK.High <= byFar*(1-pk)
 	}) {
-		r := m.rungs[m.normal]
+		r := m.rungs[len(m.rungs)-1]
 		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", ErrPrecision, r.Precision1.Value, m.k, r.PrecisionK.Value, n, p1, pk)
-	}
-	for i := len(m.rungs) - 1; i >= 0; i-- {
-		if r := &m.rungs[i]; r.Precision1.reaches(p1, n, 0) && r.PrecisionK.reaches(pk, n*m.k, 1) {
-			m.normal = i
-		}
-	}
-	slices.Sort(sigmas)
-	if m.far = sigmas[len(sigmas)*999/1000]; m.far < math.MaxFloat64 {
-		m.usual = sigmas[len(sigmas)*9/10]
-	} else {
-		m.far = 0
 	}
 	return nil
 }
 
-// each calls work for parts of n contexts, with a searcher for each goroutine.
-func (m *Model) each(ctx context.Context, l *softmax.Layer, n int, work func(s *Searcher, lo, hi int) error) error {
+// each calls work for each of n contexts, with a searcher for each goroutine, and done after some of them.
+func (m *Model) each(ctx context.Context, l *softmax.Layer, n int, done func(int), work func(s *Searcher, c int) error) error {
 	searchers := make([]*Searcher, parallel.Threads(0, n))
 	for i := range searchers {
-		var err error
-		if searchers[i], err = m.newSearcher(l); err != nil {
-			return err
-		}
+		searchers[i] = m.newSearcher(l)
 	}
-	return parallel.Each(ctx, len(searchers), n, 16, nil, func(worker, lo, hi int) error { return work(searchers[worker], lo, hi) })
+	return parallel.Each(ctx, len(searchers), n, 16, done, func(worker, lo, hi int) error {
+		for c := lo; c < hi; c++ {
+			if err := work(searchers[worker], c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // mostSums bounds the held-out contexts whose log-sums are computed.
@@ -148,29 +134,26 @@ func (m *Model) measureSums(ctx context.Context, l *softmax.Layer, held []float3
 	type sums struct{ exact, kept, rest, half float64 }
 	found := make([]sums, n)
 	for i := range m.rungs {
-		err := m.each(ctx, l, n, func(s *Searcher, lo, hi int) error {
-			for c := lo; c < hi; c++ {
-				at := c * all / n * m.dim
-				x, req := &found[c], softmax.Request{LogSum: true}
-				s.strange = 0
-				if err := s.query[0].Set(held[at : at+m.dim]); err != nil {
+		err := m.each(ctx, l, n, nil, func(s *Searcher, c int) error {
+			at := c * all / n * m.dim
+			x, req := &found[c], softmax.Request{LogSum: true}
+			if err := s.query[0].Set(held[at : at+m.dim]); err != nil {
+				return err
+			}
+			if i == 0 {
+				if err := s.exact.Find(nil, s.one[:], s.query[:], &req); err != nil {
 					return err
 				}
-				if i == 0 {
-					if err := s.exact.Find(nil, s.one[:], s.query[:], &req); err != nil {
-						return err
-					}
-					x.exact = s.one[0].LogSum
-				}
-				s.rest = math.Inf(-1)
-				a, err := s.search(nil, &req, &m.rungs[i])
-				if err != nil {
-					return err
-				}
-				x.half, x.rest, x.kept = 0, s.rest, a.LogSum
-				if a.Source == softmax.FromSet {
-					x.half = float64(s.sigma*s.sigma) / 2
-				}
+				x.exact = s.one[0].LogSum
+			}
+			s.rest = math.Inf(-1)
+			a, err := s.search(nil, &req, &m.rungs[i])
+			if err != nil {
+				return err
+			}
+			x.half, x.rest, x.kept = 0, s.rest, a.LogSum
+			if a.Source == softmax.FromSet {
+				x.half = float64(s.sigma*s.sigma) / 2
 			}
 			return nil
 		})
@@ -214,11 +197,4 @@ func misses(found, want []softmax.Prediction) (n int) {
 		}
 	}
 	return n
-}
-
-// reaches reports whether of so many labels no more are missed, and some deviations of their number, than a precision
-// allows, rounded up.
-func (e Estimate) reaches(precision float64, labels int, deviations float64) bool {
-	missed := math.Round((1 - e.Value) * float64(labels))
-	return missed+float64(deviations*math.Sqrt(missed)) <= math.Ceil(float64(float64(labels)*(1-precision))-1e-9)
 }

@@ -3,8 +3,6 @@ package preview
 import (
 	"fmt"
 	"math"
-	"sync"
-	"weak"
 
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -21,7 +19,7 @@ type Model struct {
 	centred     int // coordinates that blocks have centres in, a multiple of 4
 
 	turn    []float32 // (R + probes) x width: the coordinates of a context, and what is outside of them
-	through []float32 // R x width: the coordinates of a label
+	through []float32 // R x width: the coordinates of a label, of a model that was just made
 	mean    []float32 // width: of the rows
 	steps   []float32 // R: of the codes of labels
 	noise   []float32 // R: the mean squares that these lose
@@ -33,21 +31,14 @@ type Model struct {
 	ids     []uint32  // labels, block after block
 
 	tail    float64 // factor of the squared deviations outside, in log-sums
-	usual   float64 // deviations outside the coordinates that a tenth of the held-out contexts have more of; 0 for none
-	far     float64 // and hardly any
+	usual   float64 // deviations outside the coordinates that one in 20 held-out contexts has more of; 0 for none
+	far     float64 // and one in 100
 	k       int     // of the second precision
 	heldOut int
 	normal  int // the rung of requests that name none
 	rungs   []Rung
 
-	*opened
-}
-
-// opened are the codes that searchers share, made for a layer when its first searcher is.
-type opened struct {
-	mu     sync.Mutex
-	layer  weak.Pointer[softmax.Layer]
-	tables weak.Pointer[tables]
+	*tables
 }
 
 // Rung is a level of precision, with what held-out contexts say of it.
@@ -58,8 +49,9 @@ type Rung struct {
 	// Reach is how many root mean square distances of its labels from its centre a block may be below the
 	// mark and still be looked at.
 	Reach float64 `json:"reach"`
-	// Share bounds the share of the labels that is looked at, and Most the number scored in full, unless a context
-	// is far from those of the making.
+	// Share bounds the share of the labels that is looked at, and Most the number scored in full. Contexts of which more
+	// is outside the coordinates than of 19 in 20 held-out ones have four times these bounds, and reach and
+	// deviations are larger by a fifth; those of which more is there than of 99 in 100 have no bounds.
 	Share float64 `json:"share"`
 	Most  uint32  `json:"most"`
 	// Looked is the mean share of labels that was looked at, and Kept the mean number of labels
@@ -123,6 +115,32 @@ func (m *Model) rungOf(budget float64) (int, error) {
 		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("preview: budget: found %v, expected at least %v, the smallest of the model", budget, m.rungs[0].Kept)}
 	}
 	return at, nil
+}
+
+// slack is how much farther than a rung says is looked for a context: much that is outside the coordinates makes more
+// labels look alike.
+type slack struct {
+	lift              float64 // what bounds are multiplied by
+	times             float64 // and distances
+	reach, deviations float64 // which are this at least
+}
+
+func (m *Model) slack(sigma float64) slack {
+	switch {
+	case m.far == 0 || sigma <= m.usual:
+		return slack{lift: 1, times: 1}
+	case sigma <= m.far:
+		return slack{lift: 4, times: 1.2}
+	}
+	return slack{lift: math.Inf(1), times: 1.2, reach: 8, deviations: 5} // of which nothing was measured
+}
+
+// lifted returns a bound times a lift, and at most all.
+func lifted(bound, lift, all float64) float64 {
+	if x := bound * lift; x < all {
+		return x
+	}
+	return all
 }
 
 // intervalOf is the share of hits among runs of neighbouring contexts, with its interval: Student's, about; where

@@ -22,13 +22,12 @@ type Stats struct {
 	// labels scored in full after them. Queries that the exact layer answered by request have none.
 	Looked, Kept uint64
 	// Exact is the number of contexts that the exact layer answered, Crowded those of them that had too
-	// many labels to score in full. The others are Strange, were asked for so, or too few labels may be answered.
+	// many labels to score in full. The others were asked for so, or too few labels may be answered.
 	Exact, Crowded uint64
-	// Far is the number of contexts of which more is outside the coordinates than of nearly all
-	// held-out ones: no bounds held for them. Strange is the number of those that came while most of the last ones had more
-	// there than nine of ten held-out ones, as in a text of another kind: the exact layer answered. Where it is large a model made
-	// from texts like these is faster.
-	Far, Strange uint64
+	// Far is the number of contexts of which more is outside the coordinates than of 99 in 100 held-out ones: no bounds
+	// held for them. Where it is large, as in a text of another kind than the model's, a model made from texts like these
+	// is faster.
+	Far uint64
 }
 
 // Searcher answers requests by a model and its layer. It is for one goroutine; any number of them share
@@ -42,6 +41,7 @@ type Searcher struct {
 	one    [1]softmax.Answer
 	stats  Stats
 
+	turner    turner
 	x         []float32 // the context, and 1 if the layer has biases
 	z         []float64 // its coordinates and probes
 	v         []float64
@@ -58,12 +58,11 @@ type Searcher struct {
 	rows      []uint32
 	ids       []uint32
 
-	strange float64 // the share of the last contexts that have much outside the coordinates
-	sigma   float64 // deviations of what is outside the coordinates
-	length  float64 // root mean square of the coordinates
-	rest    float64 // the log-sum over the labels that were not kept
-	seen    []bool  // blocks
-	scale   float32 // of the codes of labels
+	sigma  float64 // deviations of what is outside the coordinates
+	length float64 // root mean square of the coordinates
+	rest   float64 // the log-sum over the labels that were not kept
+	seen   []bool  // blocks
+	scale  float32 // of the codes of labels
 }
 
 const (
@@ -72,17 +71,16 @@ const (
 	fewestFirst = 8
 )
 
-// memory is how many contexts tell of what kind a text is, about.
-const memory = 16
-
 // maxKeptShare is the share of labels scored in full beyond which the exact search is as fast.
 var maxKeptShare = 1.0 / 16 // tests change it
+
+func (m *Model) crowd(k int) int { return max(int(maxKeptShare*float64(m.labels)), 4*k) }
 
 // NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
 // errors.Is holds with [ErrLayer], if the model was made for another layer.
 //
-// The first call for a layer computes the layer's fingerprint, see [softmax.Layer.Fingerprint], and the codes of all
-// labels, half a byte for each coordinate, on all cores. Further calls take little more than the memory of a Searcher.
+// The first call for a layer computes the layer's fingerprint, see [softmax.Layer.Fingerprint], on all cores. Further calls
+// take little more than the memory of a Searcher.
 func NewSearcher(m *Model, l *softmax.Layer) (*Searcher, error) {
 	if m == nil || l == nil {
 		return nil, errors.New("preview: found no model or no layer, expected both")
@@ -93,18 +91,15 @@ func NewSearcher(m *Model, l *softmax.Layer) (*Searcher, error) {
 	if own := l.Fingerprint(); own != m.fingerprint {
 		return nil, invalid{ErrLayer, fmt.Sprintf("preview: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", m.fingerprint, own)}
 	}
-	return m.newSearcher(l)
+	return m.newSearcher(l), nil
 }
 
-func (m *Model) newSearcher(l *softmax.Layer) (*Searcher, error) {
-	t, err := m.tables(l)
-	if err != nil {
-		return nil, fmt.Errorf("preview: codes: %w", err)
-	}
+func (m *Model) newSearcher(l *softmax.Layer) *Searcher {
+	t := m.tables
 	blocks := panelsOf(m.blocks()) * kernels.PanelRows
 	s := &Searcher{
 		model: m, tables: t, exact: softmax.NewSearcher(l), query: [1]*softmax.Query{softmax.NewQuery(m.dim)},
-		x: make([]float32, m.width()), z: make([]float64, m.coordinates+m.probes), v: make([]float64, m.coordinates),
+		turner: t.turn.turner(), x: make([]float32, m.width()), z: make([]float64, m.coordinates+m.probes), v: make([]float64, m.coordinates),
 		high: make([]int8, m.centred), low: make([]int8, m.centred), codes: make([]int8, m.coordinates),
 		centre: make([]float32, blocks), reach: make([]float32, blocks), wide: make([]float32, blocks), scratch: make([]float32, max(blocks, len(t.slots))),
 		picked: make([]uint32, blocks), scores: make([]float32, len(t.slots)), panels: make([]uint32, len(t.slots)/kernels.PanelRows),
@@ -113,7 +108,7 @@ func (m *Model) newSearcher(l *softmax.Layer) (*Searcher, error) {
 	if m.biased {
 		s.x[m.dim] = 1
 	}
-	return s, nil
+	return s
 }
 
 // TopK writes the labels with the k = len(dst) largest logits that the preview leaves to dst, in order, and
@@ -228,7 +223,7 @@ func (s *Searcher) exactly(dst []softmax.Prediction, req *softmax.Request) (soft
 func (s *Searcher) turn() bool {
 	m := s.model
 	copy(s.x, s.query[0].Vector())
-	kernels.Float32Rows(m.turn, len(s.x)).RefScan(s.z, nil, s.x)
+	s.turner.turn(s.z, s.x)
 	square := 0.0
 	for _, p := range s.z[m.coordinates:] {
 		square += float64(p * p)
@@ -268,47 +263,28 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	if !s.turn() {
 		return false
 	}
-	if m.usual > 0 {
-		s.strange -= s.strange / memory
-		if s.sigma > m.usual {
-			s.strange += 1.0 / memory
+	more := m.slack(s.sigma)
+	lift, reach, deviations := more.lift, max(float64(rung.Reach*more.times), more.reach), max(float64(rung.Deviations*more.times), more.deviations)
+	if math.IsInf(lift, 1) {
+		if req.LogSum {
+			return false // no held-out context says how far an estimate is off
 		}
-		if s.strange >= 0.5 {
-			s.stats.Strange++
-			return false
-		}
+		s.stats.Far++
 	}
-	square := 0.0
-	for _, z := range s.z[:m.centred] {
-		square += float64(z * z)
-	}
-	s.length = math.Sqrt(square / float64(m.centred))
-	blocks := m.blocks()
-	near, far := float32(firstReach*s.length), float32(rung.Reach*s.length)
-	for b, c := range s.centre[:blocks] {
-		s.reach[b] = c + float32(near*m.radii[b])
-		s.wide[b] = c + float32(far*m.radii[b])
-	}
-	// First some blocks, whose best labels say what the others must reach.
-	first := s.kth(s.reach[:blocks], min(blocks, max(fewestFirst, int(firstShare*float64(blocks)), k/8)))
-	n := kernels.SelectAtLeast(s.picked, s.reach[:blocks], first)
-	looked := s.scan(s.picked[:n], 0)
-	s.permit(req, 0, looked)
+	first, looked := s.begin(k, req)
 	best := s.mark(looked, k)
 	if math.IsInf(float64(best), -1) {
 		return false
 	}
-	// Then those that may reach it.
-	distant := s.sigma > m.far && m.far > 0
-	if distant && req.LogSum {
-		return false // no held-out context says how far an estimate is off
+	// Then the blocks that may reach it.
+	blocks, far := m.blocks(), float32(reach*s.length)
+	for b, c := range s.centre[:blocks] {
+		s.wide[b] = c + float32(far*m.radii[b])
 	}
-	if distant {
-		s.stats.Far++
-	}
-	n = kernels.SelectAtLeast(s.picked, s.wide[:blocks], best)
-	if most := int(rung.Share * float64(blocks)); n > most && !distant {
+	n := kernels.SelectAtLeast(s.picked, s.wide[:blocks], best)
+	if most := int(lifted(rung.Share, lift, 1) * float64(blocks)); n > most {
 		for i, b := range s.picked[:n] {
+			s.wide[b] = m.usualWide(s, int(b))
 			s.scratch[i] = s.wide[b]
 		}
 		limit := float32(math.Inf(1))
@@ -325,16 +301,20 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	if looked > from {
 		best = s.mark(looked, k)
 	}
-	least := float32(float64(best) - float64(rung.Deviations*s.sigma))
+	least := float32(float64(best) - float64(deviations*s.sigma))
 	n = kernels.SelectAtLeast(s.rows, s.scores[:looked], least)
-	crowd := max(int(maxKeptShare*float64(m.labels)), 4*k)
-	if most := min(max(int(rung.Most), 4*k), crowd); n > most && !distant {
+	crowd := m.crowd(k)
+	most := max(int(lifted(float64(rung.Most), lift, float64(m.labels))), 4*k)
+	if lift == 1 {
+		most = min(most, crowd)
+	}
+	if n > most && most <= crowd {
 		for i, row := range s.rows[:n] {
 			s.scratch[i] = s.scores[row]
 		}
 		n = kernels.SelectAtLeast(s.rows, s.scores[:looked], kernels.KthLargest(s.scratch[:n], most))
 	}
-	if n > crowd && distant {
+	if n > crowd && lift > 1 {
 		s.stats.Crowded++
 		return false
 	}
@@ -352,6 +332,25 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 		s.rest = s.outside(cmp.Or(req.Temperature, 1), looked, s.rows[:n])
 	}
 	return len(s.ids) >= k
+}
+
+// begin looks at some blocks, whose best labels say what the others must reach. It returns what they reach themselves, and
+// the number of their rows.
+func (s *Searcher) begin(k int, req *softmax.Request) (first float32, looked int) {
+	m := s.model
+	square := 0.0
+	for _, z := range s.z[:m.centred] {
+		square += float64(z * z)
+	}
+	s.length = math.Sqrt(square / float64(m.centred))
+	blocks, near := m.blocks(), float32(firstReach*s.length)
+	for b, c := range s.centre[:blocks] {
+		s.reach[b] = c + float32(near*m.radii[b])
+	}
+	first = s.kth(s.reach[:blocks], min(blocks, max(fewestFirst, int(firstShare*float64(blocks)), k/8)))
+	looked = s.scan(s.picked[:kernels.SelectAtLeast(s.picked, s.reach[:blocks], first)], 0)
+	s.permit(req, 0, looked)
+	return first, looked
 }
 
 // scan computes the previews of the labels of some blocks, to scores from a row on, and returns the row behind them.

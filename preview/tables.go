@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"runtime"
-	"weak"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -12,40 +11,76 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// coder computes the coordinates of labels from their rows by integers: rows of 15 bits, directions of
+// directions compute the products of vectors with some directions by integers: vectors of 15 bits, directions of
 // 14. So they are the same on every CPU.
+type directions struct {
+	width, n int
+	panels   []byte // the upper halves of the directions, and the lower ones
+	steps    []float32
+}
+
+func newDirections(rows []float32, width int) *directions {
+	d := &directions{width: width, n: len(rows) / width}
+	d.steps = make([]float32, d.n)
+	padded, half := d.padded(), panelsOf(d.n)*kernels.PanelRows
+	d.panels = make([]byte, 2*half*padded)
+	for r := range d.n {
+		row := rows[r*width : (r+1)*width]
+		largest := 0.0
+		for _, x := range row {
+			largest = max(largest, math.Abs(float64(x)))
+		}
+		d.steps[r] = float32(largest / (63 * 128))
+		for j := range padded {
+			q := 0
+			if j < width && largest > 0 {
+				q = int(math.RoundToEven(float64(row[j]) * (63 * 128 / largest)))
+			}
+			h := (q + 64) >> 7
+			kernels.PutCode7(d.panels, padded, r, j, int8(h))
+			kernels.PutCode7(d.panels, padded, half+r, j, int8(q-h<<7))
+		}
+	}
+	return d
+}
+
+func (d *directions) padded() int { return (d.width + 3) &^ 3 }
+
+// turner is what a goroutine computes products with directions with.
+type turner struct {
+	*directions
+	high, low []int8
+	products  []float32
+}
+
+func (d *directions) turner() turner {
+	return turner{d, make([]int8, d.padded()), make([]int8, d.padded()), make([]float32, 2*panelsOf(d.n)*kernels.PanelRows)}
+}
+
+// turn writes the products of v with the directions.
+func (t *turner) turn(dst []float64, v []float32) {
+	step := planes32(t.high[:t.width], t.low[:t.width], v)
+	kernels.Scores7(t.products, t.panels, t.high, t.low, step)
+	half := len(t.products) / 2
+	for i := range dst {
+		both := float64(t.products[i])*128 + float64(t.products[half+i])
+		dst[i] = float64(both * float64(t.steps[i]))
+	}
+}
+
+// coder computes the coordinates of labels from their rows.
 type coder struct {
+	*directions
 	layer  *softmax.Layer
-	width  int
-	n      int       // coordinates
-	panels []byte    // the upper halves of the directions, and the lower ones
-	steps  []float32 // of the directions
 	offset []float64 // the coordinates of the mean row
 }
 
 func newCoder(l *softmax.Layer, through, mean []float32) *coder {
 	width := len(mean)
-	c := &coder{layer: l, width: width, n: len(through) / width}
-	c.steps, c.offset = make([]float32, c.n), make([]float64, c.n)
-	padded := (width + 3) &^ 3
-	half := panelsOf(c.n) * kernels.PanelRows
-	c.panels = make([]byte, 2*half*padded)
-	for r := range c.n {
-		row := through[r*width : (r+1)*width]
-		largest := 0.0
-		for _, x := range row {
-			largest = max(largest, math.Abs(float64(x)))
-		}
-		c.steps[r] = float32(largest / (63 * 128))
-		for j := range padded {
-			q := 0
-			if j < width && largest > 0 {
-				q = int(math.RoundToEven(float64(row[j]) * (63 * 128 / largest)))
-				c.offset[r] += float64(float64(row[j]) * float64(mean[j]))
-			}
-			h := (q + 64) >> 7
-			kernels.PutCode7(c.panels, padded, r, j, int8(h))
-			kernels.PutCode7(c.panels, padded, half+r, j, int8(q-h<<7))
+	c := &coder{newDirections(through, width), l, make([]float64, len(through)/width)}
+	for r := range c.offset {
+		for j, x := range through[r*width : (r+1)*width] {
+			c.offset[r] += float64(float64(x) * float64(mean[j]))
 		}
 	}
 	return c
@@ -54,23 +89,20 @@ func newCoder(l *softmax.Layer, through, mean []float32) *coder {
 // reader is what a goroutine reads labels with.
 type reader struct {
 	*coder
-	row       []float32
-	high, low []int8
-	products  []float32
-	a         []float64 // the coordinates of a label
+	turner
+	row []float32
+	a   []float64 // the coordinates of a label
 }
 
 func (c *coder) reader() *reader {
-	padded := (c.width + 3) &^ 3
-	return &reader{coder: c, row: make([]float32, c.width), high: make([]int8, padded), low: make([]int8, padded),
-		products: make([]float32, 2*panelsOf(c.n)*kernels.PanelRows), a: make([]float64, c.n)}
+	return &reader{c, c.turner(), make([]float32, c.directions.width), make([]float64, len(c.offset))}
 }
 
 // widen leaves the row of a label in r.row.
 func (r *reader) widen(id int) {
 	d := r.layer.Dim()
 	r.layer.Weights().Widen(r.row[:d], id)
-	if r.width > d {
+	if len(r.row) > d {
 		r.row[d] = r.layer.Bias()[id]
 	}
 }
@@ -78,12 +110,9 @@ func (r *reader) widen(id int) {
 // read leaves the coordinates of a label in r.a.
 func (r *reader) read(id int) {
 	r.widen(id)
-	step := planes32(r.high[:r.width], r.low[:r.width], r.row)
-	kernels.Scores7(r.products, r.panels, r.high, r.low, step)
-	half := len(r.products) / 2
-	for i := range r.a {
-		both := float64(r.products[i])*128 + float64(r.products[half+i])
-		r.a[i] = float64(both*float64(r.steps[i])) - r.offset[i]
+	r.turn(r.a, r.row)
+	for i, x := range r.offset {
+		r.a[i] -= x
 	}
 }
 
@@ -117,74 +146,88 @@ type tables struct {
 	first  []uint32 // of each block, and behind the last: its first panel
 	slots  []uint32 // the label of each row of the panels, noLabel for none
 	panels []byte   // of the centres
+	turn   *directions
 	owner  []uint32 // the block of each panel
-	layer  *softmax.Layer
 }
 
 const noLabel = math.MaxUint32
 
-// tables returns the codes for a layer, which is the model's. Searchers keep them alive.
-func (m *Model) tables(l *softmax.Layer) (*tables, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if t := m.opened.tables.Value(); t != nil && m.layer.Value() == l {
-		return t, nil
-	}
-	t := &tables{first: make([]uint32, m.blocks()+1), layer: l}
+// arrange makes the tables, but for the codes.
+func (m *Model) arrange() {
+	t := &tables{first: make([]uint32, m.blocks()+1), turn: newDirections(m.turn, m.width())}
 	for b, size := range m.sizes {
 		t.first[b+1] = t.first[b] + uint32(panelsOf(int(size)))
 	}
 	panels := int(t.first[m.blocks()])
-	t.owner = make([]uint32, panels)
-	for b := range m.sizes {
+	t.owner, t.slots = make([]uint32, panels), make([]uint32, panels*kernels.PanelRows)
+	ids := m.ids
+	for b, size := range m.sizes {
 		for p := t.first[b]; p < t.first[b+1]; p++ {
 			t.owner[p] = uint32(b)
 		}
+		slots := t.slots[t.first[b]*kernels.PanelRows : t.first[b+1]*kernels.PanelRows]
+		for i := copy(slots, ids[:size]); i < len(slots); i++ {
+			slots[i] = noLabel
+		}
+		ids = ids[size:]
 	}
 	size := m.coordinates / 2 * kernels.PanelRows
 	table, release := bigmem.Alloc(panels*size + panelsOf(m.blocks())*kernels.PanelRows*m.centred)
 	runtime.AddCleanup(t, func(release func()) { release() }, release)
-	t.codes, table = table[:panels*size:panels*size], table[panels*size:]
-	t.slots = make([]uint32, panels*kernels.PanelRows)
-	t.panels = table[:panelsOf(m.blocks())*kernels.PanelRows*m.centred]
+	t.codes, t.panels = table[:panels*size:panels*size], table[panels*size:][:panelsOf(m.blocks())*kernels.PanelRows*m.centred]
 	for b := range m.blocks() {
 		for j, c := range m.centres[b*m.centred : (b+1)*m.centred] {
 			kernels.PutCode7(t.panels, m.centred, b, j, c)
 		}
 	}
-	starts := make([]int, m.blocks()+1)
-	for b, size := range m.sizes {
-		starts[b+1] = starts[b] + int(size)
+	m.tables = t
+}
+
+// rows returns the packed codes of all labels, block after block.
+func (t *tables) rows(size int) []byte {
+	rows := make([]byte, 0, len(t.codes))
+	for at, id := range t.slots {
+		if id != noLabel {
+			rows = rows[:len(rows)+size]
+			kernels.Row4(rows[len(rows)-size:], t.codes, at)
+		}
 	}
-	c := newCoder(l, m.through, m.mean)
+	return rows
+}
+
+// put takes the packed codes of all labels.
+func (t *tables) put(rows []byte, size int) {
+	for at, id := range t.slots {
+		if id != noLabel {
+			kernels.PutRow4(t.codes, at, rows[:size])
+			rows = rows[size:]
+		}
+	}
+}
+
+// encodeAll makes the codes of all labels.
+func (m *Model) encodeAll(ctx context.Context, l *softmax.Layer) error {
 	type scratch struct {
 		*reader
 		*encoder
 	}
+	c := newCoder(l, m.through, m.mean)
 	fresh := func() scratch { return scratch{c.reader(), m.encoder()} }
-	err := parallel.With(context.Background(), 0, m.blocks(), 8, nil, fresh, func(s scratch, lo, hi int) error {
+	return parallel.With(ctx, 0, m.blocks(), 8, nil, fresh, func(s scratch, lo, hi int) error {
+		row := make([]byte, m.coordinates/2)
 		for b := lo; b < hi; b++ {
-			first := int(t.first[b])
-			block := t.codes[first*size : int(t.first[b+1])*size]
-			slots := t.slots[first*kernels.PanelRows : int(t.first[b+1])*kernels.PanelRows]
 			s.begin(b)
-			for i := range slots {
-				slots[i] = noLabel
-			}
-			for i, id := range m.ids[starts[b]:starts[b+1]] {
-				s.read(int(id))
-				s.encode(s.a)
-				kernels.PutCodes4(block, i, s.codes)
-				slots[i] = id
+			for at := m.tables.first[b] * kernels.PanelRows; at < m.tables.first[b+1]*kernels.PanelRows; at++ {
+				if id := m.tables.slots[at]; id != noLabel {
+					s.read(int(id))
+					s.encode(s.a)
+					kernels.PackCodes4(row, s.codes)
+					kernels.PutRow4(m.tables.codes, int(at), row)
+				}
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	m.layer, m.opened.tables = weak.Make(l), weak.Make(t)
-	return t, nil
 }
 
 // encoder makes the codes of the labels of a block.

@@ -3,7 +3,7 @@
 //
 // The edits come first and change logits: a mask of allowed and banned labels, biases,
 // and penalties on labels that have occurred. Then come, in the order of the options, the
-// temperature T, which divides logits, and the truncations. The labels that are left stand
+// temperature T, which divides logits, and the truncations. The labels that are left are
 // in the order of their logits (ties by the lower label), and a truncation keeps the first
 // few of them:
 //
@@ -13,7 +13,7 @@
 //   - min-p keeps the labels with at least p times the probability of the first (Nguyen,
 //     Baker, Neo, Roush, Kirsch and Shwartz-Ziv 2024).
 //
-// Typical sampling keeps the fewest that hold a share too, but those first whose -log p lies
+// Typical sampling keeps the fewest that hold a share too, but takes the labels first whose -log p is
 // nearest to the entropy (Meister, Pimentel, Wiher and Cotterell 2023).
 //
 // A label that is left is drawn with a probability proportional to e^(x/T). [LlamaCPP],
@@ -32,9 +32,9 @@
 //
 // Over a layer ([New]) a draw is exact. Over a screen ([NewScreened]) the candidates
 // of the context have their exact logits, and its tail bounds how much all other labels
-// weigh. Behind a top-k or a min-p the candidates alone answer, and [Token.Variation] bounds how far
+// weigh. After a top-k or a min-p the candidates alone answer, and [Token.Variation] bounds how far
 // their distribution is from the layer's. Any other draw has the distribution of the layer,
-// which answers what the candidates leave open, unless Options.MaxVariation allows more.
+// which answers if the candidates leave the draw open, unless Options.MaxVariation allows more.
 //
 // Equal seeds, layers, screens, contexts and edits give equal tokens on every CPU.
 package sample

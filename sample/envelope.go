@@ -31,7 +31,7 @@ const (
 	// maxOpen is how far apart the logs of the sums over lower and over upper ends may be for
 	// an estimate between them to be a log-probability.
 	maxOpen = 1
-	// mostRounding bounds what float32 loses of a logit, in units of the temperature.
+	// mostRounding bounds the rounding of a logit to float32, in units of the temperature.
 	mostRounding = 0x1p-10
 	// slack bounds the ratio of a sum of float32 exponentials to the true sum.
 	slack = 1 + 1e-4
@@ -44,11 +44,11 @@ const (
 // exponentials of the upper ends.
 type envelope struct {
 	lower, upper []float32
-	proposed     []float32 // upper ends of what labels are proposed by: less where a part is sure
+	proposed     []float32 // upper ends by which labels are proposed: less where a part is sure
 	lowered      []float32 // the memory of these, if they are not the upper ends
 	temperature  float64
 	reference    float64   // all weights are relative to e^(reference/temperature)
-	tops         []float32 // of each block the largest upper end of what is proposed,
+	tops         []float32 // of each block the largest upper end of the proposed labels,
 	weights      []float64 // and the sum of e^(upper/temperature)
 	total        float64   // of the weights
 	terms        [blockLabels]float64
@@ -108,7 +108,7 @@ func (e *envelope) isPinned(id uint32) bool {
 	return math.Nextafter32(e.lower[id], e.upper[id]) == e.upper[id]
 }
 
-// scaleOf is what exponents in float32 are multiplied by.
+// scaleOf is the factor of exponents in float32.
 func scaleOf(temperature float64) float32 {
 	return float32(min(max(1/temperature, 0x1p-126), math.MaxFloat32))
 }
@@ -313,7 +313,7 @@ func (s *Sampler) drawEnclosed() (Token, bool, error) {
 }
 
 // leftOf is the part of the probability that is left of labels of which a share is sure, at most and at
-// least, and the log of the weight of all labels, by so many logits. The part is 0 if it is not known.
+// least, and the log of the weight of all labels, by that number of logits. The part is 0 if it is not known.
 func (s *Sampler) leftOf(many int) (part, fewer float64, all bounds, err error) {
 	e, l := &s.envelope, &s.list
 	all, err = s.logSum(e.temperature, many)
@@ -328,7 +328,7 @@ func (s *Sampler) leftOf(many int) (part, fewer float64, all bounds, err error) 
 }
 
 // logSum bounds the log of the sum of e^(x/T) over all labels. The largest logits, of which few have
-// most of the weight, are computed, at most so many.
+// most of the weight, are computed, up to the given number.
 func (s *Sampler) logSum(temperature float64, many int) (sum bounds, err error) {
 	e := &s.envelope
 	top, _ := kernels.SumExpCentres(e.upper, e.upper, scaleOf(temperature))

@@ -199,7 +199,7 @@ func (s *Sampler) lookAtBest(k int) error {
 	return nil
 }
 
-// within is how far a label that may be kept can lie below the best in a search without penalties, 0 if
+// within is the largest distance of a kept label from the best in a search without penalties, 0 if
 // there is no bound. A label of the history may be the best of the search and not of the draw: the largest
 // logit of the draw is no less than the largest of the history.
 func (s *Sampler) within(history []uint32, logits []float64) float64 {

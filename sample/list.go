@@ -21,12 +21,12 @@ import (
 // maxBanned bounds the banned labels whose share of the tail is taken off.
 const maxBanned = 256
 
-// list is what a draw over a screen knows.
+// list is the knowledge of a draw over a screen.
 type list struct {
 	rests      [2]restAt
 	known      int       // of rests
 	beyond     []float64 // logits without edits of labels of the pool that the tail counts
-	lower      []float32 // lower ends of those of other candidates that it counts
+	lower      []float32 // lower ends of other candidates that it counts
 	rows       []uint32  // scratch: places of candidates,
 	near       []uint32  // some of them,
 	low, upper []float32 // their edited intervals,
@@ -37,7 +37,7 @@ type list struct {
 	sure   float64   // the sum of the shares
 }
 
-// restAt is what is known of the labels that are not in the pool at a temperature.
+// restAt describes the labels outside the pool at a temperature.
 type restAt struct {
 	temperature float64
 	log         screen.Interval
@@ -59,7 +59,7 @@ func (l *list) share(id uint32) float64 {
 	return l.shares[id]
 }
 
-// rest is the log of the sum of e^(x/T) over the labels that are not in the pool. Behind a narrow truncation
+// rest is the log of the sum of e^(x/T) over the labels that are not in the pool. After a narrow truncation
 // its upper end alone matters, and is all that is right.
 func (s *Sampler) rest(temperature float64) screen.Interval {
 	l := &s.list
@@ -102,14 +102,14 @@ func without(a, b float64) float64 {
 }
 
 // outside leaves the probabilities among the first n labels of the head in s.terms, and returns the
-// logs of what the labels that are not in the pool weigh in the same unit.
+// logs of the weights of the labels outside the pool in the same unit.
 func (s *Sampler) outside(temperature float64, n int) screen.Interval {
 	x := s.rest(temperature)
 	unit := s.weighHead(n, temperature) + s.head[0].Logit/temperature
 	return screen.Interval{Log: x.Log - unit, Low: x.Low - unit, High: x.High - unit}
 }
 
-// drawListed draws by the screen. It reports false if the exact layer is to answer; what is sure
+// drawListed draws by the screen. It reports false if the exact layer is to answer; the sure part
 // then is in s.list.
 func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 	if s.request.Allowed != nil {
@@ -154,7 +154,7 @@ func (s *Sampler) gather(head *screen.Head) error {
 	l.known, l.beyond, l.lower = 0, l.beyond[:0], nil
 	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
 	every := true
-	if s.narrow { // labels beyond the candidates whose logits the edits do not raise stay behind them
+	if s.narrow { // labels beyond the candidates whose logits the edits do not raise stay after them
 		l.lower = head.Lower[head.Known:]
 		var err error
 		if every, err = s.best(head); err != nil {
@@ -206,7 +206,7 @@ func (s *Sampler) look(first int) error {
 // raise. It reports whether all candidates that may be drawn are in it.
 //
 // By the intervals of the logits without edits some candidates may be kept. The edited lower ends of
-// these bound what is kept from below. Unless a candidate reaches that bound without edits, it does
+// these bound the kept labels from below. Unless a candidate reaches that bound without edits, it does
 // not with edits. The logits of the k that have the largest lower ends are a closer bound.
 func (s *Sampler) best(head *screen.Head) (every bool, err error) {
 	l := &s.list
@@ -218,7 +218,7 @@ func (s *Sampler) best(head *screen.Head) (every bool, err error) {
 		bound = s.narrowed(head, threshold)
 	}
 	every = true
-	for i := len(head.IDs) - 1; every && i >= 0; i-- { // the last one says it mostly
+	for i := len(head.IDs) - 1; every && i >= 0; i-- { // the last one mostly decides
 		every = head.Upper[i] >= threshold || !s.request.Permits(head.IDs[i])
 	}
 	if none := float32(math.Inf(-1)); s.fewest > 0 && bound > none {
@@ -301,8 +301,8 @@ func (s *Sampler) bound(lower []float32) float32 {
 // layer if the list has fewer labels than are to be kept.
 const poorBound = 0.2
 
-// drawKept draws from what is kept of the head if that is as near to the layer's distribution as
-// the options ask for, or by what is sure. It reports false if neither is, or if a longer list is to be
+// drawKept draws from the kept part of the head if that is as near to the layer's distribution as
+// the options ask for, or from the sure part. It reports false if neither is, or if a longer list is to be
 // had and the bound is a poor one.
 func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 	near := s.near
@@ -331,7 +331,7 @@ func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 		variation = min(max(1-least/max(drawn, least+high), 1-drawn/most, 0), 1)
 	}
 	sum := drawn
-	if !s.cut && !math.IsInf(kernels.Exp(others.Log), 1) { // a tail that overflows says nothing
+	if !s.cut && !math.IsInf(kernels.Exp(others.Log), 1) { // a tail that overflows bounds nothing
 		sum += kernels.Exp(others.Log)
 	}
 	first := kernels.Log(s.terms[0] / sum)
@@ -348,7 +348,7 @@ func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 		}
 		return token(s.pick(u, func(i int) uint32 { return s.head[i].ID }), variation), true
 	}
-	// What is sure by a longer list is no less, unless the interval of the tail is wrong.
+	// The sure part of a longer list is no less, unless the interval of the tail is wrong.
 	l, share := &s.list, least/most
 	if s.near == 1 || k.vague || !(share > l.sure) {
 		return Token{}, false
@@ -371,7 +371,7 @@ func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 		s.terms = s.terms[:k.least]
 		if !more {
 			near = 0
-		} // else a longer list may be near enough for what remains
+		} // else a longer list may be near enough for the rest
 		return token(s.pick(u, func(i int) uint32 { return s.head[i].ID }), near), true
 	}
 	for i, x := range s.head[:k.least] {
@@ -385,7 +385,7 @@ func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 }
 
 // takes reports whether the label that intervals left undecided is drawn, given its probability,
-// 0 if it does not belong to what is kept.
+// 0 if it is not kept.
 func (s *Sampler) takes(id uint32, p float64) bool {
 	share := s.list.share(id)
 	return p > 0 && (share == 0 || s.chance < 1-share/p)

@@ -6,8 +6,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// A nucleus of all labels does not need the logits of all labels. Those of the first labels are computed, and
-// the intervals of all others bound what these weigh together. That bounds where the nucleus ends: a label is
+// A nucleus of all labels does not need the logits of all labels. The logits of the first labels are computed, and
+// the intervals of all others bound their common weight. That bounds the end of the nucleus: a label is
 // drawn from the longest that it can be. Mostly it belongs to the shortest too. If it does not, all logits are
 // computed, and the label is drawn anew if it does not belong to the nucleus.
 const (
@@ -79,7 +79,7 @@ func (s *Sampler) drawNucleus(u float64) (t Token, ok bool, err error) {
 }
 
 // endOfNucleus tells, by the centres of the intervals of labels, how far below the best one the labels
-// lie, in units of the temperature, that weigh so much together. It reports false if they all weigh less.
+// lie, in units of the temperature, with that weight together. It reports false if they all weigh less.
 func (e *envelope) endOfNucleus(ids []uint32, top, temperature, weight float64) (depth float64, ok bool) {
 	var counts [nucleusDepth*nucleusSteps + 1]uint32
 	scale := nucleusSteps / temperature
@@ -97,7 +97,7 @@ func (e *envelope) endOfNucleus(ids []uint32, top, temperature, weight float64) 
 }
 
 // nucleusAmong makes labels the head, in order, and bounds how many of them top-p keeps: more than there are if
-// some may be kept that are not among them. All others are behind them.
+// some may be kept that are not among them. All others follow.
 func (s *Sampler) nucleusAmong(ids []uint32, temperature float64) (fewest, most int, err error) {
 	s.poolX = grow.Slice(s.poolX, len(ids))
 	if err := s.layer.Logits(s.poolX, s.query, softmax.Only(ids)); err != nil {

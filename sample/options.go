@@ -30,7 +30,7 @@ const (
 	// MinP keeps labels of at least Options.MinP times the probability of the first.
 	MinP
 	// Typical keeps the fewest labels that hold the share Options.Typical, those first whose
-	// -log p lies nearest to the entropy.
+	// -log p is nearest to the entropy.
 	Typical
 )
 
@@ -61,11 +61,11 @@ func HuggingFace() []Step {
 	return []Step{Bias, Penalties, Mask, Temperature, TopK, TopP, MinP, Typical}
 }
 
-// Options say how a [Sampler] draws. The zero value is an error, because TopP, Typical and
-// Repetition must not be 0: start from [DefaultOptions], and change what you need.
+// Options configures a [Sampler]. The zero value is an error, because TopP, Typical and
+// Repetition must not be 0: start from [DefaultOptions], and change fields.
 type Options struct {
 	// Order holds the steps, each at most once; the edits (Mask, Bias, Penalties) come
-	// first. A step that is not in it is not done, whatever its option says.
+	// first. A step that is absent is not done, even if its option is set.
 	Order []Step
 	// Temperature is T: finite and at least softmax.MinTemperature, or 0 for the label with the
 	// largest logit, whatever is truncated.
@@ -87,7 +87,7 @@ type Options struct {
 	// Budget is for draws over a screen or a preview: how many labels to look at, as in softmax.Request.
 	// 0 is the screen's largest, or its own if that is less than a third of it, and the preview's own.
 	Budget float64
-	// Confidence is for draws over a screen: that with which Token.Variation is a bound, at
+	// Confidence is for draws over a screen: the confidence of the bound Token.Variation, at
 	// least 0 and below 1. A screen has intervals up to a largest confidence, 0.995 by
 	// default; above it nothing is known of the labels that are not looked at.
 	Confidence float64
@@ -95,7 +95,7 @@ type Options struct {
 	// distribution, as Token.Variation bounds it, with which the candidates alone
 	// answer. Where the bound is larger a draw has the distribution of the layer: see
 	// [NewScreened]. 0 to 1, where 1 always takes the candidates; [ByChain] is 1 if a
-	// top-k or min-p bounds what is drawn from (0.2 if there are fewer candidates than it
+	// top-k or min-p bounds the set to draw from (0.2 if there are fewer candidates than it
 	// keeps), and 0 for other chains.
 	MaxVariation float64
 	// ExactLogProb asks for exact log-probabilities of all draws over a layer. Then a draw
@@ -167,11 +167,11 @@ func (o *Options) hint() string {
 // has reports whether the order has a step.
 func (o *Options) has(s Step) bool { return slices.Contains(o.Order, s) }
 
-// plan is what the options come to.
+// plan is the options' result.
 type plan struct {
 	edited []Step // the edits, in their order
 	steps  []Step // temperature and the truncations that may leave labels out, in theirs
-	// first is the first of these truncations, if cut says that there is one, and at the temperature of
+	// first is the first of these truncations, if cut is set, and at the temperature of
 	// the logits at that step. Without one it is the temperature of the draw.
 	first       Step
 	cut         bool
@@ -181,10 +181,10 @@ type plan struct {
 	// keeps fewest of them if it is a top-k, or the largest logit; else that is 0.
 	narrow bool
 	fewest int
-	// distance is how far below the largest logit a label lies at most that the truncations keep, if these
-	// are a min-p in front, or directly behind a top-k; else 0.
+	// distance is the largest distance of a kept label from the largest logit, if the truncations
+	// begin with a min-p, or with a top-k and a min-p; else 0.
 	distance float64
-	near     float64 // MaxVariation, or what ByChain is for the chain
+	near     float64 // MaxVariation, or the value of ByChain for the chain
 	// confidence is that of each interval of the tail: a chain that looks at two temperatures needs two
 	// intervals.
 	confidence float64
@@ -230,7 +230,7 @@ func (o *Options) plan() plan {
 	return p
 }
 
-// distance is that of a plan with these steps.
+// distance returns the field distance of a plan with these steps.
 func (o *Options) distance(steps []Step) float64 {
 	t := 1.0
 	for _, s := range steps {
@@ -240,7 +240,7 @@ func (o *Options) distance(steps []Step) float64 {
 		case MinP:
 			// Probabilities are compared in float64: the bound leaves room for the rounding.
 			return t * (0x1p-20 - kernels.Log(o.MinP))
-		case TopP, Typical: // what these keep depends on labels that a distance leaves out
+		case TopP, Typical: // the labels that these keep depend on labels beyond a distance
 			return 0
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Edits are what changes from draw to draw. The zero value changes nothing.
+// Edits are the changes of one draw. The zero value changes nothing.
 type Edits struct {
 	// Allowed, unless nil, holds the labels that may be drawn, and Banned, unless
 	// nil, those that may not, as in softmax.Request.
@@ -21,7 +21,7 @@ type Edits struct {
 	// Biases are added to the logits of labels, ascending by ID.
 	Biases []softmax.Bias
 	// History holds the labels that penalties are for, as often as they count, in any
-	// order: the last tokens, or all. An id that is not below L, such as that of a picture in
+	// order: the last tokens, or all. An id that is not below L, such as the id of a picture in
 	// the prompt, cannot be drawn, and counts for nothing.
 	History []uint32
 }
@@ -32,15 +32,15 @@ type Token struct {
 	// LogProb is the natural logarithm of the probability that it had. Two kinds of draws
 	// have an estimate. Over a screen the weight of the labels outside the candidate set is
 	// estimated if there is no truncation, and left out if top-p is the only one. The estimate has no bound, and may be
-	// too large or too small where the screen or its tail is a poor one: behind a top-p on PTB-Small, at a temperature of 1.6
-	// behind that, it was off by .13 on average and 1.3 at most. If there is no truncation, a draw
+	// too large or too small where the screen or its tail is a poor one: after a top-p on PTB-Small, at a temperature of 1.6
+	// after it, it was off by .13 on average and 1.3 at most. If there is no truncation, a draw
 	// over a layer of 1,024 labels or more does not compute all logits: those that it does not compute count with the centres
 	// of their int8 intervals, which may be off by e^1 at most (if more is open, all logits are computed) and by far less on
 	// a real layer; if top-p is the only one, labels at its end may count that do not belong to it, where intervals leave that
 	// open. Neither is so if Options.ExactLogProb is set.
 	LogProb float64
 	// Variation bounds the total variation of the distribution that it was drawn from, from
-	// that of the layer with the same edits and truncations: the bound holds if the tail lies
+	// the layer's with the same edits and truncations: the bound holds if the tail is
 	// within its interval, which it does with Options.Confidence. 0 over a layer.
 	Variation float64
 }
@@ -59,7 +59,7 @@ type Stats struct {
 	Variation float64
 }
 
-// Sampler draws labels. It is for one goroutine. Its memory is proportional to L. Beyond
+// Sampler draws labels. It belongs to one goroutine. Its memory is proportional to L. Beyond
 // growth with the first draws, nothing is allocated.
 type Sampler struct {
 	o Options
@@ -77,9 +77,9 @@ type Sampler struct {
 
 	request softmax.Request // the edits but for the history
 	changed []uint32        // labels whose logits the edits change,
-	past    int             // of which the first are those of the history
+	past    int             // of which the first are the history's
 
-	drawable []uint32 // the history without what is no label
+	drawable []uint32 // the labels of the history
 	marks    []uint32 // of each label, how often it is in the history, and the bits below
 	raised   []uint32 // labels whose logits may grow
 
@@ -96,14 +96,14 @@ type Sampler struct {
 	places   []uint16                 // of the labels among the buckets
 	buckets  *[nucleusBuckets]float64 // the probability in each
 	envelope envelope
-	proposed []softmax.Prediction // a label that is drawn if all logits say so,
+	proposed []softmax.Prediction // a label that is drawn if all logits agree,
 	chance   float64              // and less of its probability is sure than leaves this
 	order    []softmax.Prediction // places in the head, to put in order
 	kept     int                  // the first labels of the head that the last draw was from, 0 if they are others
 	list     list
 }
 
-// The marks of a label beside the number of its times in the history.
+// The marks of a label besides the number of its times in the history.
 const (
 	biased uint32 = 1 << (31 - iota)
 	mayGrow
@@ -128,10 +128,10 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 // ([screen.Tail]).
 //
 // A draw looks at the candidates alone if Token.Variation then is at most
-// Options.MaxVariation: so do all, by default, behind a top-k or a min-p. Otherwise a candidate is
+// Options.MaxVariation: so do all, by default, after a top-k or a min-p. Otherwise a candidate is
 // drawn with the least probability that it can have, were all of the tail where it harms most. In
 // the remaining cases the candidates within the largest budget of the screen are looked at in the
-// same way, and then the exact layer draws from what is left of its own distribution. If the
+// same way, and then the exact layer draws from the rest of its own distribution. If the
 // interval of the tail holds the truth, all together draw from the distribution of
 // the layer.
 //
@@ -167,7 +167,7 @@ const nearBudget = 3
 // NewPreviewed returns a sampler over a preview and its layer. A draw whose chain is narrow, of temperature 0 or
 // with a top-k or a min-p as its first truncation, is one from the best labels that the preview finds,
 // with their exact logits: it has the distribution of the layer unless the preview misses one of these, which it does as
-// seldom as its rungs say. Token.Variation does not know how seldom, and is 0. Options.Budget names the rung.
+// seldom as its rungs tell. Token.Variation does not know how seldom, and is 0. Options.Budget names the rung.
 //
 // The exact layer answers other chains, draws with allowed labels, and whatever the preview leaves to it,
 // such as more than some hundred labels of a top-k.
@@ -180,7 +180,7 @@ func NewPreviewed(m *preview.Model, l *softmax.Layer, o Options) (*Sampler, erro
 	return s, err
 }
 
-// Stats returns what the sampler did so far.
+// Stats returns the counts of the sampler so far.
 func (s *Sampler) Stats() Stats { return s.stats }
 
 // Draw draws a label in the context h. It returns an error, for which errors.Is holds
@@ -215,9 +215,9 @@ func (s *Sampler) Draw(h []float32, e Edits) (Token, error) {
 }
 
 // Distribution appends the labels that the last token was drawn from, the best first, and the
-// natural logarithms of their probabilities, to dst: what a caller needs who accepts or
+// natural logarithms of their probabilities, to dst, for a caller who accepts or
 // rejects the draft of another model. It reports false if the last draw did not put them together:
-// one without truncation, by what candidates have for certain, or with a nucleus of the exact layer whose end intervals
+// one without truncation, by the certain part of the candidates, or with a nucleus of the exact layer whose end intervals
 // leave open.
 func (s *Sampler) Distribution(dst []softmax.Prediction) ([]softmax.Prediction, bool) {
 	if s.kept == 0 {
@@ -240,7 +240,7 @@ type badEdits string
 func (e badEdits) Error() string { return string(e) }
 func (e badEdits) Unwrap() error { return softmax.ErrRequest }
 
-// prepare checks the edits, and finds out what they change. Edits that the order has no step for
+// prepare checks the edits, and finds their effects. Edits that the order has no step for
 // are dropped.
 func (s *Sampler) prepare(e *Edits) error {
 	s.request = softmax.Request{K: 1, Allowed: e.Allowed, Banned: e.Banned, Biases: e.Biases}
@@ -294,7 +294,7 @@ func (s *Sampler) prepare(e *Edits) error {
 	return nil
 }
 
-// mark notes what the edits do to a label.
+// mark notes the effect of the edits on a label.
 func (s *Sampler) mark(id, what uint32) {
 	if s.marks[id] == 0 {
 		s.changed = append(s.changed, id)
@@ -343,14 +343,14 @@ func (s *Sampler) edit(id uint32, x float64) float64 {
 type pool struct {
 	ids    []uint32 // nil: 0, 1, 2, ...
 	logits []float64
-	// whole: no other label may be drawn that the order does not put behind all of these,
+	// whole: no other label may be drawn that the order does not put after all of these,
 	// nor has any other a share of the probability that matters.
 	whole bool
 	// open: of other labels is known no more than their weight, sampler.outside.
 	open bool
 	// every: all candidates that may be drawn are in the pool.
 	every bool
-	// nucleus: the pool is what a top-p in front keeps.
+	// nucleus: the pool is the set that a first top-p keeps.
 	nucleus bool
 	// inside is the log of the sum over the pool of e^((x-largest)/T) at the temperature of the
 	// first truncation, if that needs it.

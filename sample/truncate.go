@@ -16,18 +16,18 @@ import (
 // are needed.
 const headStep = 3.0
 
-// kept is what truncations keep of the labels of the head. If the pool is open, labels that are
-// not known may belong to what they keep of all labels. Where these stand decides how many
+// kept is the part of the head that truncations keep. If the pool is open, unknown labels
+// may belong to the part of all labels that they keep. Their places decide how many
 // of the head belong to that.
 type kept struct {
 	n           int  // the first labels of the head that are drawn from
-	least, most int  // how many first labels belong to what is kept of all labels
+	least, most int  // how many first labels belong to the kept part of all labels
 	others      bool // labels that are not known may belong to it
 	vague       bool // of the head any labels may
 	lacks       bool // a narrow truncation keeps more labels than are known
 }
 
-// truncate leaves what the truncations keep at the front of s.head. It reports false if the
+// truncate leaves the kept labels at the front of s.head. It reports false if the
 // pool does not hold it all.
 func (s *Sampler) truncate() (k kept, ok bool, err error) {
 	p := &s.pool
@@ -74,8 +74,8 @@ func (s *Sampler) truncate() (k kept, ok bool, err error) {
 // order, or all labels of it. It reports false if labels of the pool beyond the head, or
 // that are not in the pool, may be kept too.
 //
-// Labels that are not known weigh no more together than the upper end W of what is known of
-// them, relative to the labels of the head, and no less than the lower end.
+// Unknown labels weigh no more together than the upper end W of their interval,
+// relative to the labels of the head, and no less than the lower end.
 func (s *Sampler) keep(all bool) (k kept, ok bool) {
 	k = kept{n: len(s.head), least: len(s.head), most: len(s.head), others: s.pool.open}
 	if s.temperature == 0 { // the largest, whatever is cut
@@ -113,12 +113,12 @@ func (s *Sampler) keep(all bool) (k kept, ok bool) {
 			}
 			s.keepTypical(&k, temperature)
 		}
-		all, first = true, false // behind a truncation no label beyond the head is left
+		all, first = true, false // after a truncation no label beyond the head is left
 	}
 	return k, all
 }
 
-// cut takes labels away behind the first ones.
+// cut takes labels away after the first ones.
 func (k *kept) cut(n, least, most int) {
 	k.most = min(k.most, most)
 	k.n = min(k.n, n, k.most)
@@ -171,9 +171,9 @@ func (s *Sampler) keepMinP(k *kept, temperature float64, all, first bool) (ok bo
 	return true
 }
 
-// keepTopP keeps the first labels that hold a share of what is left. W in front of all of them
-// leaves the fewest, and W behind them the most; unless one label with the weight W may stand in front
-// of the last one, all of it is behind.
+// keepTopP keeps the first labels that hold a share of the rest. W in front of all of them
+// leaves the fewest, and W after them the most; unless one label with the weight W may come before
+// the last one, all of it comes after.
 func (s *Sampler) keepTopP(k *kept, temperature float64, all, first bool) (ok bool) {
 	more := 0.0 // the pool without the head
 	if first && len(s.pool.logits) > len(s.head) {
@@ -223,8 +223,8 @@ func (s *Sampler) keepTopP(k *kept, temperature float64, all, first bool) (ok bo
 	return true
 }
 
-// keepTypical keeps the labels whose -log p lies nearest to the entropy of what is left. Where it is
-// not certain what that is, any may be.
+// keepTypical keeps the labels whose -log p is nearest to the entropy of the rest. Where the
+// rest is uncertain, any may be.
 func (s *Sampler) keepTypical(k *kept, temperature float64) {
 	logSum := s.weighHead(k.n, temperature)
 	surprise := func(i int) float64 { return logSum - (s.head[i].Logit-s.head[0].Logit)/temperature }

@@ -10,7 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// minShared is the size of what a scan reads that several threads share: of less, nothing is
+// minShared is the least number of bytes of a scan that several threads share: with fewer, nothing is
 // left when a helper wakes up.
 var minShared = 2 << 20 // tests change it
 
@@ -54,7 +54,7 @@ func (l *Layer) LendThreads(n int, all func(work func(worker int))) {
 	l.crew = &crew{threads: min(n, mostThreads), lent: all}
 }
 
-// crew is what a layer has of its threads, which go when it is unreachable.
+// crew holds the threads of a layer, which end when it is unreachable.
 type crew struct {
 	threads int
 	own     *shared
@@ -121,8 +121,8 @@ func (c *shared) help(worker int) {
 	}
 }
 
-// scan is what a search computes of all rows of a place: their intervals for one context, by 4-bit codes
-// or as the layer has them, or what workers keep of each tile for all contexts.
+// scan is the work of a search for all rows of a place: their intervals for one context, by 4-bit codes
+// or as the layer has them, or the survivors of each tile for all contexts.
 type scan struct {
 	coarse, tiles bool
 	x             *prepared
@@ -131,7 +131,7 @@ type scan struct {
 	n, step       int // rows, and rows to take at a time
 }
 
-// run does the searcher's scan of n rows, of so many bytes each, on the layer's threads if it is large.
+// run does the searcher's scan of n rows, each of the given bytes, on the layer's threads if it is large.
 func (s *Searcher) run(n, bytes int) {
 	s.scan.n = n
 	s.scan.step = max(shareBytes/bytes/kernels.PanelRows*kernels.PanelRows, kernels.PanelRows)
@@ -145,20 +145,20 @@ func (s *Searcher) run(n, bytes int) {
 		s.takeAll(0)
 	} else {
 		s.scan.p.checkIDs(s.layer) // a wrong id is a panic here
-		// The first rows come before others look: a vector makes what it lacks then, which only one
+		// The first rows come before others look: a vector computes its missing parts then, which only one
 		// thread may.
 		first := min(n, kernels.PanelRows)
 		s.rows(s.workerOf(0), 0, first)
 		s.next.Store(int64(first))
 		if c.lent != nil {
 			c.lent(s.share)
-			s.takeAll(0) // what nobody took
+			s.takeAll(0) // the rows that nobody took
 		} else if !c.own.run(s.share) {
 			s.takeAll(0)
 		}
 	}
 	if s.failed.Load() {
-		// What another thread could not read is a fault here, where the caller may expect it.
+		// A page that another thread could not read faults here, where the caller may expect it.
 		w := s.workerOf(0)
 		for at := 0; at < n; at += s.scan.step {
 			s.rows(w, at, min(at+s.scan.step, n))
@@ -178,7 +178,7 @@ func (s *Searcher) takeShare(worker int) {
 	}
 }
 
-// workerOf is what a thread has for a search by tiles, nil for other scans.
+// workerOf returns the thread's worker for a search by tiles, nil for other scans.
 func (s *Searcher) workerOf(number int) *worker {
 	if !s.scan.tiles {
 		return nil

@@ -4,7 +4,7 @@
 //
 // A [Layer] holds W, whose elements are float32, float16, bfloat16 or quantised in memory of
 // the caller, and b. It is immutable and shared. A [Searcher] answers a [Request] about a
-// context h: so many labels, among all or some, with some banned, allowed or biased. Each
+// context h: k labels, among all or some, with some banned, allowed or biased. Each
 // goroutine has its own searcher, and a search allocates nothing. Package screen answers the
 // same requests from the few labels of a candidate set.
 //
@@ -14,7 +14,7 @@
 // type W is stored in.
 //
 // The search is exact and still fast. Each row of W is also kept as int8 codes with a proven
-// bound on what they lose, made with the layer in one pass over W. A scan of the codes gives an
+// bound on their error, made with the layer in one pass over W. A scan of the codes gives an
 // interval for every logit; the edits of the request move these intervals, rounded outwards; a
 // row whose upper end is below the k-th largest lower end cannot be among the k largest. The
 // few rows left are scored by the reference arithmetic. In a large layer a pass over 4-bit

@@ -32,7 +32,7 @@ type Layer struct {
 
 // NewLayer returns the layer with the weights W and the bias, one element a row of W, or nil
 // for zeros. The elements are kept, not copied, and must not be changed. The search reads quantised
-// rows where they are, with 16 bytes for each row beside them; of others it makes codes, one to
+// rows where they are, with 16 bytes for each row besides; of others it makes codes, one to
 // one and a half bytes for each weight.
 //
 // It returns an error if the lengths do not fit each other, if there is no row, or if a weight
@@ -164,7 +164,7 @@ func (l *Layer) Bias() []float32 { return l.bias }
 // is computed on the first call, which reads all of W on all cores.
 //
 // It is the SHA-256 of: the number of labels and the dimension, as little-endian 64-bit
-// integers; the SHA-256 of each 256 rows of W, the last of what is left; the SHA-256
+// integers; the SHA-256 of each 256 rows of W, the last of the rest; the SHA-256
 // of b. Weights and bias are hashed as little-endian 32-bit floats.
 func (l *Layer) Fingerprint() [32]byte { return l.fingerprint() }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// LogitAndSum returns what a log-probability is made of: the logit of the label id, by the
+// LogitAndSum returns the parts of a log-probability: the logit of the label id, by the
 // reference arithmetic, with its bias, and the log-sum that a request for no labels (K = 0) is
 // answered with, see [Answer], in which that label, where it is one of those to choose among,
 // counts with its logit.

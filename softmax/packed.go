@@ -10,29 +10,29 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// Packed holds lists of labels of a layer, and the codes of each list's labels one behind the
+// Packed holds lists of labels of a layer, and the codes of each list's labels one after the
 // other. A search among a list then reads one stream of bytes, which the CPU reads ahead:
 // several times as fast as a row here and a row there if the codes are not in the caches. The
 // labels and logits are those for the same list without it, bit for bit; so are log-sums, but over rows that the
-// layer has in blocks (see [NewLayer]), whose intervals are narrower than those of packed codes. It is immutable and safe for use
+// layer has in blocks (see [NewLayer]), whose intervals are narrower than the intervals of packed codes. It is immutable and safe for use
 // by many goroutines.
 type Packed struct {
 	near  near
 	codes *kernels.Int8Panels
 }
 
-// near is what a short search reads, side by side and without further pointers: copies.
+// near holds copies of the memory of a short search, together and without further pointers.
 type near struct {
 	layer *Layer
 	codes kernels.Int8Panels
 	rows  kernels.Rows // of the layer
 	all   []uint32     // the ids as the caller has them
-	// These are behind the codes, on their large pages. codes of Packed keeps them.
+	// These follow the codes, on their large pages. codes of Packed keeps them.
 	lists []packedList
 	ids   []uint32
 }
 
-// packedList says where a list is: ids[first:end], whose codes are from a panel on.
+// packedList is the place of a list: ids[first:end], whose codes are from a panel on.
 type packedList struct{ first, end, panel int }
 
 // PackedBytes returns the memory that the codes of lists take, of which list t has
@@ -119,7 +119,7 @@ func (p *Packed) Size(t int) int {
 	return n
 }
 
-// AddLines adds what says where the lists are, and some of their codes.
+// AddLines adds the places of the lists, and some of their codes.
 func (p *Packed) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(&p.near, 1))
 	kernels.AddLines(l, scratchBytes, p.near.lists)

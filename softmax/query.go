@@ -12,11 +12,11 @@ import (
 
 // Query is one context vector h, checked and quantised, for [Searcher.Find], with the memory that
 // a search for it alone writes. One Query serves searchers of any number of layers of its
-// dimension. It is for one goroutine, and takes some six bytes for each element of h.
+// dimension. It belongs to one goroutine, and takes some six bytes for each element of h.
 //
 // A search for one context among few labels is short. Between the steps of a decoder neither code
 // nor data are in the caches, and each line of either is waited for: so the short way has little
-// code, which stands together here, and what it writes lies side by side, for all layers.
+// code, which is together here, and its scratch is together too, for all layers.
 type Query struct {
 	dim          int
 	fit          kernels.Fit
@@ -30,7 +30,7 @@ type Query struct {
 // NewQuery returns a Query for contexts of dimension dim, at least 1.
 func NewQuery(dim int) *Query { return &Query{dim: dim, vec: *kernels.NewInt8Vector(dim)} }
 
-// Reserve makes room for short searches among lists of up to so many labels, some 24 bytes for
+// Reserve makes room for short searches among lists of up to that many labels, some 24 bytes for
 // each, and leaves the query without a context. Without it all searches go the longer way, which
 // has the same answers.
 func (q *Query) Reserve(labels int) {
@@ -75,7 +75,7 @@ func (q *Query) Length() (low, high float64) {
 	return q.vec.Length()
 }
 
-// Nearest returns the best label of the list of a request, and what its logit is at least and at
+// Nearest returns the best label of the list of a request, and its logit's bounds, at least and at
 // most: a search for one label, which computes no logit if the intervals exclude all others. It
 // looks at nothing else of the request. It reports false if the short way is not for the query, the
 // list or the layer.
@@ -230,7 +230,7 @@ func (q *Query) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, 1, q.logits)
 }
 
-// AddLines adds the memory that says where the layer is, which short searches read.
+// AddLines adds the memory with the place of the layer, which short searches read.
 func (s *Searcher) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, 1, unsafe.Slice(s, 1))
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.layer, 1))

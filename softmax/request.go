@@ -54,7 +54,7 @@ func (p Prediction) Compare(o Prediction) int {
 	return 1
 }
 
-// Request says what is asked of a searcher about a context. The edits, which are
+// Request is a question about a context. The edits, which are
 // Allowed, Banned and Biases, take part in the search: the answer is as for a
 // layer whose logits are edited so.
 type Request struct {
@@ -72,8 +72,8 @@ type Request struct {
 	// Temperature, unless 0, is the T of a log-sum of e^(x/T): finite and at least [MinTemperature].
 	// It changes neither the labels nor their logits.
 	Temperature float64
-	// Budget says how many labels a screen is to look at: B, the mean number of
-	// candidates. 0 is what the searcher has by itself; [Exact] is all of them. A screen uses the
+	// Budget is the number of labels that a screen looks at: B, the mean number of
+	// candidates. 0 is the searcher's own; [Exact] is all of them. A screen uses the
 	// largest of its budgets that is not above it, or the smallest. An exact
 	// search is within every budget, and does not look at it. Not negative.
 	Budget float64
@@ -106,7 +106,7 @@ const Exact = math.MaxFloat64
 type Labels struct {
 	listed bool
 	ids    []uint32
-	packed *Packed     // what the codes of a list are packed in; nil for a list of Only
+	packed *Packed     // the packed codes of a list; nil for a list of Only
 	list   *packedList // which of packed the ids are of, or the first of
 }
 
@@ -130,7 +130,7 @@ func (r *Request) Permits(id uint32) bool {
 	return (r.Allowed == nil || r.Allowed.Has(id)) && (r.Banned == nil || !r.Banned.Has(id))
 }
 
-// Bias returns what is added to the logit of a label.
+// Bias returns the number that is added to the logit of a label.
 func (r *Request) Bias(id uint32) float64 {
 	if i, ok := r.BiasOf(id); ok {
 		return float64(r.Biases[i].Add)
@@ -215,7 +215,7 @@ func (r *Request) check(labels int) error {
 	return nil
 }
 
-// Answer is what a searcher found out about a context, beside the best labels.
+// Answer is the result of a search, besides the best labels.
 type Answer struct {
 	// Count is the number of labels written: K, or fewer if fewer may be answered, or are within
 	// the distance of the request.
@@ -238,11 +238,11 @@ type Answer struct {
 	// ([kernels.SumExpCentres]). In practice roundings cancel and the error is far below that.
 	// It is the same bits on every CPU, but depends on K: with K = 0 no logit is computed.
 	LogSum float64
-	// Source says which labels the answer was chosen among.
+	// Source tells which labels the answer was chosen among.
 	Source Source
 }
 
-// Source says which labels an answer was chosen among.
+// Source tells which labels an answer was chosen among.
 type Source uint8
 
 const (

@@ -24,8 +24,8 @@ const (
 	// codes after one in which it was in vain: on data without structure it
 	// always is. It is one at first, and doubles as long as the pass is in vain. The answers are the same.
 	coarseSkips = 31
-	// A search for one context reads codes of 4 bits, one for several those of 8 bits: up to so many contexts, for so
-	// few labels, one after the other is faster if the codes of 8 bits are too large for the caches.
+	// A search for one context reads codes of 4 bits, a search for several codes of 8 bits. Up to fewContexts contexts
+	// for fewLabels labels are faster one by one if the codes of 8 bits are too large for the caches.
 	fewContexts = 16
 	fewLabels   = 10
 	cachedBytes = 16 << 20
@@ -194,7 +194,7 @@ func (s *Searcher) oneByOne(n int, p *place) bool {
 	return l.coarse != nil && s.skip == 0 && n <= fewContexts && p.k <= fewLabels && !p.listed && !p.req.LogSum && l.Labels()*l.rowBytes() > cachedBytes
 }
 
-// most reports whether so many of n rows survive that a dense reference scan is cheaper.
+// most reports whether a dense reference scan is cheaper than the survivors of n rows.
 func most(survivors, n int) bool { return 2*survivors > n }
 
 // wantsMost reports whether most rows survive whatever the intervals.
@@ -439,7 +439,7 @@ func (l *Layer) tile() int {
 	return max(minTile, tileBytes/l.rowBytes()/kernels.PanelRows*kernels.PanelRows)
 }
 
-// rowBytes is what the intervals of one row are computed from.
+// rowBytes is the number of bytes of one row's interval.
 func (l *Layer) rowBytes() int {
 	if l.blocks != nil {
 		return l.blocks.RowBytes()
@@ -456,7 +456,7 @@ type kept struct {
 	scores       []float32
 }
 
-// worker is what a thread has for itself of a search by tiles.
+// worker is a thread's own part of a search by tiles.
 type worker struct {
 	lower, upper []float32 // of a tile
 	ids          []uint32
@@ -496,7 +496,7 @@ func (s *Searcher) byTiles(dst []Prediction, answers []Answer, qs []*Query, p *p
 	}
 }
 
-// take adds the rows of a tile, from row at on, to what the worker keeps for each context.
+// take adds the rows of a tile, from row at on, to the worker's survivors for each context.
 func (w *worker) take(s *Searcher, p *place, at, size int) {
 	room := p.room(size)
 	w.lower, w.upper = grow.Slice(w.lower, room*kernels.BatchContexts), grow.Slice(w.upper, room*kernels.BatchContexts)
@@ -531,7 +531,7 @@ func (x *kept) add(ids []uint32, lower, upper []float32, p *place, at int) {
 	}
 }
 
-// prune leaves out what the k largest lower ends so far exclude.
+// prune removes the rows that the k largest lower ends so far exclude.
 func (x *kept) prune(k int) {
 	x.scores = append(x.scores[:0], x.lower...)
 	x.threshold = max(x.threshold, kernels.KthLargest(x.scores, k))

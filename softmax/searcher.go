@@ -7,8 +7,8 @@ import (
 	"github.com/learning-to-screen/l2s/bitset"
 )
 
-// Searcher answers requests exactly, over all labels of a layer. It is for one goroutine; any
-// number of them share the layer. Its memory grows to what the largest search needs; beyond
+// Searcher answers requests exactly, over all labels of a layer. It belongs to one goroutine; any
+// number of them share the layer. Its memory grows to the need of the largest search; beyond
 // such growth nothing is allocated.
 type Searcher struct {
 	layer   *Layer

@@ -53,7 +53,7 @@ func (s *Searcher) selectMany(dst []Prediction, logits []float64, ids []uint32) 
 	}
 }
 
-// Sorter puts predictions in order. Its memory grows to what the largest Sort needs, and stays.
+// Sorter puts predictions in order. Its memory grows to the need of the largest Sort, and stays.
 type Sorter struct {
 	spare []Prediction
 	ends  []uint32 // of the parts of the range
@@ -64,7 +64,7 @@ const (
 	mostInserted = 12   // predictions of a part that are put in order by insertion
 )
 
-// Sort returns the predictions in order, the best first, in their own memory or in that of the sorter, which
+// Sort returns the predictions in order, the best first, in their own memory or in the sorter's, which
 // keeps the other. Equal parts of the range of the logits, two for a prediction, leave few to compare: a CPU
 // could not foretell how comparisons end.
 func (s *Sorter) Sort(x []Prediction) []Prediction {

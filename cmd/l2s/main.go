@@ -10,7 +10,7 @@
 //	l2s eval       measure the precision of a screen
 //	l2s bench      measure the time of a query
 //	l2s topk       answer: the best labels of each context
-//	l2s inspect    show what a screen file holds, or the head of a model
+//	l2s inspect    show a screen file, or the head of a model
 //	l2s version    show the version, the CPU and the SIMD level
 //
 // Each verb explains itself with -h. Results go to standard output, progress
@@ -59,7 +59,7 @@ func verbs() []verb {
 		{"eval", "measure the precision of a screen", evalVerb},
 		{"bench", "measure the time of a query", benchVerb},
 		{"topk", "answer: the best labels of each context", topKVerb},
-		{"inspect", "show what a screen file holds, or the head of a model", inspectVerb},
+		{"inspect", "show a screen file, or the head of a model", inspectVerb},
 		{"version", "show the version, the CPU and the SIMD level", versionVerb},
 	}
 }

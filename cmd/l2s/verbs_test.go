@@ -44,6 +44,9 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 			if !strings.Contains(r.stdout, "Usage:\n") && a[len(a)-1] != "sources" || !strings.Contains(r.stdout, "Example:\n  l2s ") {
 				t.Errorf("found no usage and example in\n%s", r.stdout)
 			}
+			if n := strings.Count(r.stdout, "\n"); n > 40 {
+				t.Errorf("found %d lines, expected 40 at most, which fit a screen", n)
+			}
 			for line := range strings.Lines(r.stdout) {
 				// Example lines are for copying and may be longer.
 				if len(line) > 80 && !strings.HasPrefix(line, "  l2s ") && !strings.HasPrefix(line, "l2s ") {
@@ -60,7 +63,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	})
 	t.Run("numbers are those of the code", func(t *testing.T) {
 		expectIn(t, page("demo"), progress.Count(demoHeldOut)+" contexts")
-		expectIn(t, page("bench"), fmt.Sprintf("at least %d\nmust be different", leastContexts))
+		expectIn(t, page("bench"), fmt.Sprintf("on %d different contexts or more", leastContexts))
 	})
 }
 

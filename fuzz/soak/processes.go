@@ -53,7 +53,7 @@ func service(ctx context.Context, s *soak) error {
 	}
 	var output bytes.Buffer
 	cmd := s.program(context.Background(), "serve", "-head", s.path("W.npy"), "-bias", s.path("b.npy"), "-screen", s.path("served.l2s"),
-		"-listen", address, "-max-memory", "16MiB", "-timeout", "3s", "-grace", "5s")
+		"-listen", address, "-max-memory", "16777216", "-timeout", "3s", "-grace", "5s")
 	cmd.Stderr = &output
 	if err := cmd.Start(); err != nil {
 		return err

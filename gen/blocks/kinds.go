@@ -22,7 +22,11 @@ func (f *fn) begin() {
 		KMOVW(r, k)
 		return k
 	}
-	if f.weights == 32 && !f.mins {
+	if f.together() {
+		if f.suffix == "Q80" {
+			f.flip = ZMM()
+			VMOVDQU64(each(0x80), f.flip)
+		}
 		f.spread = f.l.Vecs(2)
 		for half, v := range f.spread {
 			VMOVDQU64(lanes(2*half, 8), v)
@@ -224,12 +228,14 @@ func (f *fn) signed(x reg.VecVirtual) reg.VecVirtual {
 func (f *fn) codes80(p reg.GPVirtual, g int, last bool) reg.VecVirtual {
 	x := f.l.Vec()
 	at := Mem{Base: p, Disp: 2 + g*f.bytes}
-	VMOVDQU(at, x.AsY())
-	if f.wide() {
+	if !f.wide() {
+		VMOVDQU(at, x)
+	} else {
+		VMOVDQU64(at, x.AsY())
 		if !last {
 			VINSERTI64X4(U8(1), at.Offset(f.bytes), x, x)
 		}
-		VPXORD(each(0x80), x, x)
+		VPXORD(f.flip, x, x)
 	}
 	return x
 }

@@ -24,14 +24,14 @@ type File struct {
 	tmp  *os.File // closed after the end
 	held *os.File // the same file again, which keeps the lock until it is renamed; nil if there are no locks
 	path string   // as in errors
-	dest string   // path behind its symbolic links
+	dest string   // the path after its symbolic links
 	err  error    // the first failed write
 }
 
 // Create starts the file that will be at path. It fails at once if the folder does not exist or
 // cannot be written to, or if path is anything but a regular file, so that long work need not be
 // done in vain. A symbolic link stays, and the file it leads to is replaced, or made. The file
-// gets the permissions of the file that it replaces, or else those of any new file.
+// gets the permissions of the file that it replaces, or else of any new file.
 //
 // Temporary files of the same destination that a killed process has left are removed, if the
 // system has locks by which a living one is known.
@@ -65,7 +65,7 @@ func Create(path string) (*File, error) {
 	return f, nil
 }
 
-// WriteFile writes what write does, through a buffer, to the file at path, as Create and Commit do.
+// WriteFile writes the output of write, through a buffer, to the file at path, as Create and Commit do.
 func WriteFile(path string, write func(w io.Writer) error) error {
 	f, err := Create(path)
 	if err != nil {
@@ -82,11 +82,11 @@ func WriteFile(path string, write func(w io.Writer) error) error {
 	return f.Commit()
 }
 
-// Destination returns the absolute path of the file that path leads to, behind symbolic
+// Destination returns the absolute path of the file that path leads to, through symbolic
 // links: the one that is replaced or made. It need not be there.
 func Destination(path string) string {
 	abs, err := filepath.Abs(path)
-	if err == nil && !strings.HasSuffix(path, string(filepath.Separator)) { // which says that it is a folder
+	if err == nil && !strings.HasSuffix(path, string(filepath.Separator)) { // which means a folder
 		path = abs
 	}
 	const most = 40 // links in a row, as on Linux
@@ -143,9 +143,9 @@ func (f *File) keep(err error) error {
 }
 
 // Commit makes the file durable and puts it at its destination, replacing
-// what was there. If it fails, as it does after a failed write, the
+// the old file. If it fails, as it does after a failed write, the
 // destination is as it was and the temporary file is gone; but if the folder
-// alone cannot be synced the new file is there, and the error says so.
+// alone cannot be synced the new file is there, and the error tells so.
 func (f *File) Commit() error {
 	if f.err != nil {
 		f.Abort()
@@ -162,7 +162,7 @@ func (f *File) Commit() error {
 	if err != nil {
 		os.Remove(f.tmp.Name())
 	}
-	f.held.Close() // and with it the lock, behind the renaming
+	f.held.Close() // and with it the lock, after the renaming
 	if err != nil {
 		return named(f.path, err)
 	}

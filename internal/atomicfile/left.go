@@ -13,7 +13,7 @@ import (
 
 // A process that is killed leaves its temporary file. Whoever writes the same destination next
 // removes it, under a lock, so that no file of a living process ever is: the process holds the
-// lock from right behind the creation to the renaming, and the system gives it up with the
+// lock from right after the creation to the renaming, and the system gives it up with the
 // process, on whatever machine that was.
 
 // longestBase is how much of a destination's name goes into the name of its temporary
@@ -38,7 +38,7 @@ func hasNumber(name, prefix string) bool {
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// createTemp creates a hidden file beside dest, and takes its lock, if there are locks. Unlike
+// createTemp creates a hidden file next to dest, and takes its lock, if there are locks. Unlike
 // [os.CreateTemp] it leaves the permissions to the system, as for any new file.
 func createTemp(dest string) (tmp *os.File, err error) {
 	for range 1000 {
@@ -93,11 +93,11 @@ func removeLeft(dest string) {
 var ErrHeld = errors.New("found another run that works on it, expected none")
 
 // Hold keeps other processes that call Hold with the same path from it, until release is called or
-// the process ends, however it ends. It is for what a run writes in several steps, which two runs
+// the process ends, however it ends. It is for output of several steps, which two runs
 // at once would mix. If another process holds the path the error is [ErrHeld]. If the system has
 // no locks nothing is held, and there is no error.
 //
-// The lock is on an empty hidden file beside the destination, whose name ends with .lock. A process
+// The lock is on an empty hidden file next to the destination, whose name ends with .lock. A process
 // that is killed leaves it, without the lock: the next Hold takes it, and release removes it. A
 // file of this name that is not empty is not removed.
 func Hold(path string) (release func(), err error) {

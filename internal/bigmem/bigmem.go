@@ -1,5 +1,5 @@
 // Package bigmem allocates large read-mostly tables. A query touches a few hundred rows
-// scattered over megabytes. On 4 KiB pages each costs a miss of the translation buffer beside
+// scattered over megabytes. On 4 KiB pages each costs a miss of the translation buffer besides
 // the miss of the cache: some 0.4 us if the tables of pages are not in the caches either. So,
 // if the system can, tables are put on large pages, which the Go heap does not do: a large one
 // on pages of its own, small ones together on one.
@@ -43,7 +43,7 @@ func Alloc(n int) (table []byte, release func()) {
 // chunk is a large page that small tables share. It is unmapped when the last of
 // them is released and no more will follow.
 type chunk struct {
-	free   []byte // what no table has had
+	free   []byte // memory that no table has had
 	tables int    // that are in use
 	unmap  func()
 }
@@ -87,7 +87,7 @@ func allocShared(n int) (table []byte, release func(), ok bool) {
 const maxAdvised = 64 << 20
 
 // Advise asks that memory that is there already be put on large pages, at once, and does not
-// say whether it was: memory of a file is not. What is larger than 64 MiB is left where it is.
+// report whether it was: memory of a file is not. Tables above 64 MiB stay where they are.
 func Advise(x []byte) {
 	if len(x) <= maxAdvised {
 		collapse(x)

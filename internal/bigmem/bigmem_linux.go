@@ -25,7 +25,7 @@ func mapLarge(n int) (table []byte, release func(), ok bool) {
 	}
 	start := int(-uintptr(unsafe.Pointer(&mem[0])) % hugePage)
 	table = mem[start : start+n : start+n]
-	// If the advice is refused the table lies on small pages.
+	// If the advice is refused the table is on small pages.
 	_ = syscall.Madvise(mem[start:start+whole], madvHugepage)
 	return table, func() { _ = syscall.Munmap(mem) }, true
 }

@@ -2,8 +2,8 @@
 // asked between two steps of a decoder: full of something else.
 package cold
 
-// Buffer is memory that is read in place of what a program does between two
-// queries. It is for one goroutine.
+// Buffer is memory that is read in place of a program's work between two
+// queries. It belongs to one goroutine.
 type Buffer struct {
 	words []uint64
 	sum   uint64 // lest the reads be left out
@@ -12,7 +12,7 @@ type Buffer struct {
 // lineWords is the number of words of a cache line.
 const lineWords = 8
 
-// NewBuffer returns a buffer of that many MiB, at least 1. It lies on the pages on
+// NewBuffer returns a buffer of that many MiB, at least 1. It is on the pages on
 // which Go puts a large slice, as the weights of a decoder do.
 func NewBuffer(mib int) *Buffer {
 	b := &Buffer{words: make([]uint64, mib<<20/8)}

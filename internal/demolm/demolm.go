@@ -1,5 +1,5 @@
 // Package demolm runs the small language model of l2s demo: a 2-layer LSTM of 200 units over a
-// vocabulary of 20,000, trained on public-domain novels. Its weights lie in benchmarks/lm/model, out
+// vocabulary of 20,000, trained on public-domain novels. Its weights are in benchmarks/lm/model, out
 // of the module, so that no importer downloads them. The model writes a text, whose contexts are used
 // instead of the contexts of a real one.
 package demolm
@@ -87,7 +87,7 @@ func Load(folder string) (*Model, error) {
 // State is where the model is in a text. A goroutine needs its own.
 type State struct {
 	m     *Model
-	rows  [layers][]float32 // what a layer reads: its input, and then its last output
+	rows  [layers][]float32 // a layer's input, and then its last output
 	cells [layers][]float64
 	gates []float64
 }

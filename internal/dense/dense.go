@@ -11,7 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Searcher searches a layer. It is for one goroutine.
+// Searcher searches a layer. It belongs to one goroutine.
 type Searcher struct {
 	weights, bias []float32
 	scores, best  []float32

@@ -7,7 +7,7 @@ import (
 	"reflect"
 )
 
-// File is what a file holds. The zero version is 3, the zero alignment 32 without a value for it.
+// File is the content of a file. The zero version is 3, the zero alignment 32 without a value for it.
 type File struct {
 	Version   uint32
 	Alignment int
@@ -29,7 +29,7 @@ func KV(key string, data any) Value { return Value{key, data} }
 type Raw []byte
 
 // Tensor is a tensor with its dimensions in ggml's order, the fastest first. An
-// Offset of 0 stands for the place behind the tensor before.
+// Offset of 0 means the place after the previous tensor.
 type Tensor struct {
 	Name   string
 	Type   uint32

@@ -1,7 +1,6 @@
 // Package jsonscan reads a few values of large JSON texts, such as a tokenizer's of tens of
-// megabytes. Nothing takes memory but strings with escapes, what [Value.Object] compares, and a
-// text in which [ParsePython] meets what JSON does not have. What is JSON is for encoding/json to
-// say.
+// megabytes. Only strings with escapes, keys of [Value.Object], and a text with
+// numbers that JSON lacks ([ParsePython]) take memory. encoding/json decides the validity of JSON.
 package jsonscan
 
 import (
@@ -20,8 +19,8 @@ const maxDepth = 100
 // Value is the text of one value, a part of a text that Parse has found valid.
 type Value []byte
 
-// ParsePython is Parse for what Python's module json writes and reads: NaN, Infinity and -Infinity
-// may stand where a number may. [Value.Float] and [Value.Int] refuse them.
+// ParsePython is Parse for the dialect of Python's module json: NaN, Infinity and -Infinity
+// may take the place of a number. [Value.Float] and [Value.Int] refuse them.
 func ParsePython(data []byte) (Value, error) {
 	v, err := Parse(data)
 	if err == nil || !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
@@ -59,7 +58,7 @@ func Parse(data []byte) (Value, error) {
 	}
 	if !json.Valid(data) {
 		var v json.RawMessage
-		err := json.Unmarshal(data, &v) // says what is wrong, and where
+		err := json.Unmarshal(data, &v) // tells the fault, and its place
 		if syntax, ok := err.(*json.SyntaxError); ok && syntax.Offset > 0 {
 			err = fmt.Errorf("%w at byte %d", err, syntax.Offset-1)
 		}
@@ -91,7 +90,7 @@ func CheckDepth(data []byte, most int) error {
 
 func trim(text []byte) Value { return bytes.Trim(text, " \t\r\n") }
 
-// cut returns the value that a text begins with, and what follows it. The text is a part of a
+// cut returns the value at the beginning of a text, and the rest. The text is a part of a
 // valid one.
 func cut(text []byte) (v Value, rest []byte) {
 	text = trim(text)
@@ -129,7 +128,7 @@ func (v Value) Entries(f func(name []byte, v Value) error) error {
 	}
 	return v.members(func(text []byte) (rest []byte, err error) {
 		name, rest := cut(text)
-		value, rest := cut(trim(rest)[1:]) // behind the colon
+		value, rest := cut(trim(rest)[1:]) // after the colon
 		key, err := name.Bytes()
 		if err == nil {
 			err = f(key, value)
@@ -162,7 +161,7 @@ func (v Value) Array(f func(v Value) error) error {
 	})
 }
 
-// members calls next with the text from each member of a group on; it returns what follows it.
+// members calls next with the text from each member of a group on; it returns the rest.
 func (v Value) members(next func(text []byte) (rest []byte, err error)) (err error) {
 	rest := trim(v[1 : len(v)-1])
 	for len(rest) > 0 {

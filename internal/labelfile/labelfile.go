@@ -2,8 +2,8 @@
 // each context, best first.
 //
 // A file holds the labels of all contexts of a corpus, or of a run of neighbours among them: a
-// part, so that a corpus can be labelled in pieces, on many machines. It says for which layer,
-// which contexts and which k they are. Parts that cover a corpus merge into the file that one
+// part, so that a corpus can be labelled in pieces, on many machines. It names its layer,
+// its contexts and its k. Parts that cover a corpus merge into the file that one
 // process would have written, byte for byte.
 //
 // The file is a header of 128 bytes, fileHeader, and the ids, k for each context and
@@ -26,7 +26,7 @@ import (
 	"github.com/learning-to-screen/l2s/kernels"
 )
 
-// Magic is what a file begins with.
+// Magic is the beginning of a file.
 const Magic = "l2slabel"
 
 const (
@@ -35,7 +35,7 @@ const (
 	crcSize    = 4 // of the checksum at the end of the header
 )
 
-// fileHeader is the header as it stands in the file.
+// fileHeader is the header in the file's layout.
 type fileHeader struct {
 	Magic                            [8]byte
 	Version, K                       uint32
@@ -46,7 +46,7 @@ type fileHeader struct {
 	HeaderCRC                        uint32 // CRC-32C of the 124 bytes before
 }
 
-// Header says what a file holds.
+// Header describes the content of a file.
 type Header struct {
 	K           int      // labels of each context
 	First       int      // the number of the first context in the file
@@ -180,7 +180,7 @@ func DigestOf(ctx context.Context, rows kernels.Rows, first, threads int) (sum D
 }
 
 // Writer writes a file from its first context to its last. It must end with
-// Commit or Abort. It is for one goroutine.
+// Commit or Abort. It belongs to one goroutine.
 type Writer struct {
 	path   string
 	file   *atomicfile.File
@@ -241,7 +241,7 @@ func (w *Writer) Commit() error {
 	return w.file.Commit()
 }
 
-// Header returns what the file holds, with the digest so far.
+// Header returns the description of the content, with the digest so far.
 func (w *Writer) Header() Header { return w.header }
 
 // Abort gives the file up. After Commit it does nothing, so that it may be deferred.

@@ -17,7 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Contexts are context vectors in a file, or in several, one behind the other.
+// Contexts are context vectors in a file, or in several, one after the other.
 type Contexts struct {
 	name  string
 	dim   int
@@ -47,11 +47,11 @@ func OpenContexts(sources []string) (*Contexts, error) {
 	return c, nil
 }
 
-// Name says for errors what the contexts are of.
+// Name names the source of the contexts for errors.
 func (c *Contexts) Name() string { return c.name }
 
 // Fit makes the contexts belong to a layer whose weights errors call by that name, or closes the
-// files. Each part is as [tensorfile.Tensor.ExpectContexts] says.
+// files. Each part is as [tensorfile.Tensor.ExpectContexts] expects.
 func (c *Contexts) Fit(l *softmax.Layer, weights string) error {
 	c.dim = l.Dim()
 	for _, t := range c.parts {
@@ -221,7 +221,7 @@ func (c *Contexts) Close() {
 }
 
 // Expand puts in the place of each source with *, ? or [ in the name of its file those that it
-// stands for, in the order of their names, unless it is the name of a file as it stands.
+// matches, in the order of their names, unless it is itself the name of a file.
 func Expand(sources []string) (all []string, err error) {
 	for _, src := range sources {
 		path, name, named := tensorfile.SplitSource(src)

@@ -24,7 +24,7 @@ func Open(source string, opt head.Options) (*softmax.Layer, *head.Head, error) {
 		return err
 	})
 	if err != nil {
-		if bad := h.Check(); bad != nil { // says where, and what to do
+		if bad := h.Check(); bad != nil { // tells the place, and a way out
 			err = bad
 		} else {
 			err = fmt.Errorf("%s: %w", source, err)
@@ -40,13 +40,13 @@ const (
 	logitSample = 32  // and of which it computes all logits
 )
 
-// Unnormed says why the contexts, rows of the head's dimension, do not look like those that the head
+// Unnormed tells why the contexts, rows of the head's dimension, do not look like the contexts that the head
 // is applied to, "" if they do. Most often they were taken before the model's last normalisation,
 // or scaled to length 1.
 //
-// If the normalisation stands beside the head, its results are known: (h/s - Bias)/Gain has a mean
+// If the head's files have the normalisation, its results are known: (h/s - Bias)/Gain has a mean
 // square of 1, where s is the scale that the head's states have. That must hold within a twentieth
-// for half of a sample; with another scale of the model in the place of s it is said that this one
+// for half of a sample; with another scale of the model in the place of s the text tells that this one
 // is missing, or there twice. Else the probabilities tell: for half of a sample the best label must
 // neither have all of the probability but a millionth nor as little as three labels have of an even
 // distribution.
@@ -55,7 +55,7 @@ func Unnormed(h *head.Head, contexts []float32) string {
 	if norm := h.Norm(); norm.Gain != nil {
 		squares := make([]float64, 0, normSample)
 		state, logit := h.StateScale(), h.LogitScale()
-		const ( // what a state may have been multiplied by
+		const ( // possible factors of a state
 			asAtHead = iota
 			nothing
 			both
@@ -111,8 +111,8 @@ func sample(rows []float32, d, n int) (list [][]float32) {
 	return list
 }
 
-// meanSquare returns the mean square of what became row by the normalisation with plus on its gain,
-// and a scale behind it.
+// meanSquare returns the mean square of the input of the normalisation, with plus on its gain and a scale
+// after it, that gave row.
 func meanSquare(row []float32, norm head.Norm, plus, scale float64) float64 {
 	sum, n := 0.0, 0
 	for j, x := range row {

@@ -33,12 +33,12 @@ func Guard(f func() error) error {
 // Each calls work(worker, lo, hi) for consecutive chunks [lo, hi) of [0, n), from at most
 // threads goroutines at once, the caller's among them; 0 means GOMAXPROCS. worker, from 0 and
 // below [Threads] of threads and n, names the goroutine, for its scratch. Which worker gets
-// which chunk is not determined: what a chunk computes must not depend on it. done, unless nil,
+// which chunk is not determined: the result of a chunk must not depend on it. done, unless nil,
 // is told the number of elements finished since its last call, from any goroutine.
 //
 // Chunks are begun in ascending order, and each that is begun is finished. So the error is that
 // of the lowest chunk that has one, for any number of threads. A fault of mapped memory is
-// [ErrGone]. Once ctx is done no chunk is begun, and if that leaves any, the error says so and
+// [ErrGone]. Once ctx is done no chunk is begun, and if that leaves any, the error tells so and
 // wraps ctx.Err(). No goroutine is left when Each returns.
 func Each(ctx context.Context, threads, n, chunk int, done func(int), work func(worker, lo, hi int) error) error {
 	chunks := (n + chunk - 1) / chunk

@@ -79,7 +79,7 @@ func (p *Printer) Start(stage, unit string, total int) {
 	})
 }
 
-// Set says how many units of the stage are done.
+// Set tells the number of finished units of the stage.
 func (p *Printer) Set(done int) {
 	p.with(func(now time.Time) {
 		p.done = done
@@ -94,7 +94,7 @@ func (p *Printer) Set(done int) {
 	})
 }
 
-// End ends the stage with a line that says how much was done in which time.
+// End ends the stage with a line of its units and its time.
 func (p *Printer) End() { p.EndWith("") }
 
 // EndWith is End with a summary of the caller's instead of the number of units and their rate.
@@ -121,7 +121,7 @@ func (p *Printer) Line(text string) {
 	})
 }
 
-// Close drops a stage that has not ended, so that what follows starts on an empty line.
+// Close drops a stage that has not ended, so that later output starts on an empty line.
 func (p *Printer) Close() {
 	p.with(func(time.Time) {
 		p.erase()
@@ -159,7 +159,7 @@ func (p *Printer) line(now time.Time) {
 	fmt.Fprintf(p.w, "%s: %s%s %s%s\n", p.stage, Count(p.done), of, p.unit, p.pace(", ", now.Sub(p.start)))
 }
 
-// pace says what the rate so far is, and how long the rest of the stage takes at it.
+// pace tells the rate so far, and the time of the rest of the stage at this rate.
 func (p *Printer) pace(before string, elapsed time.Duration) string {
 	text, share := rate(before, p.done, elapsed), p.share()
 	if p.total <= 0 || share == 0 || elapsed < time.Second || share < 0.05 && elapsed < time.Minute {

@@ -137,7 +137,7 @@ type Need struct {
 // All is the need of all of Found.
 var All = Need{Lead: true, Cosine: true}
 
-// Searcher finds the clusters of contexts. It is for one goroutine. Its memory grows to what
+// Searcher finds the clusters of contexts. It belongs to one goroutine. Its memory grows to what
 // the largest search needs, and stays.
 type Searcher struct {
 	// What every query reads, side by side.

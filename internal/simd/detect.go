@@ -9,7 +9,7 @@ import (
 )
 
 // detect returns the levels of this machine above generic. Every arm64 has Advanced
-// SIMD; what there is beyond it, cpuid knows if the system says so: on Linux, macOS
+// SIMD; cpuid knows further instructions if the system tells them: on Linux, macOS
 // and FreeBSD.
 func detect() (levels []Level, vnni, i8mm bool) {
 	has := cpuid.CPU.Supports

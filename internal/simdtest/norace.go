@@ -2,5 +2,5 @@
 
 package simdtest
 
-// Race says whether this build has the race detector.
+// Race tells whether this build has the race detector.
 const Race = false

@@ -1,4 +1,4 @@
-// Package simdtest runs tests on every level of the machine, or on that of L2S_SIMD.
+// Package simdtest runs tests on every level of the machine, or on the level of L2S_SIMD.
 package simdtest
 
 import (
@@ -40,7 +40,7 @@ func EachLevel(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// AllocsPerRun is testing.AllocsPerRun, but with the race detector: what is announced to it
+// AllocsPerRun is testing.AllocsPerRun, but with the race detector: announcements to it
 // escapes to the heap, so that nothing is counted. f runs all the same.
 func AllocsPerRun(runs int, f func()) float64 {
 	if Race {

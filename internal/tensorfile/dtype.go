@@ -7,7 +7,7 @@ type DType uint8
 
 // The element types. Float16 is IEEE 754 binary16, BFloat16 the upper half of a Float32. Float32s
 // and ReadRows read the four float types, Int64s the integers. The quantised types of GGUF files
-// are those of kernels.QuantisedRows; nothing here converts them.
+// have the layout of kernels.QuantisedRows; nothing here converts them.
 const (
 	Float16 DType = iota + 1
 	BFloat16
@@ -33,7 +33,7 @@ const (
 
 // dtypes are the types with their names in the three formats, of GGUF the numbers of enum
 // ggml_type in ggml.h, -1 for none. Those that have no constant are known by their size only:
-// a file may hold such tensors beside those that are wanted.
+// a file may hold such tensors besides the wanted ones.
 var dtypes = []struct {
 	name, safetensors, npy string
 	ggml                   int

@@ -22,7 +22,7 @@ const (
 	ggufArray  = 9
 )
 
-// ggufTypes are the types of metadata as those of tensors, 0 for strings and arrays.
+// ggufTypes are the types of metadata in terms of types of tensors, 0 for strings and arrays.
 var ggufTypes = [...]DType{Uint8, Int8, Uint16, Int16, Uint32, Int32, Float32, Uint8, 0, 0, Uint64, Int64, Float64}
 
 // metadata is a value of a GGUF file, or an array of them.
@@ -54,7 +54,7 @@ func (f *File) parseGGUF(wanted func(key []byte) bool) error {
 	case version != 2 && version != 3:
 		return fail(f.path, "version", "found %d, expected 2 or 3", version)
 	}
-	// Each takes at least so many bytes, whatever it is.
+	// Each takes at least that many bytes, of any type.
 	const leastValue, leastTensor = 8 + 4 + 1, 8 + 4 + 4 + 8
 	if most := uint64(len(r.rest) / leastValue); values > most {
 		return fail(f.path, "metadata count", "found %d, expected at most %d in a file of %d bytes", values, most, len(file))
@@ -110,7 +110,7 @@ func (f *File) parseGGUF(wanted func(key []byte) bool) error {
 	return f.place(entries, r.rest, alignment)
 }
 
-// ggufReader reads a file. If it ends too early, short is set and what is read is zero.
+// ggufReader reads a file. If it ends too early, short is set and the values are zero.
 type ggufReader struct {
 	rest  []byte
 	short bool
@@ -270,7 +270,7 @@ func (f *File) Text(key string) (string, error) {
 	return string(r.text()), nil
 }
 
-// Strings is Number for an array of strings, and says if there is one: it calls visit for each, in
+// Strings is Number for an array of strings, and reports whether there is one: it calls visit for each, in
 // order, with bytes that are valid during the call.
 func (f *File) Strings(key string, visit func(i int, s []byte)) (ok bool, err error) {
 	v, ok := f.metadata[key]

@@ -24,7 +24,7 @@ func parseNPY(file []byte, source string, mem *memory) (*Tensor, error) {
 	return newTensor(source, l, rest, mem)
 }
 
-// parseNPYHead reads what stands before the data, and returns what is behind it: magic, version, the
+// parseNPYHead reads the part before the data, and returns the data: magic, version, the
 // length of the header, and the header, a Python dict.
 func parseNPYHead(file []byte, source string) (l layout, rest []byte, err error) {
 	rest, ok := bytes.CutPrefix(file, []byte(npyMagic))

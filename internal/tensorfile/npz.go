@@ -15,12 +15,12 @@ const (
 	maxDeflate = 1032   // bounds how much longer than its compressed form a member can be
 	encrypted  = 1 << 0 // the flag of a member that a password protects
 
-	// plausible is how much longer a member may say that it is, and be believed. Numbers are not
+	// plausible is the factor by which a member may claim to be longer, and be believed. Numbers are not
 	// compressed that well, unless nearly all of them are the same.
 	plausible = 8
 )
 
-// member opens a member of a zip archive. A stored one is used where it lies.
+// member opens a member of a zip archive. A stored one is used in place.
 func (f *File) member(name string) (*Tensor, error) {
 	mem, path := f.mem, f.path
 	archive, err := zip.NewReader(bytes.NewReader(mem.data), int64(len(mem.data)))

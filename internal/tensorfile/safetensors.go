@@ -35,7 +35,7 @@ type File struct {
 func OpenSafetensors(path string) (*File, error) { return open(path, ".safetensors", nil) }
 
 // OpenFile opens a file of any format; of a GGUF file it keeps the metadata whose keys are
-// wanted. The end of the file's name says which format it is; if it says nothing, the first
+// wanted. The end of the file's name tells the format; if it does not, the first
 // bytes do.
 func OpenFile(path string, wanted func(key []byte) bool) (*File, error) {
 	return open(path, "", wanted)
@@ -191,7 +191,7 @@ func (f *File) parseSafetensors() error {
 }
 
 // place takes the tensors of a file. It refuses those that overlap, leave gaps of more than the
-// padding or leave the data. If the size of a type is not known here, what follows the
+// padding or leave the data. If the size of a type is not known here, the bytes after the
 // tensor may be its own.
 func (f *File) place(entries []entry, data []byte, alignment uint64) error {
 	end, known := uint64(0), true // of the tensors before, with the padding
@@ -231,7 +231,7 @@ func (f *File) place(entries []entry, data []byte, alignment uint64) error {
 // source is a tensor as errors name it.
 func (f *File) source(name string) string { return f.path + ":" + Label(name) }
 
-// entry is what the header says of a tensor.
+// entry is the header's description of a tensor.
 type entry struct {
 	layout
 	name        string
@@ -321,7 +321,7 @@ func safetensorsType(v jsonscan.Value) (DType, error) {
 	return 0, fmt.Errorf("found %s, expected one of %v", Label(string(name)), known)
 }
 
-// integers reads an array of at most so many integers of 0 or more.
+// integers reads an array of at most the given number of integers of 0 or more.
 func integers(v jsonscan.Value, most int) ([]int, error) {
 	list := make([]int, 0, 2)
 	err := v.Array(func(element jsonscan.Value) error {
@@ -389,7 +389,7 @@ func readMap(v jsonscan.Value, files map[string]string) error {
 		if !known {
 			file = string(text)
 			switch {
-			// What is refused could lead elsewhere on some system.
+			// The refused names could lead elsewhere on some system.
 			case file == "" || file == "." || file == ".." || strings.ContainsAny(file, "/\\:\x00"):
 				return fmt.Errorf("weight_map: found the file %s, expected the name of a file in the same folder", Label(file))
 			case len(names) == maxShards:

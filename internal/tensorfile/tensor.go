@@ -25,7 +25,7 @@ type Tensor struct {
 	owner  bool // Close releases mem
 }
 
-// layout is what a header says of the bytes of an array.
+// layout is the header's description of the bytes of an array.
 type layout struct {
 	DType   DType // of the elements in the file, which are little-endian
 	Shape   []int // the size of each dimension, at most 8 of them, none of a scalar; not to be changed
@@ -101,7 +101,7 @@ func (t *Tensor) Cols() int {
 func (t *Tensor) count() int { return len(t.data) / t.DType.Size() }
 
 // ExpectShape returns an error if the tensor has another shape than this one.
-// The size -1 stands for any.
+// The size -1 means any.
 func (t *Tensor) ExpectShape(want ...int) error {
 	if slices.EqualFunc(t.Shape, want, func(n, want int) bool { return want == -1 || want == n }) {
 		return nil
@@ -171,13 +171,13 @@ func (t *Tensor) readingFloats(f func() error) error {
 // an element that is NaN, infinite or, of type float64, too large for float32; the error
 // names the first one.
 //
-// The slice is the caller's own if the file was opened by name: what happens to the file
-// later does not touch it. Of bytes in memory it may be a part that must not be written to.
+// The slice is the caller's own if the file was opened by name: later changes of the file
+// do not touch it. Of bytes in memory it may be a part that must not be written to.
 func (t *Tensor) Float32s() ([]float32, error) {
 	return t.floats(!t.InFile())
 }
 
-// Mapped is Float32s without a copy, if the file allows it, as [Tensor.InPlace] says. The
+// Mapped is Float32s without a copy, if the file allows it, as [Tensor.InPlace] tells. The
 // slice is then the mapped file, which may be larger than memory. It must not be written to,
 // is valid until Close, and is to be read under [fault.Guard].
 func (t *Tensor) Mapped() ([]float32, error) { return t.floats(true) }
@@ -229,7 +229,7 @@ func (t *Tensor) View() (data []byte, ok bool) {
 // InFile reports whether View is memory that changes with the file.
 func (t *Tensor) InFile() bool { return t.mem.unmap != nil }
 
-// Copy returns what View does as the caller's own memory, aligned to 8 bytes, whatever the alignment
+// Copy returns the result of View as the caller's own memory, aligned to 8 bytes, for any alignment
 // in the file. ok is false, and nothing copied, for another order of elements or bytes.
 func (t *Tensor) Copy() (data []byte, ok bool, err error) {
 	if !t.plain() {

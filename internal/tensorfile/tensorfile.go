@@ -4,7 +4,7 @@
 // Files are mapped into memory if the system allows it, and read by strict parsers: a file that is
 // truncated, has bytes left over, or whose header contradicts its size is refused, and opening one
 // takes no more memory than a small multiple of its size. A compressed array of an .npz file takes
-// the memory of what it holds, at most 1032 times its compressed size. A float tensor with a NaN
+// the memory of its content, at most 1032 times its compressed size. A float tensor with a NaN
 // or an infinite element cannot be read.
 //
 // Formats: numpy.lib.format, versions 1.0, 2.0 and 3.0; zip archives as numpy.savez and
@@ -41,7 +41,7 @@ import (
 //	file.gguf:name
 //
 // where name is as in Python, without the ".npy" of a member of an .npz file. The end of the
-// file's name says which format it is; if it says nothing, the first bytes do. If src as a whole
+// file's name tells the format; if it does not, the first bytes do. If src as a whole
 // is the name of a file, colons and all, it is that file. Close releases the file. For a name
 // that is missing, or not there, the error lists those there are.
 func OpenTensor(src string) (*Tensor, error) {
@@ -72,9 +72,9 @@ func OpenSource(src string, wanted func(key []byte) bool) (f *File, name string,
 	return f, name, named, err
 }
 
-// Files returns the files that decide what OpenTensor(src) opens: the last one is the file that it
+// Files returns the files that decide the result of OpenTensor(src): the last one is the file that it
 // reads, and the others are longer names, none of which is there, that it would read instead. Who
-// writes none of them leaves what src means as it is. If none is a file, all are returned.
+// writes none of them leaves the meaning of src. If none is a file, all are returned.
 func Files(src string) []string {
 	names := []string{src}
 	for i := len(src) - 1; i > 0; i-- {
@@ -128,7 +128,7 @@ func SplitSource(src string) (path, name string, named bool) {
 var extensions = []string{".npz", ".safetensors", ".npy", ".gguf"}
 
 // Extension returns the end of the name of a file of tensors, in lower case, and "" for a name
-// that does not say what the file holds.
+// that does not tell the content of the file.
 func Extension(path string) string {
 	if ext := strings.ToLower(filepath.Ext(path)); slices.Contains(extensions, ext) {
 		return ext
@@ -169,7 +169,7 @@ func fail(source, field, format string, args ...any) error {
 	return fmt.Errorf("tensorfile: %s: %s: %w", source, field, fmt.Errorf(format, args...))
 }
 
-// openError is an error of the system: it says what was done with which file.
+// openError is an error of the system: it tells the operation and the file.
 func openError(path string, err error) error {
 	return fmt.Errorf("tensorfile: %s: %w", cmp.Or(path, `""`), err)
 }

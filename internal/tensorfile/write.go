@@ -16,8 +16,8 @@ import (
 )
 
 // WriteNPY writes data, in C order, as a float32 array of this shape, without sizes a scalar. The
-// file is byte for byte what numpy.save writes (numpy 1.23 or later). It appears under its name
-// when it is complete: an error leaves what was there before.
+// file equals the output of numpy.save (numpy 1.23 or later), byte for byte. It appears under its name
+// when it is complete: an error leaves the old file.
 func WriteNPY(path string, data []float32, shape ...int) error {
 	if err := checkData(path, data, shape); err != nil {
 		return err
@@ -51,7 +51,7 @@ func checkData(source string, data []float32, shape []int) error {
 	return nil
 }
 
-// NPYHeader returns what precedes the data of a .npy array of that type, such as "f4" or "f2", in
+// NPYHeader returns the header of a .npy array of that type, such as "f4" or "f2", in
 // C order, byte for byte as numpy.save writes it. Its length does not depend on shape[0]: numpy
 // leaves room for 21 digits of it, so that an array can grow.
 func NPYHeader(descr string, shape ...int) []byte {
@@ -102,7 +102,7 @@ type Array struct {
 }
 
 // WriteSafetensors writes arrays, each of another name, as tensors of type
-// F32. The file is byte for byte what the format's own Python package writes, which
+// F32. The file equals the output of the format's own Python package, byte for byte, which
 // sorts by name, and appears under its name when it is complete.
 func WriteSafetensors(path string, arrays ...Array) error {
 	arrays = slices.Clone(arrays)
@@ -139,7 +139,7 @@ func WriteSafetensors(path string, arrays ...Array) error {
 	if err := enc.Encode(entries); err != nil {
 		return fail(path, "header", "%w", err)
 	}
-	header.Truncate(header.Len() - 1) // the newline behind it
+	header.Truncate(header.Len() - 1) // the newline after it
 	header.WriteString(strings.Repeat(" ", -header.Len()&7))
 	if header.Len() > maxSafetensorsHeader {
 		return fail(path, "header length", "found %d, expected at most %d", header.Len(), maxSafetensorsHeader)

@@ -13,8 +13,8 @@ import (
 
 // The words with a meaning of their own.
 const (
-	UnknownWord = "<unk>" // stands for every word outside the vocabulary
-	EOSWord     = "<eos>" // stands at the end of each line
+	UnknownWord = "<unk>" // every word outside the vocabulary
+	EOSWord     = "<eos>" // the end of each line
 )
 
 // Vocab maps words to ids and back. It does not change and may be used by
@@ -28,7 +28,7 @@ type Vocab struct {
 // Load reads the vocabulary file at path.
 //
 // Words must be unique, not empty, and hold no white space: a line that ends in CR LF, or that
-// carries a count beside its word, is refused rather than read as another word than the one
+// carries a count next to its word, is refused rather than read as another word than the one
 // meant. The last line may lack its newline. The errors name the file and the line, counted
 // from 1. The file may be a pipe, but not a device, and holds at most 256 MiB.
 func Load(path string) (*Vocab, error) {
@@ -47,7 +47,7 @@ func Load(path string) (*Vocab, error) {
 	return parse(path, data)
 }
 
-// maxSize bounds the memory for a file that is no vocabulary: what is one has
+// maxSize bounds the memory for a file that is no vocabulary: a vocabulary has
 // seldom more than some megabytes.
 const maxSize = 256 << 20
 
@@ -83,7 +83,7 @@ func parse(name string, data []byte) (*Vocab, error) {
 	return v, nil
 }
 
-// checkWord refuses what is no word, and shows its beginning: a foreign file can hold a line of
+// checkWord refuses text that is no word, and shows its beginning: a foreign file can hold a line of
 // megabytes.
 func checkWord(word string, line int) error {
 	switch {

@@ -12,52 +12,53 @@ TEXT ·BlockBoundsQ80AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU      2(BX), Y2
-	VPBROADCASTW (BX), X3
+pair1:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU      2(SI), Y2
+	VPBROADCASTW (SI), X3
 	VCVTPH2PS    X3, Y3
 	VPABSB       Y2, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      (DI), Y5
+	VMOVDQU      (BX), Y5
 	VPSIGNB      Y2, Y5, Y5
 	VPMADDUBSW   Y5, Y4, Y5
-	VMOVDQU      64(DI), Y6
+	VMOVDQU      64(BX), Y6
 	VPSIGNB      Y2, Y6, Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     halves64_128_128<>+0(SB), Y5, Y5
@@ -65,16 +66,16 @@ pair:
 	VPADDD       Y6, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y5, Y3, Y0
-	VMOVDQU      36(BX), Y2
-	VPBROADCASTW 34(BX), X3
+	VMOVDQU      36(SI), Y2
+	VPBROADCASTW 34(SI), X3
 	VCVTPH2PS    X3, Y3
 	VPABSB       Y2, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y5
+	VMOVDQU     32(BX), Y5
 	VPSIGNB     Y2, Y5, Y5
 	VPMADDUBSW  Y5, Y4, Y5
-	VMOVDQU     96(DI), Y6
+	VMOVDQU     96(BX), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y4, Y6
 	VPMADDWD    halves64_128_128<>+0(SB), Y5, Y5
@@ -82,24 +83,24 @@ pair:
 	VPADDD      Y6, Y5, Y5
 	VCVTDQ2PS   Y5, Y5
 	VFMADD231PS Y5, Y3, Y1
-	ADDQ        $+68, BX
-	ADDQ        $+192, DI
+	ADDQ        $+68, SI
+	ADDQ        $+192, BX
 	SUBQ        $+2, R8
-	JGE         pair
+	JGE         pair1
 
-single:
+single1:
 	CMPQ         R8, $-1
-	JLT          sums
-	VMOVDQU      2(BX), Y2
-	VPBROADCASTW (BX), X3
+	JLT          sums1
+	VMOVDQU      2(SI), Y2
+	VPBROADCASTW (SI), X3
 	VCVTPH2PS    X3, Y3
 	VPABSB       Y2, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y5
+	VMOVDQU     (BX), Y5
 	VPSIGNB     Y2, Y5, Y5
 	VPMADDUBSW  Y5, Y4, Y5
-	VMOVDQU     64(DI), Y6
+	VMOVDQU     64(BX), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y4, Y6
 	VPMADDWD    halves64_128_128<>+0(SB), Y5, Y5
@@ -108,27 +109,27 @@ single:
 	VCVTDQ2PS   Y5, Y5
 	VFMADD231PS Y5, Y3, Y0
 
-sums:
+sums1:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*1), X1, X1
-	VMOVSS       (BX)(SI*1), X0
+	VADDSS       4(BX)(DI*1), X1, X1
+	VMOVSS       (BX)(DI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(SI*1), X2
+	VMOVSS       8(BX)(DI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X2, (SI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -165,34 +166,35 @@ TEXT ·BlockBatchQ80AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -203,20 +205,20 @@ named:
 	VXORPS Y7, Y7, Y7
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU      2(BX), Y8
-	VPBROADCASTW (BX), X9
+pair1:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU      2(SI), Y8
+	VPBROADCASTW (SI), X9
 	VCVTPH2PS    X9, Y9
 	VPABSB       Y8, Y10
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y11
+	VMOVDQU     (BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     64(DI), Y12
+	VMOVDQU     64(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -226,10 +228,10 @@ pair:
 	VFMADD231PS Y11, Y9, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y11
+	VMOVDQU     192(BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     256(DI), Y12
+	VMOVDQU     256(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -239,10 +241,10 @@ pair:
 	VFMADD231PS Y11, Y9, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y11
+	VMOVDQU     384(BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     448(DI), Y12
+	VMOVDQU     448(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -252,10 +254,10 @@ pair:
 	VFMADD231PS Y11, Y9, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      576(DI), Y11
+	VMOVDQU      576(BX), Y11
 	VPSIGNB      Y8, Y11, Y11
 	VPMADDUBSW   Y11, Y10, Y11
-	VMOVDQU      640(DI), Y12
+	VMOVDQU      640(BX), Y12
 	VPSIGNB      Y8, Y12, Y12
 	VPMADDUBSW   Y12, Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y11, Y11
@@ -263,16 +265,16 @@ pair:
 	VPADDD       Y12, Y11, Y11
 	VCVTDQ2PS    Y11, Y11
 	VFMADD231PS  Y11, Y9, Y6
-	VMOVDQU      36(BX), Y8
-	VPBROADCASTW 34(BX), X9
+	VMOVDQU      36(SI), Y8
+	VPBROADCASTW 34(SI), X9
 	VCVTPH2PS    X9, Y9
 	VPABSB       Y8, Y10
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y11
+	VMOVDQU     32(BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     96(DI), Y12
+	VMOVDQU     96(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -282,10 +284,10 @@ pair:
 	VFMADD231PS Y11, Y9, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y11
+	VMOVDQU     224(BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     288(DI), Y12
+	VMOVDQU     288(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -295,10 +297,10 @@ pair:
 	VFMADD231PS Y11, Y9, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y11
+	VMOVDQU     416(BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     480(DI), Y12
+	VMOVDQU     480(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -308,10 +310,10 @@ pair:
 	VFMADD231PS Y11, Y9, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(DI), Y11
+	VMOVDQU     608(BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     672(DI), Y12
+	VMOVDQU     672(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -319,24 +321,24 @@ pair:
 	VPADDD      Y12, Y11, Y11
 	VCVTDQ2PS   Y11, Y11
 	VFMADD231PS Y11, Y9, Y7
-	ADDQ        $+68, BX
-	ADDQ        $+768, DI
+	ADDQ        $+68, SI
+	ADDQ        $+768, BX
 	SUBQ        $+2, R8
-	JGE         pair
+	JGE         pair1
 
-single:
+single1:
 	CMPQ         R8, $-1
-	JLT          sums
-	VMOVDQU      2(BX), Y8
-	VPBROADCASTW (BX), X9
+	JLT          sums1
+	VMOVDQU      2(SI), Y8
+	VPBROADCASTW (SI), X9
 	VCVTPH2PS    X9, Y9
 	VPABSB       Y8, Y10
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y11
+	VMOVDQU     (BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     64(DI), Y12
+	VMOVDQU     64(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -346,10 +348,10 @@ single:
 	VFMADD231PS Y11, Y9, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y11
+	VMOVDQU     192(BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     256(DI), Y12
+	VMOVDQU     256(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -359,10 +361,10 @@ single:
 	VFMADD231PS Y11, Y9, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y11
+	VMOVDQU     384(BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     448(DI), Y12
+	VMOVDQU     448(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -372,10 +374,10 @@ single:
 	VFMADD231PS Y11, Y9, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y11
+	VMOVDQU     576(BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     640(DI), Y12
+	VMOVDQU     640(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -384,14 +386,14 @@ single:
 	VCVTDQ2PS   Y11, Y11
 	VFMADD231PS Y11, Y9, Y6
 
-sums:
+sums1:
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -399,11 +401,11 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*1), X2
+	VBROADCASTSS 4(BX)(DI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*1), X0
+	VBROADCASTSS (BX)(DI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(SI*1), X2
+	VBROADCASTSS 8(BX)(DI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -411,19 +413,19 @@ sums:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -440,57 +442,58 @@ TEXT ·BlockBoundsQ40AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU      2(BX), X3
+pair1:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU      2(SI), X3
 	VMOVDQU      X3, X2
 	VPSLLW       $0x04, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes240<>+0(SB), Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW (BX), X3
+	VPBROADCASTW (SI), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      (DI), Y6
+	VMOVDQU      (BX), Y6
 	VPSIGNB      Y2, Y6, Y6
 	VPMADDUBSW   Y6, Y5, Y6
-	VMOVDQU      64(DI), Y7
+	VMOVDQU      64(BX), Y7
 	VPSIGNB      Y2, Y7, Y7
 	VPMADDUBSW   Y7, Y5, Y7
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
@@ -498,21 +501,21 @@ pair:
 	VPADDD       Y7, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VMOVDQU      20(BX), X3
+	VMOVDQU      20(SI), X3
 	VMOVDQU      X3, X2
 	VPSLLW       $0x04, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes240<>+0(SB), Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW 18(BX), X3
+	VPBROADCASTW 18(SI), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y6
+	VMOVDQU     32(BX), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     96(DI), Y7
+	VMOVDQU     96(BX), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -520,29 +523,29 @@ pair:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y1
-	ADDQ        $+36, BX
-	ADDQ        $+192, DI
+	ADDQ        $+36, SI
+	ADDQ        $+192, BX
 	SUBQ        $+2, R8
-	JGE         pair
+	JGE         pair1
 
-single:
+single1:
 	CMPQ         R8, $-1
-	JLT          sums
-	VMOVDQU      2(BX), X3
+	JLT          sums1
+	VMOVDQU      2(SI), X3
 	VMOVDQU      X3, X2
 	VPSLLW       $0x04, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes240<>+0(SB), Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW (BX), X3
+	VPBROADCASTW (SI), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y6
+	VMOVDQU     (BX), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(DI), Y7
+	VMOVDQU     64(BX), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -551,27 +554,27 @@ single:
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y0
 
-sums:
+sums1:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*1), X1, X1
-	VMOVSS       (BX)(SI*1), X0
+	VADDSS       4(BX)(DI*1), X1, X1
+	VMOVSS       (BX)(DI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(SI*1), X2
+	VMOVSS       8(BX)(DI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X2, (SI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -608,34 +611,35 @@ TEXT ·BlockBatchQ40AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -646,25 +650,25 @@ named:
 	VXORPS Y7, Y7, Y7
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU      2(BX), X9
+pair1:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU      2(SI), X9
 	VMOVDQU      X9, X8
 	VPSLLW       $0x04, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes240<>+0(SB), Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW (BX), X9
+	VPBROADCASTW (SI), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y12
+	VMOVDQU     (BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(DI), Y13
+	VMOVDQU     64(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -674,10 +678,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y12
+	VMOVDQU     192(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(DI), Y13
+	VMOVDQU     256(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -687,10 +691,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y12
+	VMOVDQU     384(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(DI), Y13
+	VMOVDQU     448(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -700,10 +704,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      576(DI), Y12
+	VMOVDQU      576(BX), Y12
 	VPSIGNB      Y8, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
-	VMOVDQU      640(DI), Y13
+	VMOVDQU      640(BX), Y13
 	VPSIGNB      Y8, Y13, Y13
 	VPMADDUBSW   Y13, Y11, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
@@ -711,21 +715,21 @@ pair:
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VMOVDQU      20(BX), X9
+	VMOVDQU      20(SI), X9
 	VMOVDQU      X9, X8
 	VPSLLW       $0x04, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes240<>+0(SB), Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW 18(BX), X9
+	VPBROADCASTW 18(SI), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y12
+	VMOVDQU     32(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     96(DI), Y13
+	VMOVDQU     96(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -735,10 +739,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y12
+	VMOVDQU     224(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     288(DI), Y13
+	VMOVDQU     288(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -748,10 +752,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y12
+	VMOVDQU     416(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     480(DI), Y13
+	VMOVDQU     480(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -761,10 +765,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(DI), Y12
+	VMOVDQU     608(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     672(DI), Y13
+	VMOVDQU     672(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -772,29 +776,29 @@ pair:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y7
-	ADDQ        $+36, BX
-	ADDQ        $+768, DI
+	ADDQ        $+36, SI
+	ADDQ        $+768, BX
 	SUBQ        $+2, R8
-	JGE         pair
+	JGE         pair1
 
-single:
+single1:
 	CMPQ         R8, $-1
-	JLT          sums
-	VMOVDQU      2(BX), X9
+	JLT          sums1
+	VMOVDQU      2(SI), X9
 	VMOVDQU      X9, X8
 	VPSLLW       $0x04, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes240<>+0(SB), Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW (BX), X9
+	VPBROADCASTW (SI), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y12
+	VMOVDQU     (BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(DI), Y13
+	VMOVDQU     64(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -804,10 +808,10 @@ single:
 	VFMADD231PS Y12, Y10, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y12
+	VMOVDQU     192(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(DI), Y13
+	VMOVDQU     256(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -817,10 +821,10 @@ single:
 	VFMADD231PS Y12, Y10, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y12
+	VMOVDQU     384(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(DI), Y13
+	VMOVDQU     448(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -830,10 +834,10 @@ single:
 	VFMADD231PS Y12, Y10, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y12
+	VMOVDQU     576(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(DI), Y13
+	VMOVDQU     640(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -842,14 +846,14 @@ single:
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y6
 
-sums:
+sums1:
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -857,11 +861,11 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*1), X2
+	VBROADCASTSS 4(BX)(DI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*1), X0
+	VBROADCASTSS (BX)(DI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(SI*1), X2
+	VBROADCASTSS 8(BX)(DI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -869,19 +873,19 @@ sums:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -898,63 +902,64 @@ TEXT ·BlockBoundsQ50AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU      6(BX), X3
+pair1:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU      6(SI), X3
 	VPSRLW       $0x01, X3, X2
 	VPSLLW       $0x03, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes120<>+0(SB), Y2, Y2
-	VPBROADCASTD 2(BX), Y4
+	VPBROADCASTD 2(SI), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes128<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW (BX), X3
+	VPBROADCASTW (SI), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      (DI), Y6
+	VMOVDQU      (BX), Y6
 	VPSIGNB      Y2, Y6, Y6
 	VPMADDUBSW   Y6, Y5, Y6
-	VMOVDQU      64(DI), Y7
+	VMOVDQU      64(BX), Y7
 	VPSIGNB      Y2, Y7, Y7
 	VPMADDUBSW   Y7, Y5, Y7
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
@@ -962,27 +967,27 @@ pair:
 	VPADDD       Y7, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VMOVDQU      28(BX), X3
+	VMOVDQU      28(SI), X3
 	VPSRLW       $0x01, X3, X2
 	VPSLLW       $0x03, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes120<>+0(SB), Y2, Y2
-	VPBROADCASTD 24(BX), Y4
+	VPBROADCASTD 24(SI), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes128<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW 22(BX), X3
+	VPBROADCASTW 22(SI), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y6
+	VMOVDQU     32(BX), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     96(DI), Y7
+	VMOVDQU     96(BX), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -990,35 +995,35 @@ pair:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y1
-	ADDQ        $+44, BX
-	ADDQ        $+192, DI
+	ADDQ        $+44, SI
+	ADDQ        $+192, BX
 	SUBQ        $+2, R8
-	JGE         pair
+	JGE         pair1
 
-single:
+single1:
 	CMPQ         R8, $-1
-	JLT          sums
-	VMOVDQU      6(BX), X3
+	JLT          sums1
+	VMOVDQU      6(SI), X3
 	VPSRLW       $0x01, X3, X2
 	VPSLLW       $0x03, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes120<>+0(SB), Y2, Y2
-	VPBROADCASTD 2(BX), Y4
+	VPBROADCASTD 2(SI), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes128<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW (BX), X3
+	VPBROADCASTW (SI), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y6
+	VMOVDQU     (BX), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(DI), Y7
+	VMOVDQU     64(BX), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -1027,27 +1032,27 @@ single:
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y0
 
-sums:
+sums1:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*1), X1, X1
-	VMOVSS       (BX)(SI*1), X0
+	VADDSS       4(BX)(DI*1), X1, X1
+	VMOVSS       (BX)(DI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(SI*1), X2
+	VMOVSS       8(BX)(DI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X2, (SI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -1094,34 +1099,35 @@ TEXT ·BlockBatchQ50AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1132,31 +1138,31 @@ named:
 	VXORPS Y7, Y7, Y7
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU      6(BX), X9
+pair1:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU      6(SI), X9
 	VPSRLW       $0x01, X9, X8
 	VPSLLW       $0x03, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes120<>+0(SB), Y8, Y8
-	VPBROADCASTD 2(BX), Y10
+	VPBROADCASTD 2(SI), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes128<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW (BX), X9
+	VPBROADCASTW (SI), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y12
+	VMOVDQU     (BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(DI), Y13
+	VMOVDQU     64(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1166,10 +1172,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y12
+	VMOVDQU     192(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(DI), Y13
+	VMOVDQU     256(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1179,10 +1185,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y12
+	VMOVDQU     384(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(DI), Y13
+	VMOVDQU     448(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1192,10 +1198,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      576(DI), Y12
+	VMOVDQU      576(BX), Y12
 	VPSIGNB      Y8, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
-	VMOVDQU      640(DI), Y13
+	VMOVDQU      640(BX), Y13
 	VPSIGNB      Y8, Y13, Y13
 	VPMADDUBSW   Y13, Y11, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
@@ -1203,27 +1209,27 @@ pair:
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VMOVDQU      28(BX), X9
+	VMOVDQU      28(SI), X9
 	VPSRLW       $0x01, X9, X8
 	VPSLLW       $0x03, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes120<>+0(SB), Y8, Y8
-	VPBROADCASTD 24(BX), Y10
+	VPBROADCASTD 24(SI), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes128<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW 22(BX), X9
+	VPBROADCASTW 22(SI), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y12
+	VMOVDQU     32(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     96(DI), Y13
+	VMOVDQU     96(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1233,10 +1239,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y12
+	VMOVDQU     224(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     288(DI), Y13
+	VMOVDQU     288(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1246,10 +1252,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y12
+	VMOVDQU     416(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     480(DI), Y13
+	VMOVDQU     480(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1259,10 +1265,10 @@ pair:
 	VFMADD231PS Y12, Y10, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(DI), Y12
+	VMOVDQU     608(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     672(DI), Y13
+	VMOVDQU     672(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1270,35 +1276,35 @@ pair:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y7
-	ADDQ        $+44, BX
-	ADDQ        $+768, DI
+	ADDQ        $+44, SI
+	ADDQ        $+768, BX
 	SUBQ        $+2, R8
-	JGE         pair
+	JGE         pair1
 
-single:
+single1:
 	CMPQ         R8, $-1
-	JLT          sums
-	VMOVDQU      6(BX), X9
+	JLT          sums1
+	VMOVDQU      6(SI), X9
 	VPSRLW       $0x01, X9, X8
 	VPSLLW       $0x03, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes120<>+0(SB), Y8, Y8
-	VPBROADCASTD 2(BX), Y10
+	VPBROADCASTD 2(SI), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes128<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW (BX), X9
+	VPBROADCASTW (SI), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y12
+	VMOVDQU     (BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(DI), Y13
+	VMOVDQU     64(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1308,10 +1314,10 @@ single:
 	VFMADD231PS Y12, Y10, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y12
+	VMOVDQU     192(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(DI), Y13
+	VMOVDQU     256(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1321,10 +1327,10 @@ single:
 	VFMADD231PS Y12, Y10, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y12
+	VMOVDQU     384(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(DI), Y13
+	VMOVDQU     448(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1334,10 +1340,10 @@ single:
 	VFMADD231PS Y12, Y10, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y12
+	VMOVDQU     576(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(DI), Y13
+	VMOVDQU     640(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1346,14 +1352,14 @@ single:
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y6
 
-sums:
+sums1:
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -1361,11 +1367,11 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*1), X2
+	VBROADCASTSS 4(BX)(DI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*1), X0
+	VBROADCASTSS (BX)(DI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(SI*1), X2
+	VBROADCASTSS 8(BX)(DI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -1373,19 +1379,19 @@ sums:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -1402,126 +1408,127 @@ TEXT ·BlockBoundsQ41AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU      4(BX), X3
+pair1:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU      4(SI), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTW (BX), X3
+	VPBROADCASTW (SI), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(BX), X3
+	VPBROADCASTW 2(SI), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y2, Y6
-	VPMADDUBSW   64(DI), Y2, Y2
+	VPMADDUBSW   (BX), Y2, Y6
+	VPMADDUBSW   64(BX), Y2, Y2
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD     halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD       Y2, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VFMADD231PS  128(DI), Y5, Y0
-	VMOVDQU      24(BX), X3
+	VFMADD231PS  128(BX), Y5, Y0
+	VMOVDQU      24(SI), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTW 20(BX), X3
+	VPBROADCASTW 20(SI), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 22(BX), X3
+	VPBROADCASTW 22(SI), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  32(DI), Y2, Y6
-	VPMADDUBSW  96(DI), Y2, Y2
+	VPMADDUBSW  32(BX), Y2, Y6
+	VPMADDUBSW  96(BX), Y2, Y2
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD    halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD      Y2, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y1
-	VFMADD231PS 160(DI), Y5, Y1
-	ADDQ        $+40, BX
-	ADDQ        $+192, DI
+	VFMADD231PS 160(BX), Y5, Y1
+	ADDQ        $+40, SI
+	ADDQ        $+192, BX
 	SUBQ        $+2, R8
-	JGE         pair
+	JGE         pair1
 
-single:
+single1:
 	CMPQ         R8, $-1
-	JLT          sums
-	VMOVDQU      4(BX), X3
+	JLT          sums1
+	VMOVDQU      4(SI), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTW (BX), X3
+	VPBROADCASTW (SI), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(BX), X3
+	VPBROADCASTW 2(SI), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (DI), Y2, Y6
-	VPMADDUBSW  64(DI), Y2, Y2
+	VPMADDUBSW  (BX), Y2, Y6
+	VPMADDUBSW  64(BX), Y2, Y2
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD    halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD      Y2, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y0
-	VFMADD231PS 128(DI), Y5, Y0
+	VFMADD231PS 128(BX), Y5, Y0
 
-sums:
+sums1:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*1), X1, X1
-	VMOVSS       (BX)(SI*1), X0
+	VADDSS       4(BX)(DI*1), X1, X1
+	VMOVSS       (BX)(DI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(SI*1), X2
+	VMOVSS       8(BX)(DI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X2, (SI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -1548,34 +1555,35 @@ TEXT ·BlockBatchQ41AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1586,171 +1594,171 @@ named:
 	VXORPS Y7, Y7, Y7
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU      4(BX), X9
+pair1:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU      4(SI), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTW (BX), X9
+	VPBROADCASTW (SI), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(BX), X9
+	VPBROADCASTW 2(SI), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (DI), Y8, Y12
-	VPMADDUBSW  64(DI), Y8, Y13
+	VPMADDUBSW  (BX), Y8, Y12
+	VPMADDUBSW  64(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y0
-	VFMADD231PS 128(DI), Y11, Y0
+	VFMADD231PS 128(BX), Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  192(DI), Y8, Y12
-	VPMADDUBSW  256(DI), Y8, Y13
+	VPMADDUBSW  192(BX), Y8, Y12
+	VPMADDUBSW  256(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y2
-	VFMADD231PS 320(DI), Y11, Y2
+	VFMADD231PS 320(BX), Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  384(DI), Y8, Y12
-	VPMADDUBSW  448(DI), Y8, Y13
+	VPMADDUBSW  384(BX), Y8, Y12
+	VPMADDUBSW  448(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS 512(DI), Y11, Y4
+	VFMADD231PS 512(BX), Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y8, Y12
-	VPMADDUBSW   640(DI), Y8, Y13
+	VPMADDUBSW   576(BX), Y8, Y12
+	VPMADDUBSW   640(BX), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VFMADD231PS  704(DI), Y11, Y6
-	VMOVDQU      24(BX), X9
+	VFMADD231PS  704(BX), Y11, Y6
+	VMOVDQU      24(SI), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTW 20(BX), X9
+	VPBROADCASTW 20(SI), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 22(BX), X9
+	VPBROADCASTW 22(SI), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  32(DI), Y8, Y12
-	VPMADDUBSW  96(DI), Y8, Y13
+	VPMADDUBSW  32(BX), Y8, Y12
+	VPMADDUBSW  96(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y1
-	VFMADD231PS 160(DI), Y11, Y1
+	VFMADD231PS 160(BX), Y11, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  224(DI), Y8, Y12
-	VPMADDUBSW  288(DI), Y8, Y13
+	VPMADDUBSW  224(BX), Y8, Y12
+	VPMADDUBSW  288(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y3
-	VFMADD231PS 352(DI), Y11, Y3
+	VFMADD231PS 352(BX), Y11, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  416(DI), Y8, Y12
-	VPMADDUBSW  480(DI), Y8, Y13
+	VPMADDUBSW  416(BX), Y8, Y12
+	VPMADDUBSW  480(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y5
-	VFMADD231PS 544(DI), Y11, Y5
+	VFMADD231PS 544(BX), Y11, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  608(DI), Y8, Y12
-	VPMADDUBSW  672(DI), Y8, Y13
+	VPMADDUBSW  608(BX), Y8, Y12
+	VPMADDUBSW  672(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y7
-	VFMADD231PS 736(DI), Y11, Y7
-	ADDQ        $+40, BX
-	ADDQ        $+768, DI
+	VFMADD231PS 736(BX), Y11, Y7
+	ADDQ        $+40, SI
+	ADDQ        $+768, BX
 	SUBQ        $+2, R8
-	JGE         pair
+	JGE         pair1
 
-single:
+single1:
 	CMPQ         R8, $-1
-	JLT          sums
-	VMOVDQU      4(BX), X9
+	JLT          sums1
+	VMOVDQU      4(SI), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTW (BX), X9
+	VPBROADCASTW (SI), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(BX), X9
+	VPBROADCASTW 2(SI), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (DI), Y8, Y12
-	VPMADDUBSW  64(DI), Y8, Y13
+	VPMADDUBSW  (BX), Y8, Y12
+	VPMADDUBSW  64(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y0
-	VFMADD231PS 128(DI), Y11, Y0
+	VFMADD231PS 128(BX), Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  192(DI), Y8, Y12
-	VPMADDUBSW  256(DI), Y8, Y13
+	VPMADDUBSW  192(BX), Y8, Y12
+	VPMADDUBSW  256(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y2
-	VFMADD231PS 320(DI), Y11, Y2
+	VFMADD231PS 320(BX), Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  384(DI), Y8, Y12
-	VPMADDUBSW  448(DI), Y8, Y13
+	VPMADDUBSW  384(BX), Y8, Y12
+	VPMADDUBSW  448(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS 512(DI), Y11, Y4
+	VFMADD231PS 512(BX), Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  576(DI), Y8, Y12
-	VPMADDUBSW  640(DI), Y8, Y13
+	VPMADDUBSW  576(BX), Y8, Y12
+	VPMADDUBSW  640(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y6
-	VFMADD231PS 704(DI), Y11, Y6
+	VFMADD231PS 704(BX), Y11, Y6
 
-sums:
+sums1:
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -1758,11 +1766,11 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*1), X2
+	VBROADCASTSS 4(BX)(DI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*1), X0
+	VBROADCASTSS (BX)(DI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(SI*1), X2
+	VBROADCASTSS 8(BX)(DI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -1770,19 +1778,19 @@ sums:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -1799,144 +1807,145 @@ TEXT ·BlockBoundsQ51AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU      8(BX), X3
+pair1:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU      8(SI), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTD 4(BX), Y4
+	VPBROADCASTD 4(SI), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
-	VPBROADCASTW (BX), X3
+	VPBROADCASTW (SI), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(BX), X3
+	VPBROADCASTW 2(SI), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y2, Y6
-	VPMADDUBSW   64(DI), Y2, Y2
+	VPMADDUBSW   (BX), Y2, Y6
+	VPMADDUBSW   64(BX), Y2, Y2
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD     halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD       Y2, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VFMADD231PS  128(DI), Y5, Y0
-	VMOVDQU      32(BX), X3
+	VFMADD231PS  128(BX), Y5, Y0
+	VMOVDQU      32(SI), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTD 28(BX), Y4
+	VPBROADCASTD 28(SI), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
-	VPBROADCASTW 24(BX), X3
+	VPBROADCASTW 24(SI), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 26(BX), X3
+	VPBROADCASTW 26(SI), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  32(DI), Y2, Y6
-	VPMADDUBSW  96(DI), Y2, Y2
+	VPMADDUBSW  32(BX), Y2, Y6
+	VPMADDUBSW  96(BX), Y2, Y2
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD    halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD      Y2, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y1
-	VFMADD231PS 160(DI), Y5, Y1
-	ADDQ        $+48, BX
-	ADDQ        $+192, DI
+	VFMADD231PS 160(BX), Y5, Y1
+	ADDQ        $+48, SI
+	ADDQ        $+192, BX
 	SUBQ        $+2, R8
-	JGE         pair
+	JGE         pair1
 
-single:
+single1:
 	CMPQ         R8, $-1
-	JLT          sums
-	VMOVDQU      8(BX), X3
+	JLT          sums1
+	VMOVDQU      8(SI), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTD 4(BX), Y4
+	VPBROADCASTD 4(SI), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
-	VPBROADCASTW (BX), X3
+	VPBROADCASTW (SI), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(BX), X3
+	VPBROADCASTW 2(SI), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (DI), Y2, Y6
-	VPMADDUBSW  64(DI), Y2, Y2
+	VPMADDUBSW  (BX), Y2, Y6
+	VPMADDUBSW  64(BX), Y2, Y2
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD    halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD      Y2, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y0
-	VFMADD231PS 128(DI), Y5, Y0
+	VFMADD231PS 128(BX), Y5, Y0
 
-sums:
+sums1:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*1), X1, X1
-	VMOVSS       (BX)(SI*1), X0
+	VADDSS       4(BX)(DI*1), X1, X1
+	VMOVSS       (BX)(DI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(SI*1), X2
+	VMOVSS       8(BX)(DI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X2, (SI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -1963,34 +1972,35 @@ TEXT ·BlockBatchQ51AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2001,189 +2011,189 @@ named:
 	VXORPS Y7, Y7, Y7
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU      8(BX), X9
+pair1:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU      8(SI), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTD 4(BX), Y10
+	VPBROADCASTD 4(SI), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTW (BX), X9
+	VPBROADCASTW (SI), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(BX), X9
+	VPBROADCASTW 2(SI), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (DI), Y8, Y12
-	VPMADDUBSW  64(DI), Y8, Y13
+	VPMADDUBSW  (BX), Y8, Y12
+	VPMADDUBSW  64(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y0
-	VFMADD231PS 128(DI), Y11, Y0
+	VFMADD231PS 128(BX), Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  192(DI), Y8, Y12
-	VPMADDUBSW  256(DI), Y8, Y13
+	VPMADDUBSW  192(BX), Y8, Y12
+	VPMADDUBSW  256(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y2
-	VFMADD231PS 320(DI), Y11, Y2
+	VFMADD231PS 320(BX), Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  384(DI), Y8, Y12
-	VPMADDUBSW  448(DI), Y8, Y13
+	VPMADDUBSW  384(BX), Y8, Y12
+	VPMADDUBSW  448(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS 512(DI), Y11, Y4
+	VFMADD231PS 512(BX), Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y8, Y12
-	VPMADDUBSW   640(DI), Y8, Y13
+	VPMADDUBSW   576(BX), Y8, Y12
+	VPMADDUBSW   640(BX), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VFMADD231PS  704(DI), Y11, Y6
-	VMOVDQU      32(BX), X9
+	VFMADD231PS  704(BX), Y11, Y6
+	VMOVDQU      32(SI), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTD 28(BX), Y10
+	VPBROADCASTD 28(SI), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTW 24(BX), X9
+	VPBROADCASTW 24(SI), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 26(BX), X9
+	VPBROADCASTW 26(SI), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  32(DI), Y8, Y12
-	VPMADDUBSW  96(DI), Y8, Y13
+	VPMADDUBSW  32(BX), Y8, Y12
+	VPMADDUBSW  96(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y1
-	VFMADD231PS 160(DI), Y11, Y1
+	VFMADD231PS 160(BX), Y11, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  224(DI), Y8, Y12
-	VPMADDUBSW  288(DI), Y8, Y13
+	VPMADDUBSW  224(BX), Y8, Y12
+	VPMADDUBSW  288(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y3
-	VFMADD231PS 352(DI), Y11, Y3
+	VFMADD231PS 352(BX), Y11, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  416(DI), Y8, Y12
-	VPMADDUBSW  480(DI), Y8, Y13
+	VPMADDUBSW  416(BX), Y8, Y12
+	VPMADDUBSW  480(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y5
-	VFMADD231PS 544(DI), Y11, Y5
+	VFMADD231PS 544(BX), Y11, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  608(DI), Y8, Y12
-	VPMADDUBSW  672(DI), Y8, Y13
+	VPMADDUBSW  608(BX), Y8, Y12
+	VPMADDUBSW  672(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y7
-	VFMADD231PS 736(DI), Y11, Y7
-	ADDQ        $+48, BX
-	ADDQ        $+768, DI
+	VFMADD231PS 736(BX), Y11, Y7
+	ADDQ        $+48, SI
+	ADDQ        $+768, BX
 	SUBQ        $+2, R8
-	JGE         pair
+	JGE         pair1
 
-single:
+single1:
 	CMPQ         R8, $-1
-	JLT          sums
-	VMOVDQU      8(BX), X9
+	JLT          sums1
+	VMOVDQU      8(SI), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTD 4(BX), Y10
+	VPBROADCASTD 4(SI), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTW (BX), X9
+	VPBROADCASTW (SI), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(BX), X9
+	VPBROADCASTW 2(SI), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (DI), Y8, Y12
-	VPMADDUBSW  64(DI), Y8, Y13
+	VPMADDUBSW  (BX), Y8, Y12
+	VPMADDUBSW  64(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y0
-	VFMADD231PS 128(DI), Y11, Y0
+	VFMADD231PS 128(BX), Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  192(DI), Y8, Y12
-	VPMADDUBSW  256(DI), Y8, Y13
+	VPMADDUBSW  192(BX), Y8, Y12
+	VPMADDUBSW  256(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y2
-	VFMADD231PS 320(DI), Y11, Y2
+	VFMADD231PS 320(BX), Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  384(DI), Y8, Y12
-	VPMADDUBSW  448(DI), Y8, Y13
+	VPMADDUBSW  384(BX), Y8, Y12
+	VPMADDUBSW  448(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS 512(DI), Y11, Y4
+	VFMADD231PS 512(BX), Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  576(DI), Y8, Y12
-	VPMADDUBSW  640(DI), Y8, Y13
+	VPMADDUBSW  576(BX), Y8, Y12
+	VPMADDUBSW  640(BX), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y6
-	VFMADD231PS 704(DI), Y11, Y6
+	VFMADD231PS 704(BX), Y11, Y6
 
-sums:
+sums1:
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -2191,11 +2201,11 @@ sums:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*1), X2
+	VBROADCASTSS 4(BX)(DI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*1), X0
+	VBROADCASTSS (BX)(DI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(SI*1), X2
+	VBROADCASTSS 8(BX)(DI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -2203,19 +2213,19 @@ sums:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -2232,45 +2242,46 @@ TEXT ·BlockBoundsQ4KAVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   (BX)(DX*1)
-	PREFETCHT0   64(BX)(DX*1)
-	PREFETCHT0   128(BX)(DX*1)
-	MOVL         4(BX), R9
-	MOVL         8(BX), R10
-	MOVL         12(BX), R11
+	PREFETCHT0   (SI)(DX*1)
+	PREFETCHT0   64(SI)(DX*1)
+	PREFETCHT0   128(SI)(DX*1)
+	MOVL         4(SI), R9
+	MOVL         8(SI), R10
+	MOVL         12(SI), R11
 	MOVL         R11, R12
 	ANDL         $0x0f0f0f0f, R12
 	SHRL         $0x04, R11
@@ -2292,16 +2303,16 @@ block:
 	VMOVQ        R13, X2
 	VPMOVZXBD    X2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VPBROADCASTW (BX), X3
+	VPBROADCASTW (SI), X3
 	VCVTPH2PS    X3, Y3
 	VMULPS       Y3, Y2, Y2
 	VMOVQ        R12, X3
 	VPMOVZXBD    X3, Y3
 	VCVTDQ2PS    Y3, Y3
-	VPBROADCASTW 2(BX), X4
+	VPBROADCASTW 2(SI), X4
 	VCVTPH2PS    X4, Y4
 	VMULPS       Y4, Y3, Y3
-	VMOVDQU      16(BX), Y4
+	VMOVDQU      16(SI), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes0_8<>+0(SB), Y5
 	VPERMPS      Y2, Y5, Y5
@@ -2309,15 +2320,15 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y4, Y7
-	VPMADDUBSW   64(DI), Y4, Y4
+	VPMADDUBSW   (BX), Y4, Y7
+	VPMADDUBSW   64(BX), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(DI), Y6, Y0
-	VMOVDQU      16(BX), Y4
+	VFNMADD231PS 128(BX), Y6, Y0
+	VMOVDQU      16(SI), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes1_8<>+0(SB), Y5
@@ -2326,16 +2337,16 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y4, Y7
-	VPMADDUBSW   96(DI), Y4, Y4
+	VPMADDUBSW   32(BX), Y4, Y7
+	VPMADDUBSW   96(BX), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y1
-	VFNMADD231PS 160(DI), Y6, Y1
-	ADDQ         $+192, DI
-	VMOVDQU      48(BX), Y4
+	VFNMADD231PS 160(BX), Y6, Y1
+	ADDQ         $+192, BX
+	VMOVDQU      48(SI), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes2_8<>+0(SB), Y5
 	VPERMPS      Y2, Y5, Y5
@@ -2343,15 +2354,15 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y4, Y7
-	VPMADDUBSW   64(DI), Y4, Y4
+	VPMADDUBSW   (BX), Y4, Y7
+	VPMADDUBSW   64(BX), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(DI), Y6, Y0
-	VMOVDQU      48(BX), Y4
+	VFNMADD231PS 128(BX), Y6, Y0
+	VMOVDQU      48(SI), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes3_8<>+0(SB), Y5
@@ -2360,16 +2371,16 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y4, Y7
-	VPMADDUBSW   96(DI), Y4, Y4
+	VPMADDUBSW   32(BX), Y4, Y7
+	VPMADDUBSW   96(BX), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y1
-	VFNMADD231PS 160(DI), Y6, Y1
-	ADDQ         $+192, DI
-	VMOVDQU      80(BX), Y4
+	VFNMADD231PS 160(BX), Y6, Y1
+	ADDQ         $+192, BX
+	VMOVDQU      80(SI), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes4_8<>+0(SB), Y5
 	VPERMPS      Y2, Y5, Y5
@@ -2377,15 +2388,15 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y4, Y7
-	VPMADDUBSW   64(DI), Y4, Y4
+	VPMADDUBSW   (BX), Y4, Y7
+	VPMADDUBSW   64(BX), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(DI), Y6, Y0
-	VMOVDQU      80(BX), Y4
+	VFNMADD231PS 128(BX), Y6, Y0
+	VMOVDQU      80(SI), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes5_8<>+0(SB), Y5
@@ -2394,16 +2405,16 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y4, Y7
-	VPMADDUBSW   96(DI), Y4, Y4
+	VPMADDUBSW   32(BX), Y4, Y7
+	VPMADDUBSW   96(BX), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y1
-	VFNMADD231PS 160(DI), Y6, Y1
-	ADDQ         $+192, DI
-	VMOVDQU      112(BX), Y4
+	VFNMADD231PS 160(BX), Y6, Y1
+	ADDQ         $+192, BX
+	VMOVDQU      112(SI), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes6_8<>+0(SB), Y5
 	VPERMPS      Y2, Y5, Y5
@@ -2411,15 +2422,15 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y4, Y7
-	VPMADDUBSW   64(DI), Y4, Y4
+	VPMADDUBSW   (BX), Y4, Y7
+	VPMADDUBSW   64(BX), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(DI), Y6, Y0
-	VMOVDQU      112(BX), Y4
+	VFNMADD231PS 128(BX), Y6, Y0
+	VMOVDQU      112(SI), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes7_8<>+0(SB), Y5
@@ -2428,38 +2439,38 @@ block:
 	VPERMPS      Y3, Y2, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y4, Y3
-	VPMADDUBSW   96(DI), Y4, Y4
+	VPMADDUBSW   32(BX), Y4, Y3
+	VPMADDUBSW   96(BX), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y3, Y3
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCVTDQ2PS    Y3, Y3
 	VFMADD231PS  Y3, Y5, Y1
-	VFNMADD231PS 160(DI), Y2, Y1
-	ADDQ         $+192, DI
-	ADDQ         $+144, BX
+	VFNMADD231PS 160(BX), Y2, Y1
+	ADDQ         $+192, BX
+	ADDQ         $+144, SI
 	DECQ         R8
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*1), X1, X1
-	VMOVSS       (BX)(SI*1), X0
+	VADDSS       4(BX)(DI*1), X1, X1
+	VMOVSS       (BX)(DI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(SI*1), X2
+	VMOVSS       8(BX)(DI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X2, (SI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -2556,34 +2567,35 @@ TEXT ·BlockBatchQ4KAVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2595,12 +2607,12 @@ named:
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   (BX)(DX*1)
-	PREFETCHT0   64(BX)(DX*1)
-	PREFETCHT0   128(BX)(DX*1)
-	MOVL         4(BX), R9
-	MOVL         8(BX), R10
-	MOVL         12(BX), R11
+	PREFETCHT0   (SI)(DX*1)
+	PREFETCHT0   64(SI)(DX*1)
+	PREFETCHT0   128(SI)(DX*1)
+	MOVL         4(SI), R9
+	MOVL         8(SI), R10
+	MOVL         12(SI), R11
 	MOVL         R11, R12
 	ANDL         $0x0f0f0f0f, R12
 	SHRL         $0x04, R11
@@ -2622,16 +2634,16 @@ block:
 	VMOVQ        R13, X8
 	VPMOVZXBD    X8, Y8
 	VCVTDQ2PS    Y8, Y8
-	VPBROADCASTW (BX), X9
+	VPBROADCASTW (SI), X9
 	VCVTPH2PS    X9, Y9
 	VMULPS       Y9, Y8, Y8
 	VMOVQ        R12, X9
 	VPMOVZXBD    X9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VPBROADCASTW 2(BX), X10
+	VPBROADCASTW 2(SI), X10
 	VCVTPH2PS    X10, Y10
 	VMULPS       Y10, Y9, Y9
-	VMOVDQU      16(BX), Y10
+	VMOVDQU      16(SI), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes0_8<>+0(SB), Y11
 	VPERMPS      Y8, Y11, Y11
@@ -2639,45 +2651,45 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y10, Y13
-	VPMADDUBSW   64(DI), Y10, Y14
+	VPMADDUBSW   (BX), Y10, Y13
+	VPMADDUBSW   64(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(DI), Y12, Y0
+	VFNMADD231PS 128(BX), Y12, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y10, Y13
-	VPMADDUBSW   256(DI), Y10, Y14
+	VPMADDUBSW   192(BX), Y10, Y13
+	VPMADDUBSW   256(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(DI), Y12, Y2
+	VFNMADD231PS 320(BX), Y12, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y10, Y13
-	VPMADDUBSW   448(DI), Y10, Y14
+	VPMADDUBSW   384(BX), Y10, Y13
+	VPMADDUBSW   448(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(DI), Y12, Y4
+	VFNMADD231PS 512(BX), Y12, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y10, Y13
-	VPMADDUBSW   640(DI), Y10, Y14
+	VPMADDUBSW   576(BX), Y10, Y13
+	VPMADDUBSW   640(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(DI), Y12, Y6
-	VMOVDQU      16(BX), Y10
+	VFNMADD231PS 704(BX), Y12, Y6
+	VMOVDQU      16(SI), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes1_8<>+0(SB), Y11
@@ -2686,46 +2698,46 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y10, Y13
-	VPMADDUBSW   96(DI), Y10, Y14
+	VPMADDUBSW   32(BX), Y10, Y13
+	VPMADDUBSW   96(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y1
-	VFNMADD231PS 160(DI), Y12, Y1
+	VFNMADD231PS 160(BX), Y12, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y10, Y13
-	VPMADDUBSW   288(DI), Y10, Y14
+	VPMADDUBSW   224(BX), Y10, Y13
+	VPMADDUBSW   288(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y3
-	VFNMADD231PS 352(DI), Y12, Y3
+	VFNMADD231PS 352(BX), Y12, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y10, Y13
-	VPMADDUBSW   480(DI), Y10, Y14
+	VPMADDUBSW   416(BX), Y10, Y13
+	VPMADDUBSW   480(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y5
-	VFNMADD231PS 544(DI), Y12, Y5
+	VFNMADD231PS 544(BX), Y12, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y10, Y13
-	VPMADDUBSW   672(DI), Y10, Y14
+	VPMADDUBSW   608(BX), Y10, Y13
+	VPMADDUBSW   672(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y7
-	VFNMADD231PS 736(DI), Y12, Y7
-	ADDQ         $+768, DI
-	VMOVDQU      48(BX), Y10
+	VFNMADD231PS 736(BX), Y12, Y7
+	ADDQ         $+768, BX
+	VMOVDQU      48(SI), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes2_8<>+0(SB), Y11
 	VPERMPS      Y8, Y11, Y11
@@ -2733,45 +2745,45 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y10, Y13
-	VPMADDUBSW   64(DI), Y10, Y14
+	VPMADDUBSW   (BX), Y10, Y13
+	VPMADDUBSW   64(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(DI), Y12, Y0
+	VFNMADD231PS 128(BX), Y12, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y10, Y13
-	VPMADDUBSW   256(DI), Y10, Y14
+	VPMADDUBSW   192(BX), Y10, Y13
+	VPMADDUBSW   256(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(DI), Y12, Y2
+	VFNMADD231PS 320(BX), Y12, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y10, Y13
-	VPMADDUBSW   448(DI), Y10, Y14
+	VPMADDUBSW   384(BX), Y10, Y13
+	VPMADDUBSW   448(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(DI), Y12, Y4
+	VFNMADD231PS 512(BX), Y12, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y10, Y13
-	VPMADDUBSW   640(DI), Y10, Y14
+	VPMADDUBSW   576(BX), Y10, Y13
+	VPMADDUBSW   640(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(DI), Y12, Y6
-	VMOVDQU      48(BX), Y10
+	VFNMADD231PS 704(BX), Y12, Y6
+	VMOVDQU      48(SI), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes3_8<>+0(SB), Y11
@@ -2780,46 +2792,46 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y10, Y13
-	VPMADDUBSW   96(DI), Y10, Y14
+	VPMADDUBSW   32(BX), Y10, Y13
+	VPMADDUBSW   96(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y1
-	VFNMADD231PS 160(DI), Y12, Y1
+	VFNMADD231PS 160(BX), Y12, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y10, Y13
-	VPMADDUBSW   288(DI), Y10, Y14
+	VPMADDUBSW   224(BX), Y10, Y13
+	VPMADDUBSW   288(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y3
-	VFNMADD231PS 352(DI), Y12, Y3
+	VFNMADD231PS 352(BX), Y12, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y10, Y13
-	VPMADDUBSW   480(DI), Y10, Y14
+	VPMADDUBSW   416(BX), Y10, Y13
+	VPMADDUBSW   480(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y5
-	VFNMADD231PS 544(DI), Y12, Y5
+	VFNMADD231PS 544(BX), Y12, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y10, Y13
-	VPMADDUBSW   672(DI), Y10, Y14
+	VPMADDUBSW   608(BX), Y10, Y13
+	VPMADDUBSW   672(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y7
-	VFNMADD231PS 736(DI), Y12, Y7
-	ADDQ         $+768, DI
-	VMOVDQU      80(BX), Y10
+	VFNMADD231PS 736(BX), Y12, Y7
+	ADDQ         $+768, BX
+	VMOVDQU      80(SI), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes4_8<>+0(SB), Y11
 	VPERMPS      Y8, Y11, Y11
@@ -2827,45 +2839,45 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y10, Y13
-	VPMADDUBSW   64(DI), Y10, Y14
+	VPMADDUBSW   (BX), Y10, Y13
+	VPMADDUBSW   64(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(DI), Y12, Y0
+	VFNMADD231PS 128(BX), Y12, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y10, Y13
-	VPMADDUBSW   256(DI), Y10, Y14
+	VPMADDUBSW   192(BX), Y10, Y13
+	VPMADDUBSW   256(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(DI), Y12, Y2
+	VFNMADD231PS 320(BX), Y12, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y10, Y13
-	VPMADDUBSW   448(DI), Y10, Y14
+	VPMADDUBSW   384(BX), Y10, Y13
+	VPMADDUBSW   448(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(DI), Y12, Y4
+	VFNMADD231PS 512(BX), Y12, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y10, Y13
-	VPMADDUBSW   640(DI), Y10, Y14
+	VPMADDUBSW   576(BX), Y10, Y13
+	VPMADDUBSW   640(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(DI), Y12, Y6
-	VMOVDQU      80(BX), Y10
+	VFNMADD231PS 704(BX), Y12, Y6
+	VMOVDQU      80(SI), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes5_8<>+0(SB), Y11
@@ -2874,46 +2886,46 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y10, Y13
-	VPMADDUBSW   96(DI), Y10, Y14
+	VPMADDUBSW   32(BX), Y10, Y13
+	VPMADDUBSW   96(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y1
-	VFNMADD231PS 160(DI), Y12, Y1
+	VFNMADD231PS 160(BX), Y12, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y10, Y13
-	VPMADDUBSW   288(DI), Y10, Y14
+	VPMADDUBSW   224(BX), Y10, Y13
+	VPMADDUBSW   288(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y3
-	VFNMADD231PS 352(DI), Y12, Y3
+	VFNMADD231PS 352(BX), Y12, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y10, Y13
-	VPMADDUBSW   480(DI), Y10, Y14
+	VPMADDUBSW   416(BX), Y10, Y13
+	VPMADDUBSW   480(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y5
-	VFNMADD231PS 544(DI), Y12, Y5
+	VFNMADD231PS 544(BX), Y12, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y10, Y13
-	VPMADDUBSW   672(DI), Y10, Y14
+	VPMADDUBSW   608(BX), Y10, Y13
+	VPMADDUBSW   672(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y7
-	VFNMADD231PS 736(DI), Y12, Y7
-	ADDQ         $+768, DI
-	VMOVDQU      112(BX), Y10
+	VFNMADD231PS 736(BX), Y12, Y7
+	ADDQ         $+768, BX
+	VMOVDQU      112(SI), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes6_8<>+0(SB), Y11
 	VPERMPS      Y8, Y11, Y11
@@ -2921,45 +2933,45 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y10, Y13
-	VPMADDUBSW   64(DI), Y10, Y14
+	VPMADDUBSW   (BX), Y10, Y13
+	VPMADDUBSW   64(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(DI), Y12, Y0
+	VFNMADD231PS 128(BX), Y12, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y10, Y13
-	VPMADDUBSW   256(DI), Y10, Y14
+	VPMADDUBSW   192(BX), Y10, Y13
+	VPMADDUBSW   256(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(DI), Y12, Y2
+	VFNMADD231PS 320(BX), Y12, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y10, Y13
-	VPMADDUBSW   448(DI), Y10, Y14
+	VPMADDUBSW   384(BX), Y10, Y13
+	VPMADDUBSW   448(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(DI), Y12, Y4
+	VFNMADD231PS 512(BX), Y12, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y10, Y13
-	VPMADDUBSW   640(DI), Y10, Y14
+	VPMADDUBSW   576(BX), Y10, Y13
+	VPMADDUBSW   640(BX), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(DI), Y12, Y6
-	VMOVDQU      112(BX), Y10
+	VFNMADD231PS 704(BX), Y12, Y6
+	VMOVDQU      112(SI), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes7_8<>+0(SB), Y11
@@ -2968,46 +2980,46 @@ block:
 	VPERMPS      Y9, Y8, Y8
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y10, Y9
-	VPMADDUBSW   96(DI), Y10, Y12
+	VPMADDUBSW   32(BX), Y10, Y9
+	VPMADDUBSW   96(BX), Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y11, Y1
-	VFNMADD231PS 160(DI), Y8, Y1
+	VFNMADD231PS 160(BX), Y8, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y10, Y9
-	VPMADDUBSW   288(DI), Y10, Y12
+	VPMADDUBSW   224(BX), Y10, Y9
+	VPMADDUBSW   288(BX), Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y11, Y3
-	VFNMADD231PS 352(DI), Y8, Y3
+	VFNMADD231PS 352(BX), Y8, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y10, Y9
-	VPMADDUBSW   480(DI), Y10, Y12
+	VPMADDUBSW   416(BX), Y10, Y9
+	VPMADDUBSW   480(BX), Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y11, Y5
-	VFNMADD231PS 544(DI), Y8, Y5
+	VFNMADD231PS 544(BX), Y8, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y10, Y9
-	VPMADDUBSW   672(DI), Y10, Y12
+	VPMADDUBSW   608(BX), Y10, Y9
+	VPMADDUBSW   672(BX), Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y11, Y7
-	VFNMADD231PS 736(DI), Y8, Y7
-	ADDQ         $+768, DI
-	ADDQ         $+144, BX
+	VFNMADD231PS 736(BX), Y8, Y7
+	ADDQ         $+768, BX
+	ADDQ         $+144, SI
 	DECQ         R8
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
@@ -3015,8 +3027,8 @@ block:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -3024,11 +3036,11 @@ block:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*1), X2
+	VBROADCASTSS 4(BX)(DI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*1), X0
+	VBROADCASTSS (BX)(DI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(SI*1), X2
+	VBROADCASTSS 8(BX)(DI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -3036,19 +3048,19 @@ block:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -3065,45 +3077,46 @@ TEXT ·BlockBoundsQ5KAVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   (BX)(DX*1)
-	PREFETCHT0   64(BX)(DX*1)
-	PREFETCHT0   128(BX)(DX*1)
-	MOVL         4(BX), R9
-	MOVL         8(BX), R10
-	MOVL         12(BX), R11
+	PREFETCHT0   (SI)(DX*1)
+	PREFETCHT0   64(SI)(DX*1)
+	PREFETCHT0   128(SI)(DX*1)
+	MOVL         4(SI), R9
+	MOVL         8(SI), R10
+	MOVL         12(SI), R11
 	MOVL         R11, R12
 	ANDL         $0x0f0f0f0f, R12
 	SHRL         $0x04, R11
@@ -3125,17 +3138,17 @@ block:
 	VMOVQ        R13, X2
 	VPMOVZXBD    X2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VPBROADCASTW (BX), X3
+	VPBROADCASTW (SI), X3
 	VCVTPH2PS    X3, Y3
 	VMULPS       Y3, Y2, Y2
 	VMOVQ        R12, X3
 	VPMOVZXBD    X3, Y3
 	VCVTDQ2PS    Y3, Y3
-	VPBROADCASTW 2(BX), X4
+	VPBROADCASTW 2(SI), X4
 	VCVTPH2PS    X4, Y4
 	VMULPS       Y4, Y3, Y3
-	VMOVDQU      16(BX), Y4
-	VMOVDQU      48(BX), Y5
+	VMOVDQU      16(SI), Y4
+	VMOVDQU      48(SI), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes1<>+0(SB), Y4, Y6
 	VPCMPEQB     bytes1<>+0(SB), Y6, Y6
@@ -3147,15 +3160,15 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y5, Y8
-	VPMADDUBSW   64(DI), Y5, Y5
+	VPMADDUBSW   (BX), Y5, Y8
+	VPMADDUBSW   64(BX), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
-	VMOVDQU      48(BX), Y5
+	VFNMADD231PS 128(BX), Y7, Y0
+	VMOVDQU      48(SI), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes2<>+0(SB), Y4, Y6
@@ -3168,16 +3181,16 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y5, Y8
-	VPMADDUBSW   96(DI), Y5, Y5
+	VPMADDUBSW   32(BX), Y5, Y8
+	VPMADDUBSW   96(BX), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y1
-	VFNMADD231PS 160(DI), Y7, Y1
-	ADDQ         $+192, DI
-	VMOVDQU      80(BX), Y5
+	VFNMADD231PS 160(BX), Y7, Y1
+	ADDQ         $+192, BX
+	VMOVDQU      80(SI), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes4<>+0(SB), Y4, Y6
 	VPCMPEQB     bytes4<>+0(SB), Y6, Y6
@@ -3189,15 +3202,15 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y5, Y8
-	VPMADDUBSW   64(DI), Y5, Y5
+	VPMADDUBSW   (BX), Y5, Y8
+	VPMADDUBSW   64(BX), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
-	VMOVDQU      80(BX), Y5
+	VFNMADD231PS 128(BX), Y7, Y0
+	VMOVDQU      80(SI), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes8<>+0(SB), Y4, Y6
@@ -3210,16 +3223,16 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y5, Y8
-	VPMADDUBSW   96(DI), Y5, Y5
+	VPMADDUBSW   32(BX), Y5, Y8
+	VPMADDUBSW   96(BX), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y1
-	VFNMADD231PS 160(DI), Y7, Y1
-	ADDQ         $+192, DI
-	VMOVDQU      112(BX), Y5
+	VFNMADD231PS 160(BX), Y7, Y1
+	ADDQ         $+192, BX
+	VMOVDQU      112(SI), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes16<>+0(SB), Y4, Y6
 	VPCMPEQB     bytes16<>+0(SB), Y6, Y6
@@ -3231,15 +3244,15 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y5, Y8
-	VPMADDUBSW   64(DI), Y5, Y5
+	VPMADDUBSW   (BX), Y5, Y8
+	VPMADDUBSW   64(BX), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
-	VMOVDQU      112(BX), Y5
+	VFNMADD231PS 128(BX), Y7, Y0
+	VMOVDQU      112(SI), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes32<>+0(SB), Y4, Y6
@@ -3252,16 +3265,16 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y5, Y8
-	VPMADDUBSW   96(DI), Y5, Y5
+	VPMADDUBSW   32(BX), Y5, Y8
+	VPMADDUBSW   96(BX), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y1
-	VFNMADD231PS 160(DI), Y7, Y1
-	ADDQ         $+192, DI
-	VMOVDQU      144(BX), Y5
+	VFNMADD231PS 160(BX), Y7, Y1
+	ADDQ         $+192, BX
+	VMOVDQU      144(SI), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes64<>+0(SB), Y4, Y6
 	VPCMPEQB     bytes64<>+0(SB), Y6, Y6
@@ -3273,15 +3286,15 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y5, Y8
-	VPMADDUBSW   64(DI), Y5, Y5
+	VPMADDUBSW   (BX), Y5, Y8
+	VPMADDUBSW   64(BX), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
-	VMOVDQU      144(BX), Y5
+	VFNMADD231PS 128(BX), Y7, Y0
+	VMOVDQU      144(SI), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes128<>+0(SB), Y4, Y4
@@ -3294,38 +3307,38 @@ block:
 	VPERMPS      Y3, Y2, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y5, Y3
-	VPMADDUBSW   96(DI), Y5, Y5
+	VPMADDUBSW   32(BX), Y5, Y3
+	VPMADDUBSW   96(BX), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y3, Y3
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y3, Y3
 	VCVTDQ2PS    Y3, Y3
 	VFMADD231PS  Y3, Y4, Y1
-	VFNMADD231PS 160(DI), Y2, Y1
-	ADDQ         $+192, DI
-	ADDQ         $+176, BX
+	VFNMADD231PS 160(BX), Y2, Y1
+	ADDQ         $+192, BX
+	ADDQ         $+176, SI
 	DECQ         R8
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*1), X1, X1
-	VMOVSS       (BX)(SI*1), X0
+	VADDSS       4(BX)(DI*1), X1, X1
+	VMOVSS       (BX)(DI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(SI*1), X2
+	VMOVSS       8(BX)(DI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X2, (SI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -3402,34 +3415,35 @@ TEXT ·BlockBatchQ5KAVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3441,12 +3455,12 @@ named:
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   (BX)(DX*1)
-	PREFETCHT0   64(BX)(DX*1)
-	PREFETCHT0   128(BX)(DX*1)
-	MOVL         4(BX), R9
-	MOVL         8(BX), R10
-	MOVL         12(BX), R11
+	PREFETCHT0   (SI)(DX*1)
+	PREFETCHT0   64(SI)(DX*1)
+	PREFETCHT0   128(SI)(DX*1)
+	MOVL         4(SI), R9
+	MOVL         8(SI), R10
+	MOVL         12(SI), R11
 	MOVL         R11, R12
 	ANDL         $0x0f0f0f0f, R12
 	SHRL         $0x04, R11
@@ -3468,17 +3482,17 @@ block:
 	VMOVQ        R13, X8
 	VPMOVZXBD    X8, Y8
 	VCVTDQ2PS    Y8, Y8
-	VPBROADCASTW (BX), X9
+	VPBROADCASTW (SI), X9
 	VCVTPH2PS    X9, Y9
 	VMULPS       Y9, Y8, Y8
 	VMOVQ        R12, X9
 	VPMOVZXBD    X9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VPBROADCASTW 2(BX), X10
+	VPBROADCASTW 2(SI), X10
 	VCVTPH2PS    X10, Y10
 	VMULPS       Y10, Y9, Y9
-	VMOVDQU      16(BX), Y10
-	VMOVDQU      48(BX), Y11
+	VMOVDQU      16(SI), Y10
+	VMOVDQU      48(SI), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes1<>+0(SB), Y10, Y12
 	VPCMPEQB     bytes1<>+0(SB), Y12, Y12
@@ -3490,45 +3504,45 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y11, Y14
-	VPMADDUBSW   64(DI), Y11, Y15
+	VPMADDUBSW   (BX), Y11, Y14
+	VPMADDUBSW   64(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(DI), Y13, Y0
+	VFNMADD231PS 128(BX), Y13, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y11, Y14
-	VPMADDUBSW   256(DI), Y11, Y15
+	VPMADDUBSW   192(BX), Y11, Y14
+	VPMADDUBSW   256(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(DI), Y13, Y2
+	VFNMADD231PS 320(BX), Y13, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y11, Y14
-	VPMADDUBSW   448(DI), Y11, Y15
+	VPMADDUBSW   384(BX), Y11, Y14
+	VPMADDUBSW   448(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(DI), Y13, Y4
+	VFNMADD231PS 512(BX), Y13, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y11, Y14
-	VPMADDUBSW   640(DI), Y11, Y15
+	VPMADDUBSW   576(BX), Y11, Y14
+	VPMADDUBSW   640(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(DI), Y13, Y6
-	VMOVDQU      48(BX), Y11
+	VFNMADD231PS 704(BX), Y13, Y6
+	VMOVDQU      48(SI), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes2<>+0(SB), Y10, Y12
@@ -3541,46 +3555,46 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y11, Y14
-	VPMADDUBSW   96(DI), Y11, Y15
+	VPMADDUBSW   32(BX), Y11, Y14
+	VPMADDUBSW   96(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y1
-	VFNMADD231PS 160(DI), Y13, Y1
+	VFNMADD231PS 160(BX), Y13, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y11, Y14
-	VPMADDUBSW   288(DI), Y11, Y15
+	VPMADDUBSW   224(BX), Y11, Y14
+	VPMADDUBSW   288(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y3
-	VFNMADD231PS 352(DI), Y13, Y3
+	VFNMADD231PS 352(BX), Y13, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y11, Y14
-	VPMADDUBSW   480(DI), Y11, Y15
+	VPMADDUBSW   416(BX), Y11, Y14
+	VPMADDUBSW   480(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y5
-	VFNMADD231PS 544(DI), Y13, Y5
+	VFNMADD231PS 544(BX), Y13, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y11, Y14
-	VPMADDUBSW   672(DI), Y11, Y15
+	VPMADDUBSW   608(BX), Y11, Y14
+	VPMADDUBSW   672(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y7
-	VFNMADD231PS 736(DI), Y13, Y7
-	ADDQ         $+768, DI
-	VMOVDQU      80(BX), Y11
+	VFNMADD231PS 736(BX), Y13, Y7
+	ADDQ         $+768, BX
+	VMOVDQU      80(SI), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes4<>+0(SB), Y10, Y12
 	VPCMPEQB     bytes4<>+0(SB), Y12, Y12
@@ -3592,45 +3606,45 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y11, Y14
-	VPMADDUBSW   64(DI), Y11, Y15
+	VPMADDUBSW   (BX), Y11, Y14
+	VPMADDUBSW   64(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(DI), Y13, Y0
+	VFNMADD231PS 128(BX), Y13, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y11, Y14
-	VPMADDUBSW   256(DI), Y11, Y15
+	VPMADDUBSW   192(BX), Y11, Y14
+	VPMADDUBSW   256(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(DI), Y13, Y2
+	VFNMADD231PS 320(BX), Y13, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y11, Y14
-	VPMADDUBSW   448(DI), Y11, Y15
+	VPMADDUBSW   384(BX), Y11, Y14
+	VPMADDUBSW   448(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(DI), Y13, Y4
+	VFNMADD231PS 512(BX), Y13, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y11, Y14
-	VPMADDUBSW   640(DI), Y11, Y15
+	VPMADDUBSW   576(BX), Y11, Y14
+	VPMADDUBSW   640(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(DI), Y13, Y6
-	VMOVDQU      80(BX), Y11
+	VFNMADD231PS 704(BX), Y13, Y6
+	VMOVDQU      80(SI), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes8<>+0(SB), Y10, Y12
@@ -3643,46 +3657,46 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y11, Y14
-	VPMADDUBSW   96(DI), Y11, Y15
+	VPMADDUBSW   32(BX), Y11, Y14
+	VPMADDUBSW   96(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y1
-	VFNMADD231PS 160(DI), Y13, Y1
+	VFNMADD231PS 160(BX), Y13, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y11, Y14
-	VPMADDUBSW   288(DI), Y11, Y15
+	VPMADDUBSW   224(BX), Y11, Y14
+	VPMADDUBSW   288(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y3
-	VFNMADD231PS 352(DI), Y13, Y3
+	VFNMADD231PS 352(BX), Y13, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y11, Y14
-	VPMADDUBSW   480(DI), Y11, Y15
+	VPMADDUBSW   416(BX), Y11, Y14
+	VPMADDUBSW   480(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y5
-	VFNMADD231PS 544(DI), Y13, Y5
+	VFNMADD231PS 544(BX), Y13, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y11, Y14
-	VPMADDUBSW   672(DI), Y11, Y15
+	VPMADDUBSW   608(BX), Y11, Y14
+	VPMADDUBSW   672(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y7
-	VFNMADD231PS 736(DI), Y13, Y7
-	ADDQ         $+768, DI
-	VMOVDQU      112(BX), Y11
+	VFNMADD231PS 736(BX), Y13, Y7
+	ADDQ         $+768, BX
+	VMOVDQU      112(SI), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes16<>+0(SB), Y10, Y12
 	VPCMPEQB     bytes16<>+0(SB), Y12, Y12
@@ -3694,45 +3708,45 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y11, Y14
-	VPMADDUBSW   64(DI), Y11, Y15
+	VPMADDUBSW   (BX), Y11, Y14
+	VPMADDUBSW   64(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(DI), Y13, Y0
+	VFNMADD231PS 128(BX), Y13, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y11, Y14
-	VPMADDUBSW   256(DI), Y11, Y15
+	VPMADDUBSW   192(BX), Y11, Y14
+	VPMADDUBSW   256(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(DI), Y13, Y2
+	VFNMADD231PS 320(BX), Y13, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y11, Y14
-	VPMADDUBSW   448(DI), Y11, Y15
+	VPMADDUBSW   384(BX), Y11, Y14
+	VPMADDUBSW   448(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(DI), Y13, Y4
+	VFNMADD231PS 512(BX), Y13, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y11, Y14
-	VPMADDUBSW   640(DI), Y11, Y15
+	VPMADDUBSW   576(BX), Y11, Y14
+	VPMADDUBSW   640(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(DI), Y13, Y6
-	VMOVDQU      112(BX), Y11
+	VFNMADD231PS 704(BX), Y13, Y6
+	VMOVDQU      112(SI), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes32<>+0(SB), Y10, Y12
@@ -3745,46 +3759,46 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y11, Y14
-	VPMADDUBSW   96(DI), Y11, Y15
+	VPMADDUBSW   32(BX), Y11, Y14
+	VPMADDUBSW   96(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y1
-	VFNMADD231PS 160(DI), Y13, Y1
+	VFNMADD231PS 160(BX), Y13, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y11, Y14
-	VPMADDUBSW   288(DI), Y11, Y15
+	VPMADDUBSW   224(BX), Y11, Y14
+	VPMADDUBSW   288(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y3
-	VFNMADD231PS 352(DI), Y13, Y3
+	VFNMADD231PS 352(BX), Y13, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y11, Y14
-	VPMADDUBSW   480(DI), Y11, Y15
+	VPMADDUBSW   416(BX), Y11, Y14
+	VPMADDUBSW   480(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y5
-	VFNMADD231PS 544(DI), Y13, Y5
+	VFNMADD231PS 544(BX), Y13, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y11, Y14
-	VPMADDUBSW   672(DI), Y11, Y15
+	VPMADDUBSW   608(BX), Y11, Y14
+	VPMADDUBSW   672(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y7
-	VFNMADD231PS 736(DI), Y13, Y7
-	ADDQ         $+768, DI
-	VMOVDQU      144(BX), Y11
+	VFNMADD231PS 736(BX), Y13, Y7
+	ADDQ         $+768, BX
+	VMOVDQU      144(SI), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes64<>+0(SB), Y10, Y12
 	VPCMPEQB     bytes64<>+0(SB), Y12, Y12
@@ -3796,45 +3810,45 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y11, Y14
-	VPMADDUBSW   64(DI), Y11, Y15
+	VPMADDUBSW   (BX), Y11, Y14
+	VPMADDUBSW   64(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(DI), Y13, Y0
+	VFNMADD231PS 128(BX), Y13, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y11, Y14
-	VPMADDUBSW   256(DI), Y11, Y15
+	VPMADDUBSW   192(BX), Y11, Y14
+	VPMADDUBSW   256(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(DI), Y13, Y2
+	VFNMADD231PS 320(BX), Y13, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y11, Y14
-	VPMADDUBSW   448(DI), Y11, Y15
+	VPMADDUBSW   384(BX), Y11, Y14
+	VPMADDUBSW   448(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(DI), Y13, Y4
+	VFNMADD231PS 512(BX), Y13, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y11, Y14
-	VPMADDUBSW   640(DI), Y11, Y15
+	VPMADDUBSW   576(BX), Y11, Y14
+	VPMADDUBSW   640(BX), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(DI), Y13, Y6
-	VMOVDQU      144(BX), Y11
+	VFNMADD231PS 704(BX), Y13, Y6
+	VMOVDQU      144(SI), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes128<>+0(SB), Y10, Y10
@@ -3847,46 +3861,46 @@ block:
 	VPERMPS      Y9, Y8, Y8
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y11, Y9
-	VPMADDUBSW   96(DI), Y11, Y12
+	VPMADDUBSW   32(BX), Y11, Y9
+	VPMADDUBSW   96(BX), Y11, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y10, Y1
-	VFNMADD231PS 160(DI), Y8, Y1
+	VFNMADD231PS 160(BX), Y8, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y11, Y9
-	VPMADDUBSW   288(DI), Y11, Y12
+	VPMADDUBSW   224(BX), Y11, Y9
+	VPMADDUBSW   288(BX), Y11, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y10, Y3
-	VFNMADD231PS 352(DI), Y8, Y3
+	VFNMADD231PS 352(BX), Y8, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y11, Y9
-	VPMADDUBSW   480(DI), Y11, Y12
+	VPMADDUBSW   416(BX), Y11, Y9
+	VPMADDUBSW   480(BX), Y11, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y10, Y5
-	VFNMADD231PS 544(DI), Y8, Y5
+	VFNMADD231PS 544(BX), Y8, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y11, Y9
-	VPMADDUBSW   672(DI), Y11, Y12
+	VPMADDUBSW   608(BX), Y11, Y9
+	VPMADDUBSW   672(BX), Y11, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y10, Y7
-	VFNMADD231PS 736(DI), Y8, Y7
-	ADDQ         $+768, DI
-	ADDQ         $+176, BX
+	VFNMADD231PS 736(BX), Y8, Y7
+	ADDQ         $+768, BX
+	ADDQ         $+176, SI
 	DECQ         R8
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
@@ -3894,8 +3908,8 @@ block:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -3903,11 +3917,11 @@ block:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*1), X2
+	VBROADCASTSS 4(BX)(DI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*1), X0
+	VBROADCASTSS (BX)(DI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(SI*1), X2
+	VBROADCASTSS 8(BX)(DI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -3915,19 +3929,19 @@ block:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -3944,53 +3958,54 @@ TEXT ·BlockBoundsQ6KAVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   (BX)(DX*1)
-	PREFETCHT0   64(BX)(DX*1)
-	PREFETCHT0   128(BX)(DX*1)
-	PREFETCHT0   192(BX)(DX*1)
-	VPBROADCASTW 208(BX), X2
+	PREFETCHT0   (SI)(DX*1)
+	PREFETCHT0   64(SI)(DX*1)
+	PREFETCHT0   128(SI)(DX*1)
+	PREFETCHT0   192(SI)(DX*1)
+	VPBROADCASTW 208(SI), X2
 	VCVTPH2PS    X2, Y2
-	VPMOVSXBD    192(BX), Y3
+	VPMOVSXBD    192(SI), Y3
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       Y2, Y3, Y3
-	VPMOVSXBD    200(BX), Y4
+	VPMOVSXBD    200(SI), Y4
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       Y2, Y4, Y4
-	VMOVDQU      (BX), Y2
-	VMOVDQU      128(BX), Y5
+	VMOVDQU      (SI), Y2
+	VMOVDQU      128(SI), Y5
 	VPSLLW       $0x06, Y5, Y5
 	VPSLLW       $0x02, Y2, Y2
 	VPAND        bytes60<>+0(SB), Y2, Y2
@@ -4002,10 +4017,10 @@ block:
 	VPABSB       Y2, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y7
+	VMOVDQU     (BX), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y6, Y7
-	VMOVDQU     64(DI), Y8
+	VMOVDQU     64(BX), Y8
 	VPSIGNB     Y2, Y8, Y8
 	VPMADDUBSW  Y8, Y6, Y8
 	VPMADDWD    halves64_128_128<>+0(SB), Y7, Y7
@@ -4013,8 +4028,8 @@ block:
 	VPADDD      Y8, Y7, Y7
 	VCVTDQ2PS   Y7, Y7
 	VFMADD231PS Y7, Y5, Y0
-	VMOVDQU     32(BX), Y2
-	VMOVDQU     128(BX), Y5
+	VMOVDQU     32(SI), Y2
+	VMOVDQU     128(SI), Y5
 	VPSLLW      $0x04, Y5, Y5
 	VPSLLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4026,10 +4041,10 @@ block:
 	VPABSB      Y2, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y7
+	VMOVDQU     32(BX), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y6, Y7
-	VMOVDQU     96(DI), Y8
+	VMOVDQU     96(BX), Y8
 	VPSIGNB     Y2, Y8, Y8
 	VPMADDUBSW  Y8, Y6, Y8
 	VPMADDWD    halves64_128_128<>+0(SB), Y7, Y7
@@ -4037,9 +4052,9 @@ block:
 	VPADDD      Y8, Y7, Y7
 	VCVTDQ2PS   Y7, Y7
 	VFMADD231PS Y7, Y5, Y1
-	ADDQ        $+192, DI
-	VMOVDQU     (BX), Y2
-	VMOVDQU     128(BX), Y5
+	ADDQ        $+192, BX
+	VMOVDQU     (SI), Y2
+	VMOVDQU     128(SI), Y5
 	VPSLLW      $0x02, Y5, Y5
 	VPSRLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4051,10 +4066,10 @@ block:
 	VPABSB      Y2, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y7
+	VMOVDQU     (BX), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y6, Y7
-	VMOVDQU     64(DI), Y8
+	VMOVDQU     64(BX), Y8
 	VPSIGNB     Y2, Y8, Y8
 	VPMADDUBSW  Y8, Y6, Y8
 	VPMADDWD    halves64_128_128<>+0(SB), Y7, Y7
@@ -4062,8 +4077,8 @@ block:
 	VPADDD      Y8, Y7, Y7
 	VCVTDQ2PS   Y7, Y7
 	VFMADD231PS Y7, Y5, Y0
-	VMOVDQU     32(BX), Y2
-	VMOVDQU     128(BX), Y5
+	VMOVDQU     32(SI), Y2
+	VMOVDQU     128(SI), Y5
 	VPSRLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
 	VPAND       bytes192<>+0(SB), Y5, Y5
@@ -4074,10 +4089,10 @@ block:
 	VPABSB      Y2, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y6
+	VMOVDQU     32(BX), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y3, Y6
-	VMOVDQU     96(DI), Y7
+	VMOVDQU     96(BX), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y3, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -4085,9 +4100,9 @@ block:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y5, Y1
-	ADDQ        $+192, DI
-	VMOVDQU     64(BX), Y2
-	VMOVDQU     160(BX), Y3
+	ADDQ        $+192, BX
+	VMOVDQU     64(SI), Y2
+	VMOVDQU     160(SI), Y3
 	VPSLLW      $0x06, Y3, Y3
 	VPSLLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4099,10 +4114,10 @@ block:
 	VPABSB      Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y6
+	VMOVDQU     (BX), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(DI), Y7
+	VMOVDQU     64(BX), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -4110,8 +4125,8 @@ block:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y3, Y0
-	VMOVDQU     96(BX), Y2
-	VMOVDQU     160(BX), Y3
+	VMOVDQU     96(SI), Y2
+	VMOVDQU     160(SI), Y3
 	VPSLLW      $0x04, Y3, Y3
 	VPSLLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4123,10 +4138,10 @@ block:
 	VPABSB      Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y6
+	VMOVDQU     32(BX), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     96(DI), Y7
+	VMOVDQU     96(BX), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -4134,9 +4149,9 @@ block:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y3, Y1
-	ADDQ        $+192, DI
-	VMOVDQU     64(BX), Y2
-	VMOVDQU     160(BX), Y3
+	ADDQ        $+192, BX
+	VMOVDQU     64(SI), Y2
+	VMOVDQU     160(SI), Y3
 	VPSLLW      $0x02, Y3, Y3
 	VPSRLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4148,10 +4163,10 @@ block:
 	VPABSB      Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y6
+	VMOVDQU     (BX), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(DI), Y7
+	VMOVDQU     64(BX), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -4159,8 +4174,8 @@ block:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y3, Y0
-	VMOVDQU     96(BX), Y2
-	VMOVDQU     160(BX), Y3
+	VMOVDQU     96(SI), Y2
+	VMOVDQU     160(SI), Y3
 	VPSRLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
 	VPAND       bytes192<>+0(SB), Y3, Y3
@@ -4171,10 +4186,10 @@ block:
 	VPABSB      Y2, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      32(DI), Y5
+	VMOVDQU      32(BX), Y5
 	VPSIGNB      Y2, Y5, Y5
 	VPMADDUBSW   Y5, Y4, Y5
-	VMOVDQU      96(DI), Y6
+	VMOVDQU      96(BX), Y6
 	VPSIGNB      Y2, Y6, Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     halves64_128_128<>+0(SB), Y5, Y5
@@ -4182,30 +4197,30 @@ block:
 	VPADDD       Y6, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y5, Y3, Y1
-	ADDQ         $+192, DI
-	ADDQ         $+210, BX
+	ADDQ         $+192, BX
+	ADDQ         $+210, SI
 	DECQ         R8
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(SI*1), X1, X1
-	VMOVSS       (BX)(SI*1), X0
+	VADDSS       4(BX)(DI*1), X1, X1
+	VMOVSS       (BX)(DI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(SI*1), X2
+	VMOVSS       8(BX)(DI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X2, (SI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -4282,34 +4297,35 @@ TEXT ·BlockBatchQ6KAVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4321,20 +4337,20 @@ named:
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   (BX)(DX*1)
-	PREFETCHT0   64(BX)(DX*1)
-	PREFETCHT0   128(BX)(DX*1)
-	PREFETCHT0   192(BX)(DX*1)
-	VPBROADCASTW 208(BX), X8
+	PREFETCHT0   (SI)(DX*1)
+	PREFETCHT0   64(SI)(DX*1)
+	PREFETCHT0   128(SI)(DX*1)
+	PREFETCHT0   192(SI)(DX*1)
+	VPBROADCASTW 208(SI), X8
 	VCVTPH2PS    X8, Y8
-	VPMOVSXBD    192(BX), Y9
+	VPMOVSXBD    192(SI), Y9
 	VCVTDQ2PS    Y9, Y9
 	VMULPS       Y8, Y9, Y9
-	VPMOVSXBD    200(BX), Y10
+	VPMOVSXBD    200(SI), Y10
 	VCVTDQ2PS    Y10, Y10
 	VMULPS       Y8, Y10, Y10
-	VMOVDQU      (BX), Y8
-	VMOVDQU      128(BX), Y11
+	VMOVDQU      (SI), Y8
+	VMOVDQU      128(SI), Y11
 	VPSLLW       $0x06, Y11, Y11
 	VPSLLW       $0x02, Y8, Y8
 	VPAND        bytes60<>+0(SB), Y8, Y8
@@ -4346,10 +4362,10 @@ block:
 	VPABSB       Y8, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y13
+	VMOVDQU     (BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     64(DI), Y14
+	VMOVDQU     64(BX), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4359,10 +4375,10 @@ block:
 	VFMADD231PS Y13, Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y13
+	VMOVDQU     192(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     256(DI), Y14
+	VMOVDQU     256(BX), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4372,10 +4388,10 @@ block:
 	VFMADD231PS Y13, Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y13
+	VMOVDQU     384(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     448(DI), Y14
+	VMOVDQU     448(BX), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4385,10 +4401,10 @@ block:
 	VFMADD231PS Y13, Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y13
+	VMOVDQU     576(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     640(DI), Y14
+	VMOVDQU     640(BX), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4396,8 +4412,8 @@ block:
 	VPADDD      Y14, Y13, Y13
 	VCVTDQ2PS   Y13, Y13
 	VFMADD231PS Y13, Y11, Y6
-	VMOVDQU     32(BX), Y8
-	VMOVDQU     128(BX), Y11
+	VMOVDQU     32(SI), Y8
+	VMOVDQU     128(SI), Y11
 	VPSLLW      $0x04, Y11, Y11
 	VPSLLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4409,10 +4425,10 @@ block:
 	VPABSB      Y8, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y13
+	VMOVDQU     32(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     96(DI), Y14
+	VMOVDQU     96(BX), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4422,10 +4438,10 @@ block:
 	VFMADD231PS Y13, Y11, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y13
+	VMOVDQU     224(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     288(DI), Y14
+	VMOVDQU     288(BX), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4435,10 +4451,10 @@ block:
 	VFMADD231PS Y13, Y11, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y13
+	VMOVDQU     416(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     480(DI), Y14
+	VMOVDQU     480(BX), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4448,10 +4464,10 @@ block:
 	VFMADD231PS Y13, Y11, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(DI), Y13
+	VMOVDQU     608(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     672(DI), Y14
+	VMOVDQU     672(BX), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4459,9 +4475,9 @@ block:
 	VPADDD      Y14, Y13, Y13
 	VCVTDQ2PS   Y13, Y13
 	VFMADD231PS Y13, Y11, Y7
-	ADDQ        $+768, DI
-	VMOVDQU     (BX), Y8
-	VMOVDQU     128(BX), Y11
+	ADDQ        $+768, BX
+	VMOVDQU     (SI), Y8
+	VMOVDQU     128(SI), Y11
 	VPSLLW      $0x02, Y11, Y11
 	VPSRLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4473,10 +4489,10 @@ block:
 	VPABSB      Y8, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y13
+	VMOVDQU     (BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     64(DI), Y14
+	VMOVDQU     64(BX), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4486,10 +4502,10 @@ block:
 	VFMADD231PS Y13, Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y13
+	VMOVDQU     192(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     256(DI), Y14
+	VMOVDQU     256(BX), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4499,10 +4515,10 @@ block:
 	VFMADD231PS Y13, Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y13
+	VMOVDQU     384(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     448(DI), Y14
+	VMOVDQU     448(BX), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4512,10 +4528,10 @@ block:
 	VFMADD231PS Y13, Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y13
+	VMOVDQU     576(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     640(DI), Y14
+	VMOVDQU     640(BX), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4523,8 +4539,8 @@ block:
 	VPADDD      Y14, Y13, Y13
 	VCVTDQ2PS   Y13, Y13
 	VFMADD231PS Y13, Y11, Y6
-	VMOVDQU     32(BX), Y8
-	VMOVDQU     128(BX), Y11
+	VMOVDQU     32(SI), Y8
+	VMOVDQU     128(SI), Y11
 	VPSRLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
 	VPAND       bytes192<>+0(SB), Y11, Y11
@@ -4535,10 +4551,10 @@ block:
 	VPABSB      Y8, Y9
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y12
+	VMOVDQU     32(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     96(DI), Y13
+	VMOVDQU     96(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y9, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4548,10 +4564,10 @@ block:
 	VFMADD231PS Y12, Y11, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y12
+	VMOVDQU     224(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     288(DI), Y13
+	VMOVDQU     288(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y9, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4561,10 +4577,10 @@ block:
 	VFMADD231PS Y12, Y11, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y12
+	VMOVDQU     416(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     480(DI), Y13
+	VMOVDQU     480(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y9, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4574,10 +4590,10 @@ block:
 	VFMADD231PS Y12, Y11, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(DI), Y12
+	VMOVDQU     608(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     672(DI), Y13
+	VMOVDQU     672(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y9, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4585,9 +4601,9 @@ block:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y11, Y7
-	ADDQ        $+768, DI
-	VMOVDQU     64(BX), Y8
-	VMOVDQU     160(BX), Y9
+	ADDQ        $+768, BX
+	VMOVDQU     64(SI), Y8
+	VMOVDQU     160(SI), Y9
 	VPSLLW      $0x06, Y9, Y9
 	VPSLLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4599,10 +4615,10 @@ block:
 	VPABSB      Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y12
+	VMOVDQU     (BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(DI), Y13
+	VMOVDQU     64(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4612,10 +4628,10 @@ block:
 	VFMADD231PS Y12, Y9, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y12
+	VMOVDQU     192(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(DI), Y13
+	VMOVDQU     256(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4625,10 +4641,10 @@ block:
 	VFMADD231PS Y12, Y9, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y12
+	VMOVDQU     384(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(DI), Y13
+	VMOVDQU     448(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4638,10 +4654,10 @@ block:
 	VFMADD231PS Y12, Y9, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y12
+	VMOVDQU     576(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(DI), Y13
+	VMOVDQU     640(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4649,8 +4665,8 @@ block:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y9, Y6
-	VMOVDQU     96(BX), Y8
-	VMOVDQU     160(BX), Y9
+	VMOVDQU     96(SI), Y8
+	VMOVDQU     160(SI), Y9
 	VPSLLW      $0x04, Y9, Y9
 	VPSLLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4662,10 +4678,10 @@ block:
 	VPABSB      Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y12
+	VMOVDQU     32(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     96(DI), Y13
+	VMOVDQU     96(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4675,10 +4691,10 @@ block:
 	VFMADD231PS Y12, Y9, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y12
+	VMOVDQU     224(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     288(DI), Y13
+	VMOVDQU     288(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4688,10 +4704,10 @@ block:
 	VFMADD231PS Y12, Y9, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y12
+	VMOVDQU     416(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     480(DI), Y13
+	VMOVDQU     480(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4701,10 +4717,10 @@ block:
 	VFMADD231PS Y12, Y9, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(DI), Y12
+	VMOVDQU     608(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     672(DI), Y13
+	VMOVDQU     672(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4712,9 +4728,9 @@ block:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y9, Y7
-	ADDQ        $+768, DI
-	VMOVDQU     64(BX), Y8
-	VMOVDQU     160(BX), Y9
+	ADDQ        $+768, BX
+	VMOVDQU     64(SI), Y8
+	VMOVDQU     160(SI), Y9
 	VPSLLW      $0x02, Y9, Y9
 	VPSRLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4726,10 +4742,10 @@ block:
 	VPABSB      Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y12
+	VMOVDQU     (BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(DI), Y13
+	VMOVDQU     64(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4739,10 +4755,10 @@ block:
 	VFMADD231PS Y12, Y9, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y12
+	VMOVDQU     192(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(DI), Y13
+	VMOVDQU     256(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4752,10 +4768,10 @@ block:
 	VFMADD231PS Y12, Y9, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y12
+	VMOVDQU     384(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(DI), Y13
+	VMOVDQU     448(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4765,10 +4781,10 @@ block:
 	VFMADD231PS Y12, Y9, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y12
+	VMOVDQU     576(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(DI), Y13
+	VMOVDQU     640(BX), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4776,8 +4792,8 @@ block:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y9, Y6
-	VMOVDQU     96(BX), Y8
-	VMOVDQU     160(BX), Y9
+	VMOVDQU     96(SI), Y8
+	VMOVDQU     160(SI), Y9
 	VPSRLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
 	VPAND       bytes192<>+0(SB), Y9, Y9
@@ -4788,10 +4804,10 @@ block:
 	VPABSB      Y8, Y10
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y11
+	VMOVDQU     32(BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     96(DI), Y12
+	VMOVDQU     96(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -4801,10 +4817,10 @@ block:
 	VFMADD231PS Y11, Y9, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y11
+	VMOVDQU     224(BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     288(DI), Y12
+	VMOVDQU     288(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -4814,10 +4830,10 @@ block:
 	VFMADD231PS Y11, Y9, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y11
+	VMOVDQU     416(BX), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     480(DI), Y12
+	VMOVDQU     480(BX), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -4827,10 +4843,10 @@ block:
 	VFMADD231PS Y11, Y9, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      608(DI), Y11
+	VMOVDQU      608(BX), Y11
 	VPSIGNB      Y8, Y11, Y11
 	VPMADDUBSW   Y11, Y10, Y11
-	VMOVDQU      672(DI), Y12
+	VMOVDQU      672(BX), Y12
 	VPSIGNB      Y8, Y12, Y12
 	VPMADDUBSW   Y12, Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y11, Y11
@@ -4838,8 +4854,8 @@ block:
 	VPADDD       Y12, Y11, Y11
 	VCVTDQ2PS    Y11, Y11
 	VFMADD231PS  Y11, Y9, Y7
-	ADDQ         $+768, DI
-	ADDQ         $+210, BX
+	ADDQ         $+768, BX
+	ADDQ         $+210, SI
 	DECQ         R8
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
@@ -4847,8 +4863,8 @@ block:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, SI
-	MOVQ         lower+0(FP), DI
+	SHLQ         $0x04, DI
+	MOVQ         lower+0(FP), SI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -4856,11 +4872,11 @@ block:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(SI*1), X2
+	VBROADCASTSS 4(BX)(DI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(SI*1), X0
+	VBROADCASTSS (BX)(DI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(SI*1), X2
+	VBROADCASTSS 8(BX)(DI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -4868,19 +4884,19 @@ block:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (DI)(BX*4), DI
+	LEAQ         (SI)(BX*4), SI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -4892,8 +4908,9 @@ block:
 // func BlockBoundsQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBoundsQ80AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z1
-	VMOVDQU64 lanes2_8<>+0(SB), Z2
+	VMOVDQU64 bytes128<>+0(SB), Z2
+	VMOVDQU64 lanes0_8<>+0(SB), Z3
+	VMOVDQU64 lanes2_8<>+0(SB), Z4
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -4903,153 +4920,364 @@ TEXT ·BlockBoundsQ80AVX512(SB), NOSPLIT, $0-64
 	MOVQ      24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
+	JMP        one
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+	LEAQ   2(AX), SI
+	MOVQ   n+40(FP), R9
+	CMPQ   SI, R9
+	JGT    one
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R9
+	ADDQ   R9, SI
+	LEAQ   (SI)(R8*1), R8
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	MOVQ   blocks+48(FP), R9
+	SUBQ   $+4, R9
+	JLT    rest2
+
+quad2:
+	MOVWQZX      102(SI), R10
+	MOVWQZX      68(SI), R11
+	SHLQ         $0x10, R10
+	ORQ          R11, R10
+	MOVWQZX      34(SI), R11
+	SHLQ         $0x10, R10
+	ORQ          R11, R10
+	MOVWQZX      (SI), R11
+	SHLQ         $0x10, R10
+	ORQ          R11, R10
+	VMOVQ        R10, X5
+	VCVTPH2PS    X5, X5
+	MOVWQZX      102(R8), R10
+	MOVWQZX      68(R8), R11
+	SHLQ         $0x10, R10
+	ORQ          R11, R10
+	MOVWQZX      34(R8), R11
+	SHLQ         $0x10, R10
+	ORQ          R11, R10
+	MOVWQZX      (R8), R11
+	SHLQ         $0x10, R10
+	ORQ          R11, R10
+	VMOVQ        R10, X6
+	VCVTPH2PS    X6, X6
+	PREFETCHT0   (SI)(DX*1)
+	VPERMPS      Z5, Z3, Z7
+	VMOVDQU64    2(SI), Y9
+	VINSERTI64X4 $0x01, 36(SI), Z9, Z9
+	VPXORD       Z2, Z9, Z9
+	PREFETCHT0   (R8)(DX*1)
+	VPERMPS      Z6, Z3, Z8
+	VMOVDQU64    2(R8), Y10
+	VINSERTI64X4 $0x01, 36(R8), Z10, Z10
+	VPXORD       Z2, Z10, Z10
+	VMOVDQU64    128(BX), Z12
+	VMOVDQA64    Z12, Z13
+	VMOVDQU64    (BX), Z11
+	VPDPBUSD     Z11, Z9, Z12
+	VPSLLD       $0x07, Z12, Z12
+	VPDPBUSD     Z11, Z10, Z13
+	VPSLLD       $0x07, Z13, Z13
+	VMOVDQU64    64(BX), Z11
+	VPDPBUSD     Z11, Z9, Z12
+	VCVTDQ2PS    Z12, Z12
+	VFMADD231PS  Z12, Z7, Z0
+	VPDPBUSD     Z11, Z10, Z13
+	VCVTDQ2PS    Z13, Z13
+	VFMADD231PS  Z13, Z8, Z1
+	ADDQ         $+192, BX
+	PREFETCHT0   68(SI)(DX*1)
+	VPERMPS      Z5, Z4, Z7
+	VMOVDQU64    70(SI), Y14
+	VINSERTI64X4 $0x01, 104(SI), Z14, Z14
+	VPXORD       Z2, Z14, Z14
+	PREFETCHT0   68(R8)(DX*1)
+	VPERMPS      Z6, Z4, Z8
+	VMOVDQU64    70(R8), Y15
+	VINSERTI64X4 $0x01, 104(R8), Z15, Z15
+	VPXORD       Z2, Z15, Z15
+	VMOVDQU64    128(BX), Z12
+	VMOVDQA64    Z12, Z13
+	VMOVDQU64    (BX), Z11
+	VPDPBUSD     Z11, Z14, Z12
+	VPSLLD       $0x07, Z12, Z12
+	VPDPBUSD     Z11, Z15, Z13
+	VPSLLD       $0x07, Z13, Z13
+	VMOVDQU64    64(BX), Z11
+	VPDPBUSD     Z11, Z14, Z12
+	VCVTDQ2PS    Z12, Z12
+	VFMADD231PS  Z12, Z7, Z0
+	VPDPBUSD     Z11, Z15, Z13
+	VCVTDQ2PS    Z13, Z13
+	VFMADD231PS  Z13, Z8, Z1
+	ADDQ         $+192, BX
+	ADDQ         $+136, SI
+	ADDQ         $+136, R8
+	SUBQ         $+4, R9
+	JGE          quad2
+
+rest2:
+	ADDQ $+4, R9
+	SUBQ $+2, R9
+	JLT  single2
+
+pair2:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU64    2(SI), Y16
+	VINSERTI64X4 $0x01, 36(SI), Z16, Z16
+	VPXORD       Z2, Z16, Z16
+	VPBROADCASTW (SI), Y7
+	VPBROADCASTW 34(SI), K1, Y7
+	VCVTPH2PS    Y7, Z7
+	VMOVDQU64    128(BX), Z8
+	VPDPBUSD     (BX), Z16, Z8
+	VPSLLD       $0x07, Z8, Z8
+	VPDPBUSD     64(BX), Z16, Z8
+	VCVTDQ2PS    Z8, Z8
+	VFMADD231PS  Z8, Z7, Z0
+	PREFETCHT0   (R8)(DX*1)
+	VMOVDQU64    2(R8), Y17
+	VINSERTI64X4 $0x01, 36(R8), Z17, Z17
+	VPXORD       Z2, Z17, Z17
+	VPBROADCASTW (R8), Y7
+	VPBROADCASTW 34(R8), K1, Y7
+	VCVTPH2PS    Y7, Z7
+	VMOVDQU64    128(BX), Z8
+	VPDPBUSD     (BX), Z17, Z8
+	VPSLLD       $0x07, Z8, Z8
+	VPDPBUSD     64(BX), Z17, Z8
+	VCVTDQ2PS    Z8, Z8
+	VFMADD231PS  Z8, Z7, Z1
+	ADDQ         $+68, SI
+	ADDQ         $+68, R8
+	ADDQ         $+192, BX
+	SUBQ         $+2, R9
+	JGE          pair2
+
+single2:
+	CMPQ           R9, $-1
+	JLT            sums2
+	VMOVDQU64      2(SI), Y18
+	VPXORD         Z2, Z18, Z18
+	VPBROADCASTW.Z (SI), K2, Y7
+	VCVTPH2PS      Y7, Z7
+	VMOVDQU64      128(BX), Z8
+	VPDPBUSD       (BX), Z18, Z8
+	VPSLLD         $0x07, Z8, Z8
+	VPDPBUSD       64(BX), Z18, Z8
+	VCVTDQ2PS      Z8, Z8
+	VFMADD231PS    Z8, Z7, Z0
+	VMOVDQU64      2(R8), Y19
+	VPXORD         Z2, Z19, Z19
+	VPBROADCASTW.Z (R8), K2, Y7
+	VCVTPH2PS      Y7, Z7
+	VMOVDQU64      128(BX), Z8
+	VPDPBUSD       (BX), Z19, Z8
+	VPSLLD         $0x07, Z8, Z8
+	VPDPBUSD       64(BX), Z19, Z8
+	VCVTDQ2PS      Z8, Z8
+	VFMADD231PS    Z8, Z7, Z1
+
+sums2:
+	VEXTRACTF64X4 $0x01, Z0, Y7
+	VADDPS        Y0, Y7, Y7
+	MOVQ          8(CX), BX
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y7, Y7, Y7
+	VHADDPS       Y7, Y7, Y7
+	VEXTRACTF128  $0x01, Y7, X0
+	VADDSS        X7, X0, X0
+	VMULSS        32(CX), X0, X0
+	VADDSS        4(BX)(DI*1), X0, X0
+	VMOVSS        (BX)(DI*1), X5
+	VMULSS        48(CX), X5, X5
+	VMOVSS        8(BX)(DI*1), X6
+	VMULSS        64(CX), X6, X6
+	VADDSS        X6, X5, X5
+	VADDSS        80(CX), X5, X5
+	VSUBSS        X5, X0, X6
+	VADDSS        X5, X0, X0
+	VMOVSS        X6, (SI)(AX*4)
+	VMOVSS        X0, (R8)(AX*4)
+	INCQ          AX
+	MOVQ          AX, DI
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y1, Y0, Y0
+	MOVQ          8(CX), BX
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y0, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDSS        X0, X1, X1
+	VMULSS        32(CX), X1, X1
+	VADDSS        4(BX)(DI*1), X1, X1
+	VMOVSS        (BX)(DI*1), X0
+	VMULSS        48(CX), X0, X0
+	VMOVSS        8(BX)(DI*1), X5
+	VMULSS        64(CX), X5, X5
+	VADDSS        X5, X0, X0
+	VADDSS        80(CX), X0, X0
+	VSUBSS        X0, X1, X5
+	VADDSS        X0, X1, X1
+	VMOVSS        X5, (SI)(AX*4)
+	VMOVSS        X1, (R8)(AX*4)
+	JMP           next
+
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+4, R8
-	JLT    rest
+	JLT    rest1
 
-quad:
-	MOVWQZX      102(BX), R9
-	MOVWQZX      68(BX), R10
+quad1:
+	MOVWQZX      102(SI), R9
+	MOVWQZX      68(SI), R10
 	SHLQ         $0x10, R9
 	ORQ          R10, R9
-	MOVWQZX      34(BX), R10
+	MOVWQZX      34(SI), R10
 	SHLQ         $0x10, R9
 	ORQ          R10, R9
-	MOVWQZX      (BX), R10
+	MOVWQZX      (SI), R10
 	SHLQ         $0x10, R9
 	ORQ          R10, R9
-	VMOVQ        R9, X3
-	VCVTPH2PS    X3, X3
-	PREFETCHT0   (BX)(DX*1)
-	VPERMPS      Z3, Z1, Z4
-	VMOVDQU      2(BX), Y5
-	VINSERTI64X4 $0x01, 36(BX), Z5, Z5
-	VPXORD       bytes128<>+0(SB), Z5, Z5
-	VMOVDQU64    128(DI), Z6
-	VPDPBUSD     (DI), Z5, Z6
-	VPSLLD       $0x07, Z6, Z6
-	VPDPBUSD     64(DI), Z5, Z6
-	VCVTDQ2PS    Z6, Z6
-	VFMADD231PS  Z6, Z4, Z0
-	ADDQ         $+192, DI
-	PREFETCHT0   68(BX)(DX*1)
-	VPERMPS      Z3, Z2, Z4
-	VMOVDQU      70(BX), Y7
-	VINSERTI64X4 $0x01, 104(BX), Z7, Z7
-	VPXORD       bytes128<>+0(SB), Z7, Z7
-	VMOVDQU64    128(DI), Z6
-	VPDPBUSD     (DI), Z7, Z6
-	VPSLLD       $0x07, Z6, Z6
-	VPDPBUSD     64(DI), Z7, Z6
-	VCVTDQ2PS    Z6, Z6
-	VFMADD231PS  Z6, Z4, Z0
-	ADDQ         $+192, DI
-	ADDQ         $+136, BX
+	VMOVQ        R9, X5
+	VCVTPH2PS    X5, X5
+	PREFETCHT0   (SI)(DX*1)
+	VPERMPS      Z5, Z3, Z1
+	VMOVDQU64    2(SI), Y20
+	VINSERTI64X4 $0x01, 36(SI), Z20, Z20
+	VPXORD       Z2, Z20, Z20
+	VMOVDQU64    128(BX), Z7
+	VPDPBUSD     (BX), Z20, Z7
+	VPSLLD       $0x07, Z7, Z7
+	VPDPBUSD     64(BX), Z20, Z7
+	VCVTDQ2PS    Z7, Z7
+	VFMADD231PS  Z7, Z1, Z0
+	ADDQ         $+192, BX
+	PREFETCHT0   68(SI)(DX*1)
+	VPERMPS      Z5, Z4, Z1
+	VMOVDQU64    70(SI), Y21
+	VINSERTI64X4 $0x01, 104(SI), Z21, Z21
+	VPXORD       Z2, Z21, Z21
+	VMOVDQU64    128(BX), Z7
+	VPDPBUSD     (BX), Z21, Z7
+	VPSLLD       $0x07, Z7, Z7
+	VPDPBUSD     64(BX), Z21, Z7
+	VCVTDQ2PS    Z7, Z7
+	VFMADD231PS  Z7, Z1, Z0
+	ADDQ         $+192, BX
+	ADDQ         $+136, SI
 	SUBQ         $+4, R8
-	JGE          quad
+	JGE          quad1
 
-rest:
+rest1:
 	ADDQ $+4, R8
 	SUBQ $+2, R8
-	JLT  single
+	JLT  single1
 
-pair:
-	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU      2(BX), Y8
-	VINSERTI64X4 $0x01, 36(BX), Z8, Z8
-	VPXORD       bytes128<>+0(SB), Z8, Z8
-	VPBROADCASTW (BX), Y4
-	VPBROADCASTW 34(BX), K1, Y4
-	VCVTPH2PS    Y4, Z4
-	VMOVDQU64    128(DI), Z6
-	VPDPBUSD     (DI), Z8, Z6
-	VPSLLD       $0x07, Z6, Z6
-	VPDPBUSD     64(DI), Z8, Z6
-	VCVTDQ2PS    Z6, Z6
-	VFMADD231PS  Z6, Z4, Z0
-	ADDQ         $+68, BX
-	ADDQ         $+192, DI
+pair1:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU64    2(SI), Y22
+	VINSERTI64X4 $0x01, 36(SI), Z22, Z22
+	VPXORD       Z2, Z22, Z22
+	VPBROADCASTW (SI), Y1
+	VPBROADCASTW 34(SI), K1, Y1
+	VCVTPH2PS    Y1, Z1
+	VMOVDQU64    128(BX), Z7
+	VPDPBUSD     (BX), Z22, Z7
+	VPSLLD       $0x07, Z7, Z7
+	VPDPBUSD     64(BX), Z22, Z7
+	VCVTDQ2PS    Z7, Z7
+	VFMADD231PS  Z7, Z1, Z0
+	ADDQ         $+68, SI
+	ADDQ         $+192, BX
 	SUBQ         $+2, R8
-	JGE          pair
+	JGE          pair1
 
-single:
+single1:
 	CMPQ           R8, $-1
-	JLT            sums
-	VMOVDQU        2(BX), Y9
-	VPXORD         bytes128<>+0(SB), Z9, Z9
-	VPBROADCASTW.Z (BX), K2, Y4
-	VCVTPH2PS      Y4, Z4
-	VMOVDQU64      128(DI), Z6
-	VPDPBUSD       (DI), Z9, Z6
-	VPSLLD         $0x07, Z6, Z6
-	VPDPBUSD       64(DI), Z9, Z6
-	VCVTDQ2PS      Z6, Z6
-	VFMADD231PS    Z6, Z4, Z0
+	JLT            sums1
+	VMOVDQU64      2(SI), Y23
+	VPXORD         Z2, Z23, Z23
+	VPBROADCASTW.Z (SI), K2, Y1
+	VCVTPH2PS      Y1, Z1
+	VMOVDQU64      128(BX), Z7
+	VPDPBUSD       (BX), Z23, Z7
+	VPSLLD         $0x07, Z7, Z7
+	VPDPBUSD       64(BX), Z23, Z7
+	VCVTDQ2PS      Z7, Z7
+	VFMADD231PS    Z7, Z1, Z0
 
-sums:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
+sums1:
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y0, Y1, Y1
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, SI
-	MOVQ          lower+0(FP), DI
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y4, Y4, Y4
-	VHADDPS       Y4, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDSS        X4, X0, X0
+	VHADDPS       Y1, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDSS        X1, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(SI*1), X0, X0
-	VMOVSS        (BX)(SI*1), X3
-	VMULSS        48(CX), X3, X3
-	VMOVSS        8(BX)(SI*1), X4
-	VMULSS        64(CX), X4, X4
-	VADDSS        X4, X3, X3
-	VADDSS        80(CX), X3, X3
-	VSUBSS        X3, X0, X4
-	VADDSS        X3, X0, X0
-	VMOVSS        X4, (DI)(AX*4)
+	VADDSS        4(BX)(DI*1), X0, X0
+	VMOVSS        (BX)(DI*1), X1
+	VMULSS        48(CX), X1, X1
+	VMOVSS        8(BX)(DI*1), X5
+	VMULSS        64(CX), X5, X5
+	VADDSS        X5, X1, X1
+	VADDSS        80(CX), X1, X1
+	VSUBSS        X1, X0, X5
+	VADDSS        X1, X0, X0
+	VMOVSS        X5, (SI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
-	INCQ          AX
-	MOVQ          n+40(FP), BX
-	CMPQ          AX, BX
-	JLT           row
+
+next:
+	INCQ AX
+	MOVQ n+40(FP), BX
+	CMPQ AX, BX
+	JLT  row
 	VZEROUPPER
 	RET
 
 // func BlockBatchQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBatchQ80AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z4
-	VMOVDQU64 lanes2_8<>+0(SB), Z5
+	VMOVDQU64 bytes128<>+0(SB), Z8
+	VMOVDQU64 lanes0_8<>+0(SB), Z9
+	VMOVDQU64 lanes2_8<>+0(SB), Z10
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -5059,196 +5287,353 @@ TEXT ·BlockBatchQ80AVX512(SB), NOSPLIT, $0-64
 	MOVQ      24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
+	JMP        one
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+	LEAQ   2(AX), SI
+	MOVQ   n+40(FP), R9
+	CMPQ   SI, R9
+	JGT    one
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R9
+	ADDQ   R9, SI
+	LEAQ   (SI)(R8*1), R8
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   blocks+48(FP), R8
-	SUBQ   $+4, R8
-	JLT    rest
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVQ   blocks+48(FP), R9
+	SUBQ   $+4, R9
+	JLT    rest2
 
-quad:
-	MOVWQZX      102(BX), R9
-	MOVWQZX      68(BX), R10
-	SHLQ         $0x10, R9
-	ORQ          R10, R9
-	MOVWQZX      34(BX), R10
-	SHLQ         $0x10, R9
-	ORQ          R10, R9
-	MOVWQZX      (BX), R10
-	SHLQ         $0x10, R9
-	ORQ          R10, R9
-	VMOVQ        R9, X6
-	VCVTPH2PS    X6, X6
-	PREFETCHT0   (BX)(DX*1)
-	VPERMPS      Z6, Z4, Z7
-	VMOVDQU      2(BX), Y8
-	VINSERTI64X4 $0x01, 36(BX), Z8, Z8
-	VPXORD       bytes128<>+0(SB), Z8, Z8
-	VMOVDQU64    128(DI), Z9
-	VPDPBUSD     (DI), Z8, Z9
-	VPSLLD       $0x07, Z9, Z9
-	VPDPBUSD     64(DI), Z8, Z9
-	VCVTDQ2PS    Z9, Z9
-	VFMADD231PS  Z9, Z7, Z0
-	VMOVDQU64    320(DI), Z9
-	VPDPBUSD     192(DI), Z8, Z9
-	VPSLLD       $0x07, Z9, Z9
-	VPDPBUSD     256(DI), Z8, Z9
-	VCVTDQ2PS    Z9, Z9
-	VFMADD231PS  Z9, Z7, Z1
-	VMOVDQU64    512(DI), Z9
-	VPDPBUSD     384(DI), Z8, Z9
-	VPSLLD       $0x07, Z9, Z9
-	VPDPBUSD     448(DI), Z8, Z9
-	VCVTDQ2PS    Z9, Z9
-	VFMADD231PS  Z9, Z7, Z2
-	VMOVDQU64    704(DI), Z9
-	VPDPBUSD     576(DI), Z8, Z9
-	VPSLLD       $0x07, Z9, Z9
-	VPDPBUSD     640(DI), Z8, Z9
-	VCVTDQ2PS    Z9, Z9
-	VFMADD231PS  Z9, Z7, Z3
-	ADDQ         $+768, DI
-	PREFETCHT0   68(BX)(DX*1)
-	VPERMPS      Z6, Z5, Z7
-	VMOVDQU      70(BX), Y10
-	VINSERTI64X4 $0x01, 104(BX), Z10, Z10
-	VPXORD       bytes128<>+0(SB), Z10, Z10
-	VMOVDQU64    128(DI), Z9
-	VPDPBUSD     (DI), Z10, Z9
-	VPSLLD       $0x07, Z9, Z9
-	VPDPBUSD     64(DI), Z10, Z9
-	VCVTDQ2PS    Z9, Z9
-	VFMADD231PS  Z9, Z7, Z0
-	VMOVDQU64    320(DI), Z9
-	VPDPBUSD     192(DI), Z10, Z9
-	VPSLLD       $0x07, Z9, Z9
-	VPDPBUSD     256(DI), Z10, Z9
-	VCVTDQ2PS    Z9, Z9
-	VFMADD231PS  Z9, Z7, Z1
-	VMOVDQU64    512(DI), Z9
-	VPDPBUSD     384(DI), Z10, Z9
-	VPSLLD       $0x07, Z9, Z9
-	VPDPBUSD     448(DI), Z10, Z9
-	VCVTDQ2PS    Z9, Z9
-	VFMADD231PS  Z9, Z7, Z2
-	VMOVDQU64    704(DI), Z9
-	VPDPBUSD     576(DI), Z10, Z9
-	VPSLLD       $0x07, Z9, Z9
-	VPDPBUSD     640(DI), Z10, Z9
-	VCVTDQ2PS    Z9, Z9
-	VFMADD231PS  Z9, Z7, Z3
-	ADDQ         $+768, DI
-	ADDQ         $+136, BX
-	SUBQ         $+4, R8
-	JGE          quad
+quad2:
+	MOVWQZX      102(SI), R10
+	MOVWQZX      68(SI), R11
+	SHLQ         $0x10, R10
+	ORQ          R11, R10
+	MOVWQZX      34(SI), R11
+	SHLQ         $0x10, R10
+	ORQ          R11, R10
+	MOVWQZX      (SI), R11
+	SHLQ         $0x10, R10
+	ORQ          R11, R10
+	VMOVQ        R10, X11
+	VCVTPH2PS    X11, X11
+	MOVWQZX      102(R8), R10
+	MOVWQZX      68(R8), R11
+	SHLQ         $0x10, R10
+	ORQ          R11, R10
+	MOVWQZX      34(R8), R11
+	SHLQ         $0x10, R10
+	ORQ          R11, R10
+	MOVWQZX      (R8), R11
+	SHLQ         $0x10, R10
+	ORQ          R11, R10
+	VMOVQ        R10, X12
+	VCVTPH2PS    X12, X12
+	PREFETCHT0   (SI)(DX*1)
+	VPERMPS      Z11, Z9, Z13
+	VMOVDQU64    2(SI), Y15
+	VINSERTI64X4 $0x01, 36(SI), Z15, Z15
+	VPXORD       Z8, Z15, Z15
+	PREFETCHT0   (R8)(DX*1)
+	VPERMPS      Z12, Z9, Z14
+	VMOVDQU64    2(R8), Y16
+	VINSERTI64X4 $0x01, 36(R8), Z16, Z16
+	VPXORD       Z8, Z16, Z16
+	VMOVDQU64    128(BX), Z18
+	VMOVDQA64    Z18, Z19
+	VMOVDQU64    (BX), Z17
+	VPDPBUSD     Z17, Z15, Z18
+	VPSLLD       $0x07, Z18, Z18
+	VPDPBUSD     Z17, Z16, Z19
+	VPSLLD       $0x07, Z19, Z19
+	VMOVDQU64    64(BX), Z17
+	VPDPBUSD     Z17, Z15, Z18
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z18, Z13, Z0
+	VPDPBUSD     Z17, Z16, Z19
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z19, Z14, Z4
+	VMOVDQU64    320(BX), Z18
+	VMOVDQA64    Z18, Z19
+	VMOVDQU64    192(BX), Z17
+	VPDPBUSD     Z17, Z15, Z18
+	VPSLLD       $0x07, Z18, Z18
+	VPDPBUSD     Z17, Z16, Z19
+	VPSLLD       $0x07, Z19, Z19
+	VMOVDQU64    256(BX), Z17
+	VPDPBUSD     Z17, Z15, Z18
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z18, Z13, Z1
+	VPDPBUSD     Z17, Z16, Z19
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z19, Z14, Z5
+	VMOVDQU64    512(BX), Z18
+	VMOVDQA64    Z18, Z19
+	VMOVDQU64    384(BX), Z17
+	VPDPBUSD     Z17, Z15, Z18
+	VPSLLD       $0x07, Z18, Z18
+	VPDPBUSD     Z17, Z16, Z19
+	VPSLLD       $0x07, Z19, Z19
+	VMOVDQU64    448(BX), Z17
+	VPDPBUSD     Z17, Z15, Z18
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z18, Z13, Z2
+	VPDPBUSD     Z17, Z16, Z19
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z19, Z14, Z6
+	VMOVDQU64    704(BX), Z18
+	VMOVDQA64    Z18, Z19
+	VMOVDQU64    576(BX), Z17
+	VPDPBUSD     Z17, Z15, Z18
+	VPSLLD       $0x07, Z18, Z18
+	VPDPBUSD     Z17, Z16, Z19
+	VPSLLD       $0x07, Z19, Z19
+	VMOVDQU64    640(BX), Z17
+	VPDPBUSD     Z17, Z15, Z18
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z18, Z13, Z3
+	VPDPBUSD     Z17, Z16, Z19
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z19, Z14, Z7
+	ADDQ         $+768, BX
+	PREFETCHT0   68(SI)(DX*1)
+	VPERMPS      Z11, Z10, Z13
+	VMOVDQU64    70(SI), Y20
+	VINSERTI64X4 $0x01, 104(SI), Z20, Z20
+	VPXORD       Z8, Z20, Z20
+	PREFETCHT0   68(R8)(DX*1)
+	VPERMPS      Z12, Z10, Z14
+	VMOVDQU64    70(R8), Y21
+	VINSERTI64X4 $0x01, 104(R8), Z21, Z21
+	VPXORD       Z8, Z21, Z21
+	VMOVDQU64    128(BX), Z18
+	VMOVDQA64    Z18, Z19
+	VMOVDQU64    (BX), Z17
+	VPDPBUSD     Z17, Z20, Z18
+	VPSLLD       $0x07, Z18, Z18
+	VPDPBUSD     Z17, Z21, Z19
+	VPSLLD       $0x07, Z19, Z19
+	VMOVDQU64    64(BX), Z17
+	VPDPBUSD     Z17, Z20, Z18
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z18, Z13, Z0
+	VPDPBUSD     Z17, Z21, Z19
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z19, Z14, Z4
+	VMOVDQU64    320(BX), Z18
+	VMOVDQA64    Z18, Z19
+	VMOVDQU64    192(BX), Z17
+	VPDPBUSD     Z17, Z20, Z18
+	VPSLLD       $0x07, Z18, Z18
+	VPDPBUSD     Z17, Z21, Z19
+	VPSLLD       $0x07, Z19, Z19
+	VMOVDQU64    256(BX), Z17
+	VPDPBUSD     Z17, Z20, Z18
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z18, Z13, Z1
+	VPDPBUSD     Z17, Z21, Z19
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z19, Z14, Z5
+	VMOVDQU64    512(BX), Z18
+	VMOVDQA64    Z18, Z19
+	VMOVDQU64    384(BX), Z17
+	VPDPBUSD     Z17, Z20, Z18
+	VPSLLD       $0x07, Z18, Z18
+	VPDPBUSD     Z17, Z21, Z19
+	VPSLLD       $0x07, Z19, Z19
+	VMOVDQU64    448(BX), Z17
+	VPDPBUSD     Z17, Z20, Z18
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z18, Z13, Z2
+	VPDPBUSD     Z17, Z21, Z19
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z19, Z14, Z6
+	VMOVDQU64    704(BX), Z18
+	VMOVDQA64    Z18, Z19
+	VMOVDQU64    576(BX), Z17
+	VPDPBUSD     Z17, Z20, Z18
+	VPSLLD       $0x07, Z18, Z18
+	VPDPBUSD     Z17, Z21, Z19
+	VPSLLD       $0x07, Z19, Z19
+	VMOVDQU64    640(BX), Z17
+	VPDPBUSD     Z17, Z20, Z18
+	VCVTDQ2PS    Z18, Z18
+	VFMADD231PS  Z18, Z13, Z3
+	VPDPBUSD     Z17, Z21, Z19
+	VCVTDQ2PS    Z19, Z19
+	VFMADD231PS  Z19, Z14, Z7
+	ADDQ         $+768, BX
+	ADDQ         $+136, SI
+	ADDQ         $+136, R8
+	SUBQ         $+4, R9
+	JGE          quad2
 
-rest:
-	ADDQ $+4, R8
-	SUBQ $+2, R8
-	JLT  single
+rest2:
+	ADDQ $+4, R9
+	SUBQ $+2, R9
+	JLT  single2
 
-pair:
-	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU      2(BX), Y11
-	VINSERTI64X4 $0x01, 36(BX), Z11, Z11
-	VPXORD       bytes128<>+0(SB), Z11, Z11
-	VPBROADCASTW (BX), Y7
-	VPBROADCASTW 34(BX), K1, Y7
-	VCVTPH2PS    Y7, Z7
-	VMOVDQU64    128(DI), Z9
-	VPDPBUSD     (DI), Z11, Z9
-	VPSLLD       $0x07, Z9, Z9
-	VPDPBUSD     64(DI), Z11, Z9
-	VCVTDQ2PS    Z9, Z9
-	VFMADD231PS  Z9, Z7, Z0
-	VMOVDQU64    320(DI), Z9
-	VPDPBUSD     192(DI), Z11, Z9
-	VPSLLD       $0x07, Z9, Z9
-	VPDPBUSD     256(DI), Z11, Z9
-	VCVTDQ2PS    Z9, Z9
-	VFMADD231PS  Z9, Z7, Z1
-	VMOVDQU64    512(DI), Z9
-	VPDPBUSD     384(DI), Z11, Z9
-	VPSLLD       $0x07, Z9, Z9
-	VPDPBUSD     448(DI), Z11, Z9
-	VCVTDQ2PS    Z9, Z9
-	VFMADD231PS  Z9, Z7, Z2
-	VMOVDQU64    704(DI), Z9
-	VPDPBUSD     576(DI), Z11, Z9
-	VPSLLD       $0x07, Z9, Z9
-	VPDPBUSD     640(DI), Z11, Z9
-	VCVTDQ2PS    Z9, Z9
-	VFMADD231PS  Z9, Z7, Z3
-	ADDQ         $+68, BX
-	ADDQ         $+768, DI
-	SUBQ         $+2, R8
-	JGE          pair
+pair2:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU64    2(SI), Y22
+	VINSERTI64X4 $0x01, 36(SI), Z22, Z22
+	VPXORD       Z8, Z22, Z22
+	VPBROADCASTW (SI), Y13
+	VPBROADCASTW 34(SI), K1, Y13
+	VCVTPH2PS    Y13, Z13
+	VMOVDQU64    128(BX), Z14
+	VPDPBUSD     (BX), Z22, Z14
+	VPSLLD       $0x07, Z14, Z14
+	VPDPBUSD     64(BX), Z22, Z14
+	VCVTDQ2PS    Z14, Z14
+	VFMADD231PS  Z14, Z13, Z0
+	VMOVDQU64    320(BX), Z14
+	VPDPBUSD     192(BX), Z22, Z14
+	VPSLLD       $0x07, Z14, Z14
+	VPDPBUSD     256(BX), Z22, Z14
+	VCVTDQ2PS    Z14, Z14
+	VFMADD231PS  Z14, Z13, Z1
+	VMOVDQU64    512(BX), Z14
+	VPDPBUSD     384(BX), Z22, Z14
+	VPSLLD       $0x07, Z14, Z14
+	VPDPBUSD     448(BX), Z22, Z14
+	VCVTDQ2PS    Z14, Z14
+	VFMADD231PS  Z14, Z13, Z2
+	VMOVDQU64    704(BX), Z14
+	VPDPBUSD     576(BX), Z22, Z14
+	VPSLLD       $0x07, Z14, Z14
+	VPDPBUSD     640(BX), Z22, Z14
+	VCVTDQ2PS    Z14, Z14
+	VFMADD231PS  Z14, Z13, Z3
+	PREFETCHT0   (R8)(DX*1)
+	VMOVDQU64    2(R8), Y23
+	VINSERTI64X4 $0x01, 36(R8), Z23, Z23
+	VPXORD       Z8, Z23, Z23
+	VPBROADCASTW (R8), Y13
+	VPBROADCASTW 34(R8), K1, Y13
+	VCVTPH2PS    Y13, Z13
+	VMOVDQU64    128(BX), Z14
+	VPDPBUSD     (BX), Z23, Z14
+	VPSLLD       $0x07, Z14, Z14
+	VPDPBUSD     64(BX), Z23, Z14
+	VCVTDQ2PS    Z14, Z14
+	VFMADD231PS  Z14, Z13, Z4
+	VMOVDQU64    320(BX), Z14
+	VPDPBUSD     192(BX), Z23, Z14
+	VPSLLD       $0x07, Z14, Z14
+	VPDPBUSD     256(BX), Z23, Z14
+	VCVTDQ2PS    Z14, Z14
+	VFMADD231PS  Z14, Z13, Z5
+	VMOVDQU64    512(BX), Z14
+	VPDPBUSD     384(BX), Z23, Z14
+	VPSLLD       $0x07, Z14, Z14
+	VPDPBUSD     448(BX), Z23, Z14
+	VCVTDQ2PS    Z14, Z14
+	VFMADD231PS  Z14, Z13, Z6
+	VMOVDQU64    704(BX), Z14
+	VPDPBUSD     576(BX), Z23, Z14
+	VPSLLD       $0x07, Z14, Z14
+	VPDPBUSD     640(BX), Z23, Z14
+	VCVTDQ2PS    Z14, Z14
+	VFMADD231PS  Z14, Z13, Z7
+	ADDQ         $+68, SI
+	ADDQ         $+68, R8
+	ADDQ         $+768, BX
+	SUBQ         $+2, R9
+	JGE          pair2
 
-single:
-	CMPQ           R8, $-1
-	JLT            sums
-	VMOVDQU        2(BX), Y12
-	VPXORD         bytes128<>+0(SB), Z12, Z12
-	VPBROADCASTW.Z (BX), K2, Y7
-	VCVTPH2PS      Y7, Z7
-	VMOVDQU64      128(DI), Z9
-	VPDPBUSD       (DI), Z12, Z9
-	VPSLLD         $0x07, Z9, Z9
-	VPDPBUSD       64(DI), Z12, Z9
-	VCVTDQ2PS      Z9, Z9
-	VFMADD231PS    Z9, Z7, Z0
-	VMOVDQU64      320(DI), Z9
-	VPDPBUSD       192(DI), Z12, Z9
-	VPSLLD         $0x07, Z9, Z9
-	VPDPBUSD       256(DI), Z12, Z9
-	VCVTDQ2PS      Z9, Z9
-	VFMADD231PS    Z9, Z7, Z1
-	VMOVDQU64      512(DI), Z9
-	VPDPBUSD       384(DI), Z12, Z9
-	VPSLLD         $0x07, Z9, Z9
-	VPDPBUSD       448(DI), Z12, Z9
-	VCVTDQ2PS      Z9, Z9
-	VFMADD231PS    Z9, Z7, Z2
-	VMOVDQU64      704(DI), Z9
-	VPDPBUSD       576(DI), Z12, Z9
-	VPSLLD         $0x07, Z9, Z9
-	VPDPBUSD       640(DI), Z12, Z9
-	VCVTDQ2PS      Z9, Z9
-	VFMADD231PS    Z9, Z7, Z3
+single2:
+	CMPQ           R9, $-1
+	JLT            sums2
+	VMOVDQU64      2(SI), Y24
+	VPXORD         Z8, Z24, Z24
+	VPBROADCASTW.Z (SI), K2, Y13
+	VCVTPH2PS      Y13, Z13
+	VMOVDQU64      128(BX), Z14
+	VPDPBUSD       (BX), Z24, Z14
+	VPSLLD         $0x07, Z14, Z14
+	VPDPBUSD       64(BX), Z24, Z14
+	VCVTDQ2PS      Z14, Z14
+	VFMADD231PS    Z14, Z13, Z0
+	VMOVDQU64      320(BX), Z14
+	VPDPBUSD       192(BX), Z24, Z14
+	VPSLLD         $0x07, Z14, Z14
+	VPDPBUSD       256(BX), Z24, Z14
+	VCVTDQ2PS      Z14, Z14
+	VFMADD231PS    Z14, Z13, Z1
+	VMOVDQU64      512(BX), Z14
+	VPDPBUSD       384(BX), Z24, Z14
+	VPSLLD         $0x07, Z14, Z14
+	VPDPBUSD       448(BX), Z24, Z14
+	VCVTDQ2PS      Z14, Z14
+	VFMADD231PS    Z14, Z13, Z2
+	VMOVDQU64      704(BX), Z14
+	VPDPBUSD       576(BX), Z24, Z14
+	VPSLLD         $0x07, Z14, Z14
+	VPDPBUSD       640(BX), Z24, Z14
+	VCVTDQ2PS      Z14, Z14
+	VFMADD231PS    Z14, Z13, Z3
+	VMOVDQU64      2(R8), Y25
+	VPXORD         Z8, Z25, Z25
+	VPBROADCASTW.Z (R8), K2, Y13
+	VCVTPH2PS      Y13, Z13
+	VMOVDQU64      128(BX), Z14
+	VPDPBUSD       (BX), Z25, Z14
+	VPSLLD         $0x07, Z14, Z14
+	VPDPBUSD       64(BX), Z25, Z14
+	VCVTDQ2PS      Z14, Z14
+	VFMADD231PS    Z14, Z13, Z4
+	VMOVDQU64      320(BX), Z14
+	VPDPBUSD       192(BX), Z25, Z14
+	VPSLLD         $0x07, Z14, Z14
+	VPDPBUSD       256(BX), Z25, Z14
+	VCVTDQ2PS      Z14, Z14
+	VFMADD231PS    Z14, Z13, Z5
+	VMOVDQU64      512(BX), Z14
+	VPDPBUSD       384(BX), Z25, Z14
+	VPSLLD         $0x07, Z14, Z14
+	VPDPBUSD       448(BX), Z25, Z14
+	VCVTDQ2PS      Z14, Z14
+	VFMADD231PS    Z14, Z13, Z6
+	VMOVDQU64      704(BX), Z14
+	VPDPBUSD       576(BX), Z25, Z14
+	VPSLLD         $0x07, Z14, Z14
+	VPDPBUSD       640(BX), Z25, Z14
+	VCVTDQ2PS      Z14, Z14
+	VFMADD231PS    Z14, Z13, Z7
 
-sums:
-	VEXTRACTF64X4 $0x01, Z0, Y7
-	VADDPS        Y0, Y7, Y7
+sums2:
+	VEXTRACTF64X4 $0x01, Z0, Y13
+	VADDPS        Y0, Y13, Y13
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z2, Y1
@@ -5256,20 +5641,20 @@ sums:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, SI
-	MOVQ          lower+0(FP), DI
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y7, Y7
+	VHADDPS       Y0, Y13, Y13
 	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y7, Y7
-	VEXTRACTF128  $0x01, Y7, X0
-	VADDPS        X7, X0, X0
+	VHADDPS       Y1, Y13, Y13
+	VEXTRACTF128  $0x01, Y13, X0
+	VADDPS        X13, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(SI*1), X2
+	VBROADCASTSS  4(BX)(DI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(SI*1), X1
+	VBROADCASTSS  (BX)(DI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(SI*1), X2
+	VBROADCASTSS  8(BX)(DI*1), X2
 	VMULPS        64(CX), X2, X2
 	VADDPS        X2, X1, X1
 	VBROADCASTSS  80(CX), X2
@@ -5277,32 +5662,291 @@ sums:
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
 	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), BX
-	CMPQ          AX, BX
-	JLT           row
+	MOVQ          AX, DI
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y5, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y6, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y7, Y3, Y3
+	MOVQ          8(CX), BX
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X0, X1, X1
+	VMULPS        32(CX), X1, X1
+	VBROADCASTSS  4(BX)(DI*1), X2
+	VADDPS        X2, X1, X1
+	VBROADCASTSS  (BX)(DI*1), X0
+	VMULPS        48(CX), X0, X0
+	VBROADCASTSS  8(BX)(DI*1), X2
+	VMULPS        64(CX), X2, X2
+	VADDPS        X2, X0, X0
+	VBROADCASTSS  80(CX), X2
+	VADDPS        X2, X0, X0
+	VSUBPS        X0, X1, X2
+	VADDPS        X0, X1, X1
+	MOVQ          ld+16(FP), BX
+	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x00, X1, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x01, X1, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x02, X1, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x03, X1, (R8)(AX*4)
+	JMP           next
+
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+4, R8
+	JLT    rest1
+
+quad1:
+	MOVWQZX      102(SI), R9
+	MOVWQZX      68(SI), R10
+	SHLQ         $0x10, R9
+	ORQ          R10, R9
+	MOVWQZX      34(SI), R10
+	SHLQ         $0x10, R9
+	ORQ          R10, R9
+	MOVWQZX      (SI), R10
+	SHLQ         $0x10, R9
+	ORQ          R10, R9
+	VMOVQ        R9, X11
+	VCVTPH2PS    X11, X11
+	PREFETCHT0   (SI)(DX*1)
+	VPERMPS      Z11, Z9, Z4
+	VMOVDQU64    2(SI), Y26
+	VINSERTI64X4 $0x01, 36(SI), Z26, Z26
+	VPXORD       Z8, Z26, Z26
+	VMOVDQU64    128(BX), Z5
+	VPDPBUSD     (BX), Z26, Z5
+	VPSLLD       $0x07, Z5, Z5
+	VPDPBUSD     64(BX), Z26, Z5
+	VCVTDQ2PS    Z5, Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VMOVDQU64    320(BX), Z5
+	VPDPBUSD     192(BX), Z26, Z5
+	VPSLLD       $0x07, Z5, Z5
+	VPDPBUSD     256(BX), Z26, Z5
+	VCVTDQ2PS    Z5, Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VMOVDQU64    512(BX), Z5
+	VPDPBUSD     384(BX), Z26, Z5
+	VPSLLD       $0x07, Z5, Z5
+	VPDPBUSD     448(BX), Z26, Z5
+	VCVTDQ2PS    Z5, Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VMOVDQU64    704(BX), Z5
+	VPDPBUSD     576(BX), Z26, Z5
+	VPSLLD       $0x07, Z5, Z5
+	VPDPBUSD     640(BX), Z26, Z5
+	VCVTDQ2PS    Z5, Z5
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         $+768, BX
+	PREFETCHT0   68(SI)(DX*1)
+	VPERMPS      Z11, Z10, Z4
+	VMOVDQU64    70(SI), Y27
+	VINSERTI64X4 $0x01, 104(SI), Z27, Z27
+	VPXORD       Z8, Z27, Z27
+	VMOVDQU64    128(BX), Z5
+	VPDPBUSD     (BX), Z27, Z5
+	VPSLLD       $0x07, Z5, Z5
+	VPDPBUSD     64(BX), Z27, Z5
+	VCVTDQ2PS    Z5, Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VMOVDQU64    320(BX), Z5
+	VPDPBUSD     192(BX), Z27, Z5
+	VPSLLD       $0x07, Z5, Z5
+	VPDPBUSD     256(BX), Z27, Z5
+	VCVTDQ2PS    Z5, Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VMOVDQU64    512(BX), Z5
+	VPDPBUSD     384(BX), Z27, Z5
+	VPSLLD       $0x07, Z5, Z5
+	VPDPBUSD     448(BX), Z27, Z5
+	VCVTDQ2PS    Z5, Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VMOVDQU64    704(BX), Z5
+	VPDPBUSD     576(BX), Z27, Z5
+	VPSLLD       $0x07, Z5, Z5
+	VPDPBUSD     640(BX), Z27, Z5
+	VCVTDQ2PS    Z5, Z5
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         $+768, BX
+	ADDQ         $+136, SI
+	SUBQ         $+4, R8
+	JGE          quad1
+
+rest1:
+	ADDQ $+4, R8
+	SUBQ $+2, R8
+	JLT  single1
+
+pair1:
+	PREFETCHT0   (SI)(DX*1)
+	VMOVDQU64    2(SI), Y28
+	VINSERTI64X4 $0x01, 36(SI), Z28, Z28
+	VPXORD       Z8, Z28, Z28
+	VPBROADCASTW (SI), Y4
+	VPBROADCASTW 34(SI), K1, Y4
+	VCVTPH2PS    Y4, Z4
+	VMOVDQU64    128(BX), Z5
+	VPDPBUSD     (BX), Z28, Z5
+	VPSLLD       $0x07, Z5, Z5
+	VPDPBUSD     64(BX), Z28, Z5
+	VCVTDQ2PS    Z5, Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VMOVDQU64    320(BX), Z5
+	VPDPBUSD     192(BX), Z28, Z5
+	VPSLLD       $0x07, Z5, Z5
+	VPDPBUSD     256(BX), Z28, Z5
+	VCVTDQ2PS    Z5, Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VMOVDQU64    512(BX), Z5
+	VPDPBUSD     384(BX), Z28, Z5
+	VPSLLD       $0x07, Z5, Z5
+	VPDPBUSD     448(BX), Z28, Z5
+	VCVTDQ2PS    Z5, Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VMOVDQU64    704(BX), Z5
+	VPDPBUSD     576(BX), Z28, Z5
+	VPSLLD       $0x07, Z5, Z5
+	VPDPBUSD     640(BX), Z28, Z5
+	VCVTDQ2PS    Z5, Z5
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         $+68, SI
+	ADDQ         $+768, BX
+	SUBQ         $+2, R8
+	JGE          pair1
+
+single1:
+	CMPQ           R8, $-1
+	JLT            sums1
+	VMOVDQU64      2(SI), Y29
+	VPXORD         Z8, Z29, Z29
+	VPBROADCASTW.Z (SI), K2, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVDQU64      128(BX), Z5
+	VPDPBUSD       (BX), Z29, Z5
+	VPSLLD         $0x07, Z5, Z5
+	VPDPBUSD       64(BX), Z29, Z5
+	VCVTDQ2PS      Z5, Z5
+	VFMADD231PS    Z5, Z4, Z0
+	VMOVDQU64      320(BX), Z5
+	VPDPBUSD       192(BX), Z29, Z5
+	VPSLLD         $0x07, Z5, Z5
+	VPDPBUSD       256(BX), Z29, Z5
+	VCVTDQ2PS      Z5, Z5
+	VFMADD231PS    Z5, Z4, Z1
+	VMOVDQU64      512(BX), Z5
+	VPDPBUSD       384(BX), Z29, Z5
+	VPSLLD         $0x07, Z5, Z5
+	VPDPBUSD       448(BX), Z29, Z5
+	VCVTDQ2PS      Z5, Z5
+	VFMADD231PS    Z5, Z4, Z2
+	VMOVDQU64      704(BX), Z5
+	VPDPBUSD       576(BX), Z29, Z5
+	VPSLLD         $0x07, Z5, Z5
+	VPDPBUSD       640(BX), Z29, Z5
+	VCVTDQ2PS      Z5, Z5
+	VFMADD231PS    Z5, Z4, Z3
+
+sums1:
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y0, Y4, Y4
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z2, Y1
+	VADDPS        Y2, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z3, Y2
+	VADDPS        Y3, Y2, Y2
+	MOVQ          8(CX), BX
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y0, Y4, Y4
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDPS        X4, X0, X0
+	VMULPS        32(CX), X0, X0
+	VBROADCASTSS  4(BX)(DI*1), X2
+	VADDPS        X2, X0, X0
+	VBROADCASTSS  (BX)(DI*1), X1
+	VMULPS        48(CX), X1, X1
+	VBROADCASTSS  8(BX)(DI*1), X2
+	VMULPS        64(CX), X2, X2
+	VADDPS        X2, X1, X1
+	VBROADCASTSS  80(CX), X2
+	VADDPS        X2, X1, X1
+	VSUBPS        X1, X0, X2
+	VADDPS        X1, X0, X0
+	MOVQ          ld+16(FP), BX
+	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
+
+next:
+	INCQ AX
+	MOVQ n+40(FP), BX
+	CMPQ AX, BX
+	JLT  row
 	VZEROUPPER
 	RET
 
 // func BlockBoundsQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBoundsQ40AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z1
-	VMOVDQU64 lanes2_8<>+0(SB), Z2
+	VMOVDQU64 lanes0_8<>+0(SB), Z2
+	VMOVDQU64 lanes2_8<>+0(SB), Z3
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -5312,149 +5956,367 @@ TEXT ·BlockBoundsQ40AVX512(SB), NOSPLIT, $0-64
 	MOVQ      24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
+	JMP        one
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+	LEAQ   2(AX), SI
+	MOVQ   n+40(FP), R9
+	CMPQ   SI, R9
+	JGT    one
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R9
+	ADDQ   R9, SI
+	LEAQ   (SI)(R8*1), R8
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	MOVQ   blocks+48(FP), R9
+	SUBQ   $+4, R9
+	JLT    rest2
+
+quad2:
+	MOVWQZX         54(SI), R10
+	MOVWQZX         36(SI), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         18(SI), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         (SI), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	VMOVQ           R10, X4
+	VCVTPH2PS       X4, X4
+	MOVWQZX         54(R8), R10
+	MOVWQZX         36(R8), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         18(R8), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         (R8), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	VMOVQ           R10, X5
+	VCVTPH2PS       X5, X5
+	PREFETCHT0      (SI)(DX*1)
+	VPERMPS         Z4, Z2, Z6
+	VBROADCASTI32X4 2(SI), Z8
+	VBROADCASTI32X4 20(SI), K1, Z8
+	VPROLVD         dwords32_4_0<>+0(SB), Z8, Z8
+	VPANDD          bytes240<>+0(SB), Z8, Z8
+	PREFETCHT0      (R8)(DX*1)
+	VPERMPS         Z5, Z2, Z7
+	VBROADCASTI32X4 2(R8), Z9
+	VBROADCASTI32X4 20(R8), K1, Z9
+	VPROLVD         dwords32_4_0<>+0(SB), Z9, Z9
+	VPANDD          bytes240<>+0(SB), Z9, Z9
+	VMOVDQU64       128(BX), Z11
+	VMOVDQA64       Z11, Z12
+	VMOVDQU64       (BX), Z10
+	VPDPBUSD        Z10, Z8, Z11
+	VPSLLD          $0x07, Z11, Z11
+	VPDPBUSD        Z10, Z9, Z12
+	VPSLLD          $0x07, Z12, Z12
+	VMOVDQU64       64(BX), Z10
+	VPDPBUSD        Z10, Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z0
+	VPDPBUSD        Z10, Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z7, Z1
+	ADDQ            $+192, BX
+	PREFETCHT0      36(SI)(DX*1)
+	VPERMPS         Z4, Z3, Z6
+	VBROADCASTI32X4 38(SI), Z8
+	VBROADCASTI32X4 56(SI), K1, Z8
+	VPROLVD         dwords32_4_0<>+0(SB), Z8, Z8
+	VPANDD          bytes240<>+0(SB), Z8, Z8
+	PREFETCHT0      36(R8)(DX*1)
+	VPERMPS         Z5, Z3, Z7
+	VBROADCASTI32X4 38(R8), Z9
+	VBROADCASTI32X4 56(R8), K1, Z9
+	VPROLVD         dwords32_4_0<>+0(SB), Z9, Z9
+	VPANDD          bytes240<>+0(SB), Z9, Z9
+	VMOVDQU64       128(BX), Z11
+	VMOVDQA64       Z11, Z12
+	VMOVDQU64       (BX), Z10
+	VPDPBUSD        Z10, Z8, Z11
+	VPSLLD          $0x07, Z11, Z11
+	VPDPBUSD        Z10, Z9, Z12
+	VPSLLD          $0x07, Z12, Z12
+	VMOVDQU64       64(BX), Z10
+	VPDPBUSD        Z10, Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z0
+	VPDPBUSD        Z10, Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z7, Z1
+	ADDQ            $+192, BX
+	ADDQ            $+72, SI
+	ADDQ            $+72, R8
+	SUBQ            $+4, R9
+	JGE             quad2
+
+rest2:
+	ADDQ $+4, R9
+	SUBQ $+2, R9
+	JLT  single2
+
+pair2:
+	PREFETCHT0      (SI)(DX*1)
+	VBROADCASTI32X4 2(SI), Z6
+	VBROADCASTI32X4 20(SI), K1, Z6
+	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
+	VPANDD          bytes240<>+0(SB), Z6, Z6
+	VPBROADCASTW    (SI), Y7
+	VPBROADCASTW    18(SI), K1, Y7
+	VCVTPH2PS       Y7, Z7
+	VMOVDQU64       128(BX), Z8
+	VPDPBUSD        (BX), Z6, Z8
+	VPSLLD          $0x07, Z8, Z8
+	VPDPBUSD        64(BX), Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z7, Z0
+	PREFETCHT0      (R8)(DX*1)
+	VBROADCASTI32X4 2(R8), Z6
+	VBROADCASTI32X4 20(R8), K1, Z6
+	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
+	VPANDD          bytes240<>+0(SB), Z6, Z6
+	VPBROADCASTW    (R8), Y7
+	VPBROADCASTW    18(R8), K1, Y7
+	VCVTPH2PS       Y7, Z7
+	VMOVDQU64       128(BX), Z8
+	VPDPBUSD        (BX), Z6, Z8
+	VPSLLD          $0x07, Z8, Z8
+	VPDPBUSD        64(BX), Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z7, Z1
+	ADDQ            $+36, SI
+	ADDQ            $+36, R8
+	ADDQ            $+192, BX
+	SUBQ            $+2, R9
+	JGE             pair2
+
+single2:
+	CMPQ            R9, $-1
+	JLT             sums2
+	VBROADCASTI32X4 2(SI), Z6
+	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
+	VPANDD          bytes240<>+0(SB), Z6, Z6
+	VPBROADCASTW.Z  (SI), K2, Y7
+	VCVTPH2PS       Y7, Z7
+	VMOVDQU64       128(BX), Z8
+	VPDPBUSD        (BX), Z6, Z8
+	VPSLLD          $0x07, Z8, Z8
+	VPDPBUSD        64(BX), Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z7, Z0
+	VBROADCASTI32X4 2(R8), Z6
+	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
+	VPANDD          bytes240<>+0(SB), Z6, Z6
+	VPBROADCASTW.Z  (R8), K2, Y7
+	VCVTPH2PS       Y7, Z7
+	VMOVDQU64       128(BX), Z8
+	VPDPBUSD        (BX), Z6, Z8
+	VPSLLD          $0x07, Z8, Z8
+	VPDPBUSD        64(BX), Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z7, Z1
+
+sums2:
+	VEXTRACTF64X4 $0x01, Z0, Y6
+	VADDPS        Y0, Y6, Y6
+	MOVQ          8(CX), BX
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y6, Y6, Y6
+	VHADDPS       Y6, Y6, Y6
+	VEXTRACTF128  $0x01, Y6, X0
+	VADDSS        X6, X0, X0
+	VMULSS        32(CX), X0, X0
+	VADDSS        4(BX)(DI*1), X0, X0
+	VMOVSS        (BX)(DI*1), X4
+	VMULSS        48(CX), X4, X4
+	VMOVSS        8(BX)(DI*1), X5
+	VMULSS        64(CX), X5, X5
+	VADDSS        X5, X4, X4
+	VADDSS        80(CX), X4, X4
+	VSUBSS        X4, X0, X5
+	VADDSS        X4, X0, X0
+	VMOVSS        X5, (SI)(AX*4)
+	VMOVSS        X0, (R8)(AX*4)
+	INCQ          AX
+	MOVQ          AX, DI
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y1, Y0, Y0
+	MOVQ          8(CX), BX
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y0, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDSS        X0, X1, X1
+	VMULSS        32(CX), X1, X1
+	VADDSS        4(BX)(DI*1), X1, X1
+	VMOVSS        (BX)(DI*1), X0
+	VMULSS        48(CX), X0, X0
+	VMOVSS        8(BX)(DI*1), X4
+	VMULSS        64(CX), X4, X4
+	VADDSS        X4, X0, X0
+	VADDSS        80(CX), X0, X0
+	VSUBSS        X0, X1, X4
+	VADDSS        X0, X1, X1
+	VMOVSS        X4, (SI)(AX*4)
+	VMOVSS        X1, (R8)(AX*4)
+	JMP           next
+
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+4, R8
-	JLT    rest
+	JLT    rest1
 
-quad:
-	MOVWQZX         54(BX), R9
-	MOVWQZX         36(BX), R10
+quad1:
+	MOVWQZX         54(SI), R9
+	MOVWQZX         36(SI), R10
 	SHLQ            $0x10, R9
 	ORQ             R10, R9
-	MOVWQZX         18(BX), R10
+	MOVWQZX         18(SI), R10
 	SHLQ            $0x10, R9
 	ORQ             R10, R9
-	MOVWQZX         (BX), R10
+	MOVWQZX         (SI), R10
 	SHLQ            $0x10, R9
 	ORQ             R10, R9
-	VMOVQ           R9, X3
-	VCVTPH2PS       X3, X3
-	PREFETCHT0      (BX)(DX*1)
-	VPERMPS         Z3, Z1, Z4
-	VBROADCASTI32X4 2(BX), Z5
-	VBROADCASTI32X4 20(BX), K1, Z5
-	VPROLVD         dwords32_4_0<>+0(SB), Z5, Z5
-	VPANDD          bytes240<>+0(SB), Z5, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z0
-	ADDQ            $+192, DI
-	PREFETCHT0      36(BX)(DX*1)
-	VPERMPS         Z3, Z2, Z4
-	VBROADCASTI32X4 38(BX), Z5
-	VBROADCASTI32X4 56(BX), K1, Z5
-	VPROLVD         dwords32_4_0<>+0(SB), Z5, Z5
-	VPANDD          bytes240<>+0(SB), Z5, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z0
-	ADDQ            $+192, DI
-	ADDQ            $+72, BX
+	VMOVQ           R9, X4
+	VCVTPH2PS       X4, X4
+	PREFETCHT0      (SI)(DX*1)
+	VPERMPS         Z4, Z2, Z1
+	VBROADCASTI32X4 2(SI), Z6
+	VBROADCASTI32X4 20(SI), K1, Z6
+	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
+	VPANDD          bytes240<>+0(SB), Z6, Z6
+	VMOVDQU64       128(BX), Z7
+	VPDPBUSD        (BX), Z6, Z7
+	VPSLLD          $0x07, Z7, Z7
+	VPDPBUSD        64(BX), Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z1, Z0
+	ADDQ            $+192, BX
+	PREFETCHT0      36(SI)(DX*1)
+	VPERMPS         Z4, Z3, Z1
+	VBROADCASTI32X4 38(SI), Z6
+	VBROADCASTI32X4 56(SI), K1, Z6
+	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
+	VPANDD          bytes240<>+0(SB), Z6, Z6
+	VMOVDQU64       128(BX), Z7
+	VPDPBUSD        (BX), Z6, Z7
+	VPSLLD          $0x07, Z7, Z7
+	VPDPBUSD        64(BX), Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z1, Z0
+	ADDQ            $+192, BX
+	ADDQ            $+72, SI
 	SUBQ            $+4, R8
-	JGE             quad
+	JGE             quad1
 
-rest:
+rest1:
 	ADDQ $+4, R8
 	SUBQ $+2, R8
-	JLT  single
+	JLT  single1
 
-pair:
-	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 2(BX), Z4
-	VBROADCASTI32X4 20(BX), K1, Z4
-	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
-	VPANDD          bytes240<>+0(SB), Z4, Z4
-	VPBROADCASTW    (BX), Y5
-	VPBROADCASTW    18(BX), K1, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
-	ADDQ            $+36, BX
-	ADDQ            $+192, DI
+pair1:
+	PREFETCHT0      (SI)(DX*1)
+	VBROADCASTI32X4 2(SI), Z1
+	VBROADCASTI32X4 20(SI), K1, Z1
+	VPROLVD         dwords32_4_0<>+0(SB), Z1, Z1
+	VPANDD          bytes240<>+0(SB), Z1, Z1
+	VPBROADCASTW    (SI), Y6
+	VPBROADCASTW    18(SI), K1, Y6
+	VCVTPH2PS       Y6, Z6
+	VMOVDQU64       128(BX), Z7
+	VPDPBUSD        (BX), Z1, Z7
+	VPSLLD          $0x07, Z7, Z7
+	VPDPBUSD        64(BX), Z1, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z6, Z0
+	ADDQ            $+36, SI
+	ADDQ            $+192, BX
 	SUBQ            $+2, R8
-	JGE             pair
+	JGE             pair1
 
-single:
+single1:
 	CMPQ            R8, $-1
-	JLT             sums
-	VBROADCASTI32X4 2(BX), Z4
-	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
-	VPANDD          bytes240<>+0(SB), Z4, Z4
-	VPBROADCASTW.Z  (BX), K2, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
+	JLT             sums1
+	VBROADCASTI32X4 2(SI), Z1
+	VPROLVD         dwords32_4_0<>+0(SB), Z1, Z1
+	VPANDD          bytes240<>+0(SB), Z1, Z1
+	VPBROADCASTW.Z  (SI), K2, Y6
+	VCVTPH2PS       Y6, Z6
+	VMOVDQU64       128(BX), Z7
+	VPDPBUSD        (BX), Z1, Z7
+	VPSLLD          $0x07, Z7, Z7
+	VPDPBUSD        64(BX), Z1, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z6, Z0
 
-sums:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
+sums1:
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y0, Y1, Y1
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, SI
-	MOVQ          lower+0(FP), DI
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y4, Y4, Y4
-	VHADDPS       Y4, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDSS        X4, X0, X0
+	VHADDPS       Y1, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDSS        X1, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(SI*1), X0, X0
-	VMOVSS        (BX)(SI*1), X3
-	VMULSS        48(CX), X3, X3
-	VMOVSS        8(BX)(SI*1), X4
+	VADDSS        4(BX)(DI*1), X0, X0
+	VMOVSS        (BX)(DI*1), X1
+	VMULSS        48(CX), X1, X1
+	VMOVSS        8(BX)(DI*1), X4
 	VMULSS        64(CX), X4, X4
-	VADDSS        X4, X3, X3
-	VADDSS        80(CX), X3, X3
-	VSUBSS        X3, X0, X4
-	VADDSS        X3, X0, X0
-	VMOVSS        X4, (DI)(AX*4)
+	VADDSS        X4, X1, X1
+	VADDSS        80(CX), X1, X1
+	VSUBSS        X1, X0, X4
+	VADDSS        X1, X0, X0
+	VMOVSS        X4, (SI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
-	INCQ          AX
-	MOVQ          n+40(FP), BX
-	CMPQ          AX, BX
-	JLT           row
+
+next:
+	INCQ AX
+	MOVQ n+40(FP), BX
+	CMPQ AX, BX
+	JLT  row
 	VZEROUPPER
 	RET
 
@@ -5471,8 +6333,8 @@ GLOBL dwords32_4_0<>(SB), RODATA|NOPTR, $64
 // func BlockBatchQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBatchQ40AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z4
-	VMOVDQU64 lanes2_8<>+0(SB), Z5
+	VMOVDQU64 lanes0_8<>+0(SB), Z8
+	VMOVDQU64 lanes2_8<>+0(SB), Z9
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -5482,200 +6344,361 @@ TEXT ·BlockBatchQ40AVX512(SB), NOSPLIT, $0-64
 	MOVQ      24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
+	JMP        one
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+	LEAQ   2(AX), SI
+	MOVQ   n+40(FP), R9
+	CMPQ   SI, R9
+	JGT    one
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R9
+	ADDQ   R9, SI
+	LEAQ   (SI)(R8*1), R8
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   blocks+48(FP), R8
-	SUBQ   $+4, R8
-	JLT    rest
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVQ   blocks+48(FP), R9
+	SUBQ   $+4, R9
+	JLT    rest2
 
-quad:
-	MOVWQZX         54(BX), R9
-	MOVWQZX         36(BX), R10
-	SHLQ            $0x10, R9
-	ORQ             R10, R9
-	MOVWQZX         18(BX), R10
-	SHLQ            $0x10, R9
-	ORQ             R10, R9
-	MOVWQZX         (BX), R10
-	SHLQ            $0x10, R9
-	ORQ             R10, R9
-	VMOVQ           R9, X6
-	VCVTPH2PS       X6, X6
-	PREFETCHT0      (BX)(DX*1)
-	VPERMPS         Z6, Z4, Z7
-	VBROADCASTI32X4 2(BX), Z8
-	VBROADCASTI32X4 20(BX), K1, Z8
-	VPROLVD         dwords32_4_0<>+0(SB), Z8, Z8
-	VPANDD          bytes240<>+0(SB), Z8, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z3
-	ADDQ            $+768, DI
-	PREFETCHT0      36(BX)(DX*1)
-	VPERMPS         Z6, Z5, Z7
-	VBROADCASTI32X4 38(BX), Z8
-	VBROADCASTI32X4 56(BX), K1, Z8
-	VPROLVD         dwords32_4_0<>+0(SB), Z8, Z8
-	VPANDD          bytes240<>+0(SB), Z8, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z3
-	ADDQ            $+768, DI
-	ADDQ            $+72, BX
-	SUBQ            $+4, R8
-	JGE             quad
+quad2:
+	MOVWQZX         54(SI), R10
+	MOVWQZX         36(SI), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         18(SI), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         (SI), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	VMOVQ           R10, X10
+	VCVTPH2PS       X10, X10
+	MOVWQZX         54(R8), R10
+	MOVWQZX         36(R8), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         18(R8), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         (R8), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	VMOVQ           R10, X11
+	VCVTPH2PS       X11, X11
+	PREFETCHT0      (SI)(DX*1)
+	VPERMPS         Z10, Z8, Z12
+	VBROADCASTI32X4 2(SI), Z14
+	VBROADCASTI32X4 20(SI), K1, Z14
+	VPROLVD         dwords32_4_0<>+0(SB), Z14, Z14
+	VPANDD          bytes240<>+0(SB), Z14, Z14
+	PREFETCHT0      (R8)(DX*1)
+	VPERMPS         Z11, Z8, Z13
+	VBROADCASTI32X4 2(R8), Z15
+	VBROADCASTI32X4 20(R8), K1, Z15
+	VPROLVD         dwords32_4_0<>+0(SB), Z15, Z15
+	VPANDD          bytes240<>+0(SB), Z15, Z15
+	VMOVDQU64       128(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       (BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       64(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z0
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z4
+	VMOVDQU64       320(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       192(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       256(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z1
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z5
+	VMOVDQU64       512(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       384(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       448(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z2
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z6
+	VMOVDQU64       704(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       576(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       640(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z3
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z7
+	ADDQ            $+768, BX
+	PREFETCHT0      36(SI)(DX*1)
+	VPERMPS         Z10, Z9, Z12
+	VBROADCASTI32X4 38(SI), Z14
+	VBROADCASTI32X4 56(SI), K1, Z14
+	VPROLVD         dwords32_4_0<>+0(SB), Z14, Z14
+	VPANDD          bytes240<>+0(SB), Z14, Z14
+	PREFETCHT0      36(R8)(DX*1)
+	VPERMPS         Z11, Z9, Z13
+	VBROADCASTI32X4 38(R8), Z15
+	VBROADCASTI32X4 56(R8), K1, Z15
+	VPROLVD         dwords32_4_0<>+0(SB), Z15, Z15
+	VPANDD          bytes240<>+0(SB), Z15, Z15
+	VMOVDQU64       128(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       (BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       64(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z0
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z4
+	VMOVDQU64       320(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       192(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       256(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z1
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z5
+	VMOVDQU64       512(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       384(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       448(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z2
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z6
+	VMOVDQU64       704(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       576(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       640(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z3
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z7
+	ADDQ            $+768, BX
+	ADDQ            $+72, SI
+	ADDQ            $+72, R8
+	SUBQ            $+4, R9
+	JGE             quad2
 
-rest:
-	ADDQ $+4, R8
-	SUBQ $+2, R8
-	JLT  single
+rest2:
+	ADDQ $+4, R9
+	SUBQ $+2, R9
+	JLT  single2
 
-pair:
-	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 2(BX), Z7
-	VBROADCASTI32X4 20(BX), K1, Z7
-	VPROLVD         dwords32_4_0<>+0(SB), Z7, Z7
-	VPANDD          bytes240<>+0(SB), Z7, Z7
-	VPBROADCASTW    (BX), Y8
-	VPBROADCASTW    18(BX), K1, Y8
-	VCVTPH2PS       Y8, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z3
-	ADDQ            $+36, BX
-	ADDQ            $+768, DI
-	SUBQ            $+2, R8
-	JGE             pair
+pair2:
+	PREFETCHT0      (SI)(DX*1)
+	VBROADCASTI32X4 2(SI), Z12
+	VBROADCASTI32X4 20(SI), K1, Z12
+	VPROLVD         dwords32_4_0<>+0(SB), Z12, Z12
+	VPANDD          bytes240<>+0(SB), Z12, Z12
+	VPBROADCASTW    (SI), Y13
+	VPBROADCASTW    18(SI), K1, Y13
+	VCVTPH2PS       Y13, Z13
+	VMOVDQU64       128(BX), Z14
+	VPDPBUSD        (BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        64(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z0
+	VMOVDQU64       320(BX), Z14
+	VPDPBUSD        192(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        256(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z1
+	VMOVDQU64       512(BX), Z14
+	VPDPBUSD        384(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        448(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z2
+	VMOVDQU64       704(BX), Z14
+	VPDPBUSD        576(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        640(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z3
+	PREFETCHT0      (R8)(DX*1)
+	VBROADCASTI32X4 2(R8), Z12
+	VBROADCASTI32X4 20(R8), K1, Z12
+	VPROLVD         dwords32_4_0<>+0(SB), Z12, Z12
+	VPANDD          bytes240<>+0(SB), Z12, Z12
+	VPBROADCASTW    (R8), Y13
+	VPBROADCASTW    18(R8), K1, Y13
+	VCVTPH2PS       Y13, Z13
+	VMOVDQU64       128(BX), Z14
+	VPDPBUSD        (BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        64(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z4
+	VMOVDQU64       320(BX), Z14
+	VPDPBUSD        192(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        256(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z5
+	VMOVDQU64       512(BX), Z14
+	VPDPBUSD        384(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        448(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z6
+	VMOVDQU64       704(BX), Z14
+	VPDPBUSD        576(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        640(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z7
+	ADDQ            $+36, SI
+	ADDQ            $+36, R8
+	ADDQ            $+768, BX
+	SUBQ            $+2, R9
+	JGE             pair2
 
-single:
-	CMPQ            R8, $-1
-	JLT             sums
-	VBROADCASTI32X4 2(BX), Z7
-	VPROLVD         dwords32_4_0<>+0(SB), Z7, Z7
-	VPANDD          bytes240<>+0(SB), Z7, Z7
-	VPBROADCASTW.Z  (BX), K2, Y8
-	VCVTPH2PS       Y8, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z3
+single2:
+	CMPQ            R9, $-1
+	JLT             sums2
+	VBROADCASTI32X4 2(SI), Z12
+	VPROLVD         dwords32_4_0<>+0(SB), Z12, Z12
+	VPANDD          bytes240<>+0(SB), Z12, Z12
+	VPBROADCASTW.Z  (SI), K2, Y13
+	VCVTPH2PS       Y13, Z13
+	VMOVDQU64       128(BX), Z14
+	VPDPBUSD        (BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        64(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z0
+	VMOVDQU64       320(BX), Z14
+	VPDPBUSD        192(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        256(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z1
+	VMOVDQU64       512(BX), Z14
+	VPDPBUSD        384(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        448(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z2
+	VMOVDQU64       704(BX), Z14
+	VPDPBUSD        576(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        640(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z3
+	VBROADCASTI32X4 2(R8), Z12
+	VPROLVD         dwords32_4_0<>+0(SB), Z12, Z12
+	VPANDD          bytes240<>+0(SB), Z12, Z12
+	VPBROADCASTW.Z  (R8), K2, Y13
+	VCVTPH2PS       Y13, Z13
+	VMOVDQU64       128(BX), Z14
+	VPDPBUSD        (BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        64(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z4
+	VMOVDQU64       320(BX), Z14
+	VPDPBUSD        192(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        256(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z5
+	VMOVDQU64       512(BX), Z14
+	VPDPBUSD        384(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        448(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z6
+	VMOVDQU64       704(BX), Z14
+	VPDPBUSD        576(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        640(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z7
 
-sums:
-	VEXTRACTF64X4 $0x01, Z0, Y7
-	VADDPS        Y0, Y7, Y7
+sums2:
+	VEXTRACTF64X4 $0x01, Z0, Y12
+	VADDPS        Y0, Y12, Y12
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z2, Y1
@@ -5683,20 +6706,20 @@ sums:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, SI
-	MOVQ          lower+0(FP), DI
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y7, Y7
+	VHADDPS       Y0, Y12, Y12
 	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y7, Y7
-	VEXTRACTF128  $0x01, Y7, X0
-	VADDPS        X7, X0, X0
+	VHADDPS       Y1, Y12, Y12
+	VEXTRACTF128  $0x01, Y12, X0
+	VADDPS        X12, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(SI*1), X2
+	VBROADCASTSS  4(BX)(DI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(SI*1), X1
+	VBROADCASTSS  (BX)(DI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(SI*1), X2
+	VBROADCASTSS  8(BX)(DI*1), X2
 	VMULPS        64(CX), X2, X2
 	VADDPS        X2, X1, X1
 	VBROADCASTSS  80(CX), X2
@@ -5704,32 +6727,295 @@ sums:
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
 	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), BX
-	CMPQ          AX, BX
-	JLT           row
+	MOVQ          AX, DI
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y5, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y6, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y7, Y3, Y3
+	MOVQ          8(CX), BX
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X0, X1, X1
+	VMULPS        32(CX), X1, X1
+	VBROADCASTSS  4(BX)(DI*1), X2
+	VADDPS        X2, X1, X1
+	VBROADCASTSS  (BX)(DI*1), X0
+	VMULPS        48(CX), X0, X0
+	VBROADCASTSS  8(BX)(DI*1), X2
+	VMULPS        64(CX), X2, X2
+	VADDPS        X2, X0, X0
+	VBROADCASTSS  80(CX), X2
+	VADDPS        X2, X0, X0
+	VSUBPS        X0, X1, X2
+	VADDPS        X0, X1, X1
+	MOVQ          ld+16(FP), BX
+	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x00, X1, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x01, X1, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x02, X1, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x03, X1, (R8)(AX*4)
+	JMP           next
+
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+4, R8
+	JLT    rest1
+
+quad1:
+	MOVWQZX         54(SI), R9
+	MOVWQZX         36(SI), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	MOVWQZX         18(SI), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	MOVWQZX         (SI), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	VMOVQ           R9, X10
+	VCVTPH2PS       X10, X10
+	PREFETCHT0      (SI)(DX*1)
+	VPERMPS         Z10, Z8, Z4
+	VBROADCASTI32X4 2(SI), Z5
+	VBROADCASTI32X4 20(SI), K1, Z5
+	VPROLVD         dwords32_4_0<>+0(SB), Z5, Z5
+	VPANDD          bytes240<>+0(SB), Z5, Z5
+	VMOVDQU64       128(BX), Z6
+	VPDPBUSD        (BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z0
+	VMOVDQU64       320(BX), Z6
+	VPDPBUSD        192(BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        256(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z1
+	VMOVDQU64       512(BX), Z6
+	VPDPBUSD        384(BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        448(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z2
+	VMOVDQU64       704(BX), Z6
+	VPDPBUSD        576(BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        640(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z3
+	ADDQ            $+768, BX
+	PREFETCHT0      36(SI)(DX*1)
+	VPERMPS         Z10, Z9, Z4
+	VBROADCASTI32X4 38(SI), Z5
+	VBROADCASTI32X4 56(SI), K1, Z5
+	VPROLVD         dwords32_4_0<>+0(SB), Z5, Z5
+	VPANDD          bytes240<>+0(SB), Z5, Z5
+	VMOVDQU64       128(BX), Z6
+	VPDPBUSD        (BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z0
+	VMOVDQU64       320(BX), Z6
+	VPDPBUSD        192(BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        256(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z1
+	VMOVDQU64       512(BX), Z6
+	VPDPBUSD        384(BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        448(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z2
+	VMOVDQU64       704(BX), Z6
+	VPDPBUSD        576(BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        640(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z3
+	ADDQ            $+768, BX
+	ADDQ            $+72, SI
+	SUBQ            $+4, R8
+	JGE             quad1
+
+rest1:
+	ADDQ $+4, R8
+	SUBQ $+2, R8
+	JLT  single1
+
+pair1:
+	PREFETCHT0      (SI)(DX*1)
+	VBROADCASTI32X4 2(SI), Z4
+	VBROADCASTI32X4 20(SI), K1, Z4
+	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
+	VPANDD          bytes240<>+0(SB), Z4, Z4
+	VPBROADCASTW    (SI), Y5
+	VPBROADCASTW    18(SI), K1, Y5
+	VCVTPH2PS       Y5, Z5
+	VMOVDQU64       128(BX), Z6
+	VPDPBUSD        (BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
+	VMOVDQU64       320(BX), Z6
+	VPDPBUSD        192(BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        256(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z1
+	VMOVDQU64       512(BX), Z6
+	VPDPBUSD        384(BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        448(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z2
+	VMOVDQU64       704(BX), Z6
+	VPDPBUSD        576(BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        640(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z3
+	ADDQ            $+36, SI
+	ADDQ            $+768, BX
+	SUBQ            $+2, R8
+	JGE             pair1
+
+single1:
+	CMPQ            R8, $-1
+	JLT             sums1
+	VBROADCASTI32X4 2(SI), Z4
+	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
+	VPANDD          bytes240<>+0(SB), Z4, Z4
+	VPBROADCASTW.Z  (SI), K2, Y5
+	VCVTPH2PS       Y5, Z5
+	VMOVDQU64       128(BX), Z6
+	VPDPBUSD        (BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
+	VMOVDQU64       320(BX), Z6
+	VPDPBUSD        192(BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        256(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z1
+	VMOVDQU64       512(BX), Z6
+	VPDPBUSD        384(BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        448(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z2
+	VMOVDQU64       704(BX), Z6
+	VPDPBUSD        576(BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        640(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z3
+
+sums1:
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y0, Y4, Y4
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z2, Y1
+	VADDPS        Y2, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z3, Y2
+	VADDPS        Y3, Y2, Y2
+	MOVQ          8(CX), BX
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y0, Y4, Y4
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDPS        X4, X0, X0
+	VMULPS        32(CX), X0, X0
+	VBROADCASTSS  4(BX)(DI*1), X2
+	VADDPS        X2, X0, X0
+	VBROADCASTSS  (BX)(DI*1), X1
+	VMULPS        48(CX), X1, X1
+	VBROADCASTSS  8(BX)(DI*1), X2
+	VMULPS        64(CX), X2, X2
+	VADDPS        X2, X1, X1
+	VBROADCASTSS  80(CX), X2
+	VADDPS        X2, X1, X1
+	VSUBPS        X1, X0, X2
+	VADDPS        X1, X0, X0
+	MOVQ          ld+16(FP), BX
+	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
+
+next:
+	INCQ AX
+	MOVQ n+40(FP), BX
+	CMPQ AX, BX
+	JLT  row
 	VZEROUPPER
 	RET
 
 // func BlockBoundsQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBoundsQ50AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z1
-	VMOVDQU64 lanes2_8<>+0(SB), Z2
+	VMOVDQU64 lanes0_8<>+0(SB), Z2
+	VMOVDQU64 lanes2_8<>+0(SB), Z3
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -5739,163 +7025,409 @@ TEXT ·BlockBoundsQ50AVX512(SB), NOSPLIT, $0-64
 	MOVQ      24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
+	JMP        one
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+	LEAQ   2(AX), SI
+	MOVQ   n+40(FP), R9
+	CMPQ   SI, R9
+	JGT    one
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R9
+	ADDQ   R9, SI
+	LEAQ   (SI)(R8*1), R8
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	MOVQ   blocks+48(FP), R9
+	SUBQ   $+4, R9
+	JLT    rest2
+
+quad2:
+	MOVWQZX         66(SI), R10
+	MOVWQZX         44(SI), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         22(SI), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         (SI), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	VMOVQ           R10, X4
+	VCVTPH2PS       X4, X4
+	MOVWQZX         66(R8), R10
+	MOVWQZX         44(R8), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         22(R8), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         (R8), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	VMOVQ           R10, X5
+	VCVTPH2PS       X5, X5
+	PREFETCHT0      (SI)(DX*1)
+	VPERMPS         Z4, Z2, Z6
+	VBROADCASTI32X4 6(SI), Z8
+	VBROADCASTI32X4 28(SI), K1, Z8
+	VPROLVD         dwords32_3_31<>+0(SB), Z8, Z8
+	VPANDD          bytes120<>+0(SB), Z8, Z8
+	KMOVD           2(SI), K3
+	KMOVD           24(SI), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z8, K3, Z8
+	PREFETCHT0      (R8)(DX*1)
+	VPERMPS         Z5, Z2, Z7
+	VBROADCASTI32X4 6(R8), Z9
+	VBROADCASTI32X4 28(R8), K1, Z9
+	VPROLVD         dwords32_3_31<>+0(SB), Z9, Z9
+	VPANDD          bytes120<>+0(SB), Z9, Z9
+	KMOVD           2(R8), K3
+	KMOVD           24(R8), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z9, K3, Z9
+	VMOVDQU64       128(BX), Z11
+	VMOVDQA64       Z11, Z12
+	VMOVDQU64       (BX), Z10
+	VPDPBUSD        Z10, Z8, Z11
+	VPSLLD          $0x07, Z11, Z11
+	VPDPBUSD        Z10, Z9, Z12
+	VPSLLD          $0x07, Z12, Z12
+	VMOVDQU64       64(BX), Z10
+	VPDPBUSD        Z10, Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z0
+	VPDPBUSD        Z10, Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z7, Z1
+	ADDQ            $+192, BX
+	PREFETCHT0      44(SI)(DX*1)
+	VPERMPS         Z4, Z3, Z6
+	VBROADCASTI32X4 50(SI), Z8
+	VBROADCASTI32X4 72(SI), K1, Z8
+	VPROLVD         dwords32_3_31<>+0(SB), Z8, Z8
+	VPANDD          bytes120<>+0(SB), Z8, Z8
+	KMOVD           46(SI), K3
+	KMOVD           68(SI), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z8, K3, Z8
+	PREFETCHT0      44(R8)(DX*1)
+	VPERMPS         Z5, Z3, Z7
+	VBROADCASTI32X4 50(R8), Z9
+	VBROADCASTI32X4 72(R8), K1, Z9
+	VPROLVD         dwords32_3_31<>+0(SB), Z9, Z9
+	VPANDD          bytes120<>+0(SB), Z9, Z9
+	KMOVD           46(R8), K3
+	KMOVD           68(R8), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z9, K3, Z9
+	VMOVDQU64       128(BX), Z11
+	VMOVDQA64       Z11, Z12
+	VMOVDQU64       (BX), Z10
+	VPDPBUSD        Z10, Z8, Z11
+	VPSLLD          $0x07, Z11, Z11
+	VPDPBUSD        Z10, Z9, Z12
+	VPSLLD          $0x07, Z12, Z12
+	VMOVDQU64       64(BX), Z10
+	VPDPBUSD        Z10, Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z0
+	VPDPBUSD        Z10, Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z7, Z1
+	ADDQ            $+192, BX
+	ADDQ            $+88, SI
+	ADDQ            $+88, R8
+	SUBQ            $+4, R9
+	JGE             quad2
+
+rest2:
+	ADDQ $+4, R9
+	SUBQ $+2, R9
+	JLT  single2
+
+pair2:
+	PREFETCHT0      (SI)(DX*1)
+	VBROADCASTI32X4 6(SI), Z6
+	VBROADCASTI32X4 28(SI), K1, Z6
+	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
+	VPANDD          bytes120<>+0(SB), Z6, Z6
+	KMOVD           2(SI), K3
+	KMOVD           24(SI), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
+	VPBROADCASTW    (SI), Y7
+	VPBROADCASTW    22(SI), K1, Y7
+	VCVTPH2PS       Y7, Z7
+	VMOVDQU64       128(BX), Z8
+	VPDPBUSD        (BX), Z6, Z8
+	VPSLLD          $0x07, Z8, Z8
+	VPDPBUSD        64(BX), Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z7, Z0
+	PREFETCHT0      (R8)(DX*1)
+	VBROADCASTI32X4 6(R8), Z6
+	VBROADCASTI32X4 28(R8), K1, Z6
+	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
+	VPANDD          bytes120<>+0(SB), Z6, Z6
+	KMOVD           2(R8), K3
+	KMOVD           24(R8), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
+	VPBROADCASTW    (R8), Y7
+	VPBROADCASTW    22(R8), K1, Y7
+	VCVTPH2PS       Y7, Z7
+	VMOVDQU64       128(BX), Z8
+	VPDPBUSD        (BX), Z6, Z8
+	VPSLLD          $0x07, Z8, Z8
+	VPDPBUSD        64(BX), Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z7, Z1
+	ADDQ            $+44, SI
+	ADDQ            $+44, R8
+	ADDQ            $+192, BX
+	SUBQ            $+2, R9
+	JGE             pair2
+
+single2:
+	CMPQ            R9, $-1
+	JLT             sums2
+	VBROADCASTI32X4 6(SI), Z6
+	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
+	VPANDD          bytes120<>+0(SB), Z6, Z6
+	KMOVD           2(SI), K3
+	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
+	VPBROADCASTW.Z  (SI), K2, Y7
+	VCVTPH2PS       Y7, Z7
+	VMOVDQU64       128(BX), Z8
+	VPDPBUSD        (BX), Z6, Z8
+	VPSLLD          $0x07, Z8, Z8
+	VPDPBUSD        64(BX), Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z7, Z0
+	VBROADCASTI32X4 6(R8), Z6
+	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
+	VPANDD          bytes120<>+0(SB), Z6, Z6
+	KMOVD           2(R8), K3
+	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
+	VPBROADCASTW.Z  (R8), K2, Y7
+	VCVTPH2PS       Y7, Z7
+	VMOVDQU64       128(BX), Z8
+	VPDPBUSD        (BX), Z6, Z8
+	VPSLLD          $0x07, Z8, Z8
+	VPDPBUSD        64(BX), Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z7, Z1
+
+sums2:
+	VEXTRACTF64X4 $0x01, Z0, Y6
+	VADDPS        Y0, Y6, Y6
+	MOVQ          8(CX), BX
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y6, Y6, Y6
+	VHADDPS       Y6, Y6, Y6
+	VEXTRACTF128  $0x01, Y6, X0
+	VADDSS        X6, X0, X0
+	VMULSS        32(CX), X0, X0
+	VADDSS        4(BX)(DI*1), X0, X0
+	VMOVSS        (BX)(DI*1), X4
+	VMULSS        48(CX), X4, X4
+	VMOVSS        8(BX)(DI*1), X5
+	VMULSS        64(CX), X5, X5
+	VADDSS        X5, X4, X4
+	VADDSS        80(CX), X4, X4
+	VSUBSS        X4, X0, X5
+	VADDSS        X4, X0, X0
+	VMOVSS        X5, (SI)(AX*4)
+	VMOVSS        X0, (R8)(AX*4)
+	INCQ          AX
+	MOVQ          AX, DI
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y1, Y0, Y0
+	MOVQ          8(CX), BX
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y0, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDSS        X0, X1, X1
+	VMULSS        32(CX), X1, X1
+	VADDSS        4(BX)(DI*1), X1, X1
+	VMOVSS        (BX)(DI*1), X0
+	VMULSS        48(CX), X0, X0
+	VMOVSS        8(BX)(DI*1), X4
+	VMULSS        64(CX), X4, X4
+	VADDSS        X4, X0, X0
+	VADDSS        80(CX), X0, X0
+	VSUBSS        X0, X1, X4
+	VADDSS        X0, X1, X1
+	VMOVSS        X4, (SI)(AX*4)
+	VMOVSS        X1, (R8)(AX*4)
+	JMP           next
+
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+4, R8
-	JLT    rest
+	JLT    rest1
 
-quad:
-	MOVWQZX         66(BX), R9
-	MOVWQZX         44(BX), R10
+quad1:
+	MOVWQZX         66(SI), R9
+	MOVWQZX         44(SI), R10
 	SHLQ            $0x10, R9
 	ORQ             R10, R9
-	MOVWQZX         22(BX), R10
+	MOVWQZX         22(SI), R10
 	SHLQ            $0x10, R9
 	ORQ             R10, R9
-	MOVWQZX         (BX), R10
+	MOVWQZX         (SI), R10
 	SHLQ            $0x10, R9
 	ORQ             R10, R9
-	VMOVQ           R9, X3
-	VCVTPH2PS       X3, X3
-	PREFETCHT0      (BX)(DX*1)
-	VPERMPS         Z3, Z1, Z4
-	VBROADCASTI32X4 6(BX), Z5
-	VBROADCASTI32X4 28(BX), K1, Z5
-	VPROLVD         dwords32_3_31<>+0(SB), Z5, Z5
-	VPANDD          bytes120<>+0(SB), Z5, Z5
-	KMOVD           2(BX), K3
-	KMOVD           24(BX), K4
+	VMOVQ           R9, X4
+	VCVTPH2PS       X4, X4
+	PREFETCHT0      (SI)(DX*1)
+	VPERMPS         Z4, Z2, Z1
+	VBROADCASTI32X4 6(SI), Z6
+	VBROADCASTI32X4 28(SI), K1, Z6
+	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
+	VPANDD          bytes120<>+0(SB), Z6, Z6
+	KMOVD           2(SI), K3
+	KMOVD           24(SI), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z5, K3, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z0
-	ADDQ            $+192, DI
-	PREFETCHT0      44(BX)(DX*1)
-	VPERMPS         Z3, Z2, Z4
-	VBROADCASTI32X4 50(BX), Z5
-	VBROADCASTI32X4 72(BX), K1, Z5
-	VPROLVD         dwords32_3_31<>+0(SB), Z5, Z5
-	VPANDD          bytes120<>+0(SB), Z5, Z5
-	KMOVD           46(BX), K3
-	KMOVD           68(BX), K4
+	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
+	VMOVDQU64       128(BX), Z7
+	VPDPBUSD        (BX), Z6, Z7
+	VPSLLD          $0x07, Z7, Z7
+	VPDPBUSD        64(BX), Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z1, Z0
+	ADDQ            $+192, BX
+	PREFETCHT0      44(SI)(DX*1)
+	VPERMPS         Z4, Z3, Z1
+	VBROADCASTI32X4 50(SI), Z6
+	VBROADCASTI32X4 72(SI), K1, Z6
+	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
+	VPANDD          bytes120<>+0(SB), Z6, Z6
+	KMOVD           46(SI), K3
+	KMOVD           68(SI), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z5, K3, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z0
-	ADDQ            $+192, DI
-	ADDQ            $+88, BX
+	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
+	VMOVDQU64       128(BX), Z7
+	VPDPBUSD        (BX), Z6, Z7
+	VPSLLD          $0x07, Z7, Z7
+	VPDPBUSD        64(BX), Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z1, Z0
+	ADDQ            $+192, BX
+	ADDQ            $+88, SI
 	SUBQ            $+4, R8
-	JGE             quad
+	JGE             quad1
 
-rest:
+rest1:
 	ADDQ $+4, R8
 	SUBQ $+2, R8
-	JLT  single
+	JLT  single1
 
-pair:
-	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 6(BX), Z4
-	VBROADCASTI32X4 28(BX), K1, Z4
-	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
-	VPANDD          bytes120<>+0(SB), Z4, Z4
-	KMOVD           2(BX), K3
-	KMOVD           24(BX), K4
+pair1:
+	PREFETCHT0      (SI)(DX*1)
+	VBROADCASTI32X4 6(SI), Z1
+	VBROADCASTI32X4 28(SI), K1, Z1
+	VPROLVD         dwords32_3_31<>+0(SB), Z1, Z1
+	VPANDD          bytes120<>+0(SB), Z1, Z1
+	KMOVD           2(SI), K3
+	KMOVD           24(SI), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW    (BX), Y5
-	VPBROADCASTW    22(BX), K1, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
-	ADDQ            $+44, BX
-	ADDQ            $+192, DI
+	VPADDB          bytes128<>+0(SB), Z1, K3, Z1
+	VPBROADCASTW    (SI), Y6
+	VPBROADCASTW    22(SI), K1, Y6
+	VCVTPH2PS       Y6, Z6
+	VMOVDQU64       128(BX), Z7
+	VPDPBUSD        (BX), Z1, Z7
+	VPSLLD          $0x07, Z7, Z7
+	VPDPBUSD        64(BX), Z1, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z6, Z0
+	ADDQ            $+44, SI
+	ADDQ            $+192, BX
 	SUBQ            $+2, R8
-	JGE             pair
+	JGE             pair1
 
-single:
+single1:
 	CMPQ            R8, $-1
-	JLT             sums
-	VBROADCASTI32X4 6(BX), Z4
-	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
-	VPANDD          bytes120<>+0(SB), Z4, Z4
-	KMOVD           2(BX), K3
-	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW.Z  (BX), K2, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
+	JLT             sums1
+	VBROADCASTI32X4 6(SI), Z1
+	VPROLVD         dwords32_3_31<>+0(SB), Z1, Z1
+	VPANDD          bytes120<>+0(SB), Z1, Z1
+	KMOVD           2(SI), K3
+	VPADDB          bytes128<>+0(SB), Z1, K3, Z1
+	VPBROADCASTW.Z  (SI), K2, Y6
+	VCVTPH2PS       Y6, Z6
+	VMOVDQU64       128(BX), Z7
+	VPDPBUSD        (BX), Z1, Z7
+	VPSLLD          $0x07, Z7, Z7
+	VPDPBUSD        64(BX), Z1, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z6, Z0
 
-sums:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
+sums1:
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y0, Y1, Y1
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, SI
-	MOVQ          lower+0(FP), DI
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y4, Y4, Y4
-	VHADDPS       Y4, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDSS        X4, X0, X0
+	VHADDPS       Y1, Y1, Y1
+	VHADDPS       Y1, Y1, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDSS        X1, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(SI*1), X0, X0
-	VMOVSS        (BX)(SI*1), X3
-	VMULSS        48(CX), X3, X3
-	VMOVSS        8(BX)(SI*1), X4
+	VADDSS        4(BX)(DI*1), X0, X0
+	VMOVSS        (BX)(DI*1), X1
+	VMULSS        48(CX), X1, X1
+	VMOVSS        8(BX)(DI*1), X4
 	VMULSS        64(CX), X4, X4
-	VADDSS        X4, X3, X3
-	VADDSS        80(CX), X3, X3
-	VSUBSS        X3, X0, X4
-	VADDSS        X3, X0, X0
-	VMOVSS        X4, (DI)(AX*4)
+	VADDSS        X4, X1, X1
+	VADDSS        80(CX), X1, X1
+	VSUBSS        X1, X0, X4
+	VADDSS        X1, X0, X0
+	VMOVSS        X4, (SI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
-	INCQ          AX
-	MOVQ          n+40(FP), BX
-	CMPQ          AX, BX
-	JLT           row
+
+next:
+	INCQ AX
+	MOVQ n+40(FP), BX
+	CMPQ AX, BX
+	JLT  row
 	VZEROUPPER
 	RET
 
@@ -5912,8 +7444,8 @@ GLOBL dwords32_3_31<>(SB), RODATA|NOPTR, $64
 // func BlockBatchQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBatchQ50AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z4
-	VMOVDQU64 lanes2_8<>+0(SB), Z5
+	VMOVDQU64 lanes0_8<>+0(SB), Z8
+	VMOVDQU64 lanes2_8<>+0(SB), Z9
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -5923,214 +7455,389 @@ TEXT ·BlockBatchQ50AVX512(SB), NOSPLIT, $0-64
 	MOVQ      24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
+	JMP        one
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+	LEAQ   2(AX), SI
+	MOVQ   n+40(FP), R9
+	CMPQ   SI, R9
+	JGT    one
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R9
+	ADDQ   R9, SI
+	LEAQ   (SI)(R8*1), R8
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	MOVQ   blocks+48(FP), R8
-	SUBQ   $+4, R8
-	JLT    rest
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+	MOVQ   blocks+48(FP), R9
+	SUBQ   $+4, R9
+	JLT    rest2
 
-quad:
-	MOVWQZX         66(BX), R9
-	MOVWQZX         44(BX), R10
-	SHLQ            $0x10, R9
-	ORQ             R10, R9
-	MOVWQZX         22(BX), R10
-	SHLQ            $0x10, R9
-	ORQ             R10, R9
-	MOVWQZX         (BX), R10
-	SHLQ            $0x10, R9
-	ORQ             R10, R9
-	VMOVQ           R9, X6
-	VCVTPH2PS       X6, X6
-	PREFETCHT0      (BX)(DX*1)
-	VPERMPS         Z6, Z4, Z7
-	VBROADCASTI32X4 6(BX), Z8
-	VBROADCASTI32X4 28(BX), K1, Z8
-	VPROLVD         dwords32_3_31<>+0(SB), Z8, Z8
-	VPANDD          bytes120<>+0(SB), Z8, Z8
-	KMOVD           2(BX), K3
-	KMOVD           24(BX), K4
+quad2:
+	MOVWQZX         66(SI), R10
+	MOVWQZX         44(SI), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         22(SI), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         (SI), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	VMOVQ           R10, X10
+	VCVTPH2PS       X10, X10
+	MOVWQZX         66(R8), R10
+	MOVWQZX         44(R8), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         22(R8), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	MOVWQZX         (R8), R11
+	SHLQ            $0x10, R10
+	ORQ             R11, R10
+	VMOVQ           R10, X11
+	VCVTPH2PS       X11, X11
+	PREFETCHT0      (SI)(DX*1)
+	VPERMPS         Z10, Z8, Z12
+	VBROADCASTI32X4 6(SI), Z14
+	VBROADCASTI32X4 28(SI), K1, Z14
+	VPROLVD         dwords32_3_31<>+0(SB), Z14, Z14
+	VPANDD          bytes120<>+0(SB), Z14, Z14
+	KMOVD           2(SI), K3
+	KMOVD           24(SI), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z8, K3, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z3
-	ADDQ            $+768, DI
-	PREFETCHT0      44(BX)(DX*1)
-	VPERMPS         Z6, Z5, Z7
-	VBROADCASTI32X4 50(BX), Z8
-	VBROADCASTI32X4 72(BX), K1, Z8
-	VPROLVD         dwords32_3_31<>+0(SB), Z8, Z8
-	VPANDD          bytes120<>+0(SB), Z8, Z8
-	KMOVD           46(BX), K3
-	KMOVD           68(BX), K4
+	VPADDB          bytes128<>+0(SB), Z14, K3, Z14
+	PREFETCHT0      (R8)(DX*1)
+	VPERMPS         Z11, Z8, Z13
+	VBROADCASTI32X4 6(R8), Z15
+	VBROADCASTI32X4 28(R8), K1, Z15
+	VPROLVD         dwords32_3_31<>+0(SB), Z15, Z15
+	VPANDD          bytes120<>+0(SB), Z15, Z15
+	KMOVD           2(R8), K3
+	KMOVD           24(R8), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z8, K3, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z3
-	ADDQ            $+768, DI
-	ADDQ            $+88, BX
-	SUBQ            $+4, R8
-	JGE             quad
-
-rest:
-	ADDQ $+4, R8
-	SUBQ $+2, R8
-	JLT  single
-
-pair:
-	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 6(BX), Z7
-	VBROADCASTI32X4 28(BX), K1, Z7
-	VPROLVD         dwords32_3_31<>+0(SB), Z7, Z7
-	VPANDD          bytes120<>+0(SB), Z7, Z7
-	KMOVD           2(BX), K3
-	KMOVD           24(BX), K4
+	VPADDB          bytes128<>+0(SB), Z15, K3, Z15
+	VMOVDQU64       128(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       (BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       64(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z0
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z4
+	VMOVDQU64       320(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       192(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       256(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z1
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z5
+	VMOVDQU64       512(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       384(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       448(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z2
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z6
+	VMOVDQU64       704(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       576(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       640(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z3
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z7
+	ADDQ            $+768, BX
+	PREFETCHT0      44(SI)(DX*1)
+	VPERMPS         Z10, Z9, Z12
+	VBROADCASTI32X4 50(SI), Z14
+	VBROADCASTI32X4 72(SI), K1, Z14
+	VPROLVD         dwords32_3_31<>+0(SB), Z14, Z14
+	VPANDD          bytes120<>+0(SB), Z14, Z14
+	KMOVD           46(SI), K3
+	KMOVD           68(SI), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z7, K3, Z7
-	VPBROADCASTW    (BX), Y8
-	VPBROADCASTW    22(BX), K1, Y8
-	VCVTPH2PS       Y8, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z3
-	ADDQ            $+44, BX
-	ADDQ            $+768, DI
-	SUBQ            $+2, R8
-	JGE             pair
+	VPADDB          bytes128<>+0(SB), Z14, K3, Z14
+	PREFETCHT0      44(R8)(DX*1)
+	VPERMPS         Z11, Z9, Z13
+	VBROADCASTI32X4 50(R8), Z15
+	VBROADCASTI32X4 72(R8), K1, Z15
+	VPROLVD         dwords32_3_31<>+0(SB), Z15, Z15
+	VPANDD          bytes120<>+0(SB), Z15, Z15
+	KMOVD           46(R8), K3
+	KMOVD           68(R8), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z15, K3, Z15
+	VMOVDQU64       128(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       (BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       64(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z0
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z4
+	VMOVDQU64       320(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       192(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       256(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z1
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z5
+	VMOVDQU64       512(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       384(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       448(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z2
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z6
+	VMOVDQU64       704(BX), Z17
+	VMOVDQA64       Z17, Z18
+	VMOVDQU64       576(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VPSLLD          $0x07, Z17, Z17
+	VPDPBUSD        Z16, Z15, Z18
+	VPSLLD          $0x07, Z18, Z18
+	VMOVDQU64       640(BX), Z16
+	VPDPBUSD        Z16, Z14, Z17
+	VCVTDQ2PS       Z17, Z17
+	VFMADD231PS     Z17, Z12, Z3
+	VPDPBUSD        Z16, Z15, Z18
+	VCVTDQ2PS       Z18, Z18
+	VFMADD231PS     Z18, Z13, Z7
+	ADDQ            $+768, BX
+	ADDQ            $+88, SI
+	ADDQ            $+88, R8
+	SUBQ            $+4, R9
+	JGE             quad2
 
-single:
-	CMPQ            R8, $-1
-	JLT             sums
-	VBROADCASTI32X4 6(BX), Z7
-	VPROLVD         dwords32_3_31<>+0(SB), Z7, Z7
-	VPANDD          bytes120<>+0(SB), Z7, Z7
-	KMOVD           2(BX), K3
-	VPADDB          bytes128<>+0(SB), Z7, K3, Z7
-	VPBROADCASTW.Z  (BX), K2, Y8
-	VCVTPH2PS       Y8, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z3
+rest2:
+	ADDQ $+4, R9
+	SUBQ $+2, R9
+	JLT  single2
 
-sums:
-	VEXTRACTF64X4 $0x01, Z0, Y7
-	VADDPS        Y0, Y7, Y7
+pair2:
+	PREFETCHT0      (SI)(DX*1)
+	VBROADCASTI32X4 6(SI), Z12
+	VBROADCASTI32X4 28(SI), K1, Z12
+	VPROLVD         dwords32_3_31<>+0(SB), Z12, Z12
+	VPANDD          bytes120<>+0(SB), Z12, Z12
+	KMOVD           2(SI), K3
+	KMOVD           24(SI), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z12, K3, Z12
+	VPBROADCASTW    (SI), Y13
+	VPBROADCASTW    22(SI), K1, Y13
+	VCVTPH2PS       Y13, Z13
+	VMOVDQU64       128(BX), Z14
+	VPDPBUSD        (BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        64(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z0
+	VMOVDQU64       320(BX), Z14
+	VPDPBUSD        192(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        256(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z1
+	VMOVDQU64       512(BX), Z14
+	VPDPBUSD        384(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        448(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z2
+	VMOVDQU64       704(BX), Z14
+	VPDPBUSD        576(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        640(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z3
+	PREFETCHT0      (R8)(DX*1)
+	VBROADCASTI32X4 6(R8), Z12
+	VBROADCASTI32X4 28(R8), K1, Z12
+	VPROLVD         dwords32_3_31<>+0(SB), Z12, Z12
+	VPANDD          bytes120<>+0(SB), Z12, Z12
+	KMOVD           2(R8), K3
+	KMOVD           24(R8), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z12, K3, Z12
+	VPBROADCASTW    (R8), Y13
+	VPBROADCASTW    22(R8), K1, Y13
+	VCVTPH2PS       Y13, Z13
+	VMOVDQU64       128(BX), Z14
+	VPDPBUSD        (BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        64(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z4
+	VMOVDQU64       320(BX), Z14
+	VPDPBUSD        192(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        256(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z5
+	VMOVDQU64       512(BX), Z14
+	VPDPBUSD        384(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        448(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z6
+	VMOVDQU64       704(BX), Z14
+	VPDPBUSD        576(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        640(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z7
+	ADDQ            $+44, SI
+	ADDQ            $+44, R8
+	ADDQ            $+768, BX
+	SUBQ            $+2, R9
+	JGE             pair2
+
+single2:
+	CMPQ            R9, $-1
+	JLT             sums2
+	VBROADCASTI32X4 6(SI), Z12
+	VPROLVD         dwords32_3_31<>+0(SB), Z12, Z12
+	VPANDD          bytes120<>+0(SB), Z12, Z12
+	KMOVD           2(SI), K3
+	VPADDB          bytes128<>+0(SB), Z12, K3, Z12
+	VPBROADCASTW.Z  (SI), K2, Y13
+	VCVTPH2PS       Y13, Z13
+	VMOVDQU64       128(BX), Z14
+	VPDPBUSD        (BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        64(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z0
+	VMOVDQU64       320(BX), Z14
+	VPDPBUSD        192(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        256(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z1
+	VMOVDQU64       512(BX), Z14
+	VPDPBUSD        384(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        448(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z2
+	VMOVDQU64       704(BX), Z14
+	VPDPBUSD        576(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        640(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z3
+	VBROADCASTI32X4 6(R8), Z12
+	VPROLVD         dwords32_3_31<>+0(SB), Z12, Z12
+	VPANDD          bytes120<>+0(SB), Z12, Z12
+	KMOVD           2(R8), K3
+	VPADDB          bytes128<>+0(SB), Z12, K3, Z12
+	VPBROADCASTW.Z  (R8), K2, Y13
+	VCVTPH2PS       Y13, Z13
+	VMOVDQU64       128(BX), Z14
+	VPDPBUSD        (BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        64(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z4
+	VMOVDQU64       320(BX), Z14
+	VPDPBUSD        192(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        256(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z5
+	VMOVDQU64       512(BX), Z14
+	VPDPBUSD        384(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        448(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z6
+	VMOVDQU64       704(BX), Z14
+	VPDPBUSD        576(BX), Z12, Z14
+	VPSLLD          $0x07, Z14, Z14
+	VPDPBUSD        640(BX), Z12, Z14
+	VCVTDQ2PS       Z14, Z14
+	VFMADD231PS     Z14, Z13, Z7
+
+sums2:
+	VEXTRACTF64X4 $0x01, Z0, Y12
+	VADDPS        Y0, Y12, Y12
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z2, Y1
@@ -6138,20 +7845,20 @@ sums:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, SI
-	MOVQ          lower+0(FP), DI
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y7, Y7
+	VHADDPS       Y0, Y12, Y12
 	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y7, Y7
-	VEXTRACTF128  $0x01, Y7, X0
-	VADDPS        X7, X0, X0
+	VHADDPS       Y1, Y12, Y12
+	VEXTRACTF128  $0x01, Y12, X0
+	VADDPS        X12, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(SI*1), X2
+	VBROADCASTSS  4(BX)(DI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(SI*1), X1
+	VBROADCASTSS  (BX)(DI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(SI*1), X2
+	VBROADCASTSS  8(BX)(DI*1), X2
 	VMULPS        64(CX), X2, X2
 	VADDPS        X2, X1, X1
 	VBROADCASTSS  80(CX), X2
@@ -6159,24 +7866,301 @@ sums:
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
 	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          n+40(FP), BX
-	CMPQ          AX, BX
-	JLT           row
+	MOVQ          AX, DI
+	VEXTRACTF64X4 $0x01, Z4, Y0
+	VADDPS        Y4, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z5, Y1
+	VADDPS        Y5, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y6, Y2, Y2
+	VEXTRACTF64X4 $0x01, Z7, Y3
+	VADDPS        Y7, Y3, Y3
+	MOVQ          8(CX), BX
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y1, Y0, Y0
+	VHADDPS       Y3, Y2, Y2
+	VHADDPS       Y2, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X0, X1, X1
+	VMULPS        32(CX), X1, X1
+	VBROADCASTSS  4(BX)(DI*1), X2
+	VADDPS        X2, X1, X1
+	VBROADCASTSS  (BX)(DI*1), X0
+	VMULPS        48(CX), X0, X0
+	VBROADCASTSS  8(BX)(DI*1), X2
+	VMULPS        64(CX), X2, X2
+	VADDPS        X2, X0, X0
+	VBROADCASTSS  80(CX), X2
+	VADDPS        X2, X0, X0
+	VSUBPS        X0, X1, X2
+	VADDPS        X0, X1, X1
+	MOVQ          ld+16(FP), BX
+	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x00, X1, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x01, X1, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x02, X1, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x03, X1, (R8)(AX*4)
+	JMP           next
+
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+4, R8
+	JLT    rest1
+
+quad1:
+	MOVWQZX         66(SI), R9
+	MOVWQZX         44(SI), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	MOVWQZX         22(SI), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	MOVWQZX         (SI), R10
+	SHLQ            $0x10, R9
+	ORQ             R10, R9
+	VMOVQ           R9, X10
+	VCVTPH2PS       X10, X10
+	PREFETCHT0      (SI)(DX*1)
+	VPERMPS         Z10, Z8, Z4
+	VBROADCASTI32X4 6(SI), Z5
+	VBROADCASTI32X4 28(SI), K1, Z5
+	VPROLVD         dwords32_3_31<>+0(SB), Z5, Z5
+	VPANDD          bytes120<>+0(SB), Z5, Z5
+	KMOVD           2(SI), K3
+	KMOVD           24(SI), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z5, K3, Z5
+	VMOVDQU64       128(BX), Z6
+	VPDPBUSD        (BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z0
+	VMOVDQU64       320(BX), Z6
+	VPDPBUSD        192(BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        256(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z1
+	VMOVDQU64       512(BX), Z6
+	VPDPBUSD        384(BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        448(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z2
+	VMOVDQU64       704(BX), Z6
+	VPDPBUSD        576(BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        640(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z3
+	ADDQ            $+768, BX
+	PREFETCHT0      44(SI)(DX*1)
+	VPERMPS         Z10, Z9, Z4
+	VBROADCASTI32X4 50(SI), Z5
+	VBROADCASTI32X4 72(SI), K1, Z5
+	VPROLVD         dwords32_3_31<>+0(SB), Z5, Z5
+	VPANDD          bytes120<>+0(SB), Z5, Z5
+	KMOVD           46(SI), K3
+	KMOVD           68(SI), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z5, K3, Z5
+	VMOVDQU64       128(BX), Z6
+	VPDPBUSD        (BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z0
+	VMOVDQU64       320(BX), Z6
+	VPDPBUSD        192(BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        256(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z1
+	VMOVDQU64       512(BX), Z6
+	VPDPBUSD        384(BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        448(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z2
+	VMOVDQU64       704(BX), Z6
+	VPDPBUSD        576(BX), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        640(BX), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z3
+	ADDQ            $+768, BX
+	ADDQ            $+88, SI
+	SUBQ            $+4, R8
+	JGE             quad1
+
+rest1:
+	ADDQ $+4, R8
+	SUBQ $+2, R8
+	JLT  single1
+
+pair1:
+	PREFETCHT0      (SI)(DX*1)
+	VBROADCASTI32X4 6(SI), Z4
+	VBROADCASTI32X4 28(SI), K1, Z4
+	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
+	VPANDD          bytes120<>+0(SB), Z4, Z4
+	KMOVD           2(SI), K3
+	KMOVD           24(SI), K4
+	KUNPCKDQ        K3, K4, K3
+	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
+	VPBROADCASTW    (SI), Y5
+	VPBROADCASTW    22(SI), K1, Y5
+	VCVTPH2PS       Y5, Z5
+	VMOVDQU64       128(BX), Z6
+	VPDPBUSD        (BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
+	VMOVDQU64       320(BX), Z6
+	VPDPBUSD        192(BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        256(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z1
+	VMOVDQU64       512(BX), Z6
+	VPDPBUSD        384(BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        448(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z2
+	VMOVDQU64       704(BX), Z6
+	VPDPBUSD        576(BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        640(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z3
+	ADDQ            $+44, SI
+	ADDQ            $+768, BX
+	SUBQ            $+2, R8
+	JGE             pair1
+
+single1:
+	CMPQ            R8, $-1
+	JLT             sums1
+	VBROADCASTI32X4 6(SI), Z4
+	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
+	VPANDD          bytes120<>+0(SB), Z4, Z4
+	KMOVD           2(SI), K3
+	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
+	VPBROADCASTW.Z  (SI), K2, Y5
+	VCVTPH2PS       Y5, Z5
+	VMOVDQU64       128(BX), Z6
+	VPDPBUSD        (BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
+	VMOVDQU64       320(BX), Z6
+	VPDPBUSD        192(BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        256(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z1
+	VMOVDQU64       512(BX), Z6
+	VPDPBUSD        384(BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        448(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z2
+	VMOVDQU64       704(BX), Z6
+	VPDPBUSD        576(BX), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        640(BX), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z3
+
+sums1:
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y0, Y4, Y4
+	VEXTRACTF64X4 $0x01, Z1, Y0
+	VADDPS        Y1, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z2, Y1
+	VADDPS        Y2, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z3, Y2
+	VADDPS        Y3, Y2, Y2
+	MOVQ          8(CX), BX
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
+	MOVQ          upper+8(FP), R8
+	VHADDPS       Y0, Y4, Y4
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDPS        X4, X0, X0
+	VMULPS        32(CX), X0, X0
+	VBROADCASTSS  4(BX)(DI*1), X2
+	VADDPS        X2, X0, X0
+	VBROADCASTSS  (BX)(DI*1), X1
+	VMULPS        48(CX), X1, X1
+	VBROADCASTSS  8(BX)(DI*1), X2
+	VMULPS        64(CX), X2, X2
+	VADDPS        X2, X1, X1
+	VBROADCASTSS  80(CX), X2
+	VADDPS        X2, X1, X1
+	VSUBPS        X1, X0, X2
+	VADDPS        X1, X0, X0
+	MOVQ          ld+16(FP), BX
+	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
+	LEAQ          (SI)(BX*4), SI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
+
+next:
+	INCQ AX
+	MOVQ n+40(FP), BX
+	CMPQ AX, BX
+	JLT  row
 	VZEROUPPER
 	RET
 
@@ -6192,103 +8176,104 @@ TEXT ·BlockBoundsQ41AVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 4(BX), Z1
-	VBROADCASTI32X4 24(BX), K1, Z1
+pair1:
+	PREFETCHT0      (SI)(DX*1)
+	VBROADCASTI32X4 4(SI), Z1
+	VBROADCASTI32X4 24(SI), K1, Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
 	VPANDD          bytes15<>+0(SB), Z1, Z1
-	VPBROADCASTW    (BX), Y2
-	VPBROADCASTW    20(BX), K1, Y2
+	VPBROADCASTW    (SI), Y2
+	VPBROADCASTW    20(SI), K1, Y2
 	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW    2(BX), Y3
-	VPBROADCASTW    22(BX), K1, Y3
+	VPBROADCASTW    2(SI), Y3
+	VPBROADCASTW    22(SI), K1, Y3
 	VCVTPH2PS       Y3, Z3
 	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (DI), Z1, Z4
+	VPDPBUSD        (BX), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z1, Z4
+	VPDPBUSD        64(BX), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z2, Z0
-	VFMADD231PS     128(DI), Z3, Z0
-	ADDQ            $+40, BX
-	ADDQ            $+192, DI
+	VFMADD231PS     128(BX), Z3, Z0
+	ADDQ            $+40, SI
+	ADDQ            $+192, BX
 	SUBQ            $+2, R8
-	JGE             pair
+	JGE             pair1
 
-single:
+single1:
 	CMPQ            R8, $-1
-	JLT             sums
-	VBROADCASTI32X4 4(BX), Z1
+	JLT             sums1
+	VBROADCASTI32X4 4(SI), Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
 	VPANDD          bytes15<>+0(SB), Z1, Z1
-	VPBROADCASTW.Z  (BX), K2, Y2
+	VPBROADCASTW.Z  (SI), K2, Y2
 	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW.Z  2(BX), K2, Y3
+	VPBROADCASTW.Z  2(SI), K2, Y3
 	VCVTPH2PS       Y3, Z3
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (DI), Z1, Z5
+	VPDPBUSD        (BX), Z1, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z1, Z5
+	VPDPBUSD        64(BX), Z1, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z2, Z0
-	VFMADD231PS     128(DI), Z3, Z0
+	VFMADD231PS     128(BX), Z3, Z0
 
-sums:
+sums1:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y0, Y1, Y1
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, SI
-	MOVQ          lower+0(FP), DI
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y1, Y1, Y1
 	VHADDPS       Y1, Y1, Y1
 	VEXTRACTF128  $0x01, Y1, X0
 	VADDSS        X1, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(SI*1), X0, X0
-	VMOVSS        (BX)(SI*1), X1
+	VADDSS        4(BX)(DI*1), X0, X0
+	VMOVSS        (BX)(DI*1), X1
 	VMULSS        48(CX), X1, X1
-	VMOVSS        8(BX)(SI*1), X2
+	VMOVSS        8(BX)(DI*1), X2
 	VMULSS        64(CX), X2, X2
 	VADDSS        X2, X1, X1
 	VADDSS        80(CX), X1, X1
 	VSUBSS        X1, X0, X2
 	VADDSS        X1, X0, X0
-	VMOVSS        X2, (DI)(AX*4)
+	VMOVSS        X2, (SI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
 	MOVQ          n+40(FP), BX
@@ -6319,127 +8304,128 @@ TEXT ·BlockBatchQ41AVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 4(BX), Z4
-	VBROADCASTI32X4 24(BX), K1, Z4
+pair1:
+	PREFETCHT0      (SI)(DX*1)
+	VBROADCASTI32X4 4(SI), Z4
+	VBROADCASTI32X4 24(SI), K1, Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
 	VPANDD          bytes15<>+0(SB), Z4, Z4
-	VPBROADCASTW    (BX), Y5
-	VPBROADCASTW    20(BX), K1, Y5
+	VPBROADCASTW    (SI), Y5
+	VPBROADCASTW    20(SI), K1, Y5
 	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW    2(BX), Y6
-	VPBROADCASTW    22(BX), K1, Y6
+	VPBROADCASTW    2(SI), Y6
+	VPBROADCASTW    22(SI), K1, Y6
 	VCVTPH2PS       Y6, Z6
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (DI), Z4, Z7
+	VPDPBUSD        (BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z4, Z7
+	VPDPBUSD        64(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z0
-	VFMADD231PS     128(DI), Z6, Z0
+	VFMADD231PS     128(BX), Z6, Z0
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(DI), Z4, Z7
+	VPDPBUSD        192(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z4, Z7
+	VPDPBUSD        256(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z1
-	VFMADD231PS     320(DI), Z6, Z1
+	VFMADD231PS     320(BX), Z6, Z1
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(DI), Z4, Z7
+	VPDPBUSD        384(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z4, Z7
+	VPDPBUSD        448(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z2
-	VFMADD231PS     512(DI), Z6, Z2
+	VFMADD231PS     512(BX), Z6, Z2
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(DI), Z4, Z7
+	VPDPBUSD        576(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z4, Z7
+	VPDPBUSD        640(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z3
-	VFMADD231PS     704(DI), Z6, Z3
-	ADDQ            $+40, BX
-	ADDQ            $+768, DI
+	VFMADD231PS     704(BX), Z6, Z3
+	ADDQ            $+40, SI
+	ADDQ            $+768, BX
 	SUBQ            $+2, R8
-	JGE             pair
+	JGE             pair1
 
-single:
+single1:
 	CMPQ            R8, $-1
-	JLT             sums
-	VBROADCASTI32X4 4(BX), Z4
+	JLT             sums1
+	VBROADCASTI32X4 4(SI), Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
 	VPANDD          bytes15<>+0(SB), Z4, Z4
-	VPBROADCASTW.Z  (BX), K2, Y5
+	VPBROADCASTW.Z  (SI), K2, Y5
 	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW.Z  2(BX), K2, Y6
+	VPBROADCASTW.Z  2(SI), K2, Y6
 	VCVTPH2PS       Y6, Z6
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (DI), Z4, Z8
+	VPDPBUSD        (BX), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(DI), Z4, Z8
+	VPDPBUSD        64(BX), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z0
-	VFMADD231PS     128(DI), Z6, Z0
+	VFMADD231PS     128(BX), Z6, Z0
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(DI), Z4, Z8
+	VPDPBUSD        192(BX), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(DI), Z4, Z8
+	VPDPBUSD        256(BX), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z1
-	VFMADD231PS     320(DI), Z6, Z1
+	VFMADD231PS     320(BX), Z6, Z1
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(DI), Z4, Z8
+	VPDPBUSD        384(BX), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(DI), Z4, Z8
+	VPDPBUSD        448(BX), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z2
-	VFMADD231PS     512(DI), Z6, Z2
+	VFMADD231PS     512(BX), Z6, Z2
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(DI), Z4, Z8
+	VPDPBUSD        576(BX), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(DI), Z4, Z8
+	VPDPBUSD        640(BX), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z3
-	VFMADD231PS     704(DI), Z6, Z3
+	VFMADD231PS     704(BX), Z6, Z3
 
-sums:
+sums1:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y0, Y4, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y0
@@ -6449,8 +8435,8 @@ sums:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, SI
-	MOVQ          lower+0(FP), DI
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y0, Y4, Y4
 	VHADDPS       Y2, Y1, Y1
@@ -6458,11 +8444,11 @@ sums:
 	VEXTRACTF128  $0x01, Y4, X0
 	VADDPS        X4, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(SI*1), X2
+	VBROADCASTSS  4(BX)(DI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(SI*1), X1
+	VBROADCASTSS  (BX)(DI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(SI*1), X2
+	VBROADCASTSS  8(BX)(DI*1), X2
 	VMULPS        64(CX), X2, X2
 	VADDPS        X2, X1, X1
 	VBROADCASTSS  80(CX), X2
@@ -6470,19 +8456,19 @@ sums:
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
 	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
 	INCQ          AX
 	MOVQ          n+40(FP), BX
@@ -6503,109 +8489,110 @@ TEXT ·BlockBoundsQ51AVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 8(BX), Z1
-	VBROADCASTI32X4 32(BX), K1, Z1
+pair1:
+	PREFETCHT0      (SI)(DX*1)
+	VBROADCASTI32X4 8(SI), Z1
+	VBROADCASTI32X4 32(SI), K1, Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
 	VPANDD          bytes15<>+0(SB), Z1, Z1
-	KMOVD           4(BX), K3
-	KMOVD           28(BX), K4
+	KMOVD           4(SI), K3
+	KMOVD           28(SI), K4
 	KUNPCKDQ        K3, K4, K3
 	VPADDB          bytes16<>+0(SB), Z1, K3, Z1
-	VPBROADCASTW    (BX), Y2
-	VPBROADCASTW    24(BX), K1, Y2
+	VPBROADCASTW    (SI), Y2
+	VPBROADCASTW    24(SI), K1, Y2
 	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW    2(BX), Y3
-	VPBROADCASTW    26(BX), K1, Y3
+	VPBROADCASTW    2(SI), Y3
+	VPBROADCASTW    26(SI), K1, Y3
 	VCVTPH2PS       Y3, Z3
 	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (DI), Z1, Z4
+	VPDPBUSD        (BX), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z1, Z4
+	VPDPBUSD        64(BX), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z2, Z0
-	VFMADD231PS     128(DI), Z3, Z0
-	ADDQ            $+48, BX
-	ADDQ            $+192, DI
+	VFMADD231PS     128(BX), Z3, Z0
+	ADDQ            $+48, SI
+	ADDQ            $+192, BX
 	SUBQ            $+2, R8
-	JGE             pair
+	JGE             pair1
 
-single:
+single1:
 	CMPQ            R8, $-1
-	JLT             sums
-	VBROADCASTI32X4 8(BX), Z1
+	JLT             sums1
+	VBROADCASTI32X4 8(SI), Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
 	VPANDD          bytes15<>+0(SB), Z1, Z1
-	KMOVD           4(BX), K3
+	KMOVD           4(SI), K3
 	VPADDB          bytes16<>+0(SB), Z1, K3, Z1
-	VPBROADCASTW.Z  (BX), K2, Y2
+	VPBROADCASTW.Z  (SI), K2, Y2
 	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW.Z  2(BX), K2, Y3
+	VPBROADCASTW.Z  2(SI), K2, Y3
 	VCVTPH2PS       Y3, Z3
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (DI), Z1, Z5
+	VPDPBUSD        (BX), Z1, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z1, Z5
+	VPDPBUSD        64(BX), Z1, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z2, Z0
-	VFMADD231PS     128(DI), Z3, Z0
+	VFMADD231PS     128(BX), Z3, Z0
 
-sums:
+sums1:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y0, Y1, Y1
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, SI
-	MOVQ          lower+0(FP), DI
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y1, Y1, Y1
 	VHADDPS       Y1, Y1, Y1
 	VEXTRACTF128  $0x01, Y1, X0
 	VADDSS        X1, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(SI*1), X0, X0
-	VMOVSS        (BX)(SI*1), X1
+	VADDSS        4(BX)(DI*1), X0, X0
+	VMOVSS        (BX)(DI*1), X1
 	VMULSS        48(CX), X1, X1
-	VMOVSS        8(BX)(SI*1), X2
+	VMOVSS        8(BX)(DI*1), X2
 	VMULSS        64(CX), X2, X2
 	VADDSS        X2, X1, X1
 	VADDSS        80(CX), X1, X1
 	VSUBSS        X1, X0, X2
 	VADDSS        X1, X0, X0
-	VMOVSS        X2, (DI)(AX*4)
+	VMOVSS        X2, (SI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
 	MOVQ          n+40(FP), BX
@@ -6626,133 +8613,134 @@ TEXT ·BlockBatchQ51AVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single
+	JLT    single1
 
-pair:
-	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 8(BX), Z4
-	VBROADCASTI32X4 32(BX), K1, Z4
+pair1:
+	PREFETCHT0      (SI)(DX*1)
+	VBROADCASTI32X4 8(SI), Z4
+	VBROADCASTI32X4 32(SI), K1, Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
 	VPANDD          bytes15<>+0(SB), Z4, Z4
-	KMOVD           4(BX), K3
-	KMOVD           28(BX), K4
+	KMOVD           4(SI), K3
+	KMOVD           28(SI), K4
 	KUNPCKDQ        K3, K4, K3
 	VPADDB          bytes16<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW    (BX), Y5
-	VPBROADCASTW    24(BX), K1, Y5
+	VPBROADCASTW    (SI), Y5
+	VPBROADCASTW    24(SI), K1, Y5
 	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW    2(BX), Y6
-	VPBROADCASTW    26(BX), K1, Y6
+	VPBROADCASTW    2(SI), Y6
+	VPBROADCASTW    26(SI), K1, Y6
 	VCVTPH2PS       Y6, Z6
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (DI), Z4, Z7
+	VPDPBUSD        (BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z4, Z7
+	VPDPBUSD        64(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z0
-	VFMADD231PS     128(DI), Z6, Z0
+	VFMADD231PS     128(BX), Z6, Z0
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(DI), Z4, Z7
+	VPDPBUSD        192(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z4, Z7
+	VPDPBUSD        256(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z1
-	VFMADD231PS     320(DI), Z6, Z1
+	VFMADD231PS     320(BX), Z6, Z1
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(DI), Z4, Z7
+	VPDPBUSD        384(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z4, Z7
+	VPDPBUSD        448(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z2
-	VFMADD231PS     512(DI), Z6, Z2
+	VFMADD231PS     512(BX), Z6, Z2
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(DI), Z4, Z7
+	VPDPBUSD        576(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z4, Z7
+	VPDPBUSD        640(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z3
-	VFMADD231PS     704(DI), Z6, Z3
-	ADDQ            $+48, BX
-	ADDQ            $+768, DI
+	VFMADD231PS     704(BX), Z6, Z3
+	ADDQ            $+48, SI
+	ADDQ            $+768, BX
 	SUBQ            $+2, R8
-	JGE             pair
+	JGE             pair1
 
-single:
+single1:
 	CMPQ            R8, $-1
-	JLT             sums
-	VBROADCASTI32X4 8(BX), Z4
+	JLT             sums1
+	VBROADCASTI32X4 8(SI), Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
 	VPANDD          bytes15<>+0(SB), Z4, Z4
-	KMOVD           4(BX), K3
+	KMOVD           4(SI), K3
 	VPADDB          bytes16<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW.Z  (BX), K2, Y5
+	VPBROADCASTW.Z  (SI), K2, Y5
 	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW.Z  2(BX), K2, Y6
+	VPBROADCASTW.Z  2(SI), K2, Y6
 	VCVTPH2PS       Y6, Z6
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (DI), Z4, Z8
+	VPDPBUSD        (BX), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(DI), Z4, Z8
+	VPDPBUSD        64(BX), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z0
-	VFMADD231PS     128(DI), Z6, Z0
+	VFMADD231PS     128(BX), Z6, Z0
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(DI), Z4, Z8
+	VPDPBUSD        192(BX), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(DI), Z4, Z8
+	VPDPBUSD        256(BX), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z1
-	VFMADD231PS     320(DI), Z6, Z1
+	VFMADD231PS     320(BX), Z6, Z1
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(DI), Z4, Z8
+	VPDPBUSD        384(BX), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(DI), Z4, Z8
+	VPDPBUSD        448(BX), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z2
-	VFMADD231PS     512(DI), Z6, Z2
+	VFMADD231PS     512(BX), Z6, Z2
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(DI), Z4, Z8
+	VPDPBUSD        576(BX), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(DI), Z4, Z8
+	VPDPBUSD        640(BX), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z3
-	VFMADD231PS     704(DI), Z6, Z3
+	VFMADD231PS     704(BX), Z6, Z3
 
-sums:
+sums1:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y0, Y4, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y0
@@ -6762,8 +8750,8 @@ sums:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, SI
-	MOVQ          lower+0(FP), DI
+	SHLQ          $0x04, DI
+	MOVQ          lower+0(FP), SI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y0, Y4, Y4
 	VHADDPS       Y2, Y1, Y1
@@ -6771,11 +8759,11 @@ sums:
 	VEXTRACTF128  $0x01, Y4, X0
 	VADDPS        X4, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(SI*1), X2
+	VBROADCASTSS  4(BX)(DI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(SI*1), X1
+	VBROADCASTSS  (BX)(DI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(SI*1), X2
+	VBROADCASTSS  8(BX)(DI*1), X2
 	VMULPS        64(CX), X2, X2
 	VADDPS        X2, X1, X1
 	VBROADCASTSS  80(CX), X2
@@ -6783,19 +8771,19 @@ sums:
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
 	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (DI)(BX*4), DI
+	LEAQ          (SI)(BX*4), SI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
 	INCQ          AX
 	MOVQ          n+40(FP), BX
@@ -6816,44 +8804,45 @@ TEXT ·BlockBoundsQ4KAVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      (BX)(DX*1)
-	PREFETCHT0      64(BX)(DX*1)
-	PREFETCHT0      128(BX)(DX*1)
-	MOVL            4(BX), R9
-	MOVL            8(BX), R10
-	MOVL            12(BX), R11
+	PREFETCHT0      (SI)(DX*1)
+	PREFETCHT0      64(SI)(DX*1)
+	PREFETCHT0      128(SI)(DX*1)
+	MOVL            4(SI), R9
+	MOVL            8(SI), R10
+	MOVL            12(SI), R11
 	MOVL            R11, R12
 	ANDL            $0x0f0f0f0f, R12
 	SHRL            $0x04, R11
@@ -6875,18 +8864,18 @@ block:
 	VMOVQ           R13, X1
 	VPMOVZXBD       X1, Y1
 	VCVTDQ2PS       Y1, Y1
-	VPBROADCASTW    (BX), X6
+	VPBROADCASTW    (SI), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y1, Y1
 	VMOVQ           R12, X6
 	VPMOVZXBD       X6, Y7
 	VCVTDQ2PS       Y7, Y7
-	VPBROADCASTW    2(BX), X6
+	VPBROADCASTW    2(SI), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y7, Y7
-	VBROADCASTI64X4 16(BX), Z6
+	VBROADCASTI64X4 16(SI), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
 	VMOVUPS         lanes0_8<>+0(SB), Z8
@@ -6894,14 +8883,14 @@ block:
 	VMOVUPS         lanes0_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z2, Z2, Z2
-	VPDPBUSD        (DI), Z6, Z2
+	VPDPBUSD        (BX), Z6, Z2
 	VPSLLD          $0x07, Z2, Z2
-	VPDPBUSD        64(DI), Z6, Z2
+	VPDPBUSD        64(BX), Z6, Z2
 	VCVTDQ2PS       Z2, Z2
 	VFMADD231PS     Z2, Z8, Z0
-	VFNMADD231PS    128(DI), Z9, Z0
-	ADDQ            $+192, DI
-	VBROADCASTI64X4 48(BX), Z6
+	VFNMADD231PS    128(BX), Z9, Z0
+	ADDQ            $+192, BX
+	VBROADCASTI64X4 48(SI), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
 	VMOVUPS         lanes2_8<>+0(SB), Z8
@@ -6909,14 +8898,14 @@ block:
 	VMOVUPS         lanes2_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z3, Z3, Z3
-	VPDPBUSD        (DI), Z6, Z3
+	VPDPBUSD        (BX), Z6, Z3
 	VPSLLD          $0x07, Z3, Z3
-	VPDPBUSD        64(DI), Z6, Z3
+	VPDPBUSD        64(BX), Z6, Z3
 	VCVTDQ2PS       Z3, Z3
 	VFMADD231PS     Z3, Z8, Z0
-	VFNMADD231PS    128(DI), Z9, Z0
-	ADDQ            $+192, DI
-	VBROADCASTI64X4 80(BX), Z6
+	VFNMADD231PS    128(BX), Z9, Z0
+	ADDQ            $+192, BX
+	VBROADCASTI64X4 80(SI), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
 	VMOVUPS         lanes4_8<>+0(SB), Z8
@@ -6924,14 +8913,14 @@ block:
 	VMOVUPS         lanes4_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (DI), Z6, Z4
+	VPDPBUSD        (BX), Z6, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z6, Z4
+	VPDPBUSD        64(BX), Z6, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z8, Z0
-	VFNMADD231PS    128(DI), Z9, Z0
-	ADDQ            $+192, DI
-	VBROADCASTI64X4 112(BX), Z6
+	VFNMADD231PS    128(BX), Z9, Z0
+	ADDQ            $+192, BX
+	VBROADCASTI64X4 112(SI), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
 	VMOVUPS         lanes6_8<>+0(SB), Z8
@@ -6939,37 +8928,37 @@ block:
 	VMOVUPS         lanes6_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (DI), Z6, Z5
+	VPDPBUSD        (BX), Z6, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z6, Z5
+	VPDPBUSD        64(BX), Z6, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z8, Z0
-	VFNMADD231PS    128(DI), Z9, Z0
-	ADDQ            $+192, DI
-	ADDQ            $+144, BX
+	VFNMADD231PS    128(BX), Z9, Z0
+	ADDQ            $+192, BX
+	ADDQ            $+144, SI
 	DECQ            R8
 	JNZ             block
 	VEXTRACTF64X4   $0x01, Z0, Y1
 	VADDPS          Y0, Y1, Y1
 	MOVQ            8(CX), BX
-	SHLQ            $0x04, SI
-	MOVQ            lower+0(FP), DI
+	SHLQ            $0x04, DI
+	MOVQ            lower+0(FP), SI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y1, Y1, Y1
 	VHADDPS         Y1, Y1, Y1
 	VEXTRACTF128    $0x01, Y1, X0
 	VADDSS          X1, X0, X0
 	VMULSS          32(CX), X0, X0
-	VADDSS          4(BX)(SI*1), X0, X0
-	VMOVSS          (BX)(SI*1), X1
+	VADDSS          4(BX)(DI*1), X0, X0
+	VMOVSS          (BX)(DI*1), X1
 	VMULSS          48(CX), X1, X1
-	VMOVSS          8(BX)(SI*1), X6
+	VMOVSS          8(BX)(DI*1), X6
 	VMULSS          64(CX), X6, X6
 	VADDSS          X6, X1, X1
 	VADDSS          80(CX), X1, X1
 	VSUBSS          X1, X0, X6
 	VADDSS          X1, X0, X0
-	VMOVSS          X6, (DI)(AX*4)
+	VMOVSS          X6, (SI)(AX*4)
 	VMOVSS          X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -7000,34 +8989,35 @@ TEXT ·BlockBatchQ4KAVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -7035,12 +9025,12 @@ named:
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      (BX)(DX*1)
-	PREFETCHT0      64(BX)(DX*1)
-	PREFETCHT0      128(BX)(DX*1)
-	MOVL            4(BX), R9
-	MOVL            8(BX), R10
-	MOVL            12(BX), R11
+	PREFETCHT0      (SI)(DX*1)
+	PREFETCHT0      64(SI)(DX*1)
+	PREFETCHT0      128(SI)(DX*1)
+	MOVL            4(SI), R9
+	MOVL            8(SI), R10
+	MOVL            12(SI), R11
 	MOVL            R11, R12
 	ANDL            $0x0f0f0f0f, R12
 	SHRL            $0x04, R11
@@ -7062,18 +9052,18 @@ block:
 	VMOVQ           R13, X4
 	VPMOVZXBD       X4, Y4
 	VCVTDQ2PS       Y4, Y4
-	VPBROADCASTW    (BX), X9
+	VPBROADCASTW    (SI), X9
 	VPBROADCASTW    X9, Y9
 	VCVTPH2PS       Y9, Z9
 	VMULPS          Y9, Y4, Y4
 	VMOVQ           R12, X9
 	VPMOVZXBD       X9, Y10
 	VCVTDQ2PS       Y10, Y10
-	VPBROADCASTW    2(BX), X9
+	VPBROADCASTW    2(SI), X9
 	VPBROADCASTW    X9, Y9
 	VCVTPH2PS       Y9, Z9
 	VMULPS          Y9, Y10, Y10
-	VBROADCASTI64X4 16(BX), Z9
+	VBROADCASTI64X4 16(SI), Z9
 	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
 	VPANDD          bytes15<>+0(SB), Z9, Z9
 	VMOVUPS         lanes0_8<>+0(SB), Z11
@@ -7081,35 +9071,35 @@ block:
 	VMOVUPS         lanes0_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (DI), Z9, Z5
+	VPDPBUSD        (BX), Z9, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z9, Z5
+	VPDPBUSD        64(BX), Z9, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z11, Z0
-	VFNMADD231PS    128(DI), Z12, Z0
+	VFNMADD231PS    128(BX), Z12, Z0
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        192(DI), Z9, Z5
+	VPDPBUSD        192(BX), Z9, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        256(DI), Z9, Z5
+	VPDPBUSD        256(BX), Z9, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z11, Z1
-	VFNMADD231PS    320(DI), Z12, Z1
+	VFNMADD231PS    320(BX), Z12, Z1
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        384(DI), Z9, Z5
+	VPDPBUSD        384(BX), Z9, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        448(DI), Z9, Z5
+	VPDPBUSD        448(BX), Z9, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z11, Z2
-	VFNMADD231PS    512(DI), Z12, Z2
+	VFNMADD231PS    512(BX), Z12, Z2
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        576(DI), Z9, Z5
+	VPDPBUSD        576(BX), Z9, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        640(DI), Z9, Z5
+	VPDPBUSD        640(BX), Z9, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z11, Z3
-	VFNMADD231PS    704(DI), Z12, Z3
-	ADDQ            $+768, DI
-	VBROADCASTI64X4 48(BX), Z9
+	VFNMADD231PS    704(BX), Z12, Z3
+	ADDQ            $+768, BX
+	VBROADCASTI64X4 48(SI), Z9
 	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
 	VPANDD          bytes15<>+0(SB), Z9, Z9
 	VMOVUPS         lanes2_8<>+0(SB), Z11
@@ -7117,35 +9107,35 @@ block:
 	VMOVUPS         lanes2_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        (DI), Z9, Z6
+	VPDPBUSD        (BX), Z9, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z9, Z6
+	VPDPBUSD        64(BX), Z9, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z11, Z0
-	VFNMADD231PS    128(DI), Z12, Z0
+	VFNMADD231PS    128(BX), Z12, Z0
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        192(DI), Z9, Z6
+	VPDPBUSD        192(BX), Z9, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(DI), Z9, Z6
+	VPDPBUSD        256(BX), Z9, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z11, Z1
-	VFNMADD231PS    320(DI), Z12, Z1
+	VFNMADD231PS    320(BX), Z12, Z1
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        384(DI), Z9, Z6
+	VPDPBUSD        384(BX), Z9, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(DI), Z9, Z6
+	VPDPBUSD        448(BX), Z9, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z11, Z2
-	VFNMADD231PS    512(DI), Z12, Z2
+	VFNMADD231PS    512(BX), Z12, Z2
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        576(DI), Z9, Z6
+	VPDPBUSD        576(BX), Z9, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(DI), Z9, Z6
+	VPDPBUSD        640(BX), Z9, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z11, Z3
-	VFNMADD231PS    704(DI), Z12, Z3
-	ADDQ            $+768, DI
-	VBROADCASTI64X4 80(BX), Z9
+	VFNMADD231PS    704(BX), Z12, Z3
+	ADDQ            $+768, BX
+	VBROADCASTI64X4 80(SI), Z9
 	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
 	VPANDD          bytes15<>+0(SB), Z9, Z9
 	VMOVUPS         lanes4_8<>+0(SB), Z11
@@ -7153,35 +9143,35 @@ block:
 	VMOVUPS         lanes4_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (DI), Z9, Z7
+	VPDPBUSD        (BX), Z9, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z9, Z7
+	VPDPBUSD        64(BX), Z9, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z11, Z0
-	VFNMADD231PS    128(DI), Z12, Z0
+	VFNMADD231PS    128(BX), Z12, Z0
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(DI), Z9, Z7
+	VPDPBUSD        192(BX), Z9, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z9, Z7
+	VPDPBUSD        256(BX), Z9, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z11, Z1
-	VFNMADD231PS    320(DI), Z12, Z1
+	VFNMADD231PS    320(BX), Z12, Z1
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(DI), Z9, Z7
+	VPDPBUSD        384(BX), Z9, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z9, Z7
+	VPDPBUSD        448(BX), Z9, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z11, Z2
-	VFNMADD231PS    512(DI), Z12, Z2
+	VFNMADD231PS    512(BX), Z12, Z2
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(DI), Z9, Z7
+	VPDPBUSD        576(BX), Z9, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z9, Z7
+	VPDPBUSD        640(BX), Z9, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z11, Z3
-	VFNMADD231PS    704(DI), Z12, Z3
-	ADDQ            $+768, DI
-	VBROADCASTI64X4 112(BX), Z9
+	VFNMADD231PS    704(BX), Z12, Z3
+	ADDQ            $+768, BX
+	VBROADCASTI64X4 112(SI), Z9
 	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
 	VPANDD          bytes15<>+0(SB), Z9, Z9
 	VMOVUPS         lanes6_8<>+0(SB), Z11
@@ -7189,35 +9179,35 @@ block:
 	VMOVUPS         lanes6_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (DI), Z9, Z8
+	VPDPBUSD        (BX), Z9, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(DI), Z9, Z8
+	VPDPBUSD        64(BX), Z9, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z11, Z0
-	VFNMADD231PS    128(DI), Z12, Z0
+	VFNMADD231PS    128(BX), Z12, Z0
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(DI), Z9, Z8
+	VPDPBUSD        192(BX), Z9, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(DI), Z9, Z8
+	VPDPBUSD        256(BX), Z9, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z11, Z1
-	VFNMADD231PS    320(DI), Z12, Z1
+	VFNMADD231PS    320(BX), Z12, Z1
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(DI), Z9, Z8
+	VPDPBUSD        384(BX), Z9, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(DI), Z9, Z8
+	VPDPBUSD        448(BX), Z9, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z11, Z2
-	VFNMADD231PS    512(DI), Z12, Z2
+	VFNMADD231PS    512(BX), Z12, Z2
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(DI), Z9, Z8
+	VPDPBUSD        576(BX), Z9, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(DI), Z9, Z8
+	VPDPBUSD        640(BX), Z9, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z11, Z3
-	VFNMADD231PS    704(DI), Z12, Z3
-	ADDQ            $+768, DI
-	ADDQ            $+144, BX
+	VFNMADD231PS    704(BX), Z12, Z3
+	ADDQ            $+768, BX
+	ADDQ            $+144, SI
 	DECQ            R8
 	JNZ             block
 	VEXTRACTF64X4   $0x01, Z0, Y4
@@ -7229,8 +9219,8 @@ block:
 	VEXTRACTF64X4   $0x01, Z3, Y2
 	VADDPS          Y3, Y2, Y2
 	MOVQ            8(CX), BX
-	SHLQ            $0x04, SI
-	MOVQ            lower+0(FP), DI
+	SHLQ            $0x04, DI
+	MOVQ            lower+0(FP), SI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y0, Y4, Y4
 	VHADDPS         Y2, Y1, Y1
@@ -7238,11 +9228,11 @@ block:
 	VEXTRACTF128    $0x01, Y4, X0
 	VADDPS          X4, X0, X0
 	VMULPS          32(CX), X0, X0
-	VBROADCASTSS    4(BX)(SI*1), X2
+	VBROADCASTSS    4(BX)(DI*1), X2
 	VADDPS          X2, X0, X0
-	VBROADCASTSS    (BX)(SI*1), X1
+	VBROADCASTSS    (BX)(DI*1), X1
 	VMULPS          48(CX), X1, X1
-	VBROADCASTSS    8(BX)(SI*1), X2
+	VBROADCASTSS    8(BX)(DI*1), X2
 	VMULPS          64(CX), X2, X2
 	VADDPS          X2, X1, X1
 	VBROADCASTSS    80(CX), X2
@@ -7250,19 +9240,19 @@ block:
 	VSUBPS          X1, X0, X2
 	VADDPS          X1, X0, X0
 	MOVQ            ld+16(FP), BX
-	VEXTRACTPS      $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS      $0x00, X0, (R8)(AX*4)
-	LEAQ            (DI)(BX*4), DI
+	LEAQ            (SI)(BX*4), SI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS      $0x01, X0, (R8)(AX*4)
-	LEAQ            (DI)(BX*4), DI
+	LEAQ            (SI)(BX*4), SI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS      $0x02, X0, (R8)(AX*4)
-	LEAQ            (DI)(BX*4), DI
+	LEAQ            (SI)(BX*4), SI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS      $0x03, X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -7283,44 +9273,45 @@ TEXT ·BlockBoundsQ5KAVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      (BX)(DX*1)
-	PREFETCHT0      64(BX)(DX*1)
-	PREFETCHT0      128(BX)(DX*1)
-	MOVL            4(BX), R9
-	MOVL            8(BX), R10
-	MOVL            12(BX), R11
+	PREFETCHT0      (SI)(DX*1)
+	PREFETCHT0      64(SI)(DX*1)
+	PREFETCHT0      128(SI)(DX*1)
+	MOVL            4(SI), R9
+	MOVL            8(SI), R10
+	MOVL            12(SI), R11
 	MOVL            R11, R12
 	ANDL            $0x0f0f0f0f, R12
 	SHRL            $0x04, R11
@@ -7342,19 +9333,19 @@ block:
 	VMOVQ           R13, X1
 	VPMOVZXBD       X1, Y1
 	VCVTDQ2PS       Y1, Y1
-	VPBROADCASTW    (BX), X6
+	VPBROADCASTW    (SI), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y1, Y1
 	VMOVQ           R12, X6
 	VPMOVZXBD       X6, Y7
 	VCVTDQ2PS       Y7, Y7
-	VPBROADCASTW    2(BX), X6
+	VPBROADCASTW    2(SI), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y7, Y7
-	VBROADCASTI64X4 16(BX), Z6
-	VBROADCASTI64X4 48(BX), Z8
+	VBROADCASTI64X4 16(SI), Z6
+	VBROADCASTI64X4 48(SI), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit0<>+0(SB), Z6, K1
@@ -7364,14 +9355,14 @@ block:
 	VMOVUPS         lanes0_8<>+0(SB), Z10
 	VPERMPS         Z7, Z10, Z10
 	VPXORD          Z2, Z2, Z2
-	VPDPBUSD        (DI), Z8, Z2
+	VPDPBUSD        (BX), Z8, Z2
 	VPSLLD          $0x07, Z2, Z2
-	VPDPBUSD        64(DI), Z8, Z2
+	VPDPBUSD        64(BX), Z8, Z2
 	VCVTDQ2PS       Z2, Z2
 	VFMADD231PS     Z2, Z9, Z0
-	VFNMADD231PS    128(DI), Z10, Z0
-	ADDQ            $+192, DI
-	VBROADCASTI64X4 80(BX), Z8
+	VFNMADD231PS    128(BX), Z10, Z0
+	ADDQ            $+192, BX
+	VBROADCASTI64X4 80(SI), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit2<>+0(SB), Z6, K1
@@ -7381,14 +9372,14 @@ block:
 	VMOVUPS         lanes2_8<>+0(SB), Z10
 	VPERMPS         Z7, Z10, Z10
 	VPXORD          Z3, Z3, Z3
-	VPDPBUSD        (DI), Z8, Z3
+	VPDPBUSD        (BX), Z8, Z3
 	VPSLLD          $0x07, Z3, Z3
-	VPDPBUSD        64(DI), Z8, Z3
+	VPDPBUSD        64(BX), Z8, Z3
 	VCVTDQ2PS       Z3, Z3
 	VFMADD231PS     Z3, Z9, Z0
-	VFNMADD231PS    128(DI), Z10, Z0
-	ADDQ            $+192, DI
-	VBROADCASTI64X4 112(BX), Z8
+	VFNMADD231PS    128(BX), Z10, Z0
+	ADDQ            $+192, BX
+	VBROADCASTI64X4 112(SI), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit4<>+0(SB), Z6, K1
@@ -7398,14 +9389,14 @@ block:
 	VMOVUPS         lanes4_8<>+0(SB), Z10
 	VPERMPS         Z7, Z10, Z10
 	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (DI), Z8, Z4
+	VPDPBUSD        (BX), Z8, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z8, Z4
+	VPDPBUSD        64(BX), Z8, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z9, Z0
-	VFNMADD231PS    128(DI), Z10, Z0
-	ADDQ            $+192, DI
-	VBROADCASTI64X4 144(BX), Z8
+	VFNMADD231PS    128(BX), Z10, Z0
+	ADDQ            $+192, BX
+	VBROADCASTI64X4 144(SI), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit6<>+0(SB), Z6, K1
@@ -7415,37 +9406,37 @@ block:
 	VMOVUPS         lanes6_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (DI), Z8, Z5
+	VPDPBUSD        (BX), Z8, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z8, Z5
+	VPDPBUSD        64(BX), Z8, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z0
-	VFNMADD231PS    128(DI), Z9, Z0
-	ADDQ            $+192, DI
-	ADDQ            $+176, BX
+	VFNMADD231PS    128(BX), Z9, Z0
+	ADDQ            $+192, BX
+	ADDQ            $+176, SI
 	DECQ            R8
 	JNZ             block
 	VEXTRACTF64X4   $0x01, Z0, Y1
 	VADDPS          Y0, Y1, Y1
 	MOVQ            8(CX), BX
-	SHLQ            $0x04, SI
-	MOVQ            lower+0(FP), DI
+	SHLQ            $0x04, DI
+	MOVQ            lower+0(FP), SI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y1, Y1, Y1
 	VHADDPS         Y1, Y1, Y1
 	VEXTRACTF128    $0x01, Y1, X0
 	VADDSS          X1, X0, X0
 	VMULSS          32(CX), X0, X0
-	VADDSS          4(BX)(SI*1), X0, X0
-	VMOVSS          (BX)(SI*1), X1
+	VADDSS          4(BX)(DI*1), X0, X0
+	VMOVSS          (BX)(DI*1), X1
 	VMULSS          48(CX), X1, X1
-	VMOVSS          8(BX)(SI*1), X6
+	VMOVSS          8(BX)(DI*1), X6
 	VMULSS          64(CX), X6, X6
 	VADDSS          X6, X1, X1
 	VADDSS          80(CX), X1, X1
 	VSUBSS          X1, X0, X6
 	VADDSS          X1, X0, X0
-	VMOVSS          X6, (DI)(AX*4)
+	VMOVSS          X6, (SI)(AX*4)
 	VMOVSS          X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -7506,34 +9497,35 @@ TEXT ·BlockBatchQ5KAVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -7541,12 +9533,12 @@ named:
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      (BX)(DX*1)
-	PREFETCHT0      64(BX)(DX*1)
-	PREFETCHT0      128(BX)(DX*1)
-	MOVL            4(BX), R9
-	MOVL            8(BX), R10
-	MOVL            12(BX), R11
+	PREFETCHT0      (SI)(DX*1)
+	PREFETCHT0      64(SI)(DX*1)
+	PREFETCHT0      128(SI)(DX*1)
+	MOVL            4(SI), R9
+	MOVL            8(SI), R10
+	MOVL            12(SI), R11
 	MOVL            R11, R12
 	ANDL            $0x0f0f0f0f, R12
 	SHRL            $0x04, R11
@@ -7568,19 +9560,19 @@ block:
 	VMOVQ           R13, X4
 	VPMOVZXBD       X4, Y4
 	VCVTDQ2PS       Y4, Y4
-	VPBROADCASTW    (BX), X9
+	VPBROADCASTW    (SI), X9
 	VPBROADCASTW    X9, Y9
 	VCVTPH2PS       Y9, Z9
 	VMULPS          Y9, Y4, Y4
 	VMOVQ           R12, X9
 	VPMOVZXBD       X9, Y10
 	VCVTDQ2PS       Y10, Y10
-	VPBROADCASTW    2(BX), X9
+	VPBROADCASTW    2(SI), X9
 	VPBROADCASTW    X9, Y9
 	VCVTPH2PS       Y9, Z9
 	VMULPS          Y9, Y10, Y10
-	VBROADCASTI64X4 16(BX), Z9
-	VBROADCASTI64X4 48(BX), Z11
+	VBROADCASTI64X4 16(SI), Z9
+	VBROADCASTI64X4 48(SI), Z11
 	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
 	VPANDD          bytes15<>+0(SB), Z11, Z11
 	VPTESTMB        bit0<>+0(SB), Z9, K1
@@ -7590,35 +9582,35 @@ block:
 	VMOVUPS         lanes0_8<>+0(SB), Z13
 	VPERMPS         Z10, Z13, Z13
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (DI), Z11, Z5
+	VPDPBUSD        (BX), Z11, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z11, Z5
+	VPDPBUSD        64(BX), Z11, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z12, Z0
-	VFNMADD231PS    128(DI), Z13, Z0
+	VFNMADD231PS    128(BX), Z13, Z0
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        192(DI), Z11, Z5
+	VPDPBUSD        192(BX), Z11, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        256(DI), Z11, Z5
+	VPDPBUSD        256(BX), Z11, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z12, Z1
-	VFNMADD231PS    320(DI), Z13, Z1
+	VFNMADD231PS    320(BX), Z13, Z1
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        384(DI), Z11, Z5
+	VPDPBUSD        384(BX), Z11, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        448(DI), Z11, Z5
+	VPDPBUSD        448(BX), Z11, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z12, Z2
-	VFNMADD231PS    512(DI), Z13, Z2
+	VFNMADD231PS    512(BX), Z13, Z2
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        576(DI), Z11, Z5
+	VPDPBUSD        576(BX), Z11, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        640(DI), Z11, Z5
+	VPDPBUSD        640(BX), Z11, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z12, Z3
-	VFNMADD231PS    704(DI), Z13, Z3
-	ADDQ            $+768, DI
-	VBROADCASTI64X4 80(BX), Z11
+	VFNMADD231PS    704(BX), Z13, Z3
+	ADDQ            $+768, BX
+	VBROADCASTI64X4 80(SI), Z11
 	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
 	VPANDD          bytes15<>+0(SB), Z11, Z11
 	VPTESTMB        bit2<>+0(SB), Z9, K1
@@ -7628,35 +9620,35 @@ block:
 	VMOVUPS         lanes2_8<>+0(SB), Z13
 	VPERMPS         Z10, Z13, Z13
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        (DI), Z11, Z6
+	VPDPBUSD        (BX), Z11, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z11, Z6
+	VPDPBUSD        64(BX), Z11, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z12, Z0
-	VFNMADD231PS    128(DI), Z13, Z0
+	VFNMADD231PS    128(BX), Z13, Z0
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        192(DI), Z11, Z6
+	VPDPBUSD        192(BX), Z11, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(DI), Z11, Z6
+	VPDPBUSD        256(BX), Z11, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z12, Z1
-	VFNMADD231PS    320(DI), Z13, Z1
+	VFNMADD231PS    320(BX), Z13, Z1
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        384(DI), Z11, Z6
+	VPDPBUSD        384(BX), Z11, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(DI), Z11, Z6
+	VPDPBUSD        448(BX), Z11, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z12, Z2
-	VFNMADD231PS    512(DI), Z13, Z2
+	VFNMADD231PS    512(BX), Z13, Z2
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        576(DI), Z11, Z6
+	VPDPBUSD        576(BX), Z11, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(DI), Z11, Z6
+	VPDPBUSD        640(BX), Z11, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z12, Z3
-	VFNMADD231PS    704(DI), Z13, Z3
-	ADDQ            $+768, DI
-	VBROADCASTI64X4 112(BX), Z11
+	VFNMADD231PS    704(BX), Z13, Z3
+	ADDQ            $+768, BX
+	VBROADCASTI64X4 112(SI), Z11
 	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
 	VPANDD          bytes15<>+0(SB), Z11, Z11
 	VPTESTMB        bit4<>+0(SB), Z9, K1
@@ -7666,35 +9658,35 @@ block:
 	VMOVUPS         lanes4_8<>+0(SB), Z13
 	VPERMPS         Z10, Z13, Z13
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (DI), Z11, Z7
+	VPDPBUSD        (BX), Z11, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z11, Z7
+	VPDPBUSD        64(BX), Z11, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z12, Z0
-	VFNMADD231PS    128(DI), Z13, Z0
+	VFNMADD231PS    128(BX), Z13, Z0
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(DI), Z11, Z7
+	VPDPBUSD        192(BX), Z11, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z11, Z7
+	VPDPBUSD        256(BX), Z11, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z12, Z1
-	VFNMADD231PS    320(DI), Z13, Z1
+	VFNMADD231PS    320(BX), Z13, Z1
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(DI), Z11, Z7
+	VPDPBUSD        384(BX), Z11, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z11, Z7
+	VPDPBUSD        448(BX), Z11, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z12, Z2
-	VFNMADD231PS    512(DI), Z13, Z2
+	VFNMADD231PS    512(BX), Z13, Z2
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(DI), Z11, Z7
+	VPDPBUSD        576(BX), Z11, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z11, Z7
+	VPDPBUSD        640(BX), Z11, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z12, Z3
-	VFNMADD231PS    704(DI), Z13, Z3
-	ADDQ            $+768, DI
-	VBROADCASTI64X4 144(BX), Z11
+	VFNMADD231PS    704(BX), Z13, Z3
+	ADDQ            $+768, BX
+	VBROADCASTI64X4 144(SI), Z11
 	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
 	VPANDD          bytes15<>+0(SB), Z11, Z11
 	VPTESTMB        bit6<>+0(SB), Z9, K1
@@ -7704,35 +9696,35 @@ block:
 	VMOVUPS         lanes6_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (DI), Z11, Z8
+	VPDPBUSD        (BX), Z11, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(DI), Z11, Z8
+	VPDPBUSD        64(BX), Z11, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z9, Z0
-	VFNMADD231PS    128(DI), Z12, Z0
+	VFNMADD231PS    128(BX), Z12, Z0
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(DI), Z11, Z8
+	VPDPBUSD        192(BX), Z11, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(DI), Z11, Z8
+	VPDPBUSD        256(BX), Z11, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z9, Z1
-	VFNMADD231PS    320(DI), Z12, Z1
+	VFNMADD231PS    320(BX), Z12, Z1
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(DI), Z11, Z8
+	VPDPBUSD        384(BX), Z11, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(DI), Z11, Z8
+	VPDPBUSD        448(BX), Z11, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z9, Z2
-	VFNMADD231PS    512(DI), Z12, Z2
+	VFNMADD231PS    512(BX), Z12, Z2
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(DI), Z11, Z8
+	VPDPBUSD        576(BX), Z11, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(DI), Z11, Z8
+	VPDPBUSD        640(BX), Z11, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z9, Z3
-	VFNMADD231PS    704(DI), Z12, Z3
-	ADDQ            $+768, DI
-	ADDQ            $+176, BX
+	VFNMADD231PS    704(BX), Z12, Z3
+	ADDQ            $+768, BX
+	ADDQ            $+176, SI
 	DECQ            R8
 	JNZ             block
 	VEXTRACTF64X4   $0x01, Z0, Y4
@@ -7744,8 +9736,8 @@ block:
 	VEXTRACTF64X4   $0x01, Z3, Y2
 	VADDPS          Y3, Y2, Y2
 	MOVQ            8(CX), BX
-	SHLQ            $0x04, SI
-	MOVQ            lower+0(FP), DI
+	SHLQ            $0x04, DI
+	MOVQ            lower+0(FP), SI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y0, Y4, Y4
 	VHADDPS         Y2, Y1, Y1
@@ -7753,11 +9745,11 @@ block:
 	VEXTRACTF128    $0x01, Y4, X0
 	VADDPS          X4, X0, X0
 	VMULPS          32(CX), X0, X0
-	VBROADCASTSS    4(BX)(SI*1), X2
+	VBROADCASTSS    4(BX)(DI*1), X2
 	VADDPS          X2, X0, X0
-	VBROADCASTSS    (BX)(SI*1), X1
+	VBROADCASTSS    (BX)(DI*1), X1
 	VMULPS          48(CX), X1, X1
-	VBROADCASTSS    8(BX)(SI*1), X2
+	VBROADCASTSS    8(BX)(DI*1), X2
 	VMULPS          64(CX), X2, X2
 	VADDPS          X2, X1, X1
 	VBROADCASTSS    80(CX), X2
@@ -7765,19 +9757,19 @@ block:
 	VSUBPS          X1, X0, X2
 	VADDPS          X1, X0, X0
 	MOVQ            ld+16(FP), BX
-	VEXTRACTPS      $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS      $0x00, X0, (R8)(AX*4)
-	LEAQ            (DI)(BX*4), DI
+	LEAQ            (SI)(BX*4), SI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS      $0x01, X0, (R8)(AX*4)
-	LEAQ            (DI)(BX*4), DI
+	LEAQ            (SI)(BX*4), SI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS      $0x02, X0, (R8)(AX*4)
-	LEAQ            (DI)(BX*4), DI
+	LEAQ            (SI)(BX*4), SI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS      $0x03, X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -7798,50 +9790,51 @@ TEXT ·BlockBoundsQ6KAVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      (BX)(DX*1)
-	PREFETCHT0      64(BX)(DX*1)
-	PREFETCHT0      128(BX)(DX*1)
-	PREFETCHT0      192(BX)(DX*1)
-	VPBROADCASTW    208(BX), X1
+	PREFETCHT0      (SI)(DX*1)
+	PREFETCHT0      64(SI)(DX*1)
+	PREFETCHT0      128(SI)(DX*1)
+	PREFETCHT0      192(SI)(DX*1)
+	VPBROADCASTW    208(SI), X1
 	VPBROADCASTW    X1, Y1
 	VCVTPH2PS       Y1, Z1
-	VPMOVSXBD       192(BX), Z2
+	VPMOVSXBD       192(SI), Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z1, Z2, Z2
-	VMOVDQU64       (BX), Z1
-	VBROADCASTI64X4 128(BX), Z3
+	VMOVDQU64       (SI), Z1
+	VBROADCASTI64X4 128(SI), Z3
 	VPSLLVW         halves64_6_4<>+0(SB), Z3, Z3
 	VPSLLW          $0x02, Z1, Z1
 	VPANDD          bytes60<>+0(SB), Z1, Z1
@@ -7849,15 +9842,15 @@ block:
 	VPORD           Z3, Z1, Z1
 	VMOVUPS         lanes0_4<>+0(SB), Z3
 	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(DI), Z4
-	VPDPBUSD        (DI), Z1, Z4
+	VMOVDQU64       128(BX), Z4
+	VPDPBUSD        (BX), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z1, Z4
+	VPDPBUSD        64(BX), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z3, Z0
-	ADDQ            $+192, DI
-	VMOVDQU64       (BX), Z1
-	VBROADCASTI64X4 128(BX), Z3
+	ADDQ            $+192, BX
+	VMOVDQU64       (SI), Z1
+	VBROADCASTI64X4 128(SI), Z3
 	VPSLLVW         halves64_2_0<>+0(SB), Z3, Z3
 	VPSRLW          $0x02, Z1, Z1
 	VPANDD          bytes60<>+0(SB), Z1, Z1
@@ -7865,15 +9858,15 @@ block:
 	VPORD           Z3, Z1, Z1
 	VMOVUPS         lanes4_4<>+0(SB), Z3
 	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(DI), Z4
-	VPDPBUSD        (DI), Z1, Z4
+	VMOVDQU64       128(BX), Z4
+	VPDPBUSD        (BX), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z1, Z4
+	VPDPBUSD        64(BX), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z3, Z0
-	ADDQ            $+192, DI
-	VMOVDQU64       64(BX), Z1
-	VBROADCASTI64X4 160(BX), Z3
+	ADDQ            $+192, BX
+	VMOVDQU64       64(SI), Z1
+	VBROADCASTI64X4 160(SI), Z3
 	VPSLLVW         halves64_6_4<>+0(SB), Z3, Z3
 	VPSLLW          $0x02, Z1, Z1
 	VPANDD          bytes60<>+0(SB), Z1, Z1
@@ -7881,15 +9874,15 @@ block:
 	VPORD           Z3, Z1, Z1
 	VMOVUPS         lanes8_4<>+0(SB), Z3
 	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(DI), Z4
-	VPDPBUSD        (DI), Z1, Z4
+	VMOVDQU64       128(BX), Z4
+	VPDPBUSD        (BX), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z1, Z4
+	VPDPBUSD        64(BX), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z3, Z0
-	ADDQ            $+192, DI
-	VMOVDQU64       64(BX), Z1
-	VBROADCASTI64X4 160(BX), Z3
+	ADDQ            $+192, BX
+	VMOVDQU64       64(SI), Z1
+	VBROADCASTI64X4 160(SI), Z3
 	VPSLLVW         halves64_2_0<>+0(SB), Z3, Z3
 	VPSRLW          $0x02, Z1, Z1
 	VPANDD          bytes60<>+0(SB), Z1, Z1
@@ -7897,37 +9890,37 @@ block:
 	VPORD           Z3, Z1, Z1
 	VMOVUPS         lanes12_4<>+0(SB), Z3
 	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(DI), Z2
-	VPDPBUSD        (DI), Z1, Z2
+	VMOVDQU64       128(BX), Z2
+	VPDPBUSD        (BX), Z1, Z2
 	VPSLLD          $0x07, Z2, Z2
-	VPDPBUSD        64(DI), Z1, Z2
+	VPDPBUSD        64(BX), Z1, Z2
 	VCVTDQ2PS       Z2, Z2
 	VFMADD231PS     Z2, Z3, Z0
-	ADDQ            $+192, DI
-	ADDQ            $+210, BX
+	ADDQ            $+192, BX
+	ADDQ            $+210, SI
 	DECQ            R8
 	JNZ             block
 	VEXTRACTF64X4   $0x01, Z0, Y1
 	VADDPS          Y0, Y1, Y1
 	MOVQ            8(CX), BX
-	SHLQ            $0x04, SI
-	MOVQ            lower+0(FP), DI
+	SHLQ            $0x04, DI
+	MOVQ            lower+0(FP), SI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y1, Y1, Y1
 	VHADDPS         Y1, Y1, Y1
 	VEXTRACTF128    $0x01, Y1, X0
 	VADDSS          X1, X0, X0
 	VMULSS          32(CX), X0, X0
-	VADDSS          4(BX)(SI*1), X0, X0
-	VMOVSS          (BX)(SI*1), X1
+	VADDSS          4(BX)(DI*1), X0, X0
+	VMOVSS          (BX)(DI*1), X1
 	VMULSS          48(CX), X1, X1
-	VMOVSS          8(BX)(SI*1), X2
+	VMOVSS          8(BX)(DI*1), X2
 	VMULSS          64(CX), X2, X2
 	VADDSS          X2, X1, X1
 	VADDSS          80(CX), X1, X1
 	VSUBSS          X1, X0, X2
 	VADDSS          X1, X0, X0
-	VMOVSS          X2, (DI)(AX*4)
+	VMOVSS          X2, (SI)(AX*4)
 	VMOVSS          X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -7988,34 +9981,35 @@ TEXT ·BlockBatchQ6KAVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), DI
-	MOVQ  ids+32(FP), BX
-	MOVQ  AX, SI
-	TESTQ BX, BX
+	MOVQ  16(CX), R8
+	MOVQ  (CX), BX
+	MOVQ  ids+32(FP), SI
+	MOVQ  AX, DI
+	TESTQ SI, SI
 	JZ    named
-	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
-	MOVQ  n+40(FP), R9
-	CMPQ  R8, R9
-	JGE   named
-	MOVL  (BX)(R8*4), BX
-	IMULQ DI, BX
-	MOVQ  rows+24(FP), R8
-	ADDQ  R8, BX
-	LEAQ  (BX)(DI*1), R8
+	MOVL  (SI)(AX*4), DI
+	LEAQ  3(AX), R9
+	MOVQ  n+40(FP), R10
+	CMPQ  R9, R10
+	JGE   one
+	MOVL  (SI)(R9*4), SI
+	IMULQ R8, SI
+	MOVQ  rows+24(FP), R9
+	ADDQ  R9, SI
+	LEAQ  (SI)(R8*1), R9
 
 ask:
-	PREFETCHT0 (BX)
-	ADDQ       $+64, BX
-	CMPQ       BX, R8
+	PREFETCHT0 (SI)
+	ADDQ       $+64, SI
+	CMPQ       SI, R9
 	JLT        ask
 
 named:
-	MOVQ   SI, BX
-	IMULQ  DI, BX
-	MOVQ   rows+24(FP), DI
-	ADDQ   DI, BX
-	MOVQ   (CX), DI
+one:
+	MOVQ   DI, SI
+	IMULQ  R8, SI
+	MOVQ   rows+24(FP), R8
+	ADDQ   R8, SI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -8023,18 +10017,18 @@ named:
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      (BX)(DX*1)
-	PREFETCHT0      64(BX)(DX*1)
-	PREFETCHT0      128(BX)(DX*1)
-	PREFETCHT0      192(BX)(DX*1)
-	VPBROADCASTW    208(BX), X4
+	PREFETCHT0      (SI)(DX*1)
+	PREFETCHT0      64(SI)(DX*1)
+	PREFETCHT0      128(SI)(DX*1)
+	PREFETCHT0      192(SI)(DX*1)
+	VPBROADCASTW    208(SI), X4
 	VPBROADCASTW    X4, Y4
 	VCVTPH2PS       Y4, Z4
-	VPMOVSXBD       192(BX), Z5
+	VPMOVSXBD       192(SI), Z5
 	VCVTDQ2PS       Z5, Z5
 	VMULPS          Z4, Z5, Z5
-	VMOVDQU64       (BX), Z4
-	VBROADCASTI64X4 128(BX), Z6
+	VMOVDQU64       (SI), Z4
+	VBROADCASTI64X4 128(SI), Z6
 	VPSLLVW         halves64_6_4<>+0(SB), Z6, Z6
 	VPSLLW          $0x02, Z4, Z4
 	VPANDD          bytes60<>+0(SB), Z4, Z4
@@ -8042,33 +10036,33 @@ block:
 	VPORD           Z6, Z4, Z4
 	VMOVUPS         lanes0_4<>+0(SB), Z6
 	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(DI), Z7
-	VPDPBUSD        (DI), Z4, Z7
+	VMOVDQU64       128(BX), Z7
+	VPDPBUSD        (BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z4, Z7
+	VPDPBUSD        64(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z0
-	VMOVDQU64       320(DI), Z7
-	VPDPBUSD        192(DI), Z4, Z7
+	VMOVDQU64       320(BX), Z7
+	VPDPBUSD        192(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z4, Z7
+	VPDPBUSD        256(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z1
-	VMOVDQU64       512(DI), Z7
-	VPDPBUSD        384(DI), Z4, Z7
+	VMOVDQU64       512(BX), Z7
+	VPDPBUSD        384(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z4, Z7
+	VPDPBUSD        448(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z2
-	VMOVDQU64       704(DI), Z7
-	VPDPBUSD        576(DI), Z4, Z7
+	VMOVDQU64       704(BX), Z7
+	VPDPBUSD        576(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z4, Z7
+	VPDPBUSD        640(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z3
-	ADDQ            $+768, DI
-	VMOVDQU64       (BX), Z4
-	VBROADCASTI64X4 128(BX), Z6
+	ADDQ            $+768, BX
+	VMOVDQU64       (SI), Z4
+	VBROADCASTI64X4 128(SI), Z6
 	VPSLLVW         halves64_2_0<>+0(SB), Z6, Z6
 	VPSRLW          $0x02, Z4, Z4
 	VPANDD          bytes60<>+0(SB), Z4, Z4
@@ -8076,33 +10070,33 @@ block:
 	VPORD           Z6, Z4, Z4
 	VMOVUPS         lanes4_4<>+0(SB), Z6
 	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(DI), Z7
-	VPDPBUSD        (DI), Z4, Z7
+	VMOVDQU64       128(BX), Z7
+	VPDPBUSD        (BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z4, Z7
+	VPDPBUSD        64(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z0
-	VMOVDQU64       320(DI), Z7
-	VPDPBUSD        192(DI), Z4, Z7
+	VMOVDQU64       320(BX), Z7
+	VPDPBUSD        192(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z4, Z7
+	VPDPBUSD        256(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z1
-	VMOVDQU64       512(DI), Z7
-	VPDPBUSD        384(DI), Z4, Z7
+	VMOVDQU64       512(BX), Z7
+	VPDPBUSD        384(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z4, Z7
+	VPDPBUSD        448(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z2
-	VMOVDQU64       704(DI), Z7
-	VPDPBUSD        576(DI), Z4, Z7
+	VMOVDQU64       704(BX), Z7
+	VPDPBUSD        576(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z4, Z7
+	VPDPBUSD        640(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z3
-	ADDQ            $+768, DI
-	VMOVDQU64       64(BX), Z4
-	VBROADCASTI64X4 160(BX), Z6
+	ADDQ            $+768, BX
+	VMOVDQU64       64(SI), Z4
+	VBROADCASTI64X4 160(SI), Z6
 	VPSLLVW         halves64_6_4<>+0(SB), Z6, Z6
 	VPSLLW          $0x02, Z4, Z4
 	VPANDD          bytes60<>+0(SB), Z4, Z4
@@ -8110,33 +10104,33 @@ block:
 	VPORD           Z6, Z4, Z4
 	VMOVUPS         lanes8_4<>+0(SB), Z6
 	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(DI), Z7
-	VPDPBUSD        (DI), Z4, Z7
+	VMOVDQU64       128(BX), Z7
+	VPDPBUSD        (BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z4, Z7
+	VPDPBUSD        64(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z0
-	VMOVDQU64       320(DI), Z7
-	VPDPBUSD        192(DI), Z4, Z7
+	VMOVDQU64       320(BX), Z7
+	VPDPBUSD        192(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z4, Z7
+	VPDPBUSD        256(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z1
-	VMOVDQU64       512(DI), Z7
-	VPDPBUSD        384(DI), Z4, Z7
+	VMOVDQU64       512(BX), Z7
+	VPDPBUSD        384(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z4, Z7
+	VPDPBUSD        448(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z2
-	VMOVDQU64       704(DI), Z7
-	VPDPBUSD        576(DI), Z4, Z7
+	VMOVDQU64       704(BX), Z7
+	VPDPBUSD        576(BX), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z4, Z7
+	VPDPBUSD        640(BX), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z3
-	ADDQ            $+768, DI
-	VMOVDQU64       64(BX), Z4
-	VBROADCASTI64X4 160(BX), Z6
+	ADDQ            $+768, BX
+	VMOVDQU64       64(SI), Z4
+	VBROADCASTI64X4 160(SI), Z6
 	VPSLLVW         halves64_2_0<>+0(SB), Z6, Z6
 	VPSRLW          $0x02, Z4, Z4
 	VPANDD          bytes60<>+0(SB), Z4, Z4
@@ -8144,32 +10138,32 @@ block:
 	VPORD           Z6, Z4, Z4
 	VMOVUPS         lanes12_4<>+0(SB), Z6
 	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(DI), Z5
-	VPDPBUSD        (DI), Z4, Z5
+	VMOVDQU64       128(BX), Z5
+	VPDPBUSD        (BX), Z4, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z4, Z5
+	VPDPBUSD        64(BX), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z0
-	VMOVDQU64       320(DI), Z5
-	VPDPBUSD        192(DI), Z4, Z5
+	VMOVDQU64       320(BX), Z5
+	VPDPBUSD        192(BX), Z4, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        256(DI), Z4, Z5
+	VPDPBUSD        256(BX), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z1
-	VMOVDQU64       512(DI), Z5
-	VPDPBUSD        384(DI), Z4, Z5
+	VMOVDQU64       512(BX), Z5
+	VPDPBUSD        384(BX), Z4, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        448(DI), Z4, Z5
+	VPDPBUSD        448(BX), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z2
-	VMOVDQU64       704(DI), Z5
-	VPDPBUSD        576(DI), Z4, Z5
+	VMOVDQU64       704(BX), Z5
+	VPDPBUSD        576(BX), Z4, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        640(DI), Z4, Z5
+	VPDPBUSD        640(BX), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z3
-	ADDQ            $+768, DI
-	ADDQ            $+210, BX
+	ADDQ            $+768, BX
+	ADDQ            $+210, SI
 	DECQ            R8
 	JNZ             block
 	VEXTRACTF64X4   $0x01, Z0, Y4
@@ -8181,8 +10175,8 @@ block:
 	VEXTRACTF64X4   $0x01, Z3, Y2
 	VADDPS          Y3, Y2, Y2
 	MOVQ            8(CX), BX
-	SHLQ            $0x04, SI
-	MOVQ            lower+0(FP), DI
+	SHLQ            $0x04, DI
+	MOVQ            lower+0(FP), SI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y0, Y4, Y4
 	VHADDPS         Y2, Y1, Y1
@@ -8190,11 +10184,11 @@ block:
 	VEXTRACTF128    $0x01, Y4, X0
 	VADDPS          X4, X0, X0
 	VMULPS          32(CX), X0, X0
-	VBROADCASTSS    4(BX)(SI*1), X2
+	VBROADCASTSS    4(BX)(DI*1), X2
 	VADDPS          X2, X0, X0
-	VBROADCASTSS    (BX)(SI*1), X1
+	VBROADCASTSS    (BX)(DI*1), X1
 	VMULPS          48(CX), X1, X1
-	VBROADCASTSS    8(BX)(SI*1), X2
+	VBROADCASTSS    8(BX)(DI*1), X2
 	VMULPS          64(CX), X2, X2
 	VADDPS          X2, X1, X1
 	VBROADCASTSS    80(CX), X2
@@ -8202,19 +10196,19 @@ block:
 	VSUBPS          X1, X0, X2
 	VADDPS          X1, X0, X0
 	MOVQ            ld+16(FP), BX
-	VEXTRACTPS      $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x00, X2, (SI)(AX*4)
 	VEXTRACTPS      $0x00, X0, (R8)(AX*4)
-	LEAQ            (DI)(BX*4), DI
+	LEAQ            (SI)(BX*4), SI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x01, X2, (SI)(AX*4)
 	VEXTRACTPS      $0x01, X0, (R8)(AX*4)
-	LEAQ            (DI)(BX*4), DI
+	LEAQ            (SI)(BX*4), SI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x02, X2, (SI)(AX*4)
 	VEXTRACTPS      $0x02, X0, (R8)(AX*4)
-	LEAQ            (DI)(BX*4), DI
+	LEAQ            (SI)(BX*4), SI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS      $0x03, X2, (SI)(AX*4)
 	VEXTRACTPS      $0x03, X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX

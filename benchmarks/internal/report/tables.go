@@ -88,17 +88,14 @@ func tableOne(f *points.File) table {
 	paper, own := paperOf(f.Layer.Name)
 	t := table{
 		title: "Table 1: speedup and precision",
-		note: "Each method at the measured point whose P@1 and P@5 are closest to the values that the paper gives for it, " +
-			"in nines, -log10(1-P); methods that the paper does not have, closest to its L2S. A speedup of 1 is the dense " +
-			"float32 scan with top-k; in brackets the quartiles over rounds. " +
-			"Memory is what queries read beyond W and b, the int8 codes of W included for each method that reads them. The paper's figures are of numpy, on another machine. " +
-			"Its rows of PCA-MIPS and LSH-MIPS read as a random selection's: the program behind them rotates, or hashes, contexts in " +
-			"another way than labels. Here the two are treated alike, and the points of these methods are the ones closest to the paper's L2S.",
+		note: "Each row is the measured point with P@1 and P@5 closest to the paper's values for the method, or for its L2S, in nines, -log10(1-P). " +
+			"The speedup is over the dense float32 scan, with quartiles. Memory includes the int8 codes of W. The paper measured with numpy, on another machine. " +
+			"Its PCA-MIPS and LSH-MIPS transform contexts and labels differently; here both get the same transform, so these rows are closest to L2S too.",
 		head: []string{"method", "parameters", "speedup", "P@1", "P@5", "µs", "memory", "build", "paper: speedup", "P@1", "P@5"},
 		text: 2,
 	}
 	if !own {
-		t.note += " The paper does not have this layer: its figures are of " + paper.name + "."
+		t.note += " The paper has no such layer: its figures are for " + paper.name + "."
 	}
 	names, of := byMethod(f)
 	for _, name := range names {
@@ -131,7 +128,7 @@ const aim = 0.98
 func tableEqual(f *points.File) table {
 	t := table{
 		title: "Speedup at equal precision",
-		note:  "The fastest point of each method with at least that P@5. " + standardError(f) + " " + verdict(f),
+		note:  "The fastest point of each method with at least this P@5. " + standardError(f) + " " + verdict(f),
 		head:  []string{"method"}, text: 1,
 	}
 	t.atLevels(f, fastest, func(p points.Point) string { return times(p.Speedup) })
@@ -164,9 +161,8 @@ func (t *table) atLevels(f *points.File, best func([]points.Point, float64) (poi
 func tableCold(f *points.File) (table, bool) {
 	t := table{
 		title: "Cold caches",
-		note: fmt.Sprintf("As between two steps of a decoder: before each query %d MiB of other memory and the context are read. "+
-			"The settings are the fastest of the table above, with the least time of each method at a precision: microseconds a query, and the speedup over the dense scan "+
-			"with caches as cold. Medians of %d rounds of %d queries each.", f.ColdMiB, f.ColdRounds, f.TurnContexts),
+		note: fmt.Sprintf("Microseconds per query, and the speedup over the dense scan, after a read of %d MiB of other memory. "+
+			"The table above has the settings. Medians of %d rounds of %d queries.", f.ColdMiB, f.ColdRounds, f.TurnContexts),
 		head: []string{"method"}, text: 1,
 	}
 	t.atLevels(f, fastestCold, func(p points.Point) string {
@@ -184,9 +180,8 @@ func standardError(f *points.File) string {
 		return ""
 	}
 	most := math.Sqrt(aim * (1 - aim) / n)
-	return fmt.Sprintf("Points are chosen by the precision on the same %s contexts that give it, which favours the lucky ones of many: a P@5 of %g has a standard error "+
-		"of %.4f if the %g labels of a context are missed independently, and of up to %.4f if they are missed together. Smaller differences mean nothing.",
-		thousands(f.PrecisionContexts), aim, most/math.Sqrt(k), k, most)
+	return fmt.Sprintf("The same %s contexts choose and measure a point: the standard error of a P@5 of %g is %.4f to %.4f.",
+		thousands(f.PrecisionContexts), aim, most/math.Sqrt(k), most)
 }
 
 // verdict says whether a screen is ahead of all other methods at each precision.
@@ -235,9 +230,8 @@ func tableClusters(f *points.File) (table, bool) {
 	})
 	t := table{
 		title: "Numbers of clusters",
-		note: "Learned clusters by the paper's estimator at about equal numbers of rows scanned: cluster vectors and candidates. " +
-			"The paper's figures are of its PTB-Small.",
-		head: []string{"clusters r", "budget", "L-bar", "rows scanned", "µs", "speedup", "P@1", "P@5", "paper: ms", "P@1", "P@5"},
+		note:  "Learned clusters by the paper's estimator. A query scans about the same number of rows in each: cluster vectors and candidates.",
+		head:  []string{"clusters r", "budget", "L-bar", "rows scanned", "µs", "speedup", "P@1", "P@5", "paper: ms", "P@1", "P@5"},
 	}
 	for _, p := range list {
 		row := []string{fmt.Sprint(p.Clusters), fmt.Sprintf("%g", p.Budget), fmt.Sprintf("%.1f", p.MeanCandidates), fmt.Sprintf("%.0f", p.RowsScanned),
@@ -260,14 +254,17 @@ func tableKMeans(f *points.File) (table, bool) {
 	paper, own := paperOf(f.Layer.Name)
 	t := table{
 		title: "Learned clusters against spherical k-means",
-		note: fmt.Sprintf("Equal clusters and equal budgets: what learning adds. The paper (%s): L2S %s, k-means %s.",
+		note: fmt.Sprintf("The gain from learning, at equal clusters and budgets. The paper (%s): L2S %s, k-means %s.",
 			paper.name, inWords(paper.methods[l2s]), inWords(paper.methods[kmeans])),
 		head: []string{"clusters", "budget", "method", "L-bar", "µs", "speedup", "P@1", "P@5"}, text: 0,
 	}
 	if !own {
-		t.note += " It does not have this layer."
+		t.note += " It has no such layer."
 	}
 	for _, p := range list {
+		if p.Clusters != list[0].Clusters { // the fewest clusters tell: more of them are more rows alike
+			continue
+		}
 		if p.Method != kmeans {
 			t.best = append(t.best, len(t.rows))
 		}
@@ -284,9 +281,8 @@ func tablePerplexity(f *points.File) (table, bool) {
 	paper, _ := paperOf(f.Layer.Name)
 	t := table{
 		title: "Perplexity",
-		note: fmt.Sprintf("Of %s, %s words: exact logits for the labels that a method finds, w~.h + b with a W~ of the given rank for all others, "+
-			"or the weight of all others together by the tail of the screen, softmax over all labels. It can be below the exact layer's, whose probabilities are not the text's either. "+
-			"A speedup of 1 is the dense float32 scan with the sum over all labels. The paper's figures are of %s.",
+		note: fmt.Sprintf("%s, %s words. Logits of found labels are exact. All others have a low-rank logit, or one common weight from the tail of the screen. "+
+			"The speedup is over the dense float32 scan with log-sum-exp. The paper's figures are for %s.",
 			f.Text, thousands(f.Tokens), paper.name),
 		head: []string{"method", "parameters", "rank", "perplexity", "µs a word", "speedup", "paper: perplexity", "speedup"}, text: 2,
 	}
@@ -338,12 +334,10 @@ func measured(f *points.File) []string {
 	s := []string{
 		fmt.Sprintf("Layer: %s, %s labels, dimension %s. Machine: %s, %d cores, %s/%s, %s, kernels at level %s.",
 			f.Layer.Name, thousands(f.Layer.Labels), thousands(f.Layer.Dim), m.CPU, m.Cores, m.OS, m.Arch, m.Go, f.Level),
-		fmt.Sprintf("Times are of top-%d queries on one thread. Methods take turns in %d rounds, in an order drawn anew, at %s contexts: the turns of some methods and of a dense scan "+
-			"begin at the same one, drawn too, and a turn is some milliseconds but at least %d contexts, so that fast methods answer more of those that follow than slow ones. "+
-			"A time is the median over rounds of the mean of a turn, a speedup the median of the time of that dense scan divided by the method's own. "+
-			"P@k is the share of the exact k best labels among the k of the answer, over %s contexts. "+
-			"The methods learned from %s other contexts, whose labels took %s; screens and the frequency head share them, and no time of a construction contains it.",
-			f.K, f.Rounds, thousands(f.TestContexts), f.TurnContexts, thousands(f.PrecisionContexts), thousands(f.TrainContexts), seconds(f.LabelSeconds)),
+		fmt.Sprintf("Times are of top-%d queries on one thread: %d rounds, methods in random order, turns of at least %d of %s contexts. "+
+			"A time is the median over rounds, a speedup the median ratio to the dense scan of the same round. P@k is over %s contexts. "+
+			"Methods learned from %s other contexts; their labels took %s, not included in build times.",
+			f.K, f.Rounds, f.TurnContexts, thousands(f.TestContexts), thousands(f.PrecisionContexts), thousands(f.TrainContexts), seconds(f.LabelSeconds)),
 		fmt.Sprintf("Sweep %s, seed %d, %s in all.", f.Sweep, f.Seed, time.Duration(f.Seconds*1e9).Round(time.Second)),
 	}
 	if !f.Complete {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -73,14 +74,17 @@ type bench struct {
 }
 
 // setThreads changes the threads of all heads.
-func (b *bench) setThreads(n int) {
-	b.m.SetThreads(n)
+func (b *bench) setThreads(n int) error {
+	if err := b.m.SetThreads(n); err != nil {
+		return err
+	}
 	llama.SetNThreads(b.own.ctx, int32(n), int32(n))
 	for _, x := range []*llamacpp.Head{b.exact, b.screen, b.preview} {
 		if x != nil {
 			x.SetThreads(n)
 		}
 	}
+	return nil
 }
 
 // racer writes tokens in one way: step adds what follows a token and says which token comes next.
@@ -416,7 +420,9 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		if i > 0 && t == threads[0] {
 			break
 		}
-		b.setThreads(t)
+		if err := b.setThreads(t); err != nil {
+			return err
+		}
 		list, err := b.racers(strings.Split(*tasks, ","))
 		if err != nil {
 			return err
@@ -463,7 +469,7 @@ func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []
 	}
 	var of *precision
 	if p != nil {
-		of = &precision{Rung: rungOf(p, budget)}
+		of = &precision{Rung: engine.Rung(p, budget)}
 		of.K, of.HeldOut = p.RungsOf()
 	}
 	var heads []row

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -99,7 +100,7 @@ func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) er
 			return err
 		}
 		defer f.closes(nil, x)
-		r := rungOf(x.Preview(), f.budget)
+		r := engine.Rung(x.Preview(), f.budget)
 		c.rows = append(c.rows, &difference{Head: "preview", Budget: r.Kept, P1: r.Precision1.Value, other: x})
 	}
 	if f.screen != "" {

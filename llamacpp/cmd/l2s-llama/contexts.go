@@ -350,7 +350,7 @@ func (c *collector) write(ctx context.Context, h []float32) error {
 		return err
 	}
 	for i := range c.done.Run.Written {
-		id, err := choose.next(h, nil)
+		id, _, err := choose.Next(h, nil)
 		if err != nil {
 			return err
 		}

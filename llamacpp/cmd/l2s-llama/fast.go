@@ -19,6 +19,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 )
@@ -252,10 +253,14 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(float64)
 	threads := cmp.Or(f.threads, min(runtime.GOMAXPROCS(0), llamacpp.MaxThreads))
 	var took [3]time.Duration // for each token
 	for at, part := range parts {
+		var err error
 		if at == 2 {
-			m.SetThreads(1)
+			err = m.SetThreads(1)
 		} else if at == 3 && took[1] < took[2] {
-			m.SetThreads(threads)
+			err = m.SetThreads(threads)
+		}
+		if err != nil {
+			return nil, x, err
 		}
 		start := time.Now()
 		m.Clear(0)
@@ -333,25 +338,10 @@ func (f *flags) writes(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head,
 	return all, nil
 }
 
-// rungOf returns the rung of a budget, 0 for the preview's own: the last that keeps no more.
-func rungOf(m *preview.Model, budget float64) preview.Rung {
-	rungs, normal := m.Rungs()
-	if budget == 0 {
-		return rungs[normal]
-	}
-	of := rungs[0]
-	for _, r := range rungs {
-		if r.Kept <= budget {
-			of = r
-		}
-	}
-	return of
-}
-
 // measured says how precise the preview was found to be.
 func (f *flags) measured() string {
 	k, n := f.preview.RungsOf()
-	r := rungOf(f.preview, f.budget)
+	r := engine.Rung(f.preview, f.budget)
 	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f on %s held-out states, a look at %.1f%% of %s tokens, %.0f scored in full",
 		r.Precision1.Value, r.Precision1.Low, r.Precision1.High, k, r.PrecisionK.Value, progress.Count(n), 100*r.Looked, progress.Count(f.preview.Labels()), r.Kept)
 }

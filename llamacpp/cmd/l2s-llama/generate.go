@@ -8,16 +8,13 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const generateUsage = `
@@ -36,9 +33,8 @@ the best top-k tokens that it finds.`
 
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
-	o       sample.Options
-	lastN   int
-	penalty bool
+	o     sample.Options
+	lastN int
 
 	ban, allow string // lists of ids
 }
@@ -66,54 +62,40 @@ func (s *sampling) check() error {
 	if s.o.Seed == 0 {
 		s.o.Seed = rand.Uint64()
 	}
-	s.penalty = s.o.Repetition != 1 || s.o.Presence != 0 || s.o.Frequency != 0
 	return nil
 }
 
-// chooser chooses the next token.
-type chooser struct {
-	*sampling
-	head *llamacpp.Head
-	draw *llamacpp.Sampler // nil for the best token
-	best []softmax.Prediction
-	// Of a head that learns: the tokens to draw among, nil for all.
-	among *bitset.Set
-	// What may not be written, the tokens that the model forbids among it, and what alone may; nil
-	// for none.
-	banned, allowed *bitset.Set
+// of returns the sampling for a head, with the sets of --ban and --allow. What the model's file forbids is banned too,
+// as by llama.cpp.
+func (s *sampling) of(x *llamacpp.Head) (o engine.Sampling, err error) {
+	o = engine.Sampling{Options: s.o, LastN: s.lastN}
+	ban, err := parseIDs(s.ban)
+	if err != nil {
+		return o, wrongUse("--ban: %v", err)
+	}
+	allow, err := parseIDs(s.allow)
+	if err != nil {
+		return o, wrongUse("--allow: %v", err)
+	}
+	if o.Banned, err = engine.Banned(x, ban); err != nil || s.allow == "" {
+		return o, err
+	}
+	for _, id := range allow {
+		if int64(id) >= int64(x.Labels()) {
+			return o, wrongUse("--allow: found token %d, expected one below the %d of the head", id, x.Labels())
+		}
+	}
+	o.Allowed, err = engine.Set(x, allow)
+	return o, err
 }
 
-// lists makes the sets of --ban and --allow. What the model's file forbids is banned too, as by
-// llama.cpp.
-func (c *chooser) lists() error {
-	ban, err := parseIDs(c.ban)
+// chooser chooses tokens of one sequence.
+func (s *sampling) chooser(x *llamacpp.Head) (*engine.Chooser, error) {
+	o, err := s.of(x)
 	if err != nil {
-		return wrongUse("--ban: %v", err)
+		return nil, err
 	}
-	allow, err := parseIDs(c.allow)
-	if err != nil {
-		return wrongUse("--allow: %v", err)
-	}
-	labels := c.head.Labels()
-	set := func(ids []uint32) (*bitset.Set, error) {
-		slices.Sort(ids)
-		return bitset.FromIDs(labels, slices.Compact(ids))
-	}
-	ban = slices.DeleteFunc(append(ban, c.head.File().Suppressed()...), func(id uint32) bool { return int64(id) >= int64(labels) })
-	if len(ban) > 0 {
-		if c.banned, err = set(ban); err != nil {
-			return err
-		}
-	}
-	if c.allow != "" {
-		for _, id := range allow {
-			if int64(id) >= int64(labels) {
-				return wrongUse("--allow: found token %d, expected one below the %d of the head", id, labels)
-			}
-		}
-		c.allowed, err = set(allow)
-	}
-	return err
+	return engine.NewChooser(x, o)
 }
 
 // parseIDs reads ids, and files of them as text or as an array of integers, with commas between
@@ -147,67 +129,6 @@ func parseIDs(list string) (ids []uint32, err error) {
 	return ids, nil
 }
 
-func (s *sampling) chooser(x *llamacpp.Head) (*chooser, error) {
-	c := &chooser{sampling: s, head: x, best: make([]softmax.Prediction, 1)}
-	if err := c.lists(); err != nil {
-		return nil, err
-	}
-	if s.o.Temperature == 0 && !s.penalty {
-		return c, nil
-	}
-	if x.Learner() != nil {
-		n := s.o.TopK
-		if s.o.Temperature == 0 {
-			n = 1
-		}
-		if s.penalty {
-			n += max(s.lastN, 0)
-		}
-		if s.o.TopK < 1 || s.penalty && s.lastN < 0 {
-			return nil, wrongUse("--learn: found --top-k %d, --repeat-last-n %d, expected 1 or more, and 0 or more", s.o.TopK, s.lastN)
-		}
-		c.best, c.among = make([]softmax.Prediction, min(n, x.Labels())), bitset.New(x.Labels())
-	}
-	var err error
-	c.draw, err = x.Sampler(s.o)
-	return c, err
-}
-
-func (c *chooser) next(h []float32, history []uint32) (uint32, error) {
-	if c.draw == nil {
-		a, err := c.head.Search(c.best, h, softmax.Request{K: 1, Banned: c.banned, Allowed: c.allowed})
-		if err == nil && a.Count == 0 {
-			err = errors.New("found no token that may be written, expected one at least: see --ban and --allow")
-		}
-		return c.best[0].ID, err
-	}
-	e := sample.Edits{Banned: c.banned, Allowed: c.allowed}
-	if c.penalty {
-		e.History = history
-		if c.lastN >= 0 {
-			e.History = history[max(0, len(history)-c.lastN):]
-		}
-	}
-	if c.among != nil {
-		e.Allowed = c.among
-		a, err := c.head.Search(c.best, h, softmax.Request{K: len(c.best), Banned: c.banned, Allowed: c.allowed})
-		if err != nil {
-			return 0, err
-		}
-		c.among.Clear()
-		for _, p := range c.best[:a.Count] {
-			c.among.Add(p.ID)
-		}
-		for _, id := range e.History { // a penalty may be a gain
-			if int64(id) < int64(c.among.Len()) && (c.allowed == nil || c.allowed.Has(id)) {
-				c.among.Add(id)
-			}
-		}
-	}
-	t, err := c.draw.Draw(h, e)
-	return t.ID, err
-}
-
 func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("generate", generateUsage, stdout, stderr).withLearn().withFast("with --fast, a `file` of text like that to come, for the preview too")
 	prompt := f.String("prompt", "", "the `text` to go on with")
@@ -215,6 +136,9 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	n := f.Int("n", 128, "how `many` tokens to write at most, -1 for no end")
 	size := f.Int("context", 0, "how `many` tokens the context has, 0 for the model's, at most 4096")
 	ignore := f.Bool("ignore-eos", false, "do not end where the model ends the text")
+	chat := f.Bool("chat", false, "take the prompt for a message of a user, by the model's chat template")
+	system := f.String("system", "", "with --chat, the `text` of a system message before it")
+	named := f.String("chat-template", "", "with --chat, the `name` of a template that llama.cpp has, for the model's own")
 	s := f.sampling()
 	if err := f.parse(args); err != nil {
 		return err
@@ -230,6 +154,9 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	if (*prompt == "") == (*file == "") {
 		return wrongUse("expected one of --prompt and --file")
+	}
+	if (*system != "" || *named != "") && !*chat {
+		return wrongUse("found --system or --chat-template without --chat, expected both")
 	}
 	if *n < -1 || *size < 0 || *size > mostTokens {
 		return wrongUse("-n, --context: found %d and %d, expected -1 or more and 0 to %d", *n, *size, mostTokens)
@@ -252,11 +179,23 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	defer f.closes(nil, x)
 	f.say("head: %s\n", f.named(f.kind()))
-	choose, err := s.chooser(x)
+	o, err := s.of(x)
 	if err != nil {
 		return err
 	}
-	return f.generate(ctx, m, choose, text, *n, *ignore)
+	switch template := m.ChatTemplate(); {
+	case *chat:
+		messages := []llamacpp.Message{{Role: "user", Content: text}}
+		if *system != "" {
+			messages = append([]llamacpp.Message{{Role: "system", Content: *system}}, messages...)
+		}
+		if text, err = waiting(ctx, f, func() (string, error) { return m.Chat(*named, messages...) }); err != nil {
+			return err
+		}
+	case template != "":
+		f.say("the model has a chat template, which is not used: --chat takes the prompt for a message of a user\n")
+	}
+	return f.generate(ctx, m, x, o, text, *n, *ignore)
 }
 
 // named says which head it is.
@@ -272,59 +211,46 @@ func (f *flags) named(k kind) string {
 	return "exact"
 }
 
-func (f *flags) generate(ctx context.Context, m *llamacpp.Model, choose *chooser, prompt string, n int, ignore bool) error {
-	history, err := f.tokens(ctx, m, prompt, true)
+func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, o engine.Sampling, prompt string, n int, ignore bool) error {
+	ids, err := f.tokens(ctx, m, prompt, true)
 	if err != nil {
 		return err
 	}
-	if len(history) == 0 {
-		return errors.New("found a prompt without tokens, expected one at least")
-	}
-	start := time.Now()
-	h, err := m.Feed(ctx, 0, history...)
-	var long *llamacpp.TooLongError
-	if errors.As(err, &long) {
-		return fmt.Errorf("found a prompt of %d tokens, expected at most %d, which the context has room for: see --context", len(history), long.Context)
-	}
-	if err != nil {
-		return err
-	}
-	prompted, read := len(history), time.Since(start)
 	out := bufio.NewWriter(f.stdout)
-	start = time.Now()
-	written := 0
 	var failed error
-	for ; written != n; written++ {
-		id, err := choose.next(h, history)
-		if err != nil {
-			failed = err
-			break
-		}
-		if m.Ends(id) && !ignore {
-			break
-		}
-		out.WriteString(m.Piece(id))
-		if failed = out.Flush(); failed != nil {
-			break
-		}
-		if history = append(history, id); len(history) > 2*m.Context() { // none is looked at again that is older
-			history = append(history[:0], history[len(history)-m.Context():]...)
-		}
-		if m.Len(0) == m.Context() {
-			m.Clear(0)
-			h, failed = m.Feed(ctx, 0, history[len(history)-max(1, m.Context()/2):]...)
-		} else {
-			h, failed = m.Feed(ctx, 0, id)
-		}
-		if failed != nil {
-			break
-		}
+	e := engine.New(m, x, engine.Options{})
+	running, end := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { e.Run(running); close(ended) }()
+	defer func() { end(); <-ended }() // before the model is closed
+	job, err := e.Start(ctx, engine.Request{Prompt: ids, Most: n, Sampling: o, LogProbs: -1, Ends: !ignore, Shift: true, Write: func(text string, _ []engine.Token) bool {
+		out.WriteString(text)
+		failed = out.Flush()
+		return failed == nil
+	}})
+	var long *engine.TooLongError
+	switch {
+	case errors.As(err, &long):
+		return fmt.Errorf("%w: see --context", err)
+	case errors.Is(err, engine.ErrLearn):
+		return wrongUse("--learn: found --top-k %d, --repeat-last-n %d, expected 1 or more, and 0 or more", o.Options.TopK, o.LastN)
+	case errors.Is(err, engine.ErrNoToken):
+		return fmt.Errorf("%w: see --ban and --allow", err)
+	case err != nil:
+		return err
+	}
+	<-job.Done()
+	r, err := job.Result()
+	if err == nil {
+		err = failed
 	}
 	fmt.Fprintln(f.stdout)
-	took := time.Since(start)
-	f.say("prompt: %d tokens, %.1f a second; written: %d, %.1f a second\n", prompted, float64(prompted)/read.Seconds(), written, float64(written)/took.Seconds())
-	if l := choose.head.Learner(); l != nil && !l.Screened() {
+	f.say("prompt: %d tokens, %.1f a second; written: %d, %.1f a second\n", r.Read, float64(r.Read)/r.Reading.Seconds(), r.Written, float64(r.Written)/r.Time.Seconds())
+	if err == nil && r.Written == 0 && r.Reason == engine.Stopped {
+		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos goes on, and --chat takes the prompt for a message\n", r.End, m.Name(r.End))
+	}
+	if l := x.Learner(); l != nil && !l.Screened() {
 		f.say("no screen yet: this run saw %d states, and a training begins at 32768\n", l.Contexts().Kept())
 	}
-	return failed
+	return err
 }

@@ -2,6 +2,7 @@
 //
 //	l2s-llama contexts  compute hidden states of a text, for l2s train
 //	l2s-llama generate  go on with a prompt
+//	l2s-llama serve     serve OpenAI's API over HTTP
 //	l2s-llama bench     measure tokens a second: llama.cpp's head, the exact one, a screen
 //	l2s-llama compare   measure where the tokens of these heads differ
 //
@@ -36,6 +37,7 @@ type verb struct {
 var verbs = []verb{
 	{"contexts", "compute hidden states of a text, for l2s train", runContexts},
 	{"generate", "go on with a prompt", runGenerate},
+	{"serve", "serve OpenAI's API over HTTP", runServe},
 	{"bench", "measure tokens a second: llama.cpp's head, the exact one, a screen, one that learns", runBench},
 	{"compare", "measure where the tokens of these heads differ", runCompare},
 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/openai"
+)
+
+const serveUsage = `
+l2s-llama serve --model M.gguf [--fast | --screen M.l2s] [flags]
+
+Serves OpenAI's API over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /v1/score, /health and
+/metrics. Requests share the batches of llama.cpp. --fast is that of generate. docs/server.md has the fields.
+SIGTERM: what is under way has --grace to end. There are no passwords and no TLS: put a proxy in front of
+it before others can reach it.`
+
+// mostConnections bounds connections, of which each takes some kilobytes.
+const mostConnections = 1024
+
+func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := newFlags("serve", serveUsage, stdout, stderr).withHead().withFast("with --fast, a `file` of text like that to come, for the preview too")
+	o := openai.Options{}
+	addr := f.String("addr", "127.0.0.1:8080", "the `address`, host:port")
+	size := f.Int("context", 0, "how `many` tokens a request has, 0 for the model's, at most 4096")
+	f.IntVar(&o.Parallel, "parallel", 4, "how `many` requests are under way at once")
+	f.IntVar(&o.Waiting, "waiting", 32, "how `many` more wait: the answer is 503 beyond them")
+	f.StringVar(&o.Name, "name", "", "the `name` of the model in answers, else that of its file")
+	f.StringVar(&o.Template, "chat-template", "", "the `name` of a template that llama.cpp has, for the model's own")
+	grace := f.Duration("grace", 20*time.Second, "the longest `time` that requests under way have at the end")
+	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "the longest `time` to read a request, and until a client takes a part of an answer")
+	body := f.Int("max-body", 8, "the largest body of a request, in `MiB`")
+	memory := f.Int("max-memory", 128, "what all bodies that are read take together, in `MiB`")
+	f.Float64Var(&o.Audit, "audit", 0.01, "the `share` of the time that may go to an audit of the head's precision")
+	if err := f.parse(args); err != nil {
+		return err
+	}
+	switch {
+	case f.fast && f.screen != "":
+		return wrongUse("found --fast and --screen, expected one of them")
+	case f.text != "" && !f.fast:
+		return wrongUse("found --text without --fast, expected both")
+	case *size < 0 || *size > mostTokens:
+		return wrongUse("--context: found %d, expected 0 to %d", *size, mostTokens)
+	case o.Parallel < 1 || o.Parallel > 128 || o.Waiting < 0 || o.Waiting > mostConnections:
+		return wrongUse("--parallel, --waiting: found %d and %d, expected 1 to 128 and 0 to %d", o.Parallel, o.Waiting, mostConnections)
+	case *body < 1 || *memory < 1 || *body > 1024 || *memory > 1<<20:
+		return wrongUse("--max-body, --max-memory: found %d and %d, expected 1 to 1024 and 1 or more", *body, *memory)
+	case *grace < 0 || o.Timeout <= 0:
+		return wrongUse("--grace, --timeout: found %v and %v, expected 0 or more, and more than 0", *grace, o.Timeout)
+	case !(o.Audit >= 0 && o.Audit <= 1):
+		return wrongUse("--audit: found %v, expected 0 to 1", o.Audit)
+	}
+	o.Body, o.Memory, o.Budget = int64(*body)<<20, int64(*memory)<<20, f.budget
+	if o.Name == "" {
+		o.Name = strings.TrimSuffix(filepath.Base(f.model), ".gguf")
+	}
+	// Before the model, which takes long to be opened for an address that is taken.
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	m, err := f.open(ctx, llamacpp.Options{Context: *size, Sequences: o.Parallel, Forks: openai.Forks})
+	if err != nil {
+		return err
+	}
+	defer f.closes(m)
+	x, err := f.openHead(ctx, m, f.kind())
+	if err != nil {
+		return err
+	}
+	defer f.closes(nil, x)
+	f.say("head: %s\n", f.named(f.kind()))
+	s, err := openai.New(m, x, o)
+	if err != nil {
+		return err
+	}
+	if m.ChatTemplate() == "" && o.Template == "" {
+		f.say("the model has no chat template: /v1/chat/completions needs --chat-template\n")
+	}
+	f.say("%v\n", s)
+	return f.serve(ctx, s, listener, *grace)
+}
+
+// serve serves until ctx ends, and then until all requests are answered, for the time of grace at most.
+func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listener, grace time.Duration) error {
+	running, end := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { s.Run(running); close(ended) }()
+	defer func() { end(); <-ended }()
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return running }}
+	served := make(chan error, 1)
+	go func() {
+		served <- server.Serve(&bounded{Listener: listener, free: make(chan struct{}, mostConnections)})
+	}()
+	f.say("listening on http://%s\n", listener.Addr())
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	s.Stop()
+	active, waiting := s.Busy()
+	f.say("stopping: %d requests under way, %d wait\n", active, waiting)
+	late, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	err := server.Shutdown(late)
+	if errors.Is(err, context.DeadlineExceeded) {
+		end() // streams are told
+		late, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if server.Shutdown(late) != nil {
+			server.Close()
+		}
+		err = fmt.Errorf("found requests under way after --grace %v, and ended them", grace)
+	}
+	return err
+}
+
+// bounded is a listener that has a bounded number of connections: more wait in the system's queue.
+type bounded struct {
+	net.Listener
+	free chan struct{}
+}
+
+func (b *bounded) Accept() (net.Conn, error) {
+	b.free <- struct{}{}
+	c, err := b.Listener.Accept()
+	if err != nil {
+		<-b.free
+		return nil, err
+	}
+	return &boundedConn{Conn: c, of: b}, nil
+}
+
+type boundedConn struct {
+	net.Conn
+	of     *bounded
+	closed sync.Once
+}
+
+func (c *boundedConn) Close() error {
+	c.closed.Do(func() { <-c.of.free })
+	return c.Conn.Close()
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A chat is the text that the template makes of the prompt, and generate says what a reader would wonder about.
+func TestGenerateAChat(t *testing.T) {
+	need(t)
+	ctx := context.Background()
+	greedy := []string{"generate", "--model", gguf, "--threads", "1", "-n", "10", "--temp", "0", "--ignore-eos"}
+	chat, _ := runs(t, ctx, 0, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat", "--system", "Be brief.", "--chat-template", "chatml")...)
+	text, _ := runs(t, ctx, 0, append(slices.Clone(greedy), "--prompt", "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay yes.<|im_end|>\n<|im_start|>assistant\n")...)
+	if chat != text || strings.TrimSpace(chat) == "" {
+		t.Errorf("found %q, expected %q", chat, text)
+	}
+	if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat")...); !strings.Contains(why, "found no tokenizer.chat_template") {
+		t.Errorf("a model without a template: found %q", why)
+	}
+	if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat", "--chat-template", "no such")...); !strings.Contains(why, "that llama.cpp does not know, expected one like those of") || !strings.Contains(why, "chatml") {
+		t.Errorf("a template that is not there: found %q", why)
+	}
+	// This text is at its end for the model.
+	if out, why := runs(t, ctx, 0, "generate", "--model", gguf, "--threads", "1", "--temp", "0", "--prompt", "The configuration file has three sections."); strings.TrimSpace(out) != "" || !strings.Contains(why, "nothing was written: the first token of the model is") {
+		t.Errorf("found %q and %q, expected nothing, and why", out, why)
+	}
+}
+
+// serving runs the server until stop, and returns its address; ended has what run returned.
+func serving(t *testing.T, args ...string) (url string, stop func(), ended chan error) {
+	t.Helper()
+	need(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	r, w := io.Pipe()
+	ended = make(chan error, 1)
+	go func() {
+		err := runServe(ctx, append([]string{"--model", gguf, "--threads", "1", "--addr", "127.0.0.1:0"}, args...), io.Discard, w)
+		w.Close()
+		ended <- err
+	}()
+	t.Cleanup(cancel)
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		if at, ok := strings.CutPrefix(lines.Text(), "listening on "); ok {
+			url = at
+			break
+		}
+	}
+	if url == "" {
+		t.Fatalf("found no server: %v", <-ended)
+	}
+	go io.Copy(io.Discard, r)
+	return url, cancel, ended
+}
+
+// The text of the server at temperature 0 is that of generate, for each kind of head; its end waits for what is under way.
+func TestServe(t *testing.T) {
+	model := fastModel(t)
+	for name, flags := range map[string][]string{"exact": nil, "fast": {"--fast"}} {
+		args := append([]string{"--model", model}, flags...)
+		want, _ := runs(t, context.Background(), 0, append([]string{"generate", "--threads", "1", "--temp", "0", "-n", "24", "--ignore-eos", "--prompt", "Once upon a time"}, args...)...)
+		url, stop, ended := serving(t, args...)
+		ask := func(stream bool) *http.Response {
+			r, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf(`{"prompt":"Once upon a time","max_tokens":24,"temperature":0,"ignore_eos":true,"stream":%v,"logprobs":1}`, stream)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		var x struct {
+			Choices []struct {
+				Text     string
+				LogProbs struct {
+					Error float64 `json:"logprob_error"`
+				}
+			}
+		}
+		r := ask(false)
+		if err := json.NewDecoder(r.Body).Decode(&x); err != nil || len(x.Choices) != 1 || x.Choices[0].Text+"\n" != want || (x.Choices[0].LogProbs.Error > 0) != (name == "fast") {
+			t.Errorf("%s: found %+v, %v, expected %q", name, x, err, want)
+		}
+		r.Body.Close()
+		r = ask(true)
+		stop() // in the middle of the stream
+		text, err := io.ReadAll(r.Body)
+		if err != nil || !strings.HasSuffix(string(text), "data: [DONE]\n\n") || strings.Count(string(text), "data: ") < 24 {
+			t.Errorf("%s: found the stream %q, %v, expected all of it", name, text[max(0, len(text)-300):], err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("%s: found the error %v at the end", name, err)
+		}
+		if _, err := http.Get(url + "/health"); err == nil {
+			t.Errorf("%s: found a server after its end", name)
+		}
+	}
+}
+
+func TestServeWithoutGrace(t *testing.T) {
+	url, stop, ended := serving(t, "--grace", "0s", "--parallel", "1")
+	r, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"Once","max_tokens":4000,"ignore_eos":true,"stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	start := time.Now()
+	stop()
+	text, _ := io.ReadAll(r.Body)
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "after --grace 0s") {
+		t.Errorf("found the error %v", err)
+	}
+	if !strings.Contains(string(text), `"error"`) || time.Since(start) > 20*time.Second {
+		t.Errorf("found the end %q after %v, expected an error at once", text[max(0, len(text)-200):], time.Since(start))
+	}
+	// An address that is taken.
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if _, why := runs(t, context.Background(), 1, "serve", "--model", gguf, "--addr", taken.Addr().String()); !strings.Contains(why, "address already in use") {
+		t.Errorf("found %q", why)
+	}
+	if help, _ := runs(t, context.Background(), 0, "serve", "-h"); strings.Count(help, "\n") > 40 {
+		t.Errorf("found %d lines of help, expected at most 40", strings.Count(help, "\n"))
+	}
+}

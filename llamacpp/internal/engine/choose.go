@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Sampling says how the tokens of one sequence are chosen.
+type Sampling struct {
+	Options sample.Options
+	// LastN is how many of the last tokens penalties are for, -1 for all.
+	LastN int
+	// Banned holds what may not be written beside what the model's file forbids, and Allowed what alone may;
+	// nil for none.
+	Banned, Allowed *bitset.Set
+	// Biases are added to logits, ascending by ID.
+	Biases []softmax.Bias
+}
+
+func (s *Sampling) penalty() bool {
+	return s.Options.Repetition != 1 || s.Options.Presence != 0 || s.Options.Frequency != 0
+}
+
+// ErrNoToken is the error of a choice among no tokens.
+var ErrNoToken = errors.New("found no token that may be written, expected one at least: too many are banned, or none is allowed")
+
+// ErrLearn is the error of options that a head that learns cannot serve.
+var ErrLearn = errors.New("expected a top-k of 1 or more, and penalties of 0 or more last tokens, of a head that learns")
+
+// Chooser chooses the next token of one sequence. It is for one goroutine.
+type Chooser struct {
+	Sampling
+	head *llamacpp.Head
+	draw *llamacpp.Sampler // nil for the best token
+	// One search for several states finds the labels to choose among, if width is not 0: the best, or the candidates
+	// of a draw. A head that learns is always asked so, since samplers have no screen that changes.
+	width  int
+	always bool
+	among  *bitset.Set // of a draw: the candidates
+	found  []softmax.Prediction
+	layer  uint64 // draws that the exact layer had answered
+}
+
+// NewChooser returns a chooser over a head. What the file forbids is banned, as by llama.cpp.
+func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
+	c := &Chooser{Sampling: s, head: x}
+	if none(x.Labels(), s.Allowed, s.Banned) {
+		return nil, ErrNoToken
+	}
+	if s.Options.Temperature == 0 && !s.penalty() {
+		c.width, c.always = 1, true
+		return c, nil
+	}
+	var err error
+	if c.draw, err = x.Sampler(s.Options); err != nil {
+		return nil, err
+	}
+	n := s.Options.TopK
+	if s.Options.Temperature == 0 {
+		n = 1
+	}
+	if s.penalty() {
+		n += max(s.LastN, 0)
+	}
+	// Candidates of a draw hold all that it may draw: those of a top-k in front of all other truncations.
+	switch bounded := s.Options.Temperature == 0 || s.Options.TopK >= 1 && first(&s.Options) == sample.TopK; {
+	case x.Learner() != nil && (s.Options.TopK < 1 || s.penalty() && s.LastN < 0):
+		return nil, ErrLearn
+	case x.Learner() != nil || bounded && !s.penalty() && s.Biases == nil && s.Allowed == nil:
+		c.width, c.always = min(n, x.Labels()), x.Learner() != nil
+		c.among = bitset.New(x.Labels())
+	}
+	return c, nil
+}
+
+// none reports whether nothing may be written.
+func none(labels int, allowed, banned *bitset.Set) bool {
+	switch {
+	case allowed == nil:
+		return banned != nil && banned.Count() == labels
+	case banned == nil:
+		return allowed.Count() == 0
+	}
+	left := allowed.Clone()
+	left.Difference(banned)
+	return left.Count() == 0
+}
+
+// first is the first truncation of an order.
+func first(o *sample.Options) sample.Step {
+	for _, s := range o.Order {
+		switch {
+		case s == sample.TopK && o.TopK > 0, s == sample.TopP && o.TopP < 1, s == sample.MinP && o.MinP > 0, s == sample.Typical && o.Typical < 1:
+			return s
+		}
+	}
+	return sample.Temperature
+}
+
+// request is the search whose answer choose takes.
+func (c *Chooser) request() softmax.Request {
+	r := softmax.Request{K: c.width, Banned: c.Banned, Allowed: c.Allowed}
+	if c.draw == nil {
+		r.Biases = c.Biases
+	}
+	if r.Allowed != nil {
+		r.Budget = softmax.Exact // among few tokens there is nothing to preview
+	}
+	return r
+}
+
+// same reports whether two choosers ask the same of one search.
+func (c *Chooser) same(o *Chooser) bool {
+	return c.width == o.width && c.Banned == o.Banned && c.Allowed == o.Allowed && (c.draw != nil || c.Biases == nil) && (o.draw != nil || o.Biases == nil)
+}
+
+// choose chooses among what a search has found.
+func (c *Chooser) choose(h []float32, history []uint32, found []softmax.Prediction) (uint32, error) {
+	if len(found) == 0 {
+		return 0, ErrNoToken
+	}
+	if c.draw == nil {
+		return found[0].ID, nil
+	}
+	e := c.edits(history)
+	c.among.Clear()
+	for _, p := range found {
+		c.among.Add(p.ID)
+	}
+	for _, id := range e.History { // a penalty may be a gain
+		if int64(id) < int64(c.among.Len()) && (c.Allowed == nil || c.Allowed.Has(id)) {
+			c.among.Add(id)
+		}
+	}
+	e.Allowed = c.among
+	t, err := c.draw.Draw(h, e)
+	return t.ID, err
+}
+
+func (c *Chooser) edits(history []uint32) sample.Edits {
+	e := sample.Edits{Banned: c.Banned, Allowed: c.Allowed, Biases: c.Biases}
+	if c.penalty() {
+		e.History = history
+		if c.LastN >= 0 {
+			e.History = history[max(0, len(history)-c.LastN):]
+		}
+	}
+	return e
+}
+
+// Next chooses the token behind the state h, given the tokens before. It reports whether the exact layer
+// answered.
+func (c *Chooser) Next(h []float32, history []uint32) (id uint32, exact bool, err error) {
+	if !c.always {
+		t, err := c.draw.Draw(h, c.edits(history))
+		layer := c.draw.Stats().Layer
+		exact, c.layer = layer > c.layer, layer
+		return t.ID, exact, err
+	}
+	if len(c.found) < c.width {
+		c.found = make([]softmax.Prediction, c.width)
+	}
+	a, err := c.head.Search(c.found[:c.width], h, c.request())
+	if err != nil {
+		return 0, false, err
+	}
+	id, err = c.choose(h, history, c.found[:a.Count])
+	return id, a.Source == softmax.FromLayer, err
+}
+
+// Banned returns the set of what a head's file forbids, and of more ids; nil if there are none.
+func Banned(x *llamacpp.Head, more []uint32) (*bitset.Set, error) {
+	ids := append(slices.Clone(more), x.File().Suppressed()...)
+	ids = slices.DeleteFunc(ids, func(id uint32) bool { return int64(id) >= int64(x.Labels()) })
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	return Set(x, ids)
+}
+
+// Set returns the set of ids, in any order, which are below the labels of the head.
+func Set(x *llamacpp.Head, ids []uint32) (*bitset.Set, error) {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	return bitset.FromIDs(x.Labels(), slices.Compact(ids))
+}

@@ -1,0 +1,588 @@
+// Package engine writes tokens for several requests at once: their sequences share the batches of llama.cpp, and one
+// search finds the tokens of a step.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// Options say how an engine runs.
+type Options struct {
+	// Parallel is the number of requests that are under way at once, the first sequences of the model; 0 for 1.
+	Parallel int
+	// Forks is that of the model, for the answers of [Engine.Score].
+	Forks int
+	// Waiting is how many more requests may wait: others are refused with [ErrBusy].
+	Waiting int
+	// Audit is the share of the time of the engine that may go to an audit of a head that may miss a token: the exact layer answers
+	// about some states too.
+	Audit float64
+	// Step, unless nil, is told of each step. It must not wait.
+	Step func(Step)
+}
+
+// Step is what one step did.
+type Step struct {
+	Read, Written int // tokens
+	Exact         int // of those written: answered by the exact layer
+	// Audited are states that the exact layer was asked about too, and Agreed those of them whose best token the head had.
+	Audited, Agreed int
+	Took            time.Duration
+}
+
+// chunk is how many tokens of prompts a step reads: others wait that long for their next token, and so does the end
+// of a request.
+const chunk = 128
+
+// ErrBusy is the error of a request for which there is no place.
+var ErrBusy = errors.New("found all places taken, and as many requests waiting as may")
+
+// ErrClosed is the error of a request to an engine that has ended.
+var ErrClosed = errors.New("the engine has ended")
+
+// TooLongError is the error of a prompt for which the context has no room.
+type TooLongError struct{ Tokens, Context int }
+
+func (e *TooLongError) Error() string {
+	return fmt.Sprintf("found a prompt of %d tokens, expected at most %d, which the context has room for", e.Tokens, e.Context)
+}
+
+// Request asks for tokens behind a prompt.
+type Request struct {
+	Prompt []uint32
+	Most   int // tokens to write, -1 for no end
+	Sampling
+	Stop     []string // texts that end the writing, and are not written
+	LogProbs int      // the number of best tokens to tell beside each, -1 for no log-probabilities
+	Ends     bool     // the writing ends where the model ends the text
+	Shift    bool     // a context that is full loses its older half; else it ends the writing
+	// Write is given text, and the tokens that it is complete with, by the goroutine of the engine: it must not wait long
+	// where others are served. It returns false to end the writing.
+	Write func(text string, tokens []Token) bool
+}
+
+// Reason says why the writing ended.
+type Reason string
+
+const (
+	Stopped Reason = "stop"   // the model ended the text, or a stop text came
+	Full    Reason = "length" // as many tokens as were asked for, or as the context has room for
+	Refused Reason = "cut"    // Write returned false
+)
+
+// Result says what became of a request.
+type Result struct {
+	Reason        Reason
+	By            string // the stop text, if one came
+	End           uint32 // the token with which the model ended the text, if By is empty
+	Read, Written int    // tokens
+	Reading, Time time.Duration
+	Answers       []Answer // of a score
+}
+
+// Job is a request under way.
+type Job struct {
+	Request
+	ctx    context.Context
+	choose *Chooser
+	score  *score // or nil
+	done   chan struct{}
+	leave  func() bool // the end of ctx does nothing any more
+	result Result
+	err    error
+}
+
+// Done is closed at the end of the job.
+func (j *Job) Done() <-chan struct{} { return j.done }
+
+// Result returns what became of the job, after its end.
+func (j *Job) Result() (Result, error) { return j.result, j.err }
+
+// slot is a place of a job: a sequence of the model.
+type slot struct {
+	job     *Job
+	number  int
+	todo    []uint32 // tokens to read
+	prompt  bool     // they are of the prompt
+	history []uint32
+	out     writer
+	came    uint64 // the order in which jobs came
+	start   time.Time
+	written int
+	next    [1]uint32 // the token that was written last
+	h       []float32 // behind the last token, in this step
+}
+
+// Engine writes tokens for requests. Run runs it; all other methods are for any goroutine.
+type Engine struct {
+	m *llamacpp.Model
+	x *llamacpp.Head
+	o Options
+
+	mu      sync.Mutex
+	waiting []*Job
+	active  int
+	closed  bool
+	wake    chan struct{}
+
+	slots  []*slot
+	came   uint64
+	tokens []llamacpp.Token
+	owners []*slot
+	group  []*slot
+	states []float32
+	found  []softmax.Prediction
+	answer []softmax.Answer
+	logits []float64
+	best   []llamacpp.Choice
+	step   Step
+	credit time.Duration // that the audit may take
+}
+
+// New returns an engine that has a model, with so many sequences and forks, to itself, but for what any goroutine may call.
+func New(m *llamacpp.Model, x *llamacpp.Head, o Options) *Engine {
+	o.Parallel = max(o.Parallel, 1)
+	e := &Engine{m: m, x: x, o: o, wake: make(chan struct{}, 1)}
+	for i := range o.Parallel {
+		e.slots = append(e.slots, &slot{number: i})
+	}
+	return e
+}
+
+// Busy returns the numbers of jobs under way and of those that wait.
+func (e *Engine) Busy() (active, waiting int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.active, len(e.waiting)
+}
+
+// Start checks a request, and takes it or has it wait. The end of ctx ends it, and frees its place with the step under way.
+func (e *Engine) Start(ctx context.Context, r Request) (*Job, error) {
+	j := &Job{Request: r, ctx: ctx, done: make(chan struct{})}
+	if err := e.check(j.Prompt); err != nil {
+		return nil, err
+	}
+	var err error
+	if j.choose, err = NewChooser(e.x, r.Sampling); err != nil {
+		return nil, err
+	}
+	return j, e.take(j)
+}
+
+func (e *Engine) check(prompt []uint32) error {
+	switch {
+	case len(prompt) == 0:
+		return errors.New("found a prompt without tokens, expected one at least")
+	case len(prompt) > e.m.Context():
+		return &TooLongError{len(prompt), e.m.Context()}
+	}
+	for i, id := range prompt {
+		if int64(id) >= int64(e.m.Labels()) {
+			return fmt.Errorf("prompt[%d]: found token %d, expected one below the %d of the vocabulary", i, id, e.m.Labels())
+		}
+	}
+	return nil
+}
+
+// take has a job wait for its place.
+func (e *Engine) take(j *Job) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closed:
+		return ErrClosed
+	case e.active+len(e.waiting) >= e.o.Parallel+e.o.Waiting:
+		return ErrBusy
+	}
+	e.waiting = append(e.waiting, j)
+	j.leave = context.AfterFunc(j.ctx, func() { e.forget(j) })
+	e.poke()
+	return nil
+}
+
+// forget ends a job that waits still.
+func (e *Engine) forget(j *Job) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, of := range e.waiting {
+		if of == j {
+			e.waiting = append(e.waiting[:i], e.waiting[i+1:]...)
+			j.err = j.ctx.Err()
+			close(j.done)
+			return
+		}
+	}
+	e.poke()
+}
+
+// poke has the engine look at its jobs.
+func (e *Engine) poke() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run serves requests until ctx ends. Then jobs that are not done end with ErrClosed.
+func (e *Engine) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if e.places() {
+			e.run(ctx)
+			continue
+		}
+		select {
+		case <-e.wake:
+		case <-ctx.Done():
+		}
+	}
+	e.mu.Lock()
+	e.closed = true
+	waiting := e.waiting
+	e.waiting = nil
+	e.mu.Unlock()
+	for _, j := range waiting {
+		j.err = ErrClosed
+		close(j.done)
+	}
+	for _, s := range e.slots {
+		if s.job != nil {
+			e.end(s, "", ErrClosed)
+		}
+	}
+}
+
+// places ends jobs that nobody waits for, gives free places to jobs that wait, and reports whether there is a job.
+func (e *Engine) places() (any bool) {
+	for _, s := range e.slots {
+		if s.job != nil && s.job.ctx.Err() != nil {
+			e.end(s, "", s.job.ctx.Err())
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.slots {
+		if s.job == nil && len(e.waiting) > 0 {
+			e.begin(s, e.waiting[0])
+			e.waiting = append(e.waiting[:0], e.waiting[1:]...)
+			e.active++
+		}
+		any = any || s.job != nil
+	}
+	return any
+}
+
+func (e *Engine) begin(s *slot, j *Job) {
+	e.came++
+	*s = slot{job: j, number: s.number, todo: j.Prompt, prompt: true, came: e.came, start: time.Now(), out: writer{stops: j.Stop},
+		history: append(s.history[:0], j.Prompt...)}
+	j.result.Read = len(j.Prompt)
+}
+
+// end ends the job of a slot. Text that is held back is written, unless an error or a stop text ends it.
+func (e *Engine) end(s *slot, reason Reason, err error) {
+	j := s.job
+	if reason != "" && reason != Refused && j.Write != nil {
+		if text, tokens := s.out.end(); text != "" || len(tokens) > 0 {
+			j.Write(text, tokens)
+		}
+	}
+	e.m.Clear(s.number)
+	j.result.Reason, j.result.Written, j.err = reason, s.written, err
+	if s.prompt {
+		j.result.Reading = time.Since(s.start)
+	} else {
+		j.result.Time = time.Since(s.start)
+	}
+	s.job, s.todo, s.h, s.out = nil, nil, nil, writer{}
+	e.mu.Lock()
+	e.active--
+	e.mu.Unlock()
+	j.leave()
+	close(j.done)
+}
+
+// run is one step: it reads the next tokens of all sequences, and writes one for each that has read all.
+func (e *Engine) run(ctx context.Context) {
+	start := time.Now()
+	e.step = Step{}
+	e.fill()
+	if err := e.read(ctx); err != nil {
+		for _, s := range e.owners {
+			e.end(s, "", err)
+		}
+	} else {
+		e.write()
+		e.audit(time.Since(start))
+	}
+	for _, s := range e.slots {
+		if s.job != nil && s.job.score != nil && !s.prompt {
+			e.scores(ctx, s)
+		}
+	}
+	if e.o.Step != nil {
+		e.step.Took = time.Since(start)
+		e.o.Step(e.step)
+	}
+}
+
+// fill makes the batch of a step: a token of each sequence that writes, and then of prompts, in the order in which they came.
+func (e *Engine) fill() {
+	e.tokens, e.owners = e.tokens[:0], e.owners[:0]
+	for _, s := range e.slots {
+		if s.job != nil && len(s.todo) == 1 {
+			e.add(s, 1)
+		}
+	}
+	for room := chunk; room > 0; {
+		var next *slot
+		for _, s := range e.slots {
+			if s.job != nil && len(s.todo) > 1 && (next == nil || s.came < next.came) {
+				next = s
+			}
+		}
+		if next == nil {
+			break
+		}
+		n := min(room, len(next.todo))
+		e.add(next, n)
+		if room -= n; len(next.todo) == 1 { // it has a token in the batch already
+			break
+		}
+	}
+}
+
+func (e *Engine) add(s *slot, n int) {
+	for i, id := range s.todo[:n] {
+		e.tokens = append(e.tokens, llamacpp.Token{Sequence: s.number, ID: id, State: i == len(s.todo)-1})
+	}
+	s.todo = s.todo[n:]
+	e.owners = append(e.owners, s)
+	if s.prompt {
+		e.step.Read += n
+	}
+}
+
+// read has llama.cpp compute the batch, and gives each slot that has read all the state behind its last token.
+func (e *Engine) read(ctx context.Context) error {
+	for _, s := range e.owners {
+		s.h = nil
+	}
+	if len(e.tokens) == 0 {
+		return nil
+	}
+	states, err := e.m.Decode(ctx, e.tokens...)
+	if err != nil {
+		return err
+	}
+	d := e.m.Dim()
+	for _, t := range e.tokens {
+		if t.State {
+			s := e.slots[t.Sequence]
+			s.h, states = states[:d], states[d:]
+		}
+	}
+	return nil
+}
+
+// write chooses a token for each slot that has a state.
+func (e *Engine) write() {
+	var ready []*slot
+	for _, s := range e.owners {
+		if s.h == nil {
+			continue
+		}
+		if s.prompt {
+			s.prompt = false
+			s.job.result.Reading, s.start = time.Since(s.start), time.Now()
+		}
+		if s.job.score != nil {
+			continue
+		}
+		if s.job.Most == 0 {
+			e.end(s, Full, nil)
+			continue
+		}
+		ready = append(ready, s)
+	}
+	for len(ready) > 0 {
+		// Those that ask the same, of one search.
+		group, rest := append(e.group[:0], ready[0]), ready[:0]
+		for _, s := range ready[1:] {
+			if c := group[0].job.choose; c.width > 0 && c.same(s.job.choose) {
+				group = append(group, s)
+			} else {
+				rest = append(rest, s)
+			}
+		}
+		e.group, ready = group, rest
+		e.chooses(group)
+	}
+}
+
+// chooses chooses for slots that ask the same.
+func (e *Engine) chooses(group []*slot) {
+	if len(group) == 1 {
+		s := group[0]
+		id, exact, err := s.job.choose.Next(s.h, s.history)
+		e.chosen(s, id, exact, err)
+		return
+	}
+	n, d, k := len(group), e.m.Dim(), group[0].job.choose.width
+	e.states = e.states[:0]
+	for _, s := range group {
+		e.states = append(e.states, s.h[:d]...)
+	}
+	if len(e.found) < n*k {
+		e.found = make([]softmax.Prediction, n*k)
+	}
+	if len(e.answer) < n {
+		e.answer = make([]softmax.Answer, n)
+	}
+	found, answers := e.found[:n*k], e.answer[:n]
+	err := e.x.SearchBatch(found, answers, e.states, group[0].job.choose.request())
+	for i, s := range group {
+		if err != nil {
+			e.end(s, "", err)
+			continue
+		}
+		id, err := s.job.choose.choose(s.h, s.history, found[i*k:][:answers[i].Count])
+		e.chosen(s, id, answers[i].Source == softmax.FromLayer, err)
+	}
+}
+
+// chosen writes a token.
+func (e *Engine) chosen(s *slot, id uint32, exact bool, err error) {
+	j := s.job
+	if err != nil {
+		e.end(s, "", err)
+		return
+	}
+	e.step.Written++
+	if exact {
+		e.step.Exact++
+	}
+	if j.Ends && e.m.Ends(id) {
+		j.result.End = id
+		e.end(s, Stopped, nil)
+		return
+	}
+	t := Token{ID: id, Piece: e.m.Piece(id)}
+	if j.LogProbs >= 0 {
+		if err := e.logProbs(&t, s.h, j.LogProbs); err != nil {
+			e.end(s, "", err)
+			return
+		}
+	}
+	s.written++
+	text, tokens, stop := s.out.add(t)
+	if (text != "" || len(tokens) > 0) && j.Write != nil && !j.Write(text, tokens) {
+		e.end(s, Refused, nil)
+		return
+	}
+	if stop != "" {
+		j.result.By = stop
+		e.end(s, Stopped, nil)
+		return
+	}
+	if s.written == j.Most {
+		e.end(s, Full, nil)
+		return
+	}
+	most := e.m.Context()
+	if s.history = append(s.history, id); len(s.history) > 2*most { // none is looked at again that is older
+		s.history = append(s.history[:0], s.history[len(s.history)-most:]...)
+	}
+	s.next[0] = id
+	s.todo = s.next[:]
+	if e.m.Len(s.number) == most {
+		if !j.Shift {
+			e.end(s, Full, nil)
+			return
+		}
+		e.m.Clear(s.number)
+		s.todo = slices.Clone(s.history[len(s.history)-max(1, most/2):])
+	}
+}
+
+// audit asks about a state of the step twice: for the best token of the head, and for that of the exact layer. It takes its share of
+// the time of steps, which it saves up.
+func (e *Engine) audit(took time.Duration) {
+	if e.o.Audit <= 0 || e.x.Preview() == nil && e.x.Screen() == nil {
+		return
+	}
+	if e.credit += time.Duration(e.o.Audit * float64(took)); e.credit < 0 || e.step.Written == 0 {
+		return
+	}
+	start := time.Now()
+	h := e.states[:0]
+	for _, s := range e.owners { // of the first that has one
+		if s.h != nil {
+			h = append(h, s.h...)
+			break
+		}
+	}
+	if e.states = h; len(h) == 0 {
+		return
+	}
+	var found, best [1]softmax.Prediction
+	if _, err := e.x.Search(found[:], h, softmax.Request{K: 1}); err != nil {
+		return
+	}
+	if _, err := e.x.Search(best[:], h, softmax.Request{K: 1, Budget: softmax.Exact}); err != nil {
+		return
+	}
+	if e.step.Audited++; found[0].ID == best[0].ID {
+		e.step.Agreed++
+	}
+	e.credit = -time.Since(start)
+}
+
+// logProbs tells the log-probability of a token, and the best ones.
+func (e *Engine) logProbs(t *Token, h []float32, best int) error {
+	k := min(max(best, 1), e.x.Labels())
+	if cap(e.best) < k {
+		e.best = make([]llamacpp.Choice, k)
+	}
+	choices := e.best[:k]
+	r := softmax.Request{K: k}
+	if e.x.Preview() == nil {
+		r.Budget, r.ExactSum = softmax.Exact, true
+	}
+	n, logZ, err := e.x.Best(choices, h, r)
+	if err != nil {
+		return err
+	}
+	known := false
+	for i, c := range choices[:n] {
+		if c.ID == t.ID {
+			t.LogProb, known = c.LogProb, true
+		}
+		if i < best {
+			t.Top = append(t.Top, Top{c.ID, e.m.Piece(c.ID), c.LogProb})
+		}
+	}
+	if !known {
+		var logit [1]float64
+		if err := e.x.Logits(logit[:], h, t.ID); err != nil {
+			return err
+		}
+		t.LogProb = logit[0] - logZ
+	}
+	return nil
+}
+
+// LogProbError returns what 95 of 100 log-probabilities are off by at most: 0 for a head without a preview.
+func LogProbError(x *llamacpp.Head, budget float64) float64 {
+	if x.Preview() == nil || x.File().SoftCap() != 0 {
+		return 0
+	}
+	return Rung(x.Preview(), budget).LogSumOff
+}

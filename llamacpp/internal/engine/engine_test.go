@@ -1,0 +1,474 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
+	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+const (
+	shared = "../../../../shared"
+	gguf   = shared + "/data/llm-65k-gguf/llm-65k.q8_0.gguf"
+)
+
+var missing string
+
+func TestMain(m *testing.M) {
+	if _, err := os.Stat(gguf); err != nil {
+		missing = "found no model " + gguf + " (CONTRIBUTING.md, Data, says what it is)"
+	} else if folder, err := testlib.Get(shared+"/llama/get", "../../.."); err != nil {
+		missing = err.Error()
+	} else if err := llamacpp.Load(folder); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if missing != "" {
+		fmt.Fprintln(os.Stderr, "engine: most tests are skipped:", missing)
+	}
+	os.Exit(m.Run())
+}
+
+func open(t *testing.T, o llamacpp.Options) (*llamacpp.Model, *llamacpp.Head) {
+	t.Helper()
+	if missing != "" {
+		t.Skip(missing)
+	}
+	o.Threads = 1
+	m, err := llamacpp.Open(gguf, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	x, err := m.Head(llamacpp.HeadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { x.Close() })
+	return m, x
+}
+
+func run(t *testing.T, m *llamacpp.Model, x *llamacpp.Head, o engine.Options) *engine.Engine {
+	t.Helper()
+	e := engine.New(m, x, o)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { e.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return e
+}
+
+func greedy() engine.Sampling {
+	s := engine.Sampling{Options: sample.DefaultOptions(), LastN: 64}
+	s.Options.Temperature = 0
+	return s
+}
+
+// collect starts a request, and returns its job and where its tokens are at its end.
+func collect(t *testing.T, e *engine.Engine, ctx context.Context, r engine.Request) (*engine.Job, *[]engine.Token) {
+	t.Helper()
+	var tokens []engine.Token
+	r.Write = func(_ string, list []engine.Token) bool {
+		tokens = append(tokens, list...)
+		return true
+	}
+	job, err := e.Start(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job, &tokens
+}
+
+func end(t *testing.T, job *engine.Job) engine.Result {
+	t.Helper()
+	select {
+	case <-job.Done():
+	case <-time.After(2 * time.Minute):
+		t.Fatal("found a job that does not end")
+	}
+	r, err := job.Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// logits are all logits of the model behind a prompt, by a loop that has no engine: the oracle.
+func logits(t *testing.T, m *llamacpp.Model, x *llamacpp.Head, prompt []uint32) []float64 {
+	t.Helper()
+	m.Clear(0)
+	h, err := m.Feed(context.Background(), 0, prompt...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make([]float64, x.Labels())
+	ids := make([]uint32, x.Labels())
+	for i := range ids {
+		ids[i] = uint32(i)
+	}
+	if err := x.Logits(all, h, ids...); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func logSum(all []float64) float64 {
+	largest, sum := slices.Max(all), 0.0
+	for _, v := range all {
+		sum += math.Exp(v - largest)
+	}
+	return largest + math.Log(sum)
+}
+
+// near is how far a logit may be off where llama.cpp computes a state in a batch with others: it rounds otherwise there.
+const near = 0.3
+
+var prompts = []string{
+	"The configuration file has three sections.",
+	"Once upon a time there was",
+	"A",
+	strings.Repeat("The first names the servers, the second their ports, and the third says which of them may be restarted. ", 8),
+}
+
+// Several requests at once each have tokens that are the best behind their own text, and their log-probabilities.
+func TestSequencesDoNotDisturbEachOther(t *testing.T) {
+	m, x := open(t, llamacpp.Options{Context: 256, Sequences: 3})
+	oracle, _ := open(t, llamacpp.Options{Context: 256})
+	e := run(t, m, x, engine.Options{Parallel: 3, Waiting: 8})
+	var jobs []*engine.Job
+	var texts []*[]engine.Token
+	var ids [][]uint32
+	for _, prompt := range prompts {
+		ids = append(ids, m.Tokens(prompt, true))
+		job, tokens := collect(t, e, context.Background(), engine.Request{Prompt: ids[len(ids)-1], Most: 12, Sampling: greedy(), LogProbs: 3})
+		jobs, texts = append(jobs, job), append(texts, tokens)
+	}
+	for i, job := range jobs {
+		if r := end(t, job); r.Reason != engine.Full || r.Written != 12 || r.Read != len(ids[i]) {
+			t.Fatalf("prompt %d: found %+v", i, r)
+		}
+		text := slices.Clone(ids[i])
+		for j, token := range *texts[i] {
+			all := logits(t, oracle, x, text)
+			sum := logSum(all)
+			if best := slices.Max(all); all[token.ID] < best-near {
+				t.Errorf("prompt %d, token %d: found a logit of %v, expected %v", i, j, all[token.ID], best)
+			}
+			if d := token.LogProb - (all[token.ID] - sum); math.Abs(d) > near || len(token.Top) != 3 {
+				t.Errorf("prompt %d, token %d: found the log-probability %v and %d more, expected %v and 3", i, j, token.LogProb, len(token.Top), all[token.ID]-sum)
+			}
+			for _, x := range token.Top {
+				if d := x.LogProb - (all[x.ID] - sum); math.Abs(d) > near || x.Piece != m.Piece(x.ID) {
+					t.Errorf("prompt %d, token %d: found %+v, expected %v", i, j, x, all[x.ID]-sum)
+				}
+			}
+			text = append(text, token.ID)
+		}
+	}
+}
+
+// One request alone has the tokens of a loop without an engine, bit for bit: the batches are the same.
+func TestOneSequenceIsThatOfALoop(t *testing.T) {
+	m, x := open(t, llamacpp.Options{Context: 256})
+	prompt := m.Tokens(prompts[0], true)
+	want, text := []uint32{}, slices.Clone(prompt)
+	h, err := m.Feed(context.Background(), 0, prompt...)
+	for range 16 {
+		var best [1]softmax.Prediction
+		if err == nil {
+			_, err = x.Search(best[:], h, softmax.Request{K: 1})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, text = append(want, best[0].ID), append(text, best[0].ID)
+		h, err = m.Feed(context.Background(), 0, best[0].ID)
+	}
+	m.Clear(0)
+	e := run(t, m, x, engine.Options{})
+	job, tokens := collect(t, e, context.Background(), engine.Request{Prompt: prompt, Most: 16, Sampling: greedy(), LogProbs: -1})
+	end(t, job)
+	for i, token := range *tokens {
+		if token.ID != want[i] {
+			t.Fatalf("token %d: found %d, expected %d", i, token.ID, want[i])
+		}
+	}
+}
+
+// A draw among what a search has found is the draw that the sampler makes alone, and the best token of a search for several is the best.
+func TestDrawsOfASearchForSeveral(t *testing.T) {
+	x, err := llamacpp.OpenHead(gguf, llamacpp.HeadOptions{})
+	if err != nil {
+		t.Skip(err)
+	}
+	defer x.Close()
+	random := rand.New(rand.NewPCG(3, 4))
+	states := make([]float32, 20*x.Dim())
+	for i := range states {
+		states[i] = float32(random.NormFloat64())
+	}
+	for name, change := range map[string]func(*engine.Sampling){
+		"the best":        func(s *engine.Sampling) { s.Options.Temperature = 0 },
+		"top-k":           func(s *engine.Sampling) { s.Options.TopK = 40 },
+		"llama.cpp's":     func(s *engine.Sampling) { s.Options.TopK, s.Options.TopP, s.Options.MinP = 40, 0.95, 0.05 },
+		"top-k and min-p": func(s *engine.Sampling) { s.Options.TopK, s.Options.MinP = 7, 0.2 },
+		"a ban":           func(s *engine.Sampling) { s.Options.TopK, s.Banned = 5, set(x, 1, 2, 3) },
+		"vLLM's order":    func(s *engine.Sampling) { s.Options.Order, s.Options.TopK, s.Options.TopP = sample.VLLM(), 9, 0.8 },
+	} {
+		s := engine.Sampling{Options: sample.DefaultOptions()}
+		s.Options.Seed = 9
+		change(&s)
+		alone, err := engine.NewChooser(x, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		several, err := engine.NewChooser(x, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(states); i += x.Dim() {
+			h := states[i:][:x.Dim()]
+			want, _, err := alone.Next(h, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, ok, err := engine.NextOfSearch(several, x, h, nil)
+			if err != nil || !ok || found != want {
+				t.Fatalf("%s, state %d: found token %d, by a search: %v, %v, expected %d", name, i/x.Dim(), found, ok, err, want)
+			}
+		}
+	}
+	// What needs more than candidates is not asked of a search.
+	for name, change := range map[string]func(*engine.Sampling){
+		"no truncation": func(s *engine.Sampling) {},
+		"top-p first":   func(s *engine.Sampling) { s.Options.TopP = 0.9 },
+		"a penalty":     func(s *engine.Sampling) { s.Options.TopK, s.Options.Presence = 40, 1 },
+		"min-p first":   func(s *engine.Sampling) { s.Options.Order, s.Options.MinP, s.Options.TopK = sample.VLLM(), 0.1, 40 },
+		"biases":        func(s *engine.Sampling) { s.Options.TopK, s.Biases = 40, []softmax.Bias{{ID: 1, Add: 2}} },
+	} {
+		s := engine.Sampling{Options: sample.DefaultOptions()}
+		change(&s)
+		c, err := engine.NewChooser(x, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok, err := engine.NextOfSearch(c, x, states[:x.Dim()], nil); ok || err != nil {
+			t.Errorf("%s: found a search, %v", name, err)
+		}
+	}
+}
+
+func set(x *llamacpp.Head, ids ...uint32) *bitset.Set {
+	s, err := engine.Set(x, ids)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+func TestWhereWritingEnds(t *testing.T) {
+	m, x := open(t, llamacpp.Options{Context: 32, Sequences: 2})
+	e := run(t, m, x, engine.Options{Parallel: 2, Waiting: 4})
+	prompt := m.Tokens(prompts[0], true)
+	ask := func(r engine.Request) (engine.Result, string) {
+		t.Helper()
+		text := ""
+		write := r.Write
+		r.Prompt, r.LogProbs = prompt, -1
+		r.Write = func(part string, tokens []engine.Token) bool {
+			text += part
+			return write == nil || write(part, tokens)
+		}
+		job, err := e.Start(context.Background(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return end(t, job), text
+	}
+	r, all := ask(engine.Request{Most: -1, Sampling: greedy()})
+	if r.Reason != engine.Full || r.Written != 32-len(prompt)+1 {
+		t.Errorf("a full context: found %+v, expected %d tokens", r, 32-len(prompt)+1)
+	}
+	if r, text := ask(engine.Request{Most: 60, Sampling: greedy(), Shift: true}); r.Reason != engine.Full || r.Written != 60 || !strings.HasPrefix(text, all) {
+		t.Errorf("a context that loses its older half: found %+v, %q, expected 60 tokens that begin with %q", r, text, all)
+	}
+	stop := all[len(all)/2:][:3]
+	if r, text := ask(engine.Request{Most: -1, Sampling: greedy(), Stop: []string{"no such text", stop}}); r.Reason != engine.Stopped || r.By != stop || text != all[:strings.Index(all, stop)] {
+		t.Errorf("the stop %q: found %+v, %q, expected what comes before it in %q", stop, r, text, all)
+	}
+	if r, _ := ask(engine.Request{Most: -1, Sampling: greedy(), Write: func(string, []engine.Token) bool { return false }}); r.Reason != engine.Refused || r.Written != 1 {
+		t.Errorf("Write ends it: found %+v", r)
+	}
+	ends := uint32(0)
+	for ; !m.Ends(ends); ends++ {
+	}
+	only := greedy()
+	only.Allowed = set(x, ends)
+	if r, text := ask(engine.Request{Most: -1, Sampling: only, Ends: true}); r.Reason != engine.Stopped || r.End != ends || r.Written != 0 || text != "" {
+		t.Errorf("the end of the text: found %+v, %q", r, text)
+	}
+	if r, _ := ask(engine.Request{Most: 3, Sampling: only}); r.Reason != engine.Full || r.Written != 3 {
+		t.Errorf("an end that is not taken for one: found %+v", r)
+	}
+	if r, text := ask(engine.Request{Most: 0, Sampling: greedy()}); r.Reason != engine.Full || text != "" {
+		t.Errorf("no tokens: found %+v, %q", r, text)
+	}
+	none := greedy()
+	none.Allowed, none.Banned = set(x, 5), set(x, 5)
+	if _, err := e.Start(context.Background(), engine.Request{Prompt: prompt, Most: 1, Sampling: none, LogProbs: -1}); !errors.Is(err, engine.ErrNoToken) {
+		t.Errorf("nothing may be written: found the error %v", err)
+	}
+}
+
+func TestRequestsThatAreRefused(t *testing.T) {
+	m, x := open(t, llamacpp.Options{Context: 32, Sequences: 1})
+	e := run(t, m, x, engine.Options{})
+	bad := greedy()
+	bad.Options.Temperature = -1
+	for name, c := range map[string]struct {
+		r    engine.Request
+		want string
+	}{
+		"no tokens":       {engine.Request{Sampling: greedy()}, "without tokens"},
+		"too long":        {engine.Request{Sampling: greedy(), Prompt: make([]uint32, 33)}, "found a prompt of 33 tokens, expected at most 32"},
+		"no token":        {engine.Request{Sampling: greedy(), Prompt: []uint32{1 << 30}}, "prompt[0]: found token 1073741824"},
+		"bad temperature": {engine.Request{Sampling: bad, Prompt: []uint32{1}}, "temperature: found -1"},
+	} {
+		if _, err := e.Start(context.Background(), c.r); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: found the error %v, expected %q", name, err, c.want)
+		}
+	}
+	if _, err := e.Score(context.Background(), []uint32{1}, [][]uint32{{2}}); err == nil || !strings.Contains(err.Error(), "without forks") {
+		t.Errorf("a score without forks: found the error %v", err)
+	}
+}
+
+// Places are bounded, and free as soon as nobody waits for the answer; the end of the engine ends all.
+func TestPlaces(t *testing.T) {
+	m, x := open(t, llamacpp.Options{Context: 64, Sequences: 1})
+	e := engine.New(m, x, engine.Options{Waiting: 1})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { e.Run(ctx); close(done) }()
+	began := make(chan bool, 1)
+	var once sync.Once
+	endless := engine.Request{Prompt: m.Tokens(prompts[1], true), Most: -1, Sampling: greedy(), LogProbs: -1, Shift: true, Write: func(string, []engine.Token) bool {
+		once.Do(func() { began <- true })
+		return true
+	}}
+	one, leave := context.WithCancel(context.Background())
+	first, err := e.Start(one, endless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	two, leave2 := context.WithCancel(context.Background())
+	second, err := e.Start(two, endless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Start(context.Background(), endless); !errors.Is(err, engine.ErrBusy) {
+		t.Errorf("a third: found the error %v, expected ErrBusy", err)
+	}
+	if active, waiting := e.Busy(); active != 1 || waiting != 1 {
+		t.Errorf("found %d and %d, expected 1 and 1", active, waiting)
+	}
+	leave2() // one that waits
+	<-second.Done()
+	if _, err := second.Result(); !errors.Is(err, context.Canceled) {
+		t.Errorf("one that has left: found the error %v", err)
+	}
+	short := endless
+	short.Most = 2
+	third, err := e.Start(context.Background(), short)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave() // one that is under way
+	<-first.Done()
+	if r := end(t, third); r.Written != 2 {
+		t.Errorf("the next: found %+v", r)
+	}
+	fourth, err := e.Start(context.Background(), endless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fifth, err := e.Start(context.Background(), endless)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-done
+	for i, job := range []*engine.Job{fourth, fifth} {
+		<-job.Done()
+		if _, err := job.Result(); !errors.Is(err, engine.ErrClosed) {
+			t.Errorf("%d at the end: found the error %v", i, err)
+		}
+	}
+	if _, err := e.Start(context.Background(), endless); !errors.Is(err, engine.ErrClosed) {
+		t.Errorf("after the end: found the error %v", err)
+	}
+}
+
+// The log-probabilities of answers are those of a loop that reads prompt and answer; the prompt is read once.
+func TestScores(t *testing.T) {
+	m, x := open(t, llamacpp.Options{Context: 256, Sequences: 2, Forks: 3})
+	oracle, _ := open(t, llamacpp.Options{Context: 256})
+	read := 0
+	e := run(t, m, x, engine.Options{Parallel: 2, Forks: 3, Waiting: 4, Step: func(s engine.Step) { read += s.Read }})
+	prompt := m.Tokens(prompts[0], true)
+	var answers [][]uint32
+	tokens := 0
+	for _, text := range []string{" The", " The first names the servers", " a", " Nothing of this", " restarted and so on", " zzz qqq", prompts[3]} {
+		answers = append(answers, m.Tokens(text, false))
+		tokens += len(answers[len(answers)-1]) - 1
+	}
+	job, err := e.Score(context.Background(), prompt, answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _ := collect(t, e, context.Background(), engine.Request{Prompt: prompt, Most: 20, Sampling: greedy(), LogProbs: -1}) // which takes part in the batches
+	r := end(t, job)
+	end(t, other)
+	if len(r.Answers) != len(answers) {
+		t.Fatalf("found %d answers, expected %d", len(r.Answers), len(answers))
+	}
+	for i, a := range r.Answers {
+		text := slices.Clone(prompt)
+		for j, id := range answers[i][:min(len(answers[i]), 6)] {
+			all := logits(t, oracle, x, text)
+			if want := all[id] - logSum(all); math.Abs(a.LogProbs[j]-want) > near || a.Tokens[j] != id {
+				t.Errorf("answer %d, token %d: found %v of token %d, expected %v of %d", i, j, a.LogProbs[j], a.Tokens[j], want, id)
+			}
+			text = append(text, id)
+		}
+		if len(a.LogProbs) != len(answers[i]) {
+			t.Errorf("answer %d: found %d log-probabilities, expected %d", i, len(a.LogProbs), len(answers[i]))
+		}
+	}
+	if want := 2*len(prompt) + tokens; read != want { // of both jobs
+		t.Errorf("found %d tokens read, expected %d", read, want)
+	}
+	for i, c := range []struct {
+		answer []uint32
+		want   string
+	}{{nil, "answers[0]: found 0 tokens"}, {make([]uint32, 256), "expected at most 256"}, {make([]uint32, 600), "found 600 tokens"}, {[]uint32{1 << 30}, "found token"}} {
+		if _, err := e.Score(context.Background(), prompt, [][]uint32{c.answer}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("bad answer %d: found the error %v, expected %q", i, err, c.want)
+		}
+	}
+}

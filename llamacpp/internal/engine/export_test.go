@@ -1,0 +1,19 @@
+package engine
+
+import (
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// NextOfSearch chooses a token as a search for several states does, and reports false if the chooser is not for that.
+func NextOfSearch(c *Chooser, x *llamacpp.Head, h []float32, history []uint32) (uint32, bool, error) {
+	if c.width == 0 || !c.same(c) {
+		return 0, false, nil
+	}
+	found, answers := make([]softmax.Prediction, 2*c.width), make([]softmax.Answer, 2)
+	if err := x.SearchBatch(found, answers, append(h[:len(h):len(h)], h...), c.request()); err != nil {
+		return 0, false, err
+	}
+	id, err := c.choose(h, history, found[c.width:][:answers[1].Count])
+	return id, true, err
+}

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// AnswerTokens bounds the tokens of an answer of [Engine.Score].
+const AnswerTokens = 512
+
+// Answer is what a score says of an answer.
+type Answer struct {
+	Tokens   []uint32
+	LogProbs []float64 // of each token, given all before
+}
+
+// score is the work on answers behind a prompt.
+type score struct {
+	answers [][]uint32
+	next    int // the first that has no log-probabilities but of its first token
+	begun   bool
+}
+
+// Score asks for the log-probabilities of the tokens of answers behind a prompt. The prompt is read once, and answers share
+// what was read: each adds its own tokens but the last. Result.Answers has them.
+func (e *Engine) Score(ctx context.Context, prompt []uint32, answers [][]uint32) (*Job, error) {
+	j := &Job{Request: Request{Prompt: prompt, Most: -1}, ctx: ctx, done: make(chan struct{}), score: &score{answers: answers}}
+	if err := e.check(prompt); err != nil {
+		return nil, err
+	}
+	if e.o.Forks == 0 {
+		return nil, errors.New("found an engine without forks, expected one at least")
+	}
+	for i, a := range answers {
+		switch {
+		case len(a) == 0 || len(a) > AnswerTokens:
+			return nil, fmt.Errorf("answers[%d]: found %d tokens, expected 1 to %d", i, len(a), AnswerTokens)
+		case len(prompt)+len(a)-1 > e.m.Context():
+			return nil, &TooLongError{len(prompt) + len(a) - 1, e.m.Context()}
+		}
+		for _, id := range a {
+			if int64(id) >= int64(e.x.Labels()) {
+				return nil, fmt.Errorf("answers[%d]: found token %d, expected one below the %d of the head", i, id, e.x.Labels())
+			}
+		}
+	}
+	return j, e.take(j)
+}
+
+// scores goes on with the answers of a slot: first all of one token, then batches of the others.
+func (e *Engine) scores(ctx context.Context, s *slot) {
+	if err := e.scoresSome(ctx, s); err != nil {
+		e.end(s, "", err)
+	} else if s.job.score.next == len(s.job.score.answers) {
+		e.end(s, Full, nil)
+	}
+}
+
+func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
+	w, r := s.job.score, &s.job.result
+	if !w.begun {
+		w.begun = true
+		sums, err := e.logSums(s.h)
+		if err != nil {
+			return err
+		}
+		for _, a := range w.answers {
+			p, err := e.logProb(s.h, a[0], sums[0])
+			if err != nil {
+				return err
+			}
+			r.Answers = append(r.Answers, Answer{a, append(make([]float64, 0, len(a)), p)})
+		}
+	}
+	for w.next < len(w.answers) && len(w.answers[w.next]) == 1 {
+		w.next++
+	}
+	e.tokens = e.tokens[:0]
+	first, fork := w.next, 0
+	for ; w.next < len(w.answers); w.next++ {
+		a := w.answers[w.next]
+		if len(a) == 1 {
+			continue
+		}
+		if fork == e.o.Forks || fork > 0 && len(e.tokens)+len(a)-1 > chunk {
+			break
+		}
+		sequence := e.o.Parallel + fork
+		fork++
+		if err := e.m.Copy(sequence, s.number); err != nil {
+			return err
+		}
+		for _, id := range a[:len(a)-1] {
+			e.tokens = append(e.tokens, llamacpp.Token{Sequence: sequence, ID: id, State: true})
+		}
+	}
+	if fork == 0 {
+		return nil
+	}
+	defer func() {
+		for i := range fork {
+			e.m.Clear(e.o.Parallel + i)
+		}
+	}()
+	states, err := e.m.Decode(ctx, e.tokens...)
+	if err != nil {
+		return err
+	}
+	e.step.Read += len(e.tokens)
+	sums, err := e.logSums(states)
+	if err != nil {
+		return err
+	}
+	d := e.m.Dim()
+	for i := first; i < w.next; i++ {
+		a := &r.Answers[i]
+		for _, id := range a.Tokens[1:] {
+			p, err := e.logProb(states[:d], id, sums[0])
+			if err != nil {
+				return err
+			}
+			a.LogProbs = append(a.LogProbs, p)
+			states, sums = states[d:], sums[1:]
+		}
+	}
+	return nil
+}
+
+// logSums returns log Z of each state, of one search for all.
+func (e *Engine) logSums(states []float32) ([]float64, error) {
+	d := e.m.Dim()
+	sums := make([]float64, len(states)/d)
+	if e.x.File().SoftCap() != 0 {
+		best := make([]llamacpp.Choice, 1)
+		for i := range sums {
+			var err error
+			if _, sums[i], err = e.x.Best(best, states[i*d:][:d], softmax.Request{K: 1}); err != nil {
+				return nil, err
+			}
+		}
+		return sums, nil
+	}
+	r := softmax.Request{LogSum: true, Temperature: 1 / (e.x.File().LogitScale() * e.x.File().StateScale())}
+	if e.x.Preview() == nil {
+		r.Budget, r.ExactSum = softmax.Exact, true
+	}
+	answers := make([]softmax.Answer, len(sums))
+	if err := e.x.SearchBatch(nil, answers, states, r); err != nil {
+		return nil, err
+	}
+	for i, a := range answers {
+		sums[i] = a.LogSum
+	}
+	return sums, nil
+}
+
+func (e *Engine) logProb(h []float32, id uint32, logSum float64) (float64, error) {
+	if len(e.logits) == 0 {
+		e.logits = make([]float64, 1)
+	}
+	err := e.x.Logits(e.logits, h, id)
+	return min(e.logits[0]-logSum, 0), err
+}
+
+// Rung returns the rung of a budget, 0 for the preview's own: the last that keeps no more.
+func Rung(m *preview.Model, budget float64) preview.Rung {
+	rungs, normal := m.Rungs()
+	if budget == 0 {
+		return rungs[normal]
+	}
+	of := rungs[0]
+	for _, r := range rungs {
+		if r.Kept <= budget {
+			of = r
+		}
+	}
+	return of
+}

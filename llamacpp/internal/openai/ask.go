@@ -1,0 +1,341 @@
+package openai
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
+	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+const (
+	mostStops    = 16
+	mostStopping = 1024 // bytes of a stop text
+	mostTop      = 20   // top_logprobs
+	mostAnswers  = 256  // of a score
+	banning      = -100 // a bias of this bans
+	mostMessages = 100_000
+)
+
+// asked is a request for text.
+type asked struct {
+	engine.Request
+	chat          bool
+	stream, usage bool
+}
+
+// ask reads a request for text.
+func (s *Server) ask(ctx context.Context, f *fields, chat bool) (*asked, *failure) {
+	a := &asked{chat: chat}
+	a.Ends, a.LogProbs = !f.boolean("ignore_eos"), -1
+	most := int64(16) // of /v1/completions, as OpenAI has it
+	if chat {
+		most = math.MaxInt32
+	}
+	most = f.integer("max_tokens", most, 1, math.MaxInt32)
+	a.Most = int(f.integer("max_completion_tokens", most, 1, math.MaxInt32))
+	a.stream = f.boolean("stream")
+	if o := f.object("stream_options"); o != nil {
+		a.usage = o.boolean("include_usage")
+		f.failed = cmp.Or(f.failed, o.failed)
+	}
+	s.sampling(f, &a.Sampling)
+	a.Stop = f.texts("stop", "a string, or a list of strings")
+	if len(a.Stop) > mostStops {
+		f.fail("stop", "found %d strings, expected at most %d", len(a.Stop), mostStops)
+	}
+	for i, text := range a.Stop {
+		if text == "" || len(text) > mostStopping {
+			f.fail("stop", "string %d has %d bytes, expected 1 to %d", i, len(text), mostStopping)
+		}
+	}
+	if chat {
+		top := int(f.integer("top_logprobs", 0, 0, mostTop))
+		if f.boolean("logprobs") {
+			a.LogProbs = top
+		} else if top > 0 {
+			f.fail("top_logprobs", "found %d without logprobs, expected logprobs to be true", top)
+		}
+	} else {
+		a.LogProbs = int(f.integer("logprobs", -1, 0, mostTop))
+	}
+	if n := f.integer("n", 1, 1, 128); n != 1 {
+		f.fail("n", "found %d, expected 1: one answer to a request", n)
+	}
+	if n := f.integer("best_of", 1, 1, 128); n != 1 {
+		f.fail("best_of", "found %d, expected 1", n)
+	}
+	if o := f.object("response_format"); o != nil {
+		var kind string
+		o.get("type", "a string", &kind)
+		if f.failed = cmp.Or(f.failed, o.failed); kind != "text" && kind != "" {
+			f.fail("response_format", "found the type %.40q, expected \"text\": this server does not constrain the form of its answers", kind)
+		}
+	}
+	for _, name := range []string{"tools", "functions", "suffix", "echo", "audio"} {
+		if f.has(name) {
+			f.fail(name, "found %s, expected none: this server does not do that", short(f.of[name]))
+		}
+	}
+	if f.failed != nil {
+		return nil, f.failed
+	}
+	var failed *failure
+	if chat {
+		a.Prompt, failed = s.messages(ctx, f)
+	} else {
+		a.Prompt, failed = s.prompt(ctx, f)
+	}
+	return a, failed
+}
+
+// sampling reads how tokens are chosen.
+func (s *Server) sampling(f *fields, o *engine.Sampling) {
+	o.Options = sample.DefaultOptions()
+	o.Options.Temperature = f.number("temperature", 0.8, 0, 1e6)
+	o.Options.TopP = f.number("top_p", 0.95, 0, 1)
+	o.Options.MinP = f.number("min_p", 0.05, 0, 1)
+	o.Options.TopK = int(max(f.integer("top_k", 40, -1, math.MaxInt32), 0)) // -1 is all, as in vLLM
+	o.Options.Presence = f.number("presence_penalty", 0, -100, 100)
+	o.Options.Frequency = f.number("frequency_penalty", 0, -100, 100)
+	o.Options.Repetition = f.number("repeat_penalty", 1, 0.01, 100)
+	o.LastN = int(f.integer("repeat_last_n", 64, -1, math.MaxInt32))
+	o.Options.TopK = min(o.Options.TopK, s.x.Labels())
+	if o.Options.TopP == 0 { // the best token alone, as others have it
+		o.Options.TopP, o.Options.TopK = 1, 1
+	}
+	if o.Options.Temperature > 0 && o.Options.Temperature < softmax.MinTemperature {
+		o.Options.Temperature = 0
+	}
+	o.Options.Seed = rand.Uint64()
+	if f.has("seed") {
+		o.Options.Seed = uint64(f.integer("seed", 0, math.MinInt64, math.MaxInt64))
+	}
+	o.Banned = s.banned
+	s.biases(f, o)
+	if raw := f.of["allowed_tokens"]; len(raw) > 0 && string(raw) != "null" {
+		var ids []uint32
+		if !f.get("allowed_tokens", "a list of ids of tokens", &ids) {
+			return
+		}
+		if len(ids) == 0 {
+			f.fail("allowed_tokens", "found none, expected one at least")
+			return
+		}
+		for _, id := range ids {
+			if int64(id) >= int64(s.x.Labels()) {
+				f.fail("allowed_tokens", "found %d, expected ids below %d", id, s.x.Labels())
+				return
+			}
+		}
+		allowed, err := engine.Set(s.x, ids)
+		if err != nil {
+			f.fail("allowed_tokens", "%v", err)
+			return
+		}
+		if o.Allowed != nil {
+			allowed.Intersect(o.Allowed)
+		}
+		o.Allowed = allowed
+	}
+}
+
+// biases reads logit_bias. What is biased by -100 or less is banned; where that leaves a half or less of the tokens, the others are
+// those that are allowed, whose rows alone are read.
+func (s *Server) biases(f *fields, o *engine.Sampling) {
+	var biases map[string]float64
+	if !f.get("logit_bias", "an object of numbers, by ids of tokens", &biases) {
+		return
+	}
+	var bans []uint32
+	for key, add := range biases {
+		id, err := strconv.ParseUint(key, 10, 32)
+		switch {
+		case err != nil || int64(id) >= int64(s.x.Labels()):
+			f.fail("logit_bias", "found %.40q, expected ids of tokens, below %d", key, s.x.Labels())
+			return
+		case !(math.Abs(add) <= 1000):
+			f.fail("logit_bias", "found %v of token %d, expected -100 to 100", add, id)
+			return
+		case add <= banning:
+			bans = append(bans, uint32(id))
+		case add != 0:
+			o.Biases = append(o.Biases, softmax.Bias{ID: uint32(id), Add: float32(add)})
+		}
+	}
+	slices.SortFunc(o.Biases, func(a, b softmax.Bias) int { return cmp.Compare(a.ID, b.ID) })
+	for i := 1; i < len(o.Biases); i++ {
+		if o.Biases[i].ID == o.Biases[i-1].ID {
+			f.fail("logit_bias", "found token %d twice, expected each once", o.Biases[i].ID)
+			return
+		}
+	}
+	if len(bans) == 0 {
+		return
+	}
+	banned, err := engine.Set(s.x, bans)
+	if err != nil {
+		f.fail("logit_bias", "%v", err)
+		return
+	}
+	if 2*len(bans) >= s.x.Labels() {
+		o.Allowed = bitset.New(s.x.Labels())
+		o.Allowed.Fill()
+		o.Allowed.Difference(banned)
+		return
+	}
+	if s.banned != nil {
+		banned.Union(s.banned)
+	}
+	o.Banned = banned
+}
+
+// prompt reads the prompt of /v1/completions: a text, a list with one, or ids of tokens.
+func (s *Server) prompt(ctx context.Context, f *fields) ([]uint32, *failure) {
+	const expected = "a string, a list with one string, or a list of ids of tokens"
+	raw := bytes.TrimSpace(f.of["prompt"])
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, wrong("prompt", "found none, expected %s", expected)
+	}
+	var list []json.RawMessage
+	if raw[0] == '[' && json.Unmarshal(raw, &list) == nil {
+		if len(list) == 0 {
+			return nil, wrong("prompt", "found an empty list, expected %s", expected)
+		}
+		if first := bytes.TrimSpace(list[0]); first[0] == '"' || first[0] == '[' {
+			if len(list) > 1 {
+				return nil, wrong("prompt", "found %d prompts, expected one: one answer to a request", len(list))
+			}
+			raw = first
+		}
+	}
+	if raw[0] == '"' {
+		var text string
+		if json.Unmarshal(raw, &text) != nil {
+			return nil, wrong("prompt", "found %s, expected %s", short(raw), expected)
+		}
+		return s.tokens(ctx, "prompt", text)
+	}
+	var ids []uint32
+	if json.Unmarshal(raw, &ids) != nil {
+		return nil, wrong("prompt", "found %s, expected %s", short(raw), expected)
+	}
+	for _, id := range ids {
+		if int64(id) >= int64(s.m.Labels()) {
+			return nil, wrong("prompt", "found token %d, expected ids below %d", id, s.m.Labels())
+		}
+	}
+	return ids, nil
+}
+
+// messages reads the messages of a chat, and returns the tokens of the prompt that they make.
+func (s *Server) messages(ctx context.Context, f *fields) ([]uint32, *failure) {
+	text, failed := s.chat(f)
+	if failed != nil {
+		return nil, failed
+	}
+	return s.tokens(ctx, "messages", text)
+}
+
+func (s *Server) chat(f *fields) (string, *failure) {
+	var list []json.RawMessage
+	if !f.get("messages", "a list of messages", &list) || len(list) == 0 || len(list) > mostMessages {
+		return "", cmp.Or(f.failed, wrong("messages", "found %d messages, expected 1 to %d", len(list), mostMessages))
+	}
+	messages := make([]llamacpp.Message, len(list))
+	for i, raw := range list {
+		var failed *failure
+		if messages[i], failed = message(raw); failed != nil {
+			return "", wrong("messages["+strconv.Itoa(i)+"]", "%s", failed.Message)
+		}
+	}
+	text, err := s.m.Chat(s.o.Template, messages...)
+	if errors.Is(err, llamacpp.ErrTemplate) {
+		return "", wrong("", "%v: use /v1/completions, or start the server with --chat-template", err).code("no_chat_template")
+	} else if err != nil {
+		return "", wrong("messages", "%v", err)
+	}
+	return text, nil
+}
+
+// message reads one message: its content is a text, or a list of parts that are texts.
+func message(raw json.RawMessage) (llamacpp.Message, *failure) {
+	var none llamacpp.Message
+	m, failed := parse(raw)
+	if failed != nil {
+		return none, wrong("", "found %s, expected an object with role and content", short(raw))
+	}
+	x := llamacpp.Message{}
+	if !m.get("role", "a string", &x.Role) || x.Role == "" {
+		return none, cmp.Or(m.failed, wrong("role", "found none, expected one, such as \"user\""))
+	}
+	if x.Role == "developer" { // which models do not know
+		x.Role = "system"
+	}
+	content := bytes.TrimSpace(m.of["content"])
+	if len(content) == 0 || content[0] != '[' {
+		if !m.get("content", "a string, or a list of parts", &x.Content) {
+			return none, cmp.Or(m.failed, wrong("content", "found none, expected a string, or a list of parts"))
+		}
+		return x, nil
+	}
+	var parts []json.RawMessage
+	if json.Unmarshal(content, &parts) != nil {
+		return none, wrong("content", "found %s, expected a list of parts", short(content))
+	}
+	var b strings.Builder
+	for _, raw := range parts {
+		p, failed := parse(raw)
+		if failed != nil {
+			return none, wrong("content", "found the part %s, expected an object with type and text", short(raw))
+		}
+		var kind, text string
+		if p.get("type", "a string", &kind); kind != "text" {
+			return none, wrong("content", "found a part of the type %.40q, expected \"text\"", kind)
+		}
+		if !p.get("text", "a string", &text) {
+			return none, wrong("content", "found a part without a text, expected one")
+		}
+		b.WriteString(text)
+	}
+	x.Content = b.String()
+	return x, nil
+}
+
+// No language has as many bytes in a token, on average, as the first. Tokenizers of llama.cpp take long for some texts, in the square of
+// their length, and do not end before: few at once leave the engine its core.
+const (
+	mostBytes   = 16
+	mostReaders = 2
+)
+
+// tokens are those of a text. One of more bytes than the context can have is not looked at.
+func (s *Server) tokens(ctx context.Context, name, text string) ([]uint32, *failure) {
+	if most := mostBytes * s.m.Context(); len(text) > most {
+		return nil, wrong(name, "found %d bytes, expected at most %d, which a context of %d tokens has room for", len(text), most, s.m.Context()).code(tooLong)
+	}
+	select {
+	case s.readers <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ended(ctx.Err())
+	}
+	defer func() { <-s.readers }()
+	ids := s.m.Tokens(text, true)
+	if len(ids) == 0 {
+		return nil, wrong(name, "found a text without tokens, expected one at least")
+	}
+	return ids, nil
+}
+
+const tooLong = "context_length_exceeded"

@@ -1,0 +1,160 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// failure is an answer that is an error, in the shape of OpenAI's.
+type failure struct {
+	status  int
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    *string `json:"code"`
+}
+
+func (f *failure) Error() string { return f.Message }
+
+// wrong is the failure of a request that is not as it should be. An empty param is none.
+func wrong(param, format string, a ...any) *failure {
+	f := &failure{status: http.StatusBadRequest, Message: fmt.Sprintf(format, a...), Type: "invalid_request_error"}
+	if param != "" {
+		f.Message, f.Param = param+": "+f.Message, &param
+	}
+	return f
+}
+
+func (f *failure) code(code string) *failure {
+	f.Code = &code
+	return f
+}
+
+func (f *failure) with(status int) *failure {
+	f.status = status
+	return f
+}
+
+// fields are those of a JSON object. Readers of fields take null for a field that is not there, and keep the first failure.
+type fields struct {
+	of     map[string]json.RawMessage
+	failed *failure
+}
+
+// parse reads a JSON object, and nothing behind it.
+func parse(body []byte) (*fields, *failure) {
+	f := &fields{}
+	if err := json.Unmarshal(body, &f.of); err != nil {
+		return nil, wrong("", "body: found no JSON object: %v", err).code("invalid_json")
+	}
+	if f.of == nil {
+		return nil, wrong("", "body: found null, expected a JSON object").code("invalid_json")
+	}
+	return f, nil
+}
+
+func (f *fields) fail(name, format string, a ...any) {
+	if f.failed == nil {
+		f.failed = wrong(name, format, a...)
+	}
+}
+
+// get decodes a field into to, and reports whether it was there.
+func (f *fields) get(name, expected string, to any) bool {
+	raw, ok := f.of[name]
+	if !ok || string(raw) == "null" {
+		return false
+	}
+	if err := json.Unmarshal(raw, to); err != nil {
+		f.fail(name, "found %s, expected %s", short(raw), expected)
+		return false
+	}
+	return true
+}
+
+// short is JSON as a message shows it.
+func short(raw []byte) string {
+	const most = 60
+	raw = bytes.TrimSpace(raw)
+	if len(raw) > most {
+		return strings.ToValidUTF8(string(raw[:most]), "") + "..."
+	}
+	return string(raw)
+}
+
+// number reads a number of a range.
+func (f *fields) number(name string, of, low, high float64) float64 {
+	x := of
+	if f.get(name, "a number", &x) && !(x >= low && x <= high) {
+		f.fail(name, "found %v, expected %v to %v", x, low, high)
+		return of
+	}
+	return x
+}
+
+// integer reads an integer of a range. JSON has no integers: 3.0 is one.
+func (f *fields) integer(name string, of, low, high int64) int64 {
+	var n json.Number
+	if !f.get(name, "an integer", &n) {
+		return of
+	}
+	if raw := f.of[name]; raw[0] == '"' { // which json.Number takes too
+		f.fail(name, "found %s, expected an integer", short(raw))
+		return of
+	}
+	x, err := strconv.ParseInt(n.String(), 10, 64)
+	if err != nil {
+		y, err := n.Float64()
+		if err != nil || y != math.Trunc(y) || math.Abs(y) > 1<<53 {
+			f.fail(name, "found %s, expected an integer", short(f.of[name]))
+			return of
+		}
+		x = int64(y)
+	}
+	if x < low || x > high {
+		f.fail(name, "found %d, expected %d to %d", x, low, high)
+		return of
+	}
+	return x
+}
+
+func (f *fields) boolean(name string) (x bool) {
+	f.get(name, "true or false", &x)
+	return x
+}
+
+// has reports whether a field is there, is not null, and no empty string, list or object.
+func (f *fields) has(name string) bool {
+	raw, ok := f.of[name]
+	switch strings.Join(strings.Fields(string(raw)), "") {
+	case "null", `""`, "[]", "{}", "false":
+		return false
+	}
+	return ok
+}
+
+// object reads the fields of an object, nil if it is not there.
+func (f *fields) object(name string) *fields {
+	o := &fields{}
+	if !f.get(name, "an object", &o.of) {
+		return nil
+	}
+	return o
+}
+
+// texts reads a string, or a list of strings.
+func (f *fields) texts(name, expected string) (list []string) {
+	raw := bytes.TrimSpace(f.of[name])
+	if len(raw) > 0 && raw[0] == '"' {
+		list = make([]string, 1)
+		f.get(name, expected, &list[0])
+		return list
+	}
+	f.get(name, expected, &list)
+	return list
+}

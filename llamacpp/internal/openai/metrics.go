@@ -1,0 +1,181 @@
+package openai
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
+)
+
+// metrics are what Prometheus reads of a server. Its client library would double the size of the command and bring nine modules for
+// what its text format needs: https://prometheus.io/docs/instrumenting/exposition_formats.
+type metrics struct {
+	s        *Server
+	mu       sync.Mutex
+	requests map[answered]uint64
+	seconds  map[string]*histogram // by handler
+	token    histogram
+	steps    engine.Step // sums
+}
+
+// answered are requests of a handler that have a status.
+type answered struct {
+	handler string
+	code    int
+}
+
+// histogram counts times by bounds in seconds, each a factor above the one before.
+type histogram struct {
+	first, factor float64
+	counts        [12]uint64 // the last is above all bounds
+	sum           float64
+}
+
+func (h *histogram) observe(seconds float64) {
+	i, bound := 0, h.first
+	for ; i < len(h.counts)-1 && seconds > bound; i++ {
+		bound *= h.factor
+	}
+	h.counts[i]++
+	h.sum += seconds
+}
+
+func newMetrics(s *Server) *metrics {
+	return &metrics{s: s, requests: map[answered]uint64{}, seconds: map[string]*histogram{}, token: histogram{first: 0.0005, factor: 2}}
+}
+
+// step counts a step of the engine.
+func (m *metrics) step(s engine.Step) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.steps.Read += s.Read
+	m.steps.Written += s.Written
+	m.steps.Exact += s.Exact
+	m.steps.Audited += s.Audited
+	m.steps.Agreed += s.Agreed
+	if s.Written > 0 {
+		m.token.observe(s.Took.Seconds())
+	}
+}
+
+// count counts and times the requests of a handler.
+func (m *metrics) count(handler string, h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start, noted := time.Now(), &notedWriter{ResponseWriter: w}
+		defer func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.requests[answered{handler, cmp.Or(noted.status, http.StatusOK)}]++
+			of := m.seconds[handler]
+			if of == nil {
+				of = &histogram{first: 0.001, factor: 4}
+				m.seconds[handler] = of
+			}
+			of.observe(time.Since(start).Seconds())
+		}()
+		h(noted, r)
+	})
+}
+
+// notedWriter notes the status.
+type notedWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *notedWriter) WriteHeader(status int) {
+	w.status = cmp.Or(w.status, status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *notedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// page writes one metric after the other.
+type page struct{ w io.Writer }
+
+func (p page) head(name, kind, help string) {
+	fmt.Fprintf(p.w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+func (p page) value(name, labels string, x float64) {
+	if labels != "" {
+		labels = "{" + labels + "}"
+	}
+	fmt.Fprintf(p.w, "%s%s %s\n", name, labels, strconv.FormatFloat(x, 'g', -1, 64))
+}
+
+func (p page) one(name, kind, help string, x float64) {
+	p.head(name, kind, help)
+	p.value(name, "", x)
+}
+
+func (p page) histogram(name, labels string, h *histogram) {
+	comma := ""
+	if labels != "" {
+		comma = labels + ","
+	}
+	count, bound := uint64(0), h.first
+	for i, n := range h.counts {
+		count += n
+		le := strconv.FormatFloat(bound, 'g', -1, 64)
+		if i == len(h.counts)-1 {
+			le = "+Inf"
+		}
+		p.value(name+"_bucket", fmt.Sprintf("%sle=%q", comma, le), float64(count))
+		bound *= h.factor
+	}
+	p.value(name+"_sum", labels, h.sum)
+	p.value(name+"_count", labels, float64(count))
+}
+
+func (m *metrics) serve(w http.ResponseWriter, _ *http.Request) {
+	var b bytes.Buffer // a client that reads slowly keeps nobody from counting
+	m.write(&b)
+	m.s.patient(w)
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_, _ = w.Write(b.Bytes())
+}
+
+func (m *metrics) write(w io.Writer) {
+	p := page{w}
+	active, waiting := m.s.Busy()
+	p.one("l2s_requests_active", "gauge", "Requests under way.", float64(active))
+	p.one("l2s_requests_waiting", "gauge", "Requests that wait for a place.", float64(waiting))
+	p.one("l2s_body_bytes", "gauge", "Memory that bodies take that are read, about.", float64(m.s.memory.Load()))
+	if preview := m.s.x.Preview(); preview != nil {
+		e := engine.Rung(preview, m.s.o.Budget).Precision1
+		const name = "l2s_precision_held_out"
+		p.head(name, "gauge", "P@1 of the preview on the states that were held out when it was made, and the ends of its 95% interval.")
+		p.value(name, `end="low"`, e.Low)
+		p.value(name, `end="value"`, e.Value)
+		p.value(name, `end="high"`, e.High)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.one("l2s_prompt_tokens_total", "counter", "Tokens that were read of prompts and of answers to score.", float64(m.steps.Read))
+	p.one("l2s_written_tokens_total", "counter", "Tokens that were written.", float64(m.steps.Written))
+	p.one("l2s_exact_tokens_total", "counter", "Written tokens that the exact layer answered: all, unless there is a preview or a screen.", float64(m.steps.Exact))
+	p.one("l2s_audited_tokens_total", "counter", "States that the exact layer was asked about too, to watch the precision of a preview or a screen.", float64(m.steps.Audited))
+	p.one("l2s_audited_agreed_total", "counter", "Audited states of which the best token was found.", float64(m.steps.Agreed))
+	p.head("l2s_token_seconds", "histogram", "Time of a step, which writes a token for each request under way.")
+	p.histogram("l2s_token_seconds", "", &m.token)
+	p.head("l2s_http_requests_total", "counter", "Requests, by handler and status.")
+	for _, of := range slices.SortedFunc(maps.Keys(m.requests), func(a, b answered) int {
+		return cmp.Or(cmp.Compare(a.handler, b.handler), cmp.Compare(a.code, b.code))
+	}) {
+		p.value("l2s_http_requests_total", fmt.Sprintf("handler=%q,code=\"%d\"", of.handler, of.code), float64(m.requests[of]))
+	}
+	p.head("l2s_http_request_seconds", "histogram", "Time of a request, by handler.")
+	for _, handler := range slices.Sorted(maps.Keys(m.seconds)) {
+		p.histogram("l2s_http_request_seconds", fmt.Sprintf("handler=%q", handler), m.seconds[handler])
+	}
+}

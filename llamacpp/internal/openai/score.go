@@ -1,0 +1,105 @@
+package openai
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"net/http"
+
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
+)
+
+// score answers with the log-probabilities of answers behind a prompt or a chat.
+func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
+	f, release, failed := s.read(w, r)
+	if failed != nil {
+		return failed
+	}
+	prompt, answers, failed := s.toScore(r.Context(), f)
+	release()
+	if failed != nil {
+		return failed
+	}
+	job, failed := start(s.Score(r.Context(), prompt, answers))
+	if failed != nil {
+		return failed
+	}
+	<-job.Done()
+	result, err := job.Result()
+	if failed := ended(err); failed != nil {
+		return failed
+	}
+	sums, best := make([]float64, len(answers)), math.Inf(-1)
+	for i, a := range result.Answers {
+		for _, p := range a.LogProbs {
+			sums[i] += least(p)
+		}
+		best = max(best, sums[i])
+	}
+	among := 0.0
+	for _, x := range sums {
+		among += math.Exp(x - best)
+	}
+	list := make([]object, len(answers))
+	read := result.Read
+	for i, a := range result.Answers {
+		tokens := make([]object, len(a.Tokens))
+		for j, id := range a.Tokens {
+			tokens[j] = object{"id": id, "token": s.m.Piece(id), "logprob": least(a.LogProbs[j])}
+		}
+		list[i] = object{"index": i, "logprob": sums[i], "probability_among": math.Exp(sums[i]-best) / among, "tokens": tokens}
+		read += len(a.Tokens) - 1
+	}
+	return s.answer(w, object{"object": "score", "model": s.o.Name, "answers": list, "logprob_error": engine.LogProbError(s.x, s.o.Budget),
+		"usage": usage{read, 0, read}})
+}
+
+// toScore reads a prompt, or messages, and the tokens of answers. Tokens may reach over the end of the prompt: what all texts of prompt and
+// answer begin with is the prompt.
+func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answers [][]uint32, failed *failure) {
+	text := ""
+	if f.has("messages") {
+		if text, failed = s.chat(f); failed != nil {
+			return nil, nil, failed
+		}
+	} else if !f.get("prompt", "a string", &text) || text == "" {
+		return nil, nil, cmp.Or(f.failed, wrong("prompt", "found none, expected a string, or messages"))
+	}
+	list := f.texts("answers", "a list of strings")
+	if f.failed != nil {
+		return nil, nil, f.failed
+	}
+	if len(list) == 0 || len(list) > mostAnswers {
+		return nil, nil, wrong("answers", "found %d, expected 1 to %d", len(list), mostAnswers)
+	}
+	if prompt, failed = s.tokens(ctx, "prompt", text); failed != nil {
+		return nil, nil, failed
+	}
+	if len(prompt) > s.m.Context() { // before it is read again with each answer
+		_, failed := start(nil, &engine.TooLongError{Tokens: len(prompt), Context: s.m.Context()})
+		return nil, nil, failed
+	}
+	common := len(prompt)
+	for _, answer := range list {
+		if answer == "" {
+			return nil, nil, wrong("answers", "found an empty string, expected texts")
+		}
+		all, failed := s.tokens(ctx, "answers", text+answer)
+		if failed != nil {
+			return nil, nil, failed
+		}
+		n := 0
+		for n < min(common, len(all)-1) && all[n] == prompt[n] {
+			n++
+		}
+		common = n
+		answers = append(answers, all)
+	}
+	if common == 0 {
+		return nil, nil, wrong("prompt", "found no token before the answers, expected one at least")
+	}
+	for i := range answers {
+		answers[i] = answers[i][common:]
+	}
+	return prompt[:common], answers, nil
+}

@@ -1,0 +1,833 @@
+package openai_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/openai"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
+)
+
+const (
+	shared = "../../../../shared"
+	gguf   = shared + "/data/llm-65k-gguf/llm-65k.q8_0.gguf"
+)
+
+var missing string
+
+func TestMain(m *testing.M) {
+	if _, err := os.Stat(gguf); err != nil {
+		missing = "found no model " + gguf + " (CONTRIBUTING.md, Data, says what it is)"
+	} else if folder, err := testlib.Get(shared+"/llama/get", "../../.."); err != nil {
+		missing = err.Error()
+	} else if err := llamacpp.Load(folder); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if missing != "" {
+		fmt.Fprintln(os.Stderr, "openai: all tests are skipped:", missing)
+	}
+	os.Exit(m.Run())
+}
+
+// served is a server under test.
+type served struct {
+	*openai.Server
+	m   *llamacpp.Model
+	x   *llamacpp.Head
+	url string
+	end func() // of the engine
+}
+
+func serve(t testing.TB, context_ int, change func(*openai.Options)) *served {
+	t.Helper()
+	if missing != "" {
+		t.Skip(missing)
+	}
+	o := openai.Options{Name: "lab", Template: "chatml", Parallel: 2, Waiting: 4, Body: 1 << 20, Memory: 16 << 20, Timeout: 20 * time.Second}
+	if change != nil {
+		change(&o)
+	}
+	m, err := llamacpp.Open(gguf, llamacpp.Options{Context: context_, Sequences: o.Parallel, Forks: openai.Forks, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := m.Head(llamacpp.HeadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openai.New(m, x, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { s.Run(ctx); close(done) }()
+	end := func() { cancel(); <-done }
+	h := httptest.NewUnstartedServer(s.Handler())
+	h.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		c.(*net.TCPConn).SetWriteBuffer(4096) // so that a client that does not read is noticed soon
+		return ctx
+	}
+	h.Start()
+	t.Cleanup(func() { h.CloseClientConnections(); h.Close(); end(); x.Close(); m.Close() })
+	return &served{s, m, x, h.URL, end}
+}
+
+// post posts a body, and returns the status and the answer.
+func (s *served) post(t testing.TB, path, body string) (int, map[string]any) {
+	t.Helper()
+	r, err := http.Post(s.url+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	var x map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&x); err != nil {
+		t.Fatalf("%s %s: %v", path, body, err)
+	}
+	if r.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("%s: found the type %q", path, r.Header.Get("Content-Type"))
+	}
+	return r.StatusCode, x
+}
+
+func (s *served) ok(t testing.TB, path, body string) map[string]any {
+	t.Helper()
+	status, x := s.post(t, path, body)
+	if status != 200 {
+		t.Fatalf("%s %s: found the status %d: %v", path, body, status, x)
+	}
+	return x
+}
+
+// at walks into JSON.
+func at(t testing.TB, x any, path ...any) any {
+	t.Helper()
+	for _, p := range path {
+		switch p := p.(type) {
+		case string:
+			o, ok := x.(map[string]any)
+			if !ok {
+				t.Fatalf("%v: found %v, expected an object", path, x)
+			}
+			if x, ok = o[p]; !ok {
+				t.Fatalf("%v: found no %q in %v", path, p, o)
+			}
+		case int:
+			l, ok := x.([]any)
+			if !ok || p >= len(l) {
+				t.Fatalf("%v: found %v, expected a list above %d", path, x, p)
+			}
+			x = l[p]
+		}
+	}
+	return x
+}
+
+// events posts a body and returns the data of all events.
+func (s *served) events(t testing.TB, path, body string) (list []string) {
+	t.Helper()
+	r, err := http.Post(s.url+path, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if r.StatusCode != 200 || r.Header.Get("Content-Type") != "text/event-stream" {
+		text, _ := io.ReadAll(r.Body)
+		t.Fatalf("%s %s: found the status %d, %q: %s", path, body, r.StatusCode, r.Header.Get("Content-Type"), text)
+	}
+	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
+		if line := lines.Text(); line != "" {
+			data, ok := strings.CutPrefix(line, "data: ")
+			if !ok {
+				t.Fatalf("found the line %q, expected data", line)
+			}
+			list = append(list, data)
+		}
+	}
+	return list
+}
+
+func parse(t testing.TB, text string) (x map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &x); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return x
+}
+
+const prompt = "The configuration file has three sections."
+
+func TestAnswers(t *testing.T) {
+	s := serve(t, 128, nil)
+	for _, path := range []string{"/health", "/v1/models", "/v1/models/lab"} {
+		r, err := http.Get(s.url + path)
+		if err != nil || r.StatusCode != 200 {
+			t.Fatalf("%s: found %v, %v", path, r, err)
+		}
+		r.Body.Close()
+	}
+	whole := s.ok(t, "/v1/completions", fmt.Sprintf(`{"model":"any","prompt":%q,"max_tokens":12,"temperature":0,"ignore_eos":true}`, prompt))
+	text := at(t, whole, "choices", 0, "text").(string)
+	if text == "" || at(t, whole, "choices", 0, "finish_reason") != "length" || at(t, whole, "object") != "text_completion" || at(t, whole, "model") != "lab" {
+		t.Errorf("found %v", whole)
+	}
+	read := len(s.m.Tokens(prompt, true))
+	if at(t, whole, "usage", "prompt_tokens") != float64(read) || at(t, whole, "usage", "completion_tokens") != 12.0 || at(t, whole, "usage", "total_tokens") != float64(read+12) {
+		t.Errorf("found the usage %v, expected %d and 12", at(t, whole, "usage"), read)
+	}
+	// The same prompt as tokens, and in lists.
+	ids, _ := json.Marshal(s.m.Tokens(prompt, true))
+	for _, form := range []string{string(ids), "[" + string(ids) + "]", fmt.Sprintf("[%q]", prompt)} {
+		x := s.ok(t, "/v1/completions", `{"prompt":`+form+`,"max_tokens":12,"temperature":0,"ignore_eos":true}`)
+		if at(t, x, "choices", 0, "text") != text {
+			t.Errorf("the prompt %s: found %q, expected %q", form, at(t, x, "choices", 0, "text"), text)
+		}
+	}
+	// A stream has the same text, and its usage.
+	events := s.events(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":12,"temperature":0,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}}`, prompt))
+	streamed := ""
+	for _, e := range events[:len(events)-2] {
+		x := parse(t, e)
+		streamed += at(t, x, "choices", 0, "text").(string)
+		if at(t, x, "usage") != nil {
+			t.Errorf("found %s, expected no usage yet", e)
+		}
+	}
+	last := parse(t, events[len(events)-2])
+	if streamed != text || events[len(events)-1] != "[DONE]" || at(t, last, "usage", "total_tokens") != float64(read+12) || len(at(t, last, "choices").([]any)) != 0 {
+		t.Errorf("found %q, %v, %q, expected %q and the usage", streamed, last, events[len(events)-1], text)
+	}
+	// A chat is a completion of what the template makes of it.
+	chat := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Say "},{"type":"text","text":"yes."}]}],"max_completion_tokens":10,"temperature":0,"ignore_eos":true`
+	x := s.ok(t, "/v1/chat/completions", chat+"}")
+	if at(t, x, "object") != "chat.completion" || at(t, x, "choices", 0, "message", "role") != "assistant" {
+		t.Errorf("found %v", x)
+	}
+	templated := "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSay yes.<|im_end|>\n<|im_start|>assistant\n"
+	y := s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":10,"temperature":0,"ignore_eos":true}`, templated))
+	answer := at(t, x, "choices", 0, "message", "content").(string)
+	if answer != at(t, y, "choices", 0, "text") {
+		t.Errorf("a chat: found %q, expected %q", answer, at(t, y, "choices", 0, "text"))
+	}
+	streamed = ""
+	events = s.events(t, "/v1/chat/completions", chat+`,"stream":true}`)
+	for i, e := range events[:len(events)-1] {
+		x := parse(t, e)
+		delta := at(t, x, "choices", 0, "delta").(map[string]any)
+		if i == 0 && delta["role"] != "assistant" || at(t, x, "object") != "chat.completion.chunk" {
+			t.Errorf("event %d: found %s", i, e)
+		}
+		if i == len(events)-2 && (at(t, x, "choices", 0, "finish_reason") != "length" || len(delta) != 0) {
+			t.Errorf("the last event: found %s", e)
+		}
+		part, _ := delta["content"].(string)
+		streamed += part
+	}
+	if streamed != answer || events[len(events)-1] != "[DONE]" {
+		t.Errorf("a chat: found %q in a stream, expected %q", streamed, answer)
+	}
+	// One seed, one text; another seed, another.
+	drawn := func(seed string) string {
+		return at(t, s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":20,"ignore_eos":true,"temperature":1.5,"top_k":0,"top_p":1,"min_p":0%s}`, prompt, seed)), "choices", 0, "text").(string)
+	}
+	if a, b, c, d := drawn(`,"seed":7`), drawn(`,"seed":7`), drawn(`,"seed":8`), drawn(""); a != b || a == c || d == a {
+		t.Errorf("found %q and %q of one seed, %q of another, %q of none", a, b, c, d)
+	}
+	// Where the model's own template is missing.
+	other := serve(t, 64, func(o *openai.Options) { o.Template = "" })
+	if status, x := other.post(t, "/v1/chat/completions", chat+"}"); status != 400 || at(t, x, "error", "code") != "no_chat_template" {
+		t.Errorf("no template: found %d, %v", status, x)
+	}
+}
+
+func TestStops(t *testing.T) {
+	s := serve(t, 128, nil)
+	whole := at(t, s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":16,"temperature":0,"ignore_eos":true}`, prompt)), "choices", 0, "text").(string)
+	stop := whole[len(whole)/2:][:4]
+	if !utf8.ValidString(stop) {
+		t.Fatalf("found %q, expected a stop in one piece", stop)
+	}
+	want := whole[:strings.Index(whole, stop)]
+	q, _ := json.Marshal(stop)
+	for _, form := range []string{string(q), `["no such text",` + string(q) + `]`} {
+		body := fmt.Sprintf(`{"prompt":%q,"max_tokens":16,"temperature":0,"ignore_eos":true,"stop":%s,"logprobs":0`, prompt, form)
+		x := s.ok(t, "/v1/completions", body+"}")
+		if at(t, x, "choices", 0, "text") != want || at(t, x, "choices", 0, "finish_reason") != "stop" {
+			t.Errorf("%s: found %v, expected %q", form, at(t, x, "choices", 0), want)
+		}
+		tokens := ""
+		for _, piece := range at(t, x, "choices", 0, "logprobs", "tokens").([]any) {
+			tokens += piece.(string)
+		}
+		if !strings.HasPrefix(tokens, want) {
+			t.Errorf("%s: found the tokens %q, expected those of %q", form, tokens, want)
+		}
+		streamed := ""
+		events := s.events(t, "/v1/completions", body+`,"stream":true}`)
+		for _, e := range events[:len(events)-1] {
+			streamed += at(t, parse(t, e), "choices", 0, "text").(string)
+		}
+		if streamed != want {
+			t.Errorf("%s: found %q in a stream, expected %q", form, streamed, want)
+		}
+	}
+}
+
+// all is the distribution behind a prompt, by all logits of the head.
+func (s *served) all(t testing.TB, m *llamacpp.Model, ids []uint32) []float64 {
+	t.Helper()
+	m.Clear(0)
+	h, err := m.Feed(context.Background(), 0, ids...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, labels := make([]float64, s.x.Labels()), make([]uint32, s.x.Labels())
+	for i := range labels {
+		labels[i] = uint32(i)
+	}
+	if err := s.x.Logits(all, h, labels...); err != nil {
+		t.Fatal(err)
+	}
+	largest, sum := slices.Max(all), 0.0
+	for _, v := range all {
+		sum += math.Exp(v - largest)
+	}
+	for i := range all {
+		all[i] -= largest + math.Log(sum)
+	}
+	return all
+}
+
+func oracle(t testing.TB) *llamacpp.Model {
+	t.Helper()
+	m, err := llamacpp.Open(gguf, llamacpp.Options{Context: 256, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+// near is how far log-probabilities may be apart of states that llama.cpp computes in batches of other sizes.
+const near = 0.3
+
+func TestLogProbs(t *testing.T) {
+	s := serve(t, 128, nil)
+	m := oracle(t)
+	ids := m.Tokens(prompt, true)
+	x := s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":5,"temperature":0,"ignore_eos":true,"logprobs":3}`, prompt))
+	l := at(t, x, "choices", 0, "logprobs")
+	if at(t, l, "logprob_error") != 0.0 {
+		t.Errorf("found %v, expected exact log-probabilities", at(t, l, "logprob_error"))
+	}
+	text, before := at(t, x, "choices", 0, "text").(string), ""
+	for i := range 5 {
+		all := s.all(t, m, ids)
+		best := 0
+		for id, p := range all {
+			if p > all[best] {
+				best = id
+			}
+		}
+		piece := at(t, l, "tokens", i).(string)
+		if d := at(t, l, "token_logprobs", i).(float64) - all[best]; math.Abs(d) > near || piece != m.Piece(uint32(best)) {
+			t.Errorf("token %d: found %q, %v, expected %q, %v", i, piece, at(t, l, "token_logprobs", i), m.Piece(uint32(best)), all[best])
+		}
+		if top := at(t, l, "top_logprobs", i).(map[string]any); len(top) != 3 || top[piece] != at(t, l, "token_logprobs", i) {
+			t.Errorf("token %d: found the best %v", i, top)
+		}
+		if at(t, l, "text_offset", i) != float64(utf8.RuneCountInString(before)) || !strings.HasPrefix(text, before) {
+			t.Errorf("token %d: found the offset %v, expected %d", i, at(t, l, "text_offset", i), utf8.RuneCountInString(before))
+		}
+		before += piece
+		ids = append(ids, uint32(best))
+	}
+	chat := `{"messages":[{"role":"user","content":"Say yes."}],"max_tokens":3,"temperature":0,"ignore_eos":true,"logprobs":true,"top_logprobs":2`
+	x = s.ok(t, "/v1/chat/completions", chat+"}")
+	content := at(t, x, "choices", 0, "logprobs", "content").([]any)
+	joined := ""
+	for i, entry := range content {
+		joined += at(t, entry, "token").(string)
+		if len(at(t, entry, "top_logprobs").([]any)) != 2 || at(t, entry, "top_logprobs", 0, "logprob") != at(t, entry, "logprob") || len(at(t, entry, "bytes").([]any)) != len(at(t, entry, "token").(string)) {
+			t.Errorf("token %d: found %v", i, entry)
+		}
+	}
+	if len(content) != 3 || joined != at(t, x, "choices", 0, "message", "content") {
+		t.Errorf("found the tokens %q of %q", joined, at(t, x, "choices", 0, "message", "content"))
+	}
+	n := 0
+	for _, e := range s.events(t, "/v1/chat/completions", chat+`,"stream":true}`) {
+		if strings.Contains(e, `"content":[{`) {
+			n++
+		}
+	}
+	if n != 3 {
+		t.Errorf("a stream: found %d events with log-probabilities, expected 3", n)
+	}
+}
+
+// Biases and allowed tokens decide what is written; among allowed ones the best is the best of these.
+func TestBiases(t *testing.T) {
+	s := serve(t, 128, nil)
+	all := s.all(t, oracle(t), s.m.Tokens(prompt, true))
+	order := make([]int, len(all))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return int(math.Copysign(1, all[b]-all[a])) })
+	first := func(rest string) string {
+		t.Helper()
+		return at(t, s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":1,"ignore_eos":true,"logprobs":0,%s}`, prompt, rest)), "choices", 0, "logprobs", "tokens", 0).(string)
+	}
+	piece := func(id int) string { return s.m.Piece(uint32(id)) }
+	if found := first(fmt.Sprintf(`"temperature":0,"logit_bias":{"%d":-100}`, order[0])); found != piece(order[1]) {
+		t.Errorf("the best banned: found %q, expected %q", found, piece(order[1]))
+	}
+	if found := first(fmt.Sprintf(`"temperature":0,"logit_bias":{"%d":100}`, order[5000])); found != piece(order[5000]) {
+		t.Errorf("a bias of 100: found %q, expected %q", found, piece(order[5000]))
+	}
+	few := fmt.Sprintf("[%d,%d,%d]", order[900], order[700], order[8000])
+	if found := first(`"temperature":0,"allowed_tokens":` + few); found != piece(order[700]) {
+		t.Errorf("three allowed: found %q, expected %q", found, piece(order[700]))
+	}
+	bans := map[string]int{}
+	for _, id := range order {
+		if id != order[900] && id != order[700] {
+			bans[strconv.Itoa(id)] = -100
+		}
+	}
+	list, _ := json.Marshal(bans)
+	if found := first(`"temperature":0,"logit_bias":` + string(list)); found != piece(order[700]) {
+		t.Errorf("all but two banned: found %q, expected %q", found, piece(order[700]))
+	}
+	seen := map[string]bool{}
+	for seed := range 40 {
+		found := first(fmt.Sprintf(`"temperature":5,"seed":%d,"top_k":0,"min_p":0,"top_p":1,"allowed_tokens":%s`, seed, few))
+		if found != piece(order[900]) && found != piece(order[700]) && found != piece(order[8000]) {
+			t.Errorf("a draw among three: found %q", found)
+		}
+		seen[found] = true
+	}
+	if len(seen) < 2 {
+		t.Errorf("draws among three: found %v alone", seen)
+	}
+	// A penalty keeps a text from going in circles.
+	x := s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"max_tokens":30,"ignore_eos":true,"temperature":0,"frequency_penalty":100,"repeat_last_n":-1,"logprobs":0}`, prompt))
+	written := map[any]int{}
+	for _, piece := range at(t, x, "choices", 0, "logprobs", "tokens").([]any) {
+		if written[piece]++; written[piece] > 1 {
+			t.Errorf("found %q twice, expected each token once under this penalty", piece)
+		}
+	}
+	// Only allowed tokens are read of the head: an audit of what that costs is in package softmax. Here the whole chain takes them.
+	if status, x := s.post(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"allowed_tokens":[3],"logit_bias":{"3":-100}}`, prompt)); status != 400 || at(t, x, "error", "param") != "logit_bias" {
+		t.Errorf("nothing may be written: found %d, %v", status, x)
+	}
+}
+
+func TestScore(t *testing.T) {
+	s := serve(t, 128, nil)
+	m := oracle(t)
+	x := s.ok(t, "/v1/score", fmt.Sprintf(`{"prompt":%q,"answers":[" The first"," The"," Nothing"," of the servers and"]}`, prompt))
+	shares := 0.0
+	for i, answer := range []string{" The first", " The", " Nothing", " of the servers and"} {
+		ids := m.Tokens(prompt, true)
+		all := m.Tokens(prompt+answer, true)
+		want := 0.0
+		for _, id := range all[len(ids):] {
+			want += s.all(t, m, ids)[id]
+			ids = append(ids, id)
+		}
+		if !slices.Equal(ids, all) {
+			t.Fatalf("%q: found tokens over the end of the prompt", answer)
+		}
+		found := at(t, x, "answers", i)
+		if d := at(t, found, "logprob").(float64) - want; math.Abs(d) > near*float64(len(all)) {
+			t.Errorf("%q: found %v, expected %v", answer, at(t, found, "logprob"), want)
+		}
+		sum := 0.0
+		for _, token := range at(t, found, "tokens").([]any) {
+			sum += at(t, token, "logprob").(float64)
+		}
+		if math.Abs(sum-at(t, found, "logprob").(float64)) > 1e-9 {
+			t.Errorf("%q: found %v of tokens, expected their sum", answer, found)
+		}
+		shares += at(t, found, "probability_among").(float64)
+	}
+	if math.Abs(shares-1) > 1e-9 {
+		t.Errorf("found shares of %v together, expected 1", shares)
+	}
+	// Tokens that reach over the end of the prompt.
+	x = s.ok(t, "/v1/score", `{"prompt":"The config","answers":["uration","ured"]}`)
+	for i, whole := range []string{"The configuration", "The configured"} {
+		text := ""
+		for _, token := range at(t, x, "answers", i, "tokens").([]any) {
+			text += at(t, token, "token").(string)
+		}
+		if !strings.HasSuffix(whole, text) || text == "" {
+			t.Errorf("found the tokens %q, expected the end of %q", text, whole)
+		}
+	}
+	x = s.ok(t, "/v1/score", `{"messages":[{"role":"user","content":"Yes or no?"}],"answers":["yes","no"]}`)
+	if len(at(t, x, "answers").([]any)) != 2 {
+		t.Errorf("found %v", x)
+	}
+}
+
+// Requests that are wrong have an error of OpenAI's shape that names the field.
+func TestWrongRequests(t *testing.T) {
+	s := serve(t, 64, nil)
+	chat := `{"messages":[{"role":"user","content":"a"}]`
+	long := strings.Repeat("word ", 200)
+	for _, c := range []struct {
+		path, body string
+		status     int
+		param      any
+		message    string
+	}{
+		{"completions", ``, 400, nil, "no JSON object"},
+		{"completions", `[]`, 400, nil, "no JSON object"},
+		{"completions", `null`, 400, nil, "found null"},
+		{"completions", `{"prompt":"a"} x`, 400, nil, "no JSON object"},
+		{"completions", strings.Repeat(`{"a":`, 100_000), 400, nil, "no JSON object"},
+		{"completions", `{}`, 400, "prompt", "found none"},
+		{"completions", `{"prompt":7}`, 400, "prompt", "found 7"},
+		{"completions", `{"prompt":""}`, 400, "prompt", "without tokens"},
+		{"completions", `{"prompt":[]}`, 400, "prompt", "empty list"},
+		{"completions", `{"prompt":["a","b"]}`, 400, "prompt", "found 2 prompts"},
+		{"completions", `{"prompt":[1.5]}`, 400, "prompt", "found [1.5]"},
+		{"completions", `{"prompt":[-1]}`, 400, "prompt", "found [-1]"},
+		{"completions", `{"prompt":[65536000]}`, 400, "prompt", "found token 65536000"},
+		{"completions", `{"prompt":"` + long + `"}`, 400, nil, "expected at most 64"},
+		{"completions", `{"prompt":"` + strings.Repeat(long, 20) + `"}`, 400, "prompt", "expected at most 1024"},
+		{"completions", `{"prompt":"a","max_tokens":"7"}`, 400, "max_tokens", `found "7", expected an integer`},
+		{"completions", `{"prompt":"a","max_tokens":1.5}`, 400, "max_tokens", "expected an integer"},
+		{"completions", `{"prompt":"a","max_tokens":0}`, 400, "max_tokens", "expected 1 to"},
+		{"completions", `{"prompt":"a","max_tokens":1e999}`, 400, "max_tokens", "expected an integer"},
+		{"completions", `{"prompt":"a","temperature":"hot"}`, 400, "temperature", `found "hot", expected a number`},
+		{"completions", `{"prompt":"a","temperature":-1}`, 400, "temperature", "found -1"},
+		{"completions", `{"prompt":"a","temperature":1e999}`, 400, "temperature", "expected a number"},
+		{"completions", `{"prompt":"a","top_p":2}`, 400, "top_p", "found 2"},
+		{"completions", `{"prompt":"a","top_k":[]}`, 400, "top_k", "expected an integer"},
+		{"completions", `{"prompt":"a","min_p":true}`, 400, "min_p", "expected a number"},
+		{"completions", `{"prompt":"a","seed":"x"}`, 400, "seed", "expected an integer"},
+		{"completions", `{"prompt":"a","seed":1e30}`, 400, "seed", "expected an integer"},
+		{"completions", `{"prompt":"a","stop":7}`, 400, "stop", "found 7"},
+		{"completions", `{"prompt":"a","stop":[1]}`, 400, "stop", "found [1]"},
+		{"completions", `{"prompt":"a","stop":""}`, 400, "stop", "0 bytes"},
+		{"completions", `{"prompt":"a","stop":["a","a","a","a","a","a","a","a","a","a","a","a","a","a","a","a","a"]}`, 400, "stop", "found 17"},
+		{"completions", `{"prompt":"a","n":2}`, 400, "n", "found 2"},
+		{"completions", `{"prompt":"a","best_of":3}`, 400, "best_of", "found 3"},
+		{"completions", `{"prompt":"a","logprobs":true}`, 400, "logprobs", "found true"},
+		{"completions", `{"prompt":"a","logprobs":50}`, 400, "logprobs", "found 50"},
+		{"completions", `{"prompt":"a","presence_penalty":"x"}`, 400, "presence_penalty", "expected a number"},
+		{"completions", `{"prompt":"a","frequency_penalty":1e9}`, 400, "frequency_penalty", "found 1e+09"},
+		{"completions", `{"prompt":"a","repeat_penalty":0}`, 400, "repeat_penalty", "found 0"},
+		{"completions", `{"prompt":"a","logit_bias":[1]}`, 400, "logit_bias", "expected an object"},
+		{"completions", `{"prompt":"a","logit_bias":{"x":1}}`, 400, "logit_bias", `found "x"`},
+		{"completions", `{"prompt":"a","logit_bias":{"4000000000":1}}`, 400, "logit_bias", "expected ids"},
+		{"completions", `{"prompt":"a","logit_bias":{"1":1,"01":2}}`, 400, "logit_bias", "found token 1 twice"},
+		{"completions", `{"prompt":"a","logit_bias":{"1":1e9}}`, 400, "logit_bias", "expected -100 to 100"},
+		{"completions", `{"prompt":"a","allowed_tokens":[]}`, 400, "allowed_tokens", "found none"},
+		{"completions", `{"prompt":"a","allowed_tokens":["a"]}`, 400, "allowed_tokens", `found ["a"]`},
+		{"completions", `{"prompt":"a","allowed_tokens":[4000000000]}`, 400, "allowed_tokens", "found 4000000000"},
+		{"completions", `{"prompt":"a","stream":"yes"}`, 400, "stream", "expected true or false"},
+		{"completions", `{"prompt":"a","stream_options":7}`, 400, "stream_options", "expected an object"},
+		{"completions", `{"prompt":"a","stream_options":{"include_usage":7}}`, 400, "include_usage", "expected true or false"},
+		{"completions", `{"prompt":"a","echo":true}`, 400, "echo", "expected none"},
+		{"completions", `{"prompt":"a","suffix":"b"}`, 400, "suffix", "expected none"},
+		{"chat/completions", `{}`, 400, "messages", "found 0 messages"},
+		{"chat/completions", `{"messages":"a"}`, 400, "messages", "expected a list"},
+		{"chat/completions", `{"messages":[7]}`, 400, "messages[0]", "found 7"},
+		{"chat/completions", `{"messages":[{"content":"a"}]}`, 400, "messages[0]", "role"},
+		{"chat/completions", `{"messages":[{"role":7,"content":"a"}]}`, 400, "messages[0]", "role: found 7"},
+		{"chat/completions", `{"messages":[{"role":"user"}]}`, 400, "messages[0]", "content: found none"},
+		{"chat/completions", `{"messages":[{"role":"user","content":{}}]}`, 400, "messages[0]", "content: found {}"},
+		{"chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "messages[0]", `the type "image_url"`},
+		{"chat/completions", `{"messages":[{"role":"user","content":"a\u0000b"}]}`, 400, "messages", "NUL"},
+		{"chat/completions", chat + `,"response_format":{"type":"json_object"}}`, 400, "response_format", `"json_object"`},
+		{"chat/completions", chat + `,"response_format":"text"}`, 400, "response_format", "expected an object"},
+		{"chat/completions", chat + `,"tools":[{"type":"function"}]}`, 400, "tools", "expected none"},
+		{"chat/completions", chat + `,"top_logprobs":3}`, 400, "top_logprobs", "without logprobs"},
+		{"chat/completions", chat + `,"logprobs":1}`, 400, "logprobs", "expected true or false"},
+		{"score", `{"answers":["a"]}`, 400, "prompt", "found none"},
+		{"score", `{"prompt":"a"}`, 400, "answers", "found 0"},
+		{"score", `{"prompt":"a","answers":[""]}`, 400, "answers", "empty string"},
+		{"score", `{"prompt":"a","answers":[7]}`, 400, "answers", "found [7]"},
+		{"score", `{"prompt":"` + long + `","answers":["a"]}`, 400, nil, "expected at most 64"},
+		{"score", `{"prompt":"a","answers":["` + long + `"]}`, 400, nil, "expected at most 64"},
+		{"nothing", `{}`, 404, nil, "/v1/nothing"},
+	} {
+		status, x := s.post(t, "/v1/"+c.path, c.body)
+		e, _ := x["error"].(map[string]any)
+		if message, _ := e["message"].(string); status != c.status || e["param"] != c.param || !strings.Contains(message, c.message) || e["type"] != "invalid_request_error" || len(e) != 4 {
+			t.Errorf("%s %.80s: found %d, %v, expected %d, the param %v and %q", c.path, c.body, status, x, c.status, c.param, c.message)
+		}
+	}
+	for path, want := range map[string]int{"/v1/completions": 405, "/v1/models/other": 404, "/": 404} {
+		r, err := http.Get(s.url + path)
+		if err != nil || r.StatusCode != want {
+			t.Errorf("GET %s: found %v, %v, expected %d", path, r, err, want)
+		} else {
+			r.Body.Close()
+		}
+	}
+	// What is not known, and null, is as if it were not there.
+	for _, rest := range []string{`,"user":"me","metadata":{"a":1},"frobnicate":[1],"service_tier":"auto"`, `,"temperature":null,"stop":null,"seed":null,"logprobs":null,"logit_bias":null,"allowed_tokens":null,"stream":null,"max_tokens":null,"n":null,"tools":[],"response_format":null`, `,"max_tokens":3.0,"n":1,"best_of":1,"echo":false,"suffix":"","top_k":-1,"seed":-5,"top_p":0,"temperature":1e-300`} {
+		s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2`+rest+`}`)
+	}
+	s.ok(t, "/v1/chat/completions", chat+`,"max_tokens":2,"response_format":{"type":"text"},"tool_choice":"none","messages_":1}`)
+	// A page of another site.
+	r, _ := http.NewRequest("POST", s.url+"/v1/completions", strings.NewReader(`{"prompt":"a"}`))
+	r.Header.Set("Origin", "https://example.org")
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil || answer.StatusCode != 403 {
+		t.Errorf("a page of another site: found %v, %v", answer, err)
+	} else {
+		answer.Body.Close()
+	}
+}
+
+// endless is a request that goes on until its context is full.
+func endless(stream bool) string {
+	return fmt.Sprintf(`{"prompt":%q,"max_tokens":100000,"temperature":0,"stream":%v,"ignore_eos":true}`, prompt, stream)
+}
+
+func (s *served) waits(t testing.TB, what string, until func(active, waiting int) bool) {
+	t.Helper()
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		active, waiting := s.Busy()
+		if until(active, waiting) {
+			return
+		}
+		if time.Since(start) > time.Minute {
+			t.Fatalf("%s: found %d requests under way and %d waiting", what, active, waiting)
+		}
+	}
+}
+
+func idle(active, waiting int) bool { return active == 0 && waiting == 0 }
+
+func TestClientsThatGoAway(t *testing.T) {
+	s := serve(t, 4096, func(o *openai.Options) { o.Parallel, o.Waiting = 1, 2 })
+	begin := func(stream bool) context.CancelFunc {
+		ctx, cancel := context.WithCancel(context.Background())
+		r, _ := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/completions", strings.NewReader(endless(stream)))
+		go func() {
+			if answer, err := http.DefaultClient.Do(r); err == nil {
+				io.Copy(io.Discard, answer.Body)
+				answer.Body.Close()
+			}
+		}()
+		return cancel
+	}
+	one := begin(true)
+	s.waits(t, "the first", func(active, _ int) bool { return active == 1 })
+	two, three := begin(false), begin(true)
+	s.waits(t, "two more", func(_, waiting int) bool { return waiting == 2 })
+	// No place is free, and none to wait.
+	r, err := http.Post(s.url+"/v1/completions", "application/json", strings.NewReader(endless(false)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(r.Body)
+	r.Body.Close()
+	if r.StatusCode != 503 || r.Header.Get("Retry-After") == "" || !strings.Contains(string(text), `"type":"server_error"`) {
+		t.Errorf("all places taken: found %d, %v, %s", r.StatusCode, r.Header, text)
+	}
+	two()
+	s.waits(t, "one that waits has gone", func(active, waiting int) bool { return active == 1 && waiting == 1 })
+	one()
+	s.waits(t, "one that writes has gone", func(active, waiting int) bool { return active == 1 && waiting == 0 })
+	three()
+	s.waits(t, "all have gone", idle)
+	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2}`)
+}
+
+// A client that reads nothing loses its connection after the timeout, and its place; nobody waits for it.
+func TestASlowReader(t *testing.T) {
+	s := serve(t, 4096, func(o *openai.Options) { o.Parallel, o.Timeout = 1, 300*time.Millisecond })
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.(*net.TCPConn).SetReadBuffer(4096)
+	body := endless(true)
+	fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	s.waits(t, "it has begun", func(active, _ int) bool { return active == 1 })
+	s.waits(t, "it has lost its place", idle)
+	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2}`)
+	text, _ := io.ReadAll(c)
+	if n := strings.Count(string(text), "data: "); n == 0 || n > 2000 || strings.Contains(string(text), "[DONE]") {
+		t.Errorf("found %d events, the last %q, expected a part of the answer", n, text[max(0, len(text)-100):])
+	}
+}
+
+func TestBodies(t *testing.T) {
+	s := serve(t, 64, func(o *openai.Options) { o.Body, o.Memory, o.Timeout = 1<<20, 6<<20, 2*time.Second })
+	// 100 MB, with a length and without.
+	for _, chunked := range []bool{false, true} {
+		var body io.Reader = bytes.NewReader(make([]byte, 100<<20))
+		if chunked {
+			body = io.MultiReader(body)
+		}
+		r, err := http.Post(s.url+"/v1/completions", "application/json", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		if r.StatusCode != 413 || !strings.Contains(string(text), "expected at most") {
+			t.Errorf("100 MB: found %d, %s", r.StatusCode, text)
+		}
+	}
+	// Bodies that do not come whole: many of them hold less than the memory for all, and end after the timeout.
+	var held []net.Conn
+	for range 8 {
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n%s", strings.Repeat(" ", 900_000))
+		held = append(held, c)
+	}
+	codes := map[int]int{}
+	for _, c := range held {
+		c.SetReadDeadline(time.Now().Add(time.Minute))
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		codes[r.StatusCode]++
+	}
+	if codes[408] == 0 || codes[503] == 0 || codes[408]+codes[503] != 8 {
+		t.Errorf("bodies that do not come whole: found the statuses %v, expected 408 and 503", codes)
+	}
+	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2}`)
+}
+
+// 200 connections at once each have an answer, or are told to come again; the next request works.
+func TestManyConnections(t *testing.T) {
+	s := serve(t, 64, nil)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	codes := map[int]int{}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: -1}}
+	for range 200 {
+		wg.Go(func() {
+			r, err := client.Post(s.url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"a","max_tokens":8}`))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			io.Copy(io.Discard, r.Body)
+			r.Body.Close()
+			mu.Lock()
+			codes[r.StatusCode]++
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	if codes[200] < 6 || codes[200]+codes[503] != 200 {
+		t.Errorf("found the statuses %v, expected 200 and 503", codes)
+	}
+	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2}`)
+}
+
+// The end of the engine in the middle of a stream is told in the stream, and what comes after it is refused.
+func TestTheEndInTheMiddleOfAStream(t *testing.T) {
+	s := serve(t, 4096, nil)
+	r, err := http.Post(s.url+"/v1/chat/completions", "application/json", strings.NewReader(`{"messages":[{"role":"user","content":"a"}],"temperature":0,"stream":true,"ignore_eos":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	lines := bufio.NewScanner(r.Body)
+	for range 9 {
+		lines.Scan()
+	}
+	s.Stop()
+	if r, err := http.Get(s.url + "/health"); err != nil || r.StatusCode != 503 {
+		t.Errorf("health: found %v, %v, expected 503", r, err)
+	}
+	s.end()
+	last := ""
+	for lines.Scan() {
+		if lines.Text() != "" {
+			last = lines.Text()
+		}
+	}
+	if !strings.Contains(last, `"error"`) || lines.Err() != nil {
+		t.Errorf("found the end %q, %v, expected an error", last, lines.Err())
+	}
+	if status, _ := s.post(t, "/v1/completions", `{"prompt":"a"}`); status != 503 {
+		t.Errorf("after the end: found the status %d, expected 503", status)
+	}
+}
+
+// Metrics have the text format: each line is a comment or a name with labels and a number, and histograms ascend to their count.
+func TestMetrics(t *testing.T) {
+	s := serve(t, 64, nil)
+	s.ok(t, "/v1/completions", `{"prompt":"The","max_tokens":5,"ignore_eos":true}`)
+	s.post(t, "/v1/completions", `{}`)
+	r, err := http.Get(s.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	values, last := map[string]float64{}, 0.0
+	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
+		line := lines.Text()
+		if strings.HasPrefix(line, "# HELP ") || strings.HasPrefix(line, "# TYPE ") {
+			last = 0
+			continue
+		}
+		name, number, ok := strings.Cut(line, " ")
+		x, err := strconv.ParseFloat(number, 64)
+		if !ok || err != nil {
+			t.Fatalf("found the line %q", line)
+		}
+		if _, twice := values[name]; twice {
+			t.Errorf("found %s twice", name)
+		}
+		values[name] = x
+		if strings.Contains(name, "_bucket") {
+			if strings.Contains(name, `le="0.00`) {
+				last = 0
+			}
+			if x < last {
+				t.Errorf("%s: found %v after %v", name, x, last)
+			}
+			last = x
+		}
+	}
+	read := float64(len(s.m.Tokens("The", true)))
+	for name, want := range map[string]float64{"l2s_written_tokens_total": 5, "l2s_exact_tokens_total": 5, "l2s_prompt_tokens_total": read, "l2s_requests_active": 0, "l2s_body_bytes": 0, "l2s_token_seconds_count": 5,
+		`l2s_token_seconds_bucket{le="+Inf"}`: 5, `l2s_http_requests_total{handler="completions",code="200"}`: 1, `l2s_http_requests_total{handler="completions",code="400"}`: 1} {
+		if found, ok := values[name]; !ok || found != want {
+			t.Errorf("%s: found %v, expected %v", name, found, want)
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package preview
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// How far a rung looks, and how much it scores in full, is chosen from these. Bounds are what a share of the held-out
+// contexts, which fall to the last one of boundedBy if times have a long tail otherwise, do not reach: bounds that many
+// reach would say little of other texts, whose contexts reach more of them.
+var (
+	reaches    = steps(2, 0.25, 33)
+	deviations = steps(0.5, 0.25, 31)
+	boundedBy  = []float64{0.98, 0.96, 0.93}
+)
+
+func steps(from, step float64, n int) (x []float64) {
+	for i := range n {
+		x = append(x, from+float64(step*float64(i)))
+	}
+	return x
+}
+
+// factors of what the normal rung may miss are what the rungs aim at.
+var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
+
+// longTail is how many times the median the 99th percentile of the time may be, as the times are reckoned here.
+const longTail = 3.5
+
+// need is what the search for one label takes.
+type need struct{ reach, share, deviations, labels float32 }
+
+// survey is what held-out contexts need and take, found by a look at all labels.
+type survey struct {
+	n, k  int
+	first []need // of the best labels, in searches for them alone
+	best  []need // of the k best labels of each context
+	// For each context, what share of the labels the reaches take in, and how many labels the deviations.
+	looked, kept []float32
+	sigmas       []float64 // outside the coordinates
+	lifts        []float64 // what the bounds are multiplied by
+}
+
+// survey looks at all labels for each of the held-out contexts, whose best labels are given.
+func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, best []softmax.Prediction, done func(int)) (*survey, error) {
+	n := len(held) / m.dim
+	v := &survey{n: n, k: m.k, first: make([]need, n), best: make([]need, n*m.k), looked: make([]float32, n*len(reaches)), kept: make([]float32, n*len(deviations)),
+		sigmas: make([]float64, n), lifts: make([]float64, n)}
+	err := m.each(ctx, l, n, nil, func(s *Searcher, c int) error {
+		if err := s.query[0].Set(held[c*m.dim : (c+1)*m.dim]); err != nil {
+			return err
+		}
+		s.turn()
+		v.sigmas[c] = s.sigma
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	sorted := slices.Sorted(slices.Values(v.sigmas))
+	if far := sorted[n*99/100]; far > 0 && far < math.MaxFloat64 {
+		m.usual, m.far = sorted[n*95/100], far
+	}
+	rowOf := make([]uint32, m.labels) // of each label, where all blocks are looked at
+	for row, id := range m.slots {
+		if id != noLabel {
+			rowOf[id] = uint32(row)
+		}
+	}
+	err = m.each(ctx, l, n, done, func(s *Searcher, c int) error {
+		if err := s.query[0].Set(held[c*m.dim : (c+1)*m.dim]); err != nil {
+			return err
+		}
+		if !s.turn() {
+			return nil // the layer answers
+		}
+		more := m.slack(s.sigma)
+		v.lifts[c] = more.lift
+		of := func(x, least float64) float64 { // the distance of a rung that becomes x
+			if x <= least {
+				return 0
+			}
+			return x / more.times
+		}
+		var none softmax.Request
+		_, looked := s.begin(1, &none)
+		mark1 := s.mark(looked, 1)
+		begun, looked := s.begin(m.k, &none)
+		markK := s.mark(looked, m.k)
+		reach := func(b int, mark float32) float64 {
+			if b < 0 {
+				return 0
+			}
+			return of(max(0, float64(mark-s.centre[b]))/max(float64(s.length*float64(m.radii[b])), 1e-30), more.reach)
+		}
+		outside := func(mark, x float32) float32 { return float32(of(float64(mark-x)/s.sigma, more.deviations)) }
+		shares := v.looked[c*len(reaches) : (c+1)*len(reaches)]
+		for b, size := range m.sizes {
+			if i, _ := slices.BinarySearch(reaches, reach(b, markK)); i < len(shares) {
+				shares[i] += float32(size) / float32(m.labels)
+			}
+			s.picked[b] = uint32(b)
+		}
+		sumUp(shares)
+		looked = s.scan(s.picked[:m.blocks()], 0)
+		all := s.scores[:looked]
+		first := &v.first[c]
+		for j, p := range best[c*m.k : (c+1)*m.k] {
+			row := rowOf[p.ID]
+			b, x := int(m.owner[row/kernels.PanelRows]), all[row]
+			wide, before := m.usualWide(s, b), 0
+			for o := range m.sizes {
+				if m.usualWide(s, o) >= wide {
+					before++
+				}
+			}
+			y := &v.best[c*m.k+j]
+			if s.reach[b] >= begun { // at any rate
+				b, before = -1, 0
+			}
+			*y = need{float32(reach(b, markK)), float32(before) / float32(m.blocks()), outside(s.mark(looked, m.k), x), float32(kernels.SelectAtLeast(s.rows, all, x))}
+			if j == 0 {
+				*first = *y
+				first.reach, first.deviations = float32(reach(b, mark1)), outside(s.mark(looked, 1), x)
+			}
+		}
+		kept := v.kept[c*len(deviations) : (c+1)*len(deviations)]
+		mark := s.mark(looked, m.k)
+		for _, row := range s.rows[:kernels.SelectAtLeast(s.rows, all, mark-float32(deviations[len(deviations)-1]*more.times*s.sigma))] {
+			if i, _ := slices.BinarySearch(deviations, float64(outside(mark, all[row]))); i < len(kept) {
+				kept[i]++
+			}
+		}
+		sumUp(kept)
+		return nil
+	})
+	return v, err
+}
+
+// usualWide puts blocks in order, of which some are looked at.
+func (m *Model) usualWide(s *Searcher, b int) float32 {
+	const reach = 6
+	return s.centre[b] + float32(reach*s.length)*m.radii[b]
+}
+
+func sumUp(x []float32) {
+	for i := 1; i < len(x); i++ {
+		x[i] += x[i-1]
+	}
+}
+
+// option is a way of a rung to look, or to score in full: two numbers of it, what it misses and what it takes.
+type option struct {
+	bound, most      float64
+	at               int     // of the bound
+	miss1, missK     float64 // estimates, as shares
+	cost             float64
+	missed1, missedK int
+}
+
+// options are the ways that miss less than all that take less time, by ascending time. Each has the bound that
+// a share of the contexts do not reach.
+func (v *survey) options(bounds []float64, share float64, amounts []float32, takes func(c, at int, most float64) float64, found func(n need, bound, most float64) bool) []option {
+	var list []option
+	all := make([]float32, v.n)
+	for at, bound := range bounds {
+		for c := range all {
+			all[c] = amounts[c*len(bounds)+at]
+		}
+		slices.Sort(all)
+		o := option{bound: bound, most: float64(all[int(share*float64(v.n))]), at: at}
+		for c, lift := range v.lifts {
+			if !found(v.first[c], bound, o.most*lift) {
+				o.missed1++
+			}
+			for _, x := range v.best[c*v.k : (c+1)*v.k] {
+				if !found(x, bound, o.most*lift) {
+					o.missedK++
+				}
+			}
+			o.cost += takes(c, at, o.most) / float64(v.n)
+		}
+		list = append(list, o)
+	}
+	// Few best labels are missed by ways that miss hardly any. What the others say of how many of the best are among
+	// the k best that are missed makes half of the estimate.
+	one, some := 0.0, 0.0
+	for _, o := range list {
+		if o.missed1 >= fewMissed && o.missed1 < v.n/4 {
+			one += float64(o.missed1)
+			some += float64(o.missedK) / float64(v.k)
+		}
+	}
+	ratio := 1.0
+	if some > 0 {
+		ratio = one / some
+	}
+	for i := range list {
+		o := &list[i]
+		o.missK = float64(o.missedK) / float64(v.n*v.k)
+		o.miss1 = (float64(o.missed1)/float64(v.n) + float64(ratio*o.missK)) / 2
+	}
+	slices.SortStableFunc(list, func(a, b option) int {
+		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.missK, b.missK), cmp.Compare(a.miss1, b.miss1))
+	})
+	var front []option
+	for _, o := range list {
+		if !slices.ContainsFunc(front, func(x option) bool { return x.miss1 <= o.miss1 && x.missK <= o.missK }) {
+			front = append(front, o)
+		}
+	}
+	return front
+}
+
+// fewMissed is the least number of misses that a ratio is taken from.
+const fewMissed = 10
+
+// choose returns the rungs: for each of the factors the one that takes least time of those that, by estimate, miss no
+// more than so many times what the normal one may.
+func (v *survey) choose(m *Model, miss1, missK float64) []Rung {
+	// Times are reckoned in bytes: rows are read at random and scored twice, which takes some four times as long.
+	codes, row, crowd := float64(m.labels*m.coordinates/2), float64(4*m.dim), float64(m.crowd(m.k))
+	always := float64(2*(m.coordinates+m.probes)*m.width() + m.blocks()*m.centred)
+	looked := func(c, at int, most float64) float64 {
+		return codes * min(float64(v.looked[c*len(reaches)+at]), most*v.lifts[c])
+	}
+	kept := func(c, at int, most float64) float64 {
+		n := min(float64(v.kept[c*len(deviations)+at]), most*v.lifts[c])
+		if n > crowd && v.lifts[c] > 1 {
+			return float64(m.labels*m.dim) + n
+		}
+		return row * min(n, crowd)
+	}
+	var normal pair
+	var pairs []pair
+	for _, share := range boundedBy {
+		looks := v.options(reaches, share, v.looked, looked, func(n need, reach, share float64) bool {
+			return float64(n.reach) <= reach && float64(n.share) <= share
+		})
+		keeps := v.options(deviations, share, v.kept, kept, func(n need, deviations, most float64) bool {
+			return float64(n.deviations) <= deviations && float64(n.labels) <= most
+		})
+		pairs = pairs[:0]
+		for _, a := range looks {
+			for _, b := range keeps {
+				pairs = append(pairs, pair{a, b, a.miss1 + b.miss1, a.missK + b.missK, a.cost + b.cost})
+			}
+		}
+		slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(a.cost, b.cost) })
+		normal = v.least(pairs, miss1, missK)
+		times := make([]float64, v.n)
+		for c := range times {
+			times[c] = always + looked(c, normal.look.at, normal.look.most) + kept(c, normal.keep.at, normal.keep.most)
+		}
+		slices.Sort(times)
+		if times[v.n*99/100] <= longTail*times[v.n/2] {
+			break
+		}
+	}
+	// From the normal rung on, others look less far, or farther.
+	at := slices.Index(factors, 1)
+	chosen := make([]pair, len(factors))
+	chosen[at] = normal
+	for i := at - 1; i >= 0; i-- {
+		chosen[i] = v.least(between(pairs, pair{}, chosen[i+1]), factors[i]*miss1, factors[i]*missK)
+	}
+	widest := pair{look: option{bound: math.Inf(1)}, keep: option{bound: math.Inf(1)}}
+	for i := at + 1; i < len(factors); i++ {
+		chosen[i] = v.least(between(pairs, chosen[i-1], widest), factors[i]*miss1, factors[i]*missK)
+	}
+	var rungs []Rung
+	for _, p := range chosen {
+		rungs = append(rungs, Rung{Deviations: p.keep.bound, Reach: p.look.bound, Share: min(p.look.most, 1), Most: uint32(p.keep.most)})
+	}
+	return rungs
+}
+
+// pair is a rung to choose.
+type pair struct {
+	look, keep         option
+	miss1, missK, cost float64
+}
+
+// between returns the pairs between two others, these among them.
+func between(pairs []pair, from, to pair) (list []pair) {
+	for _, p := range pairs {
+		if p.look.bound >= from.look.bound && p.look.bound <= to.look.bound && p.keep.bound >= from.keep.bound && p.keep.bound <= to.keep.bound {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// least returns the first pair, of some by ascending time, that misses no more than that by estimate, of the k best by
+// half a deviation of their number less: and if none does, the one that misses least.
+func (v *survey) least(pairs []pair, miss1, missK float64) pair {
+	best := pairs[0]
+	for _, p := range pairs {
+		deviation := math.Sqrt(p.missK / float64(v.n*v.k))
+		if p.miss1 <= miss1 && p.missK+deviation/2 <= missK {
+			return p
+		}
+		if p.miss1+p.missK < best.miss1+best.missK {
+			best = p
+		}
+	}
+	return best
+}
