@@ -43,7 +43,6 @@ type Chooser struct {
 	always bool
 	among  *bitset.Set // of a draw: the candidates
 	found  []softmax.Prediction
-	layer  uint64 // draws that the exact layer had answered
 }
 
 // NewChooser returns a chooser over a head. What the file forbids is banned, as by llama.cpp.
@@ -157,10 +156,9 @@ func (c *Chooser) edits(history []uint32) sample.Edits {
 // answered.
 func (c *Chooser) Next(h []float32, history []uint32) (id uint32, exact bool, err error) {
 	if !c.always {
+		before := c.draw.Stats().Layer
 		t, err := c.draw.Draw(h, c.edits(history))
-		layer := c.draw.Stats().Layer
-		exact, c.layer = layer > c.layer, layer
-		return t.ID, exact, err
+		return t.ID, c.draw.Stats().Layer > before, err
 	}
 	if len(c.found) < c.width {
 		c.found = make([]softmax.Prediction, c.width)
