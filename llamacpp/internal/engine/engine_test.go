@@ -140,7 +140,8 @@ func logSum(all []float64) float64 {
 	return largest + math.Log(sum)
 }
 
-// near is how far a logit may be off where llama.cpp computes a state in a batch with others: it rounds otherwise there.
+// near is how far a logit may be off where llama.cpp computes a state in a batch with others: it
+// rounds otherwise there.
 const near = 0.3
 
 var prompts = []string{
@@ -150,7 +151,8 @@ var prompts = []string{
 	strings.Repeat("The first names the servers, the second their ports, and the third says which of them may be restarted. ", 8),
 }
 
-// Several requests at once each have tokens that are the best behind their own text, and their log-probabilities.
+// Several requests at once each have tokens that are the best behind their own text, and their
+// log-probabilities.
 func TestSequencesDoNotDisturbEachOther(t *testing.T) {
 	m, x := open(t, llamacpp.Options{Context: 256, Sequences: 3})
 	oracle, _ := open(t, llamacpp.Options{Context: 256})
@@ -187,7 +189,8 @@ func TestSequencesDoNotDisturbEachOther(t *testing.T) {
 	}
 }
 
-// One request alone has the tokens of a loop without an engine, bit for bit: the batches are the same.
+// One request alone has the tokens of a loop without an engine, bit for bit: the batches are the
+// same.
 func TestOneSequenceIsThatOfALoop(t *testing.T) {
 	m, x := open(t, llamacpp.Options{Context: 256})
 	prompt := m.Tokens(prompts[0], true)
@@ -215,7 +218,8 @@ func TestOneSequenceIsThatOfALoop(t *testing.T) {
 	}
 }
 
-// A draw among what a search has found is the draw that the sampler makes alone, and the best token of a search for several is the best.
+// A draw among what a search has found is the draw that the sampler makes alone, and the best token
+// of a search for several is the best.
 func TestDrawsOfASearchForSeveral(t *testing.T) {
 	x, err := llamacpp.OpenHead(gguf, llamacpp.HeadOptions{})
 	if err != nil {
@@ -363,7 +367,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Places are bounded, and free as soon as nobody waits for the answer; the end of the engine ends all.
+// Places are bounded, and free as soon as nobody waits for the answer; the end of the engine ends
+// all.
 func TestPlaces(t *testing.T) {
 	m, x := open(t, llamacpp.Options{Context: 64, Sequences: 1})
 	e := engine.New(m, x, engine.Options{Waiting: 1})
@@ -430,7 +435,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// The log-probabilities of answers are those of a loop that reads prompt and answer; the prompt is read once.
+// The log-probabilities of answers are those of a loop that reads prompt and answer; the prompt is
+// read once.
 func TestScores(t *testing.T) {
 	m, x := open(t, llamacpp.Options{Context: 256, Sequences: 2, Forks: 3})
 	oracle, _ := open(t, llamacpp.Options{Context: 256})
@@ -479,7 +485,8 @@ func TestScores(t *testing.T) {
 	}
 }
 
-// The same for models that people run, behind a prompt that is longer than the window of Gemma's sliding attention.
+// The same for models that people run, behind a prompt that is longer than the window of Gemma's
+// sliding attention.
 func TestScoresOfRealModels(t *testing.T) {
 	folder := os.Getenv("REAL")
 	if folder == "" {
