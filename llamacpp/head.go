@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/learn"
@@ -43,7 +44,8 @@ type Head struct {
 	preview *preview.Model    // nil without one
 	codes   *preview.Searcher // keeps those of the preview, which searchers share
 	learner *learn.Learner
-	threads *threadpool // of the model, nil for a head without one
+	lender  *threadpool // of the model, nil for a head without one
+	threads int         // of a search
 	budget  float64     // of requests to the preview that name none
 	free    sync.Pool   // of *scratch
 }
@@ -106,7 +108,7 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 		f.Close()
 		return nil, err
 	}
-	x.layer.SetThreads(o.Threads)
+	x.SetThreads(o.Threads)
 	x.codes = first
 	x.free.New = func() any {
 		return &scratch{Searcher: softmax.NewSearcher(x.layer), query: softmax.NewQuery(x.layer.Dim())}
@@ -135,7 +137,7 @@ func (m *Model) HeadOf(source string, o HeadOptions) (*Head, error) {
 		x.Close()
 		return nil, err
 	}
-	x.threads = m.hook.pool
+	x.lender = m.hook.pool
 	x.SetThreads(cmp.Or(o.Threads, m.threads))
 	return x, nil
 }
@@ -164,16 +166,17 @@ func (x *Head) Labels() int { return x.layer.Labels() }
 // File returns the head as it was opened.
 func (x *Head) File() *head.Head { return x.file }
 
-// SetThreads changes the number of threads of exact searches. A head of [Model.Head] searches on the threads of
-// its model, at most as many as the model has, and on one while the model decodes in another goroutine. A head
-// of [OpenHead] has threads of its own, which are parked between searches. SetThreads must not be called during
-// a search.
+// SetThreads changes the number of threads of exact searches, and of batches over a preview. A head of
+// [Model.Head] searches on the threads of its model, at most as many as the model has, and on one while the model
+// decodes in another goroutine. A head of [OpenHead] has threads of its own, which are parked between searches.
+// SetThreads must not be called during a search.
 func (x *Head) SetThreads(n int) {
-	if x.threads == nil {
+	x.threads = n
+	if x.lender == nil {
 		x.layer.SetThreads(n)
 		return
 	}
-	x.layer.LendThreads(n, func(work func(worker int)) { x.threads.run(n, work) })
+	x.layer.LendThreads(n, func(work func(worker int)) { x.lender.run(n, work) })
 }
 
 // Layer returns the layer, for searchers of the caller's own, within File().Read.
@@ -237,13 +240,18 @@ func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request
 }
 
 // SearchBatch is Search for n states at once, such as those of a draft, which are exactly verified
-// or drawn from in one pass over the rows: see softmax.Searcher.SearchBatch.
+// or drawn from in one pass over the rows: see softmax.Searcher.SearchBatch. Previews have no pass in common: the states
+// are shared among the threads of the head.
 func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, states []float32, req softmax.Request) error {
 	if x.pool != nil && x.learner == nil && !req.Among.Some() {
 		return x.file.Read(func() error { return x.pool.SearchBatch(dst, answers, states, req) })
 	}
 	n, d := len(answers), x.Dim()
-	if x.learner == nil || len(dst) != n*req.K || len(states) != n*d {
+	fits := len(dst) == n*req.K && len(states) == n*d
+	if x.preview != nil && fits && n > 1 && x.threads > 1 && !req.Among.Some() && req.Budget < softmax.Exact {
+		return x.searchApart(dst, answers, states, req)
+	}
+	if x.learner == nil || !fits {
 		return x.with(func(s *scratch) error {
 			if s.preview != nil {
 				req.Budget = cmp.Or(req.Budget, x.budget)
@@ -259,6 +267,29 @@ func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, s
 		}
 	}
 	return nil
+}
+
+// searchApart is SearchBatch on several threads, which take one state after the other.
+func (x *Head) searchApart(dst []softmax.Prediction, answers []softmax.Answer, states []float32, req softmax.Request) error {
+	n, d := len(answers), x.Dim()
+	errs := make([]error, n)
+	var next atomic.Int64
+	work := func(int) {
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			answers[i], errs[i] = x.Search(dst[i*req.K:][:req.K], states[i*d:][:d], req)
+		}
+	}
+	if x.lender != nil {
+		x.lender.run(min(n, x.threads), work)
+		return cmp.Or(errs...)
+	}
+	var others sync.WaitGroup
+	for i := range min(n, x.threads) - 1 {
+		others.Go(func() { work(i + 1) })
+	}
+	work(0)
+	others.Wait()
+	return cmp.Or(errs...)
 }
 
 // Logits writes the model's logits of some tokens, exactly, from their rows alone: dst has one

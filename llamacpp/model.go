@@ -38,9 +38,8 @@ const MaxThreads = 512
 // mostTokens bounds the tokens of all sequences together: llama.cpp counts them in 32 bits.
 const mostTokens = math.MaxInt32
 
-// Model runs a GGUF model up to its hidden states. It is for one goroutine, but for what says something of
-// the file (Tokens, Piece, Begins, Ends, Chat, and what has no arguments beside Close), which any number of goroutines may call
-// meanwhile.
+// Model runs a GGUF model up to its hidden states. It is for one goroutine. Any others may meanwhile call what
+// speaks of the file alone: Tokens, Piece, Name, Begins, Ends, Chat, ChatTemplate, Path, Dim, Labels and Context.
 type Model struct {
 	path    string
 	model   llama.Model

@@ -92,7 +92,8 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	return f.serve(ctx, s, listener, *grace)
 }
 
-// serve serves until ctx ends, and then until all requests are answered, for the time of grace at most.
+// serve serves until ctx ends, and then until all requests are answered, for the time of grace at
+// most.
 func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listener, grace time.Duration) error {
 	running, end := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -15,8 +15,8 @@ type Sampling struct {
 	Options sample.Options
 	// LastN is how many of the last tokens penalties are for, -1 for all.
 	LastN int
-	// Banned holds what may not be written beside what the model's file forbids, and Allowed what alone may;
-	// nil for none.
+	// Banned holds what may not be written beside what the model's file forbids, and Allowed what
+	// alone may; nil for none.
 	Banned, Allowed *bitset.Set
 	// Biases are added to logits, ascending by ID.
 	Biases []softmax.Bias
@@ -37,13 +37,13 @@ type Chooser struct {
 	Sampling
 	head *llamacpp.Head
 	draw *llamacpp.Sampler // nil for the best token
-	// One search for several states finds the labels to choose among, if width is not 0: the best, or the candidates
-	// of a draw. A head that learns is always asked so, since samplers have no screen that changes.
+	// One search for several states finds the labels to choose among, if width is not 0: the best,
+	// or the candidates of a draw. A head that learns is always asked so, since samplers have no
+	// screen that changes.
 	width  int
 	always bool
 	among  *bitset.Set // of a draw: the candidates
 	found  []softmax.Prediction
-	layer  uint64 // draws that the exact layer had answered
 }
 
 // NewChooser returns a chooser over a head. What the file forbids is banned, as by llama.cpp.
@@ -67,7 +67,8 @@ func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	if s.penalty() {
 		n += max(s.LastN, 0)
 	}
-	// Candidates of a draw hold all that it may draw: those of a top-k in front of all other truncations.
+	// Candidates of a draw hold all that it may draw: those of a top-k in front of all other
+	// truncations.
 	switch bounded := s.Options.Temperature == 0 || s.Options.TopK >= 1 && first(&s.Options) == sample.TopK; {
 	case x.Learner() != nil && (s.Options.TopK < 1 || s.penalty() && s.LastN < 0):
 		return nil, ErrLearn
@@ -153,14 +154,13 @@ func (c *Chooser) edits(history []uint32) sample.Edits {
 	return e
 }
 
-// Next chooses the token behind the state h, given the tokens before. It reports whether the exact layer
-// answered.
+// Next chooses the token behind the state h, given the tokens before. It reports whether the exact
+// layer answered.
 func (c *Chooser) Next(h []float32, history []uint32) (id uint32, exact bool, err error) {
 	if !c.always {
+		before := c.draw.Stats().Layer
 		t, err := c.draw.Draw(h, c.edits(history))
-		layer := c.draw.Stats().Layer
-		exact, c.layer = layer > c.layer, layer
-		return t.ID, exact, err
+		return t.ID, c.draw.Stats().Layer > before, err
 	}
 	if len(c.found) < c.width {
 		c.found = make([]softmax.Prediction, c.width)

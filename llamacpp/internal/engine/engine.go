@@ -1,5 +1,5 @@
-// Package engine writes tokens for several requests at once: their sequences share the batches of llama.cpp, and one
-// search finds the tokens of a step.
+// Package engine writes tokens for several requests at once: their sequences share the batches of
+// llama.cpp, and one search finds the tokens of a step.
 package engine
 
 import (
@@ -16,14 +16,15 @@ import (
 
 // Options say how an engine runs.
 type Options struct {
-	// Parallel is the number of requests that are under way at once, the first sequences of the model; 0 for 1.
+	// Parallel is the number of requests that are under way at once, the first sequences of the
+	// model; 0 for 1.
 	Parallel int
 	// Forks is that of the model, for the answers of [Engine.Score].
 	Forks int
 	// Waiting is how many more requests may wait: others are refused with [ErrBusy].
 	Waiting int
-	// Audit is the share of the time of the engine that may go to an audit of a head that may miss a token: the exact layer answers
-	// about some states too.
+	// Audit is the share of the time of the engine that may go to an audit of a head that may miss
+	// a token: the exact layer answers about some states too.
 	Audit float64
 	// Step, unless nil, is told of each step. It must not wait.
 	Step func(Step)
@@ -33,13 +34,14 @@ type Options struct {
 type Step struct {
 	Read, Written int // tokens
 	Exact         int // of those written: answered by the exact layer
-	// Audited are states that the exact layer was asked about too, and Agreed those of them whose best token the head had.
+	// Audited are states that the exact layer was asked about too, and Agreed those of them whose
+	// best token the head had.
 	Audited, Agreed int
 	Took            time.Duration
 }
 
-// chunk is how many tokens of prompts a step reads: others wait that long for their next token, and so does the end
-// of a request.
+// chunk is how many tokens of prompts a step reads: others wait that long for their next token, and
+// so does the end of a request.
 const chunk = 128
 
 // ErrBusy is the error of a request for which there is no place.
@@ -64,8 +66,8 @@ type Request struct {
 	LogProbs int      // the number of best tokens to tell beside each, -1 for no log-probabilities
 	Ends     bool     // the writing ends where the model ends the text
 	Shift    bool     // a context that is full loses its older half; else it ends the writing
-	// Write is given text, and the tokens that it is complete with, by the goroutine of the engine: it must not wait long
-	// where others are served. It returns false to end the writing.
+	// Write is given text, and the tokens that it is complete with, by the goroutine of the engine:
+	// it must not wait long where others are served. It returns false to end the writing.
 	Write func(text string, tokens []Token) bool
 }
 
@@ -147,7 +149,8 @@ type Engine struct {
 	credit time.Duration // that the audit may take
 }
 
-// New returns an engine that has a model, with so many sequences and forks, to itself, but for what any goroutine may call.
+// New returns an engine that has a model, with so many sequences and forks, to itself, but for what
+// any goroutine may call.
 func New(m *llamacpp.Model, x *llamacpp.Head, o Options) *Engine {
 	o.Parallel = max(o.Parallel, 1)
 	e := &Engine{m: m, x: x, o: o, wake: make(chan struct{}, 1)}
@@ -164,7 +167,8 @@ func (e *Engine) Busy() (active, waiting int) {
 	return e.active, len(e.waiting)
 }
 
-// Start checks a request, and takes it or has it wait. The end of ctx ends it, and frees its place with the step under way.
+// Start checks a request, and takes it or has it wait. The end of ctx ends it, and frees its place
+// with the step under way.
 func (e *Engine) Start(ctx context.Context, r Request) (*Job, error) {
 	j := &Job{Request: r, ctx: ctx, done: make(chan struct{})}
 	if err := e.check(j.Prompt); err != nil {
@@ -259,7 +263,8 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-// places ends jobs that nobody waits for, gives free places to jobs that wait, and reports whether there is a job.
+// places ends jobs that nobody waits for, gives free places to jobs that wait, and reports whether
+// there is a job.
 func (e *Engine) places() (any bool) {
 	for _, s := range e.slots {
 		if s.job != nil && s.job.ctx.Err() != nil {
@@ -286,7 +291,8 @@ func (e *Engine) begin(s *slot, j *Job) {
 	j.result.Read = len(j.Prompt)
 }
 
-// end ends the job of a slot. Text that is held back is written, unless an error or a stop text ends it.
+// end ends the job of a slot. Text that is held back is written, unless an error or a stop text
+// ends it.
 func (e *Engine) end(s *slot, reason Reason, err error) {
 	j := s.job
 	if reason != "" && reason != Refused && j.Write != nil {
@@ -309,7 +315,8 @@ func (e *Engine) end(s *slot, reason Reason, err error) {
 	close(j.done)
 }
 
-// run is one step: it reads the next tokens of all sequences, and writes one for each that has read all.
+// run is one step: it reads the next tokens of all sequences, and writes one for each that has read
+// all.
 func (e *Engine) run(ctx context.Context) {
 	start := time.Now()
 	e.step = Step{}
@@ -333,7 +340,8 @@ func (e *Engine) run(ctx context.Context) {
 	}
 }
 
-// fill makes the batch of a step: a token of each sequence that writes, and then of prompts, in the order in which they came.
+// fill makes the batch of a step: a token of each sequence that writes, and then of prompts, in the
+// order in which they came.
 func (e *Engine) fill() {
 	e.tokens, e.owners = e.tokens[:0], e.owners[:0]
 	for _, s := range e.slots {
@@ -370,7 +378,8 @@ func (e *Engine) add(s *slot, n int) {
 	}
 }
 
-// read has llama.cpp compute the batch, and gives each slot that has read all the state behind its last token.
+// read has llama.cpp compute the batch, and gives each slot that has read all the state behind its
+// last token.
 func (e *Engine) read(ctx context.Context) error {
 	for _, s := range e.owners {
 		s.h = nil
@@ -512,8 +521,8 @@ func (e *Engine) chosen(s *slot, id uint32, exact bool, err error) {
 	}
 }
 
-// audit asks about a state of the step twice: for the best token of the head, and for that of the exact layer. It takes its share of
-// the time of steps, which it saves up.
+// audit asks about a state of the step twice: for the best token of the head, and for that of the
+// exact layer. It takes its share of the time of steps, which it saves up.
 func (e *Engine) audit(took time.Duration) {
 	if e.o.Audit <= 0 || e.x.Preview() == nil && e.x.Screen() == nil {
 		return
@@ -579,7 +588,8 @@ func (e *Engine) logProbs(t *Token, h []float32, best int) error {
 	return nil
 }
 
-// LogProbError returns what 95 of 100 log-probabilities are off by at most: 0 for a head without a preview.
+// LogProbError returns what 95 of 100 log-probabilities are off by at most: 0 for a head without a
+// preview.
 func LogProbError(x *llamacpp.Head, budget float64) float64 {
 	if x.Preview() == nil || x.File().SoftCap() != 0 {
 		return 0

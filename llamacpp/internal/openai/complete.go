@@ -230,7 +230,8 @@ func (v *view) chunk(p piece, reason engine.Reason, first bool) object {
 // least is a log-probability in JSON, which has no infinity.
 func least(p float64) float64 { return max(p, -9999) }
 
-// logProbs are the log-probabilities of tokens, as each path has them, and what they may be off by. Nil if none are asked for.
+// logProbs are the log-probabilities of tokens, as each path has them, and what they may be off by.
+// Nil if none are asked for.
 func (v *view) logProbs(tokens []engine.Token) any {
 	if v.asked.LogProbs < 0 {
 		return nil

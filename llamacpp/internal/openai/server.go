@@ -33,7 +33,8 @@ type Options struct {
 // Forks is that of the model of a server.
 const Forks = 8
 
-// drained is how much of a body that is too large is read: clients read an answer when they have written all.
+// drained is how much of a body that is too large is read: clients read an answer when they have
+// written all.
 const drained = 1 << 30
 
 // Server answers requests. Run runs its engine.
@@ -50,7 +51,8 @@ type Server struct {
 	stopping atomic.Bool
 }
 
-// New returns a server of a model, with as many sequences as requests are under way and with Forks, and its head.
+// New returns a server of a model, with as many sequences as requests are under way and with Forks,
+// and its head.
 func New(m *llamacpp.Model, x *llamacpp.Head, o Options) (*Server, error) {
 	s := &Server{m: m, x: x, o: o, started: time.Now(), readers: make(chan struct{}, mostReaders)}
 	var err error
@@ -181,7 +183,8 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, releas
 	return f, h.release, nil
 }
 
-// bodyTimes is how often the bytes of a body are there while it is read: as they come, as JSON, and as what they say.
+// bodyTimes is how often the bytes of a body are there while it is read: as they come, as JSON, and
+// as what they say.
 const bodyTimes = 4
 
 // hold is what a request holds of the memory for the bodies of all.
