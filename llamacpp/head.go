@@ -10,6 +10,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/learn"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
@@ -44,10 +45,10 @@ type Head struct {
 	preview *preview.Model    // nil without one
 	codes   *preview.Searcher // keeps those of the preview, which searchers share
 	learner *learn.Learner
-	lender  *threadpool // of the model, nil for a head without one
-	threads int         // of a search
-	budget  float64     // of requests to the preview that name none
-	free    sync.Pool   // of *scratch
+	lender  *threadpool.Pool // of the model, nil for a head without one
+	threads int              // of a search
+	budget  float64          // of requests to the preview that name none
+	free    sync.Pool        // of *scratch
 }
 
 type scratch struct {
@@ -176,7 +177,7 @@ func (x *Head) SetThreads(n int) {
 		x.layer.SetThreads(n)
 		return
 	}
-	x.layer.LendThreads(n, func(work func(worker int)) { x.lender.run(n, work) })
+	x.layer.LendThreads(n, func(work func(worker int)) { x.lender.Run(n, work) })
 }
 
 // Layer returns the layer, for searchers of the caller's own, within File().Read.
@@ -280,7 +281,7 @@ func (x *Head) searchApart(dst []softmax.Prediction, answers []softmax.Answer, s
 		}
 	}
 	if x.lender != nil {
-		x.lender.run(min(n, x.threads), work)
+		x.lender.Run(min(n, x.threads), work)
 		return cmp.Or(errs...)
 	}
 	var others sync.WaitGroup

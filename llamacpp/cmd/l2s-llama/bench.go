@@ -80,7 +80,9 @@ func (b *bench) setThreads(n int) error {
 	if err := b.m.SetThreads(n); err != nil {
 		return err
 	}
-	llama.SetNThreads(b.own.ctx, int32(n), int32(n))
+	if err := b.own.setThreads(n); err != nil {
+		return err
+	}
 	for _, x := range []*llamacpp.Head{b.exact, b.screen, b.preview} {
 		if x != nil {
 			x.SetThreads(n)
