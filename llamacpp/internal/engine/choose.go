@@ -46,11 +46,25 @@ type Chooser struct {
 	found  []softmax.Prediction
 }
 
-// NewChooser returns a chooser over a head. What the file forbids is banned, as by llama.cpp.
+// check returns an error for what a head cannot do, without the memory of a sampler.
+func (s *Sampling) check(x *llamacpp.Head) error {
+	switch {
+	case none(x.Labels(), s.Allowed, s.Banned):
+		return ErrNoToken
+	case x.File().SoftCap() != 0 && s.Options.Temperature != 0:
+		_, err := x.Sampler(s.Options) // which says so
+		return err
+	case x.Learner() != nil && (s.Options.Temperature != 0 || s.penalty()) && (s.Options.TopK < 1 || s.penalty() && s.LastN < 0):
+		return ErrLearn
+	}
+	return nil
+}
+
+// NewChooser returns a chooser over a head.
 func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	c := &Chooser{Sampling: s, head: x}
-	if none(x.Labels(), s.Allowed, s.Banned) {
-		return nil, ErrNoToken
+	if err := s.check(x); err != nil {
+		return nil, err
 	}
 	if s.Options.Temperature == 0 && !s.penalty() {
 		c.width, c.always = 1, true
@@ -70,8 +84,6 @@ func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	// Candidates of a draw hold all that it may draw: those of a top-k in front of all other
 	// truncations.
 	switch bounded := s.Options.Temperature == 0 || s.Options.TopK >= 1 && first(&s.Options) == sample.TopK; {
-	case x.Learner() != nil && (s.Options.TopK < 1 || s.penalty() && s.LastN < 0):
-		return nil, ErrLearn
 	case x.Learner() != nil || bounded && !s.penalty() && s.Biases == nil && s.Allowed == nil:
 		c.width, c.always = min(n, x.Labels()), x.Learner() != nil
 		c.among = bitset.New(x.Labels())

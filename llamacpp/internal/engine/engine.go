@@ -174,8 +174,7 @@ func (e *Engine) Start(ctx context.Context, r Request) (*Job, error) {
 	if err := e.check(j.Prompt); err != nil {
 		return nil, err
 	}
-	var err error
-	if j.choose, err = NewChooser(e.x, r.Sampling); err != nil {
+	if err := r.Sampling.check(e.x); err != nil {
 		return nil, err
 	}
 	return j, e.take(j)
@@ -253,6 +252,7 @@ func (e *Engine) Run(ctx context.Context) {
 	e.waiting = nil
 	e.mu.Unlock()
 	for _, j := range waiting {
+		j.leave()
 		j.err = ErrClosed
 		close(j.done)
 	}
@@ -271,17 +271,28 @@ func (e *Engine) places() (any bool) {
 			e.end(s, "", s.job.ctx.Err())
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	for _, s := range e.slots {
-		if s.job == nil && len(e.waiting) > 0 {
-			e.begin(s, e.waiting[0])
-			e.waiting = append(e.waiting[:0], e.waiting[1:]...)
-			e.active++
+		if s.job == nil {
+			if j := e.first(); j != nil {
+				e.begin(s, j)
+			}
 		}
 		any = any || s.job != nil
 	}
 	return any
+}
+
+// first takes the first of the jobs that wait, nil if there is none.
+func (e *Engine) first() *Job {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.waiting) == 0 {
+		return nil
+	}
+	j := e.waiting[0]
+	e.waiting = append(e.waiting[:0], e.waiting[1:]...)
+	e.active++
+	return j
 }
 
 func (e *Engine) begin(s *slot, j *Job) {
@@ -289,6 +300,14 @@ func (e *Engine) begin(s *slot, j *Job) {
 	*s = slot{job: j, number: s.number, todo: j.Prompt, prompt: true, came: e.came, start: time.Now(), out: writer{stops: j.Stop},
 		history: append(s.history[:0], j.Prompt...)}
 	j.result.Read = len(j.Prompt)
+	if j.score != nil {
+		return
+	}
+	// Here, so that only requests under way have the memory of a sampler.
+	var err error
+	if j.choose, err = NewChooser(e.x, j.Sampling); err != nil {
+		e.end(s, "", err)
+	}
 }
 
 // end ends the job of a slot. Text that is held back is written, unless an error or a stop text
