@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/learn"
@@ -45,7 +44,6 @@ type Head struct {
 	codes   *preview.Searcher // keeps those of the preview, which searchers share
 	learner *learn.Learner
 	budget  float64   // of requests to the preview that name none
-	threads int       // of a search
 	free    sync.Pool // of *scratch
 }
 
@@ -107,7 +105,7 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 		f.Close()
 		return nil, err
 	}
-	x.SetThreads(o.Threads)
+	x.layer.SetThreads(o.Threads)
 	x.codes = first
 	x.free.New = func() any {
 		return &scratch{Searcher: softmax.NewSearcher(x.layer), query: softmax.NewQuery(x.layer.Dim())}
@@ -168,10 +166,7 @@ func (x *Head) File() *head.Head { return x.file }
 
 // SetThreads changes the number of threads of exact searches, which the head owns and parks between two of
 // them. It must not be called during a search. softmax.Layer.LendThreads has them run on threads of the caller's.
-func (x *Head) SetThreads(n int) {
-	x.threads = n
-	x.layer.SetThreads(n)
-}
+func (x *Head) SetThreads(n int) { x.layer.SetThreads(n) }
 
 // Layer returns the layer, for searchers of the caller's own, within File().Read.
 func (x *Head) Layer() *softmax.Layer { return x.layer }
@@ -234,18 +229,13 @@ func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request
 }
 
 // SearchBatch is Search for n states at once, such as those of a draft, which are exactly verified
-// or drawn from in one pass over the rows: see softmax.Searcher.SearchBatch. Previews have no pass in common: the states
-// are shared among the threads of the head.
+// or drawn from in one pass over the rows: see softmax.Searcher.SearchBatch.
 func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, states []float32, req softmax.Request) error {
 	if x.pool != nil && x.learner == nil && !req.Among.Some() {
 		return x.file.Read(func() error { return x.pool.SearchBatch(dst, answers, states, req) })
 	}
 	n, d := len(answers), x.Dim()
-	fits := len(dst) == n*req.K && len(states) == n*d
-	if x.preview != nil && fits && n > 1 && x.threads > 1 && !req.Among.Some() && req.Budget < softmax.Exact {
-		return x.searchApart(dst, answers, states, req)
-	}
-	if x.learner == nil || !fits {
+	if x.learner == nil || len(dst) != n*req.K || len(states) != n*d {
 		return x.with(func(s *scratch) error {
 			if s.preview != nil {
 				req.Budget = cmp.Or(req.Budget, x.budget)
@@ -261,25 +251,6 @@ func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, s
 		}
 	}
 	return nil
-}
-
-// searchApart is SearchBatch on several threads, which take one state after the other.
-func (x *Head) searchApart(dst []softmax.Prediction, answers []softmax.Answer, states []float32, req softmax.Request) error {
-	n, d := len(answers), x.Dim()
-	errs := make([]error, n)
-	var next atomic.Int64
-	work := func() {
-		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-			answers[i], errs[i] = x.Search(dst[i*req.K:][:req.K], states[i*d:][:d], req)
-		}
-	}
-	var others sync.WaitGroup
-	for range min(n, x.threads) - 1 {
-		others.Go(work)
-	}
-	work()
-	others.Wait()
-	return cmp.Or(errs...)
 }
 
 // Logits writes the model's logits of some tokens, exactly, from their rows alone: dst has one
@@ -416,6 +387,39 @@ func (x *Head) cappedSum(s *scratch, h []float32, t float64, req *softmax.Reques
 		return nil
 	})
 	return largest + math.Log(sum), err
+}
+
+// Searcher is [Head.Search] for the states of one sequence, by one goroutine. A preview knows by the states before of what
+// kind a text is: a head that is asked about several texts in turn mixes them.
+type Searcher struct {
+	head    *Head
+	preview *preview.Searcher // nil without one
+}
+
+// Searcher returns a searcher. Over a preview it takes some 20 bytes for each token of the vocabulary.
+func (x *Head) Searcher() (*Searcher, error) {
+	y := &Searcher{head: x}
+	if x.preview == nil {
+		return y, nil
+	}
+	err := x.file.Read(func() (err error) {
+		y.preview, err = preview.NewSearcher(x.preview, x.layer)
+		return err
+	})
+	return y, err
+}
+
+// Search is [Head.Search].
+func (y *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
+	if y.preview == nil {
+		return y.head.Search(dst, h, req)
+	}
+	req.Budget = cmp.Or(req.Budget, y.head.budget)
+	err = y.head.file.Read(func() (err error) {
+		a, err = y.preview.Search(dst, h, req)
+		return err
+	})
+	return a, err
 }
 
 // Sampler draws tokens. It is for one goroutine and one sequence.

@@ -43,6 +43,7 @@ type Chooser struct {
 	width  int
 	always bool
 	among  *bitset.Set // of a draw: the candidates
+	search *llamacpp.Searcher
 	found  []softmax.Prediction
 }
 
@@ -174,10 +175,13 @@ func (c *Chooser) Next(h []float32, history []uint32) (id uint32, exact bool, er
 		t, err := c.draw.Draw(h, c.edits(history))
 		return t.ID, c.draw.Stats().Layer > before, err
 	}
-	if len(c.found) < c.width {
+	if c.search == nil {
+		if c.search, err = c.head.Searcher(); err != nil {
+			return 0, false, err
+		}
 		c.found = make([]softmax.Prediction, c.width)
 	}
-	a, err := c.head.Search(c.found[:c.width], h, c.request())
+	a, err := c.search.Search(c.found, h, c.request())
 	if err != nil {
 		return 0, false, err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -21,6 +22,8 @@ type Options struct {
 	Parallel int
 	// Forks is that of the model, for the answers of [Engine.Score].
 	Forks int
+	// Threads is how many search previews for several requests, 0 for one.
+	Threads int
 	// Waiting is how many more requests may wait: others are refused with [ErrBusy].
 	Waiting int
 	// Audit is the share of the time of the engine that may go to an audit of a head that may miss
@@ -440,6 +443,10 @@ func (e *Engine) write() {
 		}
 		ready = append(ready, s)
 	}
+	if e.x.Preview() != nil && len(ready) > 1 {
+		e.apart(ready)
+		return
+	}
 	for len(ready) > 0 {
 		// Those that ask the same, of one search.
 		group, rest := append(e.group[:0], ready[0]), ready[:0]
@@ -483,6 +490,33 @@ func (e *Engine) chooses(group []*slot) {
 		}
 		id, err := s.job.choose.choose(s.h, s.history, found[i*k:][:answers[i].Count])
 		e.chosen(s, id, answers[i].Source == softmax.FromLayer, err)
+	}
+}
+
+// apart chooses by a preview, which has no pass over rows in common for several states, on all
+// threads: each slot has a searcher of its own.
+func (e *Engine) apart(ready []*slot) {
+	type chosen struct {
+		id    uint32
+		exact bool
+		err   error
+	}
+	all := make([]chosen, len(ready))
+	var next atomic.Int64
+	work := func() {
+		for i := int(next.Add(1)) - 1; i < len(ready); i = int(next.Add(1)) - 1 {
+			s, x := ready[i], &all[i]
+			x.id, x.exact, x.err = s.job.choose.Next(s.h, s.history)
+		}
+	}
+	var others sync.WaitGroup
+	for range min(len(ready), e.o.Threads) - 1 {
+		others.Go(work)
+	}
+	work()
+	others.Wait()
+	for i, s := range ready {
+		e.chosen(s, all[i].id, all[i].exact, all[i].err)
 	}
 }
 
