@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/learn"
@@ -46,7 +45,6 @@ type Head struct {
 	codes   *preview.Searcher // keeps those of the preview, which searchers share
 	learner *learn.Learner
 	lender  *threadpool.Pool // of the model, nil for a head without one
-	threads int              // of a search
 	budget  float64          // of requests to the preview that name none
 	free    sync.Pool        // of *scratch
 }
@@ -109,7 +107,7 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 		f.Close()
 		return nil, err
 	}
-	x.SetThreads(o.Threads)
+	x.layer.SetThreads(o.Threads)
 	x.codes = first
 	x.free.New = func() any {
 		return &scratch{Searcher: softmax.NewSearcher(x.layer), query: softmax.NewQuery(x.layer.Dim())}
@@ -167,12 +165,11 @@ func (x *Head) Labels() int { return x.layer.Labels() }
 // File returns the head as it was opened.
 func (x *Head) File() *head.Head { return x.file }
 
-// SetThreads changes the number of threads of exact searches, and of batches over a preview. A head of
-// [Model.Head] searches on the threads of its model, at most as many as the model has, and on one while the model
-// decodes in another goroutine. A head of [OpenHead] has threads of its own, which are parked between searches.
-// SetThreads must not be called during a search.
+// SetThreads changes the number of threads of exact searches. A head of [Model.Head] searches on the threads of
+// its model, at most as many as the model has, and on one while the model decodes in another goroutine. A head
+// of [OpenHead] has threads of its own, which are parked between searches. SetThreads must not be called during a
+// search.
 func (x *Head) SetThreads(n int) {
-	x.threads = n
 	if x.lender == nil {
 		x.layer.SetThreads(n)
 		return
@@ -241,18 +238,13 @@ func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request
 }
 
 // SearchBatch is Search for n states at once, such as those of a draft, which are exactly verified
-// or drawn from in one pass over the rows: see softmax.Searcher.SearchBatch. Previews have no pass in common: the states
-// are shared among the threads of the head.
+// or drawn from in one pass over the rows: see softmax.Searcher.SearchBatch.
 func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, states []float32, req softmax.Request) error {
 	if x.pool != nil && x.learner == nil && !req.Among.Some() {
 		return x.file.Read(func() error { return x.pool.SearchBatch(dst, answers, states, req) })
 	}
 	n, d := len(answers), x.Dim()
-	fits := len(dst) == n*req.K && len(states) == n*d
-	if x.preview != nil && fits && n > 1 && x.threads > 1 && !req.Among.Some() && req.Budget < softmax.Exact {
-		return x.searchApart(dst, answers, states, req)
-	}
-	if x.learner == nil || !fits {
+	if x.learner == nil || len(dst) != n*req.K || len(states) != n*d {
 		return x.with(func(s *scratch) error {
 			if s.preview != nil {
 				req.Budget = cmp.Or(req.Budget, x.budget)
@@ -268,29 +260,6 @@ func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, s
 		}
 	}
 	return nil
-}
-
-// searchApart is SearchBatch on several threads, which take one state after the other.
-func (x *Head) searchApart(dst []softmax.Prediction, answers []softmax.Answer, states []float32, req softmax.Request) error {
-	n, d := len(answers), x.Dim()
-	errs := make([]error, n)
-	var next atomic.Int64
-	work := func(int) {
-		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-			answers[i], errs[i] = x.Search(dst[i*req.K:][:req.K], states[i*d:][:d], req)
-		}
-	}
-	if x.lender != nil {
-		x.lender.Run(min(n, x.threads), work)
-		return cmp.Or(errs...)
-	}
-	var others sync.WaitGroup
-	for i := range min(n, x.threads) - 1 {
-		others.Go(func() { work(i + 1) })
-	}
-	work(0)
-	others.Wait()
-	return cmp.Or(errs...)
 }
 
 // Logits writes the model's logits of some tokens, exactly, from their rows alone: dst has one
@@ -427,6 +396,39 @@ func (x *Head) cappedSum(s *scratch, h []float32, t float64, req *softmax.Reques
 		return nil
 	})
 	return largest + math.Log(sum), err
+}
+
+// Searcher is [Head.Search] for the states of one sequence, by one goroutine. A preview knows by the states before of what
+// kind a text is: a head that is asked about several texts in turn mixes them.
+type Searcher struct {
+	head    *Head
+	preview *preview.Searcher // nil without one
+}
+
+// Searcher returns a searcher. Over a preview it takes some 20 bytes for each token of the vocabulary.
+func (x *Head) Searcher() (*Searcher, error) {
+	y := &Searcher{head: x}
+	if x.preview == nil {
+		return y, nil
+	}
+	err := x.file.Read(func() (err error) {
+		y.preview, err = preview.NewSearcher(x.preview, x.layer)
+		return err
+	})
+	return y, err
+}
+
+// Search is [Head.Search].
+func (y *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
+	if y.preview == nil {
+		return y.head.Search(dst, h, req)
+	}
+	req.Budget = cmp.Or(req.Budget, y.head.budget)
+	err = y.head.file.Read(func() (err error) {
+		a, err = y.preview.Search(dst, h, req)
+		return err
+	})
+	return a, err
 }
 
 // Sampler draws tokens. It is for one goroutine and one sequence.

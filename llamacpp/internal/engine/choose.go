@@ -43,14 +43,29 @@ type Chooser struct {
 	width  int
 	always bool
 	among  *bitset.Set // of a draw: the candidates
+	search *llamacpp.Searcher
 	found  []softmax.Prediction
 }
 
-// NewChooser returns a chooser over a head. What the file forbids is banned, as by llama.cpp.
+// check returns an error for what a head cannot do, without the memory of a sampler.
+func (s *Sampling) check(x *llamacpp.Head) error {
+	switch {
+	case none(x.Labels(), s.Allowed, s.Banned):
+		return ErrNoToken
+	case x.File().SoftCap() != 0 && s.Options.Temperature != 0:
+		_, err := x.Sampler(s.Options) // which says so
+		return err
+	case x.Learner() != nil && (s.Options.Temperature != 0 || s.penalty()) && (s.Options.TopK < 1 || s.penalty() && s.LastN < 0):
+		return ErrLearn
+	}
+	return nil
+}
+
+// NewChooser returns a chooser over a head.
 func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	c := &Chooser{Sampling: s, head: x}
-	if none(x.Labels(), s.Allowed, s.Banned) {
-		return nil, ErrNoToken
+	if err := s.check(x); err != nil {
+		return nil, err
 	}
 	if s.Options.Temperature == 0 && !s.penalty() {
 		c.width, c.always = 1, true
@@ -70,8 +85,6 @@ func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	// Candidates of a draw hold all that it may draw: those of a top-k in front of all other
 	// truncations.
 	switch bounded := s.Options.Temperature == 0 || s.Options.TopK >= 1 && first(&s.Options) == sample.TopK; {
-	case x.Learner() != nil && (s.Options.TopK < 1 || s.penalty() && s.LastN < 0):
-		return nil, ErrLearn
 	case x.Learner() != nil || bounded && !s.penalty() && s.Biases == nil && s.Allowed == nil:
 		c.width, c.always = min(n, x.Labels()), x.Learner() != nil
 		c.among = bitset.New(x.Labels())
@@ -162,10 +175,13 @@ func (c *Chooser) Next(h []float32, history []uint32) (id uint32, exact bool, er
 		t, err := c.draw.Draw(h, c.edits(history))
 		return t.ID, c.draw.Stats().Layer > before, err
 	}
-	if len(c.found) < c.width {
+	if c.search == nil {
+		if c.search, err = c.head.Searcher(); err != nil {
+			return 0, false, err
+		}
 		c.found = make([]softmax.Prediction, c.width)
 	}
-	a, err := c.head.Search(c.found[:c.width], h, c.request())
+	a, err := c.search.Search(c.found, h, c.request())
 	if err != nil {
 		return 0, false, err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -21,6 +22,8 @@ type Options struct {
 	Parallel int
 	// Forks is that of the model, for the answers of [Engine.Score].
 	Forks int
+	// Threads is how many search previews for several requests, 0 for one.
+	Threads int
 	// Waiting is how many more requests may wait: others are refused with [ErrBusy].
 	Waiting int
 	// Audit is the share of the time of the engine that may go to an audit of a head that may miss
@@ -174,8 +177,7 @@ func (e *Engine) Start(ctx context.Context, r Request) (*Job, error) {
 	if err := e.check(j.Prompt); err != nil {
 		return nil, err
 	}
-	var err error
-	if j.choose, err = NewChooser(e.x, r.Sampling); err != nil {
+	if err := r.Sampling.check(e.x); err != nil {
 		return nil, err
 	}
 	return j, e.take(j)
@@ -253,6 +255,7 @@ func (e *Engine) Run(ctx context.Context) {
 	e.waiting = nil
 	e.mu.Unlock()
 	for _, j := range waiting {
+		j.leave()
 		j.err = ErrClosed
 		close(j.done)
 	}
@@ -271,17 +274,28 @@ func (e *Engine) places() (any bool) {
 			e.end(s, "", s.job.ctx.Err())
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	for _, s := range e.slots {
-		if s.job == nil && len(e.waiting) > 0 {
-			e.begin(s, e.waiting[0])
-			e.waiting = append(e.waiting[:0], e.waiting[1:]...)
-			e.active++
+		if s.job == nil {
+			if j := e.first(); j != nil {
+				e.begin(s, j)
+			}
 		}
 		any = any || s.job != nil
 	}
 	return any
+}
+
+// first takes the first of the jobs that wait, nil if there is none.
+func (e *Engine) first() *Job {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.waiting) == 0 {
+		return nil
+	}
+	j := e.waiting[0]
+	e.waiting = append(e.waiting[:0], e.waiting[1:]...)
+	e.active++
+	return j
 }
 
 func (e *Engine) begin(s *slot, j *Job) {
@@ -289,6 +303,14 @@ func (e *Engine) begin(s *slot, j *Job) {
 	*s = slot{job: j, number: s.number, todo: j.Prompt, prompt: true, came: e.came, start: time.Now(), out: writer{stops: j.Stop},
 		history: append(s.history[:0], j.Prompt...)}
 	j.result.Read = len(j.Prompt)
+	if j.score != nil {
+		return
+	}
+	// Here, so that only requests under way have the memory of a sampler.
+	var err error
+	if j.choose, err = NewChooser(e.x, j.Sampling); err != nil {
+		e.end(s, "", err)
+	}
 }
 
 // end ends the job of a slot. Text that is held back is written, unless an error or a stop text
@@ -421,6 +443,10 @@ func (e *Engine) write() {
 		}
 		ready = append(ready, s)
 	}
+	if e.x.Preview() != nil && len(ready) > 1 {
+		e.apart(ready)
+		return
+	}
 	for len(ready) > 0 {
 		// Those that ask the same, of one search.
 		group, rest := append(e.group[:0], ready[0]), ready[:0]
@@ -464,6 +490,33 @@ func (e *Engine) chooses(group []*slot) {
 		}
 		id, err := s.job.choose.choose(s.h, s.history, found[i*k:][:answers[i].Count])
 		e.chosen(s, id, answers[i].Source == softmax.FromLayer, err)
+	}
+}
+
+// apart chooses by a preview, which has no pass over rows in common for several states, on all
+// threads: each slot has a searcher of its own.
+func (e *Engine) apart(ready []*slot) {
+	type chosen struct {
+		id    uint32
+		exact bool
+		err   error
+	}
+	all := make([]chosen, len(ready))
+	var next atomic.Int64
+	work := func() {
+		for i := int(next.Add(1)) - 1; i < len(ready); i = int(next.Add(1)) - 1 {
+			s, x := ready[i], &all[i]
+			x.id, x.exact, x.err = s.job.choose.Next(s.h, s.history)
+		}
+	}
+	var others sync.WaitGroup
+	for range min(len(ready), e.o.Threads) - 1 {
+		others.Go(work)
+	}
+	work()
+	others.Wait()
+	for i, s := range ready {
+		e.chosen(s, all[i].id, all[i].exact, all[i].err)
 	}
 }
 

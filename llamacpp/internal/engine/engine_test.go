@@ -358,7 +358,12 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"no token":        {engine.Request{Sampling: greedy(), Prompt: []uint32{1 << 30}}, "prompt[0]: found token 1073741824"},
 		"bad temperature": {engine.Request{Sampling: bad, Prompt: []uint32{1}}, "temperature: found -1"},
 	} {
-		if _, err := e.Start(context.Background(), c.r); err == nil || !strings.Contains(err.Error(), c.want) {
+		job, err := e.Start(context.Background(), c.r)
+		if err == nil {
+			<-job.Done()
+			_, err = job.Result()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: found the error %v, expected %q", name, err, c.want)
 		}
 	}

@@ -94,17 +94,22 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	if failed != nil {
 		return failed
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-cache")
 	out := &events{s: s, w: w}
-	if chat {
-		out.send(v.chunk(piece{}, "", true))
-	}
-	for done := false; !done && out.err == nil; {
+	for begun, done := false, false; !done && out.err == nil; begun = true {
 		select {
 		case <-feed.come:
 		case <-job.Done():
 			done = true
+			if _, err := job.Result(); err != nil && !begun { // the answer can have a status still
+				return ended(err)
+			}
+		}
+		if !begun {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.Header().Set("Cache-Control", "no-cache")
+			if chat {
+				out.send(v.chunk(piece{}, "", true))
+			}
 		}
 		for _, p := range feed.take() {
 			out.send(v.chunk(p, "", false))
