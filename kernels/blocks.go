@@ -356,7 +356,16 @@ func (m *BlockRows) intervals(lower, upper []float32, ids []uint32, n int, c *Bl
 			raceWrites(lower[i*n+at.at : i*n+at.end])
 			raceWrites(upper[i*n+at.at : i*n+at.end])
 		}
-		m.leaf(lower[at.at:], upper[at.at:], n, first, list, at.end-at.at, c)
+		if ids == nil || c.n > 1 {
+			m.leaf(lower[at.at:], upper[at.at:], n, first, list, at.end-at.at, c)
+			continue
+		}
+		// Rows far apart come from memory, on pages of their own, while those before them are computed.
+		m.rows.Prefetch(ids[at.at:at.end])
+		for i := at.at; i < at.end; i += prefetched {
+			m.rows.Prefetch(ids[min(i+prefetched, at.end):at.end])
+			m.leaf(lower[i:], upper[i:], n, first, &ids[i], min(prefetched, at.end-i), c)
+		}
 	}
 	runtime.KeepAlive(c)
 }

@@ -29,9 +29,12 @@ func steps(from, step float64, n int) (x []float64) {
 // factors of what the normal rung may miss are what the rungs aim at.
 var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 
-// aimed is the share of what may be missed that rungs aim at. Held-out states lie beside those that the coordinates were
-// made from: other texts of a kind miss two or three times as many.
-const aimed = 1.0 / 3
+// Held-out states lie beside those that the coordinates were made from, and labels of other texts lie farther out. So what a
+// rung misses is taken from one that looks less far, by these.
+const (
+	marginReach      = 0.75
+	marginDeviations = 0.75
+)
 
 // longTail is how many times the median the 99th percentile of the time may be, as the times are reckoned here.
 const longTail = 3.5
@@ -168,8 +171,8 @@ type option struct {
 }
 
 // options are the ways that miss less than all that take less time, by ascending time. Each has the bound that
-// a share of the contexts do not reach.
-func (v *survey) options(bounds []float64, share float64, amounts []float32, takes func(c, at int, most float64) float64, found func(n need, bound, most float64) bool) []option {
+// a share of the contexts do not reach, and misses what one does that looks less far by the margin.
+func (v *survey) options(bounds []float64, margin, share float64, amounts []float32, takes func(c, at int, most float64) float64, found func(n need, bound, most float64) bool) []option {
 	var list []option
 	all := make([]float32, v.n)
 	for at, bound := range bounds {
@@ -179,11 +182,11 @@ func (v *survey) options(bounds []float64, share float64, amounts []float32, tak
 		slices.Sort(all)
 		o := option{bound: bound, most: float64(all[min(int(share*float64(v.n)), v.n-1)]), at: at}
 		for c, lift := range v.lifts {
-			if !found(v.first[c], bound, o.most*lift) {
+			if !found(v.first[c], bound-margin, o.most*lift) {
 				o.missed1++
 			}
 			for _, x := range v.best[c*v.k : (c+1)*v.k] {
-				if !found(x, bound, o.most*lift) {
+				if !found(x, bound-margin, o.most*lift) {
 					o.missedK++
 				}
 			}
@@ -227,8 +230,8 @@ const fewMissed = 10
 // choose returns the rungs: for each of the factors the one that takes least time of those that, by estimate, miss no
 // more than so many times what the normal one may.
 func (v *survey) choose(m *Model, miss1, missK float64) []Rung {
-	// Times are reckoned in bytes: rows are read at random and scored twice, which takes some four times as long.
-	codes, row, crowd := float64(m.labels*m.coordinates/2), float64(4*m.dim), float64(m.crowd(m.k))
+	// Times are reckoned in bytes: rows are read at random and scored twice, which takes some eight times as long.
+	codes, row, crowd := float64(m.labels*m.coordinates/2), float64(8*m.dim), float64(m.crowd(m.k))
 	always := float64(2*(m.coordinates+m.probes)*m.width() + m.blocks()*m.centred)
 	looked := func(c, at int, most float64) float64 {
 		return codes * min(float64(v.looked[c*len(reaches)+at]), most*v.lifts[c])
@@ -240,14 +243,13 @@ func (v *survey) choose(m *Model, miss1, missK float64) []Rung {
 		}
 		return row * min(n, crowd)
 	}
-	miss1, missK = aimed*miss1, aimed*missK
 	var normal pair
 	var pairs []pair
 	for i, share := range boundedBy {
-		looks := v.options(reaches, share, v.looked, looked, func(n need, reach, share float64) bool {
+		looks := v.options(reaches, marginReach, share, v.looked, looked, func(n need, reach, share float64) bool {
 			return float64(n.reach) <= reach && float64(n.share) <= share
 		})
-		keeps := v.options(deviations, share, v.kept, kept, func(n need, deviations, most float64) bool {
+		keeps := v.options(deviations, marginDeviations, share, v.kept, kept, func(n need, deviations, most float64) bool {
 			return float64(n.deviations) <= deviations && float64(n.labels) <= most
 		})
 		var all []pair

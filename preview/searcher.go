@@ -72,7 +72,7 @@ const (
 )
 
 // maxKeptShare is the share of labels scored in full beyond which the exact search is as fast.
-var maxKeptShare = 1.0 / 16 // tests change it
+var maxKeptShare = 1.0 / 8 // tests change it
 
 func (m *Model) crowd(k int) int { return max(int(maxKeptShare*float64(m.labels)), 4*k) }
 

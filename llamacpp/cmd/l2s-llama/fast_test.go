@@ -142,8 +142,12 @@ func TestFast(t *testing.T) {
 		t.Errorf("the second start: found %q, %q, expected the same text, and no other preview", text, said)
 	}
 	// A text has a preview of its own.
+	prose := filepath.Join(t.TempDir(), "prose.txt")
+	if err := os.WriteFile(prose, []byte(ownText), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for i, want := range []bool{true, false} {
-		if _, said = runs(t, ctx, 0, append(slices.Clone(fast), "--text", "main.go")...); made(said) != want || strings.Contains(said, "head: preview "+file) {
+		if _, said = runs(t, ctx, 0, append(slices.Clone(fast), "--text", prose)...); made(said) != want || strings.Contains(said, "head: preview "+file) {
 			t.Errorf("start %d with a text: found %q, expected a preview of this text to be made at the first", i, said)
 		}
 	}
