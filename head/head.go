@@ -11,7 +11,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // NoBias is the Bias of a head without one, even if a bias is next to its weights.

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // Reservoir keeps contexts of a service within a number of bytes: a sample of those that it was given, in

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // points are labels in coordinates: integers, each coordinate with a step of its own.

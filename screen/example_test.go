@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )

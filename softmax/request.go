@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // The errors of searchers that callers may want to tell apart, by errors.Is.

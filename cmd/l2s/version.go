@@ -11,7 +11,7 @@ import (
 	"github.com/klauspost/cpuid/v2"
 
 	"github.com/learning-to-screen/l2s/internal/simd"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
