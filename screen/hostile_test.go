@@ -43,21 +43,6 @@ func TestTailsAtTemperaturesWithoutAnInverseAreRefused(t *testing.T) {
 	}
 }
 
-// The searcher's own budget is one of the model: the exact layer answers requests that ask for it.
-func TestASearcherHasABudgetOfTheModel(t *testing.T) {
-	l, err := softmax.NewLayer(kernels.Float32Rows([]float32{1, 1}, 1), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := NewModel(Config{Dim: 1, Labels: 2, Clusters: []float32{1}, Lists: []List{{IDs: []uint32{0}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := NewSearcher(m, l, Budget(softmax.Exact)); err == nil || !strings.Contains(err.Error(), "softmax.Exact") {
-		t.Errorf("error %v, expected one that names the exact searcher", err)
-	}
-}
-
 // A stream has no size to compare with what a header states: it must not be read without end.
 func TestAStreamOfAHugeSizeIsNotRead(t *testing.T) {
 	header := make([]byte, headerSize)

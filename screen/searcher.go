@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"unsafe"
 
-	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -134,9 +134,6 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	if s.overTail && m.c.Tail == nil {
 		return nil, ErrNoTail
 	}
-	if s.budget >= softmax.Exact {
-		return nil, errors.New("screen: budget: found softmax.Exact, expected a budget of the model: a softmax.Searcher answers exactly, and so does a request with that budget")
-	}
 	rung, err := m.rungOf(s.budget)
 	if err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
@@ -206,8 +203,8 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // Search answers a request about the context h, as [softmax.Searcher.Search] does, but among the
 // candidates that the model has for h within the budget of the request. Labels that the request
 // biases are candidates. The exact layer answers if fewer than req.K candidates may be answered,
-// if the lead of the cluster is below the exact margin, if the budget is
-// softmax.Exact, and if the request says among which labels to choose. Answer.Source says what the
+// if the lead of the cluster is below the exact margin, if the request is
+// Exact, and if it says among which labels to choose. Answer.Source says what the
 // labels were chosen among.
 //
 // The length of dst is req.K exactly. It returns an error, and writes nothing, if h is not a
@@ -251,7 +248,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 	return nil
 }
 
-func exactly(req *softmax.Request) bool { return req.Among.Some() || req.Budget >= softmax.Exact }
+func exactly(req *softmax.Request) bool { return req.Among.Some() || req.Exact }
 
 // at is what a searcher knows about the context of its query.
 type at struct {
@@ -336,7 +333,7 @@ func (s *Searcher) check(dst []softmax.Prediction, req *softmax.Request) (rung i
 
 // plain reports whether a request asks for nothing but labels, and their log-sum.
 func plain(req *softmax.Request) bool {
-	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Among.Some() && !req.Edits()
+	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Exact && !req.Among.Some() && !req.Edits()
 }
 
 // locate sets the query's context and finds its candidates within the budget of a rung. An audit sees it.

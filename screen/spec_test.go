@@ -374,7 +374,7 @@ func (in *instance) answer(h []float32, req *softmax.Request, s settings) ([]sof
 		}
 	}
 	among := in.edited(h, set, req)
-	if f.exact || req.Budget == softmax.Exact || len(among) < req.K {
+	if f.exact || req.Exact || len(among) < req.K {
 		return in.edited(h, allIDs(in.config.Labels), req), softmax.FromLayer
 	}
 	return among, softmax.FromSet
