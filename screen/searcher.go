@@ -72,13 +72,13 @@ type Searcher struct {
 	marked []bool   // the biases of a request whose labels are candidates
 	edited []uint32 // candidates with the edits of a request
 	// For log-sums: labels, logits and terms.
-	extra, joined []uint32
-	top           []softmax.Prediction
-	drawn         int // the cell of the last Head
-	shortest      float64
-	longest       float64
-	reckoned      reckoned
-	logits, terms []float64
+	editedIDs, headIDs []uint32
+	top                []softmax.Prediction
+	drawCell           int // the cell of the last Head
+	shortest           float64
+	longest            float64
+	reckoned           reckoned
+	logits, terms      []float64
 }
 
 // Stats counts what a Searcher did in TopK, Search and SearchBatch.
@@ -250,8 +250,8 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 
 func exactly(req *softmax.Request) bool { return req.Among.Some() || req.Exact }
 
-// at is what a searcher knows about the context of its query.
-type at struct {
+// location is the cell of a query's context, with its candidates within the budget.
+type location struct {
 	cell  int
 	n     int  // candidates: the first n of the cell
 	exact bool // its lead is below the exact margin
@@ -337,14 +337,14 @@ func plain(req *softmax.Request) bool {
 }
 
 // locate sets the query's context and finds its candidates within the budget of a rung. An audit sees it.
-func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
+func (s *Searcher) locate(h []float32, rung int) (x location, err error) {
 	watched := s.watch != nil && s.sampled() // then all of found is to be known
 	if err = s.query[0].Set(h); err != nil {
-		return at{}, err
+		return location{}, err
 	}
 	var found [1]router.Found
 	if err = s.routing.Find(found[:], s.query[:], s.need(watched)); err != nil {
-		return at{}, err
+		return location{}, err
 	}
 	x.found = found[0]
 	x.cell = s.router.Cell(x.found)
@@ -389,7 +389,7 @@ func (s *Searcher) sampled() bool {
 	return true
 }
 
-func (s *Searcher) count(x *at) {
+func (s *Searcher) count(x *location) {
 	s.stats.Queries++
 	s.stats.Candidates += uint64(x.n)
 	s.stats.Routing += uint64(s.router.Clusters())

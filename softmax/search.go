@@ -259,11 +259,11 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 	}
 	ids := s.ids[:kernels.SelectAtLeast(s.ids, s.upper, threshold)]
 	if float64(len(ids)) > maxCoarse*float64(p.n) {
-		s.inVain = min(2*s.inVain+1, coarseSkips)
-		s.skip = s.inVain
+		s.skipBackoff = min(2*s.skipBackoff+1, coarseSkips)
+		s.skip = s.skipBackoff
 		return false
 	}
-	s.inVain = 0
+	s.skipBackoff = 0
 	s.list = append(s.list[:0], ids...)
 	return true
 }
