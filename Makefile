@@ -70,7 +70,7 @@ check: test pauses load-short soak-short real-short clients ## Run make test and
 
 # The packages that the kernels' levels matter to. A test whose level L2S_SIMD forces
 # runs on that level alone, and fails if it is not on it.
-PORTABLE := ./internal/simd ./kernels ./softmax ./screen
+PORTABLE := ./internal/simd ./internal/kernels ./softmax ./screen
 ONE_LEVEL := $(GO) test -vet=off -count=1 -short -timeout 60m
 
 .PHONY: test-native
@@ -96,7 +96,7 @@ builds: ## Build for the other architectures and systems.
 
 .PHONY: pauses
 pauses: ## Print how long the collector waits for kernels at work on a layer of 262,144 x 640.
-	L2S_LARGE=1 $(GO) test -count=1 -run 'TestTheCollectorComesBetween' -v ./kernels
+	L2S_LARGE=1 $(GO) test -count=1 -run 'TestTheCollectorComesBetween' -v ./internal/kernels
 
 .PHONY: kills
 kills: ## Kill L2S_KILLS (200) trainings, as many saves, and as many heads that learn.
@@ -139,7 +139,7 @@ lint: ## Check formatting, go.mod, and go vet.
 vet-all: ## Run go vet in the other modules and for other architectures.
 	GOARCH=386 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
-	GOOS=js GOARCH=wasm $(GO) vet ./kernels/... ./softmax ./screen ./train
+	GOOS=js GOARCH=wasm $(GO) vet ./internal/kernels ./kernels/... ./softmax ./screen ./train
 	cd gen && $(GO) vet ./...
 	cd benchmarks && $(GO) vet ./...
 	cd examples && $(GO) vet -tags kubernetes -mod=readonly ./...
@@ -249,7 +249,7 @@ clients: ## Ask l2s-llama serve by OpenAI's Python package, llm and curl, over S
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.
-	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./kernels ./screen
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./internal/kernels ./screen
 
 # OpenBLAS joins where pkg-config finds it (Debian: libopenblas-dev).
 OPENBLAS := $(shell pkg-config --exists openblas 2>/dev/null && echo -tags openblas)

@@ -6,7 +6,7 @@ import (
 	"log"
 
 	"github.com/learning-to-screen/l2s/beam"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )

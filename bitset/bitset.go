@@ -23,11 +23,11 @@ import (
 
 const wordBits = 64
 
-// MaxLabels is the largest universe: labels are uint32.
-const MaxLabels = min(math.MaxInt, math.MaxUint32+1)
+// maxLabels is the largest universe: labels are uint32.
+const maxLabels = min(math.MaxInt, math.MaxUint32+1)
 
 const (
-	errUniverse = "bitset: the number of labels is negative or more than MaxLabels"
+	errUniverse = "bitset: the number of labels is negative or more than maxLabels"
 	errRange    = "bitset: label out of range"
 	errMismatch = "bitset: sets over different numbers of labels"
 )
@@ -41,7 +41,7 @@ type Set struct {
 
 // New returns the empty set over the given number of labels. It takes a bit for each.
 func New(labels int) *Set {
-	if labels < 0 || labels > MaxLabels {
+	if labels < 0 || labels > maxLabels {
 		panic(errUniverse)
 	}
 	return &Set{labels: labels, words: make([]uint64, (uint(labels)+wordBits-1)/wordBits)}
@@ -51,8 +51,8 @@ func New(labels int) *Set {
 // ascending and below labels, as [Set.AppendIDs] writes them. The error names the first id that
 // breaks the rule.
 func FromIDs(labels int, ids []uint32) (*Set, error) {
-	if labels < 0 || labels > MaxLabels {
-		return nil, fmt.Errorf("bitset: labels: found %d, expected 0 to %d", labels, MaxLabels)
+	if labels < 0 || labels > maxLabels {
+		return nil, fmt.Errorf("bitset: labels: found %d, expected 0 to %d", labels, maxLabels)
 	}
 	s := New(labels)
 	for i, id := range ids {

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // The head of a model of llama.cpp, whose rows stay in the file: the best label for

@@ -3,7 +3,7 @@ package head
 import (
 	"math"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // finish multiplies a state before the head by state, and a logit by scale; then, if there is a cap, it

@@ -10,8 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/fault"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // NoBias is the Bias of a head without one, even if a bias is next to its weights.

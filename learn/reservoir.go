@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // Reservoir keeps contexts of a service within a number of bytes: a sample of those that it was given, in

@@ -216,7 +216,7 @@ func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request
 		if x.learner != nil {
 			search = x.learner.Search
 			if req.LogSum { // a screen that is learned has no tail
-				req.Budget = softmax.Exact
+				req.Exact = true
 			}
 		}
 		err = x.file.Read(func() (err error) {
@@ -298,7 +298,7 @@ type Choice struct {
 // returns their number and log Z, the log of the sum of e^(logit/T) over all tokens that may be
 // answered. Logits are exact. The sum is that of Answer.LogSum; over a screen it takes in the tokens that are not
 // looked at if its options have screen.OverTail. A preview estimates what these add: its rungs say
-// what that is off by. ExactSum asks for the sum itself, and a budget of softmax.Exact for the answer of a head without
+// what that is off by. ExactSum asks for the sum itself, and Exact for the answer of a head without
 // a preview: both are passes over all rows.
 // For a model with a soft cap all logits are computed, which takes several times as long.
 func (x *Head) Best(dst []Choice, h []float32, req softmax.Request) (n int, logZ float64, err error) {

@@ -140,7 +140,7 @@ func TestAHeadOverAPreview(t *testing.T) {
 			t.Errorf("context %d: found the sum %v in full, %v, expected %v", i, z, err, math.Log(sum))
 		}
 		_, of, failed := exact.Best(choices, h, softmax.Request{K: k})
-		if _, z, err = x.Best(choices, h, softmax.Request{K: k, Budget: softmax.Exact}); err != nil || failed != nil || z != of {
+		if _, z, err = x.Best(choices, h, softmax.Request{K: k, Exact: true}); err != nil || failed != nil || z != of {
 			t.Errorf("context %d: found the sum %v of an exact request, %v, %v, expected %v as without a preview", i, z, err, failed, of)
 		}
 		// Among some the answer is exact.

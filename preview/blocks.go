@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // points are labels in coordinates: integers, each coordinate with a step of its own.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"math"
 
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // Sums here are of float64 in a fixed order, without fused multiply-adds, so that a model has the

@@ -17,8 +17,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -508,7 +508,7 @@ func TestQueriesAllocateNothing(t *testing.T) {
 		banned := bitset.New(x.model.Labels())
 		banned.Add(7)
 		h, top, answers := x.contexts(4), make([]softmax.Prediction, 40), make([]softmax.Answer, 4)
-		reqs := []softmax.Request{{K: 1}, {K: 5}, {K: 5, LogSum: true}, {K: 10, Banned: banned}, {K: 10, Biases: []softmax.Bias{{ID: 3, Add: 1}}}, {K: 3, Budget: softmax.Exact}}
+		reqs := []softmax.Request{{K: 1}, {K: 5}, {K: 5, LogSum: true}, {K: 10, Banned: banned}, {K: 10, Biases: []softmax.Bias{{ID: 3, Add: 1}}}, {K: 3, Exact: true}}
 		ask := func() {
 			for _, req := range reqs {
 				if _, err := s.Search(top[:req.K], h[:x.dim], req); err != nil {
@@ -532,8 +532,8 @@ func TestBatchesAnswerAsSearchDoes(t *testing.T) {
 	s := mustSearch(t, x.model, x.layer)
 	const n, k = 9, 4
 	h := x.contexts(n)
-	for _, budget := range []float64{0, softmax.Exact, x.model.rungs[0].Kept} {
-		req := softmax.Request{K: k, LogSum: true, Budget: budget}
+	for _, req := range []softmax.Request{{}, {Exact: true}, {Budget: x.model.rungs[0].Kept}} {
+		req.K, req.LogSum = k, true
 		got, answers := make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
 		if err := s.SearchBatch(got, answers, h, req); err != nil {
 			t.Fatal(err)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -120,7 +120,7 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 
 // Search answers a request about the context h as [softmax.Searcher.Search] does, but for labels that do
 // not look as if they were among the best: it may miss one, as seldom as the rungs of the model say. Logits and their order are
-// exact. The exact layer answers if the budget is softmax.Exact, if a log-sum is at a temperature below 0.5 or above 2 or
+// exact. The exact layer answers if the request is Exact, if a log-sum is at a temperature below 0.5 or above 2 or
 // of a context far from the held-out ones, if the request says among which labels
 // to choose, if it wants an exact sum or a sum over edited labels, if too few labels may be answered, if k is above 512, and
 // if too many labels look alike, and while a text is of another kind than the model's ([Stats]), so that answers depend on
@@ -139,7 +139,7 @@ func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Req
 	if err := s.query[0].Set(h); err != nil {
 		return softmax.Answer{}, err
 	}
-	if req.Among.Some() || req.Budget >= softmax.Exact {
+	if req.Among.Some() || req.Exact {
 		s.stats.Queries++
 		return s.exactly(dst, &req)
 	}
@@ -459,7 +459,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 	if i, j, found := kernels.Float32Rows(contexts, d).NotFinite(); found {
 		return invalid{softmax.ErrContext, fmt.Sprintf("preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)}
 	}
-	if req.Among.Some() || req.Budget >= softmax.Exact {
+	if req.Among.Some() || req.Exact {
 		s.stats.Queries += uint64(n)
 		s.stats.Exact += uint64(n)
 		return s.exact.SearchBatch(dst, answers, contexts, req)

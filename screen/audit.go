@@ -44,9 +44,9 @@ type Audit struct {
 	model        *Model     // whose samples count
 	geometry     *Geometry  // nil: not known
 	stopped      bool
-	wanted, full bool   // whether h is to be set, and is set
-	at           at     // of h
-	of           *Model // of at
+	wanted, full bool     // whether h is to be set, and is set
+	at           location // of h
+	of           *Model   // of at
 	k            int
 	cosine, lead *drift
 	first, all   *excess
@@ -148,7 +148,7 @@ func (a *Audit) begin(m *Model) {
 }
 
 // see takes a sample: a context that a searcher has answered.
-func (a *Audit) see(s *Searcher, x at) {
+func (a *Audit) see(s *Searcher, x location) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s.model != a.model || a.stopped {

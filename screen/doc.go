@@ -14,7 +14,7 @@
 //
 // A [Searcher] answers the requests of package softmax: it finds the cell of h, and then the best
 // labels among the candidates of the cell, by r + |candidates| inner products instead of L. The
-// exact layer answers a request with the budget softmax.Exact, and a context whose best cluster
+// exact layer answers a request that is Exact, and a context whose best cluster
 // leads the second best by less than the exact margin of the model, or that has fewer candidates
 // than labels are wanted.
 //

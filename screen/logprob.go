@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -73,7 +73,7 @@ func (s *Searcher) head(cell int) []uint32 { return s.model.first(cell, int(s.in
 
 // tailKnows reports whether the tail says something of the context that was located, at a
 // temperature: tailOf has it then.
-func (s *Searcher) tailKnows(x *at, temperature float64) bool {
+func (s *Searcher) tailKnows(x *location, temperature float64) bool {
 	return !x.exact && s.model.c.Tail.covers(temperature) && s.reckon(x.cell)
 }
 
@@ -174,7 +174,7 @@ func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
 	if err != nil || x.exact || !s.reckon(x.cell) {
 		return Head{}, false, err
 	}
-	s.drawn = x.cell
+	s.drawCell = x.cell
 	known := int(s.inTail[x.cell])
 	n := max(x.n, known)
 	lower, upper, err := s.layer.Bounds(s.query[0], s.labels(x.cell, n))
@@ -194,12 +194,12 @@ func (s *Searcher) Logits(dst []float64, ids []uint32) error {
 // most the sum of the powers if a < 1 is not the case, or n^(1-a) times the power of the sum. Log
 // is High then. A temperature that is no finite number of at least [softmax.MinTemperature] tells nothing.
 func (s *Searcher) Outside(temperature, confidence float64) Interval {
-	others, list := s.model.c.Labels-int(s.inTail[s.drawn]), s.model.c.Tail.c.Temperatures
+	others, list := s.model.c.Labels-int(s.inTail[s.drawCell]), s.model.c.Tail.c.Temperatures
 	at := min(max(temperature, list[0]), list[len(list)-1])
 	if checkTemperature(temperature) != nil {
 		return Interval{math.NaN(), math.Inf(-1), math.Inf(1)}
 	}
-	tail := s.tailOf(s.drawn, at, confidence)
+	tail := s.tailOf(s.drawCell, at, confidence)
 	if at == temperature || others == 0 {
 		return tail
 	}
@@ -211,27 +211,27 @@ func (s *Searcher) Outside(temperature, confidence float64) Interval {
 }
 
 // outside leaves the labels of the head of a cell, ascending, and behind them the others that it
-// does not have in s.joined, and their logits in s.logits. It returns the log of the sum of e^(x/T)
+// does not have in s.headIDs, and their logits in s.logits. It returns the log of the sum of e^(x/T)
 // over all further labels, at a temperature that the tail covers: of the tail, without what is
 // known of it.
-func (s *Searcher) outside(x *at, others []uint32, temperature, confidence float64) (Interval, error) {
-	s.joined = append(s.joined[:0], s.head(x.cell)...)
-	slices.Sort(s.joined)
-	head := len(s.joined)
+func (s *Searcher) outside(x *location, others []uint32, temperature, confidence float64) (Interval, error) {
+	s.headIDs = append(s.headIDs[:0], s.head(x.cell)...)
+	slices.Sort(s.headIDs)
+	head := len(s.headIDs)
 	for _, id := range others {
-		if _, known := slices.BinarySearch(s.joined[:head], id); !known {
-			s.joined = append(s.joined, id)
+		if _, known := slices.BinarySearch(s.headIDs[:head], id); !known {
+			s.headIDs = append(s.headIDs, id)
 		}
 	}
-	s.logits = grow.Slice(s.logits, len(s.joined)+1)[:len(s.joined)]
-	if err := s.layer.Logits(s.logits, s.query[0], softmax.Only(s.joined)); err != nil {
+	s.logits = grow.Slice(s.logits, len(s.headIDs)+1)[:len(s.headIDs)]
+	if err := s.layer.Logits(s.logits, s.query[0], softmax.Only(s.headIDs)); err != nil {
 		return Interval{}, err
 	}
-	if len(s.joined) == s.model.c.Labels {
+	if len(s.headIDs) == s.model.c.Labels {
 		return noLabels, nil
 	}
 	tail := s.tailOf(x.cell, temperature, confidence)
-	if len(s.joined) == head {
+	if len(s.headIDs) == head {
 		return tail, nil
 	}
 	s.terms = s.terms[:0]
@@ -258,7 +258,7 @@ const maxBanned = 256
 
 // sumOverTail returns the log of the sum of e^(x/T) over all labels that the request
 // permits, edited as the request says, given the sum over the candidates of an answer.
-func (s *Searcher) sumOverTail(x *at, candidates float64, req *softmax.Request) (float64, error) {
+func (s *Searcher) sumOverTail(x *location, candidates float64, req *softmax.Request) (float64, error) {
 	temperature := cmp.Or(req.Temperature, 1)
 	head := int(s.inTail[x.cell])
 	switch {
@@ -280,20 +280,20 @@ func (s *Searcher) sumOverTail(x *at, candidates float64, req *softmax.Request) 
 		}
 		return kernels.LogAddExp(candidates, s.tailOf(x.cell, temperature, 0).Log), nil
 	}
-	s.extra = s.extra[:0]
+	s.editedIDs = s.editedIDs[:0]
 	for _, b := range req.Biases {
-		s.extra = append(s.extra, b.ID)
+		s.editedIDs = append(s.editedIDs, b.ID)
 	}
 	if req.Banned != nil {
-		s.extra = req.Banned.AppendIDs(s.extra)
-		slices.Sort(s.extra)
-		s.extra = slices.Compact(s.extra)
+		s.editedIDs = req.Banned.AppendIDs(s.editedIDs)
+		slices.Sort(s.editedIDs)
+		s.editedIDs = slices.Compact(s.editedIDs)
 	}
-	tail, err := s.outside(x, s.extra, temperature, 0)
+	tail, err := s.outside(x, s.editedIDs, temperature, 0)
 	if err != nil {
 		return 0, err
 	}
-	for i, id := range s.joined {
+	for i, id := range s.headIDs {
 		s.logits[i] += req.Bias(id)
 		if !req.Permits(id) {
 			s.logits[i] = math.Inf(-1)

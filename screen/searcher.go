@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/router"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -72,13 +72,13 @@ type Searcher struct {
 	marked []bool   // the biases of a request whose labels are candidates
 	edited []uint32 // candidates with the edits of a request
 	// For log-sums: labels, logits and terms.
-	extra, joined []uint32
-	top           []softmax.Prediction
-	drawn         int // the cell of the last Head
-	shortest      float64
-	longest       float64
-	reckoned      reckoned
-	logits, terms []float64
+	editedIDs, headIDs []uint32
+	top                []softmax.Prediction
+	drawCell           int // the cell of the last Head
+	shortest           float64
+	longest            float64
+	reckoned           reckoned
+	logits, terms      []float64
 }
 
 // Stats counts what a Searcher did in TopK, Search and SearchBatch.
@@ -133,9 +133,6 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 	}
 	if s.overTail && m.c.Tail == nil {
 		return nil, ErrNoTail
-	}
-	if s.budget >= softmax.Exact {
-		return nil, errors.New("screen: budget: found softmax.Exact, expected a budget of the model: a softmax.Searcher answers exactly, and so does a request with that budget")
 	}
 	rung, err := m.rungOf(s.budget)
 	if err != nil {
@@ -206,8 +203,8 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // Search answers a request about the context h, as [softmax.Searcher.Search] does, but among the
 // candidates that the model has for h within the budget of the request. Labels that the request
 // biases are candidates. The exact layer answers if fewer than req.K candidates may be answered,
-// if the lead of the cluster is below the exact margin, if the budget is
-// softmax.Exact, and if the request says among which labels to choose. Answer.Source says what the
+// if the lead of the cluster is below the exact margin, if the request is
+// Exact, and if it says among which labels to choose. Answer.Source says what the
 // labels were chosen among.
 //
 // The length of dst is req.K exactly. It returns an error, and writes nothing, if h is not a
@@ -251,10 +248,10 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 	return nil
 }
 
-func exactly(req *softmax.Request) bool { return req.Among.Some() || req.Budget >= softmax.Exact }
+func exactly(req *softmax.Request) bool { return req.Among.Some() || req.Exact }
 
-// at is what a searcher knows about the context of its query.
-type at struct {
+// location is the cell of a query's context, with its candidates within the budget.
+type location struct {
 	cell  int
 	n     int  // candidates: the first n of the cell
 	exact bool // its lead is below the exact margin
@@ -336,18 +333,18 @@ func (s *Searcher) check(dst []softmax.Prediction, req *softmax.Request) (rung i
 
 // plain reports whether a request asks for nothing but labels, and their log-sum.
 func plain(req *softmax.Request) bool {
-	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Among.Some() && !req.Edits()
+	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Exact && !req.Among.Some() && !req.Edits()
 }
 
 // locate sets the query's context and finds its candidates within the budget of a rung. An audit sees it.
-func (s *Searcher) locate(h []float32, rung int) (x at, err error) {
+func (s *Searcher) locate(h []float32, rung int) (x location, err error) {
 	watched := s.watch != nil && s.sampled() // then all of found is to be known
 	if err = s.query[0].Set(h); err != nil {
-		return at{}, err
+		return location{}, err
 	}
 	var found [1]router.Found
 	if err = s.routing.Find(found[:], s.query[:], s.need(watched)); err != nil {
-		return at{}, err
+		return location{}, err
 	}
 	x.found = found[0]
 	x.cell = s.router.Cell(x.found)
@@ -392,7 +389,7 @@ func (s *Searcher) sampled() bool {
 	return true
 }
 
-func (s *Searcher) count(x *at) {
+func (s *Searcher) count(x *location) {
 	s.stats.Queries++
 	s.stats.Candidates += uint64(x.n)
 	s.stats.Routing += uint64(s.router.Clusters())

@@ -12,10 +12,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -87,12 +87,10 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 		var want screen.Stats
 		for i := range in.n {
 			h, budget := in.context(i), drawBudget(t, in)
-			if rapid.IntRange(0, 4).Draw(t, "exact") == 0 {
-				budget = softmax.Exact
-			}
-			search(t, s, h, softmax.Request{K: k, Budget: budget})
+			exact := rapid.IntRange(0, 4).Draw(t, "exact") == 0
+			search(t, s, h, softmax.Request{K: k, Budget: budget, Exact: exact})
 			want.Queries++
-			if budget == softmax.Exact {
+			if exact {
 				want.Exact++
 			} else {
 				f := in.find(h)
@@ -164,9 +162,7 @@ func drawRequest(t *rapid.T, in *instance) (req softmax.Request) {
 			req.Biases = append(req.Biases, softmax.Bias{ID: id, Add: float32(max(-1, min(1, r.NormFloat64())) * scale)})
 		}
 	}
-	if req.Budget = drawBudget(t, in); r.IntN(8) == 0 {
-		req.Budget = softmax.Exact
-	}
+	req.Budget, req.Exact = drawBudget(t, in), r.IntN(8) == 0
 	return req
 }
 
@@ -567,7 +563,7 @@ func checkAllocations(t *testing.T, in *instance, opts ...screen.Option) {
 			"a temperature":          one(softmax.Request{K: k, LogSum: true, Temperature: 0.8}),
 			"a budget":               one(softmax.Request{K: k, Budget: ladder[1].Budget}),
 			"a budget and a log-sum": one(softmax.Request{K: k, Budget: ladder[2].Budget, LogSum: true}),
-			"the exact layer":        one(softmax.Request{K: k, Budget: softmax.Exact}),
+			"the exact layer":        one(softmax.Request{K: k, Exact: true}),
 			"banned labels":          one(softmax.Request{K: k, Banned: banned}),
 			"biases and a budget":    one(softmax.Request{K: k, Biases: biases, Budget: ladder[1].Budget}),
 			"all edits":              one(softmax.Request{K: k, LogSum: true, Banned: banned, Biases: biases}),

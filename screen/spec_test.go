@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -374,7 +374,7 @@ func (in *instance) answer(h []float32, req *softmax.Request, s settings) ([]sof
 		}
 	}
 	among := in.edited(h, set, req)
-	if f.exact || req.Budget == softmax.Exact || len(among) < req.K {
+	if f.exact || req.Exact || len(among) < req.K {
 		return in.edited(h, allIDs(in.config.Labels), req), softmax.FromLayer
 	}
 	return among, softmax.FromSet

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/fault"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // minShared is the least number of bytes of a scan that several threads share: with fewer, nothing is

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/fault"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 

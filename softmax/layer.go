@@ -11,8 +11,8 @@ import (
 	"sync"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // Layer is a softmax layer: weights W (labels x dim, row s is w_s) and bias

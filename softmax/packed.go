@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // Packed holds lists of labels of a layer, and the codes of each list's labels one after the

@@ -1,6 +1,6 @@
 package softmax
 
-import "github.com/learning-to-screen/l2s/kernels"
+import "github.com/learning-to-screen/l2s/internal/kernels"
 
 // prepared is as many contexts as share the load of a row, as the codes of a layer need them.
 type prepared struct {

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // Query is one context vector h, checked and quantised, for [Searcher.Find], with the memory that

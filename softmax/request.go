@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // The errors of searchers that callers may want to tell apart, by errors.Is.
@@ -73,10 +73,12 @@ type Request struct {
 	// It changes neither the labels nor their logits.
 	Temperature float64
 	// Budget is the number of labels that a screen looks at: B, the mean number of
-	// candidates. 0 is the searcher's own; [Exact] is all of them. A screen uses the
+	// candidates. 0 is the searcher's own. A screen uses the
 	// largest of its budgets that is not above it, or the smallest. An exact
 	// search is within every budget, and does not look at it. Not negative.
 	Budget float64
+	// Exact asks a screen or a preview for the best of all labels, as the exact search finds them.
+	Exact bool
 	// Among are the labels to choose among. The zero value is all of them.
 	Among Labels
 	// Allowed, unless nil, holds the labels that may be answered, and Banned,
@@ -97,9 +99,6 @@ const maxBias = 0x1p100
 
 // MinTemperature is the least temperature: at it x/T is finite for every logit x with a bias.
 const MinTemperature = 1e-100
-
-// Exact is the budget of an exact search: above those of all screens.
-const Exact = math.MaxFloat64
 
 // Labels is a set of labels to choose among: all of a layer, which is the zero
 // value, or the labels in a list.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/scored"
-	"github.com/learning-to-screen/l2s/kernels"
 )
 
 // A search goes this way, for one context and for many, over all labels and over
@@ -259,11 +259,11 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 	}
 	ids := s.ids[:kernels.SelectAtLeast(s.ids, s.upper, threshold)]
 	if float64(len(ids)) > maxCoarse*float64(p.n) {
-		s.inVain = min(2*s.inVain+1, coarseSkips)
-		s.skip = s.inVain
+		s.skipBackoff = min(2*s.skipBackoff+1, coarseSkips)
+		s.skip = s.skipBackoff
 		return false
 	}
-	s.inVain = 0
+	s.skipBackoff = 0
 	s.list = append(s.list[:0], ids...)
 	return true
 }

@@ -15,18 +15,18 @@ type Searcher struct {
 	queries []*Query // of the contexts of a batch
 	one     [1]Answer
 
-	skip, inVain int // searches to go without a pass over 4-bit codes, and how many the last one in vain was followed by
-	lower, upper []float32
-	ids          []uint32 // survivors
-	places       []uint32 // of the survivors among the rows
-	list         []uint32 // labels to search among
-	scores       []float32
-	order        []Prediction // all labels of a place, to be put in order
-	sorter       Sorter
-	biases       []float32 // of the survivors
-	logits       []float64
-	label        [1]uint32 // whose logit LogitAndSum is asked for
-	mask         *bitset.Set
+	skip, skipBackoff int // searches to go without a pass over 4-bit codes, and how many the last one in vain was followed by
+	lower, upper      []float32
+	ids               []uint32 // survivors
+	places            []uint32 // of the survivors among the rows
+	list              []uint32 // labels to search among
+	scores            []float32
+	order             []Prediction // all labels of a place, to be put in order
+	sorter            Sorter
+	biases            []float32 // of the survivors
+	logits            []float64
+	label             [1]uint32 // whose logit LogitAndSum is asked for
+	mask              *bitset.Set
 
 	req     Request    // of the search that is under way
 	place   place      // of it

@@ -32,7 +32,7 @@ const labelChunk = 64
 // that are not whole rows, a NaN or Inf (the context is named), ctx cancelled
 // (errors.Is with ctx.Err() holds).
 func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int, opt LabelOptions) (labels []uint32, err error) {
-	err = outward(func() (err error) {
+	err = wrapErr(func() (err error) {
 		c, err := corpus.New(layer, contexts, opt.Threads)
 		switch {
 		case err != nil:

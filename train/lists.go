@@ -62,7 +62,7 @@ func (b *builder) build(ctx context.Context, form form, most float64) (_ *built,
 		return nil, err
 	}
 	cells := cellsOf(r, b.found)
-	in, err := b.geometry.Shells(ctx, cells, 1+len(cosines), b.clusters, b.opt.Geometry, b.plain.within(most))
+	in, err := b.geometry.Shells(ctx, cells, 1+len(cosines), b.clusters, b.opt.Geometry, b.plain.keepAbove(most))
 	if err != nil {
 		return nil, err
 	}
@@ -76,9 +76,9 @@ func (b *builder) rank(ctx context.Context, r *router.Router, cells []uint32, in
 	return &built{r, cells, lists}, err
 }
 
-// within says which shares lists of smaller cells take in that are to serve the budget most:
+// keepAbove says which shares lists of smaller cells take in that are to serve the budget most:
 // lists of all labels of many cells would be long.
-func (m *built) within(most float64) func(share float64) bool {
+func (m *built) keepAbove(most float64) func(share float64) bool {
 	least, _ := m.lists.Threshold(float64(slack * most))
 	return func(share float64) bool { return screen.Share(share) >= least }
 }

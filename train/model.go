@@ -42,8 +42,8 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screen.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	rungs = t.climb(made.lists, rungs)
-	budget := t.choose(rungs)
+	rungs = t.retarget(made.lists, rungs)
+	budget := t.pickDefault(rungs)
 	o := &t.record.Options
 	o.Clusters, o.Iterations, o.Shells, o.Budget = x.clusters, x.iterations, x.shells, budget
 	t.record.KMeans, t.record.Learning = x.kmeans, x.learning
@@ -106,8 +106,8 @@ func (t *trainer) rungs(l *ladder.Lists, outcomes []precision.Outcome) []screen.
 	return rungs
 }
 
-// climb is a ladder for other lists, with the figures that it has, if any.
-func (t *trainer) climb(l *ladder.Lists, rungs []screen.Rung) []screen.Rung {
+// retarget returns the ladder for other lists, with the figures that it has, if any.
+func (t *trainer) retarget(l *ladder.Lists, rungs []screen.Rung) []screen.Rung {
 	var climbed []screen.Rung
 	for _, x := range rungs {
 		if share, ok := l.Threshold(x.Budget); ok { // else the certain candidates are more
@@ -121,8 +121,8 @@ func (t *trainer) climb(l *ladder.Lists, rungs []screen.Rung) []screen.Rung {
 	return climbed
 }
 
-// choose returns the budget of requests that name none.
-func (t *trainer) choose(rungs []screen.Rung) float64 {
+// pickDefault returns the budget of requests that name none.
+func (t *trainer) pickDefault(rungs []screen.Rung) float64 {
 	last := rungs[len(rungs)-1]
 	// first is the first rung that will do, or the last one.
 	first := func(does func(x screen.Rung) bool) screen.Rung {
@@ -141,23 +141,23 @@ func (t *trainer) choose(rungs []screen.Rung) float64 {
 	allowed1, allowedK := t.allowed()
 	reaches := func(x screen.Rung) bool { return x.Precision1.Value >= 1-allowed1 && x.PrecisionK.Value >= 1-allowedK }
 	if x := first(reaches); reaches(x) {
-		t.decide("budget %v: %s", x.Budget, t.text(x))
+		t.decide("budget %v: %s", x.Budget, t.describe(x))
 		return x.Budget
 	}
-	x := first(func(x screen.Rung) bool { return pays(x, last) })
-	t.warn("no budget reaches the target: %s with budget %v, and larger ones hardly gain; more contexts help", t.text(x), x.Budget)
+	x := first(func(x screen.Rung) bool { return saturated(x, last) })
+	t.warn("no budget reaches the target: %s with budget %v, and larger ones hardly gain; more contexts help", t.describe(x), x.Budget)
 	return x.Budget
 }
 
-// pays reports whether what the last rung finds beyond x is less than a quarter of what x
+// saturated reports whether what the last rung finds beyond x is less than a quarter of what x
 // misses.
-func pays(x, last screen.Rung) bool {
+func saturated(x, last screen.Rung) bool {
 	few := func(x, last screen.Estimate) bool { return 0.75*(1-x.Value) <= 1-last.Value }
 	return few(x.Precision1, last.Precision1) && few(x.PrecisionK, last.PrecisionK)
 }
 
-// text is the figures of a rung.
-func (t *trainer) text(x screen.Rung) string {
+// describe returns the figures of a rung as a text.
+func (t *trainer) describe(x screen.Rung) string {
 	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f (%.4f to %.4f) on %d held-out contexts, %.0f candidates",
 		x.Precision1.Value, x.Precision1.Low, x.Precision1.High, t.K, x.PrecisionK.Value, x.PrecisionK.Low, x.PrecisionK.High, t.held.N, x.MeanCandidates)
 }

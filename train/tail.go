@@ -65,7 +65,7 @@ var ErrTail = tail.Err
 // options out of range, a model that does not go with the layer, contexts that are not
 // whole rows, a NaN or Inf, ctx cancelled, [ErrTail].
 func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt TailOptions, run RunOptions) (fitted *screen.Model, fit *TailFit, err error) {
-	err = outward(func() error {
+	err = wrapErr(func() error {
 		c, err := corpus.New(layer, contexts, run.Threads)
 		if err != nil {
 			return err

@@ -9,9 +9,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -43,7 +43,7 @@ func RunRows(ctx context.Context, layer *softmax.Layer, contexts kernels.Rows, o
 
 // run makes a screen from the contexts that view makes a corpus of.
 func run[C any](ctx context.Context, layer *softmax.Layer, view func(*softmax.Layer, C, int) (*corpus.Corpus, error), contexts C, opt *Options) (m *screen.Model, record *Record, err error) {
-	err = outward(func() error {
+	err = wrapErr(func() error {
 		c, err := view(layer, contexts, opt.Threads)
 		if err != nil {
 			return err
@@ -66,10 +66,10 @@ func run[C any](ctx context.Context, layer *softmax.Layer, view func(*softmax.La
 	return m, record, nil
 }
 
-// outward runs f, which reads the contexts, and makes its error one of the
+// wrapErr runs f, which reads the contexts, and makes its error one of the
 // package. The contexts may be a mapped file: that another program has shortened
 // it is an error.
-func outward(f func() error) error {
+func wrapErr(f func() error) error {
 	switch err := parallel.Guard(f); {
 	case err == nil:
 		return nil
@@ -167,7 +167,7 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 // vectors returns the vectors of the clusters of the form, and how they were found.
 func (t *trainer) vectors(ctx context.Context, form form) (v []float32, history []kmeans.Iteration, course *learn.Course, err error) {
 	of := fmt.Sprintf(" of %d clusters", form.clusters)
-	v, history, err = kept(t.store, StageKMeans+of, form.clusters*t.Dim, func() ([]float32, []kmeans.Iteration, error) {
+	v, history, err = cached(t.store, StageKMeans+of, form.clusters*t.Dim, func() ([]float32, []kmeans.Iteration, error) {
 		return kmeans.Find(ctx, t.pool, min(form.clusters, t.pool.N), t.opt.KMeansIterations)
 	})
 	if err != nil || form.iterations == 0 {
@@ -175,15 +175,15 @@ func (t *trainer) vectors(ctx context.Context, form form) (v []float32, history 
 	}
 	o := learn.Options(t.opt.Learning)
 	o.Budget = t.opt.learningBudget(t.Labels)
-	v, course, err = kept(t.store, StageLearn+of, len(v), func() ([]float32, *learn.Course, error) {
+	v, course, err = cached(t.store, StageLearn+of, len(v), func() ([]float32, *learn.Course, error) {
 		return learn.Run(ctx, t.pool, t.held, v, form.iterations, t.opt.always(), &o)
 	})
 	return v, history, course, err
 }
 
-// kept returns vectors that an interrupted run left in the store, or finds and keeps them; and
+// cached returns vectors that an interrupted run left in the store, or finds and keeps them; and
 // what there is to say of them.
-func kept[T any](store *state.Store, name string, n int, find func() ([]float32, T, error)) (v []float32, about T, err error) {
+func cached[T any](store *state.Store, name string, n int, find func() ([]float32, T, error)) (v []float32, about T, err error) {
 	if v = store.Get(name, &about, n); v != nil {
 		return v, about, nil
 	}

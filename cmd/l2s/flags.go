@@ -16,7 +16,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // flags are the arguments of one verb, as help/VERB.txt explains them. Flags may stand before and
@@ -109,6 +108,9 @@ func (f *flags) number(name string, initial float64, expected string, good func(
 	})
 }
 
+// exactBudget is the value of --budget exact.
+var exactBudget = math.Inf(1)
+
 // budget adds the flag --budget: 0 for the budget of the screen itself. It can be exact unless
 // the verb says why the exact layer cannot answer.
 func (f *flags) budget(notExact string) *float64 {
@@ -118,8 +120,8 @@ func (f *flags) budget(notExact string) *float64 {
 		case s == "exact" && notExact != "":
 			return 0, errors.New("expected a number: " + notExact)
 		case s == "exact":
-			return softmax.Exact, nil
-		case err == nil && x > 0 && x < softmax.Exact:
+			return exactBudget, nil
+		case err == nil && x > 0 && x < math.MaxFloat64:
 			return x, nil
 		case notExact != "":
 			return 0, errors.New("expected a number above 0")
@@ -130,7 +132,7 @@ func (f *flags) budget(notExact string) *float64 {
 
 // noteBudget says which budget of the screen stands for one that it does not have.
 func (f *flags) noteBudget(in *inputs, budget float64) {
-	if budget == 0 || budget == softmax.Exact {
+	if budget == 0 || budget == exactBudget {
 		return
 	}
 	path, ladder := in.path, in.screen.Ladder()
@@ -147,7 +149,7 @@ func (f *flags) noteBudget(in *inputs, budget float64) {
 
 // within are the options of a searcher within a budget of --budget.
 func within(budget float64) []screen.Option {
-	if budget == 0 || budget == softmax.Exact {
+	if budget == 0 || budget == exactBudget {
 		return nil
 	}
 	return []screen.Option{screen.Budget(budget)}

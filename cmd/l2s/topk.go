@@ -16,10 +16,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -56,7 +56,7 @@ func topKVerb(f *flags) action {
 				return nil, err
 			}
 		}
-		exact, softCap := *budget == softmax.Exact, l.head.SoftCap()
+		exact, softCap := *budget == exactBudget, l.head.SoftCap()
 		if !exact {
 			f.noteK(in, *k)
 		}
@@ -76,7 +76,10 @@ func topKVerb(f *flags) action {
 		if err != nil {
 			return nil, err
 		}
-		req := softmax.Request{K: *k, Budget: *budget, LogSum: *logProbs && !capped, ExactSum: exact}
+		req := softmax.Request{K: *k, Exact: exact, LogSum: *logProbs && !capped, ExactSum: exact}
+		if !exact {
+			req.Budget = *budget
+		}
 		final := func(logit float64) float64 { return logit / l.temperature() } // the arithmetic of a log-sum
 		if req.LogSum {
 			req.Temperature = l.temperature()

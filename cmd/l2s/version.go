@@ -10,8 +10,8 @@ import (
 
 	"github.com/klauspost/cpuid/v2"
 
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simd"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 

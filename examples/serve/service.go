@@ -197,7 +197,7 @@ func (v *service) ask(body io.Reader, logProbs bool, hold func(int64) error) ([]
 	}
 	req := softmax.Request{K: q.K, Budget: q.Budget, LogSum: logProbs}
 	if q.Exact {
-		req.Budget = softmax.Exact
+		req.Exact = true
 	}
 	n, dim := len(q.Contexts), v.layer.Dim()
 	var flat []float32
@@ -218,9 +218,9 @@ func (v *service) ask(body io.Reader, logProbs bool, hold func(int64) error) ([]
 	best, answers := make([]softmax.Prediction, n*q.K), make([]softmax.Answer, n)
 	err = v.pool.Do(func(s *screen.Searcher) error {
 		if logProbs && s.Model().Tail() == nil {
-			req.Budget = softmax.Exact // only the exact layer knows the sum over all labels
+			req.Exact = true // only the exact layer knows the sum over all labels
 		}
-		req.ExactSum = logProbs && req.Budget == softmax.Exact
+		req.ExactSum = logProbs && req.Exact
 		// A fault of a mapped file is an error within Read, and does not end the program.
 		return v.head.Read(func() error { return s.SearchBatch(best, answers, flat, req) })
 	})

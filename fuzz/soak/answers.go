@@ -79,7 +79,7 @@ func learner(ctx context.Context, s *soak) error {
 		case traffic == 3 && i%3 > 0: // one context again and again
 			copy(h, repeated)
 		}
-		req := softmax.Request{K: 1 + rand.IntN(5), Budget: []float64{0, 0, 0, 1e-300, 1, 30, 1e9, softmax.Exact}[rand.IntN(8)]}
+		req := softmax.Request{K: 1 + rand.IntN(5), Budget: []float64{0, 0, 0, 1e-300, 1, 30, 1e9}[rand.IntN(7)], Exact: rand.IntN(8) == 0}
 		if rand.IntN(100) == 0 {
 			bad := slices.Clone(h)
 			bad[rand.IntN(dim)] = float32([]float64{math.NaN(), math.Inf(1), math.Inf(-1)}[rand.IntN(3)])
@@ -99,7 +99,7 @@ func learner(ctx context.Context, s *soak) error {
 		switch {
 		case a.Source == softmax.FromLayer && !slices.Equal(got, want):
 			s.fault("learner: found %v from the layer, expected %v", got, want)
-		case a.Source != softmax.FromLayer && (odd || req.Budget == softmax.Exact):
+		case a.Source != softmax.FromLayer && (odd || req.Exact):
 			s.fault("learner: found a context times something, or an exact request, answered from a screen: %v", h)
 		case a.Source != softmax.FromLayer:
 			if err := query.Set(h); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/emit"
 )
 
-// The quantised types, as kernels/quantised.go has them. A value is the product of an integer and of
+// The quantised types, as internal/kernels/quantised.go has them. A value is the product of an integer and of
 // one or two small factors, which is exact in float64, as it is in float32.
 
 // q80 are 32 codes behind their scale.

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"pgregory.net/rapid"
 )
 

@@ -3,7 +3,7 @@ package calibrate
 import (
 	"math"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // losses counts the blocks by the number of labels missed in them.

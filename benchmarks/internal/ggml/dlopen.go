@@ -82,7 +82,7 @@ import (
 	"path/filepath"
 	"unsafe"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 func init() { Open = open }

@@ -8,7 +8,7 @@
 //	ls package/bins/linux-x64
 package ggml
 
-import "github.com/learning-to-screen/l2s/kernels"
+import "github.com/learning-to-screen/l2s/internal/kernels"
 
 // Product is a matrix in Q8_0, as ggml holds it.
 type Product interface {

@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // layer is one LSTM layer: gates = input x + hidden h + bias, 4d of them in

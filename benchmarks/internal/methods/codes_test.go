@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // A score is the upper end of the interval of the logit; without one,

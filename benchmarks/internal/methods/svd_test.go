@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // V is orthonormal, the columns of A = W V are orthogonal and their norms, the

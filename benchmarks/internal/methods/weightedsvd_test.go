@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // The elements of z have second moments of 1 and no others, the columns of A are orthogonal and

@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/softmax"
 )

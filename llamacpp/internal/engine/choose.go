@@ -123,7 +123,7 @@ func (c *Chooser) request() softmax.Request {
 		r.Biases = c.Biases
 	}
 	if r.Allowed != nil {
-		r.Budget = softmax.Exact // among few tokens there is nothing to preview
+		r.Exact = true // among few tokens there is nothing to preview
 	}
 	return r
 }

@@ -598,7 +598,7 @@ func (e *Engine) audit(took time.Duration) {
 	if _, err := e.x.Search(found[:], h, softmax.Request{K: 1}); err != nil {
 		return
 	}
-	if _, err := e.x.Search(best[:], h, softmax.Request{K: 1, Budget: softmax.Exact}); err != nil {
+	if _, err := e.x.Search(best[:], h, softmax.Request{K: 1, Exact: true}); err != nil {
 		return
 	}
 	if e.step.Audited++; found[0].ID == best[0].ID {
@@ -616,7 +616,7 @@ func (e *Engine) logProbs(t *Token, h []float32, best int) error {
 	choices := e.best[:k]
 	r := softmax.Request{K: k}
 	if e.x.Preview() == nil {
-		r.Budget, r.ExactSum = softmax.Exact, true
+		r.Exact, r.ExactSum = true, true
 	}
 	n, logZ, err := e.x.Best(choices, h, r)
 	if err != nil {

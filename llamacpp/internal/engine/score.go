@@ -148,7 +148,7 @@ func (e *Engine) logSums(states []float32) ([]float64, error) {
 	}
 	r := softmax.Request{LogSum: true, Temperature: 1 / (e.x.File().LogitScale() * e.x.File().StateScale())}
 	if e.x.Preview() == nil {
-		r.Budget, r.ExactSum = softmax.Exact, true
+		r.Exact, r.ExactSum = true, true
 	}
 	answers := make([]softmax.Answer, len(sums))
 	if err := e.x.SearchBatch(nil, answers, states, r); err != nil {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 	"pgregory.net/rapid"
 )

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // regression is a regression of some targets on the same rows.

@@ -78,18 +78,18 @@ func (f *fit) scale(clusters []int) float64 {
 // crossValidate returns for each ridge the sum of the squared errors of a cluster's contexts, of
 // each run of them by a fit to the others.
 func (f *fit) crossValidate(ctx context.Context, ids []uint32, scale float64) (sums [len(ridges)]float64, err error) {
-	rows, rests := f.rows(ids), f.rests(ids)
+	rows, residuals := f.rows(ids), f.residuals(ids)
 	for fold := range ridgeFolds {
 		lo, hi := fold*len(ids)/ridgeFolds, (fold+1)*len(ids)/ridgeFolds
 		others := slices.Concat(rows[:lo*f.width], rows[hi*f.width:])
-		r := newRegression(others, slices.Concat(rests[:lo*f.temps], rests[hi*f.temps:]), len(ids)-(hi-lo), f.width)
+		r := newRegression(others, slices.Concat(residuals[:lo*f.temps], residuals[hi*f.temps:]), len(ids)-(hi-lo), f.width)
 		for i, ridge := range ridges {
 			if err := ctx.Err(); err != nil {
 				return sums, err
 			}
 			c := r.solve(float64(ridge * scale))
 			for j := lo; j < hi; j++ {
-				for k, y := range rests[j*f.temps:][:f.temps] {
+				for k, y := range residuals[j*f.temps:][:f.temps] {
 					e := y - c.predict(k, rows[j*f.width:][:f.width])
 					sums[i] += float64(e * e)
 				}
@@ -122,7 +122,7 @@ func (f *fit) fitAll(ctx context.Context) error {
 			ids = append(ids, fitted[j])
 		}
 		if ids != nil {
-			all.add(newRegression(f.rows(ids), f.rests(ids), len(ids), f.width))
+			all.add(newRegression(f.rows(ids), f.residuals(ids), len(ids), f.width))
 			clusters = append(clusters, t)
 		}
 	}

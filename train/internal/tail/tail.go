@@ -9,9 +9,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -146,8 +146,8 @@ func (f *fit) rows(ids []uint32) []float32 {
 	return rows
 }
 
-// rests are what the slopes of all clusters leave of the logs of contexts.
-func (f *fit) rests(ids []uint32) (y []float64) {
+// residuals are what the slopes of all clusters leave of the logs of contexts.
+func (f *fit) residuals(ids []uint32) (y []float64) {
 	for _, i := range ids {
 		for k := range f.temps {
 			y = append(y, f.logs[f.at(i, k)]-f.shared[f.at(i, k)])
@@ -237,7 +237,7 @@ func sumOfSquares(lists [][]float64) (sum float64) {
 // these leave: a cluster of few contexts keeps near to the others.
 func (f *fit) coefficients(t int, ridge float64) *coefficients {
 	ids := f.fitted[t]
-	c := newRegression(f.rows(ids), f.rests(ids), len(ids), f.width).solve(ridge)
+	c := newRegression(f.rows(ids), f.residuals(ids), len(ids), f.width).solve(ridge)
 	for j, u := range f.all.u {
 		c.u[j] += u
 	}

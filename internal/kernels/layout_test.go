@@ -15,7 +15,7 @@ import (
 // The comments of the generated functions say where they look for the fields of
 // their argument b. They are made from the numbers that the instructions are made from.
 func TestAssemblyFindsTheFieldsOfStructs(t *testing.T) {
-	files, err := filepath.Glob("asm/*.go")
+	files, err := filepath.Glob("../../kernels/asm/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
