@@ -239,6 +239,10 @@ soak-short: ## The same for a minute and a half.
 real: ## Measure the heads of Gemma 3 270M and SmolLM2, exact, drawn, previewed, and in llama.cpp, if they can be fetched.
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real
 
+.PHONY: real-peers
+real-peers: ## The same for Gemma 3 270M, beside libraries of nearest neighbours from PyPI; building their indexes takes an hour.
+	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --peers
+
 .PHONY: real-short
 real-short: ## The same for SmolLM2 alone, with fewer states, in two minutes.
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --short
