@@ -108,12 +108,17 @@ class Usearch:
     def load(self, w, path):
         from usearch.index import Index
 
-        self.index = Index.restore(path)
+        self.index, self.rows = Index.restore(path), w
 
     def settings(self):
         for ef in self.efs:
             self.index.expansion_search = ef
-            yield f"i8, ef {ef}", lambda h: self.index.search(h / np.abs(h).max(), K, threads=1).keys
+            yield f"i8, ef {ef}, 50 refined", self.refined
+
+    def refined(self, h):
+        ids = self.index.search(h / np.abs(h).max(), 50, threads=1).keys
+        x = self.rows[ids] @ h
+        return ids[np.argsort(-x)[:K]]
 
 
 class ScaNN:
