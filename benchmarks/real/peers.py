@@ -226,6 +226,7 @@ def main():
     p.add_argument("--most", type=int, default=1000)
     p.add_argument("--only", default="", help="a name, or parts of names with commas")
     o = p.parse_args()
+    o.folder = os.path.abspath(o.folder)  # ScaNN keeps the names of its files as it was given them
     w = np.fromfile(o.weights, np.float32).reshape(-1, o.dim)
     chosen = [o.only] if o.only in PEERS else [n for n in PEERS if not o.only or any(part in n for part in o.only.split(","))]
     if o.do == "build":
