@@ -15,8 +15,8 @@ type Message struct {
 	Content string
 }
 
-// ErrTemplate is the error of [Model.Chat], by errors.Is, for a model without a template, or with one
-// that llama.cpp does not know.
+// ErrTemplate is the error of [Model.Chat], by errors.Is, for a model without a template, or with
+// one that llama.cpp does not know.
 var ErrTemplate = errors.New("llamacpp: no chat template")
 
 // ChatTemplate returns the chat template of the file, "" if it has none.
@@ -25,10 +25,11 @@ func (m *Model) ChatTemplate() string { return llama.ModelChatTemplate(m.model, 
 // ChatTemplates returns the names of the templates that llama.cpp has, for [Model.Chat].
 func ChatTemplates() []string { return llama.ChatBuiltinTemplates() }
 
-// Chat returns the text of a chat up to where the assistant is to go on, for [Model.Tokens] with special
-// tokens, by a template: the text of one, the name of one of [ChatTemplates], or "" for that of the file.
-// llama.cpp does not run templates: it knows the common ones by what they contain, and what it writes for
-// them may differ from what the template says, in a default system message for instance.
+// Chat returns the text of a chat up to where the assistant is to go on, for [Model.Tokens] with
+// special tokens, by a template: the text of one, the name of one of [ChatTemplates], or "" for
+// that of the file. llama.cpp does not run templates: it knows the common ones by what they
+// contain, and what it writes for them may differ from what the template says, in a default system
+// message for instance.
 func (m *Model) Chat(template string, messages ...Message) (string, error) {
 	from := "the template"
 	if template == "" {

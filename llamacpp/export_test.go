@@ -26,4 +26,4 @@ func Valid(text string) string { return valid(text) }
 func Threads(n int) int { return int(threads(n)) }
 
 // Lend runs work on the threads of the model, as a search of a head does.
-func (m *Model) Lend(n int, work func(worker int)) { m.hook.pool.run(n, work) }
+func (m *Model) Lend(n int, work func(worker int)) { m.hook.pool.Run(n, work) }

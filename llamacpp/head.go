@@ -9,6 +9,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/learn"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
@@ -43,9 +44,9 @@ type Head struct {
 	preview *preview.Model    // nil without one
 	codes   *preview.Searcher // keeps those of the preview, which searchers share
 	learner *learn.Learner
-	threads *threadpool // of the model, nil for a head without one
-	budget  float64     // of requests to the preview that name none
-	free    sync.Pool   // of *scratch
+	lender  *threadpool.Pool // of the model, nil for a head without one
+	budget  float64          // of requests to the preview that name none
+	free    sync.Pool        // of *scratch
 }
 
 type scratch struct {
@@ -135,7 +136,7 @@ func (m *Model) HeadOf(source string, o HeadOptions) (*Head, error) {
 		x.Close()
 		return nil, err
 	}
-	x.threads = m.hook.pool
+	x.lender = m.hook.pool
 	x.SetThreads(cmp.Or(o.Threads, m.threads))
 	return x, nil
 }
@@ -166,14 +167,14 @@ func (x *Head) File() *head.Head { return x.file }
 
 // SetThreads changes the number of threads of exact searches. A head of [Model.Head] searches on the threads of
 // its model, at most as many as the model has, and on one while the model decodes in another goroutine. A head
-// of [OpenHead] has threads of its own, which are parked between searches. SetThreads must not be called during
-// a search.
+// of [OpenHead] has threads of its own, which are parked between searches. SetThreads must not be called during a
+// search.
 func (x *Head) SetThreads(n int) {
-	if x.threads == nil {
+	if x.lender == nil {
 		x.layer.SetThreads(n)
 		return
 	}
-	x.layer.LendThreads(n, func(work func(worker int)) { x.threads.run(n, work) })
+	x.layer.LendThreads(n, func(work func(worker int)) { x.lender.Run(n, work) })
 }
 
 // Layer returns the layer, for searchers of the caller's own, within File().Read.
@@ -395,6 +396,39 @@ func (x *Head) cappedSum(s *scratch, h []float32, t float64, req *softmax.Reques
 		return nil
 	})
 	return largest + math.Log(sum), err
+}
+
+// Searcher is [Head.Search] for the states of one sequence, by one goroutine. A preview knows by the states before of what
+// kind a text is: a head that is asked about several texts in turn mixes them.
+type Searcher struct {
+	head    *Head
+	preview *preview.Searcher // nil without one
+}
+
+// Searcher returns a searcher. Over a preview it takes some 20 bytes for each token of the vocabulary.
+func (x *Head) Searcher() (*Searcher, error) {
+	y := &Searcher{head: x}
+	if x.preview == nil {
+		return y, nil
+	}
+	err := x.file.Read(func() (err error) {
+		y.preview, err = preview.NewSearcher(x.preview, x.layer)
+		return err
+	})
+	return y, err
+}
+
+// Search is [Head.Search].
+func (y *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
+	if y.preview == nil {
+		return y.head.Search(dst, h, req)
+	}
+	req.Budget = cmp.Or(req.Budget, y.head.budget)
+	err = y.head.file.Read(func() (err error) {
+		a, err = y.preview.Search(dst, h, req)
+		return err
+	})
+	return a, err
 }
 
 // Sampler draws tokens. It is for one goroutine and one sequence.

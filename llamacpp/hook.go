@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
+
+	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
 )
 
 // Hook is a context of llama.cpp that computes hidden states and leaves out the head. It is for
@@ -20,7 +22,7 @@ type Hook struct {
 	arch    string
 	trusted bool // the head is known to be applied to the states
 	states  []float32
-	pool    *threadpool // nil if llama.cpp has threads of its own
+	pool    *threadpool.Pool // nil if llama.cpp has threads of its own
 	// What the callback does and has seen.
 	whole     bool // the head is to be computed too
 	headAsked bool
@@ -124,8 +126,8 @@ func (k *Hook) decode(b llama.Batch) ([]float32, error) {
 	k.states, k.headAsked = k.states[:0], false
 	takeLog()
 	if k.pool != nil {
-		k.pool.mu.Lock()
-		defer k.pool.mu.Unlock()
+		k.pool.Lock()
+		defer k.pool.Unlock()
 	}
 	status, err := llama.Decode(k.ctx, b)
 	switch {

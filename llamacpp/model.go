@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
+
+	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
 )
 
 // Options say how a model is run. The zero value is ready.
@@ -38,9 +40,8 @@ const MaxThreads = 512
 // mostTokens bounds the tokens of all sequences together: llama.cpp counts them in 32 bits.
 const mostTokens = math.MaxInt32
 
-// Model runs a GGUF model up to its hidden states. It is for one goroutine, but for what says something of
-// the file (Tokens, Piece, Begins, Ends, Chat, and what has no arguments beside Close), which any number of goroutines may call
-// meanwhile.
+// Model runs a GGUF model up to its hidden states. It is for one goroutine. Any others may meanwhile call what
+// speaks of the file alone: Tokens, Piece, Name, Begins, Ends, Chat, ChatTemplate, Path, Dim, Labels and Context.
 type Model struct {
 	path    string
 	model   llama.Model
@@ -137,8 +138,8 @@ func Open(path string, o Options) (*Model, error) {
 	}
 	m.context, m.threads, m.lengths = o.Context, o.Threads, make([]int, o.Sequences+o.Forks)
 	m.batch = llama.BatchInit(int32(o.Batch), 0, 1)
-	if m.hook.pool, err = newThreadpool(); err == nil {
-		err = m.hook.pool.set(m.hook.ctx, o.Threads)
+	if m.hook.pool, err = threadpool.New(); err == nil {
+		err = m.hook.pool.Set(m.hook.ctx, o.Threads)
 	}
 	if err != nil {
 		m.Close()
@@ -171,7 +172,7 @@ func (m *Model) Close() {
 	if m.hook != nil {
 		m.hook.Close()
 		if m.hook.pool != nil {
-			m.hook.pool.close()
+			m.hook.pool.Close()
 		}
 		llama.BatchFree(m.batch)
 		m.hook = nil
@@ -205,7 +206,7 @@ func (m *Model) Context() int { return m.context }
 func (m *Model) SetThreads(n int) error {
 	m.threads = int(threads(n))
 	llama.SetNThreads(m.hook.ctx, threads(n), threads(n))
-	return m.hook.pool.set(m.hook.ctx, m.threads)
+	return m.hook.pool.Set(m.hook.ctx, m.threads)
 }
 
 // threads is the number for llama.cpp.

@@ -93,7 +93,8 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 			sum.Exact += s.Exact
 		}
 		x.Looked = float64(sum.Looked) / float64(n) / float64(m.labels)
-		x.Kept, x.Exact = float64(sum.Kept)/float64(n), float64(sum.Exact)/float64(n)
+		// A budget is a number to name: one place behind the point is enough.
+		x.Kept, x.Exact = math.Round(10*float64(sum.Kept)/float64(n))/10, float64(sum.Exact)/float64(n)
 		opt.Progress("precision", 0.7+0.3*float64(i+1)/float64(len(m.rungs)))
 	}
 	normal := m.rungs[slices.Index(factors, 1)]

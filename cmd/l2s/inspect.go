@@ -13,6 +13,7 @@ import (
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
 	"github.com/learning-to-screen/l2s/train/calibrate"
@@ -47,14 +48,23 @@ func inspectVerb(f *flags) action {
 	f.screen = true
 	source := f.text("ids")
 	f.before = func(context.Context) error {
-		f.screen = !isModel(f.files[0])
-		if !f.screen && *source != "" {
-			return f.wrongUse("--ids is for a screen, found the model %s", f.files[0])
+		kind := ""
+		switch {
+		case isModel(f.files[0]):
+			kind = "model"
+		case isPreview(f.files[0]):
+			kind = "preview"
+		}
+		if f.screen = kind == ""; !f.screen && *source != "" {
+			return f.wrongUse("--ids is for a screen, found the %s %s", kind, f.files[0])
 		}
 		return nil
 	}
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
 		if !f.screen {
+			if isPreview(f.files[0]) {
+				return inspectPreview(ctx, f.files[0])
+			}
 			return inspectModel(ctx, f.files[0])
 		}
 		m := in.screen
@@ -104,6 +114,64 @@ func isModel(source string) bool {
 	}
 	start, err := tensorfile.Start(path, 4)
 	return err == nil && string(start) == "GGUF"
+}
+
+// previewMagic begins the files of previews.
+const previewMagic = "\x89L2P\r\n\x1a\n"
+
+// isPreview reports whether a file is a preview, by its first bytes.
+func isPreview(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	start, err := tensorfile.Start(path, len(previewMagic))
+	return err == nil && string(start) == previewMagic
+}
+
+// previewResult is the JSON of l2s inspect of a preview.
+type previewResult struct {
+	File        string         `json:"file"`
+	Bytes       int64          `json:"bytes"`
+	Labels      int            `json:"labels"`
+	Dim         int            `json:"dim"`
+	Fingerprint string         `json:"fingerprint"` // of the layer, hex
+	HeldOut     int            `json:"held_out"`
+	K           int            `json:"k"` // of precision_k
+	Rungs       []preview.Rung `json:"rungs"`
+	Default     int            `json:"default"` // of the rungs
+}
+
+// inspectPreview shows what a preview holds.
+func inspectPreview(ctx context.Context, path string) (fmt.Stringer, error) {
+	m, err := loading(ctx, preview.Load, path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	fingerprint := m.Fingerprint()
+	r := previewResult{File: path, Bytes: info.Size(), Labels: m.Labels(), Dim: m.Dim(), Fingerprint: hex.EncodeToString(fingerprint[:])}
+	r.K, r.HeldOut = m.RungsOf()
+	r.Rungs, r.Default = m.Rungs()
+	return r, nil
+}
+
+func (r previewResult) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "file       %s, a preview, %s bytes\nlabels     %s\ndimension  %d\nlayer      SHA-256 %s\nheld out   %s contexts\n\n", r.File, progress.Count(int(r.Bytes)), progress.Count(r.Labels), r.Dim, r.Fingerprint, progress.Count(r.HeldOut))
+	fmt.Fprintf(&b, "%8s  %8s  %6s  %-24s P@%d\n", "budget", "looked", "exact", "P@1", r.K)
+	for i, x := range r.Rungs {
+		of := func(e preview.Estimate) string { return fmt.Sprintf("%.4f (%.4f to %.4f)", e.Value, e.Low, e.High) }
+		fmt.Fprintf(&b, "%8v  %7.1f%%  %5.1f%%  %s  %s", x.Kept, 100*x.Looked, 100*x.Exact, of(x.Precision1), of(x.PrecisionK))
+		if i == r.Default {
+			b.WriteString("  default")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
 }
 
 // modelResult is the JSON of l2s inspect of a model.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -11,7 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Labels that are banned, or not among those that are allowed, are in no answer and in no sum. The
@@ -241,5 +245,37 @@ func TestStatesWithoutTheScaleAreNoticed(t *testing.T) {
 		if want[1] == "" && strings.Contains(eval.stderr, "fit the targets better") {
 			t.Errorf("%s: found\n%s", name, eval.stderr)
 		}
+	}
+}
+
+// inspect of a preview says what it is of, and what each budget finds.
+func TestInspectPreview(t *testing.T) {
+	x := make([]float32, 300*8)
+	for i := range x {
+		x[i] = float32(math.Sin(float64(i * i)))
+	}
+	l, err := softmax.NewLayer(kernels.Float32Rows(x, 8), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := preview.Make(context.Background(), l, x, preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := m.Save(filepath.Join(dir, "m.gguf.l2p")); err != nil {
+		t.Fatal(err)
+	}
+	text := succeed(t, dir, "inspect", "m.gguf.l2p")
+	rungs, normal := m.Rungs()
+	for i, line := range strings.Split(strings.TrimSpace(text[strings.Index(text, "P@1"):]), "\n")[1:] {
+		if !strings.HasPrefix(strings.TrimSpace(line), fmt.Sprint(rungs[i].Kept)+" ") || strings.HasSuffix(line, "default") != (i == normal) {
+			t.Errorf("rung %d: found %q, expected the budget %v, the default: %v", i, line, rungs[i].Kept, i == normal)
+		}
+	}
+	expectIn(t, text, "a preview", "labels     300", fmt.Sprintf("SHA-256 %x", m.Fingerprint()))
+	_, held := m.RungsOf()
+	if got := number(t, object(t, dir, "inspect", "m.gguf.l2p", "--json"), "held_out"); got != float64(held) {
+		t.Errorf("found %v held-out contexts, expected %d", got, held)
 	}
 }

@@ -22,7 +22,7 @@ func (f *fn) begin() {
 		KMOVW(r, k)
 		return k
 	}
-	if f.together() {
+	if f.weights == 32 && !f.mins {
 		if f.suffix == "Q80" {
 			f.flip = ZMM()
 			VMOVDQU64(each(0x80), f.flip)

@@ -70,17 +70,16 @@ type fn struct {
 	kind
 	l        emit.Level
 	contexts int
-	ahead    reg.GPVirtual // bytes
-	planes   reg.GPVirtual // of the contexts, at the groups at hand
-	// For each row, on AVX2 the lanes of even groups of each context and of odd ones, else those of each context.
-	acc    [][]reg.VecVirtual
-	upper  reg.Register     // AVX-512: the mask of the upper 8 of 16 elements
-	lower  reg.Register     // of the others
-	d8, m8 reg.VecVirtual   // the factors of a large block
-	d8more reg.VecVirtual   // AVX2, Q6_K: of the upper half
-	qh     reg.VecVirtual   // Q5_K: the fifth bits
-	flip   reg.VecVirtual   // AVX-512, Q8_0: 0x80 everywhere
-	spread []reg.VecVirtual // AVX-512: from four factors to those of two pairs
+	ahead    reg.GPVirtual    // bytes
+	planes   reg.GPVirtual    // of the contexts, at the groups at hand
+	acc      []reg.VecVirtual // AVX2: for each context the lanes of even groups, then of odd ones
+	upper    reg.Register     // AVX-512: the mask of the upper 8 of 16 elements
+	lower    reg.Register     // of the others
+	d8, m8   reg.VecVirtual   // the factors of a large block
+	d8more   reg.VecVirtual   // AVX2, Q6_K: of the upper half
+	qh       reg.VecVirtual   // Q5_K: the fifth bits
+	flip     reg.VecVirtual   // AVX-512, Q8_0: 0x80 everywhere
+	spread   []reg.VecVirtual // AVX-512: from four factors to those of two pairs
 }
 
 func (f *fn) wide() bool { return f.l.Bytes == 64 }
@@ -93,13 +92,7 @@ func function(l emit.Level, k kind, contexts int) {
 	l.Function(name+k.suffix, "func(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)",
 		fmt.Sprintf("computes the intervals of n rows, those in ids or, if ids is nil, those from rows on, for %s. A row has so many blocks of %d weights. b is a %s.", doc, k.weights, layout.BlockBound))
 	f := &fn{kind: k, l: l, contexts: contexts}
-	rows := 1
-	if f.together() {
-		rows = 2
-	}
-	for range rows {
-		f.acc = append(f.acc, l.Vecs(contexts*64/l.Bytes))
-	}
+	f.acc = l.Vecs(contexts * 64 / l.Bytes)
 	f.begin()
 
 	i := GP64()
@@ -107,54 +100,30 @@ func function(l emit.Level, k kind, contexts int) {
 	b := Load(Param("b"), GP64()).(reg.GPVirtual)
 	f.ahead = GP64()
 	MOVQ(field(b, "ahead"), f.ahead)
-	f.planes = GP64()
 	Label("row")
 	p, id := GP64(), GP64()
 	size := GP64()
 	MOVQ(field(b, "bytes"), size)
-	MOVQ(field(b, "planes"), f.planes)
 	ids := Load(Param("ids"), GP64()).(reg.GPVirtual)
 	MOVQ(i, id)
 	TESTQ(ids, ids)
 	JZ(LabelRef("named"))
 	MOVL(Mem{Base: ids, Index: i, Scale: 4}, id.As32())
 	f.prefetchGathered(ids, i, size)
-	if f.together() {
-		JMP(LabelRef("one"))
-		Label("named")
-		next, first, second := GP64(), GP64(), GP64()
-		LEAQ(Mem{Base: i, Disp: 2}, next)
-		CMPQ(next, Load(Param("n"), GP64()))
-		JGT(LabelRef("one"))
-		MOVQ(id, first)
-		IMULQ(size, first)
-		ADDQ(Load(Param("rows"), GP64()), first)
-		LEAQ(emit.Ptr(first, size, 0), second)
-		f.row(first, second)
-		f.finish(b, i, id, 0)
-		INCQ(i)
-		MOVQ(i, id)
-		f.finish(b, i, id, 1)
-		JMP(LabelRef("next"))
-	} else {
-		Label("named")
-	}
-	Label("one")
+	Label("named")
 	MOVQ(id, p)
 	IMULQ(size, p)
 	ADDQ(Load(Param("rows"), GP64()), p)
+	f.planes = GP64()
+	MOVQ(field(b, "planes"), f.planes)
+	emit.Zero(f.acc...)
 	f.row(p)
-	f.finish(b, i, id, 0)
-	Label("next")
+	f.finish(b, i, id)
 	INCQ(i)
 	CMPQ(i, Load(Param("n"), GP64()))
 	JLT(LabelRef("row"))
 	emit.End()
 }
-
-// together reports whether two rows that follow each other are computed at once, so that what is loaded
-// of a context serves both.
-func (f *fn) together() bool { return f.wide() && f.weights == 32 && !f.mins }
 
 func field(b reg.Register, name string) Mem {
 	return Mem{Base: b, Disp: layout.BlockBound.At(name)}
@@ -165,7 +134,7 @@ func (f *fn) prefetchGathered(ids, i, size reg.GPVirtual) {
 	next, at, end := GP64(), GP64(), GP64()
 	LEAQ(Mem{Base: i, Disp: aheadRows}, next)
 	CMPQ(next, Load(Param("n"), GP64()))
-	JGE(LabelRef("one"))
+	JGE(LabelRef("named"))
 	MOVL(Mem{Base: ids, Index: next, Scale: 4}, at.As32())
 	IMULQ(size, at)
 	ADDQ(Load(Param("rows"), GP64()), at)
@@ -177,99 +146,76 @@ func (f *fn) prefetchGathered(ids, i, size reg.GPVirtual) {
 	JLT(LabelRef("ask"))
 }
 
-// row adds the products of rows: of one, or of two that follow each other.
-func (f *fn) row(ps ...reg.GPVirtual) {
-	name := func(label string) string { return fmt.Sprintf("%s%d", label, len(ps)) }
-	for r := range ps {
-		emit.Zero(f.acc[r]...)
-	}
+// row adds the products of a row.
+func (f *fn) row(p reg.GPVirtual) {
 	left := Load(Param("blocks"), GP64()).(reg.GPVirtual)
-	forward := func(bytes int) {
-		for _, p := range ps {
-			ADDQ(I32(bytes), p)
-		}
-	}
 	if f.weights == 256 {
 		Label("block")
 		for line := 0; line < f.bytes; line += 64 {
-			PREFETCHT0(emit.Ptr(ps[0], f.ahead, line))
+			PREFETCHT0(emit.Ptr(p, f.ahead, line))
 		}
-		f.factors(ps[0])
+		f.factors(p)
 		for g := 0; g < 8; g += 2 {
-			f.pair(ps[0], g, false, 0)
+			f.pair(p, g, false)
 			ADDQ(I32(pairBytes*f.contexts), f.planes)
 		}
-		forward(f.bytes)
+		ADDQ(I32(f.bytes), p)
 		DECQ(left)
 		JNZ(LabelRef("block"))
 		return
 	}
-	if f.together() {
-		// The scales of four blocks are brought together in the general registers: the vector unit is
-		// what the loop waits for.
-		SUBQ(I32(4), left)
-		JLT(LabelRef(name("rest")))
-		Label(name("quad"))
-		f.quad(ps)
-		forward(4 * f.bytes)
-		SUBQ(I32(4), left)
-		JGE(LabelRef(name("quad")))
-		Label(name("rest"))
-		ADDQ(I32(4), left)
+	if f.wide() && !f.mins {
+		f.quads(p, left)
 	}
 	SUBQ(I32(2), left)
-	JLT(LabelRef(name("single")))
-	Label(name("pair"))
-	for r, p := range ps {
-		PREFETCHT0(emit.Ptr(p, f.ahead, 0))
-		f.pair(p, 0, false, r)
-	}
-	forward(2 * f.bytes)
+	JLT(LabelRef("single"))
+	Label("pair")
+	PREFETCHT0(emit.Ptr(p, f.ahead, 0))
+	f.pair(p, 0, false)
+	ADDQ(I32(2*f.bytes), p)
 	ADDQ(I32(pairBytes*f.contexts), f.planes)
 	SUBQ(I32(2), left)
-	JGE(LabelRef(name("pair")))
-	Label(name("single"))
+	JGE(LabelRef("pair"))
+	Label("single")
 	CMPQ(left, I32(-1))
-	JLT(LabelRef(name("sums")))
-	for r, p := range ps {
-		f.pair(p, 0, true, r)
-	}
-	Label(name("sums"))
+	JLT(LabelRef("sums"))
+	f.pair(p, 0, true)
+	Label("sums")
 }
 
-// quad adds the products of four blocks of each row.
-func (f *fn) quad(ps []reg.GPVirtual) {
-	fours := f.l.Vecs(len(ps))
-	for r, p := range ps {
-		all := GP64()
-		MOVWQZX(Mem{Base: p, Disp: 3 * f.bytes}, all)
-		for k := 2; k >= 0; k-- {
-			one := GP64()
-			MOVWQZX(Mem{Base: p, Disp: k * f.bytes}, one)
-			SHLQ(U8(16), all)
-			ORQ(one, all)
-		}
-		VMOVQ(all, fours[r].AsX())
-		VCVTPH2PS(fours[r].AsX(), fours[r].AsX())
+// quads adds the products of four blocks at a time. Their scales are brought together in the
+// general registers: the vector unit is what the loop waits for.
+func (f *fn) quads(p, left reg.GPVirtual) {
+	SUBQ(I32(4), left)
+	JLT(LabelRef("rest"))
+	Label("quad")
+	all := GP64()
+	MOVWQZX(Mem{Base: p}, all)
+	for k := 1; k < 4; k++ { // in order, as the CPU's prefetcher expects
+		one := GP64()
+		MOVWQZX(Mem{Base: p, Disp: k * f.bytes}, one)
+		SHLQ(U8(16*k), one)
+		ORQ(one, all)
 	}
+	four := ZMM()
+	VMOVQ(all, four.AsX())
+	VCVTPH2PS(four.AsX(), four.AsX())
 	for half := range 2 {
-		xs, ds := make([]reg.VecVirtual, len(ps)), f.l.Vecs(len(ps))
-		for r, p := range ps {
-			PREFETCHT0(emit.Ptr(p, f.ahead, 2*half*f.bytes))
-			VPERMPS(fours[r], f.spread[half], ds[r])
-			xs[r] = f.codes(f, p, 2*half, false)
-		}
-		if len(ps) == 1 {
-			f.products(xs[0], ds[0], nil, 0)
-		} else {
-			f.productsTogether(xs, ds)
-		}
+		PREFETCHT0(emit.Ptr(p, f.ahead, 2*half*f.bytes))
+		d := ZMM()
+		VPERMPS(four, f.spread[half], d)
+		f.products(f.codes(f, p, 2*half, false), d, nil)
 		ADDQ(I32(pairBytes*f.contexts), f.planes)
 	}
+	ADDQ(I32(4*f.bytes), p)
+	SUBQ(I32(4), left)
+	JGE(LabelRef("quad"))
+	Label("rest")
+	ADDQ(I32(4), left)
 }
 
-// pair adds the products of groups g and g+1 to those of a row, or if it is the last of g alone.
-func (f *fn) pair(p reg.GPVirtual, g int, last bool, row int) {
+// pair adds the products of groups g and g+1, or if it is the last of g alone.
+func (f *fn) pair(p reg.GPVirtual, g int, last bool) {
 	if f.wide() {
 		x := f.codes(f, p, g, last)
 		d := f.factor(p, g, last, 0)
@@ -277,7 +223,7 @@ func (f *fn) pair(p reg.GPVirtual, g int, last bool, row int) {
 		if f.mins {
 			m = f.factor(p, g, last, 2)
 		}
-		f.products(x, d, m, row)
+		f.products(x, d, m)
 		return
 	}
 	for odd := range 2 {
@@ -312,9 +258,9 @@ func (f *fn) pair(p reg.GPVirtual, g int, last bool, row int) {
 			VPMADDWD(f.words(1), lo, lo)
 			VPADDD(lo, hi, hi)
 			VCVTDQ2PS(hi, hi)
-			VFMADD231PS(hi, d, f.acc[row][2*c+odd])
+			VFMADD231PS(hi, d, f.acc[2*c+odd])
 			if f.mins {
-				f.minimum(at(2), m, f.acc[row][2*c+odd])
+				f.minimum(at(2), m, f.acc[2*c+odd])
 			}
 		}
 	}
@@ -329,11 +275,11 @@ func (f *fn) minimum(sums Mem, m, acc reg.VecVirtual) {
 	}
 }
 
-// products adds the products of two groups of a row on AVX-512: their codes, their factors, their minima.
-func (f *fn) products(x, d, m reg.VecVirtual, row int) {
+// products adds the products of two groups on AVX-512: their codes, their factors, their minima.
+func (f *fn) products(x, d, m reg.VecVirtual) {
 	t := ZMM()
 	for c := range f.contexts {
-		at := f.plane(c)
+		at := func(part int) Mem { return Mem{Base: f.planes, Disp: pairBytes*c + 64*part} }
 		if f.mins {
 			VPXORD(t, t, t)
 		} else {
@@ -343,52 +289,23 @@ func (f *fn) products(x, d, m reg.VecVirtual, row int) {
 		VPSLLD(U8(7), t, t)
 		VPDPBUSD(at(1), x, t)
 		VCVTDQ2PS(t, t)
-		VFMADD231PS(t, d, f.acc[row][c])
+		VFMADD231PS(t, d, f.acc[c])
 		if f.mins {
-			f.minimum(at(2), m, f.acc[row][c])
+			f.minimum(at(2), m, f.acc[c])
 		}
 	}
 }
 
-// productsTogether is products for several rows.
-func (f *fn) productsTogether(xs, ds []reg.VecVirtual) {
-	h, ts := ZMM(), f.l.Vecs(len(xs))
-	for c := range f.contexts {
-		at := f.plane(c)
-		VMOVDQU64(at(2), ts[0])
-		for _, t := range ts[1:] {
-			VMOVDQA64(ts[0], t)
-		}
-		VMOVDQU64(at(0), h)
-		for r, t := range ts {
-			VPDPBUSD(h, xs[r], t)
-			VPSLLD(U8(7), t, t)
-		}
-		VMOVDQU64(at(1), h)
-		for r, t := range ts {
-			VPDPBUSD(h, xs[r], t)
-			VCVTDQ2PS(t, t)
-			VFMADD231PS(t, ds[r], f.acc[r][c])
-		}
-	}
-}
-
-// plane returns the memory of the parts of a context, two groups of each.
-func (f *fn) plane(c int) func(part int) Mem {
-	return func(part int) Mem { return Mem{Base: f.planes, Disp: pairBytes*c + 64*part} }
-}
-
-// finish makes intervals of the sums of row i, whose number is id, and stores them. It changes id.
-func (f *fn) finish(b, i, id reg.GPVirtual, row int) {
-	acc := f.acc[row]
+// finish makes intervals of the sums of row i, whose number is id, and stores them.
+func (f *fn) finish(b, i, id reg.GPVirtual) {
 	y := make([]reg.VecVirtual, f.contexts)
 	for c := range y {
 		y[c] = YMM()
 		if f.wide() {
-			VEXTRACTF64X4(U8(1), acc[c], y[c])
-			VADDPS(acc[c].AsY(), y[c], y[c])
+			VEXTRACTF64X4(U8(1), f.acc[c], y[c])
+			VADDPS(f.acc[c].AsY(), y[c], y[c])
 		} else {
-			VADDPS(acc[2*c], acc[2*c+1], y[c])
+			VADDPS(f.acc[2*c], f.acc[2*c+1], y[c])
 		}
 	}
 	meta := GP64()

@@ -162,6 +162,9 @@ func (p *Printer) line(now time.Time) {
 // pace tells the rate so far, and the time of the rest of the stage at this rate.
 func (p *Printer) pace(before string, elapsed time.Duration) string {
 	text, share := rate(before, p.done, elapsed), p.share()
+	if p.unit == "percent" { // of which nobody asks how many a second
+		text = ""
+	}
 	if p.total <= 0 || share == 0 || elapsed < time.Second || share < 0.05 && elapsed < time.Minute {
 		return text // too early to tell: the first units of a stage may be slow
 	}

@@ -12,53 +12,52 @@ TEXT ·BlockBoundsQ80AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU      2(SI), Y2
-	VPBROADCASTW (SI), X3
+pair:
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      2(BX), Y2
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y3
 	VPABSB       Y2, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      (BX), Y5
+	VMOVDQU      (DI), Y5
 	VPSIGNB      Y2, Y5, Y5
 	VPMADDUBSW   Y5, Y4, Y5
-	VMOVDQU      64(BX), Y6
+	VMOVDQU      64(DI), Y6
 	VPSIGNB      Y2, Y6, Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     halves64_128_128<>+0(SB), Y5, Y5
@@ -66,16 +65,16 @@ pair1:
 	VPADDD       Y6, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y5, Y3, Y0
-	VMOVDQU      36(SI), Y2
-	VPBROADCASTW 34(SI), X3
+	VMOVDQU      36(BX), Y2
+	VPBROADCASTW 34(BX), X3
 	VCVTPH2PS    X3, Y3
 	VPABSB       Y2, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y5
+	VMOVDQU     32(DI), Y5
 	VPSIGNB     Y2, Y5, Y5
 	VPMADDUBSW  Y5, Y4, Y5
-	VMOVDQU     96(BX), Y6
+	VMOVDQU     96(DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y4, Y6
 	VPMADDWD    halves64_128_128<>+0(SB), Y5, Y5
@@ -83,24 +82,24 @@ pair1:
 	VPADDD      Y6, Y5, Y5
 	VCVTDQ2PS   Y5, Y5
 	VFMADD231PS Y5, Y3, Y1
-	ADDQ        $+68, SI
-	ADDQ        $+192, BX
+	ADDQ        $+68, BX
+	ADDQ        $+192, DI
 	SUBQ        $+2, R8
-	JGE         pair1
+	JGE         pair
 
-single1:
+single:
 	CMPQ         R8, $-1
-	JLT          sums1
-	VMOVDQU      2(SI), Y2
-	VPBROADCASTW (SI), X3
+	JLT          sums
+	VMOVDQU      2(BX), Y2
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y3
 	VPABSB       Y2, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y5
+	VMOVDQU     (DI), Y5
 	VPSIGNB     Y2, Y5, Y5
 	VPMADDUBSW  Y5, Y4, Y5
-	VMOVDQU     64(BX), Y6
+	VMOVDQU     64(DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y4, Y6
 	VPMADDWD    halves64_128_128<>+0(SB), Y5, Y5
@@ -109,27 +108,27 @@ single1:
 	VCVTDQ2PS   Y5, Y5
 	VFMADD231PS Y5, Y3, Y0
 
-sums1:
+sums:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(DI*1), X1, X1
-	VMOVSS       (BX)(DI*1), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(DI*1), X2
+	VMOVSS       8(BX)(SI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -166,35 +165,34 @@ TEXT ·BlockBatchQ80AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -205,20 +203,20 @@ one:
 	VXORPS Y7, Y7, Y7
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU      2(SI), Y8
-	VPBROADCASTW (SI), X9
+pair:
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      2(BX), Y8
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y9
 	VPABSB       Y8, Y10
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y11
+	VMOVDQU     (DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     64(BX), Y12
+	VMOVDQU     64(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -228,10 +226,10 @@ pair1:
 	VFMADD231PS Y11, Y9, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(BX), Y11
+	VMOVDQU     192(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     256(BX), Y12
+	VMOVDQU     256(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -241,10 +239,10 @@ pair1:
 	VFMADD231PS Y11, Y9, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(BX), Y11
+	VMOVDQU     384(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     448(BX), Y12
+	VMOVDQU     448(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -254,10 +252,10 @@ pair1:
 	VFMADD231PS Y11, Y9, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      576(BX), Y11
+	VMOVDQU      576(DI), Y11
 	VPSIGNB      Y8, Y11, Y11
 	VPMADDUBSW   Y11, Y10, Y11
-	VMOVDQU      640(BX), Y12
+	VMOVDQU      640(DI), Y12
 	VPSIGNB      Y8, Y12, Y12
 	VPMADDUBSW   Y12, Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y11, Y11
@@ -265,16 +263,16 @@ pair1:
 	VPADDD       Y12, Y11, Y11
 	VCVTDQ2PS    Y11, Y11
 	VFMADD231PS  Y11, Y9, Y6
-	VMOVDQU      36(SI), Y8
-	VPBROADCASTW 34(SI), X9
+	VMOVDQU      36(BX), Y8
+	VPBROADCASTW 34(BX), X9
 	VCVTPH2PS    X9, Y9
 	VPABSB       Y8, Y10
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y11
+	VMOVDQU     32(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     96(BX), Y12
+	VMOVDQU     96(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -284,10 +282,10 @@ pair1:
 	VFMADD231PS Y11, Y9, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(BX), Y11
+	VMOVDQU     224(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     288(BX), Y12
+	VMOVDQU     288(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -297,10 +295,10 @@ pair1:
 	VFMADD231PS Y11, Y9, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(BX), Y11
+	VMOVDQU     416(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     480(BX), Y12
+	VMOVDQU     480(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -310,10 +308,10 @@ pair1:
 	VFMADD231PS Y11, Y9, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(BX), Y11
+	VMOVDQU     608(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     672(BX), Y12
+	VMOVDQU     672(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -321,24 +319,24 @@ pair1:
 	VPADDD      Y12, Y11, Y11
 	VCVTDQ2PS   Y11, Y11
 	VFMADD231PS Y11, Y9, Y7
-	ADDQ        $+68, SI
-	ADDQ        $+768, BX
+	ADDQ        $+68, BX
+	ADDQ        $+768, DI
 	SUBQ        $+2, R8
-	JGE         pair1
+	JGE         pair
 
-single1:
+single:
 	CMPQ         R8, $-1
-	JLT          sums1
-	VMOVDQU      2(SI), Y8
-	VPBROADCASTW (SI), X9
+	JLT          sums
+	VMOVDQU      2(BX), Y8
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y9
 	VPABSB       Y8, Y10
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y11
+	VMOVDQU     (DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     64(BX), Y12
+	VMOVDQU     64(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -348,10 +346,10 @@ single1:
 	VFMADD231PS Y11, Y9, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(BX), Y11
+	VMOVDQU     192(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     256(BX), Y12
+	VMOVDQU     256(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -361,10 +359,10 @@ single1:
 	VFMADD231PS Y11, Y9, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(BX), Y11
+	VMOVDQU     384(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     448(BX), Y12
+	VMOVDQU     448(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -374,10 +372,10 @@ single1:
 	VFMADD231PS Y11, Y9, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(BX), Y11
+	VMOVDQU     576(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     640(BX), Y12
+	VMOVDQU     640(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -386,14 +384,14 @@ single1:
 	VCVTDQ2PS   Y11, Y11
 	VFMADD231PS Y11, Y9, Y6
 
-sums1:
+sums:
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -401,11 +399,11 @@ sums1:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(DI*1), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(DI*1), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(DI*1), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -413,19 +411,19 @@ sums1:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -442,58 +440,57 @@ TEXT ·BlockBoundsQ40AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU      2(SI), X3
+pair:
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      2(BX), X3
 	VMOVDQU      X3, X2
 	VPSLLW       $0x04, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes240<>+0(SB), Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW (SI), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      (BX), Y6
+	VMOVDQU      (DI), Y6
 	VPSIGNB      Y2, Y6, Y6
 	VPMADDUBSW   Y6, Y5, Y6
-	VMOVDQU      64(BX), Y7
+	VMOVDQU      64(DI), Y7
 	VPSIGNB      Y2, Y7, Y7
 	VPMADDUBSW   Y7, Y5, Y7
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
@@ -501,21 +498,21 @@ pair1:
 	VPADDD       Y7, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VMOVDQU      20(SI), X3
+	VMOVDQU      20(BX), X3
 	VMOVDQU      X3, X2
 	VPSLLW       $0x04, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes240<>+0(SB), Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW 18(SI), X3
+	VPBROADCASTW 18(BX), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y6
+	VMOVDQU     32(DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     96(BX), Y7
+	VMOVDQU     96(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -523,29 +520,29 @@ pair1:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y1
-	ADDQ        $+36, SI
-	ADDQ        $+192, BX
+	ADDQ        $+36, BX
+	ADDQ        $+192, DI
 	SUBQ        $+2, R8
-	JGE         pair1
+	JGE         pair
 
-single1:
+single:
 	CMPQ         R8, $-1
-	JLT          sums1
-	VMOVDQU      2(SI), X3
+	JLT          sums
+	VMOVDQU      2(BX), X3
 	VMOVDQU      X3, X2
 	VPSLLW       $0x04, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes240<>+0(SB), Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW (SI), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y6
+	VMOVDQU     (DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(BX), Y7
+	VMOVDQU     64(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -554,27 +551,27 @@ single1:
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y0
 
-sums1:
+sums:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(DI*1), X1, X1
-	VMOVSS       (BX)(DI*1), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(DI*1), X2
+	VMOVSS       8(BX)(SI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -611,35 +608,34 @@ TEXT ·BlockBatchQ40AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -650,25 +646,25 @@ one:
 	VXORPS Y7, Y7, Y7
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU      2(SI), X9
+pair:
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      2(BX), X9
 	VMOVDQU      X9, X8
 	VPSLLW       $0x04, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes240<>+0(SB), Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW (SI), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y12
+	VMOVDQU     (DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(BX), Y13
+	VMOVDQU     64(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -678,10 +674,10 @@ pair1:
 	VFMADD231PS Y12, Y10, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(BX), Y12
+	VMOVDQU     192(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(BX), Y13
+	VMOVDQU     256(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -691,10 +687,10 @@ pair1:
 	VFMADD231PS Y12, Y10, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(BX), Y12
+	VMOVDQU     384(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(BX), Y13
+	VMOVDQU     448(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -704,10 +700,10 @@ pair1:
 	VFMADD231PS Y12, Y10, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      576(BX), Y12
+	VMOVDQU      576(DI), Y12
 	VPSIGNB      Y8, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
-	VMOVDQU      640(BX), Y13
+	VMOVDQU      640(DI), Y13
 	VPSIGNB      Y8, Y13, Y13
 	VPMADDUBSW   Y13, Y11, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
@@ -715,21 +711,21 @@ pair1:
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VMOVDQU      20(SI), X9
+	VMOVDQU      20(BX), X9
 	VMOVDQU      X9, X8
 	VPSLLW       $0x04, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes240<>+0(SB), Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW 18(SI), X9
+	VPBROADCASTW 18(BX), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y12
+	VMOVDQU     32(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     96(BX), Y13
+	VMOVDQU     96(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -739,10 +735,10 @@ pair1:
 	VFMADD231PS Y12, Y10, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(BX), Y12
+	VMOVDQU     224(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     288(BX), Y13
+	VMOVDQU     288(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -752,10 +748,10 @@ pair1:
 	VFMADD231PS Y12, Y10, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(BX), Y12
+	VMOVDQU     416(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     480(BX), Y13
+	VMOVDQU     480(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -765,10 +761,10 @@ pair1:
 	VFMADD231PS Y12, Y10, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(BX), Y12
+	VMOVDQU     608(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     672(BX), Y13
+	VMOVDQU     672(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -776,29 +772,29 @@ pair1:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y7
-	ADDQ        $+36, SI
-	ADDQ        $+768, BX
+	ADDQ        $+36, BX
+	ADDQ        $+768, DI
 	SUBQ        $+2, R8
-	JGE         pair1
+	JGE         pair
 
-single1:
+single:
 	CMPQ         R8, $-1
-	JLT          sums1
-	VMOVDQU      2(SI), X9
+	JLT          sums
+	VMOVDQU      2(BX), X9
 	VMOVDQU      X9, X8
 	VPSLLW       $0x04, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes240<>+0(SB), Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW (SI), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y12
+	VMOVDQU     (DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(BX), Y13
+	VMOVDQU     64(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -808,10 +804,10 @@ single1:
 	VFMADD231PS Y12, Y10, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(BX), Y12
+	VMOVDQU     192(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(BX), Y13
+	VMOVDQU     256(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -821,10 +817,10 @@ single1:
 	VFMADD231PS Y12, Y10, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(BX), Y12
+	VMOVDQU     384(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(BX), Y13
+	VMOVDQU     448(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -834,10 +830,10 @@ single1:
 	VFMADD231PS Y12, Y10, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(BX), Y12
+	VMOVDQU     576(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(BX), Y13
+	VMOVDQU     640(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -846,14 +842,14 @@ single1:
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y6
 
-sums1:
+sums:
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -861,11 +857,11 @@ sums1:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(DI*1), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(DI*1), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(DI*1), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -873,19 +869,19 @@ sums1:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -902,64 +898,63 @@ TEXT ·BlockBoundsQ50AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU      6(SI), X3
+pair:
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      6(BX), X3
 	VPSRLW       $0x01, X3, X2
 	VPSLLW       $0x03, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes120<>+0(SB), Y2, Y2
-	VPBROADCASTD 2(SI), Y4
+	VPBROADCASTD 2(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes128<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW (SI), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      (BX), Y6
+	VMOVDQU      (DI), Y6
 	VPSIGNB      Y2, Y6, Y6
 	VPMADDUBSW   Y6, Y5, Y6
-	VMOVDQU      64(BX), Y7
+	VMOVDQU      64(DI), Y7
 	VPSIGNB      Y2, Y7, Y7
 	VPMADDUBSW   Y7, Y5, Y7
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
@@ -967,27 +962,27 @@ pair1:
 	VPADDD       Y7, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VMOVDQU      28(SI), X3
+	VMOVDQU      28(BX), X3
 	VPSRLW       $0x01, X3, X2
 	VPSLLW       $0x03, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes120<>+0(SB), Y2, Y2
-	VPBROADCASTD 24(SI), Y4
+	VPBROADCASTD 24(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes128<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW 22(SI), X3
+	VPBROADCASTW 22(BX), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y6
+	VMOVDQU     32(DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     96(BX), Y7
+	VMOVDQU     96(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -995,35 +990,35 @@ pair1:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y1
-	ADDQ        $+44, SI
-	ADDQ        $+192, BX
+	ADDQ        $+44, BX
+	ADDQ        $+192, DI
 	SUBQ        $+2, R8
-	JGE         pair1
+	JGE         pair
 
-single1:
+single:
 	CMPQ         R8, $-1
-	JLT          sums1
-	VMOVDQU      6(SI), X3
+	JLT          sums
+	VMOVDQU      6(BX), X3
 	VPSRLW       $0x01, X3, X2
 	VPSLLW       $0x03, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes120<>+0(SB), Y2, Y2
-	VPBROADCASTD 2(SI), Y4
+	VPBROADCASTD 2(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes128<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VPBROADCASTW (SI), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
 	VPABSB       Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y6
+	VMOVDQU     (DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(BX), Y7
+	VMOVDQU     64(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -1032,27 +1027,27 @@ single1:
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y0
 
-sums1:
+sums:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(DI*1), X1, X1
-	VMOVSS       (BX)(DI*1), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(DI*1), X2
+	VMOVSS       8(BX)(SI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -1099,35 +1094,34 @@ TEXT ·BlockBatchQ50AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1138,31 +1132,31 @@ one:
 	VXORPS Y7, Y7, Y7
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU      6(SI), X9
+pair:
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      6(BX), X9
 	VPSRLW       $0x01, X9, X8
 	VPSLLW       $0x03, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes120<>+0(SB), Y8, Y8
-	VPBROADCASTD 2(SI), Y10
+	VPBROADCASTD 2(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes128<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW (SI), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y12
+	VMOVDQU     (DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(BX), Y13
+	VMOVDQU     64(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1172,10 +1166,10 @@ pair1:
 	VFMADD231PS Y12, Y10, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(BX), Y12
+	VMOVDQU     192(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(BX), Y13
+	VMOVDQU     256(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1185,10 +1179,10 @@ pair1:
 	VFMADD231PS Y12, Y10, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(BX), Y12
+	VMOVDQU     384(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(BX), Y13
+	VMOVDQU     448(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1198,10 +1192,10 @@ pair1:
 	VFMADD231PS Y12, Y10, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      576(BX), Y12
+	VMOVDQU      576(DI), Y12
 	VPSIGNB      Y8, Y12, Y12
 	VPMADDUBSW   Y12, Y11, Y12
-	VMOVDQU      640(BX), Y13
+	VMOVDQU      640(DI), Y13
 	VPSIGNB      Y8, Y13, Y13
 	VPMADDUBSW   Y13, Y11, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
@@ -1209,27 +1203,27 @@ pair1:
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VMOVDQU      28(SI), X9
+	VMOVDQU      28(BX), X9
 	VPSRLW       $0x01, X9, X8
 	VPSLLW       $0x03, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes120<>+0(SB), Y8, Y8
-	VPBROADCASTD 24(SI), Y10
+	VPBROADCASTD 24(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes128<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW 22(SI), X9
+	VPBROADCASTW 22(BX), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y12
+	VMOVDQU     32(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     96(BX), Y13
+	VMOVDQU     96(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1239,10 +1233,10 @@ pair1:
 	VFMADD231PS Y12, Y10, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(BX), Y12
+	VMOVDQU     224(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     288(BX), Y13
+	VMOVDQU     288(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1252,10 +1246,10 @@ pair1:
 	VFMADD231PS Y12, Y10, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(BX), Y12
+	VMOVDQU     416(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     480(BX), Y13
+	VMOVDQU     480(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1265,10 +1259,10 @@ pair1:
 	VFMADD231PS Y12, Y10, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(BX), Y12
+	VMOVDQU     608(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     672(BX), Y13
+	VMOVDQU     672(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1276,35 +1270,35 @@ pair1:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y7
-	ADDQ        $+44, SI
-	ADDQ        $+768, BX
+	ADDQ        $+44, BX
+	ADDQ        $+768, DI
 	SUBQ        $+2, R8
-	JGE         pair1
+	JGE         pair
 
-single1:
+single:
 	CMPQ         R8, $-1
-	JLT          sums1
-	VMOVDQU      6(SI), X9
+	JLT          sums
+	VMOVDQU      6(BX), X9
 	VPSRLW       $0x01, X9, X8
 	VPSLLW       $0x03, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes120<>+0(SB), Y8, Y8
-	VPBROADCASTD 2(SI), Y10
+	VPBROADCASTD 2(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes128<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
-	VPBROADCASTW (SI), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
 	VPABSB       Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y12
+	VMOVDQU     (DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(BX), Y13
+	VMOVDQU     64(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1314,10 +1308,10 @@ single1:
 	VFMADD231PS Y12, Y10, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(BX), Y12
+	VMOVDQU     192(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(BX), Y13
+	VMOVDQU     256(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1327,10 +1321,10 @@ single1:
 	VFMADD231PS Y12, Y10, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(BX), Y12
+	VMOVDQU     384(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(BX), Y13
+	VMOVDQU     448(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1340,10 +1334,10 @@ single1:
 	VFMADD231PS Y12, Y10, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(BX), Y12
+	VMOVDQU     576(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(BX), Y13
+	VMOVDQU     640(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -1352,14 +1346,14 @@ single1:
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y6
 
-sums1:
+sums:
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -1367,11 +1361,11 @@ sums1:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(DI*1), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(DI*1), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(DI*1), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -1379,19 +1373,19 @@ sums1:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -1408,127 +1402,126 @@ TEXT ·BlockBoundsQ41AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU      4(SI), X3
+pair:
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      4(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTW (SI), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(SI), X3
+	VPBROADCASTW 2(BX), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y2, Y6
-	VPMADDUBSW   64(BX), Y2, Y2
+	VPMADDUBSW   (DI), Y2, Y6
+	VPMADDUBSW   64(DI), Y2, Y2
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD     halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD       Y2, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VFMADD231PS  128(BX), Y5, Y0
-	VMOVDQU      24(SI), X3
+	VFMADD231PS  128(DI), Y5, Y0
+	VMOVDQU      24(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTW 20(SI), X3
+	VPBROADCASTW 20(BX), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 22(SI), X3
+	VPBROADCASTW 22(BX), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  32(BX), Y2, Y6
-	VPMADDUBSW  96(BX), Y2, Y2
+	VPMADDUBSW  32(DI), Y2, Y6
+	VPMADDUBSW  96(DI), Y2, Y2
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD    halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD      Y2, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y1
-	VFMADD231PS 160(BX), Y5, Y1
-	ADDQ        $+40, SI
-	ADDQ        $+192, BX
+	VFMADD231PS 160(DI), Y5, Y1
+	ADDQ        $+40, BX
+	ADDQ        $+192, DI
 	SUBQ        $+2, R8
-	JGE         pair1
+	JGE         pair
 
-single1:
+single:
 	CMPQ         R8, $-1
-	JLT          sums1
-	VMOVDQU      4(SI), X3
+	JLT          sums
+	VMOVDQU      4(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTW (SI), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(SI), X3
+	VPBROADCASTW 2(BX), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (BX), Y2, Y6
-	VPMADDUBSW  64(BX), Y2, Y2
+	VPMADDUBSW  (DI), Y2, Y6
+	VPMADDUBSW  64(DI), Y2, Y2
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD    halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD      Y2, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y0
-	VFMADD231PS 128(BX), Y5, Y0
+	VFMADD231PS 128(DI), Y5, Y0
 
-sums1:
+sums:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(DI*1), X1, X1
-	VMOVSS       (BX)(DI*1), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(DI*1), X2
+	VMOVSS       8(BX)(SI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -1555,35 +1548,34 @@ TEXT ·BlockBatchQ41AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1594,171 +1586,171 @@ one:
 	VXORPS Y7, Y7, Y7
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU      4(SI), X9
+pair:
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      4(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTW (SI), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(SI), X9
+	VPBROADCASTW 2(BX), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (BX), Y8, Y12
-	VPMADDUBSW  64(BX), Y8, Y13
+	VPMADDUBSW  (DI), Y8, Y12
+	VPMADDUBSW  64(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y0
-	VFMADD231PS 128(BX), Y11, Y0
+	VFMADD231PS 128(DI), Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  192(BX), Y8, Y12
-	VPMADDUBSW  256(BX), Y8, Y13
+	VPMADDUBSW  192(DI), Y8, Y12
+	VPMADDUBSW  256(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y2
-	VFMADD231PS 320(BX), Y11, Y2
+	VFMADD231PS 320(DI), Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  384(BX), Y8, Y12
-	VPMADDUBSW  448(BX), Y8, Y13
+	VPMADDUBSW  384(DI), Y8, Y12
+	VPMADDUBSW  448(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS 512(BX), Y11, Y4
+	VFMADD231PS 512(DI), Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(BX), Y8, Y12
-	VPMADDUBSW   640(BX), Y8, Y13
+	VPMADDUBSW   576(DI), Y8, Y12
+	VPMADDUBSW   640(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VFMADD231PS  704(BX), Y11, Y6
-	VMOVDQU      24(SI), X9
+	VFMADD231PS  704(DI), Y11, Y6
+	VMOVDQU      24(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTW 20(SI), X9
+	VPBROADCASTW 20(BX), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 22(SI), X9
+	VPBROADCASTW 22(BX), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  32(BX), Y8, Y12
-	VPMADDUBSW  96(BX), Y8, Y13
+	VPMADDUBSW  32(DI), Y8, Y12
+	VPMADDUBSW  96(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y1
-	VFMADD231PS 160(BX), Y11, Y1
+	VFMADD231PS 160(DI), Y11, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  224(BX), Y8, Y12
-	VPMADDUBSW  288(BX), Y8, Y13
+	VPMADDUBSW  224(DI), Y8, Y12
+	VPMADDUBSW  288(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y3
-	VFMADD231PS 352(BX), Y11, Y3
+	VFMADD231PS 352(DI), Y11, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  416(BX), Y8, Y12
-	VPMADDUBSW  480(BX), Y8, Y13
+	VPMADDUBSW  416(DI), Y8, Y12
+	VPMADDUBSW  480(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y5
-	VFMADD231PS 544(BX), Y11, Y5
+	VFMADD231PS 544(DI), Y11, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  608(BX), Y8, Y12
-	VPMADDUBSW  672(BX), Y8, Y13
+	VPMADDUBSW  608(DI), Y8, Y12
+	VPMADDUBSW  672(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y7
-	VFMADD231PS 736(BX), Y11, Y7
-	ADDQ        $+40, SI
-	ADDQ        $+768, BX
+	VFMADD231PS 736(DI), Y11, Y7
+	ADDQ        $+40, BX
+	ADDQ        $+768, DI
 	SUBQ        $+2, R8
-	JGE         pair1
+	JGE         pair
 
-single1:
+single:
 	CMPQ         R8, $-1
-	JLT          sums1
-	VMOVDQU      4(SI), X9
+	JLT          sums
+	VMOVDQU      4(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTW (SI), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(SI), X9
+	VPBROADCASTW 2(BX), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (BX), Y8, Y12
-	VPMADDUBSW  64(BX), Y8, Y13
+	VPMADDUBSW  (DI), Y8, Y12
+	VPMADDUBSW  64(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y0
-	VFMADD231PS 128(BX), Y11, Y0
+	VFMADD231PS 128(DI), Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  192(BX), Y8, Y12
-	VPMADDUBSW  256(BX), Y8, Y13
+	VPMADDUBSW  192(DI), Y8, Y12
+	VPMADDUBSW  256(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y2
-	VFMADD231PS 320(BX), Y11, Y2
+	VFMADD231PS 320(DI), Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  384(BX), Y8, Y12
-	VPMADDUBSW  448(BX), Y8, Y13
+	VPMADDUBSW  384(DI), Y8, Y12
+	VPMADDUBSW  448(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS 512(BX), Y11, Y4
+	VFMADD231PS 512(DI), Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  576(BX), Y8, Y12
-	VPMADDUBSW  640(BX), Y8, Y13
+	VPMADDUBSW  576(DI), Y8, Y12
+	VPMADDUBSW  640(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y6
-	VFMADD231PS 704(BX), Y11, Y6
+	VFMADD231PS 704(DI), Y11, Y6
 
-sums1:
+sums:
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -1766,11 +1758,11 @@ sums1:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(DI*1), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(DI*1), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(DI*1), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -1778,19 +1770,19 @@ sums1:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -1807,145 +1799,144 @@ TEXT ·BlockBoundsQ51AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU      8(SI), X3
+pair:
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      8(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTD 4(SI), Y4
+	VPBROADCASTD 4(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
-	VPBROADCASTW (SI), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(SI), X3
+	VPBROADCASTW 2(BX), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y2, Y6
-	VPMADDUBSW   64(BX), Y2, Y2
+	VPMADDUBSW   (DI), Y2, Y6
+	VPMADDUBSW   64(DI), Y2, Y2
 	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD     halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD       Y2, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
 	VFMADD231PS  Y6, Y4, Y0
-	VFMADD231PS  128(BX), Y5, Y0
-	VMOVDQU      32(SI), X3
+	VFMADD231PS  128(DI), Y5, Y0
+	VMOVDQU      32(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTD 28(SI), Y4
+	VPBROADCASTD 28(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
-	VPBROADCASTW 24(SI), X3
+	VPBROADCASTW 24(BX), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 26(SI), X3
+	VPBROADCASTW 26(BX), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  32(BX), Y2, Y6
-	VPMADDUBSW  96(BX), Y2, Y2
+	VPMADDUBSW  32(DI), Y2, Y6
+	VPMADDUBSW  96(DI), Y2, Y2
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD    halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD      Y2, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y1
-	VFMADD231PS 160(BX), Y5, Y1
-	ADDQ        $+48, SI
-	ADDQ        $+192, BX
+	VFMADD231PS 160(DI), Y5, Y1
+	ADDQ        $+48, BX
+	ADDQ        $+192, DI
 	SUBQ        $+2, R8
-	JGE         pair1
+	JGE         pair
 
-single1:
+single:
 	CMPQ         R8, $-1
-	JLT          sums1
-	VMOVDQU      8(SI), X3
+	JLT          sums
+	VMOVDQU      8(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
-	VPBROADCASTD 4(SI), Y4
+	VPBROADCASTD 4(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
 	VPOR         Y4, Y2, Y2
-	VPBROADCASTW (SI), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(SI), X3
+	VPBROADCASTW 2(BX), X3
 	VCVTPH2PS    X3, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (BX), Y2, Y6
-	VPMADDUBSW  64(BX), Y2, Y2
+	VPMADDUBSW  (DI), Y2, Y6
+	VPMADDUBSW  64(DI), Y2, Y2
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
 	VPMADDWD    halves64_1_1<>+0(SB), Y2, Y2
 	VPADDD      Y2, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y4, Y0
-	VFMADD231PS 128(BX), Y5, Y0
+	VFMADD231PS 128(DI), Y5, Y0
 
-sums1:
+sums:
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(DI*1), X1, X1
-	VMOVSS       (BX)(DI*1), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(DI*1), X2
+	VMOVSS       8(BX)(SI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -1972,35 +1963,34 @@ TEXT ·BlockBatchQ51AVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2011,189 +2001,189 @@ one:
 	VXORPS Y7, Y7, Y7
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU      8(SI), X9
+pair:
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU      8(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTD 4(SI), Y10
+	VPBROADCASTD 4(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTW (SI), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(SI), X9
+	VPBROADCASTW 2(BX), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (BX), Y8, Y12
-	VPMADDUBSW  64(BX), Y8, Y13
+	VPMADDUBSW  (DI), Y8, Y12
+	VPMADDUBSW  64(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y0
-	VFMADD231PS 128(BX), Y11, Y0
+	VFMADD231PS 128(DI), Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  192(BX), Y8, Y12
-	VPMADDUBSW  256(BX), Y8, Y13
+	VPMADDUBSW  192(DI), Y8, Y12
+	VPMADDUBSW  256(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y2
-	VFMADD231PS 320(BX), Y11, Y2
+	VFMADD231PS 320(DI), Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  384(BX), Y8, Y12
-	VPMADDUBSW  448(BX), Y8, Y13
+	VPMADDUBSW  384(DI), Y8, Y12
+	VPMADDUBSW  448(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS 512(BX), Y11, Y4
+	VFMADD231PS 512(DI), Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(BX), Y8, Y12
-	VPMADDUBSW   640(BX), Y8, Y13
+	VPMADDUBSW   576(DI), Y8, Y12
+	VPMADDUBSW   640(DI), Y8, Y13
 	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y10, Y6
-	VFMADD231PS  704(BX), Y11, Y6
-	VMOVDQU      32(SI), X9
+	VFMADD231PS  704(DI), Y11, Y6
+	VMOVDQU      32(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTD 28(SI), Y10
+	VPBROADCASTD 28(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTW 24(SI), X9
+	VPBROADCASTW 24(BX), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 26(SI), X9
+	VPBROADCASTW 26(BX), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  32(BX), Y8, Y12
-	VPMADDUBSW  96(BX), Y8, Y13
+	VPMADDUBSW  32(DI), Y8, Y12
+	VPMADDUBSW  96(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y1
-	VFMADD231PS 160(BX), Y11, Y1
+	VFMADD231PS 160(DI), Y11, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  224(BX), Y8, Y12
-	VPMADDUBSW  288(BX), Y8, Y13
+	VPMADDUBSW  224(DI), Y8, Y12
+	VPMADDUBSW  288(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y3
-	VFMADD231PS 352(BX), Y11, Y3
+	VFMADD231PS 352(DI), Y11, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  416(BX), Y8, Y12
-	VPMADDUBSW  480(BX), Y8, Y13
+	VPMADDUBSW  416(DI), Y8, Y12
+	VPMADDUBSW  480(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y5
-	VFMADD231PS 544(BX), Y11, Y5
+	VFMADD231PS 544(DI), Y11, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  608(BX), Y8, Y12
-	VPMADDUBSW  672(BX), Y8, Y13
+	VPMADDUBSW  608(DI), Y8, Y12
+	VPMADDUBSW  672(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y7
-	VFMADD231PS 736(BX), Y11, Y7
-	ADDQ        $+48, SI
-	ADDQ        $+768, BX
+	VFMADD231PS 736(DI), Y11, Y7
+	ADDQ        $+48, BX
+	ADDQ        $+768, DI
 	SUBQ        $+2, R8
-	JGE         pair1
+	JGE         pair
 
-single1:
+single:
 	CMPQ         R8, $-1
-	JLT          sums1
-	VMOVDQU      8(SI), X9
+	JLT          sums
+	VMOVDQU      8(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
-	VPBROADCASTD 4(SI), Y10
+	VPBROADCASTD 4(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
 	VPOR         Y10, Y8, Y8
-	VPBROADCASTW (SI), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(SI), X9
+	VPBROADCASTW 2(BX), X9
 	VCVTPH2PS    X9, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (BX), Y8, Y12
-	VPMADDUBSW  64(BX), Y8, Y13
+	VPMADDUBSW  (DI), Y8, Y12
+	VPMADDUBSW  64(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y0
-	VFMADD231PS 128(BX), Y11, Y0
+	VFMADD231PS 128(DI), Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  192(BX), Y8, Y12
-	VPMADDUBSW  256(BX), Y8, Y13
+	VPMADDUBSW  192(DI), Y8, Y12
+	VPMADDUBSW  256(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y2
-	VFMADD231PS 320(BX), Y11, Y2
+	VFMADD231PS 320(DI), Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  384(BX), Y8, Y12
-	VPMADDUBSW  448(BX), Y8, Y13
+	VPMADDUBSW  384(DI), Y8, Y12
+	VPMADDUBSW  448(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS 512(BX), Y11, Y4
+	VFMADD231PS 512(DI), Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  576(BX), Y8, Y12
-	VPMADDUBSW  640(BX), Y8, Y13
+	VPMADDUBSW  576(DI), Y8, Y12
+	VPMADDUBSW  640(DI), Y8, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
 	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y10, Y6
-	VFMADD231PS 704(BX), Y11, Y6
+	VFMADD231PS 704(DI), Y11, Y6
 
-sums1:
+sums:
 	VADDPS       Y0, Y1, Y0
 	VADDPS       Y2, Y3, Y1
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -2201,11 +2191,11 @@ sums1:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(DI*1), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(DI*1), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(DI*1), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -2213,19 +2203,19 @@ sums1:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -2242,46 +2232,45 @@ TEXT ·BlockBoundsQ4KAVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   (SI)(DX*1)
-	PREFETCHT0   64(SI)(DX*1)
-	PREFETCHT0   128(SI)(DX*1)
-	MOVL         4(SI), R9
-	MOVL         8(SI), R10
-	MOVL         12(SI), R11
+	PREFETCHT0   (BX)(DX*1)
+	PREFETCHT0   64(BX)(DX*1)
+	PREFETCHT0   128(BX)(DX*1)
+	MOVL         4(BX), R9
+	MOVL         8(BX), R10
+	MOVL         12(BX), R11
 	MOVL         R11, R12
 	ANDL         $0x0f0f0f0f, R12
 	SHRL         $0x04, R11
@@ -2303,16 +2292,16 @@ block:
 	VMOVQ        R13, X2
 	VPMOVZXBD    X2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VPBROADCASTW (SI), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y3
 	VMULPS       Y3, Y2, Y2
 	VMOVQ        R12, X3
 	VPMOVZXBD    X3, Y3
 	VCVTDQ2PS    Y3, Y3
-	VPBROADCASTW 2(SI), X4
+	VPBROADCASTW 2(BX), X4
 	VCVTPH2PS    X4, Y4
 	VMULPS       Y4, Y3, Y3
-	VMOVDQU      16(SI), Y4
+	VMOVDQU      16(BX), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes0_8<>+0(SB), Y5
 	VPERMPS      Y2, Y5, Y5
@@ -2320,15 +2309,15 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y4, Y7
-	VPMADDUBSW   64(BX), Y4, Y4
+	VPMADDUBSW   (DI), Y4, Y7
+	VPMADDUBSW   64(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(BX), Y6, Y0
-	VMOVDQU      16(SI), Y4
+	VFNMADD231PS 128(DI), Y6, Y0
+	VMOVDQU      16(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes1_8<>+0(SB), Y5
@@ -2337,16 +2326,16 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y4, Y7
-	VPMADDUBSW   96(BX), Y4, Y4
+	VPMADDUBSW   32(DI), Y4, Y7
+	VPMADDUBSW   96(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y1
-	VFNMADD231PS 160(BX), Y6, Y1
-	ADDQ         $+192, BX
-	VMOVDQU      48(SI), Y4
+	VFNMADD231PS 160(DI), Y6, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      48(BX), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes2_8<>+0(SB), Y5
 	VPERMPS      Y2, Y5, Y5
@@ -2354,15 +2343,15 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y4, Y7
-	VPMADDUBSW   64(BX), Y4, Y4
+	VPMADDUBSW   (DI), Y4, Y7
+	VPMADDUBSW   64(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(BX), Y6, Y0
-	VMOVDQU      48(SI), Y4
+	VFNMADD231PS 128(DI), Y6, Y0
+	VMOVDQU      48(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes3_8<>+0(SB), Y5
@@ -2371,16 +2360,16 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y4, Y7
-	VPMADDUBSW   96(BX), Y4, Y4
+	VPMADDUBSW   32(DI), Y4, Y7
+	VPMADDUBSW   96(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y1
-	VFNMADD231PS 160(BX), Y6, Y1
-	ADDQ         $+192, BX
-	VMOVDQU      80(SI), Y4
+	VFNMADD231PS 160(DI), Y6, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      80(BX), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes4_8<>+0(SB), Y5
 	VPERMPS      Y2, Y5, Y5
@@ -2388,15 +2377,15 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y4, Y7
-	VPMADDUBSW   64(BX), Y4, Y4
+	VPMADDUBSW   (DI), Y4, Y7
+	VPMADDUBSW   64(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(BX), Y6, Y0
-	VMOVDQU      80(SI), Y4
+	VFNMADD231PS 128(DI), Y6, Y0
+	VMOVDQU      80(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes5_8<>+0(SB), Y5
@@ -2405,16 +2394,16 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y4, Y7
-	VPMADDUBSW   96(BX), Y4, Y4
+	VPMADDUBSW   32(DI), Y4, Y7
+	VPMADDUBSW   96(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y1
-	VFNMADD231PS 160(BX), Y6, Y1
-	ADDQ         $+192, BX
-	VMOVDQU      112(SI), Y4
+	VFNMADD231PS 160(DI), Y6, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      112(BX), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes6_8<>+0(SB), Y5
 	VPERMPS      Y2, Y5, Y5
@@ -2422,15 +2411,15 @@ block:
 	VPERMPS      Y3, Y6, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y4, Y7
-	VPMADDUBSW   64(BX), Y4, Y4
+	VPMADDUBSW   (DI), Y4, Y7
+	VPMADDUBSW   64(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
 	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(BX), Y6, Y0
-	VMOVDQU      112(SI), Y4
+	VFNMADD231PS 128(DI), Y6, Y0
+	VMOVDQU      112(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
 	VMOVUPS      lanes7_8<>+0(SB), Y5
@@ -2439,38 +2428,38 @@ block:
 	VPERMPS      Y3, Y2, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y4, Y3
-	VPMADDUBSW   96(BX), Y4, Y4
+	VPMADDUBSW   32(DI), Y4, Y3
+	VPMADDUBSW   96(DI), Y4, Y4
 	VPMADDWD     halves64_128_128<>+0(SB), Y3, Y3
 	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCVTDQ2PS    Y3, Y3
 	VFMADD231PS  Y3, Y5, Y1
-	VFNMADD231PS 160(BX), Y2, Y1
-	ADDQ         $+192, BX
-	ADDQ         $+144, SI
+	VFNMADD231PS 160(DI), Y2, Y1
+	ADDQ         $+192, DI
+	ADDQ         $+144, BX
 	DECQ         R8
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(DI*1), X1, X1
-	VMOVSS       (BX)(DI*1), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(DI*1), X2
+	VMOVSS       8(BX)(SI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -2567,35 +2556,34 @@ TEXT ·BlockBatchQ4KAVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2607,12 +2595,12 @@ one:
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   (SI)(DX*1)
-	PREFETCHT0   64(SI)(DX*1)
-	PREFETCHT0   128(SI)(DX*1)
-	MOVL         4(SI), R9
-	MOVL         8(SI), R10
-	MOVL         12(SI), R11
+	PREFETCHT0   (BX)(DX*1)
+	PREFETCHT0   64(BX)(DX*1)
+	PREFETCHT0   128(BX)(DX*1)
+	MOVL         4(BX), R9
+	MOVL         8(BX), R10
+	MOVL         12(BX), R11
 	MOVL         R11, R12
 	ANDL         $0x0f0f0f0f, R12
 	SHRL         $0x04, R11
@@ -2634,16 +2622,16 @@ block:
 	VMOVQ        R13, X8
 	VPMOVZXBD    X8, Y8
 	VCVTDQ2PS    Y8, Y8
-	VPBROADCASTW (SI), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y9
 	VMULPS       Y9, Y8, Y8
 	VMOVQ        R12, X9
 	VPMOVZXBD    X9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VPBROADCASTW 2(SI), X10
+	VPBROADCASTW 2(BX), X10
 	VCVTPH2PS    X10, Y10
 	VMULPS       Y10, Y9, Y9
-	VMOVDQU      16(SI), Y10
+	VMOVDQU      16(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes0_8<>+0(SB), Y11
 	VPERMPS      Y8, Y11, Y11
@@ -2651,45 +2639,45 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y10, Y13
-	VPMADDUBSW   64(BX), Y10, Y14
+	VPMADDUBSW   (DI), Y10, Y13
+	VPMADDUBSW   64(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(BX), Y12, Y0
+	VFNMADD231PS 128(DI), Y12, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(BX), Y10, Y13
-	VPMADDUBSW   256(BX), Y10, Y14
+	VPMADDUBSW   192(DI), Y10, Y13
+	VPMADDUBSW   256(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(BX), Y12, Y2
+	VFNMADD231PS 320(DI), Y12, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(BX), Y10, Y13
-	VPMADDUBSW   448(BX), Y10, Y14
+	VPMADDUBSW   384(DI), Y10, Y13
+	VPMADDUBSW   448(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(BX), Y12, Y4
+	VFNMADD231PS 512(DI), Y12, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(BX), Y10, Y13
-	VPMADDUBSW   640(BX), Y10, Y14
+	VPMADDUBSW   576(DI), Y10, Y13
+	VPMADDUBSW   640(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(BX), Y12, Y6
-	VMOVDQU      16(SI), Y10
+	VFNMADD231PS 704(DI), Y12, Y6
+	VMOVDQU      16(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes1_8<>+0(SB), Y11
@@ -2698,46 +2686,46 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y10, Y13
-	VPMADDUBSW   96(BX), Y10, Y14
+	VPMADDUBSW   32(DI), Y10, Y13
+	VPMADDUBSW   96(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y1
-	VFNMADD231PS 160(BX), Y12, Y1
+	VFNMADD231PS 160(DI), Y12, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(BX), Y10, Y13
-	VPMADDUBSW   288(BX), Y10, Y14
+	VPMADDUBSW   224(DI), Y10, Y13
+	VPMADDUBSW   288(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y3
-	VFNMADD231PS 352(BX), Y12, Y3
+	VFNMADD231PS 352(DI), Y12, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(BX), Y10, Y13
-	VPMADDUBSW   480(BX), Y10, Y14
+	VPMADDUBSW   416(DI), Y10, Y13
+	VPMADDUBSW   480(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y5
-	VFNMADD231PS 544(BX), Y12, Y5
+	VFNMADD231PS 544(DI), Y12, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(BX), Y10, Y13
-	VPMADDUBSW   672(BX), Y10, Y14
+	VPMADDUBSW   608(DI), Y10, Y13
+	VPMADDUBSW   672(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y7
-	VFNMADD231PS 736(BX), Y12, Y7
-	ADDQ         $+768, BX
-	VMOVDQU      48(SI), Y10
+	VFNMADD231PS 736(DI), Y12, Y7
+	ADDQ         $+768, DI
+	VMOVDQU      48(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes2_8<>+0(SB), Y11
 	VPERMPS      Y8, Y11, Y11
@@ -2745,45 +2733,45 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y10, Y13
-	VPMADDUBSW   64(BX), Y10, Y14
+	VPMADDUBSW   (DI), Y10, Y13
+	VPMADDUBSW   64(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(BX), Y12, Y0
+	VFNMADD231PS 128(DI), Y12, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(BX), Y10, Y13
-	VPMADDUBSW   256(BX), Y10, Y14
+	VPMADDUBSW   192(DI), Y10, Y13
+	VPMADDUBSW   256(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(BX), Y12, Y2
+	VFNMADD231PS 320(DI), Y12, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(BX), Y10, Y13
-	VPMADDUBSW   448(BX), Y10, Y14
+	VPMADDUBSW   384(DI), Y10, Y13
+	VPMADDUBSW   448(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(BX), Y12, Y4
+	VFNMADD231PS 512(DI), Y12, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(BX), Y10, Y13
-	VPMADDUBSW   640(BX), Y10, Y14
+	VPMADDUBSW   576(DI), Y10, Y13
+	VPMADDUBSW   640(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(BX), Y12, Y6
-	VMOVDQU      48(SI), Y10
+	VFNMADD231PS 704(DI), Y12, Y6
+	VMOVDQU      48(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes3_8<>+0(SB), Y11
@@ -2792,46 +2780,46 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y10, Y13
-	VPMADDUBSW   96(BX), Y10, Y14
+	VPMADDUBSW   32(DI), Y10, Y13
+	VPMADDUBSW   96(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y1
-	VFNMADD231PS 160(BX), Y12, Y1
+	VFNMADD231PS 160(DI), Y12, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(BX), Y10, Y13
-	VPMADDUBSW   288(BX), Y10, Y14
+	VPMADDUBSW   224(DI), Y10, Y13
+	VPMADDUBSW   288(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y3
-	VFNMADD231PS 352(BX), Y12, Y3
+	VFNMADD231PS 352(DI), Y12, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(BX), Y10, Y13
-	VPMADDUBSW   480(BX), Y10, Y14
+	VPMADDUBSW   416(DI), Y10, Y13
+	VPMADDUBSW   480(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y5
-	VFNMADD231PS 544(BX), Y12, Y5
+	VFNMADD231PS 544(DI), Y12, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(BX), Y10, Y13
-	VPMADDUBSW   672(BX), Y10, Y14
+	VPMADDUBSW   608(DI), Y10, Y13
+	VPMADDUBSW   672(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y7
-	VFNMADD231PS 736(BX), Y12, Y7
-	ADDQ         $+768, BX
-	VMOVDQU      80(SI), Y10
+	VFNMADD231PS 736(DI), Y12, Y7
+	ADDQ         $+768, DI
+	VMOVDQU      80(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes4_8<>+0(SB), Y11
 	VPERMPS      Y8, Y11, Y11
@@ -2839,45 +2827,45 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y10, Y13
-	VPMADDUBSW   64(BX), Y10, Y14
+	VPMADDUBSW   (DI), Y10, Y13
+	VPMADDUBSW   64(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(BX), Y12, Y0
+	VFNMADD231PS 128(DI), Y12, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(BX), Y10, Y13
-	VPMADDUBSW   256(BX), Y10, Y14
+	VPMADDUBSW   192(DI), Y10, Y13
+	VPMADDUBSW   256(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(BX), Y12, Y2
+	VFNMADD231PS 320(DI), Y12, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(BX), Y10, Y13
-	VPMADDUBSW   448(BX), Y10, Y14
+	VPMADDUBSW   384(DI), Y10, Y13
+	VPMADDUBSW   448(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(BX), Y12, Y4
+	VFNMADD231PS 512(DI), Y12, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(BX), Y10, Y13
-	VPMADDUBSW   640(BX), Y10, Y14
+	VPMADDUBSW   576(DI), Y10, Y13
+	VPMADDUBSW   640(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(BX), Y12, Y6
-	VMOVDQU      80(SI), Y10
+	VFNMADD231PS 704(DI), Y12, Y6
+	VMOVDQU      80(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes5_8<>+0(SB), Y11
@@ -2886,46 +2874,46 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y10, Y13
-	VPMADDUBSW   96(BX), Y10, Y14
+	VPMADDUBSW   32(DI), Y10, Y13
+	VPMADDUBSW   96(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y1
-	VFNMADD231PS 160(BX), Y12, Y1
+	VFNMADD231PS 160(DI), Y12, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(BX), Y10, Y13
-	VPMADDUBSW   288(BX), Y10, Y14
+	VPMADDUBSW   224(DI), Y10, Y13
+	VPMADDUBSW   288(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y3
-	VFNMADD231PS 352(BX), Y12, Y3
+	VFNMADD231PS 352(DI), Y12, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(BX), Y10, Y13
-	VPMADDUBSW   480(BX), Y10, Y14
+	VPMADDUBSW   416(DI), Y10, Y13
+	VPMADDUBSW   480(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y5
-	VFNMADD231PS 544(BX), Y12, Y5
+	VFNMADD231PS 544(DI), Y12, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(BX), Y10, Y13
-	VPMADDUBSW   672(BX), Y10, Y14
+	VPMADDUBSW   608(DI), Y10, Y13
+	VPMADDUBSW   672(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y7
-	VFNMADD231PS 736(BX), Y12, Y7
-	ADDQ         $+768, BX
-	VMOVDQU      112(SI), Y10
+	VFNMADD231PS 736(DI), Y12, Y7
+	ADDQ         $+768, DI
+	VMOVDQU      112(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes6_8<>+0(SB), Y11
 	VPERMPS      Y8, Y11, Y11
@@ -2933,45 +2921,45 @@ block:
 	VPERMPS      Y9, Y12, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y10, Y13
-	VPMADDUBSW   64(BX), Y10, Y14
+	VPMADDUBSW   (DI), Y10, Y13
+	VPMADDUBSW   64(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(BX), Y12, Y0
+	VFNMADD231PS 128(DI), Y12, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(BX), Y10, Y13
-	VPMADDUBSW   256(BX), Y10, Y14
+	VPMADDUBSW   192(DI), Y10, Y13
+	VPMADDUBSW   256(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(BX), Y12, Y2
+	VFNMADD231PS 320(DI), Y12, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(BX), Y10, Y13
-	VPMADDUBSW   448(BX), Y10, Y14
+	VPMADDUBSW   384(DI), Y10, Y13
+	VPMADDUBSW   448(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(BX), Y12, Y4
+	VFNMADD231PS 512(DI), Y12, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(BX), Y10, Y13
-	VPMADDUBSW   640(BX), Y10, Y14
+	VPMADDUBSW   576(DI), Y10, Y13
+	VPMADDUBSW   640(DI), Y10, Y14
 	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
 	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(BX), Y12, Y6
-	VMOVDQU      112(SI), Y10
+	VFNMADD231PS 704(DI), Y12, Y6
+	VMOVDQU      112(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVUPS      lanes7_8<>+0(SB), Y11
@@ -2980,46 +2968,46 @@ block:
 	VPERMPS      Y9, Y8, Y8
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y10, Y9
-	VPMADDUBSW   96(BX), Y10, Y12
+	VPMADDUBSW   32(DI), Y10, Y9
+	VPMADDUBSW   96(DI), Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y11, Y1
-	VFNMADD231PS 160(BX), Y8, Y1
+	VFNMADD231PS 160(DI), Y8, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(BX), Y10, Y9
-	VPMADDUBSW   288(BX), Y10, Y12
+	VPMADDUBSW   224(DI), Y10, Y9
+	VPMADDUBSW   288(DI), Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y11, Y3
-	VFNMADD231PS 352(BX), Y8, Y3
+	VFNMADD231PS 352(DI), Y8, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(BX), Y10, Y9
-	VPMADDUBSW   480(BX), Y10, Y12
+	VPMADDUBSW   416(DI), Y10, Y9
+	VPMADDUBSW   480(DI), Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y11, Y5
-	VFNMADD231PS 544(BX), Y8, Y5
+	VFNMADD231PS 544(DI), Y8, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(BX), Y10, Y9
-	VPMADDUBSW   672(BX), Y10, Y12
+	VPMADDUBSW   608(DI), Y10, Y9
+	VPMADDUBSW   672(DI), Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y11, Y7
-	VFNMADD231PS 736(BX), Y8, Y7
-	ADDQ         $+768, BX
-	ADDQ         $+144, SI
+	VFNMADD231PS 736(DI), Y8, Y7
+	ADDQ         $+768, DI
+	ADDQ         $+144, BX
 	DECQ         R8
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
@@ -3027,8 +3015,8 @@ block:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -3036,11 +3024,11 @@ block:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(DI*1), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(DI*1), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(DI*1), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -3048,19 +3036,19 @@ block:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -3077,46 +3065,45 @@ TEXT ·BlockBoundsQ5KAVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   (SI)(DX*1)
-	PREFETCHT0   64(SI)(DX*1)
-	PREFETCHT0   128(SI)(DX*1)
-	MOVL         4(SI), R9
-	MOVL         8(SI), R10
-	MOVL         12(SI), R11
+	PREFETCHT0   (BX)(DX*1)
+	PREFETCHT0   64(BX)(DX*1)
+	PREFETCHT0   128(BX)(DX*1)
+	MOVL         4(BX), R9
+	MOVL         8(BX), R10
+	MOVL         12(BX), R11
 	MOVL         R11, R12
 	ANDL         $0x0f0f0f0f, R12
 	SHRL         $0x04, R11
@@ -3138,17 +3125,17 @@ block:
 	VMOVQ        R13, X2
 	VPMOVZXBD    X2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VPBROADCASTW (SI), X3
+	VPBROADCASTW (BX), X3
 	VCVTPH2PS    X3, Y3
 	VMULPS       Y3, Y2, Y2
 	VMOVQ        R12, X3
 	VPMOVZXBD    X3, Y3
 	VCVTDQ2PS    Y3, Y3
-	VPBROADCASTW 2(SI), X4
+	VPBROADCASTW 2(BX), X4
 	VCVTPH2PS    X4, Y4
 	VMULPS       Y4, Y3, Y3
-	VMOVDQU      16(SI), Y4
-	VMOVDQU      48(SI), Y5
+	VMOVDQU      16(BX), Y4
+	VMOVDQU      48(BX), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes1<>+0(SB), Y4, Y6
 	VPCMPEQB     bytes1<>+0(SB), Y6, Y6
@@ -3160,15 +3147,15 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y5, Y8
-	VPMADDUBSW   64(BX), Y5, Y5
+	VPMADDUBSW   (DI), Y5, Y8
+	VPMADDUBSW   64(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(BX), Y7, Y0
-	VMOVDQU      48(SI), Y5
+	VFNMADD231PS 128(DI), Y7, Y0
+	VMOVDQU      48(BX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes2<>+0(SB), Y4, Y6
@@ -3181,16 +3168,16 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y5, Y8
-	VPMADDUBSW   96(BX), Y5, Y5
+	VPMADDUBSW   32(DI), Y5, Y8
+	VPMADDUBSW   96(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y1
-	VFNMADD231PS 160(BX), Y7, Y1
-	ADDQ         $+192, BX
-	VMOVDQU      80(SI), Y5
+	VFNMADD231PS 160(DI), Y7, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      80(BX), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes4<>+0(SB), Y4, Y6
 	VPCMPEQB     bytes4<>+0(SB), Y6, Y6
@@ -3202,15 +3189,15 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y5, Y8
-	VPMADDUBSW   64(BX), Y5, Y5
+	VPMADDUBSW   (DI), Y5, Y8
+	VPMADDUBSW   64(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(BX), Y7, Y0
-	VMOVDQU      80(SI), Y5
+	VFNMADD231PS 128(DI), Y7, Y0
+	VMOVDQU      80(BX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes8<>+0(SB), Y4, Y6
@@ -3223,16 +3210,16 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y5, Y8
-	VPMADDUBSW   96(BX), Y5, Y5
+	VPMADDUBSW   32(DI), Y5, Y8
+	VPMADDUBSW   96(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y1
-	VFNMADD231PS 160(BX), Y7, Y1
-	ADDQ         $+192, BX
-	VMOVDQU      112(SI), Y5
+	VFNMADD231PS 160(DI), Y7, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      112(BX), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes16<>+0(SB), Y4, Y6
 	VPCMPEQB     bytes16<>+0(SB), Y6, Y6
@@ -3244,15 +3231,15 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y5, Y8
-	VPMADDUBSW   64(BX), Y5, Y5
+	VPMADDUBSW   (DI), Y5, Y8
+	VPMADDUBSW   64(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(BX), Y7, Y0
-	VMOVDQU      112(SI), Y5
+	VFNMADD231PS 128(DI), Y7, Y0
+	VMOVDQU      112(BX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes32<>+0(SB), Y4, Y6
@@ -3265,16 +3252,16 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y5, Y8
-	VPMADDUBSW   96(BX), Y5, Y5
+	VPMADDUBSW   32(DI), Y5, Y8
+	VPMADDUBSW   96(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y1
-	VFNMADD231PS 160(BX), Y7, Y1
-	ADDQ         $+192, BX
-	VMOVDQU      144(SI), Y5
+	VFNMADD231PS 160(DI), Y7, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      144(BX), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes64<>+0(SB), Y4, Y6
 	VPCMPEQB     bytes64<>+0(SB), Y6, Y6
@@ -3286,15 +3273,15 @@ block:
 	VPERMPS      Y3, Y7, Y7
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y5, Y8
-	VPMADDUBSW   64(BX), Y5, Y5
+	VPMADDUBSW   (DI), Y5, Y8
+	VPMADDUBSW   64(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
 	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(BX), Y7, Y0
-	VMOVDQU      144(SI), Y5
+	VFNMADD231PS 128(DI), Y7, Y0
+	VMOVDQU      144(BX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
 	VPAND        bytes128<>+0(SB), Y4, Y4
@@ -3307,38 +3294,38 @@ block:
 	VPERMPS      Y3, Y2, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y5, Y3
-	VPMADDUBSW   96(BX), Y5, Y5
+	VPMADDUBSW   32(DI), Y5, Y3
+	VPMADDUBSW   96(DI), Y5, Y5
 	VPMADDWD     halves64_128_128<>+0(SB), Y3, Y3
 	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
 	VPADDD       Y5, Y3, Y3
 	VCVTDQ2PS    Y3, Y3
 	VFMADD231PS  Y3, Y4, Y1
-	VFNMADD231PS 160(BX), Y2, Y1
-	ADDQ         $+192, BX
-	ADDQ         $+176, SI
+	VFNMADD231PS 160(DI), Y2, Y1
+	ADDQ         $+192, DI
+	ADDQ         $+176, BX
 	DECQ         R8
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(DI*1), X1, X1
-	VMOVSS       (BX)(DI*1), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(DI*1), X2
+	VMOVSS       8(BX)(SI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -3415,35 +3402,34 @@ TEXT ·BlockBatchQ5KAVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -3455,12 +3441,12 @@ one:
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   (SI)(DX*1)
-	PREFETCHT0   64(SI)(DX*1)
-	PREFETCHT0   128(SI)(DX*1)
-	MOVL         4(SI), R9
-	MOVL         8(SI), R10
-	MOVL         12(SI), R11
+	PREFETCHT0   (BX)(DX*1)
+	PREFETCHT0   64(BX)(DX*1)
+	PREFETCHT0   128(BX)(DX*1)
+	MOVL         4(BX), R9
+	MOVL         8(BX), R10
+	MOVL         12(BX), R11
 	MOVL         R11, R12
 	ANDL         $0x0f0f0f0f, R12
 	SHRL         $0x04, R11
@@ -3482,17 +3468,17 @@ block:
 	VMOVQ        R13, X8
 	VPMOVZXBD    X8, Y8
 	VCVTDQ2PS    Y8, Y8
-	VPBROADCASTW (SI), X9
+	VPBROADCASTW (BX), X9
 	VCVTPH2PS    X9, Y9
 	VMULPS       Y9, Y8, Y8
 	VMOVQ        R12, X9
 	VPMOVZXBD    X9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VPBROADCASTW 2(SI), X10
+	VPBROADCASTW 2(BX), X10
 	VCVTPH2PS    X10, Y10
 	VMULPS       Y10, Y9, Y9
-	VMOVDQU      16(SI), Y10
-	VMOVDQU      48(SI), Y11
+	VMOVDQU      16(BX), Y10
+	VMOVDQU      48(BX), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes1<>+0(SB), Y10, Y12
 	VPCMPEQB     bytes1<>+0(SB), Y12, Y12
@@ -3504,45 +3490,45 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y11, Y14
-	VPMADDUBSW   64(BX), Y11, Y15
+	VPMADDUBSW   (DI), Y11, Y14
+	VPMADDUBSW   64(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(BX), Y13, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(BX), Y11, Y14
-	VPMADDUBSW   256(BX), Y11, Y15
+	VPMADDUBSW   192(DI), Y11, Y14
+	VPMADDUBSW   256(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(BX), Y13, Y2
+	VFNMADD231PS 320(DI), Y13, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(BX), Y11, Y14
-	VPMADDUBSW   448(BX), Y11, Y15
+	VPMADDUBSW   384(DI), Y11, Y14
+	VPMADDUBSW   448(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(BX), Y13, Y4
+	VFNMADD231PS 512(DI), Y13, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(BX), Y11, Y14
-	VPMADDUBSW   640(BX), Y11, Y15
+	VPMADDUBSW   576(DI), Y11, Y14
+	VPMADDUBSW   640(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(BX), Y13, Y6
-	VMOVDQU      48(SI), Y11
+	VFNMADD231PS 704(DI), Y13, Y6
+	VMOVDQU      48(BX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes2<>+0(SB), Y10, Y12
@@ -3555,46 +3541,46 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y11, Y14
-	VPMADDUBSW   96(BX), Y11, Y15
+	VPMADDUBSW   32(DI), Y11, Y14
+	VPMADDUBSW   96(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y1
-	VFNMADD231PS 160(BX), Y13, Y1
+	VFNMADD231PS 160(DI), Y13, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(BX), Y11, Y14
-	VPMADDUBSW   288(BX), Y11, Y15
+	VPMADDUBSW   224(DI), Y11, Y14
+	VPMADDUBSW   288(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y3
-	VFNMADD231PS 352(BX), Y13, Y3
+	VFNMADD231PS 352(DI), Y13, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(BX), Y11, Y14
-	VPMADDUBSW   480(BX), Y11, Y15
+	VPMADDUBSW   416(DI), Y11, Y14
+	VPMADDUBSW   480(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y5
-	VFNMADD231PS 544(BX), Y13, Y5
+	VFNMADD231PS 544(DI), Y13, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(BX), Y11, Y14
-	VPMADDUBSW   672(BX), Y11, Y15
+	VPMADDUBSW   608(DI), Y11, Y14
+	VPMADDUBSW   672(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y7
-	VFNMADD231PS 736(BX), Y13, Y7
-	ADDQ         $+768, BX
-	VMOVDQU      80(SI), Y11
+	VFNMADD231PS 736(DI), Y13, Y7
+	ADDQ         $+768, DI
+	VMOVDQU      80(BX), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes4<>+0(SB), Y10, Y12
 	VPCMPEQB     bytes4<>+0(SB), Y12, Y12
@@ -3606,45 +3592,45 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y11, Y14
-	VPMADDUBSW   64(BX), Y11, Y15
+	VPMADDUBSW   (DI), Y11, Y14
+	VPMADDUBSW   64(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(BX), Y13, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(BX), Y11, Y14
-	VPMADDUBSW   256(BX), Y11, Y15
+	VPMADDUBSW   192(DI), Y11, Y14
+	VPMADDUBSW   256(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(BX), Y13, Y2
+	VFNMADD231PS 320(DI), Y13, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(BX), Y11, Y14
-	VPMADDUBSW   448(BX), Y11, Y15
+	VPMADDUBSW   384(DI), Y11, Y14
+	VPMADDUBSW   448(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(BX), Y13, Y4
+	VFNMADD231PS 512(DI), Y13, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(BX), Y11, Y14
-	VPMADDUBSW   640(BX), Y11, Y15
+	VPMADDUBSW   576(DI), Y11, Y14
+	VPMADDUBSW   640(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(BX), Y13, Y6
-	VMOVDQU      80(SI), Y11
+	VFNMADD231PS 704(DI), Y13, Y6
+	VMOVDQU      80(BX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes8<>+0(SB), Y10, Y12
@@ -3657,46 +3643,46 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y11, Y14
-	VPMADDUBSW   96(BX), Y11, Y15
+	VPMADDUBSW   32(DI), Y11, Y14
+	VPMADDUBSW   96(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y1
-	VFNMADD231PS 160(BX), Y13, Y1
+	VFNMADD231PS 160(DI), Y13, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(BX), Y11, Y14
-	VPMADDUBSW   288(BX), Y11, Y15
+	VPMADDUBSW   224(DI), Y11, Y14
+	VPMADDUBSW   288(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y3
-	VFNMADD231PS 352(BX), Y13, Y3
+	VFNMADD231PS 352(DI), Y13, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(BX), Y11, Y14
-	VPMADDUBSW   480(BX), Y11, Y15
+	VPMADDUBSW   416(DI), Y11, Y14
+	VPMADDUBSW   480(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y5
-	VFNMADD231PS 544(BX), Y13, Y5
+	VFNMADD231PS 544(DI), Y13, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(BX), Y11, Y14
-	VPMADDUBSW   672(BX), Y11, Y15
+	VPMADDUBSW   608(DI), Y11, Y14
+	VPMADDUBSW   672(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y7
-	VFNMADD231PS 736(BX), Y13, Y7
-	ADDQ         $+768, BX
-	VMOVDQU      112(SI), Y11
+	VFNMADD231PS 736(DI), Y13, Y7
+	ADDQ         $+768, DI
+	VMOVDQU      112(BX), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes16<>+0(SB), Y10, Y12
 	VPCMPEQB     bytes16<>+0(SB), Y12, Y12
@@ -3708,45 +3694,45 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y11, Y14
-	VPMADDUBSW   64(BX), Y11, Y15
+	VPMADDUBSW   (DI), Y11, Y14
+	VPMADDUBSW   64(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(BX), Y13, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(BX), Y11, Y14
-	VPMADDUBSW   256(BX), Y11, Y15
+	VPMADDUBSW   192(DI), Y11, Y14
+	VPMADDUBSW   256(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(BX), Y13, Y2
+	VFNMADD231PS 320(DI), Y13, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(BX), Y11, Y14
-	VPMADDUBSW   448(BX), Y11, Y15
+	VPMADDUBSW   384(DI), Y11, Y14
+	VPMADDUBSW   448(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(BX), Y13, Y4
+	VFNMADD231PS 512(DI), Y13, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(BX), Y11, Y14
-	VPMADDUBSW   640(BX), Y11, Y15
+	VPMADDUBSW   576(DI), Y11, Y14
+	VPMADDUBSW   640(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(BX), Y13, Y6
-	VMOVDQU      112(SI), Y11
+	VFNMADD231PS 704(DI), Y13, Y6
+	VMOVDQU      112(BX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes32<>+0(SB), Y10, Y12
@@ -3759,46 +3745,46 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y11, Y14
-	VPMADDUBSW   96(BX), Y11, Y15
+	VPMADDUBSW   32(DI), Y11, Y14
+	VPMADDUBSW   96(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y1
-	VFNMADD231PS 160(BX), Y13, Y1
+	VFNMADD231PS 160(DI), Y13, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(BX), Y11, Y14
-	VPMADDUBSW   288(BX), Y11, Y15
+	VPMADDUBSW   224(DI), Y11, Y14
+	VPMADDUBSW   288(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y3
-	VFNMADD231PS 352(BX), Y13, Y3
+	VFNMADD231PS 352(DI), Y13, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(BX), Y11, Y14
-	VPMADDUBSW   480(BX), Y11, Y15
+	VPMADDUBSW   416(DI), Y11, Y14
+	VPMADDUBSW   480(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y5
-	VFNMADD231PS 544(BX), Y13, Y5
+	VFNMADD231PS 544(DI), Y13, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(BX), Y11, Y14
-	VPMADDUBSW   672(BX), Y11, Y15
+	VPMADDUBSW   608(DI), Y11, Y14
+	VPMADDUBSW   672(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y7
-	VFNMADD231PS 736(BX), Y13, Y7
-	ADDQ         $+768, BX
-	VMOVDQU      144(SI), Y11
+	VFNMADD231PS 736(DI), Y13, Y7
+	ADDQ         $+768, DI
+	VMOVDQU      144(BX), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes64<>+0(SB), Y10, Y12
 	VPCMPEQB     bytes64<>+0(SB), Y12, Y12
@@ -3810,45 +3796,45 @@ block:
 	VPERMPS      Y9, Y13, Y13
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (BX), Y11, Y14
-	VPMADDUBSW   64(BX), Y11, Y15
+	VPMADDUBSW   (DI), Y11, Y14
+	VPMADDUBSW   64(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(BX), Y13, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(BX), Y11, Y14
-	VPMADDUBSW   256(BX), Y11, Y15
+	VPMADDUBSW   192(DI), Y11, Y14
+	VPMADDUBSW   256(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(BX), Y13, Y2
+	VFNMADD231PS 320(DI), Y13, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(BX), Y11, Y14
-	VPMADDUBSW   448(BX), Y11, Y15
+	VPMADDUBSW   384(DI), Y11, Y14
+	VPMADDUBSW   448(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(BX), Y13, Y4
+	VFNMADD231PS 512(DI), Y13, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(BX), Y11, Y14
-	VPMADDUBSW   640(BX), Y11, Y15
+	VPMADDUBSW   576(DI), Y11, Y14
+	VPMADDUBSW   640(DI), Y11, Y15
 	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
 	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
 	VPADDD       Y15, Y14, Y14
 	VCVTDQ2PS    Y14, Y14
 	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(BX), Y13, Y6
-	VMOVDQU      144(SI), Y11
+	VFNMADD231PS 704(DI), Y13, Y6
+	VMOVDQU      144(BX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
 	VPAND        bytes128<>+0(SB), Y10, Y10
@@ -3861,46 +3847,46 @@ block:
 	VPERMPS      Y9, Y8, Y8
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(BX), Y11, Y9
-	VPMADDUBSW   96(BX), Y11, Y12
+	VPMADDUBSW   32(DI), Y11, Y9
+	VPMADDUBSW   96(DI), Y11, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y10, Y1
-	VFNMADD231PS 160(BX), Y8, Y1
+	VFNMADD231PS 160(DI), Y8, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(BX), Y11, Y9
-	VPMADDUBSW   288(BX), Y11, Y12
+	VPMADDUBSW   224(DI), Y11, Y9
+	VPMADDUBSW   288(DI), Y11, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y10, Y3
-	VFNMADD231PS 352(BX), Y8, Y3
+	VFNMADD231PS 352(DI), Y8, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(BX), Y11, Y9
-	VPMADDUBSW   480(BX), Y11, Y12
+	VPMADDUBSW   416(DI), Y11, Y9
+	VPMADDUBSW   480(DI), Y11, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y10, Y5
-	VFNMADD231PS 544(BX), Y8, Y5
+	VFNMADD231PS 544(DI), Y8, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(BX), Y11, Y9
-	VPMADDUBSW   672(BX), Y11, Y12
+	VPMADDUBSW   608(DI), Y11, Y9
+	VPMADDUBSW   672(DI), Y11, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
 	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
 	VPADDD       Y12, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
 	VFMADD231PS  Y9, Y10, Y7
-	VFNMADD231PS 736(BX), Y8, Y7
-	ADDQ         $+768, BX
-	ADDQ         $+176, SI
+	VFNMADD231PS 736(DI), Y8, Y7
+	ADDQ         $+768, DI
+	ADDQ         $+176, BX
 	DECQ         R8
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
@@ -3908,8 +3894,8 @@ block:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -3917,11 +3903,11 @@ block:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(DI*1), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(DI*1), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(DI*1), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -3929,19 +3915,19 @@ block:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -3958,54 +3944,53 @@ TEXT ·BlockBoundsQ6KAVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   (SI)(DX*1)
-	PREFETCHT0   64(SI)(DX*1)
-	PREFETCHT0   128(SI)(DX*1)
-	PREFETCHT0   192(SI)(DX*1)
-	VPBROADCASTW 208(SI), X2
+	PREFETCHT0   (BX)(DX*1)
+	PREFETCHT0   64(BX)(DX*1)
+	PREFETCHT0   128(BX)(DX*1)
+	PREFETCHT0   192(BX)(DX*1)
+	VPBROADCASTW 208(BX), X2
 	VCVTPH2PS    X2, Y2
-	VPMOVSXBD    192(SI), Y3
+	VPMOVSXBD    192(BX), Y3
 	VCVTDQ2PS    Y3, Y3
 	VMULPS       Y2, Y3, Y3
-	VPMOVSXBD    200(SI), Y4
+	VPMOVSXBD    200(BX), Y4
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       Y2, Y4, Y4
-	VMOVDQU      (SI), Y2
-	VMOVDQU      128(SI), Y5
+	VMOVDQU      (BX), Y2
+	VMOVDQU      128(BX), Y5
 	VPSLLW       $0x06, Y5, Y5
 	VPSLLW       $0x02, Y2, Y2
 	VPAND        bytes60<>+0(SB), Y2, Y2
@@ -4017,10 +4002,10 @@ block:
 	VPABSB       Y2, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y7
+	VMOVDQU     (DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y6, Y7
-	VMOVDQU     64(BX), Y8
+	VMOVDQU     64(DI), Y8
 	VPSIGNB     Y2, Y8, Y8
 	VPMADDUBSW  Y8, Y6, Y8
 	VPMADDWD    halves64_128_128<>+0(SB), Y7, Y7
@@ -4028,8 +4013,8 @@ block:
 	VPADDD      Y8, Y7, Y7
 	VCVTDQ2PS   Y7, Y7
 	VFMADD231PS Y7, Y5, Y0
-	VMOVDQU     32(SI), Y2
-	VMOVDQU     128(SI), Y5
+	VMOVDQU     32(BX), Y2
+	VMOVDQU     128(BX), Y5
 	VPSLLW      $0x04, Y5, Y5
 	VPSLLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4041,10 +4026,10 @@ block:
 	VPABSB      Y2, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y7
+	VMOVDQU     32(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y6, Y7
-	VMOVDQU     96(BX), Y8
+	VMOVDQU     96(DI), Y8
 	VPSIGNB     Y2, Y8, Y8
 	VPMADDUBSW  Y8, Y6, Y8
 	VPMADDWD    halves64_128_128<>+0(SB), Y7, Y7
@@ -4052,9 +4037,9 @@ block:
 	VPADDD      Y8, Y7, Y7
 	VCVTDQ2PS   Y7, Y7
 	VFMADD231PS Y7, Y5, Y1
-	ADDQ        $+192, BX
-	VMOVDQU     (SI), Y2
-	VMOVDQU     128(SI), Y5
+	ADDQ        $+192, DI
+	VMOVDQU     (BX), Y2
+	VMOVDQU     128(BX), Y5
 	VPSLLW      $0x02, Y5, Y5
 	VPSRLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4066,10 +4051,10 @@ block:
 	VPABSB      Y2, Y6
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y7
+	VMOVDQU     (DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y6, Y7
-	VMOVDQU     64(BX), Y8
+	VMOVDQU     64(DI), Y8
 	VPSIGNB     Y2, Y8, Y8
 	VPMADDUBSW  Y8, Y6, Y8
 	VPMADDWD    halves64_128_128<>+0(SB), Y7, Y7
@@ -4077,8 +4062,8 @@ block:
 	VPADDD      Y8, Y7, Y7
 	VCVTDQ2PS   Y7, Y7
 	VFMADD231PS Y7, Y5, Y0
-	VMOVDQU     32(SI), Y2
-	VMOVDQU     128(SI), Y5
+	VMOVDQU     32(BX), Y2
+	VMOVDQU     128(BX), Y5
 	VPSRLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
 	VPAND       bytes192<>+0(SB), Y5, Y5
@@ -4089,10 +4074,10 @@ block:
 	VPABSB      Y2, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y6
+	VMOVDQU     32(DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y3, Y6
-	VMOVDQU     96(BX), Y7
+	VMOVDQU     96(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y3, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -4100,9 +4085,9 @@ block:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y5, Y1
-	ADDQ        $+192, BX
-	VMOVDQU     64(SI), Y2
-	VMOVDQU     160(SI), Y3
+	ADDQ        $+192, DI
+	VMOVDQU     64(BX), Y2
+	VMOVDQU     160(BX), Y3
 	VPSLLW      $0x06, Y3, Y3
 	VPSLLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4114,10 +4099,10 @@ block:
 	VPABSB      Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y6
+	VMOVDQU     (DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(BX), Y7
+	VMOVDQU     64(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -4125,8 +4110,8 @@ block:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y3, Y0
-	VMOVDQU     96(SI), Y2
-	VMOVDQU     160(SI), Y3
+	VMOVDQU     96(BX), Y2
+	VMOVDQU     160(BX), Y3
 	VPSLLW      $0x04, Y3, Y3
 	VPSLLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4138,10 +4123,10 @@ block:
 	VPABSB      Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y6
+	VMOVDQU     32(DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     96(BX), Y7
+	VMOVDQU     96(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -4149,9 +4134,9 @@ block:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y3, Y1
-	ADDQ        $+192, BX
-	VMOVDQU     64(SI), Y2
-	VMOVDQU     160(SI), Y3
+	ADDQ        $+192, DI
+	VMOVDQU     64(BX), Y2
+	VMOVDQU     160(BX), Y3
 	VPSLLW      $0x02, Y3, Y3
 	VPSRLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
@@ -4163,10 +4148,10 @@ block:
 	VPABSB      Y2, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y6
+	VMOVDQU     (DI), Y6
 	VPSIGNB     Y2, Y6, Y6
 	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(BX), Y7
+	VMOVDQU     64(DI), Y7
 	VPSIGNB     Y2, Y7, Y7
 	VPMADDUBSW  Y7, Y5, Y7
 	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
@@ -4174,8 +4159,8 @@ block:
 	VPADDD      Y7, Y6, Y6
 	VCVTDQ2PS   Y6, Y6
 	VFMADD231PS Y6, Y3, Y0
-	VMOVDQU     96(SI), Y2
-	VMOVDQU     160(SI), Y3
+	VMOVDQU     96(BX), Y2
+	VMOVDQU     160(BX), Y3
 	VPSRLW      $0x02, Y2, Y2
 	VPAND       bytes60<>+0(SB), Y2, Y2
 	VPAND       bytes192<>+0(SB), Y3, Y3
@@ -4186,10 +4171,10 @@ block:
 	VPABSB      Y2, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      32(BX), Y5
+	VMOVDQU      32(DI), Y5
 	VPSIGNB      Y2, Y5, Y5
 	VPMADDUBSW   Y5, Y4, Y5
-	VMOVDQU      96(BX), Y6
+	VMOVDQU      96(DI), Y6
 	VPSIGNB      Y2, Y6, Y6
 	VPMADDUBSW   Y6, Y4, Y6
 	VPMADDWD     halves64_128_128<>+0(SB), Y5, Y5
@@ -4197,30 +4182,30 @@ block:
 	VPADDD       Y6, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y5, Y3, Y1
-	ADDQ         $+192, BX
-	ADDQ         $+210, SI
+	ADDQ         $+192, DI
+	ADDQ         $+210, BX
 	DECQ         R8
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDSS       X0, X1, X1
 	VMULSS       32(CX), X1, X1
-	VADDSS       4(BX)(DI*1), X1, X1
-	VMOVSS       (BX)(DI*1), X0
+	VADDSS       4(BX)(SI*1), X1, X1
+	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(DI*1), X2
+	VMOVSS       8(BX)(SI*1), X2
 	VMULSS       64(CX), X2, X2
 	VADDSS       X2, X0, X0
 	VADDSS       80(CX), X0, X0
 	VSUBSS       X0, X1, X2
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (SI)(AX*4)
+	VMOVSS       X2, (DI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -4297,35 +4282,34 @@ TEXT ·BlockBatchQ6KAVX2(SB), NOSPLIT, $0-64
 	MOVQ 24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4337,20 +4321,20 @@ one:
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0   (SI)(DX*1)
-	PREFETCHT0   64(SI)(DX*1)
-	PREFETCHT0   128(SI)(DX*1)
-	PREFETCHT0   192(SI)(DX*1)
-	VPBROADCASTW 208(SI), X8
+	PREFETCHT0   (BX)(DX*1)
+	PREFETCHT0   64(BX)(DX*1)
+	PREFETCHT0   128(BX)(DX*1)
+	PREFETCHT0   192(BX)(DX*1)
+	VPBROADCASTW 208(BX), X8
 	VCVTPH2PS    X8, Y8
-	VPMOVSXBD    192(SI), Y9
+	VPMOVSXBD    192(BX), Y9
 	VCVTDQ2PS    Y9, Y9
 	VMULPS       Y8, Y9, Y9
-	VPMOVSXBD    200(SI), Y10
+	VPMOVSXBD    200(BX), Y10
 	VCVTDQ2PS    Y10, Y10
 	VMULPS       Y8, Y10, Y10
-	VMOVDQU      (SI), Y8
-	VMOVDQU      128(SI), Y11
+	VMOVDQU      (BX), Y8
+	VMOVDQU      128(BX), Y11
 	VPSLLW       $0x06, Y11, Y11
 	VPSLLW       $0x02, Y8, Y8
 	VPAND        bytes60<>+0(SB), Y8, Y8
@@ -4362,10 +4346,10 @@ block:
 	VPABSB       Y8, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y13
+	VMOVDQU     (DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     64(BX), Y14
+	VMOVDQU     64(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4375,10 +4359,10 @@ block:
 	VFMADD231PS Y13, Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(BX), Y13
+	VMOVDQU     192(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     256(BX), Y14
+	VMOVDQU     256(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4388,10 +4372,10 @@ block:
 	VFMADD231PS Y13, Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(BX), Y13
+	VMOVDQU     384(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     448(BX), Y14
+	VMOVDQU     448(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4401,10 +4385,10 @@ block:
 	VFMADD231PS Y13, Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(BX), Y13
+	VMOVDQU     576(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     640(BX), Y14
+	VMOVDQU     640(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4412,8 +4396,8 @@ block:
 	VPADDD      Y14, Y13, Y13
 	VCVTDQ2PS   Y13, Y13
 	VFMADD231PS Y13, Y11, Y6
-	VMOVDQU     32(SI), Y8
-	VMOVDQU     128(SI), Y11
+	VMOVDQU     32(BX), Y8
+	VMOVDQU     128(BX), Y11
 	VPSLLW      $0x04, Y11, Y11
 	VPSLLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4425,10 +4409,10 @@ block:
 	VPABSB      Y8, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y13
+	VMOVDQU     32(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     96(BX), Y14
+	VMOVDQU     96(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4438,10 +4422,10 @@ block:
 	VFMADD231PS Y13, Y11, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(BX), Y13
+	VMOVDQU     224(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     288(BX), Y14
+	VMOVDQU     288(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4451,10 +4435,10 @@ block:
 	VFMADD231PS Y13, Y11, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(BX), Y13
+	VMOVDQU     416(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     480(BX), Y14
+	VMOVDQU     480(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4464,10 +4448,10 @@ block:
 	VFMADD231PS Y13, Y11, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(BX), Y13
+	VMOVDQU     608(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     672(BX), Y14
+	VMOVDQU     672(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4475,9 +4459,9 @@ block:
 	VPADDD      Y14, Y13, Y13
 	VCVTDQ2PS   Y13, Y13
 	VFMADD231PS Y13, Y11, Y7
-	ADDQ        $+768, BX
-	VMOVDQU     (SI), Y8
-	VMOVDQU     128(SI), Y11
+	ADDQ        $+768, DI
+	VMOVDQU     (BX), Y8
+	VMOVDQU     128(BX), Y11
 	VPSLLW      $0x02, Y11, Y11
 	VPSRLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4489,10 +4473,10 @@ block:
 	VPABSB      Y8, Y12
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y13
+	VMOVDQU     (DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     64(BX), Y14
+	VMOVDQU     64(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4502,10 +4486,10 @@ block:
 	VFMADD231PS Y13, Y11, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(BX), Y13
+	VMOVDQU     192(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     256(BX), Y14
+	VMOVDQU     256(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4515,10 +4499,10 @@ block:
 	VFMADD231PS Y13, Y11, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(BX), Y13
+	VMOVDQU     384(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     448(BX), Y14
+	VMOVDQU     448(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4528,10 +4512,10 @@ block:
 	VFMADD231PS Y13, Y11, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(BX), Y13
+	VMOVDQU     576(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     640(BX), Y14
+	VMOVDQU     640(DI), Y14
 	VPSIGNB     Y8, Y14, Y14
 	VPMADDUBSW  Y14, Y12, Y14
 	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
@@ -4539,8 +4523,8 @@ block:
 	VPADDD      Y14, Y13, Y13
 	VCVTDQ2PS   Y13, Y13
 	VFMADD231PS Y13, Y11, Y6
-	VMOVDQU     32(SI), Y8
-	VMOVDQU     128(SI), Y11
+	VMOVDQU     32(BX), Y8
+	VMOVDQU     128(BX), Y11
 	VPSRLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
 	VPAND       bytes192<>+0(SB), Y11, Y11
@@ -4551,10 +4535,10 @@ block:
 	VPABSB      Y8, Y9
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y12
+	VMOVDQU     32(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     96(BX), Y13
+	VMOVDQU     96(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y9, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4564,10 +4548,10 @@ block:
 	VFMADD231PS Y12, Y11, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(BX), Y12
+	VMOVDQU     224(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     288(BX), Y13
+	VMOVDQU     288(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y9, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4577,10 +4561,10 @@ block:
 	VFMADD231PS Y12, Y11, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(BX), Y12
+	VMOVDQU     416(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     480(BX), Y13
+	VMOVDQU     480(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y9, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4590,10 +4574,10 @@ block:
 	VFMADD231PS Y12, Y11, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(BX), Y12
+	VMOVDQU     608(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     672(BX), Y13
+	VMOVDQU     672(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y9, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4601,9 +4585,9 @@ block:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y11, Y7
-	ADDQ        $+768, BX
-	VMOVDQU     64(SI), Y8
-	VMOVDQU     160(SI), Y9
+	ADDQ        $+768, DI
+	VMOVDQU     64(BX), Y8
+	VMOVDQU     160(BX), Y9
 	VPSLLW      $0x06, Y9, Y9
 	VPSLLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4615,10 +4599,10 @@ block:
 	VPABSB      Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y12
+	VMOVDQU     (DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(BX), Y13
+	VMOVDQU     64(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4628,10 +4612,10 @@ block:
 	VFMADD231PS Y12, Y9, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(BX), Y12
+	VMOVDQU     192(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(BX), Y13
+	VMOVDQU     256(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4641,10 +4625,10 @@ block:
 	VFMADD231PS Y12, Y9, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(BX), Y12
+	VMOVDQU     384(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(BX), Y13
+	VMOVDQU     448(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4654,10 +4638,10 @@ block:
 	VFMADD231PS Y12, Y9, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(BX), Y12
+	VMOVDQU     576(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(BX), Y13
+	VMOVDQU     640(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4665,8 +4649,8 @@ block:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y9, Y6
-	VMOVDQU     96(SI), Y8
-	VMOVDQU     160(SI), Y9
+	VMOVDQU     96(BX), Y8
+	VMOVDQU     160(BX), Y9
 	VPSLLW      $0x04, Y9, Y9
 	VPSLLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4678,10 +4662,10 @@ block:
 	VPABSB      Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y12
+	VMOVDQU     32(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     96(BX), Y13
+	VMOVDQU     96(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4691,10 +4675,10 @@ block:
 	VFMADD231PS Y12, Y9, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(BX), Y12
+	VMOVDQU     224(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     288(BX), Y13
+	VMOVDQU     288(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4704,10 +4688,10 @@ block:
 	VFMADD231PS Y12, Y9, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(BX), Y12
+	VMOVDQU     416(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     480(BX), Y13
+	VMOVDQU     480(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4717,10 +4701,10 @@ block:
 	VFMADD231PS Y12, Y9, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(BX), Y12
+	VMOVDQU     608(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     672(BX), Y13
+	VMOVDQU     672(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4728,9 +4712,9 @@ block:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y9, Y7
-	ADDQ        $+768, BX
-	VMOVDQU     64(SI), Y8
-	VMOVDQU     160(SI), Y9
+	ADDQ        $+768, DI
+	VMOVDQU     64(BX), Y8
+	VMOVDQU     160(BX), Y9
 	VPSLLW      $0x02, Y9, Y9
 	VPSRLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
@@ -4742,10 +4726,10 @@ block:
 	VPABSB      Y8, Y11
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (BX), Y12
+	VMOVDQU     (DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(BX), Y13
+	VMOVDQU     64(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4755,10 +4739,10 @@ block:
 	VFMADD231PS Y12, Y9, Y0
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(BX), Y12
+	VMOVDQU     192(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(BX), Y13
+	VMOVDQU     256(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4768,10 +4752,10 @@ block:
 	VFMADD231PS Y12, Y9, Y2
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(BX), Y12
+	VMOVDQU     384(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(BX), Y13
+	VMOVDQU     448(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4781,10 +4765,10 @@ block:
 	VFMADD231PS Y12, Y9, Y4
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(BX), Y12
+	VMOVDQU     576(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(BX), Y13
+	VMOVDQU     640(DI), Y13
 	VPSIGNB     Y8, Y13, Y13
 	VPMADDUBSW  Y13, Y11, Y13
 	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
@@ -4792,8 +4776,8 @@ block:
 	VPADDD      Y13, Y12, Y12
 	VCVTDQ2PS   Y12, Y12
 	VFMADD231PS Y12, Y9, Y6
-	VMOVDQU     96(SI), Y8
-	VMOVDQU     160(SI), Y9
+	VMOVDQU     96(BX), Y8
+	VMOVDQU     160(BX), Y9
 	VPSRLW      $0x02, Y8, Y8
 	VPAND       bytes60<>+0(SB), Y8, Y8
 	VPAND       bytes192<>+0(SB), Y9, Y9
@@ -4804,10 +4788,10 @@ block:
 	VPABSB      Y8, Y10
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(BX), Y11
+	VMOVDQU     32(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     96(BX), Y12
+	VMOVDQU     96(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -4817,10 +4801,10 @@ block:
 	VFMADD231PS Y11, Y9, Y1
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(BX), Y11
+	VMOVDQU     224(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     288(BX), Y12
+	VMOVDQU     288(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -4830,10 +4814,10 @@ block:
 	VFMADD231PS Y11, Y9, Y3
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(BX), Y11
+	VMOVDQU     416(DI), Y11
 	VPSIGNB     Y8, Y11, Y11
 	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     480(BX), Y12
+	VMOVDQU     480(DI), Y12
 	VPSIGNB     Y8, Y12, Y12
 	VPMADDUBSW  Y12, Y10, Y12
 	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
@@ -4843,10 +4827,10 @@ block:
 	VFMADD231PS Y11, Y9, Y5
 
 	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      608(BX), Y11
+	VMOVDQU      608(DI), Y11
 	VPSIGNB      Y8, Y11, Y11
 	VPMADDUBSW   Y11, Y10, Y11
-	VMOVDQU      672(BX), Y12
+	VMOVDQU      672(DI), Y12
 	VPSIGNB      Y8, Y12, Y12
 	VPMADDUBSW   Y12, Y10, Y12
 	VPMADDWD     halves64_128_128<>+0(SB), Y11, Y11
@@ -4854,8 +4838,8 @@ block:
 	VPADDD       Y12, Y11, Y11
 	VCVTDQ2PS    Y11, Y11
 	VFMADD231PS  Y11, Y9, Y7
-	ADDQ         $+768, BX
-	ADDQ         $+210, SI
+	ADDQ         $+768, DI
+	ADDQ         $+210, BX
 	DECQ         R8
 	JNZ          block
 	VADDPS       Y0, Y1, Y0
@@ -4863,8 +4847,8 @@ block:
 	VADDPS       Y4, Y5, Y2
 	VADDPS       Y6, Y7, Y3
 	MOVQ         8(CX), BX
-	SHLQ         $0x04, DI
-	MOVQ         lower+0(FP), SI
+	SHLQ         $0x04, SI
+	MOVQ         lower+0(FP), DI
 	MOVQ         upper+8(FP), R8
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
@@ -4872,11 +4856,11 @@ block:
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X0, X1, X1
 	VMULPS       32(CX), X1, X1
-	VBROADCASTSS 4(BX)(DI*1), X2
+	VBROADCASTSS 4(BX)(SI*1), X2
 	VADDPS       X2, X1, X1
-	VBROADCASTSS (BX)(DI*1), X0
+	VBROADCASTSS (BX)(SI*1), X0
 	VMULPS       48(CX), X0, X0
-	VBROADCASTSS 8(BX)(DI*1), X2
+	VBROADCASTSS 8(BX)(SI*1), X2
 	VMULPS       64(CX), X2, X2
 	VADDPS       X2, X0, X0
 	VBROADCASTSS 80(CX), X2
@@ -4884,19 +4868,19 @@ block:
 	VSUBPS       X0, X1, X2
 	VADDPS       X0, X1, X1
 	MOVQ         ld+16(FP), BX
-	VEXTRACTPS   $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x00, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x01, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x02, X1, (R8)(AX*4)
-	LEAQ         (SI)(BX*4), SI
+	LEAQ         (DI)(BX*4), DI
 	LEAQ         (R8)(BX*4), R8
-	VEXTRACTPS   $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS   $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS   $0x03, X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -4908,1043 +4892,7 @@ block:
 // func BlockBoundsQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBoundsQ80AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 bytes128<>+0(SB), Z2
-	VMOVDQU64 lanes0_8<>+0(SB), Z3
-	VMOVDQU64 lanes2_8<>+0(SB), Z4
-	MOVL      $0x0000ff00, AX
-	KMOVW     AX, K1
-	MOVL      $0x000000ff, AX
-	KMOVW     AX, K2
-	XORQ      AX, AX
-	MOVQ      b+56(FP), CX
-	MOVQ      24(CX), DX
-
-row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
-	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
-
-ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
-	JLT        ask
-	JMP        one
-
-named:
-	LEAQ   2(AX), SI
-	MOVQ   n+40(FP), R9
-	CMPQ   SI, R9
-	JGT    one
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R9
-	ADDQ   R9, SI
-	LEAQ   (SI)(R8*1), R8
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	MOVQ   blocks+48(FP), R9
-	SUBQ   $+4, R9
-	JLT    rest2
-
-quad2:
-	MOVWQZX      102(SI), R10
-	MOVWQZX      68(SI), R11
-	SHLQ         $0x10, R10
-	ORQ          R11, R10
-	MOVWQZX      34(SI), R11
-	SHLQ         $0x10, R10
-	ORQ          R11, R10
-	MOVWQZX      (SI), R11
-	SHLQ         $0x10, R10
-	ORQ          R11, R10
-	VMOVQ        R10, X5
-	VCVTPH2PS    X5, X5
-	MOVWQZX      102(R8), R10
-	MOVWQZX      68(R8), R11
-	SHLQ         $0x10, R10
-	ORQ          R11, R10
-	MOVWQZX      34(R8), R11
-	SHLQ         $0x10, R10
-	ORQ          R11, R10
-	MOVWQZX      (R8), R11
-	SHLQ         $0x10, R10
-	ORQ          R11, R10
-	VMOVQ        R10, X6
-	VCVTPH2PS    X6, X6
-	PREFETCHT0   (SI)(DX*1)
-	VPERMPS      Z5, Z3, Z7
-	VMOVDQU64    2(SI), Y9
-	VINSERTI64X4 $0x01, 36(SI), Z9, Z9
-	VPXORD       Z2, Z9, Z9
-	PREFETCHT0   (R8)(DX*1)
-	VPERMPS      Z6, Z3, Z8
-	VMOVDQU64    2(R8), Y10
-	VINSERTI64X4 $0x01, 36(R8), Z10, Z10
-	VPXORD       Z2, Z10, Z10
-	VMOVDQU64    128(BX), Z12
-	VMOVDQA64    Z12, Z13
-	VMOVDQU64    (BX), Z11
-	VPDPBUSD     Z11, Z9, Z12
-	VPSLLD       $0x07, Z12, Z12
-	VPDPBUSD     Z11, Z10, Z13
-	VPSLLD       $0x07, Z13, Z13
-	VMOVDQU64    64(BX), Z11
-	VPDPBUSD     Z11, Z9, Z12
-	VCVTDQ2PS    Z12, Z12
-	VFMADD231PS  Z12, Z7, Z0
-	VPDPBUSD     Z11, Z10, Z13
-	VCVTDQ2PS    Z13, Z13
-	VFMADD231PS  Z13, Z8, Z1
-	ADDQ         $+192, BX
-	PREFETCHT0   68(SI)(DX*1)
-	VPERMPS      Z5, Z4, Z7
-	VMOVDQU64    70(SI), Y14
-	VINSERTI64X4 $0x01, 104(SI), Z14, Z14
-	VPXORD       Z2, Z14, Z14
-	PREFETCHT0   68(R8)(DX*1)
-	VPERMPS      Z6, Z4, Z8
-	VMOVDQU64    70(R8), Y15
-	VINSERTI64X4 $0x01, 104(R8), Z15, Z15
-	VPXORD       Z2, Z15, Z15
-	VMOVDQU64    128(BX), Z12
-	VMOVDQA64    Z12, Z13
-	VMOVDQU64    (BX), Z11
-	VPDPBUSD     Z11, Z14, Z12
-	VPSLLD       $0x07, Z12, Z12
-	VPDPBUSD     Z11, Z15, Z13
-	VPSLLD       $0x07, Z13, Z13
-	VMOVDQU64    64(BX), Z11
-	VPDPBUSD     Z11, Z14, Z12
-	VCVTDQ2PS    Z12, Z12
-	VFMADD231PS  Z12, Z7, Z0
-	VPDPBUSD     Z11, Z15, Z13
-	VCVTDQ2PS    Z13, Z13
-	VFMADD231PS  Z13, Z8, Z1
-	ADDQ         $+192, BX
-	ADDQ         $+136, SI
-	ADDQ         $+136, R8
-	SUBQ         $+4, R9
-	JGE          quad2
-
-rest2:
-	ADDQ $+4, R9
-	SUBQ $+2, R9
-	JLT  single2
-
-pair2:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU64    2(SI), Y16
-	VINSERTI64X4 $0x01, 36(SI), Z16, Z16
-	VPXORD       Z2, Z16, Z16
-	VPBROADCASTW (SI), Y7
-	VPBROADCASTW 34(SI), K1, Y7
-	VCVTPH2PS    Y7, Z7
-	VMOVDQU64    128(BX), Z8
-	VPDPBUSD     (BX), Z16, Z8
-	VPSLLD       $0x07, Z8, Z8
-	VPDPBUSD     64(BX), Z16, Z8
-	VCVTDQ2PS    Z8, Z8
-	VFMADD231PS  Z8, Z7, Z0
-	PREFETCHT0   (R8)(DX*1)
-	VMOVDQU64    2(R8), Y17
-	VINSERTI64X4 $0x01, 36(R8), Z17, Z17
-	VPXORD       Z2, Z17, Z17
-	VPBROADCASTW (R8), Y7
-	VPBROADCASTW 34(R8), K1, Y7
-	VCVTPH2PS    Y7, Z7
-	VMOVDQU64    128(BX), Z8
-	VPDPBUSD     (BX), Z17, Z8
-	VPSLLD       $0x07, Z8, Z8
-	VPDPBUSD     64(BX), Z17, Z8
-	VCVTDQ2PS    Z8, Z8
-	VFMADD231PS  Z8, Z7, Z1
-	ADDQ         $+68, SI
-	ADDQ         $+68, R8
-	ADDQ         $+192, BX
-	SUBQ         $+2, R9
-	JGE          pair2
-
-single2:
-	CMPQ           R9, $-1
-	JLT            sums2
-	VMOVDQU64      2(SI), Y18
-	VPXORD         Z2, Z18, Z18
-	VPBROADCASTW.Z (SI), K2, Y7
-	VCVTPH2PS      Y7, Z7
-	VMOVDQU64      128(BX), Z8
-	VPDPBUSD       (BX), Z18, Z8
-	VPSLLD         $0x07, Z8, Z8
-	VPDPBUSD       64(BX), Z18, Z8
-	VCVTDQ2PS      Z8, Z8
-	VFMADD231PS    Z8, Z7, Z0
-	VMOVDQU64      2(R8), Y19
-	VPXORD         Z2, Z19, Z19
-	VPBROADCASTW.Z (R8), K2, Y7
-	VCVTPH2PS      Y7, Z7
-	VMOVDQU64      128(BX), Z8
-	VPDPBUSD       (BX), Z19, Z8
-	VPSLLD         $0x07, Z8, Z8
-	VPDPBUSD       64(BX), Z19, Z8
-	VCVTDQ2PS      Z8, Z8
-	VFMADD231PS    Z8, Z7, Z1
-
-sums2:
-	VEXTRACTF64X4 $0x01, Z0, Y7
-	VADDPS        Y0, Y7, Y7
-	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), R8
-	VHADDPS       Y7, Y7, Y7
-	VHADDPS       Y7, Y7, Y7
-	VEXTRACTF128  $0x01, Y7, X0
-	VADDSS        X7, X0, X0
-	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(DI*1), X0, X0
-	VMOVSS        (BX)(DI*1), X5
-	VMULSS        48(CX), X5, X5
-	VMOVSS        8(BX)(DI*1), X6
-	VMULSS        64(CX), X6, X6
-	VADDSS        X6, X5, X5
-	VADDSS        80(CX), X5, X5
-	VSUBSS        X5, X0, X6
-	VADDSS        X5, X0, X0
-	VMOVSS        X6, (SI)(AX*4)
-	VMOVSS        X0, (R8)(AX*4)
-	INCQ          AX
-	MOVQ          AX, DI
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y1, Y0, Y0
-	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y0, Y0
-	VHADDPS       Y0, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDSS        X0, X1, X1
-	VMULSS        32(CX), X1, X1
-	VADDSS        4(BX)(DI*1), X1, X1
-	VMOVSS        (BX)(DI*1), X0
-	VMULSS        48(CX), X0, X0
-	VMOVSS        8(BX)(DI*1), X5
-	VMULSS        64(CX), X5, X5
-	VADDSS        X5, X0, X0
-	VADDSS        80(CX), X0, X0
-	VSUBSS        X0, X1, X5
-	VADDSS        X0, X1, X1
-	VMOVSS        X5, (SI)(AX*4)
-	VMOVSS        X1, (R8)(AX*4)
-	JMP           next
-
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
-	VXORPS Z0, Z0, Z0
-	MOVQ   blocks+48(FP), R8
-	SUBQ   $+4, R8
-	JLT    rest1
-
-quad1:
-	MOVWQZX      102(SI), R9
-	MOVWQZX      68(SI), R10
-	SHLQ         $0x10, R9
-	ORQ          R10, R9
-	MOVWQZX      34(SI), R10
-	SHLQ         $0x10, R9
-	ORQ          R10, R9
-	MOVWQZX      (SI), R10
-	SHLQ         $0x10, R9
-	ORQ          R10, R9
-	VMOVQ        R9, X5
-	VCVTPH2PS    X5, X5
-	PREFETCHT0   (SI)(DX*1)
-	VPERMPS      Z5, Z3, Z1
-	VMOVDQU64    2(SI), Y20
-	VINSERTI64X4 $0x01, 36(SI), Z20, Z20
-	VPXORD       Z2, Z20, Z20
-	VMOVDQU64    128(BX), Z7
-	VPDPBUSD     (BX), Z20, Z7
-	VPSLLD       $0x07, Z7, Z7
-	VPDPBUSD     64(BX), Z20, Z7
-	VCVTDQ2PS    Z7, Z7
-	VFMADD231PS  Z7, Z1, Z0
-	ADDQ         $+192, BX
-	PREFETCHT0   68(SI)(DX*1)
-	VPERMPS      Z5, Z4, Z1
-	VMOVDQU64    70(SI), Y21
-	VINSERTI64X4 $0x01, 104(SI), Z21, Z21
-	VPXORD       Z2, Z21, Z21
-	VMOVDQU64    128(BX), Z7
-	VPDPBUSD     (BX), Z21, Z7
-	VPSLLD       $0x07, Z7, Z7
-	VPDPBUSD     64(BX), Z21, Z7
-	VCVTDQ2PS    Z7, Z7
-	VFMADD231PS  Z7, Z1, Z0
-	ADDQ         $+192, BX
-	ADDQ         $+136, SI
-	SUBQ         $+4, R8
-	JGE          quad1
-
-rest1:
-	ADDQ $+4, R8
-	SUBQ $+2, R8
-	JLT  single1
-
-pair1:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU64    2(SI), Y22
-	VINSERTI64X4 $0x01, 36(SI), Z22, Z22
-	VPXORD       Z2, Z22, Z22
-	VPBROADCASTW (SI), Y1
-	VPBROADCASTW 34(SI), K1, Y1
-	VCVTPH2PS    Y1, Z1
-	VMOVDQU64    128(BX), Z7
-	VPDPBUSD     (BX), Z22, Z7
-	VPSLLD       $0x07, Z7, Z7
-	VPDPBUSD     64(BX), Z22, Z7
-	VCVTDQ2PS    Z7, Z7
-	VFMADD231PS  Z7, Z1, Z0
-	ADDQ         $+68, SI
-	ADDQ         $+192, BX
-	SUBQ         $+2, R8
-	JGE          pair1
-
-single1:
-	CMPQ           R8, $-1
-	JLT            sums1
-	VMOVDQU64      2(SI), Y23
-	VPXORD         Z2, Z23, Z23
-	VPBROADCASTW.Z (SI), K2, Y1
-	VCVTPH2PS      Y1, Z1
-	VMOVDQU64      128(BX), Z7
-	VPDPBUSD       (BX), Z23, Z7
-	VPSLLD         $0x07, Z7, Z7
-	VPDPBUSD       64(BX), Z23, Z7
-	VCVTDQ2PS      Z7, Z7
-	VFMADD231PS    Z7, Z1, Z0
-
-sums1:
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y0, Y1, Y1
-	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), R8
-	VHADDPS       Y1, Y1, Y1
-	VHADDPS       Y1, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDSS        X1, X0, X0
-	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(DI*1), X0, X0
-	VMOVSS        (BX)(DI*1), X1
-	VMULSS        48(CX), X1, X1
-	VMOVSS        8(BX)(DI*1), X5
-	VMULSS        64(CX), X5, X5
-	VADDSS        X5, X1, X1
-	VADDSS        80(CX), X1, X1
-	VSUBSS        X1, X0, X5
-	VADDSS        X1, X0, X0
-	VMOVSS        X5, (SI)(AX*4)
-	VMOVSS        X0, (R8)(AX*4)
-
-next:
-	INCQ AX
-	MOVQ n+40(FP), BX
-	CMPQ AX, BX
-	JLT  row
-	VZEROUPPER
-	RET
-
-// func BlockBatchQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
-TEXT ·BlockBatchQ80AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 bytes128<>+0(SB), Z8
-	VMOVDQU64 lanes0_8<>+0(SB), Z9
-	VMOVDQU64 lanes2_8<>+0(SB), Z10
-	MOVL      $0x0000ff00, AX
-	KMOVW     AX, K1
-	MOVL      $0x000000ff, AX
-	KMOVW     AX, K2
-	XORQ      AX, AX
-	MOVQ      b+56(FP), CX
-	MOVQ      24(CX), DX
-
-row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
-	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
-
-ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
-	JLT        ask
-	JMP        one
-
-named:
-	LEAQ   2(AX), SI
-	MOVQ   n+40(FP), R9
-	CMPQ   SI, R9
-	JGT    one
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R9
-	ADDQ   R9, SI
-	LEAQ   (SI)(R8*1), R8
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	MOVQ   blocks+48(FP), R9
-	SUBQ   $+4, R9
-	JLT    rest2
-
-quad2:
-	MOVWQZX      102(SI), R10
-	MOVWQZX      68(SI), R11
-	SHLQ         $0x10, R10
-	ORQ          R11, R10
-	MOVWQZX      34(SI), R11
-	SHLQ         $0x10, R10
-	ORQ          R11, R10
-	MOVWQZX      (SI), R11
-	SHLQ         $0x10, R10
-	ORQ          R11, R10
-	VMOVQ        R10, X11
-	VCVTPH2PS    X11, X11
-	MOVWQZX      102(R8), R10
-	MOVWQZX      68(R8), R11
-	SHLQ         $0x10, R10
-	ORQ          R11, R10
-	MOVWQZX      34(R8), R11
-	SHLQ         $0x10, R10
-	ORQ          R11, R10
-	MOVWQZX      (R8), R11
-	SHLQ         $0x10, R10
-	ORQ          R11, R10
-	VMOVQ        R10, X12
-	VCVTPH2PS    X12, X12
-	PREFETCHT0   (SI)(DX*1)
-	VPERMPS      Z11, Z9, Z13
-	VMOVDQU64    2(SI), Y15
-	VINSERTI64X4 $0x01, 36(SI), Z15, Z15
-	VPXORD       Z8, Z15, Z15
-	PREFETCHT0   (R8)(DX*1)
-	VPERMPS      Z12, Z9, Z14
-	VMOVDQU64    2(R8), Y16
-	VINSERTI64X4 $0x01, 36(R8), Z16, Z16
-	VPXORD       Z8, Z16, Z16
-	VMOVDQU64    128(BX), Z18
-	VMOVDQA64    Z18, Z19
-	VMOVDQU64    (BX), Z17
-	VPDPBUSD     Z17, Z15, Z18
-	VPSLLD       $0x07, Z18, Z18
-	VPDPBUSD     Z17, Z16, Z19
-	VPSLLD       $0x07, Z19, Z19
-	VMOVDQU64    64(BX), Z17
-	VPDPBUSD     Z17, Z15, Z18
-	VCVTDQ2PS    Z18, Z18
-	VFMADD231PS  Z18, Z13, Z0
-	VPDPBUSD     Z17, Z16, Z19
-	VCVTDQ2PS    Z19, Z19
-	VFMADD231PS  Z19, Z14, Z4
-	VMOVDQU64    320(BX), Z18
-	VMOVDQA64    Z18, Z19
-	VMOVDQU64    192(BX), Z17
-	VPDPBUSD     Z17, Z15, Z18
-	VPSLLD       $0x07, Z18, Z18
-	VPDPBUSD     Z17, Z16, Z19
-	VPSLLD       $0x07, Z19, Z19
-	VMOVDQU64    256(BX), Z17
-	VPDPBUSD     Z17, Z15, Z18
-	VCVTDQ2PS    Z18, Z18
-	VFMADD231PS  Z18, Z13, Z1
-	VPDPBUSD     Z17, Z16, Z19
-	VCVTDQ2PS    Z19, Z19
-	VFMADD231PS  Z19, Z14, Z5
-	VMOVDQU64    512(BX), Z18
-	VMOVDQA64    Z18, Z19
-	VMOVDQU64    384(BX), Z17
-	VPDPBUSD     Z17, Z15, Z18
-	VPSLLD       $0x07, Z18, Z18
-	VPDPBUSD     Z17, Z16, Z19
-	VPSLLD       $0x07, Z19, Z19
-	VMOVDQU64    448(BX), Z17
-	VPDPBUSD     Z17, Z15, Z18
-	VCVTDQ2PS    Z18, Z18
-	VFMADD231PS  Z18, Z13, Z2
-	VPDPBUSD     Z17, Z16, Z19
-	VCVTDQ2PS    Z19, Z19
-	VFMADD231PS  Z19, Z14, Z6
-	VMOVDQU64    704(BX), Z18
-	VMOVDQA64    Z18, Z19
-	VMOVDQU64    576(BX), Z17
-	VPDPBUSD     Z17, Z15, Z18
-	VPSLLD       $0x07, Z18, Z18
-	VPDPBUSD     Z17, Z16, Z19
-	VPSLLD       $0x07, Z19, Z19
-	VMOVDQU64    640(BX), Z17
-	VPDPBUSD     Z17, Z15, Z18
-	VCVTDQ2PS    Z18, Z18
-	VFMADD231PS  Z18, Z13, Z3
-	VPDPBUSD     Z17, Z16, Z19
-	VCVTDQ2PS    Z19, Z19
-	VFMADD231PS  Z19, Z14, Z7
-	ADDQ         $+768, BX
-	PREFETCHT0   68(SI)(DX*1)
-	VPERMPS      Z11, Z10, Z13
-	VMOVDQU64    70(SI), Y20
-	VINSERTI64X4 $0x01, 104(SI), Z20, Z20
-	VPXORD       Z8, Z20, Z20
-	PREFETCHT0   68(R8)(DX*1)
-	VPERMPS      Z12, Z10, Z14
-	VMOVDQU64    70(R8), Y21
-	VINSERTI64X4 $0x01, 104(R8), Z21, Z21
-	VPXORD       Z8, Z21, Z21
-	VMOVDQU64    128(BX), Z18
-	VMOVDQA64    Z18, Z19
-	VMOVDQU64    (BX), Z17
-	VPDPBUSD     Z17, Z20, Z18
-	VPSLLD       $0x07, Z18, Z18
-	VPDPBUSD     Z17, Z21, Z19
-	VPSLLD       $0x07, Z19, Z19
-	VMOVDQU64    64(BX), Z17
-	VPDPBUSD     Z17, Z20, Z18
-	VCVTDQ2PS    Z18, Z18
-	VFMADD231PS  Z18, Z13, Z0
-	VPDPBUSD     Z17, Z21, Z19
-	VCVTDQ2PS    Z19, Z19
-	VFMADD231PS  Z19, Z14, Z4
-	VMOVDQU64    320(BX), Z18
-	VMOVDQA64    Z18, Z19
-	VMOVDQU64    192(BX), Z17
-	VPDPBUSD     Z17, Z20, Z18
-	VPSLLD       $0x07, Z18, Z18
-	VPDPBUSD     Z17, Z21, Z19
-	VPSLLD       $0x07, Z19, Z19
-	VMOVDQU64    256(BX), Z17
-	VPDPBUSD     Z17, Z20, Z18
-	VCVTDQ2PS    Z18, Z18
-	VFMADD231PS  Z18, Z13, Z1
-	VPDPBUSD     Z17, Z21, Z19
-	VCVTDQ2PS    Z19, Z19
-	VFMADD231PS  Z19, Z14, Z5
-	VMOVDQU64    512(BX), Z18
-	VMOVDQA64    Z18, Z19
-	VMOVDQU64    384(BX), Z17
-	VPDPBUSD     Z17, Z20, Z18
-	VPSLLD       $0x07, Z18, Z18
-	VPDPBUSD     Z17, Z21, Z19
-	VPSLLD       $0x07, Z19, Z19
-	VMOVDQU64    448(BX), Z17
-	VPDPBUSD     Z17, Z20, Z18
-	VCVTDQ2PS    Z18, Z18
-	VFMADD231PS  Z18, Z13, Z2
-	VPDPBUSD     Z17, Z21, Z19
-	VCVTDQ2PS    Z19, Z19
-	VFMADD231PS  Z19, Z14, Z6
-	VMOVDQU64    704(BX), Z18
-	VMOVDQA64    Z18, Z19
-	VMOVDQU64    576(BX), Z17
-	VPDPBUSD     Z17, Z20, Z18
-	VPSLLD       $0x07, Z18, Z18
-	VPDPBUSD     Z17, Z21, Z19
-	VPSLLD       $0x07, Z19, Z19
-	VMOVDQU64    640(BX), Z17
-	VPDPBUSD     Z17, Z20, Z18
-	VCVTDQ2PS    Z18, Z18
-	VFMADD231PS  Z18, Z13, Z3
-	VPDPBUSD     Z17, Z21, Z19
-	VCVTDQ2PS    Z19, Z19
-	VFMADD231PS  Z19, Z14, Z7
-	ADDQ         $+768, BX
-	ADDQ         $+136, SI
-	ADDQ         $+136, R8
-	SUBQ         $+4, R9
-	JGE          quad2
-
-rest2:
-	ADDQ $+4, R9
-	SUBQ $+2, R9
-	JLT  single2
-
-pair2:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU64    2(SI), Y22
-	VINSERTI64X4 $0x01, 36(SI), Z22, Z22
-	VPXORD       Z8, Z22, Z22
-	VPBROADCASTW (SI), Y13
-	VPBROADCASTW 34(SI), K1, Y13
-	VCVTPH2PS    Y13, Z13
-	VMOVDQU64    128(BX), Z14
-	VPDPBUSD     (BX), Z22, Z14
-	VPSLLD       $0x07, Z14, Z14
-	VPDPBUSD     64(BX), Z22, Z14
-	VCVTDQ2PS    Z14, Z14
-	VFMADD231PS  Z14, Z13, Z0
-	VMOVDQU64    320(BX), Z14
-	VPDPBUSD     192(BX), Z22, Z14
-	VPSLLD       $0x07, Z14, Z14
-	VPDPBUSD     256(BX), Z22, Z14
-	VCVTDQ2PS    Z14, Z14
-	VFMADD231PS  Z14, Z13, Z1
-	VMOVDQU64    512(BX), Z14
-	VPDPBUSD     384(BX), Z22, Z14
-	VPSLLD       $0x07, Z14, Z14
-	VPDPBUSD     448(BX), Z22, Z14
-	VCVTDQ2PS    Z14, Z14
-	VFMADD231PS  Z14, Z13, Z2
-	VMOVDQU64    704(BX), Z14
-	VPDPBUSD     576(BX), Z22, Z14
-	VPSLLD       $0x07, Z14, Z14
-	VPDPBUSD     640(BX), Z22, Z14
-	VCVTDQ2PS    Z14, Z14
-	VFMADD231PS  Z14, Z13, Z3
-	PREFETCHT0   (R8)(DX*1)
-	VMOVDQU64    2(R8), Y23
-	VINSERTI64X4 $0x01, 36(R8), Z23, Z23
-	VPXORD       Z8, Z23, Z23
-	VPBROADCASTW (R8), Y13
-	VPBROADCASTW 34(R8), K1, Y13
-	VCVTPH2PS    Y13, Z13
-	VMOVDQU64    128(BX), Z14
-	VPDPBUSD     (BX), Z23, Z14
-	VPSLLD       $0x07, Z14, Z14
-	VPDPBUSD     64(BX), Z23, Z14
-	VCVTDQ2PS    Z14, Z14
-	VFMADD231PS  Z14, Z13, Z4
-	VMOVDQU64    320(BX), Z14
-	VPDPBUSD     192(BX), Z23, Z14
-	VPSLLD       $0x07, Z14, Z14
-	VPDPBUSD     256(BX), Z23, Z14
-	VCVTDQ2PS    Z14, Z14
-	VFMADD231PS  Z14, Z13, Z5
-	VMOVDQU64    512(BX), Z14
-	VPDPBUSD     384(BX), Z23, Z14
-	VPSLLD       $0x07, Z14, Z14
-	VPDPBUSD     448(BX), Z23, Z14
-	VCVTDQ2PS    Z14, Z14
-	VFMADD231PS  Z14, Z13, Z6
-	VMOVDQU64    704(BX), Z14
-	VPDPBUSD     576(BX), Z23, Z14
-	VPSLLD       $0x07, Z14, Z14
-	VPDPBUSD     640(BX), Z23, Z14
-	VCVTDQ2PS    Z14, Z14
-	VFMADD231PS  Z14, Z13, Z7
-	ADDQ         $+68, SI
-	ADDQ         $+68, R8
-	ADDQ         $+768, BX
-	SUBQ         $+2, R9
-	JGE          pair2
-
-single2:
-	CMPQ           R9, $-1
-	JLT            sums2
-	VMOVDQU64      2(SI), Y24
-	VPXORD         Z8, Z24, Z24
-	VPBROADCASTW.Z (SI), K2, Y13
-	VCVTPH2PS      Y13, Z13
-	VMOVDQU64      128(BX), Z14
-	VPDPBUSD       (BX), Z24, Z14
-	VPSLLD         $0x07, Z14, Z14
-	VPDPBUSD       64(BX), Z24, Z14
-	VCVTDQ2PS      Z14, Z14
-	VFMADD231PS    Z14, Z13, Z0
-	VMOVDQU64      320(BX), Z14
-	VPDPBUSD       192(BX), Z24, Z14
-	VPSLLD         $0x07, Z14, Z14
-	VPDPBUSD       256(BX), Z24, Z14
-	VCVTDQ2PS      Z14, Z14
-	VFMADD231PS    Z14, Z13, Z1
-	VMOVDQU64      512(BX), Z14
-	VPDPBUSD       384(BX), Z24, Z14
-	VPSLLD         $0x07, Z14, Z14
-	VPDPBUSD       448(BX), Z24, Z14
-	VCVTDQ2PS      Z14, Z14
-	VFMADD231PS    Z14, Z13, Z2
-	VMOVDQU64      704(BX), Z14
-	VPDPBUSD       576(BX), Z24, Z14
-	VPSLLD         $0x07, Z14, Z14
-	VPDPBUSD       640(BX), Z24, Z14
-	VCVTDQ2PS      Z14, Z14
-	VFMADD231PS    Z14, Z13, Z3
-	VMOVDQU64      2(R8), Y25
-	VPXORD         Z8, Z25, Z25
-	VPBROADCASTW.Z (R8), K2, Y13
-	VCVTPH2PS      Y13, Z13
-	VMOVDQU64      128(BX), Z14
-	VPDPBUSD       (BX), Z25, Z14
-	VPSLLD         $0x07, Z14, Z14
-	VPDPBUSD       64(BX), Z25, Z14
-	VCVTDQ2PS      Z14, Z14
-	VFMADD231PS    Z14, Z13, Z4
-	VMOVDQU64      320(BX), Z14
-	VPDPBUSD       192(BX), Z25, Z14
-	VPSLLD         $0x07, Z14, Z14
-	VPDPBUSD       256(BX), Z25, Z14
-	VCVTDQ2PS      Z14, Z14
-	VFMADD231PS    Z14, Z13, Z5
-	VMOVDQU64      512(BX), Z14
-	VPDPBUSD       384(BX), Z25, Z14
-	VPSLLD         $0x07, Z14, Z14
-	VPDPBUSD       448(BX), Z25, Z14
-	VCVTDQ2PS      Z14, Z14
-	VFMADD231PS    Z14, Z13, Z6
-	VMOVDQU64      704(BX), Z14
-	VPDPBUSD       576(BX), Z25, Z14
-	VPSLLD         $0x07, Z14, Z14
-	VPDPBUSD       640(BX), Z25, Z14
-	VCVTDQ2PS      Z14, Z14
-	VFMADD231PS    Z14, Z13, Z7
-
-sums2:
-	VEXTRACTF64X4 $0x01, Z0, Y13
-	VADDPS        Y0, Y13, Y13
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y1, Y0, Y0
-	VEXTRACTF64X4 $0x01, Z2, Y1
-	VADDPS        Y2, Y1, Y1
-	VEXTRACTF64X4 $0x01, Z3, Y2
-	VADDPS        Y3, Y2, Y2
-	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y13, Y13
-	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y13, Y13
-	VEXTRACTF128  $0x01, Y13, X0
-	VADDPS        X13, X0, X0
-	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(DI*1), X2
-	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(DI*1), X1
-	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(DI*1), X2
-	VMULPS        64(CX), X2, X2
-	VADDPS        X2, X1, X1
-	VBROADCASTSS  80(CX), X2
-	VADDPS        X2, X1, X1
-	VSUBPS        X1, X0, X2
-	VADDPS        X1, X0, X0
-	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
-	INCQ          AX
-	MOVQ          AX, DI
-	VEXTRACTF64X4 $0x01, Z4, Y0
-	VADDPS        Y4, Y0, Y0
-	VEXTRACTF64X4 $0x01, Z5, Y1
-	VADDPS        Y5, Y1, Y1
-	VEXTRACTF64X4 $0x01, Z6, Y2
-	VADDPS        Y6, Y2, Y2
-	VEXTRACTF64X4 $0x01, Z7, Y3
-	VADDPS        Y7, Y3, Y3
-	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), R8
-	VHADDPS       Y1, Y0, Y0
-	VHADDPS       Y3, Y2, Y2
-	VHADDPS       Y2, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X0, X1, X1
-	VMULPS        32(CX), X1, X1
-	VBROADCASTSS  4(BX)(DI*1), X2
-	VADDPS        X2, X1, X1
-	VBROADCASTSS  (BX)(DI*1), X0
-	VMULPS        48(CX), X0, X0
-	VBROADCASTSS  8(BX)(DI*1), X2
-	VMULPS        64(CX), X2, X2
-	VADDPS        X2, X0, X0
-	VBROADCASTSS  80(CX), X2
-	VADDPS        X2, X0, X0
-	VSUBPS        X0, X1, X2
-	VADDPS        X0, X1, X1
-	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x00, X1, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x01, X1, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x02, X1, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x03, X1, (R8)(AX*4)
-	JMP           next
-
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	MOVQ   blocks+48(FP), R8
-	SUBQ   $+4, R8
-	JLT    rest1
-
-quad1:
-	MOVWQZX      102(SI), R9
-	MOVWQZX      68(SI), R10
-	SHLQ         $0x10, R9
-	ORQ          R10, R9
-	MOVWQZX      34(SI), R10
-	SHLQ         $0x10, R9
-	ORQ          R10, R9
-	MOVWQZX      (SI), R10
-	SHLQ         $0x10, R9
-	ORQ          R10, R9
-	VMOVQ        R9, X11
-	VCVTPH2PS    X11, X11
-	PREFETCHT0   (SI)(DX*1)
-	VPERMPS      Z11, Z9, Z4
-	VMOVDQU64    2(SI), Y26
-	VINSERTI64X4 $0x01, 36(SI), Z26, Z26
-	VPXORD       Z8, Z26, Z26
-	VMOVDQU64    128(BX), Z5
-	VPDPBUSD     (BX), Z26, Z5
-	VPSLLD       $0x07, Z5, Z5
-	VPDPBUSD     64(BX), Z26, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD231PS  Z5, Z4, Z0
-	VMOVDQU64    320(BX), Z5
-	VPDPBUSD     192(BX), Z26, Z5
-	VPSLLD       $0x07, Z5, Z5
-	VPDPBUSD     256(BX), Z26, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD231PS  Z5, Z4, Z1
-	VMOVDQU64    512(BX), Z5
-	VPDPBUSD     384(BX), Z26, Z5
-	VPSLLD       $0x07, Z5, Z5
-	VPDPBUSD     448(BX), Z26, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD231PS  Z5, Z4, Z2
-	VMOVDQU64    704(BX), Z5
-	VPDPBUSD     576(BX), Z26, Z5
-	VPSLLD       $0x07, Z5, Z5
-	VPDPBUSD     640(BX), Z26, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD231PS  Z5, Z4, Z3
-	ADDQ         $+768, BX
-	PREFETCHT0   68(SI)(DX*1)
-	VPERMPS      Z11, Z10, Z4
-	VMOVDQU64    70(SI), Y27
-	VINSERTI64X4 $0x01, 104(SI), Z27, Z27
-	VPXORD       Z8, Z27, Z27
-	VMOVDQU64    128(BX), Z5
-	VPDPBUSD     (BX), Z27, Z5
-	VPSLLD       $0x07, Z5, Z5
-	VPDPBUSD     64(BX), Z27, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD231PS  Z5, Z4, Z0
-	VMOVDQU64    320(BX), Z5
-	VPDPBUSD     192(BX), Z27, Z5
-	VPSLLD       $0x07, Z5, Z5
-	VPDPBUSD     256(BX), Z27, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD231PS  Z5, Z4, Z1
-	VMOVDQU64    512(BX), Z5
-	VPDPBUSD     384(BX), Z27, Z5
-	VPSLLD       $0x07, Z5, Z5
-	VPDPBUSD     448(BX), Z27, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD231PS  Z5, Z4, Z2
-	VMOVDQU64    704(BX), Z5
-	VPDPBUSD     576(BX), Z27, Z5
-	VPSLLD       $0x07, Z5, Z5
-	VPDPBUSD     640(BX), Z27, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD231PS  Z5, Z4, Z3
-	ADDQ         $+768, BX
-	ADDQ         $+136, SI
-	SUBQ         $+4, R8
-	JGE          quad1
-
-rest1:
-	ADDQ $+4, R8
-	SUBQ $+2, R8
-	JLT  single1
-
-pair1:
-	PREFETCHT0   (SI)(DX*1)
-	VMOVDQU64    2(SI), Y28
-	VINSERTI64X4 $0x01, 36(SI), Z28, Z28
-	VPXORD       Z8, Z28, Z28
-	VPBROADCASTW (SI), Y4
-	VPBROADCASTW 34(SI), K1, Y4
-	VCVTPH2PS    Y4, Z4
-	VMOVDQU64    128(BX), Z5
-	VPDPBUSD     (BX), Z28, Z5
-	VPSLLD       $0x07, Z5, Z5
-	VPDPBUSD     64(BX), Z28, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD231PS  Z5, Z4, Z0
-	VMOVDQU64    320(BX), Z5
-	VPDPBUSD     192(BX), Z28, Z5
-	VPSLLD       $0x07, Z5, Z5
-	VPDPBUSD     256(BX), Z28, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD231PS  Z5, Z4, Z1
-	VMOVDQU64    512(BX), Z5
-	VPDPBUSD     384(BX), Z28, Z5
-	VPSLLD       $0x07, Z5, Z5
-	VPDPBUSD     448(BX), Z28, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD231PS  Z5, Z4, Z2
-	VMOVDQU64    704(BX), Z5
-	VPDPBUSD     576(BX), Z28, Z5
-	VPSLLD       $0x07, Z5, Z5
-	VPDPBUSD     640(BX), Z28, Z5
-	VCVTDQ2PS    Z5, Z5
-	VFMADD231PS  Z5, Z4, Z3
-	ADDQ         $+68, SI
-	ADDQ         $+768, BX
-	SUBQ         $+2, R8
-	JGE          pair1
-
-single1:
-	CMPQ           R8, $-1
-	JLT            sums1
-	VMOVDQU64      2(SI), Y29
-	VPXORD         Z8, Z29, Z29
-	VPBROADCASTW.Z (SI), K2, Y4
-	VCVTPH2PS      Y4, Z4
-	VMOVDQU64      128(BX), Z5
-	VPDPBUSD       (BX), Z29, Z5
-	VPSLLD         $0x07, Z5, Z5
-	VPDPBUSD       64(BX), Z29, Z5
-	VCVTDQ2PS      Z5, Z5
-	VFMADD231PS    Z5, Z4, Z0
-	VMOVDQU64      320(BX), Z5
-	VPDPBUSD       192(BX), Z29, Z5
-	VPSLLD         $0x07, Z5, Z5
-	VPDPBUSD       256(BX), Z29, Z5
-	VCVTDQ2PS      Z5, Z5
-	VFMADD231PS    Z5, Z4, Z1
-	VMOVDQU64      512(BX), Z5
-	VPDPBUSD       384(BX), Z29, Z5
-	VPSLLD         $0x07, Z5, Z5
-	VPDPBUSD       448(BX), Z29, Z5
-	VCVTDQ2PS      Z5, Z5
-	VFMADD231PS    Z5, Z4, Z2
-	VMOVDQU64      704(BX), Z5
-	VPDPBUSD       576(BX), Z29, Z5
-	VPSLLD         $0x07, Z5, Z5
-	VPDPBUSD       640(BX), Z29, Z5
-	VCVTDQ2PS      Z5, Z5
-	VFMADD231PS    Z5, Z4, Z3
-
-sums1:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y1, Y0, Y0
-	VEXTRACTF64X4 $0x01, Z2, Y1
-	VADDPS        Y2, Y1, Y1
-	VEXTRACTF64X4 $0x01, Z3, Y2
-	VADDPS        Y3, Y2, Y2
-	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y4, Y4
-	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDPS        X4, X0, X0
-	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(DI*1), X2
-	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(DI*1), X1
-	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(DI*1), X2
-	VMULPS        64(CX), X2, X2
-	VADDPS        X2, X1, X1
-	VBROADCASTSS  80(CX), X2
-	VADDPS        X2, X1, X1
-	VSUBPS        X1, X0, X2
-	VADDPS        X1, X0, X0
-	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
-
-next:
-	INCQ AX
-	MOVQ n+40(FP), BX
-	CMPQ AX, BX
-	JLT  row
-	VZEROUPPER
-	RET
-
-// func BlockBoundsQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
-// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
-TEXT ·BlockBoundsQ40AVX512(SB), NOSPLIT, $0-64
+	VMOVDQU64 bytes128<>+0(SB), Z1
 	VMOVDQU64 lanes0_8<>+0(SB), Z2
 	VMOVDQU64 lanes2_8<>+0(SB), Z3
 	MOVL      $0x0000ff00, AX
@@ -5956,367 +4904,559 @@ TEXT ·BlockBoundsQ40AVX512(SB), NOSPLIT, $0-64
 	MOVQ      24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
-	JMP        one
 
 named:
-	LEAQ   2(AX), SI
-	MOVQ   n+40(FP), R9
-	CMPQ   SI, R9
-	JGT    one
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R9
-	ADDQ   R9, SI
-	LEAQ   (SI)(R8*1), R8
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	MOVQ   blocks+48(FP), R9
-	SUBQ   $+4, R9
-	JLT    rest2
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+4, R8
+	JLT    rest
 
-quad2:
-	MOVWQZX         54(SI), R10
-	MOVWQZX         36(SI), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         18(SI), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         (SI), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	VMOVQ           R10, X4
-	VCVTPH2PS       X4, X4
-	MOVWQZX         54(R8), R10
-	MOVWQZX         36(R8), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         18(R8), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         (R8), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	VMOVQ           R10, X5
-	VCVTPH2PS       X5, X5
-	PREFETCHT0      (SI)(DX*1)
-	VPERMPS         Z4, Z2, Z6
-	VBROADCASTI32X4 2(SI), Z8
-	VBROADCASTI32X4 20(SI), K1, Z8
-	VPROLVD         dwords32_4_0<>+0(SB), Z8, Z8
-	VPANDD          bytes240<>+0(SB), Z8, Z8
-	PREFETCHT0      (R8)(DX*1)
-	VPERMPS         Z5, Z2, Z7
-	VBROADCASTI32X4 2(R8), Z9
-	VBROADCASTI32X4 20(R8), K1, Z9
-	VPROLVD         dwords32_4_0<>+0(SB), Z9, Z9
-	VPANDD          bytes240<>+0(SB), Z9, Z9
-	VMOVDQU64       128(BX), Z11
-	VMOVDQA64       Z11, Z12
-	VMOVDQU64       (BX), Z10
-	VPDPBUSD        Z10, Z8, Z11
-	VPSLLD          $0x07, Z11, Z11
-	VPDPBUSD        Z10, Z9, Z12
-	VPSLLD          $0x07, Z12, Z12
-	VMOVDQU64       64(BX), Z10
-	VPDPBUSD        Z10, Z8, Z11
-	VCVTDQ2PS       Z11, Z11
-	VFMADD231PS     Z11, Z6, Z0
-	VPDPBUSD        Z10, Z9, Z12
-	VCVTDQ2PS       Z12, Z12
-	VFMADD231PS     Z12, Z7, Z1
-	ADDQ            $+192, BX
-	PREFETCHT0      36(SI)(DX*1)
-	VPERMPS         Z4, Z3, Z6
-	VBROADCASTI32X4 38(SI), Z8
-	VBROADCASTI32X4 56(SI), K1, Z8
-	VPROLVD         dwords32_4_0<>+0(SB), Z8, Z8
-	VPANDD          bytes240<>+0(SB), Z8, Z8
-	PREFETCHT0      36(R8)(DX*1)
-	VPERMPS         Z5, Z3, Z7
-	VBROADCASTI32X4 38(R8), Z9
-	VBROADCASTI32X4 56(R8), K1, Z9
-	VPROLVD         dwords32_4_0<>+0(SB), Z9, Z9
-	VPANDD          bytes240<>+0(SB), Z9, Z9
-	VMOVDQU64       128(BX), Z11
-	VMOVDQA64       Z11, Z12
-	VMOVDQU64       (BX), Z10
-	VPDPBUSD        Z10, Z8, Z11
-	VPSLLD          $0x07, Z11, Z11
-	VPDPBUSD        Z10, Z9, Z12
-	VPSLLD          $0x07, Z12, Z12
-	VMOVDQU64       64(BX), Z10
-	VPDPBUSD        Z10, Z8, Z11
-	VCVTDQ2PS       Z11, Z11
-	VFMADD231PS     Z11, Z6, Z0
-	VPDPBUSD        Z10, Z9, Z12
-	VCVTDQ2PS       Z12, Z12
-	VFMADD231PS     Z12, Z7, Z1
-	ADDQ            $+192, BX
-	ADDQ            $+72, SI
-	ADDQ            $+72, R8
-	SUBQ            $+4, R9
-	JGE             quad2
+quad:
+	MOVWQZX      (BX), R9
+	MOVWQZX      34(BX), R10
+	SHLQ         $0x10, R10
+	ORQ          R10, R9
+	MOVWQZX      68(BX), R10
+	SHLQ         $0x20, R10
+	ORQ          R10, R9
+	MOVWQZX      102(BX), R10
+	SHLQ         $0x30, R10
+	ORQ          R10, R9
+	VMOVQ        R9, X4
+	VCVTPH2PS    X4, X4
+	PREFETCHT0   (BX)(DX*1)
+	VPERMPS      Z4, Z2, Z5
+	VMOVDQU64    2(BX), Y6
+	VINSERTI64X4 $0x01, 36(BX), Z6, Z6
+	VPXORD       Z1, Z6, Z6
+	VMOVDQU64    128(DI), Z7
+	VPDPBUSD     (DI), Z6, Z7
+	VPSLLD       $0x07, Z7, Z7
+	VPDPBUSD     64(DI), Z6, Z7
+	VCVTDQ2PS    Z7, Z7
+	VFMADD231PS  Z7, Z5, Z0
+	ADDQ         $+192, DI
+	PREFETCHT0   68(BX)(DX*1)
+	VPERMPS      Z4, Z3, Z5
+	VMOVDQU64    70(BX), Y8
+	VINSERTI64X4 $0x01, 104(BX), Z8, Z8
+	VPXORD       Z1, Z8, Z8
+	VMOVDQU64    128(DI), Z7
+	VPDPBUSD     (DI), Z8, Z7
+	VPSLLD       $0x07, Z7, Z7
+	VPDPBUSD     64(DI), Z8, Z7
+	VCVTDQ2PS    Z7, Z7
+	VFMADD231PS  Z7, Z5, Z0
+	ADDQ         $+192, DI
+	ADDQ         $+136, BX
+	SUBQ         $+4, R8
+	JGE          quad
 
-rest2:
-	ADDQ $+4, R9
-	SUBQ $+2, R9
-	JLT  single2
+rest:
+	ADDQ $+4, R8
+	SUBQ $+2, R8
+	JLT  single
 
-pair2:
-	PREFETCHT0      (SI)(DX*1)
-	VBROADCASTI32X4 2(SI), Z6
-	VBROADCASTI32X4 20(SI), K1, Z6
-	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
-	VPANDD          bytes240<>+0(SB), Z6, Z6
-	VPBROADCASTW    (SI), Y7
-	VPBROADCASTW    18(SI), K1, Y7
-	VCVTPH2PS       Y7, Z7
-	VMOVDQU64       128(BX), Z8
-	VPDPBUSD        (BX), Z6, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(BX), Z6, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z7, Z0
-	PREFETCHT0      (R8)(DX*1)
-	VBROADCASTI32X4 2(R8), Z6
-	VBROADCASTI32X4 20(R8), K1, Z6
-	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
-	VPANDD          bytes240<>+0(SB), Z6, Z6
-	VPBROADCASTW    (R8), Y7
-	VPBROADCASTW    18(R8), K1, Y7
-	VCVTPH2PS       Y7, Z7
-	VMOVDQU64       128(BX), Z8
-	VPDPBUSD        (BX), Z6, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(BX), Z6, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z7, Z1
-	ADDQ            $+36, SI
-	ADDQ            $+36, R8
-	ADDQ            $+192, BX
-	SUBQ            $+2, R9
-	JGE             pair2
+pair:
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU64    2(BX), Y9
+	VINSERTI64X4 $0x01, 36(BX), Z9, Z9
+	VPXORD       Z1, Z9, Z9
+	VPBROADCASTW (BX), Y5
+	VPBROADCASTW 34(BX), K1, Y5
+	VCVTPH2PS    Y5, Z5
+	VMOVDQU64    128(DI), Z7
+	VPDPBUSD     (DI), Z9, Z7
+	VPSLLD       $0x07, Z7, Z7
+	VPDPBUSD     64(DI), Z9, Z7
+	VCVTDQ2PS    Z7, Z7
+	VFMADD231PS  Z7, Z5, Z0
+	ADDQ         $+68, BX
+	ADDQ         $+192, DI
+	SUBQ         $+2, R8
+	JGE          pair
 
-single2:
-	CMPQ            R9, $-1
-	JLT             sums2
-	VBROADCASTI32X4 2(SI), Z6
-	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
-	VPANDD          bytes240<>+0(SB), Z6, Z6
-	VPBROADCASTW.Z  (SI), K2, Y7
-	VCVTPH2PS       Y7, Z7
-	VMOVDQU64       128(BX), Z8
-	VPDPBUSD        (BX), Z6, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(BX), Z6, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z7, Z0
-	VBROADCASTI32X4 2(R8), Z6
-	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
-	VPANDD          bytes240<>+0(SB), Z6, Z6
-	VPBROADCASTW.Z  (R8), K2, Y7
-	VCVTPH2PS       Y7, Z7
-	VMOVDQU64       128(BX), Z8
-	VPDPBUSD        (BX), Z6, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(BX), Z6, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z7, Z1
+single:
+	CMPQ           R8, $-1
+	JLT            sums
+	VMOVDQU64      2(BX), Y10
+	VPXORD         Z1, Z10, Z10
+	VPBROADCASTW.Z (BX), K2, Y5
+	VCVTPH2PS      Y5, Z5
+	VMOVDQU64      128(DI), Z7
+	VPDPBUSD       (DI), Z10, Z7
+	VPSLLD         $0x07, Z7, Z7
+	VPDPBUSD       64(DI), Z10, Z7
+	VCVTDQ2PS      Z7, Z7
+	VFMADD231PS    Z7, Z5, Z0
 
-sums2:
-	VEXTRACTF64X4 $0x01, Z0, Y6
-	VADDPS        Y0, Y6, Y6
+sums:
+	VEXTRACTF64X4 $0x01, Z0, Y5
+	VADDPS        Y0, Y5, Y5
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
+	SHLQ          $0x04, SI
+	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y6, Y6, Y6
-	VHADDPS       Y6, Y6, Y6
-	VEXTRACTF128  $0x01, Y6, X0
-	VADDSS        X6, X0, X0
+	VHADDPS       Y5, Y5, Y5
+	VHADDPS       Y5, Y5, Y5
+	VEXTRACTF128  $0x01, Y5, X0
+	VADDSS        X5, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(DI*1), X0, X0
-	VMOVSS        (BX)(DI*1), X4
+	VADDSS        4(BX)(SI*1), X0, X0
+	VMOVSS        (BX)(SI*1), X4
 	VMULSS        48(CX), X4, X4
-	VMOVSS        8(BX)(DI*1), X5
+	VMOVSS        8(BX)(SI*1), X5
 	VMULSS        64(CX), X5, X5
 	VADDSS        X5, X4, X4
 	VADDSS        80(CX), X4, X4
 	VSUBSS        X4, X0, X5
 	VADDSS        X4, X0, X0
-	VMOVSS        X5, (SI)(AX*4)
+	VMOVSS        X5, (DI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
-	MOVQ          AX, DI
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
+	JLT           row
+	VZEROUPPER
+	RET
+
+// func BlockBatchQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
+TEXT ·BlockBatchQ80AVX512(SB), NOSPLIT, $0-64
+	VMOVDQU64 bytes128<>+0(SB), Z4
+	VMOVDQU64 lanes0_8<>+0(SB), Z5
+	VMOVDQU64 lanes2_8<>+0(SB), Z6
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K2
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
+
+row:
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
+	JZ    named
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
+
+ask:
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
+	JLT        ask
+
+named:
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	MOVQ   blocks+48(FP), R8
+	SUBQ   $+4, R8
+	JLT    rest
+
+quad:
+	MOVWQZX      (BX), R9
+	MOVWQZX      34(BX), R10
+	SHLQ         $0x10, R10
+	ORQ          R10, R9
+	MOVWQZX      68(BX), R10
+	SHLQ         $0x20, R10
+	ORQ          R10, R9
+	MOVWQZX      102(BX), R10
+	SHLQ         $0x30, R10
+	ORQ          R10, R9
+	VMOVQ        R9, X7
+	VCVTPH2PS    X7, X7
+	PREFETCHT0   (BX)(DX*1)
+	VPERMPS      Z7, Z5, Z8
+	VMOVDQU64    2(BX), Y9
+	VINSERTI64X4 $0x01, 36(BX), Z9, Z9
+	VPXORD       Z4, Z9, Z9
+	VMOVDQU64    128(DI), Z10
+	VPDPBUSD     (DI), Z9, Z10
+	VPSLLD       $0x07, Z10, Z10
+	VPDPBUSD     64(DI), Z9, Z10
+	VCVTDQ2PS    Z10, Z10
+	VFMADD231PS  Z10, Z8, Z0
+	VMOVDQU64    320(DI), Z10
+	VPDPBUSD     192(DI), Z9, Z10
+	VPSLLD       $0x07, Z10, Z10
+	VPDPBUSD     256(DI), Z9, Z10
+	VCVTDQ2PS    Z10, Z10
+	VFMADD231PS  Z10, Z8, Z1
+	VMOVDQU64    512(DI), Z10
+	VPDPBUSD     384(DI), Z9, Z10
+	VPSLLD       $0x07, Z10, Z10
+	VPDPBUSD     448(DI), Z9, Z10
+	VCVTDQ2PS    Z10, Z10
+	VFMADD231PS  Z10, Z8, Z2
+	VMOVDQU64    704(DI), Z10
+	VPDPBUSD     576(DI), Z9, Z10
+	VPSLLD       $0x07, Z10, Z10
+	VPDPBUSD     640(DI), Z9, Z10
+	VCVTDQ2PS    Z10, Z10
+	VFMADD231PS  Z10, Z8, Z3
+	ADDQ         $+768, DI
+	PREFETCHT0   68(BX)(DX*1)
+	VPERMPS      Z7, Z6, Z8
+	VMOVDQU64    70(BX), Y11
+	VINSERTI64X4 $0x01, 104(BX), Z11, Z11
+	VPXORD       Z4, Z11, Z11
+	VMOVDQU64    128(DI), Z10
+	VPDPBUSD     (DI), Z11, Z10
+	VPSLLD       $0x07, Z10, Z10
+	VPDPBUSD     64(DI), Z11, Z10
+	VCVTDQ2PS    Z10, Z10
+	VFMADD231PS  Z10, Z8, Z0
+	VMOVDQU64    320(DI), Z10
+	VPDPBUSD     192(DI), Z11, Z10
+	VPSLLD       $0x07, Z10, Z10
+	VPDPBUSD     256(DI), Z11, Z10
+	VCVTDQ2PS    Z10, Z10
+	VFMADD231PS  Z10, Z8, Z1
+	VMOVDQU64    512(DI), Z10
+	VPDPBUSD     384(DI), Z11, Z10
+	VPSLLD       $0x07, Z10, Z10
+	VPDPBUSD     448(DI), Z11, Z10
+	VCVTDQ2PS    Z10, Z10
+	VFMADD231PS  Z10, Z8, Z2
+	VMOVDQU64    704(DI), Z10
+	VPDPBUSD     576(DI), Z11, Z10
+	VPSLLD       $0x07, Z10, Z10
+	VPDPBUSD     640(DI), Z11, Z10
+	VCVTDQ2PS    Z10, Z10
+	VFMADD231PS  Z10, Z8, Z3
+	ADDQ         $+768, DI
+	ADDQ         $+136, BX
+	SUBQ         $+4, R8
+	JGE          quad
+
+rest:
+	ADDQ $+4, R8
+	SUBQ $+2, R8
+	JLT  single
+
+pair:
+	PREFETCHT0   (BX)(DX*1)
+	VMOVDQU64    2(BX), Y12
+	VINSERTI64X4 $0x01, 36(BX), Z12, Z12
+	VPXORD       Z4, Z12, Z12
+	VPBROADCASTW (BX), Y8
+	VPBROADCASTW 34(BX), K1, Y8
+	VCVTPH2PS    Y8, Z8
+	VMOVDQU64    128(DI), Z10
+	VPDPBUSD     (DI), Z12, Z10
+	VPSLLD       $0x07, Z10, Z10
+	VPDPBUSD     64(DI), Z12, Z10
+	VCVTDQ2PS    Z10, Z10
+	VFMADD231PS  Z10, Z8, Z0
+	VMOVDQU64    320(DI), Z10
+	VPDPBUSD     192(DI), Z12, Z10
+	VPSLLD       $0x07, Z10, Z10
+	VPDPBUSD     256(DI), Z12, Z10
+	VCVTDQ2PS    Z10, Z10
+	VFMADD231PS  Z10, Z8, Z1
+	VMOVDQU64    512(DI), Z10
+	VPDPBUSD     384(DI), Z12, Z10
+	VPSLLD       $0x07, Z10, Z10
+	VPDPBUSD     448(DI), Z12, Z10
+	VCVTDQ2PS    Z10, Z10
+	VFMADD231PS  Z10, Z8, Z2
+	VMOVDQU64    704(DI), Z10
+	VPDPBUSD     576(DI), Z12, Z10
+	VPSLLD       $0x07, Z10, Z10
+	VPDPBUSD     640(DI), Z12, Z10
+	VCVTDQ2PS    Z10, Z10
+	VFMADD231PS  Z10, Z8, Z3
+	ADDQ         $+68, BX
+	ADDQ         $+768, DI
+	SUBQ         $+2, R8
+	JGE          pair
+
+single:
+	CMPQ           R8, $-1
+	JLT            sums
+	VMOVDQU64      2(BX), Y13
+	VPXORD         Z4, Z13, Z13
+	VPBROADCASTW.Z (BX), K2, Y8
+	VCVTPH2PS      Y8, Z8
+	VMOVDQU64      128(DI), Z10
+	VPDPBUSD       (DI), Z13, Z10
+	VPSLLD         $0x07, Z10, Z10
+	VPDPBUSD       64(DI), Z13, Z10
+	VCVTDQ2PS      Z10, Z10
+	VFMADD231PS    Z10, Z8, Z0
+	VMOVDQU64      320(DI), Z10
+	VPDPBUSD       192(DI), Z13, Z10
+	VPSLLD         $0x07, Z10, Z10
+	VPDPBUSD       256(DI), Z13, Z10
+	VCVTDQ2PS      Z10, Z10
+	VFMADD231PS    Z10, Z8, Z1
+	VMOVDQU64      512(DI), Z10
+	VPDPBUSD       384(DI), Z13, Z10
+	VPSLLD         $0x07, Z10, Z10
+	VPDPBUSD       448(DI), Z13, Z10
+	VCVTDQ2PS      Z10, Z10
+	VFMADD231PS    Z10, Z8, Z2
+	VMOVDQU64      704(DI), Z10
+	VPDPBUSD       576(DI), Z13, Z10
+	VPSLLD         $0x07, Z10, Z10
+	VPDPBUSD       640(DI), Z13, Z10
+	VCVTDQ2PS      Z10, Z10
+	VFMADD231PS    Z10, Z8, Z3
+
+sums:
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y0, Y8, Y8
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
+	VEXTRACTF64X4 $0x01, Z2, Y1
+	VADDPS        Y2, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z3, Y2
+	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
+	SHLQ          $0x04, SI
+	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y0, Y0
-	VHADDPS       Y0, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDSS        X0, X1, X1
-	VMULSS        32(CX), X1, X1
-	VADDSS        4(BX)(DI*1), X1, X1
-	VMOVSS        (BX)(DI*1), X0
-	VMULSS        48(CX), X0, X0
-	VMOVSS        8(BX)(DI*1), X4
-	VMULSS        64(CX), X4, X4
-	VADDSS        X4, X0, X0
-	VADDSS        80(CX), X0, X0
-	VSUBSS        X0, X1, X4
-	VADDSS        X0, X1, X1
-	VMOVSS        X4, (SI)(AX*4)
-	VMOVSS        X1, (R8)(AX*4)
-	JMP           next
+	VHADDPS       Y0, Y8, Y8
+	VHADDPS       Y2, Y1, Y1
+	VHADDPS       Y1, Y8, Y8
+	VEXTRACTF128  $0x01, Y8, X0
+	VADDPS        X8, X0, X0
+	VMULPS        32(CX), X0, X0
+	VBROADCASTSS  4(BX)(SI*1), X2
+	VADDPS        X2, X0, X0
+	VBROADCASTSS  (BX)(SI*1), X1
+	VMULPS        48(CX), X1, X1
+	VBROADCASTSS  8(BX)(SI*1), X2
+	VMULPS        64(CX), X2, X2
+	VADDPS        X2, X1, X1
+	VBROADCASTSS  80(CX), X2
+	VADDPS        X2, X1, X1
+	VSUBPS        X1, X0, X2
+	VADDPS        X1, X0, X0
+	MOVQ          ld+16(FP), BX
+	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
+	LEAQ          (DI)(BX*4), DI
+	LEAQ          (R8)(BX*4), R8
+	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
+	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
+	INCQ          AX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
+	JLT           row
+	VZEROUPPER
+	RET
 
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+// func BlockBoundsQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
+// Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
+TEXT ·BlockBoundsQ40AVX512(SB), NOSPLIT, $0-64
+	VMOVDQU64 lanes0_8<>+0(SB), Z1
+	VMOVDQU64 lanes2_8<>+0(SB), Z2
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K2
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
+
+row:
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
+	JZ    named
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
+
+ask:
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
+	JLT        ask
+
+named:
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+4, R8
-	JLT    rest1
+	JLT    rest
 
-quad1:
-	MOVWQZX         54(SI), R9
-	MOVWQZX         36(SI), R10
-	SHLQ            $0x10, R9
+quad:
+	MOVWQZX         (BX), R9
+	MOVWQZX         18(BX), R10
+	SHLQ            $0x10, R10
 	ORQ             R10, R9
-	MOVWQZX         18(SI), R10
-	SHLQ            $0x10, R9
+	MOVWQZX         36(BX), R10
+	SHLQ            $0x20, R10
 	ORQ             R10, R9
-	MOVWQZX         (SI), R10
-	SHLQ            $0x10, R9
+	MOVWQZX         54(BX), R10
+	SHLQ            $0x30, R10
 	ORQ             R10, R9
-	VMOVQ           R9, X4
-	VCVTPH2PS       X4, X4
-	PREFETCHT0      (SI)(DX*1)
-	VPERMPS         Z4, Z2, Z1
-	VBROADCASTI32X4 2(SI), Z6
-	VBROADCASTI32X4 20(SI), K1, Z6
-	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
-	VPANDD          bytes240<>+0(SB), Z6, Z6
-	VMOVDQU64       128(BX), Z7
-	VPDPBUSD        (BX), Z6, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z6, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z1, Z0
-	ADDQ            $+192, BX
-	PREFETCHT0      36(SI)(DX*1)
-	VPERMPS         Z4, Z3, Z1
-	VBROADCASTI32X4 38(SI), Z6
-	VBROADCASTI32X4 56(SI), K1, Z6
-	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
-	VPANDD          bytes240<>+0(SB), Z6, Z6
-	VMOVDQU64       128(BX), Z7
-	VPDPBUSD        (BX), Z6, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z6, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z1, Z0
-	ADDQ            $+192, BX
-	ADDQ            $+72, SI
+	VMOVQ           R9, X3
+	VCVTPH2PS       X3, X3
+	PREFETCHT0      (BX)(DX*1)
+	VPERMPS         Z3, Z1, Z4
+	VBROADCASTI32X4 2(BX), Z5
+	VBROADCASTI32X4 20(BX), K1, Z5
+	VPROLVD         dwords32_4_0<>+0(SB), Z5, Z5
+	VPANDD          bytes240<>+0(SB), Z5, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z0
+	ADDQ            $+192, DI
+	PREFETCHT0      36(BX)(DX*1)
+	VPERMPS         Z3, Z2, Z4
+	VBROADCASTI32X4 38(BX), Z5
+	VBROADCASTI32X4 56(BX), K1, Z5
+	VPROLVD         dwords32_4_0<>+0(SB), Z5, Z5
+	VPANDD          bytes240<>+0(SB), Z5, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z0
+	ADDQ            $+192, DI
+	ADDQ            $+72, BX
 	SUBQ            $+4, R8
-	JGE             quad1
+	JGE             quad
 
-rest1:
+rest:
 	ADDQ $+4, R8
 	SUBQ $+2, R8
-	JLT  single1
+	JLT  single
 
-pair1:
-	PREFETCHT0      (SI)(DX*1)
-	VBROADCASTI32X4 2(SI), Z1
-	VBROADCASTI32X4 20(SI), K1, Z1
-	VPROLVD         dwords32_4_0<>+0(SB), Z1, Z1
-	VPANDD          bytes240<>+0(SB), Z1, Z1
-	VPBROADCASTW    (SI), Y6
-	VPBROADCASTW    18(SI), K1, Y6
-	VCVTPH2PS       Y6, Z6
-	VMOVDQU64       128(BX), Z7
-	VPDPBUSD        (BX), Z1, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z1, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z0
-	ADDQ            $+36, SI
-	ADDQ            $+192, BX
+pair:
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 2(BX), Z4
+	VBROADCASTI32X4 20(BX), K1, Z4
+	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
+	VPANDD          bytes240<>+0(SB), Z4, Z4
+	VPBROADCASTW    (BX), Y5
+	VPBROADCASTW    18(BX), K1, Y5
+	VCVTPH2PS       Y5, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
+	ADDQ            $+36, BX
+	ADDQ            $+192, DI
 	SUBQ            $+2, R8
-	JGE             pair1
+	JGE             pair
 
-single1:
+single:
 	CMPQ            R8, $-1
-	JLT             sums1
-	VBROADCASTI32X4 2(SI), Z1
-	VPROLVD         dwords32_4_0<>+0(SB), Z1, Z1
-	VPANDD          bytes240<>+0(SB), Z1, Z1
-	VPBROADCASTW.Z  (SI), K2, Y6
-	VCVTPH2PS       Y6, Z6
-	VMOVDQU64       128(BX), Z7
-	VPDPBUSD        (BX), Z1, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z1, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z0
+	JLT             sums
+	VBROADCASTI32X4 2(BX), Z4
+	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
+	VPANDD          bytes240<>+0(SB), Z4, Z4
+	VPBROADCASTW.Z  (BX), K2, Y5
+	VCVTPH2PS       Y5, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
 
-sums1:
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y0, Y1, Y1
+sums:
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y0, Y4, Y4
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
+	SHLQ          $0x04, SI
+	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y1, Y1, Y1
-	VHADDPS       Y1, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDSS        X1, X0, X0
+	VHADDPS       Y4, Y4, Y4
+	VHADDPS       Y4, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDSS        X4, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(DI*1), X0, X0
-	VMOVSS        (BX)(DI*1), X1
-	VMULSS        48(CX), X1, X1
-	VMOVSS        8(BX)(DI*1), X4
+	VADDSS        4(BX)(SI*1), X0, X0
+	VMOVSS        (BX)(SI*1), X3
+	VMULSS        48(CX), X3, X3
+	VMOVSS        8(BX)(SI*1), X4
 	VMULSS        64(CX), X4, X4
-	VADDSS        X4, X1, X1
-	VADDSS        80(CX), X1, X1
-	VSUBSS        X1, X0, X4
-	VADDSS        X1, X0, X0
-	VMOVSS        X4, (SI)(AX*4)
+	VADDSS        X4, X3, X3
+	VADDSS        80(CX), X3, X3
+	VSUBSS        X3, X0, X4
+	VADDSS        X3, X0, X0
+	VMOVSS        X4, (DI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
-
-next:
-	INCQ AX
-	MOVQ n+40(FP), BX
-	CMPQ AX, BX
-	JLT  row
+	INCQ          AX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
+	JLT           row
 	VZEROUPPER
 	RET
 
@@ -6333,8 +5473,8 @@ GLOBL dwords32_4_0<>(SB), RODATA|NOPTR, $64
 // func BlockBatchQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBatchQ40AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z8
-	VMOVDQU64 lanes2_8<>+0(SB), Z9
+	VMOVDQU64 lanes0_8<>+0(SB), Z4
+	VMOVDQU64 lanes2_8<>+0(SB), Z5
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -6344,622 +5484,200 @@ TEXT ·BlockBatchQ40AVX512(SB), NOSPLIT, $0-64
 	MOVQ      24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
-	JMP        one
 
 named:
-	LEAQ   2(AX), SI
-	MOVQ   n+40(FP), R9
-	CMPQ   SI, R9
-	JGT    one
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R9
-	ADDQ   R9, SI
-	LEAQ   (SI)(R8*1), R8
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	MOVQ   blocks+48(FP), R9
-	SUBQ   $+4, R9
-	JLT    rest2
-
-quad2:
-	MOVWQZX         54(SI), R10
-	MOVWQZX         36(SI), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         18(SI), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         (SI), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	VMOVQ           R10, X10
-	VCVTPH2PS       X10, X10
-	MOVWQZX         54(R8), R10
-	MOVWQZX         36(R8), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         18(R8), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         (R8), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	VMOVQ           R10, X11
-	VCVTPH2PS       X11, X11
-	PREFETCHT0      (SI)(DX*1)
-	VPERMPS         Z10, Z8, Z12
-	VBROADCASTI32X4 2(SI), Z14
-	VBROADCASTI32X4 20(SI), K1, Z14
-	VPROLVD         dwords32_4_0<>+0(SB), Z14, Z14
-	VPANDD          bytes240<>+0(SB), Z14, Z14
-	PREFETCHT0      (R8)(DX*1)
-	VPERMPS         Z11, Z8, Z13
-	VBROADCASTI32X4 2(R8), Z15
-	VBROADCASTI32X4 20(R8), K1, Z15
-	VPROLVD         dwords32_4_0<>+0(SB), Z15, Z15
-	VPANDD          bytes240<>+0(SB), Z15, Z15
-	VMOVDQU64       128(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       (BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       64(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z0
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z4
-	VMOVDQU64       320(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       192(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       256(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z1
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z5
-	VMOVDQU64       512(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       384(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       448(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z2
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z6
-	VMOVDQU64       704(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       576(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       640(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z3
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z7
-	ADDQ            $+768, BX
-	PREFETCHT0      36(SI)(DX*1)
-	VPERMPS         Z10, Z9, Z12
-	VBROADCASTI32X4 38(SI), Z14
-	VBROADCASTI32X4 56(SI), K1, Z14
-	VPROLVD         dwords32_4_0<>+0(SB), Z14, Z14
-	VPANDD          bytes240<>+0(SB), Z14, Z14
-	PREFETCHT0      36(R8)(DX*1)
-	VPERMPS         Z11, Z9, Z13
-	VBROADCASTI32X4 38(R8), Z15
-	VBROADCASTI32X4 56(R8), K1, Z15
-	VPROLVD         dwords32_4_0<>+0(SB), Z15, Z15
-	VPANDD          bytes240<>+0(SB), Z15, Z15
-	VMOVDQU64       128(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       (BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       64(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z0
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z4
-	VMOVDQU64       320(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       192(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       256(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z1
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z5
-	VMOVDQU64       512(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       384(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       448(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z2
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z6
-	VMOVDQU64       704(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       576(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       640(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z3
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z7
-	ADDQ            $+768, BX
-	ADDQ            $+72, SI
-	ADDQ            $+72, R8
-	SUBQ            $+4, R9
-	JGE             quad2
-
-rest2:
-	ADDQ $+4, R9
-	SUBQ $+2, R9
-	JLT  single2
-
-pair2:
-	PREFETCHT0      (SI)(DX*1)
-	VBROADCASTI32X4 2(SI), Z12
-	VBROADCASTI32X4 20(SI), K1, Z12
-	VPROLVD         dwords32_4_0<>+0(SB), Z12, Z12
-	VPANDD          bytes240<>+0(SB), Z12, Z12
-	VPBROADCASTW    (SI), Y13
-	VPBROADCASTW    18(SI), K1, Y13
-	VCVTPH2PS       Y13, Z13
-	VMOVDQU64       128(BX), Z14
-	VPDPBUSD        (BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        64(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z0
-	VMOVDQU64       320(BX), Z14
-	VPDPBUSD        192(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        256(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z1
-	VMOVDQU64       512(BX), Z14
-	VPDPBUSD        384(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        448(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z2
-	VMOVDQU64       704(BX), Z14
-	VPDPBUSD        576(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        640(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z3
-	PREFETCHT0      (R8)(DX*1)
-	VBROADCASTI32X4 2(R8), Z12
-	VBROADCASTI32X4 20(R8), K1, Z12
-	VPROLVD         dwords32_4_0<>+0(SB), Z12, Z12
-	VPANDD          bytes240<>+0(SB), Z12, Z12
-	VPBROADCASTW    (R8), Y13
-	VPBROADCASTW    18(R8), K1, Y13
-	VCVTPH2PS       Y13, Z13
-	VMOVDQU64       128(BX), Z14
-	VPDPBUSD        (BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        64(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z4
-	VMOVDQU64       320(BX), Z14
-	VPDPBUSD        192(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        256(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z5
-	VMOVDQU64       512(BX), Z14
-	VPDPBUSD        384(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        448(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z6
-	VMOVDQU64       704(BX), Z14
-	VPDPBUSD        576(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        640(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z7
-	ADDQ            $+36, SI
-	ADDQ            $+36, R8
-	ADDQ            $+768, BX
-	SUBQ            $+2, R9
-	JGE             pair2
-
-single2:
-	CMPQ            R9, $-1
-	JLT             sums2
-	VBROADCASTI32X4 2(SI), Z12
-	VPROLVD         dwords32_4_0<>+0(SB), Z12, Z12
-	VPANDD          bytes240<>+0(SB), Z12, Z12
-	VPBROADCASTW.Z  (SI), K2, Y13
-	VCVTPH2PS       Y13, Z13
-	VMOVDQU64       128(BX), Z14
-	VPDPBUSD        (BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        64(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z0
-	VMOVDQU64       320(BX), Z14
-	VPDPBUSD        192(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        256(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z1
-	VMOVDQU64       512(BX), Z14
-	VPDPBUSD        384(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        448(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z2
-	VMOVDQU64       704(BX), Z14
-	VPDPBUSD        576(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        640(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z3
-	VBROADCASTI32X4 2(R8), Z12
-	VPROLVD         dwords32_4_0<>+0(SB), Z12, Z12
-	VPANDD          bytes240<>+0(SB), Z12, Z12
-	VPBROADCASTW.Z  (R8), K2, Y13
-	VCVTPH2PS       Y13, Z13
-	VMOVDQU64       128(BX), Z14
-	VPDPBUSD        (BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        64(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z4
-	VMOVDQU64       320(BX), Z14
-	VPDPBUSD        192(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        256(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z5
-	VMOVDQU64       512(BX), Z14
-	VPDPBUSD        384(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        448(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z6
-	VMOVDQU64       704(BX), Z14
-	VPDPBUSD        576(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        640(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z7
-
-sums2:
-	VEXTRACTF64X4 $0x01, Z0, Y12
-	VADDPS        Y0, Y12, Y12
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y1, Y0, Y0
-	VEXTRACTF64X4 $0x01, Z2, Y1
-	VADDPS        Y2, Y1, Y1
-	VEXTRACTF64X4 $0x01, Z3, Y2
-	VADDPS        Y3, Y2, Y2
-	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y12, Y12
-	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y12, Y12
-	VEXTRACTF128  $0x01, Y12, X0
-	VADDPS        X12, X0, X0
-	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(DI*1), X2
-	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(DI*1), X1
-	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(DI*1), X2
-	VMULPS        64(CX), X2, X2
-	VADDPS        X2, X1, X1
-	VBROADCASTSS  80(CX), X2
-	VADDPS        X2, X1, X1
-	VSUBPS        X1, X0, X2
-	VADDPS        X1, X0, X0
-	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
-	INCQ          AX
-	MOVQ          AX, DI
-	VEXTRACTF64X4 $0x01, Z4, Y0
-	VADDPS        Y4, Y0, Y0
-	VEXTRACTF64X4 $0x01, Z5, Y1
-	VADDPS        Y5, Y1, Y1
-	VEXTRACTF64X4 $0x01, Z6, Y2
-	VADDPS        Y6, Y2, Y2
-	VEXTRACTF64X4 $0x01, Z7, Y3
-	VADDPS        Y7, Y3, Y3
-	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), R8
-	VHADDPS       Y1, Y0, Y0
-	VHADDPS       Y3, Y2, Y2
-	VHADDPS       Y2, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X0, X1, X1
-	VMULPS        32(CX), X1, X1
-	VBROADCASTSS  4(BX)(DI*1), X2
-	VADDPS        X2, X1, X1
-	VBROADCASTSS  (BX)(DI*1), X0
-	VMULPS        48(CX), X0, X0
-	VBROADCASTSS  8(BX)(DI*1), X2
-	VMULPS        64(CX), X2, X2
-	VADDPS        X2, X0, X0
-	VBROADCASTSS  80(CX), X2
-	VADDPS        X2, X0, X0
-	VSUBPS        X0, X1, X2
-	VADDPS        X0, X1, X1
-	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x00, X1, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x01, X1, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x02, X1, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x03, X1, (R8)(AX*4)
-	JMP           next
-
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+4, R8
-	JLT    rest1
+	JLT    rest
 
-quad1:
-	MOVWQZX         54(SI), R9
-	MOVWQZX         36(SI), R10
-	SHLQ            $0x10, R9
+quad:
+	MOVWQZX         (BX), R9
+	MOVWQZX         18(BX), R10
+	SHLQ            $0x10, R10
 	ORQ             R10, R9
-	MOVWQZX         18(SI), R10
-	SHLQ            $0x10, R9
+	MOVWQZX         36(BX), R10
+	SHLQ            $0x20, R10
 	ORQ             R10, R9
-	MOVWQZX         (SI), R10
-	SHLQ            $0x10, R9
+	MOVWQZX         54(BX), R10
+	SHLQ            $0x30, R10
 	ORQ             R10, R9
-	VMOVQ           R9, X10
-	VCVTPH2PS       X10, X10
-	PREFETCHT0      (SI)(DX*1)
-	VPERMPS         Z10, Z8, Z4
-	VBROADCASTI32X4 2(SI), Z5
-	VBROADCASTI32X4 20(SI), K1, Z5
-	VPROLVD         dwords32_4_0<>+0(SB), Z5, Z5
-	VPANDD          bytes240<>+0(SB), Z5, Z5
-	VMOVDQU64       128(BX), Z6
-	VPDPBUSD        (BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z0
-	VMOVDQU64       320(BX), Z6
-	VPDPBUSD        192(BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z1
-	VMOVDQU64       512(BX), Z6
-	VPDPBUSD        384(BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z2
-	VMOVDQU64       704(BX), Z6
-	VPDPBUSD        576(BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z3
-	ADDQ            $+768, BX
-	PREFETCHT0      36(SI)(DX*1)
-	VPERMPS         Z10, Z9, Z4
-	VBROADCASTI32X4 38(SI), Z5
-	VBROADCASTI32X4 56(SI), K1, Z5
-	VPROLVD         dwords32_4_0<>+0(SB), Z5, Z5
-	VPANDD          bytes240<>+0(SB), Z5, Z5
-	VMOVDQU64       128(BX), Z6
-	VPDPBUSD        (BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z0
-	VMOVDQU64       320(BX), Z6
-	VPDPBUSD        192(BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z1
-	VMOVDQU64       512(BX), Z6
-	VPDPBUSD        384(BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z2
-	VMOVDQU64       704(BX), Z6
-	VPDPBUSD        576(BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z3
-	ADDQ            $+768, BX
-	ADDQ            $+72, SI
+	VMOVQ           R9, X6
+	VCVTPH2PS       X6, X6
+	PREFETCHT0      (BX)(DX*1)
+	VPERMPS         Z6, Z4, Z7
+	VBROADCASTI32X4 2(BX), Z8
+	VBROADCASTI32X4 20(BX), K1, Z8
+	VPROLVD         dwords32_4_0<>+0(SB), Z8, Z8
+	VPANDD          bytes240<>+0(SB), Z8, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z3
+	ADDQ            $+768, DI
+	PREFETCHT0      36(BX)(DX*1)
+	VPERMPS         Z6, Z5, Z7
+	VBROADCASTI32X4 38(BX), Z8
+	VBROADCASTI32X4 56(BX), K1, Z8
+	VPROLVD         dwords32_4_0<>+0(SB), Z8, Z8
+	VPANDD          bytes240<>+0(SB), Z8, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z3
+	ADDQ            $+768, DI
+	ADDQ            $+72, BX
 	SUBQ            $+4, R8
-	JGE             quad1
+	JGE             quad
 
-rest1:
+rest:
 	ADDQ $+4, R8
 	SUBQ $+2, R8
-	JLT  single1
+	JLT  single
 
-pair1:
-	PREFETCHT0      (SI)(DX*1)
-	VBROADCASTI32X4 2(SI), Z4
-	VBROADCASTI32X4 20(SI), K1, Z4
-	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
-	VPANDD          bytes240<>+0(SB), Z4, Z4
-	VPBROADCASTW    (SI), Y5
-	VPBROADCASTW    18(SI), K1, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(BX), Z6
-	VPDPBUSD        (BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
-	VMOVDQU64       320(BX), Z6
-	VPDPBUSD        192(BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z1
-	VMOVDQU64       512(BX), Z6
-	VPDPBUSD        384(BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z2
-	VMOVDQU64       704(BX), Z6
-	VPDPBUSD        576(BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z3
-	ADDQ            $+36, SI
-	ADDQ            $+768, BX
+pair:
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 2(BX), Z7
+	VBROADCASTI32X4 20(BX), K1, Z7
+	VPROLVD         dwords32_4_0<>+0(SB), Z7, Z7
+	VPANDD          bytes240<>+0(SB), Z7, Z7
+	VPBROADCASTW    (BX), Y8
+	VPBROADCASTW    18(BX), K1, Y8
+	VCVTPH2PS       Y8, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z3
+	ADDQ            $+36, BX
+	ADDQ            $+768, DI
 	SUBQ            $+2, R8
-	JGE             pair1
+	JGE             pair
 
-single1:
+single:
 	CMPQ            R8, $-1
-	JLT             sums1
-	VBROADCASTI32X4 2(SI), Z4
-	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
-	VPANDD          bytes240<>+0(SB), Z4, Z4
-	VPBROADCASTW.Z  (SI), K2, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(BX), Z6
-	VPDPBUSD        (BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
-	VMOVDQU64       320(BX), Z6
-	VPDPBUSD        192(BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z1
-	VMOVDQU64       512(BX), Z6
-	VPDPBUSD        384(BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z2
-	VMOVDQU64       704(BX), Z6
-	VPDPBUSD        576(BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z3
+	JLT             sums
+	VBROADCASTI32X4 2(BX), Z7
+	VPROLVD         dwords32_4_0<>+0(SB), Z7, Z7
+	VPANDD          bytes240<>+0(SB), Z7, Z7
+	VPBROADCASTW.Z  (BX), K2, Y8
+	VCVTPH2PS       Y8, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z3
 
-sums1:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
+sums:
+	VEXTRACTF64X4 $0x01, Z0, Y7
+	VADDPS        Y0, Y7, Y7
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z2, Y1
@@ -6967,20 +5685,20 @@ sums1:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
+	SHLQ          $0x04, SI
+	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y4, Y4
+	VHADDPS       Y0, Y7, Y7
 	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDPS        X4, X0, X0
+	VHADDPS       Y1, Y7, Y7
+	VEXTRACTF128  $0x01, Y7, X0
+	VADDPS        X7, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(DI*1), X2
+	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(DI*1), X1
+	VBROADCASTSS  (BX)(SI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(DI*1), X2
+	VBROADCASTSS  8(BX)(SI*1), X2
 	VMULPS        64(CX), X2, X2
 	VADDPS        X2, X1, X1
 	VBROADCASTSS  80(CX), X2
@@ -6988,34 +5706,32 @@ sums1:
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
 	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
+	LEAQ          (DI)(BX*4), DI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
+	LEAQ          (DI)(BX*4), DI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
+	LEAQ          (DI)(BX*4), DI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
-
-next:
-	INCQ AX
-	MOVQ n+40(FP), BX
-	CMPQ AX, BX
-	JLT  row
+	INCQ          AX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
+	JLT           row
 	VZEROUPPER
 	RET
 
 // func BlockBoundsQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBoundsQ50AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z2
-	VMOVDQU64 lanes2_8<>+0(SB), Z3
+	VMOVDQU64 lanes0_8<>+0(SB), Z1
+	VMOVDQU64 lanes2_8<>+0(SB), Z2
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -7025,409 +5741,163 @@ TEXT ·BlockBoundsQ50AVX512(SB), NOSPLIT, $0-64
 	MOVQ      24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
-	JMP        one
 
 named:
-	LEAQ   2(AX), SI
-	MOVQ   n+40(FP), R9
-	CMPQ   SI, R9
-	JGT    one
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R9
-	ADDQ   R9, SI
-	LEAQ   (SI)(R8*1), R8
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	MOVQ   blocks+48(FP), R9
-	SUBQ   $+4, R9
-	JLT    rest2
-
-quad2:
-	MOVWQZX         66(SI), R10
-	MOVWQZX         44(SI), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         22(SI), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         (SI), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	VMOVQ           R10, X4
-	VCVTPH2PS       X4, X4
-	MOVWQZX         66(R8), R10
-	MOVWQZX         44(R8), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         22(R8), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         (R8), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	VMOVQ           R10, X5
-	VCVTPH2PS       X5, X5
-	PREFETCHT0      (SI)(DX*1)
-	VPERMPS         Z4, Z2, Z6
-	VBROADCASTI32X4 6(SI), Z8
-	VBROADCASTI32X4 28(SI), K1, Z8
-	VPROLVD         dwords32_3_31<>+0(SB), Z8, Z8
-	VPANDD          bytes120<>+0(SB), Z8, Z8
-	KMOVD           2(SI), K3
-	KMOVD           24(SI), K4
-	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z8, K3, Z8
-	PREFETCHT0      (R8)(DX*1)
-	VPERMPS         Z5, Z2, Z7
-	VBROADCASTI32X4 6(R8), Z9
-	VBROADCASTI32X4 28(R8), K1, Z9
-	VPROLVD         dwords32_3_31<>+0(SB), Z9, Z9
-	VPANDD          bytes120<>+0(SB), Z9, Z9
-	KMOVD           2(R8), K3
-	KMOVD           24(R8), K4
-	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z9, K3, Z9
-	VMOVDQU64       128(BX), Z11
-	VMOVDQA64       Z11, Z12
-	VMOVDQU64       (BX), Z10
-	VPDPBUSD        Z10, Z8, Z11
-	VPSLLD          $0x07, Z11, Z11
-	VPDPBUSD        Z10, Z9, Z12
-	VPSLLD          $0x07, Z12, Z12
-	VMOVDQU64       64(BX), Z10
-	VPDPBUSD        Z10, Z8, Z11
-	VCVTDQ2PS       Z11, Z11
-	VFMADD231PS     Z11, Z6, Z0
-	VPDPBUSD        Z10, Z9, Z12
-	VCVTDQ2PS       Z12, Z12
-	VFMADD231PS     Z12, Z7, Z1
-	ADDQ            $+192, BX
-	PREFETCHT0      44(SI)(DX*1)
-	VPERMPS         Z4, Z3, Z6
-	VBROADCASTI32X4 50(SI), Z8
-	VBROADCASTI32X4 72(SI), K1, Z8
-	VPROLVD         dwords32_3_31<>+0(SB), Z8, Z8
-	VPANDD          bytes120<>+0(SB), Z8, Z8
-	KMOVD           46(SI), K3
-	KMOVD           68(SI), K4
-	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z8, K3, Z8
-	PREFETCHT0      44(R8)(DX*1)
-	VPERMPS         Z5, Z3, Z7
-	VBROADCASTI32X4 50(R8), Z9
-	VBROADCASTI32X4 72(R8), K1, Z9
-	VPROLVD         dwords32_3_31<>+0(SB), Z9, Z9
-	VPANDD          bytes120<>+0(SB), Z9, Z9
-	KMOVD           46(R8), K3
-	KMOVD           68(R8), K4
-	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z9, K3, Z9
-	VMOVDQU64       128(BX), Z11
-	VMOVDQA64       Z11, Z12
-	VMOVDQU64       (BX), Z10
-	VPDPBUSD        Z10, Z8, Z11
-	VPSLLD          $0x07, Z11, Z11
-	VPDPBUSD        Z10, Z9, Z12
-	VPSLLD          $0x07, Z12, Z12
-	VMOVDQU64       64(BX), Z10
-	VPDPBUSD        Z10, Z8, Z11
-	VCVTDQ2PS       Z11, Z11
-	VFMADD231PS     Z11, Z6, Z0
-	VPDPBUSD        Z10, Z9, Z12
-	VCVTDQ2PS       Z12, Z12
-	VFMADD231PS     Z12, Z7, Z1
-	ADDQ            $+192, BX
-	ADDQ            $+88, SI
-	ADDQ            $+88, R8
-	SUBQ            $+4, R9
-	JGE             quad2
-
-rest2:
-	ADDQ $+4, R9
-	SUBQ $+2, R9
-	JLT  single2
-
-pair2:
-	PREFETCHT0      (SI)(DX*1)
-	VBROADCASTI32X4 6(SI), Z6
-	VBROADCASTI32X4 28(SI), K1, Z6
-	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
-	VPANDD          bytes120<>+0(SB), Z6, Z6
-	KMOVD           2(SI), K3
-	KMOVD           24(SI), K4
-	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
-	VPBROADCASTW    (SI), Y7
-	VPBROADCASTW    22(SI), K1, Y7
-	VCVTPH2PS       Y7, Z7
-	VMOVDQU64       128(BX), Z8
-	VPDPBUSD        (BX), Z6, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(BX), Z6, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z7, Z0
-	PREFETCHT0      (R8)(DX*1)
-	VBROADCASTI32X4 6(R8), Z6
-	VBROADCASTI32X4 28(R8), K1, Z6
-	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
-	VPANDD          bytes120<>+0(SB), Z6, Z6
-	KMOVD           2(R8), K3
-	KMOVD           24(R8), K4
-	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
-	VPBROADCASTW    (R8), Y7
-	VPBROADCASTW    22(R8), K1, Y7
-	VCVTPH2PS       Y7, Z7
-	VMOVDQU64       128(BX), Z8
-	VPDPBUSD        (BX), Z6, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(BX), Z6, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z7, Z1
-	ADDQ            $+44, SI
-	ADDQ            $+44, R8
-	ADDQ            $+192, BX
-	SUBQ            $+2, R9
-	JGE             pair2
-
-single2:
-	CMPQ            R9, $-1
-	JLT             sums2
-	VBROADCASTI32X4 6(SI), Z6
-	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
-	VPANDD          bytes120<>+0(SB), Z6, Z6
-	KMOVD           2(SI), K3
-	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
-	VPBROADCASTW.Z  (SI), K2, Y7
-	VCVTPH2PS       Y7, Z7
-	VMOVDQU64       128(BX), Z8
-	VPDPBUSD        (BX), Z6, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(BX), Z6, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z7, Z0
-	VBROADCASTI32X4 6(R8), Z6
-	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
-	VPANDD          bytes120<>+0(SB), Z6, Z6
-	KMOVD           2(R8), K3
-	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
-	VPBROADCASTW.Z  (R8), K2, Y7
-	VCVTPH2PS       Y7, Z7
-	VMOVDQU64       128(BX), Z8
-	VPDPBUSD        (BX), Z6, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(BX), Z6, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z7, Z1
-
-sums2:
-	VEXTRACTF64X4 $0x01, Z0, Y6
-	VADDPS        Y0, Y6, Y6
-	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), R8
-	VHADDPS       Y6, Y6, Y6
-	VHADDPS       Y6, Y6, Y6
-	VEXTRACTF128  $0x01, Y6, X0
-	VADDSS        X6, X0, X0
-	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(DI*1), X0, X0
-	VMOVSS        (BX)(DI*1), X4
-	VMULSS        48(CX), X4, X4
-	VMOVSS        8(BX)(DI*1), X5
-	VMULSS        64(CX), X5, X5
-	VADDSS        X5, X4, X4
-	VADDSS        80(CX), X4, X4
-	VSUBSS        X4, X0, X5
-	VADDSS        X4, X0, X0
-	VMOVSS        X5, (SI)(AX*4)
-	VMOVSS        X0, (R8)(AX*4)
-	INCQ          AX
-	MOVQ          AX, DI
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y1, Y0, Y0
-	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y0, Y0
-	VHADDPS       Y0, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDSS        X0, X1, X1
-	VMULSS        32(CX), X1, X1
-	VADDSS        4(BX)(DI*1), X1, X1
-	VMOVSS        (BX)(DI*1), X0
-	VMULSS        48(CX), X0, X0
-	VMOVSS        8(BX)(DI*1), X4
-	VMULSS        64(CX), X4, X4
-	VADDSS        X4, X0, X0
-	VADDSS        80(CX), X0, X0
-	VSUBSS        X0, X1, X4
-	VADDSS        X0, X1, X1
-	VMOVSS        X4, (SI)(AX*4)
-	VMOVSS        X1, (R8)(AX*4)
-	JMP           next
-
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+4, R8
-	JLT    rest1
+	JLT    rest
 
-quad1:
-	MOVWQZX         66(SI), R9
-	MOVWQZX         44(SI), R10
-	SHLQ            $0x10, R9
+quad:
+	MOVWQZX         (BX), R9
+	MOVWQZX         22(BX), R10
+	SHLQ            $0x10, R10
 	ORQ             R10, R9
-	MOVWQZX         22(SI), R10
-	SHLQ            $0x10, R9
+	MOVWQZX         44(BX), R10
+	SHLQ            $0x20, R10
 	ORQ             R10, R9
-	MOVWQZX         (SI), R10
-	SHLQ            $0x10, R9
+	MOVWQZX         66(BX), R10
+	SHLQ            $0x30, R10
 	ORQ             R10, R9
-	VMOVQ           R9, X4
-	VCVTPH2PS       X4, X4
-	PREFETCHT0      (SI)(DX*1)
-	VPERMPS         Z4, Z2, Z1
-	VBROADCASTI32X4 6(SI), Z6
-	VBROADCASTI32X4 28(SI), K1, Z6
-	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
-	VPANDD          bytes120<>+0(SB), Z6, Z6
-	KMOVD           2(SI), K3
-	KMOVD           24(SI), K4
+	VMOVQ           R9, X3
+	VCVTPH2PS       X3, X3
+	PREFETCHT0      (BX)(DX*1)
+	VPERMPS         Z3, Z1, Z4
+	VBROADCASTI32X4 6(BX), Z5
+	VBROADCASTI32X4 28(BX), K1, Z5
+	VPROLVD         dwords32_3_31<>+0(SB), Z5, Z5
+	VPANDD          bytes120<>+0(SB), Z5, Z5
+	KMOVD           2(BX), K3
+	KMOVD           24(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
-	VMOVDQU64       128(BX), Z7
-	VPDPBUSD        (BX), Z6, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z6, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z1, Z0
-	ADDQ            $+192, BX
-	PREFETCHT0      44(SI)(DX*1)
-	VPERMPS         Z4, Z3, Z1
-	VBROADCASTI32X4 50(SI), Z6
-	VBROADCASTI32X4 72(SI), K1, Z6
-	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
-	VPANDD          bytes120<>+0(SB), Z6, Z6
-	KMOVD           46(SI), K3
-	KMOVD           68(SI), K4
+	VPADDB          bytes128<>+0(SB), Z5, K3, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z0
+	ADDQ            $+192, DI
+	PREFETCHT0      44(BX)(DX*1)
+	VPERMPS         Z3, Z2, Z4
+	VBROADCASTI32X4 50(BX), Z5
+	VBROADCASTI32X4 72(BX), K1, Z5
+	VPROLVD         dwords32_3_31<>+0(SB), Z5, Z5
+	VPANDD          bytes120<>+0(SB), Z5, Z5
+	KMOVD           46(BX), K3
+	KMOVD           68(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
-	VMOVDQU64       128(BX), Z7
-	VPDPBUSD        (BX), Z6, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z6, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z1, Z0
-	ADDQ            $+192, BX
-	ADDQ            $+88, SI
+	VPADDB          bytes128<>+0(SB), Z5, K3, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z5, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z5, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z4, Z0
+	ADDQ            $+192, DI
+	ADDQ            $+88, BX
 	SUBQ            $+4, R8
-	JGE             quad1
+	JGE             quad
 
-rest1:
+rest:
 	ADDQ $+4, R8
 	SUBQ $+2, R8
-	JLT  single1
+	JLT  single
 
-pair1:
-	PREFETCHT0      (SI)(DX*1)
-	VBROADCASTI32X4 6(SI), Z1
-	VBROADCASTI32X4 28(SI), K1, Z1
-	VPROLVD         dwords32_3_31<>+0(SB), Z1, Z1
-	VPANDD          bytes120<>+0(SB), Z1, Z1
-	KMOVD           2(SI), K3
-	KMOVD           24(SI), K4
+pair:
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 6(BX), Z4
+	VBROADCASTI32X4 28(BX), K1, Z4
+	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
+	VPANDD          bytes120<>+0(SB), Z4, Z4
+	KMOVD           2(BX), K3
+	KMOVD           24(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z1, K3, Z1
-	VPBROADCASTW    (SI), Y6
-	VPBROADCASTW    22(SI), K1, Y6
-	VCVTPH2PS       Y6, Z6
-	VMOVDQU64       128(BX), Z7
-	VPDPBUSD        (BX), Z1, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z1, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z0
-	ADDQ            $+44, SI
-	ADDQ            $+192, BX
+	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
+	VPBROADCASTW    (BX), Y5
+	VPBROADCASTW    22(BX), K1, Y5
+	VCVTPH2PS       Y5, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
+	ADDQ            $+44, BX
+	ADDQ            $+192, DI
 	SUBQ            $+2, R8
-	JGE             pair1
+	JGE             pair
 
-single1:
+single:
 	CMPQ            R8, $-1
-	JLT             sums1
-	VBROADCASTI32X4 6(SI), Z1
-	VPROLVD         dwords32_3_31<>+0(SB), Z1, Z1
-	VPANDD          bytes120<>+0(SB), Z1, Z1
-	KMOVD           2(SI), K3
-	VPADDB          bytes128<>+0(SB), Z1, K3, Z1
-	VPBROADCASTW.Z  (SI), K2, Y6
-	VCVTPH2PS       Y6, Z6
-	VMOVDQU64       128(BX), Z7
-	VPDPBUSD        (BX), Z1, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z1, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z0
+	JLT             sums
+	VBROADCASTI32X4 6(BX), Z4
+	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
+	VPANDD          bytes120<>+0(SB), Z4, Z4
+	KMOVD           2(BX), K3
+	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
+	VPBROADCASTW.Z  (BX), K2, Y5
+	VCVTPH2PS       Y5, Z5
+	VMOVDQU64       128(DI), Z6
+	VPDPBUSD        (DI), Z4, Z6
+	VPSLLD          $0x07, Z6, Z6
+	VPDPBUSD        64(DI), Z4, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
 
-sums1:
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y0, Y1, Y1
+sums:
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y0, Y4, Y4
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
+	SHLQ          $0x04, SI
+	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y1, Y1, Y1
-	VHADDPS       Y1, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDSS        X1, X0, X0
+	VHADDPS       Y4, Y4, Y4
+	VHADDPS       Y4, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X0
+	VADDSS        X4, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(DI*1), X0, X0
-	VMOVSS        (BX)(DI*1), X1
-	VMULSS        48(CX), X1, X1
-	VMOVSS        8(BX)(DI*1), X4
+	VADDSS        4(BX)(SI*1), X0, X0
+	VMOVSS        (BX)(SI*1), X3
+	VMULSS        48(CX), X3, X3
+	VMOVSS        8(BX)(SI*1), X4
 	VMULSS        64(CX), X4, X4
-	VADDSS        X4, X1, X1
-	VADDSS        80(CX), X1, X1
-	VSUBSS        X1, X0, X4
-	VADDSS        X1, X0, X0
-	VMOVSS        X4, (SI)(AX*4)
+	VADDSS        X4, X3, X3
+	VADDSS        80(CX), X3, X3
+	VSUBSS        X3, X0, X4
+	VADDSS        X3, X0, X0
+	VMOVSS        X4, (DI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
-
-next:
-	INCQ AX
-	MOVQ n+40(FP), BX
-	CMPQ AX, BX
-	JLT  row
+	INCQ          AX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
+	JLT           row
 	VZEROUPPER
 	RET
 
@@ -7444,8 +5914,8 @@ GLOBL dwords32_3_31<>(SB), RODATA|NOPTR, $64
 // func BlockBatchQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBatchQ50AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z8
-	VMOVDQU64 lanes2_8<>+0(SB), Z9
+	VMOVDQU64 lanes0_8<>+0(SB), Z4
+	VMOVDQU64 lanes2_8<>+0(SB), Z5
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -7455,664 +5925,214 @@ TEXT ·BlockBatchQ50AVX512(SB), NOSPLIT, $0-64
 	MOVQ      24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
-	JMP        one
 
 named:
-	LEAQ   2(AX), SI
-	MOVQ   n+40(FP), R9
-	CMPQ   SI, R9
-	JGT    one
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R9
-	ADDQ   R9, SI
-	LEAQ   (SI)(R8*1), R8
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	VXORPS Z4, Z4, Z4
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	MOVQ   blocks+48(FP), R9
-	SUBQ   $+4, R9
-	JLT    rest2
-
-quad2:
-	MOVWQZX         66(SI), R10
-	MOVWQZX         44(SI), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         22(SI), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         (SI), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	VMOVQ           R10, X10
-	VCVTPH2PS       X10, X10
-	MOVWQZX         66(R8), R10
-	MOVWQZX         44(R8), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         22(R8), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	MOVWQZX         (R8), R11
-	SHLQ            $0x10, R10
-	ORQ             R11, R10
-	VMOVQ           R10, X11
-	VCVTPH2PS       X11, X11
-	PREFETCHT0      (SI)(DX*1)
-	VPERMPS         Z10, Z8, Z12
-	VBROADCASTI32X4 6(SI), Z14
-	VBROADCASTI32X4 28(SI), K1, Z14
-	VPROLVD         dwords32_3_31<>+0(SB), Z14, Z14
-	VPANDD          bytes120<>+0(SB), Z14, Z14
-	KMOVD           2(SI), K3
-	KMOVD           24(SI), K4
-	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z14, K3, Z14
-	PREFETCHT0      (R8)(DX*1)
-	VPERMPS         Z11, Z8, Z13
-	VBROADCASTI32X4 6(R8), Z15
-	VBROADCASTI32X4 28(R8), K1, Z15
-	VPROLVD         dwords32_3_31<>+0(SB), Z15, Z15
-	VPANDD          bytes120<>+0(SB), Z15, Z15
-	KMOVD           2(R8), K3
-	KMOVD           24(R8), K4
-	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z15, K3, Z15
-	VMOVDQU64       128(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       (BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       64(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z0
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z4
-	VMOVDQU64       320(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       192(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       256(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z1
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z5
-	VMOVDQU64       512(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       384(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       448(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z2
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z6
-	VMOVDQU64       704(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       576(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       640(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z3
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z7
-	ADDQ            $+768, BX
-	PREFETCHT0      44(SI)(DX*1)
-	VPERMPS         Z10, Z9, Z12
-	VBROADCASTI32X4 50(SI), Z14
-	VBROADCASTI32X4 72(SI), K1, Z14
-	VPROLVD         dwords32_3_31<>+0(SB), Z14, Z14
-	VPANDD          bytes120<>+0(SB), Z14, Z14
-	KMOVD           46(SI), K3
-	KMOVD           68(SI), K4
-	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z14, K3, Z14
-	PREFETCHT0      44(R8)(DX*1)
-	VPERMPS         Z11, Z9, Z13
-	VBROADCASTI32X4 50(R8), Z15
-	VBROADCASTI32X4 72(R8), K1, Z15
-	VPROLVD         dwords32_3_31<>+0(SB), Z15, Z15
-	VPANDD          bytes120<>+0(SB), Z15, Z15
-	KMOVD           46(R8), K3
-	KMOVD           68(R8), K4
-	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z15, K3, Z15
-	VMOVDQU64       128(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       (BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       64(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z0
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z4
-	VMOVDQU64       320(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       192(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       256(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z1
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z5
-	VMOVDQU64       512(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       384(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       448(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z2
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z6
-	VMOVDQU64       704(BX), Z17
-	VMOVDQA64       Z17, Z18
-	VMOVDQU64       576(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VPSLLD          $0x07, Z17, Z17
-	VPDPBUSD        Z16, Z15, Z18
-	VPSLLD          $0x07, Z18, Z18
-	VMOVDQU64       640(BX), Z16
-	VPDPBUSD        Z16, Z14, Z17
-	VCVTDQ2PS       Z17, Z17
-	VFMADD231PS     Z17, Z12, Z3
-	VPDPBUSD        Z16, Z15, Z18
-	VCVTDQ2PS       Z18, Z18
-	VFMADD231PS     Z18, Z13, Z7
-	ADDQ            $+768, BX
-	ADDQ            $+88, SI
-	ADDQ            $+88, R8
-	SUBQ            $+4, R9
-	JGE             quad2
-
-rest2:
-	ADDQ $+4, R9
-	SUBQ $+2, R9
-	JLT  single2
-
-pair2:
-	PREFETCHT0      (SI)(DX*1)
-	VBROADCASTI32X4 6(SI), Z12
-	VBROADCASTI32X4 28(SI), K1, Z12
-	VPROLVD         dwords32_3_31<>+0(SB), Z12, Z12
-	VPANDD          bytes120<>+0(SB), Z12, Z12
-	KMOVD           2(SI), K3
-	KMOVD           24(SI), K4
-	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z12, K3, Z12
-	VPBROADCASTW    (SI), Y13
-	VPBROADCASTW    22(SI), K1, Y13
-	VCVTPH2PS       Y13, Z13
-	VMOVDQU64       128(BX), Z14
-	VPDPBUSD        (BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        64(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z0
-	VMOVDQU64       320(BX), Z14
-	VPDPBUSD        192(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        256(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z1
-	VMOVDQU64       512(BX), Z14
-	VPDPBUSD        384(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        448(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z2
-	VMOVDQU64       704(BX), Z14
-	VPDPBUSD        576(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        640(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z3
-	PREFETCHT0      (R8)(DX*1)
-	VBROADCASTI32X4 6(R8), Z12
-	VBROADCASTI32X4 28(R8), K1, Z12
-	VPROLVD         dwords32_3_31<>+0(SB), Z12, Z12
-	VPANDD          bytes120<>+0(SB), Z12, Z12
-	KMOVD           2(R8), K3
-	KMOVD           24(R8), K4
-	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z12, K3, Z12
-	VPBROADCASTW    (R8), Y13
-	VPBROADCASTW    22(R8), K1, Y13
-	VCVTPH2PS       Y13, Z13
-	VMOVDQU64       128(BX), Z14
-	VPDPBUSD        (BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        64(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z4
-	VMOVDQU64       320(BX), Z14
-	VPDPBUSD        192(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        256(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z5
-	VMOVDQU64       512(BX), Z14
-	VPDPBUSD        384(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        448(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z6
-	VMOVDQU64       704(BX), Z14
-	VPDPBUSD        576(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        640(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z7
-	ADDQ            $+44, SI
-	ADDQ            $+44, R8
-	ADDQ            $+768, BX
-	SUBQ            $+2, R9
-	JGE             pair2
-
-single2:
-	CMPQ            R9, $-1
-	JLT             sums2
-	VBROADCASTI32X4 6(SI), Z12
-	VPROLVD         dwords32_3_31<>+0(SB), Z12, Z12
-	VPANDD          bytes120<>+0(SB), Z12, Z12
-	KMOVD           2(SI), K3
-	VPADDB          bytes128<>+0(SB), Z12, K3, Z12
-	VPBROADCASTW.Z  (SI), K2, Y13
-	VCVTPH2PS       Y13, Z13
-	VMOVDQU64       128(BX), Z14
-	VPDPBUSD        (BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        64(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z0
-	VMOVDQU64       320(BX), Z14
-	VPDPBUSD        192(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        256(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z1
-	VMOVDQU64       512(BX), Z14
-	VPDPBUSD        384(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        448(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z2
-	VMOVDQU64       704(BX), Z14
-	VPDPBUSD        576(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        640(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z3
-	VBROADCASTI32X4 6(R8), Z12
-	VPROLVD         dwords32_3_31<>+0(SB), Z12, Z12
-	VPANDD          bytes120<>+0(SB), Z12, Z12
-	KMOVD           2(R8), K3
-	VPADDB          bytes128<>+0(SB), Z12, K3, Z12
-	VPBROADCASTW.Z  (R8), K2, Y13
-	VCVTPH2PS       Y13, Z13
-	VMOVDQU64       128(BX), Z14
-	VPDPBUSD        (BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        64(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z4
-	VMOVDQU64       320(BX), Z14
-	VPDPBUSD        192(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        256(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z5
-	VMOVDQU64       512(BX), Z14
-	VPDPBUSD        384(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        448(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z6
-	VMOVDQU64       704(BX), Z14
-	VPDPBUSD        576(BX), Z12, Z14
-	VPSLLD          $0x07, Z14, Z14
-	VPDPBUSD        640(BX), Z12, Z14
-	VCVTDQ2PS       Z14, Z14
-	VFMADD231PS     Z14, Z13, Z7
-
-sums2:
-	VEXTRACTF64X4 $0x01, Z0, Y12
-	VADDPS        Y0, Y12, Y12
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y1, Y0, Y0
-	VEXTRACTF64X4 $0x01, Z2, Y1
-	VADDPS        Y2, Y1, Y1
-	VEXTRACTF64X4 $0x01, Z3, Y2
-	VADDPS        Y3, Y2, Y2
-	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y12, Y12
-	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y12, Y12
-	VEXTRACTF128  $0x01, Y12, X0
-	VADDPS        X12, X0, X0
-	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(DI*1), X2
-	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(DI*1), X1
-	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(DI*1), X2
-	VMULPS        64(CX), X2, X2
-	VADDPS        X2, X1, X1
-	VBROADCASTSS  80(CX), X2
-	VADDPS        X2, X1, X1
-	VSUBPS        X1, X0, X2
-	VADDPS        X1, X0, X0
-	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
-	INCQ          AX
-	MOVQ          AX, DI
-	VEXTRACTF64X4 $0x01, Z4, Y0
-	VADDPS        Y4, Y0, Y0
-	VEXTRACTF64X4 $0x01, Z5, Y1
-	VADDPS        Y5, Y1, Y1
-	VEXTRACTF64X4 $0x01, Z6, Y2
-	VADDPS        Y6, Y2, Y2
-	VEXTRACTF64X4 $0x01, Z7, Y3
-	VADDPS        Y7, Y3, Y3
-	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
-	MOVQ          upper+8(FP), R8
-	VHADDPS       Y1, Y0, Y0
-	VHADDPS       Y3, Y2, Y2
-	VHADDPS       Y2, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X0, X1, X1
-	VMULPS        32(CX), X1, X1
-	VBROADCASTSS  4(BX)(DI*1), X2
-	VADDPS        X2, X1, X1
-	VBROADCASTSS  (BX)(DI*1), X0
-	VMULPS        48(CX), X0, X0
-	VBROADCASTSS  8(BX)(DI*1), X2
-	VMULPS        64(CX), X2, X2
-	VADDPS        X2, X0, X0
-	VBROADCASTSS  80(CX), X2
-	VADDPS        X2, X0, X0
-	VSUBPS        X0, X1, X2
-	VADDPS        X0, X1, X1
-	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x00, X1, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x01, X1, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x02, X1, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
-	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
-	VEXTRACTPS    $0x03, X1, (R8)(AX*4)
-	JMP           next
-
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+4, R8
-	JLT    rest1
+	JLT    rest
 
-quad1:
-	MOVWQZX         66(SI), R9
-	MOVWQZX         44(SI), R10
-	SHLQ            $0x10, R9
+quad:
+	MOVWQZX         (BX), R9
+	MOVWQZX         22(BX), R10
+	SHLQ            $0x10, R10
 	ORQ             R10, R9
-	MOVWQZX         22(SI), R10
-	SHLQ            $0x10, R9
+	MOVWQZX         44(BX), R10
+	SHLQ            $0x20, R10
 	ORQ             R10, R9
-	MOVWQZX         (SI), R10
-	SHLQ            $0x10, R9
+	MOVWQZX         66(BX), R10
+	SHLQ            $0x30, R10
 	ORQ             R10, R9
-	VMOVQ           R9, X10
-	VCVTPH2PS       X10, X10
-	PREFETCHT0      (SI)(DX*1)
-	VPERMPS         Z10, Z8, Z4
-	VBROADCASTI32X4 6(SI), Z5
-	VBROADCASTI32X4 28(SI), K1, Z5
-	VPROLVD         dwords32_3_31<>+0(SB), Z5, Z5
-	VPANDD          bytes120<>+0(SB), Z5, Z5
-	KMOVD           2(SI), K3
-	KMOVD           24(SI), K4
+	VMOVQ           R9, X6
+	VCVTPH2PS       X6, X6
+	PREFETCHT0      (BX)(DX*1)
+	VPERMPS         Z6, Z4, Z7
+	VBROADCASTI32X4 6(BX), Z8
+	VBROADCASTI32X4 28(BX), K1, Z8
+	VPROLVD         dwords32_3_31<>+0(SB), Z8, Z8
+	VPANDD          bytes120<>+0(SB), Z8, Z8
+	KMOVD           2(BX), K3
+	KMOVD           24(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z5, K3, Z5
-	VMOVDQU64       128(BX), Z6
-	VPDPBUSD        (BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z0
-	VMOVDQU64       320(BX), Z6
-	VPDPBUSD        192(BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z1
-	VMOVDQU64       512(BX), Z6
-	VPDPBUSD        384(BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z2
-	VMOVDQU64       704(BX), Z6
-	VPDPBUSD        576(BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z3
-	ADDQ            $+768, BX
-	PREFETCHT0      44(SI)(DX*1)
-	VPERMPS         Z10, Z9, Z4
-	VBROADCASTI32X4 50(SI), Z5
-	VBROADCASTI32X4 72(SI), K1, Z5
-	VPROLVD         dwords32_3_31<>+0(SB), Z5, Z5
-	VPANDD          bytes120<>+0(SB), Z5, Z5
-	KMOVD           46(SI), K3
-	KMOVD           68(SI), K4
+	VPADDB          bytes128<>+0(SB), Z8, K3, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z3
+	ADDQ            $+768, DI
+	PREFETCHT0      44(BX)(DX*1)
+	VPERMPS         Z6, Z5, Z7
+	VBROADCASTI32X4 50(BX), Z8
+	VBROADCASTI32X4 72(BX), K1, Z8
+	VPROLVD         dwords32_3_31<>+0(SB), Z8, Z8
+	VPANDD          bytes120<>+0(SB), Z8, Z8
+	KMOVD           46(BX), K3
+	KMOVD           68(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z5, K3, Z5
-	VMOVDQU64       128(BX), Z6
-	VPDPBUSD        (BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z0
-	VMOVDQU64       320(BX), Z6
-	VPDPBUSD        192(BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z1
-	VMOVDQU64       512(BX), Z6
-	VPDPBUSD        384(BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z2
-	VMOVDQU64       704(BX), Z6
-	VPDPBUSD        576(BX), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(BX), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z3
-	ADDQ            $+768, BX
-	ADDQ            $+88, SI
+	VPADDB          bytes128<>+0(SB), Z8, K3, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z8, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z8, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z7, Z3
+	ADDQ            $+768, DI
+	ADDQ            $+88, BX
 	SUBQ            $+4, R8
-	JGE             quad1
+	JGE             quad
 
-rest1:
+rest:
 	ADDQ $+4, R8
 	SUBQ $+2, R8
-	JLT  single1
+	JLT  single
 
-pair1:
-	PREFETCHT0      (SI)(DX*1)
-	VBROADCASTI32X4 6(SI), Z4
-	VBROADCASTI32X4 28(SI), K1, Z4
-	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
-	VPANDD          bytes120<>+0(SB), Z4, Z4
-	KMOVD           2(SI), K3
-	KMOVD           24(SI), K4
+pair:
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 6(BX), Z7
+	VBROADCASTI32X4 28(BX), K1, Z7
+	VPROLVD         dwords32_3_31<>+0(SB), Z7, Z7
+	VPANDD          bytes120<>+0(SB), Z7, Z7
+	KMOVD           2(BX), K3
+	KMOVD           24(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW    (SI), Y5
-	VPBROADCASTW    22(SI), K1, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(BX), Z6
-	VPDPBUSD        (BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
-	VMOVDQU64       320(BX), Z6
-	VPDPBUSD        192(BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z1
-	VMOVDQU64       512(BX), Z6
-	VPDPBUSD        384(BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z2
-	VMOVDQU64       704(BX), Z6
-	VPDPBUSD        576(BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z3
-	ADDQ            $+44, SI
-	ADDQ            $+768, BX
+	VPADDB          bytes128<>+0(SB), Z7, K3, Z7
+	VPBROADCASTW    (BX), Y8
+	VPBROADCASTW    22(BX), K1, Y8
+	VCVTPH2PS       Y8, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z3
+	ADDQ            $+44, BX
+	ADDQ            $+768, DI
 	SUBQ            $+2, R8
-	JGE             pair1
+	JGE             pair
 
-single1:
+single:
 	CMPQ            R8, $-1
-	JLT             sums1
-	VBROADCASTI32X4 6(SI), Z4
-	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
-	VPANDD          bytes120<>+0(SB), Z4, Z4
-	KMOVD           2(SI), K3
-	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW.Z  (SI), K2, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(BX), Z6
-	VPDPBUSD        (BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
-	VMOVDQU64       320(BX), Z6
-	VPDPBUSD        192(BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z1
-	VMOVDQU64       512(BX), Z6
-	VPDPBUSD        384(BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z2
-	VMOVDQU64       704(BX), Z6
-	VPDPBUSD        576(BX), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(BX), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z3
+	JLT             sums
+	VBROADCASTI32X4 6(BX), Z7
+	VPROLVD         dwords32_3_31<>+0(SB), Z7, Z7
+	VPANDD          bytes120<>+0(SB), Z7, Z7
+	KMOVD           2(BX), K3
+	VPADDB          bytes128<>+0(SB), Z7, K3, Z7
+	VPBROADCASTW.Z  (BX), K2, Y8
+	VCVTPH2PS       Y8, Z8
+	VMOVDQU64       128(DI), Z9
+	VPDPBUSD        (DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        64(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z0
+	VMOVDQU64       320(DI), Z9
+	VPDPBUSD        192(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        256(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z1
+	VMOVDQU64       512(DI), Z9
+	VPDPBUSD        384(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        448(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z2
+	VMOVDQU64       704(DI), Z9
+	VPDPBUSD        576(DI), Z7, Z9
+	VPSLLD          $0x07, Z9, Z9
+	VPDPBUSD        640(DI), Z7, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z3
 
-sums1:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
+sums:
+	VEXTRACTF64X4 $0x01, Z0, Y7
+	VADDPS        Y0, Y7, Y7
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z2, Y1
@@ -8120,20 +6140,20 @@ sums1:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
+	SHLQ          $0x04, SI
+	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y4, Y4
+	VHADDPS       Y0, Y7, Y7
 	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDPS        X4, X0, X0
+	VHADDPS       Y1, Y7, Y7
+	VEXTRACTF128  $0x01, Y7, X0
+	VADDPS        X7, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(DI*1), X2
+	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(DI*1), X1
+	VBROADCASTSS  (BX)(SI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(DI*1), X2
+	VBROADCASTSS  8(BX)(SI*1), X2
 	VMULPS        64(CX), X2, X2
 	VADDPS        X2, X1, X1
 	VBROADCASTSS  80(CX), X2
@@ -8141,26 +6161,24 @@ sums1:
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
 	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
+	LEAQ          (DI)(BX*4), DI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
+	LEAQ          (DI)(BX*4), DI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
+	LEAQ          (DI)(BX*4), DI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
-
-next:
-	INCQ AX
-	MOVQ n+40(FP), BX
-	CMPQ AX, BX
-	JLT  row
+	INCQ          AX
+	MOVQ          n+40(FP), BX
+	CMPQ          AX, BX
+	JLT           row
 	VZEROUPPER
 	RET
 
@@ -8176,104 +6194,103 @@ TEXT ·BlockBoundsQ41AVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0      (SI)(DX*1)
-	VBROADCASTI32X4 4(SI), Z1
-	VBROADCASTI32X4 24(SI), K1, Z1
+pair:
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 4(BX), Z1
+	VBROADCASTI32X4 24(BX), K1, Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
 	VPANDD          bytes15<>+0(SB), Z1, Z1
-	VPBROADCASTW    (SI), Y2
-	VPBROADCASTW    20(SI), K1, Y2
+	VPBROADCASTW    (BX), Y2
+	VPBROADCASTW    20(BX), K1, Y2
 	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW    2(SI), Y3
-	VPBROADCASTW    22(SI), K1, Y3
+	VPBROADCASTW    2(BX), Y3
+	VPBROADCASTW    22(BX), K1, Y3
 	VCVTPH2PS       Y3, Z3
 	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (BX), Z1, Z4
+	VPDPBUSD        (DI), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(BX), Z1, Z4
+	VPDPBUSD        64(DI), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z2, Z0
-	VFMADD231PS     128(BX), Z3, Z0
-	ADDQ            $+40, SI
-	ADDQ            $+192, BX
+	VFMADD231PS     128(DI), Z3, Z0
+	ADDQ            $+40, BX
+	ADDQ            $+192, DI
 	SUBQ            $+2, R8
-	JGE             pair1
+	JGE             pair
 
-single1:
+single:
 	CMPQ            R8, $-1
-	JLT             sums1
-	VBROADCASTI32X4 4(SI), Z1
+	JLT             sums
+	VBROADCASTI32X4 4(BX), Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
 	VPANDD          bytes15<>+0(SB), Z1, Z1
-	VPBROADCASTW.Z  (SI), K2, Y2
+	VPBROADCASTW.Z  (BX), K2, Y2
 	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW.Z  2(SI), K2, Y3
+	VPBROADCASTW.Z  2(BX), K2, Y3
 	VCVTPH2PS       Y3, Z3
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (BX), Z1, Z5
+	VPDPBUSD        (DI), Z1, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(BX), Z1, Z5
+	VPDPBUSD        64(DI), Z1, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z2, Z0
-	VFMADD231PS     128(BX), Z3, Z0
+	VFMADD231PS     128(DI), Z3, Z0
 
-sums1:
+sums:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y0, Y1, Y1
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
+	SHLQ          $0x04, SI
+	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y1, Y1, Y1
 	VHADDPS       Y1, Y1, Y1
 	VEXTRACTF128  $0x01, Y1, X0
 	VADDSS        X1, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(DI*1), X0, X0
-	VMOVSS        (BX)(DI*1), X1
+	VADDSS        4(BX)(SI*1), X0, X0
+	VMOVSS        (BX)(SI*1), X1
 	VMULSS        48(CX), X1, X1
-	VMOVSS        8(BX)(DI*1), X2
+	VMOVSS        8(BX)(SI*1), X2
 	VMULSS        64(CX), X2, X2
 	VADDSS        X2, X1, X1
 	VADDSS        80(CX), X1, X1
 	VSUBSS        X1, X0, X2
 	VADDSS        X1, X0, X0
-	VMOVSS        X2, (SI)(AX*4)
+	VMOVSS        X2, (DI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
 	MOVQ          n+40(FP), BX
@@ -8304,128 +6321,127 @@ TEXT ·BlockBatchQ41AVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0      (SI)(DX*1)
-	VBROADCASTI32X4 4(SI), Z4
-	VBROADCASTI32X4 24(SI), K1, Z4
+pair:
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 4(BX), Z4
+	VBROADCASTI32X4 24(BX), K1, Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
 	VPANDD          bytes15<>+0(SB), Z4, Z4
-	VPBROADCASTW    (SI), Y5
-	VPBROADCASTW    20(SI), K1, Y5
+	VPBROADCASTW    (BX), Y5
+	VPBROADCASTW    20(BX), K1, Y5
 	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW    2(SI), Y6
-	VPBROADCASTW    22(SI), K1, Y6
+	VPBROADCASTW    2(BX), Y6
+	VPBROADCASTW    22(BX), K1, Y6
 	VCVTPH2PS       Y6, Z6
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (BX), Z4, Z7
+	VPDPBUSD        (DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z4, Z7
+	VPDPBUSD        64(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z0
-	VFMADD231PS     128(BX), Z6, Z0
+	VFMADD231PS     128(DI), Z6, Z0
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(BX), Z4, Z7
+	VPDPBUSD        192(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(BX), Z4, Z7
+	VPDPBUSD        256(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z1
-	VFMADD231PS     320(BX), Z6, Z1
+	VFMADD231PS     320(DI), Z6, Z1
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(BX), Z4, Z7
+	VPDPBUSD        384(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(BX), Z4, Z7
+	VPDPBUSD        448(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z2
-	VFMADD231PS     512(BX), Z6, Z2
+	VFMADD231PS     512(DI), Z6, Z2
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(BX), Z4, Z7
+	VPDPBUSD        576(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(BX), Z4, Z7
+	VPDPBUSD        640(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z3
-	VFMADD231PS     704(BX), Z6, Z3
-	ADDQ            $+40, SI
-	ADDQ            $+768, BX
+	VFMADD231PS     704(DI), Z6, Z3
+	ADDQ            $+40, BX
+	ADDQ            $+768, DI
 	SUBQ            $+2, R8
-	JGE             pair1
+	JGE             pair
 
-single1:
+single:
 	CMPQ            R8, $-1
-	JLT             sums1
-	VBROADCASTI32X4 4(SI), Z4
+	JLT             sums
+	VBROADCASTI32X4 4(BX), Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
 	VPANDD          bytes15<>+0(SB), Z4, Z4
-	VPBROADCASTW.Z  (SI), K2, Y5
+	VPBROADCASTW.Z  (BX), K2, Y5
 	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW.Z  2(SI), K2, Y6
+	VPBROADCASTW.Z  2(BX), K2, Y6
 	VCVTPH2PS       Y6, Z6
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (BX), Z4, Z8
+	VPDPBUSD        (DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(BX), Z4, Z8
+	VPDPBUSD        64(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z0
-	VFMADD231PS     128(BX), Z6, Z0
+	VFMADD231PS     128(DI), Z6, Z0
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(BX), Z4, Z8
+	VPDPBUSD        192(DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(BX), Z4, Z8
+	VPDPBUSD        256(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z1
-	VFMADD231PS     320(BX), Z6, Z1
+	VFMADD231PS     320(DI), Z6, Z1
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(BX), Z4, Z8
+	VPDPBUSD        384(DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(BX), Z4, Z8
+	VPDPBUSD        448(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z2
-	VFMADD231PS     512(BX), Z6, Z2
+	VFMADD231PS     512(DI), Z6, Z2
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(BX), Z4, Z8
+	VPDPBUSD        576(DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(BX), Z4, Z8
+	VPDPBUSD        640(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z3
-	VFMADD231PS     704(BX), Z6, Z3
+	VFMADD231PS     704(DI), Z6, Z3
 
-sums1:
+sums:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y0, Y4, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y0
@@ -8435,8 +6451,8 @@ sums1:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
+	SHLQ          $0x04, SI
+	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y0, Y4, Y4
 	VHADDPS       Y2, Y1, Y1
@@ -8444,11 +6460,11 @@ sums1:
 	VEXTRACTF128  $0x01, Y4, X0
 	VADDPS        X4, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(DI*1), X2
+	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(DI*1), X1
+	VBROADCASTSS  (BX)(SI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(DI*1), X2
+	VBROADCASTSS  8(BX)(SI*1), X2
 	VMULPS        64(CX), X2, X2
 	VADDPS        X2, X1, X1
 	VBROADCASTSS  80(CX), X2
@@ -8456,19 +6472,19 @@ sums1:
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
 	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
+	LEAQ          (DI)(BX*4), DI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
+	LEAQ          (DI)(BX*4), DI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
+	LEAQ          (DI)(BX*4), DI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
 	INCQ          AX
 	MOVQ          n+40(FP), BX
@@ -8489,110 +6505,109 @@ TEXT ·BlockBoundsQ51AVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0      (SI)(DX*1)
-	VBROADCASTI32X4 8(SI), Z1
-	VBROADCASTI32X4 32(SI), K1, Z1
+pair:
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 8(BX), Z1
+	VBROADCASTI32X4 32(BX), K1, Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
 	VPANDD          bytes15<>+0(SB), Z1, Z1
-	KMOVD           4(SI), K3
-	KMOVD           28(SI), K4
+	KMOVD           4(BX), K3
+	KMOVD           28(BX), K4
 	KUNPCKDQ        K3, K4, K3
 	VPADDB          bytes16<>+0(SB), Z1, K3, Z1
-	VPBROADCASTW    (SI), Y2
-	VPBROADCASTW    24(SI), K1, Y2
+	VPBROADCASTW    (BX), Y2
+	VPBROADCASTW    24(BX), K1, Y2
 	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW    2(SI), Y3
-	VPBROADCASTW    26(SI), K1, Y3
+	VPBROADCASTW    2(BX), Y3
+	VPBROADCASTW    26(BX), K1, Y3
 	VCVTPH2PS       Y3, Z3
 	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (BX), Z1, Z4
+	VPDPBUSD        (DI), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(BX), Z1, Z4
+	VPDPBUSD        64(DI), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z2, Z0
-	VFMADD231PS     128(BX), Z3, Z0
-	ADDQ            $+48, SI
-	ADDQ            $+192, BX
+	VFMADD231PS     128(DI), Z3, Z0
+	ADDQ            $+48, BX
+	ADDQ            $+192, DI
 	SUBQ            $+2, R8
-	JGE             pair1
+	JGE             pair
 
-single1:
+single:
 	CMPQ            R8, $-1
-	JLT             sums1
-	VBROADCASTI32X4 8(SI), Z1
+	JLT             sums
+	VBROADCASTI32X4 8(BX), Z1
 	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
 	VPANDD          bytes15<>+0(SB), Z1, Z1
-	KMOVD           4(SI), K3
+	KMOVD           4(BX), K3
 	VPADDB          bytes16<>+0(SB), Z1, K3, Z1
-	VPBROADCASTW.Z  (SI), K2, Y2
+	VPBROADCASTW.Z  (BX), K2, Y2
 	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW.Z  2(SI), K2, Y3
+	VPBROADCASTW.Z  2(BX), K2, Y3
 	VCVTPH2PS       Y3, Z3
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (BX), Z1, Z5
+	VPDPBUSD        (DI), Z1, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(BX), Z1, Z5
+	VPDPBUSD        64(DI), Z1, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z2, Z0
-	VFMADD231PS     128(BX), Z3, Z0
+	VFMADD231PS     128(DI), Z3, Z0
 
-sums1:
+sums:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y0, Y1, Y1
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
+	SHLQ          $0x04, SI
+	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y1, Y1, Y1
 	VHADDPS       Y1, Y1, Y1
 	VEXTRACTF128  $0x01, Y1, X0
 	VADDSS        X1, X0, X0
 	VMULSS        32(CX), X0, X0
-	VADDSS        4(BX)(DI*1), X0, X0
-	VMOVSS        (BX)(DI*1), X1
+	VADDSS        4(BX)(SI*1), X0, X0
+	VMOVSS        (BX)(SI*1), X1
 	VMULSS        48(CX), X1, X1
-	VMOVSS        8(BX)(DI*1), X2
+	VMOVSS        8(BX)(SI*1), X2
 	VMULSS        64(CX), X2, X2
 	VADDSS        X2, X1, X1
 	VADDSS        80(CX), X1, X1
 	VSUBSS        X1, X0, X2
 	VADDSS        X1, X0, X0
-	VMOVSS        X2, (SI)(AX*4)
+	VMOVSS        X2, (DI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
 	MOVQ          n+40(FP), BX
@@ -8613,134 +6628,133 @@ TEXT ·BlockBatchQ51AVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	MOVQ   blocks+48(FP), R8
 	SUBQ   $+2, R8
-	JLT    single1
+	JLT    single
 
-pair1:
-	PREFETCHT0      (SI)(DX*1)
-	VBROADCASTI32X4 8(SI), Z4
-	VBROADCASTI32X4 32(SI), K1, Z4
+pair:
+	PREFETCHT0      (BX)(DX*1)
+	VBROADCASTI32X4 8(BX), Z4
+	VBROADCASTI32X4 32(BX), K1, Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
 	VPANDD          bytes15<>+0(SB), Z4, Z4
-	KMOVD           4(SI), K3
-	KMOVD           28(SI), K4
+	KMOVD           4(BX), K3
+	KMOVD           28(BX), K4
 	KUNPCKDQ        K3, K4, K3
 	VPADDB          bytes16<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW    (SI), Y5
-	VPBROADCASTW    24(SI), K1, Y5
+	VPBROADCASTW    (BX), Y5
+	VPBROADCASTW    24(BX), K1, Y5
 	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW    2(SI), Y6
-	VPBROADCASTW    26(SI), K1, Y6
+	VPBROADCASTW    2(BX), Y6
+	VPBROADCASTW    26(BX), K1, Y6
 	VCVTPH2PS       Y6, Z6
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (BX), Z4, Z7
+	VPDPBUSD        (DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z4, Z7
+	VPDPBUSD        64(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z0
-	VFMADD231PS     128(BX), Z6, Z0
+	VFMADD231PS     128(DI), Z6, Z0
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(BX), Z4, Z7
+	VPDPBUSD        192(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(BX), Z4, Z7
+	VPDPBUSD        256(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z1
-	VFMADD231PS     320(BX), Z6, Z1
+	VFMADD231PS     320(DI), Z6, Z1
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(BX), Z4, Z7
+	VPDPBUSD        384(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(BX), Z4, Z7
+	VPDPBUSD        448(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z2
-	VFMADD231PS     512(BX), Z6, Z2
+	VFMADD231PS     512(DI), Z6, Z2
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(BX), Z4, Z7
+	VPDPBUSD        576(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(BX), Z4, Z7
+	VPDPBUSD        640(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z5, Z3
-	VFMADD231PS     704(BX), Z6, Z3
-	ADDQ            $+48, SI
-	ADDQ            $+768, BX
+	VFMADD231PS     704(DI), Z6, Z3
+	ADDQ            $+48, BX
+	ADDQ            $+768, DI
 	SUBQ            $+2, R8
-	JGE             pair1
+	JGE             pair
 
-single1:
+single:
 	CMPQ            R8, $-1
-	JLT             sums1
-	VBROADCASTI32X4 8(SI), Z4
+	JLT             sums
+	VBROADCASTI32X4 8(BX), Z4
 	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
 	VPANDD          bytes15<>+0(SB), Z4, Z4
-	KMOVD           4(SI), K3
+	KMOVD           4(BX), K3
 	VPADDB          bytes16<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW.Z  (SI), K2, Y5
+	VPBROADCASTW.Z  (BX), K2, Y5
 	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW.Z  2(SI), K2, Y6
+	VPBROADCASTW.Z  2(BX), K2, Y6
 	VCVTPH2PS       Y6, Z6
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (BX), Z4, Z8
+	VPDPBUSD        (DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(BX), Z4, Z8
+	VPDPBUSD        64(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z0
-	VFMADD231PS     128(BX), Z6, Z0
+	VFMADD231PS     128(DI), Z6, Z0
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(BX), Z4, Z8
+	VPDPBUSD        192(DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(BX), Z4, Z8
+	VPDPBUSD        256(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z1
-	VFMADD231PS     320(BX), Z6, Z1
+	VFMADD231PS     320(DI), Z6, Z1
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(BX), Z4, Z8
+	VPDPBUSD        384(DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(BX), Z4, Z8
+	VPDPBUSD        448(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z2
-	VFMADD231PS     512(BX), Z6, Z2
+	VFMADD231PS     512(DI), Z6, Z2
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(BX), Z4, Z8
+	VPDPBUSD        576(DI), Z4, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(BX), Z4, Z8
+	VPDPBUSD        640(DI), Z4, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z5, Z3
-	VFMADD231PS     704(BX), Z6, Z3
+	VFMADD231PS     704(DI), Z6, Z3
 
-sums1:
+sums:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y0, Y4, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y0
@@ -8750,8 +6764,8 @@ sums1:
 	VEXTRACTF64X4 $0x01, Z3, Y2
 	VADDPS        Y3, Y2, Y2
 	MOVQ          8(CX), BX
-	SHLQ          $0x04, DI
-	MOVQ          lower+0(FP), SI
+	SHLQ          $0x04, SI
+	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
 	VHADDPS       Y0, Y4, Y4
 	VHADDPS       Y2, Y1, Y1
@@ -8759,11 +6773,11 @@ sums1:
 	VEXTRACTF128  $0x01, Y4, X0
 	VADDPS        X4, X0, X0
 	VMULPS        32(CX), X0, X0
-	VBROADCASTSS  4(BX)(DI*1), X2
+	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
-	VBROADCASTSS  (BX)(DI*1), X1
+	VBROADCASTSS  (BX)(SI*1), X1
 	VMULPS        48(CX), X1, X1
-	VBROADCASTSS  8(BX)(DI*1), X2
+	VBROADCASTSS  8(BX)(SI*1), X2
 	VMULPS        64(CX), X2, X2
 	VADDPS        X2, X1, X1
 	VBROADCASTSS  80(CX), X2
@@ -8771,19 +6785,19 @@ sums1:
 	VSUBPS        X1, X0, X2
 	VADDPS        X1, X0, X0
 	MOVQ          ld+16(FP), BX
-	VEXTRACTPS    $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x00, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
+	LEAQ          (DI)(BX*4), DI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x01, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
+	LEAQ          (DI)(BX*4), DI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x02, X0, (R8)(AX*4)
-	LEAQ          (SI)(BX*4), SI
+	LEAQ          (DI)(BX*4), DI
 	LEAQ          (R8)(BX*4), R8
-	VEXTRACTPS    $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS    $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS    $0x03, X0, (R8)(AX*4)
 	INCQ          AX
 	MOVQ          n+40(FP), BX
@@ -8804,45 +6818,44 @@ TEXT ·BlockBoundsQ4KAVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      (SI)(DX*1)
-	PREFETCHT0      64(SI)(DX*1)
-	PREFETCHT0      128(SI)(DX*1)
-	MOVL            4(SI), R9
-	MOVL            8(SI), R10
-	MOVL            12(SI), R11
+	PREFETCHT0      (BX)(DX*1)
+	PREFETCHT0      64(BX)(DX*1)
+	PREFETCHT0      128(BX)(DX*1)
+	MOVL            4(BX), R9
+	MOVL            8(BX), R10
+	MOVL            12(BX), R11
 	MOVL            R11, R12
 	ANDL            $0x0f0f0f0f, R12
 	SHRL            $0x04, R11
@@ -8864,18 +6877,18 @@ block:
 	VMOVQ           R13, X1
 	VPMOVZXBD       X1, Y1
 	VCVTDQ2PS       Y1, Y1
-	VPBROADCASTW    (SI), X6
+	VPBROADCASTW    (BX), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y1, Y1
 	VMOVQ           R12, X6
 	VPMOVZXBD       X6, Y7
 	VCVTDQ2PS       Y7, Y7
-	VPBROADCASTW    2(SI), X6
+	VPBROADCASTW    2(BX), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y7, Y7
-	VBROADCASTI64X4 16(SI), Z6
+	VBROADCASTI64X4 16(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
 	VMOVUPS         lanes0_8<>+0(SB), Z8
@@ -8883,14 +6896,14 @@ block:
 	VMOVUPS         lanes0_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z2, Z2, Z2
-	VPDPBUSD        (BX), Z6, Z2
+	VPDPBUSD        (DI), Z6, Z2
 	VPSLLD          $0x07, Z2, Z2
-	VPDPBUSD        64(BX), Z6, Z2
+	VPDPBUSD        64(DI), Z6, Z2
 	VCVTDQ2PS       Z2, Z2
 	VFMADD231PS     Z2, Z8, Z0
-	VFNMADD231PS    128(BX), Z9, Z0
-	ADDQ            $+192, BX
-	VBROADCASTI64X4 48(SI), Z6
+	VFNMADD231PS    128(DI), Z9, Z0
+	ADDQ            $+192, DI
+	VBROADCASTI64X4 48(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
 	VMOVUPS         lanes2_8<>+0(SB), Z8
@@ -8898,14 +6911,14 @@ block:
 	VMOVUPS         lanes2_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z3, Z3, Z3
-	VPDPBUSD        (BX), Z6, Z3
+	VPDPBUSD        (DI), Z6, Z3
 	VPSLLD          $0x07, Z3, Z3
-	VPDPBUSD        64(BX), Z6, Z3
+	VPDPBUSD        64(DI), Z6, Z3
 	VCVTDQ2PS       Z3, Z3
 	VFMADD231PS     Z3, Z8, Z0
-	VFNMADD231PS    128(BX), Z9, Z0
-	ADDQ            $+192, BX
-	VBROADCASTI64X4 80(SI), Z6
+	VFNMADD231PS    128(DI), Z9, Z0
+	ADDQ            $+192, DI
+	VBROADCASTI64X4 80(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
 	VMOVUPS         lanes4_8<>+0(SB), Z8
@@ -8913,14 +6926,14 @@ block:
 	VMOVUPS         lanes4_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (BX), Z6, Z4
+	VPDPBUSD        (DI), Z6, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(BX), Z6, Z4
+	VPDPBUSD        64(DI), Z6, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z8, Z0
-	VFNMADD231PS    128(BX), Z9, Z0
-	ADDQ            $+192, BX
-	VBROADCASTI64X4 112(SI), Z6
+	VFNMADD231PS    128(DI), Z9, Z0
+	ADDQ            $+192, DI
+	VBROADCASTI64X4 112(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
 	VMOVUPS         lanes6_8<>+0(SB), Z8
@@ -8928,37 +6941,37 @@ block:
 	VMOVUPS         lanes6_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (BX), Z6, Z5
+	VPDPBUSD        (DI), Z6, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(BX), Z6, Z5
+	VPDPBUSD        64(DI), Z6, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z8, Z0
-	VFNMADD231PS    128(BX), Z9, Z0
-	ADDQ            $+192, BX
-	ADDQ            $+144, SI
+	VFNMADD231PS    128(DI), Z9, Z0
+	ADDQ            $+192, DI
+	ADDQ            $+144, BX
 	DECQ            R8
 	JNZ             block
 	VEXTRACTF64X4   $0x01, Z0, Y1
 	VADDPS          Y0, Y1, Y1
 	MOVQ            8(CX), BX
-	SHLQ            $0x04, DI
-	MOVQ            lower+0(FP), SI
+	SHLQ            $0x04, SI
+	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y1, Y1, Y1
 	VHADDPS         Y1, Y1, Y1
 	VEXTRACTF128    $0x01, Y1, X0
 	VADDSS          X1, X0, X0
 	VMULSS          32(CX), X0, X0
-	VADDSS          4(BX)(DI*1), X0, X0
-	VMOVSS          (BX)(DI*1), X1
+	VADDSS          4(BX)(SI*1), X0, X0
+	VMOVSS          (BX)(SI*1), X1
 	VMULSS          48(CX), X1, X1
-	VMOVSS          8(BX)(DI*1), X6
+	VMOVSS          8(BX)(SI*1), X6
 	VMULSS          64(CX), X6, X6
 	VADDSS          X6, X1, X1
 	VADDSS          80(CX), X1, X1
 	VSUBSS          X1, X0, X6
 	VADDSS          X1, X0, X0
-	VMOVSS          X6, (SI)(AX*4)
+	VMOVSS          X6, (DI)(AX*4)
 	VMOVSS          X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -8989,35 +7002,34 @@ TEXT ·BlockBatchQ4KAVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -9025,12 +7037,12 @@ one:
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      (SI)(DX*1)
-	PREFETCHT0      64(SI)(DX*1)
-	PREFETCHT0      128(SI)(DX*1)
-	MOVL            4(SI), R9
-	MOVL            8(SI), R10
-	MOVL            12(SI), R11
+	PREFETCHT0      (BX)(DX*1)
+	PREFETCHT0      64(BX)(DX*1)
+	PREFETCHT0      128(BX)(DX*1)
+	MOVL            4(BX), R9
+	MOVL            8(BX), R10
+	MOVL            12(BX), R11
 	MOVL            R11, R12
 	ANDL            $0x0f0f0f0f, R12
 	SHRL            $0x04, R11
@@ -9052,18 +7064,18 @@ block:
 	VMOVQ           R13, X4
 	VPMOVZXBD       X4, Y4
 	VCVTDQ2PS       Y4, Y4
-	VPBROADCASTW    (SI), X9
+	VPBROADCASTW    (BX), X9
 	VPBROADCASTW    X9, Y9
 	VCVTPH2PS       Y9, Z9
 	VMULPS          Y9, Y4, Y4
 	VMOVQ           R12, X9
 	VPMOVZXBD       X9, Y10
 	VCVTDQ2PS       Y10, Y10
-	VPBROADCASTW    2(SI), X9
+	VPBROADCASTW    2(BX), X9
 	VPBROADCASTW    X9, Y9
 	VCVTPH2PS       Y9, Z9
 	VMULPS          Y9, Y10, Y10
-	VBROADCASTI64X4 16(SI), Z9
+	VBROADCASTI64X4 16(BX), Z9
 	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
 	VPANDD          bytes15<>+0(SB), Z9, Z9
 	VMOVUPS         lanes0_8<>+0(SB), Z11
@@ -9071,35 +7083,35 @@ block:
 	VMOVUPS         lanes0_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (BX), Z9, Z5
+	VPDPBUSD        (DI), Z9, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(BX), Z9, Z5
+	VPDPBUSD        64(DI), Z9, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z11, Z0
-	VFNMADD231PS    128(BX), Z12, Z0
+	VFNMADD231PS    128(DI), Z12, Z0
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        192(BX), Z9, Z5
+	VPDPBUSD        192(DI), Z9, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        256(BX), Z9, Z5
+	VPDPBUSD        256(DI), Z9, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z11, Z1
-	VFNMADD231PS    320(BX), Z12, Z1
+	VFNMADD231PS    320(DI), Z12, Z1
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        384(BX), Z9, Z5
+	VPDPBUSD        384(DI), Z9, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        448(BX), Z9, Z5
+	VPDPBUSD        448(DI), Z9, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z11, Z2
-	VFNMADD231PS    512(BX), Z12, Z2
+	VFNMADD231PS    512(DI), Z12, Z2
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        576(BX), Z9, Z5
+	VPDPBUSD        576(DI), Z9, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        640(BX), Z9, Z5
+	VPDPBUSD        640(DI), Z9, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z11, Z3
-	VFNMADD231PS    704(BX), Z12, Z3
-	ADDQ            $+768, BX
-	VBROADCASTI64X4 48(SI), Z9
+	VFNMADD231PS    704(DI), Z12, Z3
+	ADDQ            $+768, DI
+	VBROADCASTI64X4 48(BX), Z9
 	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
 	VPANDD          bytes15<>+0(SB), Z9, Z9
 	VMOVUPS         lanes2_8<>+0(SB), Z11
@@ -9107,35 +7119,35 @@ block:
 	VMOVUPS         lanes2_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        (BX), Z9, Z6
+	VPDPBUSD        (DI), Z9, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(BX), Z9, Z6
+	VPDPBUSD        64(DI), Z9, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z11, Z0
-	VFNMADD231PS    128(BX), Z12, Z0
+	VFNMADD231PS    128(DI), Z12, Z0
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        192(BX), Z9, Z6
+	VPDPBUSD        192(DI), Z9, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(BX), Z9, Z6
+	VPDPBUSD        256(DI), Z9, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z11, Z1
-	VFNMADD231PS    320(BX), Z12, Z1
+	VFNMADD231PS    320(DI), Z12, Z1
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        384(BX), Z9, Z6
+	VPDPBUSD        384(DI), Z9, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(BX), Z9, Z6
+	VPDPBUSD        448(DI), Z9, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z11, Z2
-	VFNMADD231PS    512(BX), Z12, Z2
+	VFNMADD231PS    512(DI), Z12, Z2
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        576(BX), Z9, Z6
+	VPDPBUSD        576(DI), Z9, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(BX), Z9, Z6
+	VPDPBUSD        640(DI), Z9, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z11, Z3
-	VFNMADD231PS    704(BX), Z12, Z3
-	ADDQ            $+768, BX
-	VBROADCASTI64X4 80(SI), Z9
+	VFNMADD231PS    704(DI), Z12, Z3
+	ADDQ            $+768, DI
+	VBROADCASTI64X4 80(BX), Z9
 	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
 	VPANDD          bytes15<>+0(SB), Z9, Z9
 	VMOVUPS         lanes4_8<>+0(SB), Z11
@@ -9143,35 +7155,35 @@ block:
 	VMOVUPS         lanes4_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (BX), Z9, Z7
+	VPDPBUSD        (DI), Z9, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z9, Z7
+	VPDPBUSD        64(DI), Z9, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z11, Z0
-	VFNMADD231PS    128(BX), Z12, Z0
+	VFNMADD231PS    128(DI), Z12, Z0
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(BX), Z9, Z7
+	VPDPBUSD        192(DI), Z9, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(BX), Z9, Z7
+	VPDPBUSD        256(DI), Z9, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z11, Z1
-	VFNMADD231PS    320(BX), Z12, Z1
+	VFNMADD231PS    320(DI), Z12, Z1
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(BX), Z9, Z7
+	VPDPBUSD        384(DI), Z9, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(BX), Z9, Z7
+	VPDPBUSD        448(DI), Z9, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z11, Z2
-	VFNMADD231PS    512(BX), Z12, Z2
+	VFNMADD231PS    512(DI), Z12, Z2
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(BX), Z9, Z7
+	VPDPBUSD        576(DI), Z9, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(BX), Z9, Z7
+	VPDPBUSD        640(DI), Z9, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z11, Z3
-	VFNMADD231PS    704(BX), Z12, Z3
-	ADDQ            $+768, BX
-	VBROADCASTI64X4 112(SI), Z9
+	VFNMADD231PS    704(DI), Z12, Z3
+	ADDQ            $+768, DI
+	VBROADCASTI64X4 112(BX), Z9
 	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
 	VPANDD          bytes15<>+0(SB), Z9, Z9
 	VMOVUPS         lanes6_8<>+0(SB), Z11
@@ -9179,35 +7191,35 @@ block:
 	VMOVUPS         lanes6_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (BX), Z9, Z8
+	VPDPBUSD        (DI), Z9, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(BX), Z9, Z8
+	VPDPBUSD        64(DI), Z9, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z11, Z0
-	VFNMADD231PS    128(BX), Z12, Z0
+	VFNMADD231PS    128(DI), Z12, Z0
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(BX), Z9, Z8
+	VPDPBUSD        192(DI), Z9, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(BX), Z9, Z8
+	VPDPBUSD        256(DI), Z9, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z11, Z1
-	VFNMADD231PS    320(BX), Z12, Z1
+	VFNMADD231PS    320(DI), Z12, Z1
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(BX), Z9, Z8
+	VPDPBUSD        384(DI), Z9, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(BX), Z9, Z8
+	VPDPBUSD        448(DI), Z9, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z11, Z2
-	VFNMADD231PS    512(BX), Z12, Z2
+	VFNMADD231PS    512(DI), Z12, Z2
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(BX), Z9, Z8
+	VPDPBUSD        576(DI), Z9, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(BX), Z9, Z8
+	VPDPBUSD        640(DI), Z9, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z11, Z3
-	VFNMADD231PS    704(BX), Z12, Z3
-	ADDQ            $+768, BX
-	ADDQ            $+144, SI
+	VFNMADD231PS    704(DI), Z12, Z3
+	ADDQ            $+768, DI
+	ADDQ            $+144, BX
 	DECQ            R8
 	JNZ             block
 	VEXTRACTF64X4   $0x01, Z0, Y4
@@ -9219,8 +7231,8 @@ block:
 	VEXTRACTF64X4   $0x01, Z3, Y2
 	VADDPS          Y3, Y2, Y2
 	MOVQ            8(CX), BX
-	SHLQ            $0x04, DI
-	MOVQ            lower+0(FP), SI
+	SHLQ            $0x04, SI
+	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y0, Y4, Y4
 	VHADDPS         Y2, Y1, Y1
@@ -9228,11 +7240,11 @@ block:
 	VEXTRACTF128    $0x01, Y4, X0
 	VADDPS          X4, X0, X0
 	VMULPS          32(CX), X0, X0
-	VBROADCASTSS    4(BX)(DI*1), X2
+	VBROADCASTSS    4(BX)(SI*1), X2
 	VADDPS          X2, X0, X0
-	VBROADCASTSS    (BX)(DI*1), X1
+	VBROADCASTSS    (BX)(SI*1), X1
 	VMULPS          48(CX), X1, X1
-	VBROADCASTSS    8(BX)(DI*1), X2
+	VBROADCASTSS    8(BX)(SI*1), X2
 	VMULPS          64(CX), X2, X2
 	VADDPS          X2, X1, X1
 	VBROADCASTSS    80(CX), X2
@@ -9240,19 +7252,19 @@ block:
 	VSUBPS          X1, X0, X2
 	VADDPS          X1, X0, X0
 	MOVQ            ld+16(FP), BX
-	VEXTRACTPS      $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS      $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS      $0x00, X0, (R8)(AX*4)
-	LEAQ            (SI)(BX*4), SI
+	LEAQ            (DI)(BX*4), DI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS      $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS      $0x01, X0, (R8)(AX*4)
-	LEAQ            (SI)(BX*4), SI
+	LEAQ            (DI)(BX*4), DI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS      $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS      $0x02, X0, (R8)(AX*4)
-	LEAQ            (SI)(BX*4), SI
+	LEAQ            (DI)(BX*4), DI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS      $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS      $0x03, X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -9273,45 +7285,44 @@ TEXT ·BlockBoundsQ5KAVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      (SI)(DX*1)
-	PREFETCHT0      64(SI)(DX*1)
-	PREFETCHT0      128(SI)(DX*1)
-	MOVL            4(SI), R9
-	MOVL            8(SI), R10
-	MOVL            12(SI), R11
+	PREFETCHT0      (BX)(DX*1)
+	PREFETCHT0      64(BX)(DX*1)
+	PREFETCHT0      128(BX)(DX*1)
+	MOVL            4(BX), R9
+	MOVL            8(BX), R10
+	MOVL            12(BX), R11
 	MOVL            R11, R12
 	ANDL            $0x0f0f0f0f, R12
 	SHRL            $0x04, R11
@@ -9333,19 +7344,19 @@ block:
 	VMOVQ           R13, X1
 	VPMOVZXBD       X1, Y1
 	VCVTDQ2PS       Y1, Y1
-	VPBROADCASTW    (SI), X6
+	VPBROADCASTW    (BX), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y1, Y1
 	VMOVQ           R12, X6
 	VPMOVZXBD       X6, Y7
 	VCVTDQ2PS       Y7, Y7
-	VPBROADCASTW    2(SI), X6
+	VPBROADCASTW    2(BX), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y7, Y7
-	VBROADCASTI64X4 16(SI), Z6
-	VBROADCASTI64X4 48(SI), Z8
+	VBROADCASTI64X4 16(BX), Z6
+	VBROADCASTI64X4 48(BX), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit0<>+0(SB), Z6, K1
@@ -9355,14 +7366,14 @@ block:
 	VMOVUPS         lanes0_8<>+0(SB), Z10
 	VPERMPS         Z7, Z10, Z10
 	VPXORD          Z2, Z2, Z2
-	VPDPBUSD        (BX), Z8, Z2
+	VPDPBUSD        (DI), Z8, Z2
 	VPSLLD          $0x07, Z2, Z2
-	VPDPBUSD        64(BX), Z8, Z2
+	VPDPBUSD        64(DI), Z8, Z2
 	VCVTDQ2PS       Z2, Z2
 	VFMADD231PS     Z2, Z9, Z0
-	VFNMADD231PS    128(BX), Z10, Z0
-	ADDQ            $+192, BX
-	VBROADCASTI64X4 80(SI), Z8
+	VFNMADD231PS    128(DI), Z10, Z0
+	ADDQ            $+192, DI
+	VBROADCASTI64X4 80(BX), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit2<>+0(SB), Z6, K1
@@ -9372,14 +7383,14 @@ block:
 	VMOVUPS         lanes2_8<>+0(SB), Z10
 	VPERMPS         Z7, Z10, Z10
 	VPXORD          Z3, Z3, Z3
-	VPDPBUSD        (BX), Z8, Z3
+	VPDPBUSD        (DI), Z8, Z3
 	VPSLLD          $0x07, Z3, Z3
-	VPDPBUSD        64(BX), Z8, Z3
+	VPDPBUSD        64(DI), Z8, Z3
 	VCVTDQ2PS       Z3, Z3
 	VFMADD231PS     Z3, Z9, Z0
-	VFNMADD231PS    128(BX), Z10, Z0
-	ADDQ            $+192, BX
-	VBROADCASTI64X4 112(SI), Z8
+	VFNMADD231PS    128(DI), Z10, Z0
+	ADDQ            $+192, DI
+	VBROADCASTI64X4 112(BX), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit4<>+0(SB), Z6, K1
@@ -9389,14 +7400,14 @@ block:
 	VMOVUPS         lanes4_8<>+0(SB), Z10
 	VPERMPS         Z7, Z10, Z10
 	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (BX), Z8, Z4
+	VPDPBUSD        (DI), Z8, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(BX), Z8, Z4
+	VPDPBUSD        64(DI), Z8, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z9, Z0
-	VFNMADD231PS    128(BX), Z10, Z0
-	ADDQ            $+192, BX
-	VBROADCASTI64X4 144(SI), Z8
+	VFNMADD231PS    128(DI), Z10, Z0
+	ADDQ            $+192, DI
+	VBROADCASTI64X4 144(BX), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit6<>+0(SB), Z6, K1
@@ -9406,37 +7417,37 @@ block:
 	VMOVUPS         lanes6_8<>+0(SB), Z9
 	VPERMPS         Z7, Z9, Z9
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (BX), Z8, Z5
+	VPDPBUSD        (DI), Z8, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(BX), Z8, Z5
+	VPDPBUSD        64(DI), Z8, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z0
-	VFNMADD231PS    128(BX), Z9, Z0
-	ADDQ            $+192, BX
-	ADDQ            $+176, SI
+	VFNMADD231PS    128(DI), Z9, Z0
+	ADDQ            $+192, DI
+	ADDQ            $+176, BX
 	DECQ            R8
 	JNZ             block
 	VEXTRACTF64X4   $0x01, Z0, Y1
 	VADDPS          Y0, Y1, Y1
 	MOVQ            8(CX), BX
-	SHLQ            $0x04, DI
-	MOVQ            lower+0(FP), SI
+	SHLQ            $0x04, SI
+	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y1, Y1, Y1
 	VHADDPS         Y1, Y1, Y1
 	VEXTRACTF128    $0x01, Y1, X0
 	VADDSS          X1, X0, X0
 	VMULSS          32(CX), X0, X0
-	VADDSS          4(BX)(DI*1), X0, X0
-	VMOVSS          (BX)(DI*1), X1
+	VADDSS          4(BX)(SI*1), X0, X0
+	VMOVSS          (BX)(SI*1), X1
 	VMULSS          48(CX), X1, X1
-	VMOVSS          8(BX)(DI*1), X6
+	VMOVSS          8(BX)(SI*1), X6
 	VMULSS          64(CX), X6, X6
 	VADDSS          X6, X1, X1
 	VADDSS          80(CX), X1, X1
 	VSUBSS          X1, X0, X6
 	VADDSS          X1, X0, X0
-	VMOVSS          X6, (SI)(AX*4)
+	VMOVSS          X6, (DI)(AX*4)
 	VMOVSS          X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -9497,35 +7508,34 @@ TEXT ·BlockBatchQ5KAVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -9533,12 +7543,12 @@ one:
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      (SI)(DX*1)
-	PREFETCHT0      64(SI)(DX*1)
-	PREFETCHT0      128(SI)(DX*1)
-	MOVL            4(SI), R9
-	MOVL            8(SI), R10
-	MOVL            12(SI), R11
+	PREFETCHT0      (BX)(DX*1)
+	PREFETCHT0      64(BX)(DX*1)
+	PREFETCHT0      128(BX)(DX*1)
+	MOVL            4(BX), R9
+	MOVL            8(BX), R10
+	MOVL            12(BX), R11
 	MOVL            R11, R12
 	ANDL            $0x0f0f0f0f, R12
 	SHRL            $0x04, R11
@@ -9560,19 +7570,19 @@ block:
 	VMOVQ           R13, X4
 	VPMOVZXBD       X4, Y4
 	VCVTDQ2PS       Y4, Y4
-	VPBROADCASTW    (SI), X9
+	VPBROADCASTW    (BX), X9
 	VPBROADCASTW    X9, Y9
 	VCVTPH2PS       Y9, Z9
 	VMULPS          Y9, Y4, Y4
 	VMOVQ           R12, X9
 	VPMOVZXBD       X9, Y10
 	VCVTDQ2PS       Y10, Y10
-	VPBROADCASTW    2(SI), X9
+	VPBROADCASTW    2(BX), X9
 	VPBROADCASTW    X9, Y9
 	VCVTPH2PS       Y9, Z9
 	VMULPS          Y9, Y10, Y10
-	VBROADCASTI64X4 16(SI), Z9
-	VBROADCASTI64X4 48(SI), Z11
+	VBROADCASTI64X4 16(BX), Z9
+	VBROADCASTI64X4 48(BX), Z11
 	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
 	VPANDD          bytes15<>+0(SB), Z11, Z11
 	VPTESTMB        bit0<>+0(SB), Z9, K1
@@ -9582,35 +7592,35 @@ block:
 	VMOVUPS         lanes0_8<>+0(SB), Z13
 	VPERMPS         Z10, Z13, Z13
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (BX), Z11, Z5
+	VPDPBUSD        (DI), Z11, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(BX), Z11, Z5
+	VPDPBUSD        64(DI), Z11, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z12, Z0
-	VFNMADD231PS    128(BX), Z13, Z0
+	VFNMADD231PS    128(DI), Z13, Z0
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        192(BX), Z11, Z5
+	VPDPBUSD        192(DI), Z11, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        256(BX), Z11, Z5
+	VPDPBUSD        256(DI), Z11, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z12, Z1
-	VFNMADD231PS    320(BX), Z13, Z1
+	VFNMADD231PS    320(DI), Z13, Z1
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        384(BX), Z11, Z5
+	VPDPBUSD        384(DI), Z11, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        448(BX), Z11, Z5
+	VPDPBUSD        448(DI), Z11, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z12, Z2
-	VFNMADD231PS    512(BX), Z13, Z2
+	VFNMADD231PS    512(DI), Z13, Z2
 	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        576(BX), Z11, Z5
+	VPDPBUSD        576(DI), Z11, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        640(BX), Z11, Z5
+	VPDPBUSD        640(DI), Z11, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z12, Z3
-	VFNMADD231PS    704(BX), Z13, Z3
-	ADDQ            $+768, BX
-	VBROADCASTI64X4 80(SI), Z11
+	VFNMADD231PS    704(DI), Z13, Z3
+	ADDQ            $+768, DI
+	VBROADCASTI64X4 80(BX), Z11
 	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
 	VPANDD          bytes15<>+0(SB), Z11, Z11
 	VPTESTMB        bit2<>+0(SB), Z9, K1
@@ -9620,35 +7630,35 @@ block:
 	VMOVUPS         lanes2_8<>+0(SB), Z13
 	VPERMPS         Z10, Z13, Z13
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        (BX), Z11, Z6
+	VPDPBUSD        (DI), Z11, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(BX), Z11, Z6
+	VPDPBUSD        64(DI), Z11, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z12, Z0
-	VFNMADD231PS    128(BX), Z13, Z0
+	VFNMADD231PS    128(DI), Z13, Z0
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        192(BX), Z11, Z6
+	VPDPBUSD        192(DI), Z11, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(BX), Z11, Z6
+	VPDPBUSD        256(DI), Z11, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z12, Z1
-	VFNMADD231PS    320(BX), Z13, Z1
+	VFNMADD231PS    320(DI), Z13, Z1
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        384(BX), Z11, Z6
+	VPDPBUSD        384(DI), Z11, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(BX), Z11, Z6
+	VPDPBUSD        448(DI), Z11, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z12, Z2
-	VFNMADD231PS    512(BX), Z13, Z2
+	VFNMADD231PS    512(DI), Z13, Z2
 	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        576(BX), Z11, Z6
+	VPDPBUSD        576(DI), Z11, Z6
 	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(BX), Z11, Z6
+	VPDPBUSD        640(DI), Z11, Z6
 	VCVTDQ2PS       Z6, Z6
 	VFMADD231PS     Z6, Z12, Z3
-	VFNMADD231PS    704(BX), Z13, Z3
-	ADDQ            $+768, BX
-	VBROADCASTI64X4 112(SI), Z11
+	VFNMADD231PS    704(DI), Z13, Z3
+	ADDQ            $+768, DI
+	VBROADCASTI64X4 112(BX), Z11
 	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
 	VPANDD          bytes15<>+0(SB), Z11, Z11
 	VPTESTMB        bit4<>+0(SB), Z9, K1
@@ -9658,35 +7668,35 @@ block:
 	VMOVUPS         lanes4_8<>+0(SB), Z13
 	VPERMPS         Z10, Z13, Z13
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (BX), Z11, Z7
+	VPDPBUSD        (DI), Z11, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z11, Z7
+	VPDPBUSD        64(DI), Z11, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z12, Z0
-	VFNMADD231PS    128(BX), Z13, Z0
+	VFNMADD231PS    128(DI), Z13, Z0
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(BX), Z11, Z7
+	VPDPBUSD        192(DI), Z11, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(BX), Z11, Z7
+	VPDPBUSD        256(DI), Z11, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z12, Z1
-	VFNMADD231PS    320(BX), Z13, Z1
+	VFNMADD231PS    320(DI), Z13, Z1
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(BX), Z11, Z7
+	VPDPBUSD        384(DI), Z11, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(BX), Z11, Z7
+	VPDPBUSD        448(DI), Z11, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z12, Z2
-	VFNMADD231PS    512(BX), Z13, Z2
+	VFNMADD231PS    512(DI), Z13, Z2
 	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(BX), Z11, Z7
+	VPDPBUSD        576(DI), Z11, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(BX), Z11, Z7
+	VPDPBUSD        640(DI), Z11, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z12, Z3
-	VFNMADD231PS    704(BX), Z13, Z3
-	ADDQ            $+768, BX
-	VBROADCASTI64X4 144(SI), Z11
+	VFNMADD231PS    704(DI), Z13, Z3
+	ADDQ            $+768, DI
+	VBROADCASTI64X4 144(BX), Z11
 	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
 	VPANDD          bytes15<>+0(SB), Z11, Z11
 	VPTESTMB        bit6<>+0(SB), Z9, K1
@@ -9696,35 +7706,35 @@ block:
 	VMOVUPS         lanes6_8<>+0(SB), Z12
 	VPERMPS         Z10, Z12, Z12
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (BX), Z11, Z8
+	VPDPBUSD        (DI), Z11, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(BX), Z11, Z8
+	VPDPBUSD        64(DI), Z11, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z9, Z0
-	VFNMADD231PS    128(BX), Z12, Z0
+	VFNMADD231PS    128(DI), Z12, Z0
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(BX), Z11, Z8
+	VPDPBUSD        192(DI), Z11, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(BX), Z11, Z8
+	VPDPBUSD        256(DI), Z11, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z9, Z1
-	VFNMADD231PS    320(BX), Z12, Z1
+	VFNMADD231PS    320(DI), Z12, Z1
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(BX), Z11, Z8
+	VPDPBUSD        384(DI), Z11, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(BX), Z11, Z8
+	VPDPBUSD        448(DI), Z11, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z9, Z2
-	VFNMADD231PS    512(BX), Z12, Z2
+	VFNMADD231PS    512(DI), Z12, Z2
 	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(BX), Z11, Z8
+	VPDPBUSD        576(DI), Z11, Z8
 	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(BX), Z11, Z8
+	VPDPBUSD        640(DI), Z11, Z8
 	VCVTDQ2PS       Z8, Z8
 	VFMADD231PS     Z8, Z9, Z3
-	VFNMADD231PS    704(BX), Z12, Z3
-	ADDQ            $+768, BX
-	ADDQ            $+176, SI
+	VFNMADD231PS    704(DI), Z12, Z3
+	ADDQ            $+768, DI
+	ADDQ            $+176, BX
 	DECQ            R8
 	JNZ             block
 	VEXTRACTF64X4   $0x01, Z0, Y4
@@ -9736,8 +7746,8 @@ block:
 	VEXTRACTF64X4   $0x01, Z3, Y2
 	VADDPS          Y3, Y2, Y2
 	MOVQ            8(CX), BX
-	SHLQ            $0x04, DI
-	MOVQ            lower+0(FP), SI
+	SHLQ            $0x04, SI
+	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y0, Y4, Y4
 	VHADDPS         Y2, Y1, Y1
@@ -9745,11 +7755,11 @@ block:
 	VEXTRACTF128    $0x01, Y4, X0
 	VADDPS          X4, X0, X0
 	VMULPS          32(CX), X0, X0
-	VBROADCASTSS    4(BX)(DI*1), X2
+	VBROADCASTSS    4(BX)(SI*1), X2
 	VADDPS          X2, X0, X0
-	VBROADCASTSS    (BX)(DI*1), X1
+	VBROADCASTSS    (BX)(SI*1), X1
 	VMULPS          48(CX), X1, X1
-	VBROADCASTSS    8(BX)(DI*1), X2
+	VBROADCASTSS    8(BX)(SI*1), X2
 	VMULPS          64(CX), X2, X2
 	VADDPS          X2, X1, X1
 	VBROADCASTSS    80(CX), X2
@@ -9757,19 +7767,19 @@ block:
 	VSUBPS          X1, X0, X2
 	VADDPS          X1, X0, X0
 	MOVQ            ld+16(FP), BX
-	VEXTRACTPS      $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS      $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS      $0x00, X0, (R8)(AX*4)
-	LEAQ            (SI)(BX*4), SI
+	LEAQ            (DI)(BX*4), DI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS      $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS      $0x01, X0, (R8)(AX*4)
-	LEAQ            (SI)(BX*4), SI
+	LEAQ            (DI)(BX*4), DI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS      $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS      $0x02, X0, (R8)(AX*4)
-	LEAQ            (SI)(BX*4), SI
+	LEAQ            (DI)(BX*4), DI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS      $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS      $0x03, X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -9790,51 +7800,50 @@ TEXT ·BlockBoundsQ6KAVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      (SI)(DX*1)
-	PREFETCHT0      64(SI)(DX*1)
-	PREFETCHT0      128(SI)(DX*1)
-	PREFETCHT0      192(SI)(DX*1)
-	VPBROADCASTW    208(SI), X1
+	PREFETCHT0      (BX)(DX*1)
+	PREFETCHT0      64(BX)(DX*1)
+	PREFETCHT0      128(BX)(DX*1)
+	PREFETCHT0      192(BX)(DX*1)
+	VPBROADCASTW    208(BX), X1
 	VPBROADCASTW    X1, Y1
 	VCVTPH2PS       Y1, Z1
-	VPMOVSXBD       192(SI), Z2
+	VPMOVSXBD       192(BX), Z2
 	VCVTDQ2PS       Z2, Z2
 	VMULPS          Z1, Z2, Z2
-	VMOVDQU64       (SI), Z1
-	VBROADCASTI64X4 128(SI), Z3
+	VMOVDQU64       (BX), Z1
+	VBROADCASTI64X4 128(BX), Z3
 	VPSLLVW         halves64_6_4<>+0(SB), Z3, Z3
 	VPSLLW          $0x02, Z1, Z1
 	VPANDD          bytes60<>+0(SB), Z1, Z1
@@ -9842,15 +7851,15 @@ block:
 	VPORD           Z3, Z1, Z1
 	VMOVUPS         lanes0_4<>+0(SB), Z3
 	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(BX), Z4
-	VPDPBUSD        (BX), Z1, Z4
+	VMOVDQU64       128(DI), Z4
+	VPDPBUSD        (DI), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(BX), Z1, Z4
+	VPDPBUSD        64(DI), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z3, Z0
-	ADDQ            $+192, BX
-	VMOVDQU64       (SI), Z1
-	VBROADCASTI64X4 128(SI), Z3
+	ADDQ            $+192, DI
+	VMOVDQU64       (BX), Z1
+	VBROADCASTI64X4 128(BX), Z3
 	VPSLLVW         halves64_2_0<>+0(SB), Z3, Z3
 	VPSRLW          $0x02, Z1, Z1
 	VPANDD          bytes60<>+0(SB), Z1, Z1
@@ -9858,15 +7867,15 @@ block:
 	VPORD           Z3, Z1, Z1
 	VMOVUPS         lanes4_4<>+0(SB), Z3
 	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(BX), Z4
-	VPDPBUSD        (BX), Z1, Z4
+	VMOVDQU64       128(DI), Z4
+	VPDPBUSD        (DI), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(BX), Z1, Z4
+	VPDPBUSD        64(DI), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z3, Z0
-	ADDQ            $+192, BX
-	VMOVDQU64       64(SI), Z1
-	VBROADCASTI64X4 160(SI), Z3
+	ADDQ            $+192, DI
+	VMOVDQU64       64(BX), Z1
+	VBROADCASTI64X4 160(BX), Z3
 	VPSLLVW         halves64_6_4<>+0(SB), Z3, Z3
 	VPSLLW          $0x02, Z1, Z1
 	VPANDD          bytes60<>+0(SB), Z1, Z1
@@ -9874,15 +7883,15 @@ block:
 	VPORD           Z3, Z1, Z1
 	VMOVUPS         lanes8_4<>+0(SB), Z3
 	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(BX), Z4
-	VPDPBUSD        (BX), Z1, Z4
+	VMOVDQU64       128(DI), Z4
+	VPDPBUSD        (DI), Z1, Z4
 	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(BX), Z1, Z4
+	VPDPBUSD        64(DI), Z1, Z4
 	VCVTDQ2PS       Z4, Z4
 	VFMADD231PS     Z4, Z3, Z0
-	ADDQ            $+192, BX
-	VMOVDQU64       64(SI), Z1
-	VBROADCASTI64X4 160(SI), Z3
+	ADDQ            $+192, DI
+	VMOVDQU64       64(BX), Z1
+	VBROADCASTI64X4 160(BX), Z3
 	VPSLLVW         halves64_2_0<>+0(SB), Z3, Z3
 	VPSRLW          $0x02, Z1, Z1
 	VPANDD          bytes60<>+0(SB), Z1, Z1
@@ -9890,37 +7899,37 @@ block:
 	VPORD           Z3, Z1, Z1
 	VMOVUPS         lanes12_4<>+0(SB), Z3
 	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(BX), Z2
-	VPDPBUSD        (BX), Z1, Z2
+	VMOVDQU64       128(DI), Z2
+	VPDPBUSD        (DI), Z1, Z2
 	VPSLLD          $0x07, Z2, Z2
-	VPDPBUSD        64(BX), Z1, Z2
+	VPDPBUSD        64(DI), Z1, Z2
 	VCVTDQ2PS       Z2, Z2
 	VFMADD231PS     Z2, Z3, Z0
-	ADDQ            $+192, BX
-	ADDQ            $+210, SI
+	ADDQ            $+192, DI
+	ADDQ            $+210, BX
 	DECQ            R8
 	JNZ             block
 	VEXTRACTF64X4   $0x01, Z0, Y1
 	VADDPS          Y0, Y1, Y1
 	MOVQ            8(CX), BX
-	SHLQ            $0x04, DI
-	MOVQ            lower+0(FP), SI
+	SHLQ            $0x04, SI
+	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y1, Y1, Y1
 	VHADDPS         Y1, Y1, Y1
 	VEXTRACTF128    $0x01, Y1, X0
 	VADDSS          X1, X0, X0
 	VMULSS          32(CX), X0, X0
-	VADDSS          4(BX)(DI*1), X0, X0
-	VMOVSS          (BX)(DI*1), X1
+	VADDSS          4(BX)(SI*1), X0, X0
+	VMOVSS          (BX)(SI*1), X1
 	VMULSS          48(CX), X1, X1
-	VMOVSS          8(BX)(DI*1), X2
+	VMOVSS          8(BX)(SI*1), X2
 	VMULSS          64(CX), X2, X2
 	VADDSS          X2, X1, X1
 	VADDSS          80(CX), X1, X1
 	VSUBSS          X1, X0, X2
 	VADDSS          X1, X0, X0
-	VMOVSS          X2, (SI)(AX*4)
+	VMOVSS          X2, (DI)(AX*4)
 	VMOVSS          X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -9981,35 +7990,34 @@ TEXT ·BlockBatchQ6KAVX512(SB), NOSPLIT, $0-64
 	MOVQ  24(CX), DX
 
 row:
-	MOVQ  16(CX), R8
-	MOVQ  (CX), BX
-	MOVQ  ids+32(FP), SI
-	MOVQ  AX, DI
-	TESTQ SI, SI
+	MOVQ  16(CX), DI
+	MOVQ  ids+32(FP), BX
+	MOVQ  AX, SI
+	TESTQ BX, BX
 	JZ    named
-	MOVL  (SI)(AX*4), DI
-	LEAQ  3(AX), R9
-	MOVQ  n+40(FP), R10
-	CMPQ  R9, R10
-	JGE   one
-	MOVL  (SI)(R9*4), SI
-	IMULQ R8, SI
-	MOVQ  rows+24(FP), R9
-	ADDQ  R9, SI
-	LEAQ  (SI)(R8*1), R9
+	MOVL  (BX)(AX*4), SI
+	LEAQ  3(AX), R8
+	MOVQ  n+40(FP), R9
+	CMPQ  R8, R9
+	JGE   named
+	MOVL  (BX)(R8*4), BX
+	IMULQ DI, BX
+	MOVQ  rows+24(FP), R8
+	ADDQ  R8, BX
+	LEAQ  (BX)(DI*1), R8
 
 ask:
-	PREFETCHT0 (SI)
-	ADDQ       $+64, SI
-	CMPQ       SI, R9
+	PREFETCHT0 (BX)
+	ADDQ       $+64, BX
+	CMPQ       BX, R8
 	JLT        ask
 
 named:
-one:
-	MOVQ   DI, SI
-	IMULQ  R8, SI
-	MOVQ   rows+24(FP), R8
-	ADDQ   R8, SI
+	MOVQ   SI, BX
+	IMULQ  DI, BX
+	MOVQ   rows+24(FP), DI
+	ADDQ   DI, BX
+	MOVQ   (CX), DI
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -10017,18 +8025,18 @@ one:
 	MOVQ   blocks+48(FP), R8
 
 block:
-	PREFETCHT0      (SI)(DX*1)
-	PREFETCHT0      64(SI)(DX*1)
-	PREFETCHT0      128(SI)(DX*1)
-	PREFETCHT0      192(SI)(DX*1)
-	VPBROADCASTW    208(SI), X4
+	PREFETCHT0      (BX)(DX*1)
+	PREFETCHT0      64(BX)(DX*1)
+	PREFETCHT0      128(BX)(DX*1)
+	PREFETCHT0      192(BX)(DX*1)
+	VPBROADCASTW    208(BX), X4
 	VPBROADCASTW    X4, Y4
 	VCVTPH2PS       Y4, Z4
-	VPMOVSXBD       192(SI), Z5
+	VPMOVSXBD       192(BX), Z5
 	VCVTDQ2PS       Z5, Z5
 	VMULPS          Z4, Z5, Z5
-	VMOVDQU64       (SI), Z4
-	VBROADCASTI64X4 128(SI), Z6
+	VMOVDQU64       (BX), Z4
+	VBROADCASTI64X4 128(BX), Z6
 	VPSLLVW         halves64_6_4<>+0(SB), Z6, Z6
 	VPSLLW          $0x02, Z4, Z4
 	VPANDD          bytes60<>+0(SB), Z4, Z4
@@ -10036,33 +8044,33 @@ block:
 	VPORD           Z6, Z4, Z4
 	VMOVUPS         lanes0_4<>+0(SB), Z6
 	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(BX), Z7
-	VPDPBUSD        (BX), Z4, Z7
+	VMOVDQU64       128(DI), Z7
+	VPDPBUSD        (DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z4, Z7
+	VPDPBUSD        64(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z0
-	VMOVDQU64       320(BX), Z7
-	VPDPBUSD        192(BX), Z4, Z7
+	VMOVDQU64       320(DI), Z7
+	VPDPBUSD        192(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(BX), Z4, Z7
+	VPDPBUSD        256(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z1
-	VMOVDQU64       512(BX), Z7
-	VPDPBUSD        384(BX), Z4, Z7
+	VMOVDQU64       512(DI), Z7
+	VPDPBUSD        384(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(BX), Z4, Z7
+	VPDPBUSD        448(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z2
-	VMOVDQU64       704(BX), Z7
-	VPDPBUSD        576(BX), Z4, Z7
+	VMOVDQU64       704(DI), Z7
+	VPDPBUSD        576(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(BX), Z4, Z7
+	VPDPBUSD        640(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z3
-	ADDQ            $+768, BX
-	VMOVDQU64       (SI), Z4
-	VBROADCASTI64X4 128(SI), Z6
+	ADDQ            $+768, DI
+	VMOVDQU64       (BX), Z4
+	VBROADCASTI64X4 128(BX), Z6
 	VPSLLVW         halves64_2_0<>+0(SB), Z6, Z6
 	VPSRLW          $0x02, Z4, Z4
 	VPANDD          bytes60<>+0(SB), Z4, Z4
@@ -10070,33 +8078,33 @@ block:
 	VPORD           Z6, Z4, Z4
 	VMOVUPS         lanes4_4<>+0(SB), Z6
 	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(BX), Z7
-	VPDPBUSD        (BX), Z4, Z7
+	VMOVDQU64       128(DI), Z7
+	VPDPBUSD        (DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z4, Z7
+	VPDPBUSD        64(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z0
-	VMOVDQU64       320(BX), Z7
-	VPDPBUSD        192(BX), Z4, Z7
+	VMOVDQU64       320(DI), Z7
+	VPDPBUSD        192(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(BX), Z4, Z7
+	VPDPBUSD        256(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z1
-	VMOVDQU64       512(BX), Z7
-	VPDPBUSD        384(BX), Z4, Z7
+	VMOVDQU64       512(DI), Z7
+	VPDPBUSD        384(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(BX), Z4, Z7
+	VPDPBUSD        448(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z2
-	VMOVDQU64       704(BX), Z7
-	VPDPBUSD        576(BX), Z4, Z7
+	VMOVDQU64       704(DI), Z7
+	VPDPBUSD        576(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(BX), Z4, Z7
+	VPDPBUSD        640(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z3
-	ADDQ            $+768, BX
-	VMOVDQU64       64(SI), Z4
-	VBROADCASTI64X4 160(SI), Z6
+	ADDQ            $+768, DI
+	VMOVDQU64       64(BX), Z4
+	VBROADCASTI64X4 160(BX), Z6
 	VPSLLVW         halves64_6_4<>+0(SB), Z6, Z6
 	VPSLLW          $0x02, Z4, Z4
 	VPANDD          bytes60<>+0(SB), Z4, Z4
@@ -10104,33 +8112,33 @@ block:
 	VPORD           Z6, Z4, Z4
 	VMOVUPS         lanes8_4<>+0(SB), Z6
 	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(BX), Z7
-	VPDPBUSD        (BX), Z4, Z7
+	VMOVDQU64       128(DI), Z7
+	VPDPBUSD        (DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(BX), Z4, Z7
+	VPDPBUSD        64(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z0
-	VMOVDQU64       320(BX), Z7
-	VPDPBUSD        192(BX), Z4, Z7
+	VMOVDQU64       320(DI), Z7
+	VPDPBUSD        192(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(BX), Z4, Z7
+	VPDPBUSD        256(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z1
-	VMOVDQU64       512(BX), Z7
-	VPDPBUSD        384(BX), Z4, Z7
+	VMOVDQU64       512(DI), Z7
+	VPDPBUSD        384(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(BX), Z4, Z7
+	VPDPBUSD        448(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z2
-	VMOVDQU64       704(BX), Z7
-	VPDPBUSD        576(BX), Z4, Z7
+	VMOVDQU64       704(DI), Z7
+	VPDPBUSD        576(DI), Z4, Z7
 	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(BX), Z4, Z7
+	VPDPBUSD        640(DI), Z4, Z7
 	VCVTDQ2PS       Z7, Z7
 	VFMADD231PS     Z7, Z6, Z3
-	ADDQ            $+768, BX
-	VMOVDQU64       64(SI), Z4
-	VBROADCASTI64X4 160(SI), Z6
+	ADDQ            $+768, DI
+	VMOVDQU64       64(BX), Z4
+	VBROADCASTI64X4 160(BX), Z6
 	VPSLLVW         halves64_2_0<>+0(SB), Z6, Z6
 	VPSRLW          $0x02, Z4, Z4
 	VPANDD          bytes60<>+0(SB), Z4, Z4
@@ -10138,32 +8146,32 @@ block:
 	VPORD           Z6, Z4, Z4
 	VMOVUPS         lanes12_4<>+0(SB), Z6
 	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(BX), Z5
-	VPDPBUSD        (BX), Z4, Z5
+	VMOVDQU64       128(DI), Z5
+	VPDPBUSD        (DI), Z4, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(BX), Z4, Z5
+	VPDPBUSD        64(DI), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z0
-	VMOVDQU64       320(BX), Z5
-	VPDPBUSD        192(BX), Z4, Z5
+	VMOVDQU64       320(DI), Z5
+	VPDPBUSD        192(DI), Z4, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        256(BX), Z4, Z5
+	VPDPBUSD        256(DI), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z1
-	VMOVDQU64       512(BX), Z5
-	VPDPBUSD        384(BX), Z4, Z5
+	VMOVDQU64       512(DI), Z5
+	VPDPBUSD        384(DI), Z4, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        448(BX), Z4, Z5
+	VPDPBUSD        448(DI), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z2
-	VMOVDQU64       704(BX), Z5
-	VPDPBUSD        576(BX), Z4, Z5
+	VMOVDQU64       704(DI), Z5
+	VPDPBUSD        576(DI), Z4, Z5
 	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        640(BX), Z4, Z5
+	VPDPBUSD        640(DI), Z4, Z5
 	VCVTDQ2PS       Z5, Z5
 	VFMADD231PS     Z5, Z6, Z3
-	ADDQ            $+768, BX
-	ADDQ            $+210, SI
+	ADDQ            $+768, DI
+	ADDQ            $+210, BX
 	DECQ            R8
 	JNZ             block
 	VEXTRACTF64X4   $0x01, Z0, Y4
@@ -10175,8 +8183,8 @@ block:
 	VEXTRACTF64X4   $0x01, Z3, Y2
 	VADDPS          Y3, Y2, Y2
 	MOVQ            8(CX), BX
-	SHLQ            $0x04, DI
-	MOVQ            lower+0(FP), SI
+	SHLQ            $0x04, SI
+	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
 	VHADDPS         Y0, Y4, Y4
 	VHADDPS         Y2, Y1, Y1
@@ -10184,11 +8192,11 @@ block:
 	VEXTRACTF128    $0x01, Y4, X0
 	VADDPS          X4, X0, X0
 	VMULPS          32(CX), X0, X0
-	VBROADCASTSS    4(BX)(DI*1), X2
+	VBROADCASTSS    4(BX)(SI*1), X2
 	VADDPS          X2, X0, X0
-	VBROADCASTSS    (BX)(DI*1), X1
+	VBROADCASTSS    (BX)(SI*1), X1
 	VMULPS          48(CX), X1, X1
-	VBROADCASTSS    8(BX)(DI*1), X2
+	VBROADCASTSS    8(BX)(SI*1), X2
 	VMULPS          64(CX), X2, X2
 	VADDPS          X2, X1, X1
 	VBROADCASTSS    80(CX), X2
@@ -10196,19 +8204,19 @@ block:
 	VSUBPS          X1, X0, X2
 	VADDPS          X1, X0, X0
 	MOVQ            ld+16(FP), BX
-	VEXTRACTPS      $0x00, X2, (SI)(AX*4)
+	VEXTRACTPS      $0x00, X2, (DI)(AX*4)
 	VEXTRACTPS      $0x00, X0, (R8)(AX*4)
-	LEAQ            (SI)(BX*4), SI
+	LEAQ            (DI)(BX*4), DI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x01, X2, (SI)(AX*4)
+	VEXTRACTPS      $0x01, X2, (DI)(AX*4)
 	VEXTRACTPS      $0x01, X0, (R8)(AX*4)
-	LEAQ            (SI)(BX*4), SI
+	LEAQ            (DI)(BX*4), DI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x02, X2, (SI)(AX*4)
+	VEXTRACTPS      $0x02, X2, (DI)(AX*4)
 	VEXTRACTPS      $0x02, X0, (R8)(AX*4)
-	LEAQ            (SI)(BX*4), SI
+	LEAQ            (DI)(BX*4), DI
 	LEAQ            (R8)(BX*4), R8
-	VEXTRACTPS      $0x03, X2, (SI)(AX*4)
+	VEXTRACTPS      $0x03, X2, (DI)(AX*4)
 	VEXTRACTPS      $0x03, X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX

@@ -32,7 +32,7 @@ l2s-llama bench --model M.gguf --learn --text FILE --tokens 5000 --rounds 30 [--
 Measures tokens a second, of the prompt and of what is written: with llama.cpp's own head and
 sampler, with the exact head, with a preview (--fast, see l2s-llama generate -h), and with a screen. All run in turns on the same model in one
 process, warmed up. Without --threads it does so with one thread of llama.cpp and with all. A time is the mean of
-the tokens of a round, and of these the median over the rounds; a speedup is over llama.cpp in the
+the tokens of a round, and of these the median over the rounds, with the least and the largest; a speedup is over llama.cpp in the
 same task.
 
 tasks:
@@ -43,7 +43,7 @@ tasks:
   allowed   a draw among 200 tokens
   draft     4 tokens in one batch, and the best token behind each
 The head "none" is llama.cpp up to its head and nothing more. With --fast the last lines say what the head
-takes of a token, what any head can gain, and what the preview gains. Its log-probabilities take an estimate
+takes of a token, what any head can gain, what the preview gains, and whether the exact head gains more. Its log-probabilities take an estimate
 of the sum over all tokens.
 
 --learn goes through --text as a service does, token by token, and asks for the best 5: in --rounds
@@ -57,6 +57,8 @@ type row struct {
 	Threads               int     `json:"threads"`
 	TokensPerSecond       float64 `json:"tokens_per_second"`
 	Microseconds          float64 `json:"microseconds"`
+	Least                 float64 `json:"least_microseconds"` // of a round
+	Largest               float64 `json:"largest_microseconds"`
 	Speedup               float64 `json:"speedup"`
 	PromptTokensPerSecond float64 `json:"prompt_tokens_per_second,omitempty"`
 }
@@ -78,7 +80,9 @@ func (b *bench) setThreads(n int) error {
 	if err := b.m.SetThreads(n); err != nil {
 		return err
 	}
-	llama.SetNThreads(b.own.ctx, int32(n), int32(n))
+	if err := b.own.setThreads(n); err != nil {
+		return err
+	}
 	for _, x := range []*llamacpp.Head{b.exact, b.screen, b.preview} {
 		if x != nil {
 			x.SetThreads(n)
@@ -338,7 +342,9 @@ func (b *bench) rows(list []*racer, threads int) []row {
 	own := map[string]float64{}
 	for i, r := range list {
 		t := median(r.times) / time.Duration(b.tokens)
+		us := func(round time.Duration) float64 { return float64(round.Nanoseconds()) / 1e3 / float64(b.tokens) }
 		rows[i] = row{Task: r.task, Head: r.head, Threads: threads, Microseconds: float64(t.Nanoseconds()) / 1e3,
+			Least: us(r.times[0]), Largest: us(r.times[len(r.times)-1]), // which median has sorted
 			TokensPerSecond:       float64(r.per) / t.Seconds(),
 			PromptTokensPerSecond: float64(len(b.prompt)) / median(r.prompts).Seconds()}
 		if r.head == "llama.cpp" {
@@ -438,13 +444,13 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return writeJSON(stdout, m, rows, threads[0], gains, f.preview, f.budget)
 	}
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "threads\ttask\thead\ttokens/s\tus\tspeedup\tprompt tokens/s")
+	fmt.Fprintln(w, "threads\ttask\thead\ttokens/s\tus\tleast to largest\tspeedup\tprompt tokens/s")
 	for _, r := range rows {
 		speedup := ""
 		if r.Speedup > 0 {
 			speedup = fmt.Sprintf("%.2f", r.Speedup)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%.1f\t%.0f\t%s\t%.0f\n", r.Threads, r.Task, r.Head, r.TokensPerSecond, r.Microseconds, speedup, r.PromptTokensPerSecond)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%.1f\t%.0f\t%.0f to %.0f\t%s\t%.0f\n", r.Threads, r.Task, r.Head, r.TokensPerSecond, r.Microseconds, r.Least, r.Largest, speedup, r.PromptTokensPerSecond)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -452,6 +458,13 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	for _, g := range gains {
 		fmt.Fprintf(stdout, "%d threads, %s: the head takes %.0f%% of a token of llama.cpp, so that no head gains more than %.2f times; the preview gains %.2f times, with %.2f of the tokens of no head at all, at a measured %s\n",
 			g.Threads, g.Task, 100*g.HeadShare, g.Most, g.Preview, g.OfMost, f.measured())
+		if g.Exact > g.Preview {
+			why := "by less than rounds differ"
+			if g.apart {
+				why = "in each round"
+			}
+			fmt.Fprintf(stdout, "%d threads, %s: the exact head is faster than the preview, %s: it gains %.2f times\n", g.Threads, g.Task, why, g.Exact)
+		}
 	}
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
 		one, _, _ := strings.Cut(string(load), " ")
@@ -508,6 +521,9 @@ type gain struct {
 	Most      float64 `json:"most"`       // times llama.cpp's tokens a second, without a head
 	Preview   float64 `json:"preview"`    // the same, by the preview
 	OfMost    float64 `json:"of_most"`
+	Exact     float64 `json:"exact"` // the same, by the exact head
+
+	apart bool // no round of the exact head was slower than one of the preview
 }
 
 func gainsOf(rows []row) (gains []gain) {
@@ -516,16 +532,19 @@ func gainsOf(rows []row) (gains []gain) {
 			continue
 		}
 		var own, none float64
+		var exact row
 		for _, r := range rows {
 			switch {
 			case r.Threads != p.Threads:
 			case r.Head == "llama.cpp" && r.Task == p.Task:
 				own = r.Microseconds
+			case r.Head == "exact" && r.Task == p.Task:
+				exact = r
 			case r.Head == "none" && (r.Task == p.Task || r.Task == "none" && none == 0):
 				none = r.Microseconds
 			}
 		}
-		gains = append(gains, gain{p.Threads, p.Task, 1 - none/own, own / none, own / p.Microseconds, none / p.Microseconds})
+		gains = append(gains, gain{p.Threads, p.Task, 1 - none/own, own / none, own / p.Microseconds, none / p.Microseconds, own / exact.Microseconds, exact.Largest < p.Least})
 	}
 	return gains
 }

@@ -172,6 +172,7 @@ type comparison struct {
 	rows      []*difference
 	length, n int
 	tokens    int // compared
+	told      func(done int)
 }
 
 func (c *comparison) run(ctx context.Context, text []uint32, prompts, scored int) error {
@@ -179,6 +180,10 @@ func (c *comparison) run(ctx context.Context, text []uint32, prompts, scored int
 		return fmt.Errorf("found a text of %d tokens, expected %d at least", len(text), c.length+1)
 	}
 	begin, begins := c.m.Begins()
+	p := c.f.progress()
+	defer p.Close()
+	p.Start("compare", "tokens", prompts*c.n)
+	c.told = func(tokens int) { p.Set(tokens) }
 	for i := range prompts {
 		at := i * (len(text) - c.length) / prompts
 		prompt := text[at:][:c.length]
@@ -188,14 +193,17 @@ func (c *comparison) run(ctx context.Context, text []uint32, prompts, scored int
 		if err := c.follow(ctx, prompt); err != nil {
 			return err
 		}
-		if i%10 == 9 {
-			c.f.say("%d of %d prompts\n", i+1, prompts)
-		}
 	}
+	p.End()
 	if scored == 0 {
 		return nil
 	}
-	return c.score(ctx, text, begin, begins, scored)
+	p.Start("perplexity", "tokens", scored)
+	if err := c.score(ctx, text, begin, begins, scored); err != nil {
+		return err
+	}
+	p.End()
+	return nil
 }
 
 // follow goes on with one prompt.
@@ -237,6 +245,7 @@ func (c *comparison) follow(ctx context.Context, prompt []uint32) error {
 			d.count(theirs, exact, at)
 		}
 		c.tokens++ // an end of the text ends nothing here
+		c.told(c.tokens)
 		next = []uint32{exact}
 	}
 	for _, d := range c.rows {
@@ -282,6 +291,7 @@ func (c *comparison) score(ctx context.Context, text []uint32, begin uint32, beg
 				d.nats -= p
 			}
 			done++
+			c.told(done)
 			next = window[i : i+1]
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -51,12 +50,14 @@ func (f *flags) withFast(text string) *flags {
 }
 
 // previewPaths are the files that a preview may be kept in: beside the model, or else in the user's cache. A
-// head of another source has another preview.
+// head of another source has another preview, and so has each text of --text.
 func (f *flags) previewPaths() []string {
 	suffix := ".l2p"
-	if f.head != "" {
-		sum := sha256.Sum256([]byte(f.head))
-		suffix = fmt.Sprintf(".%x.l2p", sum[:4])
+	for _, of := range []string{f.head, f.given} {
+		if of != "" {
+			sum := sha256.Sum256([]byte(of))
+			suffix = fmt.Sprintf(".%x%s", sum[:4], suffix)
+		}
 	}
 	paths := []string{f.model + suffix}
 	cache, err := os.UserCacheDir()
@@ -78,7 +79,8 @@ func (f *flags) readPreview() (*preview.Model, string) {
 		if err == nil {
 			return m, path
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
+		if !errors.Is(err, fs.ErrNotExist) && f.refused != err.Error() {
+			f.refused = err.Error() // it is read again when this run may make another
 			f.say("%v\n", err)
 		}
 	}
@@ -93,7 +95,7 @@ func (f *flags) holdPreview(ctx context.Context) (path string, release func(), e
 	}
 	why := error(nil)
 	for _, path := range f.previewPaths() {
-		told := false
+		start, told := time.Now(), time.Time{}
 		for {
 			release, err := atomicfile.Hold(path)
 			if err == nil {
@@ -102,9 +104,9 @@ func (f *flags) holdPreview(ctx context.Context) (path string, release func(), e
 			if why = err; !errors.Is(err, atomicfile.ErrHeld) {
 				break
 			}
-			if !told {
-				f.say("preview: another run makes %s: waiting for it\n", path)
-				told = true
+			if time.Since(told) > 5*time.Second {
+				f.say("preview: another run makes %s: waiting for it%s\n", path, since(start))
+				told = time.Now()
 			}
 			select {
 			case <-time.After(200 * time.Millisecond):
@@ -117,13 +119,26 @@ func (f *flags) holdPreview(ctx context.Context) (path string, release func(), e
 	return "", func() {}, nil
 }
 
+// since says how long something has taken, once that is a second.
+func since(start time.Time) string {
+	if took := time.Since(start); took > time.Second {
+		return ", " + progress.Duration(took) + " so far"
+	}
+	return ""
+}
+
 // havePreview leaves the preview of the model in f.preview: that of a file, or one that is made.
-func (f *flags) havePreview(ctx context.Context) error {
+func (f *flags) havePreview(ctx context.Context) (err error) {
+	if f.text != "" {
+		if f.given, err = f.readText(ctx, f.text); err != nil {
+			return err
+		}
+		if f.given == "" {
+			return fmt.Errorf("%s: found an empty file, expected a text", f.text)
+		}
+	}
 	if !f.anew {
 		if f.preview, f.previewFile = f.readPreview(); f.preview != nil {
-			if f.text != "" {
-				f.say("preview: %s is there and stays, without --text: --anew makes it anew\n", f.previewFile)
-			}
 			return nil
 		}
 	}
@@ -155,27 +170,24 @@ func (f *flags) newPreview(ctx context.Context, anew bool) error {
 	return nil
 }
 
+// progress is for long work: none is shown with --quiet.
+func (f *flags) progress() *progress.Printer {
+	if f.quiet {
+		return nil
+	}
+	return progress.New(f.stderr)
+}
+
 // makePreview computes states, by a model of its own, and makes the preview from them.
 func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
-	given := ""
-	if f.text != "" {
-		var err error
-		if given, err = f.readText(ctx, f.text); err != nil {
-			return nil, err
-		}
-	}
-	out := f.stderr
-	if f.quiet {
-		out = io.Discard
-	}
-	p := progress.New(out)
+	p := f.progress()
 	defer p.Close()
 	p.Start("preview of "+filepath.Base(f.model), "percent", 100)
 	// What the stages take of the time, about.
 	share := func(from, to float64) func(float64) {
 		return func(done float64) { p.Set(int(from + (to-from)*min(max(done, 0), 1))) }
 	}
-	states, x, err := f.fastStates(ctx, given, share(0, 45))
+	states, x, err := f.fastStates(ctx, f.given, share(0, 45))
 	if err != nil {
 		return nil, err
 	}

@@ -64,16 +64,21 @@ func TestWhereAPreviewIsKept(t *testing.T) {
 	if other := f.previewPaths(); other[0] == own[0] || other[1] == own[1] || filepath.Dir(other[0]) != "a" {
 		t.Errorf("found %v, expected other files for another head than %v", other, own)
 	}
+	f.head, f.given = "", "a text"
+	if other := f.previewPaths(); other[0] == own[0] || other[1] == own[1] || filepath.Dir(other[0]) != "a" {
+		t.Errorf("found %v, expected other files for a text than %v", other, own)
+	}
 }
 
 func TestWhatAPreviewGains(t *testing.T) {
 	found := gainsOf([]row{
 		{Task: "none", Head: "none", Threads: 1, Microseconds: 10}, {Task: "greedy", Head: "llama.cpp", Threads: 1, Microseconds: 40},
-		{Task: "greedy", Head: "exact", Threads: 1, Microseconds: 30}, {Task: "greedy", Head: "preview", Threads: 1, Microseconds: 12.5},
+		{Task: "greedy", Head: "exact", Threads: 1, Microseconds: 10, Largest: 11}, {Task: "greedy", Head: "preview", Threads: 1, Microseconds: 12.5, Least: 12},
+		{Task: "draft", Head: "exact", Threads: 1, Microseconds: 80, Largest: 90},
 		{Task: "draft", Head: "llama.cpp", Threads: 1, Microseconds: 100}, {Task: "draft", Head: "preview", Threads: 1, Microseconds: 50}, {Task: "draft", Head: "none", Threads: 1, Microseconds: 25},
 		{Task: "none", Head: "none", Threads: 2, Microseconds: 5}, {Task: "greedy", Head: "llama.cpp", Threads: 2, Microseconds: 10},
 	})
-	want := []gain{{1, "greedy", 0.75, 4, 3.2, 0.8}, {1, "draft", 0.75, 4, 2, 0.5}}
+	want := []gain{{1, "greedy", 0.75, 4, 3.2, 0.8, 4, true}, {1, "draft", 0.75, 4, 2, 0.5, 1.25, false}}
 	if !slices.Equal(found, want) {
 		t.Errorf("found %+v, expected %+v", found, want)
 	}
@@ -136,8 +141,14 @@ func TestFast(t *testing.T) {
 	if text, said = runs(t, ctx, 0, fast...); text != want || made(said) || !strings.Contains(said, "head: preview "+file) {
 		t.Errorf("the second start: found %q, %q, expected the same text, and no other preview", text, said)
 	}
-	if _, said = runs(t, ctx, 0, append(fast, "--text", "main.go")...); made(said) || !strings.Contains(said, "--anew makes it anew") {
-		t.Errorf("with a text: found %q, expected a word that the preview stays", said)
+	// A text has a preview of its own.
+	for i, want := range []bool{true, false} {
+		if _, said = runs(t, ctx, 0, append(slices.Clone(fast), "--text", "main.go")...); made(said) != want || strings.Contains(said, "head: preview "+file) {
+			t.Errorf("start %d with a text: found %q, expected a preview of this text to be made at the first", i, said)
+		}
+	}
+	if _, said = runs(t, ctx, 1, append(slices.Clone(fast), "--text", os.DevNull)...); !strings.Contains(said, "found an empty file") {
+		t.Errorf("with an empty text: found %q, expected an error", said)
 	}
 	drawn := append(slices.Clone(generate[:len(generate)-1]), "0.8", "--seed", "7", "--fast")
 	a, _ := runs(t, ctx, 0, drawn...)
@@ -169,8 +180,13 @@ func TestFast(t *testing.T) {
 		t.Errorf("found %d rows of the preview, %+v, %+v, expected four, and its precision", count, b.Gains, b.Preview)
 	}
 	text, _ = runs(t, ctx, 0, "bench", "--model", model, "--fast", "--threads", "1", "--tasks", "greedy", "--rounds", "1", "--tokens", "2")
-	if last := strings.TrimSpace(text[strings.LastIndex(strings.TrimSpace(text), "\n")+1:]); !strings.HasPrefix(last, "1 threads, greedy: the head takes ") || !strings.Contains(last, "P@1 ") {
-		t.Errorf("found the last line %q, expected what the head takes and the preview gains", last)
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	last := lines[len(lines)-1]
+	if strings.Contains(last, "the exact head is faster than the preview") {
+		last = lines[len(lines)-2]
+	}
+	if !strings.HasPrefix(last, "1 threads, greedy: the head takes ") || !strings.Contains(last, "P@1 ") || !strings.Contains(text, "least to largest") {
+		t.Errorf("found %q, expected a spread, and last what the head takes and the preview gains", text)
 	}
 
 	if text, said = runs(t, ctx, 0, append(slices.Clone(fast), "--budget", "1e9")...); text != want || !strings.Contains(said, fmt.Sprintf("%.0f scored in full", rungs[len(rungs)-1].Kept)) {
@@ -204,7 +220,7 @@ func TestFast(t *testing.T) {
 		if err := os.WriteFile(file, before[:len(before)/2], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if text, said := runs(t, ctx, 0, fast...); text != want || !made(said) || !strings.Contains(said, "file size: found") {
+		if text, said := runs(t, ctx, 0, fast...); text != want || !made(said) || strings.Count(said, "file size: found") != 1 {
 			t.Errorf("found %q, %q, expected a word and another preview", text, said)
 		}
 		if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {

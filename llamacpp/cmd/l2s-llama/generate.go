@@ -22,7 +22,7 @@ l2s-llama generate --model M.gguf --prompt TEXT [--fast | --screen M.l2s | --lea
 
 Goes on with a prompt. The head is exact, unless --fast or --screen is given. --fast finds tokens by a preview. The
 first start makes it in about a minute: from states of a text that comes with the command, in several languages
-and code, of --text if that is given, and of what the model writes. It is kept in M.gguf.l2p, or in the
+and code, of --text if that is given (each text has a preview of its own), and of what the model writes. It is kept in M.gguf.l2p, or in the
 user's cache folder if that of the model cannot be written to, with the precision that it had on states which it was
 not made from. --screen names a screen of l2s train. With a temperature a
 screen without a tail answers no draws: the exact layer does. A context that is full loses the

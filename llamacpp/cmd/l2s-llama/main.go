@@ -3,7 +3,7 @@
 //	l2s-llama contexts  compute hidden states of a text, for l2s train
 //	l2s-llama generate  go on with a prompt
 //	l2s-llama serve     serve OpenAI's API over HTTP
-//	l2s-llama bench     measure tokens a second: llama.cpp's head, the exact one, a screen
+//	l2s-llama bench     measure tokens a second: llama.cpp's head, the exact one, a preview, a screen
 //	l2s-llama compare   measure where the tokens of these heads differ
 //
 // Each verb explains itself with -h. The libraries of llama.cpp are in the folder of --lib, or
@@ -38,7 +38,7 @@ var verbs = []verb{
 	{"contexts", "compute hidden states of a text, for l2s train", runContexts},
 	{"generate", "go on with a prompt", runGenerate},
 	{"serve", "serve OpenAI's API over HTTP", runServe},
-	{"bench", "measure tokens a second: llama.cpp's head, the exact one, a screen, one that learns", runBench},
+	{"bench", "measure tokens a second: llama.cpp's head, the exact one, a preview, a screen, one that learns", runBench},
 	{"compare", "measure where the tokens of these heads differ", runCompare},
 }
 
@@ -80,6 +80,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for _, v := range verbs {
 		text += fmt.Sprintf("  l2s-llama %-9s %s\n", v.name, v.summary)
 	}
+	text += "\nTry: l2s-llama generate --model M.gguf --fast --prompt TEXT. --fast makes a preview of the head at the first start, in about a\nminute, and finds tokens by it from then on. Each verb explains itself with -h.\n"
 	if name == "-h" || name == "--help" || name == "-help" || name == "help" {
 		fmt.Fprint(stdout, text)
 		return 0
@@ -107,6 +108,8 @@ type flags struct {
 	text                     string         // of the preview, or as the verb says
 	preview                  *preview.Model // with fast
 	previewFile              string         // where it is kept
+	given                    string         // what is in text
+	refused                  string         // why a file of a preview is none
 	takes                    bool           // arguments that are no flags
 	left                     []string       // these
 	stdout, stderr           io.Writer

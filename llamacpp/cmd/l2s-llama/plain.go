@@ -6,6 +6,7 @@ import (
 	"github.com/hybridgroup/yzma/pkg/llama"
 
 	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
 )
 
 // plain is llama.cpp with its own head, over the same model.
@@ -16,6 +17,7 @@ type plain struct {
 	labels int
 	length int
 	seq    [1]llama.SeqId
+	pool   *threadpool.Pool
 }
 
 func newPlain(m *llamacpp.Model, size, batch, threads int) (*plain, error) {
@@ -32,12 +34,28 @@ func newPlain(m *llamacpp.Model, size, batch, threads int) (*plain, error) {
 		llama.Free(ctx)
 		return nil, err
 	}
-	return &plain{ctx: ctx, batch: llama.BatchInit(int32(batch), 0, 1), memory: memory, labels: m.Labels()}, nil
+	x := &plain{ctx: ctx, batch: llama.BatchInit(int32(batch), 0, 1), memory: memory, labels: m.Labels()}
+	if x.pool, err = threadpool.New(); err == nil {
+		err = x.pool.Set(ctx, threads) // which llama.cpp's own programs have too
+	}
+	if err != nil {
+		x.close()
+		return nil, err
+	}
+	return x, nil
 }
 
 func (p *plain) close() {
 	llama.BatchFree(p.batch)
 	llama.Free(p.ctx)
+	if p.pool != nil {
+		p.pool.Close()
+	}
+}
+
+func (p *plain) setThreads(n int) error {
+	llama.SetNThreads(p.ctx, int32(n), int32(n))
+	return p.pool.Set(p.ctx, n)
 }
 
 func (p *plain) cut(n int) {

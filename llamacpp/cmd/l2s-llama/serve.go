@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -60,6 +62,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	case !(o.Audit >= 0 && o.Audit <= 1):
 		return wrongUse("--audit: found %v, expected 0 to 1", o.Audit)
 	}
+	o.Threads = cmp.Or(f.threads, runtime.GOMAXPROCS(0))
 	o.Body, o.Memory, o.Budget = int64(*body)<<20, int64(*memory)<<20, f.budget
 	if o.Name == "" {
 		o.Name = strings.TrimSuffix(filepath.Base(f.model), ".gguf")
@@ -92,7 +95,8 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	return f.serve(ctx, s, listener, *grace)
 }
 
-// serve serves until ctx ends, and then until all requests are answered, for the time of grace at most.
+// serve serves until ctx ends, and then until all requests are answered, for the time of grace at
+// most.
 func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listener, grace time.Duration) error {
 	running, end := context.WithCancel(context.Background())
 	ended := make(chan struct{})

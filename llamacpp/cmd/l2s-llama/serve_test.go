@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// A chat is the text that the template makes of the prompt, and generate says what a reader would wonder about.
+// A chat is the text that the template makes of the prompt, and generate says what a reader would
+// wonder about.
 func TestGenerateAChat(t *testing.T) {
 	need(t)
 	ctx := context.Background()
@@ -63,13 +64,14 @@ func serving(t *testing.T, args ...string) (url string, stop func(), ended chan 
 	return url, cancel, ended
 }
 
-// The text of the server at temperature 0 is that of generate, for each kind of head; its end waits for what is under way.
+// The text of the server at temperature 0 is that of generate, for each kind of head; its end waits
+// for what is under way.
 func TestServe(t *testing.T) {
 	model := fastModel(t)
-	for name, flags := range map[string][]string{"exact": nil, "fast": {"--fast"}} {
+	for name, flags := range map[string][]string{"exact": nil, "fast": {"--fast", "--budget", "100000"}} {
 		args := append([]string{"--model", model}, flags...)
 		want, _ := runs(t, context.Background(), 0, append([]string{"generate", "--threads", "1", "--temp", "0", "-n", "24", "--ignore-eos", "--prompt", "Once upon a time"}, args...)...)
-		url, stop, ended := serving(t, args...)
+		url, stop, ended := serving(t, append(args, "--audit", "1")...)
 		ask := func(stream bool) *http.Response {
 			r, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf(`{"prompt":"Once upon a time","max_tokens":24,"temperature":0,"ignore_eos":true,"stream":%v,"logprobs":1}`, stream)))
 			if err != nil {
@@ -90,9 +92,26 @@ func TestServe(t *testing.T) {
 			t.Errorf("%s: found %+v, %v, expected %q", name, x, err, want)
 		}
 		r.Body.Close()
+		metrics, err := http.Get(url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(metrics.Body)
+		metrics.Body.Close()
+		counts := map[string]int{}
+		for _, name := range []string{"audited_tokens", "audited_agreed", "written_tokens", "exact_tokens"} {
+			_, rest, _ := strings.Cut(string(text), "\nl2s_"+name+"_total ")
+			n := 0
+			fmt.Sscan(rest, &n)
+			counts[name] = n
+		}
+		fast := name == "fast" // the rung that scores most tokens misses none of these
+		if counts["written_tokens"] != 24 || (counts["audited_tokens"] > 0) != fast || counts["audited_agreed"] != counts["audited_tokens"] || !fast && counts["exact_tokens"] != 24 || strings.Contains(string(text), "l2s_precision_held_out{") != fast {
+			t.Errorf("%s: found %v in\n%s", name, counts, text)
+		}
 		r = ask(true)
 		stop() // in the middle of the stream
-		text, err := io.ReadAll(r.Body)
+		text, err = io.ReadAll(r.Body)
 		if err != nil || !strings.HasSuffix(string(text), "data: [DONE]\n\n") || strings.Count(string(text), "data: ") < 24 {
 			t.Errorf("%s: found the stream %q, %v, expected all of it", name, text[max(0, len(text)-300):], err)
 		}

@@ -15,8 +15,8 @@ type Sampling struct {
 	Options sample.Options
 	// LastN is how many of the last tokens penalties are for, -1 for all.
 	LastN int
-	// Banned holds what may not be written beside what the model's file forbids, and Allowed what alone may;
-	// nil for none.
+	// Banned holds what may not be written beside what the model's file forbids, and Allowed what
+	// alone may; nil for none.
 	Banned, Allowed *bitset.Set
 	// Biases are added to logits, ascending by ID.
 	Biases []softmax.Bias
@@ -37,20 +37,35 @@ type Chooser struct {
 	Sampling
 	head *llamacpp.Head
 	draw *llamacpp.Sampler // nil for the best token
-	// One search for several states finds the labels to choose among, if width is not 0: the best, or the candidates
-	// of a draw. A head that learns is always asked so, since samplers have no screen that changes.
+	// One search for several states finds the labels to choose among, if width is not 0: the best,
+	// or the candidates of a draw. A head that learns is always asked so, since samplers have no
+	// screen that changes.
 	width  int
 	always bool
 	among  *bitset.Set // of a draw: the candidates
+	search *llamacpp.Searcher
 	found  []softmax.Prediction
-	layer  uint64 // draws that the exact layer had answered
 }
 
-// NewChooser returns a chooser over a head. What the file forbids is banned, as by llama.cpp.
+// check returns an error for what a head cannot do, without the memory of a sampler.
+func (s *Sampling) check(x *llamacpp.Head) error {
+	switch {
+	case none(x.Labels(), s.Allowed, s.Banned):
+		return ErrNoToken
+	case x.File().SoftCap() != 0 && s.Options.Temperature != 0:
+		_, err := x.Sampler(s.Options) // which says so
+		return err
+	case x.Learner() != nil && (s.Options.Temperature != 0 || s.penalty()) && (s.Options.TopK < 1 || s.penalty() && s.LastN < 0):
+		return ErrLearn
+	}
+	return nil
+}
+
+// NewChooser returns a chooser over a head.
 func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	c := &Chooser{Sampling: s, head: x}
-	if none(x.Labels(), s.Allowed, s.Banned) {
-		return nil, ErrNoToken
+	if err := s.check(x); err != nil {
+		return nil, err
 	}
 	if s.Options.Temperature == 0 && !s.penalty() {
 		c.width, c.always = 1, true
@@ -67,10 +82,9 @@ func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	if s.penalty() {
 		n += max(s.LastN, 0)
 	}
-	// Candidates of a draw hold all that it may draw: those of a top-k in front of all other truncations.
+	// Candidates of a draw hold all that it may draw: those of a top-k in front of all other
+	// truncations.
 	switch bounded := s.Options.Temperature == 0 || s.Options.TopK >= 1 && first(&s.Options) == sample.TopK; {
-	case x.Learner() != nil && (s.Options.TopK < 1 || s.penalty() && s.LastN < 0):
-		return nil, ErrLearn
 	case x.Learner() != nil || bounded && !s.penalty() && s.Biases == nil && s.Allowed == nil:
 		c.width, c.always = min(n, x.Labels()), x.Learner() != nil
 		c.among = bitset.New(x.Labels())
@@ -153,19 +167,21 @@ func (c *Chooser) edits(history []uint32) sample.Edits {
 	return e
 }
 
-// Next chooses the token behind the state h, given the tokens before. It reports whether the exact layer
-// answered.
+// Next chooses the token behind the state h, given the tokens before. It reports whether the exact
+// layer answered.
 func (c *Chooser) Next(h []float32, history []uint32) (id uint32, exact bool, err error) {
 	if !c.always {
+		before := c.draw.Stats().Layer
 		t, err := c.draw.Draw(h, c.edits(history))
-		layer := c.draw.Stats().Layer
-		exact, c.layer = layer > c.layer, layer
-		return t.ID, exact, err
+		return t.ID, c.draw.Stats().Layer > before, err
 	}
-	if len(c.found) < c.width {
+	if c.search == nil {
+		if c.search, err = c.head.Searcher(); err != nil {
+			return 0, false, err
+		}
 		c.found = make([]softmax.Prediction, c.width)
 	}
-	a, err := c.head.Search(c.found[:c.width], h, c.request())
+	a, err := c.search.Search(c.found, h, c.request())
 	if err != nil {
 		return 0, false, err
 	}

@@ -1,5 +1,5 @@
-// Package engine writes tokens for several requests at once: their sequences share the batches of llama.cpp, and one
-// search finds the tokens of a step.
+// Package engine writes tokens for several requests at once: their sequences share the batches of
+// llama.cpp, and one search finds the tokens of a step.
 package engine
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -16,14 +17,17 @@ import (
 
 // Options say how an engine runs.
 type Options struct {
-	// Parallel is the number of requests that are under way at once, the first sequences of the model; 0 for 1.
+	// Parallel is the number of requests that are under way at once, the first sequences of the
+	// model; 0 for 1.
 	Parallel int
 	// Forks is that of the model, for the answers of [Engine.Score].
 	Forks int
+	// Threads is how many search previews for several requests, 0 for one.
+	Threads int
 	// Waiting is how many more requests may wait: others are refused with [ErrBusy].
 	Waiting int
-	// Audit is the share of the time of the engine that may go to an audit of a head that may miss a token: the exact layer answers
-	// about some states too.
+	// Audit is the share of the time of the engine that may go to an audit of a head that may miss
+	// a token: the exact layer answers about some states too.
 	Audit float64
 	// Step, unless nil, is told of each step. It must not wait.
 	Step func(Step)
@@ -33,13 +37,14 @@ type Options struct {
 type Step struct {
 	Read, Written int // tokens
 	Exact         int // of those written: answered by the exact layer
-	// Audited are states that the exact layer was asked about too, and Agreed those of them whose best token the head had.
+	// Audited are states that the exact layer was asked about too, and Agreed those of them whose
+	// best token the head had.
 	Audited, Agreed int
 	Took            time.Duration
 }
 
-// chunk is how many tokens of prompts a step reads: others wait that long for their next token, and so does the end
-// of a request.
+// chunk is how many tokens of prompts a step reads: others wait that long for their next token, and
+// so does the end of a request.
 const chunk = 128
 
 // ErrBusy is the error of a request for which there is no place.
@@ -64,8 +69,8 @@ type Request struct {
 	LogProbs int      // the number of best tokens to tell beside each, -1 for no log-probabilities
 	Ends     bool     // the writing ends where the model ends the text
 	Shift    bool     // a context that is full loses its older half; else it ends the writing
-	// Write is given text, and the tokens that it is complete with, by the goroutine of the engine: it must not wait long
-	// where others are served. It returns false to end the writing.
+	// Write is given text, and the tokens that it is complete with, by the goroutine of the engine:
+	// it must not wait long where others are served. It returns false to end the writing.
 	Write func(text string, tokens []Token) bool
 }
 
@@ -147,7 +152,8 @@ type Engine struct {
 	credit time.Duration // that the audit may take
 }
 
-// New returns an engine that has a model, with so many sequences and forks, to itself, but for what any goroutine may call.
+// New returns an engine that has a model, with so many sequences and forks, to itself, but for what
+// any goroutine may call.
 func New(m *llamacpp.Model, x *llamacpp.Head, o Options) *Engine {
 	o.Parallel = max(o.Parallel, 1)
 	e := &Engine{m: m, x: x, o: o, wake: make(chan struct{}, 1)}
@@ -164,14 +170,14 @@ func (e *Engine) Busy() (active, waiting int) {
 	return e.active, len(e.waiting)
 }
 
-// Start checks a request, and takes it or has it wait. The end of ctx ends it, and frees its place with the step under way.
+// Start checks a request, and takes it or has it wait. The end of ctx ends it, and frees its place
+// with the step under way.
 func (e *Engine) Start(ctx context.Context, r Request) (*Job, error) {
 	j := &Job{Request: r, ctx: ctx, done: make(chan struct{})}
 	if err := e.check(j.Prompt); err != nil {
 		return nil, err
 	}
-	var err error
-	if j.choose, err = NewChooser(e.x, r.Sampling); err != nil {
+	if err := r.Sampling.check(e.x); err != nil {
 		return nil, err
 	}
 	return j, e.take(j)
@@ -249,6 +255,7 @@ func (e *Engine) Run(ctx context.Context) {
 	e.waiting = nil
 	e.mu.Unlock()
 	for _, j := range waiting {
+		j.leave()
 		j.err = ErrClosed
 		close(j.done)
 	}
@@ -259,24 +266,36 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-// places ends jobs that nobody waits for, gives free places to jobs that wait, and reports whether there is a job.
+// places ends jobs that nobody waits for, gives free places to jobs that wait, and reports whether
+// there is a job.
 func (e *Engine) places() (any bool) {
 	for _, s := range e.slots {
 		if s.job != nil && s.job.ctx.Err() != nil {
 			e.end(s, "", s.job.ctx.Err())
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	for _, s := range e.slots {
-		if s.job == nil && len(e.waiting) > 0 {
-			e.begin(s, e.waiting[0])
-			e.waiting = append(e.waiting[:0], e.waiting[1:]...)
-			e.active++
+		if s.job == nil {
+			if j := e.first(); j != nil {
+				e.begin(s, j)
+			}
 		}
 		any = any || s.job != nil
 	}
 	return any
+}
+
+// first takes the first of the jobs that wait, nil if there is none.
+func (e *Engine) first() *Job {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.waiting) == 0 {
+		return nil
+	}
+	j := e.waiting[0]
+	e.waiting = append(e.waiting[:0], e.waiting[1:]...)
+	e.active++
+	return j
 }
 
 func (e *Engine) begin(s *slot, j *Job) {
@@ -284,9 +303,18 @@ func (e *Engine) begin(s *slot, j *Job) {
 	*s = slot{job: j, number: s.number, todo: j.Prompt, prompt: true, came: e.came, start: time.Now(), out: writer{stops: j.Stop},
 		history: append(s.history[:0], j.Prompt...)}
 	j.result.Read = len(j.Prompt)
+	if j.score != nil {
+		return
+	}
+	// Here, so that only requests under way have the memory of a sampler.
+	var err error
+	if j.choose, err = NewChooser(e.x, j.Sampling); err != nil {
+		e.end(s, "", err)
+	}
 }
 
-// end ends the job of a slot. Text that is held back is written, unless an error or a stop text ends it.
+// end ends the job of a slot. Text that is held back is written, unless an error or a stop text
+// ends it.
 func (e *Engine) end(s *slot, reason Reason, err error) {
 	j := s.job
 	if reason != "" && reason != Refused && j.Write != nil {
@@ -309,7 +337,8 @@ func (e *Engine) end(s *slot, reason Reason, err error) {
 	close(j.done)
 }
 
-// run is one step: it reads the next tokens of all sequences, and writes one for each that has read all.
+// run is one step: it reads the next tokens of all sequences, and writes one for each that has read
+// all.
 func (e *Engine) run(ctx context.Context) {
 	start := time.Now()
 	e.step = Step{}
@@ -333,7 +362,8 @@ func (e *Engine) run(ctx context.Context) {
 	}
 }
 
-// fill makes the batch of a step: a token of each sequence that writes, and then of prompts, in the order in which they came.
+// fill makes the batch of a step: a token of each sequence that writes, and then of prompts, in the
+// order in which they came.
 func (e *Engine) fill() {
 	e.tokens, e.owners = e.tokens[:0], e.owners[:0]
 	for _, s := range e.slots {
@@ -370,7 +400,8 @@ func (e *Engine) add(s *slot, n int) {
 	}
 }
 
-// read has llama.cpp compute the batch, and gives each slot that has read all the state behind its last token.
+// read has llama.cpp compute the batch, and gives each slot that has read all the state behind its
+// last token.
 func (e *Engine) read(ctx context.Context) error {
 	for _, s := range e.owners {
 		s.h = nil
@@ -411,6 +442,10 @@ func (e *Engine) write() {
 			continue
 		}
 		ready = append(ready, s)
+	}
+	if e.x.Preview() != nil && len(ready) > 1 {
+		e.apart(ready)
+		return
 	}
 	for len(ready) > 0 {
 		// Those that ask the same, of one search.
@@ -455,6 +490,33 @@ func (e *Engine) chooses(group []*slot) {
 		}
 		id, err := s.job.choose.choose(s.h, s.history, found[i*k:][:answers[i].Count])
 		e.chosen(s, id, answers[i].Source == softmax.FromLayer, err)
+	}
+}
+
+// apart chooses by a preview, which has no pass over rows in common for several states, on all
+// threads: each slot has a searcher of its own.
+func (e *Engine) apart(ready []*slot) {
+	type chosen struct {
+		id    uint32
+		exact bool
+		err   error
+	}
+	all := make([]chosen, len(ready))
+	var next atomic.Int64
+	work := func() {
+		for i := int(next.Add(1)) - 1; i < len(ready); i = int(next.Add(1)) - 1 {
+			s, x := ready[i], &all[i]
+			x.id, x.exact, x.err = s.job.choose.Next(s.h, s.history)
+		}
+	}
+	var others sync.WaitGroup
+	for range min(len(ready), e.o.Threads) - 1 {
+		others.Go(work)
+	}
+	work()
+	others.Wait()
+	for i, s := range ready {
+		e.chosen(s, all[i].id, all[i].exact, all[i].err)
 	}
 }
 
@@ -512,8 +574,8 @@ func (e *Engine) chosen(s *slot, id uint32, exact bool, err error) {
 	}
 }
 
-// audit asks about a state of the step twice: for the best token of the head, and for that of the exact layer. It takes its share of
-// the time of steps, which it saves up.
+// audit asks about a state of the step twice: for the best token of the head, and for that of the
+// exact layer. It takes its share of the time of steps, which it saves up.
 func (e *Engine) audit(took time.Duration) {
 	if e.o.Audit <= 0 || e.x.Preview() == nil && e.x.Screen() == nil {
 		return
@@ -579,7 +641,8 @@ func (e *Engine) logProbs(t *Token, h []float32, best int) error {
 	return nil
 }
 
-// LogProbError returns what 95 of 100 log-probabilities are off by at most: 0 for a head without a preview.
+// LogProbError returns what 95 of 100 log-probabilities are off by at most: 0 for a head without a
+// preview.
 func LogProbError(x *llamacpp.Head, budget float64) float64 {
 	if x.Preview() == nil || x.File().SoftCap() != 0 {
 		return 0

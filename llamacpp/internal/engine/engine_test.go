@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -45,11 +46,16 @@ func TestMain(m *testing.M) {
 
 func open(t *testing.T, o llamacpp.Options) (*llamacpp.Model, *llamacpp.Head) {
 	t.Helper()
+	return openFile(t, gguf, o)
+}
+
+func openFile(t *testing.T, file string, o llamacpp.Options) (*llamacpp.Model, *llamacpp.Head) {
+	t.Helper()
 	if missing != "" {
 		t.Skip(missing)
 	}
 	o.Threads = 1
-	m, err := llamacpp.Open(gguf, o)
+	m, err := llamacpp.Open(file, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +140,8 @@ func logSum(all []float64) float64 {
 	return largest + math.Log(sum)
 }
 
-// near is how far a logit may be off where llama.cpp computes a state in a batch with others: it rounds otherwise there.
+// near is how far a logit may be off where llama.cpp computes a state in a batch with others: it
+// rounds otherwise there.
 const near = 0.3
 
 var prompts = []string{
@@ -144,7 +151,8 @@ var prompts = []string{
 	strings.Repeat("The first names the servers, the second their ports, and the third says which of them may be restarted. ", 8),
 }
 
-// Several requests at once each have tokens that are the best behind their own text, and their log-probabilities.
+// Several requests at once each have tokens that are the best behind their own text, and their
+// log-probabilities.
 func TestSequencesDoNotDisturbEachOther(t *testing.T) {
 	m, x := open(t, llamacpp.Options{Context: 256, Sequences: 3})
 	oracle, _ := open(t, llamacpp.Options{Context: 256})
@@ -181,7 +189,8 @@ func TestSequencesDoNotDisturbEachOther(t *testing.T) {
 	}
 }
 
-// One request alone has the tokens of a loop without an engine, bit for bit: the batches are the same.
+// One request alone has the tokens of a loop without an engine, bit for bit: the batches are the
+// same.
 func TestOneSequenceIsThatOfALoop(t *testing.T) {
 	m, x := open(t, llamacpp.Options{Context: 256})
 	prompt := m.Tokens(prompts[0], true)
@@ -209,7 +218,8 @@ func TestOneSequenceIsThatOfALoop(t *testing.T) {
 	}
 }
 
-// A draw among what a search has found is the draw that the sampler makes alone, and the best token of a search for several is the best.
+// A draw among what a search has found is the draw that the sampler makes alone, and the best token
+// of a search for several is the best.
 func TestDrawsOfASearchForSeveral(t *testing.T) {
 	x, err := llamacpp.OpenHead(gguf, llamacpp.HeadOptions{})
 	if err != nil {
@@ -348,7 +358,12 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"no token":        {engine.Request{Sampling: greedy(), Prompt: []uint32{1 << 30}}, "prompt[0]: found token 1073741824"},
 		"bad temperature": {engine.Request{Sampling: bad, Prompt: []uint32{1}}, "temperature: found -1"},
 	} {
-		if _, err := e.Start(context.Background(), c.r); err == nil || !strings.Contains(err.Error(), c.want) {
+		job, err := e.Start(context.Background(), c.r)
+		if err == nil {
+			<-job.Done()
+			_, err = job.Result()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: found the error %v, expected %q", name, err, c.want)
 		}
 	}
@@ -357,7 +372,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Places are bounded, and free as soon as nobody waits for the answer; the end of the engine ends all.
+// Places are bounded, and free as soon as nobody waits for the answer; the end of the engine ends
+// all.
 func TestPlaces(t *testing.T) {
 	m, x := open(t, llamacpp.Options{Context: 64, Sequences: 1})
 	e := engine.New(m, x, engine.Options{Waiting: 1})
@@ -424,7 +440,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// The log-probabilities of answers are those of a loop that reads prompt and answer; the prompt is read once.
+// The log-probabilities of answers are those of a loop that reads prompt and answer; the prompt is
+// read once.
 func TestScores(t *testing.T) {
 	m, x := open(t, llamacpp.Options{Context: 256, Sequences: 2, Forks: 3})
 	oracle, _ := open(t, llamacpp.Options{Context: 256})
@@ -470,5 +487,49 @@ func TestScores(t *testing.T) {
 		if _, err := e.Score(context.Background(), prompt, [][]uint32{c.answer}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("bad answer %d: found the error %v, expected %q", i, err, c.want)
 		}
+	}
+}
+
+// The same for models that people run, behind a prompt that is longer than the window of Gemma's
+// sliding attention.
+func TestScoresOfRealModels(t *testing.T) {
+	folder := os.Getenv("REAL")
+	if folder == "" {
+		t.Skip("REAL names no folder of models: scripts/real says which")
+	}
+	for name, length := range map[string]int{"smollm2-135m": 100, "gemma3-270m": 640} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(folder, name+".gguf")
+			if _, err := os.Stat(file); err != nil {
+				t.Skip(err)
+			}
+			const room = 768
+			m, x := openFile(t, file, llamacpp.Options{Context: room, Sequences: 2, Forks: 2})
+			oracle, _ := openFile(t, file, llamacpp.Options{Context: room})
+			e := run(t, m, x, engine.Options{Parallel: 2, Forks: 2, Waiting: 4})
+			prompt := m.Tokens(strings.Repeat(prompts[3], 8), true)
+			prompt = prompt[:min(len(prompt), length)]
+			var answers [][]uint32
+			for _, text := range []string{" The first names", " restarted.", " Paris is the"} {
+				answers = append(answers, m.Tokens(text, false))
+			}
+			job, err := e.Score(context.Background(), prompt, answers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			other, _ := collect(t, e, context.Background(), engine.Request{Prompt: prompt[:20], Most: 8, Sampling: greedy(), LogProbs: -1})
+			r := end(t, job)
+			end(t, other)
+			for i, a := range answers {
+				text := slices.Clone(prompt)
+				for j, id := range a {
+					all := logits(t, oracle, x, text)
+					if want := all[id] - logSum(all); math.Abs(r.Answers[i].LogProbs[j]-want) > 2*near {
+						t.Errorf("answer %d, token %d: found %v, expected %v", i, j, r.Answers[i].LogProbs[j], want)
+					}
+					text = append(text, id)
+				}
+			}
+		})
 	}
 }

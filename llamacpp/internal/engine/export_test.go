@@ -5,7 +5,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// NextOfSearch chooses a token as a search for several states does, and reports false if the chooser is not for that.
+// NextOfSearch chooses a token as a search for several states does, and reports false if the
+// chooser is not for that.
 func NextOfSearch(c *Chooser, x *llamacpp.Head, h []float32, history []uint32) (uint32, bool, error) {
 	if c.width == 0 || !c.same(c) {
 		return 0, false, nil

@@ -26,8 +26,9 @@ type score struct {
 	begun   bool
 }
 
-// Score asks for the log-probabilities of the tokens of answers behind a prompt. The prompt is read once, and answers share
-// what was read: each adds its own tokens but the last. Result.Answers has them.
+// Score asks for the log-probabilities of the tokens of answers behind a prompt. The prompt is read
+// once, and answers share what was read: each adds its own tokens but the last. Result.Answers has
+// them.
 func (e *Engine) Score(ctx context.Context, prompt []uint32, answers [][]uint32) (*Job, error) {
 	j := &Job{Request: Request{Prompt: prompt, Most: -1}, ctx: ctx, done: make(chan struct{}), score: &score{answers: answers}}
 	if err := e.check(prompt); err != nil {

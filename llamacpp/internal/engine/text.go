@@ -20,8 +20,8 @@ type Top struct {
 	LogProb float64
 }
 
-// writer puts the text of tokens together. It holds back what may be the beginning of a stop text, and characters
-// that are not complete.
+// writer puts the text of tokens together. It holds back what may be the beginning of a stop text,
+// and characters that are not complete.
 type writer struct {
 	stops  []string
 	text   string  // that is held back
@@ -29,8 +29,8 @@ type writer struct {
 	before int     // bytes of the first of these that are not
 }
 
-// add adds a token, and returns what may be read: text, and the tokens whose text is complete or is cut by a stop
-// text. It reports the stop text that ends all.
+// add adds a token, and returns what may be read: text, and the tokens whose text is complete or is
+// cut by a stop text. It reports the stop text that ends all.
 func (w *writer) add(t Token) (text string, tokens []Token, stop string) {
 	from := len(w.text)
 	w.text += t.Piece
@@ -59,7 +59,8 @@ func (w *writer) add(t Token) (text string, tokens []Token, stop string) {
 // end returns what is held back.
 func (w *writer) end() (string, []Token) { return w.release(len(w.text), false) }
 
-// release gives the first n bytes away, with the tokens that end there, or, at the end, that begin before.
+// release gives the first n bytes away, with the tokens that end there, or, at the end, that begin
+// before.
 func (w *writer) release(n int, last bool) (string, []Token) {
 	text := w.text[:n]
 	w.text = w.text[n:]
@@ -76,7 +77,8 @@ func (w *writer) release(n int, last bool) (string, []Token) {
 	return text, tokens
 }
 
-// begins returns how many bytes at the end of a text are the beginning of another, but not all of it.
+// begins returns how many bytes at the end of a text are the beginning of another, but not all of
+// it.
 func begins(text, of string) int {
 	for n := min(len(text), len(of)-1); n > 0; n-- {
 		if text[len(text)-n:] == of[:n] {

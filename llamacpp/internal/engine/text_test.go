@@ -52,8 +52,9 @@ func TestTextIsHeldBack(t *testing.T) {
 	}
 }
 
-// Whatever the pieces and stops: what is read is the text up to the first place where a stop text is complete, each token
-// comes once and in order, and nothing is held back that cannot become a stop text or a character.
+// Whatever the pieces and stops: what is read is the text up to the first place where a stop text
+// is complete, each token comes once and in order, and nothing is held back that cannot become a
+// stop text or a character.
 func TestTextIsWholeWhateverThePieces(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	alphabet := []string{"a", "b", "é", "\xe2", "\x82", "\xac", "ab", ""}

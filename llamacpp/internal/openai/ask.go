@@ -151,8 +151,8 @@ func (s *Server) sampling(f *fields, o *engine.Sampling) {
 	}
 }
 
-// biases reads logit_bias. What is biased by -100 or less is banned; where that leaves a half or less of the tokens, the others are
-// those that are allowed, whose rows alone are read.
+// biases reads logit_bias. What is biased by -100 or less is banned; where that leaves a half or
+// less of the tokens, the others are those that are allowed, whose rows alone are read.
 func (s *Server) biases(f *fields, o *engine.Sampling) {
 	var biases map[string]float64
 	if !f.get("logit_bias", "an object of numbers, by ids of tokens", &biases) {
@@ -313,8 +313,9 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 	return x, nil
 }
 
-// No language has as many bytes in a token, on average, as the first. Tokenizers of llama.cpp take long for some texts, in the square of
-// their length, and do not end before: few at once leave the engine its core.
+// No language has as many bytes in a token, on average, as the first. Tokenizers of llama.cpp take
+// long for some texts, in the square of their length, and do not end before: few at once leave the
+// engine its core.
 const (
 	mostBytes   = 16
 	mostReaders = 2

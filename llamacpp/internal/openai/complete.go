@@ -94,17 +94,22 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	if failed != nil {
 		return failed
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-cache")
 	out := &events{s: s, w: w}
-	if chat {
-		out.send(v.chunk(piece{}, "", true))
-	}
-	for done := false; !done && out.err == nil; {
+	for begun, done := false, false; !done && out.err == nil; begun = true {
 		select {
 		case <-feed.come:
 		case <-job.Done():
 			done = true
+			if _, err := job.Result(); err != nil && !begun { // the answer can have a status still
+				return ended(err)
+			}
+		}
+		if !begun {
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.Header().Set("Cache-Control", "no-cache")
+			if chat {
+				out.send(v.chunk(piece{}, "", true))
+			}
 		}
 		for _, p := range feed.take() {
 			out.send(v.chunk(p, "", false))
@@ -230,7 +235,8 @@ func (v *view) chunk(p piece, reason engine.Reason, first bool) object {
 // least is a log-probability in JSON, which has no infinity.
 func least(p float64) float64 { return max(p, -9999) }
 
-// logProbs are the log-probabilities of tokens, as each path has them, and what they may be off by. Nil if none are asked for.
+// logProbs are the log-probabilities of tokens, as each path has them, and what they may be off by.
+// Nil if none are asked for.
 func (v *view) logProbs(tokens []engine.Token) any {
 	if v.asked.LogProbs < 0 {
 		return nil

@@ -40,7 +40,8 @@ func (f *failure) with(status int) *failure {
 	return f
 }
 
-// fields are those of a JSON object. Readers of fields take null for a field that is not there, and keep the first failure.
+// fields are those of a JSON object. Readers of fields take null for a field that is not there, and
+// keep the first failure.
 type fields struct {
 	of     map[string]json.RawMessage
 	failed *failure

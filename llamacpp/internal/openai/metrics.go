@@ -15,8 +15,9 @@ import (
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )
 
-// metrics are what Prometheus reads of a server. Its client library would double the size of the command and bring nine modules for
-// what its text format needs: https://prometheus.io/docs/instrumenting/exposition_formats.
+// metrics are what Prometheus reads of a server. Its client library would double the size of the
+// command and bring nine modules for what its text format needs:
+// https://prometheus.io/docs/instrumenting/exposition_formats.
 type metrics struct {
 	s        *Server
 	mu       sync.Mutex

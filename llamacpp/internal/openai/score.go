@@ -54,8 +54,8 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 		"usage": usage{read, 0, read}})
 }
 
-// toScore reads a prompt, or messages, and the tokens of answers. Tokens may reach over the end of the prompt: what all texts of prompt and
-// answer begin with is the prompt.
+// toScore reads a prompt, or messages, and the tokens of answers. Tokens may reach over the end of
+// the prompt: what all texts of prompt and answer begin with is the prompt.
 func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answers [][]uint32, failed *failure) {
 	text := ""
 	if f.has("messages") {

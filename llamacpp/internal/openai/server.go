@@ -21,6 +21,7 @@ import (
 type Options struct {
 	Name     string        // of the model
 	Template string        // of chats, "" for the model's own: see llamacpp.Model.Chat
+	Threads  int           // of the engine, for previews
 	Parallel int           // requests under way at once
 	Waiting  int           // that wait, at most
 	Body     int64         // bytes of a request, at most
@@ -33,7 +34,8 @@ type Options struct {
 // Forks is that of the model of a server.
 const Forks = 8
 
-// drained is how much of a body that is too large is read: clients read an answer when they have written all.
+// drained is how much of a body that is too large is read: clients read an answer when they have
+// written all.
 const drained = 1 << 30
 
 // Server answers requests. Run runs its engine.
@@ -50,7 +52,8 @@ type Server struct {
 	stopping atomic.Bool
 }
 
-// New returns a server of a model, with as many sequences as requests are under way and with Forks, and its head.
+// New returns a server of a model, with as many sequences as requests are under way and with Forks,
+// and its head.
 func New(m *llamacpp.Model, x *llamacpp.Head, o Options) (*Server, error) {
 	s := &Server{m: m, x: x, o: o, started: time.Now(), readers: make(chan struct{}, mostReaders)}
 	var err error
@@ -58,7 +61,7 @@ func New(m *llamacpp.Model, x *llamacpp.Head, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.metrics = newMetrics(s)
-	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Audit: o.Audit, Step: s.metrics.step})
+	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Threads: o.Threads, Audit: o.Audit, Step: s.metrics.step})
 	return s, nil
 }
 
@@ -181,7 +184,8 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, releas
 	return f, h.release, nil
 }
 
-// bodyTimes is how often the bytes of a body are there while it is read: as they come, as JSON, and as what they say.
+// bodyTimes is how often the bytes of a body are there while it is read: as they come, as JSON, and
+// as what they say.
 const bodyTimes = 4
 
 // hold is what a request holds of the memory for the bodies of all.

@@ -327,7 +327,8 @@ func oracle(t testing.TB) *llamacpp.Model {
 	return m
 }
 
-// near is how far log-probabilities may be apart of states that llama.cpp computes in batches of other sizes.
+// near is how far log-probabilities may be apart of states that llama.cpp computes in batches of
+// other sizes.
 const near = 0.3
 
 func TestLogProbs(t *testing.T) {
@@ -385,7 +386,8 @@ func TestLogProbs(t *testing.T) {
 	}
 }
 
-// Biases and allowed tokens decide what is written; among allowed ones the best is the best of these.
+// Biases and allowed tokens decide what is written; among allowed ones the best is the best of
+// these.
 func TestBiases(t *testing.T) {
 	s := serve(t, 128, nil)
 	all := s.all(t, oracle(t), s.m.Tokens(prompt, true))
@@ -438,7 +440,8 @@ func TestBiases(t *testing.T) {
 			t.Errorf("found %q twice, expected each token once under this penalty", piece)
 		}
 	}
-	// Only allowed tokens are read of the head: an audit of what that costs is in package softmax. Here the whole chain takes them.
+	// Only allowed tokens are read of the head: an audit of what that costs is in package softmax.
+	// Here the whole chain takes them.
 	if status, x := s.post(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"allowed_tokens":[3],"logit_bias":{"3":-100}}`, prompt)); status != 400 || at(t, x, "error", "param") != "logit_bias" {
 		t.Errorf("nothing may be written: found %d, %v", status, x)
 	}
@@ -664,7 +667,8 @@ func TestClientsThatGoAway(t *testing.T) {
 	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2}`)
 }
 
-// A client that reads nothing loses its connection after the timeout, and its place; nobody waits for it.
+// A client that reads nothing loses its connection after the timeout, and its place; nobody waits
+// for it.
 func TestASlowReader(t *testing.T) {
 	s := serve(t, 4096, func(o *openai.Options) { o.Parallel, o.Timeout = 1, 300*time.Millisecond })
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -702,7 +706,8 @@ func TestBodies(t *testing.T) {
 			t.Errorf("100 MB: found %d, %s", r.StatusCode, text)
 		}
 	}
-	// Bodies that do not come whole: many of them hold less than the memory for all, and end after the timeout.
+	// Bodies that do not come whole: many of them hold less than the memory for all, and end after
+	// the timeout.
 	var held []net.Conn
 	for range 8 {
 		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -756,7 +761,8 @@ func TestManyConnections(t *testing.T) {
 	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2}`)
 }
 
-// The end of the engine in the middle of a stream is told in the stream, and what comes after it is refused.
+// The end of the engine in the middle of a stream is told in the stream, and what comes after it is
+// refused.
 func TestTheEndInTheMiddleOfAStream(t *testing.T) {
 	s := serve(t, 4096, nil)
 	r, err := http.Post(s.url+"/v1/chat/completions", "application/json", strings.NewReader(`{"messages":[{"role":"user","content":"a"}],"temperature":0,"stream":true,"ignore_eos":true}`))
@@ -787,7 +793,8 @@ func TestTheEndInTheMiddleOfAStream(t *testing.T) {
 	}
 }
 
-// Metrics have the text format: each line is a comment or a name with labels and a number, and histograms ascend to their count.
+// Metrics have the text format: each line is a comment or a name with labels and a number, and
+// histograms ascend to their count.
 func TestMetrics(t *testing.T) {
 	s := serve(t, 64, nil)
 	s.ok(t, "/v1/completions", `{"prompt":"The","max_tokens":5,"ignore_eos":true}`)

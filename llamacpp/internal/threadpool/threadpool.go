@@ -1,4 +1,5 @@
-package llamacpp
+// Package threadpool has thread pools of llama.cpp, which compute graphs and, between two of them, searches.
+package threadpool
 
 import (
 	"fmt"
@@ -13,19 +14,18 @@ import (
 	"github.com/jupiterrider/ffi"
 )
 
-// threadpool has the threads of a model: a thread pool of llama.cpp, which computes the model's graphs on it
-// and, between two of them, the searches of its heads. The pool's threads look for work for some milliseconds
-// before they sleep, so that a search begins on all of them within microseconds. Goroutines take longer to
-// wake up, and llama.cpp without a pool starts new threads for each decode.
-type threadpool struct {
-	number uintptr // by which the callback finds it
-
-	mu      sync.Mutex // one graph at a time
-	threads int        // 1: there is no pool
-	pool    uintptr    // ggml_threadpool
-	backend uintptr    // computes the graph on the pool
-	memory  uintptr    // ggml_context of the graph
-	graph   uintptr    // one node, which calls work on all threads
+// Pool has the threads of a context of llama.cpp, which computes its graphs on them, and lends them between two
+// graphs. Its threads look for work for some milliseconds before they sleep, so that a search begins on all of them
+// within microseconds. Goroutines take longer to wake up, and llama.cpp without a pool starts new threads for each
+// graph. A graph must be computed under the lock, one at a time.
+type Pool struct {
+	sync.Mutex
+	number  uintptr // by which the callback finds it
+	threads int     // 1: there is no pool of llama.cpp
+	pool    uintptr // ggml_threadpool
+	backend uintptr // computes the graph on the pool
+	memory  uintptr // ggml_context of the graph
+	graph   uintptr // one node, which calls work on all threads
 	work    func(worker int)
 	most    int // numbers of workers are below it
 }
@@ -67,7 +67,7 @@ type ggmlThreads struct {
 
 var (
 	ggml     ggmlThreads
-	pools    sync.Map // number to *threadpool
+	pools    sync.Map // number to *Pool
 	lastPool atomic.Uintptr
 )
 
@@ -137,32 +137,32 @@ func (g *ggmlThreads) find() error {
 // lends is the function of the node: each thread of the pool calls it with its number.
 func lends(_, _ uintptr, thread, _ int32, number uintptr) uintptr {
 	if x, ok := pools.Load(number); ok {
-		if p := x.(*threadpool); int(thread) < p.most {
+		if p := x.(*Pool); int(thread) < p.most {
 			p.work(int(thread))
 		}
 	}
 	return 0
 }
 
-// newThreadpool returns a pool of one thread, the caller's.
-func newThreadpool() (*threadpool, error) {
+// New returns a pool of one thread, the caller's.
+func New() (*Pool, error) {
 	if err := ggml.load(); err != nil {
 		return nil, err
 	}
-	p := &threadpool{number: lastPool.Add(1), threads: 1}
+	p := &Pool{number: lastPool.Add(1), threads: 1}
 	pools.Store(p.number, p)
 	return p, nil
 }
 
-// close frees the pool, of which a context must no longer make use. Searches of heads go on, with one thread.
-func (p *threadpool) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// Close frees the pool, of which a context must no longer make use. Searches of heads go on, with one thread.
+func (p *Pool) Close() {
+	p.Lock()
+	defer p.Unlock()
 	p.stop()
 	pools.Delete(p.number)
 }
 
-func (p *threadpool) stop() {
+func (p *Pool) stop() {
 	if p.pool != 0 {
 		ggml.free(p.memory)
 		ggml.freeBackend(p.backend)
@@ -171,10 +171,10 @@ func (p *threadpool) stop() {
 	}
 }
 
-// set changes the number of threads, and has a context compute on them.
-func (p *threadpool) set(ctx llama.Context, threads int) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// Set changes the number of threads, and has a context compute on them.
+func (p *Pool) Set(ctx llama.Context, threads int) error {
+	p.Lock()
+	defer p.Unlock()
 	if threads == p.threads {
 		return nil
 	}
@@ -208,14 +208,14 @@ func (p *threadpool) set(ctx llama.Context, threads int) error {
 	return nil
 }
 
-// run calls work with the numbers from 0 on, below n, at the same time: on the pool's threads, or with 0 alone if
+// Run calls work with the numbers from 0 on, below n, at the same time: on the pool's threads, or with 0 alone if
 // they are busy or Go uses one.
-func (p *threadpool) run(n int, work func(worker int)) {
-	if runtime.GOMAXPROCS(0) < 2 || !p.mu.TryLock() {
+func (p *Pool) Run(n int, work func(worker int)) {
+	if runtime.GOMAXPROCS(0) < 2 || !p.TryLock() {
 		work(0)
 		return
 	}
-	defer p.mu.Unlock()
+	defer p.Unlock()
 	if p.pool == 0 {
 		work(0)
 		return
