@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/softmax"
 )
