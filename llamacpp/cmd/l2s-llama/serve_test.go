@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -92,6 +93,27 @@ func TestServe(t *testing.T) {
 			t.Errorf("%s: found %+v, %v, expected %q", name, x, err, want)
 		}
 		r.Body.Close()
+		// Several at once, greedy and drawn, share the steps.
+		var several sync.WaitGroup
+		for i := range 4 {
+			several.Go(func() {
+				var x struct {
+					Usage struct {
+						Completion int `json:"completion_tokens"`
+					}
+				}
+				r, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf(`{"prompt":"Once upon a time","max_tokens":24,"temperature":%d,"ignore_eos":true}`, i%2)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer r.Body.Close()
+				if err := json.NewDecoder(r.Body).Decode(&x); err != nil || x.Usage.Completion != 24 {
+					t.Errorf("%s, one of several: found %+v, %v, expected 24 tokens", name, x, err)
+				}
+			})
+		}
+		several.Wait()
 		metrics, err := http.Get(url + "/metrics")
 		if err != nil {
 			t.Fatal(err)
@@ -106,7 +128,7 @@ func TestServe(t *testing.T) {
 			counts[name] = n
 		}
 		fast := name == "fast" // the rung that scores most tokens misses none of these
-		if counts["written_tokens"] != 24 || (counts["audited_tokens"] > 0) != fast || counts["audited_agreed"] != counts["audited_tokens"] || !fast && counts["exact_tokens"] != 24 || strings.Contains(string(text), "l2s_precision_held_out{") != fast {
+		if counts["written_tokens"] != 5*24 || (counts["audited_tokens"] > 0) != fast || counts["audited_agreed"] != counts["audited_tokens"] || !fast && counts["exact_tokens"] != 5*24 || strings.Contains(string(text), "l2s_precision_held_out{") != fast {
 			t.Errorf("%s: found %v in\n%s", name, counts, text)
 		}
 		r = ask(true)
