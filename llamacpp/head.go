@@ -398,39 +398,6 @@ func (x *Head) cappedSum(s *scratch, h []float32, t float64, req *softmax.Reques
 	return largest + math.Log(sum), err
 }
 
-// Searcher is [Head.Search] for the states of one sequence, by one goroutine. A preview knows by the states before of what
-// kind a text is: a head that is asked about several texts in turn mixes them.
-type Searcher struct {
-	head    *Head
-	preview *preview.Searcher // nil without one
-}
-
-// Searcher returns a searcher. Over a preview it takes some 20 bytes for each token of the vocabulary.
-func (x *Head) Searcher() (*Searcher, error) {
-	y := &Searcher{head: x}
-	if x.preview == nil {
-		return y, nil
-	}
-	err := x.file.Read(func() (err error) {
-		y.preview, err = preview.NewSearcher(x.preview, x.layer)
-		return err
-	})
-	return y, err
-}
-
-// Search is [Head.Search].
-func (y *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
-	if y.preview == nil {
-		return y.head.Search(dst, h, req)
-	}
-	req.Budget = cmp.Or(req.Budget, y.head.budget)
-	err = y.head.file.Read(func() (err error) {
-		a, err = y.preview.Search(dst, h, req)
-		return err
-	})
-	return a, err
-}
-
 // Sampler draws tokens. It is for one goroutine and one sequence.
 type Sampler struct {
 	head  *Head

@@ -78,10 +78,6 @@ func TestAHeadOverAPreview(t *testing.T) {
 	if x.Preview() != made || exact.Preview() != nil {
 		t.Error("found another preview than the one that was given")
 	}
-	one, err := x.Searcher()
-	if err != nil {
-		t.Fatal(err)
-	}
 	const n, k = 200, 5
 	rungs, normal := made.Rungs()
 	found, set, apart := 0, 0, 0
@@ -120,9 +116,6 @@ func TestAHeadOverAPreview(t *testing.T) {
 		batch, answers := make([]softmax.Prediction, 2*k), make([]softmax.Answer, 2)
 		if err := x.SearchBatch(batch, answers, slices.Concat(h, h), softmax.Request{K: k}); err != nil || !slices.Equal(batch, slices.Concat(best, best)) {
 			t.Fatalf("context %d in a batch: found %v, %v, expected %v twice", i, batch, err, best)
-		}
-		if _, err := one.Search(batch[:k], h, softmax.Request{K: k}); err != nil || !slices.Equal(batch[:k], best) {
-			t.Fatalf("context %d by a searcher: found %v, %v, expected %v", i, batch[:k], err, best)
 		}
 		choices := make([]llamacpp.Choice, k)
 		_, z, err := x.Best(choices, h, softmax.Request{K: k})

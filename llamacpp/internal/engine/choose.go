@@ -43,7 +43,6 @@ type Chooser struct {
 	width  int
 	always bool
 	among  *bitset.Set // of a draw: the candidates
-	search *llamacpp.Searcher
 	found  []softmax.Prediction
 }
 
@@ -175,13 +174,10 @@ func (c *Chooser) Next(h []float32, history []uint32) (id uint32, exact bool, er
 		t, err := c.draw.Draw(h, c.edits(history))
 		return t.ID, c.draw.Stats().Layer > before, err
 	}
-	if c.search == nil {
-		if c.search, err = c.head.Searcher(); err != nil {
-			return 0, false, err
-		}
+	if c.found == nil {
 		c.found = make([]softmax.Prediction, c.width)
 	}
-	a, err := c.search.Search(c.found, h, c.request())
+	a, err := c.head.Search(c.found, h, c.request())
 	if err != nil {
 		return 0, false, err
 	}

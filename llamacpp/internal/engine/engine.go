@@ -494,7 +494,7 @@ func (e *Engine) chooses(group []*slot) {
 }
 
 // apart chooses by a preview, which has no pass over rows in common for several states, on all
-// threads: each slot has a searcher of its own.
+// threads.
 func (e *Engine) apart(ready []*slot) {
 	type chosen struct {
 		id    uint32
