@@ -165,11 +165,15 @@ func (x *Head) Labels() int { return x.layer.Labels() }
 // File returns the head as it was opened.
 func (x *Head) File() *head.Head { return x.file }
 
-// SetThreads changes the number of threads of exact searches. A head of [Model.Head] searches on the threads of
+// mostLent is the most threads that softmax.Layer.LendThreads takes.
+const mostLent = 256
+
+// SetThreads changes the number of threads of exact searches, at most 256. A head of [Model.Head] searches on the threads of
 // its model, at most as many as the model has, and on one while the model decodes in another goroutine. A head
 // of [OpenHead] has threads of its own, which are parked between searches. SetThreads must not be called during a
 // search.
 func (x *Head) SetThreads(n int) {
+	n = min(n, mostLent)
 	if x.lender == nil {
 		x.layer.SetThreads(n)
 		return
