@@ -282,12 +282,13 @@ func (m *Model) check() error {
 	if at != uint64(m.labels) {
 		return fmt.Errorf("sizes: found %d labels in all blocks, expected %d", at, m.labels)
 	}
+	const mostDistance = 1e6 // of a rung that is measured it is below 20
 	for i, r := range m.rungs {
 		for _, x := range []struct {
 			name              string
 			found, least, top float64
 		}{
-			{"deviations", r.Deviations, 0, math.MaxFloat64}, {"reach", r.Reach, 0, math.MaxFloat64}, {"share", r.Share, 0, 1},
+			{"deviations", r.Deviations, 0, mostDistance}, {"reach", r.Reach, 0, mostDistance}, {"share", r.Share, 0, 1},
 			{"looked", r.Looked, 0, 2}, {"kept", r.Kept, 0, math.MaxFloat64}, {"exact", r.Exact, 0, 1}, {"log-sum off", r.LogSumOff, 0, math.MaxFloat64},
 		} {
 			if !(x.found >= x.least && x.found <= x.top) || math.Signbit(x.found) {

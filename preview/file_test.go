@@ -87,6 +87,8 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"tail: found NaN", func(m *Model) { m.tail = math.NaN() }},
 		{"share: found 2", func(m *Model) { m.rungs[1].Share = 2 }},
 		{"deviations: found NaN", func(m *Model) { m.rungs[1].Deviations = math.NaN() }},
+		{"deviations: found 1e+308", func(m *Model) { m.rungs[1].Deviations = 1e308 }},
+		{"reach: found 1e+308", func(m *Model) { m.rungs[1].Reach = 1e308 }},
 		{"rung 1: found -1 labels", func(m *Model) { m.rungs[0].Kept, m.rungs[1].Kept = 5, 3 }},
 		{"within", func(m *Model) { m.rungs[1].Precision1.Low = 1.5 }},
 		{"rungs: found 0", func(m *Model) { m.rungs, m.normal = nil, 0 }},

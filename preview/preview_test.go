@@ -602,6 +602,71 @@ func TestLogSums(t *testing.T) {
 	})
 }
 
+// A rung whose distances are beyond all numbers looks at all labels that may be answered, and at nothing else.
+func TestDistancesBeyondAllNumbers(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		banned := bitset.New(x.model.Labels())
+		for id := range 100 {
+			banned.Add(uint32(3 * id))
+		}
+		e := softmax.NewSearcher(x.layer)
+		for _, distance := range []float64{1e38, 1e308, math.MaxFloat64} {
+			s := mustSearch(t, x.model.withRung(Rung{Deviations: distance, Reach: distance, Share: 1, Most: math.MaxUint32, Kept: 1e9}), x.layer)
+			for range 50 {
+				h, got, want := x.contexts(1), make([]softmax.Prediction, 20), make([]softmax.Prediction, 20)
+				req := softmax.Request{K: 20, Banned: banned}
+				if _, err := s.Search(got, h, req); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := e.Search(want, h, req); err != nil || !slices.Equal(got, want) {
+					t.Fatalf("distances of %v: found %v, %v, expected %v", distance, got, err, want)
+				}
+			}
+		}
+	})
+}
+
+// No log-sum is above the best logit and the log of the number of labels, however far logits lie apart.
+func TestLogSumsArePossible(t *testing.T) {
+	const labels, dim, n = 4000, 20, 1000
+	r := rand.New(rand.NewPCG(4, 2))
+	draw := func(n int, scale float64) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(scale * r.NormFloat64())
+		}
+		return x
+	}
+	l, err := softmax.NewLayer(kernels.Float32Rows(draw(labels*dim, 3), dim), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Make(context.Background(), l, draw(n*dim, 1.5), Options{Coordinates: 16})
+	if err != nil && !errors.Is(err, ErrPrecision) {
+		t.Fatal(err)
+	}
+	if m == nil {
+		t.Fatal("found no model, expected one")
+	}
+	s, estimates := mustSearch(t, m, l), 0
+	for range 400 {
+		h, best := draw(dim, 1.5), make([]softmax.Prediction, 1)
+		a, err := s.Search(best, h, softmax.Request{K: 1, LogSum: true, Budget: m.rungs[0].Kept})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Source == softmax.FromSet {
+			estimates++
+		}
+		if most := best[0].Logit + math.Log(labels); a.LogSum > most+1e-3 || a.LogSum < best[0].Logit-1e-3 {
+			t.Errorf("found a log-sum of %v, expected %v to %v", a.LogSum, best[0].Logit, most)
+		}
+	}
+	if estimates < 40 {
+		t.Errorf("found %d estimates, expected some", estimates)
+	}
+}
+
 // A layer of which any label may be among the best has no preview, and Make says so.
 func TestAFlatLayerHasNoPreview(t *testing.T) {
 	const labels, dim, n = 3000, 128, 400

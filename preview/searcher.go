@@ -123,8 +123,7 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // exact. The exact layer answers if the request is Exact, if a log-sum is at a temperature below 0.5 or above 2 or
 // of a context far from the held-out ones, if the request says among which labels
 // to choose, if it wants an exact sum or a sum over edited labels, if too few labels may be answered, if k is above 512, and
-// if too many labels look alike, and while a text is of another kind than the model's ([Stats]), so that answers depend on
-// the contexts that this searcher had before: Answer.Source says so.
+// if too many labels look alike: Answer.Source says so. An answer depends on the context, the request and the model alone.
 //
 // A log-sum is over all labels: of those scored in full exactly, as in [softmax.Answer], and of the others by their previews,
 // or by how those of their block lie: [Rung] says how far off that was on held-out contexts.
@@ -152,6 +151,7 @@ func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Req
 
 // search answers about the query's context by a rung.
 func (s *Searcher) search(dst []softmax.Prediction, req *softmax.Request, rung *Rung) (softmax.Answer, error) {
+	m := s.model
 	s.stats.Queries++
 	if req.K > maxPreviewed || req.LogSum && (req.ExactSum || req.Edits() || !estimated(req.Temperature)) || !s.look(req, rung) {
 		return s.exactly(dst, req)
@@ -164,7 +164,14 @@ func (s *Searcher) search(dst []softmax.Prediction, req *softmax.Request, rung *
 	a := s.one[0]
 	a.Source = softmax.FromSet
 	if req.LogSum {
-		a.LogSum = kernels.LogAddExp(a.LogSum, s.rest)
+		// No label is above the best: an estimate beyond that is none.
+		best := a.LogSum // at least
+		if a.Count > 0 {
+			best = dst[0].Logit / cmp.Or(req.Temperature, 1)
+		}
+		if a.LogSum = kernels.LogAddExp(a.LogSum, s.rest); a.LogSum > best+math.Log(float64(m.labels)) {
+			return s.exactly(dst, req)
+		}
 	}
 	return a, nil
 }
@@ -277,7 +284,7 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 		return false
 	}
 	// Then the blocks that may reach it.
-	blocks, far := m.blocks(), float32(reach*s.length)
+	blocks, far := m.blocks(), float32(min(reach*s.length, math.MaxFloat32))
 	for b, c := range s.centre[:blocks] {
 		s.wide[b] = c + float32(far*m.radii[b])
 	}
@@ -301,7 +308,8 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	if looked > from {
 		best = s.mark(looked, k)
 	}
-	least := float32(float64(best) - float64(deviations*s.sigma))
+	// Rows without a label, and those that may not be answered, are at -Inf.
+	least := float32(max(float64(best)-float64(deviations*s.sigma), -math.MaxFloat32))
 	n = kernels.SelectAtLeast(s.rows, s.scores[:looked], least)
 	crowd := m.crowd(k)
 	most := max(int(lifted(float64(rung.Most), lift, float64(m.labels))), 4*k)
