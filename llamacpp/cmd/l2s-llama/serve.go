@@ -121,8 +121,8 @@ func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listen
 	defer cancel()
 	err := server.Shutdown(late)
 	if errors.Is(err, context.DeadlineExceeded) {
-		end() // streams are told
-		late, cancel := context.WithTimeout(context.Background(), time.Second)
+		end() // streams are told, after the step under way, which is slow on a busy machine
+		late, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if server.Shutdown(late) != nil {
 			server.Close()
