@@ -228,7 +228,7 @@ func (s *Server) prompt(ctx context.Context, f *fields) ([]uint32, *failure) {
 		return s.tokens(ctx, "prompt", text)
 	}
 	var ids []uint32
-	if json.Unmarshal(raw, &ids) != nil {
+	if json.Unmarshal(raw, &ids) != nil || hasNull(raw, &ids) {
 		return nil, wrong("prompt", "found %s, expected %s", short(raw), expected)
 	}
 	for _, id := range ids {
@@ -284,6 +284,9 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 		x.Role = "system"
 	}
 	content := bytes.TrimSpace(m.of["content"])
+	if x.Role == "assistant" && string(content) == "null" { // as clients send it beside calls of tools
+		return x, nil
+	}
 	if len(content) == 0 || content[0] != '[' {
 		if !m.get("content", "a string, or a list of parts", &x.Content) {
 			return none, cmp.Or(m.failed, wrong("content", "found none, expected a string, or a list of parts"))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -71,11 +72,31 @@ func (f *fields) get(name, expected string, to any) bool {
 	if !ok || string(raw) == "null" {
 		return false
 	}
-	if err := json.Unmarshal(raw, to); err != nil {
+	if err := json.Unmarshal(raw, to); err != nil || hasNull(raw, to) {
 		f.fail(name, "found %s, expected %s", short(raw), expected)
 		return false
 	}
 	return true
+}
+
+// hasNull reports whether a list or an object of numbers or texts has a null, which encoding/json takes for 0 or "".
+func hasNull(raw json.RawMessage, to any) bool {
+	switch to.(type) {
+	case *[]uint32, *[]string:
+		var of []*json.RawMessage
+		return json.Unmarshal(raw, &of) != nil || slices.Contains(of, nil)
+	case *map[string]float64:
+		var of map[string]*json.RawMessage
+		if json.Unmarshal(raw, &of) != nil {
+			return true
+		}
+		for _, x := range of {
+			if x == nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // short is JSON as a message shows it.

@@ -228,6 +228,11 @@ func TestAnswers(t *testing.T) {
 	if answer != at(t, y, "choices", 0, "text") {
 		t.Errorf("a chat: found %q, expected %q", answer, at(t, y, "choices", 0, "text"))
 	}
+	// An assistant's message without content, as clients send it beside calls of tools, is an empty one.
+	empty := `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":%s},{"role":"user","content":"b"}],"max_tokens":8,"temperature":0,"ignore_eos":true}`
+	if a, b := s.ok(t, "/v1/chat/completions", fmt.Sprintf(empty, "null")), s.ok(t, "/v1/chat/completions", fmt.Sprintf(empty, `""`)); at(t, a, "choices", 0, "message", "content") != at(t, b, "choices", 0, "message", "content") {
+		t.Errorf("an assistant's null: found %v, expected %v", a, b)
+	}
 	streamed = ""
 	events = s.events(t, "/v1/chat/completions", chat+`,"stream":true}`)
 	for i, e := range events[:len(events)-1] {
@@ -518,6 +523,11 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `{"prompt":[]}`, 400, "prompt", "empty list"},
 		{"completions", `{"prompt":["a","b"]}`, 400, "prompt", "found 2 prompts"},
 		{"completions", `{"prompt":[1.5]}`, 400, "prompt", "found [1.5]"},
+		{"completions", `{"prompt":[1,null]}`, 400, "prompt", "found [1,null]"},
+		{"completions", `{"prompt":[[null]]}`, 400, "prompt", "found [null]"},
+		{"completions", `{"prompt":"a","stop":["a",null]}`, 400, "stop", `found ["a",null]`},
+		{"completions", `{"prompt":"a","allowed_tokens":[null]}`, 400, "allowed_tokens", "found [null]"},
+		{"completions", `{"prompt":"a","logit_bias":{"5":null}}`, 400, "logit_bias", `found {"5":null}`},
 		{"completions", `{"prompt":[-1]}`, 400, "prompt", "found [-1]"},
 		{"completions", `{"prompt":[65536000]}`, 400, "prompt", "found token 65536000"},
 		{"completions", `{"prompt":"` + long + `"}`, 400, nil, "expected at most 64"},
