@@ -7,7 +7,13 @@ DEMO       := benchmarks/lm/model
 
 .PHONY: help
 help: ## List the targets.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { \
+		line = sprintf("%-19s", $$1); n = split($$2, words, " "); \
+		for (i = 1; i <= n; i++) { \
+			if (length(line) + length(words[i]) >= 120) { print line; line = sprintf("%-19s", "") } \
+			line = line " " words[i] \
+		} \
+		print line }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Train and measure a screen on the small language model of benchmarks/lm/model.

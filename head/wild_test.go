@@ -193,7 +193,7 @@ var wild = []struct {
 		files: map[string]string{"m.gguf": string(gguftest.File{Tensors: []gguftest.Tensor{{Name: "output.weight", Type: 23, Dims: []uint64{256, 1}, Data: make([]byte, 136)}}}.Bytes())}},
 	{what: "bfloat16 of ml_dtypes", source: "/w.npy", want: `descr: found "<V2", two bytes without a type, as numpy writes bfloat16 of ml_dtypes, expected a type of numbers: save x.astype('float32'), or the array as safetensors`,
 		files: map[string]string{"w.npy": string(numpy("<V2", "False", "(1, 2)", make([]byte, 4)))}},
-	{what: "an array of objects", source: "/w.npy", want: `descr: found "|O", expected a type of numbers`, files: map[string]string{"w.npy": string(numpy("|O", "False", "(1, 2)", make([]byte, 4)))}},
+	{what: "an array of objects", source: "/w.npy", want: `descr: found "|O", objects of Python, expected numbers: save np.vstack(x).astype(np.float32)`, files: map[string]string{"w.npy": string(numpy("|O", "False", "(1, 2)", make([]byte, 4)))}},
 	{what: "two arrays in one file", source: "/w.npy", want: "data: found 140 bytes, expected 4",
 		files: map[string]string{"w.npy": string(numpy("<f2", "False", "(1, 2)", make([]byte, 4))) + string(numpy("<f2", "False", "(1, 2)", make([]byte, 8)))}},
 	{what: "float16 as a GPU's tensor saves it", source: "/w.npy", first: 1, want: "1 x 2 float16", files: map[string]string{"w.npy": string(numpy("<f2", "False", "(1, 2)", []byte{0, 0x3c, 0, 0x40}))}},

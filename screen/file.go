@@ -3,6 +3,7 @@ package screen
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -17,8 +18,10 @@ import (
 // form, so that equal models have equal bytes.
 
 const (
-	magic   = "\x89L2S\r\n\x1a\n"
-	version = 5
+	magic = "\x89L2S\r\n\x1a\n"
+	// previewMagic begins the files of package preview, which are easily mistaken for screens.
+	previewMagic = "\x89L2P\r\n\x1a\n"
+	version      = 5
 	// atChecksum and atSize are places in the header; the checksum is of what is behind it.
 	atChecksum = 12
 	atSize     = 16
@@ -201,6 +204,9 @@ func Read(data []byte) (*Model, error) {
 func parseHeader(data []byte) (h header, err error) {
 	if len(data) == 0 {
 		return h, fmt.Errorf("header: found an empty file, expected at least %d bytes", headerSize)
+	}
+	if bytes.HasPrefix(data, []byte(previewMagic)) {
+		return h, errors.New("magic: found a preview, expected a screen: l2s inspect and l2s-llama --fast take previews")
 	}
 	if n := min(len(data), len(magic)); string(data[:n]) != magic[:n] {
 		return h, fmt.Errorf("magic: found % x, expected % x: not a screen file", data[:n], magic)

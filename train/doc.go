@@ -21,7 +21,15 @@
 //     that share: the order in which the knapsack takes them.
 //  6. A ladder of budgets is measured on the held-out contexts, and one of them becomes the
 //     screen's own. The lists are then made anew from all contexts.
-//  7. A tail is fitted, for log-probabilities over all labels ([FitTail]).
+//  7. If the options ask for it, a tail is fitted, for log-probabilities over all labels
+//     ([FitTail]). [DefaultOptions] do not; the command l2s train does.
+//
+// A run with a tail:
+//
+//	opt, tail := train.DefaultOptions(), train.DefaultTailOptions()
+//	opt.Tail = &tail
+//	model, record, err := train.Run(ctx, layer, contexts, opt)
+//	pool, err := screen.NewPool(model, layer, screen.OverTail())
 //
 // The knapsack comes before the first gradient step, unlike in the paper's
 // listing: with all sets empty every cluster costs the same and the gradient

@@ -137,7 +137,8 @@ const (
 	Expected = "expected"
 )
 
-// DefaultOptions leaves the form of the screen and its budget to the run. The prices of
+// DefaultOptions leaves the form of the screen and its budget to the run. There is no tail:
+// [DefaultTailOptions] has the options of one. The prices of
 // learning are those of the paper (Section 4: lambda 0.0003, gamma 10, labels from the
 // top-5); the other settings are those that served best on the contexts of a language model of
 // the Penn Treebank.

@@ -341,7 +341,10 @@ func TestBadScreens(t *testing.T) {
 		add("empty", inFile("m.l2s", nil), "found an empty file")
 		add("foreign", func(t *testing.T, dir string) {
 			writeFile(t, filepath.Join(dir, "m.l2s"), readFile(t, filepath.Join(dir, "W.npy")))
-		}, "not a screen file")
+		}, map[bool]string{
+			false: "not a screen file\n",
+			true:  "not a screen file; l2s inspect takes a screen, a preview, or a model: a folder, a GGUF file, or a tensor\n",
+		}[verb[0] == "inspect"])
 		add("truncated", truncated("m.l2s", 100), "file size: found", "expected")
 		add("longer than it says", longer("m.l2s"), "file size: found", "expected")
 		for _, part := range []struct {

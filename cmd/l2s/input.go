@@ -181,6 +181,9 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	if f.screen {
 		in.path = f.files[0]
 		if in.screen, err = loading(ctx, screen.Load, in.path); err != nil {
+			if f.inputs == nil {
+				return explained(in.path, err)
+			}
 			return err
 		}
 		if json.Unmarshal(in.screen.Record(), &in.record) != nil {

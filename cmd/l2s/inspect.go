@@ -112,21 +112,35 @@ func isModel(source string) bool {
 	case tensorfile.Extension(path) != "":
 		return true
 	}
-	start, err := tensorfile.Start(path, 4)
-	return err == nil && string(start) == "GGUF"
+	return begins(path, "GGUF")
 }
 
-// previewMagic begins the files of previews.
-const previewMagic = "\x89L2P\r\n\x1a\n"
+// The first bytes of the files of screens and of previews.
+const (
+	screenMagic  = "\x89L2S\r\n\x1a\n"
+	previewMagic = "\x89L2P\r\n\x1a\n"
+)
 
-// isPreview reports whether a file is a preview, by its first bytes.
-func isPreview(path string) bool {
+// isPreview reports whether a file is a preview.
+func isPreview(path string) bool { return begins(path, previewMagic) }
+
+// begins reports whether path is a file, and no pipe, whose first bytes are those of magic.
+func begins(path, magic string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return false
 	}
-	start, err := tensorfile.Start(path, len(previewMagic))
-	return err == nil && string(start) == previewMagic
+	start, err := tensorfile.Start(path, len(magic))
+	return err == nil && string(start) == magic
+}
+
+// explained is the error of a file that inspect took for a screen: if it is none, with what it could be.
+func explained(path string, err error) error {
+	info, statErr := os.Stat(path)
+	if statErr != nil || !info.Mode().IsRegular() || info.Size() == 0 || begins(path, screenMagic) {
+		return err
+	}
+	return fmt.Errorf("%w; l2s inspect takes a screen, a preview, or a model: a folder, a GGUF file, or a tensor", err)
 }
 
 // previewResult is the JSON of l2s inspect of a preview.

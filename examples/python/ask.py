@@ -7,6 +7,8 @@ Prints a line of JSON for each context. Needs numpy.
 import argparse
 import base64
 import json
+import os
+import sys
 import urllib.error
 import urllib.request
 
@@ -17,12 +19,14 @@ def ask(url, contexts, k=5, logprobs=False, **fields):
     """Return the answers to contexts, an n x d array: [{"source": ..., "labels": [{"id": ..., "logit": ...}]}]."""
     rows = np.ascontiguousarray(contexts, dtype="<f4")
     body = {"contexts": [base64.b64encode(row.tobytes()).decode() for row in rows], "k": k, **fields}
-    request = urllib.request.Request(url + ("/logprobs" if logprobs else "/topk"), json.dumps(body).encode())
     try:
+        request = urllib.request.Request(url + ("/logprobs" if logprobs else "/topk"), json.dumps(body).encode())
         with urllib.request.urlopen(request) as answer:
             return json.load(answer)["answers"]
     except urllib.error.HTTPError as e:
         raise SystemExit(f"{url}: {e.code}: {e.read().decode().strip()}")
+    except (urllib.error.URLError, ConnectionError, TimeoutError, ValueError) as e:
+        raise SystemExit(f"{url}: found no service: {getattr(e, 'reason', e)}: start examples/serve, or give its address by --url")
 
 
 def main():
@@ -33,7 +37,10 @@ def main():
     parser.add_argument("--logprobs", action="store_true", help="ask for log-probabilities over all labels too")
     parser.add_argument("--exact", action="store_true", help="ask the exact layer")
     args = parser.parse_args()
-    contexts = np.load(args.contexts, mmap_mode="r")
+    try:
+        contexts = np.load(args.contexts, mmap_mode="r")
+    except (OSError, ValueError) as e:
+        raise SystemExit(f"{args.contexts}: {e}: expected a .npy file of numbers")
     for at in range(0, len(contexts), 100):  # the service takes 256 in a request
         fields = {"exact": True} if args.exact else {}
         for answer in ask(args.url, contexts[at : at + 100], args.k, args.logprobs, **fields):
@@ -41,4 +48,9 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, such as head, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+        sys.exit(1)

@@ -22,9 +22,9 @@ import (
 )
 
 func main() {
-	source := flag.String("head", "", "the layer: a Hugging Face folder, a GGUF file, or one tensor, FILE.safetensors:NAME or FILE.npy")
+	source := flag.String("head", "", "the layer, required: a Hugging Face folder, a GGUF file, or one tensor, FILE.safetensors:NAME or FILE.npy")
 	bias := flag.String("bias", "", "its bias, one tensor, if it is in another file; none for no bias")
-	file := flag.String("screen", "", "the screen of l2s train; SIGHUP reads it again")
+	file := flag.String("screen", "", "the screen of l2s train, required; SIGHUP reads it again")
 	vocab := flag.String("vocab", "", "texts of the labels, one per line, or a tokenizer; without it answers have ids only")
 	listen := flag.String("listen", "127.0.0.1:8080", "the address, host:port")
 	timeout := flag.Duration("timeout", 10*time.Second, "the longest time to read a request, and to answer it")
@@ -35,8 +35,8 @@ func main() {
 	flag.Int64Var(&l.contexts, "max-contexts", 256, "contexts of a request")
 	flag.Int64Var(&l.k, "max-k", 100, "labels per context")
 	flag.Parse()
-	if min(l.body, l.memory, l.contexts, l.k, int64(*timeout)) < 1 || *source == "" || *file == "" || flag.NArg() > 0 {
-		log.Fatal("found no -head, no -screen, a limit below 1 or an argument; -h explains the flags")
+	if err := checkFlags(); err != nil {
+		log.Fatal(err)
 	}
 	v, err := newService(*source, *bias, *file, *vocab, l)
 	if err != nil {
@@ -68,6 +68,28 @@ func main() {
 		}
 		return
 	}
+}
+
+// checkFlags returns an error that names the first flag that is missing or out of its range.
+func checkFlags() error {
+	const example = "as in: serve -head W.npy -bias b.npy -screen m.l2s -vocab words.txt; -h explains the flags"
+	if flag.NArg() > 0 {
+		return fmt.Errorf("found the argument %q, expected flags alone, %s", flag.Arg(0), example)
+	}
+	for _, name := range []string{"head", "screen"} {
+		if flag.Lookup(name).Value.String() == "" {
+			return fmt.Errorf("-%s: found none, which is required, %s", name, example)
+		}
+	}
+	for _, name := range []string{"max-body", "max-memory", "max-contexts", "max-k", "timeout"} {
+		value := flag.Lookup(name).Value
+		n, isInt := value.(flag.Getter).Get().(int64)
+		d, isDuration := value.(flag.Getter).Get().(time.Duration)
+		if isInt && n < 1 || isDuration && d < 1 {
+			return fmt.Errorf("-%s: found %s, expected a limit above 0; -h explains the flags", name, value)
+		}
+	}
+	return nil
 }
 
 // routes are the paths of the service.

@@ -386,6 +386,37 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// A wrong call ends with a line that names the flag, and what to write.
+func TestWrongUse(t *testing.T) {
+	const example = "as in: serve -head W.npy -bias b.npy -screen m.l2s -vocab words.txt; -h explains the flags\n"
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"", "-head: found none, which is required, " + example},
+		{"-screen m.l2s", "-head: found none, which is required, " + example},
+		{"-head W.npy", "-screen: found none, which is required, " + example},
+		{"-head W.npy -screen m.l2s words.txt", `found the argument "words.txt", expected flags alone, ` + example},
+		{"-head W.npy -screen m.l2s -max-body 0", "-max-body: found 0, expected a limit above 0; -h explains the flags\n"},
+		{"-head W.npy -screen m.l2s -max-memory -1", "-max-memory: found -1, expected a limit above 0; -h explains the flags\n"},
+		{"-head W.npy -screen m.l2s -max-contexts 0", "-max-contexts: found 0, expected a limit above 0; -h explains the flags\n"},
+		{"-head W.npy -screen m.l2s -max-k 0", "-max-k: found 0, expected a limit above 0; -h explains the flags\n"},
+		{"-head W.npy -screen m.l2s -timeout 0s", "-timeout: found 0s, expected a limit above 0; -h explains the flags\n"},
+	} {
+		cmd := exec.Command(os.Args[0], strings.Fields(c.args)...)
+		cmd.Env = append(os.Environ(), "L2S_SERVE=1")
+		output, err := cmd.CombinedOutput()
+		if err == nil || !strings.HasSuffix(string(output), " "+c.want) || strings.Count(string(output), "\n") != 1 {
+			t.Errorf("serve %s: found the error %v and %q, expected one line with %q", c.args, err, output, c.want)
+		}
+	}
+	cmd := exec.Command(os.Args[0], "-h")
+	cmd.Env = append(os.Environ(), "L2S_SERVE=1")
+	if output, _ := cmd.CombinedOutput(); strings.Count(string(output), "required") != 2 {
+		t.Errorf("serve -h: found\n%s\nexpected two flags that are required", output)
+	}
+}
+
 // Clients ask the program while its screen is swapped: each answer is of one screen or the other, and SIGTERM ends
 // it when all have been answered.
 func TestTheProgramUnderLoad(t *testing.T) {

@@ -128,6 +128,9 @@ func npyType(value string) (DType, error) {
 			}
 		}
 	}
+	if text == "|O" {
+		return 0, fmt.Errorf("found %q, objects of Python, expected numbers: save np.vstack(x).astype(np.float32)", text)
+	}
 	if slices.Contains([]string{"<V2", ">V2", "|V2"}, text) {
 		return 0, fmt.Errorf("found %q, two bytes without a type, as numpy writes bfloat16 of ml_dtypes, expected a type of numbers: save x.astype('float32'), or the array as safetensors", text)
 	}

@@ -92,7 +92,7 @@ func broken() []brokenFile {
 
 		// .npy: types.
 		n("complex", dict("<c8", "False", "(1,)"), `FILE: header: descr: found "<c8", expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8`),
-		n("object", dict("|O", "False", "(1,)"), `FILE: header: descr: found "|O", expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8`),
+		n("object", dict("|O", "False", "(1,)"), `FILE: header: descr: found "|O", objects of Python, expected numbers: save np.vstack(x).astype(np.float32)`),
 		n("text type", dict("<U2", "False", "(1,)"), `FILE: header: descr: found "<U2", expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8`),
 		n("structured type", "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", `FILE: header: descr: found a structured type, expected a plain one such as '<f4'`),
 		n("big-endian", dict(">f4", "False", "(2,)"), `FILE: header: descr: found ">f4", big-endian, expected little-endian numbers: save x.astype('<f4')`),

@@ -1,0 +1,186 @@
+package housetest
+
+import (
+	"context"
+	"log"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
+)
+
+// docs/go.md has these functions, word for word.
+
+func exact(w, b, h []float32, d int) ([]softmax.Prediction, error) {
+	layer, err := softmax.NewLayer(kernels.Float32Rows(w, d), b) // w: row-major, d numbers per label
+	if err != nil {
+		return nil, err
+	}
+	s := softmax.NewSearcher(layer) // one per goroutine: keep it for the next context
+	top := make([]softmax.Prediction, 5)
+	n, err := s.TopK(top, h)
+	return top[:n], err // best first
+}
+
+func previewed(ctx context.Context, layer *softmax.Layer, states []float32) (*preview.Searcher, error) {
+	model, err := preview.Make(ctx, layer, states, preview.Options{}) // 4,000 contexts, row-major
+	if err != nil {
+		return nil, err
+	}
+	return preview.NewSearcher(model, layer)
+}
+
+func screened(ctx context.Context, layer *softmax.Layer, contexts []float32, file string) (*screen.Pool, error) {
+	opt, tail := train.DefaultOptions(), train.DefaultTailOptions()
+	opt.Tail = &tail // for log-probabilities over all labels; without it the screen has none
+	model, record, err := train.Run(ctx, layer, contexts, opt)
+	if err != nil {
+		return nil, err
+	}
+	for _, warning := range record.Warnings {
+		log.Print(warning)
+	}
+	if err := model.Save(file); err != nil { // later: model, err := screen.Load(file)
+		return nil, err
+	}
+	return screen.NewPool(model, layer, screen.OverTail()) // for all goroutines
+}
+
+func ask(pool *screen.Pool, h []float32, banned *bitset.Set) ([]softmax.Prediction, []float64, error) {
+	top := make([]softmax.Prediction, 5)
+	a, err := pool.Search(top, h, softmax.Request{K: len(top), Banned: banned, LogSum: true})
+	if err != nil {
+		return nil, nil, err
+	}
+	logProbs := make([]float64, a.Count) // among the labels that are not banned
+	for i, p := range top[:a.Count] {
+		logProbs[i] = p.Logit - a.LogSum
+	}
+	return top[:a.Count], logProbs, nil
+}
+
+func choose(s *softmax.Searcher, h []float32, ids []uint32) (best uint32, logProb float64, err error) {
+	top := make([]softmax.Prediction, 1)
+	if _, err = s.Search(top, h, softmax.Request{K: 1, Among: softmax.Only(ids)}); err != nil {
+		return 0, 0, err
+	}
+	logProb, err = s.LogProb(h, top[0].ID) // over all labels
+	return top[0].ID, logProb, err
+}
+
+// bestOf returns the label with the largest of the logits that keep lets pass.
+func bestOf(logits []float64, keep func(id uint32) bool) (best uint32) {
+	highest := math.Inf(-1)
+	for i, x := range logits {
+		if keep(uint32(i)) && x > highest {
+			best, highest = uint32(i), x
+		}
+	}
+	return best
+}
+
+func TestTheCodeOfTheGoPageRuns(t *testing.T) {
+	source, err := os.ReadFile("gopage_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := read(t, "docs/go.md")
+	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(page, -1)
+	for _, b := range blocks {
+		if !strings.Contains(string(source), "\n"+b[1]+"\n") && !strings.HasPrefix(b[1], "import (") {
+			t.Errorf("docs/go.md: found code that this file has not:\n%s", b[1])
+		}
+	}
+	if len(blocks) != 6 {
+		t.Errorf("docs/go.md: found %d blocks of code, expected the imports and 5 functions", len(blocks))
+	}
+	_, imports, _ := strings.Cut(page, "import (\n")
+	imports, _, _ = strings.Cut(imports, ")\n")
+	for _, name := range []string{"bitset", "kernels", "preview", "screen", "softmax", "train"} {
+		if !strings.Contains(imports, "\t\"github.com/learning-to-screen/l2s/"+name+"\"") {
+			t.Errorf("docs/go.md: found no import of %s", name)
+		}
+	}
+
+	const labels, d, n, queries = 2000, 24, 6000, 60
+	data := synthetic.Structured(labels, d, 30, n+queries, 1)
+	layer, bias, w := data.Layer, data.Layer.Bias(), make([]float32, labels*d)
+	for i := range labels {
+		layer.Weights().Widen(w[i*d:][:d], i)
+	}
+	p, err := previewed(t.Context(), layer, data.Contexts[:n*d])
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := screened(t.Context(), layer, data.Contexts[:n*d], filepath.Join(t.TempDir(), "m.l2s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := softmax.NewSearcher(layer)
+	all := func(uint32) bool { return true }
+	byPreview, byScreen, top := 0, 0, make([]softmax.Prediction, 5)
+	for q := range queries {
+		// The oracle: all logits by a plain loop.
+		h := data.Contexts[(n+q)*d:][:d]
+		logits, sum, rest := make([]float64, labels), 0.0, 0.0
+		for i := range logits {
+			logits[i] = float64(bias[i])
+			for j, x := range h {
+				logits[i] += float64(w[i*d+j]) * float64(x)
+			}
+			sum += math.Exp(logits[i])
+		}
+		best := bestOf(logits, all)
+
+		if got, err := exact(w, bias, h, d); err != nil || len(got) != 5 || got[0].ID != best {
+			t.Fatalf("exact: found %v and the error %v, expected the best label %d", got, err, best)
+		}
+		if _, err := p.TopK(top, h); err != nil {
+			t.Fatal(err)
+		} else if top[0].ID == best {
+			byPreview++
+		}
+
+		banned, err := bitset.FromIDs(labels, []uint32{best})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest = sum - math.Exp(logits[best])
+		second := bestOf(logits, func(id uint32) bool { return id != best })
+		got, logProbs, err := ask(pool, h, banned)
+		if err != nil || len(got) != 5 {
+			t.Fatalf("ask: found %v and the error %v, expected 5 labels", got, err)
+		}
+		if got[0].ID == second {
+			byScreen++
+		}
+		for i, x := range got {
+			if want := logits[x.ID] - math.Log(rest); x.ID == best || math.Abs(logProbs[i]-want) > 0.5 {
+				t.Errorf("ask: found the label %d with the log-probability %v, expected %v and no label %d", x.ID, logProbs[i], want, best)
+			}
+		}
+
+		ids := []uint32{}
+		for id := uint32(q); id < labels; id += 97 {
+			ids = append(ids, id)
+		}
+		want := bestOf(logits, func(id uint32) bool { return id%97 == uint32(q)%97 && id >= uint32(q) })
+		id, logProb, err := choose(s, h, ids)
+		if err != nil || id != want || math.Abs(logProb-(logits[want]-math.Log(sum))) > 1e-6 {
+			t.Errorf("choose: found %d, %v and the error %v, expected %d, %v", id, logProb, err, want, logits[want]-math.Log(sum))
+		}
+	}
+	if byPreview < 57 || byScreen < 54 {
+		t.Errorf("found %d best labels by the preview and %d second ones by the screen, expected 57 and 54 of 60", byPreview, byScreen)
+	}
+}
