@@ -1,5 +1,5 @@
 // Command picture draws the pictures of the documents, each as SVG and PNG: how, the way of a query
-// through the three searches; peers, of results/peers.md, precision against time; and, of the JSON of
+// through the three searches; peers, of results/peers.tsv, precision against time; and, of the JSON of
 // l2s-llama bench, token, the time of a token by parts.
 //
 //	cd benchmarks && go run ./picture -out ../docs ["Gemma 3 270M=gemma.json" ...]
@@ -70,7 +70,7 @@ func main() {
 	out := flag.String("out", "../docs", "the `folder` to write to")
 	flag.Parse()
 	both(filepath.Join(*out, "how"), height, paint)
-	both(filepath.Join(*out, "peers"), peersHeight, func(c draw.Canvas) { paintPeers(c, readTable("results/peers.md")) })
+	both(filepath.Join(*out, "peers"), peersHeight, func(c draw.Canvas) { paintPeers(c, readTable("results/peers.tsv")) })
 	if flag.NArg() == 0 {
 		return
 	}

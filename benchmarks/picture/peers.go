@@ -34,22 +34,22 @@ func readTable(file string) (lines []line) {
 		log.Fatal(err)
 	}
 	for _, row := range strings.Split(string(text), "\n") {
-		cells := strings.Split(row, "|")
-		if len(cells) < 7 {
+		cells := strings.Split(row, "\t")
+		if len(cells) < 5 {
 			continue
 		}
 		number := func(i int) float64 {
-			x, err := strconv.ParseFloat(strings.ReplaceAll(strings.TrimSpace(cells[i]), ",", ""), 64)
+			x, err := strconv.ParseFloat(strings.ReplaceAll(cells[i], ",", ""), 64)
 			if err != nil {
 				return math.NaN()
 			}
 			return x
 		}
-		p := point{number(4), number(5)}
+		p := point{number(3), number(4)}
 		if math.IsNaN(p.precision) || math.IsNaN(p.microseconds) {
 			continue // the head of the table
 		}
-		name := strings.TrimSpace(cells[1])
+		name := cells[0]
 		if len(lines) == 0 || lines[len(lines)-1].name != name {
 			lines = append(lines, line{name: name})
 		}
