@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -126,6 +127,24 @@ func TestFast(t *testing.T) {
 	made := func(said string) bool { return strings.Contains(said, " states in ") }
 	if !made(said) || !strings.Contains(said, "head: preview "+file+": P@1 ") || !strings.Contains(said, "a second") {
 		t.Errorf("found %q, expected the making of a preview, its precision and a speed", said)
+	}
+	// The making tells its stages, and how much is done.
+	of := &flags{model: model, threads: 1, stderr: io.Discard}
+	var stages []string
+	done := 0.0
+	_, head, err := of.fastStates(ctx, "", func(stage string, share float64) {
+		if share < done || share > 1 {
+			t.Errorf("%s: found the share %v after %v, expected more, and at most 1", stage, share, done)
+		}
+		done = share
+		stages = append(stages, stage)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	head.Close()
+	if stages = slices.Compact(stages); !slices.Equal(stages, []string{"states of texts", "states of what the model writes"}) || done < 0.9 {
+		t.Errorf("found the stages %q up to the share %v, expected two, nearly up to 1", stages, done)
 	}
 	m, err := preview.Load(file)
 	if err != nil {
