@@ -1,11 +1,6 @@
 package preview
 
-import (
-	"fmt"
-	"math"
-
-	"github.com/learning-to-screen/l2s/softmax"
-)
+import "math"
 
 // Model is what a preview knows of a layer: coordinates, blocks of labels, and rungs. It is immutable
 // and safe for use by many goroutines.
@@ -100,21 +95,19 @@ func (m *Model) width() int {
 
 func (m *Model) blocks() int { return len(m.sizes) }
 
-// rungOf returns the rung of a budget: the last one whose Kept is not above it.
-func (m *Model) rungOf(budget float64) (int, error) {
+// rungOf returns the place of the rung of a budget, which is not negative: the last one whose Kept is not above it,
+// or the first. A request that one model takes is not refused by another one, which may take its place.
+func (m *Model) rungOf(budget float64) int {
 	if budget == 0 {
-		return m.normal, nil
+		return m.normal
 	}
-	at := -1
+	at := 0
 	for i, r := range m.rungs {
 		if r.Kept <= budget {
 			at = i
 		}
 	}
-	if at < 0 {
-		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("preview: budget: found %v, expected at least %v, the smallest of the model", budget, m.rungs[0].Kept)}
-	}
-	return at, nil
+	return at
 }
 
 // slack is how much farther than a rung says is looked for a context: much that is outside the coordinates makes more

@@ -395,6 +395,44 @@ func TestRungsSayHowPreciseSearchesAre(t *testing.T) {
 	})
 }
 
+// A budget is the last rung that does not score more labels, and a budget below all of them is the first.
+func TestABudgetIsTheLastRungWithinIt(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		m := *x.model
+		m.rungs, m.normal = []Rung{m.rungs[0], m.rungs[len(m.rungs)-1], whole}, 1
+		m.rungs[0].Kept, m.rungs[1].Kept = 10, 20
+		s := mustSearch(t, &m, x.layer)
+		var ways []*Searcher // of each rung
+		for _, r := range m.rungs {
+			ways = append(ways, mustSearch(t, m.withRung(r), x.layer))
+		}
+		search := func(s *Searcher, h []float32, budget float64) (list []softmax.Prediction, kept uint64) {
+			list, before := make([]softmax.Prediction, 5), s.stats.Kept
+			if _, err := s.Search(list, h, softmax.Request{K: 5, Budget: budget}); err != nil {
+				t.Fatalf("budget %v: %v", budget, err)
+			}
+			return list, s.stats.Kept - before
+		}
+		var kept [3]uint64
+		for range 100 {
+			h := x.contexts(1)
+			for budget, r := range map[float64]int{
+				0: 1, math.SmallestNonzeroFloat64: 0, 1e-9: 0, math.Nextafter(10, 0): 0, 10: 0, math.Nextafter(20, 0): 0, 20: 1, 1e300: 2, math.Inf(1): 2,
+			} {
+				found, n := search(s, h, budget)
+				want, of := search(ways[r], h, 0)
+				if !slices.Equal(found, want) || n != of {
+					t.Fatalf("budget %v: found %v, %d scored in full, expected %v and %d, as by rung %d", budget, found, n, want, of, r)
+				}
+				kept[r] += n
+			}
+		}
+		if kept[0]/5 >= kept[2]/2 { // means over the budgets of a rung
+			t.Errorf("found %d labels scored by the first rung and %d by the one that scores all, expected fewer", kept[0]/5, kept[2]/2)
+		}
+	})
+}
+
 // Contexts of another kind have no bounds: nearly all of their best labels are found, by previews or exactly.
 func TestStrangeContextsAreAnsweredAsPrecisely(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
@@ -704,7 +742,11 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a short context", "found 41 elements", softmax.ErrContext, func() error { _, err := s.TopK(top, h[1:]); return err }},
 		{"k of 0", "k: found 0", softmax.ErrRequest, func() error { _, err := s.TopK(nil, h); return err }},
 		{"room", "dst: found room for 2", softmax.ErrRequest, func() error { _, err := s.Search(top, h, softmax.Request{K: 1}); return err }},
-		{"a small budget", "budget: found 1e-09", softmax.ErrRequest, func() error { _, err := s.Search(top, h, softmax.Request{K: 2, Budget: 1e-9}); return err }},
+		{"a negative budget", "budget: found -1", softmax.ErrRequest, func() error { _, err := s.Search(top, h, softmax.Request{K: 2, Budget: -1}); return err }},
+		{"a budget of NaN", "budget: found NaN", softmax.ErrRequest, func() error {
+			_, err := s.Search(top, h, softmax.Request{K: 2, Budget: math.NaN()})
+			return err
+		}},
 		{"a batch with NaN", "row 1: found NaN at element 3", softmax.ErrContext, func() error {
 			return s.SearchBatch(make([]softmax.Prediction, 4), make([]softmax.Answer, 2), append(slices.Clone(h), with(nan)...), softmax.Request{K: 2})
 		}},

@@ -142,11 +142,7 @@ func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Req
 		s.stats.Queries++
 		return s.exactly(dst, &req)
 	}
-	rung, err := m.rungOf(req.Budget)
-	if err != nil {
-		return softmax.Answer{}, err
-	}
-	return s.search(dst, &req, &m.rungs[rung])
+	return s.search(dst, &req, &m.rungs[m.rungOf(req.Budget)])
 }
 
 // search answers about the query's context by a rung.

@@ -117,7 +117,7 @@ func (t *trainer) best(ctx context.Context) (*trial, error) {
 	if err != nil || !f.open || f.clusters < 2 || 2*t.vectorBytes(f.clusters) <= x.bytes {
 		return x, err
 	}
-	half, err := t.try(ctx, t.formOf(f.clusters/2, fmt.Sprintf("; tried since %.3g KB are vectors", t.vectorBytes(f.clusters)/1000)))
+	half, err := t.try(ctx, t.formOf(f.clusters/2, fmt.Sprintf("; tried because a query reads %.3g KB of vectors", t.vectorBytes(f.clusters)/1000)))
 	if err != nil {
 		return nil, err
 	}

@@ -177,7 +177,7 @@ func TestHalfOfTheClusters(t *testing.T) {
 				t.Fatal(err)
 			}
 			tried := slices.ContainsFunc(r.Decisions, func(d string) bool {
-				return strings.HasPrefix(d, "30 clusters, ") && strings.Contains(d, "; tried since ")
+				return strings.HasPrefix(d, "30 clusters, ") && strings.Contains(d, "; tried because a query reads ")
 			})
 			if taken := r.Options.Clusters == 30; tried != c.tried || taken != c.taken || !taken && r.Options.Clusters != 60 {
 				t.Errorf("found %d clusters after %q, expected 30 to be tried (%v) and taken (%v) instead of 60", r.Options.Clusters, r.Decisions, c.tried, c.taken)

@@ -34,6 +34,8 @@ type Printer struct {
 
 	open        bool // a stage has begun and not ended
 	stage, unit string
+	part        string // of the stage, "" for none
+	percent     int    // that the last line about the stage has told, -1 for none
 	done, total int
 	start       time.Time // of the stage
 	shown       time.Time // last output about the stage
@@ -66,12 +68,16 @@ func (p *Printer) with(f func(now time.Time)) {
 	}
 }
 
-// Start begins a stage of total units of work, 0 if nobody knows how many.
+// percent is the unit of work that is told as a share alone: nobody asks for the rate, or for a line like the last.
+const percent = "percent"
+
+// Start begins a stage of total units of work, 0 if nobody knows how many. Of the unit "percent" the total may be
+// larger than 100, for a finer estimate of the time left.
 // A stage that has not ended is dropped without a word.
 func (p *Printer) Start(stage, unit string, total int) {
 	p.with(func(now time.Time) {
 		p.erase()
-		p.open, p.stage, p.unit, p.done, p.total = true, stage, unit, 0, total
+		p.open, p.stage, p.unit, p.done, p.total, p.part, p.percent = true, stage, unit, 0, total, "", -1
 		p.start, p.shown = now, now
 		if p.terminal {
 			p.draw(now)
@@ -87,11 +93,22 @@ func (p *Printer) Set(done int) {
 		if p.terminal {
 			show, interval = p.draw, barInterval
 		}
-		if p.open && now.Sub(p.shown) >= interval {
+		again := p.unit == percent && !p.terminal && p.hundredths() == p.percent
+		if p.open && now.Sub(p.shown) >= interval && !again {
 			show(now)
 			p.shown = now
 		}
 	})
+}
+
+// Part names the part of the stage that is under way, behind the stage's name.
+func (p *Printer) Part(name string) { p.with(func(time.Time) { p.part = name }) }
+
+func (p *Printer) name() string {
+	if p.part == "" {
+		return p.stage
+	}
+	return p.stage + ", " + p.part
 }
 
 // End ends the stage with a line of its units and its time.
@@ -141,31 +158,40 @@ func (p *Printer) share() float64 {
 	return min(1, max(0, float64(p.done)/float64(p.total)))
 }
 
+// hundredths is share in whole percent, rounded down.
+func (p *Printer) hundredths() int { return min(100, max(0, 100*p.done/max(1, p.total))) }
+
 func (p *Printer) draw(now time.Time) {
 	text := Count(p.done) + " " + p.unit
 	if p.total > 0 {
 		full := int(p.share() * barWidth)
 		text = fmt.Sprintf("[%s%s] %3.0f%%", strings.Repeat("#", full), strings.Repeat(".", barWidth-full), 100*p.share())
 	}
-	fmt.Fprintf(p.w, "\r\x1b[K%s %s%s", p.stage, text, p.pace("  ", now.Sub(p.start)))
+	fmt.Fprintf(p.w, "\r\x1b[K%s %s%s", p.name(), text, p.pace("  ", now.Sub(p.start)))
 	p.drawn = true
 }
 
 func (p *Printer) line(now time.Time) {
+	if p.unit == percent {
+		p.percent = p.hundredths()
+		fmt.Fprintf(p.w, "%s: %d%%%s\n", p.name(), p.percent, p.pace(", ", now.Sub(p.start)))
+		return
+	}
 	of := ""
 	if p.total > 0 {
 		of = " of " + Count(p.total)
 	}
-	fmt.Fprintf(p.w, "%s: %s%s %s%s\n", p.stage, Count(p.done), of, p.unit, p.pace(", ", now.Sub(p.start)))
+	fmt.Fprintf(p.w, "%s: %s%s %s%s\n", p.name(), Count(p.done), of, p.unit, p.pace(", ", now.Sub(p.start)))
 }
 
 // pace tells the rate so far, and the time of the rest of the stage at this rate.
 func (p *Printer) pace(before string, elapsed time.Duration) string {
 	text, share := rate(before, p.done, elapsed), p.share()
-	if p.unit == "percent" { // of which nobody asks how many a second
-		text = ""
+	early := 0.05
+	if p.unit == percent { // whose stages are long
+		text, early = "", 0.01
 	}
-	if p.total <= 0 || share == 0 || elapsed < time.Second || share < 0.05 && elapsed < time.Minute {
+	if p.total <= 0 || share == 0 || elapsed < time.Second || share < early && elapsed < time.Minute {
 		return text // too early to tell: the first units of a stage may be slow
 	}
 	return text + before + Duration(time.Duration(float64(elapsed)*(1-share)/share)) + " left"

@@ -131,10 +131,41 @@ func TestGoroutinesMayShareAPrinter(t *testing.T) {
 	expect(t, &b, "half\nhalf\nhalf\nhalf\n")
 }
 
+// Lines of percents name the part, and none tells the percent of the last one again.
+func TestPercentsAreToldOnce(t *testing.T) {
+	p, b, c := newPrinter(false)
+	p.Start("preview", "percent", 1000)
+	p.Part("states")
+	for _, done := range []int{0, 0, 4, 9, 10, 11, 19, 20, 500, 505} {
+		c.forward(6 * time.Second)
+		p.Set(done)
+		p.Set(done)
+	}
+	p.Part("blocks")
+	c.forward(5 * time.Second)
+	p.Set(750)
+	p.Set(760) // too soon
+	p.EndWith("4,000 states")
+	expect(t, b,
+		"preview, states: 0%\n",
+		"preview, states: 1%, 49m30s left\n",
+		"preview, states: 2%, 39m12s left\n",
+		"preview, states: 50%, 54.0s left\n",
+		"preview, blocks: 75%, 21.7s left\n",
+		"preview: 4,000 states in 1m05s\n")
+	p, b, c = newPrinter(true)
+	p.Start("preview", "percent", 1000)
+	p.Part("states")
+	c.forward(10 * time.Second)
+	p.Set(500)
+	expect(t, b, "\r\x1b[Kpreview [........................]   0%", "\r\x1b[Kpreview, states [############............]  50%  10.0s left")
+}
+
 func TestNilPrinterShowsNothing(t *testing.T) {
 	var p *Printer
 	p.Start("x", "y", 1)
 	p.Set(1)
+	p.Part("x")
 	p.Line("x")
 	p.End()
 	p.EndWith("x")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"encoding/json"
@@ -29,26 +30,20 @@ const benchUsage = `
 l2s-llama bench --model M.gguf [--fast] [--screen M.l2s] [flags]
 l2s-llama bench --model M.gguf --learn --text FILE --tokens 5000 --rounds 30 [--svg FILE] [flags]
 
-Measures tokens a second, of the prompt and of what is written: with llama.cpp's own head and
-sampler, with the exact head, with a preview (--fast, see l2s-llama generate -h), and with a screen. All run in turns on the same model in one
-process, warmed up. Without --threads it does so with one thread of llama.cpp and with all. A time is the mean of
-the tokens of a round, and of these the median over the rounds, with the least and the largest; a speedup is over llama.cpp in the
-same task.
-
-tasks:
+Measures tokens a second with llama.cpp's own head and sampler, with the exact head, with a preview
+(--fast, see generate -h) and with a screen, in turns on one model, warmed up: with one thread and
+with all, unless --threads is given. A time is the median over the rounds, each the mean of its
+tokens, with the least and the largest; a speedup is over llama.cpp. An interrupt leaves the lines
+of the numbers of threads that were measured to the end. The head "none" is llama.cpp without one.
+Tasks:
   greedy    the best token
   sampled   temperature 0.8, top-k 40, top-p 0.95, each by its own sampler
-  logprobs  the best 20 tokens and their log-probabilities
+  logprobs  the best 20 tokens and their log-probabilities; a preview estimates the sum
   decision  the logits of 3 tokens
   allowed   a draw among 200 tokens
   draft     4 tokens in one batch, and the best token behind each
-The head "none" is llama.cpp up to its head and nothing more. With --fast the last lines say what the head
-takes of a token, what any head can gain, what the preview gains, and whether the exact head gains more. Its log-probabilities take an estimate
-of the sum over all tokens.
-
---learn goes through --text as a service does, token by token, and asks for the best 5: in --rounds
-lines of --tokens tokens, with those a second, beside llama.cpp's own head in turns, and the
-precision of one answer in four of the screen, and the most memory that learning has added.`
+--learn asks for the best 5 behind each token of --text, in --rounds lines of --tokens tokens, and
+tells the speed beside llama.cpp's, the precision of one answer in four, and the memory added.`
 
 // row is a line of the table. Times are of one token, or of one draft.
 type row struct {
@@ -293,15 +288,17 @@ func (b *bench) with(f func([]float32) (uint32, error)) func(uint32) (uint32, er
 	}
 }
 
-// run lets all racers write their tokens, in turns.
-func (b *bench) run(ctx context.Context, list []*racer, rounds int) error {
-	last := b.prompt[len(b.prompt)-1]
+// run lets all racers write their tokens, in turns, of which told is told.
+func (b *bench) run(ctx context.Context, list []*racer, rounds int, told func(r *racer, turns int)) error {
+	last, turns := b.prompt[len(b.prompt)-1], 0
 	for round := range rounds + 1 { // the first warms up
 		for i := range list {
 			r := list[(i+round)%len(list)]
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+			told(r, turns)
+			turns++
 			start := time.Now()
 			var err error
 			if r.hooked {
@@ -364,7 +361,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	picture := f.String("svg", "", "with --learn, the `file` of a picture to write")
 	n := f.Int("tokens", 32, "how `many` tokens to write in a round")
 	rounds := f.Int("rounds", 5, "how `many` rounds")
-	prompt := f.String("prompt", benchPrompt, "the `text` to go on with")
+	prompt := f.String("prompt", "", "the `text` to go on with, else one of the command's own")
 	tasks := f.String("tasks", "greedy,sampled", "the `tasks`, separated by commas, or all")
 	asJSON := f.Bool("json", false, "write JSON")
 	if err := f.parse(args); err != nil {
@@ -379,7 +376,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if f.learn && f.text == "" || !f.learn && !f.fast && f.text != "" || *picture != "" && !f.learn {
 		return wrongUse("--learn, --text, --svg: expected the first two together, or none of the three; --text alone goes with --fast")
 	}
-	threads := []int{1, runtime.NumCPU()}
+	threads := []int{1, runtime.GOMAXPROCS(0)}
 	if f.threads > 0 {
 		threads = []int{f.threads}
 	}
@@ -391,7 +388,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	defer f.closes(m)
 	b := &bench{m: m, tokens: *n}
-	if b.prompt, err = f.tokens(ctx, m, *prompt, true); err != nil {
+	if b.prompt, err = f.tokens(ctx, m, cmp.Or(*prompt, benchPrompt), true); err != nil {
 		return err
 	}
 	if most := size - 4*b.tokens; !f.learn && (len(b.prompt) < 1 || len(b.prompt) > most) {
@@ -421,7 +418,10 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if f.learn {
 		return f.runLearn(ctx, b, f.text, *picture, *rounds, *asJSON)
 	}
+	p := f.progress()
+	defer p.Close()
 	var rows []row
+	var failed error
 	for i, t := range threads {
 		if i > 0 && t == threads[0] {
 			break
@@ -433,15 +433,27 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		if err != nil {
 			return err
 		}
-		f.say("%d threads: %d rounds of %d tokens for each of %d lines\n", t, *rounds, *n, len(list))
-		if err := b.run(ctx, list, *rounds); err != nil {
-			return err
+		p.Start("bench, "+threadsOf(t), "percent", len(list)*(*rounds+1))
+		if failed = b.run(ctx, list, *rounds, func(r *racer, turns int) { p.Part(r.task + " by " + r.head); p.Set(turns) }); failed != nil {
+			break
 		}
+		p.EndWith(fmt.Sprintf("rounds: %d, of %d tokens for each of %d lines", *rounds, *n, len(list)))
 		rows = append(rows, b.rows(list, t)...)
 	}
-	gains := gainsOf(rows)
-	if *asJSON {
-		return writeJSON(stdout, m, rows, threads[0], gains, f.preview, f.budget)
+	p.Close()
+	if failed != nil && len(rows) == 0 {
+		return failed
+	} else if failed != nil {
+		f.say("bench: not all was measured: the lines are of %s alone\n", threadsOf(threads[0]))
+	}
+	return cmp.Or(failed, f.writeRows(m, rows, threads[0], *asJSON))
+}
+
+// writeRows writes what was measured; threads is the first number of these.
+func (f *flags) writeRows(m *llamacpp.Model, rows []row, threads int, asJSON bool) error {
+	stdout, gains := f.stdout, gainsOf(rows)
+	if asJSON {
+		return writeJSON(stdout, m, rows, threads, gains, f.preview, f.budget)
 	}
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "threads\ttask\thead\ttokens/s\tus\tleast to largest\tspeedup\tprompt tokens/s")
@@ -456,14 +468,14 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	for _, g := range gains {
-		fmt.Fprintf(stdout, "%d threads, %s: the head takes %.0f%% of a token of llama.cpp, so that no head gains more than %.2f times; the preview gains %.2f times, with %.2f of the tokens of no head at all, at a measured %s\n",
-			g.Threads, g.Task, 100*g.HeadShare, g.Most, g.Preview, g.OfMost, f.measured())
+		fmt.Fprintf(stdout, "%s, %s: the head takes %.0f%% of the time of a token of llama.cpp: a head that takes no time makes it %.2f times as fast, and the preview %.2f times, which is %.0f%% of that, at a measured %s\n",
+			threadsOf(g.Threads), g.Task, 100*g.HeadShare, g.Most, g.Preview, 100*g.OfMost, f.measured())
 		if g.Exact > g.Preview {
 			why := "by less than rounds differ"
 			if g.apart {
 				why = "in each round"
 			}
-			fmt.Fprintf(stdout, "%d threads, %s: the exact head is faster than the preview, %s: it gains %.2f times\n", g.Threads, g.Task, why, g.Exact)
+			fmt.Fprintf(stdout, "%s, %s: the exact head is faster than the preview, %s: it is %.2f times as fast as llama.cpp\n", threadsOf(g.Threads), g.Task, why, g.Exact)
 		}
 	}
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {

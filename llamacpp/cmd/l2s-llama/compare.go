@@ -20,10 +20,11 @@ import (
 const compareUsage = `
 l2s-llama compare --model M.gguf --text FILE [--fast] [--screen M.l2s] [--budgets LIST] [flags]
 
-Measures where greedy tokens differ. Prompts are taken from the text, evenly spread. Each is
-gone on with by the exact head; at every token llama.cpp's own head, the preview of --fast, which is never
-made from this text, and the screen with each budget, say what they would have written. Up to the first difference that is what they write. A
-perplexity is of a part of the text, behind prompts of the same length.`
+Measures where greedy tokens differ. Prompts are taken from the text, evenly spread. Each is gone on
+with by the exact head; at every token llama.cpp's own head, the preview of --fast, which is never
+made from this text, and the screen with each budget, say what they would have written. Up to the
+first difference that is what they write. A perplexity is of a part of the text, behind prompts of
+the same length.`
 
 // difference is what one head does beside the exact one.
 type difference struct {

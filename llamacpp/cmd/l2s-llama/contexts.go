@@ -25,13 +25,14 @@ const contextsUsage = `
 l2s-llama contexts --model M.gguf --out H.npy --targets T.npy --text FILE [FILE ...] [flags]
 
 Computes hidden states of texts, for l2s train --head M.gguf --contexts H.npy. A text is cut into
-windows of tokens, which begin as the model's texts begin. The first tokens of a window are
-context alone; of the others some give a state, evenly spread. T.npy has the token that followed
-each state. With --written the model goes on behind each window by itself, with the best token
-behind one window and draws behind the next, and each token gives a state: a screen should know
-what the model writes, if that is not like the texts. Texts and states may be larger than memory. What was computed is kept when the run
-is interrupted, in H.npy.part and T.npy.part: the same command goes on from there. Each 10 s, and
-with each 64 KiB of text, a line says how far it is. Bytes that are not UTF-8 count as U+FFFD.`
+windows of tokens, which begin as the model's texts begin. The first tokens of a window are context
+alone; of the others some give a state, evenly spread. T.npy has the token that followed each state.
+With --written the model goes on behind each window by itself, with the best token behind one window
+and draws behind the next, and each token gives a state: a screen should know what the model writes,
+if that is not like the texts. Texts and states may be larger than memory. What was computed is kept
+when the run is interrupted, in H.npy.part and T.npy.part: the same command goes on from there. Each
+10 s, and with each 64 KiB of text, a line says how far it is. Bytes that are not UTF-8 count as
+U+FFFD.`
 
 // contextsRun is what decides the states: a run goes on from another with the same.
 type contextsRun struct {
@@ -106,10 +107,10 @@ func (t *texts) Set(s string) error { *t = append(*t, s); return nil }
 
 func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("contexts", contextsUsage, stdout, stderr).withFast("")
-	f.StringVar(&f.head, "head", "", "the `source` of the head, for --written, if it is not to be that of the model's own files")
+	f.StringVar(&f.head, "head", "", "the `source` of the head, for --written, if not the model's own files")
 	f.takes = true
 	var list texts
-	f.Var(&list, "text", "a `file` of text in UTF-8; may be given again, and more may follow the flags")
+	f.Var(&list, "text", "a `file` of text in UTF-8; may be given again, and follow the flags")
 	out := f.String("out", "", "the `file` of states to write, .npy")
 	targets := f.String("targets", "", "the `file` of the tokens that followed, .npy")
 	window := f.Int("window", 256, "how `many` tokens a window has")

@@ -41,7 +41,7 @@ const (
 
 // withFast adds the flags of a preview; text says what its text is, "" if there is no such flag.
 func (f *flags) withFast(text string) *flags {
-	f.BoolVar(&f.fast, "fast", false, "find tokens by a preview, which is made at the first start and kept in M.gguf.l2p")
+	f.BoolVar(&f.fast, "fast", false, "find tokens by a preview, which the first start makes")
 	f.BoolVar(&f.anew, "anew", false, "with --fast, make the preview anew")
 	if text != "" {
 		f.StringVar(&f.text, "text", "", text)
@@ -182,23 +182,27 @@ func (f *flags) progress() *progress.Printer {
 func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
 	p := f.progress()
 	defer p.Close()
-	p.Start("preview of "+filepath.Base(f.model), "percent", 100)
+	const all = 10000
+	p.Start("preview of "+filepath.Base(f.model), "percent", all)
 	// What the stages take of the time, about.
-	share := func(from, to float64) func(float64) {
-		return func(done float64) { p.Set(int(from + (to-from)*min(max(done, 0), 1))) }
+	share := func(from, to float64) func(string, float64) {
+		return func(stage string, done float64) {
+			p.Part(stage)
+			p.Set(int(all * (from + (to-from)*min(max(done, 0), 1))))
+		}
 	}
-	states, x, err := f.fastStates(ctx, f.given, share(0, 45))
+	states, x, err := f.fastStates(ctx, f.given, share(0, 0.45))
 	if err != nil {
 		return nil, err
 	}
 	defer debug.FreeOSMemory() // before a model is opened that stays
 	defer f.closes(nil, x)
-	stages := map[string]func(float64){"coordinates": share(45, 55), "blocks": share(55, 75), "fingerprint": share(75, 77), "precision": share(77, 100)}
+	stages := map[string]func(string, float64){"coordinates": share(0.45, 0.55), "blocks": share(0.55, 0.75), "fingerprint": share(0.75, 0.77), "precision": share(0.77, 1)}
 	var made *preview.Model
 	err = x.File().Read(func() (err error) {
 		made, err = preview.Make(ctx, x.Layer(), states, preview.Options{Progress: func(stage string, done float64) {
 			if at := stages[stage]; at != nil {
-				at(done)
+				at(stage, done)
 			}
 		}})
 		return err
@@ -210,8 +214,9 @@ func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
 	return made, nil
 }
 
-// fastStates computes the states of the texts, and of what the model writes itself.
-func (f *flags) fastStates(ctx context.Context, given string, done func(float64)) ([]float32, *llamacpp.Head, error) {
+// fastStates computes the states of the texts, and of what the model writes itself; done is told of the stage, and of how
+// much of both is done.
+func (f *flags) fastStates(ctx context.Context, given string, done func(stage string, share float64)) ([]float32, *llamacpp.Head, error) {
 	o := llamacpp.Options{Context: fastWindow, Sequences: fastWriters, Batch: fastBatch, States: fastBatch}
 	m, err := f.openModel(ctx, o)
 	if err != nil { // of a model of shorter texts
@@ -287,13 +292,13 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(float64)
 			}
 			states = append(states, found...)
 			count += len(tokens)
-			done(float64(count) / float64(all))
+			done("states of texts", float64(count)/float64(all))
 		}
 		if at < len(took) {
 			took[at] = time.Since(start) / time.Duration(len(part))
 		}
 	}
-	written, err := f.writes(ctx, m, x, parts[:writers], o.Sequences, func(n int) { done(float64(count+4*n) / float64(all)) })
+	written, err := f.writes(ctx, m, x, parts[:writers], o.Sequences, func(n int) { done("states of what the model writes", float64(count+4*n)/float64(all)) })
 	return append(states, written...), x, err
 }
 
@@ -354,6 +359,6 @@ func (f *flags) writes(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head,
 func (f *flags) measured() string {
 	k, n := f.preview.RungsOf()
 	r := engine.Rung(f.preview, f.budget)
-	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f on %s held-out states, a look at %.1f%% of %s tokens, %.0f scored in full",
+	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f on %s held-out states; it looks at %.1f%% of %s tokens and scores %.0f in full",
 		r.Precision1.Value, r.Precision1.Low, r.Precision1.High, k, r.PrecisionK.Value, progress.Count(n), 100*r.Looked, progress.Count(f.preview.Labels()), r.Kept)
 }

@@ -6,37 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/sample"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const generateUsage = `
-l2s-llama generate --model M.gguf --prompt TEXT [--fast | --screen M.l2s | --learn [--keep M.l2s]] [flags]
+l2s-llama generate --model M.gguf --prompt TEXT [--fast | --screen M.l2s | --learn] [flags]
 
-Goes on with a prompt. The head is exact, unless --fast or --screen is given. --fast finds tokens by a preview. The
-first start makes it in about a minute: from states of a text that comes with the command, in several languages
-and code, of --text if that is given (each text has a preview of its own), and of what the model writes. It is kept in M.gguf.l2p, or in the
-user's cache folder if that of the model cannot be written to, with the precision that it had on states which it was
-not made from. --screen names a screen of l2s train. With a temperature a
-screen without a tail answers no draws: the exact layer does. A context that is full loses the
-older half of its tokens. With --learn the exact head answers until it has learned a screen, in
-the background: a training begins at 32,768 tokens, and a trial of half as many follows. The states are
-of one run: what an ended run had seen is gone, but for a screen in the file of --keep. Draws are among
-the best top-k tokens that it finds.`
+Goes on with a prompt. The head is exact without --fast, --screen or --learn. --fast: the first
+start makes a preview in about a minute, from texts of its own, --text, and what the model writes,
+and keeps it in M.gguf.l2p, or in the user's cache. --learn: the exact head answers until a screen
+is learned from 32,768 tokens of this run, and tried on half as many. A screen without a tail draws
+nothing: the exact layer does. A context that is full loses the older half of its tokens.`
 
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
 	o     sample.Options
 	lastN int
 
-	ban, allow string // lists of ids
+	ban, allow      string   // lists of ids
+	banned, allowed []uint32 // of which check has read these
 }
 
 func (f *flags) sampling() *sampling {
@@ -44,7 +43,7 @@ func (f *flags) sampling() *sampling {
 	f.Float64Var(&s.o.Temperature, "temp", 0.8, "the `temperature`, 0 for the best token")
 	f.IntVar(&s.o.TopK, "top-k", 40, "draw among the best `k`, 0 for all")
 	f.Float64Var(&s.o.TopP, "top-p", 0.95, "draw among the best that hold this `share`, 1 for all")
-	f.Float64Var(&s.o.MinP, "min-p", 0.05, "draw among those of at least this `share` of the best's, 0 for all")
+	f.Float64Var(&s.o.MinP, "min-p", 0.05, "draw among those with this `share` of the best's, 0 for all")
 	f.Float64Var(&s.o.Repetition, "repeat-penalty", 1, "the `penalty` of tokens that are among the last, 1 for none")
 	f.Float64Var(&s.o.Presence, "presence-penalty", 0, "the `penalty` that is subtracted for these tokens")
 	f.Float64Var(&s.o.Frequency, "frequency-penalty", 0, "the `penalty` that is subtracted each time")
@@ -55,9 +54,34 @@ func (f *flags) sampling() *sampling {
 	return s
 }
 
-func (s *sampling) check() error {
-	if s.lastN < -1 {
-		return wrongUse("--repeat-last-n: found %d, expected -1 or more", s.lastN)
+// check finds wrong use before a model is opened, and reads the lists of ids. Bounds are those of the server.
+func (s *sampling) check() (err error) {
+	for _, f := range []struct {
+		name            string
+		value, low, top float64
+		note            string
+	}{
+		{"temp", s.o.Temperature, 0, 1e6, "0 to 1000000"},
+		{"top-k", float64(s.o.TopK), 0, math.Inf(1), "0 or more: 0 draws among all"},
+		{"top-p", s.o.TopP, math.SmallestNonzeroFloat64, 1, "more than 0, and at most 1"},
+		{"min-p", s.o.MinP, 0, 1, "0 to 1"},
+		{"repeat-penalty", s.o.Repetition, 0.01, 100, "0.01 to 100: 1 is none"},
+		{"presence-penalty", s.o.Presence, -100, 100, "-100 to 100"},
+		{"frequency-penalty", s.o.Frequency, -100, 100, "-100 to 100"},
+		{"repeat-last-n", float64(s.lastN), -1, math.Inf(1), "-1 or more"},
+	} {
+		if !(f.value >= f.low && f.value <= f.top) {
+			return wrongUse("--%s: found %v, expected %s", f.name, f.value, f.note)
+		}
+	}
+	if s.o.Temperature < softmax.MinTemperature {
+		s.o.Temperature = 0
+	}
+	if s.banned, err = parseIDs(s.ban); err != nil {
+		return wrongUse("--ban: %v", err)
+	}
+	if s.allowed, err = parseIDs(s.allow); err != nil {
+		return wrongUse("--allow: %v", err)
 	}
 	if s.o.Seed == 0 {
 		s.o.Seed = rand.Uint64()
@@ -69,23 +93,20 @@ func (s *sampling) check() error {
 // as by llama.cpp.
 func (s *sampling) of(x *llamacpp.Head) (o engine.Sampling, err error) {
 	o = engine.Sampling{Options: s.o, LastN: s.lastN}
-	ban, err := parseIDs(s.ban)
-	if err != nil {
-		return o, wrongUse("--ban: %v", err)
-	}
-	allow, err := parseIDs(s.allow)
-	if err != nil {
-		return o, wrongUse("--allow: %v", err)
-	}
-	if o.Banned, err = engine.Banned(x, ban); err != nil || s.allow == "" {
-		return o, err
-	}
-	for _, id := range allow {
-		if int64(id) >= int64(x.Labels()) {
-			return o, wrongUse("--allow: found token %d, expected one below the %d of the head", id, x.Labels())
+	for _, f := range []struct {
+		name string
+		ids  []uint32
+	}{{"ban", s.banned}, {"allow", s.allowed}} {
+		for _, id := range f.ids {
+			if int64(id) >= int64(x.Labels()) {
+				return o, wrongUse("--%s: found token %d, expected one below the %d of the head", f.name, id, x.Labels())
+			}
 		}
 	}
-	o.Allowed, err = engine.Set(x, allow)
+	if o.Banned, err = engine.Banned(x, s.banned); err != nil || s.allow == "" {
+		return o, err
+	}
+	o.Allowed, err = engine.Set(x, s.allowed)
 	return o, err
 }
 
@@ -136,9 +157,9 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	n := f.Int("n", 128, "how `many` tokens to write at most, -1 for no end")
 	size := f.Int("context", 0, "how `many` tokens the context has, 0 for the model's, at most 4096")
 	ignore := f.Bool("ignore-eos", false, "do not end where the model ends the text")
-	chat := f.Bool("chat", false, "take the prompt for a message of a user, by the model's chat template")
+	chat := f.Bool("chat", false, "take the prompt for a message of a user, by the chat template")
 	system := f.String("system", "", "with --chat, the `text` of a system message before it")
-	named := f.String("chat-template", "", "with --chat, the `name` of a template that llama.cpp has, for the model's own")
+	named := f.String("chat-template", "", "with --chat, the `name` of a template of llama.cpp, for the model's own")
 	s := f.sampling()
 	if err := f.parse(args); err != nil {
 		return err
@@ -211,6 +232,14 @@ func (f *flags) named(k kind) string {
 	return "exact"
 }
 
+// pace is a rate; "" if there is none to tell.
+func pace(n int, took time.Duration) string {
+	if n <= 0 || took <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %.1f a second", float64(n)/took.Seconds())
+}
+
 func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, o engine.Sampling, prompt string, n int, ignore bool) error {
 	ids, err := f.tokens(ctx, m, prompt, true)
 	if err != nil {
@@ -244,8 +273,11 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	if err == nil {
 		err = failed
 	}
+	if err != nil && r.Written == 0 {
+		return err
+	}
 	fmt.Fprintln(f.stdout)
-	f.say("prompt: %d tokens, %.1f a second; written: %d, %.1f a second\n", r.Read, float64(r.Read)/r.Reading.Seconds(), r.Written, float64(r.Written)/r.Time.Seconds())
+	f.say("prompt: %d tokens%s; written: %d%s\n", r.Read, pace(r.Read, r.Reading), r.Written, pace(r.Written, r.Time))
 	if err == nil && r.Written == 0 && r.Reason == engine.Stopped {
 		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos goes on, and --chat takes the prompt for a message\n", r.End, m.Name(r.End))
 	}

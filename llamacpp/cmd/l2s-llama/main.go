@@ -19,6 +19,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -38,7 +39,7 @@ var verbs = []verb{
 	{"contexts", "compute hidden states of a text, for l2s train", runContexts},
 	{"generate", "go on with a prompt", runGenerate},
 	{"serve", "serve OpenAI's API over HTTP", runServe},
-	{"bench", "measure tokens a second: llama.cpp's head, the exact one, a preview, a screen, one that learns", runBench},
+	{"bench", "measure tokens a second by llama.cpp's head and by others", runBench},
 	{"compare", "measure where the tokens of these heads differ", runCompare},
 }
 
@@ -80,7 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	for _, v := range verbs {
 		text += fmt.Sprintf("  l2s-llama %-9s %s\n", v.name, v.summary)
 	}
-	text += "\nTry: l2s-llama generate --model M.gguf --fast --prompt TEXT. --fast makes a preview of the head at the first start, in about a\nminute, and finds tokens by it from then on. Each verb explains itself with -h.\n"
+	text += "\nTry: l2s-llama generate --model M.gguf --fast --prompt TEXT. --fast makes a preview of the head at\nthe first start, in about a minute, and finds tokens by it from then on. Each verb explains itself\nwith -h.\n"
 	if name == "-h" || name == "--help" || name == "-help" || name == "help" {
 		fmt.Fprint(stdout, text)
 		return 0
@@ -99,6 +100,7 @@ func wrongUse(format string, a ...any) error { return &useError{fmt.Sprintf(form
 // flags are those that all verbs have.
 type flags struct {
 	*flag.FlagSet
+	usage                    string
 	model, lib, head, screen string
 	keep                     string
 	threads                  int
@@ -119,44 +121,58 @@ type flags struct {
 func newFlags(name, usage string, stdout, stderr io.Writer) *flags {
 	f := &flags{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError), stdout: stdout, stderr: stderr}
 	f.SetOutput(io.Discard)
-	f.Usage = func() {
-		fmt.Fprintf(stdout, "%s\n\nflags:\n", strings.TrimSpace(usage))
-		f.VisitAll(func(g *flag.Flag) {
-			kind, text := flag.UnquoteUsage(g)
-			if kind != "" {
-				kind = " " + strings.ToUpper(kind)
-			}
-			if g.DefValue != "" && g.DefValue != "0" && g.DefValue != "false" {
-				text += " (" + g.DefValue + ")"
-			}
-			fmt.Fprintf(stdout, "  --%-22s %s\n", g.Name+kind, text)
-		})
-	}
+	f.Usage = func() {} // a wrong flag has a line of its own
+	f.usage = strings.TrimSpace(usage)
 	f.StringVar(&f.model, "model", "", "a GGUF `file`")
 	f.StringVar(&f.lib, "lib", "", "the `folder` of llama.cpp's libraries, else that of YZMA_LIB")
-	f.IntVar(&f.threads, "threads", 0, "the `number` of threads of llama.cpp, 0 for all; a head has one")
+	f.IntVar(&f.threads, "threads", 0, "the `number` of threads, 0 for all: at most one for each CPU")
 	f.BoolVar(&f.quiet, "quiet", false, "no messages but errors")
 	return f
 }
 
+// help is the text of -h.
+func (f *flags) help() string {
+	var names, texts []string
+	f.VisitAll(func(g *flag.Flag) {
+		kind, text := flag.UnquoteUsage(g)
+		if kind != "" {
+			kind = " " + strings.ToUpper(kind)
+		}
+		if g.DefValue != "" && g.DefValue != "0" && g.DefValue != "false" {
+			text += " (" + g.DefValue + ")"
+		}
+		names, texts = append(names, g.Name+kind), append(texts, text)
+	})
+	width := 0
+	for _, name := range names {
+		width = max(width, len(name))
+	}
+	text := f.usage + "\n\nflags:\n"
+	for i, name := range names {
+		text += fmt.Sprintf("  --%-*s  %s\n", width, name, texts[i])
+	}
+	return text
+}
+
 // withHead adds the flags of a head.
 func (f *flags) withHead() *flags {
-	f.StringVar(&f.head, "head", "", "the `source` of the head, if it is not to be that of the model's own files")
+	f.StringVar(&f.head, "head", "", "the `source` of the head, if not the model's own files")
 	f.StringVar(&f.screen, "screen", "", "a screen `file` of l2s train --head")
-	f.Float64Var(&f.budget, "budget", 0, "the `number` of candidates of the screen, or of tokens that the preview scores in full, 0 for its own")
+	f.Float64Var(&f.budget, "budget", 0, "the `number` of candidates, or of tokens scored in full; 0 for its own")
 	return f
 }
 
 // withLearn adds the flags of a head that learns.
 func (f *flags) withLearn() *flags {
-	f.BoolVar(&f.learn, "learn", false, "begin with the exact head, and learn a screen from the states that come")
-	f.StringVar(&f.keep, "keep", "", "with --learn, the `file` that keeps the screen, and is opened at the start if it is there")
+	f.BoolVar(&f.learn, "learn", false, "begin with the exact head, and learn a screen from the states")
+	f.StringVar(&f.keep, "keep", "", "with --learn, the `file` that keeps the screen from run to run")
 	return f.withHead()
 }
 
 func (f *flags) parse(args []string) error {
 	for len(args) > 0 { // flags may stand behind other arguments
 		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(f.stdout, f.help())
 			return err
 		} else if err != nil {
 			return wrongUse("%v", err)
@@ -187,7 +203,25 @@ func (f *flags) parse(args []string) error {
 	case f.keep != "" && !f.learn:
 		return wrongUse("found --keep without --learn, expected both")
 	}
+	if cpus := runtime.GOMAXPROCS(0); f.threads > cpus {
+		f.say("--threads: found %d, more than the CPUs: %s used, since more would wait for each other\n", f.threads, used(cpus))
+		f.threads = cpus
+	}
 	return nil
+}
+
+func used(threads int) string {
+	if threads == 1 {
+		return "1 thread is"
+	}
+	return fmt.Sprintf("%d threads are", threads)
+}
+
+func threadsOf(n int) string {
+	if n == 1 {
+		return "1 thread"
+	}
+	return fmt.Sprintf("%d threads", n)
 }
 
 func (f *flags) say(format string, a ...any) {

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 
+	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
 )
 
@@ -73,6 +75,19 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--threads", "-1"}, "--threads"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--tempo", "1"}, "-tempo"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "text"}, `the argument "text"`},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--temp", "-1"}, "--temp: found -1, expected 0 to 1000000"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--temp", "NaN"}, "--temp: found NaN"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--top-k", "-1"}, "--top-k: found -1, expected 0 or more: 0 draws among all"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--top-p", "2"}, "--top-p: found 2, expected more than 0, and at most 1"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--top-p", "0"}, "--top-p: found 0"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--min-p", "3"}, "--min-p: found 3, expected 0 to 1"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--repeat-penalty", "0"}, "--repeat-penalty: found 0, expected 0.01 to 100"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--presence-penalty", "101"}, "--presence-penalty: found 101, expected -100 to 100"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--frequency-penalty", "-Inf"}, "--frequency-penalty: found -Inf"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--repeat-last-n", "-2"}, "--repeat-last-n: found -2, expected -1 or more"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--ban", "x"}, "--ban: found \"x\", expected ids"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--allow", "1,,2"}, "--allow: found \"\", expected ids"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--seed", "x"}, "for flag -seed"},
 		{[]string{"contexts", "--model", "m.gguf"}, "found no --text"},
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a"}, "--out"},
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "h"}, "another file"},
@@ -109,13 +124,78 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"compare", "--model", "m.gguf"}, "found no --text"},
 		{[]string{"compare", "--model", "m.gguf", "--text", "a", "--budgets", "a", "--screen", "b"}, "--budgets"},
 	} {
-		if _, text := runs(t, context.Background(), 2, c.args...); !strings.Contains(text, c.want) {
+		out, text := runs(t, context.Background(), 2, c.args...)
+		if !strings.Contains(text, c.want) {
 			t.Errorf("%v: found %q, expected a sentence with %q", c.args, text, c.want)
 		}
+		// One line, which points to the help in place of it.
+		if pointer := "l2s-llama " + c.args[0] + " -h explains the flags\n"; out != "" || c.args[0] != "generat" && (strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, pointer)) {
+			t.Errorf("%v: found %q and %q, expected one line that ends with %q", c.args, out, text, pointer)
+		}
 	}
+}
+
+func TestHelpFitsAScreen(t *testing.T) {
+	pages := [][]string{{"-h"}, {"--help"}, {"help"}}
 	for _, v := range verbs {
-		if text, _ := runs(t, context.Background(), 0, v.name, "-h"); !strings.Contains(text, "--model FILE") {
-			t.Errorf("%s -h: found %q, expected its flags", v.name, text)
+		pages = append(pages, []string{v.name, "-h"}, []string{v.name, "--help"})
+	}
+	for _, args := range pages {
+		text, said := runs(t, context.Background(), 0, args...)
+		if said != "" || len(args) > 1 && !strings.Contains(text, "  --model FILE ") {
+			t.Errorf("%v: found %q and %q, expected the flags on standard output alone", args, text, said)
+		}
+		if n := strings.Count(text, "\n"); n > 40 {
+			t.Errorf("%v: found %d lines, expected 40 at most, which fit a screen", args, n)
+		}
+		column := 0 // of what flags do
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSuffix(line, "\n"); len(line) > 100 {
+				t.Errorf("%v: found a line of %d characters, expected 100 at most: %s", args, len(line), line)
+			}
+			if !strings.HasPrefix(line, "  --") {
+				continue
+			}
+			gap := strings.Index(line[2:], "  ") + 2
+			at := gap + len(line[gap:]) - len(strings.TrimLeft(line[gap:], " "))
+			if column == 0 {
+				column = at
+			}
+			if gap < 2 || at != column {
+				t.Errorf("%v: found text in column %d, expected %d as before: %s", args, at, column, line)
+			}
+		}
+	}
+}
+
+// More threads than CPUs wait for each other: a verb uses no more, and says so.
+func TestThreadsAreNoMoreThanCPUs(t *testing.T) {
+	old := runtime.GOMAXPROCS(2)
+	defer runtime.GOMAXPROCS(old)
+	for _, c := range []struct{ asked, uses int }{{0, 0}, {1, 1}, {2, 2}, {3, 2}, {512, 2}} {
+		var said bytes.Buffer
+		f := newFlags("bench", benchUsage, io.Discard, &said)
+		if err := f.parse([]string{"--model", "m.gguf", "--threads", fmt.Sprint(c.asked)}); err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		if c.asked > 2 {
+			want = fmt.Sprintf("--threads: found %d, more than the CPUs: 2 threads are used, since more would wait for each other\n", c.asked)
+		}
+		if f.threads != c.uses || said.String() != want {
+			t.Errorf("--threads %d: found %d and %q, expected %d and %q", c.asked, f.threads, said.String(), c.uses, want)
+		}
+	}
+}
+
+func TestPace(t *testing.T) {
+	for _, c := range []struct {
+		n    int
+		took time.Duration
+		want string
+	}{{0, 0, ""}, {0, time.Second, ""}, {3, 0, ""}, {3, 2 * time.Second, ", 1.5 a second"}} {
+		if found := pace(c.n, c.took); found != c.want {
+			t.Errorf("%d in %v: found %q, expected %q", c.n, c.took, found, c.want)
 		}
 	}
 }
@@ -143,14 +223,15 @@ func TestGenerate(t *testing.T) {
 		t.Errorf("a context of 8: found %q, expected 12 tokens written", speeds)
 	}
 	for want, args := range map[string][]string{
-		"found a prompt of": {"generate", "--model", gguf, "--prompt", strings.Repeat("many words ", 50), "--context", "16"},
-		"expected \"GGUF\"": {"generate", "--model", "main.go", "--prompt", "a"},
-		"no such file":      {"generate", "--model", gguf, "--prompt", "a", "--screen", "no-such.l2s"},
-		"without tokens":    {"generate", "--model", gguf, "--file", "/dev/null"},
-		"by llama.cpp":      {"generate", "--model", gguf, "--prompt", "a", "--head", gguf + ":blk.0.ffn_gate.weight"},
+		"found a prompt of":   {"generate", "--model", gguf, "--prompt", strings.Repeat("many words ", 50), "--context", "16"},
+		"expected \"GGUF\"":   {"generate", "--model", "main.go", "--prompt", "a"},
+		"no such file":        {"generate", "--model", gguf, "--prompt", "a", "--screen", "no-such.l2s"},
+		"without tokens":      {"generate", "--model", gguf, "--file", "/dev/null"},
+		"that may be written": {"generate", "--model", gguf, "--prompt", "a", "--allow", "5", "--ban", "5"},
+		"by llama.cpp":        {"generate", "--model", gguf, "--prompt", "a", "--head", gguf + ":blk.0.ffn_gate.weight"},
 	} {
-		if _, text := runs(t, ctx, 1, args...); !strings.Contains(text, want) {
-			t.Errorf("%v: found %q, expected a sentence with %q", args, text, want)
+		if out, text := runs(t, ctx, 1, args...); !strings.Contains(text, want) || strings.Contains(text, "a second") || out != "" {
+			t.Errorf("%v: found %q and %q, expected a sentence with %q, and no rate", args, out, text, want)
 		}
 	}
 	ended, cancel := context.WithCancel(ctx)
@@ -341,6 +422,80 @@ func TestBenchAndCompare(t *testing.T) {
 	}
 	if len(c.Heads) != 2 || c.Heads[0].Agreement != 1 || c.Heads[0].Same != 1 || math.Abs(math.Log(c.Heads[0].Perplexity/c.Heads[1].Perplexity)) > 0.05 {
 		t.Errorf("found %+v, expected the exact head to be the same as itself, and nearly llama.cpp's perplexity", c.Heads)
+	}
+}
+
+// An interrupt leaves the lines of the numbers of threads that are done.
+func TestBenchTellsWhatItHas(t *testing.T) {
+	need(t)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	args := []string{"bench", "--model", gguf, "--tasks", "greedy", "--rounds", "1", "--tokens", "2"}
+	for _, c := range []struct {
+		after string // a line that is followed by the interrupt
+		want  int    // lines
+		json  bool
+	}{{"load", 0, false}, {"bench, 1 thread: rounds: 1, of 2 tokens for each of 3 lines in ", 4, false}, {"bench, 1 thread: ", 3, true}} {
+		ctx, cancel := context.WithCancel(context.Background())
+		if c.after == "load" {
+			cancel()
+		}
+		var out, all bytes.Buffer
+		messages := writerFunc(func(p []byte) (int, error) {
+			if bytes.Contains(p, []byte(c.after)) {
+				cancel()
+			}
+			return all.Write(p)
+		})
+		now := args
+		if c.json {
+			now = append(slices.Clone(args), "--json")
+		}
+		status := run(ctx, now, &out, messages)
+		cancel()
+		lines := strings.Count(out.String(), "\n")
+		if c.json {
+			var b struct{ Rows []row }
+			if err := json.Unmarshal(out.Bytes(), &b); err != nil {
+				t.Errorf("%v: %v", c, err)
+			}
+			lines = len(b.Rows)
+		}
+		if status != 130 || lines != c.want || !strings.Contains(all.String(), "interrupted") || (c.want > 0) != strings.Contains(all.String(), "the lines are of 1 thread alone") {
+			t.Errorf("%+v: found the status %d, %q, %q, expected an interrupt and %d lines", c, status, out.String(), all.String(), c.want)
+		}
+	}
+}
+
+// The turns of bench are told from the first to the last.
+func TestBenchSaysHowFarItIs(t *testing.T) {
+	need(t)
+	m, err := llamacpp.Open(gguf, llamacpp.Options{Context: 64, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	own, err := newPlain(m, 64, 64, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.close()
+	x, err := m.Head(llamacpp.HeadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	b := &bench{m: m, exact: x, own: own, prompt: []uint32{1, 2}, tokens: 1}
+	list, err := b.racers([]string{"greedy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	if err := b.run(context.Background(), list, 1, func(r *racer, turns int) { found = append(found, fmt.Sprint(turns, " ", r.task, " by ", r.head)) }); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"0 none by none", "1 greedy by llama.cpp", "2 greedy by exact", "3 greedy by llama.cpp", "4 greedy by exact", "5 none by none"}
+	if !slices.Equal(found, want) {
+		t.Errorf("found %q, expected %q", found, want)
 	}
 }
 

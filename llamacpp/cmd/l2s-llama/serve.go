@@ -21,10 +21,10 @@ import (
 const serveUsage = `
 l2s-llama serve --model M.gguf [--fast | --screen M.l2s] [flags]
 
-Serves OpenAI's API over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /v1/score, /health and
-/metrics. Requests share the batches of llama.cpp. --fast is that of generate. docs/server.md has the fields.
-SIGTERM: what is under way has --grace to end. There are no passwords and no TLS: put a proxy in front of
-it before others can reach it.`
+Serves OpenAI's API over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /v1/score, /health
+and /metrics. Requests share the batches of llama.cpp. --fast is that of generate. docs/server.md
+has the fields. SIGTERM: what is under way has --grace to end. There are no passwords and no TLS:
+put a proxy in front of it before others can reach it.`
 
 // mostConnections bounds connections, of which each takes some kilobytes.
 const mostConnections = 1024
@@ -37,9 +37,9 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	f.IntVar(&o.Parallel, "parallel", 4, "how `many` requests are under way at once")
 	f.IntVar(&o.Waiting, "waiting", 32, "how `many` more wait: the answer is 503 beyond them")
 	f.StringVar(&o.Name, "name", "", "the `name` of the model in answers, else that of its file")
-	f.StringVar(&o.Template, "chat-template", "", "the `name` of a template that llama.cpp has, for the model's own")
+	f.StringVar(&o.Template, "chat-template", "", "the `name` of a template of llama.cpp, for the model's own")
 	grace := f.Duration("grace", 20*time.Second, "the longest `time` that requests under way have at the end")
-	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "the longest `time` to read a request, and until a client takes a part of an answer")
+	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "the longest `time` to read a request, or for a client to take a part")
 	body := f.Int("max-body", 8, "the largest body of a request, in `MiB`")
 	memory := f.Int("max-memory", 128, "what all bodies that are read take together, in `MiB`")
 	f.Float64Var(&o.Audit, "audit", 0.01, "the `share` of the time that may go to an audit of the head's precision")
@@ -116,7 +116,7 @@ func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listen
 	}
 	s.Stop()
 	active, waiting := s.Busy()
-	f.say("stopping: %d requests under way, %d wait\n", active, waiting)
+	f.say("stopping: requests under way: %d, waiting: %d\n", active, waiting)
 	late, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	err := server.Shutdown(late)

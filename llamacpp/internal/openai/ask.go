@@ -24,7 +24,7 @@ const (
 	mostStopping = 1024 // bytes of a stop text
 	mostTop      = 20   // top_logprobs
 	mostAnswers  = 256  // of a score
-	banning      = -100 // a bias of this bans
+	mostBias     = 100
 	mostMessages = 100_000
 )
 
@@ -151,7 +151,7 @@ func (s *Server) sampling(f *fields, o *engine.Sampling) {
 	}
 }
 
-// biases reads logit_bias. What is biased by -100 or less is banned; where that leaves a half or
+// biases reads logit_bias. What is biased by -100 is banned; where that leaves a half or
 // less of the tokens, the others are those that are allowed, whose rows alone are read.
 func (s *Server) biases(f *fields, o *engine.Sampling) {
 	var biases map[string]float64
@@ -165,10 +165,10 @@ func (s *Server) biases(f *fields, o *engine.Sampling) {
 		case err != nil || int64(id) >= int64(s.x.Labels()):
 			f.fail("logit_bias", "found %.40q, expected ids of tokens, below %d", key, s.x.Labels())
 			return
-		case !(math.Abs(add) <= 1000):
-			f.fail("logit_bias", "found %v of token %d, expected -100 to 100", add, id)
+		case !(math.Abs(add) <= mostBias):
+			f.fail("logit_bias", "found %v of token %d, expected %d to %d", add, id, -mostBias, mostBias)
 			return
-		case add <= banning:
+		case add == -mostBias: // which bans
 			bans = append(bans, uint32(id))
 		case add != 0:
 			o.Biases = append(o.Biases, softmax.Bias{ID: uint32(id), Add: float32(add)})
@@ -280,8 +280,12 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 	if !m.get("role", "a string", &x.Role) || x.Role == "" {
 		return none, cmp.Or(m.failed, wrong("role", "found none, expected one, such as \"user\""))
 	}
-	if x.Role == "developer" { // which models do not know
+	switch x.Role {
+	case "system", "user", "assistant", "tool", "function":
+	case "developer": // which models do not know
 		x.Role = "system"
+	default:
+		return none, wrong("role", "found %.40q, expected system, developer, user, assistant, tool or function", x.Role)
 	}
 	content := bytes.TrimSpace(m.of["content"])
 	if x.Role == "assistant" && string(content) == "null" { // as clients send it beside calls of tools

@@ -77,7 +77,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 			all.tokens = append(all.tokens, tokens...)
 			return true
 		}
-		job, failed := start(s.Start(ctx, a.Request))
+		job, failed := s.start(s.Start(ctx, a.Request))
 		if failed != nil {
 			return failed
 		}
@@ -90,7 +90,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	}
 	feed := &feed{come: make(chan struct{}, 1)}
 	a.Write = feed.write
-	job, failed := start(s.Start(ctx, a.Request))
+	job, failed := s.start(s.Start(ctx, a.Request))
 	if failed != nil {
 		return failed
 	}

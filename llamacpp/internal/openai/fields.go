@@ -14,6 +14,7 @@ import (
 // failure is an answer that is an error, in the shape of OpenAI's.
 type failure struct {
 	status  int
+	allow   string  // the methods of the path, of a request with another
 	Message string  `json:"message"`
 	Type    string  `json:"type"`
 	Param   *string `json:"param"`

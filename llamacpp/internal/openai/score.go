@@ -20,7 +20,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 	if failed != nil {
 		return failed
 	}
-	job, failed := start(s.Score(r.Context(), prompt, answers))
+	job, failed := s.start(s.Score(r.Context(), prompt, answers))
 	if failed != nil {
 		return failed
 	}
@@ -76,7 +76,7 @@ func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answe
 		return nil, nil, failed
 	}
 	if len(prompt) > s.m.Context() { // before it is read again with each answer
-		_, failed := start(nil, &engine.TooLongError{Tokens: len(prompt), Context: s.m.Context()})
+		_, failed := s.start(nil, &engine.TooLongError{Tokens: len(prompt), Context: s.m.Context()})
 		return nil, nil, failed
 	}
 	common := len(prompt)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -98,10 +99,19 @@ func (s *Server) Handler() http.Handler {
 	})
 	mux.HandleFunc("GET /metrics", s.metrics.serve)
 	handle("/", "other", func(w http.ResponseWriter, r *http.Request) *failure {
-		for _, path := range []string{"/v1/completions", "/v1/chat/completions", "/v1/score", "/v1/models", "/health", "/metrics"} {
-			if r.URL.Path == path {
-				return wrong("", "%s: found the method %.20q, expected another", path, r.Method).with(http.StatusMethodNotAllowed)
+		method := ""
+		switch path := r.URL.Path; {
+		case path == "/v1/completions" || path == "/v1/chat/completions" || path == "/v1/score":
+			method = http.MethodPost
+		case path == "/v1/models" || strings.HasPrefix(path, "/v1/models/") || path == "/health" || path == "/metrics":
+			method = http.MethodGet
+		}
+		if method != "" {
+			f := wrong("", "%.80s: found the method %.20q, expected %s", r.URL.Path, r.Method, method).with(http.StatusMethodNotAllowed)
+			if f.allow = method; method == http.MethodGet {
+				f.allow += ", " + http.MethodHead
 			}
+			return f
 		}
 		return wrong("", "found the path %.80q, expected one of /v1/chat/completions, /v1/completions, /v1/score, /v1/models, /health and /metrics", r.URL.Path).with(http.StatusNotFound).code("unknown_url")
 	})
@@ -127,6 +137,9 @@ func unavailable(why string) *failure {
 func (s *Server) refuse(w http.ResponseWriter, f *failure) {
 	if f.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
+	}
+	if f.allow != "" {
+		w.Header().Set("Allow", f.allow)
 	}
 	s.reply(w, f.status, map[string]any{"error": f})
 }
@@ -210,26 +223,42 @@ func (r heldReader) Read(p []byte) (int, error) {
 	more := int64(bodyTimes * n)
 	if now := r.h.of.memory.Add(more); now > r.h.of.o.Memory && now > r.h.bytes+more { // who is alone has room
 		r.h.of.memory.Add(-more)
-		return 0, unavailable("found other requests that take the memory that there is for all, expected this one later")
+		return 0, unavailable("other requests take the memory that there is for all: try again later")
 	}
 	r.h.bytes += more
 	return n, err
 }
 
 // start starts a job, and says why if it does not.
-func start(job *engine.Job, err error) (*engine.Job, *failure) {
+func (s *Server) start(job *engine.Job, err error) (*engine.Job, *failure) {
 	var long *engine.TooLongError
 	switch {
 	case err == nil:
 		return job, nil
 	case errors.As(err, &long):
 		return nil, wrong("", "%v", err).code(tooLong)
-	case errors.Is(err, engine.ErrBusy), errors.Is(err, engine.ErrClosed):
+	case errors.Is(err, engine.ErrBusy):
+		return nil, unavailable(s.full())
+	case errors.Is(err, engine.ErrClosed):
 		return nil, unavailable(err.Error())
 	case errors.Is(err, engine.ErrNoToken):
 		return nil, wrong("logit_bias", "%v", err)
 	}
 	return nil, wrong("", "%v", err)
+}
+
+// full says that there is no place for a request.
+func (s *Server) full() string {
+	text := "the only place is taken"
+	if n := s.o.Parallel; n > 1 {
+		text = fmt.Sprintf("all %d places are taken", n)
+	}
+	if n := s.o.Waiting; n == 1 {
+		text += " and 1 request waits already"
+	} else if n > 1 {
+		text += fmt.Sprintf(" and %d requests wait already", n)
+	}
+	return text + ": try again later"
 }
 
 // ended is the failure of a job that did not end well, nil if it did.
@@ -245,5 +274,9 @@ func ended(err error) *failure {
 }
 
 func (s *Server) String() string {
-	return fmt.Sprintf("%s: %d requests at once, %d more wait, %d tokens each", cmp.Or(s.o.Name, "model"), s.o.Parallel, s.o.Waiting, s.m.Context())
+	at := "one request at a time"
+	if s.o.Parallel > 1 {
+		at = fmt.Sprintf("%d requests at once", s.o.Parallel)
+	}
+	return fmt.Sprintf("%s: %s, up to %d more wait, %d tokens each", cmp.Or(s.o.Name, "model"), at, s.o.Waiting, s.m.Context())
 }

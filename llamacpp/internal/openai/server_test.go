@@ -560,6 +560,8 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `{"prompt":"a","logit_bias":{"4000000000":1}}`, 400, "logit_bias", "expected ids"},
 		{"completions", `{"prompt":"a","logit_bias":{"1":1,"01":2}}`, 400, "logit_bias", "found token 1 twice"},
 		{"completions", `{"prompt":"a","logit_bias":{"1":1e9}}`, 400, "logit_bias", "expected -100 to 100"},
+		{"completions", `{"prompt":"a","logit_bias":{"1":100.5}}`, 400, "logit_bias", "found 100.5 of token 1, expected -100 to 100"},
+		{"completions", `{"prompt":"a","logit_bias":{"1":-101}}`, 400, "logit_bias", "found -101 of token 1, expected -100 to 100"},
 		{"completions", `{"prompt":"a","allowed_tokens":[]}`, 400, "allowed_tokens", "found none"},
 		{"completions", `{"prompt":"a","allowed_tokens":["a"]}`, 400, "allowed_tokens", `found ["a"]`},
 		{"completions", `{"prompt":"a","allowed_tokens":[4000000000]}`, 400, "allowed_tokens", "found 4000000000"},
@@ -573,6 +575,7 @@ func TestWrongRequests(t *testing.T) {
 		{"chat/completions", `{"messages":[7]}`, 400, "messages[0]", "found 7"},
 		{"chat/completions", `{"messages":[{"content":"a"}]}`, 400, "messages[0]", "role"},
 		{"chat/completions", `{"messages":[{"role":7,"content":"a"}]}`, 400, "messages[0]", "role: found 7"},
+		{"chat/completions", `{"messages":[{"role":"user","content":"a"},{"role":"wizard","content":"a"}]}`, 400, "messages[1]", `role: found "wizard", expected system`},
 		{"chat/completions", `{"messages":[{"role":"user"}]}`, 400, "messages[0]", "content: found none"},
 		{"chat/completions", `{"messages":[{"role":"user","content":{}}]}`, 400, "messages[0]", "content: found {}"},
 		{"chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "messages[0]", `the type "image_url"`},
@@ -596,13 +599,36 @@ func TestWrongRequests(t *testing.T) {
 			t.Errorf("%s %.80s: found %d, %v, expected %d, the param %v and %q", c.path, c.body, status, x, c.status, c.param, c.message)
 		}
 	}
-	for path, want := range map[string]int{"/v1/completions": 405, "/v1/models/other": 404, "/": 404} {
+	for path, want := range map[string]int{"/v1/models/other": 404, "/": 404} {
 		r, err := http.Get(s.url + path)
 		if err != nil || r.StatusCode != want {
 			t.Errorf("GET %s: found %v, %v, expected %d", path, r, err, want)
 		} else {
 			r.Body.Close()
 		}
+	}
+	for _, c := range []struct{ method, path, expected, allow string }{
+		{"GET", "/v1/completions", "POST", "POST"}, {"PUT", "/v1/chat/completions", "POST", "POST"}, {"GET", "/v1/score", "POST", "POST"},
+		{"POST", "/v1/models", "GET", "GET, HEAD"}, {"DELETE", "/v1/models/lab", "GET", "GET, HEAD"}, {"POST", "/health", "GET", "GET, HEAD"}, {"POST", "/metrics", "GET", "GET, HEAD"},
+	} {
+		r, err := http.NewRequest(c.method, s.url+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		want := fmt.Sprintf(`%s: found the method \"%s\", expected %s"`, c.path, c.method, c.expected)
+		if answer.StatusCode != 405 || answer.Header.Get("Allow") != c.allow || !strings.Contains(string(text), want) {
+			t.Errorf("%s %s: found %d, Allow %q, %s, expected 405, Allow %q and %s", c.method, c.path, answer.StatusCode, answer.Header.Get("Allow"), text, c.allow, want)
+		}
+	}
+	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2,"logit_bias":{"1":-100,"2":100}}`)
+	for _, role := range []string{"system", "developer", "user", "assistant", "tool", "function"} {
+		s.ok(t, "/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":%q,"content":"a"}],"max_tokens":1}`, role))
 	}
 	// What is not known, and null, is as if it were not there.
 	for _, rest := range []string{`,"user":"me","metadata":{"a":1},"frobnicate":[1],"service_tier":"auto"`, `,"temperature":null,"stop":null,"seed":null,"logprobs":null,"logit_bias":null,"allowed_tokens":null,"stream":null,"max_tokens":null,"n":null,"tools":[],"response_format":null`, `,"max_tokens":3.0,"n":1,"best_of":1,"echo":false,"suffix":"","top_k":-1,"seed":-5,"top_p":0,"temperature":1e-300`} {
@@ -665,7 +691,7 @@ func TestClientsThatGoAway(t *testing.T) {
 	}
 	text, _ := io.ReadAll(r.Body)
 	r.Body.Close()
-	if r.StatusCode != 503 || r.Header.Get("Retry-After") == "" || !strings.Contains(string(text), `"type":"server_error"`) {
+	if r.StatusCode != 503 || r.Header.Get("Retry-After") == "" || !strings.Contains(string(text), `"type":"server_error"`) || !strings.Contains(string(text), "the only place is taken and 2 requests wait already: try again later") {
 		t.Errorf("all places taken: found %d, %v, %s", r.StatusCode, r.Header, text)
 	}
 	two()
