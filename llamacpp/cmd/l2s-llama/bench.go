@@ -96,6 +96,16 @@ type racer struct {
 	times, prompts []time.Duration
 }
 
+func (r *racer) name() string {
+	switch {
+	case r.task == "none":
+		return "no head"
+	case r.head == "none":
+		return r.task + " without a head"
+	}
+	return r.task + " by " + r.head
+}
+
 func (b *bench) racers(tasks []string) ([]*racer, error) {
 	var list []*racer
 	ctx := context.Background()
@@ -434,7 +444,10 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 			return err
 		}
 		p.Start("bench, "+threadsOf(t), "percent", len(list)*(*rounds+1))
-		if failed = b.run(ctx, list, *rounds, func(r *racer, turns int) { p.Part(r.task + " by " + r.head); p.Set(turns) }); failed != nil {
+		if failed = b.run(ctx, list, *rounds, func(r *racer, turns int) {
+			p.Part(r.name())
+			p.Set(turns)
+		}); failed != nil {
 			break
 		}
 		p.EndWith(fmt.Sprintf("rounds: %d, of %d tokens for each of %d lines", *rounds, *n, len(list)))
@@ -468,15 +481,7 @@ func (f *flags) writeRows(m *llamacpp.Model, rows []row, threads int, asJSON boo
 		return err
 	}
 	for _, g := range gains {
-		fmt.Fprintf(stdout, "%s, %s: the head takes %.0f%% of the time of a token of llama.cpp: a head that takes no time makes it %.2f times as fast, and the preview %.2f times, which is %.0f%% of that, at a measured %s\n",
-			threadsOf(g.Threads), g.Task, 100*g.HeadShare, g.Most, g.Preview, 100*g.OfMost, f.measured())
-		if g.Exact > g.Preview {
-			why := "by less than rounds differ"
-			if g.apart {
-				why = "in each round"
-			}
-			fmt.Fprintf(stdout, "%s, %s: the exact head is faster than the preview, %s: it is %.2f times as fast as llama.cpp\n", threadsOf(g.Threads), g.Task, why, g.Exact)
-		}
+		fmt.Fprint(stdout, g.text(f.measured()))
 	}
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
 		one, _, _ := strings.Cut(string(load), " ")
@@ -536,6 +541,24 @@ type gain struct {
 	Exact     float64 `json:"exact"` // the same, by the exact head
 
 	apart bool // no round of the exact head was slower than one of the preview
+}
+
+// text says it in a line or two, with the precision of the preview.
+func (g gain) text(precision string) string {
+	where := threadsOf(g.Threads) + ", " + g.Task
+	if !(g.Most > 1) {
+		return where + ": a token without a head took as long as one of llama.cpp: other programs use the CPUs, or --rounds is too small to measure\n"
+	}
+	text := fmt.Sprintf("%s: the head takes %.0f%% of the time of a token of llama.cpp: a head that takes no time makes it %.2f times as fast, and the preview %.2f times, which is %.0f%% of that, at a measured %s\n",
+		where, 100*g.HeadShare, g.Most, g.Preview, 100*g.OfMost, precision)
+	if g.Exact > g.Preview {
+		why := "by less than rounds differ"
+		if g.apart {
+			why = "in each round"
+		}
+		text += fmt.Sprintf("%s: the exact head is faster than the preview, %s: it is %.2f times as fast as llama.cpp\n", where, why, g.Exact)
+	}
+	return text
 }
 
 func gainsOf(rows []row) (gains []gain) {

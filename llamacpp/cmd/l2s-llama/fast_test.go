@@ -83,6 +83,20 @@ func TestWhatAPreviewGains(t *testing.T) {
 	if !slices.Equal(found, want) {
 		t.Errorf("found %+v, expected %+v", found, want)
 	}
+	for _, c := range []struct {
+		of   gain
+		want string
+	}{
+		{want[0], "1 thread, greedy: the head takes 75% of the time of a token of llama.cpp: a head that takes no time makes it 4.00 times as fast, and the preview 3.20 times, which is 80% of that, at a measured P\n" +
+			"1 thread, greedy: the exact head is faster than the preview, in each round: it is 4.00 times as fast as llama.cpp\n"},
+		{gain{2, "draft", 0.5, 2, 1.5, 0.75, 1, false}, "2 threads, draft: the head takes 50% of the time of a token of llama.cpp: a head that takes no time makes it 2.00 times as fast, and the preview 1.50 times, which is 75% of that, at a measured P\n"},
+		{gain{2, "greedy", -10, 0.09, 1.16, 13, 1, false}, "2 threads, greedy: a token without a head took as long as one of llama.cpp: other programs use the CPUs, or --rounds is too small to measure\n"},
+		{gain{1, "greedy", math.NaN(), math.NaN(), 1, 1, 1, false}, "1 thread, greedy: a token without a head took as long as one of llama.cpp: other programs use the CPUs, or --rounds is too small to measure\n"},
+	} {
+		if text := c.of.text("P"); text != c.want {
+			t.Errorf("%+v: found %q, expected %q", c.of, text, c.want)
+		}
+	}
 }
 
 // fastModel is a folder with the model of the tests, in which a preview may be kept, and no cache. The preview is made of
@@ -208,7 +222,9 @@ func TestFast(t *testing.T) {
 	if strings.Contains(last, "the exact head is faster than the preview") {
 		last = lines[len(lines)-2]
 	}
-	if !strings.HasPrefix(last, "1 thread, greedy: the head takes ") || !strings.Contains(last, "P@1 ") || !strings.Contains(text, "least to largest") {
+	gains := strings.HasPrefix(last, "1 thread, greedy: the head takes ") && strings.Contains(last, "P@1 ")
+	busy := strings.HasPrefix(last, "1 thread, greedy: a token without a head took as long") // in so few tokens, on a busy machine
+	if !gains && !busy || !strings.Contains(text, "least to largest") {
 		t.Errorf("found %q, expected a spread, and last what the head takes and the preview gains", text)
 	}
 

@@ -167,6 +167,9 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err := s.check(); err != nil {
 		return err
 	}
+	if o := (engine.Sampling{Options: s.o, LastN: s.lastN}); f.learn && !o.Learns() {
+		return wrongUse("--learn: found --top-k %d, --repeat-last-n %d, expected 1 or more, and 0 or more", s.o.TopK, s.lastN)
+	}
 	if f.fast && f.screen != "" {
 		return wrongUse("found --fast and --screen, expected one of them")
 	}
@@ -261,8 +264,6 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	switch {
 	case errors.As(err, &long):
 		return fmt.Errorf("%w: see --context", err)
-	case errors.Is(err, engine.ErrLearn):
-		return wrongUse("--learn: found --top-k %d, --repeat-last-n %d, expected 1 or more, and 0 or more", o.Options.TopK, o.LastN)
 	case errors.Is(err, engine.ErrNoToken):
 		return fmt.Errorf("%w: see --ban and --allow", err)
 	case err != nil:

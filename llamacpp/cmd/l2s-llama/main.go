@@ -3,7 +3,7 @@
 //	l2s-llama contexts  compute hidden states of a text, for l2s train
 //	l2s-llama generate  go on with a prompt
 //	l2s-llama serve     serve OpenAI's API over HTTP
-//	l2s-llama bench     measure tokens a second: llama.cpp's head, the exact one, a preview, a screen
+//	l2s-llama bench     measure tokens a second by llama.cpp's head and by others
 //	l2s-llama compare   measure where the tokens of these heads differ
 //
 // Each verb explains itself with -h. The libraries of llama.cpp are in the folder of --lib, or

@@ -75,6 +75,8 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--threads", "-1"}, "--threads"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--tempo", "1"}, "-tempo"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "text"}, `the argument "text"`},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--top-k", "0"}, "--learn: found --top-k 0, --repeat-last-n 64"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--temp", "0", "--repeat-penalty", "1.1", "--repeat-last-n", "-1"}, "--learn: found --top-k 40, --repeat-last-n -1"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--temp", "-1"}, "--temp: found -1, expected 0 to 1000000"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--temp", "NaN"}, "--temp: found NaN"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--top-k", "-1"}, "--top-k: found -1, expected 0 or more: 0 draws among all"},
@@ -490,10 +492,10 @@ func TestBenchSaysHowFarItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var found []string
-	if err := b.run(context.Background(), list, 1, func(r *racer, turns int) { found = append(found, fmt.Sprint(turns, " ", r.task, " by ", r.head)) }); err != nil {
+	if err := b.run(context.Background(), list, 1, func(r *racer, turns int) { found = append(found, fmt.Sprint(turns, " ", r.name())) }); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"0 none by none", "1 greedy by llama.cpp", "2 greedy by exact", "3 greedy by llama.cpp", "4 greedy by exact", "5 none by none"}
+	want := []string{"0 no head", "1 greedy by llama.cpp", "2 greedy by exact", "3 greedy by llama.cpp", "4 greedy by exact", "5 no head"}
 	if !slices.Equal(found, want) {
 		t.Errorf("found %q, expected %q", found, want)
 	}

@@ -26,11 +26,16 @@ func (s *Sampling) penalty() bool {
 	return s.Options.Repetition != 1 || s.Options.Presence != 0 || s.Options.Frequency != 0
 }
 
+// Learns reports whether a head that learns can serve this.
+func (s *Sampling) Learns() bool {
+	return s.Options.Temperature == 0 && !s.penalty() || s.Options.TopK >= 1 && (!s.penalty() || s.LastN >= 0)
+}
+
 // ErrNoToken is the error of a choice among no tokens.
 var ErrNoToken = errors.New("found no token that may be written, expected one at least: too many are banned, or none is allowed")
 
-// ErrLearn is the error of options that a head that learns cannot serve.
-var ErrLearn = errors.New("expected a top-k of 1 or more, and penalties of 0 or more last tokens, of a head that learns")
+// errLearn is the error of options that a head that learns cannot serve.
+var errLearn = errors.New("expected a top-k of 1 or more, and penalties of 0 or more last tokens, of a head that learns")
 
 // Chooser chooses the next token of one sequence. It is for one goroutine.
 type Chooser struct {
@@ -54,8 +59,8 @@ func (s *Sampling) check(x *llamacpp.Head) error {
 	case x.File().SoftCap() != 0 && s.Options.Temperature != 0:
 		_, err := x.Sampler(s.Options) // which says so
 		return err
-	case x.Learner() != nil && (s.Options.Temperature != 0 || s.penalty()) && (s.Options.TopK < 1 || s.penalty() && s.LastN < 0):
-		return ErrLearn
+	case x.Learner() != nil && !s.Learns():
+		return errLearn
 	}
 	return nil
 }
