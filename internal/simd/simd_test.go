@@ -102,7 +102,11 @@ func TestSetSwitchesTheDispatchBits(t *testing.T) {
 // A program that uses the library runs on the best level, and can ask for the error.
 func TestAnUnknownLevelIsAnError(t *testing.T) {
 	if os.Getenv("L2S_TEST_CHILD") != "" {
-		fmt.Printf("%v on %v, best %v\n", Err(), Current(), best())
+		// The child of an emulated program may run on the machine itself, which has other levels.
+		want := fmt.Sprintf(`L2S_SIMD="bogus": unknown level; available: %s`, list(available))
+		if err := Err(); err == nil || err.Error() != want || Current() != best() {
+			t.Errorf("found %v on %v, expected %s on %v", err, Current(), want, best())
+		}
 		return
 	}
 	exe, err := os.Executable()
@@ -115,8 +119,7 @@ func TestAnUnknownLevelIsAnError(t *testing.T) {
 	if errors.Is(err, syscall.ENOEXEC) {
 		t.Skip("an emulated program cannot start itself")
 	}
-	want := fmt.Sprintf(`L2S_SIMD="bogus": unknown level; available: %s on %v, best %[2]v`, list(available), best())
-	if err != nil || !strings.Contains(string(out), want) {
-		t.Errorf("found %v and\n%s\nexpected %s", err, out, want)
+	if err != nil || !strings.HasPrefix(string(out), "PASS") {
+		t.Errorf("found %v and\n%s", err, out)
 	}
 }
