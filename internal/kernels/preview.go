@@ -28,6 +28,10 @@ func Scores7(dst []float32, panels []byte, high, low []int8, scale float32) {
 	if len(low) != len(high) {
 		panic("kernels: lengths of high and low differ")
 	}
+	// The detector keeps four accesses of eight bytes: reads of single bytes would push out what
+	// another goroutine wrote, so the whole is announced before the sums read it.
+	raceReads(high)
+	raceReads(low)
 	size, steps := PanelRows*len(high), len(high)/stepCodes
 	excessHigh, excessLow := bias7*sumOf(high), bias7*sumOf(low)
 	for c := callsOf(n, max(1, maxCallBytes/size)); c.at < c.n; c = c.next() {

@@ -19,6 +19,7 @@ type codedPanels struct {
 	wide        []byte
 	narrow      []byte
 	high, low   []int8
+	sum         int32 // of high
 	scale, base float32
 }
 
@@ -34,6 +35,7 @@ func newCodedPanels(r *rand.Rand, panels, dim int, take func(n int) []byte, take
 			p.high[j], p.low[j] = 127, -64
 		}
 	}
+	p.sum = sumOf(p.high)
 	for i := range p.rows {
 		for j := range dim {
 			at := i*dim + j
@@ -84,7 +86,7 @@ func (p *codedPanels) scores() (wide, narrow []float32) {
 
 func (p *codedPanels) scores7(dst []float32) { Scores7(dst, p.wide, p.high, p.low, p.scale) }
 func (p *codedPanels) scores4(dst []float32) {
-	Scores4(dst, p.narrow, p.wide, p.high, sumOf(p.high), p.base, p.scale)
+	Scores4(dst, p.narrow, p.wide, p.high, p.sum, p.base, p.scale)
 }
 
 const canary = 0x1p99
