@@ -14,8 +14,8 @@ import (
 // contexts do not reach. It falls while times have a long tail, but for the precision: bounds that many
 // contexts reach say little of other texts.
 var (
-	reaches    = steps(2, 0.25, 33)
-	deviations = steps(0.5, 0.25, 31)
+	reaches    = append(steps(2, 0.25, 33), 11, 12, 13, 15, 17, 20, 24, 30, 40)
+	deviations = append(steps(0.5, 0.25, 31), 9, 10, 11, 12, 14, 16, 20, 24, 30, 40)
 	boundedBy  = []float64{1, 0.98, 0.96, 0.93}
 )
 

@@ -40,6 +40,7 @@ type benchResult struct {
 	DenseLogProb float64 `json:"dense_log_prob_us,omitempty"`
 	Copies       int64   `json:"copies_bytes"`     // the copied candidates
 	AllCopies    int64   `json:"all_copies_bytes"` // all candidates within the budget
+	Kind         string  `json:"kind"`             // screen or preview
 	Level        string  `json:"level"`
 	K            int     `json:"k"`
 	Queries      int     `json:"queries"` // different contexts that were queried
@@ -76,14 +77,14 @@ const (
 )
 
 func benchVerb(f *flags) action {
-	f.screen = true
+	f.screen, f.previews = true, true
 	k := f.whole("k", 5, 1)
 	f.layerAndContexts(true, func() int { return *k })
 	coldMiB := custom(f, "cold", nil, parseCold)
 	opts := custom(f, "pack", nil, parsePack)
 	budget := f.budget("l2s bench measures the exact layer beside the screen")
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
-		l, m, p := in.layer, in.screen, f.progress
+		l, p := in.layer, f.progress
 		f.noteK(in, *k)
 		f.noteBudget(in, *budget)
 		*opts = append(*opts, within(*budget)...)
@@ -95,16 +96,29 @@ func benchVerb(f *flags) action {
 			return nil, err
 		}
 		r := measuredBench{Measured: min(len(rows), precisionContexts)}
-		e, err := evaluate(ctx, m, l, slices.Concat(rows[:r.Measured]...), nil, slices.Compact([]int{1, *k}), 0, nil, *opts...)
-		if err != nil {
-			return nil, err
+		some, ks := slices.Concat(rows[:r.Measured]...), slices.Compact([]int{1, *k})
+		if in.preview != nil {
+			if f.given("pack") {
+				return nil, fmt.Errorf("%s: found a preview, expected a screen for --pack", in.path)
+			}
+			e, err := evaluatePreview(ctx, in, some, ks, *budget, 0, nil)
+			if err != nil {
+				return nil, err
+			}
+			r.Precision = e.Precision
+		} else {
+			e, err := evaluate(ctx, in.screen, l, some, nil, ks, 0, nil, *opts...)
+			if err != nil {
+				return nil, err
+			}
+			r.Precision = e.Precision
 		}
-		r.Precision = e.Precision
-		if r.benchResult, err = bench(ctx, m, l, rows, *k, p, *opts...); err != nil {
+		var err error
+		if r.benchResult, err = bench(ctx, in, rows, *k, *budget, p, *opts...); err != nil {
 			return nil, err
 		}
 		for _, mib := range *coldMiB {
-			times, err := benchCold(ctx, m, l, rows, *k, mib, p, *opts...)
+			times, err := benchCold(ctx, in, rows, *k, mib, *budget, p, *opts...)
 			if err != nil && ctx.Err() != nil { // what is measured is printed
 				missing := fmt.Sprintf("the times of --cold from %d on are missing", mib)
 				r.Warnings = append(r.Warnings, missing)
@@ -158,24 +172,28 @@ const benchRounds = 30
 
 var benchBlock = 25 * time.Millisecond
 
-// bench measures a screen against its layer with progress on p.
-func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k int, p *progress.Printer, opts ...screen.Option) (*benchResult, error) {
-	s, err := screen.NewSearcher(m, l.Layer, opts...)
+// bench measures a screen or a preview against its layer with progress on p.
+func bench(ctx context.Context, in *inputs, rows [][]float32, k int, budget float64, p *progress.Printer, opts ...screen.Option) (*benchResult, error) {
+	l := in.layer
+	s, err := in.searcher(opts...)
 	if err != nil {
 		return nil, err
 	}
-	queries := rivals(l, s, rows, k)
-	if m.Tail() != nil && l.head.SoftCap() == 0 {
-		queries = append(queries, denseLogProb(l, rows), logProb(s, l, rows))
+	queries := rivals(l, s, rows, k, budget)
+	by, ofScreen := s.(*screen.Searcher)
+	if ofScreen && in.screen.Tail() != nil && l.head.SoftCap() == 0 {
+		queries = append(queries, denseLogProb(l, rows), logProb(by, l, rows))
 	}
 	times, err := takeTurns(ctx, p, "bench", rows, queries, timing.Options{Rounds: benchRounds, Block: benchBlock})
 	if err != nil {
 		return nil, err
 	}
 	r := &benchResult{
-		Level: kernels.Level(), K: k, Queries: min(len(rows), times[2].Queries()),
+		Kind: in.kind(), Level: kernels.Level(), K: k, Queries: min(len(rows), times[2].Queries()),
 	}
-	r.Copies, r.AllCopies = s.PackedBytes()
+	if ofScreen {
+		r.Copies, r.AllCopies = by.PackedBytes()
+	}
 	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
 	r.Exact, r.ExactMedian, r.ExactP99 = microsOf(times[1])
 	r.Screened, r.ScreenedMedian, r.ScreenedP99 = microsOf(times[2])
@@ -191,12 +209,12 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k i
 
 // benchCold measures queries before each of which a buffer of so many MiB is read. That takes most
 // of the time, so the turns are fewer and shorter.
-func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, mib int, p *progress.Printer, opts ...screen.Option) (coldTimes, error) {
-	s, err := screen.NewSearcher(m, l.Layer, opts...)
+func benchCold(ctx context.Context, in *inputs, rows [][]float32, k, mib int, budget float64, p *progress.Printer, opts ...screen.Option) (coldTimes, error) {
+	s, err := in.searcher(opts...)
 	if err != nil {
 		return coldTimes{}, err
 	}
-	queries := rivals(l, s, rows, k)
+	queries := rivals(in.layer, s, rows, k, budget)
 	other := cold.NewBuffer(mib)
 	stage := fmt.Sprintf("bench, %d MiB read before each query", mib)
 	times, err := takeTurns(ctx, p, stage, rows, queries, timing.Options{
@@ -223,13 +241,16 @@ func takeTurns(ctx context.Context, p *progress.Printer, stage string, rows [][]
 }
 
 // rivals returns what finds the k best labels of row i: the scan of all labels in float32, the exact
-// layer and the screen.
-func rivals(l *layer, s *screen.Searcher, rows [][]float32, k int) []func(i int) {
+// layer, and the screen or the preview, whose budget may be 0 for its own.
+func rivals(l *layer, s searcher, rows [][]float32, k int, budget float64) []func(i int) {
 	dst, scan := make([]softmax.Prediction, k), dense.New(l.Layer)
 	return []func(i int){
 		func(i int) { scan.TopK(dst, rows[i]) },
 		topKQuery(softmax.NewSearcher(l.Layer).TopK, rows, dst),
-		topKQuery(s.TopK, rows, dst),
+		topKQuery(func(dst []softmax.Prediction, h []float32) (int, error) {
+			a, err := s.Search(dst, h, softmax.Request{K: k, Budget: budget})
+			return a.Count, err
+		}, rows, dst),
 	}
 }
 
@@ -293,10 +314,10 @@ func (r *benchResult) String() string {
 	}
 	line("dense float32", r.DenseF32, r.DenseF32Median, r.DenseF32P99)
 	line("exact layer", r.Exact, r.ExactMedian, r.ExactP99)
-	line("screen", r.Screened, r.ScreenedMedian, r.ScreenedP99)
+	line(r.Kind, r.Screened, r.ScreenedMedian, r.ScreenedP99)
 	for i, c := range r.Cold {
 		if i == 0 {
-			fmt.Fprintf(&b, "\nCold, medians     dense float32  exact layer       screen      its p99   against dense\n")
+			fmt.Fprintf(&b, "\nCold, medians     dense float32  exact layer %12s      its p99   against dense\n", r.Kind)
 		}
 		fmt.Fprintf(&b, "%5d MiB read    %10.2f us %9.2f us %9.2f us %9.2f us   %12.1fx\n", c.MiB, c.DenseF32, c.Exact, c.Screened, c.ScreenedP99, c.DenseF32/c.Screened)
 	}
@@ -304,7 +325,10 @@ func (r *benchResult) String() string {
 		fmt.Fprintf(&b, "\nLog-probability of a label: %.2f us by the dense scan, %.2f us by the screen, %.1fx.\n", r.DenseLogProb, r.LogProb, r.DenseLogProb/r.LogProb)
 	}
 	const mib = 1 << 20
-	fmt.Fprintf(&b, "\nCopies of candidates take %.1f MiB; copies of all would take %.1f (--pack %d).\n", float64(r.Copies)/mib, float64(r.AllCopies)/mib, (r.AllCopies+mib-1)/mib)
+	b.WriteByte('\n')
+	if r.Kind == kindScreen {
+		fmt.Fprintf(&b, "Copies of candidates take %.1f MiB; copies of all would take %.1f (--pack %d).\n", float64(r.Copies)/mib, float64(r.AllCopies)/mib, (r.AllCopies+mib-1)/mib)
+	}
 	b.WriteString(r.busyNote())
 	return b.String()
 }
@@ -321,7 +345,7 @@ func (r *benchResult) busyNote() string {
 }
 
 func (r measuredBench) String() string {
-	text := fmt.Sprintf("%sThe screen has P@1 %.4f", r.benchResult, r.Precision["1"])
+	text := fmt.Sprintf("%sThe %s has P@1 %.4f", r.benchResult, r.Kind, r.Precision["1"])
 	if r.K > 1 {
 		text += fmt.Sprintf(", P@%d %.4f", r.K, r.Precision[strconv.Itoa(r.K)])
 	}

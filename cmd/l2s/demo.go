@@ -103,7 +103,7 @@ func demo(ctx context.Context, lm string, learn, measure int, seed uint64, keep 
 	if err != nil {
 		return nil, err
 	}
-	b, err := bench(ctx, m, l, different(heldOut, l.Dim()), 5, p)
+	b, err := bench(ctx, &inputs{screen: m, layer: l}, different(heldOut, l.Dim()), 5, 0, p)
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,7 @@ func ladderText(list []rungResult, k int, budget float64) string {
 }
 
 func evalVerb(f *flags) action {
-	f.screen = true
+	f.screen, f.previews = true, true
 	ks := custom(f, "k", []int{1, 5}, wholeList)
 	most := func() int { return (*ks)[len(*ks)-1] }
 	f.layerAndContexts(true, most)
@@ -137,6 +137,12 @@ func evalVerb(f *flags) action {
 		l := in.layer
 		f.noteK(in, most())
 		f.noteBudget(in, *budget)
+		if in.preview != nil {
+			if *targets != "" {
+				return nil, fmt.Errorf("%s: found a preview, expected a screen for --targets", in.path)
+			}
+			return evaluatePreview(ctx, in, in.rows, *ks, *budget, *threads, f.progress)
+		}
 		var next []int64
 		if *targets != "" {
 			if softCap := l.head.SoftCap(); softCap != 0 {

@@ -25,6 +25,7 @@ type flags struct {
 	set      *flag.FlagSet
 	required []string
 	screen   bool        // the verb takes a screen file beside the flags
+	previews bool        // it takes the file of a preview too
 	parts    bool        // it takes files of labels, one or more
 	files    []string    // these files
 	inputs   *inputFlags // if the verb has them
@@ -135,15 +136,16 @@ func (f *flags) noteBudget(in *inputs, budget float64) {
 	if budget == 0 || budget == exactBudget {
 		return
 	}
-	path, ladder := in.path, in.screen.Ladder()
-	above := slices.IndexFunc(ladder, func(x screen.Rung) bool { return x.Budget > budget })
-	switch most := ladder[len(ladder)-1].Budget; {
+	path, kind := in.path, in.kind()
+	all, _ := in.budgets()
+	above := slices.IndexFunc(all, func(x float64) bool { return x > budget })
+	switch most := all[len(all)-1]; {
 	case above == 0:
-		f.note(path, "--budget %v: the smallest budget of the screen, %v, is used", budget, ladder[0].Budget)
+		f.note(path, "--budget %v: the smallest budget of the %s, %v, is used", budget, kind, all[0])
 	case budget > most:
-		f.note(path, "--budget %v: the largest budget of the screen, %v, is used; larger ones would find hardly more labels, and l2s topk --budget exact finds all", budget, most)
-	case above > 0 && ladder[above-1].Budget != budget:
-		f.note(path, "--budget %v: the screen's budget %v is used, the largest that is not above it", budget, ladder[above-1].Budget)
+		f.note(path, "--budget %v: the largest budget of the %s, %v, is used; larger ones would find hardly more labels, and l2s topk --budget exact finds all", budget, kind, most)
+	case above > 0 && all[above-1] != budget:
+		f.note(path, "--budget %v: the %s's budget %v is used, the largest that is not above it", budget, kind, all[above-1])
 	}
 }
 

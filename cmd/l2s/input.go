@@ -13,6 +13,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -137,7 +138,7 @@ func (f *flags) noteTraining(ctx context.Context, in *inputs, threads int) (bool
 
 // needsTail returns an error unless a screen has a tail, which a flag asks for.
 func (in *inputs) needsTail(flag string) error {
-	if in.screen.Tail() != nil {
+	if in.preview != nil || in.screen.Tail() != nil {
 		return nil
 	}
 	return fmt.Errorf("%s: found a screen without a tail, expected one for %s: l2s train makes it unless the options say {\"tail\": null}", in.path, flag)
@@ -146,9 +147,10 @@ func (in *inputs) needsTail(flag string) error {
 // inputs are what a verb works on: a screen, a layer, and contexts for it in
 // files that are open.
 type inputs struct {
-	path     string        // of the screen
-	screen   *screen.Model // nil where the verb takes none, as the layer and the contexts
-	record   train.Record  // of the screen, empty if it has another maker
+	path     string         // of the screen
+	screen   *screen.Model  // nil where the verb takes none, as the layer and the contexts
+	preview  *preview.Model // the file may hold one instead of a screen
+	record   train.Record   // of the screen, empty if it has another maker
 	layer    *layer
 	contexts *layerfile.Contexts
 	rows     []float32 // all contexts, if the verb takes them so
@@ -180,13 +182,17 @@ func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err e
 func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	if f.screen {
 		in.path = f.files[0]
-		if in.screen, err = loading(ctx, screen.Load, in.path); err != nil {
+		if f.previews && isPreview(in.path) {
+			if in.preview, err = loading(ctx, preview.Load, in.path); err != nil {
+				return err
+			}
+		} else if in.screen, err = loading(ctx, screen.Load, in.path); err != nil {
 			if f.inputs == nil {
 				return explained(in.path, err)
 			}
 			return err
 		}
-		if json.Unmarshal(in.screen.Record(), &in.record) != nil {
+		if in.screen != nil && json.Unmarshal(in.screen.Record(), &in.record) != nil {
 			in.record = train.Record{}
 		}
 	}
@@ -209,6 +215,11 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 			made = l.Fingerprint()
 		}
 		if err := l.own(in.path, "the screen is for", m.Dim(), m.Labels(), made); err != nil {
+			return err
+		}
+	}
+	if v := in.preview; v != nil {
+		if err := l.own(in.path, "the preview is for", v.Dim(), v.Labels(), v.Fingerprint()); err != nil {
 			return err
 		}
 	}

@@ -162,12 +162,17 @@ func inspectPreview(ctx context.Context, path string) (fmt.Stringer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return previewResultOf(m, path)
+}
+
+// previewResultOf is the result of a preview that a file holds.
+func previewResultOf(m *preview.Model, path string) (r previewResult, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	fingerprint := m.Fingerprint()
-	r := previewResult{File: path, Bytes: info.Size(), Labels: m.Labels(), Dim: m.Dim(), Fingerprint: hex.EncodeToString(fingerprint[:])}
+	r = previewResult{File: path, Bytes: info.Size(), Labels: m.Labels(), Dim: m.Dim(), Fingerprint: hex.EncodeToString(fingerprint[:])}
 	r.K, r.HeldOut = m.RungsOf()
 	r.Rungs, r.Default = m.Rungs()
 	return r, nil

@@ -5,12 +5,12 @@
 //	l2s demo       show the whole on a small language model
 //	l2s labels     find the best labels of contexts, of all or of one shard
 //	l2s merge      join the labels of shards
-//	l2s train      learn a screen for a softmax layer from context vectors
+//	l2s train      make a screen or a preview for a layer from context vectors
 //	l2s calibrate  choose the budget of a screen such that it reaches a precision
-//	l2s eval       measure the precision of a screen
+//	l2s eval       measure the precision of a screen or a preview
 //	l2s bench      measure the time of a query
 //	l2s topk       answer: the best labels of each context
-//	l2s inspect    show a screen file, or the head of a model
+//	l2s inspect    show a screen, a preview, or the head of a model
 //	l2s version    show the version, the CPU and the SIMD level
 //
 // Each verb explains itself with -h. Results go to standard output, progress
@@ -54,12 +54,12 @@ func verbs() []verb {
 		{"demo", "show the whole on a small language model", demoVerb},
 		{"labels", "find the best labels of contexts, of all or of one shard", labelsVerb},
 		{"merge", "join the labels of shards", mergeVerb},
-		{"train", "learn a screen for a softmax layer from context vectors", trainVerb},
+		{"train", "make a screen or a preview for a layer from context vectors", trainVerb},
 		{"calibrate", "choose the budget of a screen such that it reaches a precision", calibrateVerb},
-		{"eval", "measure the precision of a screen", evalVerb},
+		{"eval", "measure the precision of a screen or a preview", evalVerb},
 		{"bench", "measure the time of a query", benchVerb},
 		{"topk", "answer: the best labels of each context", topKVerb},
-		{"inspect", "show a screen file, or the head of a model", inspectVerb},
+		{"inspect", "show a screen, a preview, or the head of a model", inspectVerb},
 		{"version", "show the version, the CPU and the SIMD level", versionVerb},
 	}
 }

@@ -25,7 +25,7 @@ import (
 )
 
 func topKVerb(f *flags) action {
-	f.screen = true
+	f.screen, f.previews = true, true
 	k := f.whole("k", 5, 1)
 	f.layerAndContexts(false, func() int { return *k })
 	limit := f.whole("limit", 0, 0)
@@ -62,7 +62,7 @@ func topKVerb(f *flags) action {
 		}
 		capped := *logProbs && softCap != 0
 		if capped && !exact {
-			return nil, fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the screen's sums are over logits without one", l.name, softCap)
+			return nil, fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the sums of a %s are over logits without one", l.name, softCap, in.kind())
 		}
 		f.noteBudget(in, *budget)
 		var opts []screen.Option
@@ -72,7 +72,7 @@ func topKVerb(f *flags) action {
 			}
 			opts = append(opts, screen.OverTail())
 		}
-		s, err := screen.NewSearcher(in.screen, l.Layer, opts...)
+		s, err := in.searcher(opts...)
 		if err != nil {
 			return nil, err
 		}

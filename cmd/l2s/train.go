@@ -21,13 +21,15 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
 )
 
 // trainResult is the JSON of l2s train.
 type trainResult struct {
-	Out string `json:"out"`
+	Out  string `json:"out"`
+	Kind string `json:"kind"`
 	screenResult
 	K        int `json:"k"`
 	Contexts int `json:"contexts"`
@@ -57,6 +59,12 @@ func trainVerb(f *flags) action {
 		labels:  f.text("labels"),
 		options: f.text("options"),
 		threads: f.threads(),
+		kind: custom(f, "kind", kindAuto, func(s string) (string, error) {
+			if s != kindAuto && s != kindScreen && s != kindPreview {
+				return "", fmt.Errorf("expected %s, %s or %s", kindAuto, kindScreen, kindPreview)
+			}
+			return s, nil
+		}),
 	}
 	f.before = r.check
 	return r.run
@@ -70,6 +78,7 @@ type trainRun struct {
 	target, budget       *float64
 	always               *[]alwaysPart
 	threads              *int
+	kind                 *string
 	inFile, all          train.Options // what the file says, without the flags and with them
 	outputs              []output
 }
@@ -186,6 +195,17 @@ func (r *trainRun) check(ctx context.Context) (err error) {
 	if r.all, err = r.readOptions(); err != nil {
 		return err
 	}
+	for _, name := range []string{"always", "budget", "labels", "options"} {
+		if !r.f.given(name) {
+			continue
+		}
+		switch *r.kind {
+		case kindPreview:
+			return r.f.wrongUse("--%s is for a screen, found --kind %s", name, kindPreview)
+		case kindAuto:
+			*r.kind = kindScreen
+		}
+	}
 	if *r.validation, err = layerfile.Expand(*r.validation); err != nil {
 		return err
 	}
@@ -238,9 +258,44 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 			return nil, err
 		}
 	}
+	start := time.Now()
+	var first *preview.Model
+	var noPreview error
+	kind := *r.kind
+	if kind == kindAuto && (in.layer.Labels() < leastLabelsOfPreview || len(in.rows)/in.layer.Dim() < leastContextsOfPreview) {
+		kind = kindScreen
+	}
+	if kind != kindScreen {
+		first, noPreview = makePreview(ctx, in.layer, in.rows, o.K, preview.Options{HeldOut: o.Validation, Precision1: o.Target, PrecisionK: o.Target}, p)
+		if noPreview != nil && (kind == kindPreview || !errors.Is(noPreview, preview.ErrPrecision)) {
+			return nil, noPreview
+		}
+		if kind == kindPreview {
+			return r.savePreview(first, in, nil, start)
+		}
+		p.Line("preview: " + rungText(first, noPreview))
+	}
 	m, record, seconds, err := trainScreen(ctx, in.layer, in.rows, o, p)
 	if err != nil {
 		return nil, explainInterrupt(err, o.Checkpoint)
+	}
+	if kind == kindAuto {
+		least1, leastK := 0.9995, 0.998
+		if o.Target > 0 {
+			least1, leastK = 0, o.Target
+		}
+		found, err := choose(ctx, m, first, noPreview, in.layer, in.rows, least1, leastK, o.K, p)
+		if err != nil {
+			return nil, err
+		}
+		p.Line(found.why)
+		record.Decisions = append(record.Decisions, found.why)
+		if found.preview != nil {
+			if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
+				return nil, err
+			}
+			return r.savePreview(found.preview, in, record.Decisions[len(record.Decisions)-1:], start)
+		}
 	}
 	if err := m.Save(*r.out); err != nil {
 		return nil, err
@@ -254,6 +309,18 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		}
 	}
 	return newTrainResult(*r.out, m, record, o, seconds), nil
+}
+
+// savePreview writes a preview to the file of --out.
+func (r *trainRun) savePreview(v *preview.Model, in *inputs, decisions []string, start time.Time) (fmt.Stringer, error) {
+	if err := v.Save(*r.out); err != nil {
+		return nil, err
+	}
+	of, err := previewResultOf(v, *r.out)
+	if err != nil {
+		return nil, err
+	}
+	return previewTrained{kindPreview, of, len(in.rows) / in.layer.Dim(), decisions, map[string]float64{"total": round(time.Since(start).Seconds())}, kernels.Level()}, nil
 }
 
 // complete completes the options by what the layer says.
@@ -354,7 +421,7 @@ func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options,
 
 func newTrainResult(out string, m *screen.Model, record *train.Record, o train.Options, seconds map[string]float64) trainResult {
 	r := trainResult{
-		Out: out, screenResult: screenResultOf(m), K: o.K, Contexts: record.Contexts, LeftOut: record.LeftOut,
+		Out: out, Kind: kindScreen, screenResult: screenResultOf(m), K: o.K, Contexts: record.Contexts, LeftOut: record.LeftOut,
 		Decisions: record.Decisions, Warnings: record.Warnings, Seconds: seconds, Threads: cmp.Or(o.Threads, runtime.GOMAXPROCS(0)), Level: kernels.Level(),
 	}
 	if fit := record.TailFit; fit != nil {

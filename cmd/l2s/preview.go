@@ -1,0 +1,308 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// searcher answers requests by a screen or by a preview.
+type searcher interface {
+	TopK(dst []softmax.Prediction, h []float32) (int, error)
+	Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error)
+}
+
+// searcher returns a searcher of the file; the options are for a screen.
+func (in *inputs) searcher(opts ...screen.Option) (searcher, error) {
+	if in.preview != nil {
+		return preview.NewSearcher(in.preview, in.layer.Layer)
+	}
+	return screen.NewSearcher(in.screen, in.layer.Layer, opts...)
+}
+
+// kind names the kind of the file.
+func (in *inputs) kind() string {
+	if in.preview != nil {
+		return kindPreview
+	}
+	return kindScreen
+}
+
+// budgets returns the budgets of the file in ascending order, and the one of requests that name none.
+func (in *inputs) budgets() (all []float64, normal float64) {
+	if in.preview == nil {
+		for _, r := range in.screen.Ladder() {
+			all = append(all, r.Budget)
+		}
+		return all, in.screen.Budget()
+	}
+	rungs, at := in.preview.Rungs()
+	for _, r := range rungs {
+		all = append(all, r.Kept)
+	}
+	return all, rungs[at].Kept
+}
+
+// previewEval is the JSON of l2s eval of a preview.
+type previewEval struct {
+	Kind         string             `json:"kind"`
+	Precision    map[string]float64 `json:"precision"`     // P@k by k
+	Looked       float64            `json:"looked"`        // mean share of the labels that a query for the largest k looks at
+	MeanScored   float64            `json:"mean_scored"`   // mean number of labels that it scores in full
+	ExactAnswers map[string]int     `json:"exact_answers"` // by k: contexts that the exact layer answered
+	Budget       float64            `json:"budget"`
+	Labels       int                `json:"labels"`
+	Dim          int                `json:"dim"`
+	Contexts     int                `json:"contexts"`
+	Level        string             `json:"level"`
+
+	ks []int
+}
+
+// evaluatePreview measures the precision of a preview on all contexts, with progress on p.
+func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, budget float64, threads int, p *progress.Printer) (*previewEval, error) {
+	l := in.layer
+	d, most := l.Dim(), ks[len(ks)-1]
+	n := len(rows) / d
+	_, normal := in.budgets()
+	r := &previewEval{
+		Kind: kindPreview, Precision: map[string]float64{}, ExactAnswers: map[string]int{}, Budget: cmp.Or(budget, normal), Labels: l.Labels(), Dim: d,
+		Contexts: n, Level: kernels.Level(), ks: ks,
+	}
+	searchers := make([]*preview.Searcher, parallel.Threads(threads, n))
+	for i := range searchers {
+		var err error
+		if searchers[i], err = preview.NewSearcher(in.preview, l.Layer); err != nil {
+			return nil, err
+		}
+	}
+	exact := make([]*softmax.Searcher, len(searchers))
+	hits, exactly := make([][]int, len(searchers)), make([][]int, len(searchers))
+	looked, scored := make([]uint64, len(searchers)), make([]uint64, len(searchers))
+	for i := range searchers {
+		exact[i], hits[i], exactly[i] = softmax.NewSearcher(l.Layer), make([]int, len(ks)), make([]int, len(ks))
+	}
+	p.Start("eval", "contexts", n)
+	err := parallel.Each(ctx, len(searchers), n, 16, parallel.Counter(n, p.Set), func(worker, lo, hi int) error {
+		s, found := searchers[worker], make([]softmax.Prediction, most)
+		best, answers := make([]softmax.Prediction, (hi-lo)*most), make([]softmax.Answer, hi-lo)
+		if err := exact[worker].SearchBatch(best, answers, rows[lo*d:hi*d], softmax.Request{K: most}); err != nil {
+			return err
+		}
+		for c := lo; c < hi; c++ {
+			for i, k := range ks {
+				before := s.Stats()
+				a, err := s.Search(found[:k], rows[c*d:(c+1)*d], softmax.Request{K: k, Budget: budget})
+				if err != nil {
+					return err
+				}
+				hits[worker][i] += len(found[:a.Count]) - misses(found[:a.Count], best[(c-lo)*most:][:k])
+				after := s.Stats()
+				exactly[worker][i] += int(after.Exact - before.Exact)
+				if k == most {
+					looked[worker] += after.Looked - before.Looked
+					scored[worker] += after.Kept - before.Kept
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.End()
+	var allLooked, allScored uint64
+	for i := range searchers {
+		allLooked, allScored = allLooked+looked[i], allScored+scored[i]
+	}
+	r.Looked, r.MeanScored = round(float64(allLooked)/float64(n)/float64(l.Labels())), round(float64(allScored)/float64(n))
+	for i, k := range ks {
+		found, alone := 0, 0
+		for w := range searchers {
+			found, alone = found+hits[w][i], alone+exactly[w][i]
+		}
+		r.Precision[strconv.Itoa(k)], r.ExactAnswers[strconv.Itoa(k)] = float64(found)/float64(n*k), alone
+	}
+	return r, nil
+}
+
+// misses returns the number of the labels found that are not among the best.
+func misses(found, best []softmax.Prediction) (n int) {
+	for _, p := range found {
+		if !slices.ContainsFunc(best, func(q softmax.Prediction) bool { return q.ID == p.ID }) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *previewEval) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "contexts   %s\nlabels     %s\ndimension  %d\nbudget     %v\n", progress.Count(r.Contexts), progress.Count(r.Labels), r.Dim, r.Budget)
+	fmt.Fprintf(&b, "looked at  %.2f%% of the labels per context, and %.1f labels scored in full, on average\n", 100*r.Looked, r.MeanScored)
+	for _, k := range r.ks {
+		fmt.Fprintf(&b, "%-9s  %.4f", fmt.Sprintf("P@%d", k), r.Precision[strconv.Itoa(k)])
+		if n := r.ExactAnswers[strconv.Itoa(k)]; n > 0 {
+			fmt.Fprintf(&b, "   (the exact layer answered %s of the contexts)", progress.Count(n))
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "level      %s\n", r.Level)
+	return b.String()
+}
+
+// The kinds of files that l2s train makes.
+const (
+	kindAuto    = "auto"
+	kindScreen  = "screen"
+	kindPreview = "preview"
+)
+
+// A preview is made beside a screen for layers of so many labels or more, from so many contexts or more. On a
+// smaller layer the lists of a screen are short, and a preview gains little over the exact search.
+const (
+	leastLabelsOfPreview   = 16384
+	leastContextsOfPreview = 1000
+)
+
+// makePreview makes a preview from contexts that are spread over the rows, with progress on p.
+func makePreview(ctx context.Context, l *layer, rows []float32, k int, o preview.Options, p *progress.Printer) (*preview.Model, error) {
+	// The shares of the time of the stages, about.
+	from := map[string]float64{"coordinates": 0, "blocks": 0.2, "fingerprint": 0.55, "precision": 0.6}
+	to := map[string]float64{"coordinates": 0.2, "blocks": 0.55, "fingerprint": 0.6, "precision": 1}
+	const all = 10000
+	p.Start(kindPreview, "percent", all)
+	o.K, o.Progress = k, func(stage string, done float64) {
+		p.Part(stage)
+		p.Set(int(all * (from[stage] + (to[stage]-from[stage])*min(max(done, 0), 1))))
+	}
+	m, err := preview.Make(ctx, l.Layer, rows, o)
+	if err != nil {
+		return nil, err
+	}
+	p.EndWith(fmt.Sprintf("%s contexts", progress.Count(len(rows)/l.Dim())))
+	return m, nil
+}
+
+// candidate is a screen or a preview to write: its precision on held-out contexts, and the median time of a query.
+type candidate struct {
+	kind   string
+	k      int
+	p1, pK float64
+	time   time.Duration
+}
+
+func (c candidate) String() string {
+	return fmt.Sprintf("P@1 %.4f, P@%d %.4f and %.0f us per query", c.p1, c.k, c.pK, micros(c.time))
+}
+
+// better reports whether c is to be written rather than another candidate, and why. A candidate that reaches the
+// target comes before one that misses it. If both reach it the faster one is better, and if neither does the more
+// precise one.
+func (c candidate) better(than candidate, least1, leastK float64) (bool, string) {
+	const half = 0.00005 // a precision that is printed as the target counts
+	reaches := func(x candidate) bool { return x.p1 >= least1-half && x.pK >= leastK-half }
+	switch mine, other := reaches(c), reaches(than); {
+	case mine && other:
+		return c.time < than.time, "both reach the target, and the " + c.kind + " is faster"
+	case mine != other:
+		return mine, "only the " + c.kind + " reaches the target"
+	}
+	return c.p1+c.pK > than.p1+than.pK, "neither reaches the target, and the " + c.kind + " is more precise"
+}
+
+// timedContexts is the number of contexts that a screen and a preview are timed on.
+const timedContexts = 500
+
+// timeBoth returns the median time of a query by a screen and by a preview, asked in turns.
+func timeBoth(ctx context.Context, m *screen.Model, v *preview.Model, l *layer, rows []float32, k int, p *progress.Printer) (byScreen, byPreview time.Duration, err error) {
+	s, err := screen.NewSearcher(m, l.Layer)
+	if err != nil {
+		return 0, 0, err
+	}
+	t, err := preview.NewSearcher(v, l.Layer)
+	if err != nil {
+		return 0, 0, err
+	}
+	d := l.Dim()
+	n := len(rows) / d
+	var some [][]float32
+	for i := range min(n, timedContexts) {
+		at := i * n / min(n, timedContexts) * d
+		some = append(some, rows[at:at+d:at+d])
+	}
+	dst := make([]softmax.Prediction, k)
+	times, err := takeTurns(ctx, p, "time of a query", some, []func(int){topKQuery(s.TopK, some, dst), topKQuery(t.TopK, some, dst)}, timing.Options{Rounds: 4, Block: benchBlock})
+	if err != nil {
+		return 0, 0, err
+	}
+	return times[0].Median(), times[1].Median(), nil
+}
+
+// choice is the outcome of l2s train --kind auto: the preview, nil for the screen, and the reason.
+type choice struct {
+	preview *preview.Model
+	why     string
+}
+
+// choose compares a screen with a preview, which is nil if none is precise enough.
+func choose(ctx context.Context, m *screen.Model, v *preview.Model, noPreview error, l *layer, rows []float32, least1, leastK float64, k int, p *progress.Printer) (choice, error) {
+	if v == nil {
+		return choice{why: fmt.Sprintf("a screen is written, since no preview is precise enough: %v", noPreview)}, nil
+	}
+	rungs, at := v.Rungs()
+	ladder := m.Ladder()
+	rung := ladder[max(0, slices.IndexFunc(ladder, func(r screen.Rung) bool { return r.Budget == m.Budget() }))]
+	x := candidate{kind: kindScreen, k: k, p1: rung.Precision1.Value, pK: rung.PrecisionK.Value}
+	y := candidate{kind: kindPreview, k: k, p1: rungs[at].Precision1.Value, pK: rungs[at].PrecisionK.Value}
+	var err error
+	if x.time, y.time, err = timeBoth(ctx, m, v, l, rows, k, p); err != nil {
+		return choice{}, err
+	}
+	if better, why := y.better(x, least1, leastK); better {
+		return choice{v, fmt.Sprintf("a preview is written, with %v; the screen has %v: %s", y, x, why)}, nil
+	}
+	_, why := x.better(y, least1, leastK)
+	return choice{nil, fmt.Sprintf("a screen is written, with %v; the preview has %v: %s", x, y, why)}, nil
+}
+
+// rungText tells the precision of the default rung of a preview, or the reason that there is no preview.
+func rungText(v *preview.Model, none error) string {
+	if v == nil {
+		return none.Error()
+	}
+	rungs, at := v.Rungs()
+	k, n := v.RungsOf()
+	r := rungs[at]
+	return fmt.Sprintf("P@1 %.4f, P@%d %.4f on %s held-out contexts, looks at %.1f%% of the labels and scores %.0f in full", r.Precision1.Value, k, r.PrecisionK.Value, progress.Count(n), 100*r.Looked, r.Kept)
+}
+
+// previewTrained is the JSON of l2s train that makes a preview.
+type previewTrained struct {
+	Kind string `json:"kind"`
+	previewResult
+	Contexts  int                `json:"contexts"`
+	Decisions []string           `json:"decisions,omitempty"`
+	Seconds   map[string]float64 `json:"seconds"`
+	Level     string             `json:"level"`
+}
+
+func (r previewTrained) String() string {
+	text := r.previewResult.String()
+	for _, d := range r.Decisions {
+		text += d + "\n"
+	}
+	return text + fmt.Sprintf("%s in all, at level %s\n", progress.Duration(time.Duration(r.Seconds["total"]*1e9)), r.Level)
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/screen"
+)
+
+// A preview answers in the verbs that ask for labels, as a screen does.
+func TestVerbsTakeAPreview(t *testing.T) {
+	notUnderRace(t)
+	dir := files(t)
+	made := object(t, dir, joined("train", layerArgs(), "--contexts", "H.npy", "--kind", "preview", "--out", "m.l2p", "--json", "--quiet")...)
+	if made["kind"] != "preview" || number(t, made, "labels") != tinyLabels || number(t, made, "contexts") != tinyTrain {
+		t.Errorf("found %v, expected a preview of %d labels from %d contexts", made, tinyLabels, tinyTrain)
+	}
+	m, err := preview.Load(filepath.Join(dir, "m.l2p"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rungs, normal := m.Rungs()
+
+	// With a budget the largest rung answers, and exact answers are those of the layer.
+	exact := succeed(t, dir, joined("topk", "m.l2p", testArgs(), "--budget", "exact", "--quiet")...)
+	if want := succeed(t, dir, joined("topk", "m.l2s", testArgs(), "--budget", "exact", "--quiet")...); exact != want {
+		t.Error("found other exact answers by a preview than by a screen")
+	}
+	same := 0
+	lines, all := strings.Split(succeed(t, dir, joined("topk", "m.l2p", testArgs(), "--quiet")...), "\n"), strings.Split(exact, "\n")
+	for i, line := range lines {
+		if line == all[i] {
+			same++
+		}
+	}
+	e := object(t, dir, joined("eval", "m.l2p", testArgs(), "--json", "--quiet")...)
+	expectFields(t, e, "kind", "precision", "looked", "mean_scored", "exact_answers", "budget", "labels", "dim", "contexts", "level")
+	if got := number(t, e, "budget"); got != rungs[normal].Kept {
+		t.Errorf("found the budget %v, expected the default one, %v", got, rungs[normal].Kept)
+	}
+	// All five labels are found of at least so many contexts.
+	p5, n := number(t, e, "precision", "5"), number(t, e, "contexts")
+	if found := float64(same-1) / n; found > p5+1e-9 || found < 1-5*(1-p5)-1e-9 {
+		t.Errorf("found the exact answer to %v of the contexts, and P@5 of %v", found, p5)
+	}
+	expectIn(t, succeed(t, dir, joined("eval", "m.l2p", testArgs(), "--quiet")...), "looked at", "P@1", "P@5")
+
+	b := object(t, dir, joined("bench", "m.l2p", testArgs(), "--json", "--quiet")...)
+	if b["kind"] != "preview" || number(t, b, "screened_us") <= 0 || number(t, b, "precision", "5") <= 0 {
+		t.Errorf("found %v, expected times and the precision of a preview", b)
+	}
+	if text := succeed(t, dir, joined("bench", "m.l2p", testArgs(), "--quiet")...); !strings.Contains(text, "\npreview ") || strings.Contains(text, "Copies") {
+		t.Errorf("found %q, expected a line of the preview and no copies", text)
+	}
+	for _, row := range []struct {
+		args []any
+		code int
+		want string
+	}{
+		{[]any{"bench", "m.l2p", testArgs(), "--pack", "1"}, 1, "m.l2p: found a preview, expected a screen for --pack"},
+		{[]any{"eval", "m.l2p", testArgs(), "--targets", "T.npy"}, 1, "m.l2p: found a preview, expected a screen for --targets"},
+		{[]any{"calibrate", "m.l2p", testArgs(), "--out", "c.l2s"}, 1, "found a preview, expected a screen"},
+		{[]any{"topk", "m.l2p", testArgs(), "--budget", "0.001"}, 0, "the smallest budget of the preview"},
+		{[]any{"train", trainArgs(), "--kind", "preview", "--out", "x.l2p"}, 2, "--options is for a screen, found --kind preview"},
+		{[]any{"train", trainArgs(), "--kind", "tree", "--out", "x.l2p"}, 2, "expected auto, screen or preview"},
+	} {
+		if r := l2s(t, dir, joined(row.args...)...); r.code != row.code || !strings.Contains(r.stderr, row.want) {
+			t.Errorf("%v: found the exit status %d and %q, expected %d and %q", row.args, r.code, r.stderr, row.code, row.want)
+		}
+	}
+}
+
+// For a large layer train makes both, and tells why it writes which. A layer with few labels has a screen.
+func TestTrainChooses(t *testing.T) {
+	notUnderRace(t)
+	dir := t.TempDir()
+	const d = 8
+	r := rand.New(rand.NewPCG(1, 2))
+	write := func(name string, n int) {
+		x := make([]float32, n*d)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		if err := tensorfile.WriteNPY(filepath.Join(dir, name), x, n, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("W.npy", leastLabelsOfPreview)
+	write("H.npy", leastContextsOfPreview)
+	args := []string{"train", "--weights", "W.npy", "--bias", "none", "--contexts", "H.npy", "--out", "m"}
+	run := l2s(t, dir, args...)
+	if run.code != 0 {
+		t.Fatal(run.stderr)
+	}
+	wrote := "screen"
+	if isPreview(filepath.Join(dir, "m")) {
+		wrote = "preview"
+	}
+	expectIn(t, run.stderr, "preview: P@1 ", "a "+wrote+" is written, ")
+	expectIn(t, succeed(t, dir, "inspect", "m"), wrote[1:])
+	run = l2s(t, dir, append(args, "--kind", "screen")...)
+	if _, err := screen.Load(filepath.Join(dir, "m")); run.code != 0 || err != nil || strings.Contains(run.stderr, "preview") {
+		t.Errorf("found %v and\n%s\nexpected a screen, and no preview", err, run.stderr)
+	}
+
+	dir = files(t)
+	if o := object(t, dir, joined("train", trainArgs(), "--out", "new.l2s", "--json")...); o["kind"] != "screen" {
+		t.Errorf("found a %v for %d labels, expected a screen", o["kind"], tinyLabels)
+	}
+}
+
+// What is written reaches the target, if either does, and is the faster one of two that do.
+func TestTheBetterOfTwo(t *testing.T) {
+	at := func(p1, pK float64, us int) candidate {
+		return candidate{kind: "one", k: 5, p1: p1, pK: pK, time: time.Duration(us) * time.Microsecond}
+	}
+	for name, row := range map[string]struct {
+		mine, other candidate
+		better      bool
+		why         string
+	}{
+		"the faster of two that reach it":       {at(.9996, .999, 10), at(1, 1, 20), true, "both reach the target, and the one is faster"},
+		"the slower of two that reach it":       {at(1, 1, 30), at(.9996, .999, 20), false, "both reach the target, and the one is faster"},
+		"one that is printed as the target":     {at(.99946, .99796, 10), at(1, 1, 20), true, "both reach the target, and the one is faster"},
+		"the only one, though slower":           {at(.9995, .998, 90), at(.977, .971, 20), true, "only the one reaches the target"},
+		"one that misses it at the second k":    {at(1, .9, 10), at(.9995, .998, 20), false, "only the one reaches the target"},
+		"the more precise of two that miss it":  {at(.98, .98, 90), at(.977, .971, 20), true, "neither reaches the target, and the one is more precise"},
+		"the less precise of two that miss it":  {at(.97, .97, 10), at(.977, .971, 20), false, "neither reaches the target, and the one is more precise"},
+		"not better than one that is the same.": {at(1, 1, 10), at(1, 1, 10), false, "both reach the target, and the one is faster"},
+	} {
+		if better, why := row.mine.better(row.other, .9995, .998); better != row.better || why != row.why {
+			t.Errorf("%s: found %v and %q, expected %v and %q", name, better, why, row.better, row.why)
+		}
+	}
+}
