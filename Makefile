@@ -36,34 +36,34 @@ test: lint ## Run lint and the tests of the module, natively: two minutes on two
 # vet-all vets these.
 .PHONY: test-modules
 test-modules: check-generate ## Check the generated assembly, and run the tests of gen, benchmarks and examples.
-	cd gen && $(GO) test -vet=off ./...
-	cd benchmarks && $(GO) test -vet=off $(OPENBLAS) ./...
-	cd examples && $(GO) test -vet=off -mod=readonly ./...
+	cd gen && $(GO) test -timeout 40m -vet=off ./...
+	cd benchmarks && $(GO) test -timeout 40m -vet=off $(OPENBLAS) ./...
+	cd examples && $(GO) test -timeout 40m -vet=off -mod=readonly ./...
 
 # What make test draws too seldom to see a small fault of a distribution.
 .PHONY: test-draws
 test-draws: ## Run the tests of package sample with four times as many draws.
-	$(GO) test -vet=off -count=1 ./sample -draws 20000
+	$(GO) test -timeout 40m -vet=off -count=1 ./sample -draws 20000
 
 .PHONY: test-long
 test-long: ## Run an audit and a head that learns over the contexts of a language model of ../shared/data, for some minutes.
-	$(GO) test ./screen -run AuditOfALanguageModel -v -count=1 -args -long
+	$(GO) test -timeout 40m ./screen -run AuditOfALanguageModel -v -count=1 -args -long
 	$(GO) test ./learn -run 'Replay|ALongTime' -v -count=1 -timeout 30m -args -long
 
 .PHONY: test-llama
 test-llama: ## Run the tests against llama.cpp's libraries, of YZMA_LIB or fetched by ../shared/llama/get, if they can be had.
 	@echo "The first test says if llama.cpp cannot be had, and what is missing; all that need it are skipped then."
-	cd llamacpp && $(GO) test -vet=off -mod=readonly -count=1 -v -run TestTheHeadIsTheModels .
-	cd llamacpp && $(GO) test -vet=off -mod=readonly -count=1 ./...
+	cd llamacpp && $(GO) test -timeout 40m -vet=off -mod=readonly -count=1 -v -run TestTheHeadIsTheModels .
+	cd llamacpp && $(GO) test -timeout 40m -vet=off -mod=readonly -count=1 ./...
 
 .PHONY: test-kubernetes
 test-kubernetes: ## Check the Job of docs/labels.md by the types of Kubernetes, which take long to compile.
-	cd examples && $(GO) test -tags kubernetes -mod=readonly ./labels
+	cd examples && $(GO) test -timeout 40m -tags kubernetes -mod=readonly ./labels
 
 .PHONY: test-purego
 test-purego: ## Run all tests without assembly, and queries on the level without it.
 	L2S_BEST=generic $(GO) test -vet=off -tags purego -timeout 40m ./...
-	L2S_SIMD=generic $(GO) test -vet=off -count=1 ./internal/simd ./screen
+	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./screen
 
 # The legs that nothing disturbs that runs beside them, the longest first.
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
@@ -90,8 +90,8 @@ test-native: build ## Run the kernels' tests on each level that this machine has
 .PHONY: race
 race: ## Run the tests that have concurrency under the race detector, which needs a C compiler.
 	$(GO) test -vet=off -race -short -timeout 40m ./...
-	cd benchmarks && $(GO) test -vet=off -race -short ./internal/inorder ./internal/lstm ./internal/seq2seq
-	cd examples && $(GO) test -vet=off -race -short -mod=readonly ./serve -load-requests 20
+	cd benchmarks && $(GO) test -timeout 40m -vet=off -race -short ./internal/inorder ./internal/lstm ./internal/seq2seq
+	cd examples && $(GO) test -timeout 40m -vet=off -race -short -mod=readonly ./serve -load-requests 20
 
 .PHONY: builds
 builds: ## Build for the other architectures and systems.
@@ -102,7 +102,7 @@ builds: ## Build for the other architectures and systems.
 
 .PHONY: pauses
 pauses: ## Print how long the collector waits for kernels at work on a layer of 262,144 x 640.
-	L2S_LARGE=1 $(GO) test -count=1 -run 'TestTheCollectorComesBetween' -v ./internal/kernels
+	L2S_LARGE=1 $(GO) test -timeout 40m -count=1 -run 'TestTheCollectorComesBetween' -v ./internal/kernels
 
 .PHONY: kills
 kills: ## Kill L2S_KILLS (200) trainings, as many saves, and as many heads that learn.
@@ -211,7 +211,7 @@ load-short: build ## The same with 200,000 queries, on the model of l2s demo.
 
 .PHONY: service-load
 service-load: ## Put the example service under the load of 4 clients on loopback, with ten swaps.
-	cd examples && $(GO) test -mod=readonly -count=1 -v ./serve -run TestTheProgramUnderLoad -load-requests 10000
+	cd examples && $(GO) test -timeout 40m -mod=readonly -count=1 -v ./serve -run TestTheProgramUnderLoad -load-requests 10000
 
 .PHONY: test-python
 test-python: build ## Run examples/python with transformers from PyPI, on a tiny model and the example service; skipped without PyPI.
@@ -221,7 +221,7 @@ test-python: build ## Run examples/python with transformers from PyPI, on a tiny
 .PHONY: slurm
 slurm: ## Run the recipe of docs/labels.md on a Slurm of this machine alone, which it installs on Debian as root.
 	scripts/slurm --install
-	cd examples && L2S_SLURM=1 $(GO) test -mod=readonly -count=1 -v ./labels -run Slurm
+	cd examples && L2S_SLURM=1 $(GO) test -timeout 40m -mod=readonly -count=1 -v ./labels -run Slurm
 
 # The bridge takes part if there are a model and llama.cpp's libraries.
 SOAK     ?= 1h
@@ -316,4 +316,4 @@ translate: ## Translate DATA/nmt-multi30k by beam search: BLEU against speedup, 
 
 .PHONY: golden
 golden: ## Compare contexts and all translations of the models in ../shared/data with those of PyTorch, if they are there.
-	cd benchmarks && $(GO) test -count=1 -run Golden ./internal/lstm && $(GO) test -count=1 -run Golden ./internal/seq2seq -long
+	cd benchmarks && $(GO) test -timeout 40m -count=1 -run Golden ./internal/lstm && $(GO) test -count=1 -run Golden ./internal/seq2seq -long

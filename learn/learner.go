@@ -75,12 +75,17 @@ const (
 	Trial    = "on trial" // a screen, on contexts that come from now on
 	Declined = "declined" // a screen that does not reach the target
 	Screened = "screened" // a screen answers from now on
-	Unlearnt = "unlearnt" // the exact layer answers from now on: the audit gave an alarm
+	// Previewed: a preview answers from now on, until a screen does.
+	Previewed = "previewed"
+	// Unlearnt: the screen answers no more, after an alarm of the audit, or the preview, after a check. The preview
+	// answers instead of the screen if there is one, and else the exact layer.
+	Unlearnt = "unlearnt"
 )
 
-// Learner keeps contexts of a pool's queries and makes a screen of them in the background. Until then the pool answers by
-// the exact layer, afterwards by the screen, as long as an audit finds it as precise as it was on contexts that came
-// after its training; else by the exact layer again, while the Learner learns from what comes. All goroutines may use it.
+// Learner keeps contexts of queries and makes a screen of them in the background. Until then the exact layer
+// answers, and for a layer of [preview.LeastLabels] labels or more a preview from an eighth of Options.Least on, which is
+// checked on contexts that come. Afterwards the screen answers, as long as an audit finds it as precise as it was on
+// contexts that came after its training, while the Learner learns from what comes. All goroutines may use it.
 type Learner struct {
 	layer    *softmax.Layer
 	o        Options
@@ -91,12 +96,17 @@ type Learner struct {
 	contexts *Reservoir
 	screened atomic.Bool
 	next     atomic.Uint64 // the number of contexts at which a training begins
-	queries  atomic.Uint64
-	scratch  sync.Pool // of *scratch
-	wake     chan struct{}
-	cancel   context.CancelFunc
-	ended    chan struct{}
-	run      func(context.Context, Sample, train.Options) (*screen.Model, error) // a training
+	// The number of contexts at which a preview is made or checked.
+	nextPreview atomic.Uint64
+	look        atomic.Pointer[look] // nil without a preview
+	stale       uint64               // the number of the first context that previews are made from
+	rests       time.Time            // no check begins before
+	queries     atomic.Uint64
+	scratch     sync.Pool // of *scratch
+	wake        chan struct{}
+	cancel      context.CancelFunc
+	ended       chan struct{}
+	run         func(context.Context, Sample, train.Options) (*screen.Model, error) // a training
 
 	mu    sync.Mutex // of Swap, with screened, next, and these:
 	wait  uint64     // the number of contexts after the next alarm
@@ -178,6 +188,10 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	l.scratch.New = func() any { return &scratch{make([]softmax.Prediction, o.Train.K), make([]uint32, o.Train.K)} }
 	l.run = l.train
 	l.next.Store(uint64(o.Least))
+	l.nextPreview.Store(never)
+	if o.previews(layer) {
+		l.nextPreview.Store(l.previewStep())
+	}
 	// Two equal clusters: no lead reaches the margin.
 	if l.none, err = screen.NewModel(screen.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screen.List, 2), ExactMargin: 1}); err != nil {
 		return nil, err
@@ -201,11 +215,16 @@ func (o *Options) room(layer *softmax.Layer) (int64, error) {
 	}
 	// 34 bytes for each label of the 8,192 that may be in a list of it, or float32 of those that clusters begin with.
 	fixed := max(34*cells*min(int64(layer.Labels()), 8192), 4*d*max(20000, 50*cells))
-	each := 4*d + 8*k + 480 // its copy, and what the training knows of it
+	each := o.contextBytes(layer)
 	if least := (float64(fixed) + float64(each)*float64(o.Least)) / 3 * 4; float64(o.Bytes) < least || o.Bytes > 1<<40 {
 		return 0, fmt.Errorf("learn: bytes: found %.4g MiB, expected at least %.0f, for a first training with %d contexts, and at most 1 TiB", float64(o.Bytes)/(1<<20), math.Ceil(least/(1<<20)), o.Least)
 	}
 	return (o.Bytes/4*3 - fixed) / each * (contextBytes(d, k) + 1), nil // with what a run takes
+}
+
+// contextBytes are those of a context: its copy, and what the training knows of it.
+func (o *Options) contextBytes(layer *softmax.Layer) int64 {
+	return int64(4*layer.Dim() + 8*o.Train.K + 480)
 }
 
 // begin opens what was kept, and starts to learn.
@@ -264,6 +283,13 @@ func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (int, error) {
 func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	k := l.o.Train.K
 	edited := req.Edits() || req.Among.Some()
+	if p := l.look.Load(); p != nil && !l.Screened() && !req.Exact {
+		a, err := p.search(l.layer, dst, h, req)
+		if err == nil {
+			l.Add(h, nil, a.Source)
+		}
+		return a, err
+	}
 	if edited || l.Screened() || req.K == 0 || req.K >= k || len(dst) != req.K {
 		a, err := l.pool.Search(dst, h, req)
 		if edited {
@@ -300,7 +326,7 @@ func (l *Learner) Add(h []float32, best []softmax.Prediction, source softmax.Sou
 	for i := range labels {
 		labels[i] = best[i].ID
 	}
-	if l.contexts.Add(h, labels) >= l.next.Load() {
+	if l.contexts.Add(h, labels) >= min(l.next.Load(), l.nextPreview.Load()) {
 		select {
 		case l.wake <- struct{}{}:
 		default:
@@ -315,14 +341,19 @@ func (l *Learner) learn(ctx context.Context) {
 		l.kept = nil
 		l.retry(ctx, m)
 	}
-	for l.await(ctx) {
+	for l.await(ctx, func() uint64 { return min(l.next.Load(), l.nextPreview.Load()) }) {
+		if l.tend(ctx) {
+			continue
+		}
+		later := l.nextPreview.Swap(never) // no query wakes a training or a trial for it
 		l.attempt(ctx)
+		l.nextPreview.Store(later)
 	}
 }
 
-// await waits for the next number of contexts. It reports false if ctx is done.
-func (l *Learner) await(ctx context.Context) bool {
-	for l.contexts.Kept() < l.next.Load() {
+// await waits for a number of contexts, which may change meanwhile. It reports false if ctx is done.
+func (l *Learner) await(ctx context.Context, number func() uint64) bool {
+	for l.contexts.Kept() < number() {
 		select {
 		case <-ctx.Done():
 			return false
@@ -448,11 +479,7 @@ func (l *Learner) settle(ctx context.Context, m *screen.Model, err error, e Even
 // number after on, among which there are those before enough. It has to reach the target on the contexts, each counted
 // once, and on the traffic, in which some come often, those of its training too.
 func (l *Learner) try(ctx context.Context, m *screen.Model, name string, after, enough uint64, e *Event) (with *screen.Model, err error) {
-	missed1, missedK := 0.0005, 0.002
-	if x := l.o.Train.Target; x > 0 {
-		missed1, missedK = 1, 1-x
-	}
-	target := fmt.Sprintf("; the target is %.5g and %.5g", 1-missed1, 1-missedK)
+	missed1, missedK, target := l.target()
 	within := func(p1, pK, part float64) bool { return p1 >= 1-part*missed1 && pK >= 1-part*missedK }
 	ladder := m.Ladder()
 	last := ladder[len(ladder)-1]
@@ -470,7 +497,7 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, name string, after, 
 	l.next.Store(enough)
 	l.mu.Unlock()
 	l.tell(Event{Kind: Trial, Contexts: e.Contexts, Time: e.Time, Text: fmt.Sprintf("%s is tried on %d contexts that come after: %d are there", name, enough-after, min(l.contexts.Kept(), enough)-after)})
-	if !l.await(ctx) {
+	if !l.await(ctx, l.next.Load) {
 		return nil, ctx.Err()
 	}
 	s := l.contexts.those(after, true)
@@ -510,15 +537,8 @@ func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, after 
 	err = l.each(ctx, s, func(i int, h []float32) error {
 		_, err := by.TopK(top, h)
 		best := s.Labels[i*k : (i+1)*k]
-		first, all := 0.0, 0.0
-		if top[0].ID == best[0] {
-			first = 1
-		}
-		for _, p := range top {
-			if slices.Contains(best, p.ID) {
-				all++
-			}
-		}
+		one, some := found(top, best)
+		first, all := float64(one), float64(some)
 		if s.Numbers[i] >= after {
 			once.n, once.hits1, once.hitsK = once.n+1, once.hits1+first, once.hitsK+all
 		}

@@ -30,8 +30,8 @@ type HeadOptions struct {
 	// Threads is the number of threads of an exact search: if it is 0, one in [OpenHead], and as many as the
 	// model has in [Model.Head]. See [Head.SetThreads].
 	Threads int
-	// Learn, unless nil, has the head begin exactly and learn a screen from the states that
-	// Search, SearchBatch and Best are asked about. Log-sums, draws and log-probabilities stay exact.
+	// Learn, unless nil, has the head begin exactly, make a preview after some thousand states, and learn a screen
+	// from the states that Search, SearchBatch and Best are asked about. Log-sums, draws and log-probabilities stay exact.
 	Learn *learn.Options
 }
 

@@ -26,9 +26,14 @@ type Options struct {
 	// 0.9995 and 0.998. If no rung has it, it is the rung that scores most labels, whose precision Rungs
 	// tells; if all miss ten times as much, Make returns [ErrPrecision].
 	Precision1, PrecisionK float64
+	// Threads is the number of threads, 0 for all CPUs. The model does not depend on it.
+	Threads int
 	// Progress, unless nil, is told of the stage and of how much of it is done, 0 to 1.
 	Progress func(stage string, done float64)
 }
+
+// LeastLabels is the number of labels from which on a preview pays: of fewer the exact search takes little time.
+const LeastLabels = 16384
 
 const (
 	mostStates  = 8192  // of which moments are taken
@@ -57,8 +62,8 @@ func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) 
 	if opt.Progress == nil {
 		opt.Progress = func(string, float64) {}
 	}
-	if opt.Coordinates < 0 || opt.K < 0 || opt.K > l.Labels() {
-		return nil, fmt.Errorf("preview: options: found %d coordinates and k %d, expected 0 or more, and at most the %d labels", opt.Coordinates, opt.K, l.Labels())
+	if opt.Coordinates < 0 || opt.K < 0 || opt.K > l.Labels() || opt.Threads < 0 {
+		return nil, fmt.Errorf("preview: options: found %d coordinates, k %d and %d threads, expected 0 or more, and k at most the %d labels", opt.Coordinates, opt.K, opt.Threads, l.Labels())
 	}
 	for _, p := range []float64{opt.Precision1, opt.PrecisionK} {
 		if !(p >= 0 && p <= 1) {
@@ -70,6 +75,7 @@ func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) 
 			return nil, fmt.Errorf("preview: %s: found %d elements, expected rows of %d", name, len(x), d)
 		}
 	}
+	ctx = parallel.Limit(ctx, opt.Threads)
 	states, held := split(states, opt.HeldOut, d)
 	if n := len(states) / d; n < leastStates {
 		return nil, fmt.Errorf("preview: states: found %d to make the model from, expected at least %d", n, leastStates)
@@ -234,7 +240,7 @@ func (m *Model) turns(ctx context.Context, l *softmax.Layer, states []float32, o
 			m.turn[r*width+i], m.through[r*width+i] = float32(x[i]), float32(y[i])
 		}
 	}
-	m.probe(rows, n)
+	m.probe(ctx, rows, n)
 	for _, x := range [][]float32{m.turn, m.through} {
 		if _, _, found := kernels.Float32Rows(x, width).NotFinite(); found {
 			return errors.New("states: found coordinates that are not finite, expected states and weights of smaller numbers")
@@ -246,10 +252,10 @@ func (m *Model) turns(ctx context.Context, l *softmax.Layer, states []float32, o
 // probe makes probes: sums of rows with random signs, without what the coordinates hold of them. The sum of the
 // squares of their products with a context is about the mean square, over the labels, of what the logits have
 // outside the coordinates.
-func (m *Model) probe(rows []float32, n int) {
+func (m *Model) probe(ctx context.Context, rows []float32, n int) {
 	width := m.width()
 	out := m.turn[m.coordinates*width:]
-	_ = parallel.Each(context.Background(), 0, m.probes, 1, nil, func(_, p, _ int) error {
+	_ = parallel.Each(parallel.Limit(context.Background(), parallel.Limited(ctx)), 0, m.probes, 1, nil, func(_, p, _ int) error {
 		state := uint64(p + 1)
 		sum := make([]float64, width)
 		bits := uint64(0)

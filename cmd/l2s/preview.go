@@ -170,12 +170,8 @@ const (
 	kindPreview = "preview"
 )
 
-// A preview is made beside a screen for layers of so many labels or more, from so many contexts or more. On a
-// smaller layer the lists of a screen are short, and a preview gains little over the exact search.
-const (
-	leastLabelsOfPreview   = 16384
-	leastContextsOfPreview = 1000
-)
+// leastContextsOfPreview is the number of contexts from which on a preview is made besides a screen.
+const leastContextsOfPreview = 1000
 
 // makePreview makes a preview from contexts that are spread over the rows, with progress on p.
 func makePreview(ctx context.Context, l *layer, rows []float32, k int, o preview.Options, p *progress.Printer) (*preview.Model, error) {

@@ -90,7 +90,7 @@ func TestTrainChooses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("W.npy", leastLabelsOfPreview)
+	write("W.npy", preview.LeastLabels)
 	write("H.npy", leastContextsOfPreview)
 	args := []string{"train", "--weights", "W.npy", "--bias", "none", "--contexts", "H.npy", "--out", "m"}
 	run := l2s(t, dir, args...)

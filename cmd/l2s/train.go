@@ -262,7 +262,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 	var first *preview.Model
 	var noPreview error
 	kind := *r.kind
-	if kind == kindAuto && (in.layer.Labels() < leastLabelsOfPreview || len(in.rows)/in.layer.Dim() < leastContextsOfPreview) {
+	if kind == kindAuto && (in.layer.Labels() < preview.LeastLabels || len(in.rows)/in.layer.Dim() < leastContextsOfPreview) {
 		kind = kindScreen
 	}
 	if kind != kindScreen {

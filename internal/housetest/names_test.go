@@ -51,7 +51,7 @@ func exported(file *ast.File) (names []string) {
 // mostNames are the exported names of each package that other programs import. A name that is
 // not for them belongs to internal/. A new one is a promise: raise the number with it.
 var mostNames = map[string]int{
-	"beam": 7, "bitset": 19, "head": 36, "kernels": 26, "learn": 28, "preview": 24, "sample": 26,
+	"beam": 7, "bitset": 19, "head": 36, "kernels": 26, "learn": 29, "preview": 25, "sample": 26,
 	"screen": 86, "softmax": 58, "train": 30, "train/calibrate": 6,
 }
 

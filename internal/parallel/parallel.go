@@ -21,6 +21,24 @@ func Threads(threads, n int) int {
 	return max(min(threads, n), 1)
 }
 
+// limit is the key of the number of threads in a context.
+type limit struct{}
+
+// Limit returns a context under which [Each] and [With] use that many threads where their caller asks
+// for 0. 0 changes nothing.
+func Limit(ctx context.Context, threads int) context.Context {
+	if threads == 0 {
+		return ctx
+	}
+	return context.WithValue(ctx, limit{}, threads)
+}
+
+// Limited returns the number of threads that Each uses if its caller asks for 0: 0 without a limit.
+func Limited(ctx context.Context) int {
+	n, _ := ctx.Value(limit{}).(int)
+	return n
+}
+
 // ErrGone is the error of [Each] for work that read mapped memory which is gone.
 var ErrGone = errors.New("found memory that cannot be read any more, expected a mapped file to stay as it was")
 
@@ -41,6 +59,9 @@ func Guard(f func() error) error {
 // [ErrGone]. Once ctx is done no chunk is begun, and if that leaves any, the error tells so and
 // wraps ctx.Err(). No goroutine is left when Each returns.
 func Each(ctx context.Context, threads, n, chunk int, done func(int), work func(worker, lo, hi int) error) error {
+	if threads == 0 {
+		threads = Limited(ctx)
+	}
 	chunks := (n + chunk - 1) / chunk
 	var (
 		next   atomic.Int64
@@ -85,6 +106,9 @@ func Each(ctx context.Context, threads, n, chunk int, done func(int), work func(
 
 // With is [Each] for work with scratch: each goroutine has one, which fresh makes.
 func With[S any](ctx context.Context, threads, n, chunk int, done func(int), fresh func() S, work func(scratch S, lo, hi int) error) error {
+	if threads == 0 {
+		threads = Limited(ctx)
+	}
 	workers := make([]func() S, Threads(threads, n))
 	for i := range workers {
 		workers[i] = sync.OnceValue(fresh)

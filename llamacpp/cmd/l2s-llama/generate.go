@@ -283,7 +283,7 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos goes on, and --chat takes the prompt for a message\n", r.End, m.Name(r.End))
 	}
 	if l := x.Learner(); l != nil && !l.Screened() {
-		f.say("no screen yet: this run saw %d states, and a training begins at 32768\n", l.Contexts().Kept())
+		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Contexts().Kept())
 	}
 	return err
 }

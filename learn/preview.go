@@ -1,0 +1,218 @@
+package learn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// look is a preview that answers before there is a screen, and after an alarm.
+type look struct {
+	model     *preview.Model
+	searchers sync.Pool // of *preview.Searcher
+	made      uint64    // the number of contexts that were there
+	checked   uint64    // the number of contexts up to the last check
+}
+
+const (
+	// A preview is made from an eighth of the contexts of a training, and anew each time there are
+	// renewedBy times as many.
+	partOfLeast = 8
+	renewedBy   = 4
+	// mostPreviewed bounds the contexts that a preview is made from, mostChecked the contexts of a check.
+	mostPreviewed = 8192
+	mostChecked   = 512
+	never         = math.MaxUint64
+)
+
+// previews reports whether previews pay for the layer, and can be made within Bytes.
+func (o *Options) previews(layer *softmax.Layer) bool {
+	n, d := int64(layer.Labels()), int64(layer.Dim())
+	// The labels in the coordinates of their blocks, their codes, twice while they are packed, rows of the layer,
+	// and contexts, of which some are held out.
+	needs := n*(256+2*128+48) + 4*d*(16384+3*mostPreviewed)
+	return n >= preview.LeastLabels && (o.Bytes/4*3-needs)/o.contextBytes(layer) >= int64(o.Least)
+}
+
+// previewStep is the number of contexts before the first preview, and between looks at what is to be done.
+func (l *Learner) previewStep() uint64 {
+	return uint64(max(l.o.Least/partOfLeast, leastContexts*partOfLeast))
+}
+
+// search answers a request by the preview.
+func (p *look) search(layer *softmax.Layer, dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
+	s, ok := p.searchers.Get().(*preview.Searcher)
+	if !ok {
+		if s, err = preview.NewSearcher(p.model, layer); err != nil {
+			return a, err
+		}
+	}
+	if req.LogSum { // sums are exact, as they are with a screen that is learned
+		req.Exact = true
+	}
+	a, err = s.Search(dst, h, req)
+	if err == nil || errors.Is(err, softmax.ErrContext) || errors.Is(err, softmax.ErrRequest) {
+		p.searchers.Put(s) // after a fault it may be in any state
+	}
+	return a, err
+}
+
+// tend makes a preview, or checks the one that answers. It reports false if a training is due instead.
+func (l *Learner) tend(ctx context.Context) bool {
+	kept := l.contexts.Kept()
+	if kept < l.nextPreview.Load() {
+		return false
+	}
+	next := kept + l.previewStep()
+	switch p := l.look.Load(); {
+	case l.Screened() || p != nil && time.Now().Before(l.rests):
+	case p == nil || kept >= renewedBy*p.made:
+		if !l.makePreview(ctx) {
+			next = renewedBy * kept
+		}
+	default:
+		begin := time.Now()
+		l.check(ctx, p)
+		l.rests = begin.Add(time.Duration(float64(time.Since(begin)) * l.o.CPU / l.o.Audit))
+	}
+	l.nextPreview.Store(next)
+	return kept < l.next.Load()
+}
+
+// makePreview makes a preview from the contexts that there are, and lets it answer. It reports false if none is
+// precise enough.
+func (l *Learner) makePreview(ctx context.Context) bool {
+	forgets := l.contexts.forgets.Load()
+	s := l.contexts.Since(l.stale)
+	n := len(s.Known)
+	if n < leastContexts*partOfLeast { // forgotten
+		return true
+	}
+	d := l.layer.Dim()
+	// Whole runs of neighbours, spread over all.
+	runs := (n + runLength - 1) / runLength
+	var states []float32
+	for i := range min(runs, mostPreviewed/runLength) {
+		at := i * runs / min(runs, mostPreviewed/runLength) * runLength
+		states = append(states, widen(s.Contexts[at*d:min(at+runLength, n)*d])...)
+	}
+	used := len(states) / d
+	l.tell(Event{Kind: Began, Contexts: used, Text: fmt.Sprintf("a preview from %d contexts", used)})
+	begin, busy := time.Now(), l.throttle(ctx)
+	missed1, missedK, _ := l.target()
+	var m *preview.Model
+	err := parallel.Guard(func() (err error) { // a mapped head may be cut
+		m, err = preview.Make(ctx, l.layer, states, preview.Options{K: l.o.Train.K, Precision1: 1 - missed1, PrecisionK: 1 - missedK, Threads: 1,
+			Progress: func(string, float64) { busy() }})
+		return err
+	})
+	e := Event{Kind: Failed, Contexts: used, Time: time.Since(begin)}
+	switch {
+	case ctx.Err() != nil:
+		return true
+	case errors.Is(err, preview.ErrPrecision):
+		e.Kind, e.Text = Declined, err.Error()
+	case err != nil:
+		e.Text = err.Error()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil && forgets != l.contexts.forgets.Load() {
+		err = errors.New("contexts that it was made from were forgotten")
+		e.Kind, e.Text = Declined, err.Error()
+	}
+	if err != nil {
+		l.tell(e)
+		return false
+	}
+	rungs, at := m.Rungs()
+	r := rungs[at]
+	e.Kind, e.Budget, e.Precision1, e.PrecisionK = Previewed, r.Kept, r.Precision1.Value, r.PrecisionK.Value
+	_, held := m.RungsOf()
+	e.Text = fmt.Sprintf("a preview answers: P@1 %.5f and P@%d %.5f on %d of the contexts that it was not made from; it looks at %.1f%% of the labels", e.Precision1, l.o.Train.K, e.PrecisionK, held, 100*r.Looked)
+	kept := l.contexts.Kept()
+	l.look.Store(&look{model: m, made: kept, checked: kept})
+	l.tell(e)
+	return true
+}
+
+// check asks the preview about contexts that came since the last check, and gives it up if it misses four times what
+// it may of them, and four labels more.
+func (l *Learner) check(ctx context.Context, p *look) {
+	s := l.contexts.Since(p.checked)
+	p.checked = l.contexts.Kept()
+	d, k, n := l.layer.Dim(), l.o.Train.K, min(len(s.Known), mostChecked)
+	if n == 0 {
+		return
+	}
+	some := Sample{}
+	for i := range n {
+		at := i * len(s.Known) / n
+		some.Contexts = append(some.Contexts, s.Contexts[at*d:(at+1)*d]...)
+		some.Labels, some.Known = append(some.Labels, s.Labels[at*k:(at+1)*k]...), append(some.Known, s.Known[at])
+	}
+	missed1, missedK := 0, 0
+	top := make([]softmax.Prediction, k)
+	err := parallel.Guard(func() error { // a mapped head may be cut
+		if err := l.label(ctx, some); err != nil {
+			return err
+		}
+		return l.each(ctx, some, func(i int, h []float32) error {
+			a, err := p.search(l.layer, top, h, softmax.Request{K: k})
+			if err != nil {
+				return err
+			}
+			first, all := found(top[:a.Count], some.Labels[i*k:(i+1)*k])
+			missed1, missedK = missed1+1-first, missedK+k-all
+			return nil
+		})
+	})
+	if ctx.Err() != nil {
+		return
+	}
+	may1, mayK, _ := l.target()
+	e := Event{Kind: Unlearnt, Contexts: n}
+	e.Precision1, e.PrecisionK = 1-float64(missed1)/float64(n), 1-float64(missedK)/float64(n*k)
+	switch {
+	case err != nil:
+		e.Kind, e.Text = Failed, err.Error()
+	case float64(missed1) <= 4*may1*float64(n)+4 && float64(missedK) <= 4*mayK*float64(n*k)+4*float64(k):
+		return
+	default:
+		e.Text = fmt.Sprintf("the preview missed too much: found P@1 %.4f and P@%d %.4f on %d contexts that came after it", e.Precision1, k, e.PrecisionK, n)
+		l.stale = p.made // one of what came since
+		l.look.Store(nil)
+	}
+	l.tell(e)
+}
+
+// found returns whether the first of the best labels is the first that was found, 1 or 0, and how many were found.
+func found(top []softmax.Prediction, best []uint32) (first, all int) {
+	for i, p := range top {
+		for j, id := range best {
+			if p.ID == id {
+				all++
+				if i == 0 && j == 0 {
+					first = 1
+				}
+			}
+		}
+	}
+	return first, all
+}
+
+// target returns what may be missed of the best labels and of the k best, as shares, and tells it.
+func (l *Learner) target() (missed1, missedK float64, text string) {
+	missed1, missedK = 0.0005, 0.002
+	if x := l.o.Train.Target; x > 0 {
+		missed1, missedK = 1, 1-x
+	}
+	return missed1, missedK, fmt.Sprintf("; the target is %.5g and %.5g", 1-missed1, 1-missedK)
+}

@@ -1,0 +1,150 @@
+package learn
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/softmax"
+)
+
+// previewTest is a layer that previews pay for, and a learner that makes no screen before most queries.
+func previewTest(t *testing.T) (*synthetic.Data, *softmax.Layer, Options, chan Event) {
+	data := synthetic.Structured(preview.LeastLabels, testDim, 40, 6000, 1)
+	events := make(chan Event, 1000)
+	o := testOptions(events)
+	o.Bytes, o.Least, o.Train.Target = 128<<20, 4000, 0
+	return data, data.Layer, o, events
+}
+
+// A large layer has a preview after an eighth of the contexts of a training. Its logits are exact, its sums
+// over all labels too, and it finds nearly all best labels.
+func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
+	data, layer, o, events := previewTest(t)
+	l := newTest(t, layer, o)
+	exact := softmax.NewSearcher(layer)
+	top, want := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+	var kinds []string
+	previewed := false
+	asked, missed := 0, 0
+	for i := 0; i < data.Len() && asked < 500; i++ {
+		h := data.Context(i)
+		a, err := l.Search(top, h, softmax.Request{K: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 450 && !previewed { // it is made meanwhile
+			time.Sleep(time.Millisecond)
+		}
+		for len(events) > 0 {
+			e := <-events
+			kinds = append(kinds, e.Kind)
+			previewed = previewed || e.Kind == Previewed
+		}
+		if _, err := exact.TopK(want, h); err != nil {
+			t.Fatal(err)
+		}
+		if !previewed {
+			continue
+		}
+		if a.Source == softmax.FromSet {
+			asked++
+		}
+		for j, p := range top {
+			at := slices.IndexFunc(want, func(q softmax.Prediction) bool { return q.ID == p.ID })
+			if at < 0 {
+				missed++
+			} else if want[at] != p {
+				t.Fatalf("context %d, place %d: found %v, expected the exact logit of %v", i, j, p, want[at])
+			}
+		}
+	}
+	if !previewed || asked == 0 || kinds[0] != Began {
+		t.Fatalf("found the events %v, and %d answers of a preview, expected some", kinds, asked)
+	}
+	if float64(missed) > 0.01*float64(5*asked) {
+		t.Errorf("found %d of %d labels missed, expected one in a hundred at most", missed, 5*asked)
+	}
+	h := data.Context(1)
+	a, err := l.Search(nil, h, softmax.Request{LogSum: true})
+	b, err2 := exact.Search(nil, h, softmax.Request{LogSum: true})
+	if err != nil || err2 != nil || a.LogSum != b.LogSum {
+		t.Errorf("found the log-sum %v, expected the exact one, %v (%v, %v)", a.LogSum, b.LogSum, err, err2)
+	}
+	if _, err := l.TopK(top, make([]float32, testDim+1)); err == nil {
+		t.Error("found no error for a context of another dimension")
+	}
+}
+
+// A preview that misses too much of what comes is given up: the exact layer answers, and the next preview is made from
+// contexts that came later.
+func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
+	_, layer, o, events := previewTest(t)
+	o.Least = 1 << 14
+	o.Bytes = 512 << 20
+	l := newTest(t, layer, o)
+	r := rand.New(rand.NewPCG(1, 1))
+	states := make([]float32, 3000*testDim)
+	for i := range states {
+		states[i] = float32(r.NormFloat64())
+	}
+	poor, err := preview.Make(context.Background(), layer, states[:512*testDim], preview.Options{Precision1: 1e-3, PrecisionK: 1e-3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := make([]softmax.Prediction, 5)
+	for i := range 600 {
+		if _, err := l.TopK(top, states[i*testDim:(i+1)*testDim]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &look{model: poor, made: 600}
+	l.look.Store(p)
+	l.check(context.Background(), p)
+	var e Event
+	if len(events) > 0 {
+		e = <-events
+	}
+	if e.Kind != Unlearnt || e.Contexts != mostChecked || !(e.Precision1 < 0.99) || l.look.Load() != nil || l.stale != 600 {
+		t.Errorf("found the event %+v, a preview: %v, and contexts from %d on, expected one that is given up", e, l.look.Load() != nil, l.stale)
+	}
+	if a, err := l.Search(top, states[:testDim], softmax.Request{K: 5}); err != nil || a.Source != softmax.FromLayer {
+		t.Errorf("found an answer from %v (%v), expected the exact layer's", a.Source, err)
+	}
+
+	// A precise one stays.
+	good, err := preview.Make(context.Background(), layer, states, preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = &look{model: good}
+	l.look.Store(p)
+	l.check(context.Background(), p)
+	if l.look.Load() != p || len(events) > 0 {
+		t.Errorf("found a precise preview given up, or events: %d", len(events))
+	}
+	if p.checked != l.contexts.Kept() {
+		t.Errorf("found contexts up to %d checked, expected %d", p.checked, l.contexts.Kept())
+	}
+}
+
+// Small layers, and bounds of memory that leave no room for it, have no preview.
+func TestWhenThereIsNoPreview(t *testing.T) {
+	_, layer, o, _ := previewTest(t)
+	if !o.previews(layer) {
+		t.Fatal("found no preview, expected one")
+	}
+	o.Bytes = 8 << 20
+	if o.previews(layer) {
+		t.Error("found a preview within 8 MiB, expected none")
+	}
+	o.Bytes = math.MaxInt64 / 8
+	if o.previews(testData().Layer) {
+		t.Errorf("found a preview for %d labels, expected none", testData().Layer.Labels())
+	}
+}
