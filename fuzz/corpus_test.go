@@ -18,6 +18,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
@@ -548,9 +549,9 @@ func badCalls(t *testing.T) map[string]func() error {
 		"NewLayer: NaN in the weights":  layer([]float32{1, 2, nan, 4}, nil, 2),
 		"NewLayer: Inf in the weights":  layer([]float32{1, inf, 3, 4}, nil, 2),
 		"NewLayer: NaN in the bias":     layer([]float32{1, 2, 3, 4}, []float32{0, nan}, 2),
-		"Set: a short context":          func() error { return softmax.NewQuery(2).Set([]float32{1}) },
-		"Set: NaN":                      func() error { return softmax.NewQuery(2).Set([]float32{1, nan}) },
-		"Set: -Inf":                     func() error { return softmax.NewQuery(2).Set([]float32{-inf, 1}) },
+		"Set: a short context":          func() error { return exact.NewQuery(2).Set([]float32{1}) },
+		"Set: NaN":                      func() error { return exact.NewQuery(2).Set([]float32{1, nan}) },
+		"Set: -Inf":                     func() error { return exact.NewQuery(2).Set([]float32{-inf, 1}) },
 		"NewModel: dim of 0":            config(func(c *screen.Config) { c.Dim = 0 }),
 		"NewModel: no labels":           config(func(c *screen.Config) { c.Labels = 0 }),
 		"NewModel: no clusters":         config(func(c *screen.Config) { c.Clusters = nil }),
@@ -580,9 +581,9 @@ func badCalls(t *testing.T) map[string]func() error {
 		"TopK: a long context":          topK(1, 1, 0, 0),
 		"TopK: NaN":                     topK(1, nan, 0),
 		"TopK: Inf":                     topK(1, 0, inf),
-		"LogProb: NaN":                  func() error { _, err := s.LogProb([]float32{0, nan}, 0); return err },
-		"LogProb: an id of L":           func() error { _, err := s.LogProb([]float32{0, 1}, 3); return err },
-		"LogProb: no tail":              func() error { _, err := bare.LogProb([]float32{0, 1}, 0); return err },
+		"LogProb: NaN":                  func() error { _, err := s.LogProb([]float32{0, nan}, 0, 1); return err },
+		"LogProb: an id of L":           func() error { _, err := s.LogProb([]float32{0, 1}, 3, 1); return err },
+		"LogProb: no tail":              func() error { _, err := bare.LogProb([]float32{0, 1}, 0, 1); return err },
 		"SearchBatch: half a context":   batch(2, 2, softmax.Request{K: 1}, 1, 2, 3),
 		"SearchBatch: a short dst":      batch(1, 2, softmax.Request{K: 1}, contexts[:4]...),
 		"SearchBatch: NaN in row 1":     batch(2, 2, softmax.Request{K: 1}, 1, 2, 3, nan),

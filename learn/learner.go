@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/screen"
@@ -263,7 +264,7 @@ func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (int, error) {
 // edits has it find as many labels as a training needs.
 func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	k := l.o.Train.K
-	edited := req.Edits() || req.Among.Some()
+	edited := exact.Edits(&req) || exact.IsList(req.Among)
 	if edited || l.Screened() || req.K == 0 || req.K >= k || len(dst) != req.K {
 		a, err := l.pool.Search(dst, h, req)
 		if edited {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -179,7 +180,7 @@ func (s *Sampler) gather(head *screen.Head) error {
 		l.beyond = append(l.beyond, s.poolX[head.Known:]...)
 		n := 0
 		for i, id := range s.poolIDs {
-			if s.request.Permits(id) {
+			if exact.Permits(&s.request, id) {
 				s.poolIDs[n], s.poolX[n] = id, s.edit(id, s.poolX[i])
 				n++
 			}
@@ -219,7 +220,7 @@ func (s *Sampler) best(head *screen.Head) (every bool, err error) {
 	}
 	every = true
 	for i := len(head.IDs) - 1; every && i >= 0; i-- { // the last one mostly decides
-		every = head.Upper[i] >= threshold || !s.request.Permits(head.IDs[i])
+		every = head.Upper[i] >= threshold || !exact.Permits(&s.request, head.IDs[i])
 	}
 	if none := float32(math.Inf(-1)); s.fewest > 0 && bound > none {
 		for _, at := range l.rows[:kernels.SelectAtLeast(l.rows, l.low, bound)] {
@@ -237,7 +238,7 @@ func (s *Sampler) best(head *screen.Head) (every bool, err error) {
 	}
 	every = every && len(s.poolIDs) == len(l.near)
 	for _, id := range s.raised {
-		if s.request.Permits(id) {
+		if exact.Permits(&s.request, id) {
 			s.poolIDs = append(s.poolIDs, id)
 		}
 	}
@@ -254,7 +255,7 @@ func (s *Sampler) narrowed(head *screen.Head, threshold float32) (bound float32)
 	n := 0
 	for _, row := range rows {
 		id, lower, upper := head.IDs[row], head.Lower[row], head.Upper[row]
-		if !s.request.Permits(id) {
+		if !exact.Permits(&s.request, id) {
 			continue
 		}
 		if mark := s.marks[id]; mark != 0 {

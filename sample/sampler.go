@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
@@ -65,8 +66,8 @@ type Sampler struct {
 	o Options
 	plan
 	labels   int
-	layer    *softmax.Searcher
-	query    *softmax.Query
+	layer    *exact.Searcher
+	query    *exact.Query
 	screened *screen.Searcher  // nil over a layer
 	preview  *preview.Searcher // nil unless over one
 	context  []float32         // of the draw, for the preview
@@ -84,7 +85,7 @@ type Sampler struct {
 	raised   []uint32 // labels whose logits may grow
 
 	one      [1]softmax.Answer
-	asked    [1]*softmax.Query
+	asked    [1]*exact.Query
 	found    []softmax.Prediction
 	pool     pool
 	poolIDs  []uint32
@@ -92,7 +93,7 @@ type Sampler struct {
 	all      []float64
 	terms    []float64
 	head     []softmax.Prediction
-	sorter   softmax.Sorter
+	sorter   exact.Sorter
 	places   []uint16                 // of the labels among the buckets
 	buckets  *[nucleusBuckets]float64 // the probability in each
 	envelope envelope
@@ -119,7 +120,7 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 	}
 	o.Order = slices.Clone(o.Order)
 	return &Sampler{
-		o: o, plan: o.plan(), labels: l.Labels(), layer: softmax.NewSearcher(l), query: softmax.NewQuery(l.Dim()),
+		o: o, plan: o.plan(), labels: l.Labels(), layer: exact.NewSearcher((*exact.Layer)(l)), query: exact.NewQuery(l.Dim()),
 		random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)), marks: make([]uint32, l.Labels()),
 	}, nil
 }
@@ -244,7 +245,7 @@ func (e badEdits) Unwrap() error { return softmax.ErrRequest }
 // are dropped.
 func (s *Sampler) prepare(e *Edits) error {
 	s.request = softmax.Request{K: 1, Allowed: e.Allowed, Banned: e.Banned, Biases: e.Biases}
-	if err := s.request.Check(s.labels); err != nil {
+	if err := exact.Check(&s.request, s.labels); err != nil {
 		return err
 	}
 	if len(e.History) > int(times) {
@@ -326,7 +327,7 @@ func (s *Sampler) edit(id uint32, x float64) float64 {
 	for _, step := range s.edited {
 		switch {
 		case step == Bias && mark&biased != 0:
-			x += s.request.Bias(id)
+			x += exact.Added(&s.request, id)
 		case step == Penalties && mark&times > 0:
 			if x > 0 {
 				x /= s.o.Repetition

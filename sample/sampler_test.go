@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/sample"
@@ -757,7 +758,7 @@ func TestNucleiAtTheLimits(t *testing.T) {
 	}{
 		{"all but rounding", 1e6, math.Nextafter(1, 0), 1500, labels},
 		{"half of equal ones", 1e300, 0.5, 1000, labels/2 + 1},
-		{"the best alone", softmax.MinTemperature, 0.5, 1, 1},
+		{"the best alone", exact.MinTemperature, 0.5, 1, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := sample.DefaultOptions()

@@ -10,6 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
@@ -222,13 +223,13 @@ func BenchmarkManyLabels(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	exact, q := softmax.NewSearcher(data.Layer), softmax.NewQuery(data.Layer.Dim())
+	layer, q := exact.NewSearcher((*exact.Layer)(data.Layer)), exact.NewQuery(data.Layer.Dim())
 	top, logits, next := make([]softmax.Prediction, 100), make([]float64, 10000), 0
 	clusters, err := router.New(router.Config{Dim: model.Dim(), Clusters: model.ClusterWeights()})
 	if err != nil {
 		b.Fatal(err)
 	}
-	routing, found, queries := clusters.NewSearcher(), make([]router.Found, 1), []*softmax.Query{q}
+	routing, found, queries := clusters.NewSearcher(), make([]router.Found, 1), []*exact.Query{q}
 	turn := func() []float32 {
 		next = (next + 1) % contexts
 		return data.Context(next)
@@ -252,7 +253,7 @@ func BenchmarkManyLabels(b *testing.B) {
 				b.Fatal(err)
 			}
 			ids := model.List(found[0].Cluster).IDs
-			if err := exact.Logits(logits[:len(ids)], q, softmax.Only(ids)); err != nil {
+			if err := layer.Logits(logits[:len(ids)], q, softmax.Only(ids)); err != nil {
 				b.Fatal(err)
 			}
 			sum := kernels.LogSumExp(logits[:len(ids)])

@@ -48,7 +48,7 @@ type Evaluation struct {
 	// + Precision.MeanScored is the mean number of rows scanned in all.
 	Routing int
 	// Perplexity is e to the mean of -log p over the contexts with a target, p the
-	// probability that the screen gives to it ([Searcher.LogProbAt]), and ExactPerplexity
+	// probability that the screen gives to it ([Searcher.LogProb]), and ExactPerplexity
 	// the same with the probability by the layer. Both are 0 if there are no targets.
 	Perplexity, ExactPerplexity float64
 	// AtK holds one element for each k of the options, in that order.
@@ -141,8 +141,8 @@ func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float3
 			}
 			if err == nil && opt.Targets != nil && opt.Targets[i] >= 0 {
 				id := uint32(opt.Targets[i])
-				if logs[i][0], err = screened.LogProbAt(h, id, temperature); err == nil {
-					logs[i][1], err = full.LogProbAt(h, id, temperature)
+				if logs[i][0], err = screened.LogProb(h, id, temperature); err == nil {
+					logs[i][1], err = full.LogProb(h, id, temperature)
 				}
 			}
 			if err != nil {

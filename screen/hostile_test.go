@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -27,7 +28,7 @@ func TestDeepRecordsAreRefused(t *testing.T) {
 	}
 }
 
-// The inverse of a temperature below softmax.MinTemperature may be infinite, and an interval between
+// The inverse of a temperature below exact.MinTemperature may be infinite, and an interval between
 // it and another then says nothing true.
 func TestTailsAtTemperaturesWithoutAnInverseAreRefused(t *testing.T) {
 	c := TailConfig{
@@ -37,7 +38,7 @@ func TestTailsAtTemperaturesWithoutAnInverseAreRefused(t *testing.T) {
 	if _, err := NewTail(c); err == nil {
 		t.Error("found a tail at 1e-309, expected an error")
 	}
-	c.Temperatures[0] = softmax.MinTemperature
+	c.Temperatures[0] = exact.MinTemperature
 	if _, err := NewTail(c); err != nil {
 		t.Error(err)
 	}
@@ -99,7 +100,7 @@ func TestTheTailOfNaN(t *testing.T) {
 	if _, ok, err := s.Head([]float32{1}, 0); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	for _, temperature := range []float64{nan, 0, -1, softmax.MinTemperature / 2, math.Inf(1), math.Inf(-1)} {
+	for _, temperature := range []float64{nan, 0, -1, exact.MinTemperature / 2, math.Inf(1), math.Inf(-1)} {
 		if i := s.Outside(temperature, 0.5); !math.IsNaN(i.Log) || i.Low != math.Inf(-1) || i.High != math.Inf(1) {
 			t.Errorf("a temperature of %v: %+v", temperature, i)
 		}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"weak"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -119,8 +120,8 @@ func (m *Model) rungOf(budget float64) (int, error) {
 type derived struct {
 	mu      sync.Mutex // of cuts
 	cuts    map[uint16][]uint32
-	packing sync.Mutex                               // of packs
-	packs   map[packKey]weak.Pointer[softmax.Packed] // which searchers keep alive
+	packing sync.Mutex                             // of packs
+	packs   map[packKey]weak.Pointer[exact.Packed] // which searchers keep alive
 }
 
 // cut returns for each cell the number of its candidates of at least that share.

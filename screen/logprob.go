@@ -6,30 +6,26 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// LogProb returns the log-probability of the label id for the context h: its logit, which is exact,
-// minus the log of the sum of e^x over all labels, which is an estimate: over the candidates that
+// LogProb returns the log-probability of the label id for the context h at a temperature T, of
+// probabilities in proportion to e^(x/T): its logit over T, which is exact, minus the log of the sum of e^(x/T) over all labels, which is an estimate: over the candidates that
 // are not in the model's tail from the int8 codes, but with the exact logit of the label if it is
 // one of them (softmax.Answer); over the others by the tail ([Tail]). It is exact if the lead of
-// the best cluster is below the exact margin, and where the tail knows no such contexts. The result is not above 0, and has the same bits on
+// the best cluster is below the exact margin, and where the tail knows no such
+// contexts or has no coefficients for T. The result is not above 0, and has the same bits on
 // every CPU. Probabilities need not sum to 1: see [Searcher.LogSum].
 //
-// Logits are w_s.h + b_s: see [Searcher.LogProbAt] for a model with a logit scale. For one with a
-// soft cap only the exact layer has the probabilities, see [softmax.Answer].
+// Logits are w_s.h + b_s: T is 1 for a model without a logit scale, and 1/scale for one with it. For
+// one with a soft cap only the exact layer has the probabilities, see [softmax.Answer].
 //
-// It returns [ErrNoTail] if the model has no tail, and an error if id is not below L, or if h is
-// not a context, as TopK does.
-func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.LogProbAt(h, id, 1) }
-
-// LogProbAt is LogProb at a temperature T, finite and at least
-// [softmax.MinTemperature]: of probabilities in
-// proportion to e^(x/T). A model that multiplies its logits by a scale has those at T =
-// 1/scale. If the tail has no coefficients for T the exact layer answers.
-func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float64, error) {
+// It returns [ErrNoTail] if the model has no tail, and an error if id is not below L, if T is not finite
+// or below 1e-100, or if h is not a context, as TopK does.
+func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
 	if int64(id) >= int64(s.model.c.Labels) {
 		return 0, invalid{softmax.ErrRequest, fmt.Sprintf("screen: id: found %d, expected one below the %d labels", id, s.model.c.Labels)}
 	}
@@ -92,8 +88,8 @@ func (s *Searcher) tailOf(cell int, temperature, confidence float64) Interval {
 }
 
 func checkTemperature(temperature float64) error {
-	if !(temperature >= softmax.MinTemperature && temperature <= math.MaxFloat64) {
-		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: temperature: found %v, expected a finite number of at least %v", temperature, softmax.MinTemperature)}
+	if !(temperature >= exact.MinTemperature && temperature <= math.MaxFloat64) {
+		return invalid{softmax.ErrRequest, fmt.Sprintf("screen: temperature: found %v, expected a finite number of at least %v", temperature, exact.MinTemperature)}
 	}
 	return nil
 }
@@ -192,7 +188,7 @@ func (s *Searcher) Logits(dst []float64, ids []uint32) error {
 // Where the tail has no coefficients for T it says only how large the sum is at most, by the
 // nearest temperature T0 that it has: with a = T0/T a sum of n positive terms to the power a is at
 // most the sum of the powers if a < 1 is not the case, or n^(1-a) times the power of the sum. Log
-// is High then. A temperature that is no finite number of at least [softmax.MinTemperature] tells nothing.
+// is High then. A temperature that is no finite number of at least [exact.MinTemperature] tells nothing.
 func (s *Searcher) Outside(temperature, confidence float64) Interval {
 	others, list := s.model.c.Labels-int(s.inTail[s.drawCell]), s.model.c.Tail.c.Temperatures
 	at := min(max(temperature, list[0]), list[len(list)-1])
@@ -268,7 +264,7 @@ func (s *Searcher) sumOverTail(x *location, candidates float64, req *softmax.Req
 		ask := *req
 		ask.ExactSum = true
 		return s.sumOfLayer(&ask)
-	case !req.Edits():
+	case !exact.Edits(req):
 		if x.n != head { // as many of them count with their logits as within the budget of the tail
 			s.top = grow.Slice(s.top, min(req.K, head))
 			ask := softmax.Request{K: len(s.top), LogSum: true, Temperature: temperature, Among: s.labels(x.cell, head)}
@@ -294,8 +290,8 @@ func (s *Searcher) sumOverTail(x *location, candidates float64, req *softmax.Req
 		return 0, err
 	}
 	for i, id := range s.headIDs {
-		s.logits[i] += req.Bias(id)
-		if !req.Permits(id) {
+		s.logits[i] += exact.Added(req, id)
+		if !exact.Permits(req, id) {
 			s.logits[i] = math.Inf(-1)
 		}
 		s.logits[i] /= temperature

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/screen"
@@ -121,8 +122,8 @@ func checkTail(t *rapid.T) {
 		known = slices.Compact(known)
 		terms, candidates := []float64{math.Log(rest(known))}, []float64{}
 		for _, id := range known {
-			if req.Permits(id) {
-				terms = append(terms, all[id]+req.Bias(id))
+			if exact.Permits(&req, id) {
+				terms = append(terms, all[id]+exact.Added(&req, id))
 			}
 		}
 		for _, p := range among {
@@ -165,7 +166,7 @@ func checkProbabilities(t *rapid.T) {
 			t.Fatalf("context %d: the probabilities of %v with the log-sum %v sum to %v", i, got, a.LogSum, total)
 		}
 		for id := range in.config.Labels {
-			if x, err := s.LogProbAt(h, uint32(id), temperature); err != nil || !(x <= 0) {
+			if x, err := s.LogProb(h, uint32(id), temperature); err != nil || !(x <= 0) {
 				t.Fatalf("context %d, label %d: found a log-probability of %v, %v", i, id, x, err)
 			}
 		}
@@ -347,11 +348,10 @@ func TestWithoutATailThereAreNoProbabilities(t *testing.T) {
 	in := ordinary(t)
 	s, h := in.searcher(t), in.context(0)
 	for name, ask := range map[string]func() error{
-		"LogProb":   func() error { _, err := s.LogProb(h, 1); return err },
-		"LogProbAt": func() error { _, err := s.LogProbAt(h, 1, 2); return err },
-		"LogSum":    func() error { _, err := s.LogSum(h, 1, 0); return err },
-		"Head":      func() error { _, _, err := s.Head(h, 0); return err },
-		"OverTail":  func() error { _, err := screen.NewSearcher(in.model, in.layer, screen.OverTail()); return err },
+		"LogProb":  func() error { _, err := s.LogProb(h, 1, 2); return err },
+		"LogSum":   func() error { _, err := s.LogSum(h, 1, 0); return err },
+		"Head":     func() error { _, _, err := s.Head(h, 0); return err },
+		"OverTail": func() error { _, err := screen.NewSearcher(in.model, in.layer, screen.OverTail()); return err },
 		"targets": func() error {
 			_, err := screen.Evaluate(t.Context(), in.model, in.layer, h, screen.EvaluateOptions{Targets: []int64{1}})
 			return err
@@ -373,11 +373,11 @@ func TestLogProbRefuses(t *testing.T) {
 		kind error
 		want string
 	}{
-		{"id", func() error { _, err := s.LogProb(h, 300); return err }, softmax.ErrRequest, "screen: id: found 300, expected one below the 300 labels"},
-		{"short", func() error { _, err := s.LogProb(h[1:], 0); return err }, softmax.ErrContext, "softmax: context: found 23 elements, expected 24"},
-		{"NaN", func() error { _, err := s.LogProb(nan, 0); return err }, softmax.ErrContext, "softmax: context: found NaN at element 23, expected finite numbers"},
+		{"id", func() error { _, err := s.LogProb(h, 300, 1); return err }, softmax.ErrRequest, "screen: id: found 300, expected one below the 300 labels"},
+		{"short", func() error { _, err := s.LogProb(h[1:], 0, 1); return err }, softmax.ErrContext, "softmax: context: found 23 elements, expected 24"},
+		{"NaN", func() error { _, err := s.LogProb(nan, 0, 1); return err }, softmax.ErrContext, "softmax: context: found NaN at element 23, expected finite numbers"},
 		{"temperature", func() error { _, err := s.LogSum(h, 0, 0.5); return err }, softmax.ErrRequest, "screen: temperature: found 0, expected"},
-		{"temperature of a log-probability", func() error { _, err := s.LogProbAt(h, 0, math.Inf(1)); return err }, softmax.ErrRequest, "screen: temperature: found +Inf, expected"},
+		{"temperature of a log-probability", func() error { _, err := s.LogProb(h, 0, math.Inf(1)); return err }, softmax.ErrRequest, "screen: temperature: found +Inf, expected"},
 		{"confidence", func() error { _, err := s.LogSum(h, 1, 1); return err }, softmax.ErrRequest, "screen: confidence: found 1, expected"},
 		{"budget", func() error { _, _, err := s.Head(h, -1); return err }, softmax.ErrRequest, "screen: budget: found -1"},
 		{"context", func() error { _, _, err := s.Head(h[1:], 0); return err }, softmax.ErrContext, "softmax: context: found 23"},
@@ -509,7 +509,7 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p, err := s.LogProbAt(h, top[0].ID, temperature)
+				p, err := s.LogProb(h, top[0].ID, temperature)
 				if err != nil {
 					t.Fatal(err)
 				}

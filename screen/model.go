@@ -12,9 +12,9 @@ import (
 	"weak"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/internal/router"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // maxCount bounds labels and clusters: ids are uint32 and counts are int.
@@ -114,7 +114,7 @@ func newModel(c Config) (*Model, error) {
 			return nil, fmt.Errorf("lists: list %d: found %d shares, expected one for each of %d ids", t, len(l.Shares), len(l.IDs))
 		}
 	}
-	m := &Model{c: c, router: r, derived: &derived{cuts: map[uint16][]uint32{}, packs: map[packKey]weak.Pointer[softmax.Packed]{}}}
+	m := &Model{c: c, router: r, derived: &derived{cuts: map[uint16][]uint32{}, packs: map[packKey]weak.Pointer[exact.Packed]{}}}
 	if c.Ladder == nil {
 		m.c.Ladder = []Rung{{Budget: float64(max(m.largestList(), 1))}}
 	}

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"weak"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -43,13 +44,13 @@ type packKey struct {
 
 // pack returns the candidates of at least a share, packed for the layer, and the bytes that they take and would take.
 // It returns nil if the layer has no codes, or if they would take more than most bytes.
-func (m *Model) pack(l *softmax.Layer, share uint16, most int64) (packed *softmax.Packed, copies, all int64, err error) {
+func (m *Model) pack(l *softmax.Layer, share uint16, most int64) (packed *exact.Packed, copies, all int64, err error) {
 	cut := m.cut(share)
 	starts := make([]int, 1, len(cut)+1)
 	for t, n := range cut {
 		starts = append(starts, starts[t]+int(n))
 	}
-	all = l.PackedBytes(starts)
+	all = (*exact.Layer)(l).PackedBytes(starts)
 	if starts[len(cut)] == 0 || all > most {
 		return nil, 0, all, nil
 	}
@@ -59,12 +60,12 @@ func (m *Model) pack(l *softmax.Layer, share uint16, most int64) (packed *softma
 	if packed = m.packs[key].Value(); packed != nil {
 		return packed, all, all, nil
 	}
-	maps.DeleteFunc(m.packs, func(_ packKey, lists weak.Pointer[softmax.Packed]) bool { return lists.Value() == nil })
+	maps.DeleteFunc(m.packs, func(_ packKey, lists weak.Pointer[exact.Packed]) bool { return lists.Value() == nil })
 	ids := make([]uint32, 0, starts[len(cut)])
 	for t := range cut {
 		ids = append(ids, m.first(t, starts[t+1]-starts[t])...)
 	}
-	if packed, err = l.Pack(ids, starts); err != nil || packed == nil {
+	if packed, err = (*exact.Layer)(l).Pack(ids, starts); err != nil || packed == nil {
 		return nil, 0, all, err
 	}
 	m.packs[key] = weak.Make(packed)

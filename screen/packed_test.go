@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -33,7 +34,7 @@ func packable(t *testing.T) (*Model, *softmax.Layer) {
 
 func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 	m, l := packable(t)
-	all := l.PackedBytes([]int{0, 3, 5})
+	all := (*exact.Layer)(l).PackedBytes([]int{0, 3, 5})
 	for _, c := range []struct {
 		name   string
 		opts   []Option

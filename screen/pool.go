@@ -279,12 +279,9 @@ func (p *Pool) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, c
 }
 
 // LogProb is [Searcher.LogProb].
-func (p *Pool) LogProb(h []float32, id uint32) (float64, error) { return p.LogProbAt(h, id, 1) }
-
-// LogProbAt is [Searcher.LogProbAt].
-func (p *Pool) LogProbAt(h []float32, id uint32, temperature float64) (x float64, err error) {
+func (p *Pool) LogProb(h []float32, id uint32, temperature float64) (x float64, err error) {
 	err = p.Do(func(s *Searcher) (err error) {
-		x, err = s.LogProbAt(h, id, temperature)
+		x, err = s.LogProb(h, id, temperature)
 		return err
 	})
 	return x, err

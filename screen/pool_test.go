@@ -51,8 +51,7 @@ type asker interface {
 	TopK(dst []softmax.Prediction, h []float32) (int, error)
 	Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error)
 	SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error
-	LogProb(h []float32, id uint32) (float64, error)
-	LogProbAt(h []float32, id uint32, temperature float64) (float64, error)
+	LogProb(h []float32, id uint32, temperature float64) (float64, error)
 	LogSum(h []float32, temperature, confidence float64) (screen.Interval, error)
 	Stats() screen.Stats
 }
@@ -74,13 +73,13 @@ func ask(a asker, question int, in *instance, at int, req softmax.Request) []any
 		err := a.SearchBatch(dst, answers, in.contexts, req)
 		return []any{dst, answers, err}
 	case 3:
-		x, err := a.LogProb(h, uint32(req.K-1))
+		x, err := a.LogProb(h, uint32(req.K-1), 1)
 		return []any{x, err}
 	case 4:
 		x, err := a.LogSum(h, 1, 0)
 		return []any{x, err}
 	case 5:
-		x, err := a.LogProbAt(h, uint32(req.K-1), 0.5)
+		x, err := a.LogProb(h, uint32(req.K-1), 0.5)
 		return []any{x, err}
 	}
 	_, err := a.TopK(nil, h[:len(h)-1])
@@ -433,7 +432,7 @@ func TestQueriesOfAPoolDoNotAllocate(t *testing.T) {
 		{"SearchBatch", func() error {
 			return p.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], softmax.Request{K: 5})
 		}},
-		{"LogProb", func() error { _, err := p.LogProb(next(), 7); return err }},
+		{"LogProb", func() error { _, err := p.LogProb(next(), 7, 1); return err }},
 		{"Do", func() error { return p.Do(func(s *screen.Searcher) error { next(); return nil }) }},
 		{"Stats", func() error { p.Stats(); return nil }},
 	} {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -46,17 +47,17 @@ func Lengths(low, high float64) Option {
 // first query on that the exact layer answers; beyond such growth nothing is allocated.
 type Searcher struct {
 	// What every query reads, side by side.
-	query    [1]*softmax.Query
+	query    [1]*exact.Query
 	routing  *router.Searcher
 	router   *router.Router
-	layer    *softmax.Searcher
-	packed   *softmax.Packed // candidates of all cells; nil for none
-	cut      []uint32        // of each cell, the number of candidates within the searcher's budget
-	lead     bool            // whether the lead is always wanted
-	lengths  bool            // whether a context is to have a length from shortest to longest
-	watch    *Audit          // nil for none
-	until    uint64          // queries up to the next sample
-	rung     int             // of the ladder, that cut is of
+	layer    *exact.Searcher
+	packed   *exact.Packed // candidates of all cells; nil for none
+	cut      []uint32      // of each cell, the number of candidates within the searcher's budget
+	lead     bool          // whether the lead is always wanted
+	lengths  bool          // whether a context is to have a length from shortest to longest
+	watch    *Audit        // nil for none
+	until    uint64        // queries up to the next sample
+	rung     int           // of the ladder, that cut is of
 	overTail bool
 	stats    Stats
 	lines    kernels.Lines
@@ -125,7 +126,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 		}
 	}
 	s := &Searcher{
-		model: m, layer: softmax.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
+		model: m, layer: exact.NewSearcher((*exact.Layer)(l)), over: l, router: m.router, routing: m.router.NewSearcher(),
 		packUpTo: packedByDefault(l), budget: m.Budget(), lead: m.c.ExactMargin > 0,
 	}
 	for _, o := range opts {
@@ -154,7 +155,7 @@ func NewSearcher(m *Model, l *softmax.Layer, opts ...Option) (*Searcher, error) 
 func (s *Searcher) warm() error {
 	m := s.model
 	size := m.largestList()
-	q := softmax.NewQuery(m.Dim())
+	q := exact.NewQuery(m.Dim())
 	q.Reserve(max(size, m.Clusters()))
 	s.query[0] = q
 	s.addLines()
@@ -222,7 +223,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 	if len(contexts) != n*d {
 		return invalid{softmax.ErrContext, fmt.Sprintf("screen: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)}
 	}
-	if err := req.Check(s.model.c.Labels); err != nil {
+	if err := exact.Check(&req, s.model.c.Labels); err != nil {
 		return err
 	}
 	if len(dst) != req.K*n {
@@ -248,7 +249,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 	return nil
 }
 
-func exactly(req *softmax.Request) bool { return req.Among.Some() || req.Exact }
+func exactly(req *softmax.Request) bool { return exact.IsList(req.Among) || req.Exact }
 
 // location is the cell of a query's context, with its candidates within the budget.
 type location struct {
@@ -280,7 +281,7 @@ func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Re
 	if err != nil {
 		return softmax.Answer{}, err
 	}
-	n, edits := x.n, req.Edits()
+	n, edits := x.n, exact.Edits(req)
 	if edits {
 		s.edit(s.model.first(x.cell, n), req)
 		n = len(s.edited)
@@ -319,7 +320,7 @@ func (s *Searcher) answer(dst []softmax.Prediction, h []float32, req *softmax.Re
 
 // check returns the rung of a request's budget.
 func (s *Searcher) check(dst []softmax.Prediction, req *softmax.Request) (rung int, err error) {
-	if err := req.Check(s.model.c.Labels); err != nil {
+	if err := exact.Check(req, s.model.c.Labels); err != nil {
 		return 0, err
 	}
 	if len(dst) != req.K {
@@ -333,7 +334,7 @@ func (s *Searcher) check(dst []softmax.Prediction, req *softmax.Request) (rung i
 
 // plain reports whether a request asks for nothing but labels, and their log-sum.
 func plain(req *softmax.Request) bool {
-	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Exact && !req.Among.Some() && !req.Edits()
+	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Exact && !exact.IsList(req.Among) && !exact.Edits(req)
 }
 
 // locate sets the query's context and finds its candidates within the budget of a rung. An audit sees it.
@@ -437,15 +438,15 @@ func (s *Searcher) edit(set []uint32, req *softmax.Request) {
 	s.edited = s.edited[:0]
 	s.marked = append(s.marked[:0], make([]bool, len(req.Biases))...)
 	for _, id := range set {
-		if i, ok := req.BiasOf(id); ok {
+		if i, ok := exact.BiasOf(req, id); ok {
 			s.marked[i] = true
 		}
-		if req.Permits(id) {
+		if exact.Permits(req, id) {
 			s.edited = append(s.edited, id)
 		}
 	}
 	for i, b := range req.Biases {
-		if !s.marked[i] && req.Permits(b.ID) {
+		if !s.marked[i] && exact.Permits(req, b.ID) {
 			s.edited = append(s.edited, b.ID)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/simd"
@@ -105,7 +106,7 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 					want.Lacking++
 				}
 			}
-			if _, err := s.LogProb(h, 0); err != nil && !errors.Is(err, screen.ErrNoTail) { // is not counted
+			if _, err := s.LogProb(h, 0, 1); err != nil && !errors.Is(err, screen.ErrNoTail) { // is not counted
 				t.Fatal(err)
 			}
 			if got := s.Stats(); got != want {
@@ -118,14 +119,14 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 // nearest returns the cluster of a context.
 func nearest(t failer, s *screen.Searcher, h []float32) int {
 	t.Helper()
-	q, m := softmax.NewQuery(len(h)), s.Model()
+	q, m := exact.NewQuery(len(h)), s.Model()
 	r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights()})
 	if err == nil {
 		err = q.Set(h)
 	}
 	var found [1]router.Found
 	if err == nil {
-		err = r.NewSearcher().Find(found[:], []*softmax.Query{q}, router.All)
+		err = r.NewSearcher().Find(found[:], []*exact.Query{q}, router.All)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -571,7 +572,7 @@ func checkAllocations(t *testing.T, in *instance, opts ...screen.Option) {
 			"SearchBatch with edits": many(softmax.Request{K: k, LogSum: true, Banned: banned, Biases: biases}),
 		}
 		if in.config.Tail != nil {
-			asks["LogProb"] = func() error { _, err := s.LogProb(next(), 7); return err }
+			asks["LogProb"] = func() error { _, err := s.LogProb(next(), 7, 1); return err }
 			asks["LogSum"] = func() error { _, err := s.LogSum(next(), 1, 0.9); return err }
 			asks["Head"] = func() error { _, _, err := s.Head(next(), 0); s.Outside(1, 0.9); return err }
 		}

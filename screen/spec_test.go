@@ -421,7 +421,7 @@ func search(t failer, s *screen.Searcher, h []float32, req softmax.Request) ([]s
 
 func logProb(t failer, s *screen.Searcher, h []float32, id int) float64 {
 	t.Helper()
-	p, err := s.LogProb(h, uint32(id))
+	p, err := s.LogProb(h, uint32(id), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

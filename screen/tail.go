@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Tail estimates what the labels weigh that a screen does not look at: for a context h in a cell of
@@ -36,7 +36,7 @@ type TailConfig struct {
 	// Clusters is r, at least 1.
 	Clusters int
 	// Temperatures are those that there are coefficients for, m of them, ascending,
-	// finite and at least softmax.MinTemperature.
+	// finite and at least exact.MinTemperature.
 	Temperatures []float64
 	// Intercepts holds a: m x r numbers.
 	Intercepts []float32
@@ -81,8 +81,8 @@ func newTail(c TailConfig) (*Tail, error) {
 		return nil, fmt.Errorf("found %d temperatures and %d levels, expected 1 to %d and 0 to %[3]d", m, q, MaxFits)
 	}
 	for i, t := range c.Temperatures {
-		if !(t >= softmax.MinTemperature) || math.IsInf(t, 1) || i > 0 && !(1/t < 1/c.Temperatures[i-1]) {
-			return nil, fmt.Errorf("temperatures: found %v at %d, expected finite numbers of at least %v, ascending", t, i, softmax.MinTemperature)
+		if !(t >= exact.MinTemperature) || math.IsInf(t, 1) || i > 0 && !(1/t < 1/c.Temperatures[i-1]) {
+			return nil, fmt.Errorf("temperatures: found %v at %d, expected finite numbers of at least %v, ascending", t, i, exact.MinTemperature)
 		}
 	}
 	for i, p := range c.Levels {

@@ -57,12 +57,8 @@ var inf32 = float32(math.Inf(1))
 
 // logZ is the log of the sum over all labels by its definition.
 func logZ(t *testing.T, l *softmax.Layer, h []float32, temperature float64) float64 {
-	q := softmax.NewQuery(l.Dim())
 	logits := make([]float64, l.Labels())
-	if err := q.Set(h); err != nil {
-		t.Fatal(err)
-	}
-	if err := softmax.NewSearcher(l).Logits(logits, q, softmax.Labels{}); err != nil {
+	if err := softmax.NewSearcher(l).Logits(logits, h, softmax.Labels{}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range logits {

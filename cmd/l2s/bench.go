@@ -259,7 +259,7 @@ func denseLogProb(l *layer, rows [][]float32) func(i int) {
 func logProb(s *screen.Searcher, l *layer, rows [][]float32) func(i int) {
 	labels, temperature := l.Labels(), l.temperature()
 	return func(i int) {
-		p, err := s.LogProbAt(rows[i], uint32(i%labels), temperature)
+		p, err := s.LogProb(rows[i], uint32(i%labels), temperature)
 		must(err)
 		logProbSink = p
 	}

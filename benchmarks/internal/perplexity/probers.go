@@ -77,7 +77,7 @@ func rank(t *LowRank) int {
 }
 
 func (s screened) LogProb(h []float32, id uint32) float64 {
-	p, err := s.Searcher.LogProb(h, id)
+	p, err := s.Searcher.LogProb(h, id, 1)
 	if err != nil {
 		panic(err) // contexts and labels were checked
 	}

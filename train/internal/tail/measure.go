@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
@@ -130,12 +131,12 @@ const leastTail = 1e-12
 func (f *fit) measure(ctx context.Context) error {
 	f.logs, f.heads, f.shared = make([]float64, f.N*f.temps), make([]float64, f.N*f.temps), make([]float64, f.N*f.temps)
 	type scratch struct {
-		*softmax.Searcher
-		queries []*softmax.Query
+		*exact.Searcher
+		queries []*exact.Query
 		answers []softmax.Answer
 	}
 	fresh := func() scratch {
-		return scratch{softmax.NewSearcher(f.layer), corpus.NewQueries(chunk, f.Dim), make([]softmax.Answer, chunk)}
+		return scratch{exact.NewSearcher((*exact.Layer)(f.layer)), corpus.NewQueries(chunk, f.Dim), make([]softmax.Answer, chunk)}
 	}
 	return parallel.With(ctx, f.Threads, f.N, chunk, f.Report.Stage(Stage, 0, f.N), fresh, func(w scratch, lo, hi int) error {
 		if err := f.Set(w.queries[:hi-lo], lo); err != nil {

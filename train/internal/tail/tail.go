@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
@@ -45,8 +46,8 @@ func (o *Options) Check() error {
 	c.Want(len(o.Temperatures) <= screen.MaxFits, "tail: temperatures", len(o.Temperatures), "at most %d", screen.MaxFits)
 	c.Want(len(o.Levels) <= screen.MaxFits, "tail: levels", len(o.Levels), "at most %d", screen.MaxFits)
 	for i, t := range o.Temperatures {
-		ok := t >= softmax.MinTemperature && !math.IsInf(t, 0) && (i == 0 || 1/t < 1/o.Temperatures[i-1])
-		c.Want(ok, fmt.Sprintf("tail: temperatures[%d]", i), t, "finite numbers of at least %v, ascending", softmax.MinTemperature)
+		ok := t >= exact.MinTemperature && !math.IsInf(t, 0) && (i == 0 || 1/t < 1/o.Temperatures[i-1])
+		c.Want(ok, fmt.Sprintf("tail: temperatures[%d]", i), t, "finite numbers of at least %v, ascending", exact.MinTemperature)
 	}
 	for i, p := range o.Levels {
 		ok := p > 0 && p < 1 && (i == 0 || p > o.Levels[i-1])

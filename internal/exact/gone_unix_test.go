@@ -1,6 +1,6 @@
 //go:build unix
 
-package softmax_test
+package exact_test
 
 import (
 	"errors"
@@ -9,16 +9,16 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Quantised rows of a mapped file are read by all threads. If the file is cut, whichever thread meets
 // the end, the fault is one of the goroutine that asked, which may have a guard.
 func TestRowsThatAreGoneAreAFaultOfTheCaller(t *testing.T) {
 	const labels, dim = 20_000, 64
-	t.Cleanup(softmax.ShareAll())
+	t.Cleanup(exact.ShareAll())
 	path := filepath.Join(t.TempDir(), "rows")
 	rows := make([]float32, labels*dim)
 	r := newRand(3)
@@ -41,7 +41,7 @@ func TestRowsThatAreGoneAreAFaultOfTheCaller(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := softmax.NewLayer(kernels.QuantisedRows(mapped, kernels.Q8_0, dim), nil)
+		l, err := exact.NewLayer(kernels.QuantisedRows(mapped, kernels.Q8_0, dim), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,9 +49,9 @@ func TestRowsThatAreGoneAreAFaultOfTheCaller(t *testing.T) {
 		if lend {
 			l.LendThreads(4, onGoroutines(4))
 		}
-		s := softmax.NewSearcher(l)
+		s := exact.NewSearcher(l)
 		search := func() error {
-			_, err := s.TopK(make([]softmax.Prediction, 5), rows[:dim])
+			_, err := s.TopK(make([]exact.Prediction, 5), rows[:dim])
 			return err
 		}
 		if err := search(); err != nil {

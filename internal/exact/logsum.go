@@ -1,4 +1,4 @@
-package softmax
+package exact
 
 import (
 	"fmt"
@@ -33,7 +33,7 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum fl
 	s.label[0] = id
 	s.logits = grow.Slice(s.logits, 1)
 	s.layer.rows.RefGatherDot(s.logits, s.layer.bias, s.label[:], q.Vector())
-	logit = s.logits[0] + req.Bias(id)
+	logit = s.logits[0] + Added(req, id)
 	p := s.begin(req)
 	defer s.end()
 	if p.n == 0 {
@@ -51,7 +51,7 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum fl
 	if p.listed {
 		row = slices.Index(p.ids, id)
 	}
-	if row >= 0 && req.Permits(id) {
+	if row >= 0 && Permits(req, id) {
 		s.places, s.logits[0] = append(s.places, uint32(row)), logit
 	} else {
 		s.logits = s.logits[:0]

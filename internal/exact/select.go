@@ -1,4 +1,4 @@
-package softmax
+package exact
 
 import (
 	"math"
@@ -80,7 +80,7 @@ func (s *Sorter) Sort(x []Prediction) []Prediction {
 	s.ends = grow.Slice(s.ends, min(2*len(x), mostParts))
 	scale := float64(len(s.ends)-1) / (largest - least)
 	if !(scale > 0 && scale < math.MaxFloat64) {
-		slices.SortFunc(x, Prediction.Compare)
+		slices.SortFunc(x, Compare)
 		return x
 	}
 	clear(s.ends)
@@ -103,7 +103,7 @@ func (s *Sorter) Sort(x []Prediction) []Prediction {
 	for _, end := range s.ends {
 		same := sorted[first:end]
 		if first = end; len(same) > mostInserted {
-			slices.SortFunc(same, Prediction.Compare)
+			slices.SortFunc(same, Compare)
 			continue
 		}
 		for i := 1; i < len(same); i++ {

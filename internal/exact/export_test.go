@@ -1,4 +1,4 @@
-package softmax
+package exact
 
 // ShareAll has scans of all sizes shared among threads until restore is called.
 func ShareAll() (restore func()) {

@@ -1,4 +1,4 @@
-package softmax_test
+package exact_test
 
 import (
 	"crypto/sha256"
@@ -9,8 +9,8 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // plainFingerprint is the definition of a fingerprint, step by step.
@@ -49,7 +49,7 @@ func TestFingerprintIsItsDefinition(t *testing.T) {
 				for _, threads := range []int{1, 2, 5} {
 					t.Run(fmt.Sprintf("%d x %d %v, %d threads", labels, dim, rows.Element(), threads), func(t *testing.T) {
 						defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads))
-						l, err := softmax.NewLayer(rows, bias)
+						l, err := exact.NewLayer(rows, bias)
 						if err != nil {
 							t.Fatal(err)
 						}

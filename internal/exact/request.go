@@ -1,4 +1,4 @@
-package softmax
+package exact
 
 import (
 	"cmp"
@@ -44,7 +44,7 @@ func (p Prediction) before(o Prediction) bool {
 
 // Compare is negative if p is better than o, by the larger logit, and of equal ones by the
 // lower id, and 0 if they are the same.
-func (p Prediction) Compare(o Prediction) int {
+func Compare(p, o Prediction) int {
 	switch {
 	case p.before(o):
 		return -1
@@ -115,30 +115,30 @@ type Labels struct {
 // kept, not copied.
 func Only(ids []uint32) Labels { return Labels{listed: true, ids: ids} }
 
-// Some reports whether the set is a list. The zero value, all labels, is none.
-func (l Labels) Some() bool { return l.listed }
+// IsList reports whether the set is a list. The zero value, all labels, is none.
+func IsList(l Labels) bool { return l.listed }
 
 // Edits reports whether the request bans, allows or biases labels.
-func (r *Request) Edits() bool {
+func Edits(r *Request) bool {
 	return r.Allowed != nil || r.Banned != nil || len(r.Biases) > 0
 }
 
 // Permits reports whether a label, below L, may be answered: it is among those
 // that are allowed, and not among those that are banned.
-func (r *Request) Permits(id uint32) bool {
+func Permits(r *Request, id uint32) bool {
 	return (r.Allowed == nil || r.Allowed.Has(id)) && (r.Banned == nil || !r.Banned.Has(id))
 }
 
-// Bias returns the number that is added to the logit of a label.
-func (r *Request) Bias(id uint32) float64 {
-	if i, ok := r.BiasOf(id); ok {
+// Added returns the number that is added to the logit of a label.
+func Added(r *Request, id uint32) float64 {
+	if i, ok := BiasOf(r, id); ok {
 		return float64(r.Biases[i].Add)
 	}
 	return 0
 }
 
 // BiasOf returns the place of a label among those that are biased.
-func (r *Request) BiasOf(id uint32) (i int, ok bool) {
+func BiasOf(r *Request, id uint32) (i int, ok bool) {
 	return slices.BinarySearchFunc(r.Biases, id, compareBias)
 }
 
@@ -161,7 +161,7 @@ func compareBias(b Bias, id uint32) int { return int(int64(b.ID) - int64(id)) }
 
 // Check returns an error, for which errors.Is holds with [ErrRequest], unless the
 // request can be asked of a layer with that number of labels.
-func (r *Request) Check(labels int) error {
+func Check(r *Request, labels int) error {
 	if err := r.check(labels); err != nil {
 		return err
 	}

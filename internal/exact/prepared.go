@@ -1,4 +1,4 @@
-package softmax
+package exact
 
 import "github.com/learning-to-screen/l2s/internal/kernels"
 

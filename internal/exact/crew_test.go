@@ -1,4 +1,4 @@
-package softmax_test
+package exact_test
 
 import (
 	"math"
@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // sharedLayer is a layer whose scans are shared, and contexts for it.
 func sharedLayer(t *testing.T) (w, contexts []float32, dim int) {
 	const labels, d, n = 6_000, 48, 8
-	t.Cleanup(softmax.ShareAll())
+	t.Cleanup(exact.ShareAll())
 	r := newRand(21)
 	w, contexts = make([]float32, labels*d), make([]float32, n*d)
 	for i := range w {
@@ -33,12 +33,12 @@ func sharedLayer(t *testing.T) (w, contexts []float32, dim int) {
 	return w, contexts, d
 }
 
-func sharedRequests() []softmax.Request {
+func sharedRequests() []exact.Request {
 	few := bitset.New(6_000)
 	for id := range uint32(50) {
 		few.Add(100 * id)
 	}
-	return []softmax.Request{
+	return []exact.Request{
 		{K: 1},
 		{K: 40},
 		{K: 300},
@@ -46,8 +46,8 @@ func sharedRequests() []softmax.Request {
 		{K: 6_000, Within: 0.5},
 		{K: 5, LogSum: true},
 		{K: 5, Allowed: few},
-		{K: 5, Among: softmax.Only(allIDs(400))},
-		{K: 1, Biases: []softmax.Bias{{ID: 5_999, Add: 300}}},
+		{K: 5, Among: exact.Only(allIDs(400))},
+		{K: 1, Biases: []exact.Bias{{ID: 5_999, Add: 300}}},
 		{K: 0, LogSum: true, Temperature: 2},
 	}
 }
@@ -64,9 +64,9 @@ func TestThreadsDoNotShow(t *testing.T) {
 			var all sync.WaitGroup
 			for range 3 {
 				all.Go(func() {
-					got, want := softmax.NewSearcher(many), softmax.NewSearcher(one)
+					got, want := exact.NewSearcher(many), exact.NewSearcher(one)
 					for _, req := range sharedRequests() {
-						a, b := make([]softmax.Prediction, req.K), make([]softmax.Prediction, req.K)
+						a, b := make([]exact.Prediction, req.K), make([]exact.Prediction, req.K)
 						for at := 0; at < len(contexts); at += dim {
 							x, errX := got.Search(a, contexts[at:at+dim], req)
 							y, errY := want.Search(b, contexts[at:at+dim], req)
@@ -88,9 +88,9 @@ func TestSearchesOnThreadsDoNotAllocate(t *testing.T) {
 	w, contexts, dim := sharedLayer(t)
 	l := newLayer(t, w, nil, dim)
 	l.SetThreads(3)
-	s := softmax.NewSearcher(l)
+	s := exact.NewSearcher(l)
 	for _, req := range sharedRequests() {
-		dst := make([]softmax.Prediction, req.K)
+		dst := make([]exact.Prediction, req.K)
 		f := func() {
 			if _, err := s.Search(dst, contexts[:dim], req); err != nil {
 				t.Fatal(err)
@@ -114,8 +114,8 @@ func TestAWrongLabelPanicsInTheCaller(t *testing.T) {
 			t.Error("found no panic, expected one")
 		}
 	}()
-	req, dst, answers := softmax.Request{K: 1, Among: softmax.Only(ids)}, make([]softmax.Prediction, 1), make([]softmax.Answer, 1)
-	_ = softmax.NewSearcher(l).Find(dst, answers, []*softmax.Query{newQuery(t, contexts[:dim])}, &req)
+	req, dst, answers := exact.Request{K: 1, Among: exact.Only(ids)}, make([]exact.Prediction, 1), make([]exact.Answer, 1)
+	_ = exact.NewSearcher(l).Find(dst, answers, []*exact.Query{newQuery(t, contexts[:dim])}, &req)
 }
 
 // The threads of a layer that is gone, or that has others, are gone.
@@ -144,9 +144,9 @@ func TestThreadsThatAreNotLent(t *testing.T) {
 	one, many := newLayer(t, w, nil, dim), newLayer(t, w, nil, dim)
 	for _, all := range []func(work func(int)){func(func(int)) {}, func(work func(int)) { work(2) }} {
 		many.LendThreads(3, all)
-		got, want := softmax.NewSearcher(many), softmax.NewSearcher(one)
+		got, want := exact.NewSearcher(many), exact.NewSearcher(one)
 		for _, req := range sharedRequests() {
-			a, b := make([]softmax.Prediction, req.K), make([]softmax.Prediction, req.K)
+			a, b := make([]exact.Prediction, req.K), make([]exact.Prediction, req.K)
 			x, errX := got.Search(a, contexts[:dim], req)
 			y, errY := want.Search(b, contexts[:dim], req)
 			if errX != nil || errY != nil || x != y || !slices.Equal(a, b) {

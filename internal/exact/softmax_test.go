@@ -1,4 +1,4 @@
-package softmax_test
+package exact_test
 
 import (
 	"encoding/binary"
@@ -16,25 +16,25 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x736f66)) }
 
-func newLayer(t testing.TB, w, b []float32, dim int) *softmax.Layer {
+func newLayer(t testing.TB, w, b []float32, dim int) *exact.Layer {
 	t.Helper()
-	l, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b)
+	l, err := exact.NewLayer(kernels.Float32Rows(w, dim), b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func newQuery(t failer, h []float32) *softmax.Query {
+func newQuery(t failer, h []float32) *exact.Query {
 	t.Helper()
-	q := softmax.NewQuery(len(h))
+	q := exact.NewQuery(len(h))
 	if err := q.Set(h); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ type failer interface {
 }
 
 // wide returns W in float32.
-func wide(l *softmax.Layer) []float32 {
+func wide(l *exact.Layer) []float32 {
 	w := make([]float32, l.Labels()*l.Dim())
 	for s := range l.Labels() {
 		l.Weights().Widen(w[s*l.Dim():(s+1)*l.Dim()], s)
@@ -57,9 +57,9 @@ func wide(l *softmax.Layer) []float32 {
 }
 
 // topK asks a searcher for k labels.
-func topK(t failer, s *softmax.Searcher, k int, h []float32) []softmax.Prediction {
+func topK(t failer, s *exact.Searcher, k int, h []float32) []exact.Prediction {
 	t.Helper()
-	top := make([]softmax.Prediction, k)
+	top := make([]exact.Prediction, k)
 	n, err := s.TopK(top, h)
 	if err != nil {
 		t.Fatal(err)
@@ -78,8 +78,8 @@ func allIDs(n int) []uint32 {
 // definition is the answer to a request by its plain definition: the logits of
 // all labels to choose among, by the documented arithmetic, edited and sorted. w
 // is W in float32.
-func definition(l *softmax.Layer, w, h []float32, ids []uint32, req *softmax.Request) []softmax.Prediction {
-	p, d := []softmax.Prediction{}, l.Dim()
+func definition(l *exact.Layer, w, h []float32, ids []uint32, req *exact.Request) []exact.Prediction {
+	p, d := []exact.Prediction{}, l.Dim()
 	for _, id := range ids {
 		if req.Allowed != nil && !req.Allowed.Has(id) || req.Banned != nil && req.Banned.Has(id) {
 			continue
@@ -90,9 +90,9 @@ func definition(l *softmax.Layer, w, h []float32, ids []uint32, req *softmax.Req
 				x += float64(b.Add)
 			}
 		}
-		p = append(p, softmax.Prediction{ID: id, Logit: x})
+		p = append(p, exact.Prediction{ID: id, Logit: x})
 	}
-	slices.SortFunc(p, func(a, b softmax.Prediction) int {
+	slices.SortFunc(p, func(a, b exact.Prediction) int {
 		if a.Logit > b.Logit || a.Logit == b.Logit && a.ID < b.ID {
 			return -1
 		}
@@ -102,13 +102,13 @@ func definition(l *softmax.Layer, w, h []float32, ids []uint32, req *softmax.Req
 }
 
 // oracle is the definition for a request without edits.
-func oracle(l *softmax.Layer, h []float32, ids []uint32) []softmax.Prediction {
-	return definition(l, wide(l), h, ids, &softmax.Request{})
+func oracle(l *exact.Layer, h []float32, ids []uint32) []exact.Prediction {
+	return definition(l, wide(l), h, ids, &exact.Request{})
 }
 
 // drawLayer draws a layer and a context of a kind that is hard for some part
 // of the search.
-func drawLayer(t *rapid.T) (*softmax.Layer, []float32) {
+func drawLayer(t *rapid.T) (*exact.Layer, []float32) {
 	labels := rapid.IntRange(1, 120).Draw(t, "labels")
 	dim := rapid.IntRange(1, 80).Draw(t, "dim")
 	kind := rapid.SampledFrom([]string{
@@ -207,7 +207,7 @@ func drawLayer(t *rapid.T) (*softmax.Layer, []float32) {
 	case kernels.BFloat16:
 		rows = kernels.BFloat16Rows(narrow(w, func(x float32) uint16 { return uint16(math.Float32bits(x) >> 16) }), dim)
 	}
-	l, err := softmax.NewLayer(rows, b)
+	l, err := exact.NewLayer(rows, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func halfBits(x float32) uint16 {
 }
 
 // drawRequest draws a request for a layer, and the labels that it chooses among.
-func drawRequest(t *rapid.T, l *softmax.Layer) (req softmax.Request, among []uint32) {
+func drawRequest(t *rapid.T, l *exact.Layer) (req exact.Request, among []uint32) {
 	n := l.Labels()
 	r := newRand(rapid.Uint64().Draw(t, "request seed"))
 	req.LogSum = rapid.Bool().Draw(t, "log-sum")
@@ -267,7 +267,7 @@ func drawRequest(t *rapid.T, l *softmax.Layer) (req softmax.Request, among []uin
 	case "list":
 		among = some(share.Draw(t, "listed"))
 		r.Shuffle(len(among), func(i, j int) { among[i], among[j] = among[j], among[i] })
-		req.Among = softmax.Only(among)
+		req.Among = exact.Only(among)
 	case "packed list":
 		// Between two others, whose labels it may share.
 		lists := [][]uint32{some(50), some(share.Draw(t, "packed")), some(50)}
@@ -276,7 +276,7 @@ func drawRequest(t *rapid.T, l *softmax.Layer) (req softmax.Request, among []uin
 			t.Fatal(err)
 		}
 		if among = lists[1]; packed == nil { // a layer without codes
-			req.Among = softmax.Only(among)
+			req.Among = exact.Only(among)
 		} else {
 			req.Among = packed.List(1)
 		}
@@ -290,7 +290,7 @@ func drawRequest(t *rapid.T, l *softmax.Layer) (req softmax.Request, among []uin
 	if rapid.Bool().Draw(t, "with biases") {
 		scale := rapid.SampledFrom([]float64{1e-3, 1, 100, 1e30}).Draw(t, "scale of the biases")
 		for _, id := range some(rapid.SampledFrom([]int{2, 20, 100}).Draw(t, "biased")) {
-			req.Biases = append(req.Biases, softmax.Bias{ID: id, Add: float32(max(-1, min(1, r.NormFloat64())) * scale)})
+			req.Biases = append(req.Biases, exact.Bias{ID: id, Add: float32(max(-1, min(1, r.NormFloat64())) * scale)})
 		}
 	}
 	return req, among
@@ -301,9 +301,9 @@ func drawRequest(t *rapid.T, l *softmax.Layer) (req softmax.Request, among []uin
 // intervals of the one over the edited logits.
 func checkRequests(t *rapid.T) {
 	l, h := drawLayer(t)
-	defer softmax.SetTile(rapid.SampledFrom([]int{1, 128 << 10}).Draw(t, "bytes of a tile"))()
+	defer exact.SetTile(rapid.SampledFrom([]int{1, 128 << 10}).Draw(t, "bytes of a tile"))()
 	if rapid.Bool().Draw(t, "threads") {
-		defer softmax.ShareAll()()
+		defer exact.ShareAll()()
 		l.SetThreads(3)
 	}
 	n := rapid.IntRange(1, 11).Draw(t, "contexts")
@@ -313,10 +313,10 @@ func checkRequests(t *rapid.T) {
 		contexts = append(contexts, h...)
 		r.Shuffle(len(h), func(a, b int) { h[a], h[b] = h[b], -h[a] })
 	}
-	s, w := softmax.NewSearcher(l), wide(l)
+	s, w := exact.NewSearcher(l), wide(l)
 	for range rapid.IntRange(1, 3).Draw(t, "requests") { // scratch of one must not show in the next
 		req, among := drawRequest(t, l)
-		dst, answers := make([]softmax.Prediction, n*req.K), make([]softmax.Answer, n)
+		dst, answers := make([]exact.Prediction, n*req.K), make([]exact.Answer, n)
 		if err := s.SearchBatch(dst, answers, contexts, req); err != nil {
 			t.Fatal(err)
 		}
@@ -324,14 +324,14 @@ func checkRequests(t *rapid.T) {
 			h := contexts[i*l.Dim() : (i+1)*l.Dim()]
 			all := definition(l, w, h, among, &req)
 			want := all[:min(req.K, len(all))]
-			if j := slices.IndexFunc(want, func(p softmax.Prediction) bool { return p.Logit < want[0].Logit-req.Within }); req.Within > 0 && j > 0 {
+			if j := slices.IndexFunc(want, func(p exact.Prediction) bool { return p.Logit < want[0].Logit-req.Within }); req.Within > 0 && j > 0 {
 				want = want[:j]
 			}
-			if got := dst[i*req.K:][:a.Count]; !slices.Equal(got, want) || a.Source != softmax.FromLayer {
+			if got := dst[i*req.K:][:a.Count]; !slices.Equal(got, want) || a.Source != exact.FromLayer {
 				t.Fatalf("context %d of %d: got %v %v, want %v", i, n, a, got, want)
 			}
 			checkSum(t, l, w, h, &req, all, a.LogSum)
-			one := make([]softmax.Prediction, req.K)
+			one := make([]exact.Prediction, req.K)
 			alone, err := s.Search(one, h, req)
 			if err != nil || alone != a || !slices.Equal(one[:alone.Count], want) {
 				t.Fatalf("context %d of %d: alone %v %v, %v, together %v %v", i, n, alone, one, err, a, want)
@@ -341,9 +341,9 @@ func checkRequests(t *rapid.T) {
 }
 
 // checkSum compares a log-sum with the definition over all edited logits.
-func checkSum(t *rapid.T, l *softmax.Layer, w, h []float32, req *softmax.Request, all []softmax.Prediction, got float64) {
+func checkSum(t *rapid.T, l *exact.Layer, w, h []float32, req *exact.Request, all []exact.Prediction, got float64) {
 	var logits []float64 // in the order of labels, the order of the sum without a list
-	for _, p := range slices.SortedFunc(slices.Values(all), func(a, b softmax.Prediction) int { return int(a.ID) - int(b.ID) }) {
+	for _, p := range slices.SortedFunc(slices.Values(all), func(a, b exact.Prediction) int { return int(a.ID) - int(b.ID) }) {
 		logits = append(logits, p.Logit)
 	}
 	want := kernels.LogSumExp(logits)
@@ -351,7 +351,7 @@ func checkSum(t *rapid.T, l *softmax.Layer, w, h []float32, req *softmax.Request
 	case !req.LogSum || len(all) == 0:
 		want = math.Inf(-1)
 		fallthrough
-	case req.K == l.Labels() && !req.Among.Some() && !req.Edits():
+	case req.K == l.Labels() && !exact.IsList(req.Among) && !exact.Edits(req):
 		if got != want {
 			t.Fatalf("log-sum: got %v, want %v", got, want)
 		}
@@ -384,13 +384,13 @@ func TestAListOfAllLabelsIsAllLabels(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			l, h := drawLayer(t)
-			s, q := softmax.NewSearcher(l), newQuery(t, h)
+			s, q := exact.NewSearcher(l), newQuery(t, h)
 			k := rapid.IntRange(0, l.Labels()).Draw(t, "k")
-			var tops [2][]softmax.Prediction
-			var sums [2]softmax.Answer
-			for i, among := range []softmax.Labels{{}, softmax.Only(allIDs(l.Labels()))} {
-				tops[i] = make([]softmax.Prediction, k)
-				if err := s.Find(tops[i], sums[i:i+1], []*softmax.Query{q}, &softmax.Request{K: k, LogSum: true, Among: among}); err != nil {
+			var tops [2][]exact.Prediction
+			var sums [2]exact.Answer
+			for i, among := range []exact.Labels{{}, exact.Only(allIDs(l.Labels()))} {
+				tops[i] = make([]exact.Prediction, k)
+				if err := s.Find(tops[i], sums[i:i+1], []*exact.Query{q}, &exact.Request{K: k, LogSum: true, Among: among}); err != nil {
 					t.Fatal(err)
 				}
 				if !slices.Equal(tops[i], tops[0]) || sums[i] != sums[0] {
@@ -418,7 +418,7 @@ func TestElementsDoNotShow(t *testing.T) {
 		kernels.BFloat16Rows(narrow(w, func(x float32) uint16 { return uint16(math.Float32bits(x) >> 16) }), dim),
 	} {
 		simdtest.EachLevel(t, func(t *testing.T) {
-			l, err := softmax.NewLayer(rows, nil)
+			l, err := exact.NewLayer(rows, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -426,12 +426,12 @@ func TestElementsDoNotShow(t *testing.T) {
 			if l.Fingerprint() != plain.Fingerprint() {
 				t.Errorf("%s: another fingerprint", rows.Element())
 			}
-			for _, req := range []softmax.Request{{K: k}, {K: k, LogSum: true}} {
-				var tops [2][]softmax.Prediction
-				var answers [2][]softmax.Answer
-				for i, l := range []*softmax.Layer{l, plain} {
-					tops[i], answers[i] = make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
-					if err := softmax.NewSearcher(l).SearchBatch(tops[i], answers[i], contexts, req); err != nil {
+			for _, req := range []exact.Request{{K: k}, {K: k, LogSum: true}} {
+				var tops [2][]exact.Prediction
+				var answers [2][]exact.Answer
+				for i, l := range []*exact.Layer{l, plain} {
+					tops[i], answers[i] = make([]exact.Prediction, n*k), make([]exact.Answer, n)
+					if err := exact.NewSearcher(l).SearchBatch(tops[i], answers[i], contexts, req); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -475,24 +475,24 @@ func TestBatchOverManyTilesEqualsSingles(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			simdtest.EachLevel(t, func(t *testing.T) {
-				s := softmax.NewSearcher(newLayer(t, c.w, c.b, dim))
+				s := exact.NewSearcher(newLayer(t, c.w, c.b, dim))
 				var odd []uint32
 				banned := bitset.New(labels)
 				for id := uint32(1); id < labels; id += 2 {
 					odd = append(odd, id)
 					banned.Add(id / 3)
 				}
-				biases := []softmax.Bias{{ID: 0, Add: -3}, {ID: 228, Add: 1000}, {ID: 689, Add: 50}}
+				biases := []exact.Bias{{ID: 0, Add: -3}, {ID: 228, Add: 1000}, {ID: 689, Add: 50}}
 				for _, k := range []int{1, 5, 16, 17, 300} {
-					for name, req := range map[string]softmax.Request{
+					for name, req := range map[string]exact.Request{
 						"all":         {K: k},
-						"listed":      {K: k, Among: softmax.Only(odd)},
+						"listed":      {K: k, Among: exact.Only(odd)},
 						"banned":      {K: k, Banned: banned},
 						"biased":      {K: k, Biases: biases},
-						"all at once": {K: k, Among: softmax.Only(odd), Banned: banned, Biases: biases},
+						"all at once": {K: k, Among: exact.Only(odd), Banned: banned, Biases: biases},
 					} {
-						got, want := make([]softmax.Prediction, n*k), make([]softmax.Prediction, k)
-						answers := make([]softmax.Answer, n)
+						got, want := make([]exact.Prediction, n*k), make([]exact.Prediction, k)
+						answers := make([]exact.Answer, n)
 						if err := s.SearchBatch(got, answers, h, req); err != nil {
 							t.Fatal(err)
 						}
@@ -523,7 +523,7 @@ func TestTopKOnALargerLayer(t *testing.T) {
 	h := make([]float32, dim)
 	simdtest.EachLevel(t, func(t *testing.T) {
 		r := newRand(2)
-		s := softmax.NewSearcher(l)
+		s := exact.NewSearcher(l)
 		for range 20 {
 			for i := range h {
 				h[i] = float32(r.NormFloat64())
@@ -562,19 +562,19 @@ func TestTopKThroughTheFirstPass(t *testing.T) {
 		l := newLayer(t, w, b, dim)
 		// Edits take part in the first pass: the best labels are banned, the worst
 		// is biased.
-		edits := softmax.Request{Banned: bitset.New(labels), Biases: []softmax.Bias{{ID: labels - 1, Add: 2 * labels}}}
+		edits := exact.Request{Banned: bitset.New(labels), Biases: []exact.Bias{{ID: labels - 1, Add: 2 * labels}}}
 		for id := range uint32(40) {
 			edits.Banned.Add(id)
 		}
 		want, edited := oracle(l, h, allIDs(labels)), definition(l, w, h, allIDs(labels), &edits)
 		simdtest.EachLevel(t, func(t *testing.T) {
 			for _, k := range []int{1, 5, 16, 17, 300, labels} {
-				if got := topK(t, softmax.NewSearcher(l), k, h); !slices.Equal(got, want[:k]) {
+				if got := topK(t, exact.NewSearcher(l), k, h); !slices.Equal(got, want[:k]) {
 					t.Errorf("%s, k %d: not the head of the sort", kind, k)
 				}
-				got, req := make([]softmax.Prediction, k), edits
+				got, req := make([]exact.Prediction, k), edits
 				req.K = k
-				a, err := softmax.NewSearcher(l).Search(got, h, req)
+				a, err := exact.NewSearcher(l).Search(got, h, req)
 				if err != nil || !slices.Equal(got[:a.Count], edited[:min(k, len(edited))]) {
 					t.Errorf("%s, k %d, edited: not the head of the sort, %v", kind, k, err)
 				}
@@ -595,15 +595,15 @@ func TestLogits(t *testing.T) {
 	}
 	l := newLayer(t, w, b, dim)
 	simdtest.EachLevel(t, func(t *testing.T) {
-		s, q := softmax.NewSearcher(l), newQuery(t, h)
+		s, q := exact.NewSearcher(l), newQuery(t, h)
 		for _, c := range []struct {
 			name  string
-			among softmax.Labels
+			among exact.Labels
 			ids   []uint32
 		}{
-			{"all", softmax.Labels{}, allIDs(labels)},
-			{"a list", softmax.Only([]uint32{102, 0, 7, 50}), []uint32{102, 0, 7, 50}},
-			{"none", softmax.Only(nil), nil},
+			{"all", exact.Labels{}, allIDs(labels)},
+			{"a list", exact.Only([]uint32{102, 0, 7, 50}), []uint32{102, 0, 7, 50}},
+			{"none", exact.Only(nil), nil},
 		} {
 			got := make([]float64, len(c.ids))
 			if err := s.Logits(got, q, c.among); err != nil {
@@ -614,8 +614,8 @@ func TestLogits(t *testing.T) {
 					t.Errorf("%s: label %d: got %v, want %v", c.name, id, got[j], want)
 				}
 			}
-			if err := s.Logits(make([]float64, len(c.ids)+1), q, c.among); !errors.Is(err, softmax.ErrRequest) {
-				t.Errorf("%s: too much room: got %v, want %v", c.name, err, softmax.ErrRequest)
+			if err := s.Logits(make([]float64, len(c.ids)+1), q, c.among); !errors.Is(err, exact.ErrRequest) {
+				t.Errorf("%s: too much room: got %v, want %v", c.name, err, exact.ErrRequest)
 			}
 		}
 	})
@@ -636,7 +636,7 @@ func TestNewLayerRefuses(t *testing.T) {
 		{"Inf bias", []float32{0, 0, 0, 0}, []float32{0, inf}, 2, "softmax: bias: found +Inf at element 1, expected finite numbers"},
 	}
 	for _, c := range cases {
-		if _, err := softmax.NewLayer(kernels.Float32Rows(c.w, c.dim), c.b); err == nil || err.Error() != c.want {
+		if _, err := exact.NewLayer(kernels.Float32Rows(c.w, c.dim), c.b); err == nil || err.Error() != c.want {
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
 		}
 	}
@@ -645,7 +645,7 @@ func TestNewLayerRefuses(t *testing.T) {
 // What is no context is refused in the same words by a query and by a search,
 // and leaves neither an answer nor a context.
 func TestContextsAreRefused(t *testing.T) {
-	q, s := softmax.NewQuery(3), softmax.NewSearcher(newLayer(t, make([]float32, 6), nil, 3))
+	q, s := exact.NewQuery(3), exact.NewSearcher(newLayer(t, make([]float32, 6), nil, 3))
 	for _, c := range []struct {
 		name string
 		h    []float32
@@ -660,18 +660,18 @@ func TestContextsAreRefused(t *testing.T) {
 			if err := q.Set(make([]float32, 3)); err != nil {
 				t.Fatal(err)
 			}
-			if err := q.Set(c.h); err == nil || err.Error() != c.want || !errors.Is(err, softmax.ErrContext) {
+			if err := q.Set(c.h); err == nil || err.Error() != c.want || !errors.Is(err, exact.ErrContext) {
 				t.Errorf("Set: got %v, want %s", err, c.want)
 			}
-			top, answers := []softmax.Prediction{{ID: 9, Logit: 9}}, []softmax.Answer{{Count: 9}}
-			if err := s.Find(top, answers, []*softmax.Query{q}, &softmax.Request{K: 1}); !errors.Is(err, softmax.ErrContext) {
+			top, answers := []exact.Prediction{{ID: 9, Logit: 9}}, []exact.Answer{{Count: 9}}
+			if err := s.Find(top, answers, []*exact.Query{q}, &exact.Request{K: 1}); !errors.Is(err, exact.ErrContext) {
 				t.Errorf("Find after a failed Set: got %v", err)
 			}
-			if _, err := s.Search(top, c.h, softmax.Request{K: 1}); err == nil || err.Error() != c.want {
+			if _, err := s.Search(top, c.h, exact.Request{K: 1}); err == nil || err.Error() != c.want {
 				t.Errorf("Search: got %v, want %s", err, c.want)
 			}
 			good := make([]float32, 3)
-			if err := s.SearchBatch(make([]softmax.Prediction, 2), make([]softmax.Answer, 2), append(good, c.h...), softmax.Request{K: 1}); !errors.Is(err, softmax.ErrContext) {
+			if err := s.SearchBatch(make([]exact.Prediction, 2), make([]exact.Answer, 2), append(good, c.h...), exact.Request{K: 1}); !errors.Is(err, exact.ErrContext) {
 				t.Errorf("SearchBatch: got %v", err)
 			}
 			if top[0].ID != 9 || answers[0].Count != 9 {
@@ -683,31 +683,31 @@ func TestContextsAreRefused(t *testing.T) {
 
 func TestRequestsAreRefused(t *testing.T) {
 	const labels = 4
-	s := softmax.NewSearcher(newLayer(t, make([]float32, 2*labels), nil, 2))
+	s := exact.NewSearcher(newLayer(t, make([]float32, 2*labels), nil, 2))
 	nan := float32(math.NaN())
 	for _, c := range []struct {
 		name string
 		room int
-		req  softmax.Request
+		req  exact.Request
 		want string
 	}{
-		{"k of 0", 0, softmax.Request{}, "softmax: k: found 0, expected 1 to the 4 labels"},
-		{"k below 0", 0, softmax.Request{K: -1, LogSum: true}, "softmax: k: found -1, expected 0 to the 4 labels"},
-		{"k above L", 5, softmax.Request{K: 5}, "softmax: k: found 5, expected 1 to the 4 labels"},
-		{"too little room", 1, softmax.Request{K: 2}, "softmax: dst: found room for 1 labels, expected k = 2"},
-		{"too much room", 3, softmax.Request{K: 2}, "softmax: dst: found room for 3 labels, expected k = 2"},
-		{"an id beyond L", 1, softmax.Request{K: 1, Among: softmax.Only([]uint32{3, 4})}, "softmax: ids[1]: found label 4, expected one below the 4 labels"},
-		{"allowed of another layer", 1, softmax.Request{K: 1, Allowed: bitset.New(3)}, "softmax: allowed: found a set over 3 labels, expected 4"},
-		{"banned of another layer", 1, softmax.Request{K: 1, Banned: bitset.New(5)}, "softmax: banned: found a set over 5 labels, expected 4"},
-		{"a bias beyond L", 1, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 4}}}, "softmax: biases[0]: found label 4, expected one below the 4 labels"},
-		{"biases out of order", 1, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 2}, {ID: 1}}}, "softmax: biases[1]: found label 1 after 2, expected ascending, distinct labels"},
-		{"two biases of a label", 1, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 2}, {ID: 2}}}, "softmax: biases[1]: found label 2 after 2, expected ascending, distinct labels"},
-		{"a bias that is NaN", 1, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 2, Add: nan}}}, "softmax: biases[0]: found NaN, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
-		{"a huge bias", 1, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 2, Add: 2e30}}}, "softmax: biases[0]: found 2e+30, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
+		{"k of 0", 0, exact.Request{}, "softmax: k: found 0, expected 1 to the 4 labels"},
+		{"k below 0", 0, exact.Request{K: -1, LogSum: true}, "softmax: k: found -1, expected 0 to the 4 labels"},
+		{"k above L", 5, exact.Request{K: 5}, "softmax: k: found 5, expected 1 to the 4 labels"},
+		{"too little room", 1, exact.Request{K: 2}, "softmax: dst: found room for 1 labels, expected k = 2"},
+		{"too much room", 3, exact.Request{K: 2}, "softmax: dst: found room for 3 labels, expected k = 2"},
+		{"an id beyond L", 1, exact.Request{K: 1, Among: exact.Only([]uint32{3, 4})}, "softmax: ids[1]: found label 4, expected one below the 4 labels"},
+		{"allowed of another layer", 1, exact.Request{K: 1, Allowed: bitset.New(3)}, "softmax: allowed: found a set over 3 labels, expected 4"},
+		{"banned of another layer", 1, exact.Request{K: 1, Banned: bitset.New(5)}, "softmax: banned: found a set over 5 labels, expected 4"},
+		{"a bias beyond L", 1, exact.Request{K: 1, Biases: []exact.Bias{{ID: 4}}}, "softmax: biases[0]: found label 4, expected one below the 4 labels"},
+		{"biases out of order", 1, exact.Request{K: 1, Biases: []exact.Bias{{ID: 2}, {ID: 1}}}, "softmax: biases[1]: found label 1 after 2, expected ascending, distinct labels"},
+		{"two biases of a label", 1, exact.Request{K: 1, Biases: []exact.Bias{{ID: 2}, {ID: 2}}}, "softmax: biases[1]: found label 2 after 2, expected ascending, distinct labels"},
+		{"a bias that is NaN", 1, exact.Request{K: 1, Biases: []exact.Bias{{ID: 2, Add: nan}}}, "softmax: biases[0]: found NaN, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
+		{"a huge bias", 1, exact.Request{K: 1, Biases: []exact.Bias{{ID: 2, Add: 2e30}}}, "softmax: biases[0]: found 2e+30, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := s.Search(make([]softmax.Prediction, c.room), make([]float32, 2), c.req)
-			if err == nil || err.Error() != c.want || !errors.Is(err, softmax.ErrRequest) {
+			_, err := s.Search(make([]exact.Prediction, c.room), make([]float32, 2), c.req)
+			if err == nil || err.Error() != c.want || !errors.Is(err, exact.ErrRequest) {
 				t.Errorf("got %v, want %s", err, c.want)
 			}
 		})
@@ -716,9 +716,9 @@ func TestRequestsAreRefused(t *testing.T) {
 
 // A log-sum that the request does not want is -Inf.
 func TestLogSumUnasked(t *testing.T) {
-	s := softmax.NewSearcher(newLayer(t, make([]float32, 8), nil, 2))
-	for _, among := range []softmax.Labels{{}, softmax.Only([]uint32{1, 2})} {
-		a, err := s.Search(make([]softmax.Prediction, 1), make([]float32, 2), softmax.Request{K: 1, Among: among})
+	s := exact.NewSearcher(newLayer(t, make([]float32, 8), nil, 2))
+	for _, among := range []exact.Labels{{}, exact.Only([]uint32{1, 2})} {
+		a, err := s.Search(make([]exact.Prediction, 1), make([]float32, 2), exact.Request{K: 1, Among: among})
 		if err != nil || !math.IsInf(a.LogSum, -1) {
 			t.Errorf("found log-sum %v and error %v, expected -Inf", a.LogSum, err)
 		}
@@ -741,10 +741,10 @@ func TestSearchesDoNotAllocate(t *testing.T) {
 		few.Add(id)
 		most.Remove(id)
 	}
-	biases := []softmax.Bias{{ID: 3, Add: 5}, {ID: 2000, Add: -2}}
-	s, h := softmax.NewSearcher(newLayer(t, w, nil, dim)), contexts[:dim]
+	biases := []exact.Bias{{ID: 3, Add: 5}, {ID: 2000, Add: -2}}
+	s, h := exact.NewSearcher(newLayer(t, w, nil, dim)), contexts[:dim]
 	q := newQuery(t, h)
-	top, answers, logits := make([]softmax.Prediction, n*k), make([]softmax.Answer, n), make([]float64, labels)
+	top, answers, logits := make([]exact.Prediction, n*k), make([]exact.Answer, n), make([]float64, labels)
 	simdtest.EachLevel(t, func(t *testing.T) {
 		check := func(name string, f func() error) {
 			t.Helper()
@@ -758,18 +758,18 @@ func TestSearchesDoNotAllocate(t *testing.T) {
 		}
 		check("Set", func() error { return q.Set(h) })
 		check("TopK", func() error { _, err := s.TopK(top[:k], h); return err })
-		check("Logits", func() error { return s.Logits(logits, q, softmax.Labels{}) })
-		for name, req := range map[string]softmax.Request{
+		check("Logits", func() error { return s.Logits(logits, q, exact.Labels{}) })
+		for name, req := range map[string]exact.Request{
 			"all":        {K: k},
 			"many":       {K: 300},
-			"list":       {K: k, Among: softmax.Only(allIDs(100))},
+			"list":       {K: k, Among: exact.Only(allIDs(100))},
 			"log-sum":    {K: k, LogSum: true},
 			"few left":   {K: k, Allowed: few, LogSum: true},
 			"many left":  {K: k, Allowed: most, Banned: few},
 			"biases":     {K: k, Biases: biases},
-			"everything": {K: k, Among: softmax.Only(allIDs(100)), LogSum: true, Banned: few, Biases: biases},
+			"everything": {K: k, Among: exact.Only(allIDs(100)), LogSum: true, Banned: few, Biases: biases},
 		} {
-			check(name, func() error { var p [300]softmax.Prediction; _, err := s.Search(p[:req.K], h, req); return err })
+			check(name, func() error { var p [300]exact.Prediction; _, err := s.Search(p[:req.K], h, req); return err })
 			if req.K == k {
 				check(name+", batch", func() error { return s.SearchBatch(top, answers, contexts, req) })
 			}
@@ -779,7 +779,7 @@ func TestSearchesDoNotAllocate(t *testing.T) {
 
 func TestFingerprintSeesEveryPart(t *testing.T) {
 	base := newLayer(t, []float32{1, 2, 3, 4}, []float32{5, 6}, 2).Fingerprint()
-	for name, l := range map[string]*softmax.Layer{
+	for name, l := range map[string]*exact.Layer{
 		"weights": newLayer(t, []float32{1, 2, 3, 4.5}, []float32{5, 6}, 2),
 		"bias":    newLayer(t, []float32{1, 2, 3, 4}, []float32{5, 6.5}, 2),
 		"shape":   newLayer(t, []float32{1, 2, 3, 4}, []float32{5}, 4),
@@ -813,14 +813,14 @@ func TestGoldenBits(t *testing.T) {
 		r = rand.New(rand.NewPCG(8, 8))
 		sum := fnv.New64a()
 		add := func(bits uint64) { sum.Write(binary.LittleEndian.AppendUint64(nil, bits)) }
-		logits, s := make([]float64, labels), softmax.NewSearcher(l)
+		logits, s := make([]float64, labels), exact.NewSearcher(l)
 		for range 50 {
 			h := uniform(dim)
 			for _, p := range topK(t, s, 10, h) {
 				add(uint64(p.ID))
 				add(math.Float64bits(p.Logit))
 			}
-			if err := s.Logits(logits, newQuery(t, h), softmax.Labels{}); err != nil {
+			if err := s.Logits(logits, newQuery(t, h), exact.Labels{}); err != nil {
 				t.Fatal(err)
 			}
 			sum := kernels.LogSumExp(logits)
@@ -843,7 +843,7 @@ func TestLargeLayersAreReleased(t *testing.T) {
 		t.Skip("the system does not say how much memory is resident")
 	}
 	for range layers {
-		topK(t, softmax.NewSearcher(newLayer(t, w, nil, dim)), 1, make([]float32, dim))
+		topK(t, exact.NewSearcher(newLayer(t, w, nil, dim)), 1, make([]float32, dim))
 	}
 	var grown int
 	for range 100 { // cleanups run some time after the collection
@@ -883,18 +883,18 @@ func TestExactSumsAndTemperatures(t *testing.T) {
 			x[i] = float32(r.NormFloat64())
 		}
 	}
-	l, err := softmax.NewLayer(kernels.Float32Rows(w, d), b)
+	l, err := exact.NewLayer(kernels.Float32Rows(w, d), b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := softmax.NewSearcher(l)
+	s := exact.NewSearcher(l)
 	for _, temperature := range []float64{0, 0.5, 1, 3} {
-		exact, usual := make([]softmax.Answer, m), make([]softmax.Answer, m)
-		top, other := make([]softmax.Prediction, m*k), make([]softmax.Prediction, m*k)
-		if err := s.SearchBatch(top, exact, hs, softmax.Request{K: k, LogSum: true, ExactSum: true, Temperature: temperature}); err != nil {
+		sums, usual := make([]exact.Answer, m), make([]exact.Answer, m)
+		top, other := make([]exact.Prediction, m*k), make([]exact.Prediction, m*k)
+		if err := s.SearchBatch(top, sums, hs, exact.Request{K: k, LogSum: true, ExactSum: true, Temperature: temperature}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.SearchBatch(other, usual, hs, softmax.Request{K: k, LogSum: true, Temperature: temperature}); err != nil {
+		if err := s.SearchBatch(other, usual, hs, exact.Request{K: k, LogSum: true, Temperature: temperature}); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(top, other) {
@@ -904,7 +904,7 @@ func TestExactSumsAndTemperatures(t *testing.T) {
 			h, terms := hs[i*d:(i+1)*d], make([]float64, n)
 			kernels.Float32Rows(w, d).RefScan(terms, b, h)
 			logit := terms[5]
-			p, err := s.LogProb(h, 5)
+			p, err := s.LogProb(h, 5, 1)
 			if want := logit - kernels.LogSumExp(terms); err != nil || p != want {
 				t.Errorf("context %d: log-probability %v, %v, want %v", i, p, err, want)
 			}
@@ -914,20 +914,20 @@ func TestExactSumsAndTemperatures(t *testing.T) {
 				}
 			}
 			want := kernels.LogSumExp(terms)
-			if exact[i].LogSum != want || math.Abs(usual[i].LogSum-want) > 0.01 {
-				t.Errorf("temperature %v, context %d: sums %v and %v, want %v", temperature, i, exact[i].LogSum, usual[i].LogSum, want)
+			if sums[i].LogSum != want || math.Abs(usual[i].LogSum-want) > 0.01 {
+				t.Errorf("temperature %v, context %d: sums %v and %v, want %v", temperature, i, sums[i].LogSum, usual[i].LogSum, want)
 			}
 		}
 	}
 	for _, bad := range []float64{-1, math.NaN(), math.Inf(1)} {
-		if _, err := s.Search(nil, hs[:d], softmax.Request{LogSum: true, Temperature: bad}); !errors.Is(err, softmax.ErrRequest) {
+		if _, err := s.Search(nil, hs[:d], exact.Request{LogSum: true, Temperature: bad}); !errors.Is(err, exact.ErrRequest) {
 			t.Errorf("temperature %v: error %v", bad, err)
 		}
 	}
-	if _, err := s.LogProb(hs[:d], n); !errors.Is(err, softmax.ErrRequest) {
+	if _, err := s.LogProb(hs[:d], n, 1); !errors.Is(err, exact.ErrRequest) {
 		t.Errorf("no label of the layer: error %v", err)
 	}
-	if _, err := s.LogProb(hs[1:d], 0); !errors.Is(err, softmax.ErrContext) {
+	if _, err := s.LogProb(hs[1:d], 0, 1); !errors.Is(err, exact.ErrContext) {
 		t.Errorf("no context: error %v", err)
 	}
 }
@@ -945,19 +945,19 @@ func TestBoundsHoldTheLogits(t *testing.T) {
 	l := newLayer(t, w, b, dim)
 	var want []float32
 	simdtest.EachLevel(t, func(t *testing.T) {
-		s, q := softmax.NewSearcher(l), softmax.NewQuery(dim)
+		s, q := exact.NewSearcher(l), exact.NewQuery(dim)
 		x := make([]float64, labels)
-		if _, _, err := s.Bounds(q, softmax.Labels{}); !errors.Is(err, softmax.ErrContext) {
+		if _, _, err := s.Bounds(q, exact.Labels{}); !errors.Is(err, exact.ErrContext) {
 			t.Errorf("without a context: error %v, want one of its kind", err)
 		}
 		if err := q.Set(h); err != nil {
 			t.Fatal(err)
 		}
-		lower, upper, err := s.Bounds(q, softmax.Labels{})
+		lower, upper, err := s.Bounds(q, exact.Labels{})
 		if err != nil || len(lower) != labels || len(upper) != labels {
 			t.Fatal(len(lower), len(upper), err)
 		}
-		if err := s.Logits(x, q, softmax.Labels{}); err != nil {
+		if err := s.Logits(x, q, exact.Labels{}); err != nil {
 			t.Fatal(err)
 		}
 		for i, v := range x {
@@ -972,13 +972,13 @@ func TestBoundsHoldTheLogits(t *testing.T) {
 			t.Error("found other bits than on the first level")
 		}
 		some := []uint32{5, 3, labels - 1}
-		lower, upper, err = s.Bounds(q, softmax.Only(some))
+		lower, upper, err = s.Bounds(q, exact.Only(some))
 		for i, id := range some {
 			if err != nil || len(lower) != len(some) || lower[i] != bounds[id] || upper[i] != bounds[labels+int(id)] {
 				t.Errorf("label %d of a list: found other bits than of all labels, error %v", id, err)
 			}
 		}
-		if n := simdtest.AllocsPerRun(10, func() { _, _, _ = s.Bounds(q, softmax.Labels{}) }); n != 0 {
+		if n := simdtest.AllocsPerRun(10, func() { _, _, _ = s.Bounds(q, exact.Labels{}) }); n != 0 {
 			t.Errorf("found %v allocations, want none", n)
 		}
 		// Beyond what the codes hold there are no intervals.
@@ -987,7 +987,7 @@ func TestBoundsHoldTheLogits(t *testing.T) {
 		if err := q.Set(huge); err != nil {
 			t.Fatal(err)
 		}
-		if lower, _, err := s.Bounds(q, softmax.Labels{}); lower != nil || err != nil {
+		if lower, _, err := s.Bounds(q, exact.Labels{}); lower != nil || err != nil {
 			t.Errorf("a huge context: found %v and error %v, want neither", lower, err)
 		}
 	})

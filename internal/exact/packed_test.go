@@ -1,4 +1,4 @@
-package softmax_test
+package exact_test
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 func TestPackRefuses(t *testing.T) {
@@ -30,7 +30,7 @@ func TestPackRefuses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := l.Pack(c.ids, c.starts)
-			if err == nil || !errors.Is(err, softmax.ErrRequest) || !strings.Contains(err.Error(), c.want) {
+			if err == nil || !errors.Is(err, exact.ErrRequest) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("found error %v, expected %q", err, c.want)
 			}
 		})
@@ -43,8 +43,8 @@ func TestAPackedListIsOfItsLayerAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = softmax.NewSearcher(newLayer(t, w, nil, 2)).Search(make([]softmax.Prediction, 1), []float32{1, 1}, softmax.Request{K: 1, Among: packed.List(0)})
-	if want := "packed for another layer"; err == nil || !errors.Is(err, softmax.ErrRequest) || !strings.Contains(err.Error(), want) {
+	_, err = exact.NewSearcher(newLayer(t, w, nil, 2)).Search(make([]exact.Prediction, 1), []float32{1, 1}, exact.Request{K: 1, Among: packed.List(0)})
+	if want := "packed for another layer"; err == nil || !errors.Is(err, exact.ErrRequest) || !strings.Contains(err.Error(), want) {
 		t.Errorf("found error %v, expected %q", err, want)
 	}
 }
@@ -84,7 +84,7 @@ func TestTheShortWayIsFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	simdtest.EachLevel(t, func(t *testing.T) {
-		s, q, short := softmax.NewSearcher(l), softmax.NewQuery(dim), softmax.NewQuery(dim)
+		s, q, short := exact.NewSearcher(l), exact.NewQuery(dim), exact.NewQuery(dim)
 		short.Reserve(299)
 		for range 20 {
 			h := random(dim)
@@ -97,16 +97,16 @@ func TestTheShortWayIsFind(t *testing.T) {
 			}
 			for list := range len(starts) - 1 {
 				size := packed.Size(list)
-				plain := softmax.Only(ids[starts[list]:starts[list+1]])
-				find := func(k int, sum bool, among softmax.Labels) ([]softmax.Prediction, float64) {
-					top, answer := make([]softmax.Prediction, k), make([]softmax.Answer, 1)
-					if err := s.Find(top, answer, []*softmax.Query{q}, &softmax.Request{K: k, LogSum: sum, Among: among}); err != nil {
+				plain := exact.Only(ids[starts[list]:starts[list+1]])
+				find := func(k int, sum bool, among exact.Labels) ([]exact.Prediction, float64) {
+					top, answer := make([]exact.Prediction, k), make([]exact.Answer, 1)
+					if err := s.Find(top, answer, []*exact.Query{q}, &exact.Request{K: k, LogSum: sum, Among: among}); err != nil {
 						t.Fatal(err)
 					}
 					return top, answer[0].LogSum
 				}
-				for _, among := range []softmax.Labels{packed.List(list), plain} {
-					first, low, high, answered := s.Nearest(short, &softmax.Request{Among: among})
+				for _, among := range []exact.Labels{packed.List(list), plain} {
+					first, low, high, answered := s.Nearest(short, &exact.Request{Among: among})
 					if answered != (size > 0) {
 						t.Fatalf("the best of %d labels: found answered %v, expected %v", size, answered, size > 0)
 					}
@@ -118,17 +118,17 @@ func TestTheShortWayIsFind(t *testing.T) {
 				}
 				for k := range 22 {
 					for _, withSum := range []bool{false, true} {
-						var got, other [22]softmax.Prediction
-						var a, b softmax.Answer
-						answered := s.Short(got[:k], &a, short, &softmax.Request{K: k, LogSum: withSum, Among: packed.List(list)})
-						if s.Short(other[:k], &b, short, &softmax.Request{K: k, LogSum: withSum, Among: plain}) && (!answered || got != other || a != b) {
+						var got, other [22]exact.Prediction
+						var a, b exact.Answer
+						answered := s.Short(got[:k], &a, short, &exact.Request{K: k, LogSum: withSum, Among: packed.List(list)})
+						if s.Short(other[:k], &b, short, &exact.Request{K: k, LogSum: withSum, Among: plain}) && (!answered || got != other || a != b) {
 							t.Errorf("%d of %d labels: found %v, %+v packed, %v, %+v not packed", k, size, got, a, other, b)
 						}
 						if possible := k > 0 && 2*k <= size; answered && !possible || !answered && possible && !withSum {
 							t.Fatalf("%d of %d labels, sum %v: found answered %v, expected %v", k, size, withSum, answered, possible)
 						}
 						if !answered {
-							if got != [22]softmax.Prediction{} || a != (softmax.Answer{}) {
+							if got != [22]exact.Prediction{} || a != (exact.Answer{}) {
 								t.Fatalf("%d of %d labels: found something written without an answer", k, size)
 							}
 							continue
@@ -137,7 +137,7 @@ func TestTheShortWayIsFind(t *testing.T) {
 						if !slices.Equal(got[:k], want) {
 							t.Errorf("%d of %d labels: found %v, expected %v", k, size, got[:k], want)
 						}
-						if expected := (softmax.Answer{Count: k, LogSum: wantSum}); a != expected {
+						if expected := (exact.Answer{Count: k, LogSum: wantSum}); a != expected {
 							t.Errorf("%d of %d labels: found %+v, expected %+v", k, size, a, expected)
 						}
 					}
@@ -149,21 +149,21 @@ func TestTheShortWayIsFind(t *testing.T) {
 							continue
 						}
 						got, sum := find(k, true, packed.First(list, n))
-						want, wantSum := find(k, true, softmax.Only(ids[starts[list]:starts[list]+n]))
+						want, wantSum := find(k, true, exact.Only(ids[starts[list]:starts[list]+n]))
 						if !slices.Equal(got, want) || sum != wantSum {
 							t.Errorf("%d of the first %d of %d labels: found %v, %v, expected %v, %v", k, n, size, got, sum, want, wantSum)
 						}
 						for _, id := range []uint32{ids[starts[list]], ids[starts[list]+n]} { // one of them, and one that is not
-							req := softmax.Request{LogSum: true, Among: packed.First(list, n)}
+							req := exact.Request{LogSum: true, Among: packed.First(list, n)}
 							_, sum, err := s.LogitAndSum(q, id, &req)
-							req.Among = softmax.Only(ids[starts[list] : starts[list]+n])
+							req.Among = exact.Only(ids[starts[list] : starts[list]+n])
 							if _, want, wantErr := s.LogitAndSum(q, id, &req); err != nil || wantErr != nil || sum != want {
 								t.Errorf("label %d and the sum of the first %d of %d labels: found %v, %v, expected %v, %v", id, n, size, sum, err, want, wantErr)
 							}
 						}
 					}
 				}
-				if size == 299 && !s.Short(make([]softmax.Prediction, 5), new(softmax.Answer), short, &softmax.Request{K: 5, LogSum: true, Among: packed.List(list)}) {
+				if size == 299 && !s.Short(make([]exact.Prediction, 5), new(exact.Answer), short, &exact.Request{K: 5, LogSum: true, Among: packed.List(list)}) {
 					t.Error("found no answer with a sum for 5 of 299 labels, expected one")
 				}
 			}
@@ -172,7 +172,7 @@ func TestTheShortWayIsFind(t *testing.T) {
 		if err := errors.Join(q.Set(h), short.Set(h)); err != nil {
 			t.Fatal(err)
 		}
-		few := softmax.NewQuery(dim)
+		few := exact.NewQuery(dim)
 		few.Reserve(16)
 		if err := few.Set(h); err != nil {
 			t.Fatal(err)
@@ -181,29 +181,29 @@ func TestTheShortWayIsFind(t *testing.T) {
 		all, part := packed.List(5), packed.First(5, 290)
 		for _, c := range []struct {
 			name string
-			s    *softmax.Searcher
-			q    *softmax.Query
-			req  softmax.Request
+			s    *exact.Searcher
+			q    *exact.Query
+			req  exact.Request
 			want bool
 		}{
-			{"two of a list", s, short, softmax.Request{K: 2, Among: all}, true},
-			{"a budget, which is none of the layer's business", s, short, softmax.Request{K: 2, Among: all, Budget: 5}, true},
-			{"no room", s, q, softmax.Request{K: 2, Among: all}, false},
-			{"less room than labels", s, few, softmax.Request{K: 2, Among: all}, false},
-			{"another k than there is room for", s, short, softmax.Request{K: 3, Among: all}, false},
-			{"all labels", s, short, softmax.Request{K: 2}, false},
-			{"a part of a packed list", s, short, softmax.Request{K: 2, Among: part}, false},
-			{"a temperature", s, short, softmax.Request{K: 2, Among: all, Temperature: 2}, false},
-			{"a distance", s, short, softmax.Request{K: 2, Among: all, Within: 2}, false},
-			{"an exact sum", s, short, softmax.Request{K: 2, Among: all, LogSum: true, ExactSum: true}, false},
-			{"banned labels", s, short, softmax.Request{K: 2, Among: all, Banned: bitset.New(labels)}, false},
-			{"allowed labels", s, short, softmax.Request{K: 2, Among: all, Allowed: bitset.New(labels)}, false},
-			{"biased labels", s, short, softmax.Request{K: 2, Among: all, Biases: []softmax.Bias{{ID: 1, Add: 1}}}, false},
-			{"a list of another layer", softmax.NewSearcher(other), short, softmax.Request{K: 2, Among: all}, false},
-			{"a layer of another dimension", softmax.NewSearcher(narrow), short, softmax.Request{K: 2, Among: softmax.Only([]uint32{1, 2, 3, 4})}, false},
+			{"two of a list", s, short, exact.Request{K: 2, Among: all}, true},
+			{"a budget, which is none of the layer's business", s, short, exact.Request{K: 2, Among: all, Budget: 5}, true},
+			{"no room", s, q, exact.Request{K: 2, Among: all}, false},
+			{"less room than labels", s, few, exact.Request{K: 2, Among: all}, false},
+			{"another k than there is room for", s, short, exact.Request{K: 3, Among: all}, false},
+			{"all labels", s, short, exact.Request{K: 2}, false},
+			{"a part of a packed list", s, short, exact.Request{K: 2, Among: part}, false},
+			{"a temperature", s, short, exact.Request{K: 2, Among: all, Temperature: 2}, false},
+			{"a distance", s, short, exact.Request{K: 2, Among: all, Within: 2}, false},
+			{"an exact sum", s, short, exact.Request{K: 2, Among: all, LogSum: true, ExactSum: true}, false},
+			{"banned labels", s, short, exact.Request{K: 2, Among: all, Banned: bitset.New(labels)}, false},
+			{"allowed labels", s, short, exact.Request{K: 2, Among: all, Allowed: bitset.New(labels)}, false},
+			{"biased labels", s, short, exact.Request{K: 2, Among: all, Biases: []exact.Bias{{ID: 1, Add: 1}}}, false},
+			{"a list of another layer", exact.NewSearcher(other), short, exact.Request{K: 2, Among: all}, false},
+			{"a layer of another dimension", exact.NewSearcher(narrow), short, exact.Request{K: 2, Among: exact.Only([]uint32{1, 2, 3, 4})}, false},
 		} {
-			var top [2]softmax.Prediction
-			if got := c.s.Short(top[:], new(softmax.Answer), c.q, &c.req); got != c.want {
+			var top [2]exact.Prediction
+			if got := c.s.Short(top[:], new(exact.Answer), c.q, &c.req); got != c.want {
 				t.Errorf("%s: found the short way taken %v, expected %v", c.name, got, c.want)
 			}
 		}
@@ -218,18 +218,18 @@ func TestTheShortWayIsFind(t *testing.T) {
 		}
 		notANumber := make([]float32, dim)
 		notANumber[19] = float32(math.NaN())
-		var top, want [2]softmax.Prediction
-		var answers [2]softmax.Answer
-		req := softmax.Request{K: 2, LogSum: true, Among: all}
+		var top, want [2]exact.Prediction
+		var answers [2]exact.Answer
+		req := exact.Request{K: 2, LogSum: true, Among: all}
 		if _, _, _, ok := s.Nearest(short, &req); ok || s.Short(top[:], &answers[0], short, &req) {
 			t.Error("found the short way taken by a context without intervals, expected the longer one")
 		}
-		err := errors.Join(s.Find(top[:], answers[:1], []*softmax.Query{short}, &req), s.Find(want[:], answers[1:], []*softmax.Query{q}, &req))
+		err := errors.Join(s.Find(top[:], answers[:1], []*exact.Query{short}, &req), s.Find(want[:], answers[1:], []*exact.Query{q}, &req))
 		if err != nil || top != want || answers[0] != answers[1] {
 			t.Errorf("found %v, %+v, %v, expected %v, %+v", top, answers[0], err, want, answers[1])
 		}
 		for _, h := range [][]float32{nil, make([]float32, dim-1), notANumber} {
-			if err := short.Set(h); !errors.Is(err, softmax.ErrContext) {
+			if err := short.Set(h); !errors.Is(err, exact.ErrContext) {
 				t.Errorf("found error %v for %v, expected ErrContext", err, h)
 			}
 			if s.Short(top[:], &answers[0], short, &req) {
@@ -239,7 +239,7 @@ func TestTheShortWayIsFind(t *testing.T) {
 		if err := short.Set(h); err != nil {
 			t.Fatal(err)
 		}
-		qs := []*softmax.Query{short}
+		qs := []*exact.Query{short}
 		if n := simdtest.AllocsPerRun(20, func() { err = s.Find(top[:], answers[:1], qs, &req) }); n != 0 || err != nil {
 			t.Errorf("found %v allocations, %v, expected none", n, err)
 		}

@@ -1,4 +1,4 @@
-package softmax
+package exact
 
 import (
 	"errors"

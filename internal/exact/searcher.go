@@ -1,4 +1,4 @@
-package softmax
+package exact
 
 import (
 	"fmt"
@@ -159,16 +159,22 @@ func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err e
 	return s.lower[:p.n], s.upper[:p.n], nil
 }
 
-// LogProb returns the log-probability of the label id in the context h: its logit minus the log
-// of the sum of e^x over all labels, both by the reference arithmetic, which reads all weights.
-// Logits are w_s.h + b_s: see [Answer] for a model with a scale or a soft cap.
-//
-// It returns an error if id is not below L ([ErrRequest]) or h no context ([ErrContext]).
-func (s *Searcher) LogProb(h []float32, id uint32) (float64, error) { return s.LogProbAt(h, id, 1) }
+// Score is Logits for a context that is not set, and returns an error ([ErrRequest]) for an id of
+// the list that is not below L.
+func (s *Searcher) Score(dst []float64, h []float32, among Labels) error {
+	qs, err := s.set(s.one[:], h)
+	if err != nil {
+		return err
+	}
+	if err := among.check(s.layer.Labels()); err != nil {
+		return err
+	}
+	return s.Logits(dst, qs[0], among)
+}
 
-// LogProbAt is LogProb at a temperature T, finite and at least [MinTemperature]: of probabilities in
-// proportion to e^(x/T). T is 1/scale for a model that multiplies its logits.
-func (s *Searcher) LogProbAt(h []float32, id uint32, temperature float64) (float64, error) {
+// LogProb returns the log-probability of the label id in the context h, at a temperature T, finite and
+// at least [MinTemperature]: of probabilities in proportion to e^(x/T). See package softmax.
+func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
 	if temperature == 0 {
 		return 0, invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found 0, expected a finite number of at least %v", MinTemperature))
 	}

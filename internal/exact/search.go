@@ -1,4 +1,4 @@
-package softmax
+package exact
 
 import (
 	"fmt"
@@ -89,7 +89,7 @@ func (s *Searcher) restrict(p *place) {
 	if p.listed {
 		s.list = s.list[:0]
 		for _, id := range p.ids {
-			if req.Permits(id) {
+			if Permits(req, id) {
 				s.list = append(s.list, id)
 			}
 		}
@@ -293,7 +293,7 @@ func (p *place) edit(lower, upper []float32, at int) {
 		return
 	}
 	for j, id := range p.ids[at : at+n] {
-		if add := p.req.Bias(id); add != 0 {
+		if add := Added(p.req, id); add != 0 {
 			lower[j], upper[j] = shift(lower[j], upper[j], float32(add))
 		}
 	}
@@ -385,7 +385,7 @@ func (s *Searcher) score(dst []Prediction, q *Query, ids []uint32, req *Request)
 	}
 	if len(req.Biases) > 0 {
 		for j, id := range ids {
-			s.logits[j] += req.Bias(id)
+			s.logits[j] += Added(req, id)
 		}
 	}
 	s.selectTop(dst, s.logits, ids)
@@ -408,7 +408,7 @@ func (s *Searcher) scoreAll(dst []Prediction, a *Answer, q *Query, p *place) {
 		}
 	} else if len(p.req.Biases) > 0 {
 		for j, id := range p.ids {
-			s.logits[j] += p.req.Bias(id)
+			s.logits[j] += Added(p.req, id)
 		}
 	}
 	s.selectTop(dst, s.logits, p.ids)

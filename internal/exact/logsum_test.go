@@ -1,4 +1,4 @@
-package softmax_test
+package exact_test
 
 import (
 	"errors"
@@ -8,27 +8,27 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // checkLogitAndSum: the logit is the one of the definition; the sum equals the
 // sum of a request for no labels, with the label's own logit in it.
 func checkLogitAndSum(t *rapid.T) {
 	l, h := drawLayer(t)
-	s, q := softmax.NewSearcher(l), newQuery(t, h)
+	s, q := exact.NewSearcher(l), newQuery(t, h)
 	n := l.Labels()
 	id := uint32(rapid.IntRange(0, n-1).Draw(t, "id"))
 	list := allIDs(n)
-	among := softmax.Labels{}
+	among := exact.Labels{}
 	if rapid.Bool().Draw(t, "among a list") {
 		list = slices.DeleteFunc(list, func(uint32) bool { return rapid.Bool().Draw(t, "left out") })
-		among = softmax.Only(list)
+		among = exact.Only(list)
 	}
-	req := softmax.Request{LogSum: true, Among: among, Temperature: rapid.SampledFrom([]float64{0, 0.5, 1, 3}).Draw(t, "temperature")}
+	req := exact.Request{LogSum: true, Among: among, Temperature: rapid.SampledFrom([]float64{0, 0.5, 1, 3}).Draw(t, "temperature")}
 	if rapid.Bool().Draw(t, "biased") {
-		req.Biases = []softmax.Bias{{ID: id, Add: 1.5}}
+		req.Biases = []exact.Bias{{ID: id, Add: 1.5}}
 	}
 	req.ExactSum = rapid.Bool().Draw(t, "exact")
 	logit, sum, err := s.LogitAndSum(q, id, &req)
@@ -98,23 +98,23 @@ func TestLogSumsAreFinite(t *testing.T) {
 		for i := range h {
 			h[i] = number("context")
 		}
-		l, err := softmax.NewLayer(kernels.Float32Rows(w, d), bias)
+		l, err := exact.NewLayer(kernels.Float32Rows(w, d), bias)
 		if err != nil {
 			t.Fatal(err)
 		}
 		id := uint32(rapid.IntRange(0, n-1).Draw(t, "id"))
-		req := softmax.Request{LogSum: true, K: rapid.IntRange(0, n).Draw(t, "k"), ExactSum: rapid.Bool().Draw(t, "exact")}
+		req := exact.Request{LogSum: true, K: rapid.IntRange(0, n).Draw(t, "k"), ExactSum: rapid.Bool().Draw(t, "exact")}
 		if rapid.Bool().Draw(t, "biased") {
-			req.Biases = []softmax.Bias{{ID: id, Add: rapid.SampledFrom([]float32{0x1p100, -0x1p100}).Draw(t, "added")}}
+			req.Biases = []exact.Bias{{ID: id, Add: rapid.SampledFrom([]float32{0x1p100, -0x1p100}).Draw(t, "added")}}
 		}
-		req.Temperature = rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{softmax.MinTemperature, 1e-101, 1e-307, 5e-324, 0.7, math.MaxFloat64, math.Inf(1), math.NaN()})).Draw(t, "temperature")
-		fits := req.Temperature >= softmax.MinTemperature && req.Temperature <= math.MaxFloat64
-		s := softmax.NewSearcher(l)
-		a, err := s.Search(make([]softmax.Prediction, req.K), h, req)
+		req.Temperature = rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{exact.MinTemperature, 1e-101, 1e-307, 5e-324, 0.7, math.MaxFloat64, math.Inf(1), math.NaN()})).Draw(t, "temperature")
+		fits := req.Temperature >= exact.MinTemperature && req.Temperature <= math.MaxFloat64
+		s := exact.NewSearcher(l)
+		a, err := s.Search(make([]exact.Prediction, req.K), h, req)
 		if ok := err == nil; ok != (fits || req.Temperature == 0) || ok && (math.IsNaN(a.LogSum) || math.IsInf(a.LogSum, 0)) {
 			t.Fatalf("temperature %v: found a log-sum of %v, %v", req.Temperature, a.LogSum, err)
 		}
-		p, err := s.LogProbAt(h, id, req.Temperature)
+		p, err := s.LogProb(h, id, req.Temperature)
 		if ok := err == nil; ok != fits || ok && !(p <= 0) {
 			t.Fatalf("temperature %v: found a log-probability of %v, %v", req.Temperature, p, err)
 		}
@@ -123,19 +123,19 @@ func TestLogSumsAreFinite(t *testing.T) {
 
 func TestLogitAndSumRefuses(t *testing.T) {
 	l := newLayer(t, []float32{1, 2, 3, 4}, nil, 2)
-	s, q := softmax.NewSearcher(l), newQuery(t, []float32{1, 1})
+	s, q := exact.NewSearcher(l), newQuery(t, []float32{1, 1})
 	for _, c := range []struct {
 		name string
-		q    *softmax.Query
+		q    *exact.Query
 		id   uint32
-		req  softmax.Request
+		req  exact.Request
 		kind error
 		want string
 	}{
-		{"a label beyond the last", q, 2, softmax.Request{LogSum: true}, softmax.ErrRequest, "softmax: id: found 2, expected one below the 2 labels"},
-		{"labels wanted", q, 1, softmax.Request{K: 1, LogSum: true}, softmax.ErrRequest, "softmax: k: found 1, expected 0, a request for a log-sum alone"},
-		{"no sum wanted", q, 1, softmax.Request{}, softmax.ErrRequest, "softmax: k: found 0, expected 1 to the 2 labels"},
-		{"no context", softmax.NewQuery(2), 1, softmax.Request{LogSum: true}, softmax.ErrContext, "softmax: context: found none that was set, expected one"},
+		{"a label beyond the last", q, 2, exact.Request{LogSum: true}, exact.ErrRequest, "softmax: id: found 2, expected one below the 2 labels"},
+		{"labels wanted", q, 1, exact.Request{K: 1, LogSum: true}, exact.ErrRequest, "softmax: k: found 1, expected 0, a request for a log-sum alone"},
+		{"no sum wanted", q, 1, exact.Request{}, exact.ErrRequest, "softmax: k: found 0, expected 1 to the 2 labels"},
+		{"no context", exact.NewQuery(2), 1, exact.Request{LogSum: true}, exact.ErrContext, "softmax: context: found none that was set, expected one"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, _, err := s.LogitAndSum(c.q, c.id, &c.req); !errors.Is(err, c.kind) || err.Error() != c.want {
@@ -143,11 +143,11 @@ func TestLogitAndSumRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := s.LogProbAt([]float32{1, 1}, 0, 0); err == nil || err.Error() != "softmax: temperature: found 0, expected a finite number of at least 1e-100" {
+	if _, err := s.LogProb([]float32{1, 1}, 0, 0); err == nil || err.Error() != "softmax: temperature: found 0, expected a finite number of at least 1e-100" {
 		t.Errorf("temperature 0: error %v", err)
 	}
 	// x = 3 and 7 at T = 4.
-	if p, err := s.LogProbAt([]float32{1, 1}, 0, 4); err != nil || math.Abs(p+math.Log(1+math.E)) > 1e-12 {
+	if p, err := s.LogProb([]float32{1, 1}, 0, 4); err != nil || math.Abs(p+math.Log(1+math.E)) > 1e-12 {
 		t.Errorf("found log-probability %v, %v, expected %v", p, err, -math.Log(1+math.E))
 	}
 }
