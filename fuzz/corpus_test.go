@@ -616,7 +616,7 @@ func badCalls(t *testing.T) map[string]func() error {
 		"Run: half a context to measure": run(func(o *train.Options) { o.Validation = contexts[:3] }),
 		"Run: a folder that is missing":  run(func(o *train.Options) { o.Checkpoint = "missing/folder/x" }),
 		"Labels: k of 0": func() error {
-			_, err := train.Labels(t.Context(), ok, contexts, 0, train.LabelOptions{})
+			_, err := train.Labels(t.Context(), ok, contexts, 0, train.RunOptions{})
 			return err
 		},
 		"bitset: an id of n": func() error { _, err := bitset.FromIDs(3, []uint32{3}); return err },

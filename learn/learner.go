@@ -20,6 +20,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -573,11 +574,11 @@ func (l *Learner) train(ctx context.Context, s Sample, o train.Options) (*screen
 	if o.Labels, o.Threads = s.Labels, 1; o.HeldOut < 0 {
 		o.HeldOut = min(4000, n/8)
 	}
-	part, stage, begin := "", "", time.Now()
+	part, last, begin := "", "", time.Now()
 	o.Progress = func(p train.Progress) {
-		if p.Message == "" && p.Stage != stage && (p.Stage != train.StageAssign || p.Iteration == 0) { // but between alternations
-			stage = p.Stage
-			l.tell(Event{Kind: Trains, Contexts: n, Time: time.Since(begin), Text: fmt.Sprintf("%s, after %v", stage, time.Since(begin).Round(time.Second))})
+		if p.Message == "" && p.Stage != last && (p.Stage != stage.Assign || p.Iteration == 0) { // but between alternations
+			last = p.Stage
+			l.tell(Event{Kind: Trains, Contexts: n, Time: time.Since(begin), Text: fmt.Sprintf("%s, after %v", last, time.Since(begin).Round(time.Second))})
 		}
 		if at := p.Stage + p.Part; at != part {
 			part = at
@@ -585,7 +586,7 @@ func (l *Learner) train(ctx context.Context, s Sample, o train.Options) (*screen
 		}
 		busy()
 	}
-	m, _, err := train.RunRows(ctx, l.layer, kernels.Float16Rows(s.Contexts, l.layer.Dim()), o)
+	m, _, err := train.Run(ctx, l.layer, kernels.Float16Rows(s.Contexts, l.layer.Dim()), o)
 	runtime.GC()
 	return m, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
 	"github.com/learning-to-screen/l2s/train/internal/tail"
@@ -30,7 +31,7 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screen.Model, error) {
 		}
 		x.made, x.held = nil, nil // as large as what follows
 	}
-	b, err := newBuilder(ctx, t.Corpus, t.layer, t.opt, StageLists, x.router, x.found)
+	b, err := newBuilder(ctx, t.Corpus, t.layer, t.opt, stage.Lists, x.router, x.found)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +175,7 @@ func (t *trainer) tail(ctx context.Context, m *screen.Model, made *built) (*scre
 		return nil, nil
 	}
 	fitted, fit, err := tail.Find(ctx, t.Corpus, t.layer, m, made.router, made.cells, (*tail.Options)(t.opt.Tail))
-	if errors.Is(err, ErrTail) {
+	if errors.Is(err, tail.Err) {
 		t.warn("%v: the screen has none, and no log-probabilities over all labels", err)
 		return nil, nil
 	}

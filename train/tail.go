@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -40,9 +41,6 @@ func DefaultTailOptions() TailOptions {
 // TailFit says how well a tail estimates, on the contexts held out of it.
 type TailFit = tail.Fit
 
-// ErrTail is the cause of the error of a tail that the contexts and the layer have none of.
-var ErrTail = tail.Err
-
 // FitTail returns the screen with a tail for its budget, [screen.Tail],
 // instead of any that it has, and how well it estimates.
 //
@@ -63,7 +61,7 @@ var ErrTail = tail.Err
 //
 // The result has the same bits for any number of threads and on every CPU. Errors:
 // options out of range, a model that does not go with the layer, contexts that are not
-// whole rows, a NaN or Inf, ctx cancelled, [ErrTail].
+// whole rows, a NaN or Inf, ctx cancelled, contexts and a layer that have no tail.
 func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt TailOptions, run RunOptions) (fitted *screen.Model, fit *TailFit, err error) {
 	err = wrapErr(func() error {
 		c, err := corpus.New(layer, contexts, run.Threads)
@@ -77,7 +75,7 @@ func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, context
 		if _, err := screen.NewSearcher(m, layer); err != nil { // it does not go with the layer
 			return err
 		}
-		r, found, err := c.RouteBy(ctx, m, StageAssign)
+		r, found, err := c.RouteBy(ctx, m, stage.Assign)
 		if err != nil {
 			return err
 		}
@@ -95,9 +93,12 @@ func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, context
 	return fitted, fit, err
 }
 
-// RunOptions say how work is done that the result does not depend on, but for the seed.
+// RunOptions say how [Labels] and [FitTail] do their work. The zero value is ready.
 type RunOptions struct {
-	Seed     uint64
-	Threads  int // 0 means runtime.GOMAXPROCS(0)
+	// Seed decides which contexts FitTail draws. Labels do not depend on it.
+	Seed uint64
+	// Threads is the number of goroutines; 0 means runtime.GOMAXPROCS(0). No result depends on it.
+	Threads int
+	// Progress, unless nil, is told how the work goes.
 	Progress func(Progress)
 }

@@ -15,9 +15,11 @@ import (
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
 
 // naiveCell is the cell of h by plain loops over what the screen says of itself. Cuts are
@@ -45,7 +47,7 @@ func naiveCell(m *screen.Model, h []float32) int {
 // that the candidates within a budget hold, all with plain loops.
 func precisionOf(t testing.TB, m *screen.Model, s synthetic, k int, budget float64) (found, candidates float64) {
 	t.Helper()
-	labels, err := Labels(t.Context(), s.layer, s.contexts, k, LabelOptions{})
+	labels, err := Labels(t.Context(), s.layer, s.contexts, k, RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +325,7 @@ func checkLearning(t *testing.T, train, test synthetic, opt Options) {
 	for _, c := range []struct {
 		estimator  string
 		multiplier float64
-	}{{GumbelST, 1.25}, {GumbelST, 0}, {Expected, 1.25}} {
+	}{{learn.GumbelST, 1.25}, {learn.GumbelST, 0}, {learn.Expected, 1.25}} {
 		opt.Learning.Estimator, opt.Learning.Multiplier = c.estimator, c.multiplier
 		model, record, err := Run(t.Context(), train.layer, train.contexts, opt)
 		if err != nil {
@@ -346,14 +348,14 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 		estimator string
 		change    func(o *Options)
 	}{
-		{"Gumbel-ST", GumbelST, func(*Options) {}},
-		{"expected", Expected, func(o *Options) {}},
-		{"decided, with a tail", Expected, func(o *Options) {
+		{"Gumbel-ST", learn.GumbelST, func(*Options) {}},
+		{"expected", learn.Expected, func(o *Options) {}},
+		{"decided, with a tail", learn.Expected, func(o *Options) {
 			tail := DefaultTailOptions()
 			o.Clusters, o.Budget, o.HeldOut, o.Tail = 0, 0, 250, &tail
 		}},
-		{"ids always", GumbelST, func(o *Options) { o.Always = []uint32{149, 3} }},
-		{"shells", Expected, func(o *Options) { o.Shells = []float64{0.4, 0.1} }},
+		{"ids always", learn.GumbelST, func(o *Options) { o.Always = []uint32{149, 3} }},
+		{"shells", learn.Expected, func(o *Options) { o.Shells = []float64{0.4, 0.1} }},
 	} {
 		opt := testOptions()
 		opt.Learning.Estimator, opt.Clusters = c.estimator, 13
@@ -553,7 +555,7 @@ func TestRunRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := Run(t.Context(), s.layer, nil, testOptions()); err == nil {
+	if _, _, err := Run(t.Context(), s.layer, []float32(nil), testOptions()); err == nil {
 		t.Error("no contexts: no error")
 	}
 	if _, _, err := Run(t.Context(), s.layer, s.contexts[:7], testOptions()); err == nil {
@@ -581,7 +583,7 @@ func TestRunThatOverflowsNamesTheLearningRate(t *testing.T) {
 // else.
 func TestRunStopsWhenCancelled(t *testing.T) {
 	s := newSynthetic(t, 17, 3000, 8, 100, 8, 0.5)
-	for _, stage := range []string{StageLabels, StageKMeans, StageLearn, StageAssign} {
+	for _, stage := range []string{stage.Labels, stage.KMeans, stage.Learn, stage.Assign} {
 		t.Run(stage, func(t *testing.T) {
 			opt := testOptions()
 			opt.Iterations = 100000 // never finishes
@@ -640,12 +642,12 @@ func TestRunReportsProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []key{{StageLabels, 0}, {StageAssign, 0}, {StageMeasure, 0}, {StageLists, 0}}
+	want := []key{{stage.Labels, 0}, {stage.Assign, 0}, {stage.Measure, 0}, {stage.Lists, 0}}
 	for i := range record.KMeans {
-		want = append(want, key{StageKMeans, i + 1})
+		want = append(want, key{stage.KMeans, i + 1})
 	}
 	for i := range opt.Iterations {
-		want = append(want, key{StageLearn, i + 1}, key{StageAssign, i + 1})
+		want = append(want, key{stage.Learn, i + 1}, key{stage.Assign, i + 1})
 	}
 	for _, k := range want {
 		if !finished[k] {
@@ -654,7 +656,7 @@ func TestRunReportsProgress(t *testing.T) {
 	}
 	// Each part of the long stages has its own end, and tells what it counts.
 	for _, part := range []string{"means: contexts", "labels near the means: clusters", "variances: labels", "shares: clusters"} {
-		for _, stage := range []string{StageMeasure + ": ", StageLists + ": "} {
+		for _, stage := range []string{stage.Measure + ": ", stage.Lists + ": "} {
 			if !parts[stage+part] {
 				t.Errorf("%s%s was not reported to its end", stage, part)
 			}

@@ -22,9 +22,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/demolm"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/train"
 )
 
 func TestHelpGoesToStandardOutput(t *testing.T) {
@@ -142,7 +142,7 @@ func TestTrain(t *testing.T) {
 			t.Errorf("%s: found %v, expected %v", name, got, want)
 		}
 	}
-	for _, stage := range append(train.Stages(), "total") {
+	for _, stage := range append(stage.All(), "total") {
 		expectFields(t, o["seconds"].(map[string]any), stage)
 	}
 	base := readFile(t, at("m.l2s"))
@@ -233,7 +233,7 @@ func TestTrain(t *testing.T) {
 	t.Run("a report for people", func(t *testing.T) {
 		r := l2s(t, dir, joined("train", trainArgs(), "--out", "x.l2s")...)
 		expectIn(t, r.stdout, "x.l2s: a screen of 6 clusters from 900 contexts, budget 40\n", "Budgets on 18 held-out contexts, with 95% intervals", "  *     40 ", " in all, on ")
-		expectIn(t, r.stderr, train.Stages()...)
+		expectIn(t, r.stderr, stage.All()...)
 	})
 }
 

@@ -45,7 +45,7 @@ type Options struct {
 	// does not change the result.
 	Threads int
 	// Progress, unless nil, is told how many contexts are done in the stages
-	// train.StageLabels and [StageRoute].
+	// "labels" and "route".
 	Progress func(train.Progress)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -23,9 +24,6 @@ type outcome struct {
 	missed, candidates []uint32
 }
 
-// StageRoute is the name of the stage that finds the cells of contexts.
-const StageRoute = "route"
-
 // findOutcomes finds the outcomes of all contexts.
 func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt *Options) ([]outcome, error) {
 	if _, err := screen.NewSearcher(m, layer); err != nil { // it does not go with the layer
@@ -38,11 +36,11 @@ func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, co
 	if opt.Progress != nil {
 		c.Report.Call = func(p corpus.Progress) { opt.Progress(train.Progress(p)) }
 	}
-	labels, err := train.Labels(ctx, layer, contexts, opt.K, train.LabelOptions{Threads: opt.Threads, Progress: opt.Progress})
+	labels, err := train.Labels(ctx, layer, contexts, opt.K, train.RunOptions{Threads: opt.Threads, Progress: opt.Progress})
 	if err != nil {
 		return nil, err
 	}
-	r, found, err := c.RouteBy(ctx, m, StageRoute)
+	r, found, err := c.RouteBy(ctx, m, stage.Route)
 	if errors.Is(err, parallel.ErrGone) {
 		return nil, fmt.Errorf("contexts: %w", err)
 	}

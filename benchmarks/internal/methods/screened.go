@@ -65,9 +65,9 @@ func (m L2S) Options() train.Options {
 	case KMeans:
 		opt.Iterations = 0
 	case Gumbel:
-		opt.Learning.Budget, opt.Learning.Estimator = m.Budget, train.GumbelST
+		opt.Learning.Budget, opt.Learning.Estimator = m.Budget, "gumbel-st"
 	case Expected:
-		opt.Learning.Budget, opt.Learning.Estimator = m.Budget, train.Expected
+		opt.Learning.Budget, opt.Learning.Estimator = m.Budget, "expected"
 	}
 	return opt
 }

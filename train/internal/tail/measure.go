@@ -9,6 +9,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -72,7 +73,7 @@ func different(c *corpus.Corpus, ids []uint32, n int) []uint32 {
 // element of a context, hardly weighs on them.
 func (f *fit) square(ctx context.Context) (err error) {
 	n := min(f.opt.Directions, f.Dim, f.Labels)
-	done := f.Report.Part(Stage, "directions", "steps", directionRounds*n)
+	done := f.Report.Part(stage.Tail, "directions", "steps", directionRounds*n)
 	if f.directions, err = directions(ctx, f.layer, n, f.Seed, f.Threads, done); err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (f *fit) measure(ctx context.Context) error {
 	fresh := func() scratch {
 		return scratch{exact.NewSearcher((*exact.Layer)(f.layer)), corpus.NewQueries(chunk, f.Dim), make([]softmax.Answer, chunk)}
 	}
-	return parallel.With(ctx, f.Threads, f.N, chunk, f.Report.Stage(Stage, 0, f.N), fresh, func(w scratch, lo, hi int) error {
+	return parallel.With(ctx, f.Threads, f.N, chunk, f.Report.Stage(stage.Tail, 0, f.N), fresh, func(w scratch, lo, hi int) error {
 		if err := f.Set(w.queries[:hi-lo], lo); err != nil {
 			return err
 		}

@@ -13,14 +13,12 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/record"
 )
-
-// Stage is the name of the stage.
-const Stage = "tail"
 
 // Options are those of train.TailOptions.
 type Options struct {
@@ -181,7 +179,7 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit
 	for k := range m {
 		away[k], awayZ[k] = make([][]float64, f.clusters), make([][]float64, f.clusters)
 	}
-	done := f.Report.Part(Stage, "coefficients", "clusters", f.clusters)
+	done := f.Report.Part(stage.Tail, "coefficients", "clusters", f.clusters)
 	err := parallel.Each(ctx, f.Threads, f.clusters, 1, done, func(_, t, _ int) error {
 		if len(f.fitted[t]) == 0 {
 			return nil
