@@ -22,6 +22,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
@@ -492,7 +493,7 @@ func badCalls(t *testing.T) map[string]func() error {
 			if err != nil {
 				return err
 			}
-			_, err = screen.NewSearcher(m, ok)
+			_, err = screen.NewSearcher(m, ok, screen.Options{})
 			return err
 		}
 	}
@@ -500,21 +501,21 @@ func badCalls(t *testing.T) map[string]func() error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tail, err := screen.NewTail(screen.TailConfig{
+	tail, err := screening.NewTail(screening.TailConfig{
 		Clusters: 2, Temperatures: []float64{1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 4), Directions: []float32{1, 0}, Squares: make([]float32, 4), Ranges: make([]float64, 12),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tailed, err := model.WithTail(tail, model.Record())
+	tailed, err := (*screening.Model)(model).WithTail(tail, model.Record())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := screen.NewSearcher(tailed, ok)
+	s, err := screen.NewSearcher((*screen.Model)(tailed), ok, screen.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	bare, err := screen.NewSearcher(model, ok)
+	bare, err := screen.NewSearcher(model, ok, screen.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -348,7 +348,7 @@ func TestARepeatedContextThatAScreenMisses(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := testData()
-	by, err := screen.NewSearcher(model, data.Layer)
+	by, err := screen.NewSearcher(model, data.Layer, screen.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

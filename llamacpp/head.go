@@ -26,8 +26,8 @@ type HeadOptions struct {
 	Preview *preview.Model
 	// Budget is that of requests and samplers that name none, over a preview: it names a rung by its Kept. 0: the preview's own.
 	Budget float64
-	// Options are those of searchers over the screen. screen.OverTail needs a screen with a tail.
-	Options []screen.Option
+	// Options are those of searchers over the screen. OverTail needs a screen with a tail.
+	Options screen.Options
 	// Threads is the number of threads of an exact search: if it is 0, one in [OpenHead], and as many as the
 	// model has in [Model.Head]. See [Head.SetThreads].
 	Threads int
@@ -75,8 +75,8 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 			return fmt.Errorf("%s: %w", source, err)
 		}
 		if o.Learn != nil {
-			if o.Screen != "" || len(o.Options) > 0 || o.Preview != nil {
-				return fmt.Errorf("llamacpp: found the screen %q, with %d options, or a preview, for a head that learns, expected none: Learn.Keep names the file", o.Screen, len(o.Options))
+			if o.Screen != "" || o.Options != (screen.Options{}) || o.Preview != nil {
+				return fmt.Errorf("llamacpp: found the screen %q, with the options %+v, or a preview, for a head that learns, expected none: Learn.Keep names the file", o.Screen, o.Options)
 			}
 			if x.learner, err = learn.New(x.layer, *o.Learn); err == nil {
 				x.pool = x.learner.Pool()
@@ -84,8 +84,8 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 			return err
 		}
 		if o.Preview != nil {
-			if o.Screen != "" || len(o.Options) > 0 {
-				return fmt.Errorf("llamacpp: found the screen %q, with %d options, beside a preview, expected one of the two", o.Screen, len(o.Options))
+			if o.Screen != "" || o.Options != (screen.Options{}) {
+				return fmt.Errorf("llamacpp: found the screen %q, with the options %+v, beside a preview, expected one of the two", o.Screen, o.Options)
 			}
 			if first, err = preview.NewSearcher(o.Preview, x.layer); err != nil {
 				return fmt.Errorf("%s: %w", source, err)
@@ -99,7 +99,7 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 		if x.model, err = screen.Load(o.Screen); err != nil {
 			return err
 		}
-		if x.pool, err = screen.NewPool(x.model, x.layer, o.Options...); err != nil {
+		if x.pool, err = screen.NewPool(x.model, x.layer, o.Options); err != nil {
 			return fmt.Errorf("%s: %w", o.Screen, err)
 		}
 		return nil
@@ -357,7 +357,7 @@ func (x *Head) LogProb(h []float32, id uint32) (p float64, err error) {
 		a, err := x.Search(nil, h, softmax.Request{LogSum: true, Temperature: t})
 		return logit[0] - a.LogSum, err
 	}
-	if x.model != nil && x.model.Tail() != nil {
+	if x.model != nil && x.model.HasTail() {
 		err = x.file.Read(func() (err error) {
 			p, err = x.pool.LogProb(h, id, t)
 			return err
@@ -417,7 +417,7 @@ func (x *Head) Sampler(o sample.Options) (*Sampler, error) {
 		case x.preview != nil:
 			o.Budget = cmp.Or(o.Budget, x.budget)
 			y.draws, err = sample.NewPreviewed(x.preview, x.layer, o)
-		case x.model != nil && x.model.Tail() != nil:
+		case x.model != nil && x.model.HasTail():
 			y.draws, err = sample.NewScreened(x.model, x.layer, o)
 		default:
 			y.draws, err = sample.New(x.layer, o)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -300,7 +301,7 @@ func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 	const labels, dim, budget = 1100, 6, 30
 	l := newLayer(t, 52, labels, dim)
 	m := everywhere(t, screened(t, l, 0.8, 0.5, 1))
-	look, err := screen.NewSearcher(m, l)
+	look, err := screen.NewSearcher(m, l, screen.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +314,7 @@ func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 		o.MinP = rapid.SampledFrom([]float64{1e-6, 0.05, 0.5}).Draw(t, "min-p")
 		o.Repetition = rapid.SampledFrom([]float64{1, 1.1, 3, 100, 0.8}).Draw(t, "repetition")
 		o.Presence = rapid.SampledFrom([]float64{0, 0.5, 30, -0.5}).Draw(t, "presence")
-		head, ok, err := look.Head(h, budget)
+		head, ok, err := (*screening.Searcher)(look).Head(h, budget)
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -68,11 +69,11 @@ type Sampler struct {
 	labels   int
 	layer    *exact.Searcher
 	query    *exact.Query
-	screened *screen.Searcher  // nil over a layer
-	preview  *preview.Searcher // nil unless over one
-	context  []float32         // of the draw, for the preview
-	exactly  bool              // the exact layer has answered, or is to
-	budgets  []float64         // to look at one after the other
+	screened *screening.Searcher // nil over a layer
+	preview  *preview.Searcher   // nil unless over one
+	context  []float32           // of the draw, for the preview
+	exactly  bool                // the exact layer has answered, or is to
+	budgets  []float64           // to look at one after the other
 	random   *rand.Rand
 	stats    Stats
 
@@ -126,7 +127,7 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 }
 
 // NewScreened returns a sampler over a screen and its layer. The screen has a tail
-// ([screen.Tail]).
+// (screen.Model.HasTail).
 //
 // A draw looks at the candidates alone if Token.Variation then is at most
 // Options.MaxVariation: so do all, by default, after a top-k or a min-p. Otherwise a candidate is
@@ -138,11 +139,12 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 //
 // The exact layer answers too if the candidates are fewer than a top-k in front, if there are
 // allowed labels, and, unless a top-k or a min-p comes first, if more than 256 labels are banned.
-func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error) {
+func NewScreened(of *screen.Model, l *softmax.Layer, o Options) (*Sampler, error) {
 	s, err := New(l, o)
 	if err != nil {
 		return nil, err
 	}
+	m := (*screening.Model)(of)
 	if m.Tail() == nil {
 		return nil, fmt.Errorf("sample: %w", screen.ErrNoTail)
 	}
@@ -157,7 +159,7 @@ func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error)
 	if s.budgets = append(s.budgets, budget); budget < most {
 		s.budgets = append(s.budgets, most)
 	}
-	s.screened, err = screen.NewSearcher(m, l, screen.Budget(budget))
+	s.screened, err = screening.NewSearcher(m, (*exact.Layer)(l), screening.Budget(budget))
 	return s, err
 }
 

@@ -29,7 +29,7 @@
 //	opt, tail := train.DefaultOptions(), train.DefaultTailOptions()
 //	opt.Tail = &tail
 //	model, record, err := train.Run(ctx, layer, contexts, opt)
-//	pool, err := screen.NewPool(model, layer, screen.OverTail())
+//	pool, err := screen.NewPool(model, layer, screen.Options{OverTail: true})
 //
 // The knapsack comes before the first gradient step, unlike in the paper's
 // listing: with all sets empty every cluster costs the same and the gradient

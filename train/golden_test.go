@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
@@ -58,10 +59,10 @@ func TestGoldenScreens(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				write(m.ClusterWeights())
-				for cell := range m.Cells() {
-					write(m.List(cell).IDs)
-					write(m.List(cell).Shares)
+				write((*screening.Model)(m).ClusterWeights())
+				for cell := range (*screening.Model)(m).Cells() {
+					write((*screening.Model)(m).List(cell).IDs)
+					write((*screening.Model)(m).List(cell).Shares)
 				}
 				if got := sum.Sum64(); got != c.want {
 					t.Errorf("hash of the screen: %#x, want %#x", got, c.want)

@@ -3,6 +3,8 @@ package train
 import (
 	"context"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -41,7 +43,7 @@ func DefaultTailOptions() TailOptions {
 // TailFit says how well a tail estimates, on the contexts held out of it.
 type TailFit = tail.Fit
 
-// FitTail returns the screen with a tail for its budget, [screen.Tail],
+// FitTail returns the screen with a tail for its budget, screen.Model.HasTail,
 // instead of any that it has, and how well it estimates.
 //
 // For each cluster it draws contexts among those that fall into it and computes the log of the
@@ -62,7 +64,8 @@ type TailFit = tail.Fit
 // The result has the same bits for any number of threads and on every CPU. Errors:
 // options out of range, a model that does not go with the layer, contexts that are not
 // whole rows, a NaN or Inf, ctx cancelled, contexts and a layer that have no tail.
-func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt TailOptions, run RunOptions) (fitted *screen.Model, fit *TailFit, err error) {
+func FitTail(ctx context.Context, of *screen.Model, layer *softmax.Layer, contexts []float32, opt TailOptions, run RunOptions) (fitted *screen.Model, fit *TailFit, err error) {
+	m := (*screening.Model)(of)
 	err = wrapErr(func() error {
 		c, err := corpus.New(layer, contexts, run.Threads)
 		if err != nil {
@@ -72,14 +75,14 @@ func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, context
 		if err := (*tail.Options)(&opt).Check(); err != nil {
 			return err
 		}
-		if _, err := screen.NewSearcher(m, layer); err != nil { // it does not go with the layer
+		if _, err := screening.NewSearcher(m, (*exact.Layer)(layer)); err != nil { // it does not go with the layer
 			return err
 		}
 		r, found, err := c.RouteBy(ctx, m, stage.Assign)
 		if err != nil {
 			return err
 		}
-		var t *screen.Tail
+		var t *screening.Tail
 		if t, fit, err = tail.Find(ctx, c, layer, m, r, cellsOf(r, found), (*tail.Options)(&opt)); err != nil {
 			return err
 		}
@@ -87,7 +90,8 @@ func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, context
 		if err != nil {
 			return err
 		}
-		fitted, err = m.WithTail(t, text)
+		with, err := m.WithTail(t, text)
+		fitted = (*screen.Model)(with)
 		return err
 	})
 	return fitted, fit, err

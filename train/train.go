@@ -47,7 +47,8 @@ func Run[C []float32 | kernels.Rows](ctx context.Context, layer *softmax.Layer, 
 			return err
 		}
 		record = t.record
-		m, err = t.screen(ctx, x)
+		made, err := t.screen(ctx, x)
+		m = (*screen.Model)(made)
 		return err
 	})
 	if err != nil {

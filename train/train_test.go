@@ -14,6 +14,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
@@ -25,7 +26,7 @@ import (
 // naiveCell is the cell of h by plain loops over what the screen says of itself. Cuts are
 // the cosines and leads of contexts: a hair decides.
 func naiveCell(m *screen.Model, h []float32) int {
-	v, dim := m.ClusterWeights(), len(h)
+	v, dim := (*screening.Model)(m).ClusterWeights(), len(h)
 	first, best := -1, math.Inf(-1)
 	for t := range m.Clusters() {
 		if x := kernels.RefDot(v[t*dim:(t+1)*dim], h); first < 0 || x > best {
@@ -35,7 +36,7 @@ func naiveCell(m *screen.Model, h []float32) int {
 	shell := 0
 	own := v[first*dim : (first+1)*dim]
 	lengths := math.Sqrt(kernels.RefDot(own, own) * kernels.RefDot(h, h))
-	for _, cut := range m.Shells() {
+	for _, cut := range (*screening.Model)(m).Shells() {
 		if lengths > 0 && kernels.RefDot(own, h)/lengths < cut-1e-9 {
 			shell += m.Clusters()
 		}
@@ -52,7 +53,7 @@ func precisionOf(t testing.TB, m *screen.Model, s synthetic, k int, budget float
 		t.Fatal(err)
 	}
 	for i := range s.n {
-		list, err := m.Candidates(naiveCell(m, s.contexts[i*s.dim:(i+1)*s.dim]), budget)
+		list, err := (*screening.Model)(m).Candidates(naiveCell(m, s.contexts[i*s.dim:(i+1)*s.dim]), budget)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,8 +125,8 @@ func TestLadderForetellsOtherContexts(t *testing.T) {
 			if m.Fingerprint() != seen.layer.Fingerprint() {
 				t.Error("the screen does not carry the fingerprint of the layer")
 			}
-			if !slices.Equal(m.Always(), o.always()) {
-				t.Errorf("found %v always, want %v", m.Always(), o.always())
+			if !slices.Equal((*screening.Model)(m).Always(), o.always()) {
+				t.Errorf("found %v always, want %v", (*screening.Model)(m).Always(), o.always())
 			}
 		})
 	}
@@ -147,11 +148,11 @@ func TestOptionsOfARecordMakeTheSameScreen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(again.ClusterWeights(), m.ClusterWeights()) || !slices.Equal(again.Ladder(), m.Ladder()) || again.Budget() != m.Budget() {
+	if !slices.Equal((*screening.Model)(again).ClusterWeights(), (*screening.Model)(m).ClusterWeights()) || !slices.Equal(again.Ladder(), m.Ladder()) || again.Budget() != m.Budget() {
 		t.Error("found another screen")
 	}
-	for cell := range m.Cells() {
-		if a, b := m.List(cell), again.List(cell); !slices.Equal(a.IDs, b.IDs) || !slices.Equal(a.Shares, b.Shares) {
+	for cell := range (*screening.Model)(m).Cells() {
+		if a, b := (*screening.Model)(m).List(cell), (*screening.Model)(again).List(cell); !slices.Equal(a.IDs, b.IDs) || !slices.Equal(a.Shares, b.Shares) {
 			t.Fatalf("cell %d: found another list", cell)
 		}
 	}
@@ -248,7 +249,7 @@ func TestRepeatsAreNotMeasuredOn(t *testing.T) {
 	for _, i := range ids {
 		copy(row(i), row(pool[0]))
 	}
-	if m, r, err := Run(t.Context(), s.layer, contexts, o); err != nil || r.HeldOut != 0 || r.LeftOut != held || len(r.Warnings) != 1 || m.Geometry() != nil {
+	if m, r, err := Run(t.Context(), s.layer, contexts, o); err != nil || r.HeldOut != 0 || r.LeftOut != held || len(r.Warnings) != 1 || (*screening.Model)(m).Geometry() != nil {
 		t.Errorf("found %d contexts measured, %d left out, warnings %q and error %v, expected 0, %d and a warning", r.HeldOut, r.LeftOut, r.Warnings, err, held)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -16,6 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -80,13 +82,13 @@ func benchVerb(f *flags) action {
 	k := f.whole("k", 5, 1)
 	f.layerAndContexts(true, func() int { return *k })
 	coldMiB := custom(f, "cold", nil, parseCold)
-	opts := custom(f, "pack", nil, parsePack)
+	copies := custom(f, "pack", 0, parsePack)
 	budget := f.budget("l2s bench measures the exact layer beside the screen")
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
 		l, m, p := in.layer, in.screen, f.progress
 		f.noteK(in, *k)
 		f.noteBudget(in, *budget)
-		*opts = append(*opts, within(*budget)...)
+		opts := screen.Options{Budget: within(*budget), Copies: *copies}
 		rows := different(in.rows, l.Dim())
 		if len(rows) < leastContexts {
 			return nil, fmt.Errorf("%s: found %d different contexts, expected at least %d", in.contexts.Name(), len(rows), leastContexts)
@@ -95,16 +97,16 @@ func benchVerb(f *flags) action {
 			return nil, err
 		}
 		r := measuredBench{Measured: min(len(rows), precisionContexts)}
-		e, err := evaluate(ctx, m, l, slices.Concat(rows[:r.Measured]...), nil, slices.Compact([]int{1, *k}), 0, nil, *opts...)
+		e, err := evaluate(ctx, m, l, slices.Concat(rows[:r.Measured]...), nil, slices.Compact([]int{1, *k}), 0, nil, opts)
 		if err != nil {
 			return nil, err
 		}
 		r.Precision = e.Precision
-		if r.benchResult, err = bench(ctx, m, l, rows, *k, p, *opts...); err != nil {
+		if r.benchResult, err = bench(ctx, m, l, rows, *k, p, opts); err != nil {
 			return nil, err
 		}
 		for _, mib := range *coldMiB {
-			times, err := benchCold(ctx, m, l, rows, *k, mib, p, *opts...)
+			times, err := benchCold(ctx, m, l, rows, *k, mib, p, opts)
 			if err != nil && ctx.Err() != nil { // what is measured is printed
 				missing := fmt.Sprintf("the times of --cold from %d on are missing", mib)
 				r.Warnings = append(r.Warnings, missing)
@@ -118,12 +120,13 @@ func benchVerb(f *flags) action {
 	}
 }
 
-func parsePack(s string) ([]screen.Option, error) {
+// parsePack parses MiB of copies of codes, of which 0 is none.
+func parsePack(s string) (bytes int64, err error) {
 	mib, err := parseWhole(s, 0)
 	if err == nil && mib > math.MaxInt>>20 {
 		err = errTooLarge
 	}
-	return []screen.Option{screen.Pack(int64(mib) << 20)}, err
+	return cmp.Or(int64(mib)<<20, -1), err
 }
 
 // parseCold parses the sizes of the memory that is read between two queries.
@@ -159,13 +162,13 @@ const benchRounds = 30
 var benchBlock = 25 * time.Millisecond
 
 // bench measures a screen against its layer with progress on p.
-func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k int, p *progress.Printer, opts ...screen.Option) (*benchResult, error) {
-	s, err := screen.NewSearcher(m, l.Layer, opts...)
+func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k int, p *progress.Printer, opts screen.Options) (*benchResult, error) {
+	s, err := screen.NewSearcher(m, l.Layer, opts)
 	if err != nil {
 		return nil, err
 	}
 	queries := rivals(l, s, rows, k)
-	if m.Tail() != nil && l.head.SoftCap() == 0 {
+	if m.HasTail() && l.head.SoftCap() == 0 {
 		queries = append(queries, denseLogProb(l, rows), logProb(s, l, rows))
 	}
 	times, err := takeTurns(ctx, p, "bench", rows, queries, timing.Options{Rounds: benchRounds, Block: benchBlock})
@@ -175,7 +178,7 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k i
 	r := &benchResult{
 		Level: kernels.Level(), K: k, Queries: min(len(rows), times[2].Queries()),
 	}
-	r.Copies, r.AllCopies = s.PackedBytes()
+	r.Copies, r.AllCopies = (*screening.Searcher)(s).PackedBytes()
 	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
 	r.Exact, r.ExactMedian, r.ExactP99 = microsOf(times[1])
 	r.Screened, r.ScreenedMedian, r.ScreenedP99 = microsOf(times[2])
@@ -191,8 +194,8 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k i
 
 // benchCold measures queries before each of which a buffer of so many MiB is read. That takes most
 // of the time, so the turns are fewer and shorter.
-func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, mib int, p *progress.Printer, opts ...screen.Option) (coldTimes, error) {
-	s, err := screen.NewSearcher(m, l.Layer, opts...)
+func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, mib int, p *progress.Printer, opts screen.Options) (coldTimes, error) {
+	s, err := screen.NewSearcher(m, l.Layer, opts)
 	if err != nil {
 		return coldTimes{}, err
 	}

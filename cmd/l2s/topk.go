@@ -66,14 +66,14 @@ func topKVerb(f *flags) action {
 			return nil, fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the screen's sums are over logits without one", l.name, softCap)
 		}
 		f.noteBudget(in, *budget)
-		var opts []screen.Option
+		var opts screen.Options
 		if *logProbs && !exact {
 			if err := in.needsTail("--logprobs, or --budget exact"); err != nil {
 				return nil, err
 			}
-			opts = append(opts, screen.OverTail())
+			opts.OverTail = true
 		}
-		s, err := screen.NewSearcher(in.screen, l.Layer, opts...)
+		s, err := screen.NewSearcher(in.screen, l.Layer, opts)
 		if err != nil {
 			return nil, err
 		}

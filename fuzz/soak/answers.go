@@ -144,7 +144,7 @@ func tails(ctx context.Context, s *soak) error {
 	if err != nil {
 		return err
 	}
-	by, err := screen.NewSearcher(m, s.data.Layer, screen.OverTail())
+	by, err := screen.NewSearcher(m, s.data.Layer, screen.Options{OverTail: true})
 	if err != nil {
 		return err
 	}

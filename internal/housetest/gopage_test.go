@@ -53,7 +53,7 @@ func screened(ctx context.Context, layer *softmax.Layer, contexts []float32, fil
 	if err := model.Save(file); err != nil { // later: model, err := screen.Load(file)
 		return nil, err
 	}
-	return screen.NewPool(model, layer, screen.OverTail()) // for all goroutines
+	return screen.NewPool(model, layer, screen.Options{OverTail: true}) // for all goroutines
 }
 
 func ask(pool *screen.Pool, h []float32, banned *bitset.Set) ([]softmax.Prediction, []float64, error) {

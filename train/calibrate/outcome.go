@@ -7,10 +7,11 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -25,8 +26,8 @@ type outcome struct {
 }
 
 // findOutcomes finds the outcomes of all contexts.
-func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt *Options) ([]outcome, error) {
-	if _, err := screen.NewSearcher(m, layer); err != nil { // it does not go with the layer
+func findOutcomes(ctx context.Context, m *screening.Model, layer *softmax.Layer, contexts []float32, opt *Options) ([]outcome, error) {
+	if _, err := screening.NewSearcher(m, (*exact.Layer)(layer)); err != nil { // it does not go with the layer
 		return nil, err
 	}
 	c, err := corpus.New(layer, contexts, opt.Threads)

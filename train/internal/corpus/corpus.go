@@ -14,7 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
-	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -195,7 +195,7 @@ func (c *Corpus) RouteTo(ctx context.Context, v []float32, found []router.Found,
 }
 
 // RouteBy is Route by the router of a model. It reports the stage.
-func (c *Corpus) RouteBy(ctx context.Context, m *screen.Model, stage string) (*router.Router, []router.Found, error) {
+func (c *Corpus) RouteBy(ctx context.Context, m *screening.Model, stage string) (*router.Router, []router.Found, error) {
 	r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights(), Shells: m.Shells()})
 	if err != nil {
 		return nil, nil, err

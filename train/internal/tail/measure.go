@@ -9,15 +9,15 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 
 // draw draws the contexts of each cluster, of cells whose lists lack labels.
-func draw(c *corpus.Corpus, m *screen.Model, r *router.Router, cells []uint32, opt *Options) *fit {
+func draw(c *corpus.Corpus, m *screening.Model, r *router.Router, cells []uint32, opt *Options) *fit {
 	clusters := r.Clusters()
 	f := &fit{
 		model: m, router: r, opt: opt, clusters: clusters, temps: len(opt.Temperatures),
@@ -90,7 +90,7 @@ func (f *fit) square(ctx context.Context) (err error) {
 			}
 		}
 		for _, i := range ids {
-			f.squares[i][0], f.squares[i][1] = screen.SquaresOf(f.directions, f.Row(i, buffer))
+			f.squares[i][0], f.squares[i][1] = screening.SquaresOf(f.directions, f.Row(i, buffer))
 			each(i, func(j int, x float64) { mean[j] += x / float64(len(ids)) })
 		}
 		for _, i := range ids {
