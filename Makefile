@@ -47,7 +47,7 @@ test-draws: ## Run the tests of package sample with four times as many draws.
 
 .PHONY: test-long
 test-long: ## Run an audit and a head that learns over the contexts of a language model of ../shared/data, for some minutes.
-	$(GO) test -timeout 40m ./screen -run AuditOfALanguageModel -v -count=1 -args -long
+	$(GO) test -timeout 40m ./internal/screening -run AuditOfALanguageModel -v -count=1 -args -long
 	$(GO) test ./learn -run 'Replay|ALongTime' -v -count=1 -timeout 30m -args -long
 
 .PHONY: test-llama
@@ -63,7 +63,7 @@ test-kubernetes: ## Check the Job of docs/labels.md by the types of Kubernetes, 
 .PHONY: test-purego
 test-purego: ## Run all tests without assembly, and queries on the level without it.
 	L2S_BEST=generic $(GO) test -vet=off -tags purego -timeout 40m ./...
-	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./screen
+	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening
 
 # The legs that nothing disturbs that runs beside them, the longest first.
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
@@ -76,7 +76,7 @@ check: test pauses load-short soak-short real-short clients ## Run make test and
 
 # The packages that the kernels' levels matter to. A test whose level L2S_SIMD forces
 # runs on that level alone, and fails if it is not on it.
-PORTABLE := ./internal/simd ./internal/kernels ./softmax ./screen
+PORTABLE := ./internal/simd ./internal/kernels ./internal/exact ./softmax ./internal/screening ./screen
 ONE_LEVEL := $(GO) test -vet=off -count=1 -short -timeout 60m
 
 .PHONY: test-native
@@ -106,7 +106,7 @@ pauses: ## Print how long the collector waits for kernels at work on a layer of 
 
 .PHONY: kills
 kills: ## Kill L2S_KILLS (200) trainings, as many saves, and as many heads that learn.
-	L2S_KILLS=$${L2S_KILLS:-200} $(GO) test -count=1 -timeout 60m -run 'SurvivesAKill' -v ./cmd/l2s ./screen ./learn
+	L2S_KILLS=$${L2S_KILLS:-200} $(GO) test -count=1 -timeout 60m -run 'SurvivesAKill' -v ./cmd/l2s ./internal/screening ./learn
 
 # The CPUs that are emulated. Two tests are left out under qemu: the test of memory limits on
 # amd64, since qemu reads what a masked load must not (arm64 has none), and the test of a file
@@ -145,7 +145,7 @@ lint: ## Check formatting, go.mod, and go vet.
 vet-all: ## Run go vet in the other modules and for other architectures.
 	GOARCH=386 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
-	GOOS=js GOARCH=wasm $(GO) vet ./internal/kernels ./kernels/... ./softmax ./screen ./train
+	GOOS=js GOARCH=wasm $(GO) vet ./internal/kernels ./kernels/... ./internal/exact ./internal/screening ./softmax ./screen ./train
 	cd gen && $(GO) vet ./...
 	cd benchmarks && $(GO) vet ./...
 	cd examples && $(GO) vet -tags kubernetes -mod=readonly ./...
@@ -259,7 +259,7 @@ clients: ## Ask l2s-llama serve by OpenAI's Python package, llm and curl, over S
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.
-	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./internal/kernels ./screen
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./internal/kernels ./internal/screening
 
 # OpenBLAS joins where pkg-config finds it (Debian: libopenblas-dev).
 OPENBLAS := $(shell pkg-config --exists openblas 2>/dev/null && echo -tags openblas)

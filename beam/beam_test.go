@@ -177,7 +177,7 @@ func TestFullSetsAndSentencesAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := screen.NewSearcher(m, w.layer)
+		s, err := screen.NewSearcher(m, w.layer, screen.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	searcher, err := screen.NewSearcher(model, layer)
+	searcher, err := screen.NewSearcher(model, layer, screen.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -18,9 +18,11 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
@@ -491,7 +493,7 @@ func badCalls(t *testing.T) map[string]func() error {
 			if err != nil {
 				return err
 			}
-			_, err = screen.NewSearcher(m, ok)
+			_, err = screen.NewSearcher(m, ok, screen.Options{})
 			return err
 		}
 	}
@@ -499,21 +501,21 @@ func badCalls(t *testing.T) map[string]func() error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tail, err := screen.NewTail(screen.TailConfig{
+	tail, err := screening.NewTail(screening.TailConfig{
 		Clusters: 2, Temperatures: []float64{1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 4), Directions: []float32{1, 0}, Squares: make([]float32, 4), Ranges: make([]float64, 12),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tailed, err := model.WithTail(tail, model.Record())
+	tailed, err := (*screening.Model)(model).WithTail(tail, model.Record())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := screen.NewSearcher(tailed, ok)
+	s, err := screen.NewSearcher((*screen.Model)(tailed), ok, screen.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	bare, err := screen.NewSearcher(model, ok)
+	bare, err := screen.NewSearcher(model, ok, screen.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -548,9 +550,9 @@ func badCalls(t *testing.T) map[string]func() error {
 		"NewLayer: NaN in the weights":  layer([]float32{1, 2, nan, 4}, nil, 2),
 		"NewLayer: Inf in the weights":  layer([]float32{1, inf, 3, 4}, nil, 2),
 		"NewLayer: NaN in the bias":     layer([]float32{1, 2, 3, 4}, []float32{0, nan}, 2),
-		"Set: a short context":          func() error { return softmax.NewQuery(2).Set([]float32{1}) },
-		"Set: NaN":                      func() error { return softmax.NewQuery(2).Set([]float32{1, nan}) },
-		"Set: -Inf":                     func() error { return softmax.NewQuery(2).Set([]float32{-inf, 1}) },
+		"Set: a short context":          func() error { return exact.NewQuery(2).Set([]float32{1}) },
+		"Set: NaN":                      func() error { return exact.NewQuery(2).Set([]float32{1, nan}) },
+		"Set: -Inf":                     func() error { return exact.NewQuery(2).Set([]float32{-inf, 1}) },
 		"NewModel: dim of 0":            config(func(c *screen.Config) { c.Dim = 0 }),
 		"NewModel: no labels":           config(func(c *screen.Config) { c.Labels = 0 }),
 		"NewModel: no clusters":         config(func(c *screen.Config) { c.Clusters = nil }),
@@ -580,9 +582,9 @@ func badCalls(t *testing.T) map[string]func() error {
 		"TopK: a long context":          topK(1, 1, 0, 0),
 		"TopK: NaN":                     topK(1, nan, 0),
 		"TopK: Inf":                     topK(1, 0, inf),
-		"LogProb: NaN":                  func() error { _, err := s.LogProb([]float32{0, nan}, 0); return err },
-		"LogProb: an id of L":           func() error { _, err := s.LogProb([]float32{0, 1}, 3); return err },
-		"LogProb: no tail":              func() error { _, err := bare.LogProb([]float32{0, 1}, 0); return err },
+		"LogProb: NaN":                  func() error { _, err := s.LogProb([]float32{0, nan}, 0, 1); return err },
+		"LogProb: an id of L":           func() error { _, err := s.LogProb([]float32{0, 1}, 3, 1); return err },
+		"LogProb: no tail":              func() error { _, err := bare.LogProb([]float32{0, 1}, 0, 1); return err },
 		"SearchBatch: half a context":   batch(2, 2, softmax.Request{K: 1}, 1, 2, 3),
 		"SearchBatch: a short dst":      batch(1, 2, softmax.Request{K: 1}, contexts[:4]...),
 		"SearchBatch: NaN in row 1":     batch(2, 2, softmax.Request{K: 1}, 1, 2, 3, nan),
@@ -615,7 +617,7 @@ func badCalls(t *testing.T) map[string]func() error {
 		"Run: half a context to measure": run(func(o *train.Options) { o.Validation = contexts[:3] }),
 		"Run: a folder that is missing":  run(func(o *train.Options) { o.Checkpoint = "missing/folder/x" }),
 		"Labels: k of 0": func() error {
-			_, err := train.Labels(t.Context(), ok, contexts, 0, train.LabelOptions{})
+			_, err := train.Labels(t.Context(), ok, contexts, 0, train.RunOptions{})
 			return err
 		},
 		"bitset: an id of n": func() error { _, err := bitset.FromIDs(3, []uint32{3}); return err },

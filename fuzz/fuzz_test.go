@@ -18,6 +18,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -94,7 +95,7 @@ func checkQueries(t *rapid.T) {
 	if _, err := model.WriteTo(&file); err != nil {
 		t.Fatal(err)
 	}
-	if model, err = screen.Read(file.Bytes()); err != nil {
+	if model, err = screen.Read(&file); err != nil {
 		t.Fatal(err)
 	}
 	n, k := rapid.IntRange(1, 12).Draw(t, "contexts"), rapid.IntRange(1, labels).Draw(t, "k")
@@ -109,7 +110,7 @@ func checkQueries(t *rapid.T) {
 	for _, level := range simd.Available() {
 		func() {
 			defer simd.Set(level)()
-			s, err := screen.NewSearcher(model, layer)
+			s, err := screen.NewSearcher(model, layer, screen.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +168,7 @@ func FuzzScreenFileToAnswers(f *testing.F) {
 		f.Add(b.Bytes()[:b.Len()-1])
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := screen.Read(data)
+		m, err := screen.Read(bytes.NewReader(data))
 		if err != nil || m.Labels()*m.Dim() > 1<<16 {
 			return
 		}
@@ -179,7 +180,7 @@ func FuzzScreenFileToAnswers(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := screen.NewSearcher(m, layer)
+		s, err := screen.NewSearcher(m, layer, screen.Options{})
 		if err != nil {
 			return // of another layer
 		}
@@ -199,8 +200,8 @@ func FuzzScreenFileToAnswers(f *testing.F) {
 			t.Fatalf("%d answers from %d candidates", a.Count, s.Stats().Candidates)
 		}
 		listed := map[uint32]bool{}
-		for cell := range m.Cells() {
-			for _, id := range m.List(cell).IDs {
+		for cell := range (*screening.Model)(m).Cells() {
+			for _, id := range (*screening.Model)(m).List(cell).IDs {
 				listed[id] = true
 			}
 		}

@@ -17,8 +17,11 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -27,7 +30,7 @@ import (
 // Options are the options of New. The zero value is ready.
 type Options struct {
 	// Bytes bounds the memory that the learner takes beside the layer, trainings and screens included. A quarter is for the
-	// copies of candidates that screens have ([screen.Pack]). The lists of a training take 20 KB for each label, up to 8,192
+	// copies of candidates that screens have (screen.Options.Copies). The lists of a training take 20 KB for each label, up to 8,192
 	// of them, or its clusters 120 KB for each of the d elements of a context, whichever is more. The rest holds contexts,
 	// 4d + 8K + 480 bytes each. 0: 512 MiB.
 	Bytes int64
@@ -89,10 +92,10 @@ const (
 type Learner struct {
 	layer    *softmax.Layer
 	o        Options
-	pool     *screen.Pool
-	audit    *screen.Audit
-	none     *screen.Model // with which the exact layer answers
-	kept     *screen.Model // of Options.Keep, to be tried
+	pool     *screening.Pool
+	audit    *screening.Audit
+	none     *screening.Model // with which the exact layer answers
+	kept     *screening.Model // of Options.Keep, to be tried
 	contexts *Reservoir
 	screened atomic.Bool
 	next     atomic.Uint64 // the number of contexts at which a training begins
@@ -193,17 +196,17 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 		l.nextPreview.Store(l.previewStep())
 	}
 	// Two equal clusters: no lead reaches the margin.
-	if l.none, err = screen.NewModel(screen.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screen.List, 2), ExactMargin: 1}); err != nil {
+	if l.none, err = screening.NewModel(screening.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screening.List, 2), ExactMargin: 1}); err != nil {
 		return nil, err
 	}
-	l.pool, err = screen.NewPool(l.none, layer, screen.Pack(o.Bytes/4), l.held())
+	l.pool, err = screening.NewPool(l.none, (*exact.Layer)(layer), screening.Pack(o.Bytes/4), l.held())
 	return l, err
 }
 
 // held has the exact layer answer contexts that a [Reservoir] may pass over by their size: no training and no trial
 // has them.
-func (l *Learner) held() screen.Option {
-	return screen.Lengths(0x1p-14*math.Sqrt(float64(l.layer.Dim())), 65519)
+func (l *Learner) held() screening.Option {
+	return screening.Lengths(0x1p-14*math.Sqrt(float64(l.layer.Dim())), 65519)
 }
 
 // room is the part of Bytes that is the reservoir's.
@@ -230,15 +233,15 @@ func (o *Options) contextBytes(layer *softmax.Layer) int64 {
 // begin opens what was kept, and starts to learn.
 func (l *Learner) begin() (err error) {
 	if l.o.Keep != "" {
-		if l.kept, err = screen.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if l.kept, err = screening.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("learn: %w: a screen that is learned would take its place", err)
 		}
 	}
-	if l.audit, err = l.pool.Audit(screen.AuditOptions{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
+	if l.audit, err = l.pool.Audit(screening.AuditOptions{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
 		return err
 	}
 	if l.kept != nil {
-		if _, err := screen.NewSearcher(l.kept, l.layer, screen.Pack(0)); err != nil {
+		if _, err := screening.NewSearcher(l.kept, (*exact.Layer)(l.layer), screening.Pack(0)); err != nil {
 			l.kept = nil
 			l.tell(Event{Kind: Failed, Text: err.Error()})
 		}
@@ -258,7 +261,7 @@ func (l *Learner) Close() {
 }
 
 // Pool returns the pool that answers. Give the contexts of its queries to Add. It must not be swapped by others.
-func (l *Learner) Pool() *screen.Pool { return l.pool }
+func (l *Learner) Pool() *screen.Pool { return (*screen.Pool)(l.pool) }
 
 // Bytes returns Options.Bytes, or what stands for 0.
 func (l *Learner) Bytes() int64 { return l.o.Bytes }
@@ -267,7 +270,7 @@ func (l *Learner) Bytes() int64 { return l.o.Bytes }
 func (l *Learner) Screened() bool { return l.screened.Load() }
 
 // Audit returns the audit of the pool.
-func (l *Learner) Audit() *screen.Audit { return l.audit }
+func (l *Learner) Audit() *screen.Audit { return (*screen.Audit)(l.audit) }
 
 // Contexts returns the reservoir of contexts.
 func (l *Learner) Contexts() *Reservoir { return l.contexts }
@@ -282,7 +285,7 @@ func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (int, error) {
 // edits has it find as many labels as a training needs.
 func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	k := l.o.Train.K
-	edited := req.Edits() || req.Among.Some()
+	edited := exact.Edits(&req) || exact.IsList(req.Among)
 	if p := l.look.Load(); p != nil && !l.Screened() && !req.Exact {
 		a, err := p.search(l.layer, dst, h, req)
 		if err == nil {
@@ -364,7 +367,7 @@ func (l *Learner) await(ctx context.Context, number func() uint64) bool {
 }
 
 // unlearn lets the exact layer answer after an alarm.
-func (l *Learner) unlearn(x screen.Alarm) {
+func (l *Learner) unlearn(x screening.Alarm) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.Screened() || len(l.audit.Report().Alarms) == 0 {
@@ -394,8 +397,8 @@ const (
 )
 
 // answer lets a screen answer, or l.none.
-func (l *Learner) answer(m *screen.Model) error {
-	_, err := l.pool.Swap(m, l.layer)
+func (l *Learner) answer(m *screening.Model) error {
+	_, err := l.pool.Swap(m, (*exact.Layer)(l.layer))
 	if err == nil {
 		l.screened.Store(m != l.none)
 		l.since = l.queries.Load()
@@ -418,9 +421,10 @@ func (l *Learner) attempt(ctx context.Context) {
 	enough := after + uint64(max(l.o.Least/2, n/4))
 	l.tell(Event{Kind: Began, Contexts: n, Text: fmt.Sprintf("a training with %d contexts", n)})
 	begin := time.Now()
-	var m *screen.Model
+	var m *screening.Model
 	err := parallel.Guard(func() (err error) { // a mapped head may be cut
-		m, err = l.run(ctx, s, *l.o.Train)
+		made, err := l.run(ctx, s, *l.o.Train)
+		m = (*screening.Model)(made)
 		return err
 	})
 	e := Event{Kind: Declined, Contexts: n, Time: time.Since(begin)}
@@ -431,7 +435,7 @@ func (l *Learner) attempt(ctx context.Context) {
 }
 
 // retry tries the screen that was kept as attempt does one that was trained.
-func (l *Learner) retry(ctx context.Context, m *screen.Model) {
+func (l *Learner) retry(ctx context.Context, m *screening.Model) {
 	var record train.Record
 	_ = json.Unmarshal(m.Record(), &record) // of another program: 0 contexts
 	forgets, n := l.contexts.forgets.Load(), max(0, record.Contexts)
@@ -449,7 +453,7 @@ type trial struct {
 }
 
 // settle ends a trial: the screen m answers, unless it is nil or there is an error.
-func (l *Learner) settle(ctx context.Context, m *screen.Model, err error, e Event, t trial) {
+func (l *Learner) settle(ctx context.Context, m *screening.Model, err error, e Event, t trial) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -478,7 +482,7 @@ func (l *Learner) settle(ctx context.Context, m *screen.Model, err error, e Even
 // try returns the screen with the budget that it is to answer with, or nil if it misses the target on contexts from the
 // number after on, among which there are those before enough. It has to reach the target on the contexts, each counted
 // once, and on the traffic, in which some come often, those of its training too.
-func (l *Learner) try(ctx context.Context, m *screen.Model, name string, after, enough uint64, e *Event) (with *screen.Model, err error) {
+func (l *Learner) try(ctx context.Context, m *screening.Model, name string, after, enough uint64, e *Event) (with *screening.Model, err error) {
 	missed1, missedK, target := l.target()
 	within := func(p1, pK, part float64) bool { return p1 >= 1-part*missed1 && pK >= 1-part*missedK }
 	ladder := m.Ladder()
@@ -489,7 +493,7 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, name string, after, 
 		return nil, nil
 	}
 	first := last // that misses half of what the target allows on what was held out
-	if i := slices.IndexFunc(ladder, func(x screen.Rung) bool { return within(x.Precision1.Value, x.PrecisionK.Value, 0.5) }); i >= 0 {
+	if i := slices.IndexFunc(ladder, func(x screening.Rung) bool { return within(x.Precision1.Value, x.PrecisionK.Value, 0.5) }); i >= 0 {
 		first = ladder[i]
 	}
 	l.mu.Lock()
@@ -526,8 +530,8 @@ func (l *Learner) try(ctx context.Context, m *screen.Model, name string, after, 
 
 // measure says in an event what a screen reaches on the contexts of a sample from the number after on, each counted once,
 // or on all of them, each as often as it came, whichever is less.
-func (l *Learner) measure(ctx context.Context, m *screen.Model, s Sample, after uint64, e *Event) error {
-	by, err := screen.NewSearcher(m, l.layer, screen.Pack(0), l.held())
+func (l *Learner) measure(ctx context.Context, m *screening.Model, s Sample, after uint64, e *Event) error {
+	by, err := screening.NewSearcher(m, (*exact.Layer)(l.layer), screening.Pack(0), l.held())
 	if err != nil {
 		return err
 	}
@@ -592,11 +596,11 @@ func (l *Learner) train(ctx context.Context, s Sample, o train.Options) (*screen
 	if o.Labels, o.Threads = s.Labels, 1; o.HeldOut < 0 {
 		o.HeldOut = min(4000, n/8)
 	}
-	part, stage, begin := "", "", time.Now()
+	part, last, begin := "", "", time.Now()
 	o.Progress = func(p train.Progress) {
-		if p.Message == "" && p.Stage != stage && (p.Stage != train.StageAssign || p.Iteration == 0) { // but between alternations
-			stage = p.Stage
-			l.tell(Event{Kind: Trains, Contexts: n, Time: time.Since(begin), Text: fmt.Sprintf("%s, after %v", stage, time.Since(begin).Round(time.Second))})
+		if p.Message == "" && p.Stage != last && (p.Stage != stage.Assign || p.Iteration == 0) { // but between alternations
+			last = p.Stage
+			l.tell(Event{Kind: Trains, Contexts: n, Time: time.Since(begin), Text: fmt.Sprintf("%s, after %v", last, time.Since(begin).Round(time.Second))})
 		}
 		if at := p.Stage + p.Part; at != part {
 			part = at
@@ -604,7 +608,7 @@ func (l *Learner) train(ctx context.Context, s Sample, o train.Options) (*screen
 		}
 		busy()
 	}
-	m, _, err := train.RunRows(ctx, l.layer, kernels.Float16Rows(s.Contexts, l.layer.Dim()), o)
+	m, _, err := train.Run(ctx, l.layer, kernels.Float16Rows(s.Contexts, l.layer.Dim()), o)
 	runtime.GC()
 	return m, err
 }

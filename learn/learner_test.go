@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -91,7 +92,7 @@ func TestALearnerLearnsAndUnlearns(t *testing.T) {
 	if l.Screened() {
 		t.Fatal("found a screen at the beginning")
 	}
-	if e, _ := ask(t, l, events, Trains, same); e.Contexts < 3000 || !strings.HasPrefix(e.Text, train.StageKMeans+", after ") {
+	if e, _ := ask(t, l, events, Trains, same); e.Contexts < 3000 || !strings.HasPrefix(e.Text, stage.KMeans+", after ") {
 		t.Errorf("found %+v, expected the first stage after the labels, which came with the answers", e)
 	}
 	e, _ := ask(t, l, events, Screened, same)
@@ -137,7 +138,7 @@ func TestStagesAreToldOnce(t *testing.T) {
 	l := newTest(t, testData().Layer, o)
 	ask(t, l, done, Screened, same)
 	l.Close()
-	want := []string{train.StageKMeans, train.StageAssign, train.StageLearn, train.StageAssign, train.StageMeasure, train.StageLists}
+	want := []string{stage.KMeans, stage.Assign, stage.Learn, stage.Assign, stage.Measure, stage.Lists}
 	if n := len(want); len(stages)%n != 0 || !slices.Equal(stages[:min(n, len(stages))], want) {
 		t.Errorf("found the stages %q, expected %q of each training", stages, want)
 	}
@@ -347,7 +348,7 @@ func TestARepeatedContextThatAScreenMisses(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := testData()
-	by, err := screen.NewSearcher(model, data.Layer)
+	by, err := screen.NewSearcher(model, data.Layer, screen.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
 	"github.com/learning-to-screen/l2s/preview"
@@ -25,8 +26,8 @@ type HeadOptions struct {
 	Preview *preview.Model
 	// Budget is that of requests and samplers that name none, over a preview: it names a rung by its Kept. 0: the preview's own.
 	Budget float64
-	// Options are those of searchers over the screen. screen.OverTail needs a screen with a tail.
-	Options []screen.Option
+	// Options are those of searchers over the screen. OverTail needs a screen with a tail.
+	Options screen.Options
 	// Threads is the number of threads of an exact search: if it is 0, one in [OpenHead], and as many as the
 	// model has in [Model.Head]. See [Head.SetThreads].
 	Threads int
@@ -52,7 +53,6 @@ type Head struct {
 type scratch struct {
 	*softmax.Searcher
 	preview *preview.Searcher // nil without one
-	query   *softmax.Query
 	logits  []float64
 	best    []softmax.Prediction
 }
@@ -75,8 +75,8 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 			return fmt.Errorf("%s: %w", source, err)
 		}
 		if o.Learn != nil {
-			if o.Screen != "" || len(o.Options) > 0 || o.Preview != nil {
-				return fmt.Errorf("llamacpp: found the screen %q, with %d options, or a preview, for a head that learns, expected none: Learn.Keep names the file", o.Screen, len(o.Options))
+			if o.Screen != "" || o.Options != (screen.Options{}) || o.Preview != nil {
+				return fmt.Errorf("llamacpp: found the screen %q, with the options %+v, or a preview, for a head that learns, expected none: Learn.Keep names the file", o.Screen, o.Options)
 			}
 			if x.learner, err = learn.New(x.layer, *o.Learn); err == nil {
 				x.pool = x.learner.Pool()
@@ -84,8 +84,8 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 			return err
 		}
 		if o.Preview != nil {
-			if o.Screen != "" || len(o.Options) > 0 {
-				return fmt.Errorf("llamacpp: found the screen %q, with %d options, beside a preview, expected one of the two", o.Screen, len(o.Options))
+			if o.Screen != "" || o.Options != (screen.Options{}) {
+				return fmt.Errorf("llamacpp: found the screen %q, with the options %+v, beside a preview, expected one of the two", o.Screen, o.Options)
 			}
 			if first, err = preview.NewSearcher(o.Preview, x.layer); err != nil {
 				return fmt.Errorf("%s: %w", source, err)
@@ -99,7 +99,7 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 		if x.model, err = screen.Load(o.Screen); err != nil {
 			return err
 		}
-		if x.pool, err = screen.NewPool(x.model, x.layer, o.Options...); err != nil {
+		if x.pool, err = screen.NewPool(x.model, x.layer, o.Options); err != nil {
 			return fmt.Errorf("%s: %w", o.Screen, err)
 		}
 		return nil
@@ -110,7 +110,7 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 	x.layer.SetThreads(o.Threads)
 	x.codes = first
 	x.free.New = func() any {
-		return &scratch{Searcher: softmax.NewSearcher(x.layer), query: softmax.NewQuery(x.layer.Dim())}
+		return &scratch{Searcher: softmax.NewSearcher(x.layer)}
 	}
 	return x, nil
 }
@@ -178,7 +178,7 @@ func (x *Head) SetThreads(n int) {
 		x.layer.SetThreads(n)
 		return
 	}
-	x.layer.LendThreads(n, func(work func(worker int)) { x.lender.Run(n, work) })
+	(*exact.Layer)(x.layer).LendThreads(n, func(work func(worker int)) { x.lender.Run(n, work) })
 }
 
 // Layer returns the layer, for searchers of the caller's own, within File().Read.
@@ -215,7 +215,7 @@ func (x *Head) with(f func(s *scratch) error) error {
 // w.h + b, before the scale and the soft cap of some models: [Head.Best] has the model's.
 // A request with Among is answered exactly, among these tokens alone.
 func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
-	if x.pool != nil && !req.Among.Some() {
+	if x.pool != nil && !exact.IsList(req.Among) {
 		search := x.pool.Search
 		if x.learner != nil {
 			search = x.learner.Search
@@ -244,7 +244,7 @@ func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request
 // SearchBatch is Search for n states at once, such as those of a draft, which are exactly verified
 // or drawn from in one pass over the rows: see softmax.Searcher.SearchBatch.
 func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, states []float32, req softmax.Request) error {
-	if x.pool != nil && x.learner == nil && !req.Among.Some() {
+	if x.pool != nil && x.learner == nil && !exact.IsList(req.Among) {
 		return x.file.Read(func() error { return x.pool.SearchBatch(dst, answers, states, req) })
 	}
 	n, d := len(answers), x.Dim()
@@ -278,10 +278,7 @@ func (x *Head) Logits(dst []float64, h []float32, ids ...uint32) error {
 				return fmt.Errorf("llamacpp: ids[%d]: found token %d, expected one below the %d of the head", i, id, x.layer.Labels())
 			}
 		}
-		if err := s.query.Set(h); err != nil {
-			return err
-		}
-		if err := s.Searcher.Logits(dst, s.query, softmax.Only(ids)); err != nil {
+		if err := s.Searcher.Logits(dst, h, softmax.Only(ids)); err != nil {
 			return err
 		}
 		for i, v := range dst {
@@ -360,15 +357,15 @@ func (x *Head) LogProb(h []float32, id uint32) (p float64, err error) {
 		a, err := x.Search(nil, h, softmax.Request{LogSum: true, Temperature: t})
 		return logit[0] - a.LogSum, err
 	}
-	if x.model != nil && x.model.Tail() != nil {
+	if x.model != nil && x.model.HasTail() {
 		err = x.file.Read(func() (err error) {
-			p, err = x.pool.LogProbAt(h, id, t)
+			p, err = x.pool.LogProb(h, id, t)
 			return err
 		})
 		return p, err
 	}
 	err = x.with(func(s *scratch) (err error) {
-		p, err = s.LogProbAt(h, id, t)
+		p, err = s.LogProb(h, id, t)
 		return err
 	})
 	return p, err
@@ -378,19 +375,16 @@ func (x *Head) LogProb(h []float32, id uint32) (p float64, err error) {
 func (x *Head) cappedSum(s *scratch, h []float32, t float64, req *softmax.Request) (float64, error) {
 	largest, sum := math.Inf(-1), 0.0
 	err := x.file.Read(func() error {
-		if err := s.query.Set(h); err != nil {
-			return err
-		}
 		if s.logits == nil {
 			s.logits = make([]float64, x.layer.Labels())
 		}
-		if err := s.Searcher.Logits(s.logits, s.query, softmax.Labels{}); err != nil {
+		if err := s.Searcher.Logits(s.logits, h, softmax.Labels{}); err != nil {
 			return err
 		}
 		for i, v := range s.logits {
 			s.logits[i] = math.Inf(-1)
-			if req.Permits(uint32(i)) {
-				s.logits[i] = x.logit(v+req.Bias(uint32(i))) / t
+			if exact.Permits(req, uint32(i)) {
+				s.logits[i] = x.logit(v+exact.Added(req, uint32(i))) / t
 				largest = max(largest, s.logits[i])
 			}
 		}
@@ -423,7 +417,7 @@ func (x *Head) Sampler(o sample.Options) (*Sampler, error) {
 		case x.preview != nil:
 			o.Budget = cmp.Or(o.Budget, x.budget)
 			y.draws, err = sample.NewPreviewed(x.preview, x.layer, o)
-		case x.model != nil && x.model.Tail() != nil:
+		case x.model != nil && x.model.HasTail():
 			y.draws, err = sample.NewScreened(x.model, x.layer, o)
 		default:
 			y.draws, err = sample.New(x.layer, o)

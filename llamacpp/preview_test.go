@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/preview"
@@ -61,12 +62,12 @@ func madeHead(t *testing.T, seed uint64) (path string, rows, contexts []float32)
 // sum over all tokens is what the rungs say of it, or exact if a request wants that.
 func TestAHeadOverAPreview(t *testing.T) {
 	path, rows, contexts := madeHead(t, 1)
-	exact, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{})
+	whole, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer exact.Close()
-	made, err := preview.Make(context.Background(), exact.Layer(), contexts[:800*madeDim], preview.Options{})
+	defer whole.Close()
+	made, err := preview.Make(context.Background(), whole.Layer(), contexts[:800*madeDim], preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestAHeadOverAPreview(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	if x.Preview() != made || exact.Preview() != nil {
+	if x.Preview() != made || whole.Preview() != nil {
 		t.Error("found another preview than the one that was given")
 	}
 	const n, k = 200, 5
@@ -95,7 +96,7 @@ func TestAHeadOverAPreview(t *testing.T) {
 			order[s] = uint32(s)
 		}
 		slices.SortFunc(order, func(a, b uint32) int {
-			return softmax.Prediction{ID: a, Logit: logits[a]}.Compare(softmax.Prediction{ID: b, Logit: logits[b]})
+			return exact.Compare(softmax.Prediction{ID: a, Logit: logits[a]}, softmax.Prediction{ID: b, Logit: logits[b]})
 		})
 		best := make([]softmax.Prediction, k)
 		a, err := x.Search(best, h, softmax.Request{K: k})
@@ -132,14 +133,14 @@ func TestAHeadOverAPreview(t *testing.T) {
 		if _, z, err = x.Best(choices, h, softmax.Request{K: k, ExactSum: true}); err != nil || math.Abs(z-math.Log(sum)) > 1e-9 {
 			t.Errorf("context %d: found the sum %v in full, %v, expected %v", i, z, err, math.Log(sum))
 		}
-		_, of, failed := exact.Best(choices, h, softmax.Request{K: k})
+		_, of, failed := whole.Best(choices, h, softmax.Request{K: k})
 		if _, z, err = x.Best(choices, h, softmax.Request{K: k, Exact: true}); err != nil || failed != nil || z != of {
 			t.Errorf("context %d: found the sum %v of an exact request, %v, %v, expected %v as without a preview", i, z, err, failed, of)
 		}
 		// Among some the answer is exact.
 		among := []uint32{3, 99, 1234, order[madeLabels-1]}
 		want := slices.MaxFunc(among, func(a, b uint32) int {
-			return -softmax.Prediction{ID: a, Logit: logits[a]}.Compare(softmax.Prediction{ID: b, Logit: logits[b]})
+			return -exact.Compare(softmax.Prediction{ID: a, Logit: logits[a]}, softmax.Prediction{ID: b, Logit: logits[b]})
 		})
 		if _, err := x.Search(best[:1], h, softmax.Request{K: 1, Among: softmax.Only(among)}); err != nil || best[0].ID != want {
 			t.Errorf("context %d: found token %d among some, %v, expected %d", i, best[0].ID, err, want)
@@ -166,12 +167,12 @@ func TestAHeadOverAPreview(t *testing.T) {
 
 func TestDrawsOfAHeadOverAPreview(t *testing.T) {
 	path, _, contexts := madeHead(t, 2)
-	exact, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{})
+	whole, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer exact.Close()
-	made, err := preview.Make(context.Background(), exact.Layer(), contexts[:800*madeDim], preview.Options{})
+	defer whole.Close()
+	made, err := preview.Make(context.Background(), whole.Layer(), contexts[:800*madeDim], preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,7 @@ func TestDrawsOfAHeadOverAPreview(t *testing.T) {
 			o := sample.DefaultOptions()
 			o.TopK, o.TopP, o.Temperature, o.Seed = 40, 0.95, 0.8, uint64(worker+1)
 			a, err := x.Sampler(o)
-			b, failed := exact.Sampler(o)
+			b, failed := whole.Sampler(o)
 			if err != nil || failed != nil {
 				t.Error(err, failed)
 				return
@@ -206,7 +207,7 @@ func TestDrawsOfAHeadOverAPreview(t *testing.T) {
 				if _, err := x.Search(best, h, softmax.Request{K: 1}); err != nil {
 					t.Error(err)
 				}
-				if _, err := exact.Search(want, h, softmax.Request{K: 1}); err != nil {
+				if _, err := whole.Search(want, h, softmax.Request{K: 1}); err != nil {
 					t.Error(err)
 				}
 				if best[0].ID == want[0].ID {

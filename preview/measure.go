@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -24,7 +25,7 @@ func truth(ctx context.Context, l *softmax.Layer, contexts []float32, k int, don
 	d := l.Dim()
 	n := len(contexts) / d
 	best := make([]softmax.Prediction, n*k)
-	err := parallel.With(ctx, 0, n, 16, done, func() *softmax.Searcher { return softmax.NewSearcher(l) }, func(s *softmax.Searcher, lo, hi int) error {
+	err := parallel.With(ctx, 0, n, 16, done, func() *exact.Searcher { return exact.NewSearcher((*exact.Layer)(l)) }, func(s *exact.Searcher, lo, hi int) error {
 		answers := make([]softmax.Answer, hi-lo)
 		return s.SearchBatch(best[lo*k:hi*k], answers, contexts[lo*d:hi*d], softmax.Request{K: k})
 	})

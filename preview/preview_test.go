@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -229,12 +230,12 @@ func TestAnswersAreExactAmongWhatIsLookedAt(t *testing.T) {
 					t.Fatalf("found a label twice among those scored in full")
 				}
 				for _, id := range ids {
-					if !req.Permits(id) {
+					if !exact.Permits(&req, id) {
 						t.Fatalf("found label %d scored in full, which may not be answered", id)
 					}
 				}
 				for _, b := range req.Biases {
-					if _, found := slices.BinarySearch(ids, b.ID); req.Permits(b.ID) && !found {
+					if _, found := slices.BinarySearch(ids, b.ID); exact.Permits(&req, b.ID) && !found {
 						t.Fatalf("found label %d, which is biased, not scored in full", b.ID)
 					}
 				}
@@ -626,7 +627,7 @@ func TestLogSums(t *testing.T) {
 		for _, req := range []softmax.Request{{K: 3, LogSum: true, Banned: banned}, {K: 3, LogSum: true, ExactSum: true},
 			{K: 3, LogSum: true, Temperature: 0.1}, {K: 3, LogSum: true, Temperature: 30}, {K: 3, LogSum: true}} {
 			h, got, want := x.contexts(1), make([]softmax.Prediction, 3), make([]softmax.Prediction, 3)
-			if !req.Edits() && !req.ExactSum && req.Temperature == 0 {
+			if !exact.Edits(&req) && !req.ExactSum && req.Temperature == 0 {
 				h = far
 			}
 			a, err := s.Search(got, h, req)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -36,8 +37,8 @@ type Stats struct {
 type Searcher struct {
 	model  *Model
 	tables *tables
-	exact  *softmax.Searcher
-	query  [1]*softmax.Query
+	exact  *exact.Searcher
+	query  [1]*exact.Query
 	one    [1]softmax.Answer
 	stats  Stats
 
@@ -98,7 +99,7 @@ func (m *Model) newSearcher(l *softmax.Layer) *Searcher {
 	t := m.tables
 	blocks := panelsOf(m.blocks()) * kernels.PanelRows
 	s := &Searcher{
-		model: m, tables: t, exact: softmax.NewSearcher(l), query: [1]*softmax.Query{softmax.NewQuery(m.dim)},
+		model: m, tables: t, exact: exact.NewSearcher((*exact.Layer)(l)), query: [1]*exact.Query{exact.NewQuery(m.dim)},
 		turner: t.turn.turner(), x: make([]float32, m.width()), z: make([]float64, m.coordinates+m.probes), v: make([]float64, m.coordinates),
 		high: make([]int8, m.centred), low: make([]int8, m.centred), codes: make([]int8, m.coordinates),
 		centre: make([]float32, blocks), reach: make([]float32, blocks), wide: make([]float32, blocks), scratch: make([]float32, max(blocks, len(t.slots))),
@@ -129,7 +130,7 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // or by how those of their block lie: [Rung] says how far off that was on held-out contexts.
 func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	m := s.model
-	if err := req.Check(m.labels); err != nil {
+	if err := exact.Check(&req, m.labels); err != nil {
 		return softmax.Answer{}, err
 	}
 	if len(dst) != req.K {
@@ -138,7 +139,7 @@ func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Req
 	if err := s.query[0].Set(h); err != nil {
 		return softmax.Answer{}, err
 	}
-	if req.Among.Some() || req.Exact {
+	if exact.IsList(req.Among) || req.Exact {
 		s.stats.Queries++
 		return s.exactly(dst, &req)
 	}
@@ -149,7 +150,7 @@ func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Req
 func (s *Searcher) search(dst []softmax.Prediction, req *softmax.Request, rung *Rung) (softmax.Answer, error) {
 	m := s.model
 	s.stats.Queries++
-	if req.K > maxPreviewed || req.LogSum && (req.ExactSum || req.Edits() || !estimated(req.Temperature)) || !s.look(req, rung) {
+	if req.K > maxPreviewed || req.LogSum && (req.ExactSum || exact.Edits(req) || !estimated(req.Temperature)) || !s.look(req, rung) {
 		return s.exactly(dst, req)
 	}
 	s.stats.Kept += uint64(len(s.ids))
@@ -328,7 +329,7 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 		s.ids = append(s.ids, id)
 	}
 	for _, b := range req.Biases { // which permit left out
-		if req.Permits(b.ID) {
+		if exact.Permits(req, b.ID) {
 			s.ids = append(s.ids, b.ID)
 		}
 	}
@@ -384,7 +385,7 @@ func (s *Searcher) scan(blocks []uint32, from int) int {
 
 // permit rules out the labels of some rows that may not be answered, or have biases.
 func (s *Searcher) permit(req *softmax.Request, from, to int) {
-	if !req.Edits() {
+	if !exact.Edits(req) {
 		return
 	}
 	none := float32(math.Inf(-1))
@@ -393,7 +394,7 @@ func (s *Searcher) permit(req *softmax.Request, from, to int) {
 		if id == noLabel {
 			continue
 		}
-		if _, biased := req.BiasOf(id); biased || !req.Permits(id) {
+		if _, biased := exact.BiasOf(req, id); biased || !exact.Permits(req, id) {
 			s.scores[row] = none
 		}
 	}
@@ -454,7 +455,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 	if len(contexts) != n*d {
 		return invalid{softmax.ErrContext, fmt.Sprintf("preview: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)}
 	}
-	if err := req.Check(s.model.labels); err != nil {
+	if err := exact.Check(&req, s.model.labels); err != nil {
 		return err
 	}
 	if len(dst) != req.K*n {
@@ -463,7 +464,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 	if i, j, found := kernels.Float32Rows(contexts, d).NotFinite(); found {
 		return invalid{softmax.ErrContext, fmt.Sprintf("preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)}
 	}
-	if req.Among.Some() || req.Exact {
+	if exact.IsList(req.Among) || req.Exact {
 		s.stats.Queries += uint64(n)
 		s.stats.Exact += uint64(n)
 		return s.exact.SearchBatch(dst, answers, contexts, req)

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -180,7 +181,7 @@ func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
 	if err != nil || best.Count != 1 {
 		t.Fatal(best, err)
 	}
-	for _, temperature := range []float64{softmax.MinTemperature, 0.01, 0.05, 900} {
+	for _, temperature := range []float64{exact.MinTemperature, 0.01, 0.05, 900} {
 		for _, topP := range []float64{1, 0.5} {
 			o := sample.DefaultOptions()
 			o.Order, o.Temperature, o.TopP = sample.VLLM(), temperature, topP

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -187,11 +188,11 @@ func (s *Sampler) lookAtBest(k int) error {
 		}
 	}
 	for i, id := range history {
-		if !s.request.Permits(id) {
+		if !exact.Permits(&s.request, id) {
 			continue
 		}
 		x := s.edit(id, s.terms[i])
-		if whole || (softmax.Prediction{ID: id, Logit: x}).Compare(s.found[n-1]) <= 0 {
+		if whole || exact.Compare(softmax.Prediction{ID: id, Logit: x}, s.found[n-1]) <= 0 {
 			s.poolIDs, s.poolX = append(s.poolIDs, id), append(s.poolX, x)
 		}
 	}
@@ -208,8 +209,8 @@ func (s *Sampler) within(history []uint32, logits []float64) float64 {
 	}
 	before, after := math.Inf(-1), math.Inf(-1)
 	for i, id := range history {
-		if s.request.Permits(id) {
-			before, after = max(before, logits[i]+s.request.Bias(id)), max(after, s.edit(id, logits[i]))
+		if exact.Permits(&s.request, id) {
+			before, after = max(before, logits[i]+exact.Added(&s.request, id)), max(after, s.edit(id, logits[i]))
 		}
 	}
 	distance := s.distance

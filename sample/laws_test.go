@@ -7,7 +7,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -87,7 +89,7 @@ func TestTopPJustBelowOne(t *testing.T) {
 
 // Numbers that options accept, of which some are as large or as small as they may be.
 var (
-	temperatures = []float64{1, 0.7, 0, softmax.MinTemperature, 1e-30, 1e-10, 0.01, 100, 1e10, 1e100, math.MaxFloat64}
+	temperatures = []float64{1, 0.7, 0, exact.MinTemperature, 1e-30, 1e-10, 0.01, 100, 1e10, 1e100, math.MaxFloat64}
 	shares       = append(justBelowOne, 1, 0.9, 0.5, 1e-3, 1e-15, 1e-300, 5e-324)
 	repetitions  = []float64{1, 1.3, 0.5, 1e10, 0x1p100, 1e-10, 0x1p-100}
 	subtracted   = []float64{0, 0.3, -1, 5e-324, 1e10, -1e10, 0x1p100, -0x1p100}
@@ -184,7 +186,7 @@ func TestAnyOptionsAreRefusedOrDraw(t *testing.T) {
 		}
 		none := true
 		for id := range uint32(labels) {
-			none = none && !(&softmax.Request{Allowed: e.Allowed, Banned: e.Banned}).Permits(id)
+			none = none && !exact.Permits(&softmax.Request{Allowed: e.Allowed, Banned: e.Banned}, id)
 		}
 		for range 3 {
 			token, err := s.Draw(h, e)
@@ -299,7 +301,7 @@ func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 	const labels, dim, budget = 1100, 6, 30
 	l := newLayer(t, 52, labels, dim)
 	m := everywhere(t, screened(t, l, 0.8, 0.5, 1))
-	look, err := screen.NewSearcher(m, l)
+	look, err := screen.NewSearcher(m, l, screen.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +314,7 @@ func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 		o.MinP = rapid.SampledFrom([]float64{1e-6, 0.05, 0.5}).Draw(t, "min-p")
 		o.Repetition = rapid.SampledFrom([]float64{1, 1.1, 3, 100, 0.8}).Draw(t, "repetition")
 		o.Presence = rapid.SampledFrom([]float64{0, 0.5, 30, -0.5}).Draw(t, "presence")
-		head, ok, err := look.Head(h, budget)
+		head, ok, err := (*screening.Searcher)(look).Head(h, budget)
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}

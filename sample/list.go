@@ -4,9 +4,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
 // Over a screen a draw knows its candidates, and of all other labels no more than an interval
@@ -40,7 +41,7 @@ type list struct {
 // restAt describes the labels outside the pool at a temperature.
 type restAt struct {
 	temperature float64
-	log         screen.Interval
+	log         screening.Interval
 }
 
 // forget takes the shares back.
@@ -61,7 +62,7 @@ func (l *list) share(id uint32) float64 {
 
 // rest is the log of the sum of e^(x/T) over the labels that are not in the pool. After a narrow truncation
 // its upper end alone matters, and is all that is right.
-func (s *Sampler) rest(temperature float64) screen.Interval {
+func (s *Sampler) rest(temperature float64) screening.Interval {
 	l := &s.list
 	for _, r := range l.rests[:l.known] {
 		if r.temperature == temperature {
@@ -103,10 +104,10 @@ func without(a, b float64) float64 {
 
 // outside leaves the probabilities among the first n labels of the head in s.terms, and returns the
 // logs of the weights of the labels outside the pool in the same unit.
-func (s *Sampler) outside(temperature float64, n int) screen.Interval {
+func (s *Sampler) outside(temperature float64, n int) screening.Interval {
 	x := s.rest(temperature)
 	unit := s.weighHead(n, temperature) + s.head[0].Logit/temperature
-	return screen.Interval{Log: x.Log - unit, Low: x.Low - unit, High: x.High - unit}
+	return screening.Interval{Log: x.Log - unit, Low: x.Low - unit, High: x.High - unit}
 }
 
 // drawListed draws by the screen. It reports false if the exact layer is to answer; the sure part
@@ -149,7 +150,7 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 
 // gather makes candidates the pool: those that the first truncation may keep if it is narrow,
 // and else all, and labels beyond that edits change.
-func (s *Sampler) gather(head *screen.Head) error {
+func (s *Sampler) gather(head *screening.Head) error {
 	l := &s.list
 	l.known, l.beyond, l.lower = 0, l.beyond[:0], nil
 	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
@@ -179,7 +180,7 @@ func (s *Sampler) gather(head *screen.Head) error {
 		l.beyond = append(l.beyond, s.poolX[head.Known:]...)
 		n := 0
 		for i, id := range s.poolIDs {
-			if s.request.Permits(id) {
+			if exact.Permits(&s.request, id) {
 				s.poolIDs[n], s.poolX[n] = id, s.edit(id, s.poolX[i])
 				n++
 			}
@@ -208,7 +209,7 @@ func (s *Sampler) look(first int) error {
 // By the intervals of the logits without edits some candidates may be kept. The edited lower ends of
 // these bound the kept labels from below. Unless a candidate reaches that bound without edits, it does
 // not with edits. The logits of the k that have the largest lower ends are a closer bound.
-func (s *Sampler) best(head *screen.Head) (every bool, err error) {
+func (s *Sampler) best(head *screening.Head) (every bool, err error) {
 	l := &s.list
 	l.rows = grow.Slice(l.rows, len(head.IDs))
 	threshold := s.threshold(head.Lower)
@@ -219,7 +220,7 @@ func (s *Sampler) best(head *screen.Head) (every bool, err error) {
 	}
 	every = true
 	for i := len(head.IDs) - 1; every && i >= 0; i-- { // the last one mostly decides
-		every = head.Upper[i] >= threshold || !s.request.Permits(head.IDs[i])
+		every = head.Upper[i] >= threshold || !exact.Permits(&s.request, head.IDs[i])
 	}
 	if none := float32(math.Inf(-1)); s.fewest > 0 && bound > none {
 		for _, at := range l.rows[:kernels.SelectAtLeast(l.rows, l.low, bound)] {
@@ -237,7 +238,7 @@ func (s *Sampler) best(head *screen.Head) (every bool, err error) {
 	}
 	every = every && len(s.poolIDs) == len(l.near)
 	for _, id := range s.raised {
-		if s.request.Permits(id) {
+		if exact.Permits(&s.request, id) {
 			s.poolIDs = append(s.poolIDs, id)
 		}
 	}
@@ -246,7 +247,7 @@ func (s *Sampler) best(head *screen.Head) (every bool, err error) {
 
 // narrowed leaves the candidates that may be drawn, whose upper ends are at least a threshold, and which edits
 // do not raise, with their edited intervals in s.list. It returns the bound by these.
-func (s *Sampler) narrowed(head *screen.Head, threshold float32) (bound float32) {
+func (s *Sampler) narrowed(head *screening.Head, threshold float32) (bound float32) {
 	l := &s.list
 	rows := l.rows[:kernels.SelectAtLeast(l.rows, head.Upper, threshold)]
 	// Not by append: a CPU waits for a length that is in memory.
@@ -254,7 +255,7 @@ func (s *Sampler) narrowed(head *screen.Head, threshold float32) (bound float32)
 	n := 0
 	for _, row := range rows {
 		id, lower, upper := head.IDs[row], head.Lower[row], head.Upper[row]
-		if !s.request.Permits(id) {
+		if !exact.Permits(&s.request, id) {
 			continue
 		}
 		if mark := s.marks[id]; mark != 0 {
@@ -315,7 +316,7 @@ func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 		s.kept = 1
 		return Token{ID: s.head[0].ID, Variation: variation}, variation <= near
 	}
-	others, high := screen.Interval{Log: math.Inf(-1)}, 0.0
+	others, high := screening.Interval{Log: math.Inf(-1)}, 0.0
 	if k.others {
 		others = s.outside(temperature, k.most)
 		high = kernels.Exp(others.High)

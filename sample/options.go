@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Step is a processor in the order of a sampler.
@@ -67,7 +67,7 @@ type Options struct {
 	// Order holds the steps, each at most once; the edits (Mask, Bias, Penalties) come
 	// first. A step that is absent is not done, even if its option is set.
 	Order []Step
-	// Temperature is T: finite and at least softmax.MinTemperature, or 0 for the label with the
+	// Temperature is T: finite and at least exact.MinTemperature, or 0 for the label with the
 	// largest logit, whatever is truncated.
 	Temperature float64
 	// TopK is k, 0 for all labels.
@@ -137,7 +137,7 @@ func (o *Options) check() error {
 		ok    bool
 		want  string
 	}{
-		{"temperature", o.Temperature, o.Temperature == 0 || o.Temperature >= softmax.MinTemperature, fmt.Sprintf("0, or a finite number of at least %v", softmax.MinTemperature)},
+		{"temperature", o.Temperature, o.Temperature == 0 || o.Temperature >= exact.MinTemperature, fmt.Sprintf("0, or a finite number of at least %v", exact.MinTemperature)},
 		{"top-k", float64(o.TopK), o.TopK >= 0, "at least 0"},
 		{"top-p", o.TopP, o.TopP > 0 && o.TopP <= 1, "above 0 and at most 1"},
 		{"min-p", o.MinP, o.MinP >= 0 && o.MinP <= 1, "0 to 1"},

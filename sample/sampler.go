@@ -7,7 +7,9 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -65,13 +67,13 @@ type Sampler struct {
 	o Options
 	plan
 	labels   int
-	layer    *softmax.Searcher
-	query    *softmax.Query
-	screened *screen.Searcher  // nil over a layer
-	preview  *preview.Searcher // nil unless over one
-	context  []float32         // of the draw, for the preview
-	exactly  bool              // the exact layer has answered, or is to
-	budgets  []float64         // to look at one after the other
+	layer    *exact.Searcher
+	query    *exact.Query
+	screened *screening.Searcher // nil over a layer
+	preview  *preview.Searcher   // nil unless over one
+	context  []float32           // of the draw, for the preview
+	exactly  bool                // the exact layer has answered, or is to
+	budgets  []float64           // to look at one after the other
 	random   *rand.Rand
 	stats    Stats
 
@@ -84,7 +86,7 @@ type Sampler struct {
 	raised   []uint32 // labels whose logits may grow
 
 	one      [1]softmax.Answer
-	asked    [1]*softmax.Query
+	asked    [1]*exact.Query
 	found    []softmax.Prediction
 	pool     pool
 	poolIDs  []uint32
@@ -92,7 +94,7 @@ type Sampler struct {
 	all      []float64
 	terms    []float64
 	head     []softmax.Prediction
-	sorter   softmax.Sorter
+	sorter   exact.Sorter
 	places   []uint16                 // of the labels among the buckets
 	buckets  *[nucleusBuckets]float64 // the probability in each
 	envelope envelope
@@ -119,13 +121,13 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 	}
 	o.Order = slices.Clone(o.Order)
 	return &Sampler{
-		o: o, plan: o.plan(), labels: l.Labels(), layer: softmax.NewSearcher(l), query: softmax.NewQuery(l.Dim()),
+		o: o, plan: o.plan(), labels: l.Labels(), layer: exact.NewSearcher((*exact.Layer)(l)), query: exact.NewQuery(l.Dim()),
 		random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)), marks: make([]uint32, l.Labels()),
 	}, nil
 }
 
 // NewScreened returns a sampler over a screen and its layer. The screen has a tail
-// ([screen.Tail]).
+// (screen.Model.HasTail).
 //
 // A draw looks at the candidates alone if Token.Variation then is at most
 // Options.MaxVariation: so do all, by default, after a top-k or a min-p. Otherwise a candidate is
@@ -137,11 +139,12 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 //
 // The exact layer answers too if the candidates are fewer than a top-k in front, if there are
 // allowed labels, and, unless a top-k or a min-p comes first, if more than 256 labels are banned.
-func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error) {
+func NewScreened(of *screen.Model, l *softmax.Layer, o Options) (*Sampler, error) {
 	s, err := New(l, o)
 	if err != nil {
 		return nil, err
 	}
+	m := (*screening.Model)(of)
 	if m.Tail() == nil {
 		return nil, fmt.Errorf("sample: %w", screen.ErrNoTail)
 	}
@@ -156,7 +159,7 @@ func NewScreened(m *screen.Model, l *softmax.Layer, o Options) (*Sampler, error)
 	if s.budgets = append(s.budgets, budget); budget < most {
 		s.budgets = append(s.budgets, most)
 	}
-	s.screened, err = screen.NewSearcher(m, l, screen.Budget(budget))
+	s.screened, err = screening.NewSearcher(m, (*exact.Layer)(l), screening.Budget(budget))
 	return s, err
 }
 
@@ -244,7 +247,7 @@ func (e badEdits) Unwrap() error { return softmax.ErrRequest }
 // are dropped.
 func (s *Sampler) prepare(e *Edits) error {
 	s.request = softmax.Request{K: 1, Allowed: e.Allowed, Banned: e.Banned, Biases: e.Biases}
-	if err := s.request.Check(s.labels); err != nil {
+	if err := exact.Check(&s.request, s.labels); err != nil {
 		return err
 	}
 	if len(e.History) > int(times) {
@@ -326,7 +329,7 @@ func (s *Sampler) edit(id uint32, x float64) float64 {
 	for _, step := range s.edited {
 		switch {
 		case step == Bias && mark&biased != 0:
-			x += s.request.Bias(id)
+			x += exact.Added(&s.request, id)
 		case step == Penalties && mark&times > 0:
 			if x > 0 {
 				x /= s.o.Repetition

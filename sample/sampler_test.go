@@ -15,7 +15,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
@@ -344,20 +346,21 @@ func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...flo
 }
 
 // everywhere is a screen whose tail takes all contexts for such as it was fitted to.
-func everywhere(t *testing.T, m *screen.Model) *screen.Model {
+func everywhere(t *testing.T, of *screen.Model) *screen.Model {
+	m := (*screening.Model)(of)
 	c := m.Tail().Config()
 	c.Ranges = slices.Clone(c.Ranges)
 	for i := range c.Ranges {
 		c.Ranges[i] = math.Inf(2*(i%2) - 1)
 	}
-	tail, err := screen.NewTail(c)
+	tail, err := screening.NewTail(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if m, err = m.WithTail(tail, nil); err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return (*screen.Model)(m)
 }
 
 // Over a screen a draw without truncation has the distribution of the layer: the sets
@@ -757,7 +760,7 @@ func TestNucleiAtTheLimits(t *testing.T) {
 	}{
 		{"all but rounding", 1e6, math.Nextafter(1, 0), 1500, labels},
 		{"half of equal ones", 1e300, 0.5, 1000, labels/2 + 1},
-		{"the best alone", softmax.MinTemperature, 0.5, 1, 1},
+		{"the best alone", exact.MinTemperature, 0.5, 1, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := sample.DefaultOptions()

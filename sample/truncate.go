@@ -5,9 +5,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -180,7 +181,7 @@ func (s *Sampler) keepTopP(k *kept, temperature float64, all, first bool) (ok bo
 		inside := s.sumInside(temperature)
 		more = max(kernels.Exp(inside-s.weighHead(k.most, temperature))-1, 0)
 	}
-	var rest screen.Interval // weights
+	var rest screening.Interval // weights
 	if k.others {
 		x := s.outside(temperature, k.most)
 		if rest.High = kernels.Exp(x.High); first {
@@ -236,7 +237,7 @@ func (s *Sampler) keepTypical(k *kept, temperature float64) {
 	for i := range s.terms {
 		s.order = append(s.order, softmax.Prediction{ID: uint32(i), Logit: -math.Abs(surprise(i) - entropy)})
 	}
-	slices.SortFunc(s.order, softmax.Prediction.Compare)
+	slices.SortFunc(s.order, exact.Compare)
 	n, sum := 0, 0.0
 	for n < len(s.order) && sum < s.o.Typical {
 		sum += s.terms[s.order[n].ID]

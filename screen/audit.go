@@ -1,15 +1,6 @@
 package screen
 
-import (
-	"cmp"
-	"fmt"
-	"sync"
-	"time"
-
-	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/precision"
-	"github.com/learning-to-screen/l2s/softmax"
-)
+import "github.com/learning-to-screen/l2s/internal/screening"
 
 // AuditOptions are the options of Pool.Audit. The zero value is ready.
 type AuditOptions struct {
@@ -21,7 +12,7 @@ type AuditOptions struct {
 
 // Audit watches whether the answers of a pool are as precise as the ladder of its model says.
 // It samples queries at random, one in eight. Of every sample it looks at how the context lies to
-// its clusters, beside what training kept of held-out contexts ([Model.Geometry]). Some are
+// its clusters, beside what training kept of held-out contexts. Some are
 // answered exactly as well, in the background, one at a time: where their best labels stand in the
 // list of their cell gives P@1 and P@k. It goes over to the new model after [Pool.Swap].
 //
@@ -30,51 +21,19 @@ type AuditOptions struct {
 // looked at: the tests are e-detectors. What is assumed is this: given the samples before it, a
 // sample is expected to miss at most what is allowed, and lies in a bin of the geometry at
 // most as often as the contexts of a stretch of training's do.
-type Audit struct {
-	pool    *Pool
-	options AuditOptions
-	called  chan struct{} // something is to be done
-	ending  chan struct{}
-	ended   chan struct{}
-	exact   *softmax.Searcher // over layer, for the goroutine of the audit
-	layer   *softmax.Layer
-	h       []float32 // the context of the sample that is to be answered
+type Audit screening.Audit
 
-	mu           sync.Mutex // queries that are sampled hold it for a moment
-	model        *Model     // whose samples count
-	geometry     *Geometry  // nil: not known
-	stopped      bool
-	wanted, full bool     // whether h is to be set, and is set
-	at           location // of h
-	of           *Model   // of at
-	k            int
-	cosine, lead *drift
-	first, all   *excess
-	outcomes     []audited // the last window ones
-	begun        []Alarm   // that the callback is to be told
-	err          error     // of the last exact answer
-}
+// Alarm reports that more is missed, or that contexts lie elsewhere, than is allowed. Of is its
+// subject: "P@1", "P@5" for the k of the ladder, "cosine" or "lead". Text has what was found and
+// what was expected.
+type Alarm = screening.Alarm
 
-// audited is a query that was answered exactly too.
-type audited struct {
-	precision.Outcome
-	rung, n int
-}
-
-const (
-	// window is the number of queries that the figures of a report are of, at most.
-	window = 5000
-	// lately is the number of those that the text of an alarm is of.
-	lately = 200
-)
-
-// Alarm says that more is missed, or lies elsewhere, than is allowed.
-type Alarm struct {
-	// Of is what it is about: "P@1", "P@5" for the k of the ladder, "cosine" or "lead".
-	Of string
-	// Text says what was found and what was expected.
-	Text string
-}
+// Geometry holds two histograms of contexts: Cosine, of the cosines with the vectors of their
+// clusters, and Lead, of the leads of the best clusters over the second best, which is empty if
+// there is one cluster. Each has Edges and Shares of bins, and in Most the largest shares that a
+// stretch of such contexts may have, since contexts of one text are alike. Training keeps the
+// geometry of held-out contexts in the record of the model, for [Pool.Audit].
+type Geometry = screening.Geometry
 
 // AuditReport is what an audit knows.
 type AuditReport struct {
@@ -104,249 +63,14 @@ type AuditReport struct {
 // Audit starts to audit the queries of the pool, in place of an audit that may be under way. The caller
 // ends it with Stop. It returns an error if an option does not fit.
 func (p *Pool) Audit(o AuditOptions) (*Audit, error) {
-	if o.Share == 0 {
-		o.Share = 0.02
-	}
-	if !(o.Share > 0 && o.Share <= 1) {
-		return nil, fmt.Errorf("screen: audit: share: found %v, expected above 0 and at most 1", o.Share)
-	}
-	a := &Audit{pool: p, options: o, called: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{}), wanted: true}
-	p.mu.Lock() // no Swap
-	a.begin(p.current.Load().model)
-	old := p.audit.Swap(a)
-	p.mu.Unlock()
-	if old != nil {
-		old.Stop()
-	}
-	go a.run()
-	return a, nil
+	a, err := p.pool().Audit(screening.AuditOptions(o))
+	return (*Audit)(a), err
 }
+
+func (a *Audit) audit() *screening.Audit { return (*screening.Audit)(a) }
 
 // Stop ends the audit, and returns when its callback is called no more. Not from the callback.
-func (a *Audit) Stop() {
-	a.mu.Lock()
-	if !a.stopped {
-		a.stopped = true
-		close(a.ending)
-	}
-	a.mu.Unlock()
-	a.pool.audit.CompareAndSwap(a, nil)
-	<-a.ended
-}
-
-// begin forgets what was seen: the samples of the model m count from now on.
-func (a *Audit) begin(m *Model) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.model, a.geometry = m, m.Geometry()
-	a.k = max(m.c.K, 1)
-	known := cmp.Or(a.geometry, new(Geometry))
-	a.cosine, a.lead = newDrift(known.Cosine), newDrift(known.Lead)
-	a.first, a.all = newExcess(), newExcess()
-	a.cosine.name, a.lead.name, a.first.k, a.all.k = "cosine", "lead", 1, a.k
-	a.outcomes, a.begun, a.err = nil, nil, nil
-}
-
-// see takes a sample: a context that a searcher has answered.
-func (a *Audit) see(s *Searcher, x location) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s.model != a.model || a.stopped {
-		return
-	}
-	if a.cosine.add(x.found.Cosine) {
-		a.begins(a.strange(a.cosine))
-	}
-	if a.lead.add(x.found.Lead) {
-		a.begins(a.strange(a.lead))
-	}
-	if a.wanted && !x.exact {
-		a.h = append(a.h[:0], s.query[0].Vector()...) // of the size that it had at the first one
-		a.at, a.of, a.wanted, a.full = x, s.model, false, true
-		a.call()
-	}
-}
-
-func (a *Audit) call() {
-	select {
-	case a.called <- struct{}{}:
-	default:
-	}
-}
-
-func (a *Audit) begins(x Alarm) {
-	a.begun = append(a.begun, x)
-	a.call()
-}
-
-// missing is the alarm of P@k.
-func (a *Audit) missing(test *excess) Alarm {
-	of := a.recent(lately)
-	outcomes, sizes := split(of)
-	found, expected := precision.At(outcomes, sizes, test.k), a.expected(of[len(of)-1], test.k)
-	return Alarm{fmt.Sprintf("P@%d", test.k), fmt.Sprintf("found %.4f in the last %d audited queries, expected about %.4f as in training, and at least %.4f", found.Value, len(of), expected.Value, 1-allowed(expected))}
-}
-
-// strange says which bin of a histogram has too much.
-func (a *Audit) strange(d *drift) Alarm {
-	worst, m, name := 0, &d.recent[0], d.name
-	for i, x := range m.counts {
-		if x/d.of.Most[i] > m.counts[worst]/d.of.Most[worst] {
-			worst = i
-		}
-	}
-	place := ""
-	switch e := d.of.Edges; {
-	case len(e) == 0:
-		place = "any " + name
-	case worst == 0:
-		place = fmt.Sprintf("a %s below %.4g", name, e[0])
-	case worst == len(e):
-		place = fmt.Sprintf("a %s of %.4g or more", name, e[worst-1])
-	default:
-		place = fmt.Sprintf("a %s from %.4g to %.4g", name, e[worst-1], e[worst])
-	}
-	return Alarm{name, fmt.Sprintf("found %s in %.1f%% of the last sampled contexts, expected at most %.1f%%", place, 100*m.counts[worst]/m.total, 100*d.of.Most[worst])}
-}
-
-// run tells of alarms, and answers samples exactly as long as their time allows it.
-func (a *Audit) run() {
-	defer close(a.ended)
-	const burst = time.Second // the time whose share may be saved up
-	saved, last := float64(burst)*a.options.Share, time.Now()
-	ready := time.NewTimer(0)
-	defer ready.Stop()
-	for {
-		select {
-		case <-a.ending:
-			a.tell() // what has begun meanwhile
-			return
-		case <-ready.C:
-			a.mu.Lock()
-			a.wanted = !a.full
-			a.mu.Unlock()
-			continue
-		case <-a.called:
-		}
-		begin := time.Now()
-		if a.answer() {
-			now := time.Now()
-			saved = min(saved+float64(now.Sub(last))*a.options.Share, float64(burst)*a.options.Share) - float64(now.Sub(begin))
-			last = now
-			ready.Reset(time.Duration(min(max(0, -saved/a.options.Share), 1<<62)))
-		}
-		a.tell()
-	}
-}
-
-func (a *Audit) answer() bool {
-	a.mu.Lock()
-	x, model, full := a.at, a.of, a.full
-	a.mu.Unlock()
-	if !full {
-		return false
-	}
-	best, known := make([]softmax.Prediction, max(model.c.K, 1)), false
-	err := a.pool.Do(func(s *Searcher) error { // so that nothing closes the layer meanwhile
-		if s.model != model { // it was swapped
-			return nil
-		}
-		if a.layer != s.over {
-			a.layer, a.exact = s.over, softmax.NewSearcher(s.over)
-		}
-		return parallel.Guard(func() error {
-			_, err := a.exact.TopK(best, a.h)
-			known = err == nil
-			return err
-		})
-	})
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.full, a.err = false, err; known && model == a.model {
-		a.add(audited{model.outcome(x.cell, best), x.rung, x.n})
-	}
-	return true
-}
-
-func (a *Audit) add(o audited) {
-	a.outcomes = append(a.recent(window-1), o)
-	for _, test := range []*excess{a.first, a.all} {
-		if k := test.k; a.model.c.HeldOut == 0 {
-			test.sample()
-		} else if test.add(float64(k-o.Hits(k, o.n))/float64(k), allowed(a.expected(o, k))) {
-			a.begins(a.missing(test))
-		}
-	}
-}
-
-// expected is the P@k of the ladder at the budget of a query.
-func (a *Audit) expected(o audited, k int) Estimate {
-	rung := &a.model.c.Ladder[o.rung]
-	if k == 1 {
-		return rung.Precision1
-	}
-	return rung.PrecisionK
-}
-
-// allowed is the part of the labels that may be missed: twice what the held-out contexts
-// of training may have missed by their interval.
-func allowed(expected Estimate) float64 { return min(1, max(1e-4, 2*(1-expected.Low))) }
-
-// recent are the last n audited queries in their order, or all if there are fewer.
-func (a *Audit) recent(n int) []audited { return a.outcomes[max(0, len(a.outcomes)-n):] }
-
-// split returns the outcomes of audited queries, and the numbers of their candidates.
-func split(of []audited) (outcomes []precision.Outcome, sizes []int) {
-	for _, o := range of {
-		outcomes, sizes = append(outcomes, o.Outcome), append(sizes, o.n)
-	}
-	return outcomes, sizes
-}
-
-func (a *Audit) tell() {
-	a.mu.Lock()
-	begun := a.begun
-	a.begun = nil
-	a.mu.Unlock()
-	for _, x := range begun {
-		if a.options.Alarm != nil {
-			a.options.Alarm(x)
-		}
-	}
-}
+func (a *Audit) Stop() { a.audit().Stop() }
 
 // Report returns what the audit knows.
-func (a *Audit) Report() AuditReport {
-	a.mu.Lock()
-	m, of := a.model, a.recent(window)
-	r := AuditReport{Sampled: a.cosine.samples, Audited: a.all.samples, K: a.k, Window: len(of), Geometry: a.geometry, Cosine: a.cosine.now(), Lead: a.lead.now(), Err: a.err}
-	for _, test := range []*excess{a.first, a.all} {
-		if test.up() {
-			r.Alarms = append(r.Alarms, a.missing(test))
-		}
-	}
-	for _, test := range []*drift{a.cosine, a.lead} {
-		if test.up() {
-			r.Alarms = append(r.Alarms, a.strange(test))
-		}
-	}
-	a.mu.Unlock()
-	if len(of) == 0 {
-		return r
-	}
-	r.Expected1 = mean(of, func(o audited) Estimate { return m.c.Ladder[o.rung].Precision1 })
-	r.ExpectedK = mean(of, func(o audited) Estimate { return m.c.Ladder[o.rung].PrecisionK })
-	outcomes, sizes := split(of)
-	r.Precision1, r.PrecisionK, r.Ladder = precision.At(outcomes, sizes, 1), precision.At(outcomes, sizes, r.K), m.measure(outcomes, r.K)
-	return r
-}
-
-// mean is the mean of the estimates that of says, one for each query.
-func mean(queries []audited, of func(audited) Estimate) (e Estimate) {
-	for _, o := range queries {
-		x := of(o)
-		e.Value, e.Low, e.High = e.Value+x.Value, e.Low+x.Low, e.High+x.High
-	}
-	n := float64(len(queries))
-	return Estimate{Value: e.Value / n, Low: e.Low / n, High: e.High / n}
-}
+func (a *Audit) Report() AuditReport { return AuditReport(a.audit().Report()) }

@@ -1,15 +1,10 @@
 package screen
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"math"
-	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -27,7 +22,7 @@ type EvaluateOptions struct {
 	// finite; 0 stands for 1. A model with a logit scale has 1/scale.
 	Temperature float64
 	// Searcher holds the options of the searchers that are measured.
-	Searcher []Option
+	Searcher Options
 	// Progress, unless nil, is called with the number of contexts done and of all; at the end the
 	// two are equal. Calls do not overlap, but come from several goroutines.
 	Progress func(done, total int)
@@ -48,7 +43,7 @@ type Evaluation struct {
 	// + Precision.MeanScored is the mean number of rows scanned in all.
 	Routing int
 	// Perplexity is e to the mean of -log p over the contexts with a target, p the
-	// probability that the screen gives to it ([Searcher.LogProbAt]), and ExactPerplexity
+	// probability that the screen gives to it ([Searcher.LogProb]), and ExactPerplexity
 	// the same with the probability by the layer. Both are 0 if there are no targets.
 	Perplexity, ExactPerplexity float64
 	// AtK holds one element for each k of the options, in that order.
@@ -59,24 +54,12 @@ type Evaluation struct {
 	Ladder []Rung
 }
 
-// Precision is the quality of the answers with k labels.
-type Precision struct {
-	// K is k.
-	K int
-	// Precision is P@k: the mean of |A_k and S_k| / k over the contexts, where
-	// A_k are the k labels that the exact layer gives and S_k those that the
-	// Searcher gave (Section 4 of the paper).
-	Precision float64
-	// Exact is the number of contexts that the exact layer answered, see
-	// Stats.Exact. Their S_k is that answer.
-	Exact int
-	// MeanScored is the mean number of labels that an answer was chosen among: the candidates', or
-	// L if the exact layer answered.
-	MeanScored float64
-}
-
-// chunk is the number of contexts that a goroutine of Evaluate takes at once.
-const chunk = 64
+// Precision is the quality of the answers with K labels. Precision is P@K: the mean of |A_K and
+// S_K| / K over the contexts, where A_K are the K labels that the exact layer gives and S_K those
+// that the Searcher gave (Section 4 of the paper). Exact is the number of contexts that the exact
+// layer answered, whose S_K is that answer, and MeanScored the mean number of labels that an answer
+// was chosen among: the candidates', or L if the exact layer answered.
+type Precision = screening.Precision
 
 // Evaluate measures the model m against its layer l on contexts that it was
 // not trained on, row-major, n x d, n >= 1.
@@ -84,105 +67,8 @@ const chunk = 64
 // It returns an error if NewSearcher does, if an option or a context
 // is wrong, or if ctx ends before the work does.
 func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float32, opt EvaluateOptions) (*Evaluation, error) {
-	d := m.Dim()
-	if len(contexts) == 0 || len(contexts)%d != 0 {
-		return nil, fmt.Errorf("screen: contexts: found %d elements, expected a positive multiple of dimension %d", len(contexts), d)
-	}
-	if opt.Threads < 0 {
-		return nil, fmt.Errorf("screen: threads: found %d, expected at least 0", opt.Threads)
-	}
-	ks := opt.K
-	if ks == nil {
-		ks = slices.Compact([]int{1, min(5, m.Labels())})
-	}
-	for _, k := range ks {
-		if k < 1 || k > m.Labels() {
-			return nil, fmt.Errorf("screen: k: found %d, expected 1 to the %d labels", k, m.Labels())
-		}
-	}
-	n := len(contexts) / d
-	if opt.Targets != nil && len(opt.Targets) != n {
-		return nil, fmt.Errorf("screen: targets: found %d, expected one for each of %d contexts", len(opt.Targets), n)
-	}
-	for i, id := range opt.Targets {
-		if id >= int64(m.Labels()) {
-			return nil, fmt.Errorf("screen: targets: found label %d at %d, expected one below the %d labels", id, i, m.Labels())
-		}
-	}
-	temperature := cmp.Or(opt.Temperature, 1)
-	if err := checkTemperature(temperature); err != nil {
-		return nil, err
-	}
-	logs := make([][2]float64, len(opt.Targets)) // added up in order
-	r := &Evaluation{Contexts: n, Routing: m.Clusters(), AtK: make([]Precision, len(ks))}
-	located, outcomes, sizes := make([]location, n), make([]precision.Outcome, n), make([]int, n)
-	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
-	// All searchers are made before any work: what is wrong is known at once.
-	searchers, exact := make([]*Searcher, threads), make([]*softmax.Searcher, threads)
-	for i := range searchers {
-		s, err := NewSearcher(m, l, opt.Searcher...)
-		if err != nil {
-			return nil, err
-		}
-		searchers[i], exact[i] = s, softmax.NewSearcher(l)
-	}
-	largest := slices.Max(append([]int{1}, ks...))
-	r.Budget = m.c.Ladder[searchers[0].rung].Budget
-	var done func(int)
-	if opt.Progress != nil {
-		done = parallel.Counter(n, func(done int) { opt.Progress(done, n) })
-	}
-	err := parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) (err error) {
-		screened, full, best := searchers[worker], exact[worker], make([]softmax.Prediction, largest)
-		for i := lo; i < hi; i++ {
-			h := contexts[i*d : (i+1)*d]
-			if located[i], err = screened.locate(h, screened.rung); err == nil {
-				_, err = full.TopK(best, h)
-			}
-			if err == nil && opt.Targets != nil && opt.Targets[i] >= 0 {
-				id := uint32(opt.Targets[i])
-				if logs[i][0], err = screened.LogProbAt(h, id, temperature); err == nil {
-					logs[i][1], err = full.LogProbAt(h, id, temperature)
-				}
-			}
-			if err != nil {
-				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
-			}
-			outcomes[i] = m.outcome(located[i].cell, best)
-		}
-		return nil
+	e, err := screening.Evaluate(ctx, m.model(), (*exact.Layer)(l), contexts, screening.EvaluateOptions{
+		K: opt.K, Threads: opt.Threads, Targets: opt.Targets, Temperature: opt.Temperature, Searcher: opt.Searcher.list(), Progress: opt.Progress,
 	})
-	switch {
-	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return nil, fmt.Errorf("screen: evaluate: %w", context.Cause(ctx))
-	case err != nil:
-		return nil, err
-	}
-	for i, x := range located {
-		sizes[i] = x.n
-	}
-	for i, k := range ks {
-		p, hits, scored := &r.AtK[i], 0, 0
-		p.K = k
-		for j, x := range located {
-			if x.exact || x.n < k {
-				p.Exact, hits, scored = p.Exact+1, hits+k, scored+m.Labels()
-				continue
-			}
-			hits, scored = hits+outcomes[j].Among(k, x.n), scored+x.n
-		}
-		p.Precision, p.MeanScored = float64(hits)/(float64(n)*float64(k)), float64(scored)/float64(n)
-	}
-	r.Ladder = m.measure(outcomes, largest)
-	r.MeanCandidates, r.P99Candidates, r.MaxCandidates = precision.Spread(sizes)
-	targets, screened, full := 0.0, 0.0, 0.0
-	for i, id := range opt.Targets {
-		if id >= 0 {
-			targets, screened, full = targets+1, screened+logs[i][0], full+logs[i][1]
-		}
-	}
-	if targets > 0 {
-		r.Perplexity, r.ExactPerplexity = math.Exp(-screened/targets), math.Exp(-full/targets)
-	}
-	return r, nil
+	return (*Evaluation)(e), err
 }

@@ -21,7 +21,7 @@ func Example() {
 		Clusters: []float32{1, 0, 0, 1},                                       // contexts that point right, and up
 		Lists:    []screen.List{{IDs: []uint32{0, 1}}, {IDs: []uint32{2, 3}}}, // the labels worth a look in each
 	})
-	searcher, _ := screen.NewSearcher(model, layer) // one for each goroutine
+	searcher, _ := screen.NewSearcher(model, layer, screen.Options{}) // one for each goroutine
 	top := make([]softmax.Prediction, 2)
 	n, _ := searcher.TopK(top, []float32{3, 1})
 	fmt.Println(top[:n])
@@ -42,7 +42,7 @@ func open(weights, bias, path string) (*screen.Searcher, error) { // once
 	if err != nil {
 		return nil, err
 	}
-	return screen.NewSearcher(model, layer) // for one goroutine; screen.NewPool is for many
+	return screen.NewSearcher(model, layer, screen.Options{}) // for one goroutine; screen.NewPool is for many
 }
 
 func topFive(s *screen.Searcher, h []float32) ([]softmax.Prediction, error) {

@@ -1,11 +1,8 @@
 package screen
 
 import (
-	"errors"
-	"sync"
-	"sync/atomic"
-	"unsafe"
-
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -19,48 +16,15 @@ import (
 // queries run at the same time, and keeps them, with what they counted, where a sync.Pool would
 // drop them: a query allocates nothing unless it makes a searcher, or a searcher grows as its type
 // describes.
-type Pool struct {
-	opts    []Option
-	current atomic.Pointer[generation]
-	audit   atomic.Pointer[Audit] // nil for none
-	mu      sync.Mutex            // one Swap at a time, and none while an audit begins
-	shelves [shelves]shelf
-}
+type Pool screening.Pool
 
-// generation is a model with its layer.
-type generation struct {
-	number  uint64
-	model   *Model
-	layer   *softmax.Layer
-	inUse   atomic.Int64 // 1 as long as it is current, and 1 for each searcher that is out since then
-	drained chan struct{}
-}
+func (p *Pool) pool() *screening.Pool { return (*screening.Pool)(p) }
 
-// shelf holds searchers that no query uses. Each goroutine goes to one shelf first, so that
-// goroutines seldom wait, and find a searcher whose scratch their core's cache has.
-type shelf struct {
-	mu    sync.Mutex
-	of    *generation
-	free  []*Searcher
-	out   int // searchers of the generation that were taken off this shelf and are in use
-	stats Stats
-	_     [64]byte // two shelves share no line of a cache
-}
-
-const (
-	shelfBits = 5
-	shelves   = 1 << shelfBits
-)
-
-// NewPool returns a pool with the model m over the layer l, the generation 1. Its
-// searchers have the options. Errors are as from [NewSearcher].
-func NewPool(m *Model, l *softmax.Layer, opts ...Option) (*Pool, error) {
-	p := &Pool{opts: opts}
-	p.current.Store(&generation{}) // which no query uses
-	if _, err := p.Swap(m, l); err != nil {
-		return nil, err
-	}
-	return p, nil
+// NewPool returns a pool with the model m over the layer l. Its searchers have the options. Errors
+// are as from [NewSearcher].
+func NewPool(m *Model, l *softmax.Layer, o Options) (*Pool, error) {
+	p, err := screening.NewPool(m.model(), (*exact.Layer)(l), o.list()...)
+	return (*Pool)(p), err
 }
 
 // Swap makes m and l the model and the layer of all queries that begin after it has
@@ -70,174 +34,13 @@ func NewPool(m *Model, l *softmax.Layer, opts ...Option) (*Pool, error) {
 //
 // Errors are as from [NewSearcher]. After an error the pool is as it was.
 func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err error) {
-	made := make([]*Searcher, max(p.count(), 1)) // one checks m and l: all may have gone after errors
-	for i := range made {
-		if made[i], err = NewSearcher(m, l, p.opts...); err != nil {
-			return nil, err
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	old := p.current.Load()
-	g := &generation{number: old.number + 1, model: m, layer: l, drained: make(chan struct{})}
-	g.inUse.Store(1)
-	p.current.Store(g)
-	if a := p.audit.Load(); a != nil {
-		a.begin(m)
-	}
-	p.lock() // or a query that finds some shelves empty would make a searcher too many
-	for i := range p.shelves {
-		b := &p.shelves[i]
-		old.inUse.Add(int64(b.out)) // which counts those that are out
-		clear(b.free)
-		b.of, b.free, b.out = g, b.free[:0], 0
-	}
-	for i, s := range made {
-		b := &p.shelves[i%shelves]
-		b.free = append(b.free, s)
-	}
-	p.unlock()
-	old.release()
-	return old.drained, nil
+	return p.pool().Swap(m.model(), (*exact.Layer)(l))
 }
-
-func (p *Pool) lock() {
-	for i := range p.shelves {
-		p.shelves[i].mu.Lock()
-	}
-}
-
-func (p *Pool) unlock() {
-	for i := range p.shelves {
-		p.shelves[i].mu.Unlock()
-	}
-}
-
-func (g *generation) release() {
-	if g.inUse.Add(-1) == 0 {
-		close(g.drained)
-	}
-}
-
-// Generation returns the number of the generation: 1 at first, 1 more after each Swap.
-func (p *Pool) Generation() uint64 { return p.current.Load().number }
 
 // Stats returns the counts of TopK, Search and SearchBatch since NewPool, over all
 // generations. A query counts when it has ended, with all its numbers at once. The counts
 // never fall: the difference of two calls is what happened between them.
-func (p *Pool) Stats() (sum Stats) {
-	p.lock()
-	defer p.unlock()
-	for i := range p.shelves {
-		sum.add(p.shelves[i].stats)
-	}
-	return sum
-}
-
-func (s *Stats) add(o Stats) {
-	s.Queries += o.Queries
-	s.Candidates += o.Candidates
-	s.Routing += o.Routing
-	s.Exact += o.Exact
-	s.Lacking += o.Lacking
-}
-
-// loan is a searcher that a query has.
-type loan struct {
-	*Searcher
-	of    *generation
-	from  *shelf // which counts it
-	home  *shelf // where it goes afterwards
-	sound bool   // the searcher, after the query
-}
-
-// borrow takes a searcher of the current generation. The caller gives it back.
-func (p *Pool) borrow() (l loan, err error) {
-	first := home()
-	l.home = &p.shelves[first]
-	for i := 0; i < shelves && l.Searcher == nil; i++ {
-		l.from = &p.shelves[(first+i)%shelves]
-		l.from.mu.Lock()
-		l.take()
-		l.from.mu.Unlock()
-	}
-	if l.Searcher == nil {
-		p.lock() // to look at all shelves at one time: one that came back to a shelf after the look at it is not missed
-		for i := 0; i < shelves && l.Searcher == nil; i++ {
-			l.from = &p.shelves[(first+i)%shelves]
-			l.take()
-		}
-		if l.Searcher == nil {
-			l.from = l.home
-			l.of = l.home.of
-			l.home.out++
-		}
-		p.unlock()
-	}
-	if l.Searcher == nil {
-		if l.Searcher, err = NewSearcher(l.of.model, l.of.layer, p.opts...); err != nil {
-			l.giveBack()
-			return loan{}, err
-		}
-	}
-	l.watch = p.audit.Load()
-	return l, nil
-}
-
-// home returns the shelf that the calling goroutine goes to first, by the address of
-// its stack: goroutines have stacks of their own, which seldom move.
-func home() int {
-	var here byte
-	stack := uint64(uintptr(unsafe.Pointer(&here))) >> 12
-	return int(stack * 0x9e3779b97f4a7c15 >> (64 - shelfBits))
-}
-
-// take takes a searcher off the loan's shelf and counts it as out, unless there is none. The caller has the lock.
-func (l *loan) take() {
-	b := l.from
-	if n := len(b.free); n > 0 {
-		l.Searcher, l.of, b.free[n-1] = b.free[n-1], b.of, nil
-		b.free = b.free[:n-1]
-		b.out++
-	}
-}
-
-// giveBack ends a loan, of a searcher or nil in its place, and counts what it did. A searcher that
-// is not sound, or of an old generation, is not used again.
-func (l *loan) giveBack() {
-	first, second := l.from, l.home
-	if uintptr(unsafe.Pointer(first)) > uintptr(unsafe.Pointer(second)) { // as [Pool.lock] goes through them
-		first, second = second, first
-	}
-	first.mu.Lock()
-	defer first.mu.Unlock()
-	if second != first {
-		second.mu.Lock()
-		defer second.mu.Unlock()
-	}
-	if l.Searcher != nil {
-		l.from.stats.add(l.stats)
-		l.stats = Stats{}
-	}
-	if l.from.of != l.of {
-		l.of.release()
-		return
-	}
-	l.from.out--
-	if l.sound {
-		l.home.free = append(l.home.free, l.Searcher)
-	}
-}
-
-// count returns the number of searchers on the shelves and out, at one time.
-func (p *Pool) count() (n int) {
-	p.lock()
-	defer p.unlock()
-	for i := range p.shelves {
-		n += len(p.shelves[i].free) + p.shelves[i].out
-	}
-	return n
-}
+func (p *Pool) Stats() Stats { return Stats(p.pool().Stats()) }
 
 // Do lends f a searcher, for as long as f runs: for several queries of one generation,
 // and for the methods of a Searcher that a Pool does not have. [Searcher.Model] tells
@@ -248,53 +51,31 @@ func (p *Pool) count() (n int) {
 // error that is neither softmax.ErrContext nor softmax.ErrRequest, such as a fault of a
 // mapped head: its scratch may be in any state.
 func (p *Pool) Do(f func(s *Searcher) error) error {
-	l, err := p.borrow()
-	if err != nil {
-		return err
-	}
-	defer l.giveBack()
-	err = f(l.Searcher)
-	l.sound = err == nil || errors.Is(err, softmax.ErrContext) || errors.Is(err, softmax.ErrRequest)
-	return err
+	return p.pool().Do(func(s *screening.Searcher) error { return f((*Searcher)(s)) })
 }
 
 // TopK is [Searcher.TopK].
 func (p *Pool) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
-	a, err := p.Search(dst, h, softmax.Request{K: len(dst)})
-	return a.Count, err
+	return p.pool().TopK(dst, h)
 }
 
 // Search is [Searcher.Search].
-func (p *Pool) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
-	err = p.Do(func(s *Searcher) (err error) {
-		a, err = s.Search(dst, h, req)
-		return err
-	})
-	return a, err
+func (p *Pool) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
+	return p.pool().Search(dst, h, req)
 }
 
 // SearchBatch is [Searcher.SearchBatch]. One generation answers all contexts.
 func (p *Pool) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
-	return p.Do(func(s *Searcher) error { return s.SearchBatch(dst, answers, contexts, req) })
+	return p.pool().SearchBatch(dst, answers, contexts, req)
 }
 
 // LogProb is [Searcher.LogProb].
-func (p *Pool) LogProb(h []float32, id uint32) (float64, error) { return p.LogProbAt(h, id, 1) }
-
-// LogProbAt is [Searcher.LogProbAt].
-func (p *Pool) LogProbAt(h []float32, id uint32, temperature float64) (x float64, err error) {
-	err = p.Do(func(s *Searcher) (err error) {
-		x, err = s.LogProbAt(h, id, temperature)
-		return err
-	})
-	return x, err
+func (p *Pool) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
+	return p.pool().LogProb(h, id, temperature)
 }
 
 // LogSum is [Searcher.LogSum].
-func (p *Pool) LogSum(h []float32, temperature, confidence float64) (i Interval, err error) {
-	err = p.Do(func(s *Searcher) (err error) {
-		i, err = s.LogSum(h, temperature, confidence)
-		return err
-	})
-	return i, err
+func (p *Pool) LogSum(h []float32, temperature, confidence float64) (Interval, error) {
+	i, err := p.pool().LogSum(h, temperature, confidence)
+	return Interval(i), err
 }

@@ -17,7 +17,8 @@ func ExamplePool() {
 		model, _ := screen.NewModel(screen.Config{Dim: 1, Labels: 3, Clusters: []float32{1}, Lists: []screen.List{{IDs: []uint32{0, 2}}}, Fingerprint: layer.Fingerprint()})
 		return model, layer
 	}
-	pool, err := screen.NewPool(open(1))
+	model, layer := open(1)
+	pool, err := screen.NewPool(model, layer, screen.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -43,10 +44,10 @@ func ExamplePool() {
 	<-drained // no query reads the first layer any more: what it is made of can be closed
 	top := make([]softmax.Prediction, 1)
 	pool.TopK(top, []float32{1})
-	fmt.Println(top, "from generation", pool.Generation())
+	fmt.Println(top)
 	wg.Wait()
 	fmt.Println(pool.Stats().Queries, "queries")
 	// Output:
-	// [{0 9}] from generation 2
+	// [{0 9}]
 	// 4001 queries
 }

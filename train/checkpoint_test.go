@@ -13,7 +13,9 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
 
 // checkpointed are options of a short run with a checkpoint.
@@ -58,9 +60,9 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 		name   string
 		change func(o *Options)
 	}{
-		{"Gumbel", func(o *Options) { o.Learning.Estimator = GumbelST }},
+		{"Gumbel", func(o *Options) { o.Learning.Estimator = learn.GumbelST }},
 		{"more than an epoch an alternation", func(o *Options) { o.Learning.EpochFraction, o.Always = 1.7, []uint32{9, 3} }},
-		{"expected", func(o *Options) { o.Learning.Estimator = Expected }},
+		{"expected", func(o *Options) { o.Learning.Estimator = learn.Expected }},
 	} {
 		o := checkpointed(t)
 		variant.change(&o)
@@ -71,14 +73,14 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		stops := []stop{
-			{"labels", within(StageLabels, 0), nil},
-			{"k-means", within(StageKMeans, 2), []string{state, labels}},
+			{"labels", within(stage.Labels, 0), nil},
+			{"k-means", within(stage.KMeans, 2), []string{state, labels}},
 			{"k-means finished", message("alternation 0"), []string{state, labels}},
 		}
 		for i := 1; i <= o.Iterations; i++ {
 			stops = append(stops,
-				stop{fmt.Sprint("learn ", i), within(StageLearn, i), []string{state, labels}},
-				stop{fmt.Sprint("assign ", i), within(StageAssign, i), []string{state, labels}},
+				stop{fmt.Sprint("learn ", i), within(stage.Learn, i), []string{state, labels}},
+				stop{fmt.Sprint("assign ", i), within(stage.Assign, i), []string{state, labels}},
 				stop{fmt.Sprint("alternation ", i), message(fmt.Sprintf("alternation %d", i)), []string{state, labels}})
 		}
 		resume := func(t *testing.T) {
@@ -164,19 +166,19 @@ func TestRunOfFloat16(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Labels, o.Checkpoint = labelsOf(t, s, o.K), filepath.Join(t.TempDir(), "m.l2s.partial")
-	for _, stage := range []string{StageKMeans, StageLearn, StageMeasure, StageTail} {
+	for _, stage := range []string{stage.KMeans, stage.Learn, stage.Measure, stage.Tail} {
 		ctx, cancel := context.WithCancel(t.Context())
 		o.Progress = func(p Progress) {
 			if p.Stage == stage {
 				cancel()
 			}
 		}
-		if _, _, err := RunRows(ctx, s.layer, rows, o); !errors.Is(err, context.Canceled) {
+		if _, _, err := Run(ctx, s.layer, rows, o); !errors.Is(err, context.Canceled) {
 			t.Fatalf("%s: found error %v, expected an interrupted run", stage, err)
 		}
 	}
 	o.Progress = nil
-	got, record, err := RunRows(t.Context(), s.layer, rows, o)
+	got, record, err := Run(t.Context(), s.layer, rows, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,10 +190,10 @@ func TestRunOfFloat16(t *testing.T) {
 	}
 
 	half[7*s.dim+2] = 0x7c00
-	if _, _, err := RunRows(t.Context(), s.layer, rows, o); err == nil || !strings.Contains(err.Error(), "context 7: found +Inf at element 2") {
+	if _, _, err := Run(t.Context(), s.layer, rows, o); err == nil || !strings.Contains(err.Error(), "context 7: found +Inf at element 2") {
 		t.Errorf("found %v, expected an error about context 7", err)
 	}
-	if _, _, err := RunRows(t.Context(), s.layer, kernels.Float16Rows(half, 2*s.dim), o); err == nil || err.Error() != "train: contexts: found rows of 12 values, expected 6, the dimension of the layer" {
+	if _, _, err := Run(t.Context(), s.layer, kernels.Float16Rows(half, 2*s.dim), o); err == nil || err.Error() != "train: contexts: found rows of 12 values, expected 6, the dimension of the layer" {
 		t.Errorf("found %v, expected an error about the dimension", err)
 	}
 }
@@ -203,8 +205,8 @@ func TestContinuedRunDoesNotRepeat(t *testing.T) {
 		stop func(p Progress) bool
 		done []string // the stages
 	}{
-		{func(p Progress) bool { return strings.HasPrefix(p.Message, "alternation 2") }, []string{StageLabels, StageKMeans}},
-		{func(p Progress) bool { return p.Stage == StageMeasure }, []string{StageLabels, StageKMeans, StageLearn}},
+		{func(p Progress) bool { return strings.HasPrefix(p.Message, "alternation 2") }, []string{stage.Labels, stage.KMeans}},
+		{func(p Progress) bool { return p.Stage == stage.Measure }, []string{stage.Labels, stage.KMeans, stage.Learn}},
 	} {
 		o := checkpointed(t)
 		interrupt(t, s, o, c.stop)
@@ -224,7 +226,7 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 	o := checkpointed(t)
 	interrupt(t, s, o, func(p Progress) bool { return strings.HasPrefix(p.Message, "alternation 1") })
 	files := map[string][]byte{}
-	for _, path := range CheckpointFiles(o.Checkpoint) {
+	for _, path := range stage.Files(o.Checkpoint) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -292,12 +294,12 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 func TestLabelsOfAnInterruptedRunServeOtherOptions(t *testing.T) {
 	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
 	o := checkpointed(t)
-	interrupt(t, s, o, func(p Progress) bool { return p.Stage == StageLearn })
+	interrupt(t, s, o, func(p Progress) bool { return p.Stage == stage.Learn })
 	o.Budget, o.Seed, o.Learning.Rate = 13, 7, 0.03
 	told := false
 	o.Progress = func(p Progress) {
 		told = told || strings.Contains(p.Message, "its labels are kept")
-		if p.Stage == StageLabels && p.Message == "" {
+		if p.Stage == stage.Labels && p.Message == "" {
 			t.Errorf("found %+v, expected the labels that were left", p)
 		}
 	}
@@ -320,7 +322,7 @@ func TestLearningThatDivergedLeavesTheLabels(t *testing.T) {
 	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
 	for _, given := range []bool{false, true} {
 		o := checkpointed(t)
-		o.Learning.Estimator = GumbelST
+		o.Learning.Estimator = learn.GumbelST
 		if given {
 			o.Labels = labelsOf(t, s, o.K)
 		}
@@ -331,7 +333,7 @@ func TestLearningThatDivergedLeavesTheLabels(t *testing.T) {
 		}
 		o.Learning.Rate = good
 		o.Progress = func(p Progress) {
-			if p.Stage == StageLabels {
+			if p.Stage == stage.Labels {
 				t.Errorf("labels given: %v: found %+v, expected the labels that were kept", given, p)
 			}
 		}

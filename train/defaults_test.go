@@ -22,7 +22,7 @@ func TestDefaultsServeManyCentres(t *testing.T) {
 		labels, dim, n = 50000, 256, 100000
 	}
 	s := newSynthetic(t, 1, n, dim, labels, 120, 0.3)
-	y, err := Labels(t.Context(), s.layer, s.contexts, 5, LabelOptions{})
+	y, err := Labels(t.Context(), s.layer, s.contexts, 5, RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@
 //	opt, tail := train.DefaultOptions(), train.DefaultTailOptions()
 //	opt.Tail = &tail
 //	model, record, err := train.Run(ctx, layer, contexts, opt)
-//	pool, err := screen.NewPool(model, layer, screen.OverTail())
+//	pool, err := screen.NewPool(model, layer, screen.Options{OverTail: true})
 //
 // The knapsack comes before the first gradient step, unlike in the paper's
 // listing: with all sets empty every cluster costs the same and the gradient
@@ -60,7 +60,7 @@
 //	opt.Validation = later        // contexts that came after these, or nil: some of these are held out
 //	opt.Threads = 1               // of the cores
 //	opt.Checkpoint = "m.partial"  // if a later run is to continue this one
-//	model, record, err := train.RunRows(ctx, layer, kernels.Float16Rows(half, layer.Dim()), opt)
+//	model, record, err := train.Run(ctx, layer, kernels.Float16Rows(half, layer.Dim()), opt)
 //
 // Once ctx is cancelled it returns within a fraction of a second. Nothing but the checkpoint is
 // written, and the caller removes it: [RemoveCheckpoint]. Where all of Validation are contexts of

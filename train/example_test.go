@@ -43,7 +43,7 @@ func ExampleRun() {
 	}
 	fmt.Println("clusters:", record.Options.Clusters)
 
-	searcher, err := screen.NewSearcher(model, layer)
+	searcher, err := screen.NewSearcher(model, layer, screen.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

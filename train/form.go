@@ -9,6 +9,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
@@ -137,15 +138,15 @@ func (t *trainer) try(ctx context.Context, f form) (x *trial, err error) {
 	}
 	x.kmeans, x.learning = history, course
 	kernels.Round4(v, t.Dim) // half the bytes of every query, and cells that serve as well
-	if x.router, x.found, err = t.RouteTo(ctx, v, nil, t.Report.Stage(StageAssign, 0, t.N)); err != nil || t.held.N == 0 {
+	if x.router, x.found, err = t.RouteTo(ctx, v, nil, t.Report.Stage(stage.Assign, 0, t.N)); err != nil || t.held.N == 0 {
 		return x, err
 	}
 	if t.validation == nil {
 		x.held = x.of(t.heldIDs)
-	} else if _, x.held, err = t.held.RouteTo(ctx, v, nil, t.Report.Stage(StageAssign, 0, t.held.N)); err != nil {
+	} else if _, x.held, err = t.held.RouteTo(ctx, v, nil, t.Report.Stage(stage.Assign, 0, t.held.N)); err != nil {
 		return nil, err
 	}
-	b, err := newBuilder(ctx, t.pool, t.layer, t.opt, StageMeasure, x.router, x.of(t.poolIDs))
+	b, err := newBuilder(ctx, t.pool, t.layer, t.opt, stage.Measure, x.router, x.of(t.poolIDs))
 	if err != nil {
 		return nil, err
 	}

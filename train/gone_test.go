@@ -43,7 +43,7 @@ func TestRunOverAFileThatWasCut(t *testing.T) {
 				t.Errorf("%d threads, checkpoint %q: found %v, want %q", threads, o.Checkpoint, err, want)
 			}
 		}
-		if _, err := Labels(t.Context(), s.layer, contexts, 5, LabelOptions{Threads: threads}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := Labels(t.Context(), s.layer, contexts, 5, RunOptions{Threads: threads}); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("labels, %d threads: found %v, want %q", threads, err, want)
 		}
 	}

@@ -5,18 +5,11 @@ import (
 	"fmt"
 
 	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/state"
 )
-
-// LabelOptions are the options of [Labels]. The zero value is ready to use.
-type LabelOptions struct {
-	// Threads is the number of goroutines; 0 means runtime.GOMAXPROCS(0).
-	Threads int
-	// Progress, unless nil, is told how many contexts are done.
-	Progress func(Progress)
-}
 
 // labelChunk is the number of contexts that are searched together, so that the
 // layer's codes come from memory once for all of them, and between two looks at
@@ -31,7 +24,7 @@ const labelChunk = 64
 // The logits are never kept. Errors: k out of range, contexts
 // that are not whole rows, a NaN or Inf (the context is named), ctx cancelled
 // (errors.Is with ctx.Err() holds).
-func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int, opt LabelOptions) (labels []uint32, err error) {
+func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int, opt RunOptions) (labels []uint32, err error) {
 	err = wrapErr(func() (err error) {
 		c, err := corpus.New(layer, contexts, opt.Threads)
 		switch {
@@ -73,7 +66,7 @@ func findLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, giv
 
 func topLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer) ([]uint32, error) {
 	labels := make([]uint32, c.N*c.K)
-	done := c.Report.Stage(StageLabels, 0, c.N)
+	done := c.Report.Stage(stage.Labels, 0, c.N)
 	err := corpus.Search(ctx, layer, c.Threads, c.N, labelChunk, c.K, done, c.Set, func(i int, best []softmax.Prediction) {
 		for j, p := range best {
 			labels[i*c.K+j] = p.ID

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -36,7 +37,7 @@ func TestLabelsAreTheTopKOfNaiveLogits(t *testing.T) {
 	}
 	for _, k := range []int{1, 5, labels} {
 		for _, threads := range []int{0, 1, 3} {
-			got, err := Labels(t.Context(), layer, contexts, k, LabelOptions{Threads: threads})
+			got, err := Labels(t.Context(), layer, contexts, k, RunOptions{Threads: threads})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +82,7 @@ func TestLabelsRefuse(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			labels, err := Labels(t.Context(), s.layer, c.contexts, c.k, LabelOptions{})
+			labels, err := Labels(t.Context(), s.layer, c.contexts, c.k, RunOptions{})
 			if err == nil || labels != nil {
 				t.Fatalf("found %d labels, error %v; want an error", len(labels), err)
 			}
@@ -92,7 +93,7 @@ func TestLabelsRefuse(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Labels(t.Context(), s.layer, s.contexts, 5, LabelOptions{Threads: -1}); err == nil {
+	if _, err := Labels(t.Context(), s.layer, s.contexts, 5, RunOptions{Threads: -1}); err == nil {
 		t.Error("negative number of threads: no error")
 	}
 }
@@ -101,12 +102,12 @@ func TestLabelsReportProgressToTheEnd(t *testing.T) {
 	s := newSynthetic(t, 1, 1000, 6, 30, 3, 0.3)
 	var last Progress
 	var inside atomic.Int32
-	_, err := Labels(t.Context(), s.layer, s.contexts, 5, LabelOptions{Threads: 3, Progress: func(p Progress) {
+	_, err := Labels(t.Context(), s.layer, s.contexts, 5, RunOptions{Threads: 3, Progress: func(p Progress) {
 		if inside.Add(1) != 1 {
 			t.Error("two calls at once")
 		}
 		defer inside.Add(-1)
-		if p.Stage != StageLabels || p.Total != 1000 || p.Done < last.Done {
+		if p.Stage != stage.Labels || p.Total != 1000 || p.Done < last.Done {
 			t.Errorf("found %+v after %+v", p, last)
 		}
 		last = p
@@ -123,7 +124,7 @@ func TestLabelsStopWhenCancelled(t *testing.T) {
 	s := newSynthetic(t, 1, 5000, 6, 30, 3, 0.3)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := 0
-	_, err := Labels(ctx, s.layer, s.contexts, 5, LabelOptions{Threads: 2, Progress: func(p Progress) {
+	_, err := Labels(ctx, s.layer, s.contexts, 5, RunOptions{Threads: 2, Progress: func(p Progress) {
 		done = p.Done
 		if p.Done > 0 {
 			cancel()
@@ -144,13 +145,13 @@ func TestRunTakesLabelsThatAreGiven(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	labels, err := Labels(t.Context(), s.layer, s.contexts, o.K, LabelOptions{})
+	labels, err := Labels(t.Context(), s.layer, s.contexts, o.K, RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Labels = labels
 	o.Progress = func(p Progress) {
-		if p.Stage == StageLabels {
+		if p.Stage == stage.Labels {
 			t.Error("labels were computed, expected those given to be used")
 		}
 	}

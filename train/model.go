@@ -10,14 +10,15 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/router"
-	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
 	"github.com/learning-to-screen/l2s/train/internal/tail"
 )
 
 // screen makes the screen of a trial from all contexts.
-func (t *trainer) screen(ctx context.Context, x *trial) (*screen.Model, error) {
-	var rungs []screen.Rung
+func (t *trainer) screen(ctx context.Context, x *trial) (*screening.Model, error) {
+	var rungs []screening.Rung
 	if x.made != nil {
 		// As contexts come, those that training has met among them.
 		if t.record.Geometry = geometryOf(x.held); t.validation == nil {
@@ -30,7 +31,7 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screen.Model, error) {
 		}
 		x.made, x.held = nil, nil // as large as what follows
 	}
-	b, err := newBuilder(ctx, t.Corpus, t.layer, t.opt, StageLists, x.router, x.found)
+	b, err := newBuilder(ctx, t.Corpus, t.layer, t.opt, stage.Lists, x.router, x.found)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +48,7 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screen.Model, error) {
 	o := &t.record.Options
 	o.Clusters, o.Iterations, o.Shells, o.Budget = x.clusters, x.iterations, x.shells, budget
 	t.record.KMeans, t.record.Learning = x.kmeans, x.learning
-	m, err := screen.NewModel(t.config(made, rungs, budget))
+	m, err := screening.NewModel(t.config(made, rungs, budget))
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +64,9 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screen.Model, error) {
 }
 
 // config is the model without its tail and its record.
-func (t *trainer) config(made *built, rungs []screen.Rung, budget float64) screen.Config {
+func (t *trainer) config(made *built, rungs []screening.Rung, budget float64) screening.Config {
 	made.lists.Cut(rungs[len(rungs)-1].Share)
-	c := screen.Config{
+	c := screening.Config{
 		Dim: t.Dim, Labels: t.Labels, Clusters: made.router.Vectors(), Shells: made.router.Shells(),
 		Lists: made.lists.Lists, Always: len(t.opt.always()), Ladder: rungs, Budget: budget, Fingerprint: t.layer.Fingerprint(),
 	}
@@ -76,12 +77,12 @@ func (t *trainer) config(made *built, rungs []screen.Rung, budget float64) scree
 }
 
 // geometryOf says how contexts lie to their clusters.
-func geometryOf(found []router.Found) *screen.Geometry {
+func geometryOf(found []router.Found) *screening.Geometry {
 	cosines, leads := make([]float64, len(found)), make([]float64, len(found))
 	for i, f := range found {
 		cosines[i], leads[i] = f.Cosine, f.Lead
 	}
-	return screen.NewGeometry(cosines, leads)
+	return screening.NewGeometry(cosines, leads)
 }
 
 // budgets are those of a ladder.
@@ -91,24 +92,24 @@ func (t *trainer) budgets(l *ladder.Lists, outcomes []precision.Outcome, most fl
 }
 
 // rungs are those of lists, without figures.
-func (t *trainer) rungs(l *ladder.Lists, outcomes []precision.Outcome) []screen.Rung {
+func (t *trainer) rungs(l *ladder.Lists, outcomes []precision.Outcome) []screening.Rung {
 	budgets := t.budgets(l, outcomes, t.mostBudget())
 	if b := t.opt.Budget; b > 0 {
 		budgets = append(budgets, max(b, budgets[0]))
 		slices.Sort(budgets)
 		budgets = slices.Compact(budgets)
 	}
-	var rungs []screen.Rung
+	var rungs []screening.Rung
 	for _, b := range budgets {
 		share, _ := l.Threshold(b)
-		rungs = append(rungs, screen.Rung{Budget: b, Share: share})
+		rungs = append(rungs, screening.Rung{Budget: b, Share: share})
 	}
 	return rungs
 }
 
 // retarget returns the ladder for other lists, with the figures that it has, if any.
-func (t *trainer) retarget(l *ladder.Lists, rungs []screen.Rung) []screen.Rung {
-	var climbed []screen.Rung
+func (t *trainer) retarget(l *ladder.Lists, rungs []screening.Rung) []screening.Rung {
+	var climbed []screening.Rung
 	for _, x := range rungs {
 		if share, ok := l.Threshold(x.Budget); ok { // else the certain candidates are more
 			x.Share = share
@@ -122,42 +123,44 @@ func (t *trainer) retarget(l *ladder.Lists, rungs []screen.Rung) []screen.Rung {
 }
 
 // pickDefault returns the budget of requests that name none.
-func (t *trainer) pickDefault(rungs []screen.Rung) float64 {
+func (t *trainer) pickDefault(rungs []screening.Rung) float64 {
 	last := rungs[len(rungs)-1]
 	// first is the first rung that will do, or the last one.
-	first := func(does func(x screen.Rung) bool) screen.Rung {
+	first := func(does func(x screening.Rung) bool) screening.Rung {
 		if i := slices.IndexFunc(rungs, does); i >= 0 {
 			return rungs[i]
 		}
 		return last
 	}
 	if b := t.opt.Budget; b > 0 {
-		return first(func(x screen.Rung) bool { return x.Budget >= b }).Budget
+		return first(func(x screening.Rung) bool { return x.Budget >= b }).Budget
 	}
 	if t.held.N == 0 {
 		t.warn("there are no contexts to measure on that training has not met, so that nothing is known of the precision on others: measure it with l2s eval")
-		return first(func(x screen.Rung) bool { return x.Budget >= 2*math.Sqrt(float64(t.Labels)) }).Budget
+		return first(func(x screening.Rung) bool { return x.Budget >= 2*math.Sqrt(float64(t.Labels)) }).Budget
 	}
 	allowed1, allowedK := t.allowed()
-	reaches := func(x screen.Rung) bool { return x.Precision1.Value >= 1-allowed1 && x.PrecisionK.Value >= 1-allowedK }
+	reaches := func(x screening.Rung) bool {
+		return x.Precision1.Value >= 1-allowed1 && x.PrecisionK.Value >= 1-allowedK
+	}
 	if x := first(reaches); reaches(x) {
 		t.decide("budget %v: %s", x.Budget, t.describe(x))
 		return x.Budget
 	}
-	x := first(func(x screen.Rung) bool { return saturated(x, last) })
+	x := first(func(x screening.Rung) bool { return saturated(x, last) })
 	t.warn("no budget reaches the target: %s with budget %v, and larger ones hardly gain; more contexts help", t.describe(x), x.Budget)
 	return x.Budget
 }
 
 // saturated reports whether what the last rung finds beyond x is less than a quarter of what x
 // misses.
-func saturated(x, last screen.Rung) bool {
-	few := func(x, last screen.Estimate) bool { return 0.75*(1-x.Value) <= 1-last.Value }
+func saturated(x, last screening.Rung) bool {
+	few := func(x, last screening.Estimate) bool { return 0.75*(1-x.Value) <= 1-last.Value }
 	return few(x.Precision1, last.Precision1) && few(x.PrecisionK, last.PrecisionK)
 }
 
 // describe returns the figures of a rung as a text.
-func (t *trainer) describe(x screen.Rung) string {
+func (t *trainer) describe(x screening.Rung) string {
 	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f (%.4f to %.4f) on %d held-out contexts, %.0f candidates",
 		x.Precision1.Value, x.Precision1.Low, x.Precision1.High, t.K, x.PrecisionK.Value, x.PrecisionK.Low, x.PrecisionK.High, t.held.N, x.MeanCandidates)
 }
@@ -169,12 +172,12 @@ func (t *trainer) warn(format string, args ...any) {
 }
 
 // tail fits the tail of the screen, nil if none is wanted.
-func (t *trainer) tail(ctx context.Context, m *screen.Model, made *built) (*screen.Tail, error) {
+func (t *trainer) tail(ctx context.Context, m *screening.Model, made *built) (*screening.Tail, error) {
 	if t.opt.Tail == nil {
 		return nil, nil
 	}
 	fitted, fit, err := tail.Find(ctx, t.Corpus, t.layer, m, made.router, made.cells, (*tail.Options)(t.opt.Tail))
-	if errors.Is(err, ErrTail) {
+	if errors.Is(err, tail.Err) {
 		t.warn("%v: the screen has none, and no log-probabilities over all labels", err)
 		return nil, nil
 	}

@@ -97,7 +97,11 @@ type LearningOptions struct {
 	// (Equation 6), where a label that is missed costs 1. Not negative.
 	Lambda float64 `json:"lambda"`
 	// Estimator is the way the gradient of the expected loss with respect to V is
-	// estimated, [GumbelST] or [Expected].
+	// estimated, see Section 3 of the paper. "expected" takes the expectation over the clusters,
+	// sum_t P(t|h) l_t, in closed form: the loss is linear in the one-hot sample, without noise.
+	// "gumbel-st" draws one cluster for each context by the Gumbel trick and passes the gradient
+	// straight through to the relaxed sample, at temperature 1 (Equations 4 and 5). Both reach
+	// about the same in the same time (train/RESULTS.md).
 	Estimator string `json:"estimator"`
 	// Gamma is the weight of max(0, L-bar - B) while V is learned
 	// (Equation 8). Not negative.
@@ -125,18 +129,6 @@ type LearningOptions struct {
 	Confidence float64 `json:"confidence"`
 }
 
-// The estimators of the gradient, see Section 3 of the paper. Both reach about the same in the same
-// time (train/RESULTS.md); [DefaultOptions] take Expected.
-const (
-	// GumbelST draws one cluster for each context by the Gumbel trick and
-	// passes the gradient straight through to the relaxed sample, at
-	// temperature 1 (Equations 4 and 5).
-	GumbelST = learn.GumbelST
-	// Expected takes the expectation over the clusters, sum_t P(t|h) l_t, in
-	// closed form: the loss is linear in the one-hot sample. Without noise.
-	Expected = "expected"
-)
-
 // DefaultOptions leaves the form of the screen and its budget to the run. There is no tail:
 // [DefaultTailOptions] has the options of one. The prices of
 // learning are those of the paper (Section 4: lambda 0.0003, gamma 10, labels from the
@@ -151,7 +143,7 @@ func DefaultOptions() Options {
 		KMeansIterations: 20,
 		Learning: LearningOptions{
 			Lambda:        0.0003,
-			Estimator:     Expected,
+			Estimator:     learn.Expected,
 			Gamma:         10,
 			Multiplier:    1.25,
 			EpochFraction: 0.2,
@@ -227,7 +219,7 @@ func (o *Options) Check(n, labels int) error {
 	if o.Tail != nil && c.Err == nil {
 		c.Err = (*tail.Options)(o.Tail).Check()
 	}
-	l, estimators := &o.Learning, []string{GumbelST, Expected}
+	l, estimators := &o.Learning, []string{learn.GumbelST, learn.Expected}
 	notNegative("learning: budget", l.Budget)
 	notNegative("learning: lambda", l.Lambda)
 	notNegative("learning: gamma", l.Gamma)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
 
 // fill gives every option a value that is not the zero one, except those that
@@ -18,7 +20,7 @@ func fill(v reflect.Value, draw func(n int) int) {
 		case f.Kind() == reflect.Struct:
 			fill(f, draw)
 		case name == "Estimator":
-			f.SetString(Expected)
+			f.SetString(learn.Expected)
 		case f.CanInt():
 			f.SetInt(int64(1 + draw(1000)))
 		case f.CanUint():

@@ -1,32 +1,14 @@
 package train
 
-import (
-	"github.com/learning-to-screen/l2s/train/internal/corpus"
-	"github.com/learning-to-screen/l2s/train/internal/kmeans"
-	"github.com/learning-to-screen/l2s/train/internal/learn"
-	"github.com/learning-to-screen/l2s/train/internal/tail"
-)
-
-// The stages of a run, in their order.
-const (
-	StageLabels  = "labels"          // exact top-k of the full layer for every context
-	StageKMeans  = kmeans.Stage      // spherical k-means
-	StageLearn   = learn.StageLearn  // gradient descent on V
-	StageAssign  = learn.StageAssign // clusters of all contexts
-	StageMeasure = "measure"         // lists without the held-out contexts, to decide and to measure
-	StageLists   = "lists"           // lists of all contexts
-	StageTail    = tail.Stage        // the weight of the labels outside the candidates
-)
-
-// Stages returns the names of the stages in their order. A run may come back to
-// StageAssign.
-func Stages() []string {
-	return []string{StageLabels, StageKMeans, StageLearn, StageAssign, StageMeasure, StageLists, StageTail}
-}
+import "github.com/learning-to-screen/l2s/train/internal/corpus"
 
 // Progress is one report of how a run goes.
 type Progress struct {
-	// Stage is one of [Stages].
+	// Stage is, in the order of a run, "labels" (the exact labels of every context), "k-means",
+	// "learn" (gradient descent on V), "assign" (the clusters of all contexts, to which a run may
+	// come back), "measure" (lists without the held-out contexts), "lists" (of all contexts) or
+	// "tail" (the weight of the labels outside the candidates). A calibration has "labels" and
+	// "route".
 	Stage string
 	// Part, if not empty, says what of the stage is under way. The stage then consists
 	// of several parts, one after the other, and what follows is of this part.

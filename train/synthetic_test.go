@@ -53,7 +53,7 @@ func ascending(n int) []uint32 {
 // labelsOf are the k best labels of each context.
 func labelsOf(t testing.TB, s synthetic, k int) []uint32 {
 	t.Helper()
-	labels, err := Labels(t.Context(), s.layer, s.contexts, k, LabelOptions{})
+	labels, err := Labels(t.Context(), s.layer, s.contexts, k, RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,9 @@ package train
 import (
 	"context"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -40,10 +43,7 @@ func DefaultTailOptions() TailOptions {
 // TailFit says how well a tail estimates, on the contexts held out of it.
 type TailFit = tail.Fit
 
-// ErrTail is the cause of the error of a tail that the contexts and the layer have none of.
-var ErrTail = tail.Err
-
-// FitTail returns the screen with a tail for its budget, [screen.Tail],
+// FitTail returns the screen with a tail for its budget, screen.Model.HasTail,
 // instead of any that it has, and how well it estimates.
 //
 // For each cluster it draws contexts among those that fall into it and computes the log of the
@@ -63,8 +63,9 @@ var ErrTail = tail.Err
 //
 // The result has the same bits for any number of threads and on every CPU. Errors:
 // options out of range, a model that does not go with the layer, contexts that are not
-// whole rows, a NaN or Inf, ctx cancelled, [ErrTail].
-func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt TailOptions, run RunOptions) (fitted *screen.Model, fit *TailFit, err error) {
+// whole rows, a NaN or Inf, ctx cancelled, contexts and a layer that have no tail.
+func FitTail(ctx context.Context, of *screen.Model, layer *softmax.Layer, contexts []float32, opt TailOptions, run RunOptions) (fitted *screen.Model, fit *TailFit, err error) {
+	m := (*screening.Model)(of)
 	err = wrapErr(func() error {
 		c, err := corpus.New(layer, contexts, run.Threads)
 		if err != nil {
@@ -74,14 +75,14 @@ func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, context
 		if err := (*tail.Options)(&opt).Check(); err != nil {
 			return err
 		}
-		if _, err := screen.NewSearcher(m, layer); err != nil { // it does not go with the layer
+		if _, err := screening.NewSearcher(m, (*exact.Layer)(layer)); err != nil { // it does not go with the layer
 			return err
 		}
-		r, found, err := c.RouteBy(ctx, m, StageAssign)
+		r, found, err := c.RouteBy(ctx, m, stage.Assign)
 		if err != nil {
 			return err
 		}
-		var t *screen.Tail
+		var t *screening.Tail
 		if t, fit, err = tail.Find(ctx, c, layer, m, r, cellsOf(r, found), (*tail.Options)(&opt)); err != nil {
 			return err
 		}
@@ -89,15 +90,19 @@ func FitTail(ctx context.Context, m *screen.Model, layer *softmax.Layer, context
 		if err != nil {
 			return err
 		}
-		fitted, err = m.WithTail(t, text)
+		with, err := m.WithTail(t, text)
+		fitted = (*screen.Model)(with)
 		return err
 	})
 	return fitted, fit, err
 }
 
-// RunOptions say how work is done that the result does not depend on, but for the seed.
+// RunOptions say how [Labels] and [FitTail] do their work. The zero value is ready.
 type RunOptions struct {
-	Seed     uint64
-	Threads  int // 0 means runtime.GOMAXPROCS(0)
+	// Seed decides which contexts FitTail draws. Labels do not depend on it.
+	Seed uint64
+	// Threads is the number of goroutines; 0 means runtime.GOMAXPROCS(0). No result depends on it.
+	Threads int
+	// Progress, unless nil, is told how the work goes.
 	Progress func(Progress)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	layers "github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
@@ -57,12 +58,8 @@ var inf32 = float32(math.Inf(1))
 
 // logZ is the log of the sum over all labels by its definition.
 func logZ(t *testing.T, l *softmax.Layer, h []float32, temperature float64) float64 {
-	q := softmax.NewQuery(l.Dim())
 	logits := make([]float64, l.Labels())
-	if err := q.Set(h); err != nil {
-		t.Fatal(err)
-	}
-	if err := softmax.NewSearcher(l).Logits(logits, q, softmax.Labels{}); err != nil {
+	if err := softmax.NewSearcher(l).Logits(logits, h, softmax.Labels{}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range logits {
@@ -79,7 +76,7 @@ func TestTailEstimates(t *testing.T) {
 	opt := DefaultTailOptions()
 	opt.Share = 0.5 // so that hundreds of contexts are held out
 	fitted, fit := fitTail(t, d, m, train, opt, RunOptions{Seed: 1})
-	s, err := screen.NewSearcher(fitted, d.Layer)
+	s, err := screen.NewSearcher(fitted, d.Layer, screen.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,12 +89,12 @@ func TestTailEstimates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			head, _, err := s.Head(h, 0)
+			head, _, err := (*screening.Searcher)(s).Head(h, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			scaled := make([]float64, head.Known)
-			if err := s.Logits(scaled, head.IDs[:head.Known]); err != nil {
+			if err := (*screening.Searcher)(s).Logits(scaled, head.IDs[:head.Known]); err != nil {
 				t.Fatal(err)
 			}
 			for j := range scaled {
@@ -177,7 +174,7 @@ func TestIntervalsKeepTheirPromise(t *testing.T) {
 			part = append(part, d.Context(r.IntN(contexts))...)
 		}
 		fitted, _ := fitTail(t, d, m, part, opt, RunOptions{Seed: uint64(draw), Threads: 1})
-		s, err := screen.NewSearcher(fitted, d.Layer)
+		s, err := screen.NewSearcher(fitted, d.Layer, screen.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,15 +231,15 @@ func TestRunFitsTheTail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Tail() == nil || r.TailFit == nil || !strings.Contains(string(m.Record()), `"tail_fit":`) {
+	if !m.HasTail() || r.TailFit == nil || !strings.Contains(string(m.Record()), `"tail_fit":`) {
 		t.Fatalf("no tail, or no record of it: %s", m.Record())
 	}
-	bare, err := m.WithTail(nil, nil)
+	bare, err := (*screening.Model)(m).WithTail(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, _ := fitTail(t, d, bare, d.Contexts, tail, RunOptions{Seed: opt.Seed})
-	if got, want := m.Tail().Config(), want.Tail().Config(); !slices.Equal(got.Slopes, want.Slopes) || !slices.Equal(got.Widths, want.Widths) || !slices.Equal(got.Intercepts, want.Intercepts) {
+	want, _ := fitTail(t, d, (*screen.Model)(bare), d.Contexts, tail, RunOptions{Seed: opt.Seed})
+	if got, want := (*screening.Model)(m).Tail().Config(), (*screening.Model)(want).Tail().Config(); !slices.Equal(got.Slopes, want.Slopes) || !slices.Equal(got.Widths, want.Widths) || !slices.Equal(got.Intercepts, want.Intercepts) {
 		t.Error("another tail than FitTail gives")
 	}
 }
@@ -282,7 +279,7 @@ func TestFitTailRefuses(t *testing.T) {
 func TestTailsKnowTheirRange(t *testing.T) {
 	d, m := tailInstance(t, 4000)
 	fitted, _ := fitTail(t, d, m, d.Contexts[:3000*8], DefaultTailOptions(), RunOptions{Seed: 1})
-	s, err := screen.NewSearcher(fitted, d.Layer, screen.OverTail())
+	s, err := screen.NewSearcher(fitted, d.Layer, screen.Options{OverTail: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +326,7 @@ func TestZerosDoNotWidenARange(t *testing.T) {
 	d, m := tailInstance(t, 3000)
 	opt := DefaultTailOptions()
 	fitted, _ := fitTail(t, d, m, slices.Concat(d.Contexts, make([]float32, 8)), opt, RunOptions{Seed: 1})
-	c := fitted.Tail().Config()
+	c := (*screening.Model)(fitted).Tail().Config()
 	for cluster := range c.Clusters {
 		if r := c.Ranges[8*cluster:][:8]; !(r[0] > 0) || math.IsInf(r[1], 0) {
 			t.Errorf("cluster %d: found the range %v of the square of the length, expected one above 0", cluster, r[:2])

@@ -12,6 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -20,8 +21,9 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/state"
 )
 
-// Run makes a screen for the layer from contexts, N x layer.Dim() row-major,
-// which are only read and may be a memory-mapped file: Algorithm 1 of the
+// Run makes a screen for the layer from contexts, N x layer.Dim() row-major, float32 or, as rows of
+// kernels, of another type: of float16, say, in half the memory, which are widened as they are read.
+// They are only read and may be a memory-mapped file. Run is Algorithm 1 of the
 // paper, see the package's documentation for the steps. It returns the screen
 // and the record that is also inside it.
 //
@@ -30,25 +32,13 @@ import (
 // that V overflows: of the checkpoint the labels are kept then, for a run with a
 // lower rate. When ctx is cancelled it returns within a fraction of a
 // second an error for which errors.Is with ctx.Err() holds.
-func Run(ctx context.Context, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Record, error) {
-	return run(ctx, layer, corpus.New, contexts, &opt)
-}
-
-// RunRows is [Run] for contexts of another type, rows of the layer's dimension: of
-// float16, say, in half the memory. They are widened as they are read, and give the screen that
-// Run makes of their values in float32.
-func RunRows(ctx context.Context, layer *softmax.Layer, contexts kernels.Rows, opt Options) (*screen.Model, *Record, error) {
-	return run(ctx, layer, corpus.Of, contexts, &opt)
-}
-
-// run makes a screen from the contexts that view makes a corpus of.
-func run[C any](ctx context.Context, layer *softmax.Layer, view func(*softmax.Layer, C, int) (*corpus.Corpus, error), contexts C, opt *Options) (m *screen.Model, record *Record, err error) {
+func Run[C []float32 | kernels.Rows](ctx context.Context, layer *softmax.Layer, contexts C, opt Options) (m *screen.Model, record *Record, err error) {
 	err = wrapErr(func() error {
-		c, err := view(layer, contexts, opt.Threads)
+		c, err := corpusOf(layer, contexts, opt.Threads)
 		if err != nil {
 			return err
 		}
-		t, err := newTrainer(ctx, layer, c, opt)
+		t, err := newTrainer(ctx, layer, c, &opt)
 		if err != nil {
 			return err
 		}
@@ -57,13 +47,22 @@ func run[C any](ctx context.Context, layer *softmax.Layer, view func(*softmax.La
 			return err
 		}
 		record = t.record
-		m, err = t.screen(ctx, x)
+		made, err := t.screen(ctx, x)
+		m = (*screen.Model)(made)
 		return err
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	return m, record, nil
+}
+
+// corpusOf is the corpus of contexts of either type.
+func corpusOf(layer *softmax.Layer, contexts any, threads int) (*corpus.Corpus, error) {
+	if rows, ok := contexts.(kernels.Rows); ok {
+		return corpus.Of(layer, rows, threads)
+	}
+	return corpus.New(layer, contexts.([]float32), threads)
 }
 
 // wrapErr runs f, which reads the contexts, and makes its error one of the
@@ -167,7 +166,7 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 // vectors returns the vectors of the clusters of the form, and how they were found.
 func (t *trainer) vectors(ctx context.Context, form form) (v []float32, history []kmeans.Iteration, course *learn.Course, err error) {
 	of := fmt.Sprintf(" of %d clusters", form.clusters)
-	v, history, err = cached(t.store, StageKMeans+of, form.clusters*t.Dim, func() ([]float32, []kmeans.Iteration, error) {
+	v, history, err = cached(t.store, stage.KMeans+of, form.clusters*t.Dim, func() ([]float32, []kmeans.Iteration, error) {
 		return kmeans.Find(ctx, t.pool, min(form.clusters, t.pool.N), t.opt.KMeansIterations)
 	})
 	if err != nil || form.iterations == 0 {
@@ -175,7 +174,7 @@ func (t *trainer) vectors(ctx context.Context, form form) (v []float32, history 
 	}
 	o := learn.Options(t.opt.Learning)
 	o.Budget = t.opt.learningBudget(t.Labels)
-	v, course, err = cached(t.store, StageLearn+of, len(v), func() ([]float32, *learn.Course, error) {
+	v, course, err = cached(t.store, stage.Learn+of, len(v), func() ([]float32, *learn.Course, error) {
 		return learn.Run(ctx, t.pool, t.held, v, form.iterations, t.opt.always(), &o)
 	})
 	return v, history, course, err
@@ -210,11 +209,6 @@ func (t *trainer) unseen(ctx context.Context, c *corpus.Corpus, ids []uint32) ([
 	slices.Sort(rest)
 	return rest, nil
 }
-
-// CheckpointFiles returns the names of the files that a run with the option
-// Checkpoint set to path may keep: the state of the run, and the labels of
-// the contexts.
-func CheckpointFiles(path string) []string { return state.Files(path) }
 
 // RemoveCheckpoint removes the files of a checkpoint; if there are none that is
 // no error. It is for the time when the screen has been saved. Files of another

@@ -14,16 +14,19 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
+	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
 
 // naiveCell is the cell of h by plain loops over what the screen says of itself. Cuts are
 // the cosines and leads of contexts: a hair decides.
 func naiveCell(m *screen.Model, h []float32) int {
-	v, dim := m.ClusterWeights(), len(h)
+	v, dim := (*screening.Model)(m).ClusterWeights(), len(h)
 	first, best := -1, math.Inf(-1)
 	for t := range m.Clusters() {
 		if x := kernels.RefDot(v[t*dim:(t+1)*dim], h); first < 0 || x > best {
@@ -33,7 +36,7 @@ func naiveCell(m *screen.Model, h []float32) int {
 	shell := 0
 	own := v[first*dim : (first+1)*dim]
 	lengths := math.Sqrt(kernels.RefDot(own, own) * kernels.RefDot(h, h))
-	for _, cut := range m.Shells() {
+	for _, cut := range (*screening.Model)(m).Shells() {
 		if lengths > 0 && kernels.RefDot(own, h)/lengths < cut-1e-9 {
 			shell += m.Clusters()
 		}
@@ -45,12 +48,12 @@ func naiveCell(m *screen.Model, h []float32) int {
 // that the candidates within a budget hold, all with plain loops.
 func precisionOf(t testing.TB, m *screen.Model, s synthetic, k int, budget float64) (found, candidates float64) {
 	t.Helper()
-	labels, err := Labels(t.Context(), s.layer, s.contexts, k, LabelOptions{})
+	labels, err := Labels(t.Context(), s.layer, s.contexts, k, RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range s.n {
-		list, err := m.Candidates(naiveCell(m, s.contexts[i*s.dim:(i+1)*s.dim]), budget)
+		list, err := (*screening.Model)(m).Candidates(naiveCell(m, s.contexts[i*s.dim:(i+1)*s.dim]), budget)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,8 +125,8 @@ func TestLadderForetellsOtherContexts(t *testing.T) {
 			if m.Fingerprint() != seen.layer.Fingerprint() {
 				t.Error("the screen does not carry the fingerprint of the layer")
 			}
-			if !slices.Equal(m.Always(), o.always()) {
-				t.Errorf("found %v always, want %v", m.Always(), o.always())
+			if !slices.Equal((*screening.Model)(m).Always(), o.always()) {
+				t.Errorf("found %v always, want %v", (*screening.Model)(m).Always(), o.always())
 			}
 		})
 	}
@@ -145,11 +148,11 @@ func TestOptionsOfARecordMakeTheSameScreen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(again.ClusterWeights(), m.ClusterWeights()) || !slices.Equal(again.Ladder(), m.Ladder()) || again.Budget() != m.Budget() {
+	if !slices.Equal((*screening.Model)(again).ClusterWeights(), (*screening.Model)(m).ClusterWeights()) || !slices.Equal(again.Ladder(), m.Ladder()) || again.Budget() != m.Budget() {
 		t.Error("found another screen")
 	}
-	for cell := range m.Cells() {
-		if a, b := m.List(cell), again.List(cell); !slices.Equal(a.IDs, b.IDs) || !slices.Equal(a.Shares, b.Shares) {
+	for cell := range (*screening.Model)(m).Cells() {
+		if a, b := (*screening.Model)(m).List(cell), (*screening.Model)(again).List(cell); !slices.Equal(a.IDs, b.IDs) || !slices.Equal(a.Shares, b.Shares) {
 			t.Fatalf("cell %d: found another list", cell)
 		}
 	}
@@ -246,7 +249,7 @@ func TestRepeatsAreNotMeasuredOn(t *testing.T) {
 	for _, i := range ids {
 		copy(row(i), row(pool[0]))
 	}
-	if m, r, err := Run(t.Context(), s.layer, contexts, o); err != nil || r.HeldOut != 0 || r.LeftOut != held || len(r.Warnings) != 1 || m.Geometry() != nil {
+	if m, r, err := Run(t.Context(), s.layer, contexts, o); err != nil || r.HeldOut != 0 || r.LeftOut != held || len(r.Warnings) != 1 || (*screening.Model)(m).Geometry() != nil {
 		t.Errorf("found %d contexts measured, %d left out, warnings %q and error %v, expected 0, %d and a warning", r.HeldOut, r.LeftOut, r.Warnings, err, held)
 	}
 }
@@ -323,7 +326,7 @@ func checkLearning(t *testing.T, train, test synthetic, opt Options) {
 	for _, c := range []struct {
 		estimator  string
 		multiplier float64
-	}{{GumbelST, 1.25}, {GumbelST, 0}, {Expected, 1.25}} {
+	}{{learn.GumbelST, 1.25}, {learn.GumbelST, 0}, {learn.Expected, 1.25}} {
 		opt.Learning.Estimator, opt.Learning.Multiplier = c.estimator, c.multiplier
 		model, record, err := Run(t.Context(), train.layer, train.contexts, opt)
 		if err != nil {
@@ -346,14 +349,14 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 		estimator string
 		change    func(o *Options)
 	}{
-		{"Gumbel-ST", GumbelST, func(*Options) {}},
-		{"expected", Expected, func(o *Options) {}},
-		{"decided, with a tail", Expected, func(o *Options) {
+		{"Gumbel-ST", learn.GumbelST, func(*Options) {}},
+		{"expected", learn.Expected, func(o *Options) {}},
+		{"decided, with a tail", learn.Expected, func(o *Options) {
 			tail := DefaultTailOptions()
 			o.Clusters, o.Budget, o.HeldOut, o.Tail = 0, 0, 250, &tail
 		}},
-		{"ids always", GumbelST, func(o *Options) { o.Always = []uint32{149, 3} }},
-		{"shells", Expected, func(o *Options) { o.Shells = []float64{0.4, 0.1} }},
+		{"ids always", learn.GumbelST, func(o *Options) { o.Always = []uint32{149, 3} }},
+		{"shells", learn.Expected, func(o *Options) { o.Shells = []float64{0.4, 0.1} }},
 	} {
 		opt := testOptions()
 		opt.Learning.Estimator, opt.Clusters = c.estimator, 13
@@ -553,7 +556,7 @@ func TestRunRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := Run(t.Context(), s.layer, nil, testOptions()); err == nil {
+	if _, _, err := Run(t.Context(), s.layer, []float32(nil), testOptions()); err == nil {
 		t.Error("no contexts: no error")
 	}
 	if _, _, err := Run(t.Context(), s.layer, s.contexts[:7], testOptions()); err == nil {
@@ -581,7 +584,7 @@ func TestRunThatOverflowsNamesTheLearningRate(t *testing.T) {
 // else.
 func TestRunStopsWhenCancelled(t *testing.T) {
 	s := newSynthetic(t, 17, 3000, 8, 100, 8, 0.5)
-	for _, stage := range []string{StageLabels, StageKMeans, StageLearn, StageAssign} {
+	for _, stage := range []string{stage.Labels, stage.KMeans, stage.Learn, stage.Assign} {
 		t.Run(stage, func(t *testing.T) {
 			opt := testOptions()
 			opt.Iterations = 100000 // never finishes
@@ -640,12 +643,12 @@ func TestRunReportsProgress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []key{{StageLabels, 0}, {StageAssign, 0}, {StageMeasure, 0}, {StageLists, 0}}
+	want := []key{{stage.Labels, 0}, {stage.Assign, 0}, {stage.Measure, 0}, {stage.Lists, 0}}
 	for i := range record.KMeans {
-		want = append(want, key{StageKMeans, i + 1})
+		want = append(want, key{stage.KMeans, i + 1})
 	}
 	for i := range opt.Iterations {
-		want = append(want, key{StageLearn, i + 1}, key{StageAssign, i + 1})
+		want = append(want, key{stage.Learn, i + 1}, key{stage.Assign, i + 1})
 	}
 	for _, k := range want {
 		if !finished[k] {
@@ -654,7 +657,7 @@ func TestRunReportsProgress(t *testing.T) {
 	}
 	// Each part of the long stages has its own end, and tells what it counts.
 	for _, part := range []string{"means: contexts", "labels near the means: clusters", "variances: labels", "shares: clusters"} {
-		for _, stage := range []string{StageMeasure + ": ", StageLists + ": "} {
+		for _, stage := range []string{stage.Measure + ": ", stage.Lists + ": "} {
 			if !parts[stage+part] {
 				t.Errorf("%s%s was not reported to its end", stage, part)
 			}

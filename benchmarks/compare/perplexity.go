@@ -10,6 +10,8 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -47,10 +49,11 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 	}
 	if c := chosen(list, methods.L2S{}.Name()); c != nil {
 		s := c.setting.(methods.Screened)
-		m, err := s.Model.WithBudget(s.Budget, 0, nil)
+		within, err := (*screening.Model)(s.Model).WithBudget(s.Budget, 0, nil)
 		if err != nil {
 			return nil, err
 		}
+		m := (*screen.Model)(within)
 		row, err := perplexity.Screened(c.method.Name(), c.title(), layer, tail, m)
 		if err != nil {
 			return nil, err

@@ -268,7 +268,7 @@ func queries(s *shape, l *softmax.Layer, rounds int, block time.Duration, folder
 	var screened *screen.Searcher
 	if s.screen != nil {
 		var err error
-		if screened, err = screen.NewSearcher(s.screen, l); err != nil {
+		if screened, err = screen.NewSearcher(s.screen, l, screen.Options{}); err != nil {
 			return err
 		}
 		list = append(list, method{"screened", func(h []float32) { must(screened.TopK(dst, h)) }})

@@ -138,7 +138,7 @@ func both(data *synthetic.Data, rounds int) (row, error) {
 		var err error
 		products = append(products, seconds(func() { multiply(r.Block) }))
 		labels = append(labels, seconds(func() {
-			_, err = train.Labels(context.Background(), l, data.Contexts, k, train.LabelOptions{Threads: 1})
+			_, err = train.Labels(context.Background(), l, data.Contexts, k, train.RunOptions{Threads: 1})
 		}))
 		if err != nil {
 			return r, err

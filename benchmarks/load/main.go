@@ -28,6 +28,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -134,7 +135,7 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 		var all []softmax.Prediction
 		for i := lo; i < hi; i++ {
 			x := h[i*d : (i+1)*d]
-			ids, err := m.Candidates(cellOf(m, x), m.Budget())
+			ids, err := (*screening.Model)(m).Candidates(cellOf(m, x), m.Budget())
 			if err != nil {
 				return err
 			}
@@ -164,7 +165,7 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 
 // cellOf returns the cell of a context by the definition of screen.Config.
 func cellOf(m *screen.Model, x []float32) int {
-	v, d, r := m.ClusterWeights(), m.Dim(), m.Clusters()
+	v, d, r := (*screening.Model)(m).ClusterWeights(), m.Dim(), m.Clusters()
 	first, best := 0, math.Inf(-1)
 	for c := range r {
 		if s := dot(v[c*d:(c+1)*d], x); s > best {
@@ -174,7 +175,7 @@ func cellOf(m *screen.Model, x []float32) int {
 	shell := 0
 	z := v[first*d : (first+1)*d]
 	if lengths := math.Sqrt(dot(z, z)) * math.Sqrt(dot(x, x)); lengths > 0 {
-		for _, cut := range m.Shells() {
+		for _, cut := range (*screening.Model)(m).Shells() {
 			if best/lengths < cut {
 				shell++
 			}
@@ -204,7 +205,7 @@ func load(m *screen.Model, l *softmax.Layer, h []float32, want []softmax.Predict
 	errs := make([]error, goroutines)
 	searchers := make([]*screen.Searcher, goroutines)
 	for g := range searchers {
-		s, err := screen.NewSearcher(m, l)
+		s, err := screen.NewSearcher(m, l, screen.Options{})
 		if err != nil {
 			return nil, err
 		}

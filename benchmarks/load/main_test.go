@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -45,7 +46,7 @@ func instance(t *testing.T) (*screen.Model, *softmax.Layer, []float32) {
 func TestLoadOfAScreenWithShells(t *testing.T) {
 	flat, layer, h := instance(t)
 	c := screen.Config{
-		Dim: flat.Dim(), Labels: flat.Labels(), Clusters: flat.ClusterWeights(),
+		Dim: flat.Dim(), Labels: flat.Labels(), Clusters: (*screening.Model)(flat).ClusterWeights(),
 		Shells: []float64{0.4, 0.25},
 	}
 	for cell := range 4 * 3 {

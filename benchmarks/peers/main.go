@@ -247,7 +247,7 @@ func contestants(s *shape) []method {
 	if s.model == nil {
 		return list
 	}
-	sr, err := screen.NewSearcher(s.model, l)
+	sr, err := screen.NewSearcher(s.model, l, screen.Options{})
 	must(err)
 	list = append(list, eachCold("screened", func(h []float32) {
 		_, err := sr.TopK(dst, h)

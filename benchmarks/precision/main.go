@@ -100,7 +100,7 @@ func run(source string, opt head.Options, file string, contexts []string, n int)
 		fmt.Fprintln(w)
 		for _, x := range e.Ladder {
 			fmt.Fprintf(w, "%.0f\t%.0f\t%.4f\t%.4f\t%.2f%%\t", x.Budget, x.MeanCandidates, x.Precision1.Value, x.PrecisionK.Value, 100*(1-x.Precision1.Value))
-			s, err := screen.NewSearcher(m, layer, screen.Budget(x.Budget))
+			s, err := screen.NewSearcher(m, layer, screen.Options{Budget: x.Budget})
 			if err != nil {
 				return err
 			}

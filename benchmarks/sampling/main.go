@@ -110,7 +110,7 @@ func main() {
 	rows := len(all) / layer.Dim()
 	*n = min(*n, rows)
 	contextsOf := func(i int) []float32 { return all[i*layer.Dim() : (i+1)*layer.Dim()] }
-	look, err := screen.NewSearcher(m, layer)
+	look, err := screen.NewSearcher(m, layer, screen.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -57,8 +57,8 @@ func BenchmarkBetweenSteps(b *testing.B) {
 	}
 	for _, width := range []int{1, 5} {
 		b.Run(fmt.Sprintf("beam %d", width), func(b *testing.B) {
-			screened := func(opts ...screen.Option) beam.Searcher {
-				s, err := screen.NewSearcher(model, l, opts...)
+			screened := func(opts screen.Options) beam.Searcher {
+				s, err := screen.NewSearcher(model, l, opts)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -68,9 +68,9 @@ func BenchmarkBetweenSteps(b *testing.B) {
 				name string
 				by   *timedSearcher
 			}{
-				{"screened", &timedSearcher{Searcher: screened()}},
-				{"packed", &timedSearcher{Searcher: screened(screen.Pack(1 << 40))}},
-				{"not-packed", &timedSearcher{Searcher: screened(screen.Pack(0))}},
+				{"screened", &timedSearcher{Searcher: screened(screen.Options{})}},
+				{"packed", &timedSearcher{Searcher: screened(screen.Options{Copies: 1 << 40})}},
+				{"not-packed", &timedSearcher{Searcher: screened(screen.Options{Copies: -1})}},
 				{"exact", &timedSearcher{Searcher: softmax.NewSearcher(l)}},
 				{"dense", &timedSearcher{Searcher: newOneScan(l)}},
 			}

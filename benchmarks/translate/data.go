@@ -203,7 +203,7 @@ func labels(ctx context.Context, l *softmax.Layer, rows []float32, path string, 
 		}
 	}
 	p.Start("labels", "contexts", n)
-	ids, err := train.Labels(ctx, l, rows, topK, train.LabelOptions{Progress: func(r train.Progress) { p.Set(r.Done) }})
+	ids, err := train.Labels(ctx, l, rows, topK, train.RunOptions{Progress: func(r train.Progress) { p.Set(r.Done) }})
 	if err != nil {
 		return nil, err
 	}

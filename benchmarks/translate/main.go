@@ -228,11 +228,11 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 		return nil, err
 	}
 	defer tests.release()
-	want, err := train.Labels(ctx, layer, tests.rows, topK, train.LabelOptions{})
+	want, err := train.Labels(ctx, layer, tests.rows, topK, train.RunOptions{})
 	if err != nil {
 		return nil, err
 	}
-	wantHeld, err := train.Labels(ctx, layer, held.rows, topK, train.LabelOptions{})
+	wantHeld, err := train.Labels(ctx, layer, held.rows, topK, train.RunOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -166,13 +166,10 @@ func screened(l *softmax.Layer, m *screen.Model, p plan, budget float64, query s
 	if err != nil {
 		return nil, err
 	}
-	options := []screen.Option{screen.Budget(budget)}
-	if m.Tail() != nil {
-		options = append(options, screen.OverTail())
-	}
-	searcher := func() (*screen.Searcher, error) { return screen.NewSearcher(m, l, options...) }
+	options := screen.Options{Budget: budget, OverTail: m.HasTail()}
+	searcher := func() (*screen.Searcher, error) { return screen.NewSearcher(m, l, options) }
 	return &contestant{
-		row:      points.Translator{Method: p.Name(), Build: s.Build, Query: s.Params() + query, BuildSeconds: seconds, OverAll: m.Tail() != nil},
+		row:      points.Translator{Method: p.Name(), Build: s.Build, Query: s.Params() + query, BuildSeconds: seconds, OverAll: m.HasTail()},
 		setting:  s,
 		screen:   searcher,
 		searcher: func() (beam.Searcher, error) { return searcher() },

@@ -277,7 +277,7 @@ func narrow(t *testing.T, l *softmax.Layer, end uint32) searchers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() (beam.Searcher, error) { return screen.NewSearcher(m, l) }
+	return func() (beam.Searcher, error) { return screen.NewSearcher(m, l, screen.Options{}) }
 }
 
 // What a search has in common with the exact one it may take from there.

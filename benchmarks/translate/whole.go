@@ -53,7 +53,7 @@ func whole(ctx context.Context, d *data, o wholeOptions, stdout io.Writer, p *pr
 		}
 		list = append(list, list[0])
 		x := &list[len(list)-1]
-		x.name, x.searcher = filepath.Base(o.screen), func() (beam.Searcher, error) { return screen.NewSearcher(m, l) }
+		x.name, x.searcher = filepath.Base(o.screen), func() (beam.Searcher, error) { return screen.NewSearcher(m, l, screen.Options{}) }
 	}
 	var sentences [][]uint32
 	for _, pair := range d.test {

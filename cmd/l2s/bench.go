@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -16,6 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -81,13 +83,13 @@ func benchVerb(f *flags) action {
 	k := f.whole("k", 5, 1)
 	f.layerAndContexts(true, func() int { return *k })
 	coldMiB := custom(f, "cold", nil, parseCold)
-	opts := custom(f, "pack", nil, parsePack)
+	copies := custom(f, "pack", 0, parsePack)
 	budget := f.budget("l2s bench measures the exact layer beside the screen")
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
 		l, p := in.layer, f.progress
 		f.noteK(in, *k)
 		f.noteBudget(in, *budget)
-		*opts = append(*opts, within(*budget)...)
+		opts := screen.Options{Budget: within(*budget), Copies: *copies}
 		rows := different(in.rows, l.Dim())
 		if len(rows) < leastContexts {
 			return nil, fmt.Errorf("%s: found %d different contexts, expected at least %d", in.contexts.Name(), len(rows), leastContexts)
@@ -107,18 +109,18 @@ func benchVerb(f *flags) action {
 			}
 			r.Precision = e.Precision
 		} else {
-			e, err := evaluate(ctx, in.screen, l, some, nil, ks, 0, nil, *opts...)
+			e, err := evaluate(ctx, in.screen, l, some, nil, ks, 0, nil, opts)
 			if err != nil {
 				return nil, err
 			}
 			r.Precision = e.Precision
 		}
 		var err error
-		if r.benchResult, err = bench(ctx, in, rows, *k, *budget, p, *opts...); err != nil {
+		if r.benchResult, err = bench(ctx, in, rows, *k, *budget, p, opts); err != nil {
 			return nil, err
 		}
 		for _, mib := range *coldMiB {
-			times, err := benchCold(ctx, in, rows, *k, mib, *budget, p, *opts...)
+			times, err := benchCold(ctx, in, rows, *k, mib, *budget, p, opts)
 			if err != nil && ctx.Err() != nil { // what is measured is printed
 				missing := fmt.Sprintf("the times of --cold from %d on are missing", mib)
 				r.Warnings = append(r.Warnings, missing)
@@ -132,12 +134,13 @@ func benchVerb(f *flags) action {
 	}
 }
 
-func parsePack(s string) ([]screen.Option, error) {
+// parsePack parses MiB of copies of codes, of which 0 is none.
+func parsePack(s string) (bytes int64, err error) {
 	mib, err := parseWhole(s, 0)
 	if err == nil && mib > math.MaxInt>>20 {
 		err = errTooLarge
 	}
-	return []screen.Option{screen.Pack(int64(mib) << 20)}, err
+	return cmp.Or(int64(mib)<<20, -1), err
 }
 
 // parseCold parses the sizes of the memory that is read between two queries.
@@ -173,15 +176,15 @@ const benchRounds = 30
 var benchBlock = 25 * time.Millisecond
 
 // bench measures a screen or a preview against its layer with progress on p.
-func bench(ctx context.Context, in *inputs, rows [][]float32, k int, budget float64, p *progress.Printer, opts ...screen.Option) (*benchResult, error) {
+func bench(ctx context.Context, in *inputs, rows [][]float32, k int, budget float64, p *progress.Printer, opts screen.Options) (*benchResult, error) {
 	l := in.layer
-	s, err := in.searcher(opts...)
+	s, err := in.searcher(opts)
 	if err != nil {
 		return nil, err
 	}
 	queries := rivals(l, s, rows, k, budget)
 	by, ofScreen := s.(*screen.Searcher)
-	if ofScreen && in.screen.Tail() != nil && l.head.SoftCap() == 0 {
+	if ofScreen && in.screen.HasTail() && l.head.SoftCap() == 0 {
 		queries = append(queries, denseLogProb(l, rows), logProb(by, l, rows))
 	}
 	times, err := takeTurns(ctx, p, "bench", rows, queries, timing.Options{Rounds: benchRounds, Block: benchBlock})
@@ -192,7 +195,7 @@ func bench(ctx context.Context, in *inputs, rows [][]float32, k int, budget floa
 		Kind: in.kind(), Level: kernels.Level(), K: k, Queries: min(len(rows), times[2].Queries()),
 	}
 	if ofScreen {
-		r.Copies, r.AllCopies = by.PackedBytes()
+		r.Copies, r.AllCopies = (*screening.Searcher)(by).PackedBytes()
 	}
 	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
 	r.Exact, r.ExactMedian, r.ExactP99 = microsOf(times[1])
@@ -209,8 +212,8 @@ func bench(ctx context.Context, in *inputs, rows [][]float32, k int, budget floa
 
 // benchCold measures queries before each of which a buffer of so many MiB is read. That takes most
 // of the time, so the turns are fewer and shorter.
-func benchCold(ctx context.Context, in *inputs, rows [][]float32, k, mib int, budget float64, p *progress.Printer, opts ...screen.Option) (coldTimes, error) {
-	s, err := in.searcher(opts...)
+func benchCold(ctx context.Context, in *inputs, rows [][]float32, k, mib int, budget float64, p *progress.Printer, opts screen.Options) (coldTimes, error) {
+	s, err := in.searcher(opts)
 	if err != nil {
 		return coldTimes{}, err
 	}
@@ -280,7 +283,7 @@ func denseLogProb(l *layer, rows [][]float32) func(i int) {
 func logProb(s *screen.Searcher, l *layer, rows [][]float32) func(i int) {
 	labels, temperature := l.Labels(), l.temperature()
 	return func(i int) {
-		p, err := s.LogProbAt(rows[i], uint32(i%labels), temperature)
+		p, err := s.LogProb(rows[i], uint32(i%labels), temperature)
 		must(err)
 		logProbSink = p
 	}

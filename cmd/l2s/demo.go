@@ -99,11 +99,11 @@ func demo(ctx context.Context, lm string, learn, measure int, seed uint64, keep 
 			return nil, err
 		}
 	}
-	e, err := evaluate(ctx, m, l, heldOut, nil, []int{1, 5}, 0, p)
+	e, err := evaluate(ctx, m, l, heldOut, nil, []int{1, 5}, 0, p, screen.Options{})
 	if err != nil {
 		return nil, err
 	}
-	b, err := bench(ctx, &inputs{screen: m, layer: l}, different(heldOut, l.Dim()), 5, 0, p)
+	b, err := bench(ctx, &inputs{screen: m, layer: l}, different(heldOut, l.Dim()), 5, 0, p, screen.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func demo(ctx context.Context, lm string, learn, measure int, seed uint64, keep 
 // demoAnswers completes the prompts by the exact layer and by the screen.
 func demoAnswers(model *demolm.Model, l *layer, m *screen.Model) ([]demoAnswer, error) {
 	voc := model.Words
-	s, err := screen.NewSearcher(m, l.Layer)
+	s, err := screen.NewSearcher(m, l.Layer, screen.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -167,7 +167,7 @@ func evalVerb(f *flags) action {
 		if err != nil {
 			return nil, err
 		}
-		r, err := evaluate(ctx, in.screen, l, in.rows, next, *ks, *threads, f.progress, within(*budget)...)
+		r, err := evaluate(ctx, in.screen, l, in.rows, next, *ks, *threads, f.progress, screen.Options{Budget: within(*budget)})
 		if err != nil {
 			return nil, err
 		}
@@ -238,7 +238,7 @@ func misfit(l *layer, rows []float32, targets []int64) string {
 }
 
 // evaluate measures the precision of a screen with progress on p.
-func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer, opts ...screen.Option) (*evalResult, error) {
+func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer, opts screen.Options) (*evalResult, error) {
 	p.Start("eval", "contexts", len(rows)/l.Dim())
 	e, err := screen.Evaluate(ctx, m, l.Layer, rows, screen.EvaluateOptions{
 		K: ks, Threads: threads, Targets: targets, Temperature: l.temperature(), Searcher: opts, Progress: func(done, _ int) { p.Set(done) },

@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/screen"
 )
 
 // flags are the arguments of one verb, as help/VERB.txt explains them. Flags may stand before and
@@ -149,12 +148,12 @@ func (f *flags) noteBudget(in *inputs, budget float64) {
 	}
 }
 
-// within are the options of a searcher within a budget of --budget.
-func within(budget float64) []screen.Option {
-	if budget == 0 || budget == exactBudget {
-		return nil
+// within is the budget of a searcher for one of --budget, 0 for the screen's own.
+func within(budget float64) float64 {
+	if budget == exactBudget {
+		return 0
 	}
-	return []screen.Option{screen.Budget(budget)}
+	return budget
 }
 
 // mostThreads bounds --threads, unless there are more CPUs: each thread takes memory,

@@ -138,7 +138,7 @@ func (f *flags) noteTraining(ctx context.Context, in *inputs, threads int) (bool
 
 // needsTail returns an error unless a screen has a tail, which a flag asks for.
 func (in *inputs) needsTail(flag string) error {
-	if in.preview != nil || in.screen.Tail() != nil {
+	if in.preview != nil || in.screen.HasTail() {
 		return nil
 	}
 	return fmt.Errorf("%s: found a screen without a tail, expected one for %s: l2s train makes it unless the options say {\"tail\": null}", in.path, flag)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
@@ -72,7 +73,7 @@ func inspectVerb(f *flags) action {
 		if err != nil {
 			return nil, err
 		}
-		always := append([]uint32{}, m.Always()...)
+		always := append([]uint32{}, (*screening.Model)(m).Always()...)
 		if *source != "" {
 			ids, err := loading(ctx, head.ReadIDs, *source)
 			if err != nil {
@@ -86,10 +87,10 @@ func inspectVerb(f *flags) action {
 			}
 		}
 		r := inspectResult{
-			screenResult: screenResultOf(m), File: in.path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, m.Shells()...), Lists: sizesOf(m),
+			screenResult: screenResultOf(m), File: in.path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, (*screening.Model)(m).Shells()...), Lists: sizesOf(m),
 			ExactMargin: m.ExactMargin(), Record: m.Record(),
 		}
-		if t := m.Tail(); t != nil {
+		if t := (*screening.Model)(m).Tail(); t != nil {
 			r.TailTemperatures = t.Config().Temperatures
 		}
 		if fp := m.Fingerprint(); fp != [32]byte{} {
@@ -277,14 +278,14 @@ func sizesOf(m *screen.Model) listSizes {
 	// The candidates are as many as the file holds; the labels are a number in its
 	// header, which may be any.
 	var all []uint32
-	n := m.Cells()
+	n := (*screening.Model)(m).Cells()
 	sizes, total := make([]int, n), 0
 	for cell := range sizes {
-		list, err := m.Candidates(cell, m.Budget())
+		list, err := (*screening.Model)(m).Candidates(cell, m.Budget())
 		must(err)
 		sizes[cell] = len(list)
 		total += len(list)
-		all = append(all, m.List(cell).IDs...)
+		all = append(all, (*screening.Model)(m).List(cell).IDs...)
 	}
 	slices.Sort(sizes)
 	slices.Sort(all)

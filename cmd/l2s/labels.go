@@ -99,7 +99,7 @@ func labelsVerb(f *flags) action {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", c.Name(), err)
 			}
-			labels, err := train.Labels(ctx, l.Layer, rows, *k, train.LabelOptions{
+			labels, err := train.Labels(ctx, l.Layer, rows, *k, train.RunOptions{
 				Threads: *threads, Progress: func(r train.Progress) { p.Set(at - first + r.Done) },
 			})
 			if err != nil {

@@ -25,11 +25,11 @@ type searcher interface {
 }
 
 // searcher returns a searcher of the file; the options are for a screen.
-func (in *inputs) searcher(opts ...screen.Option) (searcher, error) {
+func (in *inputs) searcher(opts screen.Options) (searcher, error) {
 	if in.preview != nil {
 		return preview.NewSearcher(in.preview, in.layer.Layer)
 	}
-	return screen.NewSearcher(in.screen, in.layer.Layer, opts...)
+	return screen.NewSearcher(in.screen, in.layer.Layer, opts)
 }
 
 // kind names the kind of the file.
@@ -224,7 +224,7 @@ const timedContexts = 500
 
 // timeBoth returns the median time of a query by a screen and by a preview, asked in turns.
 func timeBoth(ctx context.Context, m *screen.Model, v *preview.Model, l *layer, rows []float32, k int, p *progress.Printer) (byScreen, byPreview time.Duration, err error) {
-	s, err := screen.NewSearcher(m, l.Layer)
+	s, err := screen.NewSearcher(m, l.Layer, screen.Options{})
 	if err != nil {
 		return 0, 0, err
 	}

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -65,14 +66,14 @@ func topKVerb(f *flags) action {
 			return nil, fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the sums of a %s are over logits without one", l.name, softCap, in.kind())
 		}
 		f.noteBudget(in, *budget)
-		var opts []screen.Option
+		var opts screen.Options
 		if *logProbs && !exact {
 			if err := in.needsTail("--logprobs, or --budget exact"); err != nil {
 				return nil, err
 			}
-			opts = append(opts, screen.OverTail())
+			opts.OverTail = true
 		}
-		s, err := in.searcher(opts...)
+		s, err := in.searcher(opts)
 		if err != nil {
 			return nil, err
 		}
@@ -242,16 +243,13 @@ func quoted(word string) string {
 // finalSums returns a function for the log of the sum of e^x over all labels that a request
 // permits, x their logits behind the scale and the cap of the model.
 func finalSums(l *layer, req *softmax.Request) func(h []float32) (float64, error) {
-	s, q, logits := softmax.NewSearcher(l.Layer), softmax.NewQuery(l.Dim()), make([]float64, l.Labels())
+	s, logits := softmax.NewSearcher(l.Layer), make([]float64, l.Labels())
 	return func(h []float32) (float64, error) {
-		if err := q.Set(h); err != nil {
-			return 0, err
-		}
-		if err := s.Logits(logits, q, softmax.Labels{}); err != nil {
+		if err := s.Logits(logits, h, softmax.Labels{}); err != nil {
 			return 0, err
 		}
 		for i, x := range logits {
-			if logits[i] = math.Inf(-1); req.Permits(uint32(i)) {
+			if logits[i] = math.Inf(-1); exact.Permits(req, uint32(i)) {
 				logits[i] = l.head.Logit(x)
 			}
 		}

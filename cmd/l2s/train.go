@@ -21,6 +21,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
@@ -210,7 +211,7 @@ func (r *trainRun) check(ctx context.Context) (err error) {
 		return err
 	}
 	r.outputs = []output{{flag: "--out", path: *r.out}}
-	for _, file := range train.CheckpointFiles(r.all.Checkpoint) {
+	for _, file := range stage.Files(r.all.Checkpoint) {
 		r.outputs = append(r.outputs, output{"--out", file, "where the state of the run is kept"})
 	}
 	sources := append([]string{*r.labels, *r.options}, *r.validation...)
@@ -354,9 +355,9 @@ const partialSuffix = ".partial"
 // explainInterrupt adds to the error of a run what the checkpoint is good for.
 func explainInterrupt(err error, checkpoint string) error {
 	if errors.Is(err, train.ErrCheckpoint) {
-		return fmt.Errorf("%w; remove %s to start anew", err, strings.Join(train.CheckpointFiles(checkpoint), " and "))
+		return fmt.Errorf("%w; remove %s to start anew", err, strings.Join(stage.Files(checkpoint), " and "))
 	}
-	for _, file := range train.CheckpointFiles(checkpoint) {
+	for _, file := range stage.Files(checkpoint) {
 		if _, missing := os.Stat(file); missing == nil {
 			return interruptedError{err, file + " keeps what was done, and the same command continues from there"}
 		}
@@ -380,12 +381,12 @@ func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options,
 	}
 	o.Progress = func(r train.Progress) {
 		switch {
-		case strings.HasPrefix(r.Message, train.StageKMeans):
+		case strings.HasPrefix(r.Message, stage.KMeans):
 			return
 		case r.Message != "":
 			p.Line(r.Message)
 			return
-		case r.Stage == train.StageAssign && r.Iteration > 0:
+		case r.Stage == stage.Assign && r.Iteration > 0:
 			return // between two alternations of learning
 		case r.Stage != now.Stage:
 			endStage()
@@ -397,9 +398,9 @@ func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options,
 				title += ": " + r.Part
 			}
 			switch first = r.Iteration; r.Stage {
-			case train.StageKMeans:
+			case stage.KMeans:
 				times += o.KMeansIterations - first
-			case train.StageLearn:
+			case stage.Learn:
 				times += o.Iterations - first
 			}
 			p.Start(title, r.Unit, times*r.Total)
@@ -443,7 +444,7 @@ func (r trainResult) String() string {
 func (r trainResult) time() string {
 	duration := func(stage string) string { return progress.Duration(time.Duration(r.Seconds[stage] * 1e9)) }
 	var parts []string
-	for _, stage := range train.Stages() {
+	for _, stage := range stage.All() {
 		if r.Seconds[stage] >= 1 {
 			parts = append(parts, stage+" "+duration(stage))
 		}

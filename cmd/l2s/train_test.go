@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
 )
 
@@ -77,11 +78,11 @@ func TestAlwaysFrom(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(m.Always(), c.want) {
-				t.Errorf("found always %v, expected %v", m.Always(), c.want)
+			if !slices.Equal((*screening.Model)(m).Always(), c.want) {
+				t.Errorf("found always %v, expected %v", (*screening.Model)(m).Always(), c.want)
 			}
-			for cell := range m.Cells() {
-				if list := m.List(cell).IDs; !slices.Equal(list[:len(c.want)], c.want) {
+			for cell := range (*screening.Model)(m).Cells() {
+				if list := (*screening.Model)(m).List(cell).IDs; !slices.Equal(list[:len(c.want)], c.want) {
 					t.Errorf("found list %d with %v, expected %v at its head", cell, list, c.want)
 				}
 			}

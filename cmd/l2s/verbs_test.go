@@ -21,10 +21,11 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/demolm"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/train"
 )
 
 func TestHelpGoesToStandardOutput(t *testing.T) {
@@ -142,7 +143,7 @@ func TestTrain(t *testing.T) {
 			t.Errorf("%s: found %v, expected %v", name, got, want)
 		}
 	}
-	for _, stage := range append(train.Stages(), "total") {
+	for _, stage := range append(stage.All(), "total") {
 		expectFields(t, o["seconds"].(map[string]any), stage)
 	}
 	base := readFile(t, at("m.l2s"))
@@ -164,8 +165,8 @@ func TestTrain(t *testing.T) {
 	}
 	everyListBegins := func(ids ...uint32) func(*screen.Model) string {
 		return func(m *screen.Model) string {
-			for cell := range m.Cells() {
-				if list := m.List(cell).IDs; !slices.Equal(list[:len(ids)], ids) {
+			for cell := range (*screening.Model)(m).Cells() {
+				if list := (*screening.Model)(m).List(cell).IDs; !slices.Equal(list[:len(ids)], ids) {
 					return fmt.Sprintf("found list %d with %v, expected %v at its head", cell, list, ids)
 				}
 			}
@@ -196,13 +197,13 @@ func TestTrain(t *testing.T) {
 		{"another k", options(t, `{"k": 3}`), nil, nil},
 		{"another number of clusters", options(t, `{"clusters": 4}`), nil, of("clusters", clusters, 4)},
 		{"shells", options(t, `{"shells": [0.4, 0.1]}`), nil, func(m *screen.Model) string {
-			if len(m.Shells()) != 2 {
-				return fmt.Sprintf("found the shells %v, expected 2", m.Shells())
+			if len((*screening.Model)(m).Shells()) != 2 {
+				return fmt.Sprintf("found the shells %v, expected 2", (*screening.Model)(m).Shells())
 			}
 			return ""
 		}},
 		{"no tail", options(t, `{"tail": null}`), nil, func(m *screen.Model) string {
-			if m.Tail() != nil {
+			if m.HasTail() {
 				return "found a tail, expected none"
 			}
 			return ""
@@ -233,7 +234,7 @@ func TestTrain(t *testing.T) {
 	t.Run("a report for people", func(t *testing.T) {
 		r := l2s(t, dir, joined("train", trainArgs(), "--out", "x.l2s")...)
 		expectIn(t, r.stdout, "x.l2s: a screen of 6 clusters from 900 contexts, budget 40\n", "Budgets on 18 held-out contexts, with 95% intervals", "  *     40 ", " in all, on ")
-		expectIn(t, r.stderr, train.Stages()...)
+		expectIn(t, r.stderr, stage.All()...)
 	})
 }
 
@@ -977,14 +978,14 @@ func TestInspect(t *testing.T) {
 	}
 	expectFields(t, o, "file", "bytes", "fingerprint", "always", "shells", "budget", "ladder", "held_out", "tail_temperatures", "exact_margin")
 	sum, most := 0, 0
-	for cell := range m.Cells() {
-		list, err := m.Candidates(cell, m.Budget())
+	for cell := range (*screening.Model)(m).Cells() {
+		list, err := (*screening.Model)(m).Candidates(cell, m.Budget())
 		if err != nil {
 			t.Fatal(err)
 		}
 		sum, most = sum+len(list), max(most, len(list))
 	}
-	for name, want := range map[string]float64{"cells": float64(m.Cells()), "mean": float64(sum) / float64(m.Cells()), "max": float64(most)} {
+	for name, want := range map[string]float64{"cells": float64((*screening.Model)(m).Cells()), "mean": float64(sum) / float64((*screening.Model)(m).Cells()), "max": float64(most)} {
 		if got := number(t, o, "lists", name); got != want {
 			t.Errorf("lists: %s: found %v, expected %v", name, got, want)
 		}

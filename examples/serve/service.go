@@ -51,11 +51,8 @@ func newService(source, bias, screenFile, vocab string, l limits) (_ *service, e
 	if err != nil {
 		return nil, err
 	}
-	var opts []screen.Option
-	if model.Tail() != nil {
-		opts = append(opts, screen.OverTail()) // log-sums are over all labels
-	}
-	if v.pool, err = screen.NewPool(model, v.layer, opts...); err != nil || vocab == "" {
+	opts := screen.Options{OverTail: model.HasTail()} // log-sums are over all labels
+	if v.pool, err = screen.NewPool(model, v.layer, opts); err != nil || vocab == "" {
 		return v, err
 	}
 	v.vocab = make([]string, v.layer.Labels())
@@ -217,7 +214,7 @@ func (v *service) ask(body io.Reader, logProbs bool, hold func(int64) error) ([]
 	}
 	best, answers := make([]softmax.Prediction, n*q.K), make([]softmax.Answer, n)
 	err = v.pool.Do(func(s *screen.Searcher) error {
-		if logProbs && s.Model().Tail() == nil {
+		if logProbs && !s.Model().HasTail() {
 			req.Exact = true // only the exact layer knows the sum over all labels
 		}
 		req.ExactSum = logProbs && req.Exact

@@ -40,7 +40,6 @@ func learner(ctx context.Context, s *soak) error {
 	}
 	defer l.Close()
 	exact := softmax.NewSearcher(s.data.Layer)
-	query := softmax.NewQuery(dim)
 	order := rand.Perm(dim)
 	repeated := s.h(0)
 	var queries, byScreen, missed int
@@ -102,14 +101,11 @@ func learner(ctx context.Context, s *soak) error {
 		case a.Source != softmax.FromLayer && (odd || req.Exact):
 			s.fault("learner: found a context times something, or an exact request, answered from a screen: %v", h)
 		case a.Source != softmax.FromLayer:
-			if err := query.Set(h); err != nil {
-				return err
-			}
 			ids, logits := make([]uint32, len(got)), make([]float64, len(got))
 			for j, p := range got {
 				ids[j] = p.ID
 			}
-			if err := exact.Logits(logits, query, softmax.Only(ids)); err != nil {
+			if err := exact.Logits(logits, h, softmax.Only(ids)); err != nil {
 				return err
 			}
 			for j, p := range got {
@@ -148,7 +144,7 @@ func tails(ctx context.Context, s *soak) error {
 	if err != nil {
 		return err
 	}
-	by, err := screen.NewSearcher(m, s.data.Layer, screen.OverTail())
+	by, err := screen.NewSearcher(m, s.data.Layer, screen.Options{OverTail: true})
 	if err != nil {
 		return err
 	}
@@ -164,7 +160,7 @@ func tails(ctx context.Context, s *soak) error {
 		if err != nil {
 			return 0, err
 		}
-		p, err := by.LogProbAt(h, one[0].ID, temperature)
+		p, err := by.LogProb(h, one[0].ID, temperature)
 		if err != nil {
 			return 0, err
 		}

@@ -125,7 +125,7 @@ func (s *soak) client(ctx context.Context, url string, models [2]*screen.Model) 
 	var by [2]*screen.Searcher
 	for i, m := range models {
 		var err error
-		if by[i], err = screen.NewSearcher(m, s.data.Layer, screen.OverTail()); err != nil {
+		if by[i], err = screen.NewSearcher(m, s.data.Layer, screen.Options{OverTail: true}); err != nil {
 			s.fault("service: %v", err)
 			return
 		}

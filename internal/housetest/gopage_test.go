@@ -53,7 +53,7 @@ func screened(ctx context.Context, layer *softmax.Layer, contexts []float32, fil
 	if err := model.Save(file); err != nil { // later: model, err := screen.Load(file)
 		return nil, err
 	}
-	return screen.NewPool(model, layer, screen.OverTail()) // for all goroutines
+	return screen.NewPool(model, layer, screen.Options{OverTail: true}) // for all goroutines
 }
 
 func ask(pool *screen.Pool, h []float32, banned *bitset.Set) ([]softmax.Prediction, []float64, error) {
@@ -74,7 +74,7 @@ func choose(s *softmax.Searcher, h []float32, ids []uint32) (best uint32, logPro
 	if _, err = s.Search(top, h, softmax.Request{K: 1, Among: softmax.Only(ids)}); err != nil {
 		return 0, 0, err
 	}
-	logProb, err = s.LogProb(h, top[0].ID) // over all labels
+	logProb, err = s.LogProb(h, top[0].ID, 1) // over all labels
 	return top[0].ID, logProb, err
 }
 

@@ -9,9 +9,9 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Config is what a Router is made of. Its slices are kept, not copied.
@@ -30,8 +30,8 @@ const MaxShells = 16
 // Router holds the vectors of clusters and the cosines of shells. It is immutable and safe for use by
 // many goroutines.
 type Router struct {
-	layer   *softmax.Layer // V as a layer without bias
-	packed  *softmax.Packed
+	layer   *exact.Layer // V as a layer without bias
+	packed  *exact.Packed
 	lengths []float64 // ||v_t||
 
 	r      int // the number of clusters
@@ -51,7 +51,7 @@ func New(c Config) (*Router, error) {
 	if i, j, found := rows.NotFinite(); found {
 		return nil, fmt.Errorf("clusters: found %v at row %d, column %d, expected finite numbers", c.Clusters[i*c.Dim+j], i, j)
 	}
-	layer, err := softmax.NewLayer(rows, nil)
+	layer, err := exact.NewLayer(rows, nil)
 	if err != nil {
 		return nil, fmt.Errorf("clusters: %w", err)
 	}
@@ -142,17 +142,17 @@ var All = Need{Lead: true, Cosine: true}
 type Searcher struct {
 	// What every query reads, side by side.
 	r       *Router
-	by      *softmax.Searcher
-	req     softmax.Request // for the best two
-	best    []softmax.Prediction
-	answers []softmax.Answer
-	one     [1]softmax.Answer
-	two     [2]softmax.Prediction
+	by      *exact.Searcher
+	req     exact.Request // for the best two
+	best    []exact.Prediction
+	answers []exact.Answer
+	one     [1]exact.Answer
+	two     [2]exact.Prediction
 }
 
 // NewSearcher returns a searcher.
 func (r *Router) NewSearcher() *Searcher {
-	s := &Searcher{r: r, by: softmax.NewSearcher(r.layer), req: softmax.Request{K: min(2, r.r)}}
+	s := &Searcher{r: r, by: exact.NewSearcher(r.layer), req: exact.Request{K: min(2, r.r)}}
 	s.best, s.answers = s.two[:s.req.K], s.one[:]
 	if r.packed != nil {
 		s.req.Among = r.packed.List(0)
@@ -162,7 +162,7 @@ func (r *Router) NewSearcher() *Searcher {
 
 // Find writes what is needed of the contexts of the queries to dst, of their number. What neither need nor
 // the shells ask for may be left out. It returns an error if a query has no context of the router's dimension.
-func (s *Searcher) Find(dst []Found, qs []*softmax.Query, need Need) error {
+func (s *Searcher) Find(dst []Found, qs []*exact.Query, need Need) error {
 	r, k := s.r, s.req.K
 	if len(qs) == 1 && !need.Lead && !need.Cosine {
 		if id, low, high, ok := s.by.Nearest(qs[0], &s.req); ok {
@@ -195,7 +195,7 @@ func (s *Searcher) Find(dst []Found, qs []*softmax.Query, need Need) error {
 // inShell is a cosine in the shell of the query's context. The product of the context with
 // the vector of its best cluster is at least low and at most high. Most contexts are so far from the borders of shells
 // that bounds of lengths and products tell, which takes no exact product.
-func (r *Router) inShell(q *softmax.Query, best uint32, low, high float64) float64 {
+func (r *Router) inShell(q *exact.Query, best uint32, low, high float64) float64 {
 	if len(r.shells) == 0 {
 		return 0
 	}
@@ -216,11 +216,11 @@ func (r *Router) inShell(q *softmax.Query, best uint32, low, high float64) float
 	if low < high {
 		low = kernels.RefDot(r.Vectors()[int(best)*len(h):int(best+1)*len(h)], h)
 	}
-	return r.cosine(h, softmax.Prediction{ID: best, Logit: low})
+	return r.cosine(h, exact.Prediction{ID: best, Logit: low})
 }
 
 // cosine is that of h and the vector of its best cluster, with the same bits on every CPU.
-func (r *Router) cosine(h []float32, best softmax.Prediction) float64 {
+func (r *Router) cosine(h []float32, best exact.Prediction) float64 {
 	lengths := r.lengths[best.ID] * length(h)
 	if lengths == 0 {
 		return 1

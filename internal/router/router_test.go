@@ -9,9 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // shape says what a router and contexts are like.
@@ -107,9 +107,9 @@ func newRouter(t interface{ Fatal(...any) }, c Config) *Router {
 	return r
 }
 
-func queries(t interface{ Fatal(...any) }, contexts [][]float32) (qs []*softmax.Query) {
+func queries(t interface{ Fatal(...any) }, contexts [][]float32) (qs []*exact.Query) {
 	for _, h := range contexts {
-		q := softmax.NewQuery(len(h))
+		q := exact.NewQuery(len(h))
 		if err := q.Set(h); err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestFindFindsWhatIsNeeded(t *testing.T) {
 			for _, lead := range []bool{false, true} {
 				for _, cosine := range []bool{false, true} {
 					need := Need{lead, cosine}
-					for _, qs := range [][]*softmax.Query{room[i : i+1], without[i : i+1], without} {
+					for _, qs := range [][]*exact.Query{room[i : i+1], without[i : i+1], without} {
 						found := make([]Found, len(qs))
 						if err := s.Find(found, qs, need); err != nil {
 							t.Fatal(err)
@@ -351,7 +351,7 @@ func TestRoutingDoesNotAllocate(t *testing.T) {
 	for name, c := range map[string]Config{"flat": flat, "shells": c} {
 		r := newRouter(t, c)
 		s, qs, found := r.NewSearcher(), queries(t, contexts), make([]Found, 2)
-		one, q := make([]Found, 1), []*softmax.Query{softmax.NewQuery(c.Dim)}
+		one, q := make([]Found, 1), []*exact.Query{exact.NewQuery(c.Dim)}
 		q[0].Reserve(r.Clusters())
 		at := 0
 		query := func() {

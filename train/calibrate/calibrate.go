@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -45,7 +46,7 @@ type Options struct {
 	// does not change the result.
 	Threads int
 	// Progress, unless nil, is told how many contexts are done in the stages
-	// train.StageLabels and [StageRoute].
+	// "labels" and "route".
 	Progress func(train.Progress)
 }
 
@@ -118,14 +119,14 @@ type Figures struct {
 // target that is not reached or cannot be shown with so few contexts, ctx cancelled (errors.Is
 // with ctx.Err() holds).
 func Run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Calibration, error) {
-	calibrated, c, err := run(ctx, m, layer, contexts, &opt)
+	calibrated, c, err := run(ctx, (*screening.Model)(m), layer, contexts, &opt)
 	if err != nil {
 		return nil, nil, fmt.Errorf("calibrate: %w", err)
 	}
-	return calibrated, c, nil
+	return (*screen.Model)(calibrated), c, nil
 }
 
-func run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt *Options) (*screen.Model, *Calibration, error) {
+func run(ctx context.Context, m *screening.Model, layer *softmax.Layer, contexts []float32, opt *Options) (*screening.Model, *Calibration, error) {
 	if len(contexts)%layer.Dim() != 0 {
 		return nil, nil, fmt.Errorf("contexts: found %d values, expected rows of %d, the dimension of the layer", len(contexts), layer.Dim())
 	}
@@ -228,7 +229,7 @@ func (o *Options) seams() int {
 }
 
 // choose finds the point.
-func choose(all []outcome, ladder []screen.Rung, before float64, opt *Options) (*Calibration, error) {
+func choose(all []outcome, ladder []screening.Rung, before float64, opt *Options) (*Calibration, error) {
 	blocks := len(all) / opt.Block
 	of := func(list []uint32) (part []outcome) {
 		for _, b := range list {
@@ -259,7 +260,7 @@ func choose(all []outcome, ladder []screen.Rung, before float64, opt *Options) (
 			opt.Target, opt.Confidence, opt.K, f.Precision, len(testing), with)
 	}
 	best := path[passed-1]
-	at := slices.IndexFunc(ladder, func(x screen.Rung) bool { return x.Budget == before })
+	at := slices.IndexFunc(ladder, func(x screening.Rung) bool { return x.Budget == before })
 	return &Calibration{
 		Target: opt.Target, K: opt.K, Confidence: opt.Confidence, Block: opt.Block, Seed: opt.Seed,
 		Choosing: len(choosing), Testing: len(testing), Budget: ladder[best.rung].Budget, ExactMargin: best.exact,

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -363,16 +364,16 @@ func TestOutcomesAreThoseOfASearcher(t *testing.T) {
 	for _, k := range []int{1, 5, 20} {
 		opt := DefaultOptions()
 		opt.K, opt.Threads = k, 3
-		all, err := findOutcomes(t.Context(), m, layer, rest, &opt)
+		all, err := findOutcomes(t.Context(), (*screening.Model)(m), layer, rest, &opt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, x := range m.Ladder() {
-			with, err := m.WithBudget(x.Budget, 0, nil)
+			with, err := (*screening.Model)(m).WithBudget(x.Budget, 0, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := screen.Evaluate(t.Context(), with, layer, rest, screen.EvaluateOptions{K: []int{k}})
+			e, err := screen.Evaluate(t.Context(), (*screen.Model)(with), layer, rest, screen.EvaluateOptions{K: []int{k}})
 			if err != nil {
 				t.Fatal(err)
 			}

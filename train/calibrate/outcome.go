@@ -7,9 +7,11 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
-	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -23,12 +25,9 @@ type outcome struct {
 	missed, candidates []uint32
 }
 
-// StageRoute is the name of the stage that finds the cells of contexts.
-const StageRoute = "route"
-
 // findOutcomes finds the outcomes of all contexts.
-func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt *Options) ([]outcome, error) {
-	if _, err := screen.NewSearcher(m, layer); err != nil { // it does not go with the layer
+func findOutcomes(ctx context.Context, m *screening.Model, layer *softmax.Layer, contexts []float32, opt *Options) ([]outcome, error) {
+	if _, err := screening.NewSearcher(m, (*exact.Layer)(layer)); err != nil { // it does not go with the layer
 		return nil, err
 	}
 	c, err := corpus.New(layer, contexts, opt.Threads)
@@ -38,11 +37,11 @@ func findOutcomes(ctx context.Context, m *screen.Model, layer *softmax.Layer, co
 	if opt.Progress != nil {
 		c.Report.Call = func(p corpus.Progress) { opt.Progress(train.Progress(p)) }
 	}
-	labels, err := train.Labels(ctx, layer, contexts, opt.K, train.LabelOptions{Threads: opt.Threads, Progress: opt.Progress})
+	labels, err := train.Labels(ctx, layer, contexts, opt.K, train.RunOptions{Threads: opt.Threads, Progress: opt.Progress})
 	if err != nil {
 		return nil, err
 	}
-	r, found, err := c.RouteBy(ctx, m, StageRoute)
+	r, found, err := c.RouteBy(ctx, m, stage.Route)
 	if errors.Is(err, parallel.ErrGone) {
 		return nil, fmt.Errorf("contexts: %w", err)
 	}

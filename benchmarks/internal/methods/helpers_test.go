@@ -22,7 +22,7 @@ func input(t testing.TB, d *synthetic.Data, learn int) (*Input, [][]float32) {
 	t.Helper()
 	in := &Input{Layer: d.Layer, Contexts: d.Contexts[:learn*d.Layer.Dim()], K: min(specK, d.Layer.Labels()), Seed: 1}
 	var err error
-	in.Labels, err = train.Labels(context.Background(), d.Layer, in.Contexts, in.K, train.LabelOptions{})
+	in.Labels, err = train.Labels(context.Background(), d.Layer, in.Contexts, in.K, train.RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -26,12 +27,12 @@ type Paper struct {
 // NewPaper returns a searcher for a screen of the layer l with the paper's form: clusters
 // alone.
 func NewPaper(m *screen.Model, l *softmax.Layer) (*Paper, error) {
-	if m.Cells() > m.Clusters() {
+	if (*screening.Model)(m).Cells() > m.Clusters() {
 		return nil, errors.New("methods: found a screen with shells, expected one of clusters alone")
 	}
 	p := &Paper{model: m, layer: dense.New(l), weights: dense.Weights(l), bias: l.Bias()}
-	for cell := range m.Cells() {
-		set, err := m.Candidates(cell, m.Budget())
+	for cell := range (*screening.Model)(m).Cells() {
+		set, err := (*screening.Model)(m).Candidates(cell, m.Budget())
 		if err != nil {
 			return nil, err
 		}
@@ -42,7 +43,7 @@ func NewPaper(m *screen.Model, l *softmax.Layer) (*Paper, error) {
 
 // TopK answers as Searcher says.
 func (p *Paper) TopK(dst []softmax.Prediction, h []float32) int {
-	z, _ := kernels.ArgmaxDot(p.model.ClusterWeights(), h)
+	z, _ := kernels.ArgmaxDot((*screening.Model)(p.model).ClusterWeights(), h)
 	set, k := p.sets[z], len(dst)
 	if len(set) < k {
 		return p.layer.TopK(dst, h)

@@ -23,7 +23,7 @@ func TestThePapersArithmeticIsTheScreens(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, m := range map[string]*screen.Model{"a screen": flat, "small sets": small} {
-		s, err := screen.NewSearcher(m, d.Layer)
+		s, err := screen.NewSearcher(m, d.Layer, screen.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
@@ -65,9 +66,9 @@ func (m L2S) Options() train.Options {
 	case KMeans:
 		opt.Iterations = 0
 	case Gumbel:
-		opt.Learning.Budget, opt.Learning.Estimator = m.Budget, train.GumbelST
+		opt.Learning.Budget, opt.Learning.Estimator = m.Budget, "gumbel-st"
 	case Expected:
-		opt.Learning.Budget, opt.Learning.Estimator = m.Budget, train.Expected
+		opt.Learning.Budget, opt.Learning.Estimator = m.Budget, "expected"
 	}
 	return opt
 }
@@ -144,7 +145,7 @@ func NewScreened(l *softmax.Layer, m *screen.Model, budget float64) (Screened, e
 	if err := json.Unmarshal(m.Record(), &made); err != nil {
 		return Screened{}, fmt.Errorf("methods: the record of a screen: %w", err)
 	}
-	_, err := screen.NewSearcher(m, l, screen.Budget(budget))
+	_, err := screen.NewSearcher(m, l, screen.Options{Budget: budget})
 	return Screened{l, m, budget, paramsOf(&made.Options)}, err
 }
 
@@ -156,8 +157,8 @@ func (s Screened) Params() string { return fmt.Sprintf("B=%g", s.Budget) }
 func (s Screened) Bytes() int64 {
 	m := s.Model
 	n := int64(m.Clusters()) * int64(4*m.Dim()+kernels.Int8Stride(m.Dim()))
-	for cell := range m.Cells() {
-		ids, err := m.Candidates(cell, s.Budget)
+	for cell := range (*screening.Model)(m).Cells() {
+		ids, err := (*screening.Model)(m).Candidates(cell, s.Budget)
 		if err != nil {
 			panic(err) // the budget is one of the ladder
 		}
@@ -169,7 +170,7 @@ func (s Screened) Bytes() int64 {
 // Searcher returns a searcher of package screen, with its exact answers within
 // the candidates.
 func (s Screened) Searcher() Searcher {
-	sr, err := screen.NewSearcher(s.Model, s.layer, screen.Budget(s.Budget))
+	sr, err := screen.NewSearcher(s.Model, s.layer, screen.Options{Budget: s.Budget})
 	if err != nil {
 		panic(err) // the screen was made for the layer
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -54,7 +55,7 @@ func specimens() []specimen {
 		{Method: L2S{KMeans, 12, 40}, own: func(x Index) int64 {
 			s, n := lastOf(x).(Screened), 12*(4*dim+kernels.Int8Stride(dim))
 			for cell := range s.Model.Clusters() {
-				ids, _ := s.Model.Candidates(cell, s.Budget)
+				ids, _ := (*screening.Model)(s.Model).Candidates(cell, s.Budget)
 				n += 4 * len(ids)
 			}
 			return int64(n)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -286,7 +287,7 @@ func (s weightedSetting) Searcher() Searcher {
 		weightedSetting: s, h: kernels.NewInt8Vector(s.layer.Dim()), z: kernels.NewInt8Vector(s.width),
 		lowerZ: make([]float32, elements), upperZ: make([]float32, elements),
 		lower: make([]float32, labels), upper: make([]float32, labels), ids: make([]uint32, labels),
-		query: [1]*softmax.Query{softmax.NewQuery(s.layer.Dim())}, exact: exactSearch{softmax.NewSearcher(s.layer), s.layer.Labels()},
+		query: [1]*exact.Query{exact.NewQuery(s.layer.Dim())}, exact: newExactSearch(s.layer),
 	}
 	x.query[0].Reserve(min(s.layer.Labels(), mostShort))
 	return x
@@ -301,7 +302,7 @@ type weightedSearcher struct {
 	lowerZ, upperZ []float32
 	lower, upper   []float32
 	ids            []uint32
-	query          [1]*softmax.Query
+	query          [1]*exact.Query
 	exact          exactSearch
 }
 
@@ -318,7 +319,7 @@ func (s *weightedSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	}
 	k := min(len(dst), s.layer.Labels())
 	var answers [1]softmax.Answer
-	if err := s.exact.Find(dst[:k], answers[:], s.query[:], &softmax.Request{K: k, Among: softmax.Only(ids)}); err != nil {
+	if err := (*exact.Searcher)(s.exact.Searcher).Find(dst[:k], answers[:], s.query[:], &softmax.Request{K: k, Among: softmax.Only(ids)}); err != nil {
 		panic(err)
 	}
 	return answers[0].Count

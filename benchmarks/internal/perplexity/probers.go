@@ -8,6 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -42,22 +43,22 @@ type screened struct{ *screen.Searcher }
 // and outside the tail t, or what the screen itself says of the others where t is nil.
 // It returns an error where screen and layer do not fit each other, or where both tails are missing.
 func Screened(method, params string, l *softmax.Layer, t *LowRank, m *screen.Model) (Row, error) {
-	if _, err := screen.NewSearcher(m, l); err != nil {
+	if _, err := screen.NewSearcher(m, l, screen.Options{}); err != nil {
 		return Row{}, err
 	}
-	if t == nil && m.Tail() == nil {
+	if t == nil && !m.HasTail() {
 		return Row{}, screen.ErrNoTail
 	}
 	most := 0
-	for cell := range m.Cells() {
-		ids, err := m.Candidates(cell, m.Budget())
+	for cell := range (*screening.Model)(m).Cells() {
+		ids, err := (*screening.Model)(m).Candidates(cell, m.Budget())
 		if err != nil {
 			return Row{}, err
 		}
 		most = max(most, len(ids))
 	}
 	return Row{Method: method, Params: params, Rank: rank(t), New: func() LogProber {
-		s, err := screen.NewSearcher(m, l)
+		s, err := screen.NewSearcher(m, l, screen.Options{})
 		if err != nil {
 			panic(err) // it was made before
 		}
@@ -77,7 +78,7 @@ func rank(t *LowRank) int {
 }
 
 func (s screened) LogProb(h []float32, id uint32) float64 {
-	p, err := s.Searcher.LogProb(h, id)
+	p, err := s.Searcher.LogProb(h, id, 1)
 	if err != nil {
 		panic(err) // contexts and labels were checked
 	}

@@ -324,7 +324,7 @@ func (c *comparison) logProb(d *difference, h []float32, id uint32) (float64, er
 	case "preview":
 		return d.other.LogProb(h, id)
 	case "screen":
-		if d.other.Screen().Tail() == nil {
+		if !d.other.Screen().HasTail() {
 			return math.NaN(), nil
 		}
 		return d.other.LogProb(h, id)

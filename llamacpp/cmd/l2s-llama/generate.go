@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const generateUsage = `
@@ -74,7 +74,7 @@ func (s *sampling) check() (err error) {
 			return wrongUse("--%s: found %v, expected %s", f.name, f.value, f.note)
 		}
 	}
-	if s.o.Temperature < softmax.MinTemperature {
+	if s.o.Temperature < exact.MinTemperature {
 		s.o.Temperature = 0
 	}
 	if s.banned, err = parseIDs(s.ban); err != nil {

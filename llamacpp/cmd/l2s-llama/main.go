@@ -27,7 +27,6 @@ import (
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/screen"
 )
 
 type verb struct {
@@ -343,10 +342,7 @@ func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, k kind) (*llama
 	case previewHead:
 		o.Preview, o.Budget = f.preview, f.budget
 	case screenHead:
-		o.Screen = f.screen
-		if f.budget > 0 {
-			o.Options = append(o.Options, screen.Budget(f.budget))
-		}
+		o.Screen, o.Options.Budget = f.screen, f.budget
 	}
 	source := f.head
 	if source == "" {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/sample"
@@ -115,7 +116,7 @@ func (s *Server) sampling(f *fields, o *engine.Sampling) {
 	if o.Options.TopP == 0 { // the best token alone, as others have it
 		o.Options.TopP, o.Options.TopK = 1, 1
 	}
-	if o.Options.Temperature > 0 && o.Options.Temperature < softmax.MinTemperature {
+	if o.Options.Temperature > 0 && o.Options.Temperature < exact.MinTemperature {
 		o.Options.Temperature = 0
 	}
 	o.Options.Seed = rand.Uint64()

@@ -9,11 +9,12 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
-	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -139,17 +140,17 @@ const (
 )
 
 // NewQueries returns queries for contexts of dim elements.
-func NewQueries(n, dim int) []*softmax.Query {
-	qs := make([]*softmax.Query, n)
+func NewQueries(n, dim int) []*exact.Query {
+	qs := make([]*exact.Query, n)
 	for i := range qs {
-		qs[i] = softmax.NewQuery(dim)
+		qs[i] = exact.NewQuery(dim)
 	}
 	return qs
 }
 
 // Set gives the contexts from lo on to the queries. An error names a context that is
 // not finite.
-func (c *Corpus) Set(qs []*softmax.Query, lo int) error {
+func (c *Corpus) Set(qs []*exact.Query, lo int) error {
 	buffer := c.Buffer()
 	for j, q := range qs {
 		if err := q.Set(c.Row(uint32(lo+j), buffer)); err != nil {
@@ -164,7 +165,7 @@ func (c *Corpus) Set(qs []*softmax.Query, lo int) error {
 func (c *Corpus) Route(ctx context.Context, r *router.Router, found []router.Found, done func(int)) ([]router.Found, error) {
 	type scratch struct {
 		*router.Searcher
-		queries []*softmax.Query
+		queries []*exact.Query
 	}
 	found = slices.Grow(found[:0], c.N)[:c.N]
 	fresh := func() scratch { return scratch{r.NewSearcher(), NewQueries(batch, c.Dim)} }
@@ -194,7 +195,7 @@ func (c *Corpus) RouteTo(ctx context.Context, v []float32, found []router.Found,
 }
 
 // RouteBy is Route by the router of a model. It reports the stage.
-func (c *Corpus) RouteBy(ctx context.Context, m *screen.Model, stage string) (*router.Router, []router.Found, error) {
+func (c *Corpus) RouteBy(ctx context.Context, m *screening.Model, stage string) (*router.Router, []router.Found, error) {
 	r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights(), Shells: m.Shells()})
 	if err != nil {
 		return nil, nil, err
@@ -205,15 +206,15 @@ func (c *Corpus) RouteBy(ctx context.Context, m *screen.Model, stage string) (*r
 
 // Search finds the k best labels of n vectors, of which set gives those from lo on to queries,
 // chunk of them at a time, and calls take with those of each.
-func Search(ctx context.Context, layer *softmax.Layer, threads, n, chunk, k int, done func(int), set func(qs []*softmax.Query, lo int) error, take func(i int, best []softmax.Prediction)) error {
+func Search(ctx context.Context, layer *softmax.Layer, threads, n, chunk, k int, done func(int), set func(qs []*exact.Query, lo int) error, take func(i int, best []softmax.Prediction)) error {
 	type scratch struct {
-		*softmax.Searcher
-		queries []*softmax.Query
+		*exact.Searcher
+		queries []*exact.Query
 		top     []softmax.Prediction
 		answers []softmax.Answer
 	}
 	fresh := func() scratch {
-		return scratch{softmax.NewSearcher(layer), NewQueries(chunk, layer.Dim()), make([]softmax.Prediction, chunk*k), make([]softmax.Answer, chunk)}
+		return scratch{exact.NewSearcher((*exact.Layer)(layer)), NewQueries(chunk, layer.Dim()), make([]softmax.Prediction, chunk*k), make([]softmax.Answer, chunk)}
 	}
 	return parallel.With(ctx, threads, n, chunk, done, fresh, func(w scratch, lo, hi int) error {
 		m := hi - lo

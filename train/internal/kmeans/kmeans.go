@@ -10,12 +10,10 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
-
-// Stage is the name of the stage.
-const Stage = "k-means"
 
 // Iteration are the figures of one iteration.
 type Iteration struct {
@@ -47,7 +45,7 @@ func Find(ctx context.Context, c *corpus.Corpus, clusters, iterations int) (v []
 		return nil, nil, err
 	}
 	for iteration := 1; iteration <= iterations; iteration++ {
-		moved, err := m.assign(ctx, m.Report.Stage(Stage, iteration, m.N))
+		moved, err := m.assign(ctx, m.Report.Stage(stage.KMeans, iteration, m.N))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -174,7 +172,7 @@ func (m *kMeans) plant(ctx context.Context) error {
 		distance[j] = 1
 	}
 	const chunk = 1024
-	done := m.Report.Part(Stage, "seeds", "clusters", m.clusters)
+	done := m.Report.Part(stage.KMeans, "seeds", "clusters", m.clusters)
 	for t := range m.clusters {
 		chosen := draw(&random, distance)
 		v := m.v[t*m.Dim : (t+1)*m.Dim]

@@ -11,7 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
-	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/shares"
 )
@@ -21,7 +21,7 @@ const Certain = math.MaxUint16
 
 // Lists are the ranked lists of cells.
 type Lists struct {
-	Lists []screen.List
+	Lists []screening.List
 	total uint64 // contexts of training
 	// weights[s] is the sum over the labels of share s of the contexts of their cell.
 	weights []uint64
@@ -32,7 +32,7 @@ type Lists struct {
 // shorter than k at any budget, if its cell has k labels. sizes are the contexts of training of
 // each cell.
 func New(ctx context.Context, threads int, cells [][]shares.Label, sizes []uint32, always []uint32, k int) (*Lists, error) {
-	l := &Lists{Lists: make([]screen.List, len(cells)), weights: make([]uint64, Certain+1)}
+	l := &Lists{Lists: make([]screening.List, len(cells)), weights: make([]uint64, Certain+1)}
 	err := parallel.With(ctx, threads, len(cells), 1, nil, func() *ranker { return &ranker{} }, func(r *ranker, t, _ int) error {
 		l.Lists[t] = r.rank(cells[t], always, k)
 		return nil
@@ -52,16 +52,16 @@ type ranker struct {
 	list   []uint64 // what the share lacks of Certain, and the id
 }
 
-func (r *ranker) rank(labels []shares.Label, always []uint32, k int) screen.List {
+func (r *ranker) rank(labels []shares.Label, always []uint32, k int) screening.List {
 	labels = slices.DeleteFunc(append(r.labels[:0], labels...), func(x shares.Label) bool {
 		_, found := slices.BinarySearch(always, x.ID)
-		return found || screen.Share(x.Share) == 0
+		return found || screening.Share(x.Share) == 0
 	})
 	best := firstOf(labels, k)
 	list := r.list[:0]
 	for _, x := range labels {
 		place := uint64(x.ID)
-		if s := screen.Share(x.Share); len(best) > 0 && byShare(x, best[len(best)-1]) > 0 {
+		if s := screening.Share(x.Share); len(best) > 0 && byShare(x, best[len(best)-1]) > 0 {
 			place |= uint64(Certain-s) << 32
 		}
 		list = append(list, place)
@@ -69,7 +69,7 @@ func (r *ranker) rank(labels []shares.Label, always []uint32, k int) screen.List
 	slices.Sort(list)
 	r.labels, r.list = labels, list
 	n := len(always) + len(list)
-	out := screen.List{IDs: append(make([]uint32, 0, n), always...), Shares: make([]uint16, 0, n)}
+	out := screening.List{IDs: append(make([]uint32, 0, n), always...), Shares: make([]uint16, 0, n)}
 	for range always {
 		out.Shares = append(out.Shares, Certain)
 	}
@@ -147,9 +147,9 @@ func (l *Lists) Measure(c *corpus.Corpus, cells []uint32) []precision.Outcome {
 }
 
 // Rung is the rung of a budget and its share with the figures of outcomes.
-func (l *Lists) Rung(budget float64, share uint16, outcomes []precision.Outcome, k int) screen.Rung {
+func (l *Lists) Rung(budget float64, share uint16, outcomes []precision.Outcome, k int) screening.Rung {
 	f := precision.Measure(outcomes, k, func(cell int) int { return l.Count(cell, share) })
-	return screen.Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
+	return screening.Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
 }
 
 // At are means over outcomes, at least one, of the candidates at a share: the parts of the best labels, and of all

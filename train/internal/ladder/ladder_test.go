@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/shares"
 	"pgregory.net/rapid"
@@ -120,8 +120,8 @@ func TestListsAreInOrder(t *testing.T) {
 					t.Fatalf("cell %d: %v lacks %d", at, list.IDs, x.ID)
 				} else if i >= len(always) {
 					others++
-					if s := list.Shares[i]; s != screen.Share(x.Share) && s != Certain {
-						t.Fatalf("cell %d: label %d has share %d, expected %d", at, x.ID, s, screen.Share(x.Share))
+					if s := list.Shares[i]; s != screening.Share(x.Share) && s != Certain {
+						t.Fatalf("cell %d: label %d has share %d, expected %d", at, x.ID, s, screening.Share(x.Share))
 					}
 				}
 			}

@@ -11,16 +11,10 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 	"github.com/learning-to-screen/l2s/train/internal/shares"
-)
-
-// The stages that are reported: gradient descent, and the clusters of all contexts
-// with the knapsack.
-const (
-	StageLearn  = "learn"
-	StageAssign = "assign"
 )
 
 // ErrDiverged says that learning has led to vectors that are no clusters.
@@ -42,8 +36,11 @@ type Options struct {
 	Confidence    float64
 }
 
-// GumbelST is the estimator that samples. Any other takes the expectation.
-const GumbelST = "gumbel-st"
+// The estimators of the gradient: GumbelST samples, Expected takes the expectation.
+const (
+	GumbelST = "gumbel-st"
+	Expected = "expected"
+)
 
 // Alternation are the figures of one alternation on the held-out contexts, with sets by
 // the counts of the others: L-bar, P@1 and P@k.
@@ -106,7 +103,7 @@ func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, iterations
 			return best, course, nil
 		}
 		// The sets fixed: V.
-		done := pool.Report.Stage(StageLearn, iteration+1, steps*len(l.batch))
+		done := pool.Report.Stage(stage.Learn, iteration+1, steps*len(l.batch))
 		if loss, err = l.learn(ctx, taken, table, steps, done); err != nil {
 			return nil, nil, err
 		}
@@ -129,7 +126,7 @@ func (l *learner) route(ctx context.Context, c *corpus.Corpus, done func(int)) (
 
 // sets returns the candidate sets for the present vectors, and their losses.
 func (l *learner) sets(ctx context.Context, always []uint32, iteration int) (*candidateSets, *lossTable, error) {
-	cluster, err := l.route(ctx, l.Corpus, l.Report.Stage(StageAssign, iteration, l.N))
+	cluster, err := l.route(ctx, l.Corpus, l.Report.Stage(stage.Assign, iteration, l.N))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -182,7 +183,7 @@ func (g *Geometry) mean(t int) []float32 { return g.means[t*g.Dim : (t+1)*g.Dim]
 func (g *Geometry) findPlausible(ctx context.Context, done func(int)) error {
 	clusters, k := g.own.Cells(), min(geometryPlausible, g.Labels)
 	g.labels, g.logits = make([][]uint32, clusters), make([][]float64, clusters)
-	set := func(qs []*softmax.Query, lo int) error {
+	set := func(qs []*exact.Query, lo int) error {
 		for j, q := range qs {
 			if err := q.Set(g.mean(lo + j)); err != nil {
 				return err

@@ -16,16 +16,12 @@ import (
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/crc32c"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/internal/stage"
 )
 
-// labelsSuffix makes the name of the file of labels from the name of the
-// state. The labels are by far the larger part and do not change, so they
-// are written once, to a file of their own.
-const labelsSuffix = "-labels"
-
-// Files returns the names of the files that a run may keep: its state, and the labels
-// of the contexts.
-func Files(path string) []string { return []string{path, path + labelsSuffix} }
+// labelsOf names the file of labels of a state. The labels are by far the larger part and do not
+// change, so they are written once, to a file of their own.
+func labelsOf(path string) string { return stage.Files(path)[1] }
 
 // Remove removes the files of a state; if there are none that is no error. Files of another
 // kind with these names, and labels without a state beside them, which no run leaves, are an
@@ -35,7 +31,7 @@ func Remove(path string) error {
 		return err
 	}
 	var errs []error
-	for _, file := range []string{path + labelsSuffix, path} { // the state, by which the labels are known, is the last
+	for _, file := range []string{labelsOf(path), path} { // the state, by which the labels are known, is the last
 		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -50,9 +46,9 @@ func There(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	labels, err := isKind(path+labelsSuffix, labelfile.Magic, "the labels of an interrupted run")
+	labels, err := isKind(labelsOf(path), labelfile.Magic, "the labels of an interrupted run")
 	if err == nil && labels && !there {
-		err = fmt.Errorf("%s: found labels without the state of a run in %s, expected both or none: move the labels away", path+labelsSuffix, path)
+		err = fmt.Errorf("%s: found labels without the state of a run in %s, expected both or none: move the labels away", labelsOf(path), path)
 	}
 	return there, err
 }
@@ -220,7 +216,7 @@ func (s *Store) Labels(ctx context.Context) ([]uint32, error) {
 	if s == nil {
 		return nil, nil
 	}
-	path := s.path + labelsSuffix
+	path := labelsOf(s.path)
 	f, err := labelfile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -248,7 +244,7 @@ func (s *Store) PutLabels(labels []uint32) error {
 	if err := s.save(); err != nil {
 		return err
 	}
-	w, err := labelfile.Create(s.path+labelsSuffix, s.Contexts)
+	w, err := labelfile.Create(labelsOf(s.path), s.Contexts)
 	if err == nil {
 		defer w.Abort()
 		if err = w.Write(labels, s.Contexts.Contexts); err == nil {

@@ -5,17 +5,19 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
-	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
 
 // draw draws the contexts of each cluster, of cells whose lists lack labels.
-func draw(c *corpus.Corpus, m *screen.Model, r *router.Router, cells []uint32, opt *Options) *fit {
+func draw(c *corpus.Corpus, m *screening.Model, r *router.Router, cells []uint32, opt *Options) *fit {
 	clusters := r.Clusters()
 	f := &fit{
 		model: m, router: r, opt: opt, clusters: clusters, temps: len(opt.Temperatures),
@@ -71,7 +73,7 @@ func different(c *corpus.Corpus, ids []uint32, n int) []uint32 {
 // element of a context, hardly weighs on them.
 func (f *fit) square(ctx context.Context) (err error) {
 	n := min(f.opt.Directions, f.Dim, f.Labels)
-	done := f.Report.Part(Stage, "directions", "steps", directionRounds*n)
+	done := f.Report.Part(stage.Tail, "directions", "steps", directionRounds*n)
 	if f.directions, err = directions(ctx, f.layer, n, f.Seed, f.Threads, done); err != nil {
 		return err
 	}
@@ -88,7 +90,7 @@ func (f *fit) square(ctx context.Context) (err error) {
 			}
 		}
 		for _, i := range ids {
-			f.squares[i][0], f.squares[i][1] = screen.SquaresOf(f.directions, f.Row(i, buffer))
+			f.squares[i][0], f.squares[i][1] = screening.SquaresOf(f.directions, f.Row(i, buffer))
 			each(i, func(j int, x float64) { mean[j] += x / float64(len(ids)) })
 		}
 		for _, i := range ids {
@@ -130,14 +132,14 @@ const leastTail = 1e-12
 func (f *fit) measure(ctx context.Context) error {
 	f.logs, f.heads, f.shared = make([]float64, f.N*f.temps), make([]float64, f.N*f.temps), make([]float64, f.N*f.temps)
 	type scratch struct {
-		*softmax.Searcher
-		queries []*softmax.Query
+		*exact.Searcher
+		queries []*exact.Query
 		answers []softmax.Answer
 	}
 	fresh := func() scratch {
-		return scratch{softmax.NewSearcher(f.layer), corpus.NewQueries(chunk, f.Dim), make([]softmax.Answer, chunk)}
+		return scratch{exact.NewSearcher((*exact.Layer)(f.layer)), corpus.NewQueries(chunk, f.Dim), make([]softmax.Answer, chunk)}
 	}
-	return parallel.With(ctx, f.Threads, f.N, chunk, f.Report.Stage(Stage, 0, f.N), fresh, func(w scratch, lo, hi int) error {
+	return parallel.With(ctx, f.Threads, f.N, chunk, f.Report.Stage(stage.Tail, 0, f.N), fresh, func(w scratch, lo, hi int) error {
 		if err := f.Set(w.queries[:hi-lo], lo); err != nil {
 			return err
 		}

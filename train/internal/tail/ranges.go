@@ -7,7 +7,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
@@ -16,11 +16,11 @@ import (
 // model of l2s demo that training has not met 2 of 1,000 are out of the ranges then, and 9 without it.
 const beyond = 0.1
 
-// ranges returns the ranges of the clusters, see screen.TailConfig, over all contexts of c: those
+// ranges returns the ranges of the clusters, see screening.TailConfig, over all contexts of c: those
 // that were drawn for the fit are too few to tell where the others lie. A context of zeros is like
 // no other, and its length would take that of all others in: it is passed over. A cluster without
 // contexts to fit to has no range.
-func (f *fit) ranges(ctx context.Context, c *corpus.Corpus, cells []uint32, t *screen.TailConfig) ([]float64, error) {
+func (f *fit) ranges(ctx context.Context, c *corpus.Corpus, cells []uint32, t *screening.TailConfig) ([]float64, error) {
 	each := 2 + f.temps // ranges of a cluster
 	fresh := func() []float64 {
 		list := make([]float64, 2*each*f.clusters)
@@ -39,7 +39,7 @@ func (f *fit) ranges(ctx context.Context, c *corpus.Corpus, cells []uint32, t *s
 				continue
 			}
 			h := c.Row(uint32(i), buffer)
-			norm, along := screen.SquaresOf(f.directions, h)
+			norm, along := screening.SquaresOf(f.directions, h)
 			if norm == 0 {
 				continue
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/stage"
 )
 
 // The choice of the ridge: factors of the mean variance of an element of a context.
@@ -34,7 +35,7 @@ func (f *fit) chooseRidge(ctx context.Context) (float64, error) {
 		return 1, nil // contexts that do not differ have no slope
 	}
 	errors := make([][len(ridges)]float64, len(chosen))
-	done := f.Report.Part(Stage, "ridge", "clusters", len(chosen))
+	done := f.Report.Part(stage.Tail, "ridge", "clusters", len(chosen))
 	err := parallel.Each(ctx, f.Threads, len(chosen), 1, done, func(_, at, _ int) (err error) {
 		errors[at], err = f.crossValidate(ctx, f.fitted[chosen[at]], scale)
 		return err

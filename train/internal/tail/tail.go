@@ -9,17 +9,16 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
-	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/record"
 )
-
-// Stage is the name of the stage.
-const Stage = "tail"
 
 // Options are those of train.TailOptions.
 type Options struct {
@@ -42,11 +41,11 @@ func (o *Options) Check() error {
 	c.Want(o.HeldOut >= 0 && o.HeldOut < 1, "tail: held out", o.HeldOut, "at least 0 and below 1")
 	c.Want(o.Share > 0 && o.Share <= 1, "tail: share", o.Share, "above 0, at most 1")
 	c.Want(o.Directions >= 1 && o.Directions <= maxDirections, "tail: directions", o.Directions, "1 to %d", maxDirections)
-	c.Want(len(o.Temperatures) <= screen.MaxFits, "tail: temperatures", len(o.Temperatures), "at most %d", screen.MaxFits)
-	c.Want(len(o.Levels) <= screen.MaxFits, "tail: levels", len(o.Levels), "at most %d", screen.MaxFits)
+	c.Want(len(o.Temperatures) <= screening.MaxFits, "tail: temperatures", len(o.Temperatures), "at most %d", screening.MaxFits)
+	c.Want(len(o.Levels) <= screening.MaxFits, "tail: levels", len(o.Levels), "at most %d", screening.MaxFits)
 	for i, t := range o.Temperatures {
-		ok := t >= softmax.MinTemperature && !math.IsInf(t, 0) && (i == 0 || 1/t < 1/o.Temperatures[i-1])
-		c.Want(ok, fmt.Sprintf("tail: temperatures[%d]", i), t, "finite numbers of at least %v, ascending", softmax.MinTemperature)
+		ok := t >= exact.MinTemperature && !math.IsInf(t, 0) && (i == 0 || 1/t < 1/o.Temperatures[i-1])
+		c.Want(ok, fmt.Sprintf("tail: temperatures[%d]", i), t, "finite numbers of at least %v, ascending", exact.MinTemperature)
 	}
 	for i, p := range o.Levels {
 		ok := p > 0 && p < 1 && (i == 0 || p > o.Levels[i-1])
@@ -76,7 +75,7 @@ type Error struct {
 }
 
 // Find fits the tail of a model, for its budget, on contexts, of which r finds these cells. See train.FitTail.
-func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screen.Model, r *router.Router, cells []uint32, opt *Options) (*screen.Tail, *Fit, error) {
+func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screening.Model, r *router.Router, cells []uint32, opt *Options) (*screening.Tail, *Fit, error) {
 	f := draw(c, m, r, cells, opt)
 	f.layer = layer
 	for _, step := range []func(context.Context) error{f.square, f.measure, f.fitAll} {
@@ -95,7 +94,7 @@ func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screen
 	if config.Ranges, err = f.ranges(ctx, c, cells, &config); err != nil {
 		return nil, nil, err
 	}
-	t, err := screen.NewTail(config)
+	t, err := screening.NewTail(config)
 	if err != nil { // the fit has left the finite numbers
 		err = fmt.Errorf("%w: found contexts and a layer whose numbers are too large or too small for a regression: %w", Err, err)
 	}
@@ -111,7 +110,7 @@ type fit struct {
 	cells          []uint32
 	layer          *softmax.Layer
 	router         *router.Router
-	model          *screen.Model
+	model          *screening.Model
 	opt            *Options
 	clusters       int
 	temps          int
@@ -158,11 +157,11 @@ func (f *fit) residuals(ids []uint32) (y []float64) {
 
 // solve fits all clusters, and takes the half-widths and the figures from the
 // contexts held out.
-func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit, error) {
+func (f *fit) solve(ctx context.Context, ridge float64) (screening.TailConfig, *Fit, error) {
 	m, q := f.temps, len(f.opt.Levels)
 	ladder := f.model.Ladder()
-	rung := slices.IndexFunc(ladder, func(x screen.Rung) bool { return x.Budget == f.model.Budget() })
-	c := screen.TailConfig{
+	rung := slices.IndexFunc(ladder, func(x screening.Rung) bool { return x.Budget == f.model.Budget() })
+	c := screening.TailConfig{
 		Share: ladder[rung].Share, Clusters: f.clusters, Temperatures: f.opt.Temperatures, Levels: f.opt.Levels,
 		Intercepts: make([]float32, m*f.clusters), Slopes: make([]float32, m*f.clusters*f.Dim), Widths: make([]float32, m*f.clusters*q),
 		Directions: f.directions, Squares: make([]float32, 2*m*f.clusters),
@@ -180,7 +179,7 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit
 	for k := range m {
 		away[k], awayZ[k] = make([][]float64, f.clusters), make([][]float64, f.clusters)
 	}
-	done := f.Report.Part(Stage, "coefficients", "clusters", f.clusters)
+	done := f.Report.Part(stage.Tail, "coefficients", "clusters", f.clusters)
 	err := parallel.Each(ctx, f.Threads, f.clusters, 1, done, func(_, t, _ int) error {
 		if len(f.fitted[t]) == 0 {
 			return nil

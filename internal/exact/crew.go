@@ -1,0 +1,213 @@
+package exact
+
+import (
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/fault"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+)
+
+// minShared is the least number of bytes of a scan that several threads share: with fewer, nothing is
+// left when a helper wakes up.
+var minShared = 2 << 20 // tests change it
+
+const (
+	// shareBytes is the size of the rows that a thread takes at a time.
+	shareBytes = 128 << 10
+	// mostThreads are as many as a scan can use.
+	mostThreads = 256
+	// fewLooks is how often the caller looks for helpers that have rows yet, some microseconds in
+	// all, before it sleeps between two looks.
+	fewLooks = 100
+)
+
+// SetThreads has exact searches run on up to n threads, the caller's among them and 256 at most, over large
+// layers. A layer has one thread until then. Answers are the same. The layer owns the others, which are parked
+// between searches and serve one search at a time: a goroutine that finds them busy searches alone. They end
+// with the next SetThreads, and when the layer is unreachable. It must not be called while the layer is
+// searched.
+func (l *Layer) SetThreads(n int) {
+	if n < 2 {
+		l.crew = nil
+		return
+	}
+	n = min(n, mostThreads)
+	c := &shared{wake: make(chan struct{}, n-1)}
+	for i := range n - 1 {
+		go c.help(i + 1)
+	}
+	l.crew = &crew{threads: n, own: c}
+	runtime.AddCleanup(l.crew, func(wake chan struct{}) { close(wake) }, c.wake)
+}
+
+// LendThreads is SetThreads for threads that the caller owns: all is called with a function, which it
+// runs with the numbers 0 to n-1, at the same time on as many threads as are free, and returns when all
+// of these calls have returned. Searches of several goroutines call it at the same time. n is at most 256.
+func (l *Layer) LendThreads(n int, all func(work func(worker int))) {
+	if n < 2 {
+		l.crew = nil
+		return
+	}
+	l.crew = &crew{threads: min(n, mostThreads), lent: all}
+}
+
+// crew holds the threads of a layer, which end when it is unreachable.
+type crew struct {
+	threads int
+	own     *shared
+	lent    func(work func(worker int))
+}
+
+// threads returns the most threads of a search.
+func (l *Layer) threads() int {
+	if l.crew == nil {
+		return 1
+	}
+	return l.crew.threads
+}
+
+// shared is work that helpers take part in. A thread takes the next rows that nobody has
+// taken, so a helper that wakes up late, or shares its core with others, delays nobody.
+type shared struct {
+	wake   chan struct{}
+	busy   atomic.Bool  // somebody's work is under way
+	open   atomic.Bool  // and may be looked at
+	inside atomic.Int32 // helpers that may be looking at it
+	work   func(worker int)
+}
+
+// run calls work on this thread, as number 0, and on those helpers that wake up before it ends. It reports
+// false, and has done nothing, if they are busy.
+func (c *shared) run(work func(worker int)) bool {
+	if !c.busy.CompareAndSwap(false, true) {
+		return false
+	}
+	c.work = work
+	c.open.Store(true)
+	for range cap(c.wake) {
+		select {
+		case c.wake <- struct{}{}:
+		default: // it has not taken the last one yet
+		}
+	}
+	defer func() {
+		c.open.Store(false)
+		for i := 0; c.inside.Load() > 0; i++ {
+			if i < fewLooks {
+				runtime.Gosched()
+			} else {
+				time.Sleep(10 * time.Microsecond) // the helper may wait for this core
+			}
+		}
+		c.work = nil
+		c.busy.Store(false)
+	}()
+	work(0)
+	return true
+}
+
+// help is the life of a helper. Who closes the work waits until nobody is inside, and who is
+// inside looks whether it is open before all else.
+func (c *shared) help(worker int) {
+	for range c.wake {
+		c.inside.Add(1)
+		if c.open.Load() {
+			c.work(worker)
+		}
+		c.inside.Add(-1)
+	}
+}
+
+// scan is the work of a search for all rows of a place: their intervals for one context, by 4-bit codes
+// or as the layer has them, or the survivors of each tile for all contexts.
+type scan struct {
+	coarse, tiles bool
+	x             *prepared
+	p             *place
+	lower, upper  []float32
+	n, step       int // rows, and rows to take at a time
+}
+
+// run does the searcher's scan of n rows, each of the given bytes, on the layer's threads if it is large.
+func (s *Searcher) run(n, bytes int) {
+	s.scan.n = n
+	s.scan.step = max(shareBytes/bytes/kernels.PanelRows*kernels.PanelRows, kernels.PanelRows)
+	if s.scan.tiles {
+		s.scan.step = s.layer.tile()
+	}
+	s.next.Store(0)
+	s.failed.Store(false)
+	c := s.layer.crew
+	if c == nil || n*bytes < minShared {
+		s.takeAll(0)
+	} else {
+		s.scan.p.checkIDs(s.layer) // a wrong id is a panic here
+		// The first rows come before others look: a vector computes its missing parts then, which only one
+		// thread may.
+		first := min(n, kernels.PanelRows)
+		s.rows(s.workerOf(0), 0, first)
+		s.next.Store(int64(first))
+		if c.lent != nil {
+			c.lent(s.share)
+			s.takeAll(0) // the rows that nobody took
+		} else if !c.own.run(s.share) {
+			s.takeAll(0)
+		}
+	}
+	if s.failed.Load() {
+		// A page that another thread could not read faults here, where the caller may expect it.
+		w := s.workerOf(0)
+		for at := 0; at < n; at += s.scan.step {
+			s.rows(w, at, min(at+s.scan.step, n))
+		}
+	}
+	s.scan = scan{}
+}
+
+// errGone ends the work of a thread whose rows cannot be read any more.
+var errGone = errors.New("softmax: the rows are gone")
+
+// takeShare is takeAll for a thread that others help.
+func (s *Searcher) takeShare(worker int) {
+	// Rows may be in a mapped file that was cut, and nobody catches a fault of a helper.
+	if fault.Guard(func() error { s.takeAll(worker); return nil }, func() error { return errGone }) != nil {
+		s.failed.Store(true)
+	}
+}
+
+// workerOf returns the thread's worker for a search by tiles, nil for other scans.
+func (s *Searcher) workerOf(number int) *worker {
+	if !s.scan.tiles {
+		return nil
+	}
+	return &s.workers[number]
+}
+
+// takeAll scans rows until all are taken.
+func (s *Searcher) takeAll(number int) {
+	w := s.workerOf(number)
+	for n, step := s.scan.n, s.scan.step; ; {
+		end := int(s.next.Add(int64(step)))
+		if end-step >= n {
+			return
+		}
+		s.rows(w, end-step, min(end, n))
+	}
+}
+
+// rows scans the rows from first on, before end.
+func (s *Searcher) rows(w *worker, first, end int) {
+	c := &s.scan
+	switch {
+	case c.tiles:
+		w.take(s, c.p, first, end-first)
+	case c.coarse:
+		part := s.layer.coarse.Part(first, end)
+		part.Bounds(c.lower[first:end], c.upper[first:end], c.x.vecs[0])
+	default:
+		s.layer.bounds(c.lower[first:end], c.upper[first:end], c.x, c.p, first, end-first)
+	}
+}

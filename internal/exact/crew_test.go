@@ -1,0 +1,168 @@
+package exact_test
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+)
+
+// sharedLayer is a layer whose scans are shared, and contexts for it.
+func sharedLayer(t *testing.T) (w, contexts []float32, dim int) {
+	const labels, d, n = 6_000, 48, 8
+	t.Cleanup(exact.ShareAll())
+	r := newRand(21)
+	w, contexts = make([]float32, labels*d), make([]float32, n*d)
+	for i := range w {
+		w[i] = float32(r.NormFloat64())
+	}
+	for i := range contexts {
+		contexts[i] = float32(r.NormFloat64())
+	}
+	for i := range d { // and labels that stand out, or the first pass is in vain
+		for c := range n {
+			w[(c*701+7)*d+i] += contexts[c*d+i]
+		}
+	}
+	return w, contexts, d
+}
+
+func sharedRequests() []exact.Request {
+	few := bitset.New(6_000)
+	for id := range uint32(50) {
+		few.Add(100 * id)
+	}
+	return []exact.Request{
+		{K: 1},
+		{K: 40},
+		{K: 300},
+		{K: 300, Within: 2},
+		{K: 6_000, Within: 0.5},
+		{K: 5, LogSum: true},
+		{K: 5, Allowed: few},
+		{K: 5, Among: exact.Only(allIDs(400))},
+		{K: 1, Biases: []exact.Bias{{ID: 5_999, Add: 300}}},
+		{K: 0, LogSum: true, Temperature: 2},
+	}
+}
+
+// Any number of threads, and any number of goroutines that search, have the answers of one.
+func TestThreadsDoNotShow(t *testing.T) {
+	w, contexts, dim := sharedLayer(t)
+	one, many := newLayer(t, w, nil, dim), newLayer(t, w, nil, dim)
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for _, threads := range []int{2, 5} {
+			if many.SetThreads(threads); threads == 5 {
+				many.LendThreads(threads, onGoroutines(threads))
+			}
+			var all sync.WaitGroup
+			for range 3 {
+				all.Go(func() {
+					got, want := exact.NewSearcher(many), exact.NewSearcher(one)
+					for _, req := range sharedRequests() {
+						a, b := make([]exact.Prediction, req.K), make([]exact.Prediction, req.K)
+						for at := 0; at < len(contexts); at += dim {
+							x, errX := got.Search(a, contexts[at:at+dim], req)
+							y, errY := want.Search(b, contexts[at:at+dim], req)
+							if errX != nil || errY != nil || x != y || !slices.Equal(a, b) {
+								t.Errorf("%d threads, %+v: found %v, %v, %v, expected %v, %v, %v", threads, req, x, a, errX, y, b, errY)
+								return
+							}
+						}
+					}
+				})
+			}
+			all.Wait()
+		}
+		many.SetThreads(1)
+	})
+}
+
+func TestSearchesOnThreadsDoNotAllocate(t *testing.T) {
+	w, contexts, dim := sharedLayer(t)
+	l := newLayer(t, w, nil, dim)
+	l.SetThreads(3)
+	s := exact.NewSearcher(l)
+	for _, req := range sharedRequests() {
+		dst := make([]exact.Prediction, req.K)
+		f := func() {
+			if _, err := s.Search(dst, contexts[:dim], req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if f(); simdtest.AllocsPerRun(20, f) != 0 {
+			t.Errorf("%+v: found allocations, expected none", req)
+		}
+	}
+}
+
+// A label that is not there is a panic where it was asked for, on any number of threads.
+func TestAWrongLabelPanicsInTheCaller(t *testing.T) {
+	w, contexts, dim := sharedLayer(t)
+	l := newLayer(t, w, nil, dim)
+	l.SetThreads(3)
+	ids := allIDs(400)
+	ids[399] = 6_000
+	defer func() {
+		if recover() == nil {
+			t.Error("found no panic, expected one")
+		}
+	}()
+	req, dst, answers := exact.Request{K: 1, Among: exact.Only(ids)}, make([]exact.Prediction, 1), make([]exact.Answer, 1)
+	_ = exact.NewSearcher(l).Find(dst, answers, []*exact.Query{newQuery(t, contexts[:dim])}, &req)
+}
+
+// The threads of a layer that is gone, or that has others, are gone.
+func TestHelpersEnd(t *testing.T) {
+	before := runtime.NumGoroutine()
+	func() {
+		l := newLayer(t, make([]float32, 8), nil, 2)
+		l.SetThreads(math.MaxInt)
+		if n := runtime.NumGoroutine() - before; n > 255 {
+			t.Errorf("found %d threads beside the caller's, expected 255 at most", n)
+		}
+		l.SetThreads(5)
+	}()
+	for range 200 { // cleanups run some time after the collection
+		if runtime.GC(); runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("found %d goroutines, expected the %d of before", runtime.NumGoroutine(), before)
+}
+
+// A pool that makes none of its calls, or one alone, has the answers of one that makes all.
+func TestThreadsThatAreNotLent(t *testing.T) {
+	w, contexts, dim := sharedLayer(t)
+	one, many := newLayer(t, w, nil, dim), newLayer(t, w, nil, dim)
+	for _, all := range []func(work func(int)){func(func(int)) {}, func(work func(int)) { work(2) }} {
+		many.LendThreads(3, all)
+		got, want := exact.NewSearcher(many), exact.NewSearcher(one)
+		for _, req := range sharedRequests() {
+			a, b := make([]exact.Prediction, req.K), make([]exact.Prediction, req.K)
+			x, errX := got.Search(a, contexts[:dim], req)
+			y, errY := want.Search(b, contexts[:dim], req)
+			if errX != nil || errY != nil || x != y || !slices.Equal(a, b) {
+				t.Errorf("%+v: found %v, %v, %v, expected %v, %v, %v", req, x, a, errX, y, b, errY)
+			}
+		}
+	}
+}
+
+// onGoroutines lends n goroutines.
+func onGoroutines(n int) func(work func(worker int)) {
+	return func(work func(worker int)) {
+		var all sync.WaitGroup
+		for i := range n {
+			all.Go(func() { work(i) })
+		}
+		all.Wait()
+	}
+}

@@ -1,0 +1,201 @@
+package exact
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/learning-to-screen/l2s/internal/bigmem"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/parallel"
+)
+
+// Layer is a softmax layer: weights W (labels x dim, row s is w_s) and bias
+// b. It is immutable, but for its threads, and safe for use by many goroutines.
+type Layer struct {
+	rows kernels.Rows
+	bias []float32
+	// One of these, or none if the envelope certifies nothing: rows that are quantised, or have
+	// outliers, have blocks.
+	blocks *kernels.BlockRows
+	codes  *kernels.Int8Rows
+	coarse *kernels.Int4Rows // nil for a layer too small to need a first pass
+	crew   *crew             // shares scans among threads; nil for one
+
+	fingerprint func() [32]byte
+}
+
+// NewLayer returns the layer with the weights W and the bias, one element a row of W, or nil
+// for zeros. The elements are kept, not copied, and must not be changed. The search reads quantised
+// rows where they are, with 16 bytes for each row besides; of others it makes codes, one to
+// one and a half bytes for each weight.
+//
+// It returns an error if the lengths do not fit each other, if there is no row, or if a weight
+// or a bias is NaN or infinite. It reads W once, on all cores.
+func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
+	labels := weights.Len()
+	if labels < 1 {
+		return nil, errors.New("softmax: weights: found no rows, expected at least 1")
+	}
+	if uint64(labels) > math.MaxUint32 {
+		return nil, fmt.Errorf("softmax: weights: found %d rows, expected at most %d", labels, uint32(math.MaxUint32))
+	}
+	if bias == nil {
+		bias = make([]float32, labels)
+	}
+	if len(bias) != labels {
+		return nil, fmt.Errorf("softmax: bias: found %d elements, expected one for each of %d rows of weights", len(bias), labels)
+	}
+	if i, j, found := kernels.Float32Rows(bias, 1).NotFinite(); found {
+		return nil, fmt.Errorf("softmax: bias: found %v at element %d, expected finite numbers", bias[i+j], i)
+	}
+	l := &Layer{rows: weights, bias: bias}
+	l.fingerprint = sync.OnceValue(l.hash)
+	if err := l.encode(); err == nil {
+		weights.Advise(bigmem.Advise)
+		return l, nil
+	} else if errors.Is(err, parallel.ErrGone) {
+		return nil, fmt.Errorf("softmax: weights: %w", err)
+	}
+	// Rows that cannot be certified are no error: the reference arithmetic
+	// answers for them. Those that are not finite are among them.
+	if i, j, found := weights.NotFinite(); found {
+		row := make([]float32, weights.Dim())
+		weights.Widen(row, i)
+		return nil, fmt.Errorf("softmax: weights: found %v at row %d, column %d, expected finite numbers", row[j], i, j)
+	}
+	return l, nil
+}
+
+// encode makes the codes in one pass. Without an error all rows are finite.
+func (l *Layer) encode() error {
+	labels, dim := l.Labels(), l.Dim()
+	if l.rows.Element().Quantised() {
+		blocks, err := kernels.NewBlockRows(l.rows, l.bias)
+		if err == nil {
+			l.blocks = blocks
+		}
+		return err
+	}
+	if l.crest() > mostCrest {
+		table, release := bigmem.Alloc(labels * kernels.BlockBytes(dim))
+		blocks, err := kernels.EncodeBlocks(table, l.rows, l.bias)
+		if l.blocks = own(blocks, err, release); err == nil || errors.Is(err, parallel.ErrGone) {
+			return err
+		}
+	}
+	if dim > kernels.MaxInt8Dim || labels > math.MaxInt/kernels.Int8Stride(dim) {
+		return errors.New("softmax: the dimension is too large for codes")
+	}
+	table, release := bigmem.Alloc(labels * kernels.Int8Stride(dim))
+	if labels < minCoarse {
+		codes, err := kernels.NewInt8Rows(table, l.rows, l.bias)
+		l.codes = own(codes, err, release)
+		return err
+	}
+	table4, release4 := bigmem.Alloc(labels * kernels.Int4Stride(dim))
+	codes, coarse, err := kernels.NewInt8And4Rows(table, table4, l.rows, l.bias)
+	l.codes, l.coarse = own(codes, err, release), own(coarse, err, release4)
+	return err
+}
+
+// mostCrest is the crest factor of rows, the largest magnitude of a row over its root mean square, up to
+// which one scale for a row is enough. Rows and states of large language models have outliers: factors of 5.2 to 7,
+// and 11 to 15. Of small models trained without them rows have 2.8 to 4.2, and states 1.5 to 3.1: codes of a
+// row with one scale take fewer steps there, and codes of 4 bits exclude most rows.
+const mostCrest = 4.7
+
+// crest returns the mean crest factor of some rows, 0 if one is not finite.
+func (l *Layer) crest() float64 {
+	row, sum, n := make([]float32, l.Dim()), 0.0, 0
+	for i := 0; i < l.Labels(); i += l.Labels()/crestRows + 1 {
+		l.rows.Widen(row, i)
+		largest, squares := 0.0, 0.0
+		for _, x := range row {
+			largest, squares = max(largest, math.Abs(float64(x))), squares+float64(float64(x)*float64(x))
+		}
+		if squares > 0 {
+			sum += largest / math.Sqrt(squares/float64(len(row)))
+		}
+		n++
+	}
+	if !(sum < math.MaxFloat64) {
+		return 0
+	}
+	return sum / float64(n)
+}
+
+// crestRows is about the number of rows that tell the crest factor.
+const crestRows = 512
+
+// minCoarse is the number of labels from which a pass over 4-bit codes pays.
+const minCoarse = 2000
+
+// own returns rows, whose table is released when they are unreachable; or, if there is an
+// error, releases it and returns nil.
+func own[T any](rows *T, err error, release func()) *T {
+	if err != nil {
+		release()
+		return nil
+	}
+	runtime.AddCleanup(rows, func(release func()) { release() }, release)
+	return rows
+}
+
+// Labels returns L, the number of labels.
+func (l *Layer) Labels() int { return l.rows.Len() }
+
+// Dim returns d, the dimension of a context.
+func (l *Layer) Dim() int { return l.rows.Dim() }
+
+// Weights returns W, labels x dim.
+func (l *Layer) Weights() kernels.Rows { return l.rows }
+
+// Bias returns b, one element a label. It must not be changed.
+func (l *Layer) Bias() []float32 { return l.bias }
+
+// Fingerprint returns a hash of the layer: its shape, W and b, whatever type W is
+// stored in. A screen carries the fingerprint of the layer that it was trained for. It
+// is computed on the first call, which reads all of W on all cores.
+//
+// It is the SHA-256 of: the number of labels and the dimension, as little-endian 64-bit
+// integers; the SHA-256 of each 256 rows of W, the last of the rest; the SHA-256
+// of b. Weights and bias are hashed as little-endian 32-bit floats.
+func (l *Layer) Fingerprint() [32]byte { return l.fingerprint() }
+
+// hashedRows is the number of rows that are hashed at a time.
+const hashedRows = 256
+
+func (l *Layer) hash() [32]byte {
+	labels := l.Labels()
+	sums := make([][sha256.Size]byte, (labels+hashedRows-1)/hashedRows)
+	hash := func(_, lo, hi int) error {
+		h, row, bytes := sha256.New(), make([]float32, l.Dim()), make([]byte, 4*l.Dim())
+		for i := lo; i < hi; i++ {
+			l.rows.Widen(row, i)
+			_, _ = binary.Encode(bytes, binary.LittleEndian, row) // which has room: no error
+			h.Write(bytes)
+		}
+		h.Sum(sums[lo/hashedRows][:0])
+		return nil
+	}
+	if parallel.Each(context.Background(), 0, labels, hashedRows, nil, hash) != nil {
+		// A mapped file is gone. Like any other read of W, that is a fault in the caller's
+		// goroutine.
+		for lo := 0; lo < labels; lo += hashedRows {
+			_ = hash(0, lo, min(lo+hashedRows, labels))
+		}
+	}
+	bias, _ := binary.Append(nil, binary.LittleEndian, l.bias)
+	all := binary.LittleEndian.AppendUint64(nil, uint64(labels))
+	all = binary.LittleEndian.AppendUint64(all, uint64(l.Dim()))
+	for _, sum := range append(sums, sha256.Sum256(bias)) {
+		all = append(all, sum[:]...)
+	}
+	return sha256.Sum256(all)
+}

@@ -1,0 +1,77 @@
+package exact
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+)
+
+// LogitAndSum returns the parts of a log-probability: the logit of the label id, by the
+// reference arithmetic, with its bias, and the log-sum that a request for no labels (K = 0) is
+// answered with, see [Answer], in which that label, where it is one of those to choose among,
+// counts with its logit.
+//
+// It returns an error, for which errors.Is holds with [ErrRequest] or [ErrContext], if id, the
+// query or the request does not fit the layer. It panics if a list has an id that is not below
+// L.
+func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum float64, err error) {
+	if err := req.check(s.layer.Labels()); err != nil {
+		return 0, 0, err
+	}
+	if req.K != 0 {
+		return 0, 0, invalid(ErrRequest, fmt.Sprintf("softmax: k: found %d, expected 0, a request for a log-sum alone", req.K))
+	}
+	if int64(id) >= int64(s.layer.Labels()) {
+		return 0, 0, invalid(ErrRequest, fmt.Sprintf("softmax: id: found %d, expected one below the %d labels", id, s.layer.Labels()))
+	}
+	if err := q.check(s.layer); err != nil {
+		return 0, 0, err
+	}
+	s.label[0] = id
+	s.logits = grow.Slice(s.logits, 1)
+	s.layer.rows.RefGatherDot(s.logits, s.layer.bias, s.label[:], q.Vector())
+	logit = s.logits[0] + Added(req, id)
+	p := s.begin(req)
+	defer s.end()
+	if p.n == 0 {
+		return logit, math.Inf(-1), nil
+	}
+	if !s.layer.certifies(q) || req.ExactSum {
+		var a Answer
+		s.scoreAll(nil, &a, q, p)
+		return logit, a.LogSum, nil
+	}
+	s.prepareOne(q, p)
+	s.intervals(&s.groups[0], p)
+	s.places = s.places[:0]
+	row := int(id)
+	if p.listed {
+		row = slices.Index(p.ids, id)
+	}
+	if row >= 0 && Permits(req, id) {
+		s.places, s.logits[0] = append(s.places, uint32(row)), logit
+	} else {
+		s.logits = s.logits[:0]
+	}
+	return logit, logSum(req, s.places, s.logits, s.lower[:p.n], s.upper[:p.n]), nil
+}
+
+// logSum returns the log-sum over rows. Some count with their logits, all others with the
+// centres of their intervals. It overwrites both.
+func logSum(req *Request, rows []uint32, logits []float64, lower, upper []float32) float64 {
+	none := float32(math.Inf(-1))
+	for _, row := range rows {
+		lower[row], upper[row] = none, none
+	}
+	t := req.temperature()
+	// Beyond what a float32 holds labels of the largest logit have all the weight, or all the same.
+	m, sum := kernels.SumExpCentres(lower, upper, float32(min(max(1/t, 0x1p-126), math.MaxFloat32)))
+	rest := float64(m)/t + kernels.Log(sum)
+	if len(rows) == 0 {
+		return rest
+	}
+	return kernels.LogAddExp(req.logSum(logits), rest)
+}

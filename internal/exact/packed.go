@@ -1,0 +1,127 @@
+package exact
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"unsafe"
+
+	"github.com/learning-to-screen/l2s/internal/bigmem"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+)
+
+// Packed holds lists of labels of a layer, and the codes of each list's labels one after the
+// other. A search among a list then reads one stream of bytes, which the CPU reads ahead:
+// several times as fast as a row here and a row there if the codes are not in the caches. The
+// labels and logits are those for the same list without it, bit for bit; so are log-sums, but over rows that the
+// layer has in blocks (see [NewLayer]), whose intervals are narrower than the intervals of packed codes. It is immutable and safe for use
+// by many goroutines.
+type Packed struct {
+	near  near
+	codes *kernels.Int8Panels
+}
+
+// near holds copies of the memory of a short search, together and without further pointers.
+type near struct {
+	layer *Layer
+	codes kernels.Int8Panels
+	rows  kernels.Rows // of the layer
+	all   []uint32     // the ids as the caller has them
+	// These follow the codes, on their large pages. codes of Packed keeps them.
+	lists []packedList
+	ids   []uint32
+}
+
+// packedList is the place of a list: ids[first:end], whose codes are from a panel on.
+type packedList struct{ first, end, panel int }
+
+// PackedBytes returns the memory that the codes of lists take, of which list t has
+// starts[t+1]-starts[t] labels: a byte for each of Dim elements and 16 for each
+// label, Dim rounded up to 4 and the labels of a list to 16.
+func (l *Layer) PackedBytes(starts []int) int64 {
+	panels := 0
+	for t := 1; t < len(starts); t++ {
+		panels += panelsOf(starts[t] - starts[t-1])
+	}
+	return int64(panels) * int64(kernels.Int8PanelBytes(l.Dim()))
+}
+
+func panelsOf(n int) int { return (n + kernels.PanelRows - 1) / kernels.PanelRows }
+
+// Pack returns the lists ids[starts[t]:starts[t+1]] with copies of their codes. The slices are
+// kept, not copied, and must not be changed. It returns nil if the layer has no intervals, as a
+// dimension above 65,536 or a weight above 2^40 leaves, and an error if an id is not below L,
+// or starts do not ascend from 0 to the number of ids.
+func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
+	among := Only(ids)
+	if err := among.check(l.Labels()); err != nil {
+		return nil, err
+	}
+	if len(starts) == 0 || starts[0] != 0 || starts[len(starts)-1] != len(ids) {
+		return nil, invalid(ErrRequest, fmt.Sprintf("softmax: starts: found %v, expected 0 to the %d ids", starts, len(ids)))
+	}
+	for t := range starts[1:] {
+		if starts[t] > starts[t+1] {
+			return nil, invalid(ErrRequest, fmt.Sprintf("softmax: starts[%d]: found %d after %d, expected at least that", t+1, starts[t+1], starts[t]))
+		}
+	}
+	codes := l.codes
+	if codes == nil && l.blocks != nil { // codes of all rows, for as long as they are copied
+		table, release := bigmem.Alloc(l.Labels() * kernels.Int8Stride(l.Dim()))
+		defer release()
+		var err error
+		if codes, err = kernels.NewInt8Rows(table, l.rows, l.bias); err != nil {
+			return nil, fmt.Errorf("softmax: codes: %w", err)
+		}
+	}
+	if codes == nil {
+		return nil, nil
+	}
+	where := make([]packedList, len(starts)-1)
+	panels := 0
+	for t := range where {
+		where[t] = packedList{starts[t], starts[t+1], panels}
+		panels += panelsOf(starts[t+1] - starts[t])
+	}
+	size := panels * kernels.Int8PanelBytes(l.Dim())
+	lists := len(where) * int(unsafe.Sizeof(packedList{}))
+	table, release := bigmem.Alloc(size + lists + 4*len(ids))
+	panelCodes, err := codes.Panels(table[:size:size], ids, starts)
+	if panelCodes = own(panelCodes, err, release); err != nil {
+		return nil, fmt.Errorf("softmax: codes: %w", err)
+	}
+	p := &Packed{near{l, *panelCodes, l.rows, ids, where, ids}, panelCodes}
+	if len(ids) > 0 {
+		p.near.lists = unsafe.Slice((*packedList)(unsafe.Pointer(&table[size])), len(where))
+		p.near.ids = unsafe.Slice((*uint32)(unsafe.Pointer(&table[size+lists])), len(ids))
+		copy(p.near.lists, where)
+		copy(p.near.ids, ids)
+	}
+	return p, nil
+}
+
+// List is the set of the labels of list t, as [Only] is of any. Only searchers of the
+// layer that packed them take it.
+func (p *Packed) List(t int) Labels { return p.First(t, p.Size(t)) }
+
+// First is the set of the first n labels of list t.
+func (p *Packed) First(t, n int) Labels {
+	l := &p.near.lists[t]
+	ids := p.near.all[l.first:l.end:l.end]
+	return Labels{listed: true, ids: ids[:n:n], packed: p, list: l}
+}
+
+// Size returns the number of labels of list t.
+func (p *Packed) Size(t int) int {
+	l := &p.near.lists[t]
+	n := l.end - l.first
+	runtime.KeepAlive(p)
+	return n
+}
+
+// AddLines adds the places of the lists, and some of their codes.
+func (p *Packed) AddLines(l *kernels.Lines) {
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(&p.near, 1))
+	kernels.AddLines(l, scratchBytes, p.near.lists)
+	p.codes.AddLines(l)
+}

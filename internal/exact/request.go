@@ -1,0 +1,253 @@
+package exact
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+)
+
+// The errors of searchers that callers may want to tell apart, by errors.Is.
+var (
+	// ErrContext: h has another length than d, or an element that is not finite.
+	ErrContext = errors.New("softmax: not a context")
+	// ErrRequest: the request, or the room for its answer, does not fit the layer.
+	ErrRequest = errors.New("softmax: not a request for this layer")
+)
+
+// invalid returns an error with that text, which is of that kind.
+func invalid(kind error, text string) error { return &kindError{kind, text} }
+
+type kindError struct {
+	kind error
+	text string
+}
+
+func (e *kindError) Error() string { return e.text }
+func (e *kindError) Unwrap() error { return e.kind }
+
+// Prediction is one label and its logit x_s = w_s.h + b_s, plus the label's bias
+// of the request if it has one.
+type Prediction struct {
+	ID    uint32
+	Logit float64
+}
+
+// before orders predictions by larger logit, ties by the lower id.
+func (p Prediction) before(o Prediction) bool {
+	return p.Logit > o.Logit || p.Logit == o.Logit && p.ID < o.ID
+}
+
+// Compare is negative if p is better than o, by the larger logit, and of equal ones by the
+// lower id, and 0 if they are the same.
+func Compare(p, o Prediction) int {
+	switch {
+	case p.before(o):
+		return -1
+	case p == o:
+		return 0
+	}
+	return 1
+}
+
+// Request is a question about a context. The edits, which are
+// Allowed, Banned and Biases, take part in the search: the answer is as for a
+// layer whose logits are edited so.
+type Request struct {
+	// K is the number of labels wanted: 1 to L, or 0 for LogSum alone.
+	K int
+	// Within, unless 0, leaves labels out whose logit is below the largest by more than that, a finite
+	// number above 0: Count may be less than K. A truncation of samplers is such a distance, min-p by p at
+	// temperature T one of -T log p. So K may be large, a bound on what is wanted, at no cost.
+	Within float64
+	// LogSum asks for the logarithm of the sum of e^x too, see [Answer].
+	LogSum bool
+	// ExactSum, with LogSum, asks for the sum by the reference arithmetic: a pass over the
+	// weights of all labels to choose among, several times as long as the search.
+	ExactSum bool
+	// Temperature, unless 0, is the T of a log-sum of e^(x/T): finite and at least [MinTemperature].
+	// It changes neither the labels nor their logits.
+	Temperature float64
+	// Budget is the number of labels that a screen looks at: B, the mean number of
+	// candidates. 0 is the searcher's own. A screen uses the
+	// largest of its budgets that is not above it, or the smallest. An exact
+	// search is within every budget, and does not look at it. Not negative.
+	Budget float64
+	// Exact asks a screen or a preview for the best of all labels, as the exact search finds them.
+	Exact bool
+	// Among are the labels to choose among. The zero value is all of them.
+	Among Labels
+	// Allowed, unless nil, holds the labels that may be answered, and Banned,
+	// unless nil, those that may not. Both have L labels. The others count as
+	// impossible: they are in no answer and add nothing to the sum.
+	Allowed, Banned *bitset.Set
+	// Biases are added to the logits of labels, distinct and ascending by ID.
+	Biases []Bias
+}
+
+// Bias is added to the logit of a label: finite, at most 2^100 in magnitude.
+type Bias struct {
+	ID  uint32
+	Add float32
+}
+
+const maxBias = 0x1p100
+
+// MinTemperature is the least temperature: at it x/T is finite for every logit x with a bias.
+const MinTemperature = 1e-100
+
+// Labels is a set of labels to choose among: all of a layer, which is the zero
+// value, or the labels in a list.
+type Labels struct {
+	listed bool
+	ids    []uint32
+	packed *Packed     // the packed codes of a list; nil for a list of Only
+	list   *packedList // which of packed the ids are of, or the first of
+}
+
+// Only is the set of the labels ids, in any order, which must be distinct and below L. For an
+// id that is not below L, Search and SearchBatch return an error, and Find and Logits panic. A
+// label that is there twice may be answered twice. An empty list is the empty set. The ids are
+// kept, not copied.
+func Only(ids []uint32) Labels { return Labels{listed: true, ids: ids} }
+
+// IsList reports whether the set is a list. The zero value, all labels, is none.
+func IsList(l Labels) bool { return l.listed }
+
+// Edits reports whether the request bans, allows or biases labels.
+func Edits(r *Request) bool {
+	return r.Allowed != nil || r.Banned != nil || len(r.Biases) > 0
+}
+
+// Permits reports whether a label, below L, may be answered: it is among those
+// that are allowed, and not among those that are banned.
+func Permits(r *Request, id uint32) bool {
+	return (r.Allowed == nil || r.Allowed.Has(id)) && (r.Banned == nil || !r.Banned.Has(id))
+}
+
+// Added returns the number that is added to the logit of a label.
+func Added(r *Request, id uint32) float64 {
+	if i, ok := BiasOf(r, id); ok {
+		return float64(r.Biases[i].Add)
+	}
+	return 0
+}
+
+// BiasOf returns the place of a label among those that are biased.
+func BiasOf(r *Request, id uint32) (i int, ok bool) {
+	return slices.BinarySearchFunc(r.Biases, id, compareBias)
+}
+
+func (r *Request) temperature() float64 { return cmp.Or(r.Temperature, 1) }
+
+// sumsExactly reports whether the log-sum is computed in the reference arithmetic.
+func (r *Request) sumsExactly() bool { return r.LogSum && r.ExactSum }
+
+// logSum returns the log-sum of logits at the request's temperature, and overwrites them.
+func (r *Request) logSum(logits []float64) float64 {
+	if t := r.temperature(); t != 1 {
+		for i := range logits {
+			logits[i] /= t
+		}
+	}
+	return kernels.LogSumExp(logits)
+}
+
+func compareBias(b Bias, id uint32) int { return int(int64(b.ID) - int64(id)) }
+
+// Check returns an error, for which errors.Is holds with [ErrRequest], unless the
+// request can be asked of a layer with that number of labels.
+func Check(r *Request, labels int) error {
+	if err := r.check(labels); err != nil {
+		return err
+	}
+	return r.Among.check(labels)
+}
+
+func (l *Labels) check(labels int) error {
+	for i, id := range l.ids {
+		if uint64(id) >= uint64(labels) {
+			return invalid(ErrRequest, fmt.Sprintf("softmax: ids[%d]: found label %d, expected one below the %d labels", i, id, labels))
+		}
+	}
+	return nil
+}
+
+// check is Check but for the ids of a list.
+func (r *Request) check(labels int) error {
+	least := 1
+	if r.LogSum {
+		least = 0
+	}
+	if r.K < least || r.K > labels {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: k: found %d, expected %d to the %d labels", r.K, least, labels))
+	}
+	if s := r.Allowed; s != nil && s.Len() != labels {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: allowed: found a set over %d labels, expected %d", s.Len(), labels))
+	}
+	if s := r.Banned; s != nil && s.Len() != labels {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: banned: found a set over %d labels, expected %d", s.Len(), labels))
+	}
+	if t := r.Temperature; t != 0 && !(t >= MinTemperature && t <= math.MaxFloat64) {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found %v, expected a finite number of at least %v, or 0 for 1", t, MinTemperature))
+	}
+	if !(r.Within >= 0 && r.Within <= math.MaxFloat64) {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: within: found %v, expected a finite number above 0, or 0 for none", r.Within))
+	}
+	if !(r.Budget >= 0) {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: budget: found %v, expected a number above 0, or 0 for the budget of the searcher", r.Budget))
+	}
+	for i, b := range r.Biases {
+		switch {
+		case uint64(b.ID) >= uint64(labels):
+			return invalid(ErrRequest, fmt.Sprintf("softmax: biases[%d]: found label %d, expected one below the %d labels", i, b.ID, labels))
+		case i > 0 && b.ID <= r.Biases[i-1].ID:
+			return invalid(ErrRequest, fmt.Sprintf("softmax: biases[%d]: found label %d after %d, expected ascending, distinct labels", i, b.ID, r.Biases[i-1].ID))
+		case !(math.Abs(float64(b.Add)) <= maxBias):
+			return invalid(ErrRequest, fmt.Sprintf("softmax: biases[%d]: found %v, expected a finite number of at most %v in magnitude", i, b.Add, float64(maxBias)))
+		}
+	}
+	return nil
+}
+
+// Answer is the result of a search, besides the best labels.
+type Answer struct {
+	// Count is the number of labels written: K, or fewer if fewer may be answered, or are within
+	// the distance of the request.
+	Count int
+	// LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of e^x,
+	// or of e^(x/T) at the temperature of the request, over the labels that the answer was
+	// chosen among: the logarithm of a label's probability among them is its logit minus that.
+	// The sum over no labels is -Inf.
+	//
+	// Logits are w_s.h + b_s. A model that multiplies them by a scale has the probabilities of
+	// the temperature 1/scale. For one that has a soft cap too, map all logits
+	// ([Searcher.Logits]) by the method Logit of package head's Head, and take the sum over
+	// those.
+	//
+	// Unless the request has ExactSum, the sum is not computed in the reference arithmetic.
+	// Labels that may be among the K largest count with their logits, all others with the
+	// centre of the interval that the int8 codes give. If a share p of the sum belongs to the
+	// others, and no interval of theirs is wider than 2e, the result is off by at most log(1 +
+	// p(exp(e) - 1)), about p*e, and by less than 10^-5 more for exponentials in float32
+	// ([kernels.SumExpCentres]). In practice roundings cancel and the error is far below that.
+	// It is the same bits on every CPU, but depends on K: with K = 0 no logit is computed.
+	LogSum float64
+	// Source tells which labels the answer was chosen among.
+	Source Source
+}
+
+// Source tells which labels an answer was chosen among.
+type Source uint8
+
+const (
+	FromLayer Source = iota // all labels of the request: the answer is exact
+	FromSet                 // the candidates that a screen has for the context
+)
+
+// String returns "layer" or "set".
+func (s Source) String() string { return [...]string{FromLayer: "layer", FromSet: "set"}[s] }

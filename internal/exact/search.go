@@ -1,0 +1,547 @@
+package exact
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/scored"
+)
+
+// A search goes this way, for one context and for many, over all labels and over
+// some: intervals of the logits from int8 codes; the edits of the request, on the
+// intervals; the survivors, which may be among the k largest; their logits by the
+// reference arithmetic, edited; the best of them.
+
+const (
+	// maxCoarse is the share of rows that may survive the pass over 4-bit
+	// codes; if more do, a scan of all 8-bit codes is cheaper than a gather.
+	maxCoarse = 0.25
+	// coarseSkips bounds the number of searches that go without the pass over 4-bit
+	// codes after one in which it was in vain: on data without structure it
+	// always is. It is one at first, and doubles as long as the pass is in vain. The answers are the same.
+	coarseSkips = 31
+	// A search for one context reads codes of 4 bits, a search for several codes of 8 bits. Up to fewContexts contexts
+	// for fewLabels labels are faster one by one if the codes of 8 bits are too large for the caches.
+	fewContexts = 16
+	fewLabels   = 10
+	cachedBytes = 16 << 20
+	// minListed is the share of labels from which a set of allowed ones is
+	// searched in a scan of all instead of a gather.
+	minListed = 0.125
+)
+
+// place is where a request looks: n rows of a layer, all or those in a list.
+type place struct {
+	Labels
+	n    int
+	k    int         // the number of labels to answer with: no more than may be answered
+	mask *bitset.Set // which of all labels may be answered; nil for each
+	req  *Request
+}
+
+// room returns the room for the intervals of n rows: packed ones come by whole panels.
+func (p *place) room(n int) int {
+	if p.packed != nil {
+		return panelsOf(n) * kernels.PanelRows
+	}
+	return n
+}
+
+func (p *place) label(row int) uint32 {
+	if p.listed {
+		return p.ids[row]
+	}
+	return uint32(row)
+}
+
+// checkIDs panics if the place has a list with an id that is not below L.
+func (p *place) checkIDs(l *Layer) {
+	for i, id := range p.ids {
+		if int64(id) >= int64(l.Labels()) {
+			panic(fmt.Sprintf("softmax: ids[%d]: found label %d, expected one below the %d labels", i, id, l.Labels()))
+		}
+	}
+}
+
+// resolve finds out where the request of p looks. Labels that may not be answered are
+// taken from a list, and masked among all.
+func (s *Searcher) resolve(p *place) {
+	req := p.req // set by the caller, lest it move to the heap
+	p.Labels, p.n = req.Among, s.layer.Labels()
+	if p.listed {
+		p.n = len(p.ids)
+	}
+	if req.Allowed != nil || req.Banned != nil {
+		s.restrict(p)
+	}
+	p.k = min(req.K, p.n)
+	if p.mask != nil {
+		p.k = min(p.k, p.mask.Count())
+	}
+}
+
+func (s *Searcher) restrict(p *place) {
+	req := p.req
+	if p.listed {
+		s.list = s.list[:0]
+		for _, id := range p.ids {
+			if Permits(req, id) {
+				s.list = append(s.list, id)
+			}
+		}
+		p.Labels, p.n = Only(s.list), len(s.list)
+		return
+	}
+	if s.mask == nil {
+		s.mask = bitset.New(s.layer.Labels())
+	}
+	if p.mask = s.mask; req.Allowed != nil {
+		p.mask.Copy(req.Allowed)
+	} else {
+		p.mask.Fill()
+	}
+	if req.Banned != nil {
+		p.mask.Difference(req.Banned)
+	}
+	if left := p.mask.Count(); float64(left) < minListed*float64(p.n) {
+		s.list = p.mask.AppendIDs(s.list[:0])
+		p.Labels, p.n, p.mask = Only(s.list), left, nil
+	}
+}
+
+// search is Find for a request that was checked.
+func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *Request) {
+	p := s.begin(req)
+	defer s.end()
+	for i := range answers {
+		answers[i] = Answer{Count: p.k, LogSum: math.Inf(-1)}
+	}
+	if len(qs) > 0 && p.n > 0 && (p.k > 0 || req.LogSum) {
+		s.find(dst, answers, qs, p)
+	}
+	if req.Within > 0 {
+		for i := range answers {
+			a := &answers[i]
+			a.Count = within(dst[i*req.K:][:a.Count], req.Within)
+		}
+	}
+}
+
+// within returns how many labels, in order, are no farther from the first.
+func within(best []Prediction, distance float64) int {
+	for i, p := range best {
+		if !(p.Logit >= best[0].Logit-distance) {
+			return i
+		}
+	}
+	return len(best)
+}
+
+// begin finds out where a request looks. Threads read it, so it is the searcher's until end.
+func (s *Searcher) begin(req *Request) *place {
+	s.req = *req
+	s.place = place{req: &s.req}
+	s.resolve(&s.place)
+	return &s.place
+}
+
+func (s *Searcher) end() { s.req, s.place = Request{}, place{} }
+
+func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *place) {
+	certified := !p.req.sumsExactly() && !p.wantsMost()
+	for _, q := range qs {
+		certified = certified && s.layer.certifies(q)
+	}
+	if n := len(qs); n > 1 && (!certified || s.oneByOne(n, p)) {
+		for i := range qs { // each alone
+			*p = place{req: &s.req}
+			s.resolve(p)
+			s.find(dst[i*p.req.K:][:p.req.K], answers[i:i+1], qs[i:i+1], p)
+		}
+		return
+	}
+	if !certified {
+		s.scoreAll(dst[:p.k], &answers[0], qs[0], p)
+		return
+	}
+	s.prepare(qs, p)
+	if len(qs) == 1 && !p.listed && s.layer.coarse != nil && !p.req.LogSum && !s.groups[0].fine && s.firstPass(qs[0], p) {
+		// Labels that are left are permitted ones.
+		p.Labels, p.n, p.mask = Only(s.list), len(s.list), nil
+	}
+	if tile := s.layer.tile(); !p.req.LogSum && p.n > tile && (p.n > 8*p.k || p.req.Within > 0) {
+		s.byTiles(dst, answers, qs, p)
+		return
+	}
+	for g := range s.groups {
+		x := &s.groups[g]
+		s.intervals(x, p)
+		room := p.room(p.n)
+		for c := range x.n {
+			i := g*kernels.BatchContexts + c
+			s.finish(dst[i*p.req.K:][:p.k], &answers[i], qs[i], p, s.lower[c*room:][:p.n], s.upper[c*room:][:p.n])
+		}
+	}
+}
+
+// oneByOne reports whether a search for each of n contexts alone is faster than one for all.
+func (s *Searcher) oneByOne(n int, p *place) bool {
+	l := s.layer
+	return l.coarse != nil && s.skip == 0 && n <= fewContexts && p.k <= fewLabels && !p.listed && !p.req.LogSum && l.Labels()*l.rowBytes() > cachedBytes
+}
+
+// most reports whether a dense reference scan is cheaper than the survivors of n rows.
+func most(survivors, n int) bool { return 2*survivors > n }
+
+// wantsMost reports whether most rows survive whatever the intervals.
+func (p *place) wantsMost() bool { return (p.req.Within == 0 || p.req.LogSum) && most(p.k, p.n) }
+
+// least is a number below which no logit is within the distance of the request, if the largest lower
+// end of an interval is given.
+func (p *place) least(largest float32) float32 {
+	if p.req.Within == 0 {
+		return float32(math.Inf(-1))
+	}
+	// Rounded down twice: to float64 and to float32.
+	return math.Nextafter32(float32(float64(largest)-p.req.Within), float32(math.Inf(-1)))
+}
+
+// intervals leaves the edited intervals of the rows of a place in s.lower and s.upper, for as many
+// contexts as share the load of a row, p.room(p.n) apart.
+func (s *Searcher) intervals(x *prepared, p *place) {
+	room := p.room(p.n)
+	s.reserve(max(room, panelsOf(p.n)*kernels.PanelRows) * x.n) // packed or not: the scratch grows alike
+	s.lower, s.upper = s.lower[:room*x.n], s.upper[:room*x.n]
+	if x.n > 1 || p.packed != nil {
+		s.layer.bounds(s.lower, s.upper, x, p, 0, p.n)
+	} else {
+		s.scan = scan{x: x, p: p, lower: s.lower, upper: s.upper}
+		s.run(p.n, s.layer.rowBytes())
+	}
+	if p.edits() {
+		for c := range x.n {
+			p.edit(s.lower[c*room:][:p.n], s.upper[c*room:][:p.n], 0)
+		}
+	}
+}
+
+func (s *Searcher) reserve(n int) {
+	s.lower, s.upper = grow.Slice(s.lower, n), grow.Slice(s.upper, n)
+}
+
+// firstPass leaves the labels in s.list that survive a pass over 4-bit codes of all rows, and
+// reports whether they are few enough.
+func (s *Searcher) firstPass(q *Query, p *place) bool {
+	if s.skip > 0 {
+		s.skip--
+		return false
+	}
+	s.reserve(p.n)
+	s.scan = scan{coarse: true, x: &s.groups[0], p: p, lower: s.lower, upper: s.upper}
+	s.run(p.n, kernels.Int4Stride(s.layer.Dim()))
+	if p.edits() {
+		p.edit(s.lower, s.upper, 0)
+	}
+	// Labels with large lower ends have higher ones by 8-bit codes, which others must reach.
+	threshold := max(s.threshold(p.k, s.lower), p.least(slices.Max(s.lower)))
+	near := s.ids[:kernels.SelectAtLeast(s.ids, s.lower, threshold)] // at least k
+	s.scores, s.biases = grow.Slice(s.scores, len(near)), grow.Slice(s.biases, len(near))
+	s.layer.codes.GatherBounds(s.scores, s.biases, near, &q.vec)
+	if p.edits() {
+		(&place{Labels: Only(near), n: len(near), req: p.req}).edit(s.scores, s.biases, 0)
+	}
+	if len(near) >= p.k { // of labels within a distance there may be fewer
+		threshold = max(threshold, kernels.KthLargest(s.scores, p.k))
+	}
+	ids := s.ids[:kernels.SelectAtLeast(s.ids, s.upper, threshold)]
+	if float64(len(ids)) > maxCoarse*float64(p.n) {
+		s.skipBackoff = min(2*s.skipBackoff+1, coarseSkips)
+		s.skip = s.skipBackoff
+		return false
+	}
+	s.skipBackoff = 0
+	s.list = append(s.list[:0], ids...)
+	return true
+}
+
+// edits reports whether there is something to edit in the intervals.
+func (p *place) edits() bool { return p.mask != nil || len(p.req.Biases) > 0 }
+
+// edit applies the request's edits to the intervals of rows from at on: labels that may not
+// be answered get the logit -Inf, and biases move the ends, rounded outwards.
+func (p *place) edit(lower, upper []float32, at int) {
+	n := len(lower)
+	if p.mask != nil {
+		for id := range p.mask.Missing(at, at+n) {
+			j := int(id) - at
+			lower[j], upper[j] = float32(math.Inf(-1)), float32(math.Inf(-1))
+		}
+	}
+	if len(p.req.Biases) == 0 {
+		return
+	}
+	if !p.listed {
+		for _, b := range p.req.Biases {
+			if j := int(b.ID) - at; j >= 0 && j < n {
+				lower[j], upper[j] = shift(lower[j], upper[j], b.Add)
+			}
+		}
+		return
+	}
+	for j, id := range p.ids[at : at+n] {
+		if add := Added(p.req, id); add != 0 {
+			lower[j], upper[j] = shift(lower[j], upper[j], float32(add))
+		}
+	}
+}
+
+// shift returns an interval that holds x + add, rounded to float64, for every x
+// of the interval given. -Inf stays.
+func shift(lower, upper, add float32) (lo, up float32) {
+	below, above := float64(lower)+float64(add), float64(upper)+float64(add)
+	lo, up = float32(below), float32(above)
+	if float64(lo) > below {
+		lo = math.Nextafter32(lo, float32(math.Inf(-1)))
+	}
+	if float64(up) < above {
+		up = math.Nextafter32(up, float32(math.Inf(1)))
+	}
+	return lo, up
+}
+
+// finish fills dst with the best labels of a place, and the sum if it is asked
+// for, from the edited intervals, len(dst) of which are finite: the labels that they
+// cannot exclude are scored by the reference arithmetic.
+func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower, upper []float32) {
+	var left []uint32 // rows that may be among the best
+	if len(dst) > 0 {
+		s.biases = grow.Slice(s.biases, len(lower))
+		dst = dst[:min(len(dst), len(lower))] // of labels within a distance fewer may have been kept
+		threshold := s.threshold(len(dst), lower)
+		if p.req.Within > 0 {
+			threshold = max(threshold, p.least(slices.Max(lower)))
+		}
+		left = s.ids[:kernels.SelectAtLeast(s.ids, upper, threshold)]
+	}
+	// A sum over all labels must take the same decision, listed or not.
+	if most(len(left), p.n) && (p.req.LogSum || !p.listed) {
+		s.scoreAll(dst, a, q, p)
+		return
+	}
+	if p.req.LogSum {
+		s.places = append(s.places[:0], left...)
+	}
+	dst = dst[:min(len(dst), len(left))]
+	a.Count = len(dst)
+	for j, row := range left {
+		s.biases[j] = s.layer.biasOf(p, int(row))
+	}
+	if p.listed {
+		for j, row := range left {
+			left[j] = p.ids[row]
+		}
+	}
+	s.score(dst, q, left, p.req)
+	if p.req.LogSum {
+		a.LogSum = logSum(p.req, s.places, s.logits, lower, upper)
+	}
+}
+
+// biasOf returns the bias of a row of a place, from its record, which has just been read.
+func (l *Layer) biasOf(p *place, row int) float32 {
+	switch {
+	case p.packed != nil:
+		return p.packed.codes.Bias(p.list.panel*kernels.PanelRows + row)
+	case p.listed:
+		return l.bias[p.ids[row]]
+	}
+	return l.bias[row]
+}
+
+// threshold returns a number that at least k lower ends reach: a bound just below the k-th
+// largest, or that itself. It makes room in s.ids for all rows.
+func (s *Searcher) threshold(k int, lower []float32) float32 {
+	s.ids = grow.Slice(s.ids, len(lower))
+	threshold, ok := kernels.KthBound(lower, k)
+	if !ok || math.IsInf(float64(threshold), -1) {
+		s.scores = append(s.scores[:0], lower...)
+		threshold = kernels.KthLargest(s.scores, k)
+	}
+	return threshold
+}
+
+// score fills dst with the best of the labels ids, whose biases are in s.biases and
+// whose edited logits it leaves in s.logits.
+func (s *Searcher) score(dst []Prediction, q *Query, ids []uint32, req *Request) {
+	scored.Count(len(ids))
+	s.logits = grow.Slice(s.logits, len(ids))
+	s.layer.rows.RefGatherDot(s.logits, nil, ids, q.Vector())
+	for j, b := range s.biases[:len(ids)] {
+		s.logits[j] += float64(b)
+	}
+	if len(req.Biases) > 0 {
+		for j, id := range ids {
+			s.logits[j] += Added(req, id)
+		}
+	}
+	s.selectTop(dst, s.logits, ids)
+}
+
+// scoreAll fills dst with the best labels of a place, and the sum, by the
+// reference arithmetic for all of its rows.
+func (s *Searcher) scoreAll(dst []Prediction, a *Answer, q *Query, p *place) {
+	scored.Count(p.n)
+	s.logits = grow.Slice(s.logits, p.n)
+	s.layer.logits(s.logits, q, p)
+	if p.mask != nil {
+		for id := range p.mask.Missing(0, p.n) {
+			s.logits[id] = math.Inf(-1)
+		}
+	}
+	if !p.listed {
+		for _, b := range p.req.Biases {
+			s.logits[b.ID] += float64(b.Add)
+		}
+	} else if len(p.req.Biases) > 0 {
+		for j, id := range p.ids {
+			s.logits[j] += Added(p.req, id)
+		}
+	}
+	s.selectTop(dst, s.logits, p.ids)
+	if p.req.LogSum {
+		a.LogSum = p.req.logSum(s.logits)
+	}
+}
+
+func (l *Layer) logits(dst []float64, q *Query, p *place) {
+	if p.listed {
+		l.rows.RefGatherDot(dst, l.bias, p.ids, q.Vector())
+		return
+	}
+	l.rows.RefScan(dst, l.bias, q.Vector())
+}
+
+// Tests change these.
+var (
+	// tileBytes is the size of the codes that stay in the second-level cache while the contexts of
+	// a batch pass, and that a thread takes at a time.
+	tileBytes = 1 << 17
+	// minTile is the least number of rows of a tile.
+	minTile = 64
+)
+
+// tile returns the number of rows whose codes stay in the cache: of whole panels.
+func (l *Layer) tile() int {
+	return max(minTile, tileBytes/l.rowBytes()/kernels.PanelRows*kernels.PanelRows)
+}
+
+// rowBytes is the number of bytes of one row's interval.
+func (l *Layer) rowBytes() int {
+	if l.blocks != nil {
+		return l.blocks.RowBytes()
+	}
+	return kernels.Int8Stride(l.Dim())
+}
+
+// kept are labels of a query that may be among the best, as far as it has come by tiles.
+type kept struct {
+	ids          []uint32
+	lower, upper []float32
+	threshold    float32
+	most         int // labels, beyond which it is pruned
+	scores       []float32
+}
+
+// worker is a thread's own part of a search by tiles.
+type worker struct {
+	lower, upper []float32 // of a tile
+	ids          []uint32
+	kept         []kept // of each context
+}
+
+// byTiles answers queries by tiles of rows, of which it keeps those that may be among the best k of
+// all, by a threshold that k rows so far reach. So no more than a tile of intervals is ever held by
+// a thread, and the rows kept hold the k largest lower ends, and so the same survivors as all.
+func (s *Searcher) byTiles(dst []Prediction, answers []Answer, qs []*Query, p *place) {
+	threads := s.layer.threads()
+	for len(s.workers) < threads {
+		s.workers = append(s.workers, worker{})
+	}
+	for i := range s.workers[:threads] {
+		w := &s.workers[i]
+		for len(w.kept) < len(qs) {
+			w.kept = append(w.kept, kept{})
+		}
+		for c := range w.kept[:len(qs)] {
+			x := &w.kept[c]
+			x.ids, x.lower, x.upper, x.threshold, x.most = x.ids[:0], x.lower[:0], x.upper[:0], float32(math.Inf(-1)), 2*p.k+minTile
+		}
+	}
+	s.scan = scan{p: p, tiles: true}
+	s.run(p.n, s.layer.rowBytes())
+	for i := range qs {
+		x, best := &s.workers[0].kept[i], dst[i*p.req.K:][:p.k]
+		for _, w := range s.workers[1:threads] {
+			x.ids, x.lower, x.upper = append(x.ids, w.kept[i].ids...), append(x.lower, w.kept[i].lower...), append(x.upper, w.kept[i].upper...)
+		}
+		if !p.listed && most(len(x.ids), p.n) {
+			s.scoreAll(best, &answers[i], qs[i], p)
+			continue
+		}
+		s.finish(best, &answers[i], qs[i], &place{Labels: Only(x.ids), n: len(x.ids), k: p.k, req: p.req}, x.lower, x.upper)
+	}
+}
+
+// take adds the rows of a tile, from row at on, to the worker's survivors for each context.
+func (w *worker) take(s *Searcher, p *place, at, size int) {
+	room := p.room(size)
+	w.lower, w.upper = grow.Slice(w.lower, room*kernels.BatchContexts), grow.Slice(w.upper, room*kernels.BatchContexts)
+	w.ids = grow.Slice(w.ids, size)
+	for g := range s.groups {
+		x := &s.groups[g]
+		s.layer.bounds(w.lower[:x.n*room], w.upper[:x.n*room], x, p, at, size)
+		for c := range x.n {
+			lower, upper := w.lower[c*room:][:size], w.upper[c*room:][:size]
+			if p.edits() {
+				p.edit(lower, upper, at)
+			}
+			w.kept[g*kernels.BatchContexts+c].add(w.ids, lower, upper, p, at)
+		}
+	}
+}
+
+// add takes the rows of a tile that may be among the best.
+func (x *kept) add(ids []uint32, lower, upper []float32, p *place, at int) {
+	if bound, ok := kernels.KthBound(lower, p.k); ok {
+		x.threshold = max(x.threshold, bound)
+	}
+	if p.req.Within > 0 {
+		x.threshold = max(x.threshold, p.least(slices.Max(lower)))
+	}
+	for _, j := range ids[:kernels.SelectAtLeast(ids, upper, x.threshold)] {
+		x.ids = append(x.ids, p.label(at+int(j)))
+		x.lower, x.upper = append(x.lower, lower[j]), append(x.upper, upper[j])
+	}
+	if len(x.ids) > x.most {
+		x.prune(p.k)
+	}
+}
+
+// prune removes the rows that the k largest lower ends so far exclude.
+func (x *kept) prune(k int) {
+	x.scores = append(x.scores[:0], x.lower...)
+	x.threshold = max(x.threshold, kernels.KthLargest(x.scores, k))
+	n := 0
+	for i, up := range x.upper {
+		if up >= x.threshold {
+			x.ids[n], x.lower[n], x.upper[n] = x.ids[i], x.lower[i], up
+			n++
+		}
+	}
+	x.ids, x.lower, x.upper = x.ids[:n], x.lower[:n], x.upper[:n]
+	x.most = max(x.most, 2*n)
+}

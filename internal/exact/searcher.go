@@ -1,0 +1,187 @@
+package exact
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/learning-to-screen/l2s/bitset"
+)
+
+// Searcher answers requests exactly, over all labels of a layer. It belongs to one goroutine; any
+// number of them share the layer. Its memory grows to the need of the largest search; beyond
+// such growth nothing is allocated.
+type Searcher struct {
+	layer   *Layer
+	queries []*Query // of the contexts of a batch
+	one     [1]Answer
+
+	skip, skipBackoff int // searches to go without a pass over 4-bit codes, and how many the last one in vain was followed by
+	lower, upper      []float32
+	ids               []uint32 // survivors
+	places            []uint32 // of the survivors among the rows
+	list              []uint32 // labels to search among
+	scores            []float32
+	order             []Prediction // all labels of a place, to be put in order
+	sorter            Sorter
+	biases            []float32 // of the survivors
+	logits            []float64
+	label             [1]uint32 // whose logit LogitAndSum is asked for
+	mask              *bitset.Set
+
+	req     Request    // of the search that is under way
+	place   place      // of it
+	groups  []prepared // its contexts
+	scan    scan
+	query   [1]*Query
+	next    atomic.Int64 // the first row that no thread has taken
+	failed  atomic.Bool  // a thread could not read its rows
+	workers []worker
+	share   func(worker int) // takeShare, made once
+}
+
+// NewSearcher returns a searcher, without memory before the first search.
+func NewSearcher(l *Layer) *Searcher {
+	s := &Searcher{layer: l}
+	s.share = s.takeShare
+	return s
+}
+
+// TopK writes the labels with the k = len(dst) largest logits to dst, in order,
+// and returns their number, k. Errors are as from Search.
+func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
+	a, err := s.Search(dst, h, Request{K: len(dst)})
+	return a.Count, err
+}
+
+// Search answers a request about the context h: the labels of the req.K largest
+// logits go to dst, in order. The length of dst is req.K exactly.
+//
+// It returns an error, and writes nothing, if h is not a context ([ErrContext])
+// or if the request or the length of dst does not fit the layer ([ErrRequest]).
+func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, error) {
+	if err := s.SearchBatch(dst, s.one[:], h, req); err != nil {
+		return Answer{}, err
+	}
+	return s.one[0], nil
+}
+
+// SearchBatch answers the same request about each of n contexts, row-major, n x d, as
+// Search does, bit for bit; rows are read once for several contexts. dst has exactly req.K
+// elements a context, the answer to context i is dst[i*req.K:][:answers[i].Count], and
+// answers has n elements. Errors are as from Search.
+func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []float32, req Request) error {
+	qs, err := s.set(answers, contexts)
+	if err != nil {
+		return err
+	}
+	if err := req.Among.check(s.layer.Labels()); err != nil {
+		return err
+	}
+	return s.Find(dst, answers, qs, &req)
+}
+
+// set gives the contexts to the searcher's queries. A single one is
+// refused in the words of a query.
+func (s *Searcher) set(answers []Answer, contexts []float32) ([]*Query, error) {
+	d, n := s.layer.Dim(), len(answers)
+	for len(s.queries) < max(n, 1) {
+		s.queries = append(s.queries, NewQuery(d))
+	}
+	if n == 1 {
+		return s.queries[:1], s.queries[0].Set(contexts)
+	}
+	if len(contexts) != n*d {
+		return nil, invalid(ErrContext, fmt.Sprintf("softmax: contexts: found %d elements, expected %d for each of %d answers", len(contexts), d, n))
+	}
+	for i, q := range s.queries[:n] {
+		if err := q.Set(contexts[i*d : (i+1)*d]); err != nil {
+			return nil, fmt.Errorf("softmax: contexts: row %d: %w", i, err)
+		}
+	}
+	return s.queries[:n], nil
+}
+
+// findAny is Find for requests of all kinds.
+func (s *Searcher) findAny(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
+	if err := req.check(s.layer.Labels()); err != nil {
+		return err
+	}
+	if len(dst) != req.K*len(qs) || len(answers) != len(qs) {
+		if len(qs) == 1 && len(answers) == 1 {
+			return invalid(ErrRequest, fmt.Sprintf("softmax: dst: found room for %d labels, expected k = %d", len(dst), req.K))
+		}
+		return invalid(ErrRequest, fmt.Sprintf("softmax: found room for %d labels and %d answers, expected k = %d labels for each of %d contexts", len(dst), len(answers), req.K, len(qs)))
+	}
+	if p := req.Among.packed; p != nil && p.near.layer != s.layer {
+		return invalid(ErrRequest, "softmax: among: found a list that is packed for another layer, expected one of this layer")
+	}
+	for _, q := range qs {
+		if err := q.check(s.layer); err != nil {
+			return err
+		}
+	}
+	s.search(dst, answers, qs, req)
+	return nil
+}
+
+// Logits writes the logits of the labels to dst, one a label in the order of the
+// set, by the reference arithmetic. It returns an error if the query has no
+// context of the layer or if the lengths differ.
+func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
+	if err := q.check(s.layer); err != nil {
+		return err
+	}
+	p := place{req: &Request{Among: among}}
+	if s.resolve(&p); len(dst) != p.n {
+		return invalid(ErrRequest, fmt.Sprintf("softmax: logits: found room for %d, expected one for each of %d labels", len(dst), p.n))
+	}
+	s.layer.logits(dst, q, &p)
+	return nil
+}
+
+// Bounds returns an interval for the logit of every label, in the order of the set: lower[i] <=
+// x_i <= upper[i] holds for the logits of the reference arithmetic. The intervals have the same
+// bits on every CPU. They are scratch of the searcher, which the caller may change, until the
+// next search. There are none (nil) for a layer without codes, and for a context whose elements
+// are too large or too small for them. It returns an error if the query has no context of the
+// layer. It panics if a list has an id that is not below L.
+func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err error) {
+	if err := q.check(s.layer); err != nil {
+		return nil, nil, err
+	}
+	if !s.layer.certifies(q) {
+		return nil, nil, nil
+	}
+	p := s.begin(&Request{Among: among})
+	defer s.end()
+	s.prepareOne(q, p)
+	s.intervals(&s.groups[0], p)
+	return s.lower[:p.n], s.upper[:p.n], nil
+}
+
+// Score is Logits for a context that is not set, and returns an error ([ErrRequest]) for an id of
+// the list that is not below L.
+func (s *Searcher) Score(dst []float64, h []float32, among Labels) error {
+	qs, err := s.set(s.one[:], h)
+	if err != nil {
+		return err
+	}
+	if err := among.check(s.layer.Labels()); err != nil {
+		return err
+	}
+	return s.Logits(dst, qs[0], among)
+}
+
+// LogProb returns the log-probability of the label id in the context h, at a temperature T, finite and
+// at least [MinTemperature]: of probabilities in proportion to e^(x/T). See package softmax.
+func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
+	if temperature == 0 {
+		return 0, invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found 0, expected a finite number of at least %v", MinTemperature))
+	}
+	qs, err := s.set(s.one[:], h)
+	if err != nil {
+		return 0, err
+	}
+	logit, sum, err := s.LogitAndSum(qs[0], id, &Request{LogSum: true, ExactSum: true, Temperature: temperature})
+	return logit/temperature - sum, err
+}

@@ -1,0 +1,90 @@
+package screening_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
+)
+
+// A request that asks for nothing but labels goes a way of its own, among copies and without
+// them: it has the answers, the statistics and the errors of one that names a temperature,
+// which goes the longer way. Contexts that have no intervals are in between.
+func TestTheShortWayAnswersAsTheLongOne(t *testing.T) {
+	structured := synthetic.Structured(600, 24, 8, 40, 3)
+	made, err := structured.Screen(90)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := (*screening.Model)(made)
+	for _, c := range []struct {
+		name string
+		in   *instance
+	}{
+		{"large lists", &instance{layer: (*exact.Layer)(structured.Layer), model: model, contexts: structured.Contexts, n: 40}},
+		{"flat", ordinary(t)},
+		{"shells", shelled(t)},
+	} {
+		for _, pack := range []int64{0, 1 << 40} {
+			t.Run(fmt.Sprint(c.name, ", copies of ", pack), func(t *testing.T) {
+				short, long := c.in.searcher(t, screening.Pack(pack)), c.in.searcher(t, screening.Pack(pack))
+				from := map[exact.Source]int{}
+				for i := range c.in.n {
+					h := slices.Clone(c.in.context(i))
+					if i%7 == 0 {
+						h[i%len(h)] = 0x1p60
+					}
+					for _, k := range []int{1, 4, 30} {
+						for _, logSum := range []bool{false, true} {
+							got, a := search(t, short, h, exact.Request{K: k, LogSum: logSum})
+							want, b := search(t, long, h, exact.Request{K: k, LogSum: logSum, Temperature: 1})
+							if !slices.Equal(got, want) || a != b {
+								t.Fatalf("context %d, %d labels, log-sum %v: found %v, %+v, expected %v, %+v", i, k, logSum, got, a, want, b)
+							}
+							if short.Stats() != long.Stats() {
+								t.Fatalf("context %d: found the statistics %+v, expected %+v", i, short.Stats(), long.Stats())
+							}
+							from[a.Source]++
+						}
+					}
+				}
+				if c.in.model.ExactMargin() > 0 && (from[exact.FromSet] == 0 || from[exact.FromLayer] == 0) {
+					t.Errorf("found answers %v, expected some of candidates and of the layer", from)
+				}
+			})
+		}
+	}
+}
+
+func TestTheShortWayRefusesWhatIsNoContext(t *testing.T) {
+	const dim, k = 24, 4
+	data := synthetic.Structured(600, dim, 8, 40, 3)
+	made, err := data.Screen(90)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := (*screening.Model)(made)
+	short, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), screening.Pack(1<<40))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := slices.Clone(data.Contexts[:3*dim])
+	h[2*dim+1] = float32(math.NaN())
+	for _, c := range []struct {
+		name     string
+		contexts []float32
+	}{{"a NaN in the last", h}, {"an element too few", h[:3*dim-1]}} {
+		top, answers := make([]exact.Prediction, 3*k), make([]exact.Answer, 3)
+		if err := short.SearchBatch(top, answers, c.contexts, exact.Request{K: k}); !errors.Is(err, exact.ErrContext) {
+			t.Errorf("%s: found error %v, expected ErrContext", c.name, err)
+		}
+		if !slices.Equal(top, make([]exact.Prediction, 3*k)) || !slices.Equal(answers, make([]exact.Answer, 3)) {
+			t.Errorf("%s: found something written, expected nothing", c.name)
+		}
+	}
+}

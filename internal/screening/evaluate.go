@@ -1,0 +1,188 @@
+package screening
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
+)
+
+// EvaluateOptions are the options of Evaluate. The zero value is ready.
+type EvaluateOptions struct {
+	// K lists the k of the P@k wanted, each within 1 and L. nil: 1 and 5, or
+	// as many labels as there are.
+	K []int
+	// Threads is the number of goroutines, 0 for GOMAXPROCS. It changes no result.
+	Threads int
+	// Targets, unless nil, holds the label that followed each context, below 0 for
+	// none: what Perplexity is of.
+	Targets []int64
+	// Temperature is the temperature of the probabilities of the targets, above 0 and
+	// finite; 0 stands for 1. A model with a logit scale has 1/scale.
+	Temperature float64
+	// Searcher holds the options of the searchers that are measured.
+	Searcher []Option
+	// Progress, unless nil, is called with the number of contexts done and of all; at the end the
+	// two are equal. Calls do not overlap, but come from several goroutines.
+	Progress func(done, total int)
+}
+
+// Evaluation says how good the answers of a screen are.
+type Evaluation struct {
+	// Contexts is the number of contexts measured.
+	Contexts int
+	// Budget is the budget of the searchers.
+	Budget float64
+	// MeanCandidates is L-bar (Section 3 of the paper): the mean number of candidates of a context.
+	// P99Candidates is the 99th percentile of these numbers, and MaxCandidates the largest: they
+	// tell of the slowest queries.
+	MeanCandidates               float64
+	P99Candidates, MaxCandidates int
+	// Routing is the number of vectors scanned to find the cluster of a context. For any k Routing
+	// + Precision.MeanScored is the mean number of rows scanned in all.
+	Routing int
+	// Perplexity is e to the mean of -log p over the contexts with a target, p the
+	// probability that the screen gives to it ([Searcher.LogProb]), and ExactPerplexity
+	// the same with the probability by the layer. Both are 0 if there are no targets.
+	Perplexity, ExactPerplexity float64
+	// AtK holds one element for each k of the options, in that order.
+	AtK []Precision
+	// Ladder has the figures of every budget of the model on these contexts: P@1 and P@k
+	// for the largest k, of a searcher without an exact margin. The
+	// intervals are over runs of neighbouring contexts.
+	Ladder []Rung
+}
+
+// Precision is the quality of the answers with k labels.
+type Precision struct {
+	// K is k.
+	K int
+	// Precision is P@k: the mean of |A_k and S_k| / k over the contexts, where
+	// A_k are the k labels that the exact layer gives and S_k those that the
+	// Searcher gave (Section 4 of the paper).
+	Precision float64
+	// Exact is the number of contexts that the exact layer answered, see
+	// Stats.Exact. Their S_k is that answer.
+	Exact int
+	// MeanScored is the mean number of labels that an answer was chosen among: the candidates', or
+	// L if the exact layer answered.
+	MeanScored float64
+}
+
+// chunk is the number of contexts that a goroutine of Evaluate takes at once.
+const chunk = 64
+
+// Evaluate measures the model m against its layer l on contexts that it was
+// not trained on, row-major, n x d, n >= 1.
+//
+// It returns an error if NewSearcher does, if an option or a context
+// is wrong, or if ctx ends before the work does.
+func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32, opt EvaluateOptions) (*Evaluation, error) {
+	d := m.Dim()
+	if len(contexts) == 0 || len(contexts)%d != 0 {
+		return nil, fmt.Errorf("screen: contexts: found %d elements, expected a positive multiple of dimension %d", len(contexts), d)
+	}
+	if opt.Threads < 0 {
+		return nil, fmt.Errorf("screen: threads: found %d, expected at least 0", opt.Threads)
+	}
+	ks := opt.K
+	if ks == nil {
+		ks = slices.Compact([]int{1, min(5, m.Labels())})
+	}
+	for _, k := range ks {
+		if k < 1 || k > m.Labels() {
+			return nil, fmt.Errorf("screen: k: found %d, expected 1 to the %d labels", k, m.Labels())
+		}
+	}
+	n := len(contexts) / d
+	if opt.Targets != nil && len(opt.Targets) != n {
+		return nil, fmt.Errorf("screen: targets: found %d, expected one for each of %d contexts", len(opt.Targets), n)
+	}
+	for i, id := range opt.Targets {
+		if id >= int64(m.Labels()) {
+			return nil, fmt.Errorf("screen: targets: found label %d at %d, expected one below the %d labels", id, i, m.Labels())
+		}
+	}
+	temperature := cmp.Or(opt.Temperature, 1)
+	if err := checkTemperature(temperature); err != nil {
+		return nil, err
+	}
+	logs := make([][2]float64, len(opt.Targets)) // added up in order
+	r := &Evaluation{Contexts: n, Routing: m.Clusters(), AtK: make([]Precision, len(ks))}
+	located, outcomes, sizes := make([]location, n), make([]precision.Outcome, n), make([]int, n)
+	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
+	// All searchers are made before any work: what is wrong is known at once.
+	searchers, layers := make([]*Searcher, threads), make([]*exact.Searcher, threads)
+	for i := range searchers {
+		s, err := NewSearcher(m, l, opt.Searcher...)
+		if err != nil {
+			return nil, err
+		}
+		searchers[i], layers[i] = s, exact.NewSearcher(l)
+	}
+	largest := slices.Max(append([]int{1}, ks...))
+	r.Budget = m.c.Ladder[searchers[0].rung].Budget
+	var done func(int)
+	if opt.Progress != nil {
+		done = parallel.Counter(n, func(done int) { opt.Progress(done, n) })
+	}
+	err := parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) (err error) {
+		screened, full, best := searchers[worker], layers[worker], make([]exact.Prediction, largest)
+		for i := lo; i < hi; i++ {
+			h := contexts[i*d : (i+1)*d]
+			if located[i], err = screened.locate(h, screened.rung); err == nil {
+				_, err = full.TopK(best, h)
+			}
+			if err == nil && opt.Targets != nil && opt.Targets[i] >= 0 {
+				id := uint32(opt.Targets[i])
+				if logs[i][0], err = screened.LogProb(h, id, temperature); err == nil {
+					logs[i][1], err = full.LogProb(h, id, temperature)
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
+			}
+			outcomes[i] = m.outcome(located[i].cell, best)
+		}
+		return nil
+	})
+	switch {
+	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return nil, fmt.Errorf("screen: evaluate: %w", context.Cause(ctx))
+	case err != nil:
+		return nil, err
+	}
+	for i, x := range located {
+		sizes[i] = x.n
+	}
+	for i, k := range ks {
+		p, hits, scored := &r.AtK[i], 0, 0
+		p.K = k
+		for j, x := range located {
+			if x.exact || x.n < k {
+				p.Exact, hits, scored = p.Exact+1, hits+k, scored+m.Labels()
+				continue
+			}
+			hits, scored = hits+outcomes[j].Among(k, x.n), scored+x.n
+		}
+		p.Precision, p.MeanScored = float64(hits)/(float64(n)*float64(k)), float64(scored)/float64(n)
+	}
+	r.Ladder = m.measure(outcomes, largest)
+	r.MeanCandidates, r.P99Candidates, r.MaxCandidates = precision.Spread(sizes)
+	targets, screened, full := 0.0, 0.0, 0.0
+	for i, id := range opt.Targets {
+		if id >= 0 {
+			targets, screened, full = targets+1, screened+logs[i][0], full+logs[i][1]
+		}
+	}
+	if targets > 0 {
+		r.Perplexity, r.ExactPerplexity = math.Exp(-screened/targets), math.Exp(-full/targets)
+	}
+	return r, nil
+}

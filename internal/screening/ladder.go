@@ -1,0 +1,182 @@
+package screening
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"sync"
+	"weak"
+
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/precision"
+)
+
+// A budget B bounds the mean number of candidates over the contexts of training (L-bar <= B,
+// Equation 7 of the paper). The greedy knapsack takes candidates by falling share, so
+// that a budget is a threshold: the candidates of a cell are the ids of its list whose share reaches
+// it. One file serves every budget of its ladder.
+
+// Rung is one budget of a model.
+type Rung struct {
+	// Budget is B, above 0 and finite. It ascends over the ladder.
+	Budget float64 `json:"budget"`
+	// Share is the threshold. It does not ascend over the ladder.
+	Share uint16 `json:"share"`
+	// MeanCandidates, P99Candidates and MaxCandidates are of the numbers of candidates of
+	// held-out contexts: mean, 99th percentile and largest, all 0 if there were none.
+	MeanCandidates float64 `json:"mean_candidates"`
+	P99Candidates  int     `json:"p99_candidates"`
+	MaxCandidates  int     `json:"max_candidates"`
+	// Precision1 and PrecisionK are P@1 and P@k of these contexts.
+	Precision1 Estimate `json:"precision_1"`
+	PrecisionK Estimate `json:"precision_k"`
+}
+
+// Estimate is a measured number with its 95% interval: 0 <= Low <= Value <= High <= 1.
+type Estimate = precision.Estimate
+
+// maxRungs bounds the budgets of a model.
+const maxRungs = 64
+
+// Share returns the share of a probability as lists hold it: 65,535 for 1, 0 below 2^-31,
+// between them its binary exponent and 11 bits of its mantissa in float32.
+func Share(p float64) uint16 {
+	const unit, least = 1 << 12, 96 << 23 // least: the bits of 2^-31
+	bits := math.Float32bits(float32(p))
+	switch {
+	case !(p >= 0x1p-31): // or NaN
+		return 0
+	case p >= 1:
+		return math.MaxUint16
+	}
+	return uint16((bits-least)/unit) + 1
+}
+
+func (m *Model) checkLadder() error {
+	if n := len(m.c.Ladder); n < 1 || n > maxRungs {
+		return fmt.Errorf("found %d budgets, expected 1 to %d", n, maxRungs)
+	}
+	if m.c.K < 0 || m.c.K > m.c.Labels || m.c.HeldOut < 0 || m.c.HeldOut > maxCount {
+		return fmt.Errorf("found k %d and %d held-out contexts, expected 0 to the %d labels, and 0 or more", m.c.K, m.c.HeldOut, m.c.Labels)
+	}
+	for i, x := range m.c.Ladder {
+		switch {
+		case !(x.Budget > 0) || math.IsInf(x.Budget, 1) || i > 0 && x.Budget <= m.c.Ladder[i-1].Budget:
+			return fmt.Errorf("rung %d: found budget %v, expected finite numbers above 0, ascending", i, x.Budget)
+		case i > 0 && x.Share > m.c.Ladder[i-1].Share:
+			return fmt.Errorf("rung %d: found share %d after %d, expected shares that do not ascend", i, x.Share, m.c.Ladder[i-1].Share)
+		case !(x.MeanCandidates >= 0) || math.IsInf(x.MeanCandidates, 1) || x.P99Candidates < 0 || x.MaxCandidates < x.P99Candidates || x.MaxCandidates > m.c.Labels:
+			return fmt.Errorf("rung %d: found %v, %d and %d candidates, expected a mean, a 99th percentile and a largest number", i, x.MeanCandidates, x.P99Candidates, x.MaxCandidates)
+		}
+		for _, e := range []Estimate{x.Precision1, x.PrecisionK} {
+			if !(0 <= e.Low && e.Low <= e.Value && e.Value <= e.High && e.High <= 1) {
+				return fmt.Errorf("rung %d: found precision %v within %v and %v, expected numbers from 0 to 1 in order", i, e.Value, e.Low, e.High)
+			}
+		}
+	}
+	return nil
+}
+
+// Ladder returns the budgets that the model knows, ascending. It must not be changed.
+func (m *Model) Ladder() []Rung { return m.c.Ladder }
+
+// LadderOf returns what the figures of the ladder are of: the k of PrecisionK, and the number
+// of held-out contexts, 0 if nothing was measured.
+func (m *Model) LadderOf() (k, heldOut int) { return m.c.K, m.c.HeldOut }
+
+// Budget returns the budget of requests that name none.
+func (m *Model) Budget() float64 { return m.c.Budget }
+
+// WithBudget returns a copy of the model in which requests that name no budget have this one, the
+// largest of the ladder that is not above it, or the smallest, and the exact layer answers below this lead, see Config; record is the training
+// record, nil for the model's own. The two share their memory.
+func (m *Model) WithBudget(budget, exactMargin float64, record json.RawMessage) (*Model, error) {
+	with, err := m.withRecord(record)
+	if err != nil {
+		return nil, err
+	}
+	rung, err := m.rungOf(budget)
+	if err = cmp.Or(err, checkExactMargin(exactMargin)); err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	with.c.Budget, with.c.ExactMargin = m.c.Ladder[rung].Budget, exactMargin
+	return with, nil
+}
+
+// rungOf returns the place of the largest budget of the ladder that is not above the given one, or of
+// the smallest: a request that one model takes is not refused by another one, which may take its place.
+func (m *Model) rungOf(budget float64) (int, error) {
+	if !(budget > 0) { // or NaN
+		return 0, fmt.Errorf("budget: found %v, expected a number above 0", budget)
+	}
+	return max(0, sort.Search(len(m.c.Ladder), func(i int) bool { return m.c.Ladder[i].Budget > budget })-1), nil
+}
+
+// derived is what follows from a model and is made when it is needed: shared by its copies.
+type derived struct {
+	mu      sync.Mutex // of cuts
+	cuts    map[uint16][]uint32
+	packing sync.Mutex                             // of packs
+	packs   map[packKey]weak.Pointer[exact.Packed] // which searchers keep alive
+}
+
+// cut returns for each cell the number of its candidates of at least that share.
+func (m *Model) cut(share uint16) []uint32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if cut, ok := m.cuts[share]; ok {
+		return cut
+	}
+	cut := make([]uint32, m.Cells())
+	for t := range cut {
+		cut[t] = uint32(m.candidates(t, share))
+	}
+	m.cuts[share] = cut
+	return cut
+}
+
+// candidates returns the number of candidates of a cell of at least that share.
+func (m *Model) candidates(cell int, share uint16) int {
+	shares := m.c.Lists[cell].Shares
+	return sort.Search(len(shares), func(i int) bool { return shares[i] < share })
+}
+
+func (m *Model) first(cell, n int) []uint32 { return m.c.Lists[cell].IDs[:n:n] }
+
+// Candidates returns the candidates that a cell has within a budget, best first, not to be
+// changed: as [Budget] says. It returns an error if the budget is not above 0.
+func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
+	at, err := m.rungOf(budget)
+	if err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	return m.first(cell, m.candidates(cell, m.c.Ladder[at].Share)), nil
+}
+
+// outcome returns the outcome of a context of that cell whose best labels are these.
+func (m *Model) outcome(cell int, best []exact.Prediction) precision.Outcome {
+	ids := make([]uint32, len(best))
+	for i, p := range best {
+		ids[i] = p.ID
+	}
+	return precision.Find(cell, m.c.Lists[cell].IDs, ids)
+}
+
+// measure returns the ladder with the figures of these contexts, given in the order of the
+// text: P@1, and P@k for the k of each outcome, at least 1.
+func (m *Model) measure(outcomes []precision.Outcome, k int) []Rung {
+	ladder := slices.Clone(m.c.Ladder)
+	for i, x := range ladder {
+		cut := m.cut(x.Share)
+		ladder[i] = newRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(cut[cell]) }))
+	}
+	return ladder
+}
+
+// newRung is a rung with these figures.
+func newRung(budget float64, share uint16, f precision.Figures) Rung {
+	return Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
+}

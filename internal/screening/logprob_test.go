@@ -1,0 +1,532 @@
+package screening_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+)
+
+// estimateOf is what a tail says of a context of a cluster, at the temperature of a
+// block, by its definition, and the half-width at a level.
+func estimateOf(c screening.TailConfig, block, cluster, level int, h []float32) (log, width float64) {
+	row := block*c.Clusters + cluster
+	log = float64(c.Intercepts[row])
+	along := 0.0
+	for k := range len(c.Directions) / len(h) {
+		product := 0.0
+		for j, x := range h {
+			product += float64(c.Directions[k*len(h)+j]) * float64(x)
+		}
+		along += product * product
+	}
+	for j, x := range h {
+		log += float64(c.Slopes[row*len(h)+j])*float64(x) + float64(c.Squares[2*row])*float64(x)*float64(x)
+	}
+	return log + float64(c.Squares[2*row+1])*along, float64(c.Widths[row*len(c.Levels)+level])
+}
+
+// rounding is twice what the sums over int8 codes of a context may be off by.
+func (in *instance) rounding(h []float32) (most float64) {
+	norm := func(x []float32) float64 { return math.Sqrt(kernels.RefDot(x, x)) }
+	d := in.config.Dim
+	for id := range in.config.Labels {
+		most = max(most, 4*math.Sqrt(float64(d))/127*norm(h)*norm(in.weights()[id*d:(id+1)*d]))
+	}
+	return most
+}
+
+// checkTail: a label's log-probability is its exact logit minus the log of the
+// sum over the candidates that the tail leaves out and what the tail says of the
+// others, and so are the log-sums of answers, edited as the request says: of what the tail
+// says, the labels that are known are taken off.
+func checkTail(t *rapid.T) {
+	drawn := drawShape(t)
+	drawn.tail = []float64{1}
+	in := drawn.instance(t)
+	c := in.config.Tail.Config()
+	set := drawSettings(t, in)
+	set.overTail = true
+	s := in.searcher(t, set.options()...)
+	req := drawRequest(t, in)
+	req.LogSum = true
+	for i := range in.n {
+		h := in.context(i)
+		f := in.find(h)
+		all := in.logits(h, allIDs(in.config.Labels))
+		rounding := in.rounding(h)
+		near := func(what string, got, want float64) {
+			t.Helper()
+			if got != want && !(math.Abs(got-want) < 1e-5*(1+math.Abs(want))+rounding) {
+				t.Fatalf("context %d: %s %v, want %v", i, what, got, want)
+			}
+		}
+		head := slices.Clone(in.atLeast(f.cell, c.Share))
+		slices.Sort(head)
+		mass, _ := estimateOf(c, 0, f.cluster, 0, h)
+		// rest is the weight of the labels outside known.
+		rest := func(known []uint32) float64 {
+			if len(known) == len(all) {
+				return 0
+			}
+			left := math.Exp(mass)
+			for _, id := range known {
+				if _, inside := slices.BinarySearch(head, id); !inside {
+					left -= math.Exp(all[id])
+				}
+			}
+			return max(left, 0)
+		}
+		for id, x := range all {
+			got := logProb(t, s, h, id)
+			if f.exact {
+				near("exact log-probability", got, min(x-kernels.LogSumExp(all), 0))
+				continue
+			}
+			sum, tail := 0.0, rest(head)
+			for _, other := range head {
+				sum += math.Exp(all[other])
+			}
+			if _, inside := slices.BinarySearch(head, uint32(id)); !inside {
+				tail = max(tail, math.Exp(x))
+			}
+			near("log-probability", got, min(x-math.Log(sum+tail), 0))
+		}
+		_, a := search(t, s, h, req)
+		among, source := in.answer(h, &req, set)
+		if source == exact.FromLayer || req.Allowed != nil {
+			var logits []float64
+			for _, p := range in.edited(h, allIDs(len(all)), &req) {
+				logits = append(logits, p.Logit)
+			}
+			near("log-sum of the layer", a.LogSum, kernels.LogSumExp(logits))
+			continue
+		}
+		known := slices.Clone(head)
+		for id := range uint32(len(all)) {
+			biased := slices.ContainsFunc(req.Biases, func(b exact.Bias) bool { return b.ID == id })
+			if biased || req.Banned != nil && req.Banned.Has(id) {
+				known = append(known, id)
+			}
+		}
+		slices.Sort(known)
+		known = slices.Compact(known)
+		terms, candidates := []float64{math.Log(rest(known))}, []float64{}
+		for _, id := range known {
+			if exact.Permits(&req, id) {
+				terms = append(terms, all[id]+exact.Added(&req, id))
+			}
+		}
+		for _, p := range among {
+			candidates = append(candidates, p.Logit)
+		}
+		near("log-sum", a.LogSum, max(kernels.LogSumExp(terms), kernels.LogSumExp(candidates)))
+	}
+}
+
+func TestLogProbByTheTail(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkTail) })
+}
+
+// checkProbabilities: no label is more than certain, and neither are the labels of an answer
+// together: whatever the cells, the budgets, the share that the tail begins at, the edits and the
+// temperature. What is between 1 and 1e-9 above it is rounding.
+func checkProbabilities(t *rapid.T) {
+	drawn := drawHardShape(t)
+	drawn.tail = rapid.SampledFrom([][]float64{{1}, {0.5, 1, 2}}).Draw(t, "temperatures of the tail")
+	in := drawn.instance(t)
+	set := drawSettings(t, in)
+	set.overTail = rapid.Bool().Draw(t, "over the tail")
+	s := in.searcher(t, set.options()...)
+	req := drawRequest(t, in)
+	req.LogSum, req.Temperature = true, rapid.SampledFrom([]float64{0, 0.3, 0.5, 0.7, 1, 4}).Draw(t, "temperature")
+	req.ExactSum = rapid.Bool().Draw(t, "exact sum")
+	temperature := req.Temperature
+	if temperature == 0 {
+		temperature = 1
+	}
+	for i := range in.n {
+		h := in.context(i)
+		got, a := search(t, s, h, req)
+		total := 0.0
+		for _, p := range got {
+			total += math.Exp(p.Logit/temperature - a.LogSum)
+		}
+		// Of logits beyond 1e5 the log-sum's own rounding is more than that.
+		if far := math.Abs(a.LogSum) > 1e5 && !math.IsInf(a.LogSum, 0); !(total <= 1+1e-9) && !far {
+			t.Fatalf("context %d: the probabilities of %v with the log-sum %v sum to %v", i, got, a.LogSum, total)
+		}
+		for id := range in.config.Labels {
+			if x, err := s.LogProb(h, uint32(id), temperature); err != nil || !(x <= 0) {
+				t.Fatalf("context %d, label %d: found a log-probability of %v, %v", i, id, x, err)
+			}
+		}
+		z, err := s.LogSum(h, temperature, 0.9)
+		if err != nil || !(z.Low <= z.Log && z.Log <= z.High) {
+			t.Fatalf("context %d: found a log-sum of %+v, %v", i, z, err)
+		}
+		// The labels of the head, and their tail, have all the probability.
+		head, ok, err := s.Head(h, 0)
+		temperatures := in.config.Tail.Config().Temperatures
+		if err != nil || !ok || temperature < temperatures[0] || temperature > temperatures[len(temperatures)-1] {
+			continue
+		}
+		terms := make([]float64, head.Known)
+		if err := s.Logits(terms, head.IDs[:head.Known]); err != nil {
+			t.Fatal(err)
+		}
+		for i := range terms {
+			terms[i] /= temperature
+		}
+		terms = append(terms, s.Outside(temperature, 0.9).Log)
+		if sum := kernels.LogSumExp(terms); sum != z.Log && !(math.Abs(sum-z.Log) <= 1e-9*(1+math.Abs(sum))) {
+			t.Fatalf("context %d: found a log-sum of %v, its terms have %v", i, z.Log, sum)
+		}
+	}
+}
+
+func TestNothingIsMoreThanCertain(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkProbabilities) })
+}
+
+func FuzzNothingIsMoreThanCertain(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkProbabilities)) }
+
+// At a temperature of the tail the interval has its half-width. Between two the
+// estimate lies between theirs in 1/T, and the lower end is the sum of the candidates.
+// Outside of them the exact layer answers.
+func TestLogSumAtATemperature(t *testing.T) {
+	in := shape{labels: 300, dim: 24, clusters: 7, contexts: 30, keep: 60, tail: []float64{0.5, 1}, seed: 3}.instance(t)
+	s, c := in.searcher(t), in.config.Tail.Config()
+	for i := range in.n {
+		h := in.context(i)
+		f := in.find(h)
+		sum := func(ids []uint32, temperature, tail float64) float64 {
+			terms := []float64{tail}
+			for _, x := range in.logits(h, ids) {
+				terms = append(terms, x/temperature)
+			}
+			return kernels.LogSumExp(terms)
+		}
+		head := in.atLeast(f.cell, c.Share)
+		cold, coldWidth := estimateOf(c, 0, f.cluster, 1, h)
+		warm, warmWidth := estimateOf(c, 1, f.cluster, 1, h)
+		all := allIDs(in.config.Labels)
+		inf := math.Inf(1)
+		for _, c := range []struct {
+			temperature, confidence float64
+			want                    screening.Interval
+		}{
+			{1, 0.9, screening.Interval{Log: sum(head, 1, warm), Low: sum(head, 1, warm-warmWidth), High: sum(head, 1, warm+warmWidth)}},
+			{1, 0.6, screening.Interval{Log: sum(head, 1, warm), Low: sum(head, 1, warm-warmWidth), High: sum(head, 1, warm+warmWidth)}},
+			{1, 0.95, screening.Interval{Log: sum(head, 1, warm), Low: sum(head, 1, -inf), High: inf}},
+			{0.5, 0.9, screening.Interval{Log: sum(head, 0.5, cold), Low: sum(head, 0.5, cold-coldWidth), High: sum(head, 0.5, cold+coldWidth)}},
+			// 1/T = 1.5: half way.
+			{1 / 1.5, 0.8, screening.Interval{Log: sum(head, 1/1.5, (cold+warm)/2), Low: sum(head, 1/1.5, -inf), High: sum(head, 1/1.5, (cold+warm+coldWidth+warmWidth)/2)}},
+			{2, 0.9, screening.Interval{Log: sum(all, 2, -inf), Low: sum(all, 2, -inf), High: sum(all, 2, -inf)}},
+		} {
+			got, err := s.LogSum(h, c.temperature, c.confidence)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, pair := range [][2]float64{{got.Log, c.want.Log}, {got.Low, c.want.Low}, {got.High, c.want.High}} {
+				if pair[0] != pair[1] && !(math.Abs(pair[0]-pair[1]) < 1e-9) {
+					t.Fatalf("context %d, temperature %v, confidence %v: found %+v, want %+v", i, c.temperature, c.confidence, got, c.want)
+				}
+			}
+		}
+	}
+}
+
+// The head has the candidates within the budget and those that are not in the tail, and intervals that
+// hold their logits. Where the tail has no coefficients for a temperature, what it says bounds the
+// sum if the interval at the nearest temperature holds the truth.
+func TestHeadHoldsTheCandidates(t *testing.T) {
+	in := tailed(t)
+	s, c := in.searcher(t), in.config.Tail.Config()
+	for i := range in.n {
+		h := in.context(i)
+		f := in.find(h)
+		for _, budget := range []float64{0, in.config.Ladder[0].Budget, in.config.Ladder[len(in.config.Ladder)-1].Budget} {
+			head, ok, err := s.Head(h, budget)
+			if err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+			named := budget
+			if named == 0 {
+				named = in.model.Budget()
+			}
+			want, err := in.model.Candidates(f.cell, named)
+			if err != nil {
+				t.Fatal(err)
+			}
+			known := in.atLeast(f.cell, c.Share)
+			if len(known) > len(want) {
+				want = known
+			}
+			if !slices.Equal(head.IDs, want) || head.Known != len(known) {
+				t.Fatalf("context %d: found %v, of which %d are known, expected %v and %d", i, head.IDs, head.Known, want, len(known))
+			}
+			for j, x := range in.logits(h, head.IDs) {
+				if !(float64(head.Lower[j]) <= x && x <= float64(head.Upper[j])) {
+					t.Fatalf("context %d, label %d: found the interval [%v, %v], expected one with %v", i, head.IDs[j], head.Lower[j], head.Upper[j], x)
+				}
+			}
+		}
+		log, width := estimateOf(c, 0, f.cluster, 1, h)
+		got := s.Outside(1, 0.9)
+		for _, pair := range [][2]float64{{got.Log, log}, {got.Low, log - width}, {got.High, log + width}} {
+			if pair[0] != pair[1] && !(math.Abs(pair[0]-pair[1]) < 1e-6*(1+math.Abs(pair[1]))) {
+				t.Fatalf("context %d: found the tail %+v, expected %v, %v and %v", i, got, log, log-width, log+width)
+			}
+		}
+		known := in.atLeast(f.cell, c.Share)
+		outside := []uint32{}
+		for id := range uint32(in.config.Labels) {
+			if !slices.Contains(known, id) {
+				outside = append(outside, id)
+			}
+		}
+		truth := func(temperature float64) float64 {
+			terms := in.logits(h, outside)
+			for j := range terms {
+				terms[j] /= temperature
+			}
+			return kernels.LogSumExp(terms)
+		}
+		off := truth(1) - got.High // a bound that is off by so much at T0 is off by T0/T of that at T
+		for _, temperature := range []float64{0.1, 0.5, 1.3, 10} {
+			x := s.Outside(temperature, 0.9)
+			if x.Log != x.High || !math.IsInf(x.Low, -1) {
+				t.Fatalf("context %d, temperature %v: found %+v, expected an upper end alone", i, temperature, x)
+			}
+			if want := truth(temperature); want > x.High+max(off, 0)/temperature+1e-9 {
+				t.Fatalf("context %d, temperature %v: found %v, expected at least %v", i, temperature, x.High, want)
+			}
+		}
+	}
+}
+
+// Over the tail the labels are those without it, whether the request has
+// edits or not, and the exact layer's log-sums too. checkTail is about the others.
+func TestOverTheTailAnswersAreThoseWithoutIt(t *testing.T) {
+	check := func(t *rapid.T) {
+		drawn := drawShape(t)
+		drawn.tail = []float64{1}
+		in := drawn.instance(t)
+		req, set := drawRequest(t, in), drawSettings(t, in)
+		plain := in.searcher(t, set.options()...)
+		set.overTail = true
+		over := in.searcher(t, set.options()...)
+		for i := range in.n {
+			want, a := search(t, plain, in.context(i), req)
+			got, b := search(t, over, in.context(i), req)
+			if b.Source != exact.FromLayer && req.LogSum {
+				if !(b.LogSum >= a.LogSum) {
+					t.Fatalf("context %d: found the log-sum %v over all labels, and %v over the candidates", i, b.LogSum, a.LogSum)
+				}
+				b.LogSum = a.LogSum
+			}
+			if !slices.Equal(got, want) || a != b {
+				t.Fatalf("context %d: found %v, %+v, want as without the tail, %v, %+v", i, got, b, want, a)
+			}
+		}
+	}
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, check) })
+}
+
+// Without a tail nothing is known of the labels that are not looked at.
+func TestWithoutATailThereAreNoProbabilities(t *testing.T) {
+	in := ordinary(t)
+	s, h := in.searcher(t), in.context(0)
+	for name, ask := range map[string]func() error{
+		"LogProb":  func() error { _, err := s.LogProb(h, 1, 2); return err },
+		"LogSum":   func() error { _, err := s.LogSum(h, 1, 0); return err },
+		"Head":     func() error { _, _, err := s.Head(h, 0); return err },
+		"OverTail": func() error { _, err := screening.NewSearcher(in.model, in.layer, screening.OverTail()); return err },
+		"targets": func() error {
+			_, err := screening.Evaluate(t.Context(), in.model, in.layer, h, screening.EvaluateOptions{Targets: []int64{1}})
+			return err
+		},
+	} {
+		if err := ask(); !errors.Is(err, screening.ErrNoTail) {
+			t.Errorf("%s: found %v, expected ErrNoTail", name, err)
+		}
+	}
+}
+
+func TestLogProbRefuses(t *testing.T) {
+	in := tailed(t)
+	s, h := in.searcher(t), in.context(0)
+	nan := append(slices.Clone(h[1:]), float32(math.NaN()))
+	for _, c := range []struct {
+		name string
+		call func() error
+		kind error
+		want string
+	}{
+		{"id", func() error { _, err := s.LogProb(h, 300, 1); return err }, exact.ErrRequest, "screen: id: found 300, expected one below the 300 labels"},
+		{"short", func() error { _, err := s.LogProb(h[1:], 0, 1); return err }, exact.ErrContext, "softmax: context: found 23 elements, expected 24"},
+		{"NaN", func() error { _, err := s.LogProb(nan, 0, 1); return err }, exact.ErrContext, "softmax: context: found NaN at element 23, expected finite numbers"},
+		{"temperature", func() error { _, err := s.LogSum(h, 0, 0.5); return err }, exact.ErrRequest, "screen: temperature: found 0, expected"},
+		{"temperature of a log-probability", func() error { _, err := s.LogProb(h, 0, math.Inf(1)); return err }, exact.ErrRequest, "screen: temperature: found +Inf, expected"},
+		{"confidence", func() error { _, err := s.LogSum(h, 1, 1); return err }, exact.ErrRequest, "screen: confidence: found 1, expected"},
+		{"budget", func() error { _, _, err := s.Head(h, -1); return err }, exact.ErrRequest, "screen: budget: found -1"},
+		{"context", func() error { _, _, err := s.Head(h[1:], 0); return err }, exact.ErrContext, "softmax: context: found 23"},
+	} {
+		if err := c.call(); err == nil || !strings.HasPrefix(err.Error(), c.want) || !errors.Is(err, c.kind) {
+			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)
+		}
+	}
+}
+
+func TestWithTail(t *testing.T) {
+	in, other := tailed(t), shape{labels: 300, dim: 12, clusters: 7, contexts: 1, tail: []float64{1}, seed: 3}.instance(t)
+	without, err := in.model.WithTail(nil, []byte(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if without.Tail() != nil || string(without.Record()) != `{"a":1}` || in.model.Tail() == nil || string(in.model.Record()) != "{}" {
+		t.Errorf("found the tails %v and %v and the records %s and %s", without.Tail(), in.model.Tail(), without.Record(), in.model.Record())
+	}
+	again, err := without.WithTail(in.config.Tail, []byte("{}"))
+	if err != nil || !slices.Equal(encode(t, again), encode(t, in.model)) {
+		t.Errorf("found another model with the tail again, %v", err)
+	}
+	if _, err := in.model.WithTail(other.config.Tail, nil); err == nil || err.Error() != "screen: tail: found one for 7 clusters of dim 12, expected 9 of 24" {
+		t.Errorf("a tail of another shape: found %v", err)
+	}
+	if _, err := in.model.WithTail(nil, []byte("[]")); err == nil || !strings.Contains(err.Error(), "record: ") {
+		t.Errorf("a record that is no object: found %v", err)
+	}
+}
+
+func TestTailsAreRefused(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	good := func() screening.TailConfig {
+		return screening.TailConfig{
+			Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1}, Slopes: []float32{1, 2}, Directions: []float32{0, 1},
+			Squares: []float32{3, 4}, Levels: []float64{0.5, 0.9}, Widths: []float32{1, inf}, Ranges: screening.Everything(1, 1),
+		}
+	}
+	if _, err := screening.NewTail(good()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(c *screening.TailConfig)
+		want   string
+	}{
+		{"no clusters", func(c *screening.TailConfig) { c.Clusters = 0 }, "clusters: found 0, expected at least 1"},
+		{"no temperatures", func(c *screening.TailConfig) { c.Temperatures = nil }, "found 0 temperatures and 2 levels"},
+		{"too many temperatures", func(c *screening.TailConfig) { c.Temperatures = make([]float64, 65) }, "found 65 temperatures and 2 levels"},
+		{"too many levels", func(c *screening.TailConfig) { c.Levels = make([]float64, 65) }, "found 1 temperatures and 65 levels"},
+		{"a temperature of 0", func(c *screening.TailConfig) { c.Temperatures = []float64{0} }, "temperatures: found 0 at 0"},
+		{"temperatures that 1/T does not tell apart", func(c *screening.TailConfig) {
+			c.Temperatures = []float64{1.7e308, math.Nextafter(1.7e308, math.Inf(1))}
+		}, "temperatures: found 1.7"},
+		{"an infinite temperature", func(c *screening.TailConfig) { c.Temperatures = []float64{math.Inf(1)} }, "temperatures: found +Inf at 0"},
+		{"a level of 1", func(c *screening.TailConfig) { c.Levels[1] = 1 }, "levels: found 1 at 1"},
+		{"levels that descend", func(c *screening.TailConfig) { c.Levels = []float64{0.9, 0.5} }, "levels: found 0.5 at 1"},
+		{"intercepts", func(c *screening.TailConfig) { c.Intercepts = c.Intercepts[1:] }, "intercepts: found 0, expected one for each of 1 clusters"},
+		{"slopes", func(c *screening.TailConfig) { c.Slopes = nil }, "slopes: found 0 elements"},
+		{"widths", func(c *screening.TailConfig) { c.Widths = c.Widths[1:] }, "widths: found 1, expected 2 for each"},
+		{"ranges", func(c *screening.TailConfig) { c.Ranges = nil }, "ranges: found 0 numbers, expected 6 for each of 1 clusters"},
+		{"a range of NaN", func(c *screening.TailConfig) { c.Ranges[3] = math.NaN() }, "ranges: found NaN at 3, expected numbers"},
+		{"NaN in an intercept", func(c *screening.TailConfig) { c.Intercepts[0] = nan }, "intercepts: found NaN at row 0, column 0"},
+		{"NaN in a slope", func(c *screening.TailConfig) { c.Slopes[1] = nan }, "slopes: found NaN at row 0, column 1"},
+		{"no directions", func(c *screening.TailConfig) { c.Directions = nil }, "directions: found 0 elements, expected 1 to 64 rows of dim 2"},
+		{"directions that are no rows", func(c *screening.TailConfig) { c.Directions = []float32{1, 2, 3} }, "directions: found 3 elements, expected 1 to 64 rows of dim 2"},
+		{"too many directions", func(c *screening.TailConfig) { c.Directions = make([]float32, 130) }, "directions: found 130 elements, expected 1 to 64 rows of dim 2"},
+		{"squares", func(c *screening.TailConfig) { c.Squares = nil }, "squares: found 0, expected 2 for each"},
+		{"an infinite direction", func(c *screening.TailConfig) { c.Directions[1] = inf }, "directions: found +Inf at row 0, column 1"},
+		{"a square of NaN", func(c *screening.TailConfig) { c.Squares[0] = nan }, "squares: found NaN at row 0, column 0"},
+		{"a negative width", func(c *screening.TailConfig) { c.Widths[0] = -1 }, "widths: found -1 at row 0, column 0"},
+		{"widths that descend", func(c *screening.TailConfig) { c.Widths[1] = 0.5 }, "widths: found 0.5 at row 0, column 1"},
+		{"a width of NaN", func(c *screening.TailConfig) { c.Widths[0] = nan }, "widths: found NaN at row 0, column 0"},
+	} {
+		config := good()
+		c.change(&config)
+		if _, err := screening.NewTail(config); err == nil || !strings.HasPrefix(err.Error(), "screen: tail: "+c.want) {
+			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)
+		}
+	}
+}
+
+// Where a number that the tail reckons with is out of its cluster's range all that speaks of all labels is
+// the exact layer's, bit for bit; at the ends of the ranges it is the tail's.
+func TestOutOfItsRangeATailIsExact(t *testing.T) {
+	in := shape{labels: 300, dim: 24, clusters: 5, contexts: 12, keep: 60, tail: []float64{0.7, 1}, seed: 9}.instance(t)
+	whole := exact.NewSearcher(in.layer)
+	top := make([]exact.Prediction, 5)
+	for i := range in.n {
+		h := in.context(i)
+		f := in.find(h)
+		c := in.config.Tail.Config()
+		norm, along := screening.SquaresOf(c.Directions, h)
+		numbers := []float64{norm, along}
+		for at := range c.Temperatures {
+			log, _ := estimateOf(c, at, f.cluster, 0, h)
+			numbers = append(numbers, log)
+		}
+		for out := -1; out < 2*len(numbers); out++ { // the number of the end that is passed, -1 for none
+			c.Ranges = screening.Everything(c.Clusters, len(c.Temperatures))
+			own := c.Ranges[2*len(numbers)*f.cluster:]
+			for j, x := range numbers {
+				slack := 1e-9 * (1 + math.Abs(x)) // the definition is summed in another order
+				own[2*j], own[2*j+1] = x-slack, x+slack
+				switch out {
+				case 2 * j:
+					own[2*j], own[2*j+1] = x+slack, math.Inf(1)
+				case 2*j + 1:
+					own[2*j], own[2*j+1] = math.Inf(-1), x-slack
+				}
+			}
+			tail, err := screening.NewTail(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := in.model.WithTail(tail, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := screening.NewSearcher(m, in.layer, screening.OverTail())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, temperature := range []float64{0.7, 0.8, 1} {
+				want, err := whole.Search(top, h, exact.Request{K: 5, LogSum: true, ExactSum: true, Temperature: temperature})
+				if err != nil {
+					t.Fatal(err)
+				}
+				z, err := s.LogSum(h, temperature, 0.9)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, err := s.LogProb(h, top[0].ID, temperature)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, err := s.Search(make([]exact.Prediction, 5), h, exact.Request{K: 5, LogSum: true, Temperature: temperature})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, ok, err := s.Head(h, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				isExact := [4]bool{z.Low == z.High && z.Log == want.LogSum, p == min(top[0].Logit/temperature-want.LogSum, 0), a.LogSum == want.LogSum, !ok}
+				if out < 0 && isExact[3] || isExact != [4]bool{out >= 0, out >= 0, out >= 0, out >= 0} {
+					t.Errorf("context %d, end %d, T %v: found LogSum, LogProb, OverTail and Head exact: %v, expected %v of all", i, out, temperature, isExact, out >= 0)
+				}
+			}
+		}
+	}
+}

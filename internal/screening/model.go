@@ -1,0 +1,289 @@
+package screening
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"unicode/utf8"
+	"weak"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/jsonscan"
+	"github.com/learning-to-screen/l2s/internal/router"
+)
+
+// maxCount bounds labels and clusters: ids are uint32 and counts are int.
+const maxCount = min(math.MaxInt, math.MaxUint32)
+
+// Config is what a Model is made of.
+type Config struct {
+	// Dim is d, the dimension of a context, at least 1.
+	Dim int
+	// Labels is L, the number of labels of the softmax layer, at least 1.
+	Labels int
+	// Clusters is V: r rows of Dim elements, row-major, r >= 1. Row t is v_t. The cluster
+	// of a context h is z(h), the t with the largest v_t.h (Eq. 2 of the paper).
+	Clusters []float32
+	// Shells, unless empty, cuts the contexts of each cluster by their cosines with its
+	// vector: these descend, above -1 and below 1. A context whose cosine is below j of
+	// them is in shell j; cell j r + t is for cluster t in shell j.
+	Shells []float64
+	// Lists holds the candidates of each cell, in the order of the cells.
+	Lists []List
+	// Always is the number of ids at the head of every list that are there by decree, such
+	// as the ids of <unk> and <eos>: in every list the same, ascending.
+	Always int
+	// Ladder holds the budgets that the model knows, 1 to 64 of them, ascending. Nil
+	// stands for one, which takes whole lists.
+	Ladder []Rung
+	// Budget is the budget of requests that name none: one of the ladder. 0: the largest.
+	Budget float64
+	// K and HeldOut say what the figures of the ladder are of: PrecisionK is P@K, and
+	// HeldOut is the number of contexts. 0 and 0 if nothing was measured.
+	K, HeldOut int
+	// ExactMargin is the lead below which the exact layer answers: finite, 0 (never) or more.
+	ExactMargin float64
+	// Tail, unless nil, gives log-probabilities over all labels. It is kept, not copied.
+	Tail *Tail
+	// Fingerprint is exact.Layer.Fingerprint of the layer that the lists
+	// were made for. All zero: the model goes with any layer of its shape.
+	Fingerprint [32]byte
+	// Record says how the model came about: a JSON object, or nil for {}.
+	// It is kept byte for byte.
+	Record json.RawMessage
+}
+
+// List holds the candidates of a cell, best first: the order in which the knapsack of the
+// paper (Section 3) takes them.
+type List struct {
+	// IDs are distinct.
+	IDs []uint32
+	// Shares says how likely each of the ids is among the best labels of a context of the cell,
+	// see [Share]. They do not ascend; of equals the lower id comes first, behind the ids by
+	// decree. Nil stands for the largest share for all: the ids ascend then.
+	Shares []uint16
+}
+
+// Model is a screen: the vectors of clusters v_1, ..., v_r and for each cell its candidates,
+// in an order of which every budget takes the first ones. It is immutable and safe
+// for use by many goroutines.
+type Model struct {
+	c        Config    // with a ladder, a budget of it, a record, and shares in all lists
+	geometry *Geometry // of the record
+	router   *router.Router
+	*derived
+}
+
+// NewModel returns the model of c. It copies what it needs of it, if nothing else is said, and
+// quantises the vectors of the clusters: a byte or more for each number of V. An error
+// names the field, what was found and what was expected.
+func NewModel(c Config) (*Model, error) {
+	c.Clusters, c.Shells = slices.Clone(c.Clusters), slices.Clone(c.Shells)
+	c.Lists, c.Ladder, c.Record = slices.Clone(c.Lists), slices.Clone(c.Ladder), bytes.Clone(c.Record)
+	for t, l := range c.Lists {
+		c.Lists[t] = List{slices.Clone(l.IDs), slices.Clone(l.Shares)}
+	}
+	m, err := newModel(c)
+	if err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	return m, nil
+}
+
+// newModel is NewModel for what it may keep.
+func newModel(c Config) (*Model, error) {
+	if c.Labels < 1 || uint64(c.Labels) > maxCount {
+		return nil, fmt.Errorf("labels: found %d, expected 1 to %d", c.Labels, uint64(maxCount))
+	}
+	r, err := router.New(router.Config{Dim: c.Dim, Clusters: c.Clusters, Shells: c.Shells})
+	if err != nil {
+		return nil, err
+	}
+	if len(c.Lists) != r.Cells() {
+		return nil, fmt.Errorf("lists: found %d, expected one for each of %d cells", len(c.Lists), r.Cells())
+	}
+	for t, l := range c.Lists {
+		if l.Shares == nil {
+			c.Lists[t].Shares = slices.Repeat([]uint16{math.MaxUint16}, len(l.IDs))
+		} else if len(l.Shares) != len(l.IDs) {
+			return nil, fmt.Errorf("lists: list %d: found %d shares, expected one for each of %d ids", t, len(l.Shares), len(l.IDs))
+		}
+	}
+	m := &Model{c: c, router: r, derived: &derived{cuts: map[uint16][]uint32{}, packs: map[packKey]weak.Pointer[exact.Packed]{}}}
+	if c.Ladder == nil {
+		m.c.Ladder = []Rung{{Budget: float64(max(m.largestList(), 1))}}
+	}
+	if c.Record == nil {
+		m.c.Record = json.RawMessage("{}")
+	}
+	if err := m.checkLists(); err != nil {
+		return nil, fmt.Errorf("lists: %w", err)
+	}
+	if err := m.checkLadder(); err != nil {
+		return nil, fmt.Errorf("ladder: %w", err)
+	}
+	if c.Budget == 0 {
+		m.c.Budget = m.c.Ladder[len(m.c.Ladder)-1].Budget
+	} else if !slices.ContainsFunc(m.c.Ladder, func(x Rung) bool { return x.Budget == c.Budget }) {
+		return nil, fmt.Errorf("budget: found %v, expected one of the ladder", c.Budget)
+	}
+	if err := cmp.Or(checkExactMargin(c.ExactMargin), checkRecord(m.c.Record), m.checkTail(c.Tail)); err != nil {
+		return nil, err
+	}
+	m.geometry = geometryOf(m.c.Record)
+	return m, nil
+}
+
+func checkExactMargin(x float64) error {
+	if !(x >= 0) || math.IsInf(x, 1) || math.Signbit(x) {
+		return fmt.Errorf("exact margin: found %v, expected a finite number that is not negative", x)
+	}
+	return nil
+}
+
+// checkLists returns an error unless the lists are what Config says. Its time is in proportion
+// to the number of ids, times its logarithm where L is large beside it.
+func (m *Model) checkLists() error {
+	always := m.c.Always
+	if first := len(m.c.Lists[0].IDs); always < 0 || always > first {
+		return fmt.Errorf("found %d ids in every list by decree, expected 0 to the %d of list 0", always, first)
+	}
+	ids := 0
+	for _, l := range m.c.Lists {
+		ids += len(l.IDs)
+	}
+	var seen *bitset.Set
+	if m.c.Labels/32 <= ids+1024 {
+		seen = bitset.New(m.c.Labels)
+	}
+	for t, l := range m.c.Lists {
+		if len(l.IDs) < always || !slices.Equal(l.IDs[:always], m.Always()) {
+			return fmt.Errorf("list %d: found other ids at its head than at the head of list 0, expected the same %d", t, always)
+		}
+		for i, id := range l.IDs {
+			switch share := l.Shares[i]; {
+			case uint64(id) >= uint64(m.c.Labels):
+				return fmt.Errorf("list %d: found id %d at position %d, expected ids below %d labels", t, id, i, m.c.Labels)
+			case i < always && share != math.MaxUint16:
+				return fmt.Errorf("list %d: found share %d at position %d, expected %d of an id that is there by decree", t, share, i, math.MaxUint16)
+			case i > 0 && share > l.Shares[i-1]:
+				return fmt.Errorf("list %d: found share %d after %d at position %d, expected shares that do not ascend", t, share, l.Shares[i-1], i)
+			case i > 0 && i != always && share == l.Shares[i-1] && id <= l.IDs[i-1]:
+				return fmt.Errorf("list %d: found id %d after %d at position %d, expected ascending, distinct ids of one share", t, id, l.IDs[i-1], i)
+			}
+		}
+		if id, found := repeated(l.IDs, seen); found {
+			return fmt.Errorf("list %d: found id %d twice, expected distinct ids", t, id)
+		}
+	}
+	return nil
+}
+
+// repeated returns an id that is there twice. seen is an empty set of all labels, nil if they are many.
+func repeated(ids []uint32, seen *bitset.Set) (id uint32, found bool) {
+	if seen == nil {
+		sorted := slices.Sorted(slices.Values(ids))
+		for i := 1; i < len(sorted); i++ {
+			if sorted[i] == sorted[i-1] {
+				return sorted[i], true
+			}
+		}
+		return 0, false
+	}
+	for _, id := range ids {
+		if seen.Has(id) {
+			return id, true
+		}
+		seen.Add(id)
+	}
+	for _, id := range ids {
+		seen.Remove(id)
+	}
+	return 0, false
+}
+
+var errNoObject = errors.New("expected a JSON object")
+
+// maxDepth bounds how deep a record is nested: one of a few bytes a level would take many
+// times its size to be shown.
+const maxDepth = 32
+
+func checkRecord(record []byte) error {
+	if uint64(len(record)) > maxCount {
+		return fmt.Errorf("record: found %d bytes, expected at most %d", len(record), uint64(maxCount))
+	}
+	if !utf8.Valid(record) {
+		return fmt.Errorf("record: found bytes that are not UTF-8, %w", errNoObject)
+	}
+	var value json.RawMessage
+	if err := json.Unmarshal(record, &value); err != nil {
+		return fmt.Errorf("record: found %w, %w", err, errNoObject)
+	}
+	if err := jsonscan.CheckDepth(record, maxDepth); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	if head := bytes.TrimLeft(record, " \t\r\n"); head[0] != '{' {
+		return fmt.Errorf("record: found JSON that starts with %q, %w", head[0], errNoObject)
+	}
+	return nil
+}
+
+// withRecord returns a model with that record, its own if nil, in the same memory.
+func (m *Model) withRecord(record json.RawMessage) (*Model, error) {
+	c := *m
+	if record != nil {
+		if err := checkRecord(record); err != nil {
+			return nil, fmt.Errorf("screen: %w", err)
+		}
+		c.c.Record, c.geometry = bytes.Clone(record), geometryOf(record)
+	}
+	return &c, nil
+}
+
+// Dim returns d, the dimension of a context.
+func (m *Model) Dim() int { return m.c.Dim }
+
+// Labels returns L, the number of labels of the layer that the model is for.
+func (m *Model) Labels() int { return m.c.Labels }
+
+// Clusters returns r, the number of clusters.
+func (m *Model) Clusters() int { return m.router.Clusters() }
+
+// Cells returns the number of cells.
+func (m *Model) Cells() int { return m.router.Cells() }
+
+// ClusterWeights returns V, r x d, row-major. It must not be changed.
+func (m *Model) ClusterWeights() []float32 { return m.c.Clusters }
+
+// Shells returns the cosines that cut clusters, see Config. They must not be changed.
+func (m *Model) Shells() []float64 { return m.c.Shells }
+
+// ExactMargin returns the lead below which the exact layer answers, 0 for never.
+func (m *Model) ExactMargin() float64 { return m.c.ExactMargin }
+
+// List returns the candidates of a cell, 0 <= cell < Cells(). They must not be changed.
+func (m *Model) List(cell int) List {
+	l := m.c.Lists[cell]
+	return List{slices.Clip(l.IDs), slices.Clip(l.Shares)}
+}
+
+func (m *Model) largestList() (largest int) {
+	for _, l := range m.c.Lists {
+		largest = max(largest, len(l.IDs))
+	}
+	return largest
+}
+
+// Always returns the ids in every list by decree, ascending. It must not be changed.
+func (m *Model) Always() []uint32 { return m.c.Lists[0].IDs[:m.c.Always:m.c.Always] }
+
+// Fingerprint returns that of the model's layer, all zero for any layer of its shape.
+func (m *Model) Fingerprint() [32]byte { return m.c.Fingerprint }
+
+// Record returns the training record, a JSON object. It must not be changed.
+func (m *Model) Record() json.RawMessage { return m.c.Record }

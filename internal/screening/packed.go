@@ -1,0 +1,72 @@
+package screening
+
+import (
+	"maps"
+	"weak"
+
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+)
+
+// The memory that packed candidates may take unless an option says otherwise.
+const (
+	// defaultPacked is for a layer whose own codes take more than smallLayer.
+	defaultPacked = 256 << 20
+	smallLayer    = 4 << 20
+	// smallPacked is for a smaller layer, whose codes and copies stay in the caches.
+	smallPacked = 8 << 20
+)
+
+func packedByDefault(l *exact.Layer) int64 {
+	if int64(l.Labels())*int64(kernels.Int8Stride(l.Dim())) > smallLayer {
+		return defaultPacked
+	}
+	return smallPacked
+}
+
+// Pack bounds the memory that copies of the codes of candidates within the searcher's budget may
+// take, in bytes: 0 for no copies ([exact.Layer.PackedBytes] says what lists take). If those of
+// all cells together take more, none is. Without the option there are copies of up to 256 MiB for a layer whose own codes
+// take more than 4 MiB, and of up to 8 MiB for a smaller one.
+//
+// Copies make a query faster, most of all if its data are not in the caches, as between two steps
+// of a decoder. If the codes of the layer fit the caches and the copies are many times as large as
+// the caches, they make a query slower that follows another. All searchers of a model and a layer
+// share them. The answers are the same.
+func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo = bytes } }
+
+// packKey is a layer, and the least share of the candidates that are packed for it.
+type packKey struct {
+	layer weak.Pointer[exact.Layer]
+	share uint16
+}
+
+// pack returns the candidates of at least a share, packed for the layer, and the bytes that they take and would take.
+// It returns nil if the layer has no codes, or if they would take more than most bytes.
+func (m *Model) pack(l *exact.Layer, share uint16, most int64) (packed *exact.Packed, copies, all int64, err error) {
+	cut := m.cut(share)
+	starts := make([]int, 1, len(cut)+1)
+	for t, n := range cut {
+		starts = append(starts, starts[t]+int(n))
+	}
+	all = l.PackedBytes(starts)
+	if starts[len(cut)] == 0 || all > most {
+		return nil, 0, all, nil
+	}
+	m.packing.Lock()
+	defer m.packing.Unlock()
+	key := packKey{weak.Make(l), share}
+	if packed = m.packs[key].Value(); packed != nil {
+		return packed, all, all, nil
+	}
+	maps.DeleteFunc(m.packs, func(_ packKey, lists weak.Pointer[exact.Packed]) bool { return lists.Value() == nil })
+	ids := make([]uint32, 0, starts[len(cut)])
+	for t := range cut {
+		ids = append(ids, m.first(t, starts[t+1]-starts[t])...)
+	}
+	if packed, err = l.Pack(ids, starts); err != nil || packed == nil {
+		return nil, 0, all, err
+	}
+	m.packs[key] = weak.Make(packed)
+	return packed, all, all, nil
+}

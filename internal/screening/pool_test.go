@@ -1,0 +1,475 @@
+package screening_test
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+)
+
+func (in *instance) pool(t failer, opts ...screening.Option) *screening.Pool {
+	t.Helper()
+	p, err := screening.NewPool(in.model, in.layer, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func swap(t failer, p *screening.Pool, in *instance) <-chan struct{} {
+	t.Helper()
+	drained, err := p.Swap(in.model, in.layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return drained
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// asker is what a Pool and a Searcher have in common.
+type asker interface {
+	TopK(dst []exact.Prediction, h []float32) (int, error)
+	Search(dst []exact.Prediction, h []float32, req exact.Request) (exact.Answer, error)
+	SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error
+	LogProb(h []float32, id uint32, temperature float64) (float64, error)
+	LogSum(h []float32, temperature, confidence float64) (screening.Interval, error)
+	Stats() screening.Stats
+}
+
+// ask asks one question by its number, and returns all that is answered.
+func ask(a asker, question int, in *instance, at int, req exact.Request) []any {
+	h := in.context(at)
+	switch question {
+	case 0:
+		dst := make([]exact.Prediction, req.K)
+		n, err := a.TopK(dst, h)
+		return []any{dst, n, err}
+	case 1:
+		dst := make([]exact.Prediction, req.K)
+		answer, err := a.Search(dst, h, req)
+		return []any{dst, answer, err}
+	case 2:
+		dst, answers := make([]exact.Prediction, req.K*in.n), make([]exact.Answer, in.n)
+		err := a.SearchBatch(dst, answers, in.contexts, req)
+		return []any{dst, answers, err}
+	case 3:
+		x, err := a.LogProb(h, uint32(req.K-1), 1)
+		return []any{x, err}
+	case 4:
+		x, err := a.LogSum(h, 1, 0)
+		return []any{x, err}
+	case 5:
+		x, err := a.LogProb(h, uint32(req.K-1), 0.5)
+		return []any{x, err}
+	}
+	_, err := a.TopK(nil, h[:len(h)-1])
+	return []any{err}
+}
+
+// checkPool: whatever is asked and swapped, in whatever order, an answer of a pool
+// equals the answer of a searcher of the generation it came from, bit for bit, and so does
+// an error. Its counts are the sums of the counts of all these searchers.
+func checkPool(t *rapid.T) {
+	var ins []*instance
+	for range rapid.IntRange(1, 3).Draw(t, "instances") {
+		ins = append(ins, drawShape(t).instance(t))
+	}
+	var opts []screening.Option
+	if rapid.Bool().Draw(t, "small budget") {
+		opts = append(opts, screening.Budget(1))
+	}
+	var searchers []*screening.Searcher
+	for _, in := range ins {
+		searchers = append(searchers, in.searcher(t, opts...))
+	}
+	pool, current, number := ins[0].pool(t, opts...), 0, uint64(1)
+	query := func(a asker, generation int) {
+		in := ins[generation]
+		question, at := rapid.IntRange(0, 6).Draw(t, "question"), rapid.IntRange(0, in.n-1).Draw(t, "context")
+		req := exact.Request{K: rapid.IntRange(1, in.config.Labels).Draw(t, "k"), LogSum: rapid.Bool().Draw(t, "log-sum"), Budget: drawBudget(t, in)}
+		got, want := ask(a, question, in, at, req), ask(searchers[generation], question, in, at, req)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("generation %d, question %d: got %v, want %v", number, question, got, want)
+		}
+	}
+	change := func() <-chan struct{} {
+		current = rapid.IntRange(0, len(ins)-1).Draw(t, "next")
+		number++
+		return swap(t, pool, ins[current])
+	}
+	for range rapid.IntRange(1, 12).Draw(t, "steps") {
+		switch rapid.SampledFrom([]string{"query", "query", "swap", "swap within Do"}).Draw(t, "step") {
+		case "query":
+			query(pool, current)
+		case "swap":
+			if !isClosed(change()) {
+				t.Fatal("no query is under way, and the old generation is in use")
+			}
+		case "swap within Do":
+			var drained <-chan struct{}
+			before := current
+			failure := errors.New("an error of the caller")
+			if err := pool.Do(func(s *screening.Searcher) error {
+				query(s, before)
+				drained = change()
+				query(s, before)
+				query(pool, current)
+				if s.Model() != ins[before].model {
+					t.Fatal("Do lends a searcher of another model")
+				}
+				if isClosed(drained) {
+					t.Fatal("a query is under way, and its generation counts as drained")
+				}
+				return failure
+			}); err != failure {
+				t.Fatalf("Do returned %v", err)
+			}
+			if !isClosed(drained) {
+				t.Fatal("the last query has ended, and its generation is in use")
+			}
+		}
+		if got := pool.Generation(); got != number {
+			t.Fatalf("found generation %d, expected %d", got, number)
+		}
+	}
+	var want screening.Stats
+	for _, s := range searchers {
+		want = sum(want, s.Stats())
+	}
+	if got := pool.Stats(); got != want {
+		t.Fatalf("found %+v, expected %+v", got, want)
+	}
+}
+
+func sum(a, b screening.Stats) screening.Stats {
+	return screening.Stats{
+		Queries: a.Queries + b.Queries, Candidates: a.Candidates + b.Candidates, Routing: a.Routing + b.Routing,
+		Exact: a.Exact + b.Exact, Lacking: a.Lacking + b.Lacking,
+	}
+}
+
+func TestAnAnswerIsThatOfItsGeneration(t *testing.T) { rapid.Check(t, checkPool) }
+
+// Goroutines ask while the pool is swapped. The weights of a generation are overwritten
+// as soon as it is drained, as if its file had been closed: an answer that read them
+// later would be wrong, and the race detector would tell.
+func TestAPoolIsSwappedUnderLoad(t *testing.T) {
+	const kinds, k, goroutines = 4, 5, 8
+	swaps := 60
+	if testing.Short() {
+		swaps = 15
+	}
+	type kind struct {
+		config  screening.Config
+		weights []float32
+		bias    []float32
+		want    []exact.Prediction
+		answers []exact.Answer
+	}
+	const n = 40 // contexts, which all kinds share
+	var all [kinds]kind
+	in := ordinary(t)
+	contexts := in.contexts[:n*in.config.Dim]
+	for i := range all {
+		other := shape{labels: 300, dim: 24, clusters: 9, contexts: 1, keep: 20, seed: uint64(i)}.instance(t)
+		x := &all[i]
+		x.config, x.weights, x.bias = other.config, other.weights(), other.layer.Bias()
+		x.want, x.answers = make([]exact.Prediction, n*k), make([]exact.Answer, n)
+		if err := other.searcher(t).SearchBatch(x.want, x.answers, contexts, exact.Request{K: k, LogSum: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var owners sync.Map // *screening.Model: *kind
+	open := func(i int) (*screening.Model, *exact.Layer, []float32) {
+		x := &all[i%kinds]
+		weights := slices.Clone(x.weights)
+		layer, err := exact.NewLayer(kernels.Float32Rows(weights, x.config.Dim), x.bias)
+		if err != nil {
+			t.Fatal(err)
+		}
+		model, err := screening.NewModel(x.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owners.Store(model, x)
+		return model, layer, weights
+	}
+	model, layer, weights := open(0)
+	pool, err := screening.NewPool(model, layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var (
+		stop    atomic.Bool
+		queries atomic.Uint64
+		wg      sync.WaitGroup
+	)
+	for g := range goroutines {
+		wg.Go(func() {
+			dst, answers := make([]exact.Prediction, n*k), make([]exact.Answer, n)
+			for round := g; !stop.Load(); round++ {
+				if err := pool.Do(func(s *screening.Searcher) error {
+					owner, _ := owners.Load(s.Model())
+					x := owner.(*kind)
+					if round%3 == 0 {
+						queries.Add(n)
+						if err := s.SearchBatch(dst, answers, contexts, exact.Request{K: k, LogSum: true}); err != nil {
+							return err
+						}
+						if !slices.Equal(dst, x.want) || !slices.Equal(answers, x.answers) {
+							t.Error("a batch has answers of another generation")
+						}
+						return nil
+					}
+					queries.Add(1)
+					at := round % n
+					a, err := s.Search(dst[:k], contexts[at*24:(at+1)*24], exact.Request{K: k, LogSum: true})
+					if a != x.answers[at] || !slices.Equal(dst[:k], x.want[at*k:(at+1)*k]) {
+						t.Error("an answer is of another generation")
+					}
+					return err
+				}); err != nil {
+					t.Error(err)
+				}
+				queries.Add(1)
+				if _, err := pool.TopK(dst[:k], contexts[:24]); err != nil {
+					t.Error(err)
+				}
+				last := pool.Stats()
+				if now := pool.Stats(); now.Queries < last.Queries || now.Candidates < last.Candidates {
+					t.Errorf("counts fall: %+v after %+v", now, last)
+				}
+			}
+		})
+	}
+	for i := range swaps {
+		model, layer, next := open(i + 1)
+		drained, err := pool.Swap(model, layer)
+		if err != nil {
+			t.Error(err)
+		}
+		<-drained
+		for j := range weights {
+			weights[j] = float32(math.NaN())
+		}
+		weights = next
+	}
+	stop.Store(true)
+	wg.Wait()
+	if got, want := pool.Stats().Queries, queries.Load(); got != want {
+		t.Errorf("found %d queries in all generations, expected %d", got, want)
+	}
+	if got := pool.Generation(); got != uint64(swaps)+1 {
+		t.Errorf("found generation %d, expected %d", got, swaps+1)
+	}
+}
+
+// Several goroutines may swap: one generation follows the other, and all but the last
+// are drained.
+func TestSwapsMayMeet(t *testing.T) {
+	in := ordinary(t)
+	pool := in.pool(t)
+	const swappers, each = 4, 10
+	var channels sync.Map
+	var wg sync.WaitGroup
+	for range swappers {
+		wg.Go(func() {
+			for range each {
+				drained, err := pool.Swap(in.model, in.layer)
+				if err != nil {
+					t.Error(err)
+				}
+				if _, twice := channels.LoadOrStore(drained, true); twice {
+					t.Error("two swaps ended the same generation")
+				}
+				<-drained
+			}
+		})
+	}
+	wg.Wait()
+	if got := pool.Generation(); got != swappers*each+1 {
+		t.Errorf("found generation %d, expected %d", got, swappers*each+1)
+	}
+}
+
+func TestARefusedSwapChangesNothing(t *testing.T) {
+	in, other := ordinary(t), shape{labels: 300, dim: 24, clusters: 9, contexts: 1, keep: 20, seed: 2}.instance(t)
+	want := topK(t, in.searcher(t), 5, in.context(0))
+	for _, c := range []struct {
+		name  string
+		model *screening.Model
+		layer *exact.Layer
+		is    error  // nil for any
+		text  string // of the error
+	}{
+		{"another layer", in.model, other.layer, screening.ErrLayer, "screen: "},
+		{"another model", other.model, in.layer, screening.ErrLayer, "screen: "},
+		{"no model", nil, in.layer, nil, "screen: model: found nil, expected a model"},
+		{"no layer", in.model, nil, nil, "screen: layer: found nil, expected a layer"},
+		{"neither", nil, nil, nil, "screen: model: found nil, expected a model"},
+	} {
+		refused := func(t *testing.T, err error) {
+			t.Helper()
+			if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.HasPrefix(err.Error(), c.text) {
+				t.Fatalf("found error %v, expected %v, %q", err, c.is, c.text)
+			}
+		}
+		t.Run(c.name, func(t *testing.T) {
+			p, err := screening.NewPool(c.model, c.layer)
+			if refused(t, err); p != nil {
+				t.Error("NewPool: found a pool beside the error")
+			}
+			for _, before := range []string{"an idle searcher", "no searcher"} {
+				t.Run(before, func(t *testing.T) {
+					pool := in.pool(t)
+					if before == "no searcher" { // after an error it is not used again
+						pool.Do(func(*screening.Searcher) error { return errors.New("a fault") })
+					}
+					drained, err := pool.Swap(c.model, c.layer)
+					if refused(t, err); drained != nil {
+						t.Error("found a channel beside the error")
+					}
+					got := make([]exact.Prediction, 5)
+					if _, err := pool.TopK(got, in.context(0)); err != nil || !slices.Equal(got, want) || pool.Generation() != 1 {
+						t.Errorf("after it: %v, %v, generation %d, want %v of generation 1", got, err, pool.Generation(), want)
+					}
+				})
+			}
+		})
+	}
+	if p, err := screening.NewPool(in.model, in.layer, screening.OverTail()); err == nil || p != nil {
+		t.Error("NewPool: found no error for OverTail without a tail")
+	}
+}
+
+// A query that panics, or fails as a read of a mapped file may, ends too: its generation
+// drains, and what it counted stays. Its searcher may be in any state.
+func TestASearcherIsUsedAgainUnlessItsQueryBroke(t *testing.T) {
+	in := ordinary(t)
+	for _, c := range []struct {
+		name  string
+		f     func(s *screening.Searcher) error
+		again bool
+	}{
+		{"no error", func(s *screening.Searcher) error { return nil }, true},
+		{"a bad context", func(s *screening.Searcher) error { _, err := s.TopK(make([]exact.Prediction, 1), nil); return err }, true},
+		{"a bad request", func(s *screening.Searcher) error {
+			_, err := s.Search(nil, in.context(0), exact.Request{})
+			return err
+		}, true},
+		{"another error", func(s *screening.Searcher) error { return errors.New("a fault") }, false},
+		{"a panic", func(s *screening.Searcher) error { panic("a fault") }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pool := in.pool(t)
+			var first *screening.Searcher
+			func() {
+				defer func() {
+					if got, want := recover() != nil, c.name == "a panic"; got != want {
+						t.Errorf("a panic came: %v, want %v", got, want)
+					}
+				}()
+				pool.Do(func(s *screening.Searcher) error {
+					topK(t, s, 5, in.context(0))
+					first = s
+					return c.f(s)
+				})
+			}()
+			if err := pool.Do(func(s *screening.Searcher) error {
+				if again := s == first; again != c.again {
+					t.Errorf("the searcher is used again: %v, want %v", again, c.again)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if !isClosed(swap(t, pool, in)) {
+				t.Error("the old generation is in use")
+			}
+			if got := pool.Stats().Queries; got != 1 {
+				t.Errorf("found %d queries, expected 1", got)
+			}
+		})
+	}
+}
+
+func TestQueriesOfAPoolDoNotAllocate(t *testing.T) {
+	in := shelled(t)
+	batch, answers := make([]exact.Prediction, 100*5), make([]exact.Answer, 100)
+	i := 0
+	next := func() []float32 { i = (i + 1) % in.n; return in.context(i) }
+	p := in.pool(t)
+	for _, c := range []struct {
+		name string
+		f    func() error
+	}{
+		{"TopK", func() error { var dst [5]exact.Prediction; _, err := p.TopK(dst[:], next()); return err }},
+		{"Search", func() error {
+			var dst [5]exact.Prediction
+			_, err := p.Search(dst[:], next(), exact.Request{K: 5, LogSum: true})
+			return err
+		}},
+		{"SearchBatch", func() error {
+			return p.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], exact.Request{K: 5})
+		}},
+		{"LogProb", func() error { _, err := p.LogProb(next(), 7, 1); return err }},
+		{"Do", func() error { return p.Do(func(s *screening.Searcher) error { next(); return nil }) }},
+		{"Stats", func() error { p.Stats(); return nil }},
+	} {
+		warm := in.n // calls, in which scratch grows to the largest set
+		if c.name == "SearchBatch" {
+			warm = 1 // all calls are for the same contexts
+		}
+		var err error
+		for range warm {
+			err = c.f()
+		}
+		if n := simdtest.AllocsPerRun(50, func() { err = c.f() }); n != 0 || err != nil {
+			t.Errorf("%s: %v allocations a call, %v", c.name, n, err)
+		}
+	}
+}
+
+// A swap makes the searchers, so that the first query after it need not.
+func TestAQueryAfterASwapDoesNotAllocate(t *testing.T) {
+	if simdtest.Race {
+		t.Skip("what is announced to the race detector escapes to the heap")
+	}
+	in := ordinary(t)
+	p := in.pool(t)
+	const runs = 20
+	p.Do(func(*screening.Searcher) error { return p.Do(func(*screening.Searcher) error { return nil }) }) // two at once
+	var least uint64 = math.MaxUint64
+	for range runs { // of which other goroutines, of the runtime, may disturb some
+		swap(t, p, in)
+		var before, after runtime.MemStats
+		var dst [2]exact.Prediction
+		runtime.ReadMemStats(&before)
+		p.Do(func(*screening.Searcher) error { _, err := p.TopK(dst[:], in.context(0)); return err })
+		runtime.ReadMemStats(&after)
+		least = min(least, after.Mallocs-before.Mallocs)
+	}
+	if least != 0 {
+		t.Errorf("found %d allocations, expected none", least)
+	}
+}

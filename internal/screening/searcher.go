@@ -1,0 +1,463 @@
+package screening
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"unsafe"
+
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/router"
+)
+
+// ErrLayer is the error of NewSearcher, by errors.Is, for a layer that is not the
+// one that the model was made for.
+var ErrLayer = errors.New("screen: the model was made for another layer")
+
+// ErrNoTail is the error, by errors.Is, of what needs a tail: probabilities over all labels.
+var ErrNoTail = errors.New("screen: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
+
+// Option changes how a Searcher answers.
+type Option func(*Searcher)
+
+// OverTail makes the log-sum of an answer from candidates a sum over all labels. Those that
+// are not looked at count by the model's tail, as for [Searcher.LogProb]. The labels of the
+// answer are those without the option. The exact layer gives the sum if the request asks
+// for ExactSum, has allowed labels, more than 256 banned ones, or a temperature that
+// the tail does not know. NewSearcher returns [ErrNoTail] if the model has no tail.
+func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
+
+// Budget is the budget of requests that name none, see exact.Request: the largest of the
+// model's ladder that is not above it, or the smallest. Without the option it is Model.Budget.
+func Budget(b float64) Option { return func(s *Searcher) { s.budget = b } }
+
+// Lengths makes a Searcher answer by the exact layer where the length ||h|| of a context may be below low, or above
+// high, or has no bounds that hold, as of zeros. It is for a screen of contexts of such lengths alone, as float16 or a
+// filter makes them, which nobody has tried on others. Lengths are told apart to one in a million. An audit does not
+// look at the others.
+func Lengths(low, high float64) Option {
+	return func(s *Searcher) { s.lengths, s.shortest, s.longest = true, low, high }
+}
+
+// Searcher answers requests with a model and its layer. It is for one
+// goroutine; any number of them share the model and the layer. Its memory is
+// proportional to r, to the largest number of candidates and to d, and to L from the
+// first query on that the exact layer answers; beyond such growth nothing is allocated.
+type Searcher struct {
+	// What every query reads, side by side.
+	query    [1]*exact.Query
+	routing  *router.Searcher
+	router   *router.Router
+	layer    *exact.Searcher
+	packed   *exact.Packed // candidates of all cells; nil for none
+	cut      []uint32      // of each cell, the number of candidates within the searcher's budget
+	lead     bool          // whether the lead is always wanted
+	lengths  bool          // whether a context is to have a length from shortest to longest
+	watch    *Audit        // nil for none
+	until    uint64        // queries up to the next sample
+	rung     int           // of the ladder, that cut is of
+	overTail bool
+	stats    Stats
+	lines    kernels.Lines
+
+	model    *Model
+	over     *exact.Layer
+	inTail   []uint32 // of each cell, the number of candidates that are not in the tail
+	budget   float64
+	packUpTo int64 // bytes
+	copies   int64 // bytes of the copies
+	whole    int64 // bytes of copies of all lists
+
+	marked []bool   // the biases of a request whose labels are candidates
+	edited []uint32 // candidates with the edits of a request
+	// For log-sums: labels, logits and terms.
+	editedIDs, headIDs []uint32
+	top                []exact.Prediction
+	drawCell           int // the cell of the last Head
+	shortest           float64
+	longest            float64
+	reckoned           reckoned
+	logits, terms      []float64
+}
+
+// Stats counts what a Searcher did in TopK, Search and SearchBatch.
+type Stats struct {
+	// Queries is the number of contexts answered.
+	Queries uint64
+	// Candidates is the sum of the numbers of their candidates, before a request edits
+	// them. Candidates / Queries is L-bar, if the exact layer answered none.
+	Candidates uint64
+	// Routing is the number of vectors scanned to find the clusters. (Routing + Candidates)
+	// / Queries is the mean number of rows scanned, without the exact layer's.
+	Routing uint64
+	// Exact is the number of contexts that the exact layer answered: because the request
+	// asks for it or names the labels to choose among, because the lead of
+	// the best cluster was below Config.ExactMargin, because of [Lengths], and Lacking times
+	// because fewer than k candidates may be answered.
+	Exact, Lacking uint64
+}
+
+// NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
+// errors.Is holds with [ErrLayer], if the shapes of the two differ or if the model was made for
+// another layer: its fingerprint is neither the layer's nor all zero; and another error if one of
+// them is nil or an option does not fit.
+//
+// The first call for a layer computes the layer's fingerprint, see [exact.Layer.Fingerprint], and
+// the first for a budget copies candidates ([Pack]). Further calls take little more than the memory
+// of a Searcher.
+func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
+	if m == nil {
+		return nil, errors.New("screen: model: found nil, expected a model")
+	}
+	if l == nil {
+		return nil, errors.New("screen: layer: found nil, expected a layer")
+	}
+	if m.Dim() != l.Dim() {
+		return nil, invalid{ErrLayer, fmt.Sprintf("screen: dim: found a model of dimension %d, expected the layer's, %d", m.Dim(), l.Dim())}
+	}
+	if m.Labels() != l.Labels() {
+		return nil, invalid{ErrLayer, fmt.Sprintf("screen: labels: found a model of %d labels, expected the layer's, %d", m.Labels(), l.Labels())}
+	}
+	if made := m.Fingerprint(); made != [32]byte{} {
+		if own := l.Fingerprint(); own != made {
+			return nil, invalid{ErrLayer, fmt.Sprintf("screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", made, own)}
+		}
+	}
+	s := &Searcher{
+		model: m, layer: exact.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
+		packUpTo: packedByDefault(l), budget: m.Budget(), lead: m.c.ExactMargin > 0,
+	}
+	for _, o := range opts {
+		o(s)
+	}
+	if s.overTail && m.c.Tail == nil {
+		return nil, ErrNoTail
+	}
+	rung, err := m.rungOf(s.budget)
+	if err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	s.cut, s.rung = m.cut(m.c.Ladder[rung].Share), rung
+	if m.c.Tail != nil {
+		s.inTail = m.cut(m.c.Tail.c.Share)
+	}
+	if s.packed, s.copies, s.whole, err = m.pack(l, m.c.Ladder[rung].Share, s.packUpTo); err != nil {
+		return nil, err
+	}
+	return s, s.warm()
+}
+
+// warm lets all scratch grow to its final size, so that already the first query allocates nothing.
+// A context of zeros rules out no row of V, and an answer as long as the largest set none of its
+// labels; one of half of them needs the intervals of all.
+func (s *Searcher) warm() error {
+	m := s.model
+	size := m.largestList()
+	q := exact.NewQuery(m.Dim())
+	q.Reserve(max(size, m.Clusters()))
+	s.query[0] = q
+	s.addLines()
+	if err := q.Set(make([]float32, m.Dim())); err != nil { // the first query of plain Go makes scratch
+		return err
+	}
+	var found [1]router.Found
+	for _, need := range []router.Need{s.need(false), router.All} {
+		if err := s.routing.Find(found[:], s.query[:], need); err != nil {
+			return err
+		}
+	}
+	if size == 0 {
+		return nil
+	}
+	set, all := make([]uint32, size), make([]exact.Prediction, size)
+	for i := range set {
+		set[i] = uint32(i)
+	}
+	for _, k := range []int{size, max(size/2, 1)} { // by the weights alone, and by intervals
+		if _, err := s.find(all[:k], &exact.Request{K: k, Among: exact.Only(set)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addLines adds the memory that every query reads.
+func (s *Searcher) addLines() {
+	kernels.AddLines(&s.lines, int(unsafe.Offsetof(s.model)), unsafe.Slice(s, 1))
+	s.query[0].AddLines(&s.lines)
+	s.routing.AddLines(&s.lines)
+	s.layer.AddLines(&s.lines)
+	if s.packed != nil {
+		s.packed.AddLines(&s.lines)
+	}
+}
+
+// TopK writes the labels with the k = len(dst) largest logits among the candidates of h to
+// dst, in order, and returns their number: k, or fewer if the layer has fewer. Errors are as from Search.
+func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
+	a, err := s.answer(dst, h, &exact.Request{K: len(dst)})
+	return a.Count, err
+}
+
+// Search answers a request about the context h, as [exact.Searcher.Search] does, but among the
+// candidates that the model has for h within the budget of the request. Labels that the request
+// biases are candidates. The exact layer answers if fewer than req.K candidates may be answered,
+// if the lead of the cluster is below the exact margin, if the request is
+// Exact, and if it says among which labels to choose. Answer.Source says what the
+// labels were chosen among.
+//
+// The length of dst is req.K exactly. It returns an error, and writes nothing, if h is not a
+// context (exact.ErrContext) or if the request or the length of dst does not fit the layer or the
+// model (exact.ErrRequest).
+func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request) (exact.Answer, error) {
+	return s.answer(dst, h, &req)
+}
+
+// SearchBatch answers the same request about each of n contexts, row-major, n x d, as Search does,
+// bit for bit. dst has exactly req.K elements a context, the answer to context i is
+// dst[i*req.K:][:answers[i].Count], and answers has n elements. Errors are as from Search.
+func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
+	d, n := s.model.Dim(), len(answers)
+	if len(contexts) != n*d {
+		return invalid{exact.ErrContext, fmt.Sprintf("screen: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)}
+	}
+	if err := exact.Check(&req, s.model.c.Labels); err != nil {
+		return err
+	}
+	if len(dst) != req.K*n {
+		return invalid{exact.ErrRequest, fmt.Sprintf("screen: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
+	}
+	if i, j, found := kernels.Float32Rows(contexts, d).NotFinite(); found {
+		return invalid{exact.ErrContext, fmt.Sprintf("screen: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)}
+	}
+	if exactly(&req) {
+		err := s.layer.SearchBatch(dst, answers, contexts, req)
+		for i := 0; err == nil && i < n; i++ {
+			s.stats.Queries++
+			s.stats.Exact++
+		}
+		return err
+	}
+	for i := range answers {
+		var err error
+		if answers[i], err = s.answer(dst[i*req.K:(i+1)*req.K], contexts[i*d:(i+1)*d], &req); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func exactly(req *exact.Request) bool { return exact.IsList(req.Among) || req.Exact }
+
+// location is the cell of a query's context, with its candidates within the budget.
+type location struct {
+	cell  int
+	n     int  // candidates: the first n of the cell
+	exact bool // its lead is below the exact margin
+	rung  int  // of the ladder, that n is of
+	found router.Found
+}
+
+// answer answers about the context h, from its candidates or by the exact layer. Meanwhile the
+// labels that the request chooses among may be others.
+func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Request) (a exact.Answer, err error) {
+	s.lines.Prefetch()
+	rung := s.rung
+	if !plain(req) || len(dst) != req.K { // else the layer checks it
+		if rung, err = s.check(dst, req); err != nil {
+			return exact.Answer{}, err
+		}
+		if exactly(req) {
+			if err = s.query[0].Set(h); err != nil {
+				return exact.Answer{}, err
+			}
+			s.stats.Queries++
+			return s.exact(dst, req)
+		}
+	}
+	x, err := s.locate(h, rung)
+	if err != nil {
+		return exact.Answer{}, err
+	}
+	n, edits := x.n, exact.Edits(req)
+	if edits {
+		s.edit(s.model.first(x.cell, n), req)
+		n = len(s.edited)
+	}
+	if lacking := n < req.K && (req.Within == 0 || n == 0); x.exact || lacking {
+		if a, err = s.exact(dst, req); err == nil {
+			s.count(&x)
+			if !x.exact {
+				s.stats.Lacking++
+			}
+		}
+		return a, err
+	}
+	if edits { // none is left that may not be answered
+		ask := exact.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: exact.Only(s.edited), Biases: req.Biases}
+		a, err = s.find(dst, &ask)
+	} else {
+		req.Among = s.labels(x.cell, n)
+		a, err = s.find(dst, req)
+		req.Among = exact.Labels{}
+	}
+	if err != nil {
+		return exact.Answer{}, err
+	}
+	s.count(&x)
+	a.Source = exact.FromSet
+	if req.LogSum && s.overTail {
+		sum, err := s.sumOverTail(&x, a.LogSum, req)
+		if err != nil {
+			return exact.Answer{}, err
+		}
+		a.LogSum = max(a.LogSum, sum) // the labels of the answer are not more than certain
+	}
+	return a, nil
+}
+
+// check returns the rung of a request's budget.
+func (s *Searcher) check(dst []exact.Prediction, req *exact.Request) (rung int, err error) {
+	if err := exact.Check(req, s.model.c.Labels); err != nil {
+		return 0, err
+	}
+	if len(dst) != req.K {
+		return 0, invalid{exact.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
+	}
+	if exactly(req) {
+		return s.rung, nil
+	}
+	return s.rungOf(req.Budget)
+}
+
+// plain reports whether a request asks for nothing but labels, and their log-sum.
+func plain(req *exact.Request) bool {
+	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Exact && !exact.IsList(req.Among) && !exact.Edits(req)
+}
+
+// locate sets the query's context and finds its candidates within the budget of a rung. An audit sees it.
+func (s *Searcher) locate(h []float32, rung int) (x location, err error) {
+	watched := s.watch != nil && s.sampled() // then all of found is to be known
+	if err = s.query[0].Set(h); err != nil {
+		return location{}, err
+	}
+	var found [1]router.Found
+	if err = s.routing.Find(found[:], s.query[:], s.need(watched)); err != nil {
+		return location{}, err
+	}
+	x.found = found[0]
+	x.cell = s.router.Cell(x.found)
+	cut := s.cut
+	if rung != s.rung {
+		cut = s.model.cut(s.model.c.Ladder[rung].Share)
+	}
+	x.n, x.rung = int(cut[x.cell]), rung
+	strange := s.lengths && s.strangeLength()
+	x.exact = strange || s.lead && x.found.Lead < s.model.c.ExactMargin
+	if watched && !strange { // else it says nothing of those that the model answers
+		s.watch.see(s, x)
+	}
+	return x, nil
+}
+
+// need is what a query needs to know of its context, and all if it is watched.
+func (s *Searcher) need(watched bool) router.Need {
+	return router.Need{Lead: s.lead || watched, Cosine: watched}
+}
+
+// find asks the layer about the query's context.
+func (s *Searcher) find(dst []exact.Prediction, req *exact.Request) (exact.Answer, error) {
+	var one [1]exact.Answer
+	err := s.layer.Find(dst, one[:], s.query[:], req)
+	return one[0], err
+}
+
+// strangeLength reports whether the length of the context is out of the range of Lengths.
+func (s *Searcher) strangeLength() bool {
+	low, high := s.query[0].Length() // or NaN
+	return !(low >= s.shortest && high <= s.longest)
+}
+
+// sampled reports whether a query is a sample of the audit: at random, one in sampleEvery.
+func (s *Searcher) sampled() bool {
+	if s.until > 0 {
+		s.until--
+		return false
+	}
+	s.until = rand.Uint64N(2*sampleEvery - 1)
+	return true
+}
+
+func (s *Searcher) count(x *location) {
+	s.stats.Queries++
+	s.stats.Candidates += uint64(x.n)
+	s.stats.Routing += uint64(s.router.Clusters())
+}
+
+func (s *Searcher) rungOf(budget float64) (int, error) {
+	if budget == 0 {
+		return s.rung, nil
+	}
+	rung, err := s.model.rungOf(budget)
+	if err != nil {
+		return 0, invalid{exact.ErrRequest, "screen: " + err.Error()}
+	}
+	return rung, nil
+}
+
+// invalid is an error of a kind that this package or softmax exports.
+type invalid struct {
+	kind error
+	text string
+}
+
+func (e invalid) Error() string { return e.text }
+func (e invalid) Unwrap() error { return e.kind }
+
+func (s *Searcher) exact(dst []exact.Prediction, req *exact.Request) (exact.Answer, error) {
+	a, err := s.find(dst, req)
+	if err != nil {
+		return exact.Answer{}, err
+	}
+	s.stats.Exact++
+	return a, nil
+}
+
+func (s *Searcher) labels(cell, n int) exact.Labels {
+	if s.packed != nil && n <= s.packed.Size(cell) {
+		return s.packed.First(cell, n)
+	}
+	return exact.Only(s.model.first(cell, n))
+}
+
+// edit leaves the candidates in s.edited, with the labels that the request biases, and without
+// those that may not be answered.
+func (s *Searcher) edit(set []uint32, req *exact.Request) {
+	s.edited = s.edited[:0]
+	s.marked = append(s.marked[:0], make([]bool, len(req.Biases))...)
+	for _, id := range set {
+		if i, ok := exact.BiasOf(req, id); ok {
+			s.marked[i] = true
+		}
+		if exact.Permits(req, id) {
+			s.edited = append(s.edited, id)
+		}
+	}
+	for i, b := range req.Biases {
+		if !s.marked[i] && exact.Permits(req, b.ID) {
+			s.edited = append(s.edited, b.ID)
+		}
+	}
+}
+
+// PackedBytes returns the memory that the copies of candidates take ([Pack]), and what copies of
+// all lists within the budget would take. If the two differ, Pack does not allow so much, or the
+// layer has no codes to copy.
+func (s *Searcher) PackedBytes() (copies, all int64) { return s.copies, s.whole }
+
+// Model returns the searcher's model.
+func (s *Searcher) Model() *Model { return s.model }
+
+// Stats returns what the searcher did so far.
+func (s *Searcher) Stats() Stats { return s.stats }

@@ -1,0 +1,654 @@
+package screening_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/simdtest"
+)
+
+// checkScreened is what a screen promises. The answer is the best of the
+// candidates; it equals the full layer's, ids and logits, whenever the
+// true labels are candidates; and the share of true labels that it finds is
+// the share of them among the candidates: for every budget.
+func checkScreened(t *rapid.T) {
+	in := drawHardShape(t).instance(t)
+	k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
+	set := drawSettings(t, in)
+	s := in.searcher(t, set.options()...)
+	for i := range in.n {
+		h := in.context(i)
+		f, truth := in.find(h), in.truth(h, k)
+		if got := nearest(t, s, h); got != f.cluster {
+			t.Fatalf("context %d: cluster %d, want %d", i, got, f.cluster)
+		}
+		budget := drawBudget(t, in)
+		// Within any distance, so that few candidates have no answer by the exact layer.
+		got, a := search(t, s, h, exact.Request{K: k, Budget: budget, Within: math.MaxFloat64})
+		candidates := in.candidates(f.cell, set, budget)
+		if f.exact || len(candidates) == 0 {
+			if a.Source != exact.FromLayer || !slices.Equal(got, truth) {
+				t.Fatalf("context %d: got %v, want the answers of the exact layer, %v", i, got, truth)
+			}
+			continue
+		}
+		if want := in.ranked(h, candidates); !slices.Equal(got, want[:min(k, len(want))]) {
+			t.Fatalf("context %d: got %v, want the best %d of %v", i, got, k, want)
+		}
+		inside := common(truth, candidates)
+		if inside == k && !slices.Equal(got, truth) {
+			t.Fatalf("context %d: all true labels are candidates: got %v, want %v", i, got, truth)
+		}
+		if found := common(truth, idsOf(got)); found != inside {
+			t.Fatalf("context %d: found %d of %d true labels, %d are candidates", i, found, k, inside)
+		}
+		usual := []exact.Prediction(nil)
+		if budget == 0 {
+			usual = topK(t, s, k, h)
+		} else {
+			usual, _ = search(t, s, h, exact.Request{K: k, Budget: budget})
+		}
+		if len(candidates) < k {
+			if !slices.Equal(usual, truth) {
+				t.Fatalf("context %d: %d candidates: got %v, want the answers of the exact layer, %v", i, len(candidates), usual, truth)
+			}
+		} else if !slices.Equal(usual, got) {
+			t.Fatalf("context %d: %v within a distance, %v without", i, got, usual)
+		}
+	}
+}
+
+func TestScreenedTopKIsTheFullTopKWithinTheCandidates(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkScreened) })
+}
+
+func FuzzScreenedTopK(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkScreened)) }
+
+// A context is counted once: as answered by the exact layer, or from its candidates.
+func TestStatsCountHowAContextIsAnswered(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawHardShape(t).instance(t)
+		k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
+		set := drawSettings(t, in)
+		s := in.searcher(t, set.options()...)
+		var want screening.Stats
+		for i := range in.n {
+			h, budget := in.context(i), drawBudget(t, in)
+			whole := rapid.IntRange(0, 4).Draw(t, "exact") == 0
+			search(t, s, h, exact.Request{K: k, Budget: budget, Exact: whole})
+			want.Queries++
+			if whole {
+				want.Exact++
+			} else {
+				f := in.find(h)
+				n := len(in.candidates(f.cell, set, budget))
+				want.Routing += uint64(in.clusters())
+				want.Candidates += uint64(n)
+				switch {
+				case f.exact:
+					want.Exact++
+				case n < k:
+					want.Exact++
+					want.Lacking++
+				}
+			}
+			if _, err := s.LogProb(h, 0, 1); err != nil && !errors.Is(err, screening.ErrNoTail) { // is not counted
+				t.Fatal(err)
+			}
+			if got := s.Stats(); got != want {
+				t.Fatalf("context %d: found %+v, expected %+v", i, got, want)
+			}
+		}
+	})
+}
+
+// nearest returns the cluster of a context.
+func nearest(t failer, s *screening.Searcher, h []float32) int {
+	t.Helper()
+	q, m := exact.NewQuery(len(h)), s.Model()
+	r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights()})
+	if err == nil {
+		err = q.Set(h)
+	}
+	var found [1]router.Found
+	if err == nil {
+		err = r.NewSearcher().Find(found[:], []*exact.Query{q}, router.All)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found[0].Cluster
+}
+
+// drawRequest draws a request for the instance's layer.
+func drawRequest(t *rapid.T, in *instance) (req exact.Request) {
+	n := in.config.Labels
+	r := newRand(rapid.Uint64().Draw(t, "request seed"))
+	req.LogSum = rapid.Bool().Draw(t, "log-sum")
+	if req.K = rapid.IntRange(1, n).Draw(t, "k"); req.LogSum && r.IntN(4) == 0 {
+		req.K = 0
+	}
+	set := func(name string) *bitset.Set {
+		s, percent := bitset.New(n), rapid.SampledFrom([]int{0, 5, 50, 95, 100}).Draw(t, name)
+		for id := range n {
+			if r.IntN(100) < percent {
+				s.Add(uint32(id))
+			}
+		}
+		return s
+	}
+	if rapid.Bool().Draw(t, "with allowed labels") {
+		req.Allowed = set("allowed")
+	}
+	if rapid.Bool().Draw(t, "with banned labels") {
+		req.Banned = set("banned")
+	}
+	if rapid.Bool().Draw(t, "with biases") {
+		scale := rapid.SampledFrom([]float64{1e-3, 1, 100, 1e30}).Draw(t, "scale of the biases")
+		for id := range set("biased").All() {
+			req.Biases = append(req.Biases, exact.Bias{ID: id, Add: float32(max(-1, min(1, r.NormFloat64())) * scale)})
+		}
+	}
+	req.Budget, req.Exact = drawBudget(t, in), r.IntN(8) == 0
+	return req
+}
+
+// checkRequests: the answer to a request is the one of its definition, for one
+// context as for many, bit for bit, and so are the counts. The log-sum is within
+// the width of the int8 intervals of that over the labels it was chosen among. A request
+// leaves nothing behind for the next one.
+func checkRequests(t *rapid.T) {
+	in := drawHardShape(t).instance(t)
+	set := drawSettings(t, in)
+	single, batch := in.searcher(t, set.options()...), in.searcher(t, append(set.options(), screening.Pack(1<<40))...)
+	// Several batches of different sizes: scratch of one must not show in the next.
+	for _, n := range []int{in.n, rapid.IntRange(0, in.n).Draw(t, "second batch")} {
+		req := drawRequest(t, in)
+		dst, answers := make([]exact.Prediction, n*req.K), make([]exact.Answer, n)
+		if err := batch.SearchBatch(dst, answers, in.contexts[:n*in.config.Dim], req); err != nil {
+			t.Fatal(err)
+		}
+		one := make([]exact.Prediction, req.K)
+		for i, a := range answers {
+			h, got := in.context(i), dst[i*req.K:(i+1)*req.K]
+			among, source := in.answer(h, &req, set)
+			if want := among[:min(req.K, len(among))]; !slices.Equal(got[:a.Count], want) || a.Source != source {
+				t.Fatalf("context %d of %d: got %v of %+v, want %v from %s", i, n, got[:a.Count], a, want, source)
+			}
+			for _, p := range got[a.Count:] {
+				if p != (exact.Prediction{}) {
+					t.Fatalf("context %d of %d: written behind a short answer", i, n)
+				}
+			}
+			if alone, err := single.Search(one, h, req); err != nil || alone != a || !slices.Equal(one[:a.Count], got[:a.Count]) {
+				t.Fatalf("context %d of %d: %+v %v alone, %v, %+v %v in a batch", i, n, alone, one, err, a, got)
+			}
+			in.checkSum(t, h, among, &req, a.LogSum)
+		}
+		if got, want := batch.Stats(), single.Stats(); got != want {
+			t.Fatalf("stats %+v, want %+v", got, want)
+		}
+		plain := exact.Request{K: 1, LogSum: true}
+		for i := range n {
+			fresh := in.searcher(t, set.options()...)
+			want, wantAnswer := search(t, fresh, in.context(i), plain)
+			if got, a := search(t, single, in.context(i), plain); !slices.Equal(got, want) || a != wantAnswer {
+				t.Fatalf("context %d, after other requests: got %v, %+v, want %v, %+v", i, got, a, want, wantAnswer)
+			}
+			if i == 2 {
+				break
+			}
+		}
+		single, batch = in.searcher(t, set.options()...), in.searcher(t, append(set.options(), screening.Pack(0))...)
+	}
+}
+
+// checkSum compares the log-sum of an answer with that over the labels that it
+// was chosen among.
+func (in *instance) checkSum(t *rapid.T, h []float32, among []exact.Prediction, req *exact.Request, got float64) {
+	if !req.LogSum || len(among) == 0 {
+		if !math.IsInf(got, -1) {
+			t.Fatalf("log-sum: got %v of no labels or without being asked, want -Inf", got)
+		}
+		return
+	}
+	logits, bound, largest, d := []float64{}, 0.0, 0.0, in.config.Dim
+	for _, p := range among {
+		var w2, h2 float64
+		for j, x := range in.weights()[int(p.ID)*d : (int(p.ID)+1)*d] {
+			w2 += float64(x) * float64(x)
+			h2 += float64(h[j]) * float64(h[j])
+		}
+		logits = append(logits, p.Logit)
+		bound, largest = max(bound, math.Sqrt(w2*h2)), max(largest, math.Abs(p.Logit))
+	}
+	// Twice 2/127 of the norms is more than two roundings to int8 lose.
+	want := kernels.LogSumExp(logits)
+	if off := math.Abs(got - want); off > 2*math.Sqrt(float64(d))/127*bound+1e-5*(1+largest) {
+		t.Fatalf("log-sum: got %v, want %v within the error of int8, found %v off", got, want, off)
+	}
+}
+
+func TestAnswersAreTheirDefinition(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkRequests) })
+}
+
+func FuzzAnswersAreTheirDefinition(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkRequests)) }
+
+// A request that says among which labels to choose is answered by the layer.
+func TestARequestThatNamesItsLabelsIsForTheLayer(t *testing.T) {
+	in := ordinary(t)
+	s, whole := in.searcher(t), exact.NewSearcher(in.layer)
+	for i := range in.n {
+		req := exact.Request{K: 3, Among: exact.Only([]uint32{40, 7, 52, 61, 80}), LogSum: true}
+		var got, want [3]exact.Prediction
+		a, err := s.Search(got[:], in.context(i), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := whole.Search(want[:], in.context(i), req); err != nil || got != want || a != b {
+			t.Fatalf("context %d: got %v %v, want %v %v, %v", i, got, a, want, b, err)
+		}
+	}
+	if got := s.Stats(); got.Exact != uint64(in.n) || got.Queries != got.Exact {
+		t.Errorf("stats %+v, want %d exact answers", got, in.n)
+	}
+}
+
+func TestAnswersHaveTheSameBitsOnEveryLevel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawHardShape(t).instance(t)
+		req := drawRequest(t, in)
+		var first string
+		for _, level := range simd.Available() {
+			restore := simd.Set(level)
+			s := in.searcher(t)
+			dst, answers := make([]exact.Prediction, in.n*req.K), make([]exact.Answer, in.n)
+			if err := s.SearchBatch(dst, answers, in.contexts, req); err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for i, a := range answers {
+				for _, p := range dst[i*req.K:][:a.Count] {
+					got += fmt.Sprintf("%d %x ", p.ID, math.Float64bits(p.Logit))
+				}
+				got += fmt.Sprintf("%x ", math.Float64bits(a.LogSum))
+				if in.config.Tail != nil {
+					got += fmt.Sprintf("%x ", math.Float64bits(logProb(t, s, in.context(i), i%in.config.Labels)))
+				}
+			}
+			restore()
+			if first == "" {
+				first = got
+			}
+			if got != first {
+				t.Fatalf("%s: %s\nwant %s", level, got, first)
+			}
+		}
+	})
+}
+
+// plane has four labels at the corners of a square and two clusters, right
+// and up. The lists are of the ids always, and the ids of the cells.
+func plane(t testing.TB, lists [][]uint32, always ...uint32) *instance {
+	t.Helper()
+	layer, err := exact.NewLayer(kernels.Float32Rows([]float32{1, 0, 0, 1, -1, 0, 0, -1}, 2), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &instance{layer: layer, config: screening.Config{
+		Dim: 2, Labels: 4, Clusters: []float32{1, 0, 0, 1}, Always: len(always),
+	}}
+	for _, ids := range lists {
+		in.config.Lists = append(in.config.Lists, screening.List{IDs: slices.Concat(always, ids)})
+	}
+	if in.model, err = screening.NewModel(in.config); err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func TestTopKByCase(t *testing.T) {
+	right, up, diagonal, zero := []float32{3, 1}, []float32{1, 3}, []float32{2, 2}, []float32{0, 0}
+	p := func(id uint32, logit float64) exact.Prediction { return exact.Prediction{ID: id, Logit: logit} }
+	for _, c := range []struct {
+		name   string
+		sets   [][]uint32
+		always []uint32
+		h      []float32
+		k      int
+		want   []exact.Prediction
+		stats  screening.Stats
+	}{
+		{"the set of the right cluster", [][]uint32{{0, 2}, {1, 3}}, nil, right, 1,
+			[]exact.Prediction{p(0, 3)}, screening.Stats{Queries: 1, Candidates: 2}},
+		{"the set of the upper cluster", [][]uint32{{0, 2}, {1, 3}}, nil, up, 1,
+			[]exact.Prediction{p(1, 3)}, screening.Stats{Queries: 1, Candidates: 2}},
+		{"k is the size of the set", [][]uint32{{2, 3}, {}}, nil, right, 2,
+			[]exact.Prediction{p(3, -1), p(2, -3)}, screening.Stats{Queries: 1, Candidates: 2}},
+		{"a true label outside is missed", [][]uint32{{1, 2}, {}}, nil, right, 1,
+			[]exact.Prediction{p(1, 1)}, screening.Stats{Queries: 1, Candidates: 2}},
+		{"equal clusters: the lower", [][]uint32{{2}, {3}}, nil, diagonal, 1,
+			[]exact.Prediction{p(2, -2)}, screening.Stats{Queries: 1, Candidates: 1}},
+		{"equal logits: the lower ids", [][]uint32{{1, 2, 3}, {}}, nil, zero, 2,
+			[]exact.Prediction{p(1, 0), p(2, 0)}, screening.Stats{Queries: 1, Candidates: 3}},
+		{"always ids are candidates", [][]uint32{{2}, {}}, []uint32{1, 3}, right, 2,
+			[]exact.Prediction{p(1, 1), p(3, -1)}, screening.Stats{Queries: 1, Candidates: 3}},
+		{"always ids fill an empty set", [][]uint32{{0}, {}}, []uint32{2}, up, 1,
+			[]exact.Prediction{p(2, -1)}, screening.Stats{Queries: 1, Candidates: 1}},
+		{"an empty set: the exact layer", [][]uint32{{0}, {}}, nil, up, 2,
+			[]exact.Prediction{p(1, 3), p(0, 1)}, screening.Stats{Queries: 1, Exact: 1, Lacking: 1}},
+		{"a small set: the exact layer", [][]uint32{{2, 3}, {}}, nil, right, 3,
+			[]exact.Prediction{p(0, 3), p(1, 1), p(3, -1)}, screening.Stats{Queries: 1, Candidates: 2, Exact: 1, Lacking: 1}},
+		{"k is L", [][]uint32{{}, {0, 1, 2, 3}}, nil, up, 4,
+			[]exact.Prediction{p(1, 3), p(0, 1), p(2, -1), p(3, -3)}, screening.Stats{Queries: 1, Candidates: 4}},
+	} {
+		c.stats.Routing = 2 // both clusters
+		t.Run(c.name, func(t *testing.T) {
+			s := plane(t, c.sets, c.always...).searcher(t)
+			if got := topK(t, s, c.k, c.h); !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+			if got := s.Stats(); got != c.stats {
+				t.Errorf("stats %+v, want %+v", got, c.stats)
+			}
+		})
+	}
+}
+
+func TestOneClusterAndOneLabel(t *testing.T) {
+	layer, err := exact.NewLayer(kernels.Float32Rows([]float32{2}, 1), []float32{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := screening.NewModel(screening.Config{Dim: 1, Labels: 1, Clusters: []float32{-5}, Lists: []screening.List{{IDs: []uint32{0}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := screening.NewSearcher(m, layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := topK(t, s, 1, []float32{3}); !slices.Equal(got, []exact.Prediction{{ID: 0, Logit: 7}}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestSearcherRefuses(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	in := plane(t, [][]uint32{{0, 1}, {2, 3}})
+	s := in.searcher(t)
+	for _, c := range []struct {
+		name string
+		k    int
+		h    []float32
+		want string
+	}{
+		{"k 0", 0, []float32{1, 2}, "softmax: k: found 0, expected 1 to the 4 labels"},
+		{"k above L", 5, []float32{1, 2}, "softmax: k: found 5, expected 1 to the 4 labels"},
+		{"no context", 1, nil, "softmax: context: found 0 elements, expected 2"},
+		{"long context", 1, []float32{1, 2, 3}, "softmax: context: found 3 elements, expected 2"},
+		{"NaN", 1, []float32{1, nan}, "softmax: context: found NaN at element 1, expected finite numbers"},
+		{"Inf", 1, []float32{inf, 1}, "softmax: context: found +Inf at element 0, expected finite numbers"},
+		{"-Inf", 1, []float32{1, -inf}, "softmax: context: found -Inf at element 1, expected finite numbers"},
+	} {
+		untouched := exact.Prediction{ID: 77, Logit: 7}
+		dst := slices.Repeat([]exact.Prediction{untouched}, c.k)
+		if n, err := s.TopK(dst, c.h); err == nil || err.Error() != c.want || n != 0 {
+			t.Errorf("%s: %d, error %v, want %s", c.name, n, err, c.want)
+		}
+		for _, p := range dst {
+			if p != untouched {
+				t.Errorf("%s: dst was written", c.name)
+			}
+		}
+	}
+	if got := s.Stats(); got != (screening.Stats{}) {
+		t.Errorf("refused queries were counted: %+v", got)
+	}
+}
+
+func TestBatchesAreRefused(t *testing.T) {
+	nan := float32(math.NaN())
+	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
+	for _, c := range []struct {
+		name      string
+		dst, k, n int
+		contexts  []float32
+		kind      error
+		want      string
+	}{
+		{"k 0", 0, 0, 1, []float32{1, 2}, exact.ErrRequest, "softmax: k: found 0, expected 1 to the 4 labels"},
+		{"k negative", 0, -1, 1, []float32{1, 2}, exact.ErrRequest, "softmax: k: found -1, expected 1 to the 4 labels"},
+		{"k above L", 5, 5, 1, []float32{1, 2}, exact.ErrRequest, "softmax: k: found 5, expected 1 to the 4 labels"},
+		{"ragged contexts", 2, 1, 2, []float32{1, 2, 3}, exact.ErrContext, "screen: contexts: found 3 elements, expected dimension 2 for each of 2 answers"},
+		{"short dst, one context", 1, 2, 1, []float32{1, 2}, exact.ErrRequest, "screen: found room for 1 labels, expected k = 2 for each of 1 contexts"},
+		{"short dst", 3, 2, 2, []float32{1, 2, 3, 4}, exact.ErrRequest, "screen: found room for 3 labels, expected k = 2 for each of 2 contexts"},
+		{"long dst", 6, 2, 2, []float32{1, 2, 3, 4}, exact.ErrRequest, "screen: found room for 6 labels, expected k = 2 for each of 2 contexts"},
+		{"NaN in the last row", 2, 1, 2, []float32{1, 2, 3, nan}, exact.ErrContext, "screen: contexts: row 1: found NaN at element 1, expected finite numbers"},
+	} {
+		dst, answers := make([]exact.Prediction, c.dst), make([]exact.Answer, c.n)
+		if err := s.SearchBatch(dst, answers, c.contexts, exact.Request{K: c.k}); err == nil || err.Error() != c.want || !errors.Is(err, c.kind) {
+			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
+		}
+		for _, p := range dst {
+			if p != (exact.Prediction{}) {
+				t.Errorf("%s: dst was written", c.name)
+			}
+		}
+	}
+	if got := s.Stats(); got != (screening.Stats{}) {
+		t.Errorf("refused batches were counted: %+v", got)
+	}
+	if err := s.SearchBatch(nil, nil, nil, exact.Request{K: 1}); err != nil {
+		t.Errorf("an empty batch: %v", err)
+	}
+}
+
+// A log-sum that the request does not want is -Inf, as from the exact layer.
+func TestLogSumUnasked(t *testing.T) {
+	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
+	for _, k := range []int{1, 3} { // from the set, and from the layer
+		a, err := s.Search(make([]exact.Prediction, k), []float32{1, 2}, exact.Request{K: k})
+		if err != nil || !math.IsInf(a.LogSum, -1) {
+			t.Errorf("k = %d: found log-sum %v and error %v, expected -Inf", k, a.LogSum, err)
+		}
+	}
+}
+
+// Ids of a list that the layer does not have are an error, and nothing is counted.
+func TestListsOfLabelsAreChecked(t *testing.T) {
+	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
+	req := exact.Request{K: 1, Among: exact.Only([]uint32{0, 4})}
+	_, one := s.Search(make([]exact.Prediction, 1), []float32{1, 2}, req)
+	several := s.SearchBatch(make([]exact.Prediction, 2), make([]exact.Answer, 2), []float32{1, 2, 3, 4}, req)
+	for _, err := range []error{one, several} {
+		if !errors.Is(err, exact.ErrRequest) || err.Error() != "softmax: ids[1]: found label 4, expected one below the 4 labels" {
+			t.Errorf("found error %v, expected one about label 4", err)
+		}
+	}
+	if got := s.Stats(); got != (screening.Stats{}) {
+		t.Errorf("refused requests were counted: %+v", got)
+	}
+}
+
+func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
+	layer := func(w []float32, dim int) *exact.Layer {
+		l, err := exact.NewLayer(kernels.Float32Rows(w, dim), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	own := layer([]float32{1, 2, 3, 4}, 2)
+	changed := layer([]float32{1, 2, 3, 5}, 2)
+	config := screening.Config{Dim: 2, Labels: 2, Clusters: []float32{1, 1}, Lists: []screening.List{{IDs: []uint32{0}}}}
+	unbound, err := screening.NewModel(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Fingerprint = own.Fingerprint()
+	bound, err := screening.NewModel(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		model *screening.Model
+		layer *exact.Layer
+		want  string
+	}{
+		{"its own layer", bound, own, ""},
+		{"a layer of its shape, without a fingerprint", unbound, changed, ""},
+		{"another dimension", unbound, layer([]float32{1, 2}, 1), "screen: dim: found a model of dimension 2, expected the layer's, 1"},
+		{"another number of labels", unbound, layer(make([]float32, 6), 2), "screen: labels: found a model of 2 labels, expected the layer's, 3"},
+		{"another layer of its shape", bound, changed, fmt.Sprintf(
+			"screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", own.Fingerprint(), changed.Fingerprint())},
+	} {
+		s, err := screening.NewSearcher(c.model, c.layer)
+		switch {
+		case c.want == "" && (err != nil || s == nil):
+			t.Errorf("%s: %v", c.name, err)
+		case c.want != "" && (err == nil || err.Error() != c.want || s != nil || !errors.Is(err, screening.ErrLayer)):
+			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
+		}
+	}
+}
+
+func TestQueriesDoNotAllocate(t *testing.T) {
+	t.Run("flat", func(t *testing.T) { checkAllocations(t, ordinary(t)) })
+	t.Run("without copies", func(t *testing.T) { checkAllocations(t, ordinary(t), screening.Pack(0)) })
+	t.Run("shells and a tail", func(t *testing.T) { checkAllocations(t, shelled(t)) })
+	t.Run("log-sums over the tail", func(t *testing.T) { checkAllocations(t, tailed(t), screening.OverTail()) })
+}
+
+// checkAllocations: nothing is allocated once scratch has grown, and a budget was asked for.
+func checkAllocations(t *testing.T, in *instance, opts ...screening.Option) {
+	const k = 5
+	banned := bitset.New(in.config.Labels)
+	for id := uint32(0); id < 300; id += 7 {
+		banned.Add(id)
+	}
+	ladder := in.model.Ladder()
+	biases := []exact.Bias{{ID: 3, Add: 2}, {ID: 200, Add: -1}}
+	simdtest.EachLevel(t, func(t *testing.T) {
+		s := in.searcher(t, opts...)
+		batch, answers := make([]exact.Prediction, 100*k), make([]exact.Answer, 100)
+		all := make([]exact.Prediction, in.config.Labels)
+		i := 0
+		next := func() []float32 { i = (i + 1) % in.n; return in.context(i) }
+		one := func(req exact.Request) func() error {
+			return func() error { var p [k]exact.Prediction; _, err := s.Search(p[:], next(), req); return err }
+		}
+		many := func(req exact.Request) func() error {
+			return func() error { return s.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], req) }
+		}
+		asks := map[string]func() error{
+			"TopK":                   func() error { var p [k]exact.Prediction; _, err := s.TopK(p[:], next()); return err },
+			"TopK of all of L":       func() error { _, err := s.TopK(all, next()); return err },
+			"a log-sum":              one(exact.Request{K: k, LogSum: true}),
+			"a temperature":          one(exact.Request{K: k, LogSum: true, Temperature: 0.8}),
+			"a budget":               one(exact.Request{K: k, Budget: ladder[1].Budget}),
+			"a budget and a log-sum": one(exact.Request{K: k, Budget: ladder[2].Budget, LogSum: true}),
+			"the exact layer":        one(exact.Request{K: k, Exact: true}),
+			"banned labels":          one(exact.Request{K: k, Banned: banned}),
+			"biases and a budget":    one(exact.Request{K: k, Biases: biases, Budget: ladder[1].Budget}),
+			"all edits":              one(exact.Request{K: k, LogSum: true, Banned: banned, Biases: biases}),
+			"SearchBatch":            many(exact.Request{K: k, LogSum: true}),
+			"SearchBatch with edits": many(exact.Request{K: k, LogSum: true, Banned: banned, Biases: biases}),
+		}
+		if in.config.Tail != nil {
+			asks["LogProb"] = func() error { _, err := s.LogProb(next(), 7, 1); return err }
+			asks["LogSum"] = func() error { _, err := s.LogSum(next(), 1, 0.9); return err }
+			asks["Head"] = func() error { _, _, err := s.Head(next(), 0); s.Outside(1, 0.9); return err }
+		}
+		for name, f := range asks {
+			warm := in.n // calls, in which scratch grows to the largest list
+			if strings.HasPrefix(name, "SearchBatch") {
+				warm = 1 // all calls are for the same contexts
+			}
+			var err error
+			for range warm {
+				err = f()
+			}
+			if n := simdtest.AllocsPerRun(50, func() { err = f() }); n != 0 || err != nil {
+				t.Errorf("%s: %v allocations a call, %v", name, n, err)
+			}
+		}
+	})
+}
+
+func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
+	// Scratch is for the lists if they are larger, else for the clusters.
+	many := shape{labels: 300, dim: 24, clusters: 80, contexts: 30, keep: 4, seed: 8}.instance(t)
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for kind, in := range map[string]*instance{"large lists": ordinary(t), "many clusters": many, "shells": shelled(t)} {
+			const runs = 20
+			var fresh []*screening.Searcher
+			for range runs + 1 { // AllocsPerRun makes one call more
+				fresh = append(fresh, in.searcher(t))
+			}
+			i := 0
+			if n := simdtest.AllocsPerRun(runs, func() {
+				var p [2]exact.Prediction
+				if _, err := fresh[i].TopK(p[:], in.context(i)); err != nil {
+					t.Fatal(err)
+				}
+				i++
+			}); n != 0 {
+				t.Errorf("%s: %v allocations", kind, n)
+			}
+		}
+	})
+}
+
+func TestManyGoroutinesShareOneModel(t *testing.T) {
+	in := ordinary(t)
+	const k = 5
+	var want []exact.Prediction
+	first := in.searcher(t)
+	for i := range in.n {
+		want = append(want, topK(t, first, k, in.context(i))...)
+	}
+	var wg sync.WaitGroup
+	for g := range 8 {
+		s := in.searcher(t)
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			got := make([]exact.Prediction, in.n*k)
+			for round := range 3 {
+				if round == 2 {
+					if err := s.SearchBatch(got, make([]exact.Answer, in.n), in.contexts, exact.Request{K: k}); err != nil {
+						t.Error(err)
+					}
+				} else {
+					for i := range in.n {
+						at := (i*7 + g*31) % in.n // goroutines ask for different contexts
+						if _, err := s.TopK(got[at*k:(at+1)*k], in.context(at)); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("goroutine %d, round %d: answers differ", g, round)
+				}
+				clear(got)
+			}
+		}()
+	}
+	wg.Wait()
+}

@@ -1,0 +1,244 @@
+package screening
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+)
+
+// Tail estimates what the labels weigh that a screen does not look at: for a context h in a cell of
+// cluster t, the log of the sum of e^(x_s/T) over the labels s that are not among the first
+// candidates of its cell, those of a share of at least Share, is about
+//
+//	a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2
+//
+// with coefficients of the cluster for each temperature T that it has. The directions g_k, some of those in which logits differ
+// most, are shared by all clusters: how far logits spread decides how much the tail weighs. It also
+// holds, for some levels of confidence, how far the log of the tail of a context of the cluster is
+// from that at most (half-widths found by split conformal prediction, see package train).
+//
+// A regression says nothing of contexts unlike those that it was fitted to. So a Tail holds, for
+// each cluster, the range of what it reckons with: ||h||^2, the last sum, and its own logs. Out of
+// these ranges the exact layer answers. A Tail is immutable and safe for use by many goroutines.
+type Tail struct {
+	c   TailConfig
+	dim int
+}
+
+// TailConfig is what a Tail is made of. Blocks for the temperatures come one after the
+// other, in each of them rows for the clusters.
+type TailConfig struct {
+	// Share says which candidates of a cell are not in the tail: those of at least it.
+	Share uint16
+	// Clusters is r, at least 1.
+	Clusters int
+	// Temperatures are those that there are coefficients for, m of them, ascending,
+	// finite and at least exact.MinTemperature.
+	Temperatures []float64
+	// Intercepts holds a: m x r numbers.
+	Intercepts []float32
+	// Slopes holds u_t: m x r rows of dimension d.
+	Slopes []float32
+	// Directions holds g_k: 1 to 64 rows of dimension d.
+	Directions []float32
+	// Squares holds c_t and e_t: m x r pairs.
+	Squares []float32
+	// Levels are the levels of confidence of the half-widths, q of them, ascending,
+	// above 0 and below 1. None: there are no intervals.
+	Levels []float64
+	// Widths holds the half-widths: m x r rows of q numbers, which do not descend in
+	// a row, and none is negative. +Inf: nothing can be said.
+	Widths []float32
+	// Ranges holds the ranges of a cluster's contexts: r rows of 2 m + 4 numbers, the least and the
+	// largest ||h||^2, sum over k of (g_k.h)^2, and log of the tail at each temperature. None is
+	// NaN. The exact layer answers out of one of them, and always where the least is above the
+	// largest: from +Inf to -Inf nothing is known, from -Inf to +Inf all is.
+	Ranges []float64
+}
+
+// MaxFits bounds the temperatures, the levels and the directions of a Tail.
+const MaxFits = 64
+
+// NewTail returns the tail of c, whose slices are kept. An error names the field, what was
+// found and what was expected.
+func NewTail(c TailConfig) (*Tail, error) {
+	t, err := newTail(c)
+	if err != nil {
+		return nil, fmt.Errorf("screen: tail: %w", err)
+	}
+	return t, nil
+}
+
+func newTail(c TailConfig) (*Tail, error) {
+	m, q := len(c.Temperatures), len(c.Levels)
+	if c.Clusters < 1 {
+		return nil, fmt.Errorf("clusters: found %d, expected at least 1", c.Clusters)
+	}
+	if m < 1 || m > MaxFits || q > MaxFits {
+		return nil, fmt.Errorf("found %d temperatures and %d levels, expected 1 to %d and 0 to %[3]d", m, q, MaxFits)
+	}
+	for i, t := range c.Temperatures {
+		if !(t >= exact.MinTemperature) || math.IsInf(t, 1) || i > 0 && !(1/t < 1/c.Temperatures[i-1]) {
+			return nil, fmt.Errorf("temperatures: found %v at %d, expected finite numbers of at least %v, ascending", t, i, exact.MinTemperature)
+		}
+	}
+	for i, p := range c.Levels {
+		if !(p > 0 && p < 1) || i > 0 && p <= c.Levels[i-1] {
+			return nil, fmt.Errorf("levels: found %v at %d, expected numbers above 0 and below 1, ascending", p, i)
+		}
+	}
+	rows := m * c.Clusters
+	if len(c.Intercepts) != rows {
+		return nil, fmt.Errorf("intercepts: found %d, expected one for each of %d clusters and %d temperatures", len(c.Intercepts), c.Clusters, m)
+	}
+	dim := len(c.Slopes) / rows
+	if dim < 1 || len(c.Slopes) != rows*dim {
+		return nil, fmt.Errorf("slopes: found %d elements, expected a row for each of %d clusters and %d temperatures", len(c.Slopes), c.Clusters, m)
+	}
+	if n := len(c.Directions); n == 0 || n%dim != 0 || n/dim > MaxFits {
+		return nil, fmt.Errorf("directions: found %d elements, expected 1 to %d rows of dim %d", n, MaxFits, dim)
+	}
+	if len(c.Squares) != 2*rows {
+		return nil, fmt.Errorf("squares: found %d, expected 2 for each of %d clusters and %d temperatures", len(c.Squares), c.Clusters, m)
+	}
+	if len(c.Widths) != rows*q {
+		return nil, fmt.Errorf("widths: found %d, expected %d for each of %d clusters and %d temperatures", len(c.Widths), q, c.Clusters, m)
+	}
+	if n := 2*m + 4; len(c.Ranges) != n*c.Clusters {
+		return nil, fmt.Errorf("ranges: found %d numbers, expected %d for each of %d clusters", len(c.Ranges), n, c.Clusters)
+	}
+	for i, x := range c.Ranges {
+		if math.IsNaN(x) {
+			return nil, fmt.Errorf("ranges: found NaN at %d, expected numbers", i)
+		}
+	}
+	for _, part := range []struct {
+		name  string
+		x     []float32
+		width int
+	}{{"intercepts", c.Intercepts, 1}, {"slopes", c.Slopes, dim}, {"directions", c.Directions, dim}, {"squares", c.Squares, 2}} {
+		if i, j, found := kernels.Float32Rows(part.x, part.width).NotFinite(); found {
+			return nil, fmt.Errorf("%s: found %v at row %d, column %d, expected finite numbers", part.name, part.x[i*part.width+j], i, j)
+		}
+	}
+	for i, w := range c.Widths {
+		if !(w >= 0) || math.Signbit(float64(w)) || i%q > 0 && w < c.Widths[i-1] {
+			return nil, fmt.Errorf("widths: found %v at row %d, column %d, expected numbers that are not negative and do not descend", w, i/q, i%q)
+		}
+	}
+	return &Tail{c, dim}, nil
+}
+
+// Config returns what the tail is made of. Its slices must not be changed.
+func (t *Tail) Config() TailConfig { return t.c }
+
+// covers reports whether there is a prediction at a temperature.
+func (r *Tail) covers(temperature float64) bool {
+	list := r.c.Temperatures
+	return list[0] <= temperature && temperature <= list[len(list)-1]
+}
+
+// reckoned is what a tail says of a context: its log at each of the temperatures.
+type reckoned [MaxFits]float64
+
+// reckon sets logs to those of a context of cluster t. It reports false if one of the
+// numbers that it reckons with is out of the range of the cluster's contexts: then they say nothing.
+func (r *Tail) reckon(logs *reckoned, h []float32, t int) bool {
+	norm, along := SquaresOf(r.c.Directions, h)
+	m := len(r.c.Temperatures)
+	ranges := r.c.Ranges[t*(2*m+4):][:2*m+4]
+	within := func(i int, x float64) bool { return ranges[2*i] <= x && x <= ranges[2*i+1] }
+	known := within(0, norm) && within(1, along)
+	for at := 0; known && at < m; at++ {
+		row := at*r.c.Clusters + t
+		var product [1]float64
+		kernels.Float32Rows(r.c.Slopes[row*r.dim:(row+1)*r.dim], r.dim).RefScan(product[:], nil, h)
+		log := product[0] + float64(r.c.Intercepts[row])
+		log += float64(float64(r.c.Squares[2*row])*norm) + float64(float64(r.c.Squares[2*row+1])*along)
+		logs[at], known = log, within(2+at, log)
+	}
+	return known
+}
+
+// at returns the log of the tail of a context of cluster t, of which reckon has set the logs, at a
+// temperature that the tail covers, and an interval at a confidence (0: none is wanted).
+//
+// Between two of them it interpolates linearly in 1/T. The log of the tail is
+// convex in 1/T, so that the upper end stays one: it holds if both it is made of
+// hold, each at half the risk. The lower end is not known then.
+func (r *Tail) at(logs *reckoned, t int, temperature, confidence float64) Interval {
+	list := r.c.Temperatures
+	at, found := slices.BinarySearch(list, temperature)
+	if found {
+		log, width := logs[at], r.width(at, t, confidence)
+		return Interval{log, log - width, log + width}
+	}
+	half := confidence
+	if half > 0 {
+		half = 1 - (1-confidence)/2
+	}
+	coldWidth, warmWidth := r.width(at-1, t, half), r.width(at, t, half)
+	share := (1/temperature - 1/list[at]) / (1/list[at-1] - 1/list[at])
+	mix := func(a, b float64) float64 { return float64(share*a) + float64((1-share)*b) }
+	log, width := mix(logs[at-1], logs[at]), math.Inf(1)
+	if coldWidth < width && warmWidth < width { // else a share of 0 of it would be NaN
+		width = mix(coldWidth, warmWidth)
+	}
+	return Interval{log, math.Inf(-1), log + width}
+}
+
+// SquaresOf returns ||h||^2 and the sum of (g_k.h)^2 over the rows of directions, 0 and 0
+// if there are none, by the reference arithmetic, with the same bits on every CPU. It
+// panics if directions is not rows of the length of h, or more than 64 of them.
+func SquaresOf(directions, h []float32) (norm, along float64) {
+	if len(directions) == 0 {
+		return 0, 0
+	}
+	var products [MaxFits]float64
+	g := products[:len(directions)/len(h)]
+	kernels.Float32Rows(directions, len(h)).RefScan(g, nil, h)
+	for _, x := range g {
+		along += float64(x * x)
+	}
+	kernels.Float32Rows(h, len(h)).RefScan(products[:1], nil, h)
+	return products[0], along
+}
+
+// width is the half-width of cluster t at the confidence, at one of the temperatures, +Inf for
+// unknown.
+func (r *Tail) width(at, t int, confidence float64) float64 {
+	q := len(r.c.Levels)
+	if j, _ := slices.BinarySearch(r.c.Levels, confidence); j < q && !math.IsNaN(confidence) {
+		return float64(r.c.Widths[(at*r.c.Clusters+t)*q+j])
+	}
+	return math.Inf(1)
+}
+
+// Tail returns the model's tail, or nil if it has none.
+func (m *Model) Tail() *Tail { return m.c.Tail }
+
+// WithTail returns the model with that tail instead of its own, nil for none, and this training
+// record, nil for its own. The two share all else. It returns an error if the tail is for another
+// number of clusters or another dimension.
+func (m *Model) WithTail(t *Tail, record []byte) (*Model, error) {
+	if err := m.checkTail(t); err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	with, err := m.withRecord(record)
+	if err != nil {
+		return nil, err
+	}
+	with.c.Tail = t
+	return with, nil
+}
+
+func (m *Model) checkTail(t *Tail) error {
+	r := m.router
+	if t != nil && (t.c.Clusters != r.Clusters() || t.dim != r.Dim()) {
+		return fmt.Errorf("tail: found one for %d clusters of dim %d, expected %d of %d", t.c.Clusters, t.dim, r.Clusters(), r.Dim())
+	}
+	return nil
+}

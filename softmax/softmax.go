@@ -1,0 +1,173 @@
+package softmax
+
+import (
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+)
+
+// The errors of searchers that callers may want to tell apart, by errors.Is.
+var (
+	// ErrContext: h has another length than d, or an element that is not finite.
+	ErrContext = exact.ErrContext
+	// ErrRequest: the request, or the room for its answer, does not fit the layer.
+	ErrRequest = exact.ErrRequest
+)
+
+// Prediction is one label, its ID, and its Logit x_s = w_s.h + b_s, plus the label's bias of the
+// request if it has one.
+type Prediction = exact.Prediction
+
+// Request is a question about a context. Its fields:
+//
+//	K                int          labels wanted: 1 to L, or 0 for LogSum alone
+//	Within           float64      the largest distance from the best logit; 0: any
+//	LogSum           bool         the logarithm of the sum of e^x too, see [Answer]
+//	ExactSum         bool         that sum by the reference arithmetic: a pass over all weights
+//	Temperature      float64      T of a log-sum of e^(x/T); 0: 1. At least 1e-100
+//	Budget           float64      mean number of labels that a screen looks at; 0: its own
+//	Exact            bool         a screen or a preview finds the best of all labels, too
+//	Among            Labels       the labels to choose among; zero: all
+//	Allowed, Banned  *bitset.Set  labels that may be answered, and labels that may not; nil: no limit
+//	Biases           []Bias       added to logits of labels, distinct and ascending by ID
+//
+// The edits, which are Allowed, Banned and Biases, take part in the search: the answer is as for
+// a layer whose logits are edited so. Sets have L labels. Labels that may not be answered count
+// as impossible: they are in no answer and add nothing to the sum.
+type Request = exact.Request
+
+// Bias is the number Add, finite and at most 2^100 in magnitude, for the logit of the label ID.
+type Bias = exact.Bias
+
+// Labels is a set of labels to choose among: all of a layer, which is the zero
+// value, or the labels in a list.
+type Labels = exact.Labels
+
+// Only is the set of the labels ids, in any order, which must be distinct and below L: searches
+// return an error for an id that is not. A label that is there twice may be answered twice. An
+// empty list is the empty set. The ids are kept, not copied.
+func Only(ids []uint32) Labels { return exact.Only(ids) }
+
+// Answer is the result of a search, besides the best labels.
+//
+// Count is the number of labels written: K, or fewer if fewer may be answered, or are within the
+// distance of the request. Source tells which labels the answer was chosen among.
+//
+// LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of e^x, or of
+// e^(x/T) at the temperature of the request, over the labels that the answer was chosen among: the
+// logarithm of a label's probability among them is its logit minus that. The sum over no labels is
+// -Inf. Without ExactSum it is an estimate: labels that may be among the K largest count with
+// their logits, all others with the centre of their interval, so that it depends on K, and on
+// nothing else. If a share p of the sum belongs to the others, and no interval of theirs is wider
+// than 2e, the result is off by at most log(1 + p(exp(e) - 1)), and far less in practice.
+//
+// Logits are w_s.h + b_s. A model that multiplies them by a scale has the probabilities of
+// the temperature 1/scale. For one that has a soft cap too, map all logits ([Searcher.Logits]) by
+// the method Logit of package head's Head, and take the sum over those.
+type Answer = exact.Answer
+
+// Source tells which labels an answer was chosen among.
+type Source = exact.Source
+
+const (
+	FromLayer = exact.FromLayer // all labels of the request: the answer is exact
+	FromSet   = exact.FromSet   // the candidates that a screen or a preview has for the context
+)
+
+// Layer is a softmax layer: weights W (labels x dim, row s is w_s) and bias
+// b. It is immutable, but for its threads, and safe for use by many goroutines.
+type Layer exact.Layer
+
+// NewLayer returns the layer with the weights W and the bias, one element a row of W, or nil
+// for zeros. The elements are kept, not copied, and must not be changed. The search reads quantised
+// rows where they are, with 16 bytes for each row besides; of others it makes codes, one to
+// one and a half bytes for each weight.
+//
+// It returns an error if the lengths do not fit each other, if there is no row, or if a weight
+// or a bias is NaN or infinite. It reads W once, on all cores.
+func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
+	l, err := exact.NewLayer(weights, bias)
+	return (*Layer)(l), err
+}
+
+func (l *Layer) layer() *exact.Layer { return (*exact.Layer)(l) }
+
+// SetThreads has exact searches run on up to n threads, the caller's among them and 256 at most, over large
+// layers. A layer has one thread until then. Answers are the same. The layer owns the others, which are parked
+// between searches and serve one search at a time: a goroutine that finds them busy searches alone. They end
+// with the next SetThreads, and when the layer is unreachable. It must not be called while the layer is
+// searched.
+func (l *Layer) SetThreads(n int) { l.layer().SetThreads(n) }
+
+// Labels returns L, the number of labels.
+func (l *Layer) Labels() int { return l.layer().Labels() }
+
+// Dim returns d, the dimension of a context.
+func (l *Layer) Dim() int { return l.layer().Dim() }
+
+// Weights returns W, labels x dim.
+func (l *Layer) Weights() kernels.Rows { return l.layer().Weights() }
+
+// Bias returns b, one element a label. It must not be changed.
+func (l *Layer) Bias() []float32 { return l.layer().Bias() }
+
+// Fingerprint returns a hash of the layer: its shape, W and b, whatever type W is
+// stored in. A screen carries the fingerprint of the layer that it was trained for. It
+// is computed on the first call, which reads all of W on all cores.
+//
+// It is the SHA-256 of: the number of labels and the dimension, as little-endian 64-bit
+// integers; the SHA-256 of each 256 rows of W, the last of the rest; the SHA-256
+// of b. Weights and bias are hashed as little-endian 32-bit floats.
+func (l *Layer) Fingerprint() [32]byte { return l.layer().Fingerprint() }
+
+// Searcher answers requests exactly, over all labels of a layer. It belongs to one goroutine; any
+// number of them share the layer. Its memory grows to the need of the largest search; beyond
+// such growth nothing is allocated.
+type Searcher exact.Searcher
+
+// NewSearcher returns a searcher, without memory before the first search.
+func NewSearcher(l *Layer) *Searcher { return (*Searcher)(exact.NewSearcher(l.layer())) }
+
+func (s *Searcher) searcher() *exact.Searcher { return (*exact.Searcher)(s) }
+
+// TopK writes the labels with the k = len(dst) largest logits to dst, in order,
+// and returns their number, k. Errors are as from Search.
+func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
+	return s.searcher().TopK(dst, h)
+}
+
+// Search answers a request about the context h: the labels of the req.K largest
+// logits go to dst, in order. The length of dst is req.K exactly.
+//
+// It returns an error, and writes nothing, if h is not a context ([ErrContext])
+// or if the request or the length of dst does not fit the layer ([ErrRequest]).
+func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, error) {
+	return s.searcher().Search(dst, h, req)
+}
+
+// SearchBatch answers the same request about each of n contexts, row-major, n x d, as
+// Search does, bit for bit; rows are read once for several contexts. dst has exactly req.K
+// elements a context, the answer to context i is dst[i*req.K:][:answers[i].Count], and
+// answers has n elements. Errors are as from Search.
+func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []float32, req Request) error {
+	return s.searcher().SearchBatch(dst, answers, contexts, req)
+}
+
+// Logits writes the logits of labels in the context h to dst, one a label in the order of the
+// set, by the reference arithmetic: for a model whose logits have a soft cap, for example. It
+// returns an error if h is not a context ([ErrContext]), or if the length of dst or an id of the
+// list does not fit ([ErrRequest]).
+func (s *Searcher) Logits(dst []float64, h []float32, among Labels) error {
+	return s.searcher().Score(dst, h, among)
+}
+
+// LogProb returns the log-probability of the label id in the context h at a temperature T, of
+// probabilities in proportion to e^(x/T): its logit over T minus the log of the sum of e^(x/T) over
+// all labels, both by the reference arithmetic, which reads all weights. T is 1 for the
+// probabilities of the layer, and 1/scale for a model that multiplies its logits; it is finite
+// and at least 1e-100. See [Answer] for a model with a soft cap.
+//
+// It returns an error if id is not below L, or T out of range ([ErrRequest]), or h no context
+// ([ErrContext]).
+func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
+	return s.searcher().LogProb(h, id, temperature)
+}
