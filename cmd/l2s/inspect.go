@@ -219,7 +219,7 @@ func inspectModel(ctx context.Context, source string) (fmt.Stringer, error) {
 	defer h.Close()
 	o := h.Origin()
 	r := modelResult{
-		Source: source, File: o.File, Tensor: h.Weights(), Labels: h.Labels(), Dim: h.Dim(), Type: h.Rows().Element().String(), Tied: o.Tied, Why: o.Why, Bias: h.BiasName(), Padding: h.Padding(),
+		Source: source, File: o.File, Tensor: o.Tensor, Labels: h.Labels(), Dim: h.Dim(), Type: h.Rows().Element().String(), Tied: o.Tied, Why: o.Why, Bias: o.Bias, Padding: o.Padding,
 		LogitScale: h.LogitScale(), StateScale: h.StateScale(), SoftCap: h.SoftCap(), Contexts: o.State, Specials: []uint32{}, Suppressed: append([]uint32{}, h.Suppressed()...), Notes: append([]string{}, o.Notes...),
 	}
 	if ids, err := head.Specials(source); err == nil { // a file of one tensor has none
