@@ -179,7 +179,7 @@ func (r previewResult) String() string {
 	fmt.Fprintf(&b, "file       %s, a preview, %s bytes\nlabels     %s\ndimension  %d\nlayer      SHA-256 %s\nheld out   %s contexts\n\n", r.File, progress.Count(int(r.Bytes)), progress.Count(r.Labels), r.Dim, r.Fingerprint, progress.Count(r.HeldOut))
 	fmt.Fprintf(&b, "%8s  %8s  %6s  %-24s P@%d\n", "budget", "looked", "exact", "P@1", r.K)
 	for i, x := range r.Rungs {
-		of := func(e preview.Estimate) string { return fmt.Sprintf("%.4f (%.4f to %.4f)", e.Value, e.Low, e.High) }
+		of := func(e screen.Estimate) string { return fmt.Sprintf("%.4f (%.4f to %.4f)", e.Value, e.Low, e.High) }
 		fmt.Fprintf(&b, "%8v  %7.1f%%  %5.1f%%  %s  %s", x.Kept, 100*x.Looked, 100*x.Exact, of(x.Precision1), of(x.PrecisionK))
 		if i == r.Default {
 			b.WriteString("  default")
