@@ -4,7 +4,7 @@
 // with; and the labels that a request allows or bans.
 //
 // A [Set] has a fixed universe 0, ..., L-1 and takes L/8 bytes however many labels it holds.
-// [Set.AppendIDs] writes the ids in ascending order, and [FromIDs] reads such a list. (A screen
+// [Set.All] iterates over the ids in ascending order, and [FromIDs] reads such a list. (A screen
 // keeps its candidates as lists in another order: the best ones first.)
 //
 // A label outside the universe, and an operation on two sets of different universes, is a
@@ -48,7 +48,7 @@ func New(labels int) *Set {
 }
 
 // FromIDs returns the set over the given number of labels that holds exactly ids, strictly
-// ascending and below labels, as [Set.AppendIDs] writes them. The error names the first id that
+// ascending and below labels, as [Set.All] has them. The error names the first id that
 // breaks the rule.
 func FromIDs(labels int, ids []uint32) (*Set, error) {
 	if labels < 0 || labels > maxLabels {
@@ -145,12 +145,6 @@ func (s *Set) Fill() {
 	}
 }
 
-// Copy makes s the set o, which has the same universe.
-func (s *Set) Copy(o *Set) {
-	s.checkSame(o)
-	copy(s.words, o.words)
-}
-
 // Union adds to s every label of o, which has the same universe.
 func (s *Set) Union(o *Set) {
 	s.checkSame(o)
@@ -181,11 +175,6 @@ func (s *Set) checkSame(o *Set) {
 	}
 }
 
-// Equal reports whether s and o have the same universe and the same labels.
-func (s *Set) Equal(o *Set) bool {
-	return s.labels == o.labels && slices.Equal(s.words, o.words)
-}
-
 // Clone returns a copy that shares nothing with s.
 func (s *Set) Clone() *Set {
 	return &Set{labels: s.labels, words: slices.Clone(s.words)}
@@ -197,13 +186,3 @@ func (s *Set) Clear() { clear(s.words) }
 // All iterates over the labels of the set in ascending order. A label may be removed while it
 // is visited; one that is added meanwhile may or may not be visited.
 func (s *Set) All() iter.Seq[uint32] { return s.each(0, s.labels, 0) }
-
-// AppendIDs appends the labels of the set to dst in ascending order. It allocates only if dst
-// lacks the capacity for [Set.Count] more.
-func (s *Set) AppendIDs(dst []uint32) []uint32 {
-	dst = slices.Grow(dst, s.Count())
-	for id := range s.All() {
-		dst = append(dst, id)
-	}
-	return dst
-}

@@ -2,6 +2,7 @@ package bitset_test
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/bitset"
 )
@@ -46,7 +47,7 @@ func ExampleSet_Intersect() {
 		allowed.Clear()
 		allowed.Union(grammar)
 		allowed.Intersect(always)
-		fmt.Println(allowed.AppendIDs(nil))
+		fmt.Println(slices.Collect(allowed.All()))
 		always.Remove(5)
 	}
 	// Output:

@@ -28,13 +28,13 @@ func ExampleOpenContexts() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	contexts, err := head.OpenContexts(filepath.Join(dir, "H.npy"), h.Dim())
+	contexts, release, err := head.OpenContexts(filepath.Join(dir, "H.npy"), h.Dim())
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer contexts.Close()
+	defer release()
 	searcher, top := softmax.NewSearcher(layer), make([]softmax.Prediction, 1)
-	for row := range slices.Chunk(contexts.Rows(), h.Dim()) {
+	for row := range slices.Chunk(contexts, h.Dim()) {
 		if _, err := searcher.TopK(top, row); err != nil {
 			log.Fatal(err)
 		}
@@ -78,15 +78,15 @@ func TestOpenContexts(t *testing.T) {
 			{"float16", half, 3},
 			{"a tensor of a safetensors file", tensors + ":h", 3},
 		} {
-			contexts, err := head.OpenContexts(c.source, c.dim)
+			contexts, release, err := head.OpenContexts(c.source, c.dim)
 			if err != nil {
 				t.Errorf("%s: %v", c.name, err)
 				continue
 			}
-			if !slices.Equal(contexts.Rows(), six) {
-				t.Errorf("%s: found %v, expected %v", c.name, contexts.Rows(), six)
+			if !slices.Equal(contexts, six) {
+				t.Errorf("%s: found %v, expected %v", c.name, contexts, six)
 			}
-			if err := contexts.Close(); err != nil {
+			if err := release(); err != nil {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		}
@@ -99,7 +99,7 @@ func TestOpenContexts(t *testing.T) {
 		{"no file", filepath.Join(t.TempDir(), "H.npy"), "H.npy: no such file or directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := head.OpenContexts(c.source, 3); err == nil || !strings.HasSuffix(err.Error(), c.want) {
+			if _, _, err := head.OpenContexts(c.source, 3); err == nil || !strings.HasSuffix(err.Error(), c.want) {
 				t.Errorf("found error %v, expected one that ends with %q", err, c.want)
 			}
 		})

@@ -47,14 +47,14 @@
 // deny the tie; where config.json is silent, no other matrix may have the shape of the embedding
 // either. In a GGUF model it is output.weight, else token_embd.weight, if no file of the model
 // has the first and llama.cpp loads the architecture so. Open looks for the bias in the
-// same place. [Head.Weights], [Head.BiasName] and [Head.Origin] name the tensors, and the reason. The names come
+// same place. [Head.Origin] names the tensors, and the reason. The names come
 // from gguf-py/gguf/tensor_mapping.py of https://github.com/ggml-org/llama.cpp, which lists them
 // for each architecture, and from transformers' _tied_weights_keys.
 //
 // # Padding
 //
 // Models pad W with rows that no token has, for the speed of other hardware. Rows from the size of
-// the tokenizer on are left out, so that they are never answered: see [Head.Padding].
+// the tokenizer on are left out, so that they are never answered: see [Origin].
 //
 // In a folder the size is one more than the largest id in tokenizer.json. Without that file it is
 // the number of pieces of a sentencepiece tokenizer.model, unless the model has code of its own

@@ -146,7 +146,7 @@ func TestFolders(t *testing.T) {
 				t.Errorf("found %q, %v, %v, %v\n want %q", got, values(h), h.Bias(), h.IDs(), c.want)
 			}
 			own := open(t, dir+c.name, head.Options{Copy: true})
-			if own.Mapped() || !sameBits(values(own), values(h)) {
+			if own.Origin().Mapped || !sameBits(values(own), values(h)) {
 				t.Errorf("the copy is %v, %v", own, values(own))
 			}
 		})

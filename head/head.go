@@ -14,13 +14,13 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// NoBias is the Bias of a head without one, even if a bias is next to its weights.
-const NoBias = "none"
+// noBias is the Bias of a head without one.
+const noBias = "none"
 
 // Options configures Open. The zero value is ready.
 type Options struct {
-	// Bias is the source of the bias, one number a row, or NoBias. If it is empty, the bias is
-	// looked for next to the weights; there may be none.
+	// Bias is the source of the bias, one number a row, or "none" for no bias, even if one is next
+	// to the weights. If it is empty, the bias is looked for next to the weights; there may be none.
 	Bias string
 	// IDs are the labels whose rows make the head, in this order, each at most once:
 	// a draft head, see [ReadIDs]. All, if it is nil. The rows are copied.
@@ -40,7 +40,7 @@ type Head struct {
 	padding    int
 	element    kernels.Element
 	biasName   string
-	norm       Norm
+	norm       norm
 	mapped     bool         // rows are in a file
 	widened    bool         // rows are float32, and the rows of the file are not
 	mu         sync.RWMutex // held for reading by who reads rows, for writing by Close
@@ -90,17 +90,21 @@ type model struct {
 
 // Origin tells where a head was found, and why it was taken.
 type Origin struct {
-	File  string   // that has the rows
-	Tied  bool     // the head is the input embedding of the model
-	Why   string   // it is, or is not, taken for it
-	State string   // where to take a context
-	Notes []string // decisions where the files leave a choice, or contradict each other
+	File    string   // that has the rows
+	Tensor  string   // that W is; a .npy file has no name for it
+	Bias    string   // the tensor that b is, or its source in Options; "" for none
+	Padding int      // the number of rows at the end of W that are no token and are left out
+	Mapped  bool     // the rows are in a mapped file: see the package's documentation
+	Tied    bool     // the head is the input embedding of the model
+	Why     string   // it is, or is not, taken for it
+	State   string   // where to take a context
+	Notes   []string // decisions where the files leave a choice, or contradict each other
 }
 
 // Origin returns where the head was found.
 func (h *Head) Origin() Origin {
 	o := h.origin
-	o.Notes = slices.Clone(o.Notes)
+	o.Tensor, o.Bias, o.Padding, o.Mapped, o.Notes = h.weights, h.biasName, h.padding, h.mapped, slices.Clone(o.Notes)
 	return o
 }
 
@@ -317,7 +321,7 @@ func (m *model) bias(source string, weights *tensorfile.Tensor) (bias []float32,
 	var t *tensorfile.Tensor
 	rows := weights.Rows()
 	switch {
-	case source == NoBias:
+	case source == noBias:
 		return nil, "", nil
 	case source != "":
 		if t, err = tensorfile.OpenTensor(source); err != nil {
@@ -385,18 +389,6 @@ func (h *Head) IDs() []uint32 { return h.ids }
 // Vocabulary returns the bound that all ids of answers are below: the size of the full
 // vocabulary for a draft head, else Labels.
 func (h *Head) Vocabulary() int { return h.vocabulary }
-
-// Padding returns the number of rows at the end of W that are no token and are left out.
-func (h *Head) Padding() int { return h.padding }
-
-// Weights returns the name of the tensor that W is; a .npy file has none.
-func (h *Head) Weights() string { return h.weights }
-
-// BiasName returns the name of the tensor that b is, or its source in Options; "" for none.
-func (h *Head) BiasName() string { return h.biasName }
-
-// Mapped reports whether the rows are in a mapped file: see the package's documentation.
-func (h *Head) Mapped() bool { return h.mapped }
 
 // String describes the opened head in one line:
 //

@@ -99,14 +99,14 @@ func TestRowsAreWhatGGMLReads(t *testing.T) {
 				h := open(t, base+".gguf", head.Options{Copy: own})
 				x, shape := readArray(t, base+".npy")
 				labels := shape[0] - want.padding
-				if h.Labels() != labels || h.Dim() != want.dim || h.Padding() != want.padding || h.Vocabulary() != labels || h.Bias() != nil || h.IDs() != nil {
-					t.Errorf("%d x %d and %d of padding, %d labels, bias %v, ids %v", h.Labels(), h.Dim(), h.Padding(), h.Vocabulary(), h.Bias(), h.IDs())
+				if h.Labels() != labels || h.Dim() != want.dim || h.Origin().Padding != want.padding || h.Vocabulary() != labels || h.Bias() != nil || h.IDs() != nil {
+					t.Errorf("%d x %d and %d of padding, %d labels, bias %v, ids %v", h.Labels(), h.Dim(), h.Origin().Padding, h.Vocabulary(), h.Bias(), h.IDs())
 				}
-				if h.Rows().Element() != want.element || h.Weights() != want.weights || h.LogitScale() != want.scale || h.SoftCap() != want.cap {
+				if h.Rows().Element() != want.element || h.Origin().Tensor != want.weights || h.LogitScale() != want.scale || h.SoftCap() != want.cap {
 					t.Errorf("%v; scale %v, cap %v", h, h.LogitScale(), h.SoftCap())
 				}
-				if mapped := !own && runtime.GOOS != "windows"; h.Mapped() != mapped {
-					t.Errorf("mapped: %v, want %v", h.Mapped(), mapped)
+				if mapped := !own && runtime.GOOS != "windows"; h.Origin().Mapped != mapped {
+					t.Errorf("mapped: %v, want %v", h.Origin().Mapped, mapped)
 				}
 				if got := values(h); !sameBits(got, x[:labels*want.dim]) {
 					i := 0
@@ -274,11 +274,11 @@ func TestBias(t *testing.T) {
 	}{
 		"beside the weights": {"", "a.bias", []float32{7, 8, 9}},
 		"named":              {path + ":other", path + ":other", []float32{10, 11, 12}},
-		"none":               {head.NoBias, "", nil},
+		"none":               {"none", "", nil},
 	} {
 		h := open(t, path+":a.weight", head.Options{Bias: c.bias})
-		if !slices.Equal(h.Bias(), c.want) || h.BiasName() != c.taken {
-			t.Errorf("%s: %v of %q", name, h.Bias(), h.BiasName())
+		if !slices.Equal(h.Bias(), c.want) || h.Origin().Bias != c.taken {
+			t.Errorf("%s: %v of %q", name, h.Bias(), h.Origin().Bias)
 		}
 	}
 	_, err := head.Open(path+":a.weight", head.Options{Bias: path + ":a.weight"})
@@ -309,13 +309,13 @@ func TestDraftOfAList(t *testing.T) {
 		t.Fatalf("ids: %v, %v", ids, err)
 	}
 	h := open(t, write(t, "x.npy", numpy("<f4", "False", "(3, 2)", f32s(1, 2, 3, 4, 5, 6))), head.Options{IDs: ids})
-	if h.Labels() != 2 || h.Vocabulary() != 3 || !slices.Equal(h.IDs(), ids) || h.Mapped() || !sameBits(values(h), []float32{5, 6, 1, 2}) {
+	if h.Labels() != 2 || h.Vocabulary() != 3 || !slices.Equal(h.IDs(), ids) || h.Origin().Mapped || !sameBits(values(h), []float32{5, 6, 1, 2}) {
 		t.Errorf("%v: %v of %v, %d labels", h, values(h), h.IDs(), h.Vocabulary())
 	}
 	h = open(t, filepath.Join("testdata", "gguf", "head-q8_0.gguf"), head.Options{IDs: []uint32{43, 0, 7}})
 	x, _ := readArray(t, filepath.Join("testdata", "gguf", "head-q8_0.npy"))
 	want := slices.Concat(x[43*608:44*608], x[:608], x[7*608:8*608])
-	if !sameBits(values(h), want) || h.Vocabulary() != 44 || h.Padding() != 0 {
+	if !sameBits(values(h), want) || h.Vocabulary() != 44 || h.Origin().Padding != 0 {
 		t.Errorf("%v: the rows are not the rows of the list", h)
 	}
 	for name, c := range map[string]struct {
@@ -492,7 +492,7 @@ func TestFileCutOff(t *testing.T) {
 		t.Error(err)
 	}
 	h, dir := cut(head.Options{})
-	if !h.Mapped() {
+	if !h.Origin().Mapped {
 		t.Skip("files are not mapped here")
 	}
 	want := "head: w.npy: data: found bytes that cannot be read any more, expected a file that stays as it was opened"
@@ -541,11 +541,11 @@ func TestConcurrentUse(t *testing.T) {
 // The last normalisation is found beside the head, in one element each column.
 func TestNorm(t *testing.T) {
 	h := open(t, filepath.Join("testdata", "gguf", "head-f32.gguf"), head.Options{})
-	if n := h.Norm(); len(n.Gain) != h.Dim() || n.Bias != nil {
-		t.Errorf("found %d elements, expected %d", len(n.Gain), h.Dim())
+	if gain, bias := h.Norm(); len(gain) != h.Dim() || bias != nil {
+		t.Errorf("found %d elements, expected %d", len(gain), h.Dim())
 	}
 	h = open(t, threeByTwo(t)+":a.weight", head.Options{})
-	if n := h.Norm(); n.Gain != nil {
-		t.Errorf("found %v in a file that has none", n.Gain)
+	if gain, _ := h.Norm(); gain != nil {
+		t.Errorf("found %v in a file that has none", gain)
 	}
 }

@@ -49,7 +49,7 @@ func TestAHeadThatIsGone(t *testing.T) {
 		l.Add(data.Context(i), nil, softmax.FromSet) // the training looks for the labels
 	}
 	for e := range events {
-		if e.Kind == Failed {
+		if e.Kind == failed {
 			return
 		}
 	}

@@ -66,7 +66,7 @@ func TestKeepingSurvivesAKill(t *testing.T) {
 		if there {
 			select {
 			case e := <-events:
-				told = e.Kind == Trial && strings.Contains(e.Text, path)
+				told = e.Kind == tried && strings.Contains(e.Text, path)
 			case <-time.After(time.Minute):
 			}
 		}
@@ -104,7 +104,7 @@ func keepWithoutEnd(t *testing.T, path string) {
 	}
 	var m *screen.Model
 	learned := l.run
-	l.run = func(ctx context.Context, s Sample, o train.Options) (_ *screen.Model, err error) {
+	l.run = func(ctx context.Context, s sample, o train.Options) (_ *screen.Model, err error) {
 		if m == nil {
 			m, err = learned(ctx, s, o)
 		}

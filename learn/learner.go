@@ -58,7 +58,11 @@ type Options struct {
 
 // Event is a step of a Learner.
 type Event struct {
-	// Kind is what happened: Began, Trial and so on, below.
+	// Kind is "began" (a training, or the making of a preview), "trains" (a stage of a training begins), "previewed" (a
+	// preview answers from now on, until a screen does), "on trial" (a screen is tried on contexts that come from now
+	// on), "declined" (a screen or a preview misses the target), "screened" (a screen answers from now on), "unlearnt" (a
+	// screen answers no more, after an alarm of the audit, or a preview, after a check) or "failed" (a training, or the
+	// file of Options.Keep).
 	Kind string
 	// Contexts is the number of contexts that were kept so far, or that were trained with.
 	Contexts int
@@ -72,17 +76,14 @@ type Event struct {
 
 // The kinds of events.
 const (
-	Began    = "began"    // a training
-	Trains   = "trains"   // a stage of it has begun
-	Failed   = "failed"   // a training, or the file of Keep
-	Trial    = "on trial" // a screen, on contexts that come from now on
-	Declined = "declined" // a screen that does not reach the target
-	Screened = "screened" // a screen answers from now on
-	// Previewed: a preview answers from now on, until a screen does.
-	Previewed = "previewed"
-	// Unlearnt: the screen answers no more, after an alarm of the audit, or the preview, after a check. The preview
-	// answers instead of the screen if there is one, and else the exact layer.
-	Unlearnt = "unlearnt"
+	began     = "began"
+	trains    = "trains"
+	failed    = "failed"
+	tried     = "on trial"
+	declined  = "declined"
+	previewed = "previewed"
+	answering = "screened"
+	unlearnt  = "unlearnt"
 )
 
 // Learner keeps contexts of queries and makes a screen of them in the background. Until then the exact layer
@@ -109,7 +110,7 @@ type Learner struct {
 	wake        chan struct{}
 	cancel      context.CancelFunc
 	ended       chan struct{}
-	run         func(context.Context, Sample, train.Options) (*screen.Model, error) // a training
+	run         func(context.Context, sample, train.Options) (*screen.Model, error) // a training
 
 	mu    sync.Mutex // of Swap, with screened, next, and these:
 	wait  uint64     // the number of contexts after the next alarm
@@ -243,7 +244,7 @@ func (l *Learner) begin() (err error) {
 	if l.kept != nil {
 		if _, err := screening.NewSearcher(l.kept, (*exact.Layer)(l.layer), screening.Pack(0)); err != nil {
 			l.kept = nil
-			l.tell(Event{Kind: Failed, Text: err.Error()})
+			l.tell(Event{Kind: failed, Text: err.Error()})
 		}
 	}
 	var ctx context.Context
@@ -374,12 +375,12 @@ func (l *Learner) unlearn(x screening.Alarm) {
 		return // the second alarm of one screen, or one of a screen that another has replaced
 	}
 	if err := l.answer(l.none); err != nil {
-		l.tell(Event{Kind: Failed, Text: err.Error()})
+		l.tell(Event{Kind: failed, Text: err.Error()})
 		return
 	}
 	if l.o.Keep != "" { // or the next start would answer by it
 		if err := os.Remove(atomicfile.Destination(l.o.Keep)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			l.tell(Event{Kind: Failed, Text: err.Error()})
+			l.tell(Event{Kind: failed, Text: err.Error()})
 		}
 	}
 	if l.queries.Load()-l.since >= longAgo*l.wait { // it was worth its wait: this is no cycle
@@ -388,7 +389,7 @@ func (l *Learner) unlearn(x screening.Alarm) {
 	kept, wait := l.contexts.Kept(), l.wait
 	l.hold, l.wait = kept+wait, min(2*wait, mostWait)
 	l.next.Store(l.hold)
-	l.tell(Event{Kind: Unlearnt, Contexts: int(kept), Text: fmt.Sprintf("%s: %s: the exact layer answers, and a training begins after %d more contexts; one that is under way ends, and its screen waits for them", x.Of, x.Text, wait)})
+	l.tell(Event{Kind: unlearnt, Contexts: int(kept), Text: fmt.Sprintf("%s: %s: the exact layer answers, and a training begins after %d more contexts; one that is under way ends, and its screen waits for them", x.Of, x.Text, wait)})
 }
 
 const (
@@ -411,7 +412,7 @@ func (l *Learner) answer(m *screening.Model) error {
 func (l *Learner) attempt(ctx context.Context) {
 	forgets := l.contexts.forgets.Load()
 	l.contexts.mark()
-	s := l.contexts.Since(0)
+	s := l.contexts.since(0)
 	n := len(s.Known)
 	if n < max(l.o.Least-2*runLength, leastContexts) { // forgotten: more than a run that is replaced and one that does not fit
 		l.next.Store(l.contexts.Kept() + uint64(l.o.Least-n))
@@ -419,7 +420,7 @@ func (l *Learner) attempt(ctx context.Context) {
 	}
 	after := s.Numbers[n-1] + 1
 	enough := after + uint64(max(l.o.Least/2, n/4))
-	l.tell(Event{Kind: Began, Contexts: n, Text: fmt.Sprintf("a training with %d contexts", n)})
+	l.tell(Event{Kind: began, Contexts: n, Text: fmt.Sprintf("a training with %d contexts", n)})
 	begin := time.Now()
 	var m *screening.Model
 	err := parallel.Guard(func() (err error) { // a mapped head may be cut
@@ -427,7 +428,7 @@ func (l *Learner) attempt(ctx context.Context) {
 		m = (*screening.Model)(made)
 		return err
 	})
-	e := Event{Kind: Declined, Contexts: n, Time: time.Since(begin)}
+	e := Event{Kind: declined, Contexts: n, Time: time.Since(begin)}
 	if err == nil {
 		m, err = l.try(ctx, m, fmt.Sprintf("a screen of %d contexts", n), after, enough, &e)
 	}
@@ -439,7 +440,7 @@ func (l *Learner) retry(ctx context.Context, m *screening.Model) {
 	var record train.Record
 	_ = json.Unmarshal(m.Record(), &record) // of another program: 0 contexts
 	forgets, n := l.contexts.forgets.Load(), max(0, record.Contexts)
-	e := Event{Kind: Declined, Contexts: n}
+	e := Event{Kind: declined, Contexts: n}
 	with, err := l.try(ctx, m, "the screen of "+l.o.Keep, 0, uint64(l.o.Least/2), &e)
 	// No training of fewer contexts takes its place, unless contexts are forgotten.
 	l.settle(ctx, with, err, e, trial{forgets: forgets, declined: uint64(l.o.Least), screened: min(uint64(max(l.o.Least, n)), mostWait)})
@@ -460,7 +461,7 @@ func (l *Learner) settle(ctx context.Context, m *screening.Model, err error, e E
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if t.forgets != l.contexts.forgets.Load() {
-		m, e = nil, Event{Kind: Declined, Contexts: e.Contexts, Time: e.Time, Text: "contexts that it was trained or tried on were forgotten"}
+		m, e = nil, Event{Kind: declined, Contexts: e.Contexts, Time: e.Time, Text: "contexts that it was trained or tried on were forgotten"}
 	}
 	next := t.declined
 	if err == nil && m != nil {
@@ -470,10 +471,10 @@ func (l *Learner) settle(ctx context.Context, m *screening.Model, err error, e E
 			}
 		}
 		err = l.answer(m)
-		e.Kind, next = Screened, t.screened
+		e.Kind, next = answering, t.screened
 	}
 	if err != nil {
-		e.Kind, e.Text = Failed, err.Error()
+		e.Kind, e.Text = failed, err.Error()
 	}
 	l.next.Store(max(next, l.hold))
 	l.tell(e)
@@ -500,7 +501,7 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 	enough = max(enough, l.hold) // after an alarm
 	l.next.Store(enough)
 	l.mu.Unlock()
-	l.tell(Event{Kind: Trial, Contexts: e.Contexts, Time: e.Time, Text: fmt.Sprintf("%s is tried on %d contexts that come after: %d are there", name, enough-after, min(l.contexts.Kept(), enough)-after)})
+	l.tell(Event{Kind: tried, Contexts: e.Contexts, Time: e.Time, Text: fmt.Sprintf("%s is tried on %d contexts that come after: %d are there", name, enough-after, min(l.contexts.Kept(), enough)-after)})
 	if !l.await(ctx, l.next.Load) {
 		return nil, ctx.Err()
 	}
@@ -530,7 +531,7 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 
 // measure says in an event what a screen reaches on the contexts of a sample from the number after on, each counted once,
 // or on all of them, each as often as it came, whichever is less.
-func (l *Learner) measure(ctx context.Context, m *screening.Model, s Sample, after uint64, e *Event) error {
+func (l *Learner) measure(ctx context.Context, m *screening.Model, s sample, after uint64, e *Event) error {
 	by, err := screening.NewSearcher(m, (*exact.Layer)(l.layer), screening.Pack(0), l.held())
 	if err != nil {
 		return err
@@ -557,7 +558,7 @@ func (l *Learner) measure(ctx context.Context, m *screening.Model, s Sample, aft
 }
 
 // label finds the best labels of the contexts of a sample where they are not known.
-func (l *Learner) label(ctx context.Context, s Sample) error {
+func (l *Learner) label(ctx context.Context, s sample) error {
 	k := l.o.Train.K
 	by, best := softmax.NewSearcher(l.layer), make([]softmax.Prediction, k)
 	return l.each(ctx, s, func(i int, h []float32) error {
@@ -573,7 +574,7 @@ func (l *Learner) label(ctx context.Context, s Sample) error {
 }
 
 // each calls f with the number of each context of a sample, until ctx is done, on its share of the CPU.
-func (l *Learner) each(ctx context.Context, s Sample, f func(i int, h []float32) error) error {
+func (l *Learner) each(ctx context.Context, s sample, f func(i int, h []float32) error) error {
 	d, busy := l.layer.Dim(), l.throttle(ctx)
 	for i := range s.Known {
 		if err := f(i, widen(s.Contexts[i*d:(i+1)*d])); err != nil {
@@ -587,7 +588,7 @@ func (l *Learner) each(ctx context.Context, s Sample, f func(i int, h []float32)
 }
 
 // train makes a screen of a sample.
-func (l *Learner) train(ctx context.Context, s Sample, o train.Options) (*screen.Model, error) {
+func (l *Learner) train(ctx context.Context, s sample, o train.Options) (*screen.Model, error) {
 	n := len(s.Known)
 	if err := l.label(ctx, s); err != nil {
 		return nil, err
@@ -600,7 +601,7 @@ func (l *Learner) train(ctx context.Context, s Sample, o train.Options) (*screen
 	o.Progress = func(p train.Progress) {
 		if p.Message == "" && p.Stage != last && (p.Stage != stage.Assign || p.Iteration == 0) { // but between alternations
 			last = p.Stage
-			l.tell(Event{Kind: Trains, Contexts: n, Time: time.Since(begin), Text: fmt.Sprintf("%s, after %v", last, time.Since(begin).Round(time.Second))})
+			l.tell(Event{Kind: trains, Contexts: n, Time: time.Since(begin), Text: fmt.Sprintf("%s, after %v", last, time.Since(begin).Round(time.Second))})
 		}
 		if at := p.Stage + p.Part; at != part {
 			part = at

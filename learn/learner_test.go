@@ -92,10 +92,10 @@ func TestALearnerLearnsAndUnlearns(t *testing.T) {
 	if l.Screened() {
 		t.Fatal("found a screen at the beginning")
 	}
-	if e, _ := ask(t, l, events, Trains, same); e.Contexts < 3000 || !strings.HasPrefix(e.Text, stage.KMeans+", after ") {
+	if e, _ := ask(t, l, events, trains, same); e.Contexts < 3000 || !strings.HasPrefix(e.Text, stage.KMeans+", after ") {
 		t.Errorf("found %+v, expected the first stage after the labels, which came with the answers", e)
 	}
-	e, _ := ask(t, l, events, Screened, same)
+	e, _ := ask(t, l, events, answering, same)
 	if e.Contexts < 3000 || e.PrecisionK < 0.98 || !l.Screened() {
 		t.Fatalf("found %+v, expected a screen of the target", e)
 	}
@@ -110,13 +110,13 @@ func TestALearnerLearnsAndUnlearns(t *testing.T) {
 			h[i] = was[j]
 		}
 	}
-	if _, queries := ask(t, l, events, Unlearnt, permuted); queries > 2000 || l.Screened() {
+	if _, queries := ask(t, l, events, unlearnt, permuted); queries > 2000 || l.Screened() {
 		t.Errorf("found the exact layer after %d queries", queries)
 	}
 	if exists(kept) {
 		t.Error("found the file of a screen that was given up")
 	}
-	if e, _ := ask(t, l, events, Screened, permuted); !l.Screened() {
+	if e, _ := ask(t, l, events, answering, permuted); !l.Screened() {
 		t.Errorf("found no screen after %+v", e)
 	}
 }
@@ -129,14 +129,14 @@ func TestStagesAreToldOnce(t *testing.T) {
 	o.Train.Iterations = 3
 	tell := o.Event
 	o.Event = func(e Event) {
-		if e.Kind == Trains {
+		if e.Kind == trains {
 			stage, _, _ := strings.Cut(e.Text, ", after ")
 			stages = append(stages, stage)
 		}
 		tell(e)
 	}
 	l := newTest(t, testData().Layer, o)
-	ask(t, l, done, Screened, same)
+	ask(t, l, done, answering, same)
 	l.Close()
 	want := []string{stage.KMeans, stage.Assign, stage.Learn, stage.Assign, stage.Measure, stage.Lists}
 	if n := len(want); len(stages)%n != 0 || !slices.Equal(stages[:min(n, len(stages))], want) {
@@ -175,7 +175,7 @@ func TestAnswersAreExactAtFirst(t *testing.T) {
 	if n := l.Contexts().Kept(); n != 8 {
 		t.Errorf("found %d contexts kept, expected those of 8 answers", n)
 	}
-	for i, known := range l.Contexts().Since(0).Known {
+	for i, known := range l.Contexts().since(0).Known {
 		if !known {
 			t.Errorf("context %d: found no labels", i)
 		}
@@ -188,17 +188,17 @@ func TestAScreenIsKept(t *testing.T) {
 	o := testOptions(events)
 	o.Keep = filepath.Join(t.TempDir(), "m.l2s")
 	l := newTest(t, testData().Layer, o)
-	learnt, _ := ask(t, l, events, Screened, same)
+	learnt, _ := ask(t, l, events, answering, same)
 	l.Close()
 	for len(events) > 0 { // it may have begun another training
 		<-events
 	}
 	o.Least /= 2
 	opened := newTest(t, testData().Layer, o)
-	if e := <-events; e.Kind != Trial || !strings.Contains(e.Text, o.Keep) || e.Contexts != learnt.Contexts || opened.Screened() {
+	if e := <-events; e.Kind != tried || !strings.Contains(e.Text, o.Keep) || e.Contexts != learnt.Contexts || opened.Screened() {
 		t.Errorf("found the event %+v, expected a trial of the screen that was opened, of %d contexts", e, learnt.Contexts)
 	}
-	if e, queries := ask(t, opened, events, Screened, same); e.Budget == 0 || e.Contexts != learnt.Contexts || queries < o.Least/2-1 {
+	if e, queries := ask(t, opened, events, answering, same); e.Budget == 0 || e.Contexts != learnt.Contexts || queries < o.Least/2-1 {
 		t.Errorf("found the event %+v after %d queries, expected one of the screen that was opened, after %d", e, queries, o.Least/2)
 	} else if next := opened.next.Load(); next != uint64(learnt.Contexts) {
 		t.Errorf("found a training after %d contexts, expected as many as the screen was learned from", next)
@@ -208,7 +208,7 @@ func TestAScreenIsKept(t *testing.T) {
 		<-events
 	}
 	other := newTest(t, synthetic.Structured(1500, testDim, 20, 10, 2).Layer, o)
-	if e := <-events; e.Kind != Failed || other.Screened() {
+	if e := <-events; e.Kind != failed || other.Screened() {
 		t.Errorf("another layer: found %+v, expected that the screen is refused", e)
 	}
 	if err := os.WriteFile(o.Keep, []byte("weights"), 0o644); err != nil {
@@ -270,8 +270,8 @@ func TestAKeptScreenIsTried(t *testing.T) {
 				time.Sleep(10 * time.Microsecond)
 				select {
 				case e := <-events:
-					ended = e.Kind == Declined || e.Kind == Screened
-					if answers := name != "poor"; ended && (e.Kind == Screened) != answers || answers && ended && (e.PrecisionK < 0.995 || e.Budget <= kept.Budget()) {
+					ended = e.Kind == declined || e.Kind == answering
+					if answers := name != "poor"; ended && (e.Kind == answering) != answers || answers && ended && (e.PrecisionK < 0.995 || e.Budget <= kept.Budget()) {
 						t.Fatalf("found %+v, expected that the screen is declined, or answers with a budget above %v that reaches the target", e, kept.Budget())
 					}
 				default:
@@ -285,7 +285,7 @@ func TestAKeptScreenIsTried(t *testing.T) {
 func TestContextsThatAreNotKeptAreAnsweredExactly(t *testing.T) {
 	events := make(chan Event, 1000)
 	l := newTest(t, testData().Layer, testOptions(events))
-	ask(t, l, events, Screened, same)
+	ask(t, l, events, answering, same)
 	exact := softmax.NewSearcher(testData().Layer)
 	for i := range 50 {
 		for _, scale := range []float32{0, 1e-38, 1e-7, 1e-6, 1e6, 1e18, 1e36} {
@@ -326,7 +326,7 @@ func TestContextsThatAreNotKeptAreAnsweredExactly(t *testing.T) {
 		}
 	}
 	for len(events) > 0 {
-		if e := <-events; e.Kind == Unlearnt {
+		if e := <-events; e.Kind == unlearnt {
 			t.Errorf("found %+v, expected no alarm: the contexts that are not kept are answered exactly", e)
 		}
 	}
@@ -376,7 +376,7 @@ func TestARepeatedContextThatAScreenMisses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.run = func(context.Context, Sample, train.Options) (*screen.Model, error) { return model, nil }
+	l.run = func(context.Context, sample, train.Options) (*screen.Model, error) { return model, nil }
 	if err := l.begin(); err != nil {
 		t.Fatal(err)
 	}
@@ -388,7 +388,7 @@ func TestARepeatedContextThatAScreenMisses(t *testing.T) {
 		}
 	}
 	for range 2 {
-		e, _ := ask(t, l, events, Declined, func(h []float32) {
+		e, _ := ask(t, l, events, declined, func(h []float32) {
 			repeat(h)
 			if l.Screened() {
 				t.Fatal("found a screen that answers half of the queries wrong")
@@ -398,7 +398,7 @@ func TestARepeatedContextThatAScreenMisses(t *testing.T) {
 			t.Errorf("found %+v, expected a precision that counts the repeated context", e)
 		}
 	}
-	if e, _ := ask(t, l, events, Screened, same); e.PrecisionK < 0.98 {
+	if e, _ := ask(t, l, events, answering, same); e.PrecisionK < 0.98 {
 		t.Errorf("found %+v, expected the screen on other queries", e)
 	}
 }
@@ -413,7 +413,7 @@ func TestUnlearningDoublesTheWait(t *testing.T) {
 	o := testOptions(events)
 	o.Keep, o.Least = filepath.Join(t.TempDir(), "m.l2s"), 1000
 	o.Event = func(e Event) {
-		if e.Kind == Failed {
+		if e.Kind == failed {
 			t.Errorf("found %+v, expected no failure", e)
 		}
 		events <- e
@@ -422,7 +422,7 @@ func TestUnlearningDoublesTheWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.run = func(context.Context, Sample, train.Options) (*screen.Model, error) { return model, nil }
+	l.run = func(context.Context, sample, train.Options) (*screen.Model, error) { return model, nil }
 	if err := l.begin(); err != nil {
 		t.Fatal(err)
 	}
@@ -434,17 +434,17 @@ func TestUnlearningDoublesTheWait(t *testing.T) {
 			h[i] = was[j]
 		}
 	}
-	unlearnt := uint64(0)
+	ended := uint64(0)
 	for alarm := range uint64(3) {
-		ask(t, l, events, Screened, same)
-		if kept := l.Contexts().Kept(); alarm > 0 && kept < unlearnt+1000<<(alarm-1) {
-			t.Errorf("alarm %d: found a screen after %d contexts, expected at least %d", alarm, kept-unlearnt, 1000<<(alarm-1))
+		ask(t, l, events, answering, same)
+		if kept := l.Contexts().Kept(); alarm > 0 && kept < ended+1000<<(alarm-1) {
+			t.Errorf("alarm %d: found a screen after %d contexts, expected at least %d", alarm, kept-ended, 1000<<(alarm-1))
 		}
 		if err := os.Remove(o.Keep); err != nil {
 			t.Fatal(err)
 		}
-		e, _ := ask(t, l, events, Unlearnt, permuted)
-		if unlearnt = uint64(e.Contexts); l.wait != 2000<<alarm {
+		e, _ := ask(t, l, events, unlearnt, permuted)
+		if ended = uint64(e.Contexts); l.wait != 2000<<alarm {
 			t.Errorf("alarm %d: found a wait of %d contexts next, expected %d", alarm, l.wait, 2000<<alarm)
 		}
 	}
@@ -456,7 +456,7 @@ func TestSmallBudgets(t *testing.T) {
 	l := newTest(t, testData().Layer, testOptions(events))
 	for _, screened := range []bool{false, true} {
 		if screened {
-			ask(t, l, events, Screened, same)
+			ask(t, l, events, answering, same)
 		}
 		for _, budget := range []float64{1e-300, 1, 5} {
 			a, err := l.Search(make([]softmax.Prediction, 1), testData().Context(0), softmax.Request{K: 1, Budget: budget})
@@ -492,7 +492,7 @@ func TestALongTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.run = func(_ context.Context, s Sample, _ train.Options) (*screen.Model, error) {
+	l.run = func(_ context.Context, s sample, _ train.Options) (*screen.Model, error) {
 		if len(s.Known) > 3000 {
 			t.Errorf("found %d contexts in a sample", len(s.Known))
 		}
@@ -512,7 +512,7 @@ func TestALongTime(t *testing.T) {
 		queries = 200000
 	}
 	h, best := make([]float32, testDim), make([]softmax.Prediction, 5)
-	for i := 0; i < queries || count(Began) < 3 || count(Failed) == 0; i++ { // however busy the machine is
+	for i := 0; i < queries || count(began) < 3 || count(failed) == 0; i++ { // however busy the machine is
 		if h[0] = rand.Float32(); i%2 == 0 {
 			h[0] = 0.5 // one context again and again
 		}
@@ -524,7 +524,7 @@ func TestALongTime(t *testing.T) {
 		t.Errorf("found %d bytes held after %d queries, expected at most %d of the contexts and little more", held, queries, contexts)
 	}
 	runtime.KeepAlive(l)
-	if count(Declined) == 0 || count(Screened) > 0 {
+	if count(declined) == 0 || count(answering) > 0 {
 		t.Errorf("found the events %v", kinds)
 	}
 }
@@ -562,7 +562,7 @@ func TestForgottenContexts(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	if e, _ := ask(t, l, events, Screened, same); !l.Screened() {
+	if e, _ := ask(t, l, events, answering, same); !l.Screened() {
 		t.Errorf("found no screen after %+v", e)
 	}
 }
@@ -579,11 +579,11 @@ func TestForgottenContextsDoNotCount(t *testing.T) {
 		}
 	}
 	l.Contexts().Forget()
-	if e, _ := ask(t, l, events, Began, same); e.Contexts < o.Least-2*runLength {
+	if e, _ := ask(t, l, events, began, same); e.Contexts < o.Least-2*runLength {
 		t.Errorf("found %+v, expected nearly %d contexts", e, o.Least)
 	}
 	for e := range events { // without queries, so that the trial has to wait for contexts
-		if e.Kind == Trial {
+		if e.Kind == tried {
 			break
 		}
 	}
@@ -592,10 +592,10 @@ func TestForgottenContextsDoNotCount(t *testing.T) {
 			l.Contexts().Forget()
 		}
 	}
-	if e, _ := ask(t, l, events, Declined, forgets); !strings.Contains(e.Text, "forgotten") || e.Budget != 0 {
+	if e, _ := ask(t, l, events, declined, forgets); !strings.Contains(e.Text, "forgotten") || e.Budget != 0 {
 		t.Errorf("found %+v, expected that the contexts were forgotten", e)
 	}
-	if e, _ := ask(t, l, events, Screened, same); !l.Screened() {
+	if e, _ := ask(t, l, events, answering, same); !l.Screened() {
 		t.Errorf("found no screen after %+v", e)
 	}
 }
@@ -608,15 +608,15 @@ func TestForgottenContextsTrainNothing(t *testing.T) {
 	var l *Learner
 	forget := sync.OnceFunc(func() { l.Contexts().Forget() })
 	o.Event = func(e Event) {
-		if events <- e; e.Kind == Trains {
+		if events <- e; e.Kind == trains {
 			forget()
 		}
 	}
 	l = newTest(t, testData().Layer, o)
-	if e, _ := ask(t, l, events, Declined, same); !strings.Contains(e.Text, "forgotten") || l.Screened() || exists(o.Keep) {
+	if e, _ := ask(t, l, events, declined, same); !strings.Contains(e.Text, "forgotten") || l.Screened() || exists(o.Keep) {
 		t.Errorf("found %+v, expected that the contexts were forgotten", e)
 	}
-	if e, _ := ask(t, l, events, Screened, same); !l.Screened() || e.Contexts < o.Least-2*runLength {
+	if e, _ := ask(t, l, events, answering, same); !l.Screened() || e.Contexts < o.Least-2*runLength {
 		t.Errorf("found no screen of %d contexts after %+v", o.Least, e)
 	}
 }
@@ -628,7 +628,7 @@ func TestEventsComeOneByOne(t *testing.T) {
 	for range 4 {
 		wait.Go(func() {
 			for range 1000 {
-				l.tell(Event{Kind: Failed})
+				l.tell(Event{Kind: failed})
 			}
 		})
 	}

@@ -39,12 +39,12 @@ func TestALearnerKeepsToItsMemory(t *testing.T) {
 		if layer, err = softmax.NewLayer(h.Rows(), h.Bias()); err != nil {
 			t.Fatal(err)
 		}
-		c, err := head.OpenContexts(*replayHead+"/contexts_train.npy", layer.Dim())
+		c, release, err := head.OpenContexts(*replayHead+"/contexts_train.npy", layer.Dim())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
-		rows, o = c.Rows(), Options{CPU: 1, Audit: 0.02}
+		defer release()
+		rows, o = c, Options{CPU: 1, Audit: 0.02}
 	} else {
 		data := synthetic.Structured(20000, 64, 40, 20000, 1)
 		for i := range data.Len() {
@@ -72,7 +72,7 @@ func TestALearnerKeepsToItsMemory(t *testing.T) {
 			select {
 			case e := <-events:
 				t.Logf("query %d: %s: %s: at most %d MB", i, e.Kind, e.Text, most/1e6)
-				if training = e.Kind == Began || e.Kind == Trains; e.Kind == Screened {
+				if training = e.Kind == began || e.Kind == trains; e.Kind == answering {
 					screens++
 				}
 			default:

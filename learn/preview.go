@@ -90,7 +90,7 @@ func (l *Learner) tend(ctx context.Context) bool {
 // precise enough.
 func (l *Learner) makePreview(ctx context.Context) bool {
 	forgets := l.contexts.forgets.Load()
-	s := l.contexts.Since(l.stale)
+	s := l.contexts.since(l.stale)
 	n := len(s.Known)
 	if n < leastContexts*partOfLeast { // forgotten
 		return true
@@ -104,7 +104,7 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 		states = append(states, widen(s.Contexts[at*d:min(at+runLength, n)*d])...)
 	}
 	used := len(states) / d
-	l.tell(Event{Kind: Began, Contexts: used, Text: fmt.Sprintf("a preview from %d contexts", used)})
+	l.tell(Event{Kind: began, Contexts: used, Text: fmt.Sprintf("a preview from %d contexts", used)})
 	begin, busy := time.Now(), l.throttle(ctx)
 	missed1, missedK, _ := l.target()
 	var m *preview.Model
@@ -113,12 +113,12 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 			Progress: func(string, float64) { busy() }})
 		return err
 	})
-	e := Event{Kind: Failed, Contexts: used, Time: time.Since(begin)}
+	e := Event{Kind: failed, Contexts: used, Time: time.Since(begin)}
 	switch {
 	case ctx.Err() != nil:
 		return true
 	case errors.Is(err, preview.ErrPrecision):
-		e.Kind, e.Text = Declined, err.Error()
+		e.Kind, e.Text = declined, err.Error()
 	case err != nil:
 		e.Text = err.Error()
 	}
@@ -126,7 +126,7 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 	defer l.mu.Unlock()
 	if err == nil && forgets != l.contexts.forgets.Load() {
 		err = errors.New("contexts that it was made from were forgotten")
-		e.Kind, e.Text = Declined, err.Error()
+		e.Kind, e.Text = declined, err.Error()
 	}
 	if err != nil {
 		l.tell(e)
@@ -134,7 +134,7 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 	}
 	rungs, at := m.Rungs()
 	r := rungs[at]
-	e.Kind, e.Budget, e.Precision1, e.PrecisionK = Previewed, r.Kept, r.Precision1.Value, r.PrecisionK.Value
+	e.Kind, e.Budget, e.Precision1, e.PrecisionK = previewed, r.Kept, r.Precision1.Value, r.PrecisionK.Value
 	_, held := m.RungsOf()
 	e.Text = fmt.Sprintf("a preview answers: P@1 %.5f and P@%d %.5f on %d of the contexts that it was not made from; it looks at %.1f%% of the labels", e.Precision1, l.o.Train.K, e.PrecisionK, held, 100*r.Looked)
 	kept := l.contexts.Kept()
@@ -146,13 +146,13 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 // check asks the preview about contexts that came since the last check, and gives it up if it misses four times what
 // it may of them, and four labels more.
 func (l *Learner) check(ctx context.Context, p *look) {
-	s := l.contexts.Since(p.checked)
+	s := l.contexts.since(p.checked)
 	p.checked = l.contexts.Kept()
 	d, k, n := l.layer.Dim(), l.o.Train.K, min(len(s.Known), mostChecked)
 	if n == 0 {
 		return
 	}
-	some := Sample{}
+	some := sample{}
 	for i := range n {
 		at := i * len(s.Known) / n
 		some.Contexts = append(some.Contexts, s.Contexts[at*d:(at+1)*d]...)
@@ -178,11 +178,11 @@ func (l *Learner) check(ctx context.Context, p *look) {
 		return
 	}
 	may1, mayK, _ := l.target()
-	e := Event{Kind: Unlearnt, Contexts: n}
+	e := Event{Kind: unlearnt, Contexts: n}
 	e.Precision1, e.PrecisionK = 1-float64(missed1)/float64(n), 1-float64(missedK)/float64(n*k)
 	switch {
 	case err != nil:
-		e.Kind, e.Text = Failed, err.Error()
+		e.Kind, e.Text = failed, err.Error()
 	case float64(missed1) <= 4*may1*float64(n)+4 && float64(missedK) <= 4*mayK*float64(n*k)+4*float64(k):
 		return
 	default:

@@ -44,7 +44,7 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 		for len(events) > 0 {
 			e := <-events
 			kinds = append(kinds, e.Kind)
-			previewed = previewed || e.Kind == Previewed
+			previewed = previewed || e.Kind == previewed
 		}
 		if _, err := exact.TopK(want, h); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 			}
 		}
 	}
-	if !previewed || asked == 0 || kinds[0] != Began {
+	if !previewed || asked == 0 || kinds[0] != began {
 		t.Fatalf("found the events %v, and %d answers of a preview, expected some", kinds, asked)
 	}
 	if float64(missed) > 0.01*float64(5*asked) {
@@ -110,7 +110,7 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	if len(events) > 0 {
 		e = <-events
 	}
-	if e.Kind != Unlearnt || e.Contexts != mostChecked || !(e.Precision1 < 0.99) || l.look.Load() != nil || l.stale != 600 {
+	if e.Kind != unlearnt || e.Contexts != mostChecked || !(e.Precision1 < 0.99) || l.look.Load() != nil || l.stale != 600 {
 		t.Errorf("found the event %+v, a preview: %v, and contexts from %d on, expected one that is given up", e, l.look.Load() != nil, l.stale)
 	}
 	if a, err := l.Search(top, states[:testDim], softmax.Request{K: 5}); err != nil || a.Source != softmax.FromLayer {

@@ -60,11 +60,11 @@ func TestReplay(t *testing.T) {
 		if !strings.Contains(name, ".") {
 			path = *replayHead + "/contexts_" + name + ".npy"
 		}
-		c, err := head.OpenContexts(path, layer.Dim())
+		c, release, err := head.OpenContexts(path, layer.Dim())
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows, d := c.Rows(), layer.Dim()
+		rows, d := c, layer.Dim()
 		from, fromScreened, from1, from5 := queries, screened, hits1, hits5
 		for i := range len(rows) / d {
 			h := rows[i*d : (i+1)*d]
@@ -104,7 +104,7 @@ func TestReplay(t *testing.T) {
 				select {
 				case e := <-events:
 					t.Logf("%s: query %d: %s: %s (%v)", name, queries, e.Kind, e.Text, e.Time.Round(time.Millisecond))
-					if training = e.Kind == Began || e.Kind == Trains; e.Kind == Unlearnt && alarm < 0 {
+					if training = e.Kind == began || e.Kind == trains; e.Kind == unlearnt && alarm < 0 {
 						alarm = i
 					}
 				default:
@@ -114,7 +114,7 @@ func TestReplay(t *testing.T) {
 				}
 			}
 		}
-		c.Close()
+		release()
 		if *replaySwitch && part == 1 && (alarm < 0 || alarm > 2000) {
 			t.Errorf("%s: found the exact layer after %d queries, expected 2000 at most", name, alarm)
 		}

@@ -151,8 +151,8 @@ func (r *Reservoir) begin() bool {
 // Kept returns the number of contexts that it took since it was made: later ones have higher numbers, from 0 on.
 func (r *Reservoir) Kept() uint64 { r.mu.Lock(); defer r.mu.Unlock(); return r.kept }
 
-// Sample is a copy of what a reservoir holds, in the order in which it was taken.
-type Sample struct {
+// sample is a copy of what a reservoir holds, in the order in which it was taken.
+type sample struct {
 	Contexts []uint16 // rows of float16
 	Labels   []uint32 // k of each
 	Known    []bool   // whether they are known
@@ -161,8 +161,8 @@ type Sample struct {
 	again []uint32 // how often they came again since the last mark
 }
 
-// Since returns a copy of the contexts that it holds from a number on.
-func (r *Reservoir) Since(number uint64) Sample { return r.those(number, false) }
+// since returns a copy of the contexts that it holds from a number on.
+func (r *Reservoir) since(number uint64) sample { return r.those(number, false) }
 
 // mark begins to count how often contexts come again.
 func (r *Reservoir) mark() {
@@ -171,8 +171,8 @@ func (r *Reservoir) mark() {
 	clear(r.again)
 }
 
-// those are Since, or with the earlier contexts that came again since the last mark.
-func (r *Reservoir) those(number uint64, repeated bool) (s Sample) {
+// those are since, or with the earlier contexts that came again since the last mark.
+func (r *Reservoir) those(number uint64, repeated bool) (s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	wanted := func(i, j int) bool { // context j of run i
@@ -192,7 +192,7 @@ func (r *Reservoir) those(number uint64, repeated bool) (s Sample) {
 		}
 	}
 	slices.SortFunc(places, func(a, b int) int { return cmp.Compare(r.runs[a].first, r.runs[b].first) })
-	s = Sample{make([]uint16, 0, n*r.dim), make([]uint32, 0, n*r.k), make([]bool, 0, n), make([]uint64, 0, n), make([]uint32, 0, n)}
+	s = sample{make([]uint16, 0, n*r.dim), make([]uint32, 0, n*r.k), make([]bool, 0, n), make([]uint64, 0, n), make([]uint32, 0, n)}
 	for _, i := range places {
 		x := r.runs[i]
 		for j := range x.n {
@@ -225,7 +225,7 @@ func (r *Reservoir) Forget() {
 // WriteNPY writes the contexts as a .npy file of float16, rows in the order of the text, which l2s train takes. It
 // returns their number.
 func (r *Reservoir) WriteNPY(w io.Writer) (int, error) {
-	s := r.Since(0)
+	s := r.since(0)
 	n := len(s.Known)
 	if _, err := w.Write(tensorfile.NPYHeader("f2", n, r.dim)); err != nil {
 		return 0, err

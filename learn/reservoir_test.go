@@ -102,7 +102,7 @@ func TestReservoir(t *testing.T) {
 			}
 			r.Add(h, labels)
 		}
-		s := r.Since(0)
+		s := r.since(0)
 		if len(s.Known) > places*runLength || uint64(len(s.Known)) > r.Kept() {
 			t.Fatalf("found %d of %d contexts, %d taken", len(s.Known), n, r.Kept())
 		}
@@ -123,7 +123,7 @@ func TestReservoir(t *testing.T) {
 			t.Errorf("found one context %d times", len(s.Known))
 		}
 		r.Forget()
-		if s := r.Since(0); len(s.Known) != 0 {
+		if s := r.since(0); len(s.Known) != 0 {
 			t.Errorf("found %d contexts after all were forgotten", len(s.Known))
 		}
 	})
@@ -143,7 +143,7 @@ func TestHalfLife(t *testing.T) {
 	next(2*places*runLength, 1)
 	next(halfLife, -1)
 	left := 0
-	for _, x := range widen(r.Since(0).Contexts) {
+	for _, x := range widen(r.since(0).Contexts) {
 		if x > 0 {
 			left++
 		}
@@ -161,7 +161,7 @@ func TestWrittenContextsAreOpened(t *testing.T) {
 		h := []float32{float32(i), -0.5, 2}
 		r.Add(h, nil)
 	}
-	want = widen(r.Since(0).Contexts)
+	want = widen(r.since(0).Contexts)
 	var b bytes.Buffer
 	n, err := r.WriteNPY(&b)
 	if err != nil {
@@ -171,13 +171,13 @@ func TestWrittenContextsAreOpened(t *testing.T) {
 	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c, err := head.OpenContexts(path, 3)
+	c, release, err := head.OpenContexts(path, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	if !slices.Equal(c.Rows(), want) || n != len(want)/3 || n < 900 {
-		t.Errorf("found %d contexts, %d written", len(c.Rows())/3, n)
+	defer release()
+	if !slices.Equal(c, want) || n != len(want)/3 || n < 900 {
+		t.Errorf("found %d contexts, %d written", len(c)/3, n)
 	}
 }
 
@@ -200,10 +200,10 @@ func TestRepeatedContexts(t *testing.T) {
 	if s := r.those(2, true); !slices.Equal(s.Numbers, []uint64{0, 2}) || !slices.Equal(s.again, []uint32{5, 1}) || !slices.Equal(widen(s.Contexts), []float32{1, 3}) {
 		t.Errorf("found %+v, expected the context that came again, and the one that came after", s)
 	}
-	if s := r.Since(2); !slices.Equal(s.Numbers, []uint64{2}) {
+	if s := r.since(2); !slices.Equal(s.Numbers, []uint64{2}) {
 		t.Errorf("found the numbers %v, expected 2 alone", s.Numbers)
 	}
-	for x := float32(10); slices.Contains(widen(r.Since(0).Contexts), 1); x++ {
+	for x := float32(10); slices.Contains(widen(r.since(0).Contexts), 1); x++ {
 		add(x, 1)
 	}
 	before := r.Kept()

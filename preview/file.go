@@ -13,6 +13,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/crc32c"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/precision"
 )
 
 // The file is described in FORMAT.md. Everything in it has one place and one form, so that equal
@@ -298,7 +299,7 @@ func (m *Model) check() error {
 		if i > 0 && r.Kept < m.rungs[i-1].Kept {
 			return fmt.Errorf("rungs: rung %d: found %v labels after %v, expected numbers that do not descend", i, r.Kept, m.rungs[i-1].Kept)
 		}
-		for _, e := range []Estimate{r.Precision1, r.PrecisionK} {
+		for _, e := range []precision.Estimate{r.Precision1, r.PrecisionK} {
 			if !(0 <= e.Low && e.Low <= e.Value && e.Value <= e.High && e.High <= 1) {
 				return fmt.Errorf("rungs: rung %d: found precision %v within %v and %v, expected numbers from 0 to 1 in order", i, e.Value, e.Low, e.High)
 			}

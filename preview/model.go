@@ -1,6 +1,10 @@
 package preview
 
-import "math"
+import (
+	"math"
+
+	"github.com/learning-to-screen/l2s/internal/precision"
+)
 
 // Model is what a preview knows of a layer: coordinates, blocks of labels, and rungs. It is immutable
 // and safe for use by many goroutines.
@@ -56,17 +60,10 @@ type Rung struct {
 	// Exact is the share of contexts that were answered by the exact layer.
 	Exact float64 `json:"exact"`
 	// Precision1 and PrecisionK are P@1 and P@k.
-	Precision1 Estimate `json:"precision_1"`
-	PrecisionK Estimate `json:"precision_k"`
+	Precision1 precision.Estimate `json:"precision_1"`
+	PrecisionK precision.Estimate `json:"precision_k"`
 	// LogSumOff is what 95 of 100 log-sums, at temperature 1, were off by at most.
 	LogSumOff float64 `json:"log_sum_off"`
-}
-
-// Estimate is a measured number with its 95% interval: 0 <= Low <= Value <= High <= 1.
-type Estimate struct {
-	Value float64 `json:"value"`
-	Low   float64 `json:"low"`
-	High  float64 `json:"high"`
 }
 
 // Labels returns the number of labels of the layer.
@@ -138,7 +135,7 @@ func lifted(bound, lift, all float64) float64 {
 
 // intervalOf is the share of hits among runs of neighbouring contexts, with its interval: Student's, about; where
 // too few are missed for that, the rule of three.
-func intervalOf(misses []int, k int) Estimate {
+func intervalOf(misses []int, k int) precision.Estimate {
 	n := len(misses)
 	const most = 50
 	runs := min(most, n)
@@ -162,7 +159,7 @@ func intervalOf(misses []int, k int) Estimate {
 		half = 2 * math.Sqrt(float64(squares*float64(runs)/float64(runs-1))) / float64(n*k)
 	}
 	three := min(3/float64(n), 1)
-	return Estimate{Value: 1 - mean, Low: max(0, min(1-mean-half, 1-max(mean, three))), High: min(1, 1-mean+half)}
+	return precision.Estimate{Value: 1 - mean, Low: max(0, min(1-mean-half, 1-max(mean, three))), High: min(1, 1-mean+half)}
 }
 
 // invalid is an error of a kind that package softmax or this one exports.

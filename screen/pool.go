@@ -73,9 +73,3 @@ func (p *Pool) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, c
 func (p *Pool) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
 	return p.pool().LogProb(h, id, temperature)
 }
-
-// LogSum is [Searcher.LogSum].
-func (p *Pool) LogSum(h []float32, temperature, confidence float64) (Interval, error) {
-	i, err := p.pool().LogSum(h, temperature, confidence)
-	return Interval(i), err
-}

@@ -81,9 +81,9 @@ func open(l *softmax.Layer, path, states string, wide int) *preview.Model {
 }
 
 func contexts(file string, dim int) []float32 {
-	c, err := head.OpenContexts(file, dim)
+	c, _, err := head.OpenContexts(file, dim)
 	check(err)
-	return c.Rows()
+	return c
 }
 
 // measure prints a row for each rung and k.

@@ -51,9 +51,9 @@ func main() {
 		check(writeRows(*dump, l))
 		return
 	}
-	c, err := head.OpenContexts(*test, l.Dim())
+	c, _, err := head.OpenContexts(*test, l.Dim())
 	check(err)
-	t := &table{layer: l, states: c.Rows()}
+	t := &table{layer: l, states: c}
 	l.Weights().Advise(func(rows []byte) { t.rows = rows })
 	fmt.Printf("%s: %d x %d, %v, %.1f MB\n\n", *model, l.Labels(), l.Dim(), l.Weights().Element(), float64(len(t.rows))/1e6)
 	check(t.exact(*queries))
@@ -219,12 +219,12 @@ func (t *table) exact(n int) error {
 // preview makes one, and measures it with one thread.
 func (t *table) preview(train string, n int) error {
 	d := t.layer.Dim()
-	c, err := head.OpenContexts(train, d)
+	c, _, err := head.OpenContexts(train, d)
 	if err != nil {
 		return err
 	}
 	start := time.Now()
-	m, err := preview.Make(context.Background(), t.layer, c.Rows(), preview.Options{})
+	m, err := preview.Make(context.Background(), t.layer, c, preview.Options{})
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (t *table) preview(train string, n int) error {
 	}
 	t.layer.SetThreads(1)
 	rungs, normal := m.Rungs()
-	fmt.Printf("\nA preview, made from %d states in %.1f s, on %d states of other text, one thread:\n\n", len(c.Rows())/d, made.Seconds(), n)
+	fmt.Printf("\nA preview, made from %d states in %.1f s, on %d states of other text, one thread:\n\n", len(c)/d, made.Seconds(), n)
 	fmt.Println("| rung | P@1 | P@5 | k = 1: median, us | 99th | times exact | k = 5: median, us | 99th |")
 	fmt.Println("|---|---:|---:|---:|---:|---:|---:|---:|")
 	dst := make([]softmax.Prediction, k)

@@ -184,7 +184,7 @@ func (r previewResult) String() string {
 	fmt.Fprintf(&b, "file       %s, a preview, %s bytes\nlabels     %s\ndimension  %d\nlayer      SHA-256 %s\nheld out   %s contexts\n\n", r.File, progress.Count(int(r.Bytes)), progress.Count(r.Labels), r.Dim, r.Fingerprint, progress.Count(r.HeldOut))
 	fmt.Fprintf(&b, "%8s  %8s  %6s  %-24s P@%d\n", "budget", "looked", "exact", "P@1", r.K)
 	for i, x := range r.Rungs {
-		of := func(e preview.Estimate) string { return fmt.Sprintf("%.4f (%.4f to %.4f)", e.Value, e.Low, e.High) }
+		of := func(e screen.Estimate) string { return fmt.Sprintf("%.4f (%.4f to %.4f)", e.Value, e.Low, e.High) }
 		fmt.Fprintf(&b, "%8v  %7.1f%%  %5.1f%%  %s  %s", x.Kept, 100*x.Looked, 100*x.Exact, of(x.Precision1), of(x.PrecisionK))
 		if i == r.Default {
 			b.WriteString("  default")
@@ -224,7 +224,7 @@ func inspectModel(ctx context.Context, source string) (fmt.Stringer, error) {
 	defer h.Close()
 	o := h.Origin()
 	r := modelResult{
-		Source: source, File: o.File, Tensor: h.Weights(), Labels: h.Labels(), Dim: h.Dim(), Type: h.Rows().Element().String(), Tied: o.Tied, Why: o.Why, Bias: h.BiasName(), Padding: h.Padding(),
+		Source: source, File: o.File, Tensor: o.Tensor, Labels: h.Labels(), Dim: h.Dim(), Type: h.Rows().Element().String(), Tied: o.Tied, Why: o.Why, Bias: o.Bias, Padding: o.Padding,
 		LogitScale: h.LogitScale(), StateScale: h.StateScale(), SoftCap: h.SoftCap(), Contexts: o.State, Specials: []uint32{}, Suppressed: append([]uint32{}, h.Suppressed()...), Notes: append([]string{}, o.Notes...),
 	}
 	if ids, err := head.Specials(source); err == nil { // a file of one tensor has none

@@ -35,7 +35,7 @@ func checkOutputs(ctx context.Context, f *flags, outputs []output, more ...strin
 	}
 	places := make([][]place, len(inputs)) // each may be some thousands of files
 	for i, in := range inputs {
-		if in != "" && in != head.NoBias {
+		if in != "" && in != "none" {
 			for _, file := range head.Files(in) {
 				if err := ctx.Err(); err != nil {
 					return err

@@ -27,11 +27,11 @@ func learner(ctx context.Context, s *soak) error {
 	keep := s.path("keep.l2s")
 	l, err := learn.New(s.data.Layer, learn.Options{Bytes: 16 << 20, CPU: 0.5, Audit: 0.2, Least: least, Train: &o, Keep: keep, Event: func(e learn.Event) {
 		switch e.Kind {
-		case learn.Unlearnt:
+		case "unlearnt":
 			unlearnt.Add(1)
-		case learn.Screened:
+		case "screened":
 			screenedEvents.Add(1)
-		case learn.Failed:
+		case "failed":
 			s.fault("learner: failed: %s", e.Text)
 		}
 	}})

@@ -100,7 +100,8 @@ func (s *Searcher) restrict(p *place) {
 		s.mask = bitset.New(s.layer.Labels())
 	}
 	if p.mask = s.mask; req.Allowed != nil {
-		p.mask.Copy(req.Allowed)
+		p.mask.Clear()
+		p.mask.Union(req.Allowed)
 	} else {
 		p.mask.Fill()
 	}
@@ -108,7 +109,7 @@ func (s *Searcher) restrict(p *place) {
 		p.mask.Difference(req.Banned)
 	}
 	if left := p.mask.Count(); float64(left) < minListed*float64(p.n) {
-		s.list = p.mask.AppendIDs(s.list[:0])
+		s.list = slices.AppendSeq(slices.Grow(s.list[:0], left), p.mask.All())
 		p.Labels, p.n, p.mask = Only(s.list), left, nil
 	}
 }

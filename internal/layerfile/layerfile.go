@@ -52,7 +52,7 @@ const (
 // distribution.
 func Unnormed(h *head.Head, contexts []float32) string {
 	d := h.Dim()
-	if norm := h.Norm(); norm.Gain != nil {
+	if gain, bias := h.Norm(); gain != nil {
 		squares := make([]float64, 0, normSample)
 		state, logit := h.StateScale(), h.LogitScale()
 		const ( // possible factors of a state
@@ -63,10 +63,10 @@ func Unnormed(h *head.Head, contexts []float32) string {
 		)
 		var like [kinds]int
 		for _, row := range sample(contexts, d, normSample) {
-			plain := meanSquare(row, norm, 0, 1)
+			plain := meanSquare(row, gain, bias, 0, 1)
 			squares = append(squares, plain)
 			for kind, scale := range [kinds]float64{state, 1, state * logit} {
-				if near(meanSquare(row, norm, 0, scale), 1) || near(meanSquare(row, norm, 1, scale), 1) {
+				if near(meanSquare(row, gain, bias, 0, scale), 1) || near(meanSquare(row, gain, bias, 1, scale), 1) {
 					like[kind]++
 				}
 			}
@@ -113,12 +113,12 @@ func sample(rows []float32, d, n int) (list [][]float32) {
 
 // meanSquare returns the mean square of the input of the normalisation, with plus on its gain and a scale
 // after it, that gave row.
-func meanSquare(row []float32, norm head.Norm, plus, scale float64) float64 {
+func meanSquare(row, gains, biases []float32, plus, scale float64) float64 {
 	sum, n := 0.0, 0
 	for j, x := range row {
-		gain, v := float64(norm.Gain[j])+plus, float64(x)/scale
-		if norm.Bias != nil {
-			v -= float64(norm.Bias[j])
+		gain, v := float64(gains[j])+plus, float64(x)/scale
+		if biases != nil {
+			v -= float64(biases[j])
 		}
 		if gain != 0 {
 			u := v / gain

@@ -24,7 +24,7 @@ func TestOpen(t *testing.T) {
 	bias := write("b.npy", []float32{7, 8, 9}, 3)
 
 	row, column := write("row.npy", []float32{7, 8, 9}, 1, 3), write("column.npy", []float32{7, 8, 9}, 3, 1)
-	for src, want := range map[string][]float32{bias: {7, 8, 9}, head.NoBias: {0, 0, 0}, row: {7, 8, 9}, column: {7, 8, 9}} {
+	for src, want := range map[string][]float32{bias: {7, 8, 9}, "none": {0, 0, 0}, row: {7, 8, 9}, column: {7, 8, 9}} {
 		l, h, err := Open(weights, head.Options{Bias: src})
 		if err != nil {
 			t.Fatal(err)
@@ -40,8 +40,8 @@ func TestOpen(t *testing.T) {
 		"short bias":    {weights, write("short.npy", []float32{1}, 1), "one number for each row of " + weights},
 		"a matrix as b": {weights, write("b32.npy", make([]float32, 6), 3, 2), "b32.npy: shape: found [3 2], expected [3], one number for each row of " + weights},
 		"W transposed":  {write("wt.npy", make([]float32, 6), 2, 3), bias, "wt.npy: shape: found [2 3], expected [3 2], one number for each number of " + bias + ": save its transpose"},
-		"a vector as W": {bias, head.NoBias, "b.npy"},
-		"no rows":       {write("empty.npy", nil, 0, 2), head.NoBias, "at least one row"},
+		"a vector as W": {bias, "none", "b.npy"},
+		"no rows":       {write("empty.npy", nil, 0, 2), "none", "at least one row"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, _, err := Open(c.weights, head.Options{Bias: c.bias}); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -292,12 +292,12 @@ func TestAuditOfALanguageModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(name string) []float32 {
-		c, err := head.OpenContexts(folder+"/contexts_"+name+".npy", layer.Dim())
+		c, release, err := head.OpenContexts(folder+"/contexts_"+name+".npy", layer.Dim())
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { c.Close() })
-		return c.Rows()
+		t.Cleanup(func() { release() })
+		return c
 	}
 	o := train.DefaultOptions()
 	o.Tail = nil

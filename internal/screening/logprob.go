@@ -280,7 +280,7 @@ func (s *Searcher) sumOverTail(x *location, candidates float64, req *exact.Reque
 		s.editedIDs = append(s.editedIDs, b.ID)
 	}
 	if req.Banned != nil {
-		s.editedIDs = req.Banned.AppendIDs(s.editedIDs)
+		s.editedIDs = slices.AppendSeq(slices.Grow(s.editedIDs, req.Banned.Count()), req.Banned.All())
 		slices.Sort(s.editedIDs)
 		s.editedIDs = slices.Compact(s.editedIDs)
 	}

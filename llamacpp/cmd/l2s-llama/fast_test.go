@@ -19,6 +19,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -198,7 +199,7 @@ func TestFast(t *testing.T) {
 		Rows    []row
 		Gains   []gain
 		Preview *struct {
-			Precision1 preview.Estimate `json:"precision_1"`
+			Precision1 screen.Estimate `json:"precision_1"`
 			K          int
 			HeldOut    int `json:"held_out_states"`
 		}

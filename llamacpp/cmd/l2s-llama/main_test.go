@@ -384,12 +384,12 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func floats(t *testing.T, path string) []float32 {
 	t.Helper()
-	c, err := head.OpenContexts(path, 384)
+	c, release, err := head.OpenContexts(path, 384)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	return slices.Clone(c.Rows())
+	defer release()
+	return slices.Clone(c)
 }
 
 func TestBenchAndCompare(t *testing.T) {
