@@ -514,8 +514,11 @@ func (w *worker) take(s *Searcher, p *place, at, size int) {
 	}
 }
 
-// add takes the rows of a tile that may be among the best.
+// add takes the rows of a tile that may be among the best. Most tiles have none, and raise no threshold.
 func (x *kept) add(ids []uint32, lower, upper []float32, p *place, at int) {
+	if kernels.SelectAtLeast(ids, upper, x.threshold) == 0 {
+		return
+	}
 	if bound, ok := kernels.KthBound(lower, p.k); ok {
 		x.threshold = max(x.threshold, bound)
 	}
