@@ -130,7 +130,7 @@ func (t *table) racers(threads int) ([]*racer, error) {
 	const batch = 4
 	d := t.layer.Dim()
 	contexts, answers := make([]float32, batch*d), make([]softmax.Answer, batch)
-	for _, k := range []int{1, 5} {
+	for _, k := range []int{1, 5, 40} {
 		dst := make([]softmax.Prediction, batch*k)
 		list = append(list, &racer{name: fmt.Sprintf("exact, k = %d, %d states at once", k, batch), per: batch, do: func(i, n int) error {
 			for j := range batch {

@@ -22,11 +22,13 @@ func (f *fn) begin() {
 		KMOVW(r, k)
 		return k
 	}
+	f.odd = ZMM()
+	VMOVDQU64(oddBytes(), f.odd)
+	if bits, ok := map[string]byte{"Q40": 0xf0, "Q50": 0x78, "Q6K": 0xc0}[f.suffix]; ok {
+		f.mask = ZMM()
+		VMOVDQU64(each(bits), f.mask)
+	}
 	if f.weights == 32 && !f.mins {
-		if f.suffix == "Q80" {
-			f.flip = ZMM()
-			VMOVDQU64(each(0x80), f.flip)
-		}
 		f.spread = f.l.Vecs(2)
 		for half, v := range f.spread {
 			VMOVDQU64(lanes(2*half, 8), v)
@@ -73,8 +75,8 @@ func halves(bytes int, low, high byte) Mem {
 	})
 }
 
-// words returns a constant with the same 16 bits everywhere.
-func (f *fn) words(x byte) Mem { return halves(64, x, x) }
+// oddBytes returns a constant with all bits of each odd byte.
+func oddBytes() Mem { return constant("odd", func(i int) byte { return byte(i%2) * 0xff }) }
 
 // dwordHalves is halves for 32 bits.
 func dwordHalves(bytes int, low, high byte) Mem {
@@ -217,12 +219,14 @@ func (f *fn) factors(p reg.GPVirtual) {
 	}
 }
 
-// signed turns X into X - 128 as a signed byte, which AVX2 multiplies.
-func (f *fn) signed(x reg.VecVirtual) reg.VecVirtual {
-	if !f.wide() {
-		VPXOR(each(0x80), x, x)
+// signed takes the bits of the mask of X + 128, and those of X.
+func (f *fn) signed(x reg.VecVirtual, mask byte) {
+	if f.wide() {
+		VPTERNLOGD(U8(0x6a), each(0x80), f.mask, x) // x & mask ^ 0x80
+		return
 	}
-	return x
+	VPAND(each(mask), x, x)
+	VPXOR(each(0x80), x, x)
 }
 
 func (f *fn) codes80(p reg.GPVirtual, g int, last bool) reg.VecVirtual {
@@ -235,13 +239,12 @@ func (f *fn) codes80(p reg.GPVirtual, g int, last bool) reg.VecVirtual {
 		if !last {
 			VINSERTI64X4(U8(1), at.Offset(f.bytes), x, x)
 		}
-		VPXORD(f.flip, x, x)
 	}
 	return x
 }
 
 // nibbles16 loads the 16 bytes at a place of a small block, whose lower halves are the first 16
-// codes, and moves the halves to the bits of the mask.
+// codes, and moves the halves to the bits of the mask. Without a minimum it makes them signed.
 func (f *fn) nibbles16(p reg.GPVirtual, g, at int, last bool, lowLeft, highRight int, mask byte) reg.VecVirtual {
 	x := f.l.Vec()
 	m := Mem{Base: p, Disp: at + g*f.bytes}
@@ -251,7 +254,7 @@ func (f *fn) nibbles16(p reg.GPVirtual, g, at int, last bool, lowLeft, highRight
 			VBROADCASTI32X4(m.Offset(f.bytes), f.upper, x)
 		}
 		VPROLVD(dwordHalves(32, byte(lowLeft), byte((32-highRight)%32)), x, x)
-		VPANDD(each(mask), x, x)
+		f.masked(x, mask)
 		return x
 	}
 	low, high := XMM(), XMM()
@@ -265,11 +268,24 @@ func (f *fn) nibbles16(p reg.GPVirtual, g, at int, last bool, lowLeft, highRight
 		VPSLLW(U8(lowLeft), low, low)
 	}
 	VINSERTI128(U8(1), high, low.AsY(), x)
-	VPAND(each(mask), x, x)
+	f.masked(x, mask)
 	return x
 }
 
-// fifths adds a bit to those codes whose fifth bit is set, in 32 bits at a place of a small block.
+// masked takes the bits of a mask, and without a minimum makes them signed.
+func (f *fn) masked(x reg.VecVirtual, mask byte) {
+	switch {
+	case !f.mins:
+		f.signed(x, mask)
+	case f.wide():
+		VPANDD(each(mask), x, x)
+	default:
+		VPAND(each(mask), x, x)
+	}
+}
+
+// fifths adds a bit to those codes whose fifth bit is set, in 32 bits at a place of a small block. If it is
+// the sign, an addition turns it over.
 func (f *fn) fifths(x reg.VecVirtual, p reg.GPVirtual, g, at int, last bool, bit byte) reg.VecVirtual {
 	m := Mem{Base: p, Disp: at + g*f.bytes}
 	if f.wide() {
@@ -291,16 +307,16 @@ func (f *fn) fifths(x reg.VecVirtual, p reg.GPVirtual, g, at int, last bool, bit
 	VPAND(bits, y, y)
 	VPCMPEQB(bits, y, y)
 	VPAND(each(bit), y, y)
-	VPOR(y, x, x)
+	VPXOR(y, x, x)
 	return x
 }
 
 func (f *fn) codes40(p reg.GPVirtual, g int, last bool) reg.VecVirtual {
-	return f.signed(f.nibbles16(p, g, 2, last, 4, 0, 0xf0))
+	return f.nibbles16(p, g, 2, last, 4, 0, 0xf0)
 }
 
 func (f *fn) codes50(p reg.GPVirtual, g int, last bool) reg.VecVirtual {
-	return f.signed(f.fifths(f.nibbles16(p, g, 6, last, 3, 1, 0x78), p, g, 2, last, 0x80))
+	return f.fifths(f.nibbles16(p, g, 6, last, 3, 1, 0x78), p, g, 2, last, 0x80)
 }
 
 func (f *fn) codes41(p reg.GPVirtual, g int, last bool) reg.VecVirtual {
@@ -368,14 +384,13 @@ func (f *fn) codes6K(p reg.GPVirtual, g int, _ bool) reg.VecVirtual {
 	} else {
 		VPSRLW(U8(2), x, x)
 	}
+	f.signed(high, 0xc0)
 	if f.wide() {
 		VPANDD(each(0x3c), x, x)
-		VPANDD(each(0xc0), high, high)
 		VPORD(high, x, x)
-		return x
+	} else {
+		VPAND(each(0x3c), x, x)
+		VPOR(high, x, x)
 	}
-	VPAND(each(0x3c), x, x)
-	VPAND(each(0xc0), high, high)
-	VPOR(high, x, x)
-	return f.signed(x)
+	return x
 }

@@ -1,14 +1,16 @@
 // Command blocks generates the intervals of logits from rows of quantised blocks, as they stand in
 // a file, and contexts of 15 bits.
 //
-// An element of a context is H = 128 hi + lo with two signed bytes. A row gives one unsigned byte X
-// for each weight, and each four of them make one int32 lane:
+// An element of a context is an int16 H of 15 bits. A row gives one signed byte X for each weight, and
+// each four of them make one int32 lane, I = 256 sum X H:
 //
-//	I = sum X H               for types with a minimum, X = q
-//	I = sum (X - 128) H       for the others, X = 128 + q 128/B with B half of the range of q
+//	X = q          for types with a minimum
+//	X = q 128/B    for the others, with B half of the range of q
 //
-// Each lane is exact in float32. Lane j of group g, of 32 weights, is added to float32 lane
-// j + 8 (g mod 2) with one fused multiply-add by the factor of its weights.
+// A word is X << 8, with a byte on each side of the shift: those of the even weights by a shift, of the
+// odd ones by a mask, so that two products of words with the H of even and of odd weights make a lane, without
+// a shuffle. Each lane is within 2^31 and exact in float32. Lane j of group g, of 32 weights, is added to
+// float32 lane j + 8 (g mod 2) with one fused multiply-add by the factor of its weights.
 package main
 
 import (
@@ -23,9 +25,6 @@ import (
 )
 
 const (
-	// pairBytes is the size of two groups in the planes of a context: 64 bytes of hi, 64 of lo, and
-	// 16 lanes, which are -sum H as int32 or sum H as float32.
-	pairBytes = 192
 	// aheadRows is how many rows ahead those in a list are prefetched. How many bytes ahead those
 	// that follow each other are, the caller says.
 	aheadRows = 3
@@ -54,6 +53,15 @@ type kind struct {
 	codes func(f *fn, p reg.GPVirtual, g int, last bool) reg.VecVirtual
 }
 
+// pairBytes is the size of two groups in the planes of a context: 64 bytes of the H of even weights, 64 of
+// those of odd ones, and for types with a minimum 16 lanes, which are 256 sum H as float32.
+func (k kind) pairBytes() int {
+	if k.mins {
+		return 192
+	}
+	return 128
+}
+
 var kinds = []kind{
 	{"Q80", 32, 34, false, (*fn).codes80},
 	{"Q40", 32, 18, false, (*fn).codes40},
@@ -78,7 +86,8 @@ type fn struct {
 	d8, m8   reg.VecVirtual   // the factors of a large block
 	d8more   reg.VecVirtual   // AVX2, Q6_K: of the upper half
 	qh       reg.VecVirtual   // Q5_K: the fifth bits
-	flip     reg.VecVirtual   // AVX-512, Q8_0: 0x80 everywhere
+	odd      reg.VecVirtual   // AVX-512: the mask of the odd bytes
+	mask     reg.VecVirtual   // AVX-512, codes of 4 to 6 bits without a minimum: their bits where they lie in a byte
 	spread   []reg.VecVirtual // AVX-512: from four factors to those of two pairs
 }
 
@@ -157,7 +166,7 @@ func (f *fn) row(p reg.GPVirtual) {
 		f.factors(p)
 		for g := 0; g < 8; g += 2 {
 			f.pair(p, g, false)
-			ADDQ(I32(pairBytes*f.contexts), f.planes)
+			ADDQ(I32(f.pairBytes()*f.contexts), f.planes)
 		}
 		ADDQ(I32(f.bytes), p)
 		DECQ(left)
@@ -173,7 +182,7 @@ func (f *fn) row(p reg.GPVirtual) {
 	PREFETCHT0(emit.Ptr(p, f.ahead, 0))
 	f.pair(p, 0, false)
 	ADDQ(I32(2*f.bytes), p)
-	ADDQ(I32(pairBytes*f.contexts), f.planes)
+	ADDQ(I32(f.pairBytes()*f.contexts), f.planes)
 	SUBQ(I32(2), left)
 	JGE(LabelRef("pair"))
 	Label("single")
@@ -205,7 +214,7 @@ func (f *fn) quads(p, left reg.GPVirtual) {
 		d := ZMM()
 		VPERMPS(four, f.spread[half], d)
 		f.products(f.codes(f, p, 2*half, false), d, nil)
-		ADDQ(I32(pairBytes*f.contexts), f.planes)
+		ADDQ(I32(f.pairBytes()*f.contexts), f.planes)
 	}
 	ADDQ(I32(4*f.bytes), p)
 	SUBQ(I32(4), left)
@@ -230,40 +239,37 @@ func (f *fn) pair(p reg.GPVirtual, g int, last bool) {
 		if last && odd == 1 {
 			return
 		}
-		x := f.codes(f, p, g+odd, last)
+		even, odds := f.words(f.codes(f, p, g+odd, last))
 		d := f.factor(p, g+odd, last, 0)
-		var m, magnitude reg.VecVirtual
+		var m reg.VecVirtual
 		if f.mins {
 			m = f.factor(p, g+odd, last, 2)
-		} else {
-			magnitude = YMM()
-			VPABSB(x, magnitude)
 		}
-		hi, lo := YMM(), YMM()
+		t, u := YMM(), YMM()
 		for c := range f.contexts {
-			at := func(part int) Mem { return Mem{Base: f.planes, Disp: pairBytes*c + 64*part + 32*odd} }
-			Comment("Sums of two products are at most 2*128*127 < 2^15 in magnitude.")
-			if f.mins {
-				VPMADDUBSW(at(0), x, hi)
-				VPMADDUBSW(at(1), x, lo)
-			} else {
-				VMOVDQU(at(0), hi)
-				VPSIGNB(x, hi, hi)
-				VPMADDUBSW(hi, magnitude, hi)
-				VMOVDQU(at(1), lo)
-				VPSIGNB(x, lo, lo)
-				VPMADDUBSW(lo, magnitude, lo)
-			}
-			VPMADDWD(f.words(128), hi, hi)
-			VPMADDWD(f.words(1), lo, lo)
-			VPADDD(lo, hi, hi)
-			VCVTDQ2PS(hi, hi)
-			VFMADD231PS(hi, d, f.acc[2*c+odd])
+			at := func(part int) Mem { return Mem{Base: f.planes, Disp: f.pairBytes()*c + 64*part + 32*odd} }
+			VPMADDWD(at(0), even, t)
+			VPMADDWD(at(1), odds, u)
+			VPADDD(u, t, t)
+			VCVTDQ2PS(t, t)
+			VFMADD231PS(t, d, f.acc[2*c+odd])
 			if f.mins {
 				f.minimum(at(2), m, f.acc[2*c+odd])
 			}
 		}
 	}
+}
+
+// words makes words of X << 8 of the even weights and of the odd ones.
+func (f *fn) words(x reg.VecVirtual) (even, odd reg.VecVirtual) {
+	even = f.l.Vec()
+	VPSLLW(U8(8), x, even)
+	if f.wide() {
+		VPANDD(f.odd, x, x)
+	} else {
+		VPAND(oddBytes(), x, x)
+	}
+	return even, x
 }
 
 // minimum takes the minima times the sums of a context out: small blocks add theirs.
@@ -277,17 +283,12 @@ func (f *fn) minimum(sums Mem, m, acc reg.VecVirtual) {
 
 // products adds the products of two groups on AVX-512: their codes, their factors, their minima.
 func (f *fn) products(x, d, m reg.VecVirtual) {
-	t := ZMM()
+	even, odd := f.words(x)
 	for c := range f.contexts {
-		at := func(part int) Mem { return Mem{Base: f.planes, Disp: pairBytes*c + 64*part} }
-		if f.mins {
-			VPXORD(t, t, t)
-		} else {
-			VMOVDQU64(at(2), t)
-		}
-		VPDPBUSD(at(0), x, t)
-		VPSLLD(U8(7), t, t)
-		VPDPBUSD(at(1), x, t)
+		at := func(part int) Mem { return Mem{Base: f.planes, Disp: f.pairBytes()*c + 64*part} }
+		t := ZMM()
+		VPMADDWD(at(0), even, t)
+		VPDPWSSD(at(1), odd, t)
 		VCVTDQ2PS(t, t)
 		VFMADD231PS(t, d, f.acc[c])
 		if f.mins {

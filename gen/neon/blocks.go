@@ -12,9 +12,6 @@ import (
 // with a minimum q, and sums of four products with H = 128 hi + lo make a lane.
 
 const (
-	// pairBytes is the size of two groups of 32 weights in the planes of a context: 64 bytes of
-	// hi, 64 of lo, and 16 lanes, which are sum H as float32 for types with a minimum.
-	pairBytes = 192
 	// aheadRows is how many rows ahead those in a list are prefetched.
 	aheadRows = 3
 )
@@ -39,6 +36,15 @@ var blockKinds = []blockKind{
 	{"Q4K", 256, 144, true, 4, 16, 0},
 	{"Q5K", 256, 176, true, 5, 48, 16},
 	{"Q6K", 256, 210, false, 6, 0, 128},
+}
+
+// pairBytes is the size of two groups of 32 weights in the planes of a context: 64 bytes of hi, 64 of lo, and
+// for types with a minimum 16 lanes, which are sum H as float32.
+func (k blockKind) pairBytes() int {
+	if k.mins {
+		return 192
+	}
+	return 128
 }
 
 func blocks() *arm64.File {
@@ -136,7 +142,7 @@ func (f *blockBounds) emit() {
 			f.factors()
 			f.group(g, 1)
 		}
-		f.I("add %x, %x, #%d", f.planes, f.planes, pairBytes*f.contexts)
+		f.I("add %x, %x, #%d", f.planes, f.planes, f.pairBytes()*f.contexts)
 	}
 	next()
 	f.I("b.ne blocks")
@@ -247,7 +253,7 @@ func (f *blockBounds) group(g, odd int) {
 	x, w, sums, t := f.x, f.w, f.t[:2], f.t[2]
 	for c := range f.contexts {
 		load := func(part int) {
-			f.I("ldp %q, %q, [%x, #%d]", w[0], w[1], f.planes, pairBytes*c+64*part+32*odd)
+			f.I("ldp %q, %q, [%x, #%d]", w[0], w[1], f.planes, f.pairBytes()*c+64*part+32*odd)
 		}
 		for part := range 2 { // hi, then lo
 			load(part)

@@ -3,7 +3,6 @@ package exact
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/grow"
@@ -201,14 +200,18 @@ func most(survivors, n int) bool { return 2*survivors > n }
 // wantsMost reports whether most rows survive whatever the intervals.
 func (p *place) wantsMost() bool { return (p.req.Within == 0 || p.req.LogSum) && most(p.k, p.n) }
 
-// least is a number below which no logit is within the distance of the request, if the largest lower
-// end of an interval is given.
-func (p *place) least(largest float32) float32 {
+// raised returns a threshold of k lower ends, or a higher one below which no logit is within the distance of
+// the request, if it has one.
+func (p *place) raised(threshold float32, lower []float32) float32 {
 	if p.req.Within == 0 {
-		return float32(math.Inf(-1))
+		return threshold
+	}
+	largest, ok := kernels.KthBound(lower, 1)
+	if !ok {
+		return threshold
 	}
 	// Rounded down twice: to float64 and to float32.
-	return math.Nextafter32(float32(float64(largest)-p.req.Within), float32(math.Inf(-1)))
+	return max(threshold, math.Nextafter32(float32(float64(largest)-p.req.Within), float32(math.Inf(-1))))
 }
 
 // intervals leaves the edited intervals of the rows of a place in s.lower and s.upper, for as many
@@ -248,7 +251,7 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 		p.edit(s.lower, s.upper, 0)
 	}
 	// Labels with large lower ends have higher ones by 8-bit codes, which others must reach.
-	threshold := max(s.threshold(p.k, s.lower), p.least(slices.Max(s.lower)))
+	threshold := p.raised(s.threshold(p.k, s.lower), s.lower)
 	near := s.ids[:kernels.SelectAtLeast(s.ids, s.lower, threshold)] // at least k
 	s.scores, s.biases = grow.Slice(s.scores, len(near)), grow.Slice(s.biases, len(near))
 	s.layer.codes.GatherBounds(s.scores, s.biases, near, &q.vec)
@@ -322,10 +325,7 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 	if len(dst) > 0 {
 		s.biases = grow.Slice(s.biases, len(lower))
 		dst = dst[:min(len(dst), len(lower))] // of labels within a distance fewer may have been kept
-		threshold := s.threshold(len(dst), lower)
-		if p.req.Within > 0 {
-			threshold = max(threshold, p.least(slices.Max(lower)))
-		}
+		threshold := p.raised(s.threshold(len(dst), lower), lower)
 		left = s.ids[:kernels.SelectAtLeast(s.ids, upper, threshold)]
 	}
 	// A sum over all labels must take the same decision, listed or not.
@@ -515,14 +515,15 @@ func (w *worker) take(s *Searcher, p *place, at, size int) {
 	}
 }
 
-// add takes the rows of a tile that may be among the best.
+// add takes the rows of a tile that may be among the best. Most tiles have none, and raise no threshold.
 func (x *kept) add(ids []uint32, lower, upper []float32, p *place, at int) {
+	if kernels.SelectAtLeast(ids, upper, x.threshold) == 0 {
+		return
+	}
 	if bound, ok := kernels.KthBound(lower, p.k); ok {
 		x.threshold = max(x.threshold, bound)
 	}
-	if p.req.Within > 0 {
-		x.threshold = max(x.threshold, p.least(slices.Max(lower)))
-	}
+	x.threshold = p.raised(x.threshold, lower)
 	for _, j := range ids[:kernels.SelectAtLeast(ids, upper, x.threshold)] {
 		x.ids = append(x.ids, p.label(at+int(j)))
 		x.lower, x.upper = append(x.lower, lower[j]), append(x.upper, upper[j])

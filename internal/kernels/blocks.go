@@ -191,15 +191,42 @@ func (m *BlockRows) Part(first, end int) BlockRows {
 }
 
 const (
-	// Contexts are integers of 15 bits H = 128 hi + lo, hi in [-127, 127], lo in [-64, 63].
+	// maxBlockCode is the largest H: contexts are integers H of 15 bits.
 	maxBlockCode = 127*128 + 63
-	loBits       = 7
 	groupSize    = 32 // weights that share a factor, or two
-	// pairBytes is the size of two groups of a context: their hi, their lo, and for each
-	// four elements -sum H as int32, or sum H as float32 for rows that have minima.
-	pairBytes = 6 * groupSize
-	pairLanes = groupSize / 2
+	// Assembly for arm64 multiplies bytes, H = 128 hi + lo with hi in [-127, 127] and lo in [-64, 63]. All
+	// else multiplies words, of which those of the weights hold 256 times the code: four products of H
+	// and 256 codes of 8 bits are below 2^31.
+	bytePlanes = runtime.GOARCH == "arm64"
+	loBits     = 7
 )
+
+// pairBytes is the size of two groups of a context: 64 bytes of hi and 64 of lo, or of H of even and of
+// odd weights, and for rows that have minima for each four elements their sum as float32.
+func (e Element) pairBytes() int {
+	if e.hasMins() {
+		return 6 * groupSize
+	}
+	return 4 * groupSize
+}
+
+// setPlane stores H of element j of two groups.
+func setPlane(plane []byte, j int, h int32) {
+	if bytePlanes {
+		hi := (h + 1<<(loBits-1)) >> loBits
+		plane[j], plane[64+j] = byte(hi), byte(h-hi<<loBits)
+		return
+	}
+	binary.LittleEndian.PutUint16(plane[j%2*64+j/2*2:], uint16(h))
+}
+
+// planeAt returns what setPlane stored.
+func planeAt(plane []byte, j int) int32 {
+	if bytePlanes {
+		return int32(int8(plane[j]))<<loBits + int32(int8(plane[64+j]))
+	}
+	return int32(int16(binary.LittleEndian.Uint16(plane[j%2*64+j/2*2:])))
+}
 
 // BlockContexts holds up to BatchContexts contexts for BlockRows of one type: h ~ scale H with
 // integers of 15 bits, and bounds of the error. The zero value holds none. It is not to be changed
@@ -226,26 +253,30 @@ type blockBound struct {
 // hasMins reports whether blocks of the type have a minimum besides the scale.
 func (e Element) hasMins() bool { return e == Q4_K || e == Q5_K || e == Q4_1 || e == Q5_1 }
 
-// codeStep is the common divisor of the codes that assembly makes of a type's weights: 128 over
-// half of the range of a weight's integer.
+// codeStep is the common divisor of the codes that assembly multiplies for a type's weights: 128 over
+// half of the range of a weight's integer, and 256 in words.
 func (e Element) codeStep() float32 {
+	step := float32(256)
+	if bytePlanes {
+		step = 1
+	}
 	switch e {
 	case Q4_0:
-		return 16
+		return 16 * step
 	case Q5_0:
-		return 8
+		return 8 * step
 	case Q6_K:
-		return 4
+		return 4 * step
 	}
-	return 1
+	return step
 }
 
 // Set prepares 1 to BatchContexts vectors, all Certified, for rows like m.
 //
 // Elements beyond those of a vector count as zeros, as the weights there are. The blocks differ from the row by
 // at most err ||h|| in the sum, which is the second part of an interval. For the first, with H_j = round(h_j/scale) and e = ||h - scale H||, the sum over a row of w_j h_j differs from
-// the sum of w_j scale H_j by at most ||w|| e. The latter is computed with float32 roundings: for each
-// of 16 lanes a fused multiply-add per pair of groups, or two with minima, which round terms whose
+// the sum of w_j scale H_j by at most ||w|| e. The latter is computed of sums of four products of integers,
+// which are exact as float32, with float32 roundings: for each of 16 lanes a fused multiply-add per pair of groups, or two with minima, which round terms whose
 // magnitudes sum up to at most sum g_j |scale H_j| <= N ||scale H||; four additions, the product with scale,
 // and the sum with the bias; and rounding of a weight of types with minima, once. So with p pairs and
 // u = 2^-24
@@ -270,9 +301,9 @@ func (c *BlockContexts) Set(m *BlockRows, vs ...*Int8Vector) {
 	if c.n > 1 {
 		wide = BatchContexts
 	}
-	pairs := (dim + 2*groupSize - 1) / (2 * groupSize)
-	c.memory = grow.Slice(c.memory, pairs*wide*pairBytes+rowAlign)
-	planes := c.memory[int(-uintptr(unsafe.Pointer(&c.memory[0]))%rowAlign):][:pairs*wide*pairBytes]
+	pairs, size := (dim+2*groupSize-1)/(2*groupSize), c.element.pairBytes()
+	c.memory = grow.Slice(c.memory, pairs*wide*size+rowAlign)
+	planes := c.memory[int(-uintptr(unsafe.Pointer(&c.memory[0]))%rowAlign):][:pairs*wide*size]
 	clear(planes)
 	c.bound = blockBound{planes: &planes[0], bytes: m.rows.rowBytes(), ahead: simd.Ahead()}
 	for i := range BatchContexts {
@@ -292,30 +323,26 @@ func (c *BlockContexts) set(i, wide int, planes []byte, v *Int8Vector, pairs int
 	}
 	inv, s := 1/float64(scale), float64(scale)
 	norm2, err2 := 0.0, 0.0
-	mins := c.element.hasMins()
+	mins, step, size := c.element.hasMins(), c.element.codeStep(), c.element.pairBytes()
 	for at := 0; at < len(h); at += 4 {
 		pair, j := at/(2*groupSize), at%(2*groupSize)
-		plane := planes[(pair*wide+i)*pairBytes:][:pairBytes]
+		plane := planes[(pair*wide+i)*size:][:size]
 		sum := int32(0)
 		for k, x := range h[at:min(at+4, len(h))] {
 			y := float64(x)
 			q := int32(math.RoundToEven(float64(y * inv)))
-			hi := (q + 1<<(loBits-1)) >> loBits
-			plane[j+k], plane[64+j+k] = byte(hi), byte(q-hi<<loBits)
+			setPlane(plane, j+k, q)
 			sum += q
 			e := y - float64(s*float64(q))
 			norm2 += float64(y * y)
 			err2 += float64(e * e)
 		}
-		lane := (*[4]byte)(plane[128+j:])
 		if mins {
-			*(*float32)(unsafe.Pointer(lane)) = float32(sum)
-		} else {
-			*(*int32)(unsafe.Pointer(lane)) = -sum
+			*(*float32)(unsafe.Pointer((*[4]byte)(plane[128+j:]))) = float32(sum) * step
 		}
 	}
 	norm, e := math.Sqrt(norm2), math.Sqrt(err2)
-	c.bound.scale[i] = scale / c.element.codeStep()
+	c.bound.scale[i] = scale / step
 	c.bound.norm[i] = roundUp(norm * (1 + 0x1p-19))
 	c.bound.err[i] = roundUp((e + float64(2*pairs+16)*0x1p-24*(norm+e)) * (1 + 0x1p-20))
 }
@@ -533,7 +560,8 @@ func (m *BlockRows) generic(lower, upper []float32, ld, first int, ids *uint32, 
 	e, size := m.rows.element, m.rows.rowBytes()
 	elements, bytes := e.Block()
 	pairs := (m.rows.dim + 2*groupSize - 1) / (2 * groupSize)
-	planes := unsafe.Slice(c.bound.planes, pairs*wide*pairBytes)
+	part := e.pairBytes()
+	planes := unsafe.Slice(c.bound.planes, pairs*wide*part)
 	for i := range n {
 		row := first + i
 		if ids != nil {
@@ -546,7 +574,7 @@ func (m *BlockRows) generic(lower, upper []float32, ld, first int, ids *uint32, 
 			for g := range elements / groupSize {
 				for k := range c.n {
 					pair, odd := at/2*wide+k, at%2
-					x.add(&sums[k], g, odd, planes[pair*pairBytes:][:pairBytes], e)
+					x.add(&sums[k], g, odd, planes[pair*part:][:part], e)
 				}
 				at++
 			}
@@ -568,12 +596,11 @@ func (m *BlockRows) generic(lower, upper []float32, ld, first int, ids *uint32, 
 // add adds the products of group g with a context's part of a plane to its lanes.
 func (x *splitBlock) add(sums *[16]float32, g, odd int, plane []byte, e Element) {
 	codes := (*[groupSize]int32)(x.codes[g*groupSize:])
-	hi, lo := (*[groupSize]byte)(plane[odd*groupSize:]), (*[groupSize]byte)(plane[64+odd*groupSize:])
 	step := e.codeStep()
 	for j := range 8 {
 		sum := int32(0)
 		for k := 4 * j; k < 4*j+4; k++ {
-			sum += codes[k] * (int32(int8(hi[k]))<<loBits + int32(int8(lo[k])))
+			sum += codes[k] * planeAt(plane, odd*groupSize+k)
 		}
 		s := &sums[8*odd+j]
 		*s = fma32(x.factors[2*g+j/4], float32(sum)*step, *s)

@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/big"
@@ -120,6 +122,99 @@ func TestBlockBoundsHoldTheLogits(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// The largest products do not overflow, and the largest and smallest contexts are held: rows of blocks whose bytes are all
+// the same, and contexts that are all the same but for signs, which agree with those of the weights or do not.
+// The oracle is the sum without rounding.
+func TestBlockBoundsAtTheLimits(t *testing.T) {
+	for _, e := range blockTypes {
+		elements, size := e.Block()
+		d := 3 * elements
+		patterns := []byte{0x00, 0x7f, 0x80, 0x81, 0xff, 0x0f, 0xf0, 0x88}
+		data := make([]byte, 0, len(patterns)*3*size)
+		for _, p := range patterns {
+			for range 3 {
+				block := bytes.Repeat([]byte{p}, size)
+				for _, o := range scaleOffsets[e] {
+					binary.LittleEndian.PutUint16(block[o:], 0x3c01) // 1 + 2^-10
+				}
+				data = append(data, block...)
+			}
+		}
+		n := len(patterns)
+		c := &blockCase{rows: QuantisedRows(data, e, d), bias: make([]float32, n)}
+		var err error
+		if c.m, err = NewBlockRows(c.rows, c.bias); err != nil {
+			t.Fatal(err)
+		}
+		weights := make([]float32, n*d)
+		for i := range n {
+			c.rows.Widen(weights[i*d:][:d], i)
+		}
+		for _, largest := range []float32{0, 1, 3e5, minCertified, maxCertified} {
+			c.hs, c.vs = nil, nil
+			for k := range BatchContexts {
+				h := make([]float32, d)
+				for j := range h {
+					h[j] = largest
+					// The signs of a row's weights, all positive, every second, and all but one.
+					if k == 0 && weights[2*d+j] < 0 || k == 2 && j%2 == 1 || k == 3 && j > 0 {
+						h[j] = -largest
+					}
+				}
+				v := NewInt8Vector(d)
+				if v.Set(h) != Certified {
+					t.Fatalf("%v: context of %v is not certified", e, largest)
+				}
+				c.hs, c.vs = append(c.hs, h), append(c.vs, v)
+			}
+			for contexts := 1; contexts <= BatchContexts; contexts++ {
+				part := *c
+				part.vs = c.vs[:contexts]
+				restore := simd.Set(simd.Generic)
+				lower, upper := part.bounds(nil)
+				restore()
+				for k, h := range c.hs[:contexts] {
+					for i := range n {
+						want := new(big.Float).SetPrec(2000)
+						for j, x := range h {
+							p := new(big.Float).SetPrec(2000).SetFloat64(float64(weights[i*d+j]))
+							want.Add(want, p.Mul(p, big.NewFloat(float64(x))))
+						}
+						lo, up := float64(lower[k*n+i]), float64(upper[k*n+i])
+						if want.Cmp(big.NewFloat(lo)) < 0 || want.Cmp(big.NewFloat(up)) > 0 {
+							t.Fatalf("%v, bytes %#x, context %d of %v: [%v, %v] does not hold %v", e, patterns[i], k, largest, lo, up, want)
+						}
+						if widest := 0.003*float64(c.m.meta[i].norm)*float64(largest)*math.Sqrt(float64(d)) + 4e-6; up-lo > widest {
+							t.Fatalf("%v, bytes %#x, context %d of %v: interval of %v, expected at most %v", e, patterns[i], k, largest, up-lo, widest)
+						}
+					}
+				}
+				simdtest.EachLevel(t, func(t *testing.T) {
+					if l, u := part.bounds(nil); !slices.Equal(l, lower) || !slices.Equal(u, upper) {
+						t.Fatalf("%v, contexts of %v: other intervals than in plain Go", e, largest)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A plane holds each H of each place.
+func TestPlanesHoldTheirCodes(t *testing.T) {
+	plane := make([]byte, Q8_0.pairBytes())
+	var want [2 * groupSize]int32
+	for h := int32(-maxBlockCode); h <= maxBlockCode; h++ {
+		j := int(h+maxBlockCode) * 7 % len(want)
+		setPlane(plane, j, h)
+		want[j] = h
+		for j, h := range want {
+			if got := planeAt(plane, j); got != h {
+				t.Fatalf("place %d: found %d, expected %d", j, got, h)
+			}
+		}
 	}
 }
 

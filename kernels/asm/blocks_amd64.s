@@ -49,64 +49,43 @@ named:
 pair:
 	PREFETCHT0   (BX)(DX*1)
 	VMOVDQU      2(BX), Y2
-	VPBROADCASTW (BX), X3
-	VCVTPH2PS    X3, Y3
-	VPABSB       Y2, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      (DI), Y5
-	VPSIGNB      Y2, Y5, Y5
-	VPMADDUBSW   Y5, Y4, Y5
-	VMOVDQU      64(DI), Y6
-	VPSIGNB      Y2, Y6, Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPMADDWD     halves64_128_128<>+0(SB), Y5, Y5
-	VPMADDWD     halves64_1_1<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y3, Y0
+	VPSLLW       $0x08, Y2, Y3
+	VPAND        odd<>+0(SB), Y2, Y2
+	VPBROADCASTW (BX), X4
+	VCVTPH2PS    X4, Y4
+	VPMADDWD     (DI), Y3, Y3
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMADD231PS  Y3, Y4, Y0
 	VMOVDQU      36(BX), Y2
-	VPBROADCASTW 34(BX), X3
-	VCVTPH2PS    X3, Y3
-	VPABSB       Y2, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y5
-	VPSIGNB     Y2, Y5, Y5
-	VPMADDUBSW  Y5, Y4, Y5
-	VMOVDQU     96(DI), Y6
-	VPSIGNB     Y2, Y6, Y6
-	VPMADDUBSW  Y6, Y4, Y6
-	VPMADDWD    halves64_128_128<>+0(SB), Y5, Y5
-	VPMADDWD    halves64_1_1<>+0(SB), Y6, Y6
-	VPADDD      Y6, Y5, Y5
-	VCVTDQ2PS   Y5, Y5
-	VFMADD231PS Y5, Y3, Y1
-	ADDQ        $+68, BX
-	ADDQ        $+192, DI
-	SUBQ        $+2, R8
-	JGE         pair
+	VPSLLW       $0x08, Y2, Y3
+	VPAND        odd<>+0(SB), Y2, Y2
+	VPBROADCASTW 34(BX), X4
+	VCVTPH2PS    X4, Y4
+	VPMADDWD     32(DI), Y3, Y3
+	VPMADDWD     96(DI), Y2, Y2
+	VPADDD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMADD231PS  Y3, Y4, Y1
+	ADDQ         $+68, BX
+	ADDQ         $+128, DI
+	SUBQ         $+2, R8
+	JGE          pair
 
 single:
 	CMPQ         R8, $-1
 	JLT          sums
 	VMOVDQU      2(BX), Y2
-	VPBROADCASTW (BX), X3
-	VCVTPH2PS    X3, Y3
-	VPABSB       Y2, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y5
-	VPSIGNB     Y2, Y5, Y5
-	VPMADDUBSW  Y5, Y4, Y5
-	VMOVDQU     64(DI), Y6
-	VPSIGNB     Y2, Y6, Y6
-	VPMADDUBSW  Y6, Y4, Y6
-	VPMADDWD    halves64_128_128<>+0(SB), Y5, Y5
-	VPMADDWD    halves64_1_1<>+0(SB), Y6, Y6
-	VPADDD      Y6, Y5, Y5
-	VCVTDQ2PS   Y5, Y5
-	VFMADD231PS Y5, Y3, Y0
+	VPSLLW       $0x08, Y2, Y3
+	VPAND        odd<>+0(SB), Y2, Y2
+	VPBROADCASTW (BX), X4
+	VCVTPH2PS    X4, Y4
+	VPMADDWD     (DI), Y3, Y3
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMADD231PS  Y3, Y4, Y0
 
 sums:
 	VADDPS       Y0, Y1, Y0
@@ -137,25 +116,15 @@ sums:
 	VZEROUPPER
 	RET
 
-DATA halves64_128_128<>+0(SB)/8, $0x0080008000800080
-DATA halves64_128_128<>+8(SB)/8, $0x0080008000800080
-DATA halves64_128_128<>+16(SB)/8, $0x0080008000800080
-DATA halves64_128_128<>+24(SB)/8, $0x0080008000800080
-DATA halves64_128_128<>+32(SB)/8, $0x0080008000800080
-DATA halves64_128_128<>+40(SB)/8, $0x0080008000800080
-DATA halves64_128_128<>+48(SB)/8, $0x0080008000800080
-DATA halves64_128_128<>+56(SB)/8, $0x0080008000800080
-GLOBL halves64_128_128<>(SB), RODATA|NOPTR, $64
-
-DATA halves64_1_1<>+0(SB)/8, $0x0001000100010001
-DATA halves64_1_1<>+8(SB)/8, $0x0001000100010001
-DATA halves64_1_1<>+16(SB)/8, $0x0001000100010001
-DATA halves64_1_1<>+24(SB)/8, $0x0001000100010001
-DATA halves64_1_1<>+32(SB)/8, $0x0001000100010001
-DATA halves64_1_1<>+40(SB)/8, $0x0001000100010001
-DATA halves64_1_1<>+48(SB)/8, $0x0001000100010001
-DATA halves64_1_1<>+56(SB)/8, $0x0001000100010001
-GLOBL halves64_1_1<>(SB), RODATA|NOPTR, $64
+DATA odd<>+0(SB)/8, $0xff00ff00ff00ff00
+DATA odd<>+8(SB)/8, $0xff00ff00ff00ff00
+DATA odd<>+16(SB)/8, $0xff00ff00ff00ff00
+DATA odd<>+24(SB)/8, $0xff00ff00ff00ff00
+DATA odd<>+32(SB)/8, $0xff00ff00ff00ff00
+DATA odd<>+40(SB)/8, $0xff00ff00ff00ff00
+DATA odd<>+48(SB)/8, $0xff00ff00ff00ff00
+DATA odd<>+56(SB)/8, $0xff00ff00ff00ff00
+GLOBL odd<>(SB), RODATA|NOPTR, $64
 
 // func BlockBatchQ80AVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
@@ -208,181 +177,88 @@ named:
 pair:
 	PREFETCHT0   (BX)(DX*1)
 	VMOVDQU      2(BX), Y8
-	VPBROADCASTW (BX), X9
-	VCVTPH2PS    X9, Y9
-	VPABSB       Y8, Y10
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     64(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     256(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     448(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      576(DI), Y11
-	VPSIGNB      Y8, Y11, Y11
-	VPMADDUBSW   Y11, Y10, Y11
-	VMOVDQU      640(DI), Y12
-	VPSIGNB      Y8, Y12, Y12
-	VPMADDUBSW   Y12, Y10, Y12
-	VPMADDWD     halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
+	VPSLLW       $0x08, Y8, Y9
+	VPAND        odd<>+0(SB), Y8, Y8
+	VPBROADCASTW (BX), X10
+	VCVTPH2PS    X10, Y10
+	VPMADDWD     (DI), Y9, Y11
+	VPMADDWD     64(DI), Y8, Y12
 	VPADDD       Y12, Y11, Y11
 	VCVTDQ2PS    Y11, Y11
-	VFMADD231PS  Y11, Y9, Y6
+	VFMADD231PS  Y11, Y10, Y0
+	VPMADDWD     128(DI), Y9, Y11
+	VPMADDWD     192(DI), Y8, Y12
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y10, Y2
+	VPMADDWD     256(DI), Y9, Y11
+	VPMADDWD     320(DI), Y8, Y12
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y10, Y4
+	VPMADDWD     384(DI), Y9, Y11
+	VPMADDWD     448(DI), Y8, Y12
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y10, Y6
 	VMOVDQU      36(BX), Y8
-	VPBROADCASTW 34(BX), X9
-	VCVTPH2PS    X9, Y9
-	VPABSB       Y8, Y10
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     96(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     288(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     480(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     672(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y7
-	ADDQ        $+68, BX
-	ADDQ        $+768, DI
-	SUBQ        $+2, R8
-	JGE         pair
+	VPSLLW       $0x08, Y8, Y9
+	VPAND        odd<>+0(SB), Y8, Y8
+	VPBROADCASTW 34(BX), X10
+	VCVTPH2PS    X10, Y10
+	VPMADDWD     32(DI), Y9, Y11
+	VPMADDWD     96(DI), Y8, Y12
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y10, Y1
+	VPMADDWD     160(DI), Y9, Y11
+	VPMADDWD     224(DI), Y8, Y12
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y10, Y3
+	VPMADDWD     288(DI), Y9, Y11
+	VPMADDWD     352(DI), Y8, Y12
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y10, Y5
+	VPMADDWD     416(DI), Y9, Y11
+	VPMADDWD     480(DI), Y8, Y12
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y10, Y7
+	ADDQ         $+68, BX
+	ADDQ         $+512, DI
+	SUBQ         $+2, R8
+	JGE          pair
 
 single:
 	CMPQ         R8, $-1
 	JLT          sums
 	VMOVDQU      2(BX), Y8
-	VPBROADCASTW (BX), X9
-	VCVTPH2PS    X9, Y9
-	VPABSB       Y8, Y10
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     64(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     256(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     448(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     640(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y6
+	VPSLLW       $0x08, Y8, Y9
+	VPAND        odd<>+0(SB), Y8, Y8
+	VPBROADCASTW (BX), X10
+	VCVTPH2PS    X10, Y10
+	VPMADDWD     (DI), Y9, Y11
+	VPMADDWD     64(DI), Y8, Y12
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y10, Y0
+	VPMADDWD     128(DI), Y9, Y11
+	VPMADDWD     192(DI), Y8, Y12
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y10, Y2
+	VPMADDWD     256(DI), Y9, Y11
+	VPMADDWD     320(DI), Y8, Y12
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y10, Y4
+	VPMADDWD     384(DI), Y9, Y11
+	VPMADDWD     448(DI), Y8, Y12
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y10, Y6
 
 sums:
 	VADDPS       Y0, Y1, Y0
@@ -482,48 +358,34 @@ pair:
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes240<>+0(SB), Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
+	VPSLLW       $0x08, Y2, Y4
+	VPAND        odd<>+0(SB), Y2, Y2
 	VPBROADCASTW (BX), X3
-	VCVTPH2PS    X3, Y4
-	VPABSB       Y2, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      (DI), Y6
-	VPSIGNB      Y2, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VMOVDQU      64(DI), Y7
-	VPSIGNB      Y2, Y7, Y7
-	VPMADDUBSW   Y7, Y5, Y7
-	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD     halves64_1_1<>+0(SB), Y7, Y7
-	VPADDD       Y7, Y6, Y6
-	VCVTDQ2PS    Y6, Y6
-	VFMADD231PS  Y6, Y4, Y0
+	VCVTPH2PS    X3, Y5
+	VPMADDWD     (DI), Y4, Y4
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y5, Y0
 	VMOVDQU      20(BX), X3
 	VMOVDQU      X3, X2
 	VPSLLW       $0x04, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes240<>+0(SB), Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
+	VPSLLW       $0x08, Y2, Y4
+	VPAND        odd<>+0(SB), Y2, Y2
 	VPBROADCASTW 18(BX), X3
-	VCVTPH2PS    X3, Y4
-	VPABSB       Y2, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y6
-	VPSIGNB     Y2, Y6, Y6
-	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     96(DI), Y7
-	VPSIGNB     Y2, Y7, Y7
-	VPMADDUBSW  Y7, Y5, Y7
-	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD    halves64_1_1<>+0(SB), Y7, Y7
-	VPADDD      Y7, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD231PS Y6, Y4, Y1
-	ADDQ        $+36, BX
-	ADDQ        $+192, DI
-	SUBQ        $+2, R8
-	JGE         pair
+	VCVTPH2PS    X3, Y5
+	VPMADDWD     32(DI), Y4, Y4
+	VPMADDWD     96(DI), Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y5, Y1
+	ADDQ         $+36, BX
+	ADDQ         $+128, DI
+	SUBQ         $+2, R8
+	JGE          pair
 
 single:
 	CMPQ         R8, $-1
@@ -534,22 +396,15 @@ single:
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes240<>+0(SB), Y2, Y2
 	VPXOR        bytes128<>+0(SB), Y2, Y2
+	VPSLLW       $0x08, Y2, Y4
+	VPAND        odd<>+0(SB), Y2, Y2
 	VPBROADCASTW (BX), X3
-	VCVTPH2PS    X3, Y4
-	VPABSB       Y2, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y6
-	VPSIGNB     Y2, Y6, Y6
-	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(DI), Y7
-	VPSIGNB     Y2, Y7, Y7
-	VPMADDUBSW  Y7, Y5, Y7
-	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD    halves64_1_1<>+0(SB), Y7, Y7
-	VPADDD      Y7, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD231PS Y6, Y4, Y0
+	VCVTPH2PS    X3, Y5
+	VPMADDWD     (DI), Y4, Y4
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y5, Y0
 
 sums:
 	VADDPS       Y0, Y1, Y0
@@ -656,126 +511,64 @@ pair:
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes240<>+0(SB), Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
+	VPAND        odd<>+0(SB), Y8, Y8
 	VPBROADCASTW (BX), X9
-	VCVTPH2PS    X9, Y10
-	VPABSB       Y8, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      576(DI), Y12
-	VPSIGNB      Y8, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VMOVDQU      640(DI), Y13
-	VPSIGNB      Y8, Y13, Y13
-	VPMADDUBSW   Y13, Y11, Y13
-	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
+	VCVTPH2PS    X9, Y11
+	VPMADDWD     (DI), Y10, Y12
+	VPMADDWD     64(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
-	VFMADD231PS  Y12, Y10, Y6
+	VFMADD231PS  Y12, Y11, Y0
+	VPMADDWD     128(DI), Y10, Y12
+	VPMADDWD     192(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y2
+	VPMADDWD     256(DI), Y10, Y12
+	VPMADDWD     320(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y4
+	VPMADDWD     384(DI), Y10, Y12
+	VPMADDWD     448(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y6
 	VMOVDQU      20(BX), X9
 	VMOVDQU      X9, X8
 	VPSLLW       $0x04, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes240<>+0(SB), Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
+	VPAND        odd<>+0(SB), Y8, Y8
 	VPBROADCASTW 18(BX), X9
-	VCVTPH2PS    X9, Y10
-	VPABSB       Y8, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     96(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     288(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     480(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     672(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y7
-	ADDQ        $+36, BX
-	ADDQ        $+768, DI
-	SUBQ        $+2, R8
-	JGE         pair
+	VCVTPH2PS    X9, Y11
+	VPMADDWD     32(DI), Y10, Y12
+	VPMADDWD     96(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y1
+	VPMADDWD     160(DI), Y10, Y12
+	VPMADDWD     224(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y3
+	VPMADDWD     288(DI), Y10, Y12
+	VPMADDWD     352(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y5
+	VPMADDWD     416(DI), Y10, Y12
+	VPMADDWD     480(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y7
+	ADDQ         $+36, BX
+	ADDQ         $+512, DI
+	SUBQ         $+2, R8
+	JGE          pair
 
 single:
 	CMPQ         R8, $-1
@@ -786,61 +579,30 @@ single:
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes240<>+0(SB), Y8, Y8
 	VPXOR        bytes128<>+0(SB), Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
+	VPAND        odd<>+0(SB), Y8, Y8
 	VPBROADCASTW (BX), X9
-	VCVTPH2PS    X9, Y10
-	VPABSB       Y8, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y6
+	VCVTPH2PS    X9, Y11
+	VPMADDWD     (DI), Y10, Y12
+	VPMADDWD     64(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y0
+	VPMADDWD     128(DI), Y10, Y12
+	VPMADDWD     192(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y2
+	VPMADDWD     256(DI), Y10, Y12
+	VPMADDWD     320(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y4
+	VPMADDWD     384(DI), Y10, Y12
+	VPMADDWD     448(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y6
 
 sums:
 	VADDPS       Y0, Y1, Y0
@@ -939,61 +701,47 @@ pair:
 	VPSLLW       $0x03, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes120<>+0(SB), Y2, Y2
+	VPXOR        bytes128<>+0(SB), Y2, Y2
 	VPBROADCASTD 2(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes128<>+0(SB), Y4, Y4
-	VPOR         Y4, Y2, Y2
-	VPXOR        bytes128<>+0(SB), Y2, Y2
+	VPXOR        Y4, Y2, Y2
+	VPSLLW       $0x08, Y2, Y4
+	VPAND        odd<>+0(SB), Y2, Y2
 	VPBROADCASTW (BX), X3
-	VCVTPH2PS    X3, Y4
-	VPABSB       Y2, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      (DI), Y6
-	VPSIGNB      Y2, Y6, Y6
-	VPMADDUBSW   Y6, Y5, Y6
-	VMOVDQU      64(DI), Y7
-	VPSIGNB      Y2, Y7, Y7
-	VPMADDUBSW   Y7, Y5, Y7
-	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD     halves64_1_1<>+0(SB), Y7, Y7
-	VPADDD       Y7, Y6, Y6
-	VCVTDQ2PS    Y6, Y6
-	VFMADD231PS  Y6, Y4, Y0
+	VCVTPH2PS    X3, Y5
+	VPMADDWD     (DI), Y4, Y4
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y5, Y0
 	VMOVDQU      28(BX), X3
 	VPSRLW       $0x01, X3, X2
 	VPSLLW       $0x03, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes120<>+0(SB), Y2, Y2
+	VPXOR        bytes128<>+0(SB), Y2, Y2
 	VPBROADCASTD 24(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes128<>+0(SB), Y4, Y4
-	VPOR         Y4, Y2, Y2
-	VPXOR        bytes128<>+0(SB), Y2, Y2
+	VPXOR        Y4, Y2, Y2
+	VPSLLW       $0x08, Y2, Y4
+	VPAND        odd<>+0(SB), Y2, Y2
 	VPBROADCASTW 22(BX), X3
-	VCVTPH2PS    X3, Y4
-	VPABSB       Y2, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y6
-	VPSIGNB     Y2, Y6, Y6
-	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     96(DI), Y7
-	VPSIGNB     Y2, Y7, Y7
-	VPMADDUBSW  Y7, Y5, Y7
-	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD    halves64_1_1<>+0(SB), Y7, Y7
-	VPADDD      Y7, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD231PS Y6, Y4, Y1
-	ADDQ        $+44, BX
-	ADDQ        $+192, DI
-	SUBQ        $+2, R8
-	JGE         pair
+	VCVTPH2PS    X3, Y5
+	VPMADDWD     32(DI), Y4, Y4
+	VPMADDWD     96(DI), Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y5, Y1
+	ADDQ         $+44, BX
+	ADDQ         $+128, DI
+	SUBQ         $+2, R8
+	JGE          pair
 
 single:
 	CMPQ         R8, $-1
@@ -1003,29 +751,22 @@ single:
 	VPSLLW       $0x03, X3, X3
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes120<>+0(SB), Y2, Y2
+	VPXOR        bytes128<>+0(SB), Y2, Y2
 	VPBROADCASTD 2(BX), Y4
 	VPSHUFB      eighths<>+0(SB), Y4, Y4
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes128<>+0(SB), Y4, Y4
-	VPOR         Y4, Y2, Y2
-	VPXOR        bytes128<>+0(SB), Y2, Y2
+	VPXOR        Y4, Y2, Y2
+	VPSLLW       $0x08, Y2, Y4
+	VPAND        odd<>+0(SB), Y2, Y2
 	VPBROADCASTW (BX), X3
-	VCVTPH2PS    X3, Y4
-	VPABSB       Y2, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y6
-	VPSIGNB     Y2, Y6, Y6
-	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(DI), Y7
-	VPSIGNB     Y2, Y7, Y7
-	VPMADDUBSW  Y7, Y5, Y7
-	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD    halves64_1_1<>+0(SB), Y7, Y7
-	VPADDD      Y7, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD231PS Y6, Y4, Y0
+	VCVTPH2PS    X3, Y5
+	VPMADDWD     (DI), Y4, Y4
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y5, Y0
 
 sums:
 	VADDPS       Y0, Y1, Y0
@@ -1141,139 +882,77 @@ pair:
 	VPSLLW       $0x03, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes120<>+0(SB), Y8, Y8
+	VPXOR        bytes128<>+0(SB), Y8, Y8
 	VPBROADCASTD 2(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes128<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
-	VPXOR        bytes128<>+0(SB), Y8, Y8
+	VPXOR        Y10, Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
+	VPAND        odd<>+0(SB), Y8, Y8
 	VPBROADCASTW (BX), X9
-	VCVTPH2PS    X9, Y10
-	VPABSB       Y8, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      576(DI), Y12
-	VPSIGNB      Y8, Y12, Y12
-	VPMADDUBSW   Y12, Y11, Y12
-	VMOVDQU      640(DI), Y13
-	VPSIGNB      Y8, Y13, Y13
-	VPMADDUBSW   Y13, Y11, Y13
-	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
+	VCVTPH2PS    X9, Y11
+	VPMADDWD     (DI), Y10, Y12
+	VPMADDWD     64(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
-	VFMADD231PS  Y12, Y10, Y6
+	VFMADD231PS  Y12, Y11, Y0
+	VPMADDWD     128(DI), Y10, Y12
+	VPMADDWD     192(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y2
+	VPMADDWD     256(DI), Y10, Y12
+	VPMADDWD     320(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y4
+	VPMADDWD     384(DI), Y10, Y12
+	VPMADDWD     448(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y6
 	VMOVDQU      28(BX), X9
 	VPSRLW       $0x01, X9, X8
 	VPSLLW       $0x03, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes120<>+0(SB), Y8, Y8
+	VPXOR        bytes128<>+0(SB), Y8, Y8
 	VPBROADCASTD 24(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes128<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
-	VPXOR        bytes128<>+0(SB), Y8, Y8
+	VPXOR        Y10, Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
+	VPAND        odd<>+0(SB), Y8, Y8
 	VPBROADCASTW 22(BX), X9
-	VCVTPH2PS    X9, Y10
-	VPABSB       Y8, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     96(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     288(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     480(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     672(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y7
-	ADDQ        $+44, BX
-	ADDQ        $+768, DI
-	SUBQ        $+2, R8
-	JGE         pair
+	VCVTPH2PS    X9, Y11
+	VPMADDWD     32(DI), Y10, Y12
+	VPMADDWD     96(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y1
+	VPMADDWD     160(DI), Y10, Y12
+	VPMADDWD     224(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y3
+	VPMADDWD     288(DI), Y10, Y12
+	VPMADDWD     352(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y5
+	VPMADDWD     416(DI), Y10, Y12
+	VPMADDWD     480(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y7
+	ADDQ         $+44, BX
+	ADDQ         $+512, DI
+	SUBQ         $+2, R8
+	JGE          pair
 
 single:
 	CMPQ         R8, $-1
@@ -1283,68 +962,37 @@ single:
 	VPSLLW       $0x03, X9, X9
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes120<>+0(SB), Y8, Y8
+	VPXOR        bytes128<>+0(SB), Y8, Y8
 	VPBROADCASTD 2(BX), Y10
 	VPSHUFB      eighths<>+0(SB), Y10, Y10
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes128<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
-	VPXOR        bytes128<>+0(SB), Y8, Y8
+	VPXOR        Y10, Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
+	VPAND        odd<>+0(SB), Y8, Y8
 	VPBROADCASTW (BX), X9
-	VCVTPH2PS    X9, Y10
-	VPABSB       Y8, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y6
+	VCVTPH2PS    X9, Y11
+	VPMADDWD     (DI), Y10, Y12
+	VPMADDWD     64(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y0
+	VPMADDWD     128(DI), Y10, Y12
+	VPMADDWD     192(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y2
+	VPMADDWD     256(DI), Y10, Y12
+	VPMADDWD     320(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y4
+	VPMADDWD     384(DI), Y10, Y12
+	VPMADDWD     448(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y6
 
 sums:
 	VADDPS       Y0, Y1, Y0
@@ -1442,42 +1090,38 @@ pair:
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
+	VPSLLW       $0x08, Y2, Y4
+	VPAND        odd<>+0(SB), Y2, Y2
 	VPBROADCASTW (BX), X3
-	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(BX), X3
 	VCVTPH2PS    X3, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y2, Y6
-	VPMADDUBSW   64(DI), Y2, Y2
-	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD     halves64_1_1<>+0(SB), Y2, Y2
-	VPADDD       Y2, Y6, Y6
-	VCVTDQ2PS    Y6, Y6
-	VFMADD231PS  Y6, Y4, Y0
-	VFMADD231PS  128(DI), Y5, Y0
+	VPBROADCASTW 2(BX), X3
+	VCVTPH2PS    X3, Y6
+	VPMADDWD     (DI), Y4, Y4
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y5, Y0
+	VFMADD231PS  128(DI), Y6, Y0
 	VMOVDQU      24(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
+	VPSLLW       $0x08, Y2, Y4
+	VPAND        odd<>+0(SB), Y2, Y2
 	VPBROADCASTW 20(BX), X3
-	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 22(BX), X3
 	VCVTPH2PS    X3, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  32(DI), Y2, Y6
-	VPMADDUBSW  96(DI), Y2, Y2
-	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD    halves64_1_1<>+0(SB), Y2, Y2
-	VPADDD      Y2, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD231PS Y6, Y4, Y1
-	VFMADD231PS 160(DI), Y5, Y1
-	ADDQ        $+40, BX
-	ADDQ        $+192, DI
-	SUBQ        $+2, R8
-	JGE         pair
+	VPBROADCASTW 22(BX), X3
+	VCVTPH2PS    X3, Y6
+	VPMADDWD     32(DI), Y4, Y4
+	VPMADDWD     96(DI), Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y5, Y1
+	VFMADD231PS  160(DI), Y6, Y1
+	ADDQ         $+40, BX
+	ADDQ         $+192, DI
+	SUBQ         $+2, R8
+	JGE          pair
 
 single:
 	CMPQ         R8, $-1
@@ -1486,20 +1130,18 @@ single:
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
 	VPAND        bytes15<>+0(SB), Y2, Y2
+	VPSLLW       $0x08, Y2, Y4
+	VPAND        odd<>+0(SB), Y2, Y2
 	VPBROADCASTW (BX), X3
-	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(BX), X3
 	VCVTPH2PS    X3, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (DI), Y2, Y6
-	VPMADDUBSW  64(DI), Y2, Y2
-	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD    halves64_1_1<>+0(SB), Y2, Y2
-	VPADDD      Y2, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD231PS Y6, Y4, Y0
-	VFMADD231PS 128(DI), Y5, Y0
+	VPBROADCASTW 2(BX), X3
+	VCVTPH2PS    X3, Y6
+	VPMADDWD     (DI), Y4, Y4
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y5, Y0
+	VFMADD231PS  128(DI), Y6, Y0
 
 sums:
 	VADDPS       Y0, Y1, Y0
@@ -1594,102 +1236,74 @@ pair:
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
+	VPAND        odd<>+0(SB), Y8, Y8
 	VPBROADCASTW (BX), X9
-	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(BX), X9
 	VCVTPH2PS    X9, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (DI), Y8, Y12
-	VPMADDUBSW  64(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y0
-	VFMADD231PS 128(DI), Y11, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  192(DI), Y8, Y12
-	VPMADDUBSW  256(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y2
-	VFMADD231PS 320(DI), Y11, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  384(DI), Y8, Y12
-	VPMADDUBSW  448(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS 512(DI), Y11, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y8, Y12
-	VPMADDUBSW   640(DI), Y8, Y13
-	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD       Y13, Y12, Y12
-	VCVTDQ2PS    Y12, Y12
-	VFMADD231PS  Y12, Y10, Y6
-	VFMADD231PS  704(DI), Y11, Y6
+	VPBROADCASTW 2(BX), X9
+	VCVTPH2PS    X9, Y12
+	VPMADDWD     (DI), Y10, Y13
+	VPMADDWD     64(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y0
+	VFMADD231PS  128(DI), Y12, Y0
+	VPMADDWD     192(DI), Y10, Y13
+	VPMADDWD     256(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y2
+	VFMADD231PS  320(DI), Y12, Y2
+	VPMADDWD     384(DI), Y10, Y13
+	VPMADDWD     448(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y4
+	VFMADD231PS  512(DI), Y12, Y4
+	VPMADDWD     576(DI), Y10, Y13
+	VPMADDWD     640(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y6
+	VFMADD231PS  704(DI), Y12, Y6
 	VMOVDQU      24(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
+	VPAND        odd<>+0(SB), Y8, Y8
 	VPBROADCASTW 20(BX), X9
-	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 22(BX), X9
 	VCVTPH2PS    X9, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  32(DI), Y8, Y12
-	VPMADDUBSW  96(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y1
-	VFMADD231PS 160(DI), Y11, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  224(DI), Y8, Y12
-	VPMADDUBSW  288(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y3
-	VFMADD231PS 352(DI), Y11, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  416(DI), Y8, Y12
-	VPMADDUBSW  480(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y5
-	VFMADD231PS 544(DI), Y11, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  608(DI), Y8, Y12
-	VPMADDUBSW  672(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y7
-	VFMADD231PS 736(DI), Y11, Y7
-	ADDQ        $+40, BX
-	ADDQ        $+768, DI
-	SUBQ        $+2, R8
-	JGE         pair
+	VPBROADCASTW 22(BX), X9
+	VCVTPH2PS    X9, Y12
+	VPMADDWD     32(DI), Y10, Y13
+	VPMADDWD     96(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y1
+	VFMADD231PS  160(DI), Y12, Y1
+	VPMADDWD     224(DI), Y10, Y13
+	VPMADDWD     288(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y3
+	VFMADD231PS  352(DI), Y12, Y3
+	VPMADDWD     416(DI), Y10, Y13
+	VPMADDWD     480(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y5
+	VFMADD231PS  544(DI), Y12, Y5
+	VPMADDWD     608(DI), Y10, Y13
+	VPMADDWD     672(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y7
+	VFMADD231PS  736(DI), Y12, Y7
+	ADDQ         $+40, BX
+	ADDQ         $+768, DI
+	SUBQ         $+2, R8
+	JGE          pair
 
 single:
 	CMPQ         R8, $-1
@@ -1698,50 +1312,36 @@ single:
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
 	VPAND        bytes15<>+0(SB), Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
+	VPAND        odd<>+0(SB), Y8, Y8
 	VPBROADCASTW (BX), X9
-	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(BX), X9
 	VCVTPH2PS    X9, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (DI), Y8, Y12
-	VPMADDUBSW  64(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y0
-	VFMADD231PS 128(DI), Y11, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  192(DI), Y8, Y12
-	VPMADDUBSW  256(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y2
-	VFMADD231PS 320(DI), Y11, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  384(DI), Y8, Y12
-	VPMADDUBSW  448(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS 512(DI), Y11, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  576(DI), Y8, Y12
-	VPMADDUBSW  640(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y6
-	VFMADD231PS 704(DI), Y11, Y6
+	VPBROADCASTW 2(BX), X9
+	VCVTPH2PS    X9, Y12
+	VPMADDWD     (DI), Y10, Y13
+	VPMADDWD     64(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y0
+	VFMADD231PS  128(DI), Y12, Y0
+	VPMADDWD     192(DI), Y10, Y13
+	VPMADDWD     256(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y2
+	VFMADD231PS  320(DI), Y12, Y2
+	VPMADDWD     384(DI), Y10, Y13
+	VPMADDWD     448(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y4
+	VFMADD231PS  512(DI), Y12, Y4
+	VPMADDWD     576(DI), Y10, Y13
+	VPMADDWD     640(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y6
+	VFMADD231PS  704(DI), Y12, Y6
 
 sums:
 	VADDPS       Y0, Y1, Y0
@@ -1844,21 +1444,19 @@ pair:
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
-	VPOR         Y4, Y2, Y2
+	VPXOR        Y4, Y2, Y2
+	VPSLLW       $0x08, Y2, Y4
+	VPAND        odd<>+0(SB), Y2, Y2
 	VPBROADCASTW (BX), X3
-	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(BX), X3
 	VCVTPH2PS    X3, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y2, Y6
-	VPMADDUBSW   64(DI), Y2, Y2
-	VPMADDWD     halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD     halves64_1_1<>+0(SB), Y2, Y2
-	VPADDD       Y2, Y6, Y6
-	VCVTDQ2PS    Y6, Y6
-	VFMADD231PS  Y6, Y4, Y0
-	VFMADD231PS  128(DI), Y5, Y0
+	VPBROADCASTW 2(BX), X3
+	VCVTPH2PS    X3, Y6
+	VPMADDWD     (DI), Y4, Y4
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y5, Y0
+	VFMADD231PS  128(DI), Y6, Y0
 	VMOVDQU      32(BX), X3
 	VPSRLW       $0x04, X3, X2
 	VINSERTI128  $0x01, X2, Y3, Y2
@@ -1868,25 +1466,23 @@ pair:
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
-	VPOR         Y4, Y2, Y2
+	VPXOR        Y4, Y2, Y2
+	VPSLLW       $0x08, Y2, Y4
+	VPAND        odd<>+0(SB), Y2, Y2
 	VPBROADCASTW 24(BX), X3
-	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 26(BX), X3
 	VCVTPH2PS    X3, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  32(DI), Y2, Y6
-	VPMADDUBSW  96(DI), Y2, Y2
-	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD    halves64_1_1<>+0(SB), Y2, Y2
-	VPADDD      Y2, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD231PS Y6, Y4, Y1
-	VFMADD231PS 160(DI), Y5, Y1
-	ADDQ        $+48, BX
-	ADDQ        $+192, DI
-	SUBQ        $+2, R8
-	JGE         pair
+	VPBROADCASTW 26(BX), X3
+	VCVTPH2PS    X3, Y6
+	VPMADDWD     32(DI), Y4, Y4
+	VPMADDWD     96(DI), Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y5, Y1
+	VFMADD231PS  160(DI), Y6, Y1
+	ADDQ         $+48, BX
+	ADDQ         $+192, DI
+	SUBQ         $+2, R8
+	JGE          pair
 
 single:
 	CMPQ         R8, $-1
@@ -1900,21 +1496,19 @@ single:
 	VPAND        bits<>+0(SB), Y4, Y4
 	VPCMPEQB     bits<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
-	VPOR         Y4, Y2, Y2
+	VPXOR        Y4, Y2, Y2
+	VPSLLW       $0x08, Y2, Y4
+	VPAND        odd<>+0(SB), Y2, Y2
 	VPBROADCASTW (BX), X3
-	VCVTPH2PS    X3, Y4
-	VPBROADCASTW 2(BX), X3
 	VCVTPH2PS    X3, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (DI), Y2, Y6
-	VPMADDUBSW  64(DI), Y2, Y2
-	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD    halves64_1_1<>+0(SB), Y2, Y2
-	VPADDD      Y2, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD231PS Y6, Y4, Y0
-	VFMADD231PS 128(DI), Y5, Y0
+	VPBROADCASTW 2(BX), X3
+	VCVTPH2PS    X3, Y6
+	VPMADDWD     (DI), Y4, Y4
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VFMADD231PS  Y4, Y5, Y0
+	VFMADD231PS  128(DI), Y6, Y0
 
 sums:
 	VADDPS       Y0, Y1, Y0
@@ -2014,51 +1608,37 @@ pair:
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
+	VPXOR        Y10, Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
+	VPAND        odd<>+0(SB), Y8, Y8
 	VPBROADCASTW (BX), X9
-	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(BX), X9
 	VCVTPH2PS    X9, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (DI), Y8, Y12
-	VPMADDUBSW  64(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y0
-	VFMADD231PS 128(DI), Y11, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  192(DI), Y8, Y12
-	VPMADDUBSW  256(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y2
-	VFMADD231PS 320(DI), Y11, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  384(DI), Y8, Y12
-	VPMADDUBSW  448(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS 512(DI), Y11, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y8, Y12
-	VPMADDUBSW   640(DI), Y8, Y13
-	VPMADDWD     halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD     halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD       Y13, Y12, Y12
-	VCVTDQ2PS    Y12, Y12
-	VFMADD231PS  Y12, Y10, Y6
-	VFMADD231PS  704(DI), Y11, Y6
+	VPBROADCASTW 2(BX), X9
+	VCVTPH2PS    X9, Y12
+	VPMADDWD     (DI), Y10, Y13
+	VPMADDWD     64(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y0
+	VFMADD231PS  128(DI), Y12, Y0
+	VPMADDWD     192(DI), Y10, Y13
+	VPMADDWD     256(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y2
+	VFMADD231PS  320(DI), Y12, Y2
+	VPMADDWD     384(DI), Y10, Y13
+	VPMADDWD     448(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y4
+	VFMADD231PS  512(DI), Y12, Y4
+	VPMADDWD     576(DI), Y10, Y13
+	VPMADDWD     640(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y6
+	VFMADD231PS  704(DI), Y12, Y6
 	VMOVDQU      32(BX), X9
 	VPSRLW       $0x04, X9, X8
 	VINSERTI128  $0x01, X8, Y9, Y8
@@ -2068,55 +1648,41 @@ pair:
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
+	VPXOR        Y10, Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
+	VPAND        odd<>+0(SB), Y8, Y8
 	VPBROADCASTW 24(BX), X9
-	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 26(BX), X9
 	VCVTPH2PS    X9, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  32(DI), Y8, Y12
-	VPMADDUBSW  96(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y1
-	VFMADD231PS 160(DI), Y11, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  224(DI), Y8, Y12
-	VPMADDUBSW  288(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y3
-	VFMADD231PS 352(DI), Y11, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  416(DI), Y8, Y12
-	VPMADDUBSW  480(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y5
-	VFMADD231PS 544(DI), Y11, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  608(DI), Y8, Y12
-	VPMADDUBSW  672(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y7
-	VFMADD231PS 736(DI), Y11, Y7
-	ADDQ        $+48, BX
-	ADDQ        $+768, DI
-	SUBQ        $+2, R8
-	JGE         pair
+	VPBROADCASTW 26(BX), X9
+	VCVTPH2PS    X9, Y12
+	VPMADDWD     32(DI), Y10, Y13
+	VPMADDWD     96(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y1
+	VFMADD231PS  160(DI), Y12, Y1
+	VPMADDWD     224(DI), Y10, Y13
+	VPMADDWD     288(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y3
+	VFMADD231PS  352(DI), Y12, Y3
+	VPMADDWD     416(DI), Y10, Y13
+	VPMADDWD     480(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y5
+	VFMADD231PS  544(DI), Y12, Y5
+	VPMADDWD     608(DI), Y10, Y13
+	VPMADDWD     672(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y7
+	VFMADD231PS  736(DI), Y12, Y7
+	ADDQ         $+48, BX
+	ADDQ         $+768, DI
+	SUBQ         $+2, R8
+	JGE          pair
 
 single:
 	CMPQ         R8, $-1
@@ -2130,51 +1696,37 @@ single:
 	VPAND        bits<>+0(SB), Y10, Y10
 	VPCMPEQB     bits<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
-	VPOR         Y10, Y8, Y8
+	VPXOR        Y10, Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
+	VPAND        odd<>+0(SB), Y8, Y8
 	VPBROADCASTW (BX), X9
-	VCVTPH2PS    X9, Y10
-	VPBROADCASTW 2(BX), X9
 	VCVTPH2PS    X9, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  (DI), Y8, Y12
-	VPMADDUBSW  64(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y0
-	VFMADD231PS 128(DI), Y11, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  192(DI), Y8, Y12
-	VPMADDUBSW  256(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y2
-	VFMADD231PS 320(DI), Y11, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  384(DI), Y8, Y12
-	VPMADDUBSW  448(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y4
-	VFMADD231PS 512(DI), Y11, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW  576(DI), Y8, Y12
-	VPMADDUBSW  640(DI), Y8, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y10, Y6
-	VFMADD231PS 704(DI), Y11, Y6
+	VPBROADCASTW 2(BX), X9
+	VCVTPH2PS    X9, Y12
+	VPMADDWD     (DI), Y10, Y13
+	VPMADDWD     64(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y0
+	VFMADD231PS  128(DI), Y12, Y0
+	VPMADDWD     192(DI), Y10, Y13
+	VPMADDWD     256(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y2
+	VFMADD231PS  320(DI), Y12, Y2
+	VPMADDWD     384(DI), Y10, Y13
+	VPMADDWD     448(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y4
+	VFMADD231PS  512(DI), Y12, Y4
+	VPMADDWD     576(DI), Y10, Y13
+	VPMADDWD     640(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y11, Y6
+	VFMADD231PS  704(DI), Y12, Y6
 
 sums:
 	VADDPS       Y0, Y1, Y0
@@ -2303,138 +1855,122 @@ block:
 	VMULPS       Y4, Y3, Y3
 	VMOVDQU      16(BX), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVUPS      lanes0_8<>+0(SB), Y5
-	VPERMPS      Y2, Y5, Y5
+	VPSLLW       $0x08, Y4, Y5
+	VPAND        odd<>+0(SB), Y4, Y4
 	VMOVUPS      lanes0_8<>+0(SB), Y6
-	VPERMPS      Y3, Y6, Y6
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y4, Y7
-	VPMADDUBSW   64(DI), Y4, Y4
-	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
-	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
-	VPADDD       Y4, Y7, Y7
-	VCVTDQ2PS    Y7, Y7
-	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(DI), Y6, Y0
+	VPERMPS      Y2, Y6, Y6
+	VMOVUPS      lanes0_8<>+0(SB), Y7
+	VPERMPS      Y3, Y7, Y7
+	VPMADDWD     (DI), Y5, Y5
+	VPMADDWD     64(DI), Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y5, Y6, Y0
+	VFNMADD231PS 128(DI), Y7, Y0
 	VMOVDQU      16(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVUPS      lanes1_8<>+0(SB), Y5
-	VPERMPS      Y2, Y5, Y5
+	VPSLLW       $0x08, Y4, Y5
+	VPAND        odd<>+0(SB), Y4, Y4
 	VMOVUPS      lanes1_8<>+0(SB), Y6
-	VPERMPS      Y3, Y6, Y6
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y4, Y7
-	VPMADDUBSW   96(DI), Y4, Y4
-	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
-	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
-	VPADDD       Y4, Y7, Y7
-	VCVTDQ2PS    Y7, Y7
-	VFMADD231PS  Y7, Y5, Y1
-	VFNMADD231PS 160(DI), Y6, Y1
+	VPERMPS      Y2, Y6, Y6
+	VMOVUPS      lanes1_8<>+0(SB), Y7
+	VPERMPS      Y3, Y7, Y7
+	VPMADDWD     32(DI), Y5, Y5
+	VPMADDWD     96(DI), Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y5, Y6, Y1
+	VFNMADD231PS 160(DI), Y7, Y1
 	ADDQ         $+192, DI
 	VMOVDQU      48(BX), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVUPS      lanes2_8<>+0(SB), Y5
-	VPERMPS      Y2, Y5, Y5
+	VPSLLW       $0x08, Y4, Y5
+	VPAND        odd<>+0(SB), Y4, Y4
 	VMOVUPS      lanes2_8<>+0(SB), Y6
-	VPERMPS      Y3, Y6, Y6
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y4, Y7
-	VPMADDUBSW   64(DI), Y4, Y4
-	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
-	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
-	VPADDD       Y4, Y7, Y7
-	VCVTDQ2PS    Y7, Y7
-	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(DI), Y6, Y0
+	VPERMPS      Y2, Y6, Y6
+	VMOVUPS      lanes2_8<>+0(SB), Y7
+	VPERMPS      Y3, Y7, Y7
+	VPMADDWD     (DI), Y5, Y5
+	VPMADDWD     64(DI), Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y5, Y6, Y0
+	VFNMADD231PS 128(DI), Y7, Y0
 	VMOVDQU      48(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVUPS      lanes3_8<>+0(SB), Y5
-	VPERMPS      Y2, Y5, Y5
+	VPSLLW       $0x08, Y4, Y5
+	VPAND        odd<>+0(SB), Y4, Y4
 	VMOVUPS      lanes3_8<>+0(SB), Y6
-	VPERMPS      Y3, Y6, Y6
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y4, Y7
-	VPMADDUBSW   96(DI), Y4, Y4
-	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
-	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
-	VPADDD       Y4, Y7, Y7
-	VCVTDQ2PS    Y7, Y7
-	VFMADD231PS  Y7, Y5, Y1
-	VFNMADD231PS 160(DI), Y6, Y1
+	VPERMPS      Y2, Y6, Y6
+	VMOVUPS      lanes3_8<>+0(SB), Y7
+	VPERMPS      Y3, Y7, Y7
+	VPMADDWD     32(DI), Y5, Y5
+	VPMADDWD     96(DI), Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y5, Y6, Y1
+	VFNMADD231PS 160(DI), Y7, Y1
 	ADDQ         $+192, DI
 	VMOVDQU      80(BX), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVUPS      lanes4_8<>+0(SB), Y5
-	VPERMPS      Y2, Y5, Y5
+	VPSLLW       $0x08, Y4, Y5
+	VPAND        odd<>+0(SB), Y4, Y4
 	VMOVUPS      lanes4_8<>+0(SB), Y6
-	VPERMPS      Y3, Y6, Y6
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y4, Y7
-	VPMADDUBSW   64(DI), Y4, Y4
-	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
-	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
-	VPADDD       Y4, Y7, Y7
-	VCVTDQ2PS    Y7, Y7
-	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(DI), Y6, Y0
+	VPERMPS      Y2, Y6, Y6
+	VMOVUPS      lanes4_8<>+0(SB), Y7
+	VPERMPS      Y3, Y7, Y7
+	VPMADDWD     (DI), Y5, Y5
+	VPMADDWD     64(DI), Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y5, Y6, Y0
+	VFNMADD231PS 128(DI), Y7, Y0
 	VMOVDQU      80(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVUPS      lanes5_8<>+0(SB), Y5
-	VPERMPS      Y2, Y5, Y5
+	VPSLLW       $0x08, Y4, Y5
+	VPAND        odd<>+0(SB), Y4, Y4
 	VMOVUPS      lanes5_8<>+0(SB), Y6
-	VPERMPS      Y3, Y6, Y6
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y4, Y7
-	VPMADDUBSW   96(DI), Y4, Y4
-	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
-	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
-	VPADDD       Y4, Y7, Y7
-	VCVTDQ2PS    Y7, Y7
-	VFMADD231PS  Y7, Y5, Y1
-	VFNMADD231PS 160(DI), Y6, Y1
+	VPERMPS      Y2, Y6, Y6
+	VMOVUPS      lanes5_8<>+0(SB), Y7
+	VPERMPS      Y3, Y7, Y7
+	VPMADDWD     32(DI), Y5, Y5
+	VPMADDWD     96(DI), Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y5, Y6, Y1
+	VFNMADD231PS 160(DI), Y7, Y1
 	ADDQ         $+192, DI
 	VMOVDQU      112(BX), Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVUPS      lanes6_8<>+0(SB), Y5
-	VPERMPS      Y2, Y5, Y5
+	VPSLLW       $0x08, Y4, Y5
+	VPAND        odd<>+0(SB), Y4, Y4
 	VMOVUPS      lanes6_8<>+0(SB), Y6
-	VPERMPS      Y3, Y6, Y6
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y4, Y7
-	VPMADDUBSW   64(DI), Y4, Y4
-	VPMADDWD     halves64_128_128<>+0(SB), Y7, Y7
-	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
-	VPADDD       Y4, Y7, Y7
-	VCVTDQ2PS    Y7, Y7
-	VFMADD231PS  Y7, Y5, Y0
-	VFNMADD231PS 128(DI), Y6, Y0
+	VPERMPS      Y2, Y6, Y6
+	VMOVUPS      lanes6_8<>+0(SB), Y7
+	VPERMPS      Y3, Y7, Y7
+	VPMADDWD     (DI), Y5, Y5
+	VPMADDWD     64(DI), Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y5, Y6, Y0
+	VFNMADD231PS 128(DI), Y7, Y0
 	VMOVDQU      112(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
 	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVUPS      lanes7_8<>+0(SB), Y5
-	VPERMPS      Y2, Y5, Y5
+	VPSLLW       $0x08, Y4, Y5
+	VPAND        odd<>+0(SB), Y4, Y4
+	VMOVUPS      lanes7_8<>+0(SB), Y6
+	VPERMPS      Y2, Y6, Y6
 	VMOVUPS      lanes7_8<>+0(SB), Y2
 	VPERMPS      Y3, Y2, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y4, Y3
-	VPMADDUBSW   96(DI), Y4, Y4
-	VPMADDWD     halves64_128_128<>+0(SB), Y3, Y3
-	VPMADDWD     halves64_1_1<>+0(SB), Y4, Y4
+	VPMADDWD     32(DI), Y5, Y3
+	VPMADDWD     96(DI), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 	VCVTDQ2PS    Y3, Y3
-	VFMADD231PS  Y3, Y5, Y1
+	VFMADD231PS  Y3, Y6, Y1
 	VFNMADD231PS 160(DI), Y2, Y1
 	ADDQ         $+192, DI
 	ADDQ         $+144, BX
@@ -2633,378 +2169,266 @@ block:
 	VMULPS       Y10, Y9, Y9
 	VMOVDQU      16(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
-	VMOVUPS      lanes0_8<>+0(SB), Y11
-	VPERMPS      Y8, Y11, Y11
+	VPSLLW       $0x08, Y10, Y11
+	VPAND        odd<>+0(SB), Y10, Y10
 	VMOVUPS      lanes0_8<>+0(SB), Y12
-	VPERMPS      Y9, Y12, Y12
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y10, Y13
-	VPMADDUBSW   64(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(DI), Y12, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y10, Y13
-	VPMADDUBSW   256(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(DI), Y12, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y10, Y13
-	VPMADDUBSW   448(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(DI), Y12, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y10, Y13
-	VPMADDUBSW   640(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(DI), Y12, Y6
+	VPERMPS      Y8, Y12, Y12
+	VMOVUPS      lanes0_8<>+0(SB), Y13
+	VPERMPS      Y9, Y13, Y13
+	VPMADDWD     (DI), Y11, Y14
+	VPMADDWD     64(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
+	VPMADDWD     192(DI), Y11, Y14
+	VPMADDWD     256(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y2
+	VFNMADD231PS 320(DI), Y13, Y2
+	VPMADDWD     384(DI), Y11, Y14
+	VPMADDWD     448(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y4
+	VFNMADD231PS 512(DI), Y13, Y4
+	VPMADDWD     576(DI), Y11, Y14
+	VPMADDWD     640(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y6
+	VFNMADD231PS 704(DI), Y13, Y6
 	VMOVDQU      16(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
-	VMOVUPS      lanes1_8<>+0(SB), Y11
-	VPERMPS      Y8, Y11, Y11
+	VPSLLW       $0x08, Y10, Y11
+	VPAND        odd<>+0(SB), Y10, Y10
 	VMOVUPS      lanes1_8<>+0(SB), Y12
-	VPERMPS      Y9, Y12, Y12
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y10, Y13
-	VPMADDUBSW   96(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y1
-	VFNMADD231PS 160(DI), Y12, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y10, Y13
-	VPMADDUBSW   288(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y3
-	VFNMADD231PS 352(DI), Y12, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y10, Y13
-	VPMADDUBSW   480(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y5
-	VFNMADD231PS 544(DI), Y12, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y10, Y13
-	VPMADDUBSW   672(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y7
-	VFNMADD231PS 736(DI), Y12, Y7
+	VPERMPS      Y8, Y12, Y12
+	VMOVUPS      lanes1_8<>+0(SB), Y13
+	VPERMPS      Y9, Y13, Y13
+	VPMADDWD     32(DI), Y11, Y14
+	VPMADDWD     96(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y1
+	VFNMADD231PS 160(DI), Y13, Y1
+	VPMADDWD     224(DI), Y11, Y14
+	VPMADDWD     288(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y3
+	VFNMADD231PS 352(DI), Y13, Y3
+	VPMADDWD     416(DI), Y11, Y14
+	VPMADDWD     480(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y5
+	VFNMADD231PS 544(DI), Y13, Y5
+	VPMADDWD     608(DI), Y11, Y14
+	VPMADDWD     672(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y7
+	VFNMADD231PS 736(DI), Y13, Y7
 	ADDQ         $+768, DI
 	VMOVDQU      48(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
-	VMOVUPS      lanes2_8<>+0(SB), Y11
-	VPERMPS      Y8, Y11, Y11
+	VPSLLW       $0x08, Y10, Y11
+	VPAND        odd<>+0(SB), Y10, Y10
 	VMOVUPS      lanes2_8<>+0(SB), Y12
-	VPERMPS      Y9, Y12, Y12
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y10, Y13
-	VPMADDUBSW   64(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(DI), Y12, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y10, Y13
-	VPMADDUBSW   256(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(DI), Y12, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y10, Y13
-	VPMADDUBSW   448(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(DI), Y12, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y10, Y13
-	VPMADDUBSW   640(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(DI), Y12, Y6
+	VPERMPS      Y8, Y12, Y12
+	VMOVUPS      lanes2_8<>+0(SB), Y13
+	VPERMPS      Y9, Y13, Y13
+	VPMADDWD     (DI), Y11, Y14
+	VPMADDWD     64(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
+	VPMADDWD     192(DI), Y11, Y14
+	VPMADDWD     256(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y2
+	VFNMADD231PS 320(DI), Y13, Y2
+	VPMADDWD     384(DI), Y11, Y14
+	VPMADDWD     448(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y4
+	VFNMADD231PS 512(DI), Y13, Y4
+	VPMADDWD     576(DI), Y11, Y14
+	VPMADDWD     640(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y6
+	VFNMADD231PS 704(DI), Y13, Y6
 	VMOVDQU      48(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
-	VMOVUPS      lanes3_8<>+0(SB), Y11
-	VPERMPS      Y8, Y11, Y11
+	VPSLLW       $0x08, Y10, Y11
+	VPAND        odd<>+0(SB), Y10, Y10
 	VMOVUPS      lanes3_8<>+0(SB), Y12
-	VPERMPS      Y9, Y12, Y12
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y10, Y13
-	VPMADDUBSW   96(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y1
-	VFNMADD231PS 160(DI), Y12, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y10, Y13
-	VPMADDUBSW   288(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y3
-	VFNMADD231PS 352(DI), Y12, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y10, Y13
-	VPMADDUBSW   480(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y5
-	VFNMADD231PS 544(DI), Y12, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y10, Y13
-	VPMADDUBSW   672(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y7
-	VFNMADD231PS 736(DI), Y12, Y7
+	VPERMPS      Y8, Y12, Y12
+	VMOVUPS      lanes3_8<>+0(SB), Y13
+	VPERMPS      Y9, Y13, Y13
+	VPMADDWD     32(DI), Y11, Y14
+	VPMADDWD     96(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y1
+	VFNMADD231PS 160(DI), Y13, Y1
+	VPMADDWD     224(DI), Y11, Y14
+	VPMADDWD     288(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y3
+	VFNMADD231PS 352(DI), Y13, Y3
+	VPMADDWD     416(DI), Y11, Y14
+	VPMADDWD     480(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y5
+	VFNMADD231PS 544(DI), Y13, Y5
+	VPMADDWD     608(DI), Y11, Y14
+	VPMADDWD     672(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y7
+	VFNMADD231PS 736(DI), Y13, Y7
 	ADDQ         $+768, DI
 	VMOVDQU      80(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
-	VMOVUPS      lanes4_8<>+0(SB), Y11
-	VPERMPS      Y8, Y11, Y11
+	VPSLLW       $0x08, Y10, Y11
+	VPAND        odd<>+0(SB), Y10, Y10
 	VMOVUPS      lanes4_8<>+0(SB), Y12
-	VPERMPS      Y9, Y12, Y12
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y10, Y13
-	VPMADDUBSW   64(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(DI), Y12, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y10, Y13
-	VPMADDUBSW   256(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(DI), Y12, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y10, Y13
-	VPMADDUBSW   448(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(DI), Y12, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y10, Y13
-	VPMADDUBSW   640(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(DI), Y12, Y6
+	VPERMPS      Y8, Y12, Y12
+	VMOVUPS      lanes4_8<>+0(SB), Y13
+	VPERMPS      Y9, Y13, Y13
+	VPMADDWD     (DI), Y11, Y14
+	VPMADDWD     64(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
+	VPMADDWD     192(DI), Y11, Y14
+	VPMADDWD     256(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y2
+	VFNMADD231PS 320(DI), Y13, Y2
+	VPMADDWD     384(DI), Y11, Y14
+	VPMADDWD     448(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y4
+	VFNMADD231PS 512(DI), Y13, Y4
+	VPMADDWD     576(DI), Y11, Y14
+	VPMADDWD     640(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y6
+	VFNMADD231PS 704(DI), Y13, Y6
 	VMOVDQU      80(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
-	VMOVUPS      lanes5_8<>+0(SB), Y11
-	VPERMPS      Y8, Y11, Y11
+	VPSLLW       $0x08, Y10, Y11
+	VPAND        odd<>+0(SB), Y10, Y10
 	VMOVUPS      lanes5_8<>+0(SB), Y12
-	VPERMPS      Y9, Y12, Y12
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y10, Y13
-	VPMADDUBSW   96(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y1
-	VFNMADD231PS 160(DI), Y12, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y10, Y13
-	VPMADDUBSW   288(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y3
-	VFNMADD231PS 352(DI), Y12, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y10, Y13
-	VPMADDUBSW   480(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y5
-	VFNMADD231PS 544(DI), Y12, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y10, Y13
-	VPMADDUBSW   672(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y7
-	VFNMADD231PS 736(DI), Y12, Y7
+	VPERMPS      Y8, Y12, Y12
+	VMOVUPS      lanes5_8<>+0(SB), Y13
+	VPERMPS      Y9, Y13, Y13
+	VPMADDWD     32(DI), Y11, Y14
+	VPMADDWD     96(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y1
+	VFNMADD231PS 160(DI), Y13, Y1
+	VPMADDWD     224(DI), Y11, Y14
+	VPMADDWD     288(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y3
+	VFNMADD231PS 352(DI), Y13, Y3
+	VPMADDWD     416(DI), Y11, Y14
+	VPMADDWD     480(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y5
+	VFNMADD231PS 544(DI), Y13, Y5
+	VPMADDWD     608(DI), Y11, Y14
+	VPMADDWD     672(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y7
+	VFNMADD231PS 736(DI), Y13, Y7
 	ADDQ         $+768, DI
 	VMOVDQU      112(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
-	VMOVUPS      lanes6_8<>+0(SB), Y11
-	VPERMPS      Y8, Y11, Y11
+	VPSLLW       $0x08, Y10, Y11
+	VPAND        odd<>+0(SB), Y10, Y10
 	VMOVUPS      lanes6_8<>+0(SB), Y12
-	VPERMPS      Y9, Y12, Y12
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y10, Y13
-	VPMADDUBSW   64(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y0
-	VFNMADD231PS 128(DI), Y12, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y10, Y13
-	VPMADDUBSW   256(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y2
-	VFNMADD231PS 320(DI), Y12, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y10, Y13
-	VPMADDUBSW   448(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y4
-	VFNMADD231PS 512(DI), Y12, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y10, Y13
-	VPMADDUBSW   640(DI), Y10, Y14
-	VPMADDWD     halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD     halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD       Y14, Y13, Y13
-	VCVTDQ2PS    Y13, Y13
-	VFMADD231PS  Y13, Y11, Y6
-	VFNMADD231PS 704(DI), Y12, Y6
+	VPERMPS      Y8, Y12, Y12
+	VMOVUPS      lanes6_8<>+0(SB), Y13
+	VPERMPS      Y9, Y13, Y13
+	VPMADDWD     (DI), Y11, Y14
+	VPMADDWD     64(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
+	VPMADDWD     192(DI), Y11, Y14
+	VPMADDWD     256(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y2
+	VFNMADD231PS 320(DI), Y13, Y2
+	VPMADDWD     384(DI), Y11, Y14
+	VPMADDWD     448(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y4
+	VFNMADD231PS 512(DI), Y13, Y4
+	VPMADDWD     576(DI), Y11, Y14
+	VPMADDWD     640(DI), Y10, Y15
+	VPADDD       Y15, Y14, Y14
+	VCVTDQ2PS    Y14, Y14
+	VFMADD231PS  Y14, Y12, Y6
+	VFNMADD231PS 704(DI), Y13, Y6
 	VMOVDQU      112(BX), Y10
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
-	VMOVUPS      lanes7_8<>+0(SB), Y11
-	VPERMPS      Y8, Y11, Y11
+	VPSLLW       $0x08, Y10, Y11
+	VPAND        odd<>+0(SB), Y10, Y10
+	VMOVUPS      lanes7_8<>+0(SB), Y12
+	VPERMPS      Y8, Y12, Y12
 	VMOVUPS      lanes7_8<>+0(SB), Y8
 	VPERMPS      Y9, Y8, Y8
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y10, Y9
-	VPMADDUBSW   96(DI), Y10, Y12
-	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
-	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD       Y12, Y9, Y9
+	VPMADDWD     32(DI), Y11, Y9
+	VPMADDWD     96(DI), Y10, Y13
+	VPADDD       Y13, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VFMADD231PS  Y9, Y11, Y1
+	VFMADD231PS  Y9, Y12, Y1
 	VFNMADD231PS 160(DI), Y8, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y10, Y9
-	VPMADDUBSW   288(DI), Y10, Y12
-	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
-	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD       Y12, Y9, Y9
+	VPMADDWD     224(DI), Y11, Y9
+	VPMADDWD     288(DI), Y10, Y13
+	VPADDD       Y13, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VFMADD231PS  Y9, Y11, Y3
+	VFMADD231PS  Y9, Y12, Y3
 	VFNMADD231PS 352(DI), Y8, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y10, Y9
-	VPMADDUBSW   480(DI), Y10, Y12
-	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
-	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD       Y12, Y9, Y9
+	VPMADDWD     416(DI), Y11, Y9
+	VPMADDWD     480(DI), Y10, Y13
+	VPADDD       Y13, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VFMADD231PS  Y9, Y11, Y5
+	VFMADD231PS  Y9, Y12, Y5
 	VFNMADD231PS 544(DI), Y8, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y10, Y9
-	VPMADDUBSW   672(DI), Y10, Y12
-	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
-	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD       Y12, Y9, Y9
+	VPMADDWD     608(DI), Y11, Y9
+	VPMADDWD     672(DI), Y10, Y13
+	VPADDD       Y13, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VFMADD231PS  Y9, Y11, Y7
+	VFMADD231PS  Y9, Y12, Y7
 	VFNMADD231PS 736(DI), Y8, Y7
 	ADDQ         $+768, DI
 	ADDQ         $+144, BX
@@ -3141,20 +2565,18 @@ block:
 	VPCMPEQB     bytes1<>+0(SB), Y6, Y6
 	VPAND        bytes16<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
-	VMOVUPS      lanes0_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
+	VPSLLW       $0x08, Y5, Y6
+	VPAND        odd<>+0(SB), Y5, Y5
 	VMOVUPS      lanes0_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y5, Y8
-	VPMADDUBSW   64(DI), Y5, Y5
-	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
-	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
-	VPADDD       Y5, Y8, Y8
-	VCVTDQ2PS    Y8, Y8
-	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
+	VPERMPS      Y2, Y7, Y7
+	VMOVUPS      lanes0_8<>+0(SB), Y8
+	VPERMPS      Y3, Y8, Y8
+	VPMADDWD     (DI), Y6, Y6
+	VPMADDWD     64(DI), Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y6, Y7, Y0
+	VFNMADD231PS 128(DI), Y8, Y0
 	VMOVDQU      48(BX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
@@ -3162,20 +2584,18 @@ block:
 	VPCMPEQB     bytes2<>+0(SB), Y6, Y6
 	VPAND        bytes16<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
-	VMOVUPS      lanes1_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
+	VPSLLW       $0x08, Y5, Y6
+	VPAND        odd<>+0(SB), Y5, Y5
 	VMOVUPS      lanes1_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y5, Y8
-	VPMADDUBSW   96(DI), Y5, Y5
-	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
-	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
-	VPADDD       Y5, Y8, Y8
-	VCVTDQ2PS    Y8, Y8
-	VFMADD231PS  Y8, Y6, Y1
-	VFNMADD231PS 160(DI), Y7, Y1
+	VPERMPS      Y2, Y7, Y7
+	VMOVUPS      lanes1_8<>+0(SB), Y8
+	VPERMPS      Y3, Y8, Y8
+	VPMADDWD     32(DI), Y6, Y6
+	VPMADDWD     96(DI), Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y6, Y7, Y1
+	VFNMADD231PS 160(DI), Y8, Y1
 	ADDQ         $+192, DI
 	VMOVDQU      80(BX), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
@@ -3183,20 +2603,18 @@ block:
 	VPCMPEQB     bytes4<>+0(SB), Y6, Y6
 	VPAND        bytes16<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
-	VMOVUPS      lanes2_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
+	VPSLLW       $0x08, Y5, Y6
+	VPAND        odd<>+0(SB), Y5, Y5
 	VMOVUPS      lanes2_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y5, Y8
-	VPMADDUBSW   64(DI), Y5, Y5
-	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
-	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
-	VPADDD       Y5, Y8, Y8
-	VCVTDQ2PS    Y8, Y8
-	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
+	VPERMPS      Y2, Y7, Y7
+	VMOVUPS      lanes2_8<>+0(SB), Y8
+	VPERMPS      Y3, Y8, Y8
+	VPMADDWD     (DI), Y6, Y6
+	VPMADDWD     64(DI), Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y6, Y7, Y0
+	VFNMADD231PS 128(DI), Y8, Y0
 	VMOVDQU      80(BX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
@@ -3204,20 +2622,18 @@ block:
 	VPCMPEQB     bytes8<>+0(SB), Y6, Y6
 	VPAND        bytes16<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
-	VMOVUPS      lanes3_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
+	VPSLLW       $0x08, Y5, Y6
+	VPAND        odd<>+0(SB), Y5, Y5
 	VMOVUPS      lanes3_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y5, Y8
-	VPMADDUBSW   96(DI), Y5, Y5
-	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
-	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
-	VPADDD       Y5, Y8, Y8
-	VCVTDQ2PS    Y8, Y8
-	VFMADD231PS  Y8, Y6, Y1
-	VFNMADD231PS 160(DI), Y7, Y1
+	VPERMPS      Y2, Y7, Y7
+	VMOVUPS      lanes3_8<>+0(SB), Y8
+	VPERMPS      Y3, Y8, Y8
+	VPMADDWD     32(DI), Y6, Y6
+	VPMADDWD     96(DI), Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y6, Y7, Y1
+	VFNMADD231PS 160(DI), Y8, Y1
 	ADDQ         $+192, DI
 	VMOVDQU      112(BX), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
@@ -3225,20 +2641,18 @@ block:
 	VPCMPEQB     bytes16<>+0(SB), Y6, Y6
 	VPAND        bytes16<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
-	VMOVUPS      lanes4_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
+	VPSLLW       $0x08, Y5, Y6
+	VPAND        odd<>+0(SB), Y5, Y5
 	VMOVUPS      lanes4_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y5, Y8
-	VPMADDUBSW   64(DI), Y5, Y5
-	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
-	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
-	VPADDD       Y5, Y8, Y8
-	VCVTDQ2PS    Y8, Y8
-	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
+	VPERMPS      Y2, Y7, Y7
+	VMOVUPS      lanes4_8<>+0(SB), Y8
+	VPERMPS      Y3, Y8, Y8
+	VPMADDWD     (DI), Y6, Y6
+	VPMADDWD     64(DI), Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y6, Y7, Y0
+	VFNMADD231PS 128(DI), Y8, Y0
 	VMOVDQU      112(BX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
@@ -3246,20 +2660,18 @@ block:
 	VPCMPEQB     bytes32<>+0(SB), Y6, Y6
 	VPAND        bytes16<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
-	VMOVUPS      lanes5_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
+	VPSLLW       $0x08, Y5, Y6
+	VPAND        odd<>+0(SB), Y5, Y5
 	VMOVUPS      lanes5_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y5, Y8
-	VPMADDUBSW   96(DI), Y5, Y5
-	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
-	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
-	VPADDD       Y5, Y8, Y8
-	VCVTDQ2PS    Y8, Y8
-	VFMADD231PS  Y8, Y6, Y1
-	VFNMADD231PS 160(DI), Y7, Y1
+	VPERMPS      Y2, Y7, Y7
+	VMOVUPS      lanes5_8<>+0(SB), Y8
+	VPERMPS      Y3, Y8, Y8
+	VPMADDWD     32(DI), Y6, Y6
+	VPMADDWD     96(DI), Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y6, Y7, Y1
+	VFNMADD231PS 160(DI), Y8, Y1
 	ADDQ         $+192, DI
 	VMOVDQU      144(BX), Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
@@ -3267,20 +2679,18 @@ block:
 	VPCMPEQB     bytes64<>+0(SB), Y6, Y6
 	VPAND        bytes16<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
-	VMOVUPS      lanes6_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
+	VPSLLW       $0x08, Y5, Y6
+	VPAND        odd<>+0(SB), Y5, Y5
 	VMOVUPS      lanes6_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y5, Y8
-	VPMADDUBSW   64(DI), Y5, Y5
-	VPMADDWD     halves64_128_128<>+0(SB), Y8, Y8
-	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
-	VPADDD       Y5, Y8, Y8
-	VCVTDQ2PS    Y8, Y8
-	VFMADD231PS  Y8, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
+	VPERMPS      Y2, Y7, Y7
+	VMOVUPS      lanes6_8<>+0(SB), Y8
+	VPERMPS      Y3, Y8, Y8
+	VPMADDWD     (DI), Y6, Y6
+	VPMADDWD     64(DI), Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y6, Y7, Y0
+	VFNMADD231PS 128(DI), Y8, Y0
 	VMOVDQU      144(BX), Y5
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        bytes15<>+0(SB), Y5, Y5
@@ -3288,19 +2698,17 @@ block:
 	VPCMPEQB     bytes128<>+0(SB), Y4, Y4
 	VPAND        bytes16<>+0(SB), Y4, Y4
 	VPOR         Y4, Y5, Y5
-	VMOVUPS      lanes7_8<>+0(SB), Y4
-	VPERMPS      Y2, Y4, Y4
+	VPSLLW       $0x08, Y5, Y4
+	VPAND        odd<>+0(SB), Y5, Y5
+	VMOVUPS      lanes7_8<>+0(SB), Y6
+	VPERMPS      Y2, Y6, Y6
 	VMOVUPS      lanes7_8<>+0(SB), Y2
 	VPERMPS      Y3, Y2, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y5, Y3
-	VPMADDUBSW   96(DI), Y5, Y5
-	VPMADDWD     halves64_128_128<>+0(SB), Y3, Y3
-	VPMADDWD     halves64_1_1<>+0(SB), Y5, Y5
-	VPADDD       Y5, Y3, Y3
+	VPMADDWD     32(DI), Y4, Y3
+	VPMADDWD     96(DI), Y5, Y4
+	VPADDD       Y4, Y3, Y3
 	VCVTDQ2PS    Y3, Y3
-	VFMADD231PS  Y3, Y4, Y1
+	VFMADD231PS  Y3, Y6, Y1
 	VFNMADD231PS 160(DI), Y2, Y1
 	ADDQ         $+192, DI
 	ADDQ         $+176, BX
@@ -3484,50 +2892,36 @@ block:
 	VPCMPEQB     bytes1<>+0(SB), Y12, Y12
 	VPAND        bytes16<>+0(SB), Y12, Y12
 	VPOR         Y12, Y11, Y11
-	VMOVUPS      lanes0_8<>+0(SB), Y12
-	VPERMPS      Y8, Y12, Y12
+	VPSLLW       $0x08, Y11, Y12
+	VPAND        odd<>+0(SB), Y11, Y11
 	VMOVUPS      lanes0_8<>+0(SB), Y13
-	VPERMPS      Y9, Y13, Y13
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y11, Y14
-	VPMADDUBSW   64(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(DI), Y13, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y11, Y14
-	VPMADDUBSW   256(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(DI), Y13, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y11, Y14
-	VPMADDUBSW   448(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(DI), Y13, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y11, Y14
-	VPMADDUBSW   640(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(DI), Y13, Y6
+	VPERMPS      Y8, Y13, Y13
+	VMOVUPS      lanes0_8<>+0(SB), Y14
+	VPERMPS      Y9, Y14, Y14
+	VPMADDWD     (DI), Y12, Y15
+	VPMADDWD     64(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y0
+	VFNMADD231PS 128(DI), Y14, Y0
+	VPMADDWD     192(DI), Y12, Y15
+	VPMADDWD     256(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y2
+	VFNMADD231PS 320(DI), Y14, Y2
+	VPMADDWD     384(DI), Y12, Y15
+	VPMADDWD     448(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y4
+	VFNMADD231PS 512(DI), Y14, Y4
+	VPMADDWD     576(DI), Y12, Y15
+	VPMADDWD     640(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y6
+	VFNMADD231PS 704(DI), Y14, Y6
 	VMOVDQU      48(BX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
@@ -3535,50 +2929,36 @@ block:
 	VPCMPEQB     bytes2<>+0(SB), Y12, Y12
 	VPAND        bytes16<>+0(SB), Y12, Y12
 	VPOR         Y12, Y11, Y11
-	VMOVUPS      lanes1_8<>+0(SB), Y12
-	VPERMPS      Y8, Y12, Y12
+	VPSLLW       $0x08, Y11, Y12
+	VPAND        odd<>+0(SB), Y11, Y11
 	VMOVUPS      lanes1_8<>+0(SB), Y13
-	VPERMPS      Y9, Y13, Y13
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y11, Y14
-	VPMADDUBSW   96(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y1
-	VFNMADD231PS 160(DI), Y13, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y11, Y14
-	VPMADDUBSW   288(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y3
-	VFNMADD231PS 352(DI), Y13, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y11, Y14
-	VPMADDUBSW   480(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y5
-	VFNMADD231PS 544(DI), Y13, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y11, Y14
-	VPMADDUBSW   672(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y7
-	VFNMADD231PS 736(DI), Y13, Y7
+	VPERMPS      Y8, Y13, Y13
+	VMOVUPS      lanes1_8<>+0(SB), Y14
+	VPERMPS      Y9, Y14, Y14
+	VPMADDWD     32(DI), Y12, Y15
+	VPMADDWD     96(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y1
+	VFNMADD231PS 160(DI), Y14, Y1
+	VPMADDWD     224(DI), Y12, Y15
+	VPMADDWD     288(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y3
+	VFNMADD231PS 352(DI), Y14, Y3
+	VPMADDWD     416(DI), Y12, Y15
+	VPMADDWD     480(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y5
+	VFNMADD231PS 544(DI), Y14, Y5
+	VPMADDWD     608(DI), Y12, Y15
+	VPMADDWD     672(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y7
+	VFNMADD231PS 736(DI), Y14, Y7
 	ADDQ         $+768, DI
 	VMOVDQU      80(BX), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
@@ -3586,50 +2966,36 @@ block:
 	VPCMPEQB     bytes4<>+0(SB), Y12, Y12
 	VPAND        bytes16<>+0(SB), Y12, Y12
 	VPOR         Y12, Y11, Y11
-	VMOVUPS      lanes2_8<>+0(SB), Y12
-	VPERMPS      Y8, Y12, Y12
+	VPSLLW       $0x08, Y11, Y12
+	VPAND        odd<>+0(SB), Y11, Y11
 	VMOVUPS      lanes2_8<>+0(SB), Y13
-	VPERMPS      Y9, Y13, Y13
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y11, Y14
-	VPMADDUBSW   64(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(DI), Y13, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y11, Y14
-	VPMADDUBSW   256(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(DI), Y13, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y11, Y14
-	VPMADDUBSW   448(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(DI), Y13, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y11, Y14
-	VPMADDUBSW   640(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(DI), Y13, Y6
+	VPERMPS      Y8, Y13, Y13
+	VMOVUPS      lanes2_8<>+0(SB), Y14
+	VPERMPS      Y9, Y14, Y14
+	VPMADDWD     (DI), Y12, Y15
+	VPMADDWD     64(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y0
+	VFNMADD231PS 128(DI), Y14, Y0
+	VPMADDWD     192(DI), Y12, Y15
+	VPMADDWD     256(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y2
+	VFNMADD231PS 320(DI), Y14, Y2
+	VPMADDWD     384(DI), Y12, Y15
+	VPMADDWD     448(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y4
+	VFNMADD231PS 512(DI), Y14, Y4
+	VPMADDWD     576(DI), Y12, Y15
+	VPMADDWD     640(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y6
+	VFNMADD231PS 704(DI), Y14, Y6
 	VMOVDQU      80(BX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
@@ -3637,50 +3003,36 @@ block:
 	VPCMPEQB     bytes8<>+0(SB), Y12, Y12
 	VPAND        bytes16<>+0(SB), Y12, Y12
 	VPOR         Y12, Y11, Y11
-	VMOVUPS      lanes3_8<>+0(SB), Y12
-	VPERMPS      Y8, Y12, Y12
+	VPSLLW       $0x08, Y11, Y12
+	VPAND        odd<>+0(SB), Y11, Y11
 	VMOVUPS      lanes3_8<>+0(SB), Y13
-	VPERMPS      Y9, Y13, Y13
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y11, Y14
-	VPMADDUBSW   96(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y1
-	VFNMADD231PS 160(DI), Y13, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y11, Y14
-	VPMADDUBSW   288(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y3
-	VFNMADD231PS 352(DI), Y13, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y11, Y14
-	VPMADDUBSW   480(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y5
-	VFNMADD231PS 544(DI), Y13, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y11, Y14
-	VPMADDUBSW   672(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y7
-	VFNMADD231PS 736(DI), Y13, Y7
+	VPERMPS      Y8, Y13, Y13
+	VMOVUPS      lanes3_8<>+0(SB), Y14
+	VPERMPS      Y9, Y14, Y14
+	VPMADDWD     32(DI), Y12, Y15
+	VPMADDWD     96(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y1
+	VFNMADD231PS 160(DI), Y14, Y1
+	VPMADDWD     224(DI), Y12, Y15
+	VPMADDWD     288(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y3
+	VFNMADD231PS 352(DI), Y14, Y3
+	VPMADDWD     416(DI), Y12, Y15
+	VPMADDWD     480(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y5
+	VFNMADD231PS 544(DI), Y14, Y5
+	VPMADDWD     608(DI), Y12, Y15
+	VPMADDWD     672(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y7
+	VFNMADD231PS 736(DI), Y14, Y7
 	ADDQ         $+768, DI
 	VMOVDQU      112(BX), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
@@ -3688,50 +3040,36 @@ block:
 	VPCMPEQB     bytes16<>+0(SB), Y12, Y12
 	VPAND        bytes16<>+0(SB), Y12, Y12
 	VPOR         Y12, Y11, Y11
-	VMOVUPS      lanes4_8<>+0(SB), Y12
-	VPERMPS      Y8, Y12, Y12
+	VPSLLW       $0x08, Y11, Y12
+	VPAND        odd<>+0(SB), Y11, Y11
 	VMOVUPS      lanes4_8<>+0(SB), Y13
-	VPERMPS      Y9, Y13, Y13
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y11, Y14
-	VPMADDUBSW   64(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(DI), Y13, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y11, Y14
-	VPMADDUBSW   256(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(DI), Y13, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y11, Y14
-	VPMADDUBSW   448(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(DI), Y13, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y11, Y14
-	VPMADDUBSW   640(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(DI), Y13, Y6
+	VPERMPS      Y8, Y13, Y13
+	VMOVUPS      lanes4_8<>+0(SB), Y14
+	VPERMPS      Y9, Y14, Y14
+	VPMADDWD     (DI), Y12, Y15
+	VPMADDWD     64(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y0
+	VFNMADD231PS 128(DI), Y14, Y0
+	VPMADDWD     192(DI), Y12, Y15
+	VPMADDWD     256(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y2
+	VFNMADD231PS 320(DI), Y14, Y2
+	VPMADDWD     384(DI), Y12, Y15
+	VPMADDWD     448(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y4
+	VFNMADD231PS 512(DI), Y14, Y4
+	VPMADDWD     576(DI), Y12, Y15
+	VPMADDWD     640(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y6
+	VFNMADD231PS 704(DI), Y14, Y6
 	VMOVDQU      112(BX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
@@ -3739,50 +3077,36 @@ block:
 	VPCMPEQB     bytes32<>+0(SB), Y12, Y12
 	VPAND        bytes16<>+0(SB), Y12, Y12
 	VPOR         Y12, Y11, Y11
-	VMOVUPS      lanes5_8<>+0(SB), Y12
-	VPERMPS      Y8, Y12, Y12
+	VPSLLW       $0x08, Y11, Y12
+	VPAND        odd<>+0(SB), Y11, Y11
 	VMOVUPS      lanes5_8<>+0(SB), Y13
-	VPERMPS      Y9, Y13, Y13
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y11, Y14
-	VPMADDUBSW   96(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y1
-	VFNMADD231PS 160(DI), Y13, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y11, Y14
-	VPMADDUBSW   288(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y3
-	VFNMADD231PS 352(DI), Y13, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y11, Y14
-	VPMADDUBSW   480(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y5
-	VFNMADD231PS 544(DI), Y13, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y11, Y14
-	VPMADDUBSW   672(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y7
-	VFNMADD231PS 736(DI), Y13, Y7
+	VPERMPS      Y8, Y13, Y13
+	VMOVUPS      lanes5_8<>+0(SB), Y14
+	VPERMPS      Y9, Y14, Y14
+	VPMADDWD     32(DI), Y12, Y15
+	VPMADDWD     96(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y1
+	VFNMADD231PS 160(DI), Y14, Y1
+	VPMADDWD     224(DI), Y12, Y15
+	VPMADDWD     288(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y3
+	VFNMADD231PS 352(DI), Y14, Y3
+	VPMADDWD     416(DI), Y12, Y15
+	VPMADDWD     480(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y5
+	VFNMADD231PS 544(DI), Y14, Y5
+	VPMADDWD     608(DI), Y12, Y15
+	VPMADDWD     672(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y7
+	VFNMADD231PS 736(DI), Y14, Y7
 	ADDQ         $+768, DI
 	VMOVDQU      144(BX), Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
@@ -3790,50 +3114,36 @@ block:
 	VPCMPEQB     bytes64<>+0(SB), Y12, Y12
 	VPAND        bytes16<>+0(SB), Y12, Y12
 	VPOR         Y12, Y11, Y11
-	VMOVUPS      lanes6_8<>+0(SB), Y12
-	VPERMPS      Y8, Y12, Y12
+	VPSLLW       $0x08, Y11, Y12
+	VPAND        odd<>+0(SB), Y11, Y11
 	VMOVUPS      lanes6_8<>+0(SB), Y13
-	VPERMPS      Y9, Y13, Y13
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   (DI), Y11, Y14
-	VPMADDUBSW   64(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y0
-	VFNMADD231PS 128(DI), Y13, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   192(DI), Y11, Y14
-	VPMADDUBSW   256(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y2
-	VFNMADD231PS 320(DI), Y13, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   384(DI), Y11, Y14
-	VPMADDUBSW   448(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y4
-	VFNMADD231PS 512(DI), Y13, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   576(DI), Y11, Y14
-	VPMADDUBSW   640(DI), Y11, Y15
-	VPMADDWD     halves64_128_128<>+0(SB), Y14, Y14
-	VPMADDWD     halves64_1_1<>+0(SB), Y15, Y15
-	VPADDD       Y15, Y14, Y14
-	VCVTDQ2PS    Y14, Y14
-	VFMADD231PS  Y14, Y12, Y6
-	VFNMADD231PS 704(DI), Y13, Y6
+	VPERMPS      Y8, Y13, Y13
+	VMOVUPS      lanes6_8<>+0(SB), Y14
+	VPERMPS      Y9, Y14, Y14
+	VPMADDWD     (DI), Y12, Y15
+	VPMADDWD     64(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y0
+	VFNMADD231PS 128(DI), Y14, Y0
+	VPMADDWD     192(DI), Y12, Y15
+	VPMADDWD     256(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y2
+	VFNMADD231PS 320(DI), Y14, Y2
+	VPMADDWD     384(DI), Y12, Y15
+	VPMADDWD     448(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y4
+	VFNMADD231PS 512(DI), Y14, Y4
+	VPMADDWD     576(DI), Y12, Y15
+	VPMADDWD     640(DI), Y11, Y16
+	VPADDD       Y16, Y15, Y15
+	VCVTDQ2PS    Y15, Y15
+	VFMADD231PS  Y15, Y13, Y6
+	VFNMADD231PS 704(DI), Y14, Y6
 	VMOVDQU      144(BX), Y11
 	VPSRLW       $0x04, Y11, Y11
 	VPAND        bytes15<>+0(SB), Y11, Y11
@@ -3841,49 +3151,35 @@ block:
 	VPCMPEQB     bytes128<>+0(SB), Y10, Y10
 	VPAND        bytes16<>+0(SB), Y10, Y10
 	VPOR         Y10, Y11, Y11
-	VMOVUPS      lanes7_8<>+0(SB), Y10
-	VPERMPS      Y8, Y10, Y10
+	VPSLLW       $0x08, Y11, Y10
+	VPAND        odd<>+0(SB), Y11, Y11
+	VMOVUPS      lanes7_8<>+0(SB), Y12
+	VPERMPS      Y8, Y12, Y12
 	VMOVUPS      lanes7_8<>+0(SB), Y8
 	VPERMPS      Y9, Y8, Y8
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   32(DI), Y11, Y9
-	VPMADDUBSW   96(DI), Y11, Y12
-	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
-	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD       Y12, Y9, Y9
+	VPMADDWD     32(DI), Y10, Y9
+	VPMADDWD     96(DI), Y11, Y13
+	VPADDD       Y13, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VFMADD231PS  Y9, Y10, Y1
+	VFMADD231PS  Y9, Y12, Y1
 	VFNMADD231PS 160(DI), Y8, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   224(DI), Y11, Y9
-	VPMADDUBSW   288(DI), Y11, Y12
-	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
-	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD       Y12, Y9, Y9
+	VPMADDWD     224(DI), Y10, Y9
+	VPMADDWD     288(DI), Y11, Y13
+	VPADDD       Y13, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VFMADD231PS  Y9, Y10, Y3
+	VFMADD231PS  Y9, Y12, Y3
 	VFNMADD231PS 352(DI), Y8, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   416(DI), Y11, Y9
-	VPMADDUBSW   480(DI), Y11, Y12
-	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
-	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD       Y12, Y9, Y9
+	VPMADDWD     416(DI), Y10, Y9
+	VPMADDWD     480(DI), Y11, Y13
+	VPADDD       Y13, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VFMADD231PS  Y9, Y10, Y5
+	VFMADD231PS  Y9, Y12, Y5
 	VFNMADD231PS 544(DI), Y8, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VPMADDUBSW   608(DI), Y11, Y9
-	VPMADDUBSW   672(DI), Y11, Y12
-	VPMADDWD     halves64_128_128<>+0(SB), Y9, Y9
-	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD       Y12, Y9, Y9
+	VPMADDWD     608(DI), Y10, Y9
+	VPMADDWD     672(DI), Y11, Y13
+	VPADDD       Y13, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
-	VFMADD231PS  Y9, Y10, Y7
+	VFMADD231PS  Y9, Y12, Y7
 	VFNMADD231PS 736(DI), Y8, Y7
 	ADDQ         $+768, DI
 	ADDQ         $+176, BX
@@ -3993,196 +3289,140 @@ block:
 	VMOVDQU      128(BX), Y5
 	VPSLLW       $0x06, Y5, Y5
 	VPSLLW       $0x02, Y2, Y2
-	VPAND        bytes60<>+0(SB), Y2, Y2
 	VPAND        bytes192<>+0(SB), Y5, Y5
+	VPXOR        bytes128<>+0(SB), Y5, Y5
+	VPAND        bytes60<>+0(SB), Y2, Y2
 	VPOR         Y5, Y2, Y2
-	VPXOR        bytes128<>+0(SB), Y2, Y2
-	VMOVUPS      lanes0_4<>+0(SB), Y5
-	VPERMPS      Y3, Y5, Y5
-	VPABSB       Y2, Y6
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y7
-	VPSIGNB     Y2, Y7, Y7
-	VPMADDUBSW  Y7, Y6, Y7
-	VMOVDQU     64(DI), Y8
-	VPSIGNB     Y2, Y8, Y8
-	VPMADDUBSW  Y8, Y6, Y8
-	VPMADDWD    halves64_128_128<>+0(SB), Y7, Y7
-	VPMADDWD    halves64_1_1<>+0(SB), Y8, Y8
-	VPADDD      Y8, Y7, Y7
-	VCVTDQ2PS   Y7, Y7
-	VFMADD231PS Y7, Y5, Y0
-	VMOVDQU     32(BX), Y2
-	VMOVDQU     128(BX), Y5
-	VPSLLW      $0x04, Y5, Y5
-	VPSLLW      $0x02, Y2, Y2
-	VPAND       bytes60<>+0(SB), Y2, Y2
-	VPAND       bytes192<>+0(SB), Y5, Y5
-	VPOR        Y5, Y2, Y2
-	VPXOR       bytes128<>+0(SB), Y2, Y2
-	VMOVUPS     lanes2_4<>+0(SB), Y5
-	VPERMPS     Y3, Y5, Y5
-	VPABSB      Y2, Y6
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y7
-	VPSIGNB     Y2, Y7, Y7
-	VPMADDUBSW  Y7, Y6, Y7
-	VMOVDQU     96(DI), Y8
-	VPSIGNB     Y2, Y8, Y8
-	VPMADDUBSW  Y8, Y6, Y8
-	VPMADDWD    halves64_128_128<>+0(SB), Y7, Y7
-	VPMADDWD    halves64_1_1<>+0(SB), Y8, Y8
-	VPADDD      Y8, Y7, Y7
-	VCVTDQ2PS   Y7, Y7
-	VFMADD231PS Y7, Y5, Y1
-	ADDQ        $+192, DI
-	VMOVDQU     (BX), Y2
-	VMOVDQU     128(BX), Y5
-	VPSLLW      $0x02, Y5, Y5
-	VPSRLW      $0x02, Y2, Y2
-	VPAND       bytes60<>+0(SB), Y2, Y2
-	VPAND       bytes192<>+0(SB), Y5, Y5
-	VPOR        Y5, Y2, Y2
-	VPXOR       bytes128<>+0(SB), Y2, Y2
-	VMOVUPS     lanes4_4<>+0(SB), Y5
-	VPERMPS     Y3, Y5, Y5
-	VPABSB      Y2, Y6
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y7
-	VPSIGNB     Y2, Y7, Y7
-	VPMADDUBSW  Y7, Y6, Y7
-	VMOVDQU     64(DI), Y8
-	VPSIGNB     Y2, Y8, Y8
-	VPMADDUBSW  Y8, Y6, Y8
-	VPMADDWD    halves64_128_128<>+0(SB), Y7, Y7
-	VPMADDWD    halves64_1_1<>+0(SB), Y8, Y8
-	VPADDD      Y8, Y7, Y7
-	VCVTDQ2PS   Y7, Y7
-	VFMADD231PS Y7, Y5, Y0
-	VMOVDQU     32(BX), Y2
-	VMOVDQU     128(BX), Y5
-	VPSRLW      $0x02, Y2, Y2
-	VPAND       bytes60<>+0(SB), Y2, Y2
-	VPAND       bytes192<>+0(SB), Y5, Y5
-	VPOR        Y5, Y2, Y2
-	VPXOR       bytes128<>+0(SB), Y2, Y2
-	VMOVUPS     lanes6_4<>+0(SB), Y5
-	VPERMPS     Y3, Y5, Y5
-	VPABSB      Y2, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y6
-	VPSIGNB     Y2, Y6, Y6
-	VPMADDUBSW  Y6, Y3, Y6
-	VMOVDQU     96(DI), Y7
-	VPSIGNB     Y2, Y7, Y7
-	VPMADDUBSW  Y7, Y3, Y7
-	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD    halves64_1_1<>+0(SB), Y7, Y7
-	VPADDD      Y7, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD231PS Y6, Y5, Y1
-	ADDQ        $+192, DI
-	VMOVDQU     64(BX), Y2
-	VMOVDQU     160(BX), Y3
-	VPSLLW      $0x06, Y3, Y3
-	VPSLLW      $0x02, Y2, Y2
-	VPAND       bytes60<>+0(SB), Y2, Y2
-	VPAND       bytes192<>+0(SB), Y3, Y3
-	VPOR        Y3, Y2, Y2
-	VPXOR       bytes128<>+0(SB), Y2, Y2
-	VMOVUPS     lanes0_4<>+0(SB), Y3
-	VPERMPS     Y4, Y3, Y3
-	VPABSB      Y2, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y6
-	VPSIGNB     Y2, Y6, Y6
-	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(DI), Y7
-	VPSIGNB     Y2, Y7, Y7
-	VPMADDUBSW  Y7, Y5, Y7
-	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD    halves64_1_1<>+0(SB), Y7, Y7
-	VPADDD      Y7, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD231PS Y6, Y3, Y0
-	VMOVDQU     96(BX), Y2
-	VMOVDQU     160(BX), Y3
-	VPSLLW      $0x04, Y3, Y3
-	VPSLLW      $0x02, Y2, Y2
-	VPAND       bytes60<>+0(SB), Y2, Y2
-	VPAND       bytes192<>+0(SB), Y3, Y3
-	VPOR        Y3, Y2, Y2
-	VPXOR       bytes128<>+0(SB), Y2, Y2
-	VMOVUPS     lanes2_4<>+0(SB), Y3
-	VPERMPS     Y4, Y3, Y3
-	VPABSB      Y2, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y6
-	VPSIGNB     Y2, Y6, Y6
-	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     96(DI), Y7
-	VPSIGNB     Y2, Y7, Y7
-	VPMADDUBSW  Y7, Y5, Y7
-	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD    halves64_1_1<>+0(SB), Y7, Y7
-	VPADDD      Y7, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD231PS Y6, Y3, Y1
-	ADDQ        $+192, DI
-	VMOVDQU     64(BX), Y2
-	VMOVDQU     160(BX), Y3
-	VPSLLW      $0x02, Y3, Y3
-	VPSRLW      $0x02, Y2, Y2
-	VPAND       bytes60<>+0(SB), Y2, Y2
-	VPAND       bytes192<>+0(SB), Y3, Y3
-	VPOR        Y3, Y2, Y2
-	VPXOR       bytes128<>+0(SB), Y2, Y2
-	VMOVUPS     lanes4_4<>+0(SB), Y3
-	VPERMPS     Y4, Y3, Y3
-	VPABSB      Y2, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y6
-	VPSIGNB     Y2, Y6, Y6
-	VPMADDUBSW  Y6, Y5, Y6
-	VMOVDQU     64(DI), Y7
-	VPSIGNB     Y2, Y7, Y7
-	VPMADDUBSW  Y7, Y5, Y7
-	VPMADDWD    halves64_128_128<>+0(SB), Y6, Y6
-	VPMADDWD    halves64_1_1<>+0(SB), Y7, Y7
-	VPADDD      Y7, Y6, Y6
-	VCVTDQ2PS   Y6, Y6
-	VFMADD231PS Y6, Y3, Y0
-	VMOVDQU     96(BX), Y2
-	VMOVDQU     160(BX), Y3
-	VPSRLW      $0x02, Y2, Y2
-	VPAND       bytes60<>+0(SB), Y2, Y2
-	VPAND       bytes192<>+0(SB), Y3, Y3
-	VPOR        Y3, Y2, Y2
-	VPXOR       bytes128<>+0(SB), Y2, Y2
-	VMOVUPS     lanes6_4<>+0(SB), Y3
-	VPERMPS     Y4, Y3, Y3
-	VPABSB      Y2, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      32(DI), Y5
-	VPSIGNB      Y2, Y5, Y5
-	VPMADDUBSW   Y5, Y4, Y5
-	VMOVDQU      96(DI), Y6
-	VPSIGNB      Y2, Y6, Y6
-	VPMADDUBSW   Y6, Y4, Y6
-	VPMADDWD     halves64_128_128<>+0(SB), Y5, Y5
-	VPMADDWD     halves64_1_1<>+0(SB), Y6, Y6
-	VPADDD       Y6, Y5, Y5
+	VPSLLW       $0x08, Y2, Y5
+	VPAND        odd<>+0(SB), Y2, Y2
+	VMOVUPS      lanes0_4<>+0(SB), Y6
+	VPERMPS      Y3, Y6, Y6
+	VPMADDWD     (DI), Y5, Y5
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y3, Y1
-	ADDQ         $+192, DI
+	VFMADD231PS  Y5, Y6, Y0
+	VMOVDQU      32(BX), Y2
+	VMOVDQU      128(BX), Y5
+	VPSLLW       $0x04, Y5, Y5
+	VPSLLW       $0x02, Y2, Y2
+	VPAND        bytes192<>+0(SB), Y5, Y5
+	VPXOR        bytes128<>+0(SB), Y5, Y5
+	VPAND        bytes60<>+0(SB), Y2, Y2
+	VPOR         Y5, Y2, Y2
+	VPSLLW       $0x08, Y2, Y5
+	VPAND        odd<>+0(SB), Y2, Y2
+	VMOVUPS      lanes2_4<>+0(SB), Y6
+	VPERMPS      Y3, Y6, Y6
+	VPMADDWD     32(DI), Y5, Y5
+	VPMADDWD     96(DI), Y2, Y2
+	VPADDD       Y2, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y5, Y6, Y1
+	ADDQ         $+128, DI
+	VMOVDQU      (BX), Y2
+	VMOVDQU      128(BX), Y5
+	VPSLLW       $0x02, Y5, Y5
+	VPSRLW       $0x02, Y2, Y2
+	VPAND        bytes192<>+0(SB), Y5, Y5
+	VPXOR        bytes128<>+0(SB), Y5, Y5
+	VPAND        bytes60<>+0(SB), Y2, Y2
+	VPOR         Y5, Y2, Y2
+	VPSLLW       $0x08, Y2, Y5
+	VPAND        odd<>+0(SB), Y2, Y2
+	VMOVUPS      lanes4_4<>+0(SB), Y6
+	VPERMPS      Y3, Y6, Y6
+	VPMADDWD     (DI), Y5, Y5
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y5, Y6, Y0
+	VMOVDQU      32(BX), Y2
+	VMOVDQU      128(BX), Y5
+	VPSRLW       $0x02, Y2, Y2
+	VPAND        bytes192<>+0(SB), Y5, Y5
+	VPXOR        bytes128<>+0(SB), Y5, Y5
+	VPAND        bytes60<>+0(SB), Y2, Y2
+	VPOR         Y5, Y2, Y2
+	VPSLLW       $0x08, Y2, Y5
+	VPAND        odd<>+0(SB), Y2, Y2
+	VMOVUPS      lanes6_4<>+0(SB), Y6
+	VPERMPS      Y3, Y6, Y6
+	VPMADDWD     32(DI), Y5, Y3
+	VPMADDWD     96(DI), Y2, Y2
+	VPADDD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMADD231PS  Y3, Y6, Y1
+	ADDQ         $+128, DI
+	VMOVDQU      64(BX), Y2
+	VMOVDQU      160(BX), Y3
+	VPSLLW       $0x06, Y3, Y3
+	VPSLLW       $0x02, Y2, Y2
+	VPAND        bytes192<>+0(SB), Y3, Y3
+	VPXOR        bytes128<>+0(SB), Y3, Y3
+	VPAND        bytes60<>+0(SB), Y2, Y2
+	VPOR         Y3, Y2, Y2
+	VPSLLW       $0x08, Y2, Y3
+	VPAND        odd<>+0(SB), Y2, Y2
+	VMOVUPS      lanes0_4<>+0(SB), Y5
+	VPERMPS      Y4, Y5, Y5
+	VPMADDWD     (DI), Y3, Y3
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMADD231PS  Y3, Y5, Y0
+	VMOVDQU      96(BX), Y2
+	VMOVDQU      160(BX), Y3
+	VPSLLW       $0x04, Y3, Y3
+	VPSLLW       $0x02, Y2, Y2
+	VPAND        bytes192<>+0(SB), Y3, Y3
+	VPXOR        bytes128<>+0(SB), Y3, Y3
+	VPAND        bytes60<>+0(SB), Y2, Y2
+	VPOR         Y3, Y2, Y2
+	VPSLLW       $0x08, Y2, Y3
+	VPAND        odd<>+0(SB), Y2, Y2
+	VMOVUPS      lanes2_4<>+0(SB), Y5
+	VPERMPS      Y4, Y5, Y5
+	VPMADDWD     32(DI), Y3, Y3
+	VPMADDWD     96(DI), Y2, Y2
+	VPADDD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMADD231PS  Y3, Y5, Y1
+	ADDQ         $+128, DI
+	VMOVDQU      64(BX), Y2
+	VMOVDQU      160(BX), Y3
+	VPSLLW       $0x02, Y3, Y3
+	VPSRLW       $0x02, Y2, Y2
+	VPAND        bytes192<>+0(SB), Y3, Y3
+	VPXOR        bytes128<>+0(SB), Y3, Y3
+	VPAND        bytes60<>+0(SB), Y2, Y2
+	VPOR         Y3, Y2, Y2
+	VPSLLW       $0x08, Y2, Y3
+	VPAND        odd<>+0(SB), Y2, Y2
+	VMOVUPS      lanes4_4<>+0(SB), Y5
+	VPERMPS      Y4, Y5, Y5
+	VPMADDWD     (DI), Y3, Y3
+	VPMADDWD     64(DI), Y2, Y2
+	VPADDD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMADD231PS  Y3, Y5, Y0
+	VMOVDQU      96(BX), Y2
+	VMOVDQU      160(BX), Y3
+	VPSRLW       $0x02, Y2, Y2
+	VPAND        bytes192<>+0(SB), Y3, Y3
+	VPXOR        bytes128<>+0(SB), Y3, Y3
+	VPAND        bytes60<>+0(SB), Y2, Y2
+	VPOR         Y3, Y2, Y2
+	VPSLLW       $0x08, Y2, Y3
+	VPAND        odd<>+0(SB), Y2, Y2
+	VMOVUPS      lanes6_4<>+0(SB), Y5
+	VPERMPS      Y4, Y5, Y5
+	VPMADDWD     32(DI), Y3, Y3
+	VPMADDWD     96(DI), Y2, Y2
+	VPADDD       Y2, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VFMADD231PS  Y3, Y5, Y1
+	ADDQ         $+128, DI
 	ADDQ         $+210, BX
 	DECQ         R8
 	JNZ          block
@@ -4214,16 +3454,6 @@ block:
 	VZEROUPPER
 	RET
 
-DATA bytes60<>+0(SB)/8, $0x3c3c3c3c3c3c3c3c
-DATA bytes60<>+8(SB)/8, $0x3c3c3c3c3c3c3c3c
-DATA bytes60<>+16(SB)/8, $0x3c3c3c3c3c3c3c3c
-DATA bytes60<>+24(SB)/8, $0x3c3c3c3c3c3c3c3c
-DATA bytes60<>+32(SB)/8, $0x3c3c3c3c3c3c3c3c
-DATA bytes60<>+40(SB)/8, $0x3c3c3c3c3c3c3c3c
-DATA bytes60<>+48(SB)/8, $0x3c3c3c3c3c3c3c3c
-DATA bytes60<>+56(SB)/8, $0x3c3c3c3c3c3c3c3c
-GLOBL bytes60<>(SB), RODATA|NOPTR, $64
-
 DATA bytes192<>+0(SB)/8, $0xc0c0c0c0c0c0c0c0
 DATA bytes192<>+8(SB)/8, $0xc0c0c0c0c0c0c0c0
 DATA bytes192<>+16(SB)/8, $0xc0c0c0c0c0c0c0c0
@@ -4233,6 +3463,16 @@ DATA bytes192<>+40(SB)/8, $0xc0c0c0c0c0c0c0c0
 DATA bytes192<>+48(SB)/8, $0xc0c0c0c0c0c0c0c0
 DATA bytes192<>+56(SB)/8, $0xc0c0c0c0c0c0c0c0
 GLOBL bytes192<>(SB), RODATA|NOPTR, $64
+
+DATA bytes60<>+0(SB)/8, $0x3c3c3c3c3c3c3c3c
+DATA bytes60<>+8(SB)/8, $0x3c3c3c3c3c3c3c3c
+DATA bytes60<>+16(SB)/8, $0x3c3c3c3c3c3c3c3c
+DATA bytes60<>+24(SB)/8, $0x3c3c3c3c3c3c3c3c
+DATA bytes60<>+32(SB)/8, $0x3c3c3c3c3c3c3c3c
+DATA bytes60<>+40(SB)/8, $0x3c3c3c3c3c3c3c3c
+DATA bytes60<>+48(SB)/8, $0x3c3c3c3c3c3c3c3c
+DATA bytes60<>+56(SB)/8, $0x3c3c3c3c3c3c3c3c
+GLOBL bytes60<>(SB), RODATA|NOPTR, $64
 
 DATA lanes0_4<>+0(SB)/8, $0x0000000000000000
 DATA lanes0_4<>+8(SB)/8, $0x0000000000000000
@@ -4337,508 +3577,260 @@ block:
 	VMOVDQU      128(BX), Y11
 	VPSLLW       $0x06, Y11, Y11
 	VPSLLW       $0x02, Y8, Y8
-	VPAND        bytes60<>+0(SB), Y8, Y8
 	VPAND        bytes192<>+0(SB), Y11, Y11
+	VPXOR        bytes128<>+0(SB), Y11, Y11
+	VPAND        bytes60<>+0(SB), Y8, Y8
 	VPOR         Y11, Y8, Y8
-	VPXOR        bytes128<>+0(SB), Y8, Y8
+	VPSLLW       $0x08, Y8, Y11
+	VPAND        odd<>+0(SB), Y8, Y8
+	VMOVUPS      lanes0_4<>+0(SB), Y12
+	VPERMPS      Y9, Y12, Y12
+	VPMADDWD     (DI), Y11, Y13
+	VPMADDWD     64(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y12, Y0
+	VPMADDWD     128(DI), Y11, Y13
+	VPMADDWD     192(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y12, Y2
+	VPMADDWD     256(DI), Y11, Y13
+	VPMADDWD     320(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y12, Y4
+	VPMADDWD     384(DI), Y11, Y13
+	VPMADDWD     448(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y12, Y6
+	VMOVDQU      32(BX), Y8
+	VMOVDQU      128(BX), Y11
+	VPSLLW       $0x04, Y11, Y11
+	VPSLLW       $0x02, Y8, Y8
+	VPAND        bytes192<>+0(SB), Y11, Y11
+	VPXOR        bytes128<>+0(SB), Y11, Y11
+	VPAND        bytes60<>+0(SB), Y8, Y8
+	VPOR         Y11, Y8, Y8
+	VPSLLW       $0x08, Y8, Y11
+	VPAND        odd<>+0(SB), Y8, Y8
+	VMOVUPS      lanes2_4<>+0(SB), Y12
+	VPERMPS      Y9, Y12, Y12
+	VPMADDWD     32(DI), Y11, Y13
+	VPMADDWD     96(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y12, Y1
+	VPMADDWD     160(DI), Y11, Y13
+	VPMADDWD     224(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y12, Y3
+	VPMADDWD     288(DI), Y11, Y13
+	VPMADDWD     352(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y12, Y5
+	VPMADDWD     416(DI), Y11, Y13
+	VPMADDWD     480(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y12, Y7
+	ADDQ         $+512, DI
+	VMOVDQU      (BX), Y8
+	VMOVDQU      128(BX), Y11
+	VPSLLW       $0x02, Y11, Y11
+	VPSRLW       $0x02, Y8, Y8
+	VPAND        bytes192<>+0(SB), Y11, Y11
+	VPXOR        bytes128<>+0(SB), Y11, Y11
+	VPAND        bytes60<>+0(SB), Y8, Y8
+	VPOR         Y11, Y8, Y8
+	VPSLLW       $0x08, Y8, Y11
+	VPAND        odd<>+0(SB), Y8, Y8
+	VMOVUPS      lanes4_4<>+0(SB), Y12
+	VPERMPS      Y9, Y12, Y12
+	VPMADDWD     (DI), Y11, Y13
+	VPMADDWD     64(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y12, Y0
+	VPMADDWD     128(DI), Y11, Y13
+	VPMADDWD     192(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y12, Y2
+	VPMADDWD     256(DI), Y11, Y13
+	VPMADDWD     320(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y12, Y4
+	VPMADDWD     384(DI), Y11, Y13
+	VPMADDWD     448(DI), Y8, Y14
+	VPADDD       Y14, Y13, Y13
+	VCVTDQ2PS    Y13, Y13
+	VFMADD231PS  Y13, Y12, Y6
+	VMOVDQU      32(BX), Y8
+	VMOVDQU      128(BX), Y11
+	VPSRLW       $0x02, Y8, Y8
+	VPAND        bytes192<>+0(SB), Y11, Y11
+	VPXOR        bytes128<>+0(SB), Y11, Y11
+	VPAND        bytes60<>+0(SB), Y8, Y8
+	VPOR         Y11, Y8, Y8
+	VPSLLW       $0x08, Y8, Y11
+	VPAND        odd<>+0(SB), Y8, Y8
+	VMOVUPS      lanes6_4<>+0(SB), Y12
+	VPERMPS      Y9, Y12, Y12
+	VPMADDWD     32(DI), Y11, Y9
+	VPMADDWD     96(DI), Y8, Y13
+	VPADDD       Y13, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  Y9, Y12, Y1
+	VPMADDWD     160(DI), Y11, Y9
+	VPMADDWD     224(DI), Y8, Y13
+	VPADDD       Y13, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  Y9, Y12, Y3
+	VPMADDWD     288(DI), Y11, Y9
+	VPMADDWD     352(DI), Y8, Y13
+	VPADDD       Y13, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  Y9, Y12, Y5
+	VPMADDWD     416(DI), Y11, Y9
+	VPMADDWD     480(DI), Y8, Y13
+	VPADDD       Y13, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  Y9, Y12, Y7
+	ADDQ         $+512, DI
+	VMOVDQU      64(BX), Y8
+	VMOVDQU      160(BX), Y9
+	VPSLLW       $0x06, Y9, Y9
+	VPSLLW       $0x02, Y8, Y8
+	VPAND        bytes192<>+0(SB), Y9, Y9
+	VPXOR        bytes128<>+0(SB), Y9, Y9
+	VPAND        bytes60<>+0(SB), Y8, Y8
+	VPOR         Y9, Y8, Y8
+	VPSLLW       $0x08, Y8, Y9
+	VPAND        odd<>+0(SB), Y8, Y8
 	VMOVUPS      lanes0_4<>+0(SB), Y11
-	VPERMPS      Y9, Y11, Y11
-	VPABSB       Y8, Y12
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     64(DI), Y14
-	VPSIGNB     Y8, Y14, Y14
-	VPMADDUBSW  Y14, Y12, Y14
-	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD    halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD      Y14, Y13, Y13
-	VCVTDQ2PS   Y13, Y13
-	VFMADD231PS Y13, Y11, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     256(DI), Y14
-	VPSIGNB     Y8, Y14, Y14
-	VPMADDUBSW  Y14, Y12, Y14
-	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD    halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD      Y14, Y13, Y13
-	VCVTDQ2PS   Y13, Y13
-	VFMADD231PS Y13, Y11, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     448(DI), Y14
-	VPSIGNB     Y8, Y14, Y14
-	VPMADDUBSW  Y14, Y12, Y14
-	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD    halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD      Y14, Y13, Y13
-	VCVTDQ2PS   Y13, Y13
-	VFMADD231PS Y13, Y11, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     640(DI), Y14
-	VPSIGNB     Y8, Y14, Y14
-	VPMADDUBSW  Y14, Y12, Y14
-	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD    halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD      Y14, Y13, Y13
-	VCVTDQ2PS   Y13, Y13
-	VFMADD231PS Y13, Y11, Y6
-	VMOVDQU     32(BX), Y8
-	VMOVDQU     128(BX), Y11
-	VPSLLW      $0x04, Y11, Y11
-	VPSLLW      $0x02, Y8, Y8
-	VPAND       bytes60<>+0(SB), Y8, Y8
-	VPAND       bytes192<>+0(SB), Y11, Y11
-	VPOR        Y11, Y8, Y8
-	VPXOR       bytes128<>+0(SB), Y8, Y8
-	VMOVUPS     lanes2_4<>+0(SB), Y11
-	VPERMPS     Y9, Y11, Y11
-	VPABSB      Y8, Y12
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     96(DI), Y14
-	VPSIGNB     Y8, Y14, Y14
-	VPMADDUBSW  Y14, Y12, Y14
-	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD    halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD      Y14, Y13, Y13
-	VCVTDQ2PS   Y13, Y13
-	VFMADD231PS Y13, Y11, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     288(DI), Y14
-	VPSIGNB     Y8, Y14, Y14
-	VPMADDUBSW  Y14, Y12, Y14
-	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD    halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD      Y14, Y13, Y13
-	VCVTDQ2PS   Y13, Y13
-	VFMADD231PS Y13, Y11, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     480(DI), Y14
-	VPSIGNB     Y8, Y14, Y14
-	VPMADDUBSW  Y14, Y12, Y14
-	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD    halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD      Y14, Y13, Y13
-	VCVTDQ2PS   Y13, Y13
-	VFMADD231PS Y13, Y11, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     672(DI), Y14
-	VPSIGNB     Y8, Y14, Y14
-	VPMADDUBSW  Y14, Y12, Y14
-	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD    halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD      Y14, Y13, Y13
-	VCVTDQ2PS   Y13, Y13
-	VFMADD231PS Y13, Y11, Y7
-	ADDQ        $+768, DI
-	VMOVDQU     (BX), Y8
-	VMOVDQU     128(BX), Y11
-	VPSLLW      $0x02, Y11, Y11
-	VPSRLW      $0x02, Y8, Y8
-	VPAND       bytes60<>+0(SB), Y8, Y8
-	VPAND       bytes192<>+0(SB), Y11, Y11
-	VPOR        Y11, Y8, Y8
-	VPXOR       bytes128<>+0(SB), Y8, Y8
-	VMOVUPS     lanes4_4<>+0(SB), Y11
-	VPERMPS     Y9, Y11, Y11
-	VPABSB      Y8, Y12
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     64(DI), Y14
-	VPSIGNB     Y8, Y14, Y14
-	VPMADDUBSW  Y14, Y12, Y14
-	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD    halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD      Y14, Y13, Y13
-	VCVTDQ2PS   Y13, Y13
-	VFMADD231PS Y13, Y11, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     256(DI), Y14
-	VPSIGNB     Y8, Y14, Y14
-	VPMADDUBSW  Y14, Y12, Y14
-	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD    halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD      Y14, Y13, Y13
-	VCVTDQ2PS   Y13, Y13
-	VFMADD231PS Y13, Y11, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     448(DI), Y14
-	VPSIGNB     Y8, Y14, Y14
-	VPMADDUBSW  Y14, Y12, Y14
-	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD    halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD      Y14, Y13, Y13
-	VCVTDQ2PS   Y13, Y13
-	VFMADD231PS Y13, Y11, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y12, Y13
-	VMOVDQU     640(DI), Y14
-	VPSIGNB     Y8, Y14, Y14
-	VPMADDUBSW  Y14, Y12, Y14
-	VPMADDWD    halves64_128_128<>+0(SB), Y13, Y13
-	VPMADDWD    halves64_1_1<>+0(SB), Y14, Y14
-	VPADDD      Y14, Y13, Y13
-	VCVTDQ2PS   Y13, Y13
-	VFMADD231PS Y13, Y11, Y6
-	VMOVDQU     32(BX), Y8
-	VMOVDQU     128(BX), Y11
-	VPSRLW      $0x02, Y8, Y8
-	VPAND       bytes60<>+0(SB), Y8, Y8
-	VPAND       bytes192<>+0(SB), Y11, Y11
-	VPOR        Y11, Y8, Y8
-	VPXOR       bytes128<>+0(SB), Y8, Y8
-	VMOVUPS     lanes6_4<>+0(SB), Y11
-	VPERMPS     Y9, Y11, Y11
-	VPABSB      Y8, Y9
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     96(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y9, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y11, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     288(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y9, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y11, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     480(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y9, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y11, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y9, Y12
-	VMOVDQU     672(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y9, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y11, Y7
-	ADDQ        $+768, DI
-	VMOVDQU     64(BX), Y8
-	VMOVDQU     160(BX), Y9
-	VPSLLW      $0x06, Y9, Y9
-	VPSLLW      $0x02, Y8, Y8
-	VPAND       bytes60<>+0(SB), Y8, Y8
-	VPAND       bytes192<>+0(SB), Y9, Y9
-	VPOR        Y9, Y8, Y8
-	VPXOR       bytes128<>+0(SB), Y8, Y8
-	VMOVUPS     lanes0_4<>+0(SB), Y9
-	VPERMPS     Y10, Y9, Y9
-	VPABSB      Y8, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y9, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y9, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y9, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y9, Y6
-	VMOVDQU     96(BX), Y8
-	VMOVDQU     160(BX), Y9
-	VPSLLW      $0x04, Y9, Y9
-	VPSLLW      $0x02, Y8, Y8
-	VPAND       bytes60<>+0(SB), Y8, Y8
-	VPAND       bytes192<>+0(SB), Y9, Y9
-	VPOR        Y9, Y8, Y8
-	VPXOR       bytes128<>+0(SB), Y8, Y8
-	VMOVUPS     lanes2_4<>+0(SB), Y9
-	VPERMPS     Y10, Y9, Y9
-	VPABSB      Y8, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     96(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y9, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     288(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y9, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     480(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y9, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     608(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     672(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y9, Y7
-	ADDQ        $+768, DI
-	VMOVDQU     64(BX), Y8
-	VMOVDQU     160(BX), Y9
-	VPSLLW      $0x02, Y9, Y9
-	VPSRLW      $0x02, Y8, Y8
-	VPAND       bytes60<>+0(SB), Y8, Y8
-	VPAND       bytes192<>+0(SB), Y9, Y9
-	VPOR        Y9, Y8, Y8
-	VPXOR       bytes128<>+0(SB), Y8, Y8
-	VMOVUPS     lanes4_4<>+0(SB), Y9
-	VPERMPS     Y10, Y9, Y9
-	VPABSB      Y8, Y11
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     (DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     64(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y9, Y0
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     192(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     256(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y9, Y2
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     384(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     448(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y9, Y4
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     576(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y11, Y12
-	VMOVDQU     640(DI), Y13
-	VPSIGNB     Y8, Y13, Y13
-	VPMADDUBSW  Y13, Y11, Y13
-	VPMADDWD    halves64_128_128<>+0(SB), Y12, Y12
-	VPMADDWD    halves64_1_1<>+0(SB), Y13, Y13
-	VPADDD      Y13, Y12, Y12
-	VCVTDQ2PS   Y12, Y12
-	VFMADD231PS Y12, Y9, Y6
-	VMOVDQU     96(BX), Y8
-	VMOVDQU     160(BX), Y9
-	VPSRLW      $0x02, Y8, Y8
-	VPAND       bytes60<>+0(SB), Y8, Y8
-	VPAND       bytes192<>+0(SB), Y9, Y9
-	VPOR        Y9, Y8, Y8
-	VPXOR       bytes128<>+0(SB), Y8, Y8
-	VMOVUPS     lanes6_4<>+0(SB), Y9
-	VPERMPS     Y10, Y9, Y9
-	VPABSB      Y8, Y10
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     32(DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     96(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y1
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     224(DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     288(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y3
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU     416(DI), Y11
-	VPSIGNB     Y8, Y11, Y11
-	VPMADDUBSW  Y11, Y10, Y11
-	VMOVDQU     480(DI), Y12
-	VPSIGNB     Y8, Y12, Y12
-	VPMADDUBSW  Y12, Y10, Y12
-	VPMADDWD    halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD    halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD      Y12, Y11, Y11
-	VCVTDQ2PS   Y11, Y11
-	VFMADD231PS Y11, Y9, Y5
-
-	// Sums of two products are at most 2*128*127 < 2^15 in magnitude.
-	VMOVDQU      608(DI), Y11
-	VPSIGNB      Y8, Y11, Y11
-	VPMADDUBSW   Y11, Y10, Y11
-	VMOVDQU      672(DI), Y12
-	VPSIGNB      Y8, Y12, Y12
-	VPMADDUBSW   Y12, Y10, Y12
-	VPMADDWD     halves64_128_128<>+0(SB), Y11, Y11
-	VPMADDWD     halves64_1_1<>+0(SB), Y12, Y12
-	VPADDD       Y12, Y11, Y11
-	VCVTDQ2PS    Y11, Y11
-	VFMADD231PS  Y11, Y9, Y7
-	ADDQ         $+768, DI
+	VPERMPS      Y10, Y11, Y11
+	VPMADDWD     (DI), Y9, Y12
+	VPMADDWD     64(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y0
+	VPMADDWD     128(DI), Y9, Y12
+	VPMADDWD     192(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y2
+	VPMADDWD     256(DI), Y9, Y12
+	VPMADDWD     320(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y4
+	VPMADDWD     384(DI), Y9, Y12
+	VPMADDWD     448(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y6
+	VMOVDQU      96(BX), Y8
+	VMOVDQU      160(BX), Y9
+	VPSLLW       $0x04, Y9, Y9
+	VPSLLW       $0x02, Y8, Y8
+	VPAND        bytes192<>+0(SB), Y9, Y9
+	VPXOR        bytes128<>+0(SB), Y9, Y9
+	VPAND        bytes60<>+0(SB), Y8, Y8
+	VPOR         Y9, Y8, Y8
+	VPSLLW       $0x08, Y8, Y9
+	VPAND        odd<>+0(SB), Y8, Y8
+	VMOVUPS      lanes2_4<>+0(SB), Y11
+	VPERMPS      Y10, Y11, Y11
+	VPMADDWD     32(DI), Y9, Y12
+	VPMADDWD     96(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y1
+	VPMADDWD     160(DI), Y9, Y12
+	VPMADDWD     224(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y3
+	VPMADDWD     288(DI), Y9, Y12
+	VPMADDWD     352(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y5
+	VPMADDWD     416(DI), Y9, Y12
+	VPMADDWD     480(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y7
+	ADDQ         $+512, DI
+	VMOVDQU      64(BX), Y8
+	VMOVDQU      160(BX), Y9
+	VPSLLW       $0x02, Y9, Y9
+	VPSRLW       $0x02, Y8, Y8
+	VPAND        bytes192<>+0(SB), Y9, Y9
+	VPXOR        bytes128<>+0(SB), Y9, Y9
+	VPAND        bytes60<>+0(SB), Y8, Y8
+	VPOR         Y9, Y8, Y8
+	VPSLLW       $0x08, Y8, Y9
+	VPAND        odd<>+0(SB), Y8, Y8
+	VMOVUPS      lanes4_4<>+0(SB), Y11
+	VPERMPS      Y10, Y11, Y11
+	VPMADDWD     (DI), Y9, Y12
+	VPMADDWD     64(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y0
+	VPMADDWD     128(DI), Y9, Y12
+	VPMADDWD     192(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y2
+	VPMADDWD     256(DI), Y9, Y12
+	VPMADDWD     320(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y4
+	VPMADDWD     384(DI), Y9, Y12
+	VPMADDWD     448(DI), Y8, Y13
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y11, Y6
+	VMOVDQU      96(BX), Y8
+	VMOVDQU      160(BX), Y9
+	VPSRLW       $0x02, Y8, Y8
+	VPAND        bytes192<>+0(SB), Y9, Y9
+	VPXOR        bytes128<>+0(SB), Y9, Y9
+	VPAND        bytes60<>+0(SB), Y8, Y8
+	VPOR         Y9, Y8, Y8
+	VPSLLW       $0x08, Y8, Y9
+	VPAND        odd<>+0(SB), Y8, Y8
+	VMOVUPS      lanes6_4<>+0(SB), Y11
+	VPERMPS      Y10, Y11, Y11
+	VPMADDWD     32(DI), Y9, Y10
+	VPMADDWD     96(DI), Y8, Y12
+	VPADDD       Y12, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD231PS  Y10, Y11, Y1
+	VPMADDWD     160(DI), Y9, Y10
+	VPMADDWD     224(DI), Y8, Y12
+	VPADDD       Y12, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD231PS  Y10, Y11, Y3
+	VPMADDWD     288(DI), Y9, Y10
+	VPMADDWD     352(DI), Y8, Y12
+	VPADDD       Y12, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD231PS  Y10, Y11, Y5
+	VPMADDWD     416(DI), Y9, Y10
+	VPMADDWD     480(DI), Y8, Y12
+	VPADDD       Y12, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VFMADD231PS  Y10, Y11, Y7
+	ADDQ         $+512, DI
 	ADDQ         $+210, BX
 	DECQ         R8
 	JNZ          block
@@ -4892,7 +3884,7 @@ block:
 // func BlockBoundsQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBoundsQ80AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 bytes128<>+0(SB), Z1
+	VMOVDQU64 odd<>+0(SB), Z1
 	VMOVDQU64 lanes0_8<>+0(SB), Z2
 	VMOVDQU64 lanes2_8<>+0(SB), Z3
 	MOVL      $0x0000ff00, AX
@@ -4954,26 +3946,24 @@ quad:
 	VPERMPS      Z4, Z2, Z5
 	VMOVDQU64    2(BX), Y6
 	VINSERTI64X4 $0x01, 36(BX), Z6, Z6
-	VPXORD       Z1, Z6, Z6
-	VMOVDQU64    128(DI), Z7
-	VPDPBUSD     (DI), Z6, Z7
-	VPSLLD       $0x07, Z7, Z7
-	VPDPBUSD     64(DI), Z6, Z7
+	VPSLLW       $0x08, Z6, Z7
+	VPANDD       Z1, Z6, Z6
+	VPMADDWD     (DI), Z7, Z7
+	VPDPWSSD     64(DI), Z6, Z7
 	VCVTDQ2PS    Z7, Z7
 	VFMADD231PS  Z7, Z5, Z0
-	ADDQ         $+192, DI
+	ADDQ         $+128, DI
 	PREFETCHT0   68(BX)(DX*1)
 	VPERMPS      Z4, Z3, Z5
 	VMOVDQU64    70(BX), Y8
 	VINSERTI64X4 $0x01, 104(BX), Z8, Z8
-	VPXORD       Z1, Z8, Z8
-	VMOVDQU64    128(DI), Z7
-	VPDPBUSD     (DI), Z8, Z7
-	VPSLLD       $0x07, Z7, Z7
-	VPDPBUSD     64(DI), Z8, Z7
+	VPSLLW       $0x08, Z8, Z7
+	VPANDD       Z1, Z8, Z8
+	VPMADDWD     (DI), Z7, Z7
+	VPDPWSSD     64(DI), Z8, Z7
 	VCVTDQ2PS    Z7, Z7
 	VFMADD231PS  Z7, Z5, Z0
-	ADDQ         $+192, DI
+	ADDQ         $+128, DI
 	ADDQ         $+136, BX
 	SUBQ         $+4, R8
 	JGE          quad
@@ -4987,18 +3977,17 @@ pair:
 	PREFETCHT0   (BX)(DX*1)
 	VMOVDQU64    2(BX), Y9
 	VINSERTI64X4 $0x01, 36(BX), Z9, Z9
-	VPXORD       Z1, Z9, Z9
 	VPBROADCASTW (BX), Y5
 	VPBROADCASTW 34(BX), K1, Y5
 	VCVTPH2PS    Y5, Z5
-	VMOVDQU64    128(DI), Z7
-	VPDPBUSD     (DI), Z9, Z7
-	VPSLLD       $0x07, Z7, Z7
-	VPDPBUSD     64(DI), Z9, Z7
+	VPSLLW       $0x08, Z9, Z7
+	VPANDD       Z1, Z9, Z9
+	VPMADDWD     (DI), Z7, Z7
+	VPDPWSSD     64(DI), Z9, Z7
 	VCVTDQ2PS    Z7, Z7
 	VFMADD231PS  Z7, Z5, Z0
 	ADDQ         $+68, BX
-	ADDQ         $+192, DI
+	ADDQ         $+128, DI
 	SUBQ         $+2, R8
 	JGE          pair
 
@@ -5006,13 +3995,12 @@ single:
 	CMPQ           R8, $-1
 	JLT            sums
 	VMOVDQU64      2(BX), Y10
-	VPXORD         Z1, Z10, Z10
 	VPBROADCASTW.Z (BX), K2, Y5
 	VCVTPH2PS      Y5, Z5
-	VMOVDQU64      128(DI), Z7
-	VPDPBUSD       (DI), Z10, Z7
-	VPSLLD         $0x07, Z7, Z7
-	VPDPBUSD       64(DI), Z10, Z7
+	VPSLLW         $0x08, Z10, Z7
+	VPANDD         Z1, Z10, Z10
+	VPMADDWD       (DI), Z7, Z7
+	VPDPWSSD       64(DI), Z10, Z7
 	VCVTDQ2PS      Z7, Z7
 	VFMADD231PS    Z7, Z5, Z0
 
@@ -5049,7 +4037,7 @@ sums:
 // func BlockBatchQ80AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBatchQ80AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 bytes128<>+0(SB), Z4
+	VMOVDQU64 odd<>+0(SB), Z4
 	VMOVDQU64 lanes0_8<>+0(SB), Z5
 	VMOVDQU64 lanes2_8<>+0(SB), Z6
 	MOVL      $0x0000ff00, AX
@@ -5114,62 +4102,48 @@ quad:
 	VPERMPS      Z7, Z5, Z8
 	VMOVDQU64    2(BX), Y9
 	VINSERTI64X4 $0x01, 36(BX), Z9, Z9
-	VPXORD       Z4, Z9, Z9
-	VMOVDQU64    128(DI), Z10
-	VPDPBUSD     (DI), Z9, Z10
-	VPSLLD       $0x07, Z10, Z10
-	VPDPBUSD     64(DI), Z9, Z10
-	VCVTDQ2PS    Z10, Z10
-	VFMADD231PS  Z10, Z8, Z0
-	VMOVDQU64    320(DI), Z10
-	VPDPBUSD     192(DI), Z9, Z10
-	VPSLLD       $0x07, Z10, Z10
-	VPDPBUSD     256(DI), Z9, Z10
-	VCVTDQ2PS    Z10, Z10
-	VFMADD231PS  Z10, Z8, Z1
-	VMOVDQU64    512(DI), Z10
-	VPDPBUSD     384(DI), Z9, Z10
-	VPSLLD       $0x07, Z10, Z10
-	VPDPBUSD     448(DI), Z9, Z10
-	VCVTDQ2PS    Z10, Z10
-	VFMADD231PS  Z10, Z8, Z2
-	VMOVDQU64    704(DI), Z10
-	VPDPBUSD     576(DI), Z9, Z10
-	VPSLLD       $0x07, Z10, Z10
-	VPDPBUSD     640(DI), Z9, Z10
+	VPSLLW       $0x08, Z9, Z10
+	VPANDD       Z4, Z9, Z9
+	VPMADDWD     (DI), Z10, Z11
+	VPDPWSSD     64(DI), Z9, Z11
+	VCVTDQ2PS    Z11, Z11
+	VFMADD231PS  Z11, Z8, Z0
+	VPMADDWD     128(DI), Z10, Z11
+	VPDPWSSD     192(DI), Z9, Z11
+	VCVTDQ2PS    Z11, Z11
+	VFMADD231PS  Z11, Z8, Z1
+	VPMADDWD     256(DI), Z10, Z11
+	VPDPWSSD     320(DI), Z9, Z11
+	VCVTDQ2PS    Z11, Z11
+	VFMADD231PS  Z11, Z8, Z2
+	VPMADDWD     384(DI), Z10, Z10
+	VPDPWSSD     448(DI), Z9, Z10
 	VCVTDQ2PS    Z10, Z10
 	VFMADD231PS  Z10, Z8, Z3
-	ADDQ         $+768, DI
+	ADDQ         $+512, DI
 	PREFETCHT0   68(BX)(DX*1)
 	VPERMPS      Z7, Z6, Z8
-	VMOVDQU64    70(BX), Y11
-	VINSERTI64X4 $0x01, 104(BX), Z11, Z11
-	VPXORD       Z4, Z11, Z11
-	VMOVDQU64    128(DI), Z10
-	VPDPBUSD     (DI), Z11, Z10
-	VPSLLD       $0x07, Z10, Z10
-	VPDPBUSD     64(DI), Z11, Z10
-	VCVTDQ2PS    Z10, Z10
-	VFMADD231PS  Z10, Z8, Z0
-	VMOVDQU64    320(DI), Z10
-	VPDPBUSD     192(DI), Z11, Z10
-	VPSLLD       $0x07, Z10, Z10
-	VPDPBUSD     256(DI), Z11, Z10
-	VCVTDQ2PS    Z10, Z10
-	VFMADD231PS  Z10, Z8, Z1
-	VMOVDQU64    512(DI), Z10
-	VPDPBUSD     384(DI), Z11, Z10
-	VPSLLD       $0x07, Z10, Z10
-	VPDPBUSD     448(DI), Z11, Z10
-	VCVTDQ2PS    Z10, Z10
-	VFMADD231PS  Z10, Z8, Z2
-	VMOVDQU64    704(DI), Z10
-	VPDPBUSD     576(DI), Z11, Z10
-	VPSLLD       $0x07, Z10, Z10
-	VPDPBUSD     640(DI), Z11, Z10
+	VMOVDQU64    70(BX), Y12
+	VINSERTI64X4 $0x01, 104(BX), Z12, Z12
+	VPSLLW       $0x08, Z12, Z10
+	VPANDD       Z4, Z12, Z12
+	VPMADDWD     (DI), Z10, Z11
+	VPDPWSSD     64(DI), Z12, Z11
+	VCVTDQ2PS    Z11, Z11
+	VFMADD231PS  Z11, Z8, Z0
+	VPMADDWD     128(DI), Z10, Z11
+	VPDPWSSD     192(DI), Z12, Z11
+	VCVTDQ2PS    Z11, Z11
+	VFMADD231PS  Z11, Z8, Z1
+	VPMADDWD     256(DI), Z10, Z11
+	VPDPWSSD     320(DI), Z12, Z11
+	VCVTDQ2PS    Z11, Z11
+	VFMADD231PS  Z11, Z8, Z2
+	VPMADDWD     384(DI), Z10, Z10
+	VPDPWSSD     448(DI), Z12, Z10
 	VCVTDQ2PS    Z10, Z10
 	VFMADD231PS  Z10, Z8, Z3
-	ADDQ         $+768, DI
+	ADDQ         $+512, DI
 	ADDQ         $+136, BX
 	SUBQ         $+4, R8
 	JGE          quad
@@ -5181,70 +4155,56 @@ rest:
 
 pair:
 	PREFETCHT0   (BX)(DX*1)
-	VMOVDQU64    2(BX), Y12
-	VINSERTI64X4 $0x01, 36(BX), Z12, Z12
-	VPXORD       Z4, Z12, Z12
+	VMOVDQU64    2(BX), Y13
+	VINSERTI64X4 $0x01, 36(BX), Z13, Z13
 	VPBROADCASTW (BX), Y8
 	VPBROADCASTW 34(BX), K1, Y8
 	VCVTPH2PS    Y8, Z8
-	VMOVDQU64    128(DI), Z10
-	VPDPBUSD     (DI), Z12, Z10
-	VPSLLD       $0x07, Z10, Z10
-	VPDPBUSD     64(DI), Z12, Z10
-	VCVTDQ2PS    Z10, Z10
-	VFMADD231PS  Z10, Z8, Z0
-	VMOVDQU64    320(DI), Z10
-	VPDPBUSD     192(DI), Z12, Z10
-	VPSLLD       $0x07, Z10, Z10
-	VPDPBUSD     256(DI), Z12, Z10
-	VCVTDQ2PS    Z10, Z10
-	VFMADD231PS  Z10, Z8, Z1
-	VMOVDQU64    512(DI), Z10
-	VPDPBUSD     384(DI), Z12, Z10
-	VPSLLD       $0x07, Z10, Z10
-	VPDPBUSD     448(DI), Z12, Z10
-	VCVTDQ2PS    Z10, Z10
-	VFMADD231PS  Z10, Z8, Z2
-	VMOVDQU64    704(DI), Z10
-	VPDPBUSD     576(DI), Z12, Z10
-	VPSLLD       $0x07, Z10, Z10
-	VPDPBUSD     640(DI), Z12, Z10
+	VPSLLW       $0x08, Z13, Z10
+	VPANDD       Z4, Z13, Z13
+	VPMADDWD     (DI), Z10, Z11
+	VPDPWSSD     64(DI), Z13, Z11
+	VCVTDQ2PS    Z11, Z11
+	VFMADD231PS  Z11, Z8, Z0
+	VPMADDWD     128(DI), Z10, Z11
+	VPDPWSSD     192(DI), Z13, Z11
+	VCVTDQ2PS    Z11, Z11
+	VFMADD231PS  Z11, Z8, Z1
+	VPMADDWD     256(DI), Z10, Z11
+	VPDPWSSD     320(DI), Z13, Z11
+	VCVTDQ2PS    Z11, Z11
+	VFMADD231PS  Z11, Z8, Z2
+	VPMADDWD     384(DI), Z10, Z10
+	VPDPWSSD     448(DI), Z13, Z10
 	VCVTDQ2PS    Z10, Z10
 	VFMADD231PS  Z10, Z8, Z3
 	ADDQ         $+68, BX
-	ADDQ         $+768, DI
+	ADDQ         $+512, DI
 	SUBQ         $+2, R8
 	JGE          pair
 
 single:
 	CMPQ           R8, $-1
 	JLT            sums
-	VMOVDQU64      2(BX), Y13
-	VPXORD         Z4, Z13, Z13
+	VMOVDQU64      2(BX), Y14
 	VPBROADCASTW.Z (BX), K2, Y8
 	VCVTPH2PS      Y8, Z8
-	VMOVDQU64      128(DI), Z10
-	VPDPBUSD       (DI), Z13, Z10
-	VPSLLD         $0x07, Z10, Z10
-	VPDPBUSD       64(DI), Z13, Z10
-	VCVTDQ2PS      Z10, Z10
-	VFMADD231PS    Z10, Z8, Z0
-	VMOVDQU64      320(DI), Z10
-	VPDPBUSD       192(DI), Z13, Z10
-	VPSLLD         $0x07, Z10, Z10
-	VPDPBUSD       256(DI), Z13, Z10
-	VCVTDQ2PS      Z10, Z10
-	VFMADD231PS    Z10, Z8, Z1
-	VMOVDQU64      512(DI), Z10
-	VPDPBUSD       384(DI), Z13, Z10
-	VPSLLD         $0x07, Z10, Z10
-	VPDPBUSD       448(DI), Z13, Z10
-	VCVTDQ2PS      Z10, Z10
-	VFMADD231PS    Z10, Z8, Z2
-	VMOVDQU64      704(DI), Z10
-	VPDPBUSD       576(DI), Z13, Z10
-	VPSLLD         $0x07, Z10, Z10
-	VPDPBUSD       640(DI), Z13, Z10
+	VPSLLW         $0x08, Z14, Z10
+	VPANDD         Z4, Z14, Z14
+	VPMADDWD       (DI), Z10, Z11
+	VPDPWSSD       64(DI), Z14, Z11
+	VCVTDQ2PS      Z11, Z11
+	VFMADD231PS    Z11, Z8, Z0
+	VPMADDWD       128(DI), Z10, Z11
+	VPDPWSSD       192(DI), Z14, Z11
+	VCVTDQ2PS      Z11, Z11
+	VFMADD231PS    Z11, Z8, Z1
+	VPMADDWD       256(DI), Z10, Z11
+	VPDPWSSD       320(DI), Z14, Z11
+	VCVTDQ2PS      Z11, Z11
+	VFMADD231PS    Z11, Z8, Z2
+	VPMADDWD       384(DI), Z10, Z10
+	VPDPWSSD       448(DI), Z14, Z10
 	VCVTDQ2PS      Z10, Z10
 	VFMADD231PS    Z10, Z8, Z3
 
@@ -5303,8 +4263,10 @@ sums:
 // func BlockBoundsQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBoundsQ40AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z1
-	VMOVDQU64 lanes2_8<>+0(SB), Z2
+	VMOVDQU64 odd<>+0(SB), Z1
+	VMOVDQU64 bytes240<>+0(SB), Z2
+	VMOVDQU64 lanes0_8<>+0(SB), Z3
+	VMOVDQU64 lanes2_8<>+0(SB), Z4
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -5358,34 +4320,34 @@ quad:
 	MOVWQZX         54(BX), R10
 	SHLQ            $0x30, R10
 	ORQ             R10, R9
-	VMOVQ           R9, X3
-	VCVTPH2PS       X3, X3
+	VMOVQ           R9, X5
+	VCVTPH2PS       X5, X5
 	PREFETCHT0      (BX)(DX*1)
-	VPERMPS         Z3, Z1, Z4
-	VBROADCASTI32X4 2(BX), Z5
-	VBROADCASTI32X4 20(BX), K1, Z5
-	VPROLVD         dwords32_4_0<>+0(SB), Z5, Z5
-	VPANDD          bytes240<>+0(SB), Z5, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z0
-	ADDQ            $+192, DI
+	VPERMPS         Z5, Z3, Z6
+	VBROADCASTI32X4 2(BX), Z7
+	VBROADCASTI32X4 20(BX), K1, Z7
+	VPROLVD         dwords32_4_0<>+0(SB), Z7, Z7
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z7
+	VPSLLW          $0x08, Z7, Z8
+	VPANDD          Z1, Z7, Z7
+	VPMADDWD        (DI), Z8, Z8
+	VPDPWSSD        64(DI), Z7, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z6, Z0
+	ADDQ            $+128, DI
 	PREFETCHT0      36(BX)(DX*1)
-	VPERMPS         Z3, Z2, Z4
-	VBROADCASTI32X4 38(BX), Z5
-	VBROADCASTI32X4 56(BX), K1, Z5
-	VPROLVD         dwords32_4_0<>+0(SB), Z5, Z5
-	VPANDD          bytes240<>+0(SB), Z5, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z0
-	ADDQ            $+192, DI
+	VPERMPS         Z5, Z4, Z6
+	VBROADCASTI32X4 38(BX), Z7
+	VBROADCASTI32X4 56(BX), K1, Z7
+	VPROLVD         dwords32_4_0<>+0(SB), Z7, Z7
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z7
+	VPSLLW          $0x08, Z7, Z8
+	VPANDD          Z1, Z7, Z7
+	VPMADDWD        (DI), Z8, Z8
+	VPDPWSSD        64(DI), Z7, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z6, Z0
+	ADDQ            $+128, DI
 	ADDQ            $+72, BX
 	SUBQ            $+4, R8
 	JGE             quad
@@ -5397,61 +4359,61 @@ rest:
 
 pair:
 	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 2(BX), Z4
-	VBROADCASTI32X4 20(BX), K1, Z4
-	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
-	VPANDD          bytes240<>+0(SB), Z4, Z4
-	VPBROADCASTW    (BX), Y5
-	VPBROADCASTW    18(BX), K1, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
+	VBROADCASTI32X4 2(BX), Z6
+	VBROADCASTI32X4 20(BX), K1, Z6
+	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z6
+	VPBROADCASTW    (BX), Y7
+	VPBROADCASTW    18(BX), K1, Y7
+	VCVTPH2PS       Y7, Z7
+	VPSLLW          $0x08, Z6, Z8
+	VPANDD          Z1, Z6, Z6
+	VPMADDWD        (DI), Z8, Z8
+	VPDPWSSD        64(DI), Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z7, Z0
 	ADDQ            $+36, BX
-	ADDQ            $+192, DI
+	ADDQ            $+128, DI
 	SUBQ            $+2, R8
 	JGE             pair
 
 single:
 	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 2(BX), Z4
-	VPROLVD         dwords32_4_0<>+0(SB), Z4, Z4
-	VPANDD          bytes240<>+0(SB), Z4, Z4
-	VPBROADCASTW.Z  (BX), K2, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
+	VBROADCASTI32X4 2(BX), Z6
+	VPROLVD         dwords32_4_0<>+0(SB), Z6, Z6
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z6
+	VPBROADCASTW.Z  (BX), K2, Y7
+	VCVTPH2PS       Y7, Z7
+	VPSLLW          $0x08, Z6, Z8
+	VPANDD          Z1, Z6, Z6
+	VPMADDWD        (DI), Z8, Z8
+	VPDPWSSD        64(DI), Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z7, Z0
 
 sums:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y6
+	VADDPS        Y0, Y6, Y6
 	MOVQ          8(CX), BX
 	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y4, Y4, Y4
-	VHADDPS       Y4, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDSS        X4, X0, X0
+	VHADDPS       Y6, Y6, Y6
+	VHADDPS       Y6, Y6, Y6
+	VEXTRACTF128  $0x01, Y6, X0
+	VADDSS        X6, X0, X0
 	VMULSS        32(CX), X0, X0
 	VADDSS        4(BX)(SI*1), X0, X0
-	VMOVSS        (BX)(SI*1), X3
-	VMULSS        48(CX), X3, X3
-	VMOVSS        8(BX)(SI*1), X4
-	VMULSS        64(CX), X4, X4
-	VADDSS        X4, X3, X3
-	VADDSS        80(CX), X3, X3
-	VSUBSS        X3, X0, X4
-	VADDSS        X3, X0, X0
-	VMOVSS        X4, (DI)(AX*4)
+	VMOVSS        (BX)(SI*1), X5
+	VMULSS        48(CX), X5, X5
+	VMOVSS        8(BX)(SI*1), X6
+	VMULSS        64(CX), X6, X6
+	VADDSS        X6, X5, X5
+	VADDSS        80(CX), X5, X5
+	VSUBSS        X5, X0, X6
+	VADDSS        X5, X0, X0
+	VMOVSS        X6, (DI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
 	MOVQ          n+40(FP), BX
@@ -5473,8 +4435,10 @@ GLOBL dwords32_4_0<>(SB), RODATA|NOPTR, $64
 // func BlockBatchQ40AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBatchQ40AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z4
-	VMOVDQU64 lanes2_8<>+0(SB), Z5
+	VMOVDQU64 odd<>+0(SB), Z4
+	VMOVDQU64 bytes240<>+0(SB), Z5
+	VMOVDQU64 lanes0_8<>+0(SB), Z6
+	VMOVDQU64 lanes2_8<>+0(SB), Z7
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -5531,70 +4495,58 @@ quad:
 	MOVWQZX         54(BX), R10
 	SHLQ            $0x30, R10
 	ORQ             R10, R9
-	VMOVQ           R9, X6
-	VCVTPH2PS       X6, X6
+	VMOVQ           R9, X8
+	VCVTPH2PS       X8, X8
 	PREFETCHT0      (BX)(DX*1)
-	VPERMPS         Z6, Z4, Z7
-	VBROADCASTI32X4 2(BX), Z8
-	VBROADCASTI32X4 20(BX), K1, Z8
-	VPROLVD         dwords32_4_0<>+0(SB), Z8, Z8
-	VPANDD          bytes240<>+0(SB), Z8, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z3
-	ADDQ            $+768, DI
+	VPERMPS         Z8, Z6, Z9
+	VBROADCASTI32X4 2(BX), Z10
+	VBROADCASTI32X4 20(BX), K1, Z10
+	VPROLVD         dwords32_4_0<>+0(SB), Z10, Z10
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z10
+	VPSLLW          $0x08, Z10, Z11
+	VPANDD          Z4, Z10, Z10
+	VPMADDWD        (DI), Z11, Z12
+	VPDPWSSD        64(DI), Z10, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z0
+	VPMADDWD        128(DI), Z11, Z12
+	VPDPWSSD        192(DI), Z10, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z1
+	VPMADDWD        256(DI), Z11, Z12
+	VPDPWSSD        320(DI), Z10, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z2
+	VPMADDWD        384(DI), Z11, Z11
+	VPDPWSSD        448(DI), Z10, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z9, Z3
+	ADDQ            $+512, DI
 	PREFETCHT0      36(BX)(DX*1)
-	VPERMPS         Z6, Z5, Z7
-	VBROADCASTI32X4 38(BX), Z8
-	VBROADCASTI32X4 56(BX), K1, Z8
-	VPROLVD         dwords32_4_0<>+0(SB), Z8, Z8
-	VPANDD          bytes240<>+0(SB), Z8, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z3
-	ADDQ            $+768, DI
+	VPERMPS         Z8, Z7, Z9
+	VBROADCASTI32X4 38(BX), Z10
+	VBROADCASTI32X4 56(BX), K1, Z10
+	VPROLVD         dwords32_4_0<>+0(SB), Z10, Z10
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z10
+	VPSLLW          $0x08, Z10, Z11
+	VPANDD          Z4, Z10, Z10
+	VPMADDWD        (DI), Z11, Z12
+	VPDPWSSD        64(DI), Z10, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z0
+	VPMADDWD        128(DI), Z11, Z12
+	VPDPWSSD        192(DI), Z10, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z1
+	VPMADDWD        256(DI), Z11, Z12
+	VPDPWSSD        320(DI), Z10, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z2
+	VPMADDWD        384(DI), Z11, Z11
+	VPDPWSSD        448(DI), Z10, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z9, Z3
+	ADDQ            $+512, DI
 	ADDQ            $+72, BX
 	SUBQ            $+4, R8
 	JGE             quad
@@ -5606,78 +4558,66 @@ rest:
 
 pair:
 	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 2(BX), Z7
-	VBROADCASTI32X4 20(BX), K1, Z7
-	VPROLVD         dwords32_4_0<>+0(SB), Z7, Z7
-	VPANDD          bytes240<>+0(SB), Z7, Z7
-	VPBROADCASTW    (BX), Y8
-	VPBROADCASTW    18(BX), K1, Y8
-	VCVTPH2PS       Y8, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z3
+	VBROADCASTI32X4 2(BX), Z9
+	VBROADCASTI32X4 20(BX), K1, Z9
+	VPROLVD         dwords32_4_0<>+0(SB), Z9, Z9
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z9
+	VPBROADCASTW    (BX), Y10
+	VPBROADCASTW    18(BX), K1, Y10
+	VCVTPH2PS       Y10, Z10
+	VPSLLW          $0x08, Z9, Z11
+	VPANDD          Z4, Z9, Z9
+	VPMADDWD        (DI), Z11, Z12
+	VPDPWSSD        64(DI), Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z10, Z0
+	VPMADDWD        128(DI), Z11, Z12
+	VPDPWSSD        192(DI), Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z10, Z1
+	VPMADDWD        256(DI), Z11, Z12
+	VPDPWSSD        320(DI), Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z10, Z2
+	VPMADDWD        384(DI), Z11, Z11
+	VPDPWSSD        448(DI), Z9, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z10, Z3
 	ADDQ            $+36, BX
-	ADDQ            $+768, DI
+	ADDQ            $+512, DI
 	SUBQ            $+2, R8
 	JGE             pair
 
 single:
 	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 2(BX), Z7
-	VPROLVD         dwords32_4_0<>+0(SB), Z7, Z7
-	VPANDD          bytes240<>+0(SB), Z7, Z7
-	VPBROADCASTW.Z  (BX), K2, Y8
-	VCVTPH2PS       Y8, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z3
+	VBROADCASTI32X4 2(BX), Z9
+	VPROLVD         dwords32_4_0<>+0(SB), Z9, Z9
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z9
+	VPBROADCASTW.Z  (BX), K2, Y10
+	VCVTPH2PS       Y10, Z10
+	VPSLLW          $0x08, Z9, Z11
+	VPANDD          Z4, Z9, Z9
+	VPMADDWD        (DI), Z11, Z12
+	VPDPWSSD        64(DI), Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z10, Z0
+	VPMADDWD        128(DI), Z11, Z12
+	VPDPWSSD        192(DI), Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z10, Z1
+	VPMADDWD        256(DI), Z11, Z12
+	VPDPWSSD        320(DI), Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z10, Z2
+	VPMADDWD        384(DI), Z11, Z11
+	VPDPWSSD        448(DI), Z9, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z10, Z3
 
 sums:
-	VEXTRACTF64X4 $0x01, Z0, Y7
-	VADDPS        Y0, Y7, Y7
+	VEXTRACTF64X4 $0x01, Z0, Y9
+	VADDPS        Y0, Y9, Y9
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z2, Y1
@@ -5688,11 +4628,11 @@ sums:
 	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y7, Y7
+	VHADDPS       Y0, Y9, Y9
 	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y7, Y7
-	VEXTRACTF128  $0x01, Y7, X0
-	VADDPS        X7, X0, X0
+	VHADDPS       Y1, Y9, Y9
+	VEXTRACTF128  $0x01, Y9, X0
+	VADDPS        X9, X0, X0
 	VMULPS        32(CX), X0, X0
 	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
@@ -5730,8 +4670,10 @@ sums:
 // func BlockBoundsQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBoundsQ50AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z1
-	VMOVDQU64 lanes2_8<>+0(SB), Z2
+	VMOVDQU64 odd<>+0(SB), Z1
+	VMOVDQU64 bytes120<>+0(SB), Z2
+	VMOVDQU64 lanes0_8<>+0(SB), Z3
+	VMOVDQU64 lanes2_8<>+0(SB), Z4
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -5785,42 +4727,42 @@ quad:
 	MOVWQZX         66(BX), R10
 	SHLQ            $0x30, R10
 	ORQ             R10, R9
-	VMOVQ           R9, X3
-	VCVTPH2PS       X3, X3
+	VMOVQ           R9, X5
+	VCVTPH2PS       X5, X5
 	PREFETCHT0      (BX)(DX*1)
-	VPERMPS         Z3, Z1, Z4
-	VBROADCASTI32X4 6(BX), Z5
-	VBROADCASTI32X4 28(BX), K1, Z5
-	VPROLVD         dwords32_3_31<>+0(SB), Z5, Z5
-	VPANDD          bytes120<>+0(SB), Z5, Z5
+	VPERMPS         Z5, Z3, Z6
+	VBROADCASTI32X4 6(BX), Z7
+	VBROADCASTI32X4 28(BX), K1, Z7
+	VPROLVD         dwords32_3_31<>+0(SB), Z7, Z7
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z7
 	KMOVD           2(BX), K3
 	KMOVD           24(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z5, K3, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z0
-	ADDQ            $+192, DI
+	VPADDB          bytes128<>+0(SB), Z7, K3, Z7
+	VPSLLW          $0x08, Z7, Z8
+	VPANDD          Z1, Z7, Z7
+	VPMADDWD        (DI), Z8, Z8
+	VPDPWSSD        64(DI), Z7, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z6, Z0
+	ADDQ            $+128, DI
 	PREFETCHT0      44(BX)(DX*1)
-	VPERMPS         Z3, Z2, Z4
-	VBROADCASTI32X4 50(BX), Z5
-	VBROADCASTI32X4 72(BX), K1, Z5
-	VPROLVD         dwords32_3_31<>+0(SB), Z5, Z5
-	VPANDD          bytes120<>+0(SB), Z5, Z5
+	VPERMPS         Z5, Z4, Z6
+	VBROADCASTI32X4 50(BX), Z7
+	VBROADCASTI32X4 72(BX), K1, Z7
+	VPROLVD         dwords32_3_31<>+0(SB), Z7, Z7
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z7
 	KMOVD           46(BX), K3
 	KMOVD           68(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z5, K3, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z5, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z5, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z4, Z0
-	ADDQ            $+192, DI
+	VPADDB          bytes128<>+0(SB), Z7, K3, Z7
+	VPSLLW          $0x08, Z7, Z8
+	VPANDD          Z1, Z7, Z7
+	VPMADDWD        (DI), Z8, Z8
+	VPDPWSSD        64(DI), Z7, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z6, Z0
+	ADDQ            $+128, DI
 	ADDQ            $+88, BX
 	SUBQ            $+4, R8
 	JGE             quad
@@ -5832,67 +4774,67 @@ rest:
 
 pair:
 	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 6(BX), Z4
-	VBROADCASTI32X4 28(BX), K1, Z4
-	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
-	VPANDD          bytes120<>+0(SB), Z4, Z4
+	VBROADCASTI32X4 6(BX), Z6
+	VBROADCASTI32X4 28(BX), K1, Z6
+	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z6
 	KMOVD           2(BX), K3
 	KMOVD           24(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW    (BX), Y5
-	VPBROADCASTW    22(BX), K1, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
+	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
+	VPBROADCASTW    (BX), Y7
+	VPBROADCASTW    22(BX), K1, Y7
+	VCVTPH2PS       Y7, Z7
+	VPSLLW          $0x08, Z6, Z8
+	VPANDD          Z1, Z6, Z6
+	VPMADDWD        (DI), Z8, Z8
+	VPDPWSSD        64(DI), Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z7, Z0
 	ADDQ            $+44, BX
-	ADDQ            $+192, DI
+	ADDQ            $+128, DI
 	SUBQ            $+2, R8
 	JGE             pair
 
 single:
 	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 6(BX), Z4
-	VPROLVD         dwords32_3_31<>+0(SB), Z4, Z4
-	VPANDD          bytes120<>+0(SB), Z4, Z4
+	VBROADCASTI32X4 6(BX), Z6
+	VPROLVD         dwords32_3_31<>+0(SB), Z6, Z6
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z6
 	KMOVD           2(BX), K3
-	VPADDB          bytes128<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW.Z  (BX), K2, Y5
-	VCVTPH2PS       Y5, Z5
-	VMOVDQU64       128(DI), Z6
-	VPDPBUSD        (DI), Z4, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z4, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
+	VPADDB          bytes128<>+0(SB), Z6, K3, Z6
+	VPBROADCASTW.Z  (BX), K2, Y7
+	VCVTPH2PS       Y7, Z7
+	VPSLLW          $0x08, Z6, Z8
+	VPANDD          Z1, Z6, Z6
+	VPMADDWD        (DI), Z8, Z8
+	VPDPWSSD        64(DI), Z6, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z7, Z0
 
 sums:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y6
+	VADDPS        Y0, Y6, Y6
 	MOVQ          8(CX), BX
 	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y4, Y4, Y4
-	VHADDPS       Y4, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDSS        X4, X0, X0
+	VHADDPS       Y6, Y6, Y6
+	VHADDPS       Y6, Y6, Y6
+	VEXTRACTF128  $0x01, Y6, X0
+	VADDSS        X6, X0, X0
 	VMULSS        32(CX), X0, X0
 	VADDSS        4(BX)(SI*1), X0, X0
-	VMOVSS        (BX)(SI*1), X3
-	VMULSS        48(CX), X3, X3
-	VMOVSS        8(BX)(SI*1), X4
-	VMULSS        64(CX), X4, X4
-	VADDSS        X4, X3, X3
-	VADDSS        80(CX), X3, X3
-	VSUBSS        X3, X0, X4
-	VADDSS        X3, X0, X0
-	VMOVSS        X4, (DI)(AX*4)
+	VMOVSS        (BX)(SI*1), X5
+	VMULSS        48(CX), X5, X5
+	VMOVSS        8(BX)(SI*1), X6
+	VMULSS        64(CX), X6, X6
+	VADDSS        X6, X5, X5
+	VADDSS        80(CX), X5, X5
+	VSUBSS        X5, X0, X6
+	VADDSS        X5, X0, X0
+	VMOVSS        X6, (DI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
 	MOVQ          n+40(FP), BX
@@ -5914,8 +4856,10 @@ GLOBL dwords32_3_31<>(SB), RODATA|NOPTR, $64
 // func BlockBatchQ50AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, F16C, MMX+
 TEXT ·BlockBatchQ50AVX512(SB), NOSPLIT, $0-64
-	VMOVDQU64 lanes0_8<>+0(SB), Z4
-	VMOVDQU64 lanes2_8<>+0(SB), Z5
+	VMOVDQU64 odd<>+0(SB), Z4
+	VMOVDQU64 bytes120<>+0(SB), Z5
+	VMOVDQU64 lanes0_8<>+0(SB), Z6
+	VMOVDQU64 lanes2_8<>+0(SB), Z7
 	MOVL      $0x0000ff00, AX
 	KMOVW     AX, K1
 	MOVL      $0x000000ff, AX
@@ -5972,78 +4916,66 @@ quad:
 	MOVWQZX         66(BX), R10
 	SHLQ            $0x30, R10
 	ORQ             R10, R9
-	VMOVQ           R9, X6
-	VCVTPH2PS       X6, X6
+	VMOVQ           R9, X8
+	VCVTPH2PS       X8, X8
 	PREFETCHT0      (BX)(DX*1)
-	VPERMPS         Z6, Z4, Z7
-	VBROADCASTI32X4 6(BX), Z8
-	VBROADCASTI32X4 28(BX), K1, Z8
-	VPROLVD         dwords32_3_31<>+0(SB), Z8, Z8
-	VPANDD          bytes120<>+0(SB), Z8, Z8
+	VPERMPS         Z8, Z6, Z9
+	VBROADCASTI32X4 6(BX), Z10
+	VBROADCASTI32X4 28(BX), K1, Z10
+	VPROLVD         dwords32_3_31<>+0(SB), Z10, Z10
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z10
 	KMOVD           2(BX), K3
 	KMOVD           24(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z8, K3, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z3
-	ADDQ            $+768, DI
+	VPADDB          bytes128<>+0(SB), Z10, K3, Z10
+	VPSLLW          $0x08, Z10, Z11
+	VPANDD          Z4, Z10, Z10
+	VPMADDWD        (DI), Z11, Z12
+	VPDPWSSD        64(DI), Z10, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z0
+	VPMADDWD        128(DI), Z11, Z12
+	VPDPWSSD        192(DI), Z10, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z1
+	VPMADDWD        256(DI), Z11, Z12
+	VPDPWSSD        320(DI), Z10, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z2
+	VPMADDWD        384(DI), Z11, Z11
+	VPDPWSSD        448(DI), Z10, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z9, Z3
+	ADDQ            $+512, DI
 	PREFETCHT0      44(BX)(DX*1)
-	VPERMPS         Z6, Z5, Z7
-	VBROADCASTI32X4 50(BX), Z8
-	VBROADCASTI32X4 72(BX), K1, Z8
-	VPROLVD         dwords32_3_31<>+0(SB), Z8, Z8
-	VPANDD          bytes120<>+0(SB), Z8, Z8
+	VPERMPS         Z8, Z7, Z9
+	VBROADCASTI32X4 50(BX), Z10
+	VBROADCASTI32X4 72(BX), K1, Z10
+	VPROLVD         dwords32_3_31<>+0(SB), Z10, Z10
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z10
 	KMOVD           46(BX), K3
 	KMOVD           68(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z8, K3, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z8, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z8, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z7, Z3
-	ADDQ            $+768, DI
+	VPADDB          bytes128<>+0(SB), Z10, K3, Z10
+	VPSLLW          $0x08, Z10, Z11
+	VPANDD          Z4, Z10, Z10
+	VPMADDWD        (DI), Z11, Z12
+	VPDPWSSD        64(DI), Z10, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z0
+	VPMADDWD        128(DI), Z11, Z12
+	VPDPWSSD        192(DI), Z10, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z1
+	VPMADDWD        256(DI), Z11, Z12
+	VPDPWSSD        320(DI), Z10, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z2
+	VPMADDWD        384(DI), Z11, Z11
+	VPDPWSSD        448(DI), Z10, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z9, Z3
+	ADDQ            $+512, DI
 	ADDQ            $+88, BX
 	SUBQ            $+4, R8
 	JGE             quad
@@ -6055,84 +4987,72 @@ rest:
 
 pair:
 	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 6(BX), Z7
-	VBROADCASTI32X4 28(BX), K1, Z7
-	VPROLVD         dwords32_3_31<>+0(SB), Z7, Z7
-	VPANDD          bytes120<>+0(SB), Z7, Z7
+	VBROADCASTI32X4 6(BX), Z9
+	VBROADCASTI32X4 28(BX), K1, Z9
+	VPROLVD         dwords32_3_31<>+0(SB), Z9, Z9
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z9
 	KMOVD           2(BX), K3
 	KMOVD           24(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes128<>+0(SB), Z7, K3, Z7
-	VPBROADCASTW    (BX), Y8
-	VPBROADCASTW    22(BX), K1, Y8
-	VCVTPH2PS       Y8, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z3
+	VPADDB          bytes128<>+0(SB), Z9, K3, Z9
+	VPBROADCASTW    (BX), Y10
+	VPBROADCASTW    22(BX), K1, Y10
+	VCVTPH2PS       Y10, Z10
+	VPSLLW          $0x08, Z9, Z11
+	VPANDD          Z4, Z9, Z9
+	VPMADDWD        (DI), Z11, Z12
+	VPDPWSSD        64(DI), Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z10, Z0
+	VPMADDWD        128(DI), Z11, Z12
+	VPDPWSSD        192(DI), Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z10, Z1
+	VPMADDWD        256(DI), Z11, Z12
+	VPDPWSSD        320(DI), Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z10, Z2
+	VPMADDWD        384(DI), Z11, Z11
+	VPDPWSSD        448(DI), Z9, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z10, Z3
 	ADDQ            $+44, BX
-	ADDQ            $+768, DI
+	ADDQ            $+512, DI
 	SUBQ            $+2, R8
 	JGE             pair
 
 single:
 	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 6(BX), Z7
-	VPROLVD         dwords32_3_31<>+0(SB), Z7, Z7
-	VPANDD          bytes120<>+0(SB), Z7, Z7
+	VBROADCASTI32X4 6(BX), Z9
+	VPROLVD         dwords32_3_31<>+0(SB), Z9, Z9
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z9
 	KMOVD           2(BX), K3
-	VPADDB          bytes128<>+0(SB), Z7, K3, Z7
-	VPBROADCASTW.Z  (BX), K2, Y8
-	VCVTPH2PS       Y8, Z8
-	VMOVDQU64       128(DI), Z9
-	VPDPBUSD        (DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        64(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z0
-	VMOVDQU64       320(DI), Z9
-	VPDPBUSD        192(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        256(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z1
-	VMOVDQU64       512(DI), Z9
-	VPDPBUSD        384(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        448(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z2
-	VMOVDQU64       704(DI), Z9
-	VPDPBUSD        576(DI), Z7, Z9
-	VPSLLD          $0x07, Z9, Z9
-	VPDPBUSD        640(DI), Z7, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z3
+	VPADDB          bytes128<>+0(SB), Z9, K3, Z9
+	VPBROADCASTW.Z  (BX), K2, Y10
+	VCVTPH2PS       Y10, Z10
+	VPSLLW          $0x08, Z9, Z11
+	VPANDD          Z4, Z9, Z9
+	VPMADDWD        (DI), Z11, Z12
+	VPDPWSSD        64(DI), Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z10, Z0
+	VPMADDWD        128(DI), Z11, Z12
+	VPDPWSSD        192(DI), Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z10, Z1
+	VPMADDWD        256(DI), Z11, Z12
+	VPDPWSSD        320(DI), Z9, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z10, Z2
+	VPMADDWD        384(DI), Z11, Z11
+	VPDPWSSD        448(DI), Z9, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z10, Z3
 
 sums:
-	VEXTRACTF64X4 $0x01, Z0, Y7
-	VADDPS        Y0, Y7, Y7
+	VEXTRACTF64X4 $0x01, Z0, Y9
+	VADDPS        Y0, Y9, Y9
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z2, Y1
@@ -6143,11 +5063,11 @@ sums:
 	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y7, Y7
+	VHADDPS       Y0, Y9, Y9
 	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y7, Y7
-	VEXTRACTF128  $0x01, Y7, X0
-	VADDPS        X7, X0, X0
+	VHADDPS       Y1, Y9, Y9
+	VEXTRACTF128  $0x01, Y9, X0
+	VADDPS        X9, X0, X0
 	VMULPS        32(CX), X0, X0
 	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
@@ -6185,13 +5105,14 @@ sums:
 // func BlockBoundsQ41AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
 TEXT ·BlockBoundsQ41AVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K2
-	XORQ  AX, AX
-	MOVQ  b+56(FP), CX
-	MOVQ  24(CX), DX
+	VMOVDQU64 odd<>+0(SB), Z1
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K2
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -6229,23 +5150,23 @@ named:
 
 pair:
 	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 4(BX), Z1
-	VBROADCASTI32X4 24(BX), K1, Z1
-	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
-	VPANDD          bytes15<>+0(SB), Z1, Z1
-	VPBROADCASTW    (BX), Y2
-	VPBROADCASTW    20(BX), K1, Y2
-	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW    2(BX), Y3
-	VPBROADCASTW    22(BX), K1, Y3
+	VBROADCASTI32X4 4(BX), Z2
+	VBROADCASTI32X4 24(BX), K1, Z2
+	VPROLVD         dwords32_0_28<>+0(SB), Z2, Z2
+	VPANDD          bytes15<>+0(SB), Z2, Z2
+	VPBROADCASTW    (BX), Y3
+	VPBROADCASTW    20(BX), K1, Y3
 	VCVTPH2PS       Y3, Z3
-	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (DI), Z1, Z4
-	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z1, Z4
-	VCVTDQ2PS       Z4, Z4
-	VFMADD231PS     Z4, Z2, Z0
-	VFMADD231PS     128(DI), Z3, Z0
+	VPBROADCASTW    2(BX), Y4
+	VPBROADCASTW    22(BX), K1, Y4
+	VCVTPH2PS       Y4, Z4
+	VPSLLW          $0x08, Z2, Z5
+	VPANDD          Z1, Z2, Z2
+	VPMADDWD        (DI), Z5, Z5
+	VPDPWSSD        64(DI), Z2, Z5
+	VCVTDQ2PS       Z5, Z5
+	VFMADD231PS     Z5, Z3, Z0
+	VFMADD231PS     128(DI), Z4, Z0
 	ADDQ            $+40, BX
 	ADDQ            $+192, DI
 	SUBQ            $+2, R8
@@ -6254,43 +5175,43 @@ pair:
 single:
 	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 4(BX), Z1
-	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
-	VPANDD          bytes15<>+0(SB), Z1, Z1
-	VPBROADCASTW.Z  (BX), K2, Y2
-	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW.Z  2(BX), K2, Y3
+	VBROADCASTI32X4 4(BX), Z2
+	VPROLVD         dwords32_0_28<>+0(SB), Z2, Z2
+	VPANDD          bytes15<>+0(SB), Z2, Z2
+	VPBROADCASTW.Z  (BX), K2, Y3
 	VCVTPH2PS       Y3, Z3
-	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (DI), Z1, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z1, Z5
+	VPBROADCASTW.Z  2(BX), K2, Y4
+	VCVTPH2PS       Y4, Z4
+	VPSLLW          $0x08, Z2, Z5
+	VPANDD          Z1, Z2, Z2
+	VPMADDWD        (DI), Z5, Z5
+	VPDPWSSD        64(DI), Z2, Z5
 	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z2, Z0
-	VFMADD231PS     128(DI), Z3, Z0
+	VFMADD231PS     Z5, Z3, Z0
+	VFMADD231PS     128(DI), Z4, Z0
 
 sums:
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y0, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VADDPS        Y0, Y2, Y2
 	MOVQ          8(CX), BX
 	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y1, Y1, Y1
-	VHADDPS       Y1, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDSS        X1, X0, X0
+	VHADDPS       Y2, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VADDSS        X2, X0, X0
 	VMULSS        32(CX), X0, X0
 	VADDSS        4(BX)(SI*1), X0, X0
-	VMOVSS        (BX)(SI*1), X1
-	VMULSS        48(CX), X1, X1
-	VMOVSS        8(BX)(SI*1), X2
-	VMULSS        64(CX), X2, X2
-	VADDSS        X2, X1, X1
-	VADDSS        80(CX), X1, X1
-	VSUBSS        X1, X0, X2
-	VADDSS        X1, X0, X0
-	VMOVSS        X2, (DI)(AX*4)
+	VMOVSS        (BX)(SI*1), X2
+	VMULSS        48(CX), X2, X2
+	VMOVSS        8(BX)(SI*1), X3
+	VMULSS        64(CX), X3, X3
+	VADDSS        X3, X2, X2
+	VADDSS        80(CX), X2, X2
+	VSUBSS        X2, X0, X3
+	VADDSS        X2, X0, X0
+	VMOVSS        X3, (DI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
 	MOVQ          n+40(FP), BX
@@ -6312,13 +5233,14 @@ GLOBL dwords32_0_28<>(SB), RODATA|NOPTR, $64
 // func BlockBatchQ41AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
 TEXT ·BlockBatchQ41AVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K2
-	XORQ  AX, AX
-	MOVQ  b+56(FP), CX
-	MOVQ  24(CX), DX
+	VMOVDQU64 odd<>+0(SB), Z4
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K2
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -6359,44 +5281,38 @@ named:
 
 pair:
 	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 4(BX), Z4
-	VBROADCASTI32X4 24(BX), K1, Z4
-	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
-	VPANDD          bytes15<>+0(SB), Z4, Z4
-	VPBROADCASTW    (BX), Y5
-	VPBROADCASTW    20(BX), K1, Y5
-	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW    2(BX), Y6
-	VPBROADCASTW    22(BX), K1, Y6
+	VBROADCASTI32X4 4(BX), Z5
+	VBROADCASTI32X4 24(BX), K1, Z5
+	VPROLVD         dwords32_0_28<>+0(SB), Z5, Z5
+	VPANDD          bytes15<>+0(SB), Z5, Z5
+	VPBROADCASTW    (BX), Y6
+	VPBROADCASTW    20(BX), K1, Y6
 	VCVTPH2PS       Y6, Z6
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z5, Z0
-	VFMADD231PS     128(DI), Z6, Z0
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z5, Z1
-	VFMADD231PS     320(DI), Z6, Z1
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z5, Z2
-	VFMADD231PS     512(DI), Z6, Z2
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z5, Z3
-	VFMADD231PS     704(DI), Z6, Z3
+	VPBROADCASTW    2(BX), Y7
+	VPBROADCASTW    22(BX), K1, Y7
+	VCVTPH2PS       Y7, Z7
+	VPSLLW          $0x08, Z5, Z8
+	VPANDD          Z4, Z5, Z5
+	VPMADDWD        (DI), Z8, Z9
+	VPDPWSSD        64(DI), Z5, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z6, Z0
+	VFMADD231PS     128(DI), Z7, Z0
+	VPMADDWD        192(DI), Z8, Z9
+	VPDPWSSD        256(DI), Z5, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z6, Z1
+	VFMADD231PS     320(DI), Z7, Z1
+	VPMADDWD        384(DI), Z8, Z9
+	VPDPWSSD        448(DI), Z5, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z6, Z2
+	VFMADD231PS     512(DI), Z7, Z2
+	VPMADDWD        576(DI), Z8, Z8
+	VPDPWSSD        640(DI), Z5, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z6, Z3
+	VFMADD231PS     704(DI), Z7, Z3
 	ADDQ            $+40, BX
 	ADDQ            $+768, DI
 	SUBQ            $+2, R8
@@ -6405,45 +5321,39 @@ pair:
 single:
 	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 4(BX), Z4
-	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
-	VPANDD          bytes15<>+0(SB), Z4, Z4
-	VPBROADCASTW.Z  (BX), K2, Y5
-	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW.Z  2(BX), K2, Y6
+	VBROADCASTI32X4 4(BX), Z5
+	VPROLVD         dwords32_0_28<>+0(SB), Z5, Z5
+	VPANDD          bytes15<>+0(SB), Z5, Z5
+	VPBROADCASTW.Z  (BX), K2, Y6
 	VCVTPH2PS       Y6, Z6
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (DI), Z4, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(DI), Z4, Z8
+	VPBROADCASTW.Z  2(BX), K2, Y7
+	VCVTPH2PS       Y7, Z7
+	VPSLLW          $0x08, Z5, Z8
+	VPANDD          Z4, Z5, Z5
+	VPMADDWD        (DI), Z8, Z9
+	VPDPWSSD        64(DI), Z5, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z6, Z0
+	VFMADD231PS     128(DI), Z7, Z0
+	VPMADDWD        192(DI), Z8, Z9
+	VPDPWSSD        256(DI), Z5, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z6, Z1
+	VFMADD231PS     320(DI), Z7, Z1
+	VPMADDWD        384(DI), Z8, Z9
+	VPDPWSSD        448(DI), Z5, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z6, Z2
+	VFMADD231PS     512(DI), Z7, Z2
+	VPMADDWD        576(DI), Z8, Z8
+	VPDPWSSD        640(DI), Z5, Z8
 	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z5, Z0
-	VFMADD231PS     128(DI), Z6, Z0
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(DI), Z4, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(DI), Z4, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z5, Z1
-	VFMADD231PS     320(DI), Z6, Z1
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(DI), Z4, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(DI), Z4, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z5, Z2
-	VFMADD231PS     512(DI), Z6, Z2
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(DI), Z4, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(DI), Z4, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z5, Z3
-	VFMADD231PS     704(DI), Z6, Z3
+	VFMADD231PS     Z8, Z6, Z3
+	VFMADD231PS     704(DI), Z7, Z3
 
 sums:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y5
+	VADDPS        Y0, Y5, Y5
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z2, Y1
@@ -6454,11 +5364,11 @@ sums:
 	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y4, Y4
+	VHADDPS       Y0, Y5, Y5
 	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDPS        X4, X0, X0
+	VHADDPS       Y1, Y5, Y5
+	VEXTRACTF128  $0x01, Y5, X0
+	VADDPS        X5, X0, X0
 	VMULPS        32(CX), X0, X0
 	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
@@ -6496,13 +5406,14 @@ sums:
 // func BlockBoundsQ51AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
 TEXT ·BlockBoundsQ51AVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K2
-	XORQ  AX, AX
-	MOVQ  b+56(FP), CX
-	MOVQ  24(CX), DX
+	VMOVDQU64 odd<>+0(SB), Z1
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K2
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -6540,27 +5451,27 @@ named:
 
 pair:
 	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 8(BX), Z1
-	VBROADCASTI32X4 32(BX), K1, Z1
-	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
-	VPANDD          bytes15<>+0(SB), Z1, Z1
+	VBROADCASTI32X4 8(BX), Z2
+	VBROADCASTI32X4 32(BX), K1, Z2
+	VPROLVD         dwords32_0_28<>+0(SB), Z2, Z2
+	VPANDD          bytes15<>+0(SB), Z2, Z2
 	KMOVD           4(BX), K3
 	KMOVD           28(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes16<>+0(SB), Z1, K3, Z1
-	VPBROADCASTW    (BX), Y2
-	VPBROADCASTW    24(BX), K1, Y2
-	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW    2(BX), Y3
-	VPBROADCASTW    26(BX), K1, Y3
+	VPADDB          bytes16<>+0(SB), Z2, K3, Z2
+	VPBROADCASTW    (BX), Y3
+	VPBROADCASTW    24(BX), K1, Y3
 	VCVTPH2PS       Y3, Z3
-	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (DI), Z1, Z4
-	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z1, Z4
-	VCVTDQ2PS       Z4, Z4
-	VFMADD231PS     Z4, Z2, Z0
-	VFMADD231PS     128(DI), Z3, Z0
+	VPBROADCASTW    2(BX), Y4
+	VPBROADCASTW    26(BX), K1, Y4
+	VCVTPH2PS       Y4, Z4
+	VPSLLW          $0x08, Z2, Z5
+	VPANDD          Z1, Z2, Z2
+	VPMADDWD        (DI), Z5, Z5
+	VPDPWSSD        64(DI), Z2, Z5
+	VCVTDQ2PS       Z5, Z5
+	VFMADD231PS     Z5, Z3, Z0
+	VFMADD231PS     128(DI), Z4, Z0
 	ADDQ            $+48, BX
 	ADDQ            $+192, DI
 	SUBQ            $+2, R8
@@ -6569,45 +5480,45 @@ pair:
 single:
 	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 8(BX), Z1
-	VPROLVD         dwords32_0_28<>+0(SB), Z1, Z1
-	VPANDD          bytes15<>+0(SB), Z1, Z1
+	VBROADCASTI32X4 8(BX), Z2
+	VPROLVD         dwords32_0_28<>+0(SB), Z2, Z2
+	VPANDD          bytes15<>+0(SB), Z2, Z2
 	KMOVD           4(BX), K3
-	VPADDB          bytes16<>+0(SB), Z1, K3, Z1
-	VPBROADCASTW.Z  (BX), K2, Y2
-	VCVTPH2PS       Y2, Z2
-	VPBROADCASTW.Z  2(BX), K2, Y3
+	VPADDB          bytes16<>+0(SB), Z2, K3, Z2
+	VPBROADCASTW.Z  (BX), K2, Y3
 	VCVTPH2PS       Y3, Z3
-	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (DI), Z1, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z1, Z5
+	VPBROADCASTW.Z  2(BX), K2, Y4
+	VCVTPH2PS       Y4, Z4
+	VPSLLW          $0x08, Z2, Z5
+	VPANDD          Z1, Z2, Z2
+	VPMADDWD        (DI), Z5, Z5
+	VPDPWSSD        64(DI), Z2, Z5
 	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z2, Z0
-	VFMADD231PS     128(DI), Z3, Z0
+	VFMADD231PS     Z5, Z3, Z0
+	VFMADD231PS     128(DI), Z4, Z0
 
 sums:
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y0, Y1, Y1
+	VEXTRACTF64X4 $0x01, Z0, Y2
+	VADDPS        Y0, Y2, Y2
 	MOVQ          8(CX), BX
 	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y1, Y1, Y1
-	VHADDPS       Y1, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDSS        X1, X0, X0
+	VHADDPS       Y2, Y2, Y2
+	VHADDPS       Y2, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X0
+	VADDSS        X2, X0, X0
 	VMULSS        32(CX), X0, X0
 	VADDSS        4(BX)(SI*1), X0, X0
-	VMOVSS        (BX)(SI*1), X1
-	VMULSS        48(CX), X1, X1
-	VMOVSS        8(BX)(SI*1), X2
-	VMULSS        64(CX), X2, X2
-	VADDSS        X2, X1, X1
-	VADDSS        80(CX), X1, X1
-	VSUBSS        X1, X0, X2
-	VADDSS        X1, X0, X0
-	VMOVSS        X2, (DI)(AX*4)
+	VMOVSS        (BX)(SI*1), X2
+	VMULSS        48(CX), X2, X2
+	VMOVSS        8(BX)(SI*1), X3
+	VMULSS        64(CX), X3, X3
+	VADDSS        X3, X2, X2
+	VADDSS        80(CX), X2, X2
+	VSUBSS        X2, X0, X3
+	VADDSS        X2, X0, X0
+	VMOVSS        X3, (DI)(AX*4)
 	VMOVSS        X0, (R8)(AX*4)
 	INCQ          AX
 	MOVQ          n+40(FP), BX
@@ -6619,13 +5530,14 @@ sums:
 // func BlockBatchQ51AVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VL, AVX512VNNI, MMX+
 TEXT ·BlockBatchQ51AVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K2
-	XORQ  AX, AX
-	MOVQ  b+56(FP), CX
-	MOVQ  24(CX), DX
+	VMOVDQU64 odd<>+0(SB), Z4
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K2
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -6666,48 +5578,42 @@ named:
 
 pair:
 	PREFETCHT0      (BX)(DX*1)
-	VBROADCASTI32X4 8(BX), Z4
-	VBROADCASTI32X4 32(BX), K1, Z4
-	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
-	VPANDD          bytes15<>+0(SB), Z4, Z4
+	VBROADCASTI32X4 8(BX), Z5
+	VBROADCASTI32X4 32(BX), K1, Z5
+	VPROLVD         dwords32_0_28<>+0(SB), Z5, Z5
+	VPANDD          bytes15<>+0(SB), Z5, Z5
 	KMOVD           4(BX), K3
 	KMOVD           28(BX), K4
 	KUNPCKDQ        K3, K4, K3
-	VPADDB          bytes16<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW    (BX), Y5
-	VPBROADCASTW    24(BX), K1, Y5
-	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW    2(BX), Y6
-	VPBROADCASTW    26(BX), K1, Y6
+	VPADDB          bytes16<>+0(SB), Z5, K3, Z5
+	VPBROADCASTW    (BX), Y6
+	VPBROADCASTW    24(BX), K1, Y6
 	VCVTPH2PS       Y6, Z6
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z5, Z0
-	VFMADD231PS     128(DI), Z6, Z0
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z5, Z1
-	VFMADD231PS     320(DI), Z6, Z1
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z5, Z2
-	VFMADD231PS     512(DI), Z6, Z2
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z5, Z3
-	VFMADD231PS     704(DI), Z6, Z3
+	VPBROADCASTW    2(BX), Y7
+	VPBROADCASTW    26(BX), K1, Y7
+	VCVTPH2PS       Y7, Z7
+	VPSLLW          $0x08, Z5, Z8
+	VPANDD          Z4, Z5, Z5
+	VPMADDWD        (DI), Z8, Z9
+	VPDPWSSD        64(DI), Z5, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z6, Z0
+	VFMADD231PS     128(DI), Z7, Z0
+	VPMADDWD        192(DI), Z8, Z9
+	VPDPWSSD        256(DI), Z5, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z6, Z1
+	VFMADD231PS     320(DI), Z7, Z1
+	VPMADDWD        384(DI), Z8, Z9
+	VPDPWSSD        448(DI), Z5, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z6, Z2
+	VFMADD231PS     512(DI), Z7, Z2
+	VPMADDWD        576(DI), Z8, Z8
+	VPDPWSSD        640(DI), Z5, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z6, Z3
+	VFMADD231PS     704(DI), Z7, Z3
 	ADDQ            $+48, BX
 	ADDQ            $+768, DI
 	SUBQ            $+2, R8
@@ -6716,47 +5622,41 @@ pair:
 single:
 	CMPQ            R8, $-1
 	JLT             sums
-	VBROADCASTI32X4 8(BX), Z4
-	VPROLVD         dwords32_0_28<>+0(SB), Z4, Z4
-	VPANDD          bytes15<>+0(SB), Z4, Z4
+	VBROADCASTI32X4 8(BX), Z5
+	VPROLVD         dwords32_0_28<>+0(SB), Z5, Z5
+	VPANDD          bytes15<>+0(SB), Z5, Z5
 	KMOVD           4(BX), K3
-	VPADDB          bytes16<>+0(SB), Z4, K3, Z4
-	VPBROADCASTW.Z  (BX), K2, Y5
-	VCVTPH2PS       Y5, Z5
-	VPBROADCASTW.Z  2(BX), K2, Y6
+	VPADDB          bytes16<>+0(SB), Z5, K3, Z5
+	VPBROADCASTW.Z  (BX), K2, Y6
 	VCVTPH2PS       Y6, Z6
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (DI), Z4, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(DI), Z4, Z8
+	VPBROADCASTW.Z  2(BX), K2, Y7
+	VCVTPH2PS       Y7, Z7
+	VPSLLW          $0x08, Z5, Z8
+	VPANDD          Z4, Z5, Z5
+	VPMADDWD        (DI), Z8, Z9
+	VPDPWSSD        64(DI), Z5, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z6, Z0
+	VFMADD231PS     128(DI), Z7, Z0
+	VPMADDWD        192(DI), Z8, Z9
+	VPDPWSSD        256(DI), Z5, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z6, Z1
+	VFMADD231PS     320(DI), Z7, Z1
+	VPMADDWD        384(DI), Z8, Z9
+	VPDPWSSD        448(DI), Z5, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z6, Z2
+	VFMADD231PS     512(DI), Z7, Z2
+	VPMADDWD        576(DI), Z8, Z8
+	VPDPWSSD        640(DI), Z5, Z8
 	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z5, Z0
-	VFMADD231PS     128(DI), Z6, Z0
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(DI), Z4, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(DI), Z4, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z5, Z1
-	VFMADD231PS     320(DI), Z6, Z1
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(DI), Z4, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(DI), Z4, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z5, Z2
-	VFMADD231PS     512(DI), Z6, Z2
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(DI), Z4, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(DI), Z4, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z5, Z3
-	VFMADD231PS     704(DI), Z6, Z3
+	VFMADD231PS     Z8, Z6, Z3
+	VFMADD231PS     704(DI), Z7, Z3
 
 sums:
-	VEXTRACTF64X4 $0x01, Z0, Y4
-	VADDPS        Y0, Y4, Y4
+	VEXTRACTF64X4 $0x01, Z0, Y5
+	VADDPS        Y0, Y5, Y5
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y1, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z2, Y1
@@ -6767,11 +5667,11 @@ sums:
 	SHLQ          $0x04, SI
 	MOVQ          lower+0(FP), DI
 	MOVQ          upper+8(FP), R8
-	VHADDPS       Y0, Y4, Y4
+	VHADDPS       Y0, Y5, Y5
 	VHADDPS       Y2, Y1, Y1
-	VHADDPS       Y1, Y4, Y4
-	VEXTRACTF128  $0x01, Y4, X0
-	VADDPS        X4, X0, X0
+	VHADDPS       Y1, Y5, Y5
+	VEXTRACTF128  $0x01, Y5, X0
+	VADDPS        X5, X0, X0
 	VMULPS        32(CX), X0, X0
 	VBROADCASTSS  4(BX)(SI*1), X2
 	VADDPS        X2, X0, X0
@@ -6809,13 +5709,14 @@ sums:
 // func BlockBoundsQ4KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
 TEXT ·BlockBoundsQ4KAVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K1
-	XORQ  AX, AX
-	MOVQ  b+56(FP), CX
-	MOVQ  24(CX), DX
+	VMOVDQU64 odd<>+0(SB), Z1
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K1
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -6874,104 +5775,104 @@ block:
 	ANDL            $0x3f3f3f3f, R10
 	ORQ             R9, R13
 	ORQ             R10, R12
-	VMOVQ           R13, X1
-	VPMOVZXBD       X1, Y1
-	VCVTDQ2PS       Y1, Y1
-	VPBROADCASTW    (BX), X6
-	VPBROADCASTW    X6, Y6
-	VCVTPH2PS       Y6, Z6
-	VMULPS          Y6, Y1, Y1
-	VMOVQ           R12, X6
-	VPMOVZXBD       X6, Y7
-	VCVTDQ2PS       Y7, Y7
-	VPBROADCASTW    2(BX), X6
-	VPBROADCASTW    X6, Y6
-	VCVTPH2PS       Y6, Z6
-	VMULPS          Y6, Y7, Y7
-	VBROADCASTI64X4 16(BX), Z6
-	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
-	VPANDD          bytes15<>+0(SB), Z6, Z6
-	VMOVUPS         lanes0_8<>+0(SB), Z8
-	VPERMPS         Z1, Z8, Z8
-	VMOVUPS         lanes0_8<>+0(SB), Z9
-	VPERMPS         Z7, Z9, Z9
-	VPXORD          Z2, Z2, Z2
-	VPDPBUSD        (DI), Z6, Z2
-	VPSLLD          $0x07, Z2, Z2
-	VPDPBUSD        64(DI), Z6, Z2
-	VCVTDQ2PS       Z2, Z2
-	VFMADD231PS     Z2, Z8, Z0
-	VFNMADD231PS    128(DI), Z9, Z0
+	VMOVQ           R13, X2
+	VPMOVZXBD       X2, Y2
+	VCVTDQ2PS       Y2, Y2
+	VPBROADCASTW    (BX), X3
+	VPBROADCASTW    X3, Y3
+	VCVTPH2PS       Y3, Z3
+	VMULPS          Y3, Y2, Y2
+	VMOVQ           R12, X3
+	VPMOVZXBD       X3, Y4
+	VCVTDQ2PS       Y4, Y4
+	VPBROADCASTW    2(BX), X3
+	VPBROADCASTW    X3, Y3
+	VCVTPH2PS       Y3, Z3
+	VMULPS          Y3, Y4, Y4
+	VBROADCASTI64X4 16(BX), Z3
+	VPSRLVW         halves64_0_4<>+0(SB), Z3, Z3
+	VPANDD          bytes15<>+0(SB), Z3, Z3
+	VMOVUPS         lanes0_8<>+0(SB), Z5
+	VPERMPS         Z2, Z5, Z5
+	VMOVUPS         lanes0_8<>+0(SB), Z6
+	VPERMPS         Z4, Z6, Z6
+	VPSLLW          $0x08, Z3, Z7
+	VPANDD          Z1, Z3, Z3
+	VPMADDWD        (DI), Z7, Z7
+	VPDPWSSD        64(DI), Z3, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z5, Z0
+	VFNMADD231PS    128(DI), Z6, Z0
 	ADDQ            $+192, DI
-	VBROADCASTI64X4 48(BX), Z6
-	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
-	VPANDD          bytes15<>+0(SB), Z6, Z6
-	VMOVUPS         lanes2_8<>+0(SB), Z8
-	VPERMPS         Z1, Z8, Z8
-	VMOVUPS         lanes2_8<>+0(SB), Z9
-	VPERMPS         Z7, Z9, Z9
-	VPXORD          Z3, Z3, Z3
-	VPDPBUSD        (DI), Z6, Z3
-	VPSLLD          $0x07, Z3, Z3
-	VPDPBUSD        64(DI), Z6, Z3
-	VCVTDQ2PS       Z3, Z3
-	VFMADD231PS     Z3, Z8, Z0
-	VFNMADD231PS    128(DI), Z9, Z0
+	VBROADCASTI64X4 48(BX), Z3
+	VPSRLVW         halves64_0_4<>+0(SB), Z3, Z3
+	VPANDD          bytes15<>+0(SB), Z3, Z3
+	VMOVUPS         lanes2_8<>+0(SB), Z5
+	VPERMPS         Z2, Z5, Z5
+	VMOVUPS         lanes2_8<>+0(SB), Z6
+	VPERMPS         Z4, Z6, Z6
+	VPSLLW          $0x08, Z3, Z7
+	VPANDD          Z1, Z3, Z3
+	VPMADDWD        (DI), Z7, Z7
+	VPDPWSSD        64(DI), Z3, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z5, Z0
+	VFNMADD231PS    128(DI), Z6, Z0
 	ADDQ            $+192, DI
-	VBROADCASTI64X4 80(BX), Z6
-	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
-	VPANDD          bytes15<>+0(SB), Z6, Z6
-	VMOVUPS         lanes4_8<>+0(SB), Z8
-	VPERMPS         Z1, Z8, Z8
-	VMOVUPS         lanes4_8<>+0(SB), Z9
-	VPERMPS         Z7, Z9, Z9
-	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (DI), Z6, Z4
-	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z6, Z4
-	VCVTDQ2PS       Z4, Z4
-	VFMADD231PS     Z4, Z8, Z0
-	VFNMADD231PS    128(DI), Z9, Z0
+	VBROADCASTI64X4 80(BX), Z3
+	VPSRLVW         halves64_0_4<>+0(SB), Z3, Z3
+	VPANDD          bytes15<>+0(SB), Z3, Z3
+	VMOVUPS         lanes4_8<>+0(SB), Z5
+	VPERMPS         Z2, Z5, Z5
+	VMOVUPS         lanes4_8<>+0(SB), Z6
+	VPERMPS         Z4, Z6, Z6
+	VPSLLW          $0x08, Z3, Z7
+	VPANDD          Z1, Z3, Z3
+	VPMADDWD        (DI), Z7, Z7
+	VPDPWSSD        64(DI), Z3, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z5, Z0
+	VFNMADD231PS    128(DI), Z6, Z0
 	ADDQ            $+192, DI
-	VBROADCASTI64X4 112(BX), Z6
-	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
-	VPANDD          bytes15<>+0(SB), Z6, Z6
-	VMOVUPS         lanes6_8<>+0(SB), Z8
-	VPERMPS         Z1, Z8, Z8
-	VMOVUPS         lanes6_8<>+0(SB), Z9
-	VPERMPS         Z7, Z9, Z9
-	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (DI), Z6, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z6, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z8, Z0
-	VFNMADD231PS    128(DI), Z9, Z0
+	VBROADCASTI64X4 112(BX), Z3
+	VPSRLVW         halves64_0_4<>+0(SB), Z3, Z3
+	VPANDD          bytes15<>+0(SB), Z3, Z3
+	VMOVUPS         lanes6_8<>+0(SB), Z5
+	VPERMPS         Z2, Z5, Z5
+	VMOVUPS         lanes6_8<>+0(SB), Z6
+	VPERMPS         Z4, Z6, Z6
+	VPSLLW          $0x08, Z3, Z7
+	VPANDD          Z1, Z3, Z3
+	VPMADDWD        (DI), Z7, Z7
+	VPDPWSSD        64(DI), Z3, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z5, Z0
+	VFNMADD231PS    128(DI), Z6, Z0
 	ADDQ            $+192, DI
 	ADDQ            $+144, BX
 	DECQ            R8
 	JNZ             block
-	VEXTRACTF64X4   $0x01, Z0, Y1
-	VADDPS          Y0, Y1, Y1
+	VEXTRACTF64X4   $0x01, Z0, Y2
+	VADDPS          Y0, Y2, Y2
 	MOVQ            8(CX), BX
 	SHLQ            $0x04, SI
 	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
-	VHADDPS         Y1, Y1, Y1
-	VHADDPS         Y1, Y1, Y1
-	VEXTRACTF128    $0x01, Y1, X0
-	VADDSS          X1, X0, X0
+	VHADDPS         Y2, Y2, Y2
+	VHADDPS         Y2, Y2, Y2
+	VEXTRACTF128    $0x01, Y2, X0
+	VADDSS          X2, X0, X0
 	VMULSS          32(CX), X0, X0
 	VADDSS          4(BX)(SI*1), X0, X0
-	VMOVSS          (BX)(SI*1), X1
-	VMULSS          48(CX), X1, X1
-	VMOVSS          8(BX)(SI*1), X6
-	VMULSS          64(CX), X6, X6
-	VADDSS          X6, X1, X1
-	VADDSS          80(CX), X1, X1
-	VSUBSS          X1, X0, X6
-	VADDSS          X1, X0, X0
-	VMOVSS          X6, (DI)(AX*4)
+	VMOVSS          (BX)(SI*1), X2
+	VMULSS          48(CX), X2, X2
+	VMOVSS          8(BX)(SI*1), X3
+	VMULSS          64(CX), X3, X3
+	VADDSS          X3, X2, X2
+	VADDSS          80(CX), X2, X2
+	VSUBSS          X2, X0, X3
+	VADDSS          X2, X0, X0
+	VMOVSS          X3, (DI)(AX*4)
 	VMOVSS          X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -6993,13 +5894,14 @@ GLOBL halves64_0_4<>(SB), RODATA|NOPTR, $64
 // func BlockBatchQ4KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
 TEXT ·BlockBatchQ4KAVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K1
-	XORQ  AX, AX
-	MOVQ  b+56(FP), CX
-	MOVQ  24(CX), DX
+	VMOVDQU64 odd<>+0(SB), Z4
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K1
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -7061,169 +5963,145 @@ block:
 	ANDL            $0x3f3f3f3f, R10
 	ORQ             R9, R13
 	ORQ             R10, R12
-	VMOVQ           R13, X4
-	VPMOVZXBD       X4, Y4
-	VCVTDQ2PS       Y4, Y4
-	VPBROADCASTW    (BX), X9
-	VPBROADCASTW    X9, Y9
-	VCVTPH2PS       Y9, Z9
-	VMULPS          Y9, Y4, Y4
-	VMOVQ           R12, X9
-	VPMOVZXBD       X9, Y10
-	VCVTDQ2PS       Y10, Y10
-	VPBROADCASTW    2(BX), X9
-	VPBROADCASTW    X9, Y9
-	VCVTPH2PS       Y9, Z9
-	VMULPS          Y9, Y10, Y10
-	VBROADCASTI64X4 16(BX), Z9
-	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
-	VPANDD          bytes15<>+0(SB), Z9, Z9
-	VMOVUPS         lanes0_8<>+0(SB), Z11
-	VPERMPS         Z4, Z11, Z11
-	VMOVUPS         lanes0_8<>+0(SB), Z12
-	VPERMPS         Z10, Z12, Z12
-	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (DI), Z9, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z9, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z11, Z0
-	VFNMADD231PS    128(DI), Z12, Z0
-	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        192(DI), Z9, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        256(DI), Z9, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z11, Z1
-	VFNMADD231PS    320(DI), Z12, Z1
-	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        384(DI), Z9, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        448(DI), Z9, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z11, Z2
-	VFNMADD231PS    512(DI), Z12, Z2
-	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        576(DI), Z9, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        640(DI), Z9, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z11, Z3
-	VFNMADD231PS    704(DI), Z12, Z3
+	VMOVQ           R13, X5
+	VPMOVZXBD       X5, Y5
+	VCVTDQ2PS       Y5, Y5
+	VPBROADCASTW    (BX), X6
+	VPBROADCASTW    X6, Y6
+	VCVTPH2PS       Y6, Z6
+	VMULPS          Y6, Y5, Y5
+	VMOVQ           R12, X6
+	VPMOVZXBD       X6, Y7
+	VCVTDQ2PS       Y7, Y7
+	VPBROADCASTW    2(BX), X6
+	VPBROADCASTW    X6, Y6
+	VCVTPH2PS       Y6, Z6
+	VMULPS          Y6, Y7, Y7
+	VBROADCASTI64X4 16(BX), Z6
+	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
+	VPANDD          bytes15<>+0(SB), Z6, Z6
+	VMOVUPS         lanes0_8<>+0(SB), Z8
+	VPERMPS         Z5, Z8, Z8
+	VMOVUPS         lanes0_8<>+0(SB), Z9
+	VPERMPS         Z7, Z9, Z9
+	VPSLLW          $0x08, Z6, Z10
+	VPANDD          Z4, Z6, Z6
+	VPMADDWD        (DI), Z10, Z11
+	VPDPWSSD        64(DI), Z6, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z8, Z0
+	VFNMADD231PS    128(DI), Z9, Z0
+	VPMADDWD        192(DI), Z10, Z11
+	VPDPWSSD        256(DI), Z6, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z8, Z1
+	VFNMADD231PS    320(DI), Z9, Z1
+	VPMADDWD        384(DI), Z10, Z11
+	VPDPWSSD        448(DI), Z6, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z8, Z2
+	VFNMADD231PS    512(DI), Z9, Z2
+	VPMADDWD        576(DI), Z10, Z10
+	VPDPWSSD        640(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z3
+	VFNMADD231PS    704(DI), Z9, Z3
 	ADDQ            $+768, DI
-	VBROADCASTI64X4 48(BX), Z9
-	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
-	VPANDD          bytes15<>+0(SB), Z9, Z9
-	VMOVUPS         lanes2_8<>+0(SB), Z11
-	VPERMPS         Z4, Z11, Z11
-	VMOVUPS         lanes2_8<>+0(SB), Z12
-	VPERMPS         Z10, Z12, Z12
-	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        (DI), Z9, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z9, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z11, Z0
-	VFNMADD231PS    128(DI), Z12, Z0
-	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        192(DI), Z9, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(DI), Z9, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z11, Z1
-	VFNMADD231PS    320(DI), Z12, Z1
-	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        384(DI), Z9, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(DI), Z9, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z11, Z2
-	VFNMADD231PS    512(DI), Z12, Z2
-	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        576(DI), Z9, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(DI), Z9, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z11, Z3
-	VFNMADD231PS    704(DI), Z12, Z3
+	VBROADCASTI64X4 48(BX), Z6
+	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
+	VPANDD          bytes15<>+0(SB), Z6, Z6
+	VMOVUPS         lanes2_8<>+0(SB), Z8
+	VPERMPS         Z5, Z8, Z8
+	VMOVUPS         lanes2_8<>+0(SB), Z9
+	VPERMPS         Z7, Z9, Z9
+	VPSLLW          $0x08, Z6, Z10
+	VPANDD          Z4, Z6, Z6
+	VPMADDWD        (DI), Z10, Z11
+	VPDPWSSD        64(DI), Z6, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z8, Z0
+	VFNMADD231PS    128(DI), Z9, Z0
+	VPMADDWD        192(DI), Z10, Z11
+	VPDPWSSD        256(DI), Z6, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z8, Z1
+	VFNMADD231PS    320(DI), Z9, Z1
+	VPMADDWD        384(DI), Z10, Z11
+	VPDPWSSD        448(DI), Z6, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z8, Z2
+	VFNMADD231PS    512(DI), Z9, Z2
+	VPMADDWD        576(DI), Z10, Z10
+	VPDPWSSD        640(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z3
+	VFNMADD231PS    704(DI), Z9, Z3
 	ADDQ            $+768, DI
-	VBROADCASTI64X4 80(BX), Z9
-	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
-	VPANDD          bytes15<>+0(SB), Z9, Z9
-	VMOVUPS         lanes4_8<>+0(SB), Z11
-	VPERMPS         Z4, Z11, Z11
-	VMOVUPS         lanes4_8<>+0(SB), Z12
-	VPERMPS         Z10, Z12, Z12
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (DI), Z9, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z9, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z11, Z0
-	VFNMADD231PS    128(DI), Z12, Z0
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(DI), Z9, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z9, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z11, Z1
-	VFNMADD231PS    320(DI), Z12, Z1
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(DI), Z9, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z9, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z11, Z2
-	VFNMADD231PS    512(DI), Z12, Z2
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(DI), Z9, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z9, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z11, Z3
-	VFNMADD231PS    704(DI), Z12, Z3
+	VBROADCASTI64X4 80(BX), Z6
+	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
+	VPANDD          bytes15<>+0(SB), Z6, Z6
+	VMOVUPS         lanes4_8<>+0(SB), Z8
+	VPERMPS         Z5, Z8, Z8
+	VMOVUPS         lanes4_8<>+0(SB), Z9
+	VPERMPS         Z7, Z9, Z9
+	VPSLLW          $0x08, Z6, Z10
+	VPANDD          Z4, Z6, Z6
+	VPMADDWD        (DI), Z10, Z11
+	VPDPWSSD        64(DI), Z6, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z8, Z0
+	VFNMADD231PS    128(DI), Z9, Z0
+	VPMADDWD        192(DI), Z10, Z11
+	VPDPWSSD        256(DI), Z6, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z8, Z1
+	VFNMADD231PS    320(DI), Z9, Z1
+	VPMADDWD        384(DI), Z10, Z11
+	VPDPWSSD        448(DI), Z6, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z8, Z2
+	VFNMADD231PS    512(DI), Z9, Z2
+	VPMADDWD        576(DI), Z10, Z10
+	VPDPWSSD        640(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z3
+	VFNMADD231PS    704(DI), Z9, Z3
 	ADDQ            $+768, DI
-	VBROADCASTI64X4 112(BX), Z9
-	VPSRLVW         halves64_0_4<>+0(SB), Z9, Z9
-	VPANDD          bytes15<>+0(SB), Z9, Z9
-	VMOVUPS         lanes6_8<>+0(SB), Z11
-	VPERMPS         Z4, Z11, Z11
-	VMOVUPS         lanes6_8<>+0(SB), Z12
-	VPERMPS         Z10, Z12, Z12
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (DI), Z9, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(DI), Z9, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z11, Z0
-	VFNMADD231PS    128(DI), Z12, Z0
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(DI), Z9, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(DI), Z9, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z11, Z1
-	VFNMADD231PS    320(DI), Z12, Z1
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(DI), Z9, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(DI), Z9, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z11, Z2
-	VFNMADD231PS    512(DI), Z12, Z2
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(DI), Z9, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(DI), Z9, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z11, Z3
-	VFNMADD231PS    704(DI), Z12, Z3
+	VBROADCASTI64X4 112(BX), Z6
+	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
+	VPANDD          bytes15<>+0(SB), Z6, Z6
+	VMOVUPS         lanes6_8<>+0(SB), Z8
+	VPERMPS         Z5, Z8, Z8
+	VMOVUPS         lanes6_8<>+0(SB), Z9
+	VPERMPS         Z7, Z9, Z9
+	VPSLLW          $0x08, Z6, Z10
+	VPANDD          Z4, Z6, Z6
+	VPMADDWD        (DI), Z10, Z11
+	VPDPWSSD        64(DI), Z6, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z8, Z0
+	VFNMADD231PS    128(DI), Z9, Z0
+	VPMADDWD        192(DI), Z10, Z11
+	VPDPWSSD        256(DI), Z6, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z8, Z1
+	VFNMADD231PS    320(DI), Z9, Z1
+	VPMADDWD        384(DI), Z10, Z11
+	VPDPWSSD        448(DI), Z6, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z8, Z2
+	VFNMADD231PS    512(DI), Z9, Z2
+	VPMADDWD        576(DI), Z10, Z10
+	VPDPWSSD        640(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z3
+	VFNMADD231PS    704(DI), Z9, Z3
 	ADDQ            $+768, DI
 	ADDQ            $+144, BX
 	DECQ            R8
 	JNZ             block
-	VEXTRACTF64X4   $0x01, Z0, Y4
-	VADDPS          Y0, Y4, Y4
+	VEXTRACTF64X4   $0x01, Z0, Y5
+	VADDPS          Y0, Y5, Y5
 	VEXTRACTF64X4   $0x01, Z1, Y0
 	VADDPS          Y1, Y0, Y0
 	VEXTRACTF64X4   $0x01, Z2, Y1
@@ -7234,11 +6112,11 @@ block:
 	SHLQ            $0x04, SI
 	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
-	VHADDPS         Y0, Y4, Y4
+	VHADDPS         Y0, Y5, Y5
 	VHADDPS         Y2, Y1, Y1
-	VHADDPS         Y1, Y4, Y4
-	VEXTRACTF128    $0x01, Y4, X0
-	VADDPS          X4, X0, X0
+	VHADDPS         Y1, Y5, Y5
+	VEXTRACTF128    $0x01, Y5, X0
+	VADDPS          X5, X0, X0
 	VMULPS          32(CX), X0, X0
 	VBROADCASTSS    4(BX)(SI*1), X2
 	VADDPS          X2, X0, X0
@@ -7276,13 +6154,14 @@ block:
 // func BlockBoundsQ5KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
 TEXT ·BlockBoundsQ5KAVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K1
-	XORQ  AX, AX
-	MOVQ  b+56(FP), CX
-	MOVQ  24(CX), DX
+	VMOVDQU64 odd<>+0(SB), Z1
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K1
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -7341,113 +6220,113 @@ block:
 	ANDL            $0x3f3f3f3f, R10
 	ORQ             R9, R13
 	ORQ             R10, R12
-	VMOVQ           R13, X1
-	VPMOVZXBD       X1, Y1
-	VCVTDQ2PS       Y1, Y1
-	VPBROADCASTW    (BX), X6
-	VPBROADCASTW    X6, Y6
-	VCVTPH2PS       Y6, Z6
-	VMULPS          Y6, Y1, Y1
-	VMOVQ           R12, X6
-	VPMOVZXBD       X6, Y7
-	VCVTDQ2PS       Y7, Y7
-	VPBROADCASTW    2(BX), X6
-	VPBROADCASTW    X6, Y6
-	VCVTPH2PS       Y6, Z6
-	VMULPS          Y6, Y7, Y7
-	VBROADCASTI64X4 16(BX), Z6
-	VBROADCASTI64X4 48(BX), Z8
-	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
-	VPANDD          bytes15<>+0(SB), Z8, Z8
-	VPTESTMB        bit0<>+0(SB), Z6, K1
-	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
-	VMOVUPS         lanes0_8<>+0(SB), Z9
-	VPERMPS         Z1, Z9, Z9
-	VMOVUPS         lanes0_8<>+0(SB), Z10
-	VPERMPS         Z7, Z10, Z10
-	VPXORD          Z2, Z2, Z2
-	VPDPBUSD        (DI), Z8, Z2
-	VPSLLD          $0x07, Z2, Z2
-	VPDPBUSD        64(DI), Z8, Z2
-	VCVTDQ2PS       Z2, Z2
-	VFMADD231PS     Z2, Z9, Z0
-	VFNMADD231PS    128(DI), Z10, Z0
+	VMOVQ           R13, X2
+	VPMOVZXBD       X2, Y2
+	VCVTDQ2PS       Y2, Y2
+	VPBROADCASTW    (BX), X3
+	VPBROADCASTW    X3, Y3
+	VCVTPH2PS       Y3, Z3
+	VMULPS          Y3, Y2, Y2
+	VMOVQ           R12, X3
+	VPMOVZXBD       X3, Y4
+	VCVTDQ2PS       Y4, Y4
+	VPBROADCASTW    2(BX), X3
+	VPBROADCASTW    X3, Y3
+	VCVTPH2PS       Y3, Z3
+	VMULPS          Y3, Y4, Y4
+	VBROADCASTI64X4 16(BX), Z3
+	VBROADCASTI64X4 48(BX), Z5
+	VPSRLVW         halves64_0_4<>+0(SB), Z5, Z5
+	VPANDD          bytes15<>+0(SB), Z5, Z5
+	VPTESTMB        bit0<>+0(SB), Z3, K1
+	VPADDB          bytes16<>+0(SB), Z5, K1, Z5
+	VMOVUPS         lanes0_8<>+0(SB), Z6
+	VPERMPS         Z2, Z6, Z6
+	VMOVUPS         lanes0_8<>+0(SB), Z7
+	VPERMPS         Z4, Z7, Z7
+	VPSLLW          $0x08, Z5, Z8
+	VPANDD          Z1, Z5, Z5
+	VPMADDWD        (DI), Z8, Z8
+	VPDPWSSD        64(DI), Z5, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z6, Z0
+	VFNMADD231PS    128(DI), Z7, Z0
 	ADDQ            $+192, DI
-	VBROADCASTI64X4 80(BX), Z8
-	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
-	VPANDD          bytes15<>+0(SB), Z8, Z8
-	VPTESTMB        bit2<>+0(SB), Z6, K1
-	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
-	VMOVUPS         lanes2_8<>+0(SB), Z9
-	VPERMPS         Z1, Z9, Z9
-	VMOVUPS         lanes2_8<>+0(SB), Z10
-	VPERMPS         Z7, Z10, Z10
-	VPXORD          Z3, Z3, Z3
-	VPDPBUSD        (DI), Z8, Z3
-	VPSLLD          $0x07, Z3, Z3
-	VPDPBUSD        64(DI), Z8, Z3
-	VCVTDQ2PS       Z3, Z3
-	VFMADD231PS     Z3, Z9, Z0
-	VFNMADD231PS    128(DI), Z10, Z0
+	VBROADCASTI64X4 80(BX), Z5
+	VPSRLVW         halves64_0_4<>+0(SB), Z5, Z5
+	VPANDD          bytes15<>+0(SB), Z5, Z5
+	VPTESTMB        bit2<>+0(SB), Z3, K1
+	VPADDB          bytes16<>+0(SB), Z5, K1, Z5
+	VMOVUPS         lanes2_8<>+0(SB), Z6
+	VPERMPS         Z2, Z6, Z6
+	VMOVUPS         lanes2_8<>+0(SB), Z7
+	VPERMPS         Z4, Z7, Z7
+	VPSLLW          $0x08, Z5, Z8
+	VPANDD          Z1, Z5, Z5
+	VPMADDWD        (DI), Z8, Z8
+	VPDPWSSD        64(DI), Z5, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z6, Z0
+	VFNMADD231PS    128(DI), Z7, Z0
 	ADDQ            $+192, DI
-	VBROADCASTI64X4 112(BX), Z8
-	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
-	VPANDD          bytes15<>+0(SB), Z8, Z8
-	VPTESTMB        bit4<>+0(SB), Z6, K1
-	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
-	VMOVUPS         lanes4_8<>+0(SB), Z9
-	VPERMPS         Z1, Z9, Z9
-	VMOVUPS         lanes4_8<>+0(SB), Z10
-	VPERMPS         Z7, Z10, Z10
-	VPXORD          Z4, Z4, Z4
-	VPDPBUSD        (DI), Z8, Z4
-	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z8, Z4
-	VCVTDQ2PS       Z4, Z4
-	VFMADD231PS     Z4, Z9, Z0
-	VFNMADD231PS    128(DI), Z10, Z0
+	VBROADCASTI64X4 112(BX), Z5
+	VPSRLVW         halves64_0_4<>+0(SB), Z5, Z5
+	VPANDD          bytes15<>+0(SB), Z5, Z5
+	VPTESTMB        bit4<>+0(SB), Z3, K1
+	VPADDB          bytes16<>+0(SB), Z5, K1, Z5
+	VMOVUPS         lanes4_8<>+0(SB), Z6
+	VPERMPS         Z2, Z6, Z6
+	VMOVUPS         lanes4_8<>+0(SB), Z7
+	VPERMPS         Z4, Z7, Z7
+	VPSLLW          $0x08, Z5, Z8
+	VPANDD          Z1, Z5, Z5
+	VPMADDWD        (DI), Z8, Z8
+	VPDPWSSD        64(DI), Z5, Z8
+	VCVTDQ2PS       Z8, Z8
+	VFMADD231PS     Z8, Z6, Z0
+	VFNMADD231PS    128(DI), Z7, Z0
 	ADDQ            $+192, DI
-	VBROADCASTI64X4 144(BX), Z8
-	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
-	VPANDD          bytes15<>+0(SB), Z8, Z8
-	VPTESTMB        bit6<>+0(SB), Z6, K1
-	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
+	VBROADCASTI64X4 144(BX), Z5
+	VPSRLVW         halves64_0_4<>+0(SB), Z5, Z5
+	VPANDD          bytes15<>+0(SB), Z5, Z5
+	VPTESTMB        bit6<>+0(SB), Z3, K1
+	VPADDB          bytes16<>+0(SB), Z5, K1, Z5
+	VMOVUPS         lanes6_8<>+0(SB), Z3
+	VPERMPS         Z2, Z3, Z3
 	VMOVUPS         lanes6_8<>+0(SB), Z6
-	VPERMPS         Z1, Z6, Z6
-	VMOVUPS         lanes6_8<>+0(SB), Z9
-	VPERMPS         Z7, Z9, Z9
-	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (DI), Z8, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z8, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z6, Z0
-	VFNMADD231PS    128(DI), Z9, Z0
+	VPERMPS         Z4, Z6, Z6
+	VPSLLW          $0x08, Z5, Z7
+	VPANDD          Z1, Z5, Z5
+	VPMADDWD        (DI), Z7, Z7
+	VPDPWSSD        64(DI), Z5, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z3, Z0
+	VFNMADD231PS    128(DI), Z6, Z0
 	ADDQ            $+192, DI
 	ADDQ            $+176, BX
 	DECQ            R8
 	JNZ             block
-	VEXTRACTF64X4   $0x01, Z0, Y1
-	VADDPS          Y0, Y1, Y1
+	VEXTRACTF64X4   $0x01, Z0, Y2
+	VADDPS          Y0, Y2, Y2
 	MOVQ            8(CX), BX
 	SHLQ            $0x04, SI
 	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
-	VHADDPS         Y1, Y1, Y1
-	VHADDPS         Y1, Y1, Y1
-	VEXTRACTF128    $0x01, Y1, X0
-	VADDSS          X1, X0, X0
+	VHADDPS         Y2, Y2, Y2
+	VHADDPS         Y2, Y2, Y2
+	VEXTRACTF128    $0x01, Y2, X0
+	VADDSS          X2, X0, X0
 	VMULSS          32(CX), X0, X0
 	VADDSS          4(BX)(SI*1), X0, X0
-	VMOVSS          (BX)(SI*1), X1
-	VMULSS          48(CX), X1, X1
-	VMOVSS          8(BX)(SI*1), X6
-	VMULSS          64(CX), X6, X6
-	VADDSS          X6, X1, X1
-	VADDSS          80(CX), X1, X1
-	VSUBSS          X1, X0, X6
-	VADDSS          X1, X0, X0
-	VMOVSS          X6, (DI)(AX*4)
+	VMOVSS          (BX)(SI*1), X2
+	VMULSS          48(CX), X2, X2
+	VMOVSS          8(BX)(SI*1), X3
+	VMULSS          64(CX), X3, X3
+	VADDSS          X3, X2, X2
+	VADDSS          80(CX), X2, X2
+	VSUBSS          X2, X0, X3
+	VADDSS          X2, X0, X0
+	VMOVSS          X3, (DI)(AX*4)
 	VMOVSS          X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -7499,13 +6378,14 @@ GLOBL bit6<>(SB), RODATA|NOPTR, $64
 // func BlockBatchQ5KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
 TEXT ·BlockBatchQ5KAVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K1
-	XORQ  AX, AX
-	MOVQ  b+56(FP), CX
-	MOVQ  24(CX), DX
+	VMOVDQU64 odd<>+0(SB), Z4
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K1
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -7567,178 +6447,154 @@ block:
 	ANDL            $0x3f3f3f3f, R10
 	ORQ             R9, R13
 	ORQ             R10, R12
-	VMOVQ           R13, X4
-	VPMOVZXBD       X4, Y4
-	VCVTDQ2PS       Y4, Y4
-	VPBROADCASTW    (BX), X9
-	VPBROADCASTW    X9, Y9
-	VCVTPH2PS       Y9, Z9
-	VMULPS          Y9, Y4, Y4
-	VMOVQ           R12, X9
-	VPMOVZXBD       X9, Y10
-	VCVTDQ2PS       Y10, Y10
-	VPBROADCASTW    2(BX), X9
-	VPBROADCASTW    X9, Y9
-	VCVTPH2PS       Y9, Z9
-	VMULPS          Y9, Y10, Y10
-	VBROADCASTI64X4 16(BX), Z9
-	VBROADCASTI64X4 48(BX), Z11
-	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
-	VPANDD          bytes15<>+0(SB), Z11, Z11
-	VPTESTMB        bit0<>+0(SB), Z9, K1
-	VPADDB          bytes16<>+0(SB), Z11, K1, Z11
-	VMOVUPS         lanes0_8<>+0(SB), Z12
-	VPERMPS         Z4, Z12, Z12
-	VMOVUPS         lanes0_8<>+0(SB), Z13
-	VPERMPS         Z10, Z13, Z13
-	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        (DI), Z11, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z11, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z12, Z0
-	VFNMADD231PS    128(DI), Z13, Z0
-	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        192(DI), Z11, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        256(DI), Z11, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z12, Z1
-	VFNMADD231PS    320(DI), Z13, Z1
-	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        384(DI), Z11, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        448(DI), Z11, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z12, Z2
-	VFNMADD231PS    512(DI), Z13, Z2
-	VPXORD          Z5, Z5, Z5
-	VPDPBUSD        576(DI), Z11, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        640(DI), Z11, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z12, Z3
-	VFNMADD231PS    704(DI), Z13, Z3
+	VMOVQ           R13, X5
+	VPMOVZXBD       X5, Y5
+	VCVTDQ2PS       Y5, Y5
+	VPBROADCASTW    (BX), X6
+	VPBROADCASTW    X6, Y6
+	VCVTPH2PS       Y6, Z6
+	VMULPS          Y6, Y5, Y5
+	VMOVQ           R12, X6
+	VPMOVZXBD       X6, Y7
+	VCVTDQ2PS       Y7, Y7
+	VPBROADCASTW    2(BX), X6
+	VPBROADCASTW    X6, Y6
+	VCVTPH2PS       Y6, Z6
+	VMULPS          Y6, Y7, Y7
+	VBROADCASTI64X4 16(BX), Z6
+	VBROADCASTI64X4 48(BX), Z8
+	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
+	VPANDD          bytes15<>+0(SB), Z8, Z8
+	VPTESTMB        bit0<>+0(SB), Z6, K1
+	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
+	VMOVUPS         lanes0_8<>+0(SB), Z9
+	VPERMPS         Z5, Z9, Z9
+	VMOVUPS         lanes0_8<>+0(SB), Z10
+	VPERMPS         Z7, Z10, Z10
+	VPSLLW          $0x08, Z8, Z11
+	VPANDD          Z4, Z8, Z8
+	VPMADDWD        (DI), Z11, Z12
+	VPDPWSSD        64(DI), Z8, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z0
+	VFNMADD231PS    128(DI), Z10, Z0
+	VPMADDWD        192(DI), Z11, Z12
+	VPDPWSSD        256(DI), Z8, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z1
+	VFNMADD231PS    320(DI), Z10, Z1
+	VPMADDWD        384(DI), Z11, Z12
+	VPDPWSSD        448(DI), Z8, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z2
+	VFNMADD231PS    512(DI), Z10, Z2
+	VPMADDWD        576(DI), Z11, Z11
+	VPDPWSSD        640(DI), Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z9, Z3
+	VFNMADD231PS    704(DI), Z10, Z3
 	ADDQ            $+768, DI
-	VBROADCASTI64X4 80(BX), Z11
-	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
-	VPANDD          bytes15<>+0(SB), Z11, Z11
-	VPTESTMB        bit2<>+0(SB), Z9, K1
-	VPADDB          bytes16<>+0(SB), Z11, K1, Z11
-	VMOVUPS         lanes2_8<>+0(SB), Z12
-	VPERMPS         Z4, Z12, Z12
-	VMOVUPS         lanes2_8<>+0(SB), Z13
-	VPERMPS         Z10, Z13, Z13
-	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        (DI), Z11, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        64(DI), Z11, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z12, Z0
-	VFNMADD231PS    128(DI), Z13, Z0
-	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        192(DI), Z11, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        256(DI), Z11, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z12, Z1
-	VFNMADD231PS    320(DI), Z13, Z1
-	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        384(DI), Z11, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        448(DI), Z11, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z12, Z2
-	VFNMADD231PS    512(DI), Z13, Z2
-	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        576(DI), Z11, Z6
-	VPSLLD          $0x07, Z6, Z6
-	VPDPBUSD        640(DI), Z11, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z12, Z3
-	VFNMADD231PS    704(DI), Z13, Z3
+	VBROADCASTI64X4 80(BX), Z8
+	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
+	VPANDD          bytes15<>+0(SB), Z8, Z8
+	VPTESTMB        bit2<>+0(SB), Z6, K1
+	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
+	VMOVUPS         lanes2_8<>+0(SB), Z9
+	VPERMPS         Z5, Z9, Z9
+	VMOVUPS         lanes2_8<>+0(SB), Z10
+	VPERMPS         Z7, Z10, Z10
+	VPSLLW          $0x08, Z8, Z11
+	VPANDD          Z4, Z8, Z8
+	VPMADDWD        (DI), Z11, Z12
+	VPDPWSSD        64(DI), Z8, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z0
+	VFNMADD231PS    128(DI), Z10, Z0
+	VPMADDWD        192(DI), Z11, Z12
+	VPDPWSSD        256(DI), Z8, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z1
+	VFNMADD231PS    320(DI), Z10, Z1
+	VPMADDWD        384(DI), Z11, Z12
+	VPDPWSSD        448(DI), Z8, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z2
+	VFNMADD231PS    512(DI), Z10, Z2
+	VPMADDWD        576(DI), Z11, Z11
+	VPDPWSSD        640(DI), Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z9, Z3
+	VFNMADD231PS    704(DI), Z10, Z3
 	ADDQ            $+768, DI
-	VBROADCASTI64X4 112(BX), Z11
-	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
-	VPANDD          bytes15<>+0(SB), Z11, Z11
-	VPTESTMB        bit4<>+0(SB), Z9, K1
-	VPADDB          bytes16<>+0(SB), Z11, K1, Z11
-	VMOVUPS         lanes4_8<>+0(SB), Z12
-	VPERMPS         Z4, Z12, Z12
-	VMOVUPS         lanes4_8<>+0(SB), Z13
-	VPERMPS         Z10, Z13, Z13
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        (DI), Z11, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z11, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z12, Z0
-	VFNMADD231PS    128(DI), Z13, Z0
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        192(DI), Z11, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z11, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z12, Z1
-	VFNMADD231PS    320(DI), Z13, Z1
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        384(DI), Z11, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z11, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z12, Z2
-	VFNMADD231PS    512(DI), Z13, Z2
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        576(DI), Z11, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z11, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z12, Z3
-	VFNMADD231PS    704(DI), Z13, Z3
+	VBROADCASTI64X4 112(BX), Z8
+	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
+	VPANDD          bytes15<>+0(SB), Z8, Z8
+	VPTESTMB        bit4<>+0(SB), Z6, K1
+	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
+	VMOVUPS         lanes4_8<>+0(SB), Z9
+	VPERMPS         Z5, Z9, Z9
+	VMOVUPS         lanes4_8<>+0(SB), Z10
+	VPERMPS         Z7, Z10, Z10
+	VPSLLW          $0x08, Z8, Z11
+	VPANDD          Z4, Z8, Z8
+	VPMADDWD        (DI), Z11, Z12
+	VPDPWSSD        64(DI), Z8, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z0
+	VFNMADD231PS    128(DI), Z10, Z0
+	VPMADDWD        192(DI), Z11, Z12
+	VPDPWSSD        256(DI), Z8, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z1
+	VFNMADD231PS    320(DI), Z10, Z1
+	VPMADDWD        384(DI), Z11, Z12
+	VPDPWSSD        448(DI), Z8, Z12
+	VCVTDQ2PS       Z12, Z12
+	VFMADD231PS     Z12, Z9, Z2
+	VFNMADD231PS    512(DI), Z10, Z2
+	VPMADDWD        576(DI), Z11, Z11
+	VPDPWSSD        640(DI), Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z9, Z3
+	VFNMADD231PS    704(DI), Z10, Z3
 	ADDQ            $+768, DI
-	VBROADCASTI64X4 144(BX), Z11
-	VPSRLVW         halves64_0_4<>+0(SB), Z11, Z11
-	VPANDD          bytes15<>+0(SB), Z11, Z11
-	VPTESTMB        bit6<>+0(SB), Z9, K1
-	VPADDB          bytes16<>+0(SB), Z11, K1, Z11
+	VBROADCASTI64X4 144(BX), Z8
+	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
+	VPANDD          bytes15<>+0(SB), Z8, Z8
+	VPTESTMB        bit6<>+0(SB), Z6, K1
+	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
+	VMOVUPS         lanes6_8<>+0(SB), Z6
+	VPERMPS         Z5, Z6, Z6
 	VMOVUPS         lanes6_8<>+0(SB), Z9
-	VPERMPS         Z4, Z9, Z9
-	VMOVUPS         lanes6_8<>+0(SB), Z12
-	VPERMPS         Z10, Z12, Z12
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        (DI), Z11, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        64(DI), Z11, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z9, Z0
-	VFNMADD231PS    128(DI), Z12, Z0
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        192(DI), Z11, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        256(DI), Z11, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z9, Z1
-	VFNMADD231PS    320(DI), Z12, Z1
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        384(DI), Z11, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        448(DI), Z11, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z9, Z2
-	VFNMADD231PS    512(DI), Z12, Z2
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        576(DI), Z11, Z8
-	VPSLLD          $0x07, Z8, Z8
-	VPDPBUSD        640(DI), Z11, Z8
-	VCVTDQ2PS       Z8, Z8
-	VFMADD231PS     Z8, Z9, Z3
-	VFNMADD231PS    704(DI), Z12, Z3
+	VPERMPS         Z7, Z9, Z9
+	VPSLLW          $0x08, Z8, Z10
+	VPANDD          Z4, Z8, Z8
+	VPMADDWD        (DI), Z10, Z11
+	VPDPWSSD        64(DI), Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z0
+	VFNMADD231PS    128(DI), Z9, Z0
+	VPMADDWD        192(DI), Z10, Z11
+	VPDPWSSD        256(DI), Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z1
+	VFNMADD231PS    320(DI), Z9, Z1
+	VPMADDWD        384(DI), Z10, Z11
+	VPDPWSSD        448(DI), Z8, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z2
+	VFNMADD231PS    512(DI), Z9, Z2
+	VPMADDWD        576(DI), Z10, Z10
+	VPDPWSSD        640(DI), Z8, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z6, Z3
+	VFNMADD231PS    704(DI), Z9, Z3
 	ADDQ            $+768, DI
 	ADDQ            $+176, BX
 	DECQ            R8
 	JNZ             block
-	VEXTRACTF64X4   $0x01, Z0, Y4
-	VADDPS          Y0, Y4, Y4
+	VEXTRACTF64X4   $0x01, Z0, Y5
+	VADDPS          Y0, Y5, Y5
 	VEXTRACTF64X4   $0x01, Z1, Y0
 	VADDPS          Y1, Y0, Y0
 	VEXTRACTF64X4   $0x01, Z2, Y1
@@ -7749,11 +6605,11 @@ block:
 	SHLQ            $0x04, SI
 	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
-	VHADDPS         Y0, Y4, Y4
+	VHADDPS         Y0, Y5, Y5
 	VHADDPS         Y2, Y1, Y1
-	VHADDPS         Y1, Y4, Y4
-	VEXTRACTF128    $0x01, Y4, X0
-	VADDPS          X4, X0, X0
+	VHADDPS         Y1, Y5, Y5
+	VEXTRACTF128    $0x01, Y5, X0
+	VADDPS          X5, X0, X0
 	VMULPS          32(CX), X0, X0
 	VBROADCASTSS    4(BX)(SI*1), X2
 	VADDPS          X2, X0, X0
@@ -7791,13 +6647,15 @@ block:
 // func BlockBoundsQ6KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
 TEXT ·BlockBoundsQ6KAVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K1
-	XORQ  AX, AX
-	MOVQ  b+56(FP), CX
-	MOVQ  24(CX), DX
+	VMOVDQU64 odd<>+0(SB), Z1
+	VMOVDQU64 bytes192<>+0(SB), Z2
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K1
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -7836,100 +6694,100 @@ block:
 	PREFETCHT0      64(BX)(DX*1)
 	PREFETCHT0      128(BX)(DX*1)
 	PREFETCHT0      192(BX)(DX*1)
-	VPBROADCASTW    208(BX), X1
-	VPBROADCASTW    X1, Y1
-	VCVTPH2PS       Y1, Z1
-	VPMOVSXBD       192(BX), Z2
-	VCVTDQ2PS       Z2, Z2
-	VMULPS          Z1, Z2, Z2
-	VMOVDQU64       (BX), Z1
-	VBROADCASTI64X4 128(BX), Z3
-	VPSLLVW         halves64_6_4<>+0(SB), Z3, Z3
-	VPSLLW          $0x02, Z1, Z1
-	VPANDD          bytes60<>+0(SB), Z1, Z1
-	VPANDD          bytes192<>+0(SB), Z3, Z3
-	VPORD           Z3, Z1, Z1
-	VMOVUPS         lanes0_4<>+0(SB), Z3
-	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(DI), Z4
-	VPDPBUSD        (DI), Z1, Z4
-	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z1, Z4
+	VPBROADCASTW    208(BX), X3
+	VPBROADCASTW    X3, Y3
+	VCVTPH2PS       Y3, Z3
+	VPMOVSXBD       192(BX), Z4
 	VCVTDQ2PS       Z4, Z4
-	VFMADD231PS     Z4, Z3, Z0
-	ADDQ            $+192, DI
-	VMOVDQU64       (BX), Z1
-	VBROADCASTI64X4 128(BX), Z3
-	VPSLLVW         halves64_2_0<>+0(SB), Z3, Z3
-	VPSRLW          $0x02, Z1, Z1
-	VPANDD          bytes60<>+0(SB), Z1, Z1
-	VPANDD          bytes192<>+0(SB), Z3, Z3
-	VPORD           Z3, Z1, Z1
-	VMOVUPS         lanes4_4<>+0(SB), Z3
-	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(DI), Z4
-	VPDPBUSD        (DI), Z1, Z4
-	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z1, Z4
+	VMULPS          Z3, Z4, Z4
+	VMOVDQU64       (BX), Z3
+	VBROADCASTI64X4 128(BX), Z5
+	VPSLLVW         halves64_6_4<>+0(SB), Z5, Z5
+	VPSLLW          $0x02, Z3, Z3
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z5
+	VPANDD          bytes60<>+0(SB), Z3, Z3
+	VPORD           Z5, Z3, Z3
+	VMOVUPS         lanes0_4<>+0(SB), Z5
+	VPERMPS         Z4, Z5, Z5
+	VPSLLW          $0x08, Z3, Z6
+	VPANDD          Z1, Z3, Z3
+	VPMADDWD        (DI), Z6, Z6
+	VPDPWSSD        64(DI), Z3, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
+	ADDQ            $+128, DI
+	VMOVDQU64       (BX), Z3
+	VBROADCASTI64X4 128(BX), Z5
+	VPSLLVW         halves64_2_0<>+0(SB), Z5, Z5
+	VPSRLW          $0x02, Z3, Z3
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z5
+	VPANDD          bytes60<>+0(SB), Z3, Z3
+	VPORD           Z5, Z3, Z3
+	VMOVUPS         lanes4_4<>+0(SB), Z5
+	VPERMPS         Z4, Z5, Z5
+	VPSLLW          $0x08, Z3, Z6
+	VPANDD          Z1, Z3, Z3
+	VPMADDWD        (DI), Z6, Z6
+	VPDPWSSD        64(DI), Z3, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
+	ADDQ            $+128, DI
+	VMOVDQU64       64(BX), Z3
+	VBROADCASTI64X4 160(BX), Z5
+	VPSLLVW         halves64_6_4<>+0(SB), Z5, Z5
+	VPSLLW          $0x02, Z3, Z3
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z5
+	VPANDD          bytes60<>+0(SB), Z3, Z3
+	VPORD           Z5, Z3, Z3
+	VMOVUPS         lanes8_4<>+0(SB), Z5
+	VPERMPS         Z4, Z5, Z5
+	VPSLLW          $0x08, Z3, Z6
+	VPANDD          Z1, Z3, Z3
+	VPMADDWD        (DI), Z6, Z6
+	VPDPWSSD        64(DI), Z3, Z6
+	VCVTDQ2PS       Z6, Z6
+	VFMADD231PS     Z6, Z5, Z0
+	ADDQ            $+128, DI
+	VMOVDQU64       64(BX), Z3
+	VBROADCASTI64X4 160(BX), Z5
+	VPSLLVW         halves64_2_0<>+0(SB), Z5, Z5
+	VPSRLW          $0x02, Z3, Z3
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z5
+	VPANDD          bytes60<>+0(SB), Z3, Z3
+	VPORD           Z5, Z3, Z3
+	VMOVUPS         lanes12_4<>+0(SB), Z5
+	VPERMPS         Z4, Z5, Z5
+	VPSLLW          $0x08, Z3, Z4
+	VPANDD          Z1, Z3, Z3
+	VPMADDWD        (DI), Z4, Z4
+	VPDPWSSD        64(DI), Z3, Z4
 	VCVTDQ2PS       Z4, Z4
-	VFMADD231PS     Z4, Z3, Z0
-	ADDQ            $+192, DI
-	VMOVDQU64       64(BX), Z1
-	VBROADCASTI64X4 160(BX), Z3
-	VPSLLVW         halves64_6_4<>+0(SB), Z3, Z3
-	VPSLLW          $0x02, Z1, Z1
-	VPANDD          bytes60<>+0(SB), Z1, Z1
-	VPANDD          bytes192<>+0(SB), Z3, Z3
-	VPORD           Z3, Z1, Z1
-	VMOVUPS         lanes8_4<>+0(SB), Z3
-	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(DI), Z4
-	VPDPBUSD        (DI), Z1, Z4
-	VPSLLD          $0x07, Z4, Z4
-	VPDPBUSD        64(DI), Z1, Z4
-	VCVTDQ2PS       Z4, Z4
-	VFMADD231PS     Z4, Z3, Z0
-	ADDQ            $+192, DI
-	VMOVDQU64       64(BX), Z1
-	VBROADCASTI64X4 160(BX), Z3
-	VPSLLVW         halves64_2_0<>+0(SB), Z3, Z3
-	VPSRLW          $0x02, Z1, Z1
-	VPANDD          bytes60<>+0(SB), Z1, Z1
-	VPANDD          bytes192<>+0(SB), Z3, Z3
-	VPORD           Z3, Z1, Z1
-	VMOVUPS         lanes12_4<>+0(SB), Z3
-	VPERMPS         Z2, Z3, Z3
-	VMOVDQU64       128(DI), Z2
-	VPDPBUSD        (DI), Z1, Z2
-	VPSLLD          $0x07, Z2, Z2
-	VPDPBUSD        64(DI), Z1, Z2
-	VCVTDQ2PS       Z2, Z2
-	VFMADD231PS     Z2, Z3, Z0
-	ADDQ            $+192, DI
+	VFMADD231PS     Z4, Z5, Z0
+	ADDQ            $+128, DI
 	ADDQ            $+210, BX
 	DECQ            R8
 	JNZ             block
-	VEXTRACTF64X4   $0x01, Z0, Y1
-	VADDPS          Y0, Y1, Y1
+	VEXTRACTF64X4   $0x01, Z0, Y3
+	VADDPS          Y0, Y3, Y3
 	MOVQ            8(CX), BX
 	SHLQ            $0x04, SI
 	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
-	VHADDPS         Y1, Y1, Y1
-	VHADDPS         Y1, Y1, Y1
-	VEXTRACTF128    $0x01, Y1, X0
-	VADDSS          X1, X0, X0
+	VHADDPS         Y3, Y3, Y3
+	VHADDPS         Y3, Y3, Y3
+	VEXTRACTF128    $0x01, Y3, X0
+	VADDSS          X3, X0, X0
 	VMULSS          32(CX), X0, X0
 	VADDSS          4(BX)(SI*1), X0, X0
-	VMOVSS          (BX)(SI*1), X1
-	VMULSS          48(CX), X1, X1
-	VMOVSS          8(BX)(SI*1), X2
-	VMULSS          64(CX), X2, X2
-	VADDSS          X2, X1, X1
-	VADDSS          80(CX), X1, X1
-	VSUBSS          X1, X0, X2
-	VADDSS          X1, X0, X0
-	VMOVSS          X2, (DI)(AX*4)
+	VMOVSS          (BX)(SI*1), X3
+	VMULSS          48(CX), X3, X3
+	VMOVSS          8(BX)(SI*1), X4
+	VMULSS          64(CX), X4, X4
+	VADDSS          X4, X3, X3
+	VADDSS          80(CX), X3, X3
+	VSUBSS          X3, X0, X4
+	VADDSS          X3, X0, X0
+	VMOVSS          X4, (DI)(AX*4)
 	VMOVSS          X0, (R8)(AX*4)
 	INCQ            AX
 	MOVQ            n+40(FP), BX
@@ -7981,13 +6839,15 @@ GLOBL lanes12_4<>(SB), RODATA|NOPTR, $64
 // func BlockBatchQ6KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
 TEXT ·BlockBatchQ6KAVX512(SB), NOSPLIT, $0-64
-	MOVL  $0x0000ff00, AX
-	KMOVW AX, K1
-	MOVL  $0x000000ff, AX
-	KMOVW AX, K1
-	XORQ  AX, AX
-	MOVQ  b+56(FP), CX
-	MOVQ  24(CX), DX
+	VMOVDQU64 odd<>+0(SB), Z4
+	VMOVDQU64 bytes192<>+0(SB), Z5
+	MOVL      $0x0000ff00, AX
+	KMOVW     AX, K1
+	MOVL      $0x000000ff, AX
+	KMOVW     AX, K1
+	XORQ      AX, AX
+	MOVQ      b+56(FP), CX
+	MOVQ      24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -8029,153 +6889,129 @@ block:
 	PREFETCHT0      64(BX)(DX*1)
 	PREFETCHT0      128(BX)(DX*1)
 	PREFETCHT0      192(BX)(DX*1)
-	VPBROADCASTW    208(BX), X4
-	VPBROADCASTW    X4, Y4
-	VCVTPH2PS       Y4, Z4
-	VPMOVSXBD       192(BX), Z5
-	VCVTDQ2PS       Z5, Z5
-	VMULPS          Z4, Z5, Z5
-	VMOVDQU64       (BX), Z4
-	VBROADCASTI64X4 128(BX), Z6
-	VPSLLVW         halves64_6_4<>+0(SB), Z6, Z6
-	VPSLLW          $0x02, Z4, Z4
-	VPANDD          bytes60<>+0(SB), Z4, Z4
-	VPANDD          bytes192<>+0(SB), Z6, Z6
-	VPORD           Z6, Z4, Z4
-	VMOVUPS         lanes0_4<>+0(SB), Z6
-	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(DI), Z7
-	VPDPBUSD        (DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z4, Z7
+	VPBROADCASTW    208(BX), X6
+	VPBROADCASTW    X6, Y6
+	VCVTPH2PS       Y6, Z6
+	VPMOVSXBD       192(BX), Z7
 	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z0
-	VMOVDQU64       320(DI), Z7
-	VPDPBUSD        192(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z4, Z7
+	VMULPS          Z6, Z7, Z7
+	VMOVDQU64       (BX), Z6
+	VBROADCASTI64X4 128(BX), Z8
+	VPSLLVW         halves64_6_4<>+0(SB), Z8, Z8
+	VPSLLW          $0x02, Z6, Z6
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z8
+	VPANDD          bytes60<>+0(SB), Z6, Z6
+	VPORD           Z8, Z6, Z6
+	VMOVUPS         lanes0_4<>+0(SB), Z8
+	VPERMPS         Z7, Z8, Z8
+	VPSLLW          $0x08, Z6, Z9
+	VPANDD          Z4, Z6, Z6
+	VPMADDWD        (DI), Z9, Z10
+	VPDPWSSD        64(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z0
+	VPMADDWD        128(DI), Z9, Z10
+	VPDPWSSD        192(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z1
+	VPMADDWD        256(DI), Z9, Z10
+	VPDPWSSD        320(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z2
+	VPMADDWD        384(DI), Z9, Z9
+	VPDPWSSD        448(DI), Z6, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z3
+	ADDQ            $+512, DI
+	VMOVDQU64       (BX), Z6
+	VBROADCASTI64X4 128(BX), Z8
+	VPSLLVW         halves64_2_0<>+0(SB), Z8, Z8
+	VPSRLW          $0x02, Z6, Z6
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z8
+	VPANDD          bytes60<>+0(SB), Z6, Z6
+	VPORD           Z8, Z6, Z6
+	VMOVUPS         lanes4_4<>+0(SB), Z8
+	VPERMPS         Z7, Z8, Z8
+	VPSLLW          $0x08, Z6, Z9
+	VPANDD          Z4, Z6, Z6
+	VPMADDWD        (DI), Z9, Z10
+	VPDPWSSD        64(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z0
+	VPMADDWD        128(DI), Z9, Z10
+	VPDPWSSD        192(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z1
+	VPMADDWD        256(DI), Z9, Z10
+	VPDPWSSD        320(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z2
+	VPMADDWD        384(DI), Z9, Z9
+	VPDPWSSD        448(DI), Z6, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z3
+	ADDQ            $+512, DI
+	VMOVDQU64       64(BX), Z6
+	VBROADCASTI64X4 160(BX), Z8
+	VPSLLVW         halves64_6_4<>+0(SB), Z8, Z8
+	VPSLLW          $0x02, Z6, Z6
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z8
+	VPANDD          bytes60<>+0(SB), Z6, Z6
+	VPORD           Z8, Z6, Z6
+	VMOVUPS         lanes8_4<>+0(SB), Z8
+	VPERMPS         Z7, Z8, Z8
+	VPSLLW          $0x08, Z6, Z9
+	VPANDD          Z4, Z6, Z6
+	VPMADDWD        (DI), Z9, Z10
+	VPDPWSSD        64(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z0
+	VPMADDWD        128(DI), Z9, Z10
+	VPDPWSSD        192(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z1
+	VPMADDWD        256(DI), Z9, Z10
+	VPDPWSSD        320(DI), Z6, Z10
+	VCVTDQ2PS       Z10, Z10
+	VFMADD231PS     Z10, Z8, Z2
+	VPMADDWD        384(DI), Z9, Z9
+	VPDPWSSD        448(DI), Z6, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z3
+	ADDQ            $+512, DI
+	VMOVDQU64       64(BX), Z6
+	VBROADCASTI64X4 160(BX), Z8
+	VPSLLVW         halves64_2_0<>+0(SB), Z8, Z8
+	VPSRLW          $0x02, Z6, Z6
+	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z8
+	VPANDD          bytes60<>+0(SB), Z6, Z6
+	VPORD           Z8, Z6, Z6
+	VMOVUPS         lanes12_4<>+0(SB), Z8
+	VPERMPS         Z7, Z8, Z8
+	VPSLLW          $0x08, Z6, Z7
+	VPANDD          Z4, Z6, Z6
+	VPMADDWD        (DI), Z7, Z9
+	VPDPWSSD        64(DI), Z6, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z0
+	VPMADDWD        128(DI), Z7, Z9
+	VPDPWSSD        192(DI), Z6, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z1
+	VPMADDWD        256(DI), Z7, Z9
+	VPDPWSSD        320(DI), Z6, Z9
+	VCVTDQ2PS       Z9, Z9
+	VFMADD231PS     Z9, Z8, Z2
+	VPMADDWD        384(DI), Z7, Z7
+	VPDPWSSD        448(DI), Z6, Z7
 	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z1
-	VMOVDQU64       512(DI), Z7
-	VPDPBUSD        384(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z2
-	VMOVDQU64       704(DI), Z7
-	VPDPBUSD        576(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z3
-	ADDQ            $+768, DI
-	VMOVDQU64       (BX), Z4
-	VBROADCASTI64X4 128(BX), Z6
-	VPSLLVW         halves64_2_0<>+0(SB), Z6, Z6
-	VPSRLW          $0x02, Z4, Z4
-	VPANDD          bytes60<>+0(SB), Z4, Z4
-	VPANDD          bytes192<>+0(SB), Z6, Z6
-	VPORD           Z6, Z4, Z4
-	VMOVUPS         lanes4_4<>+0(SB), Z6
-	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(DI), Z7
-	VPDPBUSD        (DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z0
-	VMOVDQU64       320(DI), Z7
-	VPDPBUSD        192(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z1
-	VMOVDQU64       512(DI), Z7
-	VPDPBUSD        384(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z2
-	VMOVDQU64       704(DI), Z7
-	VPDPBUSD        576(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z3
-	ADDQ            $+768, DI
-	VMOVDQU64       64(BX), Z4
-	VBROADCASTI64X4 160(BX), Z6
-	VPSLLVW         halves64_6_4<>+0(SB), Z6, Z6
-	VPSLLW          $0x02, Z4, Z4
-	VPANDD          bytes60<>+0(SB), Z4, Z4
-	VPANDD          bytes192<>+0(SB), Z6, Z6
-	VPORD           Z6, Z4, Z4
-	VMOVUPS         lanes8_4<>+0(SB), Z6
-	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(DI), Z7
-	VPDPBUSD        (DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        64(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z0
-	VMOVDQU64       320(DI), Z7
-	VPDPBUSD        192(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        256(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z1
-	VMOVDQU64       512(DI), Z7
-	VPDPBUSD        384(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        448(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z2
-	VMOVDQU64       704(DI), Z7
-	VPDPBUSD        576(DI), Z4, Z7
-	VPSLLD          $0x07, Z7, Z7
-	VPDPBUSD        640(DI), Z4, Z7
-	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z6, Z3
-	ADDQ            $+768, DI
-	VMOVDQU64       64(BX), Z4
-	VBROADCASTI64X4 160(BX), Z6
-	VPSLLVW         halves64_2_0<>+0(SB), Z6, Z6
-	VPSRLW          $0x02, Z4, Z4
-	VPANDD          bytes60<>+0(SB), Z4, Z4
-	VPANDD          bytes192<>+0(SB), Z6, Z6
-	VPORD           Z6, Z4, Z4
-	VMOVUPS         lanes12_4<>+0(SB), Z6
-	VPERMPS         Z5, Z6, Z6
-	VMOVDQU64       128(DI), Z5
-	VPDPBUSD        (DI), Z4, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        64(DI), Z4, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z6, Z0
-	VMOVDQU64       320(DI), Z5
-	VPDPBUSD        192(DI), Z4, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        256(DI), Z4, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z6, Z1
-	VMOVDQU64       512(DI), Z5
-	VPDPBUSD        384(DI), Z4, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        448(DI), Z4, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z6, Z2
-	VMOVDQU64       704(DI), Z5
-	VPDPBUSD        576(DI), Z4, Z5
-	VPSLLD          $0x07, Z5, Z5
-	VPDPBUSD        640(DI), Z4, Z5
-	VCVTDQ2PS       Z5, Z5
-	VFMADD231PS     Z5, Z6, Z3
-	ADDQ            $+768, DI
+	VFMADD231PS     Z7, Z8, Z3
+	ADDQ            $+512, DI
 	ADDQ            $+210, BX
 	DECQ            R8
 	JNZ             block
-	VEXTRACTF64X4   $0x01, Z0, Y4
-	VADDPS          Y0, Y4, Y4
+	VEXTRACTF64X4   $0x01, Z0, Y6
+	VADDPS          Y0, Y6, Y6
 	VEXTRACTF64X4   $0x01, Z1, Y0
 	VADDPS          Y1, Y0, Y0
 	VEXTRACTF64X4   $0x01, Z2, Y1
@@ -8186,11 +7022,11 @@ block:
 	SHLQ            $0x04, SI
 	MOVQ            lower+0(FP), DI
 	MOVQ            upper+8(FP), R8
-	VHADDPS         Y0, Y4, Y4
+	VHADDPS         Y0, Y6, Y6
 	VHADDPS         Y2, Y1, Y1
-	VHADDPS         Y1, Y4, Y4
-	VEXTRACTF128    $0x01, Y4, X0
-	VADDPS          X4, X0, X0
+	VHADDPS         Y1, Y6, Y6
+	VEXTRACTF128    $0x01, Y6, X0
+	VADDPS          X6, X0, X0
 	VMULPS          32(CX), X0, X0
 	VBROADCASTSS    4(BX)(SI*1), X2
 	VADDPS          X2, X0, X0

@@ -102,7 +102,7 @@ blocks:
 	WORD $0x4f8b1102 // fmla v2.4s, v8.4s, v11.s[0]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1123 // fmla v3.4s, v9.4s, v11.s[0]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	ADD $34, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -223,7 +223,7 @@ blocks:
 	WORD $0x4f971280 // fmla v0.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a1 // fmla v1.4s, v21.4s, v23.s[0]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -232,7 +232,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -247,7 +247,7 @@ blocks:
 	WORD $0x4f971284 // fmla v4.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a5 // fmla v5.4s, v21.4s, v23.s[0]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -256,7 +256,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -271,7 +271,7 @@ blocks:
 	WORD $0x4f971288 // fmla v8.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a9 // fmla v9.4s, v21.4s, v23.s[0]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -280,7 +280,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -326,7 +326,7 @@ blocks:
 	WORD $0x4f971282 // fmla v2.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a3 // fmla v3.4s, v21.4s, v23.s[0]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -335,7 +335,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -350,6 +350,30 @@ blocks:
 	WORD $0x4f971286 // fmla v6.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a7 // fmla v7.4s, v21.4s, v23.s[0]
+	FLDPQ 288(R11), (F18, F19)
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f97128a // fmla v10.4s, v20.4s, v23.s[0]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
 	FLDPQ 416(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -371,34 +395,10 @@ blocks:
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f97128a // fmla v10.4s, v20.4s, v23.s[0]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
-	FLDPQ 608(R11), (F18, F19)
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f97128e // fmla v14.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712af // fmla v15.4s, v21.4s, v23.s[0]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	ADD $34, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -570,7 +570,7 @@ blocks:
 	WORD $0x4f8b1102 // fmla v2.4s, v8.4s, v11.s[0]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1123 // fmla v3.4s, v9.4s, v11.s[0]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	ADD $18, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -697,7 +697,7 @@ blocks:
 	WORD $0x4f971280 // fmla v0.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a1 // fmla v1.4s, v21.4s, v23.s[0]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -706,7 +706,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -721,7 +721,7 @@ blocks:
 	WORD $0x4f971284 // fmla v4.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a5 // fmla v5.4s, v21.4s, v23.s[0]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -730,7 +730,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -745,7 +745,7 @@ blocks:
 	WORD $0x4f971288 // fmla v8.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a9 // fmla v9.4s, v21.4s, v23.s[0]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -754,7 +754,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -804,7 +804,7 @@ blocks:
 	WORD $0x4f971282 // fmla v2.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a3 // fmla v3.4s, v21.4s, v23.s[0]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -813,7 +813,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -828,6 +828,30 @@ blocks:
 	WORD $0x4f971286 // fmla v6.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a7 // fmla v7.4s, v21.4s, v23.s[0]
+	FLDPQ 288(R11), (F18, F19)
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f97128a // fmla v10.4s, v20.4s, v23.s[0]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
 	FLDPQ 416(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -849,34 +873,10 @@ blocks:
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f97128a // fmla v10.4s, v20.4s, v23.s[0]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
-	FLDPQ 608(R11), (F18, F19)
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f97128e // fmla v14.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712af // fmla v15.4s, v21.4s, v23.s[0]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	ADD $18, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -1077,7 +1077,7 @@ blocks:
 	WORD $0x4f8b1102 // fmla v2.4s, v8.4s, v11.s[0]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1123 // fmla v3.4s, v9.4s, v11.s[0]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	ADD $22, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -1221,7 +1221,7 @@ blocks:
 	WORD $0x4f971280 // fmla v0.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a1 // fmla v1.4s, v21.4s, v23.s[0]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -1230,7 +1230,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -1245,7 +1245,7 @@ blocks:
 	WORD $0x4f971284 // fmla v4.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a5 // fmla v5.4s, v21.4s, v23.s[0]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -1254,7 +1254,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -1269,7 +1269,7 @@ blocks:
 	WORD $0x4f971288 // fmla v8.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a9 // fmla v9.4s, v21.4s, v23.s[0]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -1278,7 +1278,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -1340,7 +1340,7 @@ blocks:
 	WORD $0x4f971282 // fmla v2.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a3 // fmla v3.4s, v21.4s, v23.s[0]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -1349,7 +1349,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -1364,6 +1364,30 @@ blocks:
 	WORD $0x4f971286 // fmla v6.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a7 // fmla v7.4s, v21.4s, v23.s[0]
+	FLDPQ 288(R11), (F18, F19)
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f97128a // fmla v10.4s, v20.4s, v23.s[0]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
 	FLDPQ 416(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -1385,34 +1409,10 @@ blocks:
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f97128a // fmla v10.4s, v20.4s, v23.s[0]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
-	FLDPQ 608(R11), (F18, F19)
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f97128e // fmla v14.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712af // fmla v15.4s, v21.4s, v23.s[0]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	ADD $22, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -5538,7 +5538,7 @@ blocks:
 	WORD $0x4f8b1902 // fmla v2.4s, v8.4s, v11.s[2]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4fab1923 // fmla v3.4s, v9.4s, v11.s[3]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	FMOVQ (R10), F4
 	VUSHR $2, V4.B16, V4.B16
 	FMOVQ 128(R10), F8
@@ -5615,7 +5615,7 @@ blocks:
 	WORD $0x4f8c1902 // fmla v2.4s, v8.4s, v12.s[2]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4fac1923 // fmla v3.4s, v9.4s, v12.s[3]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	FMOVQ 64(R10), F4
 	VSHL $2, V4.B16, V4.B16
 	FMOVQ 160(R10), F8
@@ -5686,7 +5686,7 @@ blocks:
 	WORD $0x4f8d1902 // fmla v2.4s, v8.4s, v13.s[2]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4fad1923 // fmla v3.4s, v9.4s, v13.s[3]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	FMOVQ 64(R10), F4
 	VUSHR $2, V4.B16, V4.B16
 	FMOVQ 160(R10), F8
@@ -5763,7 +5763,7 @@ blocks:
 	WORD $0x4f8e1902 // fmla v2.4s, v8.4s, v14.s[2]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4fae1923 // fmla v3.4s, v9.4s, v14.s[3]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	ADD $210, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -5909,7 +5909,7 @@ blocks:
 	WORD $0x4f971280 // fmla v0.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb712a1 // fmla v1.4s, v21.4s, v23.s[1]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -5918,7 +5918,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -5933,7 +5933,7 @@ blocks:
 	WORD $0x4f971284 // fmla v4.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb712a5 // fmla v5.4s, v21.4s, v23.s[1]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -5942,7 +5942,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -5957,7 +5957,7 @@ blocks:
 	WORD $0x4f971288 // fmla v8.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb712a9 // fmla v9.4s, v21.4s, v23.s[1]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -5966,7 +5966,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6017,7 +6017,7 @@ blocks:
 	WORD $0x4f971a82 // fmla v2.4s, v20.4s, v23.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb71aa3 // fmla v3.4s, v21.4s, v23.s[3]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6026,7 +6026,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6041,6 +6041,30 @@ blocks:
 	WORD $0x4f971a86 // fmla v6.4s, v20.4s, v23.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb71aa7 // fmla v7.4s, v21.4s, v23.s[3]
+	FLDPQ 288(R11), (F18, F19)
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f971a8a // fmla v10.4s, v20.4s, v23.s[2]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4fb71aab // fmla v11.4s, v21.4s, v23.s[3]
 	FLDPQ 416(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6062,34 +6086,10 @@ blocks:
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f971a8a // fmla v10.4s, v20.4s, v23.s[2]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4fb71aab // fmla v11.4s, v21.4s, v23.s[3]
-	FLDPQ 608(R11), (F18, F19)
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f971a8e // fmla v14.4s, v20.4s, v23.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb71aaf // fmla v15.4s, v21.4s, v23.s[3]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	FMOVQ (R10), F16
 	VUSHR $2, V16.B16, V16.B16
 	FMOVQ 128(R10), F20
@@ -6128,7 +6128,7 @@ blocks:
 	WORD $0x4f981280 // fmla v0.4s, v20.4s, v24.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb812a1 // fmla v1.4s, v21.4s, v24.s[1]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6137,7 +6137,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6152,7 +6152,7 @@ blocks:
 	WORD $0x4f981284 // fmla v4.4s, v20.4s, v24.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb812a5 // fmla v5.4s, v21.4s, v24.s[1]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6161,7 +6161,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6176,7 +6176,7 @@ blocks:
 	WORD $0x4f981288 // fmla v8.4s, v20.4s, v24.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb812a9 // fmla v9.4s, v21.4s, v24.s[1]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6185,7 +6185,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6238,7 +6238,7 @@ blocks:
 	WORD $0x4f981a82 // fmla v2.4s, v20.4s, v24.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb81aa3 // fmla v3.4s, v21.4s, v24.s[3]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6247,7 +6247,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6262,6 +6262,30 @@ blocks:
 	WORD $0x4f981a86 // fmla v6.4s, v20.4s, v24.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb81aa7 // fmla v7.4s, v21.4s, v24.s[3]
+	FLDPQ 288(R11), (F18, F19)
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f981a8a // fmla v10.4s, v20.4s, v24.s[2]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4fb81aab // fmla v11.4s, v21.4s, v24.s[3]
 	FLDPQ 416(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6283,34 +6307,10 @@ blocks:
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f981a8a // fmla v10.4s, v20.4s, v24.s[2]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4fb81aab // fmla v11.4s, v21.4s, v24.s[3]
-	FLDPQ 608(R11), (F18, F19)
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f981a8e // fmla v14.4s, v20.4s, v24.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb81aaf // fmla v15.4s, v21.4s, v24.s[3]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	FMOVQ 64(R10), F16
 	VSHL $2, V16.B16, V16.B16
 	FMOVQ 160(R10), F20
@@ -6345,7 +6345,7 @@ blocks:
 	WORD $0x4f991280 // fmla v0.4s, v20.4s, v25.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb912a1 // fmla v1.4s, v21.4s, v25.s[1]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6354,7 +6354,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6369,7 +6369,7 @@ blocks:
 	WORD $0x4f991284 // fmla v4.4s, v20.4s, v25.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb912a5 // fmla v5.4s, v21.4s, v25.s[1]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6378,7 +6378,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6393,7 +6393,7 @@ blocks:
 	WORD $0x4f991288 // fmla v8.4s, v20.4s, v25.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb912a9 // fmla v9.4s, v21.4s, v25.s[1]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6402,7 +6402,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6453,7 +6453,7 @@ blocks:
 	WORD $0x4f991a82 // fmla v2.4s, v20.4s, v25.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb91aa3 // fmla v3.4s, v21.4s, v25.s[3]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6462,7 +6462,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6477,6 +6477,30 @@ blocks:
 	WORD $0x4f991a86 // fmla v6.4s, v20.4s, v25.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb91aa7 // fmla v7.4s, v21.4s, v25.s[3]
+	FLDPQ 288(R11), (F18, F19)
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f991a8a // fmla v10.4s, v20.4s, v25.s[2]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4fb91aab // fmla v11.4s, v21.4s, v25.s[3]
 	FLDPQ 416(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6498,34 +6522,10 @@ blocks:
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f991a8a // fmla v10.4s, v20.4s, v25.s[2]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4fb91aab // fmla v11.4s, v21.4s, v25.s[3]
-	FLDPQ 608(R11), (F18, F19)
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f991a8e // fmla v14.4s, v20.4s, v25.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb91aaf // fmla v15.4s, v21.4s, v25.s[3]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	FMOVQ 64(R10), F16
 	VUSHR $2, V16.B16, V16.B16
 	FMOVQ 160(R10), F20
@@ -6564,7 +6564,7 @@ blocks:
 	WORD $0x4f9a1280 // fmla v0.4s, v20.4s, v26.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fba12a1 // fmla v1.4s, v21.4s, v26.s[1]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6573,7 +6573,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6588,7 +6588,7 @@ blocks:
 	WORD $0x4f9a1284 // fmla v4.4s, v20.4s, v26.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fba12a5 // fmla v5.4s, v21.4s, v26.s[1]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6597,7 +6597,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6612,7 +6612,7 @@ blocks:
 	WORD $0x4f9a1288 // fmla v8.4s, v20.4s, v26.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fba12a9 // fmla v9.4s, v21.4s, v26.s[1]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6621,7 +6621,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6674,7 +6674,7 @@ blocks:
 	WORD $0x4f9a1a82 // fmla v2.4s, v20.4s, v26.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fba1aa3 // fmla v3.4s, v21.4s, v26.s[3]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
 	VADDP V18.H8, V22.H8, V22.H8
@@ -6683,7 +6683,7 @@ blocks:
 	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6698,6 +6698,30 @@ blocks:
 	WORD $0x4f9a1a86 // fmla v6.4s, v20.4s, v26.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fba1aa7 // fmla v7.4s, v21.4s, v26.s[3]
+	FLDPQ 288(R11), (F18, F19)
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
+	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
+	VADDP V18.H8, V22.H8, V22.H8
+	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
+	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
+	VADDP V19.H8, V22.H8, V22.H8
+	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f9a1a8a // fmla v10.4s, v20.4s, v26.s[2]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4fba1aab // fmla v11.4s, v21.4s, v26.s[3]
 	FLDPQ 416(R11), (F18, F19)
 	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
 	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
@@ -6719,34 +6743,10 @@ blocks:
 	VADDP V19.H8, V22.H8, V22.H8
 	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f9a1a8a // fmla v10.4s, v20.4s, v26.s[2]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4fba1aab // fmla v11.4s, v21.4s, v26.s[3]
-	FLDPQ 608(R11), (F18, F19)
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e602ad4 // saddlp v20.4s, v22.8h
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e602ad5 // saddlp v21.4s, v22.8h
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x0e32c216 // smull v22.8h, v16.8b, v18.8b
-	WORD $0x4e32c212 // smull2 v18.8h, v16.16b, v18.16b
-	VADDP V18.H8, V22.H8, V22.H8
-	WORD $0x4e606ad4 // sadalp v20.4s, v22.8h
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x0e33c236 // smull v22.8h, v17.8b, v19.8b
-	WORD $0x4e33c233 // smull2 v19.8h, v17.16b, v19.16b
-	VADDP V19.H8, V22.H8, V22.H8
-	WORD $0x4e606ad5 // sadalp v21.4s, v22.8h
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f9a1a8e // fmla v14.4s, v20.4s, v26.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fba1aaf // fmla v15.4s, v21.4s, v26.s[3]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	ADD $210, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -6888,7 +6888,7 @@ blocks:
 	WORD $0x4f8b1102 // fmla v2.4s, v8.4s, v11.s[0]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1123 // fmla v3.4s, v9.4s, v11.s[0]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	ADD $34, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -6999,12 +6999,12 @@ blocks:
 	WORD $0x4f971280 // fmla v0.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a1 // fmla v1.4s, v21.4s, v23.s[0]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -7013,12 +7013,12 @@ blocks:
 	WORD $0x4f971284 // fmla v4.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a5 // fmla v5.4s, v21.4s, v23.s[0]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -7027,12 +7027,12 @@ blocks:
 	WORD $0x4f971288 // fmla v8.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a9 // fmla v9.4s, v21.4s, v23.s[0]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -7062,12 +7062,12 @@ blocks:
 	WORD $0x4f971282 // fmla v2.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a3 // fmla v3.4s, v21.4s, v23.s[0]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -7076,6 +7076,20 @@ blocks:
 	WORD $0x4f971286 // fmla v6.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a7 // fmla v7.4s, v21.4s, v23.s[0]
+	FLDPQ 288(R11), (F18, F19)
+	VMOVI $0, V20.B16
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VMOVI $0, V21.B16
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f97128a // fmla v10.4s, v20.4s, v23.s[0]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
 	FLDPQ 416(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -7087,24 +7101,10 @@ blocks:
 	VSHL $7, V21.S4, V21.S4
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f97128a // fmla v10.4s, v20.4s, v23.s[0]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
-	FLDPQ 608(R11), (F18, F19)
-	VMOVI $0, V20.B16
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VMOVI $0, V21.B16
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f97128e // fmla v14.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712af // fmla v15.4s, v21.4s, v23.s[0]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	ADD $34, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -7256,7 +7256,7 @@ blocks:
 	WORD $0x4f8b1102 // fmla v2.4s, v8.4s, v11.s[0]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1123 // fmla v3.4s, v9.4s, v11.s[0]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	ADD $18, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -7373,12 +7373,12 @@ blocks:
 	WORD $0x4f971280 // fmla v0.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a1 // fmla v1.4s, v21.4s, v23.s[0]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -7387,12 +7387,12 @@ blocks:
 	WORD $0x4f971284 // fmla v4.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a5 // fmla v5.4s, v21.4s, v23.s[0]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -7401,12 +7401,12 @@ blocks:
 	WORD $0x4f971288 // fmla v8.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a9 // fmla v9.4s, v21.4s, v23.s[0]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -7440,12 +7440,12 @@ blocks:
 	WORD $0x4f971282 // fmla v2.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a3 // fmla v3.4s, v21.4s, v23.s[0]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -7454,6 +7454,20 @@ blocks:
 	WORD $0x4f971286 // fmla v6.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a7 // fmla v7.4s, v21.4s, v23.s[0]
+	FLDPQ 288(R11), (F18, F19)
+	VMOVI $0, V20.B16
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VMOVI $0, V21.B16
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f97128a // fmla v10.4s, v20.4s, v23.s[0]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
 	FLDPQ 416(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -7465,24 +7479,10 @@ blocks:
 	VSHL $7, V21.S4, V21.S4
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f97128a // fmla v10.4s, v20.4s, v23.s[0]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
-	FLDPQ 608(R11), (F18, F19)
-	VMOVI $0, V20.B16
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VMOVI $0, V21.B16
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f97128e // fmla v14.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712af // fmla v15.4s, v21.4s, v23.s[0]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	ADD $18, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -7663,7 +7663,7 @@ blocks:
 	WORD $0x4f8b1102 // fmla v2.4s, v8.4s, v11.s[0]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4f8b1123 // fmla v3.4s, v9.4s, v11.s[0]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	ADD $22, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -7797,12 +7797,12 @@ blocks:
 	WORD $0x4f971280 // fmla v0.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a1 // fmla v1.4s, v21.4s, v23.s[0]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -7811,12 +7811,12 @@ blocks:
 	WORD $0x4f971284 // fmla v4.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a5 // fmla v5.4s, v21.4s, v23.s[0]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -7825,12 +7825,12 @@ blocks:
 	WORD $0x4f971288 // fmla v8.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a9 // fmla v9.4s, v21.4s, v23.s[0]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -7876,12 +7876,12 @@ blocks:
 	WORD $0x4f971282 // fmla v2.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a3 // fmla v3.4s, v21.4s, v23.s[0]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -7890,6 +7890,20 @@ blocks:
 	WORD $0x4f971286 // fmla v6.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712a7 // fmla v7.4s, v21.4s, v23.s[0]
+	FLDPQ 288(R11), (F18, F19)
+	VMOVI $0, V20.B16
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VMOVI $0, V21.B16
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f97128a // fmla v10.4s, v20.4s, v23.s[0]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
 	FLDPQ 416(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -7901,24 +7915,10 @@ blocks:
 	VSHL $7, V21.S4, V21.S4
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f97128a // fmla v10.4s, v20.4s, v23.s[0]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4f9712ab // fmla v11.4s, v21.4s, v23.s[0]
-	FLDPQ 608(R11), (F18, F19)
-	VMOVI $0, V20.B16
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VMOVI $0, V21.B16
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f97128e // fmla v14.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4f9712af // fmla v15.4s, v21.4s, v23.s[0]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	ADD $22, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -11024,7 +11024,7 @@ blocks:
 	WORD $0x4f8b1902 // fmla v2.4s, v8.4s, v11.s[2]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4fab1923 // fmla v3.4s, v9.4s, v11.s[3]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	FMOVQ (R10), F4
 	VUSHR $2, V4.B16, V4.B16
 	FMOVQ 128(R10), F8
@@ -11081,7 +11081,7 @@ blocks:
 	WORD $0x4f8c1902 // fmla v2.4s, v8.4s, v12.s[2]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4fac1923 // fmla v3.4s, v9.4s, v12.s[3]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	FMOVQ 64(R10), F4
 	VSHL $2, V4.B16, V4.B16
 	FMOVQ 160(R10), F8
@@ -11132,7 +11132,7 @@ blocks:
 	WORD $0x4f8d1902 // fmla v2.4s, v8.4s, v13.s[2]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4fad1923 // fmla v3.4s, v9.4s, v13.s[3]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	FMOVQ 64(R10), F4
 	VUSHR $2, V4.B16, V4.B16
 	FMOVQ 160(R10), F8
@@ -11189,7 +11189,7 @@ blocks:
 	WORD $0x4f8e1902 // fmla v2.4s, v8.4s, v14.s[2]
 	WORD $0x4e21d929 // scvtf v9.4s, v9.4s
 	WORD $0x4fae1923 // fmla v3.4s, v9.4s, v14.s[3]
-	ADD $192, R11, R11
+	ADD $128, R11, R11
 	ADD $210, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
@@ -11325,12 +11325,12 @@ blocks:
 	WORD $0x4f971280 // fmla v0.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb712a1 // fmla v1.4s, v21.4s, v23.s[1]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11339,12 +11339,12 @@ blocks:
 	WORD $0x4f971284 // fmla v4.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb712a5 // fmla v5.4s, v21.4s, v23.s[1]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11353,12 +11353,12 @@ blocks:
 	WORD $0x4f971288 // fmla v8.4s, v20.4s, v23.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb712a9 // fmla v9.4s, v21.4s, v23.s[1]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11393,12 +11393,12 @@ blocks:
 	WORD $0x4f971a82 // fmla v2.4s, v20.4s, v23.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb71aa3 // fmla v3.4s, v21.4s, v23.s[3]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11407,6 +11407,20 @@ blocks:
 	WORD $0x4f971a86 // fmla v6.4s, v20.4s, v23.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb71aa7 // fmla v7.4s, v21.4s, v23.s[3]
+	FLDPQ 288(R11), (F18, F19)
+	VMOVI $0, V20.B16
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VMOVI $0, V21.B16
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f971a8a // fmla v10.4s, v20.4s, v23.s[2]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4fb71aab // fmla v11.4s, v21.4s, v23.s[3]
 	FLDPQ 416(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -11418,24 +11432,10 @@ blocks:
 	VSHL $7, V21.S4, V21.S4
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f971a8a // fmla v10.4s, v20.4s, v23.s[2]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4fb71aab // fmla v11.4s, v21.4s, v23.s[3]
-	FLDPQ 608(R11), (F18, F19)
-	VMOVI $0, V20.B16
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VMOVI $0, V21.B16
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f971a8e // fmla v14.4s, v20.4s, v23.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb71aaf // fmla v15.4s, v21.4s, v23.s[3]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	FMOVQ (R10), F16
 	VUSHR $2, V16.B16, V16.B16
 	FMOVQ 128(R10), F20
@@ -11464,12 +11464,12 @@ blocks:
 	WORD $0x4f981280 // fmla v0.4s, v20.4s, v24.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb812a1 // fmla v1.4s, v21.4s, v24.s[1]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11478,12 +11478,12 @@ blocks:
 	WORD $0x4f981284 // fmla v4.4s, v20.4s, v24.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb812a5 // fmla v5.4s, v21.4s, v24.s[1]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11492,12 +11492,12 @@ blocks:
 	WORD $0x4f981288 // fmla v8.4s, v20.4s, v24.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb812a9 // fmla v9.4s, v21.4s, v24.s[1]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11534,12 +11534,12 @@ blocks:
 	WORD $0x4f981a82 // fmla v2.4s, v20.4s, v24.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb81aa3 // fmla v3.4s, v21.4s, v24.s[3]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11548,6 +11548,20 @@ blocks:
 	WORD $0x4f981a86 // fmla v6.4s, v20.4s, v24.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb81aa7 // fmla v7.4s, v21.4s, v24.s[3]
+	FLDPQ 288(R11), (F18, F19)
+	VMOVI $0, V20.B16
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VMOVI $0, V21.B16
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f981a8a // fmla v10.4s, v20.4s, v24.s[2]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4fb81aab // fmla v11.4s, v21.4s, v24.s[3]
 	FLDPQ 416(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -11559,24 +11573,10 @@ blocks:
 	VSHL $7, V21.S4, V21.S4
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f981a8a // fmla v10.4s, v20.4s, v24.s[2]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4fb81aab // fmla v11.4s, v21.4s, v24.s[3]
-	FLDPQ 608(R11), (F18, F19)
-	VMOVI $0, V20.B16
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VMOVI $0, V21.B16
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f981a8e // fmla v14.4s, v20.4s, v24.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb81aaf // fmla v15.4s, v21.4s, v24.s[3]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	FMOVQ 64(R10), F16
 	VSHL $2, V16.B16, V16.B16
 	FMOVQ 160(R10), F20
@@ -11601,12 +11601,12 @@ blocks:
 	WORD $0x4f991280 // fmla v0.4s, v20.4s, v25.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb912a1 // fmla v1.4s, v21.4s, v25.s[1]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11615,12 +11615,12 @@ blocks:
 	WORD $0x4f991284 // fmla v4.4s, v20.4s, v25.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb912a5 // fmla v5.4s, v21.4s, v25.s[1]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11629,12 +11629,12 @@ blocks:
 	WORD $0x4f991288 // fmla v8.4s, v20.4s, v25.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb912a9 // fmla v9.4s, v21.4s, v25.s[1]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11669,12 +11669,12 @@ blocks:
 	WORD $0x4f991a82 // fmla v2.4s, v20.4s, v25.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb91aa3 // fmla v3.4s, v21.4s, v25.s[3]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11683,6 +11683,20 @@ blocks:
 	WORD $0x4f991a86 // fmla v6.4s, v20.4s, v25.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb91aa7 // fmla v7.4s, v21.4s, v25.s[3]
+	FLDPQ 288(R11), (F18, F19)
+	VMOVI $0, V20.B16
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VMOVI $0, V21.B16
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f991a8a // fmla v10.4s, v20.4s, v25.s[2]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4fb91aab // fmla v11.4s, v21.4s, v25.s[3]
 	FLDPQ 416(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -11694,24 +11708,10 @@ blocks:
 	VSHL $7, V21.S4, V21.S4
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f991a8a // fmla v10.4s, v20.4s, v25.s[2]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4fb91aab // fmla v11.4s, v21.4s, v25.s[3]
-	FLDPQ 608(R11), (F18, F19)
-	VMOVI $0, V20.B16
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VMOVI $0, V21.B16
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f991a8e // fmla v14.4s, v20.4s, v25.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fb91aaf // fmla v15.4s, v21.4s, v25.s[3]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	FMOVQ 64(R10), F16
 	VUSHR $2, V16.B16, V16.B16
 	FMOVQ 160(R10), F20
@@ -11740,12 +11740,12 @@ blocks:
 	WORD $0x4f9a1280 // fmla v0.4s, v20.4s, v26.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fba12a1 // fmla v1.4s, v21.4s, v26.s[1]
-	FLDPQ 192(R11), (F18, F19)
+	FLDPQ 128(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 256(R11), (F18, F19)
+	FLDPQ 192(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11754,12 +11754,12 @@ blocks:
 	WORD $0x4f9a1284 // fmla v4.4s, v20.4s, v26.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fba12a5 // fmla v5.4s, v21.4s, v26.s[1]
-	FLDPQ 384(R11), (F18, F19)
+	FLDPQ 256(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 448(R11), (F18, F19)
+	FLDPQ 320(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11768,12 +11768,12 @@ blocks:
 	WORD $0x4f9a1288 // fmla v8.4s, v20.4s, v26.s[0]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fba12a9 // fmla v9.4s, v21.4s, v26.s[1]
-	FLDPQ 576(R11), (F18, F19)
+	FLDPQ 384(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 640(R11), (F18, F19)
+	FLDPQ 448(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11810,12 +11810,12 @@ blocks:
 	WORD $0x4f9a1a82 // fmla v2.4s, v20.4s, v26.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fba1aa3 // fmla v3.4s, v21.4s, v26.s[3]
-	FLDPQ 224(R11), (F18, F19)
+	FLDPQ 160(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VMOVI $0, V21.B16
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 288(R11), (F18, F19)
+	FLDPQ 224(R11), (F18, F19)
 	VSHL $7, V20.S4, V20.S4
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
 	VSHL $7, V21.S4, V21.S4
@@ -11824,6 +11824,20 @@ blocks:
 	WORD $0x4f9a1a86 // fmla v6.4s, v20.4s, v26.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fba1aa7 // fmla v7.4s, v21.4s, v26.s[3]
+	FLDPQ 288(R11), (F18, F19)
+	VMOVI $0, V20.B16
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VMOVI $0, V21.B16
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	FLDPQ 352(R11), (F18, F19)
+	VSHL $7, V20.S4, V20.S4
+	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
+	VSHL $7, V21.S4, V21.S4
+	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
+	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
+	WORD $0x4f9a1a8a // fmla v10.4s, v20.4s, v26.s[2]
+	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
+	WORD $0x4fba1aab // fmla v11.4s, v21.4s, v26.s[3]
 	FLDPQ 416(R11), (F18, F19)
 	VMOVI $0, V20.B16
 	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
@@ -11835,24 +11849,10 @@ blocks:
 	VSHL $7, V21.S4, V21.S4
 	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
 	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
-	WORD $0x4f9a1a8a // fmla v10.4s, v20.4s, v26.s[2]
-	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
-	WORD $0x4fba1aab // fmla v11.4s, v21.4s, v26.s[3]
-	FLDPQ 608(R11), (F18, F19)
-	VMOVI $0, V20.B16
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VMOVI $0, V21.B16
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	FLDPQ 672(R11), (F18, F19)
-	VSHL $7, V20.S4, V20.S4
-	WORD $0x4e929614 // sdot v20.4s, v16.16b, v18.16b
-	VSHL $7, V21.S4, V21.S4
-	WORD $0x4e939635 // sdot v21.4s, v17.16b, v19.16b
-	WORD $0x4e21da94 // scvtf v20.4s, v20.4s
 	WORD $0x4f9a1a8e // fmla v14.4s, v20.4s, v26.s[2]
 	WORD $0x4e21dab5 // scvtf v21.4s, v21.4s
 	WORD $0x4fba1aaf // fmla v15.4s, v21.4s, v26.s[3]
-	ADD $768, R11, R11
+	ADD $512, R11, R11
 	ADD $210, R10, R10
 	SUBS $1, R8, R8
 	BNE blocks
