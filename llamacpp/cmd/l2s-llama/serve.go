@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -62,7 +60,6 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	case !(o.Audit >= 0 && o.Audit <= 1):
 		return wrongUse("--audit: found %v, expected 0 to 1", o.Audit)
 	}
-	o.Threads = cmp.Or(f.threads, runtime.GOMAXPROCS(0))
 	o.Body, o.Memory, o.Budget = int64(*body)<<20, int64(*memory)<<20, f.budget
 	if o.Name == "" {
 		o.Name = strings.TrimSuffix(filepath.Base(f.model), ".gguf")

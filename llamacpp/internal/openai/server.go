@@ -22,7 +22,6 @@ import (
 type Options struct {
 	Name     string        // of the model
 	Template string        // of chats, "" for the model's own: see llamacpp.Model.Chat
-	Threads  int           // of the engine, for previews
 	Parallel int           // requests under way at once
 	Waiting  int           // that wait, at most
 	Body     int64         // bytes of a request, at most
@@ -62,7 +61,7 @@ func New(m *llamacpp.Model, x *llamacpp.Head, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.metrics = newMetrics(s)
-	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Threads: o.Threads, Audit: o.Audit, Step: s.metrics.step})
+	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Audit: o.Audit, Step: s.metrics.step})
 	return s, nil
 }
 
