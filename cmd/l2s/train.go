@@ -56,6 +56,7 @@ func trainVerb(f *flags) action {
 		always:  custom(f, "always", nil, parseAlways),
 		labels:  f.text("labels"),
 		options: f.text("options"),
+		any:     f.boolean("any-precision"),
 		threads: f.threads(),
 	}
 	f.before = r.check
@@ -69,6 +70,7 @@ type trainRun struct {
 	out, labels, options *string
 	target, budget       *float64
 	always               *[]alwaysPart
+	any                  *bool
 	threads              *int
 	inFile, all          train.Options // what the file says, without the flags and with them
 	outputs              []output
@@ -101,7 +103,7 @@ func (r *trainRun) readOptions() (o train.Options, err error) {
 	if r.f.given("budget") {
 		o.Budget = *r.budget
 	}
-	o.Threads, o.Checkpoint = *r.threads, *r.out+partialSuffix
+	o.Threads, o.Checkpoint, o.AnyPrecision = *r.threads, *r.out+partialSuffix, *r.any
 	switch {
 	case r.f.given("target") && r.f.given("budget"):
 		return o, r.f.wrongUse("--target and --budget exclude each other: give one of them")
@@ -288,6 +290,9 @@ const partialSuffix = ".partial"
 func explainInterrupt(err error, checkpoint string) error {
 	if errors.Is(err, train.ErrCheckpoint) {
 		return fmt.Errorf("%w; remove %s to start anew", err, strings.Join(train.CheckpointFiles(checkpoint), " and "))
+	}
+	if errors.Is(err, train.ErrTarget) {
+		return fmt.Errorf("%w; the same command with --any-precision keeps the screen, by what %s keeps of this run", err, checkpoint)
 	}
 	for _, file := range train.CheckpointFiles(checkpoint) {
 		if _, missing := os.Stat(file); missing == nil {
