@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -186,7 +187,11 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, releas
 			_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, drained))
 			return nil, nil, f
 		}
-		return nil, nil, wrong("", "body: it did not come whole: %v", err).with(http.StatusRequestTimeout)
+		f := wrong("", "body: it did not come whole: %v", err)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, nil, f.with(http.StatusRequestTimeout)
+		}
+		return nil, nil, f.code("invalid_body") // of a client that is not heard any more, or of wrong chunks
 	}
 	_ = control.SetReadDeadline(time.Time{}) // its end would be taken for that of the client
 	if f, failed = parse(body); failed != nil {
