@@ -52,7 +52,7 @@ func exported(file *ast.File) (names []string) {
 // not for them belongs to internal/. A new one is a promise: raise the number with it.
 var mostNames = map[string]int{
 	"beam": 7, "bitset": 19, "head": 36, "kernels": 26, "learn": 28, "preview": 24, "sample": 26,
-	"screen": 86, "softmax": 58, "train": 30, "train/calibrate": 6,
+	"screen": 86, "softmax": 58, "train": 31, "train/calibrate": 6,
 }
 
 func TestExportedNames(t *testing.T) {
