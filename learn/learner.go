@@ -594,6 +594,7 @@ func (l *Learner) train(ctx context.Context, s sample, o train.Options) (*screen
 		return nil, err
 	}
 	busy := l.throttle(ctx)
+	o.AnyPrecision = true // trials on later contexts decide
 	if o.Labels, o.Threads = s.Labels, 1; o.HeldOut < 0 {
 		o.HeldOut = min(4000, n/8)
 	}

@@ -30,7 +30,7 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 	exact := softmax.NewSearcher(layer)
 	top, want := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
 	var kinds []string
-	previewed := false
+	begun := false
 	asked, missed := 0, 0
 	for i := 0; i < data.Len() && asked < 500; i++ {
 		h := data.Context(i)
@@ -38,18 +38,18 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i > 450 && !previewed { // it is made meanwhile
+		if i > 450 && !begun { // it is made meanwhile
 			time.Sleep(time.Millisecond)
 		}
 		for len(events) > 0 {
 			e := <-events
 			kinds = append(kinds, e.Kind)
-			previewed = previewed || e.Kind == previewed
+			begun = begun || e.Kind == previewed
 		}
 		if _, err := exact.TopK(want, h); err != nil {
 			t.Fatal(err)
 		}
-		if !previewed {
+		if !begun {
 			continue
 		}
 		if a.Source == softmax.FromSet {
@@ -64,7 +64,7 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 			}
 		}
 	}
-	if !previewed || asked == 0 || kinds[0] != began {
+	if !begun || asked == 0 || kinds[0] != began {
 		t.Fatalf("found the events %v, and %d answers of a preview, expected some", kinds, asked)
 	}
 	if float64(missed) > 0.01*float64(5*asked) {

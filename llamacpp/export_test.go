@@ -24,6 +24,3 @@ func Valid(text string) string { return valid(text) }
 
 // Threads is the number of threads that llama.cpp is given.
 func Threads(n int) int { return int(threads(n)) }
-
-// Lend runs work on the threads of the model, as a search of a head does.
-func (m *Model) Lend(n int, work func(worker int)) { m.hook.pool.Run(n, work) }

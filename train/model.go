@@ -29,6 +29,9 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screening.Model, error
 		for i, r := range rungs {
 			rungs[i] = x.made.lists.Rung(r.Budget, r.Share, outcomes, t.K)
 		}
+		if err := t.misses(rungs[len(rungs)-1]); err != nil {
+			return nil, err
+		}
 		x.made, x.held = nil, nil // as large as what follows
 	}
 	b, err := newBuilder(ctx, t.Corpus, t.layer, t.opt, stage.Lists, x.router, x.found)
@@ -150,6 +153,25 @@ func (t *trainer) pickDefault(rungs []screening.Rung) float64 {
 	x := first(func(x screening.Rung) bool { return saturated(x, last) })
 	t.warn("no budget reaches the target: %s with budget %v, and larger ones hardly gain; more contexts help", t.describe(x), x.Budget)
 	return x.Budget
+}
+
+// far is how much of a precision a screen may miss.
+const far = 0.02
+
+// misses returns an error if the largest budget misses the target by far.
+func (t *trainer) misses(last screening.Rung) error {
+	if t.opt.Budget > 0 || t.opt.AnyPrecision {
+		return nil
+	}
+	name, found, want := "P@1", last.Precision1, float64(targetP1)
+	if t.opt.Target > 0 {
+		name, found, want = fmt.Sprintf("P@%d", t.K), last.PrecisionK, t.opt.Target
+	}
+	if found.High >= want-far {
+		return nil
+	}
+	return fmt.Errorf("%w: found %s %.4f (%.4f to %.4f) on %d held-out contexts with the largest budget, %.0f candidates, expected %.4f: more contexts help, and they must be the states that the layer is applied to",
+		ErrTarget, name, found.Value, found.Low, found.High, t.held.N, last.Budget, want)
 }
 
 // saturated reports whether what the last rung finds beyond x is less than a quarter of what x

@@ -35,7 +35,8 @@ type Options struct {
 	K int `json:"k"`
 	// Budget is B, the mean number of candidates of the contexts of training that requests
 	// get that name none (L-bar <= B, Equation 7). 0: the smallest of the ladder that
-	// reaches the target on held-out contexts, or the largest if none does.
+	// reaches the target on held-out contexts; if none does, the smallest beyond which larger
+	// ones hardly gain, with a warning in the record.
 	Budget float64 `json:"budget"`
 	// Target is the precision P@K that decides Budget, below 1. 0: P@1 of at least .9995
 	// and P@K of at least .9980, rounded to four digits.
@@ -83,6 +84,9 @@ type Options struct {
 	// Threads is the number of goroutines that compute; 0 means
 	// runtime.GOMAXPROCS(0). The result does not depend on it.
 	Threads int `json:"-"`
+	// AnyPrecision takes a screen whose largest budget misses the target by far, too: without it
+	// that is [ErrTarget].
+	AnyPrecision bool `json:"-"`
 	// Progress, unless nil, is told how the run goes.
 	Progress func(Progress) `json:"-"`
 }
@@ -171,7 +175,7 @@ func (o *Options) recorded() Options {
 	if len(r.Shells) == 0 {
 		r.Shells = nil
 	}
-	r.Validation, r.Labels, r.Checkpoint, r.Threads, r.Progress = nil, nil, "", 0, nil
+	r.Validation, r.Labels, r.Checkpoint, r.Threads, r.AnyPrecision, r.Progress = nil, nil, "", 0, false, nil
 	return r
 }
 

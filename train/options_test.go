@@ -16,7 +16,7 @@ func fill(v reflect.Value, draw func(n int) int) {
 	for i := range v.NumField() {
 		f := v.Field(i)
 		switch name := v.Type().Field(i).Name; {
-		case name == "Labels" || name == "Validation" || name == "Checkpoint" || name == "Threads" || name == "Progress":
+		case name == "Labels" || name == "Validation" || name == "Checkpoint" || name == "Threads" || name == "AnyPrecision" || name == "Progress":
 		case f.Kind() == reflect.Struct:
 			fill(f, draw)
 		case name == "Estimator":

@@ -27,7 +27,7 @@ import (
 // paper, see the package's documentation for the steps. It returns the screen
 // and the record that is also inside it.
 //
-// Errors: options out of their range (see [Options]), contexts that are not
+// Errors: [ErrTarget]; options out of their range (see [Options]), contexts that are not
 // whole rows, a NaN or Inf (the context is named), a learning rate so high
 // that V overflows: of the checkpoint the labels are kept then, for a run with a
 // lower rate. When ctx is cancelled it returns within a fraction of a
@@ -215,6 +215,13 @@ func (t *trainer) unseen(ctx context.Context, c *corpus.Corpus, ids []uint32) ([
 // kind with these names, and labels without a state beside them, which no run
 // leaves, are an error, and nothing is removed then.
 func RemoveCheckpoint(path string) error { return state.Remove(path) }
+
+// ErrTarget is what errors.Is finds in the error of a run whose screen misses its target by far: on
+// held-out contexts the precision of its largest budget is, with 95% confidence, more than 0.02
+// below. More contexts help, or such that are states of the layer; [Options.AnyPrecision] takes the
+// screen as it is. A run with a Budget, or with no contexts to measure on, has no target. The
+// checkpoint stays.
+var ErrTarget = errors.New("the target is missed by far")
 
 // ErrCheckpoint is what errors.Is finds in the error of a run that cannot
 // continue from the checkpoint that is there: it is of another run, or

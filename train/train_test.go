@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"math/rand/v2"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -217,6 +219,70 @@ func TestBudgetReachesTheTarget(t *testing.T) {
 			if reaches := x.PrecisionK.Value >= c.target; c.reached && (x.Budget < m.Budget() && reaches || x.Budget == m.Budget() && !reaches) {
 				t.Errorf("target %v: found budget %v, though %v has P@5 %v", c.target, m.Budget(), x.Budget, x.PrecisionK.Value)
 			}
+		}
+	}
+}
+
+// A screen that misses its target by far is an error, whose figures are those that other contexts
+// have; a run that takes it goes on from the checkpoint.
+func TestATargetThatIsMissedByFar(t *testing.T) {
+	const n, labels, dim = 1200, 6000, 32
+	s := newSynthetic(t, 6, n, dim, labels, 10, 0.3)
+	random := rand.New(rand.NewPCG(6, 7))
+	for i := range s.contexts { // which have nothing in common
+		s.contexts[i] = float32(random.NormFloat64())
+	}
+	for _, target := range []float64{0, 0.9} {
+		o := DefaultOptions()
+		o.Target, o.Iterations, o.Geometry, o.Clusters = target, 1, 0, 10
+		o.Checkpoint = filepath.Join(t.TempDir(), "state")
+		_, _, err := Run(t.Context(), s.layer, s.contexts, o)
+		if !errors.Is(err, ErrTarget) || !strings.Contains(err.Error(), "more contexts help") {
+			t.Fatalf("target %v: found the error %v, expected ErrTarget", target, err)
+		}
+		stages := map[string]bool{}
+		o.AnyPrecision, o.Progress = true, func(p Progress) { stages[p.Stage] = true }
+		m, r, err := Run(t.Context(), s.layer, s.contexts, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stages[stage.KMeans] || stages[stage.Learn] {
+			t.Errorf("target %v: found the stages %v, expected those behind the checkpoint", target, stages)
+		}
+		if !slices.ContainsFunc(r.Warnings, func(w string) bool { return strings.Contains(w, "no budget reaches the target") }) {
+			t.Errorf("target %v: found the warnings %q", target, r.Warnings)
+		}
+		// On other contexts of this kind the largest budget misses it too.
+		exact := softmax.NewSearcher(s.layer)
+		x, err := screen.NewSearcher(m, s.layer, screen.Options{Budget: m.Ladder()[len(m.Ladder())-1].Budget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		const tries = 300
+		for range tries {
+			h := make([]float32, dim)
+			for i := range h {
+				h[i] = float32(random.NormFloat64())
+			}
+			var a, b [1]softmax.Prediction
+			if _, err := x.TopK(a[:], h); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := exact.TopK(b[:], h); err != nil {
+				t.Fatal(err)
+			}
+			if a[0].ID == b[0].ID {
+				found++
+			}
+		}
+		if p := float64(found) / tries; p > 0.9-far {
+			t.Errorf("target %v: found P@1 %v on other contexts, expected a screen that misses it", target, p)
+		}
+		// Who names a budget has no target.
+		o.AnyPrecision, o.Budget, o.Checkpoint = false, 50, ""
+		if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err != nil {
+			t.Errorf("target %v: found the error %v with a budget", target, err)
 		}
 	}
 }

@@ -26,7 +26,7 @@ var flagsOfVerbs = []struct{ verb, flags string }{
 	{"demo", "keep lm seed"},
 	{"labels", "bias contexts head ids k out shard threads weights"},
 	{"merge", "out"},
-	{"train", "always bias budget contexts head ids kind labels options out target threads validation weights"},
+	{"train", "always any-precision bias budget contexts head ids kind labels options out target threads validation weights"},
 	{"calibrate", "bias block confidence contexts exact-limit head ids k out seed target threads weights"},
 	{"eval", "bias budget contexts head ids k targets threads weights"},
 	{"bench", "bias budget cold contexts head ids k pack weights"},

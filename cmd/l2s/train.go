@@ -59,6 +59,7 @@ func trainVerb(f *flags) action {
 		always:  custom(f, "always", nil, parseAlways),
 		labels:  f.text("labels"),
 		options: f.text("options"),
+		any:     f.boolean("any-precision"),
 		threads: f.threads(),
 		kind: custom(f, "kind", kindAuto, func(s string) (string, error) {
 			if s != kindAuto && s != kindScreen && s != kindPreview {
@@ -78,6 +79,7 @@ type trainRun struct {
 	out, labels, options *string
 	target, budget       *float64
 	always               *[]alwaysPart
+	any                  *bool
 	threads              *int
 	kind                 *string
 	inFile, all          train.Options // what the file says, without the flags and with them
@@ -111,7 +113,7 @@ func (r *trainRun) readOptions() (o train.Options, err error) {
 	if r.f.given("budget") {
 		o.Budget = *r.budget
 	}
-	o.Threads, o.Checkpoint = *r.threads, *r.out+partialSuffix
+	o.Threads, o.Checkpoint, o.AnyPrecision = *r.threads, *r.out+partialSuffix, *r.any
 	switch {
 	case r.f.given("target") && r.f.given("budget"):
 		return o, r.f.wrongUse("--target and --budget exclude each other: give one of them")
@@ -277,6 +279,14 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		p.Line("preview: " + rungText(first, noPreview))
 	}
 	m, record, seconds, err := trainScreen(ctx, in.layer, in.rows, o, p)
+	if errors.Is(err, train.ErrTarget) && first != nil {
+		if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
+			return nil, err
+		}
+		why := fmt.Sprintf("a preview is written, since no screen is precise enough: %v", err)
+		p.Line(why)
+		return r.savePreview(first, in, []string{why}, start)
+	}
 	if err != nil {
 		return nil, explainInterrupt(err, o.Checkpoint)
 	}
@@ -356,6 +366,9 @@ const partialSuffix = ".partial"
 func explainInterrupt(err error, checkpoint string) error {
 	if errors.Is(err, train.ErrCheckpoint) {
 		return fmt.Errorf("%w; remove %s to start anew", err, strings.Join(stage.Files(checkpoint), " and "))
+	}
+	if errors.Is(err, train.ErrTarget) {
+		return fmt.Errorf("%w; the same command with --any-precision keeps the screen, by what %s keeps of this run", err, checkpoint)
 	}
 	for _, file := range stage.Files(checkpoint) {
 		if _, missing := os.Stat(file); missing == nil {

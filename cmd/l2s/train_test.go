@@ -1,12 +1,15 @@
 package main
 
 import (
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 )
 
@@ -36,6 +39,35 @@ func TestTrainSaysWhatItDecides(t *testing.T) {
 		expectIn(t, r.stderr, "warning: "+want)
 		r = l2s(t, dir, joined("train", layerArgs(), "--contexts", "few.npy", "--out", "x.l2s", "--quiet")...)
 		expectIn(t, r.stderr, "l2s train: warning: x.l2s: "+want)
+	})
+	t.Run("a target that is missed by far", func(t *testing.T) {
+		random := rand.New(rand.NewPCG(1, 2))
+		for name, shape := range map[string][]int{"W9.npy": {9000, 32}, "H9.npy": {1500, 32}} {
+			x := make([]float32, shape[0]*shape[1])
+			for i := range x {
+				x[i] = float32(random.NormFloat64())
+			}
+			if err := tensorfile.WriteNPY(filepath.Join(dir, name), x, shape...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		args := []string{"train", "--weights", "W9.npy", "--bias", "none", "--contexts", "H9.npy", "--out", "far.l2s"}
+		r := l2s(t, dir, args...)
+		if r.code != 1 || !strings.Contains(r.stderr, "l2s train: the target is missed by far: found P@1 0.") || !strings.Contains(r.stderr, "the same command with --any-precision keeps the screen, by what far.l2s.partial keeps of this run") {
+			t.Fatalf("found exit status %d and %q", r.code, r.stderr)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "far.l2s")); err == nil {
+			t.Error("found a screen")
+		}
+		r = l2s(t, dir, joined(args, "--any-precision")...)
+		if r.code != 0 || !strings.Contains(r.stderr, "warning: no budget reaches the target") || strings.Contains(r.stderr, "k-means: ") {
+			t.Errorf("found exit status %d and %q, expected a warning, and no clusters anew", r.code, r.stderr)
+		}
+		for _, name := range []string{"far.l2s.partial", "far.l2s.partial-labels"} {
+			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+				t.Errorf("found %s after the end", name)
+			}
+		}
 	})
 	t.Run("a layer of three labels", func(t *testing.T) {
 		matrixIn("W3.npy", 3, tinyDim)(t, dir)

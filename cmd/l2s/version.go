@@ -64,17 +64,24 @@ func (r versionResult) String() string {
 	return b.String()
 }
 
+// release is the newest version of CHANGELOG.md, of which a build without a tag is a form.
+const release = "v0.9.0"
+
 // buildVersion returns the version of the program and the revision of its source, as
 // far as the go command has written them into it. The version is the tag, if the
-// source has one.
+// source has one, and else release+devel.
 func buildVersion(info *debug.BuildInfo) (version, revision string) {
+	const devel = release + "+devel"
 	if info == nil {
-		return "unknown", ""
+		return devel, ""
 	}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
 			revision = s.Value
 		}
 	}
-	return cmp.Or(info.Main.Version, "unknown"), revision
+	if info.Main.Version == "(devel)" {
+		return devel, revision
+	}
+	return cmp.Or(info.Main.Version, devel), revision
 }

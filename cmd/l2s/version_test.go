@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"runtime/debug"
+	"strings"
 	"testing"
 )
 
@@ -17,8 +19,8 @@ func TestBuildVersion(t *testing.T) {
 		{"go install MODULE@v0.1.0", "mod\t" + module + "\tv0.1.0\th1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n", "v0.1.0", ""},
 		{"go build behind a tag", "mod\t" + module + "\tv0.1.1-0.20261121192200-8e7121e0aa0d\t\nbuild\tvcs.revision=" + commit + "\n", "v0.1.1-0.20261121192200-8e7121e0aa0d", commit},
 		{"go build of edited files", "mod\t" + module + "\tv0.1.0+dirty\t\nbuild\tvcs.revision=" + commit + "\nbuild\tvcs.modified=true\n", "v0.1.0+dirty", commit},
-		{"go run", "mod\t" + module + "\t(devel)\t\n", "(devel)", ""},
-		{"a build that says nothing", "", "unknown", ""},
+		{"go run", "mod\t" + module + "\t(devel)\t\n", release + "+devel", ""},
+		{"a build that says nothing", "", release + "+devel", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			info, err := debug.ParseBuildInfo("go\tgo1.25\npath\t" + module + "/cmd/l2s\n" + c.info)
@@ -31,8 +33,21 @@ func TestBuildVersion(t *testing.T) {
 		})
 	}
 	t.Run("no build information", func(t *testing.T) {
-		if version, revision := buildVersion(nil); version != "unknown" || revision != "" {
-			t.Errorf("found version %q and revision %q, expected unknown and none", version, revision)
+		if version, revision := buildVersion(nil); version != release+"+devel" || revision != "" {
+			t.Errorf("found version %q and revision %q, expected %s+devel and none", version, revision, release)
 		}
 	})
+}
+
+// The version of a build without a tag is the newest that CHANGELOG.md tells of.
+func TestReleaseIsThatOfTheChanges(t *testing.T) {
+	text, err := os.ReadFile("../../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "\n## v")
+	version, _, ok := strings.Cut(rest, ", ")
+	if "v"+version != release || !ok {
+		t.Errorf("found v%.20s first in CHANGELOG.md, expected %s and its date", version, release)
+	}
 }

@@ -89,7 +89,7 @@ func methodsOf(file *ast.File, t ast.Expr) (names []string) {
 // not for them belongs to internal/. A new one is a promise: raise the number with it.
 var mostNames = map[string]int{
 	"beam": 7, "bitset": 16, "head": 27, "kernels": 40, "learn": 19, "preview": 24, "sample": 26,
-	"screen": 55, "softmax": 27, "train": 16, "train/calibrate": 5,
+	"screen": 55, "softmax": 27, "train": 17, "train/calibrate": 5,
 }
 
 func TestExportedNames(t *testing.T) {

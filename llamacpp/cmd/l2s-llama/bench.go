@@ -19,6 +19,7 @@ import (
 	"github.com/hybridgroup/yzma/pkg/llama"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/preview"
@@ -257,7 +258,7 @@ func (b *bench) racers(tasks []string) ([]*racer, error) {
 				}
 			}
 		default:
-			return nil, wrongUse("--tasks: found %q, expected greedy, sampled, logprobs, decision, allowed or draft", task)
+			return nil, fmt.Errorf("found no task %q", task)
 		}
 	}
 	return list, nil
@@ -366,6 +367,25 @@ func (b *bench) rows(list []*racer, threads int) []row {
 	return rows
 }
 
+// allTasks are the tasks of --tasks.
+var allTasks = []string{"greedy", "sampled", "logprobs", "decision", "allowed", "draft"}
+
+func parseTasks(list string) ([]string, error) {
+	if list == "all" {
+		return allTasks, nil
+	}
+	tasks := strings.Split(list, ",")
+	for i, task := range tasks {
+		if !slices.Contains(allTasks, task) {
+			return nil, wrongUse("--tasks: found %q, expected some of %s, or all", task, strings.Join(allTasks, ","))
+		}
+		if slices.Contains(tasks[:i], task) {
+			return nil, wrongUse("--tasks: found %q twice, expected each once", task)
+		}
+	}
+	return tasks, nil
+}
+
 func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("bench", benchUsage, stdout, stderr).withLearn().withFast("with --learn, a `file` of text; with --fast, as for generate")
 	picture := f.String("svg", "", "with --learn, the `file` of a picture to write")
@@ -380,18 +400,35 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if *n < 1 || *rounds < 1 || *n > mostTokens || *rounds > mostTokens {
 		return wrongUse("--tokens, --rounds: found %d and %d, expected 1 to %d", *n, *rounds, mostTokens)
 	}
-	if *tasks == "all" {
-		*tasks = "greedy,sampled,logprobs,decision,allowed,draft"
+	chosen, err := parseTasks(*tasks)
+	if err != nil {
+		return err
 	}
 	if f.learn && f.text == "" || !f.learn && !f.fast && f.text != "" || *picture != "" && !f.learn {
 		return wrongUse("--learn, --text, --svg: expected the first two together, or none of the three; --text alone goes with --fast")
+	}
+	const size = 512
+	if most := (size - 1) / 4; !f.learn && *n > most {
+		return wrongUse("--tokens: found %d, expected 1 to %d, which the context has room for beside a prompt", *n, most)
 	}
 	threads := []int{1, runtime.GOMAXPROCS(0)}
 	if f.threads > 0 {
 		threads = []int{f.threads}
 	}
 	f.threads = threads[0]
-	size := 512
+	var content string
+	if f.learn {
+		if content, err = f.readText(ctx, f.text); err != nil {
+			return err
+		}
+	}
+	if *picture != "" {
+		attempt, err := atomicfile.Create(*picture)
+		if err != nil {
+			return err
+		}
+		attempt.Abort()
+	}
 	m, err := f.open(ctx, llamacpp.Options{Context: size})
 	if err != nil {
 		return err
@@ -426,7 +463,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	defer b.own.close()
 	if f.learn {
-		return f.runLearn(ctx, b, f.text, *picture, *rounds, *asJSON)
+		return f.runLearn(ctx, b, content, *picture, *rounds, *asJSON)
 	}
 	p := f.progress()
 	defer p.Close()
@@ -439,7 +476,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		if err := b.setThreads(t); err != nil {
 			return err
 		}
-		list, err := b.racers(strings.Split(*tasks, ","))
+		list, err := b.racers(chosen)
 		if err != nil {
 			return err
 		}

@@ -75,7 +75,7 @@ func (f *flags) previewPaths() []string {
 // readPreview reads the preview of the model, from the first file that has one: nil if none has.
 func (f *flags) readPreview() (*preview.Model, string) {
 	for _, path := range f.previewPaths() {
-		m, err := preview.Load(path)
+		m, err := loadPreview(path)
 		if err == nil {
 			return m, path
 		}

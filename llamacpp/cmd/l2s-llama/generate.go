@@ -89,20 +89,28 @@ func (s *sampling) check() (err error) {
 	return nil
 }
 
-// of returns the sampling for a head, with the sets of --ban and --allow. What the model's file forbids is banned too,
-// as by llama.cpp.
-func (s *sampling) of(x *llamacpp.Head) (o engine.Sampling, err error) {
-	o = engine.Sampling{Options: s.o, LastN: s.lastN}
+// below checks the ids of --ban and --allow.
+func (s *sampling) below(labels int) error {
 	for _, f := range []struct {
 		name string
 		ids  []uint32
 	}{{"ban", s.banned}, {"allow", s.allowed}} {
 		for _, id := range f.ids {
-			if int64(id) >= int64(x.Labels()) {
-				return o, wrongUse("--%s: found token %d, expected one below the %d of the head", f.name, id, x.Labels())
+			if int64(id) >= int64(labels) {
+				return wrongUse("--%s: found token %d, expected one below the %d of the head", f.name, id, labels)
 			}
 		}
 	}
+	return nil
+}
+
+// of returns the sampling for a head, with the sets of --ban and --allow. What the model's file forbids is banned too,
+// as by llama.cpp.
+func (s *sampling) of(x *llamacpp.Head) (o engine.Sampling, err error) {
+	if err := s.below(x.Labels()); err != nil {
+		return o, err
+	}
+	o = engine.Sampling{Options: s.o, LastN: s.lastN}
 	if o.Banned, err = engine.Banned(x, s.banned); err != nil || s.allow == "" {
 		return o, err
 	}
@@ -159,7 +167,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	ignore := f.Bool("ignore-eos", false, "do not end where the model ends the text")
 	chat := f.Bool("chat", false, "take the prompt for a message of a user, by the chat template")
 	system := f.String("system", "", "with --chat, the `text` of a system message before it")
-	named := f.String("chat-template", "", "with --chat, the `name` of a template of llama.cpp, for the model's own")
+	f.StringVar(&f.template, "chat-template", "", "with --chat, the `name` of a template of llama.cpp, for the model's own")
 	s := f.sampling()
 	if err := f.parse(args); err != nil {
 		return err
@@ -179,11 +187,14 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if (*prompt == "") == (*file == "") {
 		return wrongUse("expected one of --prompt and --file")
 	}
-	if (*system != "" || *named != "") && !*chat {
+	if (*system != "" || f.template != "") && !*chat {
 		return wrongUse("found --system or --chat-template without --chat, expected both")
 	}
 	if *n < -1 || *size < 0 || *size > mostTokens {
 		return wrongUse("-n, --context: found %d and %d, expected -1 or more and 0 to %d", *n, *size, mostTokens)
+	}
+	if len(s.banned)+len(s.allowed) > 0 {
+		f.ids = s.below
 	}
 	text := *prompt
 	if *file != "" {
@@ -213,7 +224,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		if *system != "" {
 			messages = append([]llamacpp.Message{{Role: "system", Content: *system}}, messages...)
 		}
-		if text, err = waiting(ctx, f, func() (string, error) { return m.Chat(*named, messages...) }); err != nil {
+		if text, err = waiting(ctx, f, func() (string, error) { return m.Chat(f.template, messages...) }); err != nil {
 			return err
 		}
 	case template != "":

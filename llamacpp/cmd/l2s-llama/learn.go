@@ -142,11 +142,7 @@ func (b *bench) learns(ctx context.Context, ids []uint32, most int, each func(st
 
 // runLearn is bench --learn.
 func (f *flags) runLearn(ctx context.Context, b *bench, text, picture string, rounds int, asJSON bool) error {
-	content, err := f.readText(ctx, text)
-	if err != nil {
-		return err
-	}
-	ids, err := f.tokens(ctx, b.m, content, false)
+	ids, err := f.tokens(ctx, b.m, text, false)
 	if err != nil {
 		return err
 	}
@@ -154,7 +150,7 @@ func (f *flags) runLearn(ctx context.Context, b *bench, text, picture string, ro
 		f.say("%d tokens: %.0f a second, %.2f times llama.cpp's, %.0f%% by a screen\n", x.Tokens, x.TokensPerSecond, x.Speedup, 100*x.Screened)
 	})
 	if failed == nil && len(lines) == 0 {
-		failed = fmt.Errorf("%s: found no tokens, expected a text", text)
+		failed = fmt.Errorf("%s: found no tokens, expected a text", f.text)
 	}
 	if len(lines) == 0 {
 		return failed

@@ -12,6 +12,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -23,6 +24,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -106,13 +108,15 @@ type flags struct {
 	budget                   float64
 	quiet, learn             bool
 	fast, anew               bool
-	text                     string         // of the preview, or as the verb says
-	preview                  *preview.Model // with fast
-	previewFile              string         // where it is kept
-	given                    string         // what is in text
-	refused                  string         // why a file of a preview is none
-	takes                    bool           // arguments that are no flags
-	left                     []string       // these
+	text                     string                 // of the preview, or as the verb says
+	template                 string                 // of chats, "" for the model's own
+	ids                      func(labels int) error // checks ids of flags, nil if there are none
+	preview                  *preview.Model         // with fast
+	previewFile              string                 // where it is kept
+	given                    string                 // what is in text
+	refused                  string                 // why a file of a preview is none
+	takes                    bool                   // arguments that are no flags
+	left                     []string               // these
 	stdout, stderr           io.Writer
 	abandoned                bool // something runs still that uses the model: the end of the program ends it
 }
@@ -291,10 +295,36 @@ func (f *flags) readText(ctx context.Context, path string) (string, error) {
 	})
 }
 
+// early finds what is wrong before a preview is made, which takes a minute, or a model is opened.
+func (f *flags) early(ctx context.Context) error {
+	if f.screen != "" {
+		if _, err := os.Stat(f.screen); err != nil {
+			return err
+		}
+	}
+	if f.template != "" { // a template needs no model
+		if _, err := new(llamacpp.Model).Chat(f.template, llamacpp.Message{Role: "user", Content: "a"}); err != nil {
+			return fmt.Errorf("--chat-template: %w", err)
+		}
+	}
+	if f.ids == nil {
+		return nil
+	}
+	x, err := waiting(ctx, f, func() (*head.Head, error) { return head.Open(cmp.Or(f.head, f.model), head.Options{}) })
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	return f.ids(x.Labels())
+}
+
 // open loads the libraries and opens the model. With --fast there is a preview before: it is made while nothing else
 // takes memory.
 func (f *flags) open(ctx context.Context, o llamacpp.Options) (*llamacpp.Model, error) {
 	if err := llamacpp.Load(f.lib); err != nil {
+		return nil, err
+	}
+	if err := f.early(ctx); err != nil {
 		return nil, err
 	}
 	if f.fast {
@@ -331,6 +361,14 @@ func (f *flags) kind() kind {
 		return previewHead
 	}
 	return exactHead
+}
+
+// loadPreview reads a preview from a regular file: a start does not wait for a pipe that has its name.
+func loadPreview(path string) (*preview.Model, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("preview: %s: found a folder, a pipe or a device, expected a regular file", path)
+	}
+	return preview.Load(path)
 }
 
 // openHead opens a head.

@@ -63,6 +63,40 @@ func need(t *testing.T) {
 	}
 }
 
+// What is wrong is found before a preview is made, which takes a minute.
+func TestWhatIsWrongIsFoundEarly(t *testing.T) {
+	model := fastModel(t)
+	for _, c := range []struct {
+		status int
+		args   []string
+		want   string
+	}{
+		{2, []string{"generate", "--prompt", "a", "--ban", "1,4000000"}, "--ban: found token 4000000, expected one below the 65536 of the head"},
+		{2, []string{"generate", "--prompt", "a", "--allow", "70000"}, "--allow: found token 70000"},
+		{1, []string{"generate", "--prompt", "a", "--ban", "1", "--head", "no-such-folder"}, "no-such-folder"},
+		{1, []string{"generate", "--prompt", "a", "--chat", "--chat-template", "no such"}, "--chat-template: llamacpp: no chat template"},
+		{1, []string{"generate", "--prompt", "a", "--text", "no-such.txt"}, "no-such.txt"},
+		{1, []string{"serve", "--addr", "127.0.0.1:0", "--chat-template", "no such"}, "expected one like those of"},
+		{1, []string{"bench", "--screen", "no-such.l2s"}, "no-such.l2s"},
+		{1, []string{"compare", "--text", model, "--screen", "no-such.l2s"}, "no-such.l2s"},
+	} {
+		_, text := runs(t, context.Background(), c.status, append(slices.Clone(c.args), "--model", model, "--fast", "--threads", "1")...)
+		if !strings.Contains(text, c.want) || strings.Contains(text, "states of texts") {
+			t.Errorf("%v: found %q, expected %q before a preview is made", c.args, text, c.want)
+		}
+		if _, err := os.Stat(model + ".l2p"); err == nil {
+			t.Fatalf("%v: found a preview", c.args)
+		}
+	}
+	text := filepath.Join(t.TempDir(), "text.txt")
+	if err := os.WriteFile(text, []byte("a"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, why := runs(t, context.Background(), 1, "bench", "--model", model, "--learn", "--text", text, "--svg", filepath.Join(t.TempDir(), "no", "such.svg")); !strings.Contains(why, "such.svg") {
+		t.Errorf("a picture that cannot be written: found %q", why)
+	}
+}
+
 func TestWrongUse(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -104,6 +138,10 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"compare", "--model", "m.gguf", "--text", "a", "--prompt-tokens", "9223372036854775807"}, "at most 16777216"},
 		{[]string{"bench", "--model", "m.gguf", "--tokens", "9223372036854775807"}, "expected 1 to 16777216"},
 		{[]string{"bench", "--model", "m.gguf", "--learn"}, "--text"},
+		{[]string{"bench", "--model", "m.gguf", "--tasks", "greedy,wrong"}, "--tasks: found \"wrong\", expected some of greedy,sampled,"},
+		{[]string{"bench", "--model", "m.gguf", "--tasks", ""}, "--tasks: found \"\""},
+		{[]string{"bench", "--model", "m.gguf", "--tasks", "draft,greedy,draft"}, "--tasks: found \"draft\" twice"},
+		{[]string{"bench", "--model", "m.gguf", "--tokens", "128"}, "--tokens: found 128, expected 1 to 127"},
 		{[]string{"bench", "--model", "m.gguf", "--svg", "a.svg"}, "--learn"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--screen", "m.l2s"}, "one of them"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--keep", "m.l2s"}, "without --learn"},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -37,7 +35,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	f.IntVar(&o.Parallel, "parallel", 4, "how `many` requests are under way at once")
 	f.IntVar(&o.Waiting, "waiting", 32, "how `many` more wait: the answer is 503 beyond them")
 	f.StringVar(&o.Name, "name", "", "the `name` of the model in answers, else that of its file")
-	f.StringVar(&o.Template, "chat-template", "", "the `name` of a template of llama.cpp, for the model's own")
+	f.StringVar(&f.template, "chat-template", "", "the `name` of a template of llama.cpp, for the model's own")
 	grace := f.Duration("grace", 20*time.Second, "the longest `time` that requests under way have at the end")
 	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "the longest `time` to read a request, or for a client to take a part")
 	body := f.Int("max-body", 8, "the largest body of a request, in `MiB`")
@@ -62,8 +60,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	case !(o.Audit >= 0 && o.Audit <= 1):
 		return wrongUse("--audit: found %v, expected 0 to 1", o.Audit)
 	}
-	o.Threads = cmp.Or(f.threads, runtime.GOMAXPROCS(0))
-	o.Body, o.Memory, o.Budget = int64(*body)<<20, int64(*memory)<<20, f.budget
+	o.Body, o.Memory, o.Budget, o.Template = int64(*body)<<20, int64(*memory)<<20, f.budget, f.template
 	if o.Name == "" {
 		o.Name = strings.TrimSuffix(filepath.Base(f.model), ".gguf")
 	}

@@ -4,11 +4,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/learning-to-screen/l2s/llamacpp"
 )
 
 // A pipe into which nobody writes does not keep a run from its end, wherever it stands.
@@ -52,4 +57,47 @@ func TestAnInterruptEndsTheWaitForAPipe(t *testing.T) {
 			t.Errorf("%s: found %q, expected a regular file to be asked for", name, text)
 		}
 	}
+}
+
+// Where a preview is looked for there may be anything: a start says what it found, and makes one.
+func TestWhatIsNoPreviewFile(t *testing.T) {
+	need(t)
+	model := fastModel(t)
+	put := map[string]func(path string) error{
+		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"a loop":   func(path string) error { return os.Symlink(path, path) },
+		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+	}
+	for name, put := range put {
+		path := model + ".l2p"
+		if err := put(path); err != nil {
+			t.Skip(err)
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		f := newFlags("serve", serveUsage, io.Discard, stopsAt{"states of texts", stop})
+		f.model, f.fast = model, true
+		if _, err := f.open(ctx, llamacpp.Options{}); !errors.Is(err, context.Canceled) { // it has begun to make one
+			t.Errorf("%s: found the error %v, expected a preview to be made", name, err)
+		}
+		if !strings.Contains(f.refused, path) {
+			t.Errorf("%s: found %q, expected the file to be named", name, f.refused)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// stopsAt stops when a text comes.
+type stopsAt struct {
+	text string
+	stop func()
+}
+
+func (s stopsAt) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), s.text) {
+		s.stop()
+	}
+	return len(p), nil
 }

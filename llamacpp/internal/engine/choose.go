@@ -86,14 +86,31 @@ func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	if s.penalty() {
 		n += max(s.LastN, 0)
 	}
-	// Candidates of a draw hold all that it may draw: those of a top-k in front of all other
-	// truncations.
-	switch bounded := s.Options.Temperature == 0 || s.Options.TopK >= 1 && first(&s.Options) == sample.TopK; {
-	case x.Learner() != nil || bounded && !s.penalty() && s.Biases == nil && s.Allowed == nil:
-		c.width, c.always = min(n, x.Labels()), x.Learner() != nil
-		c.among = bitset.New(x.Labels())
+	n += len(s.Biases)
+	// Candidates of a draw hold all that it may draw: those of a top-k in front of all other truncations, and more
+	// where edits change the order. What edits raise, choose adds.
+	bounded := s.Options.Temperature == 0 || s.Options.TopK >= 1 && first(&s.Options) == sample.TopK
+	edited := s.penalty() || s.Biases != nil
+	switch {
+	case x.Learner() != nil:
+		c.always = true
+	case !bounded || s.Allowed != nil:
+		return c, nil
+	case edited && (!exact(x) || s.penalty() && s.LastN < 0 || n > mostEdited):
+		return c, nil
 	}
+	c.width = min(n, x.Labels())
+	c.among = bitset.New(x.Labels())
 	return c, nil
+}
+
+// mostEdited bounds the candidates of a draw with penalties or biases, of a search for several states. With more
+// the search for one is faster.
+const mostEdited = 512
+
+// exact reports whether a head misses no label.
+func exact(x *llamacpp.Head) bool {
+	return x.Preview() == nil && x.Screen() == nil && x.Learner() == nil
 }
 
 // none reports whether nothing may be written.
@@ -132,9 +149,10 @@ func (c *Chooser) request() softmax.Request {
 	return r
 }
 
-// same reports whether two choosers ask the same of one search.
+// same reports whether two choosers ask the same of one search. They may want numbers of labels that differ where
+// no label is missed: the best few are the first of the best many.
 func (c *Chooser) same(o *Chooser) bool {
-	return c.width == o.width && c.Banned == o.Banned && c.Allowed == o.Allowed && (c.draw != nil || c.Biases == nil) && (o.draw != nil || o.Biases == nil)
+	return (c.width == o.width || exact(c.head) && o.width > 0) && c.Banned == o.Banned && c.Allowed == o.Allowed && (c.draw != nil || c.Biases == nil) && (o.draw != nil || o.Biases == nil)
 }
 
 // choose chooses among what a search has found.
@@ -150,10 +168,16 @@ func (c *Chooser) choose(h []float32, history []uint32, found []softmax.Predicti
 	for _, p := range found {
 		c.among.Add(p.ID)
 	}
-	for _, id := range e.History { // a penalty may be a gain
+	add := func(id uint32) {
 		if int64(id) < int64(c.among.Len()) && (c.Allowed == nil || c.Allowed.Has(id)) {
 			c.among.Add(id)
 		}
+	}
+	for _, id := range e.History { // a penalty may be a gain
+		add(id)
+	}
+	for _, b := range e.Biases {
+		add(b.ID)
 	}
 	e.Allowed = c.among
 	t, err := c.draw.Draw(h, e)

@@ -22,8 +22,6 @@ type Options struct {
 	Parallel int
 	// Forks is that of the model, for the answers of [Engine.Score].
 	Forks int
-	// Threads is how many search previews for several requests, 0 for one.
-	Threads int
 	// Waiting is how many more requests may wait: others are refused with [ErrBusy].
 	Waiting int
 	// Audit is the share of the time of the engine that may go to an audit of a head that may miss
@@ -124,6 +122,16 @@ type slot struct {
 	written int
 	next    [1]uint32 // the token that was written last
 	h       []float32 // behind the last token, in this step
+	chosen  chosen    // in this step
+	best    []llamacpp.Choice
+}
+
+// chosen is the next token of a slot.
+type chosen struct {
+	Token
+	ends  bool // the token ends the text, and is not written
+	exact bool // the exact layer answered
+	err   error
 }
 
 // Engine writes tokens for requests. Run runs it; all other methods are for any goroutine.
@@ -142,12 +150,13 @@ type Engine struct {
 	came   uint64
 	tokens []llamacpp.Token
 	owners []*slot
+	ready  []*slot // of those, the ones that a token is chosen for
+	rest   []*slot
 	group  []*slot
 	states []float32
 	found  []softmax.Prediction
 	answer []softmax.Answer
 	logits []float64
-	best   []llamacpp.Choice
 	step   Step
 	credit time.Duration // that the audit may take
 }
@@ -301,7 +310,7 @@ func (e *Engine) first() *Job {
 func (e *Engine) begin(s *slot, j *Job) {
 	e.came++
 	*s = slot{job: j, number: s.number, todo: j.Prompt, prompt: true, came: e.came, start: time.Now(), out: writer{stops: j.Stop},
-		history: append(s.history[:0], j.Prompt...)}
+		history: append(s.history[:0], j.Prompt...), best: s.best}
 	j.result.Read = len(j.Prompt)
 	if j.score != nil {
 		return
@@ -425,7 +434,7 @@ func (e *Engine) read(ctx context.Context) error {
 
 // write chooses a token for each slot that has a state.
 func (e *Engine) write() {
-	var ready []*slot
+	e.ready = e.ready[:0]
 	for _, s := range e.owners {
 		if s.h == nil {
 			continue
@@ -441,36 +450,53 @@ func (e *Engine) write() {
 			e.end(s, Full, nil)
 			continue
 		}
-		ready = append(ready, s)
+		e.ready = append(e.ready, s)
 	}
-	if e.x.Preview() != nil && len(ready) > 1 {
-		e.apart(ready)
-		return
+	e.choosesAll()
+	for _, s := range e.ready {
+		e.written(s)
 	}
-	for len(ready) > 0 {
-		// Those that ask the same, of one search.
-		group, rest := append(e.group[:0], ready[0]), ready[:0]
-		for _, s := range ready[1:] {
-			if c := group[0].job.choose; c.width > 0 && c.same(s.job.choose) {
+}
+
+// choosesAll chooses for the slots that are ready.
+func (e *Engine) choosesAll() {
+	if len(e.ready) > 1 && e.x.Preview() != nil {
+		e.apart()
+	} else {
+		e.together()
+	}
+}
+
+// together chooses by one pass over the rows for all that ask the same, each on all threads.
+func (e *Engine) together() {
+	for todo := append(e.rest[:0], e.ready...); len(todo) > 0; {
+		group, rest := append(e.group[:0], todo[0]), todo[:0]
+		for _, s := range todo[1:] {
+			if first := group[0].job.choose; first.width > 0 && first.same(s.job.choose) {
 				group = append(group, s)
 			} else {
 				rest = append(rest, s)
 			}
 		}
-		e.group, ready = group, rest
-		e.chooses(group)
+		e.group, e.rest, todo = group, rest, rest
+		if len(group) == 1 {
+			e.choose(group[0])
+		} else {
+			e.chooses(group)
+		}
 	}
 }
 
 // chooses chooses for slots that ask the same.
 func (e *Engine) chooses(group []*slot) {
-	if len(group) == 1 {
-		s := group[0]
-		id, exact, err := s.job.choose.Next(s.h, s.history)
-		e.chosen(s, id, exact, err)
-		return
+	// Of the best labels, the first are the best of a narrower search: see same.
+	widest := group[0].job.choose
+	for _, s := range group {
+		if c := s.job.choose; c.width > widest.width {
+			widest = c
+		}
 	}
-	n, d, k := len(group), e.m.Dim(), group[0].job.choose.width
+	n, d, k := len(group), e.m.Dim(), widest.width
 	e.states = e.states[:0]
 	for _, s := range group {
 		e.states = append(e.states, s.h[:d]...)
@@ -482,69 +508,68 @@ func (e *Engine) chooses(group []*slot) {
 		e.answer = make([]softmax.Answer, n)
 	}
 	found, answers := e.found[:n*k], e.answer[:n]
-	err := e.x.SearchBatch(found, answers, e.states, group[0].job.choose.request())
+	err := e.x.SearchBatch(found, answers, e.states, widest.request())
 	for i, s := range group {
 		if err != nil {
-			e.end(s, "", err)
+			s.chosen = chosen{err: err}
 			continue
 		}
-		id, err := s.job.choose.choose(s.h, s.history, found[i*k:][:answers[i].Count])
-		e.chosen(s, id, answers[i].Source == softmax.FromLayer, err)
+		c := s.job.choose
+		id, err := c.choose(s.h, s.history, found[i*k:][:min(answers[i].Count, c.width)])
+		e.name(s, id, answers[i].Source == softmax.FromLayer, err)
 	}
 }
 
-// apart chooses by a preview, which has no pass over rows in common for several states, on all
-// threads.
-func (e *Engine) apart(ready []*slot) {
-	type chosen struct {
-		id    uint32
-		exact bool
-		err   error
-	}
-	all := make([]chosen, len(ready))
+// apart chooses by a preview, which has no pass over rows in common for several states: each slot is the work of
+// one of the threads of the model.
+func (e *Engine) apart() {
 	var next atomic.Int64
-	work := func() {
-		for i := int(next.Add(1)) - 1; i < len(ready); i = int(next.Add(1)) - 1 {
-			s, x := ready[i], &all[i]
-			x.id, x.exact, x.err = s.job.choose.Next(s.h, s.history)
+	e.m.Lend(len(e.ready), func(int) {
+		for i := int(next.Add(1)) - 1; i < len(e.ready); i = int(next.Add(1)) - 1 {
+			e.choose(e.ready[i])
 		}
+	})
+}
+
+// choose chooses for one slot. Several threads call it at once, for different slots.
+func (e *Engine) choose(s *slot) {
+	id, exact, err := s.job.choose.Next(s.h, s.history)
+	e.name(s, id, exact, err)
+}
+
+// name notes what was chosen, with the text of the token, and its log-probability if that is asked for.
+func (e *Engine) name(s *slot, id uint32, exact bool, err error) {
+	c := &s.chosen
+	*c = chosen{Token: Token{ID: id}, exact: exact, err: err}
+	if err != nil {
+		return
 	}
-	var others sync.WaitGroup
-	for range min(len(ready), e.o.Threads) - 1 {
-		others.Go(work)
+	if c.ends = s.job.Ends && e.m.Ends(id); c.ends {
+		return
 	}
-	work()
-	others.Wait()
-	for i, s := range ready {
-		e.chosen(s, all[i].id, all[i].exact, all[i].err)
+	if c.Piece = e.m.Piece(id); s.job.LogProbs >= 0 {
+		c.err = e.logProbs(s)
 	}
 }
 
-// chosen writes a token.
-func (e *Engine) chosen(s *slot, id uint32, exact bool, err error) {
-	j := s.job
-	if err != nil {
-		e.end(s, "", err)
+// written writes the token that was chosen for a slot.
+func (e *Engine) written(s *slot) {
+	j, c := s.job, &s.chosen
+	if c.err != nil {
+		e.end(s, "", c.err)
 		return
 	}
 	e.step.Written++
-	if exact {
+	if c.exact {
 		e.step.Exact++
 	}
-	if j.Ends && e.m.Ends(id) {
-		j.result.End = id
+	if c.ends {
+		j.result.End = c.ID
 		e.end(s, Stopped, nil)
 		return
 	}
-	t := Token{ID: id, Piece: e.m.Piece(id)}
-	if j.LogProbs >= 0 {
-		if err := e.logProbs(&t, s.h, j.LogProbs); err != nil {
-			e.end(s, "", err)
-			return
-		}
-	}
 	s.written++
-	text, tokens, stop := s.out.add(t)
+	text, tokens, stop := s.out.add(c.Token)
 	if (text != "" || len(tokens) > 0) && j.Write != nil && !j.Write(text, tokens) {
 		e.end(s, Refused, nil)
 		return
@@ -559,10 +584,10 @@ func (e *Engine) chosen(s *slot, id uint32, exact bool, err error) {
 		return
 	}
 	most := e.m.Context()
-	if s.history = append(s.history, id); len(s.history) > 2*most { // none is looked at again that is older
+	if s.history = append(s.history, c.ID); len(s.history) > 2*most { // none is looked at again that is older
 		s.history = append(s.history[:0], s.history[len(s.history)-most:]...)
 	}
-	s.next[0] = id
+	s.next[0] = c.ID
 	s.todo = s.next[:]
 	if e.m.Len(s.number) == most {
 		if !j.Shift {
@@ -607,18 +632,19 @@ func (e *Engine) audit(took time.Duration) {
 	e.credit = -time.Since(start)
 }
 
-// logProbs tells the log-probability of a token, and the best ones.
-func (e *Engine) logProbs(t *Token, h []float32, best int) error {
+// logProbs tells the log-probability of the token that was chosen, and the best ones.
+func (e *Engine) logProbs(s *slot) error {
+	t, best := &s.chosen.Token, s.job.LogProbs
 	k := min(max(best, 1), e.x.Labels())
-	if cap(e.best) < k {
-		e.best = make([]llamacpp.Choice, k)
+	if cap(s.best) < k {
+		s.best = make([]llamacpp.Choice, k)
 	}
-	choices := e.best[:k]
+	choices := s.best[:k]
 	r := softmax.Request{K: k}
 	if e.x.Preview() == nil {
 		r.Exact, r.ExactSum = true, true
 	}
-	n, logZ, err := e.x.Best(choices, h, r)
+	n, logZ, err := e.x.Best(choices, s.h, r)
 	if err != nil {
 		return err
 	}
@@ -633,7 +659,7 @@ func (e *Engine) logProbs(t *Token, h []float32, best int) error {
 	}
 	if !known {
 		var logit [1]float64
-		if err := e.x.Logits(logit[:], h, t.ID); err != nil {
+		if err := e.x.Logits(logit[:], s.h, t.ID); err != nil {
 			return err
 		}
 		t.LogProb = logit[0] - logZ

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -15,9 +16,11 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
+	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -231,13 +234,25 @@ func TestDrawsOfASearchForSeveral(t *testing.T) {
 	for i := range states {
 		states[i] = float32(random.NormFloat64())
 	}
+	history := make([]uint32, 100)
+	for i := range history {
+		history[i] = uint32(random.IntN(x.Labels()))
+	}
 	for name, change := range map[string]func(*engine.Sampling){
 		"the best":        func(s *engine.Sampling) { s.Options.Temperature = 0 },
 		"top-k":           func(s *engine.Sampling) { s.Options.TopK = 40 },
 		"llama.cpp's":     func(s *engine.Sampling) { s.Options.TopK, s.Options.TopP, s.Options.MinP = 40, 0.95, 0.05 },
 		"top-k and min-p": func(s *engine.Sampling) { s.Options.TopK, s.Options.MinP = 7, 0.2 },
 		"a ban":           func(s *engine.Sampling) { s.Options.TopK, s.Banned = 5, set(x, 1, 2, 3) },
-		"vLLM's order":    func(s *engine.Sampling) { s.Options.Order, s.Options.TopK, s.Options.TopP = sample.VLLM(), 9, 0.8 },
+		"penalties": func(s *engine.Sampling) {
+			s.Options.TopK, s.Options.TopP, s.LastN, s.Options.Presence, s.Options.Repetition = 20, 0.9, 64, 1, 1.2
+		},
+		"a gain":                  func(s *engine.Sampling) { s.Options.TopK, s.LastN, s.Options.Repetition = 5, 64, 0.5 },
+		"the best with penalties": func(s *engine.Sampling) { s.Options.Temperature, s.LastN, s.Options.Frequency = 0, 64, 2 },
+		"biases": func(s *engine.Sampling) {
+			s.Options.TopK, s.Biases = 40, []softmax.Bias{{ID: 1, Add: 2}, {ID: 9, Add: 60}, {ID: 11, Add: -60}}
+		},
+		"vLLM's order": func(s *engine.Sampling) { s.Options.Order, s.Options.TopK, s.Options.TopP = sample.VLLM(), 9, 0.8 },
 	} {
 		s := engine.Sampling{Options: sample.DefaultOptions()}
 		s.Options.Seed = 9
@@ -252,11 +267,11 @@ func TestDrawsOfASearchForSeveral(t *testing.T) {
 		}
 		for i := 0; i < len(states); i += x.Dim() {
 			h := states[i:][:x.Dim()]
-			want, _, err := alone.Next(h, nil)
+			want, _, err := alone.Next(h, history)
 			if err != nil {
 				t.Fatal(err)
 			}
-			found, ok, err := engine.NextOfSearch(several, x, h, nil)
+			found, ok, err := engine.NextOfSearch(several, x, h, history)
 			if err != nil || !ok || found != want {
 				t.Fatalf("%s, state %d: found token %d, by a search: %v, %v, expected %d", name, i/x.Dim(), found, ok, err, want)
 			}
@@ -264,11 +279,12 @@ func TestDrawsOfASearchForSeveral(t *testing.T) {
 	}
 	// What needs more than candidates is not asked of a search.
 	for name, change := range map[string]func(*engine.Sampling){
-		"no truncation": func(s *engine.Sampling) {},
-		"top-p first":   func(s *engine.Sampling) { s.Options.TopP = 0.9 },
-		"a penalty":     func(s *engine.Sampling) { s.Options.TopK, s.Options.Presence = 40, 1 },
-		"min-p first":   func(s *engine.Sampling) { s.Options.Order, s.Options.MinP, s.Options.TopK = sample.VLLM(), 0.1, 40 },
-		"biases":        func(s *engine.Sampling) { s.Options.TopK, s.Biases = 40, []softmax.Bias{{ID: 1, Add: 2}} },
+		"no truncation":     func(s *engine.Sampling) {},
+		"top-p first":       func(s *engine.Sampling) { s.Options.TopP = 0.9 },
+		"no end of history": func(s *engine.Sampling) { s.Options.TopK, s.Options.Presence, s.LastN = 40, 1, -1 },
+		"many penalties":    func(s *engine.Sampling) { s.Options.TopK, s.Options.Presence, s.LastN = 40, 1, 5000 },
+		"allowed":           func(s *engine.Sampling) { s.Options.TopK, s.Allowed = 40, set(x, 1, 2) },
+		"min-p first":       func(s *engine.Sampling) { s.Options.Order, s.Options.MinP, s.Options.TopK = sample.VLLM(), 0.1, 40 },
 	} {
 		s := engine.Sampling{Options: sample.DefaultOptions()}
 		change(&s)
@@ -278,6 +294,122 @@ func TestDrawsOfASearchForSeveral(t *testing.T) {
 		}
 		if _, ok, err := engine.NextOfSearch(c, x, states[:x.Dim()], nil); ok || err != nil {
 			t.Errorf("%s: found a search, %v", name, err)
+		}
+	}
+}
+
+// mixed are states and requests of all kinds, beside each other in one step.
+func mixed(x *llamacpp.Head, states []float32) (all []engine.Asked) {
+	const n = 24
+	random := rand.New(rand.NewPCG(5, 6))
+	history := make([]uint32, 100)
+	for i := range history {
+		history[i] = uint32(random.IntN(2000))
+	}
+	banned := set(x, history[:20]...)
+	for i := range n {
+		a := engine.Asked{Sampling: engine.Sampling{Options: sample.DefaultOptions(), LastN: 64}, LogProbs: i%5 - 1, H: states[i*x.Dim():][:x.Dim()], History: history}
+		o := &a.Options
+		o.Seed, o.TopK, o.TopP, o.MinP = uint64(i%3), 40, 0.95, 0.05
+		switch i % 12 {
+		case 0, 1, 2:
+			o.Temperature = 0
+		case 3:
+			o.TopK = 7
+		case 4:
+			o.Presence, o.Frequency = 0.5, 0.25
+		case 5:
+			o.Repetition, o.Temperature = 1.3, 0
+		case 6:
+			a.Biases = []softmax.Bias{{ID: 3, Add: 100}, {ID: 60000, Add: -5}}
+		case 7:
+			a.Allowed = set(x, history[30:40]...)
+		case 8:
+			a.Banned = banned
+		case 9:
+			a.Banned, o.Temperature, o.Repetition = banned, 0, 0.7
+		case 10:
+			o.TopK, o.Presence = 0, 1
+		case 11:
+			o.Temperature, a.Biases = 0, []softmax.Bias{{ID: history[0], Add: 3}}
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// realStates are some of the lab model.
+func realStates(t *testing.T, x *llamacpp.Head, n int) []float32 {
+	t.Helper()
+	c, err := head.OpenContexts(shared+"/data/llm-65k/contexts_test.npy", x.Dim())
+	if err != nil {
+		t.Skip(err)
+	}
+	defer c.Close()
+	return slices.Clone(c.Rows()[:n*x.Dim()])
+}
+
+// Requests of all kinds beside each other in one step have the tokens and log-probabilities that each has alone, on any
+// number of threads of the model: for an exact head, of which rows are read once for several, and over a preview.
+func TestOneStepForRequestsOfAllKinds(t *testing.T) {
+	m, exact := open(t, llamacpp.Options{Context: 32})
+	states := realStates(t, exact, 1500)
+	made, err := preview.Make(context.Background(), exact.Layer(), states, preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fast, err := m.Head(llamacpp.HeadOptions{Preview: made})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fast.Close()
+	for name, x := range map[string]*llamacpp.Head{"exact": exact, "preview": fast} {
+		all := mixed(x, states)
+		var want []engine.Token
+		for _, a := range all {
+			alone, err := engine.NewChooser(x, a.Sampling)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id, _, err := alone.Next(a.H, a.History)
+			if err != nil {
+				t.Fatal(err)
+			}
+			one := engine.Token{ID: id, Piece: m.Piece(id)}
+			if a.LogProbs >= 0 {
+				best := make([]llamacpp.Choice, max(a.LogProbs, 1))
+				logZ := 0.0
+				if _, logZ, err = x.Best(best, a.H, softmax.Request{K: len(best), ExactSum: x == exact}); err != nil {
+					t.Fatal(err)
+				}
+				for _, c := range best[:a.LogProbs] {
+					one.Top = append(one.Top, engine.Top{ID: c.ID, Piece: m.Piece(c.ID), LogProb: c.LogProb})
+				}
+				var logit [1]float64
+				if err := x.Logits(logit[:], a.H, id); err != nil {
+					t.Fatal(err)
+				}
+				one.LogProb = logit[0] - logZ
+			}
+			want = append(want, one)
+		}
+		for _, threads := range []int{1, 2} {
+			if err := m.SetThreads(threads); err != nil {
+				t.Fatal(err)
+			}
+			x.SetThreads(threads)
+			e := engine.New(m, x, engine.Options{Parallel: len(all)})
+			for _, several := range [][]engine.Asked{all, all[:1], all[4:7], all[:12]} {
+				found, err := engine.Choices(e, several)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, token := range found {
+					if at := slices.IndexFunc(all, func(a engine.Asked) bool { return &a.H[0] == &several[i].H[0] }); !reflect.DeepEqual(token, want[at]) {
+						t.Errorf("%s, %d threads, %d at once, request %d: found %+v, expected %+v", name, threads, len(several), at, token, want[at])
+					}
+				}
+			}
 		}
 	}
 }

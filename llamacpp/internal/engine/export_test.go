@@ -18,3 +18,32 @@ func NextOfSearch(c *Chooser, x *llamacpp.Head, h []float32, history []uint32) (
 	id, err := c.choose(h, history, found[c.width:][:answers[1].Count])
 	return id, true, err
 }
+
+// Asked is what a slot asks.
+type Asked struct {
+	Sampling
+	LogProbs int
+	H        []float32
+	History  []uint32
+}
+
+// Choices are the tokens of one step of an engine for slots with these states, in their order.
+func Choices(e *Engine, all []Asked) ([]Token, error) {
+	e.ready = e.ready[:0]
+	for _, a := range all {
+		c, err := NewChooser(e.x, a.Sampling)
+		if err != nil {
+			return nil, err
+		}
+		e.ready = append(e.ready, &slot{job: &Job{choose: c, Request: Request{LogProbs: a.LogProbs}}, h: a.H, history: a.History})
+	}
+	e.choosesAll()
+	var tokens []Token
+	for _, s := range e.ready {
+		if s.chosen.err != nil {
+			return nil, s.chosen.err
+		}
+		tokens = append(tokens, s.chosen.Token)
+	}
+	return tokens, nil
+}

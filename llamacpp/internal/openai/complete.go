@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -94,7 +96,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	if failed != nil {
 		return failed
 	}
-	out := &events{s: s, w: w}
+	out := newEvents(s, w)
 	for begun, done := false, false; !done && out.err == nil; begun = true {
 		select {
 		case <-feed.come:
@@ -107,14 +109,17 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 		if !begun {
 			w.Header().Set("Content-Type", "text/event-stream")
 			w.Header().Set("Cache-Control", "no-cache")
+			v.begin()
 			if chat {
-				out.send(v.chunk(piece{}, "", true))
+				v.chunk(out, piece{}, "", true)
 			}
 		}
 		for _, p := range feed.take() {
-			out.send(v.chunk(p, "", false))
+			v.chunk(out, p, "", false)
 		}
-		out.flush()
+		if !done { // else the last events come with these
+			out.flush()
+		}
 	}
 	if out.err != nil {
 		cancel()
@@ -123,52 +128,71 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	}
 	result, err := job.Result()
 	if failed := ended(err); failed != nil {
-		out.send(map[string]any{"error": failed})
+		out.send(object{"error": failed})
 	} else {
-		out.send(v.chunk(piece{}, result.Reason, false))
+		v.chunk(out, piece{}, result.Reason, false)
 		if a.usage {
-			last := v.chunk(piece{}, "", false)
+			last := v.head()
 			last["choices"], last["usage"] = []any{}, usageOf(result)
 			out.send(last)
 		}
-		out.data([]byte("[DONE]"))
+		out.buf.WriteString("data: [DONE]\n\n")
 	}
 	out.flush()
 	return nil
 }
 
-// events are server-sent events.
+// events are server-sent events. They collect until flush, which takes one write.
 type events struct {
-	s   *Server
-	w   http.ResponseWriter
-	buf bytes.Buffer
-	err error
+	s       *Server
+	w       http.ResponseWriter
+	control *http.ResponseController
+	noted   time.Time // when the client was last given its time
+	buf     bytes.Buffer
+	json    *json.Encoder // into buf
+	err     error
 }
 
+func newEvents(s *Server, w http.ResponseWriter) *events {
+	e := &events{s: s, w: w, control: http.NewResponseController(w)}
+	e.json = json.NewEncoder(&e.buf)
+	e.json.SetEscapeHTML(false)
+	return e
+}
+
+// value adds a value in JSON.
+func (e *events) value(x any) {
+	_ = e.json.Encode(x) // of what has no errors
+	e.buf.Truncate(e.buf.Len() - 1)
+}
+
+// send adds an event.
 func (e *events) send(x any) {
-	e.buf.Reset()
-	encode(&e.buf, x)
-	e.data(bytes.TrimSpace(e.buf.Bytes()))
+	e.buf.WriteString("data: ")
+	e.value(x)
+	e.buf.WriteString("\n\n")
 }
 
-// data writes an event, of one line.
-func (e *events) data(line []byte) {
+// flush writes the events that have come. A deadline takes a system call and a timer: it is set anew when an eighth of
+// its time has gone.
+func (e *events) flush() {
 	if e.err != nil {
 		return
 	}
-	e.s.patient(e.w)
-	for _, part := range [][]byte{[]byte("data: "), line, []byte("\n\n")} {
-		if _, e.err = e.w.Write(part); e.err != nil {
-			return
-		}
+	if now, more := time.Now(), e.s.o.Timeout/8; now.Sub(e.noted) > more {
+		_ = e.control.SetWriteDeadline(now.Add(e.s.o.Timeout + more)) // or there is none
+		e.noted = now
+	}
+	if _, e.err = e.w.Write(e.buf.Bytes()); e.err == nil {
+		e.err = e.control.Flush()
+	}
+	if e.buf.Reset(); e.buf.Cap() > mostKept {
+		e.buf = bytes.Buffer{}
 	}
 }
 
-func (e *events) flush() {
-	if e.err == nil {
-		e.err = http.NewResponseController(e.w).Flush()
-	}
-}
+// mostKept bounds the memory of events that a stream keeps, in bytes.
+const mostKept = 64 << 10
 
 // view is how a request sees its answer.
 type view struct {
@@ -177,59 +201,78 @@ type view struct {
 	id      string
 	created int64
 	offset  int // of the text, in characters
+
+	before, after string // what is the same of all events of a stream, around the choice
 }
 
 type object = map[string]any
 
-// head is what all answers begin with.
-func (v *view) head(kind string) object {
+// head is what all answers and events begin with.
+func (v *view) head() object {
+	kind := "text_completion"
+	if v.asked.chat {
+		kind = "chat.completion"
+		if v.asked.stream {
+			kind += ".chunk"
+		}
+	}
 	return object{"id": v.id, "object": kind, "created": v.created, "model": v.s.o.Name}
 }
 
 // whole is an answer at once.
 func (v *view) whole(all piece, r engine.Result) object {
 	choice := object{"index": 0, "finish_reason": r.Reason, "logprobs": v.logProbs(all.tokens)}
-	kind := "text_completion"
 	if v.asked.chat {
-		kind = "chat.completion"
 		choice["message"] = object{"role": "assistant", "content": all.text, "refusal": nil}
 	} else {
 		choice["text"] = all.text
 	}
-	o := v.head(kind)
+	o := v.head()
 	o["choices"], o["usage"] = []any{choice}, usageOf(r)
 	return o
 }
 
-// chunk is a part of an answer: the first of a chat, a text, or the last, with a reason.
-func (v *view) chunk(p piece, reason engine.Reason, first bool) object {
-	choice := object{"index": 0, "finish_reason": nil, "logprobs": nil}
-	if len(p.tokens) > 0 {
-		choice["logprobs"] = v.logProbs(p.tokens)
-	}
-	if reason != "" {
-		choice["finish_reason"] = reason
-	}
-	kind := "text_completion"
-	if v.asked.chat {
-		kind = "chat.completion.chunk"
-		delta := object{}
-		switch {
-		case first:
-			delta["role"], delta["content"] = "assistant", ""
-		case reason == "":
-			delta["content"] = p.text
-		}
-		choice["delta"] = delta
-	} else {
-		choice["text"] = p.text
-	}
-	o := v.head(kind)
-	o["choices"] = []any{choice}
+// begin prepares the events of a stream.
+func (v *view) begin() {
+	var head bytes.Buffer
+	encode(&head, v.head())
+	v.before = "data: " + strings.TrimSuffix(head.String(), "}\n") + `,"choices":[{"index":0,`
+	v.after = "}]}\n\n"
 	if v.asked.usage {
-		o["usage"] = nil
+		v.after = "}],\"usage\":null}\n\n"
 	}
-	return o
+}
+
+// chunk adds an event: the first of a chat, a text, or the last, with a reason.
+func (v *view) chunk(e *events, p piece, reason engine.Reason, first bool) {
+	b := &e.buf
+	b.WriteString(v.before)
+	switch {
+	case !v.asked.chat:
+		b.WriteString(`"text":`)
+		e.value(p.text)
+	case first:
+		b.WriteString(`"delta":{"role":"assistant","content":""}`)
+	case reason != "":
+		b.WriteString(`"delta":{}`)
+	default:
+		b.WriteString(`"delta":{"content":`)
+		e.value(p.text)
+		b.WriteByte('}')
+	}
+	b.WriteString(`,"logprobs":`)
+	if len(p.tokens) > 0 {
+		e.value(v.logProbs(p.tokens))
+	} else {
+		b.WriteString("null")
+	}
+	b.WriteString(`,"finish_reason":`)
+	if reason != "" {
+		e.value(reason)
+	} else {
+		b.WriteString("null")
+	}
+	b.WriteString(v.after)
 }
 
 // least is a log-probability in JSON, which has no infinity.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,6 @@ import (
 type Options struct {
 	Name     string        // of the model
 	Template string        // of chats, "" for the model's own: see llamacpp.Model.Chat
-	Threads  int           // of the engine, for previews
 	Parallel int           // requests under way at once
 	Waiting  int           // that wait, at most
 	Body     int64         // bytes of a request, at most
@@ -62,7 +62,7 @@ func New(m *llamacpp.Model, x *llamacpp.Head, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.metrics = newMetrics(s)
-	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Threads: o.Threads, Audit: o.Audit, Step: s.metrics.step})
+	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Audit: o.Audit, Step: s.metrics.step})
 	return s, nil
 }
 
@@ -187,7 +187,11 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, releas
 			_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, drained))
 			return nil, nil, f
 		}
-		return nil, nil, wrong("", "body: it did not come whole: %v", err).with(http.StatusRequestTimeout)
+		f := wrong("", "body: it did not come whole: %v", err)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, nil, f.with(http.StatusRequestTimeout)
+		}
+		return nil, nil, f.code("invalid_body") // of a client that is not heard any more, or of wrong chunks
 	}
 	_ = control.SetReadDeadline(time.Time{}) // its end would be taken for that of the client
 	if f, failed = parse(body); failed != nil {

@@ -647,6 +647,76 @@ func TestWrongRequests(t *testing.T) {
 	}
 }
 
+// Requests that come on one connection before the answers to others are answered in turn, streams among them.
+func TestPipelining(t *testing.T) {
+	s := serve(t, 64, nil)
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const n = 6
+	for i := range n {
+		body := fmt.Sprintf(`{"prompt":%q,"max_tokens":%d,"temperature":0,"ignore_eos":true,"stream":%v,"stream_options":{"include_usage":true}}`, prompt, i+1, i%2 == 0)
+		fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	}
+	answers := bufio.NewReader(c)
+	for i := range n {
+		r, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r.Body)
+		want := fmt.Sprintf(`"completion_tokens":%d,`, i+1)
+		if err != nil || r.StatusCode != 200 || !strings.Contains(string(text), want) || strings.HasSuffix(string(text), "data: [DONE]\n\n") != (i%2 == 0) {
+			t.Errorf("answer %d: found %d, %s, %v, expected %s", i, r.StatusCode, text, err, want)
+		}
+	}
+}
+
+// Requests at once have the texts that each has alone, streamed or not, where all draw from the same few tokens: of these
+// no rounding of llama.cpp in a batch of another size turns one into another.
+func TestRequestsAtOnceAreThoseAlone(t *testing.T) {
+	s := serve(t, 64, func(o *openai.Options) { o.Parallel, o.Waiting = 4, 32 })
+	var bodies []string
+	for i, rest := range []string{
+		`"logit_bias":{"300":100}`, `"allowed_tokens":[300]`, `"allowed_tokens":[301],"logprobs":2`, `"logit_bias":{"302":100},"temperature":1,"seed":5,"logprobs":1`,
+		`"allowed_tokens":[300,301],"logit_bias":{"301":100},"frequency_penalty":0.1`, `"logit_bias":{"303":90},"presence_penalty":1,"repeat_last_n":5`,
+		`"allowed_tokens":[400],"repeat_penalty":2`, `"logit_bias":{"305":100,"306":-100},"top_k":3,"seed":1`,
+	} {
+		bodies = append(bodies, fmt.Sprintf(`{"prompt":%q,"max_tokens":%d,"ignore_eos":true,%s`, strings.Repeat("The file. ", i+1), 6+i, rest))
+	}
+	text := func(x map[string]any) string { return at(t, x, "choices", 0, "text").(string) }
+	var want []string
+	for _, body := range bodies {
+		want = append(want, text(s.ok(t, "/v1/completions", body+"}")))
+		if n := len(want); want[n-1] == "" {
+			t.Fatalf("%s: found no text", body)
+		}
+	}
+	var several sync.WaitGroup
+	for range 3 {
+		for i, body := range bodies {
+			several.Go(func() {
+				if found := text(s.ok(t, "/v1/completions", body+"}")); found != want[i] {
+					t.Errorf("%s: found %q beside others, expected %q", body, found, want[i])
+				}
+			})
+			several.Go(func() {
+				streamed := ""
+				events := s.events(t, "/v1/completions", body+`,"stream":true}`)
+				for _, e := range events[:len(events)-1] {
+					streamed += text(parse(t, e))
+				}
+				if streamed != want[i] {
+					t.Errorf("%s: found %q in a stream beside others, expected %q", body, streamed, want[i])
+				}
+			})
+		}
+		several.Wait()
+	}
+}
+
 // endless is a request that goes on until its context is full.
 func endless(stream bool) string {
 	return fmt.Sprintf(`{"prompt":%q,"max_tokens":100000,"temperature":0,"stream":%v,"ignore_eos":true}`, prompt, stream)
@@ -765,6 +835,16 @@ func TestBodies(t *testing.T) {
 	}
 	if codes[408] == 0 || codes[503] == 0 || codes[408]+codes[503] != 8 {
 		t.Errorf("bodies that do not come whole: found the statuses %v, expected 408 and 503", codes)
+	}
+	// Chunks that are none are wrong, and not late.
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprint(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 400 {
+		t.Errorf("chunks that are none: found %v, %v, expected the status 400", r, err)
 	}
 	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2}`)
 }
