@@ -85,7 +85,7 @@ type fn struct {
 	lower    reg.Register     // of the others
 	d8, m8   reg.VecVirtual   // the factors of a large block
 	d8more   reg.VecVirtual   // AVX2, Q6_K: of the upper half
-	qh       reg.VecVirtual   // Q5_K: the fifth bits
+	qh       reg.VecVirtual   // AVX-512, Q5_K: the fifth bits
 	odd      reg.VecVirtual   // AVX-512: the mask of the odd bytes
 	mask     reg.VecVirtual   // AVX-512, codes of 4 to 6 bits without a minimum: their bits where they lie in a byte
 	spread   []reg.VecVirtual // AVX-512: from four factors to those of two pairs
