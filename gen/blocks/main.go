@@ -7,9 +7,8 @@
 //	X = q          for types with a minimum
 //	X = q 128/B    for the others, with B half of the range of q
 //
-// A word is X << 8, with a byte on each side of the shift: those of the even weights by a shift, of the
-// odd ones by a mask, so that two products of words with the H of even and of odd weights make a lane, without
-// a shuffle. Each lane is within 2^31 and exact in float32. Lane j of group g, of 32 weights, is added to
+// A shift makes words X << 8 of the even weights, and a mask those of the odd ones, so that two products of
+// words make a lane without a shuffle. Each lane is within 2^31 and exact in float32. Lane j of group g, of 32 weights, is added to
 // float32 lane j + 8 (g mod 2) with one fused multiply-add by the factor of its weights.
 package main
 
