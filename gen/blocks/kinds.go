@@ -209,13 +209,9 @@ func (f *fn) factors(p reg.GPVirtual) {
 		return y
 	}
 	f.d8, f.m8 = factors(s8, 0), factors(t8, 2)
-	if f.bytes == 176 {
+	if f.bytes == 176 && f.wide() {
 		f.qh = f.l.Vec()
-		if f.wide() {
-			VBROADCASTI64X4(Mem{Base: p, Disp: 16}, f.qh)
-		} else {
-			VMOVDQU(Mem{Base: p, Disp: 16}, f.qh)
-		}
+		VBROADCASTI64X4(Mem{Base: p, Disp: 16}, f.qh)
 	}
 }
 
@@ -357,7 +353,8 @@ func (f *fn) codes5K(p reg.GPVirtual, g int, _ bool) reg.VecVirtual {
 		return x
 	}
 	y := YMM()
-	VPAND(each(1<<g), f.qh, y)
+	VMOVDQU(Mem{Base: p, Disp: 16}, y)
+	VPAND(each(1<<g), y, y)
 	VPCMPEQB(each(1<<g), y, y)
 	VPAND(each(0x10), y, y)
 	VPOR(y, x, x)

@@ -7,9 +7,8 @@
 //	X = q          for types with a minimum
 //	X = q 128/B    for the others, with B half of the range of q
 //
-// A word is X << 8, with a byte on each side of the shift: those of the even weights by a shift, of the
-// odd ones by a mask, so that two products of words with the H of even and of odd weights make a lane, without
-// a shuffle. Each lane is within 2^31 and exact in float32. Lane j of group g, of 32 weights, is added to
+// A shift makes words X << 8 of the even weights, and a mask those of the odd ones, so that two products of
+// words make a lane without a shuffle. Each lane is within 2^31 and exact in float32. Lane j of group g, of 32 weights, is added to
 // float32 lane j + 8 (g mod 2) with one fused multiply-add by the factor of its weights.
 package main
 
@@ -85,7 +84,7 @@ type fn struct {
 	lower    reg.Register     // of the others
 	d8, m8   reg.VecVirtual   // the factors of a large block
 	d8more   reg.VecVirtual   // AVX2, Q6_K: of the upper half
-	qh       reg.VecVirtual   // Q5_K: the fifth bits
+	qh       reg.VecVirtual   // AVX-512, Q5_K: the fifth bits
 	odd      reg.VecVirtual   // AVX-512: the mask of the odd bytes
 	mask     reg.VecVirtual   // AVX-512, codes of 4 to 6 bits without a minimum: their bits where they lie in a byte
 	spread   []reg.VecVirtual // AVX-512: from four factors to those of two pairs
