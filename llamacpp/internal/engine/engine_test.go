@@ -341,12 +341,12 @@ func mixed(x *llamacpp.Head, states []float32) (all []engine.Asked) {
 // realStates are some of the lab model.
 func realStates(t *testing.T, x *llamacpp.Head, n int) []float32 {
 	t.Helper()
-	c, err := head.OpenContexts(shared+"/data/llm-65k/contexts_test.npy", x.Dim())
+	rows, release, err := head.OpenContexts(shared+"/data/llm-65k/contexts_test.npy", x.Dim())
 	if err != nil {
 		t.Skip(err)
 	}
-	defer c.Close()
-	return slices.Clone(c.Rows()[:n*x.Dim()])
+	defer release()
+	return slices.Clone(rows[:n*x.Dim()])
 }
 
 // Requests of all kinds beside each other in one step have the tokens and log-probabilities that each has alone, on any
