@@ -15,6 +15,7 @@ type Model struct {
 
 	turn    []float32 // (R + probes) x width: the coordinates of a context, and what is outside of them
 	through []float32 // R x width: the coordinates of a label, of a model that was just made
+	outside []float32 // probes x width: of a label, what is outside of them, of such a model
 	mean    []float32 // width: of the rows
 	steps   []float32 // R: of the codes of labels
 	noise   []float32 // R: the mean squares that these lose
@@ -22,6 +23,7 @@ type Model struct {
 	centres []int8    // blocks x centred
 	radii   []float32 // blocks: root mean square distance of a label from the centre
 	gauges  []float32 // blocks: factors of the steps
+	beyond  []float32 // blocks: factors of what the logits of their labels have outside the coordinates
 	sizes   []uint32  // blocks
 	ids     []uint32  // labels, block after block
 
@@ -39,7 +41,8 @@ type Model struct {
 // Rung is a level of precision, with what held-out contexts say of it.
 type Rung struct {
 	// Deviations is how far below the mark, a preview some places behind the k-th best, a label may look and
-	// still be scored in full: in deviations of what the context has outside the coordinates.
+	// still be scored in full: in deviations of what the context has outside the coordinates, for the
+	// labels of its block.
 	Deviations float64 `json:"deviations"`
 	// Reach is how many root mean square distances of its labels from its centre a block may be below the
 	// mark and still be looked at.

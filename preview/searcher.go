@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -63,6 +64,7 @@ type Searcher struct {
 	rest   float64 // the log-sum over the labels that were not kept
 	seen   []bool  // blocks
 	scale  float32 // of the codes of labels
+	beyond float32 // the largest of the model
 }
 
 const (
@@ -103,7 +105,8 @@ func (m *Model) newSearcher(l *softmax.Layer) *Searcher {
 		high: make([]int8, m.centred), low: make([]int8, m.centred), codes: make([]int8, m.coordinates),
 		centre: make([]float32, blocks), reach: make([]float32, blocks), wide: make([]float32, blocks), scratch: make([]float32, max(blocks, len(t.slots))),
 		picked: make([]uint32, blocks), scores: make([]float32, len(t.slots)), panels: make([]uint32, len(t.slots)/kernels.PanelRows),
-		rows: make([]uint32, len(t.slots)), ids: make([]uint32, 0, len(t.slots)), seen: make([]bool, m.blocks()),
+		beyond: slices.Max(m.beyond),
+		rows:   make([]uint32, len(t.slots)), ids: make([]uint32, 0, len(t.slots)), seen: make([]bool, m.blocks()),
 	}
 	if m.biased {
 		s.x[m.dim] = 1
@@ -305,8 +308,7 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 		best = s.mark(looked, k)
 	}
 	// Rows without a label, and those that may not be answered, are at -Inf.
-	least := float32(max(float64(best)-float64(deviations*s.sigma), -math.MaxFloat32))
-	n = kernels.SelectAtLeast(s.rows, s.scores[:looked], least)
+	n = s.near(looked, best, float64(deviations*s.sigma))
 	crowd := m.crowd(k)
 	most := max(int(lifted(float64(rung.Most), lift, float64(m.labels))), 4*k)
 	if lift == 1 {
@@ -316,7 +318,7 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 		for i, row := range s.rows[:n] {
 			s.scratch[i] = s.scores[row]
 		}
-		n = kernels.SelectAtLeast(s.rows, s.scores[:looked], kernels.KthLargest(s.scratch[:n], most))
+		n = keepAtLeast(s.rows[:n], s.scores, kernels.KthLargest(s.scratch[:n], most))
 	}
 	if n > crowd && lift > 1 {
 		s.stats.Crowded++
@@ -336,6 +338,28 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 		s.rest = s.outside(cmp.Or(req.Temperature, 1), looked, s.rows[:n])
 	}
 	return len(s.ids) >= k
+}
+
+// near leaves the rows, of the first n, whose labels may reach the mark in s.rows: those that are no farther below it
+// than far, times what the labels of their block have outside the coordinates. It returns their number.
+func (s *Searcher) near(n int, mark float32, far float64) int {
+	least := func(factor float32) float32 {
+		return float32(max(float64(mark)-float64(far*float64(factor)), -math.MaxFloat32))
+	}
+	rows := s.rows[:kernels.SelectAtLeast(s.rows, s.scores[:n], least(s.beyond))]
+	n = 0
+	for _, row := range rows {
+		rows[n] = row
+		if s.scores[row] >= least(s.model.beyond[s.blockOf(row)]) {
+			n++
+		}
+	}
+	return n
+}
+
+// blockOf returns the block of a row.
+func (s *Searcher) blockOf(row uint32) uint32 {
+	return s.tables.owner[s.panels[row/kernels.PanelRows]]
 }
 
 // begin looks at some blocks, whose best labels say what the others must reach. It returns what they reach themselves, and
