@@ -278,7 +278,7 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 		s.stats.Far++
 	}
 	first, looked := s.begin(k, req)
-	best := s.mark(looked, k)
+	best := s.reached(looked, k, req)
 	if math.IsInf(float64(best), -1) {
 		return false
 	}
@@ -305,7 +305,7 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	s.permit(req, from, looked)
 	s.stats.Looked += uint64(looked)
 	if looked > from {
-		best = s.mark(looked, k)
+		best = s.reached(looked, k, req)
 	}
 	// Rows without a label, and those that may not be answered, are at -Inf.
 	n = s.near(looked, best, float64(deviations*s.sigma))
@@ -337,7 +337,7 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	if req.LogSum {
 		s.rest = s.outside(cmp.Or(req.Temperature, 1), looked, s.rows[:n])
 	}
-	return len(s.ids) >= k
+	return len(s.ids) >= k || req.Within > 0 && len(s.ids) > 0
 }
 
 // near leaves the rows, of the first n, whose labels may reach the mark in s.rows: those that are no farther below it
@@ -433,6 +433,15 @@ func (s *Searcher) mark(n, k int) float32 {
 		return float32(math.Inf(-1))
 	}
 	return s.kth(s.scores[:n], min(k+behind, n))
+}
+
+// reached returns the mark of a request over the first n: none of its labels is farther below the best than Within.
+func (s *Searcher) reached(n, k int, req *softmax.Request) float32 {
+	mark := s.mark(n, k)
+	if req.Within > 0 && k > 1 {
+		mark = max(mark, s.mark(n, 1)-float32(min(req.Within, math.MaxFloat32)))
+	}
+	return mark
 }
 
 // kth returns the k-th largest of some scores.
