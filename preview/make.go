@@ -429,11 +429,11 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 	if err != nil {
 		return err
 	}
-	return m.reachBeyond(ctx, l, starts)
+	return m.findBeyond(ctx, l, starts)
 }
 
-// reachBeyond finds what the logits of the labels of each block have outside the coordinates, from some of them.
-func (m *Model) reachBeyond(ctx context.Context, l *softmax.Layer, starts []int) error {
+// findBeyond finds what the logits of the labels of each block have outside the coordinates, from some of them.
+func (m *Model) findBeyond(ctx context.Context, l *softmax.Layer, starts []int) error {
 	c := newCoder(l, m.outside, m.mean)
 	squares := make([]float64, m.blocks())
 	err := parallel.With(ctx, 0, m.blocks(), 8, nil, c.reader, func(r *reader, lo, hi int) error {

@@ -48,7 +48,7 @@ type Rung struct {
 	// mark and still be looked at.
 	Reach float64 `json:"reach"`
 	// Share bounds the share of the labels that is looked at, and Most the number scored in full. Contexts of which more
-	// is outside the coordinates than of 19 in 20 held-out ones have four times these bounds, and reach and
+	// is outside the coordinates than of 19 in 20 held-out ones have bounds that are larger by a quarter, and reach and
 	// deviations are larger by a fifth; those of which more is there than of 99 in 100 have no bounds.
 	Share float64 `json:"share"`
 	Most  uint32  `json:"most"`
@@ -126,7 +126,7 @@ func (m *Model) slack(sigma float64) slack {
 	case m.far == 0 || sigma <= m.usual:
 		return slack{lift: 1, times: 1}
 	case sigma <= m.far:
-		return slack{lift: 4, times: 1.2}
+		return slack{lift: 1.25, times: 1.2}
 	}
 	return slack{lift: math.Inf(1), times: 1.2, reach: 8, deviations: 5} // of which nothing was measured
 }
