@@ -32,8 +32,8 @@ var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 // Held-out states lie beside those that the coordinates were made from, and labels of other texts lie farther out. So what a
 // rung misses is taken from one that looks less far, by these.
 const (
-	marginReach      = 0.75
-	marginDeviations = 0.75
+	marginReach      = 1
+	marginDeviations = 1.25
 )
 
 // longTail is how many times the median the 99th percentile of the time may be, as the times are reckoned here.
