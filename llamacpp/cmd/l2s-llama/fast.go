@@ -301,6 +301,7 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 		}
 	}
 	written, err := f.writes(ctx, m, x, parts[:writers], o.Sequences, func(n int) { done("states of what the model writes", float64(count+2*n)/float64(all)) })
+	done("states of what the model writes", 1) // also where the model has ended texts before
 	return append(states, written...), x, err
 }
 
