@@ -32,8 +32,8 @@ var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 // Held-out states lie beside those that the coordinates were made from, and labels of other texts lie farther out. So what a
 // rung misses is taken from one that looks less far, by these.
 const (
-	marginReach      = 0.75
-	marginDeviations = 0.75
+	marginReach      = 1
+	marginDeviations = 1.25
 )
 
 // longTail is how many times the median the 99th percentile of the time may be, as the times are reckoned here.
@@ -105,7 +105,9 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 			}
 			return of(max(0, float64(mark-s.centre[b]))/max(float64(s.length*float64(m.radii[b])), 1e-30), more.reach)
 		}
-		outside := func(mark, x float32) float32 { return float32(of(float64(mark-x)/s.sigma, more.deviations)) }
+		outside := func(mark, x float32, b int) float32 {
+			return float32(of(float64(mark-x)/float64(s.sigma*float64(m.beyond[b])), more.deviations))
+		}
 		shares := v.looked[c*len(reaches) : (c+1)*len(reaches)]
 		for b, size := range m.sizes {
 			if i, _ := slices.BinarySearch(reaches, reach(b, markK)); i < len(shares) {
@@ -119,7 +121,8 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 		first := &v.first[c]
 		for j, p := range best[c*m.k : (c+1)*m.k] {
 			row := rowOf[p.ID]
-			b, x := int(m.owner[row/kernels.PanelRows]), all[row]
+			block, x := int(m.owner[row/kernels.PanelRows]), all[row]
+			b := block
 			wide, before := m.usualWide(s, b), 0
 			for o := range m.sizes {
 				if m.usualWide(s, o) >= wide {
@@ -130,16 +133,16 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 			if s.reach[b] >= begun { // at any rate
 				b, before = -1, 0
 			}
-			*y = need{float32(reach(b, markK)), float32(before) / float32(m.blocks()), outside(s.mark(looked, m.k), x), float32(kernels.SelectAtLeast(s.rows, all, x))}
+			*y = need{float32(reach(b, markK)), float32(before) / float32(m.blocks()), outside(s.mark(looked, m.k), x, block), float32(kernels.SelectAtLeast(s.rows, all, x))}
 			if j == 0 {
 				*first = *y
-				first.reach, first.deviations = float32(reach(b, mark1)), outside(s.mark(looked, 1), x)
+				first.reach, first.deviations = float32(reach(b, mark1)), outside(s.mark(looked, 1), x, block)
 			}
 		}
 		kept := v.kept[c*len(deviations) : (c+1)*len(deviations)]
 		mark := s.mark(looked, m.k)
-		for _, row := range s.rows[:kernels.SelectAtLeast(s.rows, all, mark-float32(deviations[len(deviations)-1]*more.times*s.sigma))] {
-			if i, _ := slices.BinarySearch(deviations, float64(outside(mark, all[row]))); i < len(kept) {
+		for _, row := range s.rows[:s.near(looked, mark, float64(deviations[len(deviations)-1]*more.times*s.sigma))] {
+			if i, _ := slices.BinarySearch(deviations, float64(outside(mark, all[row], int(s.blockOf(row))))); i < len(kept) {
 				kept[i]++
 			}
 		}

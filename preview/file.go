@@ -21,7 +21,7 @@ import (
 
 const (
 	magic   = "\x89L2P\r\n\x1a\n"
-	version = 2
+	version = 3
 	// atChecksum and atSize are places in the header; the checksum is of what is behind it.
 	atChecksum = 12
 	atSize     = 16
@@ -63,6 +63,7 @@ func (m *Model) parts(h *header, codes *[]byte) []part {
 		{"centres", &m.centres, []uint64{blocks, centred}},
 		{"radii", &m.radii, []uint64{blocks}},
 		{"gauges", &m.gauges, []uint64{blocks}},
+		{"beyond", &m.beyond, []uint64{blocks}},
 		{"sizes", &m.sizes, []uint64{blocks}},
 		{"ids", &m.ids, []uint64{uint64(h.Labels)}},
 		{"codes", codes, []uint64{uint64(h.Labels), r / 2}},
@@ -251,7 +252,7 @@ func (m *Model) check() error {
 		least float32
 	}{
 		{"turn", m.turn, -math.MaxFloat32}, {"mean", m.mean, -math.MaxFloat32},
-		{"steps", m.steps, 0}, {"noise", m.noise, 0}, {"axes", m.axes, 0}, {"radii", m.radii, 0}, {"gauges", m.gauges, 0},
+		{"steps", m.steps, 0}, {"noise", m.noise, 0}, {"axes", m.axes, 0}, {"radii", m.radii, 0}, {"gauges", m.gauges, 0}, {"beyond", m.beyond, 0},
 	} {
 		for i, v := range x.list {
 			if !(v >= x.least && v <= math.MaxFloat32) {

@@ -69,6 +69,7 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"axes: found -1 at 0", func(m *Model) { m.axes[0] = -1 }},
 		{"radii: found NaN", func(m *Model) { m.radii[0] = float32(math.NaN()) }},
 		{"gauges: found -1", func(m *Model) { m.gauges[0] = -1 }},
+		{"beyond: found -1", func(m *Model) { m.beyond[0] = -1 }},
 		{"centres: found 64 at 3", func(m *Model) { m.centres[3] = 64 }},
 		{"ids: block 0: found 90", func(m *Model) { m.ids[0] = 90 }},
 		{"ids: block 0", func(m *Model) { m.ids[1] = m.ids[0] }},
@@ -98,7 +99,7 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"dim: found 0", func(m *Model) { m.dim = 0 }},
 	} {
 		m := *good
-		for _, p := range []*[]float32{&m.turn, &m.mean, &m.steps, &m.noise, &m.axes, &m.radii, &m.gauges} {
+		for _, p := range []*[]float32{&m.turn, &m.mean, &m.steps, &m.noise, &m.axes, &m.radii, &m.gauges, &m.beyond} {
 			*p = slices.Clone(*p)
 		}
 		m.centres, m.ids, m.sizes, m.rungs = slices.Clone(m.centres), slices.Clone(m.ids), slices.Clone(m.sizes), slices.Clone(m.rungs)
@@ -131,7 +132,7 @@ func TestFilesThatAreNone(t *testing.T) {
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
-		write("old", old):                "version: found 9, expected 2",
+		write("old", old):                "version: found 9, expected 3",
 		write("cut", data[:len(data)-1]): "file size",
 		write("more", append(data, 1)):   "file size",
 	} {

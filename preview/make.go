@@ -46,6 +46,8 @@ const (
 	someBlocks  = 512  // in which what codes lose is measured, about
 	ridge       = 1e-4 // of the mean square of an element of a context
 	clip        = 3.5  // deviations of a coordinate that codes reach to
+	mostBeyond  = 16   // labels of a block that say what these have outside the coordinates
+	leastBeyond = 0.25
 )
 
 // Make makes a model of a layer from contexts of the text to come: states, row-major, n x d. Some 4,000
@@ -241,6 +243,7 @@ func (m *Model) turns(ctx context.Context, l *softmax.Layer, states []float32, o
 		}
 	}
 	m.probe(ctx, rows, n)
+	m.outside = m.contextProbes(ctx, m.extended(states), len(states)/d)
 	for _, x := range [][]float32{m.turn, m.through} {
 		if _, _, found := kernels.Float32Rows(x, width).NotFinite(); found {
 			return errors.New("states: found coordinates that are not finite, expected states and weights of smaller numbers")
@@ -254,7 +257,21 @@ func (m *Model) turns(ctx context.Context, l *softmax.Layer, states []float32, o
 // outside the coordinates.
 func (m *Model) probe(ctx context.Context, rows []float32, n int) {
 	width := m.width()
-	out := m.turn[m.coordinates*width:]
+	m.signed(ctx, m.turn[m.coordinates*width:], rows, n, m.through, m.turn)
+}
+
+// contextProbes are the same of contexts: the sum of the squares of their products with a row, less the mean row, is about
+// the mean square, over the contexts, of what its logit has outside the coordinates.
+func (m *Model) contextProbes(ctx context.Context, contexts []float32, n int) []float32 {
+	out := make([]float32, m.probes*m.width())
+	m.signed(ctx, out, contexts, n, m.turn, m.through)
+	return out
+}
+
+// signed writes sums of n rows with random signs to out, each without its part along the directions of to: from has
+// those whose products with a row are its coordinates along these.
+func (m *Model) signed(ctx context.Context, out, rows []float32, n int, from, to []float32) {
+	width := m.width()
 	_ = parallel.Each(parallel.Limit(context.Background(), parallel.Limited(ctx)), 0, m.probes, 1, nil, func(_, p, _ int) error {
 		state := uint64(p + 1)
 		sum := make([]float64, width)
@@ -270,10 +287,10 @@ func (m *Model) probe(ctx context.Context, rows []float32, n int) {
 		rest := slices.Clone(sum)
 		for r := range m.coordinates {
 			a := 0.0
-			for j, x := range m.through[r*width : (r+1)*width] {
+			for j, x := range from[r*width : (r+1)*width] {
 				a += float64(float64(x) * sum[j])
 			}
-			for j, x := range m.turn[r*width : (r+1)*width] {
+			for j, x := range to[r*width : (r+1)*width] {
 				rest[j] -= float64(a * float64(x))
 			}
 		}
@@ -414,6 +431,39 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 			sum += lost.x[b*m.coordinates+r]
 		}
 		m.noise[r] = float32(sum / float64(labels))
+	}
+	if err != nil {
+		return err
+	}
+	return m.findBeyond(ctx, l, starts)
+}
+
+// findBeyond finds what the logits of the labels of each block have outside the coordinates, from some of them.
+func (m *Model) findBeyond(ctx context.Context, l *softmax.Layer, starts []int) error {
+	c := newCoder(l, m.outside, m.mean)
+	squares := make([]float64, m.blocks())
+	err := parallel.With(ctx, 0, m.blocks(), 8, nil, c.reader, func(r *reader, lo, hi int) error {
+		for b := lo; b < hi; b++ {
+			ids := m.ids[starts[b]:starts[b+1]]
+			n := min(len(ids), mostBeyond)
+			for i := range n {
+				r.read(int(ids[i*len(ids)/n]))
+				for _, x := range r.a {
+					squares[b] += float64(x*x) / float64(n)
+				}
+			}
+		}
+		return nil
+	})
+	mean := 0.0
+	for b, x := range squares {
+		mean += x * float64(m.sizes[b]) / float64(m.labels)
+	}
+	m.beyond = slices.Repeat([]float32{1}, m.blocks())
+	for b, x := range squares {
+		if mean > 0 {
+			m.beyond[b] = float32(max(math.Sqrt(x/mean), leastBeyond))
+		}
 	}
 	return err
 }

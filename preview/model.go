@@ -19,6 +19,7 @@ type Model struct {
 
 	turn    []float32 // (R + probes) x width: the coordinates of a context, and what is outside of them
 	through []float32 // R x width: the coordinates of a label, of a model that was just made
+	outside []float32 // probes x width: of a label, what is outside of them, of such a model
 	mean    []float32 // width: of the rows
 	steps   []float32 // R: of the codes of labels
 	noise   []float32 // R: the mean squares that these lose
@@ -26,6 +27,7 @@ type Model struct {
 	centres []int8    // blocks x centred
 	radii   []float32 // blocks: root mean square distance of a label from the centre
 	gauges  []float32 // blocks: factors of the steps
+	beyond  []float32 // blocks: factors of what the logits of their labels have outside the coordinates
 	sizes   []uint32  // blocks
 	ids     []uint32  // labels, block after block
 
@@ -43,13 +45,14 @@ type Model struct {
 // Rung is a level of precision, with what held-out contexts say of it.
 type Rung struct {
 	// Deviations is how far below the mark, a preview some places behind the k-th best, a label may look and
-	// still be scored in full: in deviations of what the context has outside the coordinates.
+	// still be scored in full: in deviations of what the context has outside the coordinates, for the
+	// labels of its block.
 	Deviations float64 `json:"deviations"`
 	// Reach is how many root mean square distances of its labels from its centre a block may be below the
 	// mark and still be looked at.
 	Reach float64 `json:"reach"`
 	// Share bounds the share of the labels that is looked at, and Most the number scored in full. Contexts of which more
-	// is outside the coordinates than of 19 in 20 held-out ones have four times these bounds, and reach and
+	// is outside the coordinates than of 19 in 20 held-out ones have bounds that are larger by a quarter, and reach and
 	// deviations are larger by a fifth; those of which more is there than of 99 in 100 have no bounds.
 	Share float64 `json:"share"`
 	Most  uint32  `json:"most"`
@@ -120,7 +123,7 @@ func (m *Model) slack(sigma float64) slack {
 	case m.far == 0 || sigma <= m.usual:
 		return slack{lift: 1, times: 1}
 	case sigma <= m.far:
-		return slack{lift: 4, times: 1.2}
+		return slack{lift: 1.25, times: 1.2}
 	}
 	return slack{lift: math.Inf(1), times: 1.2, reach: 8, deviations: 5} // of which nothing was measured
 }

@@ -364,6 +364,136 @@ func TestCoordinatesAreWhite(t *testing.T) {
 	})
 }
 
+// misses returns how many of the labels that are wanted were not found.
+func misses(found, want []softmax.Prediction) (n int) {
+	for _, p := range want {
+		if !slices.ContainsFunc(found, func(q softmax.Prediction) bool { return q.ID == p.ID }) {
+			n++
+		}
+	}
+	return n
+}
+
+// What a rung leaves out of the labels to score is what a search by it does not find.
+func TestARungMissesWhatItLeavesOut(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
+		missed := 0
+		for range 200 {
+			h := x.contexts(1)
+			for _, k := range []int{1, 5} {
+				got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+				if _, err := e.TopK(want, h); err != nil {
+					t.Fatal(err)
+				}
+				narrow := Rung{Deviations: 0.1, Reach: 0.5, Share: 0.02, Most: 20}
+				for i, r := range append(slices.Clone(x.model.rungs), narrow) {
+					if err := s.query[0].Set(h); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := s.search(got, &softmax.Request{K: k}, &r); err != nil {
+						t.Fatal(err)
+					}
+					n := misses(got, want)
+					missed += n
+					if found := s.leavesOut(want, &r); found != n {
+						t.Fatalf("rung %d, k %d: found %d labels left out, want the %d that the search misses", i, k, found, n)
+					}
+				}
+			}
+		}
+		if missed == 0 {
+			t.Error("found no label that is missed, want some: nothing was compared")
+		}
+	})
+}
+
+// A block's factor is the root mean square, over contexts, of what the logits of its labels have outside the coordinates,
+// by that of all labels.
+func TestBlocksSayWhatTheirLabelsHaveOutside(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		m := x.model
+		s := mustSearch(t, m, x.layer)
+		const n = 60
+		width := m.width()
+		squares, all := make([]float64, m.blocks()), 0.0
+		row := make([]float32, width)
+		for range n {
+			h := x.contexts(1)
+			if err := s.query[0].Set(h); err != nil || !s.turn() {
+				t.Fatal(err)
+			}
+			// What of h is outside: it less what its coordinates hold of it.
+			rest := make([]float64, width)
+			for j, v := range m.extended(h) {
+				rest[j] = float64(v)
+				for r := range m.coordinates {
+					rest[j] -= float64(m.through[r*width+j]) * s.z[r]
+				}
+			}
+			at := 0
+			for b, size := range m.sizes {
+				for _, id := range m.ids[at : at+int(size)] {
+					x.layer.Weights().Widen(row[:m.dim], int(id))
+					if m.biased {
+						row[m.dim] = x.layer.Bias()[id]
+					}
+					logit := 0.0
+					for j, v := range rest {
+						logit += v * (float64(row[j]) - float64(m.mean[j]))
+					}
+					squares[b] += logit * logit / float64(size) / n
+					all += logit * logit / float64(m.labels) / n
+				}
+				at += int(size)
+			}
+		}
+		off := 0.0
+		for b, square := range squares {
+			want := max(math.Sqrt(square/all), leastBeyond)
+			off += math.Abs(math.Log(float64(m.beyond[b])/want)) / float64(len(squares))
+			if ratio := float64(m.beyond[b]) / want; ratio < 0.5 || ratio > 2 {
+				t.Errorf("block %d: found the factor %v, want about %v", b, m.beyond[b], want)
+			}
+		}
+		if off > 0.25 {
+			t.Errorf("found factors that are off by %v of their logarithms, want at most 0.25", off)
+		}
+	})
+}
+
+// A label that is farther below the best than a request wants is looked for no more: the answer is the one without a
+// distance, cut there, and less is scored for it.
+func TestADistanceSparesWork(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		near, far := mustSearch(t, x.model, x.layer), mustSearch(t, x.model, x.layer)
+		const n, k = 300, 40
+		missed, wanted := 0, 0
+		for range n {
+			h := x.contexts(1)
+			got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+			a, err := near.Search(got, h, softmax.Request{K: k, Within: 0.5})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := far.Search(want, h, softmax.Request{K: k}); err != nil {
+				t.Fatal(err)
+			}
+			cut := slices.IndexFunc(want, func(p softmax.Prediction) bool { return p.Logit < want[0].Logit-0.5 })
+			if cut < 0 {
+				cut = k
+			}
+			missed, wanted = missed+misses(got[:a.Count], want[:cut]), wanted+cut
+		}
+		if missed > wanted/200 {
+			t.Errorf("found %d of %d labels missed, want at most one in 200", missed, wanted)
+		}
+		if a, b := near.Stats(), far.Stats(); a.Kept >= b.Kept || a.Exact > b.Exact {
+			t.Errorf("found %d labels scored and %d exact answers with a distance, want less than %d and %d", a.Kept, a.Exact, b.Kept, b.Exact)
+		}
+	})
+}
+
 // The rungs say what other contexts of the same kind find, and the best of them nearly everything.
 func TestRungsSayHowPreciseSearchesAre(t *testing.T) {
 	both(t, func(t *testing.T, x made) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -64,6 +65,7 @@ type Searcher struct {
 	rest   float64 // the log-sum over the labels that were not kept
 	seen   []bool  // blocks
 	scale  float32 // of the codes of labels
+	beyond float32 // the largest of the model
 }
 
 const (
@@ -104,7 +106,8 @@ func (m *Model) newSearcher(l *softmax.Layer) *Searcher {
 		high: make([]int8, m.centred), low: make([]int8, m.centred), codes: make([]int8, m.coordinates),
 		centre: make([]float32, blocks), reach: make([]float32, blocks), wide: make([]float32, blocks), scratch: make([]float32, max(blocks, len(t.slots))),
 		picked: make([]uint32, blocks), scores: make([]float32, len(t.slots)), panels: make([]uint32, len(t.slots)/kernels.PanelRows),
-		rows: make([]uint32, len(t.slots)), ids: make([]uint32, 0, len(t.slots)), seen: make([]bool, m.blocks()),
+		beyond: slices.Max(m.beyond),
+		rows:   make([]uint32, len(t.slots)), ids: make([]uint32, 0, len(t.slots)), seen: make([]bool, m.blocks()),
 	}
 	if m.biased {
 		s.x[m.dim] = 1
@@ -276,7 +279,7 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 		s.stats.Far++
 	}
 	first, looked := s.begin(k, req)
-	best := s.mark(looked, k)
+	best := s.reached(looked, k, req)
 	if math.IsInf(float64(best), -1) {
 		return false
 	}
@@ -303,11 +306,10 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	s.permit(req, from, looked)
 	s.stats.Looked += uint64(looked)
 	if looked > from {
-		best = s.mark(looked, k)
+		best = s.reached(looked, k, req)
 	}
 	// Rows without a label, and those that may not be answered, are at -Inf.
-	least := float32(max(float64(best)-float64(deviations*s.sigma), -math.MaxFloat32))
-	n = kernels.SelectAtLeast(s.rows, s.scores[:looked], least)
+	n = s.near(looked, best, float64(deviations*s.sigma))
 	crowd := m.crowd(k)
 	most := max(int(lifted(float64(rung.Most), lift, float64(m.labels))), 4*k)
 	if lift == 1 {
@@ -317,7 +319,7 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 		for i, row := range s.rows[:n] {
 			s.scratch[i] = s.scores[row]
 		}
-		n = kernels.SelectAtLeast(s.rows, s.scores[:looked], kernels.KthLargest(s.scratch[:n], most))
+		n = keepAtLeast(s.rows[:n], s.scores, kernels.KthLargest(s.scratch[:n], most))
 	}
 	if n > crowd && lift > 1 {
 		s.stats.Crowded++
@@ -336,7 +338,29 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	if req.LogSum {
 		s.rest = s.outside(cmp.Or(req.Temperature, 1), looked, s.rows[:n])
 	}
-	return len(s.ids) >= k
+	return len(s.ids) >= k || req.Within > 0 && len(s.ids) > 0
+}
+
+// near leaves the rows, of the first n, whose labels may reach the mark in s.rows: those that are no farther below it
+// than far, times what the labels of their block have outside the coordinates. It returns their number.
+func (s *Searcher) near(n int, mark float32, far float64) int {
+	least := func(factor float32) float32 {
+		return float32(max(float64(mark)-float64(far*float64(factor)), -math.MaxFloat32))
+	}
+	rows := s.rows[:kernels.SelectAtLeast(s.rows, s.scores[:n], least(s.beyond))]
+	n = 0
+	for _, row := range rows {
+		rows[n] = row
+		if s.scores[row] >= least(s.model.beyond[s.blockOf(row)]) {
+			n++
+		}
+	}
+	return n
+}
+
+// blockOf returns the block of a row.
+func (s *Searcher) blockOf(row uint32) uint32 {
+	return s.tables.owner[s.panels[row/kernels.PanelRows]]
 }
 
 // begin looks at some blocks, whose best labels say what the others must reach. It returns what they reach themselves, and
@@ -410,6 +434,15 @@ func (s *Searcher) mark(n, k int) float32 {
 		return float32(math.Inf(-1))
 	}
 	return s.kth(s.scores[:n], min(k+behind, n))
+}
+
+// reached returns the mark of a request over the first n: none of its labels is farther below the best than Within.
+func (s *Searcher) reached(n, k int, req *softmax.Request) float32 {
+	mark := s.mark(n, k)
+	if req.Within > 0 && k > 1 {
+		mark = max(mark, s.mark(n, 1)-float32(min(req.Within, math.MaxFloat32)))
+	}
+	return mark
 }
 
 // kth returns the k-th largest of some scores.

@@ -12,9 +12,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -34,9 +36,9 @@ const (
 	fastFrom    = 3    // of which the first give no states: nearly all have the same ones
 	fastBatch   = 32   // llama.cpp copies stale logits of each state: few at a time take less memory, and no more time
 	fastGiven   = 6000 // tokens of --text
-	fastWriters = 4    // sequences that the model writes
-	fastPrompt  = 12   // tokens of a section, with which one begins
-	fastWritten = 64   // tokens of each
+	fastWriters = 16   // sequences that the model writes
+	fastPrompt  = 12   // tokens of a window, with which one begins
+	fastWritten = 96   // tokens of each
 )
 
 // withFast adds the flags of a preview; text says what its text is, "" if there is no such flag.
@@ -261,7 +263,7 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 			add(ids[at:min(len(ids), at+fastWindow-1)])
 		}
 	}
-	all := sum + fastWritten*o.Sequences*4 // a token that is written takes some times as long as one that is read
+	all := sum + fastWritten*o.Sequences*2 // a token that is written takes about twice as long as one that is read
 	count := 0
 	states := make([]float32, 0, (sum+fastWritten*o.Sequences)*m.Dim())
 	var tokens []llamacpp.Token
@@ -298,12 +300,13 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 			took[at] = time.Since(start) / time.Duration(len(part))
 		}
 	}
-	written, err := f.writes(ctx, m, x, parts[:writers], o.Sequences, func(n int) { done("states of what the model writes", float64(count+4*n)/float64(all)) })
+	written, err := f.writes(ctx, m, x, parts[:writers], o.Sequences, func(n int) { done("states of what the model writes", float64(count+2*n)/float64(all)) })
+	done("states of what the model writes", 1) // also where the model has ended texts before
 	return append(states, written...), x, err
 }
 
 // writes has the model go on by itself with the beginnings of some texts, one in each sequence, and returns the states
-// behind what it writes.
+// behind what it writes: tokens of the texts, among which a draw is quick.
 func (f *flags) writes(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, texts [][]uint32, sequences int, done func(int)) ([]float32, error) {
 	o := sample.DefaultOptions()
 	o.TopK, o.Seed = 100, 1 // at temperature 1
@@ -311,6 +314,10 @@ func (f *flags) writes(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head,
 		o.Temperature = 0 // the only one that is drawn under a cap
 	}
 	draw, err := x.Sampler(o)
+	if err != nil {
+		return nil, err
+	}
+	words, err := bitset.FromIDs(x.Labels(), distinct(texts, x.Labels()))
 	if err != nil {
 		return nil, err
 	}
@@ -339,7 +346,7 @@ func (f *flags) writes(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head,
 			}
 			h := states[n*m.Dim():][:m.Dim()]
 			n++
-			next, err := draw.Draw(h, sample.Edits{})
+			next, err := draw.Draw(h, sample.Edits{Allowed: words})
 			if err != nil {
 				return nil, err
 			}
@@ -353,6 +360,13 @@ func (f *flags) writes(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head,
 		done((i + 1) * sequences)
 	}
 	return all, nil
+}
+
+// distinct returns the tokens of some texts that a head has.
+func distinct(texts [][]uint32, labels int) []uint32 {
+	ids := slices.Concat(texts...)
+	slices.Sort(ids)
+	return slices.DeleteFunc(slices.Compact(ids), func(id uint32) bool { return int64(id) >= int64(labels) })
 }
 
 // measured says how precise the preview was found to be.
