@@ -16,10 +16,10 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// specials stands for the special tokens of the model that --head names.
+// specials means the special tokens of the model that --head names.
 const specials = "specials"
 
-// suppressed stands for the tokens that the model that --head names forbids.
+// suppressed means the tokens that the model that --head names forbids.
 const suppressed = "suppressed"
 
 // alwaysPart is a part of --always, the labels that every list begins with, of --ban or of --allow:
@@ -107,7 +107,7 @@ func (f *flags) readAlways(ctx context.Context, flag string, parts []alwaysPart,
 			switch {
 			case ok:
 				rows = append(rows, uint32(row))
-			case p.specials, p.suppressed, flag == banFlag: // what has no row is in no answer
+			case p.specials, p.suppressed, flag == banFlag: // a token without a row is in no answer
 			case ids != nil:
 				return nil, fmt.Errorf("%s: found no label %d in the draft head, expected it for %s", l.name, id, from)
 			default:
@@ -133,7 +133,7 @@ func (f *flags) edits() edits {
 	return edits{list(banFlag), list(allowFlag)}
 }
 
-// apply has a request ban and allow what the flags say.
+// apply sets the bans and the allowed labels of a request from the flags.
 func (e edits) apply(ctx context.Context, f *flags, l *layer, req *softmax.Request) error {
 	for _, x := range []struct {
 		flag  string

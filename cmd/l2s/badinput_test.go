@@ -109,10 +109,10 @@ func (c badCase) check(t *testing.T) {
 	}
 }
 
-// progressLine is what l2s train says while it reads labels.
+// progressLine is the line that l2s train prints while it reads labels.
 var progressLine = regexp.MustCompile(`(?m)^digest: .*\n`)
 
-// contentOf returns all files in a folder with what they hold.
+// contentOf returns all files in a folder with their contents.
 func contentOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	content := map[string]string{}
@@ -211,7 +211,7 @@ func writeInt32s(path string, list []int32) error {
 	return os.WriteFile(path, data, 0o666)
 }
 
-// The calls of the verbs; out is what they would write.
+// The calls of the verbs; out is the file that they would write.
 var (
 	goodTrain = joined("train", trainArgs(), "--out", "out.l2s")
 	goodEval  = joined("eval", "m.l2s", testArgs())
@@ -299,8 +299,8 @@ func runCases(t *testing.T, cases []badCase) {
 	}
 }
 
-// What is cheap to open is opened before the layer, which may take long: of a wrong
-// screen or wrong contexts the error is there at once.
+// Inputs that open quickly are opened before the layer, which may take long: a wrong screen or
+// wrong contexts are an error at once.
 func TestCheapMistakesComeFirst(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
@@ -448,12 +448,12 @@ func TestBadOptions(t *testing.T) {
 		{"no JSON", "clusters: 6", "options.json: options: invalid character"},
 		{"null", "null", "options.json: options: found null, expected a JSON object"},
 		{"a list", "[]", "options.json: options: all: found a JSON array, expected an object"},
-		{"two objects", "{} {}", "options.json: options: found more behind the JSON object"},
+		{"two objects", "{} {}", "options.json: options: found more text after the JSON object"},
 		{"a name twice", `{"seed": 1, "clusters": 6, "seed": 2}`, `options.json: options: found "seed" twice`},
 		{"a name twice, further in", `{"learning": {"rate": 1, "rate": 2}}`, `options.json: options: found "rate" twice`},
 		{"a name in capitals", `{"Seed": 1}`, `options.json: options: found the name "Seed", expected small letters`},
 		{"a number out of its range", `{"held_out": -2}`, "options.json: options: held out: found -2"},
-		{"all that is known of a screen", `{"dim": 3, "record": {"options": {"seed": 1}}}`, "options.json: options: found what l2s inspect --json prints, expected the object in it under record.options"},
+		{"all that is known of a screen", `{"dim": 3, "record": {"options": {"seed": 1}}}`, "options.json: options: found the output of l2s inspect --json, expected its object record.options"},
 		{"a record", `{"contexts": 3, "options": {"seed": 1}}`, "options.json: options: found a record, expected the object in it under options"},
 		{"an unknown one", `{"spread": 1}`, `options.json: options: json: unknown field "spread"`},
 		{"clusters in words", `{"clusters": "many"}`, "options.json: options: clusters: found a JSON string, expected a whole number in range"},

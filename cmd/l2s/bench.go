@@ -46,11 +46,11 @@ type benchResult struct {
 	// Cold are the times of queries that find other data in the caches, as between the steps of a
 	// decoder.
 	Cold     []coldTimes `json:"cold,omitempty"`
-	Warnings []string    `json:"warnings,omitempty"` // what makes the times doubtful
+	Warnings []string    `json:"warnings,omitempty"` // reasons to doubt the times
 }
 
-// coldTimes are the median times of single queries, in microseconds, and a 99th
-// percentile, with so many MiB of other memory read before each.
+// coldTimes are the median times of single queries, in microseconds, and a 99th percentile, with
+// MiB of other memory read before each.
 type coldTimes struct {
 	MiB         int     `json:"mib"`
 	DenseF32    float64 `json:"dense_f32_us"`
@@ -59,7 +59,7 @@ type coldTimes struct {
 	ScreenedP99 float64 `json:"screened_p99_us"`
 }
 
-// measuredBench is the JSON of l2s bench: the times, and what they buy.
+// measuredBench is the JSON of l2s bench: the times, and the precision at these times.
 type measuredBench struct {
 	*benchResult
 	// Precision is P@1 and P@k of the screen, by their k, on the first of the
@@ -71,7 +71,7 @@ type measuredBench struct {
 const (
 	leastContexts     = 1000    // different ones; fewer show how fast a CPU does the same thing again
 	mostContexts      = 1 << 17 // different ones that are looked for
-	precisionContexts = 5000    // that the precision beside the times is measured on, at most
+	precisionContexts = 5000    // the largest number of contexts that measure the precision
 	mostCold          = 1 << 10 // MiB that are read between two queries
 )
 
@@ -105,7 +105,7 @@ func benchVerb(f *flags) action {
 		}
 		for _, mib := range *coldMiB {
 			times, err := benchCold(ctx, m, l, rows, *k, mib, p, *opts...)
-			if err != nil && ctx.Err() != nil { // what is measured is printed
+			if err != nil && ctx.Err() != nil { // print the measurements so far
 				missing := fmt.Sprintf("the times of --cold from %d on are missing", mib)
 				r.Warnings = append(r.Warnings, missing)
 				return r, interruptedError{err, missing}
@@ -152,7 +152,7 @@ func different(rows []float32, dim int) [][]float32 {
 	return list
 }
 
-// A benchmark has so many rounds, in each of which each method has a turn of benchBlock. Tests,
+// A benchmark has benchRounds rounds. In each round each method has a turn of benchBlock. Tests,
 // which need no precision, make it shorter.
 const benchRounds = 30
 
@@ -189,8 +189,8 @@ func bench(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k i
 	return r, nil
 }
 
-// benchCold measures queries before each of which a buffer of so many MiB is read. That takes most
-// of the time, so the turns are fewer and shorter.
+// benchCold measures queries, and reads a buffer of mib MiB before each. That takes most of the
+// time, so the turns are fewer and shorter.
 func benchCold(ctx context.Context, m *screen.Model, l *layer, rows [][]float32, k, mib int, p *progress.Printer, opts ...screen.Option) (coldTimes, error) {
 	s, err := screen.NewSearcher(m, l.Layer, opts...)
 	if err != nil {
@@ -222,8 +222,8 @@ func takeTurns(ctx context.Context, p *progress.Printer, stage string, rows [][]
 	return times, err
 }
 
-// rivals returns what finds the k best labels of row i: the scan of all labels in float32, the exact
-// layer and the screen.
+// rivals returns the functions that find the k best labels of row i: the scan of all labels in
+// float32, the exact layer and the screen.
 func rivals(l *layer, s *screen.Searcher, rows [][]float32, k int) []func(i int) {
 	dst, scan := make([]softmax.Prediction, k), dense.New(l.Layer)
 	return []func(i int){
@@ -309,9 +309,9 @@ func (r *benchResult) String() string {
 	return b.String()
 }
 
-// busyNote says that other programs ran during the measurement, "" if the times of the dense scan
-// do not show it: it does the same work for every context, so that on an idle machine their mean
-// and their median differ by a few percent.
+// busyNote returns a note that other programs ran during the measurement, and "" if the times of
+// the dense scan show none. The dense scan does the same work for every context: on an idle machine
+// the mean and the median of its times differ by a few percent.
 func (r *benchResult) busyNote() string {
 	if r.DenseF32 <= 1.2*r.DenseF32Median {
 		return ""

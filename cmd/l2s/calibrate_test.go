@@ -53,7 +53,7 @@ func TestCalibrate(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
-		// What is expected: that it fails, or the screen of the first run; and what it says.
+		// The expected result: an error, or the screen of the first run; and the expected outputs.
 		fails, same    bool
 		stdout, stderr []string
 	}{

@@ -91,8 +91,8 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 	}
 }
 
-// Log-probabilities are the model's own, with its scale and its cap. If a verb cannot
-// give these it says so.
+// Log-probabilities are the model's own, with its scale and its cap. If a verb cannot give them, it
+// reports an error.
 func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 	notUnderRace(t)
 	for name, refused := range map[string]string{
@@ -446,8 +446,8 @@ func TestContextsInSeveralFiles(t *testing.T) {
 	}
 }
 
-// A head is read where it lies. That its file is cut off while queries are answered is
-// an error that names it, not a crash, and what was answered before stands.
+// A head is read from its file during queries. If the file is cut off meanwhile, the error names
+// it, without a crash, and earlier answers remain.
 func TestAHeadThatIsCutOffWhileAnswering(t *testing.T) {
 	dir := files(t)
 	cmd := command(t, dir, "topk", "m.l2s", "--head", "layer.safetensors:weight", "--contexts", "T.npy", "--budget", "exact", "--k", "300")
@@ -537,7 +537,7 @@ func TestARealModel(t *testing.T) {
 		_, err = os.Stat(model)
 	}
 	if err != nil {
-		t.Skip("../shared/data/llm-65k is not there (CONTRIBUTING.md, Data, says what it is): ", err)
+		t.Skip("../shared/data/llm-65k is not there (CONTRIBUTING.md, Data, describes it): ", err)
 	}
 	t.Parallel()
 	dir := t.TempDir()
@@ -575,7 +575,7 @@ func TestARealModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = l2s(t, dir, joined(plain, "--contexts", "U.npy", "--out", "u.l2s")...)
-	if r.code != 0 || !strings.Contains(r.stderr, "warning: U.npy: the contexts do not look like those that the layer is applied to: behind the model's last normalisation") {
+	if r.code != 0 || !strings.Contains(r.stderr, "warning: U.npy: the contexts do not look like those that the layer is applied to: after the model's last normalisation") {
 		t.Errorf("found exit status %d, standard error:\n%s", r.code, r.stderr)
 	}
 }

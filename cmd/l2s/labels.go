@@ -55,8 +55,8 @@ func parseShard(s string) (shard, error) {
 	return shard{i, n}, nil
 }
 
-// of returns the contexts of the shard, of n. Shards differ by one context at
-// most, and none is empty if there are as many contexts as shards.
+// of returns the contexts of the shard, of n. Shards differ by one context at most, and none is
+// empty if there are at least n contexts.
 func (s shard) of(n int) (first, end int) {
 	at := func(i int) int { return i*(n/s.Count) + i*(n%s.Count)/s.Count }
 	return at(s.Index), at(s.Index + 1)

@@ -95,8 +95,8 @@ func TestShardsMergeToWhatOneProcessWrites(t *testing.T) {
 	})
 }
 
-// The Kubernetes manifest runs the command as it stands: its shards merge to
-// what one process writes.
+// The commands of the Kubernetes manifest run unchanged, and its shards merge to the file of one
+// process.
 func TestKubernetesManifest(t *testing.T) {
 	manifest := string(readFile(t, filepath.Join("..", "..", "docs", "labels-job.yaml")))
 	find := func(pattern string) string {

@@ -15,7 +15,7 @@ import (
 type output struct {
 	flag string // the flag whose value names it, or gives its name the beginning
 	path string // empty for none
-	what string // what it holds, if the flag does not name it
+	what string // its content, if the name of the flag does not tell it
 }
 
 func (o output) String() string {

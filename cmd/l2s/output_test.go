@@ -56,7 +56,7 @@ func linked(target, name string) func(t *testing.T, dir string) {
 	}
 }
 
-// No verb writes over what it reads, whatever names the two have.
+// No verb writes over its inputs, whatever names input and output have.
 func TestOutputsThatAreInputs(t *testing.T) {
 	// from are the flags for the layer and the contexts in one file.
 	from := func(file, contexts string) []string {

@@ -41,13 +41,13 @@ func topKVerb(f *flags) action {
 		return nil
 	}
 	return func(ctx context.Context, in *inputs) (_ fmt.Stringer, err error) {
-		defer func() { // whatever ends it, what was answered is written
+		defer func() { // write the answers so far, whatever ends the loop
 			if failed := w.Flush(); failed != nil {
 				err = failed
 			}
 		}()
 		l, c := in.layer, in.contexts
-		if *limit > 0 { // what comes behind is not read
+		if *limit > 0 { // later contexts are not read
 			c.First(*limit)
 		}
 		var words func(id uint32) string
@@ -230,7 +230,7 @@ func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32)
 	return func(id uint32) string { return tokens[id] }, nil
 }
 
-// quoted is a word, in quotes if it would not stand for itself between spaces.
+// quoted is a word, in quotes if it could be misread between spaces.
 func quoted(word string) string {
 	apart := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == utf8.RuneError }
 	if word == "" || word[0] == '"' || strings.ContainsFunc(word, apart) {
@@ -240,7 +240,7 @@ func quoted(word string) string {
 }
 
 // finalSums returns a function for the log of the sum of e^x over all labels that a request
-// permits, x their logits behind the scale and the cap of the model.
+// permits, x their logits after the scale and the cap of the model.
 func finalSums(l *layer, req *softmax.Request) func(h []float32) (float64, error) {
 	s, q, logits := softmax.NewSearcher(l.Layer), softmax.NewQuery(l.Dim()), make([]float64, l.Labels())
 	return func(h []float32) (float64, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 )
 
-// What a run decides it says while it works, and in the file: the form of the screen by the
-// contexts, the budget by the target.
+// A run reports its decisions while it works, and in the file: the form of the screen, which the
+// contexts decide, and the budget, which the target decides.
 func TestTrainSaysWhatItDecides(t *testing.T) {
 	dir := files(t)
 	plain := joined("train", testArgs(), "--out", "x.l2s")
@@ -114,8 +114,7 @@ func TestNoteOfALargerK(t *testing.T) {
 	}
 }
 
-// With --quiet a verb that has nothing to note says nothing on standard error, and its result
-// is the same.
+// With --quiet a verb without a note prints nothing on standard error, and its result is the same.
 func TestQuiet(t *testing.T) {
 	dir := files(t)
 	for _, args := range [][]string{joined(goodTrain, "--budget", "40"), goodEval, goodTopK, {"inspect", "m.l2s"}, {"version"}} {

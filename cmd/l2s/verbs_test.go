@@ -67,7 +67,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	})
 }
 
-// What go doc says of the command lists the verbs as l2s -h does.
+// The doc comment of the command lists the verbs as l2s -h does.
 func TestTheDocCommentListsEveryVerb(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "main.go", nil, parser.ParseComments|parser.PackageClauseOnly)
 	if err != nil {
@@ -130,7 +130,8 @@ func rows(t *testing.T, path string) (x []float32, n, dim int) {
 	return a.Data, a.Shape[0], a.Shape[1]
 }
 
-// A run makes the same screen whatever does not belong to it, and what it is told shows.
+// A run makes the same screen with any flags that are none of its options, and its options show in
+// the screen.
 func TestTrain(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
@@ -185,7 +186,7 @@ func TestTrain(t *testing.T) {
 		name  string
 		args  []string
 		same  []string                   // the arguments of the screen whose bytes it has; nil: no other's
-		holds func(*screen.Model) string // what else is wrong with it
+		holds func(*screen.Model) string // any other fault of the screen
 	}{
 		{"the number of threads leaves no trace", []string{"--threads", "1"}, []string{}, nil},
 		{"nor does the form of the input files", []string{"--weights", "layer.safetensors:weight", "--bias", "layer.safetensors:bias"}, []string{}, nil},
@@ -237,8 +238,8 @@ func TestTrain(t *testing.T) {
 	})
 }
 
-// Options that a record holds make the screen again: of a run that was told all of them
-// byte for byte, and of one that has decided some, all but the words on what it has decided.
+// The options in a record make the screen again: byte for byte if the run was given all of them; if
+// it has decided some, all but the text of its decisions.
 func TestOptionsOfARecord(t *testing.T) {
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -283,8 +284,8 @@ func TestOptionsOfARecord(t *testing.T) {
 	}
 }
 
-// Tails are for probabilities over all labels: those of the screen are near those of the
-// layer. Without a tail there are none.
+// Tails give probabilities over all labels: the probabilities of the screen are near the layer's.
+// Without a tail there are none.
 func TestTails(t *testing.T) {
 	dir := files(t)
 	if text, want := succeed(t, dir, "inspect", "m.l2s"), "tail            for probabilities at temperatures 0.7 1\n"; !strings.Contains(text, want) {
@@ -489,7 +490,7 @@ func TestEval(t *testing.T) {
 		}
 	})
 	t.Run("the rows scanned are said for each k", func(t *testing.T) {
-		// No list holds as many labels as there are: the exact layer answers all.
+		// No list holds all labels: the exact layer answers a query for all.
 		all := strconv.Itoa(tinyLabels)
 		args := joined("eval", "m.l2s", testArgs(), "--quiet", "--k", "1,"+all)
 		o := object(t, dir, append(args, "--json")...)
@@ -531,8 +532,8 @@ func TestEval(t *testing.T) {
 	})
 }
 
-// Figures are of contexts that were not trained on: of a part of --contexts, or of
-// --validation, whose contexts of training are left out and counted. Warnings say what is wrong.
+// The figures are measured on contexts outside training: on a part of --contexts, or on
+// --validation, without its contexts of training, which are counted. Warnings name the faults.
 func TestTrainMeasuresOnHeldOutContexts(t *testing.T) {
 	dir := files(t)
 	h, _, dim := rows(t, filepath.Join(dir, "H.npy"))
@@ -1117,7 +1118,8 @@ func TestDemoInSmall(t *testing.T) {
 	}
 }
 
-// What is in a folder is not replaced, and what cannot be written is found first.
+// Files in the folder are not replaced, and a folder that cannot be written is an error before the
+// work.
 func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 	dir := files(t)
 	for _, c := range []struct{ keep, want string }{

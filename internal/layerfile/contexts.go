@@ -73,7 +73,7 @@ func checkContexts(t *tensorfile.Tensor, l *softmax.Layer, weights string) error
 	switch {
 	case len(t.Shape) != 2:
 	case t.Cols() == l.Labels():
-		return fmt.Errorf("%w, or weights of %d columns: %s has so many rows, save its transpose if the columns are the labels", err, t.Cols(), weights)
+		return fmt.Errorf("%w, or weights of %d columns: %[3]s has %[2]d rows, save its transpose if the columns are the labels", err, t.Cols(), weights)
 	case t.Rows() == l.Dim():
 		return fmt.Errorf("%w: save its transpose", err)
 	}
@@ -118,8 +118,8 @@ func (c *Contexts) Len() int {
 	return c.ends[len(c.ends)-1]
 }
 
-// Read copies the contexts from number first on, as many as dst holds, as float32.
-// It returns an error for a number that is NaN, infinite or not within float32.
+// Read fills dst with the contexts from number first on, as float32. It returns an error for a
+// number that is NaN, infinite or not within float32.
 func (c *Contexts) Read(dst []float32, first int) error {
 	i := sort.SearchInts(c.ends, first+1)
 	for len(dst) > 0 {

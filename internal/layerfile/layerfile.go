@@ -80,7 +80,7 @@ func Unnormed(h *head.Head, contexts []float32) string {
 			return fmt.Sprintf("they have the scale of %.4g already that the model has for its logits, and would have it twice: take them before it, or divide them by it", logit)
 		}
 		slices.Sort(squares)
-		return fmt.Sprintf("behind the model's last normalisation their mean square would be 1 by its gain; found %.3g in the median", squares[len(squares)/2])
+		return fmt.Sprintf("after the model's last normalisation their mean square would be 1 by its gain; found %.3g in the median", squares[len(squares)/2])
 	}
 	best := make([]float64, 0, logitSample)
 	logits := make([]float64, h.Labels())

@@ -100,7 +100,7 @@ func (d DType) String() string { return dtypes[d].name }
 func (d DType) Size() int { return dtypes[d].size }
 
 // Block returns the number of neighbouring elements that are stored together, 1 but for the
-// quantised types of GGUF, whose blocks are parts of a row, and those of 4 and 6 bits of
+// quantised types of GGUF, whose blocks are parts of a row, and the types of 4 and 6 bits of
 // safetensors.
 func (d DType) Block() int { return dtypes[d].block }
 

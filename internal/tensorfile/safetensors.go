@@ -338,8 +338,8 @@ func integers(v jsonscan.Value, most int) ([]int, error) {
 	return list, err
 }
 
-// maxShards bounds the files of a model, each of which the system is asked for. Those of the
-// largest models have some hundreds.
+// maxShards bounds the files of a model, each of which is opened. The largest models have some
+// hundreds.
 const maxShards = 10000
 
 // ReadIndex reads a model.safetensors.index.json: the file of each tensor of a model that is
@@ -393,7 +393,7 @@ func readMap(v jsonscan.Value, files map[string]string) error {
 			case file == "" || file == "." || file == ".." || strings.ContainsAny(file, "/\\:\x00"):
 				return fmt.Errorf("weight_map: found the file %s, expected the name of a file in the same folder", Label(file))
 			case len(names) == maxShards:
-				return fmt.Errorf("weight_map: found more than %d files, expected at most so many", maxShards)
+				return fmt.Errorf("weight_map: found more than %d files, expected at most %[1]d", maxShards)
 			}
 			names[file] = file
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// broken are files that must be refused. FILE stands for the path.
+// broken are files that must be refused. FILE means the path.
 func broken() []brokenFile {
 	two := f32s(le, 1, 2)
 	good := npy(1, dict("<f4", "False", "(2,)"), two)
@@ -44,7 +44,7 @@ func broken() []brokenFile {
 		{"empty safetensors", "x.safetensors", ":x", nil, `FILE: size: found an empty file, expected .npy, .npz, safetensors or GGUF`},
 		{"empty npz", "x.npz", ":x", nil, `FILE: size: found an empty file, expected .npy, .npz, safetensors or GGUF`},
 		{"foreign file", "x.bin", "", []byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00"), `FILE: format: found the first bytes "\x7fELF\x02\x01\x01\x00", expected a .npy, .npz, safetensors or GGUF file`},
-		{"lists of JSON", "x.json", "", []byte("\n[[1, 2]]"), `FILE: format: found what looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save('x.npy', numpy.float32(json.load(open("x.json")))) makes one of a list of lists`},
+		{"lists of JSON", "x.json", "", []byte("\n[[1, 2]]"), `FILE: format: found text that looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save('x.npy', numpy.float32(json.load(open("x.json")))) makes one of a list of lists`},
 		{"foreign short file", "x", "", []byte("PK"), `FILE: format: found the first bytes "PK", expected a .npy, .npz, safetensors or GGUF file`},
 		{"text", "x.npy", "", []byte("1.0 2.0\n"), `FILE: magic: found "1.0 2.", expected "\x93NUMPY"`},
 		{"pickle", "x.npy", "", []byte("\x80\x04\x95\x0b\x00"), `FILE: magic: found "\x80\x04\x95\v\x00", expected "\x93NUMPY"`},
@@ -270,7 +270,7 @@ func TestBrokenFiles(t *testing.T) {
 	}
 }
 
-// refuse checks an error, in which FILE stands for path.
+// refuse checks an error, in which FILE means path.
 func refuse(t *testing.T, err error, path, want string) {
 	t.Helper()
 	if err == nil {

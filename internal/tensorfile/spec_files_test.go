@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What Files returns last is the file that OpenTensor reads, and none of the
-// others is there, whatever files and whatever colons there are.
+// The last name that Files returns is the file that OpenTensor reads, and the other names do not
+// exist, with any files and any colons in names.
 func TestFilesAreThoseThatDecideWhatIsOpened(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "l2s-files")

@@ -18,8 +18,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// The bytes below are made without the package under test, as numpy and
-// safetensors lay them out.
+// The bytes below are made without the package under test, in the layout of numpy and safetensors.
 
 var le binary.AppendByteOrder = binary.LittleEndian
 
@@ -67,7 +66,7 @@ func u16s(order binary.AppendByteOrder, x ...uint16) (b []byte) {
 	return b
 }
 
-// ints returns x as integers of so many bytes, in two's complement.
+// ints returns x as integers of size bytes, in two's complement.
 func ints(order binary.AppendByteOrder, size int, x ...int64) (b []byte) {
 	for _, v := range x {
 		switch size {
@@ -91,7 +90,7 @@ func safetensors(header string, data []byte) []byte {
 	return append(append(le.AppendUint64(nil, uint64(len(header))), header...), data...)
 }
 
-// zipMember is a member of an archive, and what is wrong with it.
+// zipMember is a member of an archive, with its faults.
 type zipMember struct {
 	name       string
 	data       []byte
@@ -321,7 +320,7 @@ func checkRows(t *testing.T, x *tensorfile.Tensor) {
 			}
 			for _, v := range dst[n*cols:] {
 				if v != -77 {
-					t.Fatalf("ReadRows(%d, %d) wrote behind its rows", room, first)
+					t.Fatalf("ReadRows(%d, %d) wrote after its rows", room, first)
 				}
 			}
 		}
@@ -396,8 +395,8 @@ func TestNPYIntegers(t *testing.T) {
 	}
 }
 
-// What numpy also reads: other spaces, quotes and orders of keys, the long
-// integers of Python 2.
+// Headers that numpy also reads: other spaces, quotes and orders of keys, the long integers of
+// Python 2.
 func TestNPYHeaderForms(t *testing.T) {
 	little := f32s(le, 1, 2)
 	for _, c := range []struct {
@@ -647,7 +646,7 @@ func TestFloat64Rounding(t *testing.T) {
 	}
 }
 
-// What was read of a file is the caller's own: it outlives the file.
+// The floats read from a file belong to the caller and outlive the file.
 func TestFloatsOutliveTheirFile(t *testing.T) {
 	const n = 1<<16 + 3 // beyond whole pages
 	want := make([]float32, n)
@@ -802,8 +801,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// The work for a header grows as its tensors do: what each costs, in allocations and
-// in bytes, does not depend on how many there are.
+// The work for a header grows with the number of its tensors: the cost per tensor, in allocations
+// and in bytes, does not depend on their number.
 func TestManyTensors(t *testing.T) {
 	cost := func(tensors int) (mallocs, size float64) {
 		header := []byte("{")

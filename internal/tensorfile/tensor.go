@@ -216,9 +216,9 @@ func (t *Tensor) plain() bool {
 	return order && !t.fortran
 }
 
-// View returns the data without a copy, and whether they are elements in C order and in the
-// byte order of the machine, aligned to their size, or blocks of quantised elements, of
-// whatever values. They are valid and to be read as those of [Tensor.Mapped].
+// View returns the data without a copy, and whether they are elements in C order and in the byte
+// order of the machine, aligned to their size, or blocks of quantised elements, of whatever values.
+// The rules of [Tensor.Mapped] for validity and for reading hold for them, too.
 func (t *Tensor) View() (data []byte, ok bool) {
 	if !t.plain() || t.DType.Block() == 1 && uintptr(unsafe.Pointer(unsafe.SliceData(t.data)))%uintptr(t.DType.Size()) != 0 {
 		return nil, false
@@ -245,8 +245,8 @@ func (t *Tensor) Copy() (data []byte, ok bool, err error) {
 	return data, err == nil, err
 }
 
-// copied calls f for each part of the data, from byte at to end, which it copies. What is
-// copied is handed back to the system, so that a file does not take its memory twice.
+// copied calls f for each part of the data, from byte at to end, which it copies, and hands the
+// pages of the part back to the system, so that a file does not take its memory twice.
 func (t *Tensor) copied(f func(at, end int) error) error {
 	const block = 1 << 22 // within which the garbage collector waits
 	for at := 0; at < len(t.data); at += block {
@@ -267,10 +267,10 @@ func Aligned(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
 }
 
-// ReadRows converts the rows from first on, as many as dst holds, and returns their number n:
-// row first+i is dst[i*t.Cols():(i+1)*t.Cols()]. At the end of the tensor, first = t.Rows(),
-// it returns 0 and no error. It returns an error for the types and elements that Float32s
-// refuses, for another first, for a tensor without columns, and for a dst shorter than a row.
+// ReadRows converts the rows from first on, until dst is full, and returns their number n: row
+// first+i is dst[i*t.Cols():(i+1)*t.Cols()]. At the end of the tensor, first = t.Rows(), it returns
+// 0 and no error. It returns an error for the types and elements that Float32s refuses, for another
+// first, for a tensor without columns, and for a dst shorter than a row.
 func (t *Tensor) ReadRows(dst []float32, first int) (n int, err error) {
 	err = t.readingFloats(func() error {
 		rows, cols := t.Rows(), t.Cols()

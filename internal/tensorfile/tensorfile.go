@@ -60,8 +60,8 @@ func OpenTensor(src string) (*Tensor, error) {
 	return t, nil
 }
 
-// OpenSource is OpenFile for the file that OpenTensor reads for src. It returns what
-// SplitSource does of the name, too.
+// OpenSource is OpenFile for the file that OpenTensor reads for src. It also returns the name and
+// named of SplitSource.
 func OpenSource(src string, wanted func(key []byte) bool) (f *File, name string, named bool, err error) {
 	path, name, named := SplitSource(src)
 	f, err = OpenFile(path, wanted)
@@ -154,7 +154,7 @@ func formatOf(data []byte, path string) (string, error) {
 	case len(data) > 8 && data[8] == '{':
 		return ".safetensors", nil
 	case looksLikeJSON(data):
-		return "", fail(path, "format", "found what looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save('x.npy', numpy.float32(json.load(open(%q)))) makes one of a list of lists", filepath.Base(path))
+		return "", fail(path, "format", "found text that looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save('x.npy', numpy.float32(json.load(open(%q)))) makes one of a list of lists", filepath.Base(path))
 	}
 	return "", fail(path, "format", "found the first bytes %q, expected a .npy, .npz, safetensors or GGUF file", data[:min(len(data), 8)])
 }

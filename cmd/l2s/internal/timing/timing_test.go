@@ -140,7 +140,8 @@ func TestMethodsTakeTurnsInBlocks(t *testing.T) {
 	}
 }
 
-// What goes before a query has its context, is done for each, and is in no time.
+// The function before a query gets the context of the query, runs once per query, and is in no
+// time.
 func TestWhatGoesBeforeAQueryIsNoPartOfItsTime(t *testing.T) {
 	const n, long = 7, 2 * time.Millisecond
 	var asked, before []int
