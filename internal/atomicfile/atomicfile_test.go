@@ -181,7 +181,7 @@ func TestCommitFailsAfterAFailedWrite(t *testing.T) {
 	holds(t, dir, "out")
 }
 
-// A folder that comes to stand at the destination makes the rename fail.
+// A folder that appears at the destination makes the rename fail.
 func TestFailedRename(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out")
@@ -452,7 +452,7 @@ func hasLocks() bool {
 	return false
 }
 
-// However many write one file at the same time, none loses what it wrote.
+// If several goroutines write one file at the same time, none loses its data.
 func TestWritersDoNotRemoveEachOthersFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	errs := make(chan error)

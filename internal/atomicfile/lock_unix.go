@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// locks says whether the system has locks. asItIs opens what has a name without waiting for
-// anything, and follows no link.
+// locks reports whether the system has locks. asItIs opens a file without waiting, whatever its
+// kind, and follows no link.
 const (
 	locks  = true
 	asItIs = syscall.O_NOFOLLOW | syscall.O_NONBLOCK

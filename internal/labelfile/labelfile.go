@@ -76,8 +76,8 @@ func (h *Header) check() error {
 	return nil
 }
 
-// CheckIDs returns an error unless the ids, rows of k for the contexts from number first on, are
-// below the number of labels, and those of each row different.
+// CheckIDs returns an error unless the ids are below the number of labels and different within each
+// row. ids has rows of k, for the contexts from number first on.
 func CheckIDs(ids []uint32, k, labels, first int) error {
 	sorted := make([]uint32, k)
 	for row := range len(ids) / k {
@@ -302,8 +302,8 @@ func (f *File) Close() error { return f.file.Close() }
 const rowsAtOnce = 1 << 14
 
 // Each reads the labels in order and calls yield with the labels of some contexts at a time, in a
-// slice that is used again. Whether the file is damaged is known at the end: what was yielded
-// counts only if Each returns nil. It returns the error of yield or of ctx if there is one.
+// slice that is used again. Each finds damage of the file only at the end: the labels are valid
+// only if Each returns nil. It returns the error of yield or of ctx if there is one.
 func (f *File) Each(ctx context.Context, yield func(labels []uint32) error) error {
 	if _, err := f.file.Seek(headerSize, io.SeekStart); err != nil {
 		return err

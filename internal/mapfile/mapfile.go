@@ -33,7 +33,7 @@ func Map(f *os.File) (data []byte, unmap func([]byte) error, err error) {
 	}
 	size := info.Size()
 	if int64(int(size)) != size {
-		return nil, nil, fmt.Errorf("size: found %d bytes, expected at most what this machine can address", size)
+		return nil, nil, fmt.Errorf("size: found %d bytes, expected a size that this machine can address", size)
 	}
 	if size == 0 {
 		return nil, nil, nil

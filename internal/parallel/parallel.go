@@ -36,8 +36,8 @@ func Guard(f func() error) error {
 // which chunk is not determined: the result of a chunk must not depend on it. done, unless nil,
 // is told the number of elements finished since its last call, from any goroutine.
 //
-// Chunks are begun in ascending order, and each that is begun is finished. So the error is that
-// of the lowest chunk that has one, for any number of threads. A fault of mapped memory is
+// Chunks are begun in ascending order, and each that is begun is finished. So Each returns the
+// error of the lowest chunk that fails, for any number of threads. A fault of mapped memory is
 // [ErrGone]. Once ctx is done no chunk is begun, and if that leaves any, the error tells so and
 // wraps ctx.Err(). No goroutine is left when Each returns.
 func Each(ctx context.Context, threads, n, chunk int, done func(int), work func(worker, lo, hi int) error) error {

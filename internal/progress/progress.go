@@ -11,7 +11,7 @@
 //
 //	labels [############............]  50%  22,080/s  21s left
 //
-// and leaves "labels: 929,589 contexts in 42.1s, 22,080/s" behind.
+// and ends as "labels: 929,589 contexts in 42.1s, 22,080/s".
 package progress
 
 import (
@@ -39,7 +39,7 @@ type Printer struct {
 	done, total int
 	start       time.Time // of the stage
 	shown       time.Time // last output about the stage
-	drawn       bool      // a bar stands on the current line
+	drawn       bool      // the current line shows a bar
 }
 
 const (
@@ -101,7 +101,7 @@ func (p *Printer) Set(done int) {
 	})
 }
 
-// Part names the part of the stage that is under way, behind the stage's name.
+// Part names the current part of the stage, which the bar shows after the name of the stage.
 func (p *Printer) Part(name string) { p.with(func(time.Time) { p.part = name }) }
 
 func (p *Printer) name() string {

@@ -106,7 +106,7 @@ func checkWord(word string, line int) error {
 // Len returns the number of words, L.
 func (v *Vocab) Len() int { return len(v.words) }
 
-// CheckLen returns an error unless there are as many words as the layer has labels.
+// CheckLen returns an error unless the number of words is the number of labels of the layer.
 func (v *Vocab) CheckLen(labels int) error {
 	if v.Len() != labels {
 		return fmt.Errorf("%s: found %d words, expected %d, one a label", v.name, v.Len(), labels)
