@@ -1,5 +1,5 @@
-// Package corpus is what the stages of training see of the contexts: which of them, their
-// labels, and how to work on them.
+// Package corpus is the contexts as the stages of training see them: which contexts, their labels,
+// and how to work on them.
 package corpus
 
 import (
@@ -55,7 +55,8 @@ func Of(layer *softmax.Layer, contexts kernels.Rows, threads int) (*Corpus, erro
 	return c, nil
 }
 
-// Digest is that of all rows in their order. An error names a context that is not finite.
+// Digest returns the digest of all rows in their order. An error names a context that is not
+// finite.
 func (c *Corpus) Digest(ctx context.Context) (labelfile.Digest, error) {
 	return labelfile.DigestOf(ctx, c.rows, 0, c.Threads)
 }
@@ -68,7 +69,7 @@ func (c *Corpus) place(i uint32) int {
 	return int(i)
 }
 
-// Buffer is what Row needs to widen a row: nothing if rows are float32.
+// Buffer returns the buffer that Row needs to widen a row: nil if rows are float32.
 func (c *Corpus) Buffer() []float32 {
 	if c.elements != nil {
 		return nil
@@ -86,7 +87,7 @@ func (c *Corpus) Row(i uint32, buffer []float32) []float32 {
 	return buffer
 }
 
-// Bytes are those of a row: equal contexts have equal ones, but for the sign of a zero.
+// Bytes returns the bytes of a row: equal contexts have equal bytes, except for the sign of a zero.
 func Bytes(row []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(row))), 4*len(row))
 }
@@ -203,8 +204,8 @@ func (c *Corpus) RouteBy(ctx context.Context, m *screen.Model, stage string) (*r
 	return r, found, err
 }
 
-// Search finds the k best labels of n vectors, of which set gives those from lo on to queries,
-// chunk of them at a time, and calls take with those of each.
+// Search finds the k best labels of n vectors, in chunks: set writes the vectors from lo on to the
+// queries of a chunk, and take gets the labels of each vector.
 func Search(ctx context.Context, layer *softmax.Layer, threads, n, chunk, k int, done func(int), set func(qs []*softmax.Query, lo int) error, take func(i int, best []softmax.Prediction)) error {
 	type scratch struct {
 		*softmax.Searcher

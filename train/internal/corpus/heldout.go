@@ -38,5 +38,5 @@ func Split(n, held int) (pool, out []uint32) {
 	return pool, out
 }
 
-// RunsOf is the number of runs that so many contexts are cut into.
+// RunsOf returns the number of runs that n contexts are cut into.
 func RunsOf(n int) int { return max(1, min(Runs, n/leastRun)) }

@@ -18,8 +18,7 @@ type Reporter struct {
 	now  Progress
 }
 
-// Stage begins a stage and returns the counter of what is done; nil if nobody
-// listens.
+// Stage begins a stage and returns the counter of finished work; nil if nobody listens.
 func (r *Reporter) Stage(name string, iteration, total int) func(int) {
 	return r.begin(Progress{Stage: name, Iteration: iteration, Total: total, Unit: "contexts"})
 }

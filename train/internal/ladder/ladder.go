@@ -46,10 +46,10 @@ func New(ctx context.Context, threads int, cells [][]shares.Label, sizes []uint3
 	return l, err
 }
 
-// ranker has what one cell after the other is ranked in.
+// ranker has the memory in which one cell after the other is ranked.
 type ranker struct {
 	labels []shares.Label
-	list   []uint64 // what the share lacks of Certain, and the id
+	list   []uint64 // Certain less the share, and the id
 }
 
 func (r *ranker) rank(labels []shares.Label, always []uint32, k int) screen.List {
@@ -174,18 +174,19 @@ func (l *Lists) At(share uint16, outcomes []precision.Outcome) (first, all, cand
 // rungs is the number of budgets of a ladder, at most.
 const rungs = 24
 
-// A ladder ends at the first budget that misses at most these parts of the best labels and of
-// all, or at most times as many labels as the largest budget does.
+// A ladder ends at the first budget that misses at most these parts of the best labels and of all,
+// or at most 1.1 times the labels that the largest budget misses.
 const (
 	enough1 = 1e-4
 	enoughK = 5e-4
 	times   = 1.1
 )
 
-// Budgets are the budgets of a ladder, ascending: round numbers in geometric steps, from
-// least, or what the certain labels take, to the first that misses hardly any label of the
-// contexts, or hardly more than most does, and is at least twice the first that misses no more of the best
-// labels and of all than is allowed: a draw looks for more than the best labels. Without contexts there are no outcomes.
+// Budgets returns the budgets of a ladder, ascending: round numbers in geometric steps. The first
+// is least, or the number of the certain labels. The last misses hardly any label of the contexts,
+// or hardly more than most does; and it is at least twice the first budget that misses no more of
+// the best labels and of all than allowed1 and allowedK: a draw looks for more than the best
+// labels. Without contexts there are no outcomes.
 func (l *Lists) Budgets(outcomes []precision.Outcome, least, most, allowed1, allowedK float64) []float64 {
 	least = RoundUp(max(least, l.Least()))
 	most = max(RoundUp(most), least)

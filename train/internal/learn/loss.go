@@ -17,7 +17,7 @@ type lossTable struct {
 	words int       // of a row of bits
 	bits  []uint64  // labels x words: which clusters' sets hold a label, one bit a cluster
 	sizes []int     // |c_t|
-	gain  float64   // 1 + lambda: what a hit saves
+	gain  float64   // 1 + lambda: the saving of a hit
 	fixed []float64 // k + lambda |c_t|
 }
 

@@ -9,8 +9,8 @@ import "math/bits"
 // goroutine handles it. The sequence is fixed by this code.
 type Source struct{ state uint64 }
 
-// Stream keeps one use of a seed apart from the others. The numbers are part of
-// what equal seeds give: a new stream comes last.
+// Stream keeps one use of a seed apart from the others. The results of a seed depend on the
+// numbers: a new stream comes last.
 type Stream uint64
 
 // The uses of a seed.

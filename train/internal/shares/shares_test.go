@@ -77,8 +77,8 @@ func byGeometry(t testing.TB, d traintest.Data, c *corpus.Corpus, cluster []uint
 	return shares
 }
 
-// With few contexts the geometric shares are near to what many contexts count,
-// also for labels that the few have not met; counts alone are not.
+// With few contexts the geometric shares are near the counts of many contexts, also for labels that
+// the few contexts do not have; counts alone are not.
 func TestGeometricSharesForeseeCounts(t *testing.T) {
 	const k, taken = 5, 25
 	few, cluster := traintest.Clusters(t, 6*20, 3)
@@ -200,7 +200,7 @@ func TestSharesInShells(t *testing.T) {
 	d, cluster := traintest.Clusters(t, 6*200, 1)
 	r := rand.New(rand.NewPCG(1, 3))
 	shell := make([]uint32, d.N)
-	for i := 0; i < d.N; i += 4 { // every fourth context lies far from its centre, but for the last cluster
+	for i := 0; i < d.N; i += 4 { // every fourth context is far from its centre, except in the last cluster
 		if cluster[i] == 5 {
 			continue
 		}

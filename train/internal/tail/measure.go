@@ -50,8 +50,8 @@ func draw(c *corpus.Corpus, m *screen.Model, r *router.Router, cells []uint32, o
 	return f
 }
 
-// different are the first n of the contexts, without those equal to an earlier one: what is held out
-// is to be new to the coefficients. They are moved to the front.
+// different returns the first n different contexts: a context equal to an earlier one is left out,
+// so that the contexts held out are new to the coefficients. They are moved to the front.
 func different(c *corpus.Corpus, ids []uint32, n int) []uint32 {
 	seen, buffer, list := map[string]bool{}, c.Buffer(), ids[:0]
 	for _, i := range ids {
@@ -141,7 +141,7 @@ func (f *fit) measure(ctx context.Context) error {
 		if err := f.Set(w.queries[:hi-lo], lo); err != nil {
 			return err
 		}
-		// sums are those of the contexts from first to end among labels.
+		// sums computes the sums of the contexts from first to end among labels.
 		sums := func(dst []float64, first, end int, among softmax.Labels) error {
 			for k, temperature := range f.opt.Temperatures {
 				req := softmax.Request{Among: among, LogSum: true, Temperature: temperature}

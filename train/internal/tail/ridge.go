@@ -99,8 +99,8 @@ func (f *fit) crossValidate(ctx context.Context, ids []uint32, scale float64) (s
 	return sums, nil
 }
 
-// perFeature bounds the contexts that the slopes of all clusters come from: so many for
-// each feature.
+// perFeature bounds the contexts that the slopes of all clusters come from: this number per
+// feature.
 const perFeature = 40
 
 // fitAll fits slopes to the contexts of all clusters together, each with an intercept of its

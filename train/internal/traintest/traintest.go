@@ -1,4 +1,4 @@
-// Package traintest makes what the tests of training need.
+// Package traintest makes data for the tests of training.
 package traintest
 
 import (
@@ -10,9 +10,8 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
-// Data is a layer and contexts with the structure that screening lives
-// from: contexts lie around a few directions, and the largest logits of a
-// context depend mostly on its direction.
+// Data is a layer and contexts with the structure that screening needs: contexts are around a few
+// directions, and the largest logits of a context depend mostly on its direction.
 type Data struct {
 	Layer    *softmax.Layer
 	Contexts []float32
