@@ -98,7 +98,8 @@ func service(ctx context.Context, s *soak) error {
 		if resident = rss(cmd.Process.Pid); steady == 0 && time.Since(begin) > 20*time.Second {
 			steady = resident
 		}
-		// The memory of requests under way, as much again until it is collected, and of files that are swapped.
+		// The memory of requests under way, the same again until it is collected, and files that
+		// are swapped.
 		if steady > 0 && resident > steady+96<<20 {
 			s.fault("service: found %d MiB resident, %d MiB after 20 s", resident>>20, steady>>20)
 			steady = resident
@@ -279,7 +280,8 @@ func rss(pid int) int64 {
 	return kb << 10
 }
 
-// killed starts a program, kills it after a while unless it ends before, and says whether it was killed.
+// killed starts a program, kills it after a while unless it ends before, and reports whether it was
+// killed.
 func killed(cmd *exec.Cmd, after time.Duration) (was bool, err error, output []byte) {
 	var b bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &b
@@ -291,7 +293,8 @@ func killed(cmd *exec.Cmd, after time.Duration) (was bool, err error, output []b
 	return !timer.Stop() && err != nil, err, b.Bytes()
 }
 
-// kills trains the same screen again and again, and kills the training: what is there is the screen of a training left alone.
+// kills trains the same screen again and again, and kills the training: the file is the screen of
+// an undisturbed training.
 func kills(ctx context.Context, s *soak) error {
 	want, err := os.ReadFile(s.path("a.l2s"))
 	if err != nil {
@@ -326,7 +329,8 @@ func kills(ctx context.Context, s *soak) error {
 	return nil
 }
 
-// disk saves a screen to a disk that is full, and to one that is not: what is there is the old file, or the new one.
+// disk saves a screen to a disk that is full, and to one that is not: the file is the old one or
+// the new one.
 func disk(ctx context.Context, s *soak) error {
 	m, err := s.load("a.l2s")
 	if err != nil {
@@ -349,7 +353,7 @@ func disk(ctx context.Context, s *soak) error {
 			return err
 		}
 		room := 3*len(want) - rand.IntN(4*len(want))
-		os.WriteFile(folder+"/filler", make([]byte, max(0, 3*len(want)-max(0, room))), 0o666) // as much as there is room for
+		os.WriteFile(folder+"/filler", make([]byte, max(0, 3*len(want)-max(0, room))), 0o666) // until the disk is full
 		var failed error
 		if i%20 == 0 {
 			text, err := s.train(ctx, path, "train.npy").CombinedOutput()
@@ -388,8 +392,8 @@ func disk(ctx context.Context, s *soak) error {
 	return nil
 }
 
-// bridge kills runs of l2s-llama contexts and has two work on the same files, until both files are those of a run left
-// alone, and gives the command texts and numbers that nobody means.
+// bridge kills runs of l2s-llama contexts and has two work on the same files, until both files
+// equal the files of an undisturbed run, and gives the command senseless texts and numbers.
 func bridge(ctx context.Context, s *soak) error {
 	if s.gguf == "" || s.lib == "" {
 		fmt.Println("soak: no bridge: found no -gguf, or no -lib with llama.cpp's libraries")
@@ -455,7 +459,8 @@ func bridge(ctx context.Context, s *soak) error {
 	return nil
 }
 
-// oddBridge gives the command what nobody means: it ends by itself, with a status of its own.
+// oddBridge gives the command senseless arguments and files: it ends by itself, with a status of
+// its own.
 func (s *soak) oddBridge(ctx context.Context, llama func(verb string, args ...string) *exec.Cmd) {
 	random := make([]byte, 1+rand.IntN(6000))
 	for i := range random {
