@@ -36,7 +36,7 @@ func drawSet(t *rapid.T, labels int, name string) *Set {
 	return s
 }
 
-// check says how s differs from the model, the plainest form of a set.
+// check describes how s differs from the model, the plainest form of a set.
 func check(s *Set, labels int, model map[uint32]bool) error {
 	if s.Len() != labels {
 		return fmt.Errorf("Len() = %d, want %d", s.Len(), labels)

@@ -38,8 +38,8 @@ func follows(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits, to
 	return token.LogProb >= least-within && token.LogProb <= most+within
 }
 
-// errorOf is the largest error of log-probabilities: those of draws over the layer may be
-// estimates, which are the coarser the lower the temperature is.
+// errorOf is the largest error of log-probabilities: draws over the layer may have estimates, which
+// are coarser at a lower temperature.
 func errorOf(l *softmax.Layer, o sample.Options) float64 {
 	switch {
 	case l.Labels() < 1024 || o.ExactLogProb || o.TopK > 0 && o.TopK < l.Labels() || o.MinP > 0:
@@ -94,7 +94,7 @@ var (
 	added        = []float32{0, 1, -1, 1e-40, 1e10, -1e10, 0x1p100, -0x1p100}
 )
 
-// A sampler has no error unless no label is left, and draws what the definition draws, with a
+// A sampler has no error unless no label is left, and draws the token of the definition, with a
 // log-probability that is a number and not above 0, whatever the options that it accepts.
 func checkExtremes(t *rapid.T) {
 	labels := rapid.OneOf(rapid.IntRange(1, 40), rapid.IntRange(1, 300), rapid.IntRange(1024, 1300)).Draw(t, "labels")
@@ -198,8 +198,8 @@ func TestAnyOptionsAreRefusedOrDraw(t *testing.T) {
 	})
 }
 
-// A nucleus of nearly all labels ends where intervals cannot say: the log-probability of a draw is within 1 of the
-// definition all the same, as Token says.
+// Intervals cannot tell the end of a nucleus of nearly all labels: the log-probability of a draw is
+// within 1 of the definition all the same, as Token says.
 func TestDrawsOfNearlyAllLabelsOverAScreen(t *testing.T) {
 	const dim = 6
 	l := newLayer(t, 52, 1100, dim)
@@ -270,7 +270,8 @@ func TestDrawsAtTheExtremesOverAScreen(t *testing.T) {
 	})
 }
 
-// A tail that is fitted for one temperature says nothing far below it, and its estimate may overflow.
+// A tail that is fitted for one temperature has no meaning far below it, and its estimate may
+// overflow.
 func TestLogProbabilitiesOfLowTemperaturesOverAScreen(t *testing.T) {
 	const dim = 6
 	l := newLayer(t, 51, 200, dim)
@@ -293,8 +294,8 @@ func TestLogProbabilitiesOfLowTemperaturesOverAScreen(t *testing.T) {
 	}
 }
 
-// Behind a top-k or a min-p the edited candidates, and the labels beyond them that edits raise, are what is drawn from,
-// however far the edits move them.
+// After a top-k or a min-p a draw is among the edited candidates and the other labels that edits
+// raise, however far the edits move them.
 func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 	const labels, dim, budget = 1100, 6, 30
 	l := newLayer(t, 52, labels, dim)

@@ -428,8 +428,7 @@ func drawOptions(t *rapid.T, labels int) (sample.Options, sample.Edits) {
 	return o, e
 }
 
-// A token's probability is the one that the definition gives, and an error says that no label is
-// left.
+// A token's probability equals the definition, and an error tells that no label is left.
 func checkTokens(t *rapid.T) {
 	labels, dim := rapid.IntRange(1, 60).Draw(t, "labels"), rapid.IntRange(1, 9).Draw(t, "dim")
 	l := newLayer(t, rapid.Uint64().Draw(t, "layer"), labels, dim)
@@ -539,8 +538,9 @@ func TestTruncatedDrawsOverAScreenHaveTheDistribution(t *testing.T) {
 	}
 }
 
-// What draws over a screen are from is no farther from the layer's distribution than they say, but for the
-// share of the contexts that the confidence leaves; and they are from what they say.
+// The distribution of draws over a screen is no farther from the layer's distribution than the
+// draws report, except for the share of the contexts that the confidence allows; and the draws
+// follow the distribution that they report.
 func TestVariationIsBounded(t *testing.T) {
 	const labels, dim, n = 200, 8, 400
 	l := newLayer(t, 13, labels, dim)
@@ -568,7 +568,7 @@ func TestVariationIsBounded(t *testing.T) {
 		}},
 		{"top-p, then min-p", func(o *sample.Options) { o.TopP, o.MinP = 0.8, 0.05 }},
 		{"top-p", func(o *sample.Options) { o.TopP, o.MaxVariation = 0.5, 1 }},
-		{"typical behind top-k", func(o *sample.Options) { o.TopK, o.Typical = 10, 0.7 }},
+		{"typical after top-k", func(o *sample.Options) { o.TopK, o.Typical = 10, 0.7 }},
 		{"more than the set", func(o *sample.Options) { o.TopK = 190 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -596,7 +596,7 @@ func TestVariationIsBounded(t *testing.T) {
 					continue
 				}
 				if drawn, ok = s.Distribution(drawn[:0]); !ok {
-					t.Fatal("found no distribution, expected that of the candidates")
+					t.Fatal("found no distribution, expected the candidates' distribution")
 				}
 				q, known := make([]float64, labels), false
 				for _, x := range drawn {
@@ -621,7 +621,7 @@ func TestVariationIsBounded(t *testing.T) {
 			}
 			// A twentieth, and three standard deviations.
 			if wrong > 33 {
-				t.Errorf("%d of %d draws are from farther away than they say, want a twentieth at most", wrong, n)
+				t.Errorf("%d of %d draws are from farther away than their bound, want a twentieth at most", wrong, n)
 			}
 			if s.Stats().Layer == 0 && bounded == 0 {
 				t.Error("found no bound below 1, expected some")
@@ -667,8 +667,8 @@ func TestAnAllowedVariationIsNotExceeded(t *testing.T) {
 	}
 }
 
-// Without a word of the options a chain with a top-k or a min-p leaves the layer alone, and any other draws
-// by the layer what the candidates leave open; a bound that is allowed spares it.
+// With default options a chain with a top-k or a min-p does not ask the layer, and any other chain
+// asks it for draws that the candidates do not decide; an allowed variation avoids that.
 func TestWhenTheLayerIsAsked(t *testing.T) {
 	const labels, dim, n = 200, 8, 300
 	l := newLayer(t, 13, labels, dim)
@@ -716,8 +716,8 @@ func TestWhenTheLayerIsAsked(t *testing.T) {
 	}
 }
 
-// What top-p keeps before another truncation is a share of all labels, also of those
-// far below the first.
+// A top-p before another truncation keeps a share of all labels, including labels far below the
+// first.
 func TestTopPBeforeAnotherTruncation(t *testing.T) {
 	const labels, dim = 300, 8
 	l := newLayer(t, 19, labels, dim)
