@@ -66,7 +66,7 @@ func TestAComparisonOfALayerInFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a, b := asJSON(t, f), asJSON(t, printed); a != b {
-		t.Error("what is printed is not what is saved")
+		t.Error("the printed report is not the saved one")
 	}
 	if !f.Complete || f.Rounds != 2 || f.Sweep != points.Quick || f.Layer.Labels != 1000 || f.Layer.Dim != 16 ||
 		f.TrainContexts != 3000 || f.TestContexts != 1000 || f.PrecisionContexts != 1000 || f.TurnContexts != leastQueries || f.K != 5 {

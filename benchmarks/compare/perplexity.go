@@ -26,10 +26,10 @@ const (
 	tailSuffix = ", with its tail"
 )
 
-// perplexities measures the perplexity of the text of a language model by the
-// exact layer, SVD-softmax, adaptive softmax, FGD and L2S (the paper's
-// appendix), with a tail of the given rank outside what each scores. l2s has a second row,
-// with the tail that package train fits, on the contexts other.
+// perplexities measures the perplexity of the text of a language model by the exact layer,
+// SVD-softmax, adaptive softmax, FGD and L2S (the paper's appendix), with a tail of the given rank
+// outside the labels that each scores. l2s has a second row, with the tail that package train fits,
+// on the contexts other.
 func perplexities(ctx context.Context, text *perplexity.Text, other []float32, list []*contestant, rank, rounds int, s sweep, seed uint64, p *progress.Printer) ([]points.Perplexity, error) {
 	layer := text.Layer
 	rank = min(rank, layer.Dim(), layer.Labels())

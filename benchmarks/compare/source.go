@@ -31,8 +31,8 @@ type source struct {
 	valid     []float32 // contexts of its text for validation, if it has one
 }
 
-// tail returns the contexts that tails are fitted on: those of a text that
-// is neither learned from nor measured, if there is one.
+// tail returns the contexts that tails are fitted on: from a text that is used neither for learning
+// nor for measuring, if there is one.
 func (s *source) tail() []float32 {
 	if s.valid != nil {
 		return s.valid
@@ -46,7 +46,7 @@ func (s *source) close() {
 	}
 }
 
-// sourceFlags say which source is wanted.
+// sourceFlags are the flags that choose the source.
 type sourceFlags struct {
 	lm, cache              string
 	demo                   bool
@@ -73,8 +73,8 @@ func (f *sourceFlags) check() error {
 	return nil
 }
 
-// open opens the source, with at most so many contexts of each kind; 0 is for
-// all of a text.
+// open opens the source, with at most train contexts to learn from and test contexts to measure; 0
+// is for all of a text.
 func (f *sourceFlags) open(ctx context.Context, train, test int, p *progress.Printer) (*source, error) {
 	switch {
 	case f.filesGiven:

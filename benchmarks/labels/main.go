@@ -1,7 +1,6 @@
-// Command labels measures how many contexts a second are labelled, on one
-// thread, beside the rate of the matrix product that the labels are the top-k
-// of: the rate of OpenBLAS's sgemm (built with -tags openblas) over blocks of
-// contexts, without any selection, or of gonum's if that is not built in.
+// Command labels measures the contexts labelled per second on one thread, and the rate of the
+// matrix product of which the labels are the top-k: the rate of OpenBLAS's sgemm (built with -tags
+// openblas) over blocks of contexts, without any selection, or of gonum's if that is not built in.
 //
 // Both run in one process and take turns. The rates are of the median
 // round; the ratio is of the times within a round, with its quartiles.
@@ -64,7 +63,7 @@ func main() {
 	ptb := flag.String("ptb", "../../shared/data/ptb-small", "`folder` of a language model whose layer is the first shape; if it is absent a structured layer takes its place")
 	asJSON := flag.Bool("json", false, "print JSON")
 	flag.Parse()
-	runtime.GOMAXPROCS(1) // gonum uses as many goroutines
+	runtime.GOMAXPROCS(1) // gonum uses GOMAXPROCS goroutines
 
 	product := "OpenBLAS"
 	if sgemm == nil {

@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// run does what the arguments ask for.
+// run runs the command that the arguments name.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	kinds := map[string]func(ctx context.Context, f *flag.FlagSet, args []string, stdout, stderr io.Writer) error{"contexts": contexts, "generate": generate}
 	if len(args) == 0 || kinds[args[0]] == nil {
@@ -171,7 +171,7 @@ func generate(ctx context.Context, f *flag.FlagSet, args []string, stdout, stder
 	if err != nil {
 		return err
 	}
-	// What is before a text is the end of a line.
+	// A text starts after the end of a line.
 	state := m.NewState()
 	h, first := state.Step(eos), true // of its line
 	write := func(id uint32) error {

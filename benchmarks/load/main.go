@@ -183,7 +183,7 @@ func cellOf(m *screen.Model, x []float32) int {
 	return shell*r + first
 }
 
-// report is what a load has shown.
+// report has the results of a load.
 type report struct {
 	queries, goroutines, wrong int
 	allocs                     uint64
@@ -302,8 +302,8 @@ p50 %.2f us, p99 %.2f us, p99.9 %.2f us, the longest %.0f us
 		r.quantile(0.5), r.quantile(0.99), r.quantile(0.999), r.quantile(1))
 }
 
-// check says what of the promise was not kept. The memory may grow by stacks
-// and by what the runtime keeps of its own.
+// check returns an error for a broken promise. The memory may grow by stacks and by the runtime's
+// own memory.
 func (r *report) check() error {
 	switch {
 	case r.wrong > 0:

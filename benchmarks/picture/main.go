@@ -32,8 +32,8 @@ const (
 	boxHeight     = 62
 )
 
-// box is a step of a search: its name, what it reads, and how many labels leave it, as the length of a
-// bar from 0 to 1.
+// box is a step of a search: its name, the data that it reads, and the number of labels after it,
+// as the length of a bar from 0 to 1.
 type box struct {
 	name, reads, left string
 	bar               float64

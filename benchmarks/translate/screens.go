@@ -25,7 +25,7 @@ import (
 // topK is the number of labels of the precisions, and of those screens learn from.
 const topK = 5
 
-// part says which contexts a screen learns from.
+// part chooses the contexts that a screen learns from.
 type part int
 
 const (
@@ -71,9 +71,9 @@ func (p plan) options(end uint32, seed uint64) train.Options {
 	return opt
 }
 
-// corpus is what screens learn from.
+// corpus has the contexts that screens learn from.
 type corpus struct {
-	name       string // of the contexts, which says what they are
+	name       string // of the contexts, which tells their content
 	cache      string // the folder that keeps screens for the next run
 	layer      *softmax.Layer
 	rows       []float32
@@ -82,7 +82,7 @@ type corpus struct {
 	end        uint32
 	sentence   int // contexts of one for calibration, about: they depend on each other
 	seed       uint64
-	leftOut    []string // what cannot be measured, and why
+	leftOut    []string // contestants that cannot be measured, with the reasons
 }
 
 func (c *corpus) of(p part) (rows []float32, labels []uint32) {
@@ -115,7 +115,7 @@ func (p plan) title() string { return strings.TrimSuffix(p.Name()+", "+p.Params(
 // that it took to make it. If it has none it is made, and it keeps it.
 func (c *corpus) kept(key, title string, progress *progress.Printer, make func() (*screen.Model, error)) (m *screen.Model, seconds float64, err error) {
 	name := filepath.Join(c.cache, fmt.Sprintf("screen-%x", sha256.Sum256([]byte(key)))[:24])
-	// What is written last says that the screen is complete.
+	// The file that is written last marks a complete screen.
 	var of struct {
 		Title   string  `json:"title"`
 		Key     string  `json:"key"`
@@ -142,8 +142,8 @@ func (c *corpus) kept(key, title string, progress *progress.Printer, make func()
 	return m, of.Seconds, os.WriteFile(name+".json", data, 0o666)
 }
 
-// budgets returns the budgets of a screen's ladder that stand for those wanted, each the
-// largest not above it, and the default one, ascending.
+// budgets returns the budgets of a screen's ladder for the wanted budgets, each the largest not
+// above the wanted one, and the default budget, ascending.
 func budgets(m *screen.Model, wanted []float64) []float64 {
 	list := []float64{m.Budget()}
 	for _, b := range wanted {
@@ -276,8 +276,8 @@ func plans(labels int) []plan {
 	return list
 }
 
-// ablation is a screen that is trained to say what a part of the training is worth: its
-// precision alone is measured.
+// ablation is a screen that is trained to show the effect of a part of the training: its precision
+// alone is measured.
 type ablation struct {
 	name string
 	plan

@@ -55,9 +55,8 @@ func (c *Corpus) Score() float64 {
 	return 100 * c.BrevityPenalty() * math.Exp(logs)
 }
 
-// BrevityPenalty is 1 if the translations have as many words as the
-// references or more, and exp(1 - r/c) with c and r words otherwise; 0 for no
-// words at all.
+// BrevityPenalty is 1 if the translations have at least the number of words of the references, and
+// exp(1 - r/c) with c and r words otherwise; 0 for no words at all.
 func (c *Corpus) BrevityPenalty() float64 {
 	switch {
 	case c.candidate == 0:

@@ -46,7 +46,7 @@ func TestTheIntervalOfADifference(t *testing.T) {
 	good, bad := lists[0], lists[1]
 	d := bleu.Paired(good, bad, references, 1000, 1)
 	if want := score(good, references) - score(bad, references); math.Abs(d.Value-want) > 1e-9 {
-		t.Errorf("the difference: found %v, want %v, that of the scores", d.Value, want)
+		t.Errorf("the difference: found %v, want %v, the difference of the scores", d.Value, want)
 	}
 	if !(0 < d.Low && d.Low < d.Value && d.Value < d.High) {
 		t.Errorf("a clear difference: found %+v, want an interval around the value, above 0", d)

@@ -16,13 +16,12 @@ type chunk struct {
 	x      []float32 // len(tokens) rows: the output of the layers so far
 }
 
-// Contexts reads a token stream from the zero state and calls f for each
-// token, in order, with the context vector after it: what [State.Step]
-// returns, in the same arithmetic. The slice that f gets is valid during the
-// call.
+// Contexts reads a token stream from the zero state and calls f for each token, in order, with the
+// context vector after it, which [State.Step] computes in the same arithmetic. The slice that f
+// gets is valid during the call.
 //
-// Each layer runs on a goroutine of its own, one chunk of tokens behind the
-// layer below. f, and the token sequence, run on the caller's.
+// Each layer runs on a goroutine of its own, one chunk of tokens after the layer below. f, and the
+// token sequence, run on the caller's.
 //
 // Contexts returns the first error of the token stream or of f, or the error of
 // ctx once it is done; f may then not have seen all tokens that were read. It

@@ -11,8 +11,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// Reader reads the parts of a model from a file of tensors and keeps the
-// first error: after one, what it returns is empty.
+// Reader reads the parts of a model from a file of tensors and keeps the first error: after an
+// error it returns empty parts.
 type Reader struct {
 	file          *tensorfile.File
 	has           map[string]bool
@@ -34,7 +34,7 @@ func NewReader(file *tensorfile.File, name, pkg, of string) *Reader {
 // Err returns the first error.
 func (r *Reader) Err() error { return r.err }
 
-// Has says whether there is a tensor of this name.
+// Has reports whether there is a tensor of this name.
 func (r *Reader) Has(tensor string) bool { return r.has[tensor] }
 
 // Fail makes an error about a tensor the first error, unless there is one.

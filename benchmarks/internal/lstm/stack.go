@@ -35,9 +35,9 @@ func (s *Stack) Layers() int { return len(s.layers) }
 // vectors are multiplied with them.
 const blockBytes = 128 << 10
 
-// Products computes the products of a matrix W, row-major, with n vectors x of dim elements,
-// and adds a bias, nil for none: dst[s*m+i] = bias[i] + W_i . x_s for its m rows. The
-// weights come from memory once for all vectors, and what dst gets does not depend on n.
+// Products computes the products of a matrix W, row-major, with n vectors x of dim elements, and
+// adds a bias, nil for none: dst[s*m+i] = bias[i] + W_i . x_s for its m rows. The weights come from
+// memory once for all vectors, and dst does not depend on n.
 func Products(dst, w, bias, x []float32, dim, n int) {
 	m := len(w) / dim
 	block := max(blockBytes/(4*dim), 1)

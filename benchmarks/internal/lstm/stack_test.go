@@ -69,8 +69,8 @@ func TestRunIsStep(t *testing.T) {
 	})
 }
 
-// TestStates: Grow and Reorder move states, and Restore takes back what Save
-// gave, as a list of states would have it.
+// TestStates: Grow and Reorder move states, and Restore restores the state that Save returned, as
+// with a list of states.
 func TestStates(t *testing.T) {
 	s, inputs := testStack(t)
 	rapid.Check(t, func(t *rapid.T) {

@@ -34,17 +34,15 @@ type Turn struct {
 // dense scan. So the scan of a ratio is from within some tenths of a second.
 const groupSize = 8
 
-// InTurns lets the settings answer items, n of them, in turns, as many rounds,
-// each turn about as long as block. In a round they are in an order drawn anew,
-// as what a turn finds in the caches is what the one before left there. The dense
-// scan has a turn before each group of settings; a ratio is to that turn, and all
-// turns of a group begin at the same item. A turn begins with queries that are
-// not timed, a tenth of the block.
+// InTurns lets the settings answer items, n of them, in turns, for a number of rounds, each turn
+// about as long as block. Each round has a new random order, because a turn starts with the caches
+// that the turn before it left. The dense scan has a turn before each group of settings; a ratio is
+// to that turn, and all turns of a group begin at the same item. A turn begins with queries that
+// are not timed, a tenth of the block.
 //
-// The rounds run on the caller's goroutine, on one thread, with the
-// other cores at rest. InTurns returns the number of rounds that are complete,
-// fewer than wanted if ctx ends, and drops what belongs to none. progress
-// is told the number of rounds that are done.
+// The rounds run on the caller's goroutine, on one thread, with the other cores at rest. InTurns
+// returns the number of rounds that are complete, fewer than wanted if ctx ends, and drops the
+// turns of an incomplete round. progress is told the number of rounds that are done.
 func InTurns(ctx context.Context, dense *Turn, turns []*Turn, n, rounds int, block time.Duration, seed uint64, progress func(done int)) int {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

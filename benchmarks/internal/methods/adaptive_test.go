@@ -28,7 +28,7 @@ func TestAdaptiveSoftmaxCutsTheLabelsAndWithoutAMarginAnswersFromTheHead(t *test
 		}
 		head := x.parts[0].ids
 		if len(head) < specK {
-			continue // what it lacks is made up for
+			continue // labels of tails fill the answer
 		}
 		s := adaptiveSetting{x, math.Inf(-1)}.Searcher()
 		for i, h := range contexts {

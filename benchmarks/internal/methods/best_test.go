@@ -8,8 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// The best of what is offered, in whatever order, are the first of the sorted
-// list.
+// The best of the offered labels, in any order, are the first of the sorted list.
 func TestTheBestAreTheFirstOfTheSortedList(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
@@ -34,8 +33,7 @@ func TestTheBestAreTheFirstOfTheSortedList(t *testing.T) {
 	}
 }
 
-// What is selected are at least n scores, and none that is left out is larger
-// than one of them.
+// At least n scores are selected, and no score outside is larger than a selected one.
 func TestAtLeastSelectsTheLargest(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var l Largest

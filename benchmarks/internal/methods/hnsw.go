@@ -33,10 +33,9 @@ import (
 // seed. One goroutine builds, so a seed gives one graph on one level of the
 // kernels.
 //
-// The paper leaves open in which order nodes come, and calls the last step of
-// Algorithm 4 optional: to fill the links up with the nearest of the candidates
-// that were left out. Both matter much to softmax layers; FGD and IPNSW say
-// what they choose.
+// The paper leaves open in which order nodes come, and calls the last step of Algorithm 4 optional:
+// to fill the links up with the nearest of the candidates that were left out. Both matter much to
+// softmax layers; FGD and IPNSW describe their choice.
 type graph struct {
 	m       int
 	entry   uint32   // a node of the highest layer
@@ -46,7 +45,7 @@ type graph struct {
 	start   []uint32 // n: where the records of a node in upper start
 }
 
-// defaultM and defaultEfConstruction stand for zeros in the parameters.
+// defaultM and defaultEfConstruction replace zeros in the parameters.
 const (
 	defaultM              = 16
 	defaultEfConstruction = 200
@@ -195,10 +194,9 @@ func (w *walk) descend(g *graph, last int) uint32 {
 	return at
 }
 
-// expand is Algorithm 2, the search of one layer from a node: w.found becomes
-// the best ef nodes that it meets. It follows the links of each of them, the
-// best first, and ends when it has followed the links of all:
-// one that falls behind ef better ones is dropped.
+// expand is Algorithm 2, the search of one layer from a node: w.found becomes the best ef nodes
+// that it meets. It follows the links of each of them, the best first, and ends when it has
+// followed the links of all: a node with ef better ones is dropped.
 func (w *walk) expand(g *graph, from uint32, layer, ef int) {
 	if w.search++; w.search == 0 {
 		clear(w.met)

@@ -142,9 +142,8 @@ func TestGraphsOfFewLabels(t *testing.T) {
 	}
 }
 
-// What graphs find they also normalise: the answer is the answer of TopK, and the sum
-// is over the list of candidates, with ef = L over all labels that a path leads
-// to.
+// Graphs normalise over the labels that they find: the answer is the answer of TopK, and the sum is
+// over the list of candidates, with ef = L over all labels that a path leads to.
 func TestGraphsNormaliseInsideWhatTheyFind(t *testing.T) {
 	in, contexts := small(t)
 	l := in.Layer
@@ -179,7 +178,7 @@ func TestNodesAreOrderedByScoreThenID(t *testing.T) {
 		for _, id := range []uint32{0, 1, 77, maxNodes - 1} {
 			node := packNode(id, score)
 			if node >= last {
-				t.Errorf("id %d, score %v is not behind the one before", id, score)
+				t.Errorf("id %d, score %v is not after the previous one", id, score)
 			}
 			if nodeID(node) != id || nodeScore(node) != score || node&pending == 0 {
 				t.Errorf("id %d, score %v: unpacked %d, %v", id, score, nodeID(node), nodeScore(node))

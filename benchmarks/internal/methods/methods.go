@@ -13,7 +13,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Input is what a method may look at while it is built.
+// Input is the data that a method may use while it is built.
 type Input struct {
 	// Layer is W and b.
 	Layer *softmax.Layer
@@ -43,7 +43,7 @@ type Method interface {
 	Build(ctx context.Context, in *Input) (Index, error)
 }
 
-// Index is what a construction leaves behind.
+// Index is the result of a construction.
 type Index interface {
 	// Bytes is the memory that queries read beyond W and b, in bytes: the index,
 	// and once the int8 codes of W and b if the method reads them, though it
@@ -75,9 +75,9 @@ type Searcher interface {
 // Normaliser is a Searcher that gives probabilities, for beam search.
 type Normaliser interface {
 	Searcher
-	// TopKLogSumExp is TopK, and returns the log of the sum of e^x over all labels
-	// that the method found, of which the answer is a part: -Inf where it found
-	// none. A logit less that is the log-probability of the label, normalised
-	// inside what was found. softmax.Answer says how exact it is.
+	// TopKLogSumExp is TopK, and returns the log of the sum of e^x over all labels that the method
+	// found, of which the answer is a part: -Inf if it found none. A logit less this log is the
+	// log-probability of the label, normalised over the labels found. softmax.Answer describes its
+	// precision.
 	TopKLogSumExp(dst []softmax.Prediction, h []float32) (n int, lse float64)
 }

@@ -24,10 +24,9 @@ import (
 // those whose path from the root differs in at most a given number of the
 // decisions.
 //
-// In the paper's table this method reads as a random selection. The program
-// behind that row rotates contexts in another way than the points, so that a
-// context does not arrive where its neighbours are. Here the two are rotated
-// alike.
+// In the paper's table this method reads as a random selection. The program that measured that row
+// rotates contexts in another way than the points, so that a context does not arrive where its
+// neighbours are. Here the two are rotated alike.
 type PCAMIPS struct {
 	// Depth is the number of levels: there are 2^Depth leaves.
 	Depth int

@@ -15,11 +15,10 @@ import (
 //
 //	x_s = [w_s; b_s; sqrt(U^2 - ||w_s||^2 - b_s^2)],  U^2 = max_s ||w_s||^2 + b_s^2
 //
-// which lie on the sphere of radius U, and a context becomes q = c [h; 1; 0].
-// As ||x_s - q||^2 = U^2 + ||q||^2 - 2c (w_s.h + b_s), the nearest point is the
-// label with the largest logit, whatever c > 0 is. The context is put on the
-// sphere too, ||q|| = U, so that points and contexts are alike; on the layer of
-// a language model a PCA tree finds most with that c.
+// which are on the sphere of radius U, and a context becomes q = c [h; 1; 0]. As ||x_s - q||^2 =
+// U^2 + ||q||^2 - 2c (w_s.h + b_s), the nearest point is the label with the largest logit, whatever
+// c > 0 is. The context is put on the sphere too, ||q|| = U, so that points and contexts are alike;
+// on the layer of a language model a PCA tree finds most with that c.
 type reduction struct {
 	points []float32 // L x dim
 	dim    int       // d+2

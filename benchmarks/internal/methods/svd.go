@@ -34,11 +34,10 @@ import (
 //     that N previews reach is cheaper to find than the N-th of them. At L the
 //     answer is exact.
 //
-// The paper keeps A instead of W, so its query is d^2 products for V^T h, L
-// width for the preview and N d for the logits. Here W stays as it is beside
-// the first columns of A. Logits are products of W and h, and only the first
-// width elements of V^T h are needed: width d products, which are part of the
-// query and of its time. The answers are the same.
+// The paper keeps A instead of W, so its query is d^2 products for V^T h, L width for the preview
+// and N d for the logits. Here W is kept unchanged, and the first columns of A are added. Logits
+// are products of W and h, and only the first width elements of V^T h are needed: width d products,
+// which are part of the query and of its time. The answers are the same.
 type SVDSoftmax struct {
 	Width int
 }

@@ -10,7 +10,7 @@ import (
 
 // The elements of z have second moments of 1 and no others, the columns of A are orthogonal and
 // their norms descend, and with all of them the products are the logits less a number that all
-// labels share. With fewer, rest is what is missing.
+// labels share. With fewer columns, rest is the norm of the missing ones.
 func TestTheViewOfALayer(t *testing.T) {
 	in, contexts := small(t)
 	l, d := in.Layer, in.Layer.Dim()

@@ -25,8 +25,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Text is what a language model reads: contexts, each with the word that comes
-// next.
+// Text is a text as a language model reads it: contexts, each with the word that comes next.
 type Text struct {
 	// Name is the name of the file.
 	Name string
@@ -108,7 +107,7 @@ type Row struct {
 	New func() LogProber
 }
 
-// Options say how to measure.
+// Options are the options of the measurement.
 type Options struct {
 	// Rounds is how often each row has its turn on the clock, at least 1.
 	Rounds int

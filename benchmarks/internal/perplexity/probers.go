@@ -38,9 +38,9 @@ func (e *exact) LogProb(h []float32, id uint32) float64 {
 // screened is L2S with the sums of the screen itself.
 type screened struct{ *screen.Searcher }
 
-// Screened is the row of a screen: exact logits for the candidates of the context,
-// and outside the tail t, or what the screen itself says of the others where t is nil.
-// It returns an error where screen and layer do not fit each other, or where both tails are missing.
+// Screened is the row of a screen: exact logits for the candidates of the context, and outside the
+// tail t, or the screen's own estimate for the others if t is nil. It returns an error where screen
+// and layer do not fit each other, or where both tails are missing.
 func Screened(method, params string, l *softmax.Layer, t *LowRank, m *screen.Model) (Row, error) {
 	if _, err := screen.NewSearcher(m, l); err != nil {
 		return Row{}, err
@@ -126,11 +126,11 @@ type found struct {
 	top      []softmax.Prediction
 }
 
-// Found is the row of a method that finds the labels of the largest logits, such
-// as FGD: the logits of the n that it finds come from its answer, and outside
-// is the tail. params are the parameters of the construction, to which n and the ones of
-// the search are added: of a setting that searches otherwise for n labels than its
-// Params say, its ParamsOf(n).
+// Found is the row of a method that finds the labels of the largest logits, such as FGD: the logits
+// of the n that it finds come from its answer, and outside is the tail. params are the parameters
+// of the construction, to which Found adds n and the parameters of the search: ParamsOf(n) of a
+// setting that has this method, because it searches for n labels with other parameters, and Params
+// otherwise.
 func Found(method, params string, l *softmax.Layer, t *LowRank, s methods.Setting, n int) Row {
 	n = min(n, l.Labels())
 	search := s.Params()
@@ -142,7 +142,7 @@ func Found(method, params string, l *softmax.Layer, t *LowRank, s methods.Settin
 	}}
 }
 
-// words joins what is not empty.
+// words joins the strings that are not empty.
 func words(s ...string) string { return strings.Join(strings.Fields(strings.Join(s, " ")), " ") }
 
 func (f *found) LogProb(h []float32, id uint32) float64 {

@@ -34,8 +34,8 @@ const (
 	// like number of rows scanned (the paper's "Selection of the Number of
 	// Clusters").
 	Clusters = "clusters"
-	// KMeans is the table of spherical k-means against learned clusters, as many and with
-	// the same budget (the paper's appendix).
+	// KMeans is the table of spherical k-means against learned clusters, with the same number of
+	// clusters and the same budget (the paper's appendix).
 	KMeans = "kmeans"
 )
 
@@ -150,7 +150,7 @@ type Perplexity struct {
 	// none.
 	Rank       int     `json:"rank,omitempty"`
 	Perplexity float64 `json:"perplexity"`
-	// Timing is for the log-probability of one token, beside the exact row.
+	// Timing is for the log-probability of one token, next to the exact row.
 	Timing
 }
 
@@ -214,8 +214,7 @@ func save(path string, file any) error {
 	return out.Commit()
 }
 
-// Load reads the file at path. An error names the file and what is wrong with
-// it.
+// Load reads the file at path. An error names the file and the fault.
 func Load(path string) (*File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

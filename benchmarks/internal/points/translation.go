@@ -12,9 +12,9 @@ func Here() Machine {
 	return Machine{CPU: cpuid.CPU.BrandName, OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version()}
 }
 
-// Translation is Table 2 of the paper, and its table of translations, on one
-// translation model: what a method does to BLEU, and how long its softmax layer
-// takes in beam search. Command translate writes it.
+// Translation is Table 2 of the paper, and its table of translations, on one translation model: the
+// effect of a method on BLEU, and the time of its softmax layer in beam search. Command translate
+// writes it.
 type Translation struct {
 	Schema  int     `json:"schema"`
 	Machine Machine `json:"machine"`
@@ -53,8 +53,8 @@ type Translation struct {
 	Rows []Translator `json:"rows"`
 	// LeftOut are the settings that could not be measured, and why.
 	LeftOut []string `json:"left_out,omitempty"`
-	// Screens are screens that were not translated with: what each part of the
-	// training is worth.
+	// Screens are screens that were not translated with: they show the effect of each part of the
+	// training.
 	Screens []ScreenPrecision `json:"screens,omitempty"`
 	// Examples are sentences that the method named in Example translates in
 	// another way than the exact layer does, with the widest beam.
@@ -78,7 +78,7 @@ type Translator struct {
 	HeldP5      float64 `json:"held_out_p5,omitempty"`
 	RowsScanned float64 `json:"rows_scanned,omitempty"`
 	ExactShare  float64 `json:"exact_share,omitempty"`
-	// OverAll says that a tail makes its log-probabilities ones over all labels.
+	// OverAll reports that its log-probabilities are over all labels, with a tail.
 	OverAll   bool       `json:"over_all,omitempty"`
 	Decodings []Decoding `json:"decodings"`
 }

@@ -17,7 +17,7 @@ const groupLen = 64
 // Pair is a sentence and its translation: words, without <s> and </s>.
 type Pair struct{ Source, Target []uint32 }
 
-// Decoded is what the decoder made of one sentence.
+// Decoded is the decoder's result for one sentence.
 type Decoded struct {
 	// Words are the translation, without </s>.
 	Words []uint32
@@ -26,10 +26,9 @@ type Decoded struct {
 	Contexts []float32
 }
 
-// Contexts reads pairs and calls f for each, in order, with the contexts of
-// its translation under teacher forcing: the decoder reads <s> and the words
-// of Target, whatever it would have said itself. There is one context more
-// than words, the last for </s>. The slices are the callee's to keep.
+// Contexts reads pairs and calls f for each, in order, with the contexts of its translation under
+// teacher forcing: the decoder reads <s> and the words of Target, whatever words it would have
+// chosen. There is one context more than words, the last for </s>. f may keep the slices.
 //
 // The work runs on threads goroutines, 0 for GOMAXPROCS, which does not change
 // the result. f runs on the caller's. Contexts returns the first error of f,

@@ -101,9 +101,8 @@ func (d *Decoder) attend(context []float32, s *Source, q []float32) {
 	}
 }
 
-// Reorder makes hypothesis i continue what was hypothesis parents[i], for all
-// i below len(parents), which becomes the number of hypotheses. It panics
-// if there is no such parent.
+// Reorder makes hypothesis i continue the former hypothesis parents[i], for all i below
+// len(parents), which becomes the number of hypotheses. It panics if there is no such parent.
 func (d *Decoder) Reorder(parents []int) {
 	for _, p := range parents {
 		if p < 0 || p >= len(d.sources) {

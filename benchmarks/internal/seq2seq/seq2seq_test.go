@@ -190,7 +190,7 @@ func TestReorder(t *testing.T) {
 	})
 }
 
-// TestGreedy: the translation is what the obvious loop over one sentence gives.
+// TestGreedy: the translation equals the result of the obvious loop over one sentence.
 func TestGreedy(t *testing.T) {
 	const most = 12
 	m := newSpec(5, smallShape, 1).load(t)

@@ -18,10 +18,9 @@ import (
 
 const byteOrderMark = '\uFEFF'
 
-// Tokens reads a text as a stream of ids: the words of each line, then <eos>.
-// A last line without a newline ends in <eos> too; a blank line is <eos>
-// alone. White space is what Unicode calls so, hence a CR before the LF does
-// no harm.
+// Tokens reads a text as a stream of ids: the words of each line, then <eos>. A last line without a
+// newline ends in <eos> too; a blank line is <eos> alone. White space is white space of Unicode,
+// hence a CR before the LF does no harm.
 //
 // The stream ends with the text or after the first error, which names the
 // text and the line, counted from 1: a failed read, an empty text, bytes that
@@ -122,8 +121,8 @@ func scan(v *vocab.Vocab, r io.Reader, name string, word func(id uint32) (bool, 
 			more, err = flush()
 			open = true
 		default:
-			// A word longer than every word of the vocabulary is unknown
-			// however it goes on; what is kept of it is for the error.
+			// A word longer than every word of the vocabulary is unknown however it goes on; the
+			// part that is kept is for the error.
 			if len(text) <= longest {
 				text = utf8.AppendRune(text, c)
 			}
@@ -142,8 +141,7 @@ func scan(v *vocab.Vocab, r io.Reader, name string, word func(id uint32) (bool, 
 	}
 }
 
-// quote quotes the beginning of what was found: a foreign file can hold a line of
-// megabytes.
+// quote quotes the beginning of s: a foreign file can hold a line of megabytes.
 func quote(s []byte) string {
 	const most = 60
 	if len(s) > most {

@@ -115,8 +115,8 @@ func TestTokensStopsWhenAsked(t *testing.T) {
 	}
 }
 
-// TestTokensIsFields: the stream is what the obvious program gives, which holds
-// the text in memory.
+// TestTokensIsFields: the stream equals the result of the obvious program, which holds the text in
+// memory.
 func TestTokensIsFields(t *testing.T) {
 	v := mustRead(t, "<unk>", "<eos>", "a", "bb", "é")
 	rapid.Check(t, func(t *rapid.T) {
@@ -227,7 +227,7 @@ func FuzzTokens(f *testing.F) {
 func TestPennTreebank(t *testing.T) {
 	dir := filepath.Join("..", "..", "..", "..", "shared", "data", "ptb-small")
 	if _, err := os.Stat(dir); err != nil {
-		t.Skip("../shared/data/ptb-small is not there (CONTRIBUTING.md, Data, says what it is): ", err)
+		t.Skip("../shared/data/ptb-small is not there (CONTRIBUTING.md, Data, describes it): ", err)
 	}
 	v, err := vocab.Load(filepath.Join(dir, "vocab.txt"))
 	if err != nil {
