@@ -1,9 +1,9 @@
 // Command int8 generates the int8 scans with their error envelope.
 //
-// A row's record is its codes plus 128, padded to a multiple of 64 bytes
-// whose last 16 are four float32: scale, bias, error and norm; if the codes fill
-// the 64 the floats stand behind them. The vector's codes are zero if a record
-// holds padding or floats, so whole chunks of 64 go through the products.
+// A row's record is its codes plus 128, padded to a multiple of 64 bytes whose last 16 are four
+// float32: scale, bias, error and norm; if the codes fill the 64 the floats follow them. The
+// vector's codes are zero if a record holds padding or floats, so whole chunks of 64 go through the
+// products.
 package main
 
 import (
@@ -68,7 +68,7 @@ func bounds(l emit.Level, gather, stream bool) {
 	scanBlocks(l, gather, stream, newProduct(l, 1))
 }
 
-// streamed is what the names of functions for long rows have.
+// streamed returns the suffix of the names of functions for long rows.
 func streamed(stream bool) string {
 	if stream {
 		return "Stream"
@@ -79,8 +79,7 @@ func streamed(stream bool) string {
 // multiplier is the way from the codes of rows and of a vector to sums of
 // products.
 type multiplier interface {
-	// vectorAt returns the registers with the addresses of the vector's codes,
-	// behind their end.
+	// vectorAt returns the registers with the addresses of the end of the vector's codes.
 	vectorAt(b, stride reg.Register) []reg.GPVirtual
 	// set loads codes of the vector, at bytes off+at from the ends h.
 	set(h []reg.GPVirtual, off reg.GPVirtual, at int)
@@ -173,8 +172,8 @@ func addresses(gather bool, g, group int, i, row reg.GPVirtual) []reg.GPVirtual 
 // block ahead; the hardware goes on from there.
 const prefetchLines = 2
 
-// nextBlock returns the index of the block of rows behind the one at i, or of the
-// last if that is before it.
+// nextBlock returns the index of the block of rows after the one at i, or of the last block if that
+// comes earlier.
 func nextBlock(rows int, i reg.GPVirtual) reg.GPVirtual {
 	next, last := GP64(), Load(Param("n"), GP64()).(reg.GPVirtual)
 	SUBQ(I32(rows), last)
@@ -270,9 +269,9 @@ func newProduct(l emit.Level, vectors int) product {
 // AVX2 multiplies unsigned by signed bytes, with sums of two that saturate
 // unless one factor is a magnitude |h| and the other is a code. So the sign of
 // h goes to the row's code w, by a complement if h is negative: ~w = -w-1.
-// That is one exclusive or with the mask of h's sign, and joined to it is the
-// one that takes the 128 out of the record's byte. What the -1 adds up to, the
-// sum of |h| over negative h, is known beforehand.
+// One exclusive or does this, with the mask of h's sign combined with the bit of
+// the 128 in the record's byte. The -1 add up to the sum of |h| over negative h,
+// which is known beforehand.
 func (p product) setVector(c int, m Mem) {
 	if p.l.Bytes == 64 {
 		VMOVUPS(m, p.h[c])
@@ -366,12 +365,12 @@ func transposeSum(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
 	return acc[0]
 }
 
-// envelope computes the intervals of a block for one context and stores them at index i, and
-// at bytes behind it.
+// envelope computes the intervals of a block for one context and stores them at index i, and at
+// bytes after it.
 func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVirtual, at int) {
 	b := Load(Param("b"), GP64())
 	c := l.Vec()
-	Comment("Take out what the products hold beyond those of the codes.")
+	Comment("Subtract the excess of the products over the products of the codes.")
 	VPBROADCASTD(Mem{Base: b, Disp: layout.Bound.At("excess")}, c)
 	VPSUBD(c, d, d)
 	lo, up := interval(d, meta, func(field string) Op {

@@ -9,10 +9,10 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/layout"
 )
 
-// A row's record is its codes plus 128, padded to a multiple of 64 bytes whose last
-// 16 are four float32: scale, bias, error and norm; if the codes fill the 64 the
-// floats stand behind them. The vector's codes are zero if a record holds padding or
-// floats, so whole chunks go through the products.
+// A row's record is its codes plus 128, padded to a multiple of 64 bytes whose last 16 are four
+// float32: scale, bias, error and norm; if the codes fill the 64 the floats follow them. The
+// vector's codes are zero if a record holds padding or floats, so whole chunks go through the
+// products.
 const (
 	chunk = 64 // bytes of a record that one step takes
 	group = 8  // rows that go through the products side by side
@@ -171,8 +171,8 @@ func (r records) advance(label string, lower, upper arm64.X) {
 // ahead; the hardware goes on from there.
 const prefetchLines = 2
 
-// addresses puts the addresses of the next block's records in p and goes on to the
-// block behind it, of which it asks for the starts of gathered rows.
+// addresses puts the addresses of the next block's records in p and goes on to the block after it;
+// if the rows are gathered, it prefetches their starts in that block.
 func (r records) addresses(p []arm64.X) {
 	if !r.gather {
 		for _, p := range p {
@@ -255,7 +255,7 @@ func bounds(f *arm64.Func, code product, gather bool) {
 	}
 	f.I("subs %x, %x, #1", left, left)
 	f.I("b.ne products")
-	f.Comment("On to the ends of records that have their floats behind the chunks.")
+	f.Comment("On to the ends of records that have their floats after the chunks.")
 	f.I("lsl %x, %x, #58", left, r.stride)
 	f.I("lsr %x, %x, #58", left, left)
 	for _, p := range p {
@@ -264,7 +264,7 @@ func bounds(f *arm64.Func, code product, gather bool) {
 
 	meta := w
 	for g := 0; g < group; g += 4 {
-		f.Comment("The sums of four rows to the lanes of one register, their floats to those of four.")
+		f.Comment("The sums of four rows to the lanes of one register, their floats to the lanes of four registers.")
 		f.I("addp %v.4s, %v.4s, %v.4s", acc[g], acc[g], acc[g+1])
 		f.I("addp %v.4s, %v.4s, %v.4s", acc[g+2], acc[g+2], acc[g+3])
 		f.I("addp %v.4s, %v.4s, %v.4s", acc[g], acc[g], acc[g+2])

@@ -5,9 +5,9 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/layout"
 )
 
-// A panel has the codes of its rows in steps of 64 bytes, four codes of each row side by
-// side; behind them the scales of all rows, their biases, errors and norms. Narrow panels have
-// eight codes of each row in a step: four in the low halves of the bytes, four in the high ones.
+// A panel has the codes of its rows in steps of 64 bytes, four neighbouring codes of each row;
+// after them the scales of all rows, their biases, errors and norms. Narrow panels have eight codes
+// of each row in a step: four in the low halves of the bytes, four in the high ones.
 const (
 	codeRows  = chunk / stepCodes // kernels.PanelRows
 	stepCodes = 4

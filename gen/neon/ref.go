@@ -63,7 +63,7 @@ func (r reference) emit() {
 	r.acc, r.h, r.x, r.t = r.Vs(lanes/2), r.Vs(4), r.Vs(4), r.Vs(3)
 	partH, partX := r.Vs(2), r.Vs(2)
 
-	r.Comment("rest is what does not fill all lanes, part of that what does not fill four.")
+	r.Comment("rest is the elements that do not fill all lanes, part the elements of rest that do not fill four.")
 	r.I("lsl %x, %x, #%d", stride, d, log2(r.size))
 	r.I("and %x, %x, #%d", rest, d, lanes-1)
 	r.I("and %x, %x, #3", part, d)

@@ -175,7 +175,7 @@ func selectAtLeast(l emit.Level) {
 	}
 	Label("loop")
 	if l.Bytes == 64 {
-		Comment("What is written behind those that are selected is within n. To memory VPCOMPRESSD is many times as slow on some CPUs.")
+		Comment("The garbage written after the selected elements is within n. With a destination in memory VPCOMPRESSD is many times slower on some CPUs.")
 		least, selected := K(), l.Vec()
 		VCMPPS(U8(atMost), Mem{Base: p, Index: i, Scale: 4}, threshold, least)
 		VPCOMPRESSD_Z(places, least, selected)

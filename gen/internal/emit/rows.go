@@ -48,7 +48,7 @@ func (r Rows) Emit() {
 	h := Load(Param("h"), GP64()).(reg.GPVirtual)
 	d := Load(Param("d"), GP64()).(reg.GPVirtual)
 
-	Comment("The tail is what does not fill a vector; whole is the bytes before it.")
+	Comment("The tail is the bytes that do not fill a vector; whole is the bytes before it.")
 	count := GP64()
 	MOVQ(d, count)
 	ANDQ(I32(lanes-1), count)
