@@ -16,7 +16,7 @@
 // A program that has a model of yzma makes a hook with [NewHook] in place of
 // llama.InitFromModel.
 //
-// # What is left out
+// # Left out
 //
 // llama.cpp computes on the CPU alone here, and never computes its head: a decode in which it
 // does returns an error. The logits of llama.cpp are stale, and nothing of this package hands

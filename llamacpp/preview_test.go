@@ -57,8 +57,9 @@ func madeHead(t *testing.T, seed uint64) (path string, rows, contexts []float32)
 	return path, rows, contexts
 }
 
-// What a preview answers is found from the rows alone by plain loops: logits are exact, few of the best are missed, and the
-// sum over all tokens is what the rungs say of it, or exact if a request wants that.
+// Plain loops over the rows check the answers of a preview: logits are exact, few of the best are
+// missed, and the sum over all tokens has the error of the rungs, or is exact if a request wants
+// that.
 func TestAHeadOverAPreview(t *testing.T) {
 	path, rows, contexts := madeHead(t, 1)
 	exact, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{})

@@ -91,8 +91,8 @@ func TestSearchesOnTheThreadsOfAModel(t *testing.T) {
 		}
 		done <- err
 	}()
-	same("beside decodes")
-	same("beside decodes")
+	same("during decodes")
+	same("during decodes")
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
