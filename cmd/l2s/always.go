@@ -22,8 +22,8 @@ const specials = "specials"
 // suppressed means the tokens that the model that --head names forbids.
 const suppressed = "suppressed"
 
-// alwaysPart is a part of --always, the labels that every list begins with, of --ban or of --allow:
-// an id, a file, or the special tokens, or those that the model forbids.
+// alwaysPart is a part of --always, the labels at the start of every list, or a part of --ban or
+// --allow: an id, a file, the special tokens, or the tokens that the model forbids.
 type alwaysPart struct {
 	id         int
 	file       string
@@ -71,7 +71,7 @@ func leastAlways(parts []alwaysPart) int {
 }
 
 // readAlways returns the labels as rows of the layer, ascending and each once. An id that the layer
-// does not have is an error, but of the special tokens those without a row are left out.
+// does not have is an error, but special tokens without a row are left out.
 func (f *flags) readAlways(ctx context.Context, flag string, parts []alwaysPart, l *layer) (rows []uint32, err error) {
 	ids, of := l.head.IDs(), map[uint32]int{}
 	for row, id := range ids {
@@ -119,7 +119,8 @@ func (f *flags) readAlways(ctx context.Context, flag string, parts []alwaysPart,
 	return slices.Compact(rows), nil
 }
 
-// banFlag and allowFlag are the flags of the labels that may not, and that alone may be answered.
+// banFlag and allowFlag are the flags of the labels that may not be answered, and of the only
+// labels that may.
 const (
 	banFlag   = "--ban"
 	allowFlag = "--allow"

@@ -265,7 +265,7 @@ func logProb(s *screen.Searcher, l *layer, rows [][]float32) func(i int) {
 	}
 }
 
-var logProbSink float64 // lest the work be left out
+var logProbSink float64 // so that the compiler keeps the work
 
 // must is for queries whose arguments have been checked.
 func must(err error) {

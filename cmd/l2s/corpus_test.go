@@ -16,9 +16,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
-// The corpus of bad inputs has, for each case of a failing call, the exit status
-// and the line on standard error, as they are: a change of an error is seen. Only
-// checksums and digests, which follow from the tests' data, are left out.
+// The corpus of bad inputs has, for each case of a failing call, the exit status and the line on
+// standard error, unchanged, so that a change of an error shows. Only checksums and digests, which
+// follow from the tests' data, are left out.
 //
 //	go test ./cmd/l2s -update
 //
@@ -80,7 +80,7 @@ func (a *answers) check(t *testing.T, name string, r result) {
 }
 
 // end writes the corpus, with -update, or looks for cases that are in it and were not run. Cases
-// that only root, or only another user, can produce stay.
+// that only root, or only another user, can produce are kept.
 func (a *answers) end(passed bool) error {
 	all := !simdtest.Race && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && flag.Lookup("test.list").Value.String() == ""
 	if *update {

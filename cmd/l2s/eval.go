@@ -61,7 +61,7 @@ type screenResult struct {
 	Clusters int     `json:"clusters"`
 	Dim      int     `json:"dim"`
 	Labels   int     `json:"labels"`
-	Budget   float64 `json:"budget"` // the one of requests that name none
+	Budget   float64 `json:"budget"` // of requests without a budget
 	// Ladder has all budgets, with figures on HeldOut contexts, on which a screen with the same
 	// options was not trained: held out, or from --validation.
 	Ladder  []rungResult `json:"ladder"`

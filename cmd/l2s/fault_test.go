@@ -29,9 +29,9 @@ func kills(t *testing.T, few int) int {
 	return n
 }
 
-// A training is killed at some moment, again and again, and the same command
-// given once more. The screen at its destination is always the old one, the screen of a
-// run left alone, or absent. In the end it is the screen of a run left alone.
+// A training is killed at random times, and the same command runs again, many times. The screen at
+// its destination is always the old one, the screen of a run left alone, or absent. In the end it
+// is the screen of a run left alone.
 func TestTrainSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	dir := files(t)

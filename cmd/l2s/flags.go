@@ -34,7 +34,7 @@ type flags struct {
 	asJSON   *bool
 	stdout   io.Writer
 	stderr   io.Writer
-	progress *progress.Printer // nil if there is to be none
+	progress *progress.Printer // nil for none
 }
 
 func newFlags(verb string, stdout, stderr io.Writer) *flags {
@@ -155,8 +155,8 @@ func within(budget float64) []screen.Option {
 	return []screen.Option{screen.Budget(budget)}
 }
 
-// mostThreads bounds --threads, unless there are more CPUs: each thread takes memory,
-// and those beyond the CPUs wait.
+// mostThreads bounds --threads, unless there are more CPUs: each thread takes memory, and the
+// threads above the number of CPUs wait.
 const mostThreads = 256
 
 // threads adds the flag --threads, 0 for all CPUs. The result does not depend on their number.
@@ -237,7 +237,7 @@ func (f *flags) checkRequired() error {
 	}
 	var missing []string
 	for _, name := range names {
-		text, ok := f.set.Lookup(name).Value.(flag.Getter) // but for custom, which refuses an empty one itself
+		text, ok := f.set.Lookup(name).Value.(flag.Getter) // except custom, which refuses an empty one itself
 		if !f.given(name) || ok && text.Get() == "" {
 			missing = append(missing, "--"+name)
 		}

@@ -35,9 +35,9 @@ func scattered(t *testing.T, path string, n, dim int) {
 	}
 }
 
-// Each head in a GGUF file is trained on, measured and asked with --head and nothing
-// else on the layer. Its values are those that ggml reads from it: the screen is for
-// the layer of these in a .npy file, too, and the answers are equal, byte for byte.
+// Each head in a GGUF file is used for training, measuring and queries by --head alone. Its values
+// equal the values that ggml reads from it: the screen also fits the layer of these values in a
+// .npy file, and the answers are equal, byte for byte.
 func TestHeadsInGGUFFiles(t *testing.T) {
 	notUnderRace(t)
 	paths, err := filepath.Glob(filepath.Join("..", "..", "head", "testdata", "gguf", "*.gguf"))
@@ -221,8 +221,8 @@ func modelFolder(t *testing.T, dir, name string) {
 	}
 }
 
-// A model's folder is the layer that its head is: screens, answers and every verb's
-// result are the same as for these numbers in files of their own.
+// A model's folder gives the layer of its head: screens, answers and the results of every verb are
+// the same as for the same numbers in separate files.
 func TestTheHeadOfAFolder(t *testing.T) {
 	dir := files(t)
 	modelFolder(t, dir, "model")

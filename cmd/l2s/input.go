@@ -219,8 +219,8 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 }
 
 // loading returns the results of load, or the error of ctx as soon as ctx ends. It is for files
-// that may be pipes, on which load waits however long the other end takes. After the end of ctx
-// nobody uses the results of load: load must write nothing.
+// that may be pipes, on which load waits until the other end writes. After the end of ctx nobody
+// uses the results of load: load must write nothing.
 func loading[T any](ctx context.Context, load func(path string) (T, error), path string) (none T, err error) {
 	type result struct {
 		value T

@@ -204,7 +204,7 @@ type modelResult struct {
 	LogitScale float64  `json:"logit_scale"`
 	StateScale float64  `json:"state_scale"`
 	SoftCap    float64  `json:"soft_cap"` // 0 for none
-	Contexts   string   `json:"contexts"` // where a state is to be taken
+	Contexts   string   `json:"contexts"` // the place at which a state is taken
 	Specials   []uint32 `json:"specials"`
 	Suppressed []uint32 `json:"suppressed"`
 	Notes      []string `json:"notes"`

@@ -39,8 +39,8 @@ func (w *watcher) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// noiseIn writes contexts to noise.npy that no screen serves well, so that learning
-// goes on as long as it may and an alternation takes its time.
+// noiseIn writes contexts to noise.npy that no screen serves well, so that learning continues to
+// its limit and an alternation takes long.
 func noiseIn(t *testing.T, dir string) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))

@@ -22,7 +22,7 @@ type labelsResult struct {
 	Corpus   int     `json:"corpus"`   // all contexts
 	Labels   int     `json:"labels"`
 	Dim      int     `json:"dim"`
-	Parts    int     `json:"parts,omitempty"` // files merged; none of l2s labels
+	Parts    int     `json:"parts,omitempty"` // files merged; 0 after l2s labels
 	Seconds  float64 `json:"seconds"`
 	Level    string  `json:"level"`
 }

@@ -100,9 +100,9 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// interrupts are the signals that end a run such that nothing is lost: the request to
-// end, and, unless the caller has switched them off, the interrupt key and the end of
-// the terminal. Nohup switches off the last.
+// interrupts returns the signals that end a run without losses: the request to end, and, unless the
+// caller has switched them off, the interrupt key and the end of the terminal. Nohup switches off
+// the last.
 func interrupts() []os.Signal {
 	fromTerminal := []os.Signal{os.Interrupt, syscall.SIGHUP}
 	return append(slices.DeleteFunc(fromTerminal, signal.Ignored), syscall.SIGTERM)

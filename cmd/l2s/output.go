@@ -68,8 +68,8 @@ func checkOutputs(ctx context.Context, f *flags, outputs []output, more ...strin
 	return nil
 }
 
-// checkWritable returns an error if an output cannot be written, which is to be known before long
-// work. Nothing is kept of the attempt, so that nothing is left if the program is killed.
+// checkWritable returns an error if an output cannot be written, so that the error comes before
+// long work. It keeps no file of the attempt, so that none is left if the program is killed.
 func checkWritable(outputs []output) error {
 	for _, o := range outputs {
 		attempt, err := atomicfile.Create(o.path)

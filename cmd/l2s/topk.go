@@ -175,7 +175,7 @@ func behind(ctx context.Context, answered, all int, err error) error {
 	return err
 }
 
-// besideEachOther reports whether two sources are of one model, however their paths are written:
+// besideEachOther reports whether two sources belong to one model, in any spelling of their paths:
 // the same file or folder, or a folder and a file in it.
 func besideEachOther(a, b string) bool {
 	if b == "" {
@@ -201,8 +201,9 @@ func besideEachOther(a, b string) bool {
 	return os.SameFile(x, y) || y.IsDir() && !x.IsDir() && same(p, y) || x.IsDir() && !y.IsDir() && same(q, x)
 }
 
-// openWords opens a vocabulary for the labels of l: a file with one word a line, or the tokenizer of
-// a model, of which an id may have no text. It names all labels, unless it is own, the layer's.
+// openWords opens a vocabulary for the labels of l: a file with one word per line, or the tokenizer
+// of a model, in which an id may have no text. It must name all labels, unless its path is own, the
+// path of the layer's model.
 func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32) string, error) {
 	if !head.IsTokenizer(path) {
 		voc, err := loading(ctx, vocab.Load, path)
@@ -216,7 +217,7 @@ func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32)
 		return nil, err
 	}
 	if n := l.head.Vocabulary(); !besideEachOther(path, own) {
-		// Ids beyond the rows are no labels: a tokenizer may have some, of pictures.
+		// Ids above the rows are no labels: a tokenizer may have such ids, for pictures.
 		named := 0
 		for id := range tokens {
 			if int64(id) < int64(n) {

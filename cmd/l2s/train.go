@@ -119,7 +119,7 @@ func (r *trainRun) checkAlways(budget float64, ids int) error {
 	return nil
 }
 
-// decodeOptions reads a JSON object over the options that are there.
+// decodeOptions reads a JSON object over the given options.
 func decodeOptions(text []byte, o *train.Options) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

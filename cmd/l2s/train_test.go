@@ -89,8 +89,7 @@ func TestAlwaysFrom(t *testing.T) {
 	}
 }
 
-// Who asks for more labels than a screen was trained for is told so, on
-// standard error alone.
+// A request for more labels than a screen was trained for gives a note, only on standard error.
 func TestNoteOfALargerK(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)

@@ -610,8 +610,8 @@ func ladderOf(t *testing.T, o map[string]any) (ladder []map[string]any) {
 	return ladder
 }
 
-// The smallest budget that reaches the target on held-out contexts is the one of requests
-// that name none. If none does there is a warning.
+// The smallest budget that reaches the target on held-out contexts is the budget of requests that
+// name none. If no budget reaches the target there is a warning.
 func TestTheTargetDecidesTheBudget(t *testing.T) {
 	dir := files(t)
 	args := joined("train", layerArgs(), "--contexts", "H.npy", "--validation", "T.npy", "--out", "x.l2s", "--json")
@@ -736,7 +736,7 @@ func expectCold(t *testing.T, o map[string]any) {
 	}
 }
 
-// Whatever number --threads has, no more threads are started than help.
+// For any --threads, the number of started threads is at most the number that helps.
 func TestThreadsAreBounded(t *testing.T) {
 	most := max(mostThreads, runtime.GOMAXPROCS(0))
 	for _, c := range []struct {
@@ -1138,7 +1138,7 @@ func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 	}
 }
 
-// The prompts are there to show words that the model knows.
+// The prompts consist of words that the model knows.
 func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
 	m, err := demolm.Load(demoModel)
 	if err != nil {

@@ -26,7 +26,7 @@ type versionResult struct {
 	Level    string `json:"level"`
 	VNNI     bool   `json:"vnni"` // AVX-512 VNNI, not part of the level
 	I8MM     bool   `json:"i8mm"` // matrix products of arm64, not part of the level
-	// Levels are those that this machine and build can run, lowest first.
+	// Levels are the levels that this machine and build can run, lowest first.
 	Levels []string `json:"levels"`
 }
 

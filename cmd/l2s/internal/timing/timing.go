@@ -1,5 +1,4 @@
-// Package timing measures how long queries take, on one thread, by methods that are to be
-// compared.
+// Package timing measures how long queries take, on one thread, by the compared methods.
 //
 // The cost of a query is the mean: if some queries take another path, such as the exact layer, the
 // median shows one path only. The time of a method is the mean over a block, and the median of the
@@ -74,7 +73,7 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 	for i, query := range methods {
 		t := &turns[i]
 		*t = turn{n: n, query: query, before: opt.Before}
-		// Queries for about as long as a block takes tell how long one is.
+		// Queries for about the time of a block give the time of one query.
 		start, queries := time.Now(), 0
 		for queries == 0 || time.Since(start) < opt.Block && ctx.Err() == nil {
 			t.ask()

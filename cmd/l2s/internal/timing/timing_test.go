@@ -107,7 +107,7 @@ func TestEveryMethodHasTheLeastNumberOfQueries(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, times := range got {
-			if times.Queries() < max(least, 5) { // one a round at least
+			if times.Queries() < max(least, 5) { // at least one per round
 				t.Errorf("method %d: found %d queries, expected at least %d", i, times.Queries(), max(least, 5))
 			}
 			if !slices.IsSorted(times.sorted) {
@@ -167,8 +167,7 @@ func TestWhatGoesBeforeAQueryIsNoPartOfItsTime(t *testing.T) {
 	}
 }
 
-// A query that takes long must show in the quantile that it belongs to, and
-// the queries that are not timed in none.
+// A query that takes long must show in its quantile, and queries that are not timed in no quantile.
 func TestEachQueryIsTimedByItself(t *testing.T) {
 	const long = 3 * time.Millisecond
 	calls := 0
@@ -177,8 +176,8 @@ func TestEachQueryIsTimedByItself(t *testing.T) {
 		if !counting {
 			return
 		}
-		// A round is one query to warm up and 19 that are timed at least: the
-		// first and the last of each 20 are long.
+		// A round is one query to warm up and at least 19 timed ones: the first and the last of
+		// each 20 are long.
 		if calls++; calls%20 == 1 || calls%20 == 0 {
 			time.Sleep(long)
 		}
