@@ -1,8 +1,7 @@
 // Package atomicfile writes files that are either whole or not there.
 //
-// A file is written under a temporary name in the folder of its destination,
-// synced, and renamed. Whatever ends the program before Commit leaves the
-// destination as it was.
+// A file is written under a temporary name in the folder of its destination, synced, and renamed.
+// Until Commit the destination keeps its old state, however the program ends.
 package atomicfile
 
 import (
@@ -29,8 +28,8 @@ type File struct {
 }
 
 // Create starts the file that will be at path. It fails at once if the folder does not exist or
-// cannot be written to, or if path is anything but a regular file, so that long work need not be
-// done in vain. A symbolic link stays, and the file it leads to is replaced, or made. The file
+// cannot be written to, or if path is anything but a regular file, so that a program fails before
+// long work. A symbolic link is kept, and the file that it leads to is replaced, or made. The file
 // gets the permissions of the file that it replaces, or else of any new file.
 //
 // Temporary files of the same destination that a killed process has left are removed, if the
@@ -142,10 +141,9 @@ func (f *File) keep(err error) error {
 	return err
 }
 
-// Commit makes the file durable and puts it at its destination, replacing
-// the old file. If it fails, as it does after a failed write, the
-// destination is as it was and the temporary file is gone; but if the folder
-// alone cannot be synced the new file is there, and the error tells so.
+// Commit makes the file durable and puts it at its destination, replacing the old file. If it
+// fails, as after a failed write, the destination keeps its old state and the temporary file is
+// removed; but if only the folder cannot be synced, the new file exists, and the error tells so.
 func (f *File) Commit() error {
 	if f.err != nil {
 		f.Abort()

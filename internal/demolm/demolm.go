@@ -127,10 +127,10 @@ func tanh(x float64) float64 { return 2/(1+kernels.Exp(-2*x)) - 1 }
 // to have no piece in common, both have a multiple of it.
 const Stream = 512
 
-// Contexts returns the contexts of n words that the model writes, n x 200, in pieces of Stream words.
-// Each begins with <eos> and goes on with words drawn from the softmax at temperature 1, by random
-// numbers of its own. So a word depends on the seed and its place alone: a shorter text is the
-// beginning of a longer one. progress, unless nil, is told how many words there are.
+// Contexts returns the contexts of n words that the model writes, n x 200, in pieces of Stream
+// words. Each begins with <eos> and goes on with words drawn from the softmax at temperature 1, by
+// random numbers of its own. So a word depends only on the seed and its place: a shorter text is
+// the beginning of a longer one. progress, unless nil, gets the number of finished words.
 func (m *Model) Contexts(ctx context.Context, n int, seed uint64, progress func(done int)) ([]float32, error) {
 	eos, err := m.Words.Special(vocab.EOSWord)
 	if err != nil {

@@ -31,9 +31,8 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// imports are the packages of the module that each package of the repository
-// imports, test files apart, whatever their build tags. Packages are known by
-// their folders.
+// imports are the packages of the module that each package of the repository imports, without test
+// files, for all build tags. Packages are known by their folders.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
@@ -298,7 +297,7 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Z]\w*)\(`)
 )
 
-// A document that names a test names one that is there.
+// A test that a document names exists.
 func TestTestsThatDocumentsNameExist(t *testing.T) {
 	exist := map[string]bool{}
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {

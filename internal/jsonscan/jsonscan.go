@@ -137,7 +137,7 @@ func (v Value) Entries(f func(name []byte, v Value) error) error {
 	})
 }
 
-// Object is Entries of an object in which each name is there once.
+// Object is Entries of an object in which each name occurs once.
 func (v Value) Object(f func(name []byte, v Value) error) error {
 	seen := map[string]struct{}{} // whose strings are the bytes of the text itself
 	return v.Entries(func(name []byte, value Value) error {

@@ -186,7 +186,7 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// To go over a text takes no memory, however many strings are in it.
+// Scanning a text takes no memory, with any number of strings in it.
 func TestNothingIsKept(t *testing.T) {
 	text := []byte(`{"vocab":{` + strings.Repeat(`"piece":12,`, 1000) + `"end":[1.5,true,"x"]}}`)
 	names := 0

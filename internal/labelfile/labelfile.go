@@ -132,11 +132,10 @@ func decode(b []byte) (h Header, dataCRC uint32, err error) {
 	return h, f.DataCRC, h.check()
 }
 
-// Digest identifies contexts by their numbers and their places: the sum over
-// the rows of SHA-256(i, h_i), with i as a 64-bit and the elements of h_i as
-// 32-bit little-endian words, in four lanes of 64 bits. Being a sum it can be
-// had from the digests of parts, whatever the parts are. It finds mistakes;
-// against malice it is no guard.
+// Digest identifies contexts by their numbers and their places: the sum over the rows of SHA-256(i,
+// h_i), with i as a 64-bit and the elements of h_i as 32-bit little-endian words, in four lanes of
+// 64 bits. Because it is a sum, the digests of any parts add up to it. It finds mistakes, but is no
+// protection from malice.
 type Digest [sha256.Size]byte
 
 // Add adds the digest of other rows.
@@ -153,7 +152,7 @@ const digestChunk = 512 // rows between two looks at ctx
 // It runs on the given number of goroutines, 0 for all cores; the result does not depend on it.
 //
 // It returns an error if an element is NaN or infinite, which names the first such context, or if
-// ctx ends. If rows are mapped memory that is no longer there the error is [parallel.ErrGone].
+// ctx ends. If rows are mapped memory of a file that was cut off the error is [parallel.ErrGone].
 func DigestOf(ctx context.Context, rows kernels.Rows, first, threads int) (sum Digest, err error) {
 	const exponent = 0x7f800000
 	digests := make([]Digest, parallel.Threads(threads, rows.Len()))
@@ -271,7 +270,7 @@ func Open(path string) (_ *File, err error) {
 			file.Close()
 		}
 	}()
-	info, err = file.Stat() // of the very file that is read, whatever has its name by now
+	info, err = file.Stat() // of the file that is read, also if another file has its name now
 	switch {
 	case err != nil:
 		return nil, err

@@ -68,7 +68,8 @@ func (p *Printer) with(f func(now time.Time)) {
 	}
 }
 
-// percent is the unit of work that is told as a share alone: nobody asks for the rate, or for a line like the last.
+// percent is the unit of work that is printed as a share alone, without a rate, and without
+// repeating the last line.
 const percent = "percent"
 
 // Start begins a stage of total units of work, 0 if nobody knows how many. Of the unit "percent" the total may be

@@ -214,7 +214,7 @@ func TestFindFindsWhatIsNeeded(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		told, short = 0, 0
 		rapid.Check(t, check)
-		if told < 20 { // thousands of 100 shapes, a fifth of which are drawn by -short
+		if told < 20 { // of 100 shapes there are thousands; -short draws a fifth of the shapes
 			t.Errorf("found %d contexts whose cosine was not computed, expected many", told)
 		}
 		if short < 3 { // of a fifth of the shapes with -short some 20
@@ -253,7 +253,7 @@ func TestLongVectorsAreFoundByTheLongerWay(t *testing.T) {
 	}
 }
 
-// With gives the vectors other shells, and leaves the first router as it is.
+// With gives the vectors other shells, and does not change the first router.
 func TestWithKeepsTheVectors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawShape(t)

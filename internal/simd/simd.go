@@ -109,9 +109,8 @@ func Ahead() int { return prefetchAhead }
 
 var prefetchAhead = ahead()
 
-// Set switches the kernels to a level that must be in Available, and returns
-// a function that switches back. It is for tests: nothing may run a kernel
-// meanwhile on another goroutine.
+// Set switches the kernels to a level that must be in Available, and returns a function that
+// switches back. It is for tests: no other goroutine may run a kernel meanwhile.
 func Set(l Level) (restore func()) {
 	if !slices.Contains(available, l) {
 		panic("simd: level " + l.String() + " is not available here")

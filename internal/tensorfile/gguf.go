@@ -139,7 +139,7 @@ func (r *ggufReader) number(size uint64) uint64 {
 
 func (r *ggufReader) text() []byte { return r.bytes(r.u64()) }
 
-// value reads a value of metadata. As in ggml's reader there are no arrays of arrays.
+// value reads a value of metadata. As in ggml's reader, arrays of arrays are refused.
 func (r *ggufReader) value(kind uint32) (v metadata, err error) {
 	v = metadata{kind: kind, count: 1, array: kind == ggufArray}
 	what := "a value"

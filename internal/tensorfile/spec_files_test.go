@@ -50,8 +50,8 @@ func TestFilesAreThoseThatDecideWhatIsOpened(t *testing.T) {
 		_, there := os.Stat(last)
 		tensor, err := OpenTensor(src)
 		if err != nil {
-			// A name that ends in .npz is read as such, and one without a tensor's
-			// name has none.
+			// A name that ends in .npz is read as an archive, and a source without a tensor's name
+			// has none.
 			if there == nil && !strings.Contains(err.Error(), last) {
 				t.Fatalf("found the error %q, expected one of %s", err, last)
 			}

@@ -199,7 +199,7 @@ func sameBits(a, b []float32) bool {
 	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 }
 
-// A value that all float types hold, with its bits in the short ones.
+// A value that all float types can hold, with its bits in the short types.
 var samples = []struct {
 	value      float32
 	half, bf16 uint16
@@ -292,7 +292,7 @@ func TestNPYFloats(t *testing.T) {
 	}
 }
 
-// checkRows holds ReadRows against Float32s for every first row and room.
+// checkRows compares ReadRows with Float32s for every first row and room.
 func checkRows(t *testing.T, x *tensorfile.Tensor) {
 	t.Helper()
 	all, rows, cols := floats(t, x), x.Rows(), x.Cols()
@@ -327,7 +327,7 @@ func checkRows(t *testing.T, x *tensorfile.Tensor) {
 	}
 }
 
-// Blocks and columns of a matrix beyond any buffer.
+// Blocks and columns of a matrix that exceed any buffer.
 func TestLargeFortranMatrix(t *testing.T) {
 	for _, s := range [][2]int{{1000, 37}, {3, 40000}, {40000, 3}, {130, 129}} {
 		rows, cols := s[0], s[1]
@@ -765,8 +765,7 @@ func TestRowsAndCols(t *testing.T) {
 	}
 }
 
-// Metadata are read past, whatever their strings hold, and without an allocation
-// for each.
+// Metadata with any strings are skipped, without an allocation for each.
 func TestMetadata(t *testing.T) {
 	const tensor = `"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}`
 	for _, metadata := range []string{

@@ -121,9 +121,9 @@ func (t *Tensor) ExpectMatrix() error {
 	return nil
 }
 
-// ExpectContexts returns an error unless the tensor is a matrix of context vectors of dim
-// elements, at least one. A vector becomes the matrix of one row. A dimension of 1 may be there
-// between rows and columns, as vLLM writes it, or before them, as a batch of one text has it.
+// ExpectContexts returns an error unless the tensor is a matrix of context vectors of dim elements,
+// at least one. A vector becomes the matrix of one row. A dimension of 1 may be between rows and
+// columns, as vLLM writes it, or before them, as in a batch of one text.
 func (t *Tensor) ExpectContexts(dim int) error {
 	switch {
 	case t.ExpectShape(dim) == nil:
@@ -177,9 +177,9 @@ func (t *Tensor) Float32s() ([]float32, error) {
 	return t.floats(!t.InFile())
 }
 
-// Mapped is Float32s without a copy, if the file allows it, as [Tensor.InPlace] tells. The
-// slice is then the mapped file, which may be larger than memory. It must not be written to,
-// is valid until Close, and is to be read under [fault.Guard].
+// Mapped is Float32s without a copy, if the file allows it, as [Tensor.InPlace] tells. The slice is
+// then the mapped file, which may be larger than memory. It must not be written to, is valid until
+// Close, and must be read under [fault.Guard].
 func (t *Tensor) Mapped() ([]float32, error) { return t.floats(true) }
 
 // floats returns all elements, in place if they can be and may be.
@@ -217,7 +217,7 @@ func (t *Tensor) plain() bool {
 }
 
 // View returns the data without a copy, and whether they are elements in C order and in the byte
-// order of the machine, aligned to their size, or blocks of quantised elements, of whatever values.
+// order of the machine, aligned to their size, or blocks of quantised elements, with any values.
 // The rules of [Tensor.Mapped] for validity and for reading hold for them, too.
 func (t *Tensor) View() (data []byte, ok bool) {
 	if !t.plain() || t.DType.Block() == 1 && uintptr(unsafe.Pointer(unsafe.SliceData(t.data)))%uintptr(t.DType.Size()) != 0 {
@@ -315,7 +315,7 @@ func (t *Tensor) read(dst []float32, first int) error {
 	return nil
 }
 
-// inCache is how many elements stay in cache between conversion and check.
+// inCache is a number of elements that stay in cache between conversion and check.
 const inCache = 1 << 14
 
 // readFlat converts elements of an array in C order from start on, and checks them.

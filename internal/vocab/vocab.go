@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// The words with a meaning of their own.
+// The words with a special meaning.
 const (
 	UnknownWord = "<unk>" // every word outside the vocabulary
 	EOSWord     = "<eos>" // the end of each line
@@ -28,9 +28,9 @@ type Vocab struct {
 // Load reads the vocabulary file at path.
 //
 // Words must be unique, not empty, and hold no white space: a line that ends in CR LF, or that
-// carries a count next to its word, is refused rather than read as another word than the one
-// meant. The last line may lack its newline. The errors name the file and the line, counted
-// from 1. The file may be a pipe, but not a device, and holds at most 256 MiB.
+// carries a count next to its word, is refused and not read as another word than the intended one.
+// The last line may lack its newline. The errors name the file and the line, counted from 1. The
+// file may be a pipe, but not a device, and holds at most 256 MiB.
 func Load(path string) (*Vocab, error) {
 	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeDevice != 0 {
 		return nil, fmt.Errorf("%s: found a device, expected a file with one word a line", path)

@@ -19,7 +19,7 @@ import (
 
 // Corpus is a view of contexts: of all, or of some.
 type Corpus struct {
-	rows     kernels.Rows // of Dim, of which only names those that count
+	rows     kernels.Rows // of Dim elements; only has the ids of the rows that are used
 	elements []float32    // of rows if they are float32, else nil
 	only     []uint32     // nil for all
 	N, Dim   int

@@ -11,8 +11,8 @@ type Progress struct {
 	Message     string
 }
 
-// Reporter calls a progress function, one call at a time and not too often. One
-// stage is under way at a time. The zero value has nobody to tell.
+// Reporter calls a progress function, one call at a time and not too often. One stage is under way
+// at a time. The zero value reports to nobody.
 type Reporter struct {
 	Call func(Progress)
 	now  Progress

@@ -79,7 +79,7 @@ func (r *ranker) rank(labels []shares.Label, always []uint32, k int) screen.List
 	return out
 }
 
-// byShare orders labels by falling share, of which lists hold but 16 bits, and by their ids.
+// byShare orders labels by falling share, of which lists hold only 16 bits, and by their ids.
 func byShare(a, b shares.Label) int {
 	return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.ID, b.ID))
 }
@@ -99,11 +99,11 @@ func firstOf(labels []shares.Label, k int) (first []shares.Label) {
 	return first
 }
 
-// Threshold solves the knapsack for a budget: it returns the least share at which the labels
-// of this share or a larger one are at most budget candidates on average over the contexts of
-// training, 1 at least; and false if the certain ones alone are more. A label of share
-// p in a cell of N_t contexts saves p N_t misses and costs N_t candidates, so the greedy
-// order is the order of the shares.
+// Threshold solves the knapsack for a budget: it returns the least share at which the labels of
+// this share or a larger one are at most budget candidates on average over the contexts of
+// training, and at least 1. It returns false if the certain labels alone are more. A label of share
+// p in a cell of N_t contexts saves p N_t misses and costs N_t candidates, so the greedy order is
+// the order of the shares.
 func (l *Lists) Threshold(budget float64) (share uint16, ok bool) {
 	capacity := uint64(math.MaxUint64)
 	// A budget that is a quotient of counts, as Least is, fits though it is rounded.

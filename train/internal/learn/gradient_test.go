@@ -20,8 +20,8 @@ import (
 //	1/n ( sum_i sum_t p_it (l_it + mu |c_t|) + gamma max(0, L-bar - B) )
 //
 // with p the softmax of v_t.h_i + g_it (g zero for the expected loss), and L-bar = past sizeDecay +
-// (1 - sizeDecay) m, m the mean over the batch of sum_t p_it |c_t|. over tells which branch of the
-// maximum is meant.
+// (1 - sizeDecay) m, m the mean over the batch of sum_t p_it |c_t|. over chooses the branch of the
+// maximum.
 func batchObjective(t *corpus.Corpus, v []float64, sets [][]uint32, ids []uint32, noise [][]float64, opt *Options, mu, past float64, over bool) float64 {
 	r := len(sets)
 	loss, size := 0.0, 0.0
@@ -55,7 +55,7 @@ func batchObjective(t *corpus.Corpus, v []float64, sets [][]uint32, ids []uint32
 	return loss / n
 }
 
-// The first step of Adam goes by the sign of the gradient alone: its mean of gradients must match
+// The first step of Adam uses the sign of the gradient alone: its mean of gradients must match
 // central differences of the objective in every element.
 func TestGradientIsThatOfTheObjective(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 )
 
 // Counts know only the labels that a cluster has met. Its contexts tell more: they are around their
-// mean mu, and how far a label s is from the k best of one of them, x_s = w_s.h + b_s - tau with
-// tau the k-th largest logit of h, can be computed for every label. The share of s in a cluster
-// comes from a distribution of x_s, with
+// mean mu, and the distance of every label s from the k best of a context can be computed: x_s =
+// w_s.h + b_s - tau with tau the k-th largest logit of h. The share of s in a cluster comes from a
+// distribution of x_s, with
 //
 //	mean      w_s.mu + b_s - m_tau
 //	variance  the one over a sample of the cluster's contexts, shrunk towards the one over

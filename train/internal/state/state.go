@@ -17,18 +17,17 @@ import (
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 )
 
-// labelsSuffix makes the name of the file of labels from the name of the
-// state. The labels are by far the larger part and do not change, so they
-// are written once, to a file of their own.
+// labelsSuffix makes the name of the file of labels from the name of the state. The labels are by
+// far the larger part and do not change, so they are written once, to a separate file.
 const labelsSuffix = "-labels"
 
 // Files returns the names of the files that a run may keep: its state, and the labels
 // of the contexts.
 func Files(path string) []string { return []string{path, path + labelsSuffix} }
 
-// Remove removes the files of a state; if there are none that is no error. Files of another kind
-// with these names, and labels without a state, are an error, since no run leaves them; then
-// nothing is removed.
+// Remove removes the files of a state; it is no error if there are none. Files of another kind with
+// these names, and labels without a state, are an error, since no run leaves them; then nothing is
+// removed.
 func Remove(path string) error {
 	if _, err := There(path); err != nil {
 		return err
@@ -99,9 +98,9 @@ type Store struct {
 // content is the JSON of a file.
 type content struct {
 	// Contexts is the header of the labels of the run: it names the layer, the contexts and k.
-	// Labels are of these alone.
+	// Labels belong to these alone.
 	Contexts labelfile.Header `json:"contexts"`
-	// Options are all else that the run depends on, an object. Entries are of these too.
+	// Options are the other inputs of the run, an object. Entries belong to these, too.
 	Options json.RawMessage  `json:"options"`
 	Entries map[string]entry `json:"entries"`
 }

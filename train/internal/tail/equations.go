@@ -135,10 +135,9 @@ func (r *regression) solve(ridge float64) *coefficients {
 	return c
 }
 
-// cholesky replaces the lower half of a symmetric matrix by L with L L^T = A. Rows
-// that depend on those before, up to rounding, are left out of the solution: if
-// the diagonal is not above 0 it becomes +Inf. No product is fused with a sum, so that
-// the result has the same bits on every CPU.
+// cholesky replaces the lower half of a symmetric matrix by L with L L^T = A. Rows that depend on
+// the earlier rows, up to rounding, are left out of the solution: if the diagonal is not above 0 it
+// becomes +Inf. No product is fused with a sum, so that the result has the same bits on every CPU.
 func cholesky(a []float64, d int) {
 	for i := range d {
 		row := a[i*d:][:i+1]

@@ -37,7 +37,7 @@ func draw(c *corpus.Corpus, m *screen.Model, r *router.Router, cells []uint32, o
 		}
 		return places
 	}
-	const least = 16 // contexts: fewer fit badly, and do not tell how badly
+	const least = 16 // contexts: fewer give a bad fit, and no measure of its quality
 	p := corpus.NewPartition(cluster, clusters+1)
 	for t := range clusters {
 		random, ids := rng.New(c.Seed, rng.Tail, uint64(t)), p.Members(t)
@@ -122,7 +122,7 @@ func (f *fit) features(dst []float32, i uint32) []float32 {
 // chunk is the number of contexts that are searched together.
 const chunk = 64
 
-// leastTail is the least part of the sum over all labels that a tail is told apart from
+// leastTail is the least part of the sum over all labels at which a tail counts as more than
 // nothing.
 const leastTail = 1e-12
 
@@ -173,10 +173,10 @@ func (f *fit) measure(ctx context.Context) error {
 // need not be exact.
 const directionRounds = 10
 
-// directions returns n leading eigenvectors of the covariance of the rows of W, as float32,
-// times the square roots of their eigenvalues, about: by subspace iteration from a
-// random start. It has the same bits for any number of threads and on every CPU. done is told of
-// directionRounds n steps.
+// directions returns n leading eigenvectors of the covariance of the rows of W, as float32, times
+// the square roots of their eigenvalues, about: by subspace iteration from a random start. It has
+// the same bits for any number of threads and on every CPU. done gets directionRounds n steps in
+// all.
 func directions(ctx context.Context, l *softmax.Layer, n int, seed uint64, threads int, done func(int)) ([]float32, error) {
 	dim, labels := l.Dim(), l.Labels()
 	random := rng.New(seed, rng.Directions, 0)

@@ -55,8 +55,8 @@ func (f *fit) chooseRidge(ctx context.Context) (float64, error) {
 	return float64(ridges[best] * scale), nil
 }
 
-// scale is the mean variance of an element of a context within clusters, none of which is
-// without contexts.
+// scale is the mean variance of an element of a context within clusters, each of which has
+// contexts.
 func (f *fit) scale(clusters []int) float64 {
 	variance, n, buffer := 0.0, 0, f.Buffer()
 	for _, t := range clusters {

@@ -63,7 +63,7 @@ type Fit struct {
 	HeldOut int `json:"held_out_contexts"`
 	// Ridge is the weight of the squares of the slopes that cross-validation chose.
 	Ridge float64 `json:"ridge"`
-	// Errors are those at each temperature.
+	// Errors are the errors at each temperature.
 	Errors []Error `json:"errors"`
 }
 
@@ -102,7 +102,7 @@ func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screen
 	return t, fit, err
 }
 
-// Err is the cause of the error of a tail that the contexts and the layer have none of.
+// Err is the cause of the error for contexts and a layer without a tail.
 var Err = errors.New("tail")
 
 // fit is a fit under way, to contexts that were drawn.
@@ -235,7 +235,7 @@ func sumOfSquares(lists [][]float64) (sum float64) {
 }
 
 // coefficients fits a cluster. The slopes are the slopes of all clusters plus a ridge regression of
-// the residuals: a cluster of few contexts keeps near to the others.
+// the residuals: a cluster of few contexts stays near the others.
 func (f *fit) coefficients(t int, ridge float64) *coefficients {
 	ids := f.fitted[t]
 	c := newRegression(f.rows(ids), f.residuals(ids), len(ids), f.width).solve(ridge)

@@ -52,9 +52,8 @@ func Around(t testing.TB, seed uint64, n, dim, labels, directions int, spread fl
 	return Data{layer, contexts, n, dim}
 }
 
-// Clusters makes contexts around centres that are far from each other, context i at
-// centre i modulo their number, with the cluster of each. The layer and the centres are the
-// same for every seed.
+// Clusters makes contexts around centres far from each other, context i at centre i modulo their
+// number, with the cluster of each. The layer and the centres are the same for every seed.
 func Clusters(t testing.TB, n int, seed uint64) (d Data, cluster []uint32) {
 	t.Helper()
 	const dim, number, labels = 16, 6, 400
