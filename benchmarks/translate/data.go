@@ -89,7 +89,7 @@ func (d *data) pairs(name string, limit int) (lines []string, words [][]string, 
 		return nil, nil, nil, err
 	}
 	if len(in) != len(out) || len(sources) != len(in) || len(targets) != len(out) {
-		return nil, nil, nil, fmt.Errorf("%s: found %d lines, expected the %d of %s.%s", filepath.Join(d.dir, name+"."+to), len(out), len(in), name, from)
+		return nil, nil, nil, fmt.Errorf("%s: found %d lines, expected %d, the number of %s.%s", filepath.Join(d.dir, name+"."+to), len(out), len(in), name, from)
 	}
 	for i := range in {
 		if len(in[i]) == 0 || len(out[i]) == 0 {

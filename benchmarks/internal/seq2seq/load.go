@@ -134,7 +134,7 @@ func read(name string, data []byte) (*Model, error) {
 		r.Fail(encoderLayers+"weight_hh_l0", "shape: found [%d %d], expected [%d %d], the shape of the decoder, which continues its state", 4*enc.Dim(), enc.Dim(), 4*d, d)
 	}
 	if enc.Layers() != dec.Layers() {
-		r.Fail(encoderLayers+"weight_hh_l0", "found %d layers, expected the %d of the decoder, which continues their state", enc.Layers(), dec.Layers())
+		r.Fail(encoderLayers+"weight_hh_l0", "found %d layers, expected %d, the number of the decoder, which continues their state", enc.Layers(), dec.Layers())
 	}
 	a, b := r.Tensor(attentionIn, d, d), r.Tensor(attentionOut, d, 2*d)
 	labels := m.decoder.embeddings.Vocab()
