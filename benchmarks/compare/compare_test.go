@@ -225,8 +225,7 @@ func TestAnInterruptKeepsTheRoundsThatAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Whether the round of the interrupt is complete depends on whose turn was
-	// the last of it.
+	// The round of the interrupt is complete if the interrupt came in its last turn.
 	if f.Complete || f.Rounds < 3 || f.Rounds > 4 {
 		t.Errorf("complete %v, %d rounds, want 3 or 4", f.Complete, f.Rounds)
 	}

@@ -267,7 +267,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 		}
 		f.Perplexity, err = perplexities(ctx, text, data.tail(), list, rank, s.rounds, s, seed, p)
 		if ctx.Err() != nil {
-			f.Complete = false // the points are there all the same
+			f.Complete = false // the points are written nevertheless
 		} else if err != nil {
 			return nil, err
 		} else {
@@ -282,9 +282,9 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 // of a core hold, like the weights of a decoder.
 const coldMiB = 8
 
-// measureCold measures the dense scan, and of each method the settings that are the
-// fastest at a precision of the report, with cold caches. It returns the number of rounds
-// that are complete; after none the settings have no cold times.
+// measureCold measures the dense scan, and the settings of each method that are the fastest at a
+// precision of the report, with cold caches. It returns the number of rounds that are complete;
+// after none the settings have no cold times.
 func measureCold(ctx context.Context, list []*contestant, tests [][]float32, rounds, mib int, seed uint64, p *progress.Printer) int {
 	other := cold.NewBuffer(mib)
 	var turns []*measure.Turn

@@ -15,8 +15,8 @@ import (
 
 // How the table of perplexities chooses.
 const (
-	// perplexityP5 is the P@5 at which methods are compared: of each the
-	// fastest setting that reaches it, or else the most precise.
+	// perplexityP5 is the P@5 at which methods are compared: by the fastest setting that reaches
+	// it, or else the most precise.
 	perplexityP5 = 0.98
 	// foundLabels is the number of labels with exact logits if a method
 	// finds labels one by one and has no candidate set to take them from.
@@ -71,8 +71,8 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 	})
 }
 
-// chosen returns the fastest setting of a method that reaches perplexityP5, or
-// the most precise if none does; nil if the method has no setting.
+// chosen returns the fastest setting of a method that reaches perplexityP5, or the most precise if
+// none does; and nil if the method has no setting.
 func chosen(list []*contestant, method string) (best *contestant) {
 	for _, c := range list {
 		if c.method.Name() != method {

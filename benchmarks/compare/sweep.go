@@ -210,8 +210,8 @@ func clusterTable(curves []points.Point) []points.Point {
 	return table
 }
 
-// kmeansTable returns the points of the table of spherical k-means against learned clusters:
-// those at which all but the learning is equal, of a precision that the report compares at.
+// kmeansTable returns the points of the table of spherical k-means against learned clusters: the
+// points of at least the lowest precision of the report whose settings differ only in the learning.
 func kmeansTable(curves []points.Point) []points.Point {
 	type key struct {
 		clusters int

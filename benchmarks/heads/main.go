@@ -305,8 +305,8 @@ func queries(s *shape, l *softmax.Layer, rounds int, block time.Duration, folder
 	return nil
 }
 
-// stored returns the scan of weights as they are in memory: some rows are widened, and multiplied while
-// they are in the first-level cache.
+// stored returns the scan of weights as they are in memory: it widens some rows, and multiplies
+// them while they are in the first-level cache.
 func stored(l *softmax.Layer) func(h []float32) {
 	const block = 16
 	rows, dim := l.Weights(), l.Dim()
@@ -325,7 +325,7 @@ func stored(l *softmax.Layer) func(h []float32) {
 	}
 }
 
-// close32 checks that ggml computes the logits, but for its rounding.
+// close32 checks that ggml computes the logits, except for its rounding.
 func close32(p ggml.Product, l *softmax.Layer, scores []float32, s *shape) error {
 	h := s.context(0)
 	p.Mul(scores, h)

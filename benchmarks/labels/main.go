@@ -2,10 +2,9 @@
 // matrix product of which the labels are the top-k: the rate of OpenBLAS's sgemm (built with -tags
 // openblas) over blocks of contexts, without any selection, or of gonum's if that is not built in.
 //
-// Both run in one process and take turns. The rates are of the median
-// round; the ratio is of the times within a round, with its quartiles.
-// L2S_SIMD chooses the level of the labels, OPENBLAS_CORETYPE (Haswell for
-// AVX2) the level of the product.
+// Both run in one process and take turns. The rates come from the median round; the ratio is the
+// ratio of the times within a round, with its quartiles. L2S_SIMD chooses the level of the labels,
+// OPENBLAS_CORETYPE (Haswell for AVX2) the level of the product.
 package main
 
 import (
@@ -50,8 +49,8 @@ type row struct {
 	Shape   string  `json:"shape"`
 	Product string  `json:"product"`
 	Block   int     `json:"block"`  // contexts of one product
-	SGEMM   float64 `json:"sgemm"`  // contexts a second
-	Labels  float64 `json:"labels"` // contexts a second
+	SGEMM   float64 `json:"sgemm"`  // contexts per second
+	Labels  float64 `json:"labels"` // contexts per second
 	Ratio   float64 `json:"ratio"`  // labels to sgemm
 	Q1      float64 `json:"ratio_q1"`
 	Q3      float64 `json:"ratio_q3"`

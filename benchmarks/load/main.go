@@ -1,9 +1,8 @@
-// Command load puts a screen under the load of a service: goroutines that ask it
-// for the top k of a file's contexts in turn, each with a searcher of its own.
-// Every answer is compared, id by id and bit by bit, with one computed before by
-// plain Go code that follows the definitions: argmax over the cluster vectors, the
-// shell, then a sort of the cell's candidates by their logits, or of all labels if
-// there are fewer than k of them.
+// Command load puts a screen under the load of a service: goroutines that ask it for the top k of a
+// file's contexts in turn, each with its own searcher. Every answer is compared, id by id and bit
+// by bit, with an answer computed before by plain Go code that follows the definitions: argmax over
+// the cluster vectors, the shell, then a sort of the cell's candidates by their logits, or of all
+// labels if there are fewer than k of them.
 //
 //	load -weights SRC -bias SRC -contexts H.npy -screen m.l2s -queries 10000000
 //
@@ -192,13 +191,13 @@ type report struct {
 	seconds                    float64
 }
 
-// load asks for the contexts in turn, each goroutine from a place of its own.
+// load asks for the contexts in turn, each goroutine from another place.
 func load(m *screen.Model, l *softmax.Layer, h []float32, want []softmax.Prediction, k, queries, goroutines int) (*report, error) {
 	d := l.Dim()
 	n := len(h) / d
 	r := &report{queries: queries, goroutines: goroutines, times: make([]uint32, queries)}
 	for i := range r.times {
-		r.times[i] = 1 // so that the memory is there
+		r.times[i] = 1 // so that the memory is resident
 	}
 	wrong := make([]int, goroutines)
 	errs := make([]error, goroutines)

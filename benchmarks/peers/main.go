@@ -7,9 +7,9 @@
 // float32 scan of l2s, and their spread is given as the first and third quartile
 // of the ratio within a round.
 //
-// The dense scan, the exact and the screened search are measured with cold caches too:
-// before each query 8 or 64 MiB of other memory are read, as a decoder would do between
-// two steps. Those times are medians of single queries.
+// The dense scan, the exact and the screened search are measured with cold caches too: before each
+// query 8 or 64 MiB of other memory are read, as a decoder would do between two steps. These times
+// are medians of single queries.
 package main
 
 import (

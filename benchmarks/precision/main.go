@@ -4,12 +4,12 @@
 //	go run ./precision -head MODEL -screen m.l2s test.npy other.npy ...
 //	go run ./precision -weights W -bias B -screen m.l2s test.npy
 //
-// P@1 and P@5 are of the contexts in the file. "greedy" is the share of contexts in which the best
-// label differs from the layer's. The other columns are shares of draws that differ: both
-// distributions, the screen's and the layer's, are computed after the same chain, and one random
-// number chooses the label of both, by their cumulative sums in the order of logits. The candidates
-// alone answer here, also if a draw's own bound would ask the layer; draws by the defaults of
-// package sample differ less.
+// P@1 and P@5 are the precisions on the contexts in the file. "greedy" is the share of contexts in
+// which the best label differs from the layer's. The other columns are shares of draws that differ:
+// both distributions, the screen's and the layer's, are computed after the same chain, and one
+// random number chooses the label of both, by their cumulative sums in the order of logits. The
+// candidates alone answer here, also if a draw's own bound would ask the layer; draws by the
+// defaults of package sample differ less.
 package main
 
 import (

@@ -155,7 +155,7 @@ func main() {
 	w.Flush()
 }
 
-// editsOf bans and biases 20 labels each, of those that are the best of a context.
+// editsOf bans and biases 20 labels each, out of the best labels of a context.
 func editsOf(best []uint32, labels int) (e sample.Edits) {
 	distinct := slices.Clone(best)
 	slices.Sort(distinct)
@@ -366,7 +366,8 @@ func (d *definition) probabilities(h []float32, e sample.Edits, o *sample.Option
 	return left
 }
 
-// typical keeps the labels that hold a share of the sum of the weights p, those nearest to the entropy first.
+// typical keeps the labels that have a share of the sum of the weights p, labels nearest to the
+// entropy first.
 func typical(order []uint32, p []float64, sum, share float64) []uint32 {
 	entropy := 0.0
 	for _, w := range p {

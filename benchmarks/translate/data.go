@@ -31,15 +31,15 @@ type data struct {
 	sources []string // the lines to translate, unchanged
 	test    []seq2seq.Pair
 	train   []seq2seq.Pair // of these the contexts to learn from are made
-	held    []seq2seq.Pair // and of these those that margins are set with
+	held    []seq2seq.Pair // a part of these, which sets margins
 	words   [][]string     // the references of test
 }
 
-// heldOut is the share of the pairs for training that calibration has to itself.
+// heldOut is the share of the pairs for training that only calibration uses.
 const heldOut = 30 // one of this number
 
-// load reads the model in dir and its texts: train and test, a file a language,
-// at most limit pairs of each unless that is 0.
+// load reads the model in dir and its texts: train and test, a file per language, at most limit
+// pairs of each, all if limit is 0.
 func load(ctx context.Context, dir string, limit int) (*data, error) {
 	m, err := seq2seq.Load(dir, from, to)
 	if err != nil {
@@ -116,8 +116,8 @@ type contexts struct {
 	release    func()
 }
 
-// contexts returns the contexts of pairs, from the folder cache if it has
-// them. The own decoding is left out unless own.
+// contexts returns the contexts of pairs, from the folder cache if it has them. It includes the
+// model's own decoding if own is true.
 func (d *data) contexts(ctx context.Context, name string, pairs []seq2seq.Pair, own bool, longest int, cache string, p *progress.Printer) (*contexts, error) {
 	key := sha256.New()
 	fmt.Fprintf(key, "%v %d %v\n", own, longest, pairs)
@@ -182,8 +182,7 @@ func (d *data) writeContexts(ctx context.Context, path, name string, pairs []seq
 	return w.Commit()
 }
 
-// labels returns the exact labels of contexts, from the file at path if it is
-// there.
+// labels returns the exact labels of contexts, from the file at path if that exists.
 func labels(ctx context.Context, l *softmax.Layer, rows []float32, path string, p *progress.Printer) ([]uint32, error) {
 	n := len(rows) / l.Dim()
 	want := labelfile.Header{K: topK, Count: n, Total: n, Labels: l.Labels(), Dim: l.Dim(), Fingerprint: l.Fingerprint()}

@@ -97,8 +97,8 @@ func (c *decoder) search(ctx context.Context, numbers []int, width, group int, s
 
 // translate translates all sentences with a beam of the width. If exact is nil the steps are
 // recorded. Otherwise it is the record of an earlier call for the exact layer: a search that takes
-// no other step has the same contexts, and needs the model not at all; only the others are searched
-// again with the model. progress, unless nil, is told how many sentences are done.
+// no other step has the same contexts, and does not need the model; only the other searches run
+// again with the model. progress, unless nil, gets the number of finished sentences.
 func (c *decoder) translate(ctx context.Context, width int, searcher searchers, exact []translation, progress func(done int)) ([]translation, error) {
 	all := make([]translation, len(c.sources))
 	left := make([]int, len(c.sources))
@@ -125,8 +125,7 @@ func (c *decoder) translate(ctx context.Context, width int, searcher searchers, 
 	return all, err
 }
 
-// startable is a Decoder that is told which sentences it is to decode, and may write
-// to their translations.
+// startable is a Decoder that gets the sentences to decode, and may write to their translations.
 type startable interface {
 	beam.Decoder
 	start(numbers []int, list []translation)

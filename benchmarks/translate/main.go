@@ -3,13 +3,11 @@
 // (Section 4) on a translation model: BLEU against the speedup of the softmax
 // layer in beam search.
 //
-// It makes the contexts of the model's decoder, under teacher forcing with the
-// references and of its own greedy decoding; trains screens on them; translates
-// the test text with each method; and measures the time of the softmax layer:
-// the k best labels and their log-probabilities, for the contexts that the exact
-// search meets, step by step. Methods take turns on the same steps, on one thread.
-// A speedup is to the dense float32 scan with top-k and log-sum-exp in the same
-// round.
+// It makes the contexts of the model's decoder, under teacher forcing with the references and of
+// its own greedy decoding; trains screens on them; translates the test text with each method; and
+// measures the time of the softmax layer: the k best labels and their log-probabilities, for the
+// contexts of the exact search, step by step. Methods take turns on the same steps, on one thread.
+// A speedup is to the dense float32 scan with top-k and log-sum-exp in the same round.
 //
 // With --whole it measures whole translations instead: decoder, search and layer.
 //
@@ -101,7 +99,7 @@ type options struct {
 	rounds            int
 	ablate, json      bool
 	whole             bool
-	// ready, unless nil, is called before the times are measured, when all else is done.
+	// ready, unless nil, is called before the times are measured, after all other work.
 	ready func(ctx context.Context, p *progress.Printer) error
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/learning-to-screen/l2s/train/calibrate"
 )
 
-// topK is the number of labels of the precisions, and of those screens learn from.
+// topK is the number of labels of the precisions, and of the labels that screens learn from.
 const topK = 5
 
 // part chooses the contexts that a screen learns from.
@@ -111,8 +111,8 @@ func (c *corpus) train(ctx context.Context, p plan, progress *progress.Printer) 
 // title names the plan.
 func (p plan) title() string { return strings.TrimSuffix(p.Name()+", "+p.Params(), ", ") }
 
-// kept returns the screen that the folder of the run keeps under a key, with the seconds
-// that it took to make it. If it has none it is made, and it keeps it.
+// kept returns the screen that the folder of the run keeps under a key, with the seconds that it
+// took to make it. If the folder has none, kept makes the screen and keeps it there.
 func (c *corpus) kept(key, title string, progress *progress.Printer, make func() (*screen.Model, error)) (m *screen.Model, seconds float64, err error) {
 	name := filepath.Join(c.cache, fmt.Sprintf("screen-%x", sha256.Sum256([]byte(key)))[:24])
 	// The file that is written last marks a complete screen.
@@ -228,8 +228,8 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 	return list, nil
 }
 
-// judge finds the precision of a contestant on contexts whose exact labels are
-// want, and of a screen the rows that it scans.
+// judge finds the precision of a contestant on contexts whose exact labels are want, and, for a
+// screen, the rows that it scans.
 func (c *contestant) judge(ctx context.Context, contexts []float32, want []uint32) (err error) {
 	if c.row.P1, c.row.P5, err = c.precision(ctx, contexts, want); err != nil || c.screen == nil {
 		return err
@@ -248,7 +248,7 @@ func (c *contestant) judge(ctx context.Context, contexts []float32, want []uint3
 	return nil
 }
 
-// judgeHeldOut finds the precision of a screen on contexts that it is chosen by.
+// judgeHeldOut finds the precision of a screen on the contexts that choose the screen.
 func (c *contestant) judgeHeldOut(ctx context.Context, contexts []float32, want []uint32) (err error) {
 	if c.screen != nil {
 		c.row.HeldP1, c.row.HeldP5, err = c.precision(ctx, contexts, want)

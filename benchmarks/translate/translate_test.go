@@ -364,7 +364,7 @@ func TestBatchesAreThoseOfASearchOfSeveralSentences(t *testing.T) {
 	}
 }
 
-// All exact searchers give the labels of the reference, but for near-ties, and a sum over all
+// All exact searchers give the labels of the reference, except for near-ties, and a sum over all
 // labels; graphs give a sum over the labels that they found.
 func TestSearchersNormalise(t *testing.T) {
 	l := open(t, 2).model.Layer()

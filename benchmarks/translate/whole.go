@@ -63,7 +63,7 @@ func whole(ctx context.Context, d *data, o wholeOptions, stdout io.Writer, p *pr
 	var exact []string
 	for round := range o.rounds + 1 { // the first one warms the caches up
 		for i := range list {
-			// Each round begins with another one.
+			// Each round begins with another layer.
 			x := &list[(i+round)%len(list)]
 			t, text, err := translateWhole(ctx, d, sentences, x.searcher, o)
 			if err != nil {

@@ -14,8 +14,8 @@ type Corpus struct {
 	candidate, references int // words
 }
 
-// Add adds a translation and its reference, as words. An n-gram of the
-// translation matches as often as the reference holds it.
+// Add adds a translation and its reference, as words. An n-gram of the translation matches at most
+// the number of times that it is in the reference.
 func (c *Corpus) Add(translation, reference []string) {
 	c.candidate += len(translation)
 	c.references += len(reference)

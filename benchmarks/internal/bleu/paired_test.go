@@ -9,8 +9,8 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/bleu"
 )
 
-// corrupted returns n references and translations of them: each word is wrong with a
-// probability of its own list.
+// corrupted returns n references and translations of them: each word is wrong with the probability
+// of its list.
 func corrupted(n int, seed uint64, wrong ...float64) (references [][]string, lists [][][]string) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	lists = make([][][]string, len(wrong))

@@ -5,9 +5,8 @@ import (
 	"iter"
 )
 
-// chunkLen is the number of tokens that go through a layer together. Their
-// input products share one pass over the weights, and the weights of one
-// layer stay in the cache meanwhile.
+// chunkLen is the number of tokens that a layer processes together. Their input products share one
+// pass over the weights, and the weights of one layer stay in the cache during that time.
 const chunkLen = 64
 
 // chunk is a run of consecutive time steps on its way through the layers.
@@ -34,7 +33,7 @@ func (m *Model) Contexts(ctx context.Context, tokens iter.Seq2[uint32, error], f
 		go m.runLayer(l, from, to)
 		out = to
 	}
-	// However this returns, the layers come to their ends before it does.
+	// The layers end before this returns, on every path.
 	defer func() {
 		for range out {
 		}

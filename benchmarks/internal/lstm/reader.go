@@ -64,10 +64,9 @@ func layerOf(prefix, tensor string) (l int, ok bool) {
 	return 0, false
 }
 
-// Only returns an error, which is also the reader's, if the file holds
-// other tensors than the layers of each prefix have, and the ones that are
-// named. A model with more parts, run without them, would give wrong answers
-// in silence.
+// Only returns an error, which is also the reader's, if the file holds other tensors than the
+// tensors of the layers of each prefix, and others. A model with more parts, run without them,
+// would give wrong answers in silence.
 func (r *Reader) Only(prefixes []string, others ...string) error {
 	for _, tensor := range r.file.Names() {
 		known := slices.Contains(others, tensor)

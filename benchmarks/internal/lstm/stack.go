@@ -53,15 +53,13 @@ func Products(dst, w, bias, x []float32, dim, n int) {
 	}
 }
 
-// run takes some time steps of independent streams through the layer. Step t
-// has a row of x for each of the first active[t] streams, in order, and the
-// rows of one step follow the rows of the step before. y gets the output of each
-// row, and may be x. h and c are the state of the streams, a row each. It returns
-// gates, scratch that it may have to make larger.
+// run takes some time steps of independent streams through the layer. Step t has a row of x for
+// each of the first active[t] streams, in order, and the rows of one step follow the rows of the
+// previous step. y gets the output of each row, and may be x. h and c are the state of the streams,
+// a row each. It returns gates, scratch that it may have to make larger.
 //
-// The input products of all steps share one pass over the weights. The products
-// of the state take one pass a step. An output is the same bits however streams
-// and steps are grouped.
+// The input products of all steps share one pass over the weights. The products of the state take
+// one pass per step. The bits of an output do not depend on the grouping of streams and steps.
 func (l *layer) run(y, x []float32, active []int, h, c, gates []float32) []float32 {
 	size := len(l.bias)
 	d := size / 4

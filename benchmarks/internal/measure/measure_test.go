@@ -124,7 +124,7 @@ func TestWhatIsBeforeAQueryIsNotTimed(t *testing.T) {
 	}
 }
 
-// A time is the time of a context, however many an item has.
+// A time is the time of a context, for items with any number of contexts.
 func TestTimesAreOfContexts(t *testing.T) {
 	turn := func(contexts int) *measure.Turn {
 		return &measure.Turn{Query: func(int) int {

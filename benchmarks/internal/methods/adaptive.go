@@ -27,10 +27,10 @@ import (
 // head, and the logits of a tail only if its class score allows one of the largest logits in it.
 //
 // The paper trains the layer in this form: a tail has a class vector in the head, and its labels
-// share a projection to a lower dimension. Here the layer is given. Its rows stay whole: head and
-// tails are layers of the package softmax, every logit is exact, and only tails that stay closed
-// cost precision. The class score, which the paper trains, is fitted to the layer itself. For tail
-// j, by least squares over contexts,
+// share a projection to a lower dimension. Here the layer is given. Its rows are not projected:
+// head and tails are layers of the package softmax, every logit is exact, and only tails that stay
+// closed cost precision. The class score, which the paper trains, is fitted to the layer itself.
+// For tail j, by least squares over contexts,
 //
 //	u_j.h + c_j ~ max over the tail of w_s.h + b_s
 //
@@ -117,7 +117,7 @@ func (m AdaptiveSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 	return x, nil
 }
 
-// part is the head or a tail: some labels, as a layer of their own.
+// part is the head or a tail: some labels, as a separate layer.
 type part struct {
 	layer   *softmax.Layer
 	weights []float32
@@ -334,9 +334,9 @@ type adaptiveSearcher struct {
 // perplexity.
 type LogitSearcher interface {
 	Searcher
-	// Logits writes the logits of all labels that a search for the k largest
-	// looks at to dst, each at its label, computed in float32, and leaves the
-	// other elements of dst as they are. dst has an element for each label.
+	// Logits writes the logits of all labels that a search for the k largest computes, in float32,
+	// to dst, each at its label, and does not change the other elements of dst. dst has an element
+	// for each label.
 	Logits(dst []float64, h []float32, k int)
 }
 

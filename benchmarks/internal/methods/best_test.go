@@ -39,7 +39,7 @@ func TestAtLeastSelectsTheLargest(t *testing.T) {
 	var l Largest
 	for range 500 {
 		scores := make([]float32, 1+r.IntN(3000))
-		// With a slope, the sample tells less of the others.
+		// With a slope, the sample is less representative.
 		slope, values := r.Float32(), 1+r.IntN(1<<r.IntN(20))
 		for i := range scores {
 			scores[i] = float32(r.IntN(values)) - slope*float32(i)

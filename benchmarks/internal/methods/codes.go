@@ -17,8 +17,8 @@ type codes struct {
 	rows          *kernels.Int8Rows // nil without codes
 }
 
-// newCodes returns the codes of weights, row-major with rows of dim elements,
-// and their bias. Both are kept. Rows that codes do not make shorter have none.
+// newCodes returns the codes of weights, row-major with rows of dim elements, and their bias. It
+// keeps both. Rows that codes would not make shorter have no codes.
 func newCodes(weights, bias []float32, dim int) *codes {
 	c := &codes{weights: weights, bias: bias, dim: dim}
 	if kernels.Int8Stride(dim) >= 4*dim {

@@ -9,9 +9,9 @@ import (
 )
 
 // Frequency is a static frequency head: the same candidates for every context, the labels that are
-// most often among the k best of the contexts learned from; equals come by their mean logit. A
-// screen must beat it to be worth its clusters. The rows of the head are together in memory, and
-// are searched like a layer of their own.
+// most often among the k best of the contexts of training, and equals by their mean logit. A screen
+// must beat it to be worth its clusters. The rows of the head are together in memory, and are
+// searched like a separate layer.
 type Frequency struct {
 	// Sizes are the numbers of labels of the heads, ascending.
 	Sizes []int

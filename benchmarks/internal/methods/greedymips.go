@@ -63,8 +63,7 @@ func (m GreedyMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 	return x, nil
 }
 
-// greedyIndex holds one list a dimension, from the largest element to the
-// smallest.
+// greedyIndex has one list per dimension, from the largest element to the smallest.
 type greedyIndex struct {
 	layer   *softmax.Layer
 	budgets []int

@@ -274,7 +274,7 @@ type builder struct {
 	query  []float32 // the row that others are scored with
 	near   []uint64  // the candidates of link
 	picked []uint32  // the neighbours that pick chooses
-	left   []uint32  // those that it does not
+	left   []uint32  // those that it leaves out
 }
 
 // gather makes a builder the scores of its walk.
@@ -366,11 +366,10 @@ func (b *builder) link(node, id uint32, layer int) {
 	b.setLinks(node, layer, b.pick(b.near, len(ids)))
 }
 
-// pick is Algorithm 4: it chooses at most n of the candidates, which are in
-// the order of their score with the node that they are to be neighbours of. A
-// candidate that scores higher with one chosen before is left out: the way to
-// it leads over that one. Where links are filled up, the first of those left
-// out follow.
+// pick is Algorithm 4: it chooses at most n of the candidates, which are ordered by their score
+// with their future neighbour. A candidate that scores higher with an earlier chosen one is left
+// out: a search reaches it over that one. If links are filled up, the first of the left-out
+// candidates follow.
 func (b *builder) pick(candidates []uint64, n int) []uint32 {
 	b.picked, b.left = b.picked[:0], b.left[:0]
 	for _, c := range candidates {
@@ -429,7 +428,7 @@ type graphSetting struct {
 	ef int
 }
 
-// ParamsOf are the parameters of a search for k labels: its list is no shorter.
+// ParamsOf are the parameters of a search for k labels: its list has at least k labels.
 func (s graphSetting) ParamsOf(k int) string {
 	return graphSetting{s.graphIndex, max(s.ef, k)}.Params()
 }

@@ -38,7 +38,7 @@ func TestAGraphWithAListOfAllLabelsGivesTheExactAnswer(t *testing.T) {
 		{FGD{}, 1},
 		{FGD{M: 4, EfConstruction: 20}, 1},
 		{IPNSW{}, 1},
-		// 0.7667: labels of small norms are the neighbours of none.
+		// 0.7667: no label has neighbours of small norms.
 		{IPNSW{M: 4, EfConstruction: 20}, 0.76},
 	} {
 		t.Run(title(c.method), func(t *testing.T) {

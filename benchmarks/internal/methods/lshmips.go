@@ -147,8 +147,8 @@ type signBit struct {
 	cost float32
 }
 
-// probe is a set of bits to change: flips are those bits of the hash, cost the
-// sum of their costs, last the index of the dearest in the order of cost.
+// probe is a set of bits to change: flips has these bits of the hash, cost is the sum of their
+// costs, last the index of the most expensive bit in the order of cost.
 type probe struct {
 	flips uint32
 	cost  float32

@@ -1,6 +1,5 @@
-// Package methods holds the ways to find the largest outputs of a softmax layer
-// that the paper compares, each as its own paper defines it, on the kernels of
-// l2s: a file a method.
+// Package methods holds the ways to find the largest outputs of a softmax layer that the paper
+// compares, each as its own paper defines it, on the kernels of l2s, one file per method.
 //
 // A [Method] is built once for a layer; the [Index] that this gives answers at
 // every [Setting] of its query-time parameters, so that a sweep of them builds
@@ -27,7 +26,7 @@ type Input struct {
 	K int
 	// Seed seeds all random choices.
 	Seed uint64
-	// Note, unless nil, is told how a long construction goes.
+	// Note, unless nil, gets the progress of a long construction.
 	Note func(format string, args ...any)
 }
 
@@ -45,9 +44,9 @@ type Method interface {
 
 // Index is the result of a construction.
 type Index interface {
-	// Bytes is the memory that queries read beyond W and b, in bytes: the index,
-	// and once the int8 codes of W and b if the method reads them, though it
-	// shares the codes of the layer.
+	// Bytes is the memory that queries read beyond W and b, in bytes: the index, and, counted once,
+	// the int8 codes of W and b if the method reads them, although it shares the codes of the
+	// layer.
 	Bytes() int64
 	// Settings are the query-time parameters worth measuring, from the
 	// cheapest to the most precise. At least one.
@@ -64,11 +63,10 @@ type Setting interface {
 
 // Searcher answers queries on one thread.
 type Searcher interface {
-	// TopK writes the labels that the method holds for the len(dst) >= 1 largest
-	// logits of the context h to dst, the largest first, of equals the lower
-	// id, and returns their number: less than len(dst) only where the method
-	// found no more. It does not keep h, and allocates nothing once it has
-	// answered a few.
+	// TopK writes the labels that the method takes for the len(dst) >= 1 largest logits of the
+	// context h to dst, the largest first, of equals the lower id, and returns their number: less
+	// than len(dst) only if the method found no more. It does not keep h, and allocates nothing
+	// after its first answers.
 	TopK(dst []softmax.Prediction, h []float32) int
 }
 

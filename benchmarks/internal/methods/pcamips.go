@@ -120,8 +120,7 @@ type pcaIndex struct {
 	firsts     []uint32  // where each leaf begins, and the end
 }
 
-// grow makes the subtree of a node from its points: those up to the median go
-// to the first child.
+// grow makes the subtree of a node from its points: points up to the median go to the first child.
 func (x *pcaIndex) grow(height []float32, ids []uint32, node, level int) {
 	if level == x.depth {
 		x.firsts = append(x.firsts, x.firsts[len(x.firsts)-1]+uint32(len(ids)))

@@ -88,8 +88,8 @@ func paramsOf(o *train.Options) string {
 	return b.String()
 }
 
-// Build trains on in.Contexts with the options of train.DefaultOptions but for the form. Where
-// there are in.Labels they are used.
+// Build trains on in.Contexts with the options of train.DefaultOptions except for the form. It uses
+// in.Labels if there are any.
 func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 	if m.Form != Decided && m.Clusters < 1 {
 		return nil, fmt.Errorf("methods: clusters: found %d, expected at least 1", m.Clusters)

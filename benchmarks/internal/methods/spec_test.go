@@ -27,11 +27,11 @@ type specimen struct {
 	own     func(Index) int64   // the memory outside the codes of the layer; nil: not tested here
 	rough   bool                // logits come from a scan in float32, without an index
 	few     bool                // finds fewer than k, sometimes
-	instant bool                // Build has nothing to do that would have to stop
+	instant bool                // Build has no work that an interrupt could stop
 }
 
-// specimens are the methods that the laws of this file hold for, all of the package, for the layer
-// of small. The particulars of one of them are in its own tests.
+// specimens are the methods for the laws of this file, all methods of the package, for the layer of
+// small. The particulars of one of them are in its own tests.
 func specimens() []specimen {
 	const labels, dim = 600, 24
 	graph := func(x Index) int64 { return x.(*graphIndex).graph.bytes() }
@@ -109,8 +109,8 @@ func eachSetting(t *testing.T, law func(t *testing.T, m specimen, s Setting, in 
 	})
 }
 
-// checkExact compares the answers of a setting with the exact ones: those for
-// all contexts, and the order of all labels for some.
+// checkExact compares the answers of a setting with the exact ones: the best labels for all
+// contexts, and the order of all labels for some.
 func checkExact(t *testing.T, s Setting, l *softmax.Layer, contexts [][]float32) {
 	t.Helper()
 	sr, exact := s.Searcher(), newExactSearch(l)
@@ -197,7 +197,7 @@ func TestPrecisionGrowsWithTheSettings(t *testing.T) {
 	})
 }
 
-// Neither does an answer depend on those before.
+// An answer does not depend on earlier answers, either.
 func TestEqualSeedsGiveEqualAnswers(t *testing.T) {
 	eachIndex(t, func(t *testing.T, m specimen, x Index, in *Input, contexts [][]float32) {
 		y := build(t, m, in)
@@ -294,8 +294,7 @@ func TestEveryMethodIsChargedForTheCodesThatItReads(t *testing.T) {
 	})
 }
 
-// recallCase is a method on a real model, with precisions close below those
-// measured.
+// recallCase is a method on a real model, with precisions slightly below the measured ones.
 type recallCase struct {
 	method  Method
 	setting string  // "": the last

@@ -121,12 +121,11 @@ type Options struct {
 	Progress func(format string, args ...any)
 }
 
-// Measure returns the perplexity of the text by each row, e to the mean of
-// -log p of the next word, on all cores; and then the times of a word, on one
-// thread with the other cores at rest: medians and quartiles over rounds, in
-// which the rows take turns in an order drawn anew, all at the same words. A
-// speedup is the time of the first row in the round divided by the row's own:
-// the first row is to be [Exact].
+// Measure returns the perplexity of the text by each row, e to the mean of -log p of the next word,
+// on all cores; and then the times of a word, on one thread with the other cores at rest: medians
+// and quartiles over rounds, in which the rows take turns in a new random order, all at the same
+// words. A speedup is the time of the first row in the round divided by the row's own: the first
+// row must be [Exact].
 //
 // It returns ctx's error where ctx ends, and an error where a row finds a word
 // impossible, as its perplexity is infinite.

@@ -39,8 +39,8 @@ func (e *exact) LogProb(h []float32, id uint32) float64 {
 type screened struct{ *screen.Searcher }
 
 // Screened is the row of a screen: exact logits for the candidates of the context, and outside the
-// tail t, or the screen's own estimate for the others if t is nil. It returns an error where screen
-// and layer do not fit each other, or where both tails are missing.
+// tail t, or the screen's own estimate for the others if t is nil. It returns an error if screen
+// and layer do not fit each other, or if both tails are missing.
 func Screened(method, params string, l *softmax.Layer, t *LowRank, m *screen.Model) (Row, error) {
 	if _, err := screen.NewSearcher(m, l); err != nil {
 		return Row{}, err
@@ -160,12 +160,11 @@ type opened struct {
 	k        int
 }
 
-// Opened is the row of a method that looks at parts of the layer, such as adaptive
-// softmax with its head and the tails that it opens: all logits there are exact,
-// not the logits of its answer alone, and outside is the tail. Parts are opened as for
-// the k largest logits, the query at which settings are compared. params are
-// the parameters of the construction, to which the ones of the setting and k are added. The
-// searchers of the setting are methods.LogitSearchers.
+// Opened is the row of a method that looks at parts of the layer, such as adaptive softmax with its
+// head and the tails that it opens: all logits there are exact, not the logits of its answer alone,
+// and outside is the tail. Parts are opened as in a query for the k largest logits, at which
+// settings are compared. params are the parameters of the construction, to which Opened adds the
+// parameters of the setting and k. The searchers of the setting are methods.LogitSearchers.
 func Opened(method, params string, l *softmax.Layer, t *LowRank, s methods.Setting, k int) Row {
 	return Row{Method: method, Params: words(params, s.Params(), fmt.Sprintf("opened for top-%d", k)), Rank: rank(t), New: func() LogProber {
 		return &opened{newTailed(l, t, 0), s.Searcher().(methods.LogitSearcher), k}

@@ -65,8 +65,8 @@ type File struct {
 	LabelSeconds float64 `json:"label_seconds"`
 	// TestContexts is the number of different contexts that were timed.
 	TestContexts int `json:"test_contexts"`
-	// PrecisionContexts is the number of contexts, of those, over which P@1
-	// and P@5 are the means.
+	// PrecisionContexts is the number of contexts, out of these, over which P@1 and P@5 are the
+	// means.
 	PrecisionContexts int `json:"precision_contexts"`
 	// Rounds is the number of rounds in which each setting was timed.
 	Rounds int `json:"rounds"`
@@ -74,8 +74,8 @@ type File struct {
 	// number of rounds, of TurnContexts contexts each; 0 if these were not measured.
 	ColdMiB    int `json:"cold_mib,omitempty"`
 	ColdRounds int `json:"cold_rounds,omitempty"`
-	// TurnContexts is the number of contexts that a setting answered at least
-	// in a round; the faster ones answered more.
+	// TurnContexts is the number of contexts that each setting answered at least in a round; faster
+	// settings answered more.
 	TurnContexts int `json:"turn_contexts"`
 	// Seconds is the time of the whole run.
 	Seconds float64 `json:"seconds"`
@@ -117,8 +117,8 @@ type Point struct {
 	Query string `json:"query,omitempty"`
 	// BuildSeconds is the time of the construction, on all cores.
 	BuildSeconds float64 `json:"build_seconds"`
-	// Bytes is the memory that queries read beyond W and b: the index, and once
-	// the int8 codes of W and b where the method reads them.
+	// Bytes is the memory that queries read beyond W and b: the index, and, counted once, the int8
+	// codes of W and b if the method reads them.
 	Bytes int64 `json:"bytes"`
 	Timing
 	// P1 and P5 are P@1 and P@5 (Section 4 of the paper): the share of the
@@ -126,9 +126,8 @@ type Point struct {
 	P1 float64 `json:"p1"`
 	P5 float64 `json:"p5"`
 
-	// Cold is the time of a query before which other data was read, so that the caches
-	// held nothing else than the context. It is measured for the settings that are the
-	// fastest at a precision.
+	// Cold is the time of a query after a read of other data, so that the caches hold only the
+	// context. It is measured for the settings that are the fastest at a precision.
 	Cold *Timing `json:"cold,omitempty"`
 
 	// Of screens only, 0 otherwise. Clusters is r, Budget is B, MeanCandidates is L-bar on
@@ -154,9 +153,9 @@ type Perplexity struct {
 	Timing
 }
 
-// Timing is the time that a context takes: the median over the rounds of the mean
-// in a round, in microseconds, and of the dense scan's time in the round divided
-// by it, each with its quartiles.
+// Timing is the time per context: the median over the rounds of the mean in a round, in
+// microseconds, and the median of its speedup over the dense scan in the round, each with its
+// quartiles.
 type Timing struct {
 	Micros    float64 `json:"us"`
 	MicrosQ1  float64 `json:"us_q1"`

@@ -33,8 +33,8 @@ const (
 	figureDPI    = 160
 )
 
-// style is how a method looks: colour, dashes and mark all differ, so that the
-// lines are told apart in print without colours too.
+// style is how a method looks: colour, dashes and mark all differ, so that the lines differ in
+// print without colours, too.
 type style struct {
 	color  color.Color
 	shape  draw.GlyphDrawer
@@ -42,8 +42,8 @@ type style struct {
 	width  vg.Length
 }
 
-// The colours of Okabe and Ito, which people who do not tell red from green
-// tell apart, and greys for the exact ones.
+// The colours of Okabe and Ito, which people with red-green blindness can distinguish, and greys
+// for the exact methods.
 var (
 	blue    = color.RGBA{0x00, 0x72, 0xb2, 0xff}
 	navy    = color.RGBA{0x1b, 0x2a, 0x6b, 0xff}
@@ -93,7 +93,7 @@ func legendOrder(names []string, of map[string][]points.Point) []string {
 		if p, ok := fastest(of[name], aim); ok {
 			return p.Speedup
 		}
-		best := 0.0 // those that do not reach it, by their precision
+		best := 0.0 // methods that do not reach it, by their precision
 		for _, p := range of[name] {
 			best = max(best, p.P5)
 		}

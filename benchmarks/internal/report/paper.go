@@ -14,7 +14,7 @@ type paperLayer struct {
 	perplexity map[string][2]float64
 }
 
-// Names of methods: those that the paper measures too, and the screens that it has not.
+// Names of methods: the methods that the paper measures too, and screens that are not in the paper.
 const (
 	decided  = "l2s" // the form that package train decides
 	expected = "L2S learned, expected loss"

@@ -121,7 +121,7 @@ func tableOne(f *points.File) table {
 // Levels are the P@5 at which methods are compared with each other.
 var Levels = []float64{0.90, 0.95, 0.98, 0.99, 0.995}
 
-// aim is the P@5 from which screens are to be ahead.
+// aim is the P@5 from which screens must be ahead.
 const aim = 0.98
 
 func tableEqual(f *points.File) table {
@@ -261,7 +261,7 @@ func tableKMeans(f *points.File) (table, bool) {
 		t.note += " It has no such layer."
 	}
 	for _, p := range list {
-		if p.Clusters != list[0].Clusters { // the fewest clusters tell: more of them are more rows alike
+		if p.Clusters != list[0].Clusters { // the fewest clusters are shown: more clusters give more similar rows
 			continue
 		}
 		if p.Method != kmeans {

@@ -10,8 +10,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// groupLen is the number of sentences that are decoded together, so that the
-// weights are read once for all of them. It changes speed alone.
+// groupLen is the number of sentences that are decoded together, so that the weights are read once
+// for all of them. It changes only the speed.
 const groupLen = 64
 
 // Pair is a sentence and its translation: words, without <s> and </s>.
@@ -83,7 +83,7 @@ func (m *Model) groups(ctx context.Context, n, threads int, worker func() groupW
 
 // force computes the contexts of a group of pairs.
 func (m *Model) force(ctx context.Context, d *Decoder, pairs []Pair) ([]Decoded, error) {
-	// In order of length the translations that go on are the first ones.
+	// In order of length the translations that continue are the first ones.
 	order := make([]int, len(pairs))
 	sentences, out := make([][]uint32, len(pairs)), make([]Decoded, len(pairs))
 	for i, p := range pairs {

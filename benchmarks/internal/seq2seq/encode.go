@@ -18,9 +18,8 @@ type Source struct {
 	state  []float32 // of all layers, after </s>
 }
 
-// encodeRows is the number of rows that go through the encoder's layers
-// together, unless a single time step has more. It bounds the memory that a
-// long sentence takes, and changes nothing else.
+// encodeRows is the number of rows that the encoder's layers process together, unless a single time
+// step has more. It bounds the memory that a long sentence takes, and changes nothing else.
 const encodeRows = 256
 
 // Encode reads sentences, each the words of the source vocabulary without the
@@ -30,8 +29,7 @@ const encodeRows = 256
 //
 // Sentences that are read together share the loads of the weights.
 func (m *Model) Encode(sentences [][]uint32) []*Source {
-	// In order of length the sentences that go on at a time step are the
-	// first ones.
+	// In order of length the sentences that continue at a time step are the first ones.
 	order := make([]int, len(sentences))
 	for i := range order {
 		order[i] = i

@@ -12,7 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// The words with a meaning of their own.
+// The words with a special meaning.
 const (
 	startWord = "<s>"
 	endWord   = "</s>"

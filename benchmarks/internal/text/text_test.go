@@ -204,8 +204,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// FuzzTokens: any bytes give the tokens of the obvious program or an error,
-// and an error wherever they are no text.
+// FuzzTokens: any bytes give the tokens of the obvious program or an error, and an error if they
+// are no text.
 func FuzzTokens(f *testing.F) {
 	v := mustRead(f, "<unk>", "<eos>", "a", "é")
 	for _, s := range []string{"", "a\n", "a é\n\nb", "\xff", "\uFEFF", "a\r\n", "a \xc3"} {
