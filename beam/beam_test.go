@@ -163,8 +163,8 @@ func TestBeamOfOneIsGreedy(t *testing.T) {
 	})
 }
 
-// A screen whose sets hold all labels is the exact layer, bit for bit; and
-// sentences do not depend on their neighbours.
+// A screen whose sets have all labels equals the exact layer, bit for bit; and sentences do not
+// depend on their neighbours.
 func TestFullSetsAndSentencesAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels := rapid.IntRange(2, 30).Draw(t, "labels")

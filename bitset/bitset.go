@@ -1,9 +1,9 @@
-// Package bitset holds sets of labels as bits: the candidate sets c_t in {0,1}^L of "Learning
-// to Screen for Fast Softmax Inference on Large Vocabulary Neural Networks", section 3.2, where
-// L is the number of labels (the vocabulary) and c_t holds the labels that cluster t may answer
-// with; and the labels that a request allows or bans.
+// Package bitset holds sets of labels as bits: the candidate sets c_t in {0,1}^L of "Learning to
+// Screen for Fast Softmax Inference on Large Vocabulary Neural Networks", section 3.2, where L is
+// the number of labels (the vocabulary) and c_t has the labels that cluster t may answer with; and
+// the labels that a request allows or bans.
 //
-// A [Set] has a fixed universe 0, ..., L-1 and takes L/8 bytes however many labels it holds.
+// A [Set] has a fixed universe 0, ..., L-1 and takes L/8 bytes for any number of labels in it.
 // [Set.AppendIDs] writes the ids in ascending order, and [FromIDs] reads such a list. (A screen
 // keeps its candidates as lists in another order: the best ones first.)
 //
@@ -47,9 +47,9 @@ func New(labels int) *Set {
 	return &Set{labels: labels, words: make([]uint64, (uint(labels)+wordBits-1)/wordBits)}
 }
 
-// FromIDs returns the set over the given number of labels that holds exactly ids, strictly
-// ascending and below labels, as [Set.AppendIDs] writes them. The error names the first id that
-// breaks the rule.
+// FromIDs returns the set over the given number of labels that has exactly ids, strictly ascending
+// and below labels, as [Set.AppendIDs] writes them. The error names the first id that breaks the
+// rule.
 func FromIDs(labels int, ids []uint32) (*Set, error) {
 	if labels < 0 || labels > maxLabels {
 		return nil, fmt.Errorf("bitset: labels: found %d, expected 0 to %d", labels, maxLabels)

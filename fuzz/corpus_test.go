@@ -28,8 +28,8 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-// The corpus holds broken files and calls of the library, each with its name
-// and the error it must give, to the letter.
+// The corpus holds broken files and calls of the library, each with its name and the exact text of
+// its error.
 //
 //	go test ./fuzz -run Corpus -update
 //
@@ -126,7 +126,7 @@ func readTensor(t *testing.T, path string) error {
 	return err
 }
 
-// numbers are those in all files.
+// numbers returns the numbers in all files.
 func numbers() []float32 {
 	x := make([]float32, 60)
 	for i := range x {
@@ -363,7 +363,7 @@ func badFiles(t *testing.T) (cases []badFile) {
 			add(ext, fmt.Sprintf("cut after %d eighths", eighths), file[:len(file)*eighths/8])
 		}
 		add(ext, "without its last byte", file[:len(file)-1])
-		if ext != ".npz" { // of which archive/zip looks for the end
+		if ext != ".npz" { // since archive/zip looks for the end
 			add(ext, "a byte longer", append(bytes.Clone(file), 'x'))
 		}
 		for other, data := range files {

@@ -1,6 +1,6 @@
-// Package fuzz holds the fuzz tests that cross packages: whole queries at every
-// SIMD level against the plain definition, and screen files from untrusted
-// bytes through to answers. Targets for one package live with it.
+// Package fuzz holds the fuzz tests that cross packages: whole queries at every SIMD level against
+// the plain definition, and screen files from untrusted bytes through to answers. Targets for one
+// package are in its folder.
 //
 //	make fuzz TIME=30s
 //

@@ -13,7 +13,7 @@ import (
 )
 
 // A draw over a layer that keeps only labels within a distance of the best keeps the labels of the
-// definition, with their probabilities, whatever edits do to the best. The token is the one up to
+// definition, with their probabilities, with any edits of the best. The token is the one up to
 // which the probabilities, in the order of the labels, exceed the random number of the seed.
 func TestDrawsWithinADistanceAreThoseOfTheDefinition(t *testing.T) {
 	const labels, dim = 1500, 8

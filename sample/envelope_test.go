@@ -13,8 +13,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// repeated returns a layer in which every row is there several times, so that many logits
-// are equal, and a nucleus mostly ends among equal ones.
+// repeated returns a layer in which every row occurs several times, so that many logits are equal,
+// and a nucleus mostly ends among equal ones.
 func repeated(t *testing.T, seed uint64, rows, times, dim int) *softmax.Layer {
 	t.Helper()
 	r := newRand(seed)
@@ -81,7 +81,7 @@ func TestDrawsByIntervalsHaveTheDistribution(t *testing.T) {
 							kept++
 						}
 					}
-					st, wide := s.Stats(), o.TopP < 1 && 4*kept > labels // logits of this part of the labels take as long as logits of all
+					st, wide := s.Stats(), o.TopP < 1 && 4*kept > labels // if wide, a pass over all logits is faster
 					if few := st.Passes*5 < st.Draws; layer.apart && !wide && !few {
 						t.Errorf("stats %+v, want few draws that computed all logits", st)
 					}
@@ -170,8 +170,8 @@ func TestLogProbabilitiesOfDrawsByIntervals(t *testing.T) {
 	})
 }
 
-// Temperatures at which one label has all of the weight, or all have the same, and
-// logits that float32 does not hold.
+// Temperatures at which one label has all the weight, or all labels the same, and logits outside
+// the range of float32.
 func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
 	const labels, dim = 1200, 8
 	l := newLayer(t, 25, labels, dim)

@@ -13,7 +13,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// justBelowOne are shares that a sum of probabilities may miss by its roundings alone.
+// justBelowOne has shares that a sum of probabilities may not reach, only because of rounding.
 var justBelowOne = []float64{math.Nextafter(1, 0), 1 - 1e-15, 1 - 1e-14, 1 - 1e-13}
 
 // follows reports whether a token is one that the definition may draw, with its
@@ -50,7 +50,7 @@ func errorOf(l *softmax.Layer, o sample.Options) float64 {
 	return 0.15
 }
 
-// Top-p just below 1 keeps no more than another truncation leaves, whatever the roundings.
+// Top-p just below 1 keeps no more than another truncation leaves, with any rounding.
 func TestTopPJustBelowOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels, dim := rapid.IntRange(1, 400).Draw(t, "labels"), rapid.IntRange(1, 9).Draw(t, "dim")
@@ -85,7 +85,7 @@ func TestTopPJustBelowOne(t *testing.T) {
 	})
 }
 
-// Numbers that options accept, of which some are as large or as small as they may be.
+// Numbers that options accept, among them the largest and the smallest that are allowed.
 var (
 	temperatures = []float64{1, 0.7, 0, softmax.MinTemperature, 1e-30, 1e-10, 0.01, 100, 1e10, 1e100, math.MaxFloat64}
 	shares       = append(justBelowOne, 1, 0.9, 0.5, 1e-3, 1e-15, 1e-300, 5e-324)
@@ -95,7 +95,7 @@ var (
 )
 
 // A sampler has no error unless no label is left, and draws the token of the definition, with a
-// log-probability that is a number and not above 0, whatever the options that it accepts.
+// log-probability that is a number and not above 0, with any options that it accepts.
 func checkExtremes(t *rapid.T) {
 	labels := rapid.OneOf(rapid.IntRange(1, 40), rapid.IntRange(1, 300), rapid.IntRange(1024, 1300)).Draw(t, "labels")
 	dim := rapid.IntRange(1, 5).Draw(t, "dim")
@@ -155,8 +155,8 @@ func checkExtremes(t *rapid.T) {
 
 func TestDrawsAtTheExtremes(t *testing.T) { rapid.Check(t, checkExtremes) }
 
-// Any numbers for options are refused, or give draws: a history never leads a logit out of the
-// finite numbers, also where rows and contexts are as large as float32 holds.
+// Any numbers for options are refused, or give draws: a history never makes a logit infinite, even
+// if rows and contexts have the largest numbers of float32.
 func TestAnyOptionsAreRefusedOrDraw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels, dim := rapid.IntRange(1, 30).Draw(t, "labels"), rapid.IntRange(1, 4).Draw(t, "dim")
@@ -199,7 +199,7 @@ func TestAnyOptionsAreRefusedOrDraw(t *testing.T) {
 }
 
 // Intervals cannot tell the end of a nucleus of nearly all labels: the log-probability of a draw is
-// within 1 of the definition all the same, as Token says.
+// nevertheless within 1 of the definition, as Token promises.
 func TestDrawsOfNearlyAllLabelsOverAScreen(t *testing.T) {
 	const dim = 6
 	l := newLayer(t, 52, 1100, dim)
@@ -295,7 +295,7 @@ func TestLogProbabilitiesOfLowTemperaturesOverAScreen(t *testing.T) {
 }
 
 // After a top-k or a min-p a draw is among the edited candidates and the other labels that edits
-// raise, however far the edits move them.
+// raise, for any size of the edits.
 func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 	const labels, dim, budget = 1100, 6, 30
 	l := newLayer(t, 52, labels, dim)

@@ -68,8 +68,8 @@ func variation(p, q []float64) float64 {
 	return sum / 2
 }
 
-// swapped returns the order with two neighbours in each other's places. It reports false
-// if that changes no distribution.
+// swapped returns the order with two neighbours exchanged. It reports false if that changes no
+// distribution.
 func swapped(order []sample.Step, i int) (_ []sample.Step, matters bool) {
 	order = slices.Clone(order)
 	a, b := order[i], order[i+1]
@@ -169,8 +169,8 @@ func TestDrawsInEveryOrderHaveTheDistribution(t *testing.T) {
 	}
 }
 
-// Over a screen whose set holds what a truncation keeps, every processor gives the distribution of
-// its definition, in every order that other programs use.
+// Over a screen whose set has the labels that a truncation keeps, every processor gives the
+// distribution of its definition, in every order that other programs use.
 func TestTruncationsOverAScreenHaveTheDistribution(t *testing.T) {
 	if simdtest.Race {
 		t.Skip("not under the race detector: draws have no concurrency")

@@ -133,7 +133,8 @@ func definition(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits)
 		case sample.MinP:
 			if o.MinP > 0 {
 				byLogit()
-				// Logarithms tell more apart; math.Log is wrong below the normal numbers on some CPUs.
+				// Logarithms distinguish more numbers; math.Log is wrong below the normal numbers
+				// on some CPUs.
 				least, first, kept := math.Log2(o.MinP)*math.Ln2, x[order[0]], order[:0]
 				for _, id := range order {
 					if (x[id]-first)/temperature >= least {
@@ -157,7 +158,8 @@ func definition(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits)
 	return p
 }
 
-// typical keeps the labels that hold the share, those first whose surprise is nearest to the entropy.
+// typical keeps the labels that have the share, in order of the distance of their surprise from the
+// entropy.
 func typical(order []int, p []float64, share float64) []int {
 	entropy := 0.0
 	for _, id := range order {
@@ -304,8 +306,8 @@ func TestDrawsHaveTheDistribution(t *testing.T) {
 	}
 }
 
-// screened returns a screen for the layer, of which every list lacks labels, with a longer list within
-// a second budget, and a tail that contexts have fitted.
+// screened returns a screen for the layer, whose lists all lack labels, with a longer list within a
+// second budget, and a tail that contexts have fitted.
 func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...float64) *screen.Model {
 	t.Helper()
 	r, d := newRand(5), l.Dim()
@@ -461,7 +463,7 @@ func TestTokensHaveTheirProbability(t *testing.T) { rapid.Check(t, checkTokens) 
 
 // The same draws on every level, over a layer and over a screen, and no memory for any.
 func TestTheSameTokensOnEveryLevel(t *testing.T) {
-	for _, labels := range []int{300, 1500} { // of which the more are drawn from by intervals
+	for _, labels := range []int{300, 1500} { // draws from 1500 labels use intervals
 		checkLevels(t, labels)
 	}
 }
@@ -633,7 +635,7 @@ func TestVariationIsBounded(t *testing.T) {
 	}
 }
 
-// A variation that is allowed changes the draws by no more than that, whichever list answers.
+// With an allowed variation the draws differ by at most that variation, whichever list answers.
 func TestAnAllowedVariationIsNotExceeded(t *testing.T) {
 	if simdtest.Race {
 		t.Skip("not under the race detector: draws have no concurrency")
@@ -839,7 +841,7 @@ func TestSamplersRefuse(t *testing.T) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.kind)
 		}
 	}
-	// An id beyond the labels cannot be drawn, and is not penalised: draws are those without it.
+	// An id that is no label cannot be drawn or penalised: the draws are the same without it.
 	for _, penalty := range []float64{1, 1.5} {
 		o := sample.DefaultOptions()
 		o.Repetition, o.Seed = penalty, 5

@@ -3,8 +3,8 @@
 // contexts of other lengths, the example service under slow and odd clients while its files are
 // swapped, the commands while they are killed, a disk that is full, and, if a model and llama.cpp's
 // libraries are there, the bridge. Every answer is compared with one by the definition or the exact
-// layer. It ends with the exit status 1 if an answer was wrong, a file torn, a process ended as it
-// should not, or memory grew. make soak builds the programs that it starts.
+// layer. It ends with the exit status 1 if an answer was wrong, a file torn, a process ended in a
+// wrong way, or memory grew. make soak builds the programs that it starts.
 package main
 
 import (

@@ -23,8 +23,9 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// service starts the example service and has clients ask it, some of them slowly or with odd bodies, while the file of the
-// screen is replaced by another one, and one that is torn: each answer is one of the two screens, and none is 500.
+// service starts the example service. Clients ask it, some of them slowly or with odd bodies,
+// while the file of the screen is replaced by another screen and by a torn file: each answer comes
+// from one of the two screens, and none is a 500.
 func service(ctx context.Context, s *soak) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -180,7 +181,7 @@ func (s *soak) client(ctx context.Context, url string, models [2]*screen.Model) 
 		}
 		r, err := asks.Do(ask)
 		if err != nil {
-			// The service gives a request 3 s to come, which a machine that is stopped meanwhile exceeds.
+			// The service gives a request 3 s to come, which a paused machine exceeds.
 			if cut++; cut > 3+i/100 && ctx.Err() == nil {
 				s.fault("service: found %d of %d requests cut off: %v", cut, i, err)
 			}
@@ -401,7 +402,7 @@ func bridge(ctx context.Context, s *soak) error {
 	}
 	var text strings.Builder
 	words := strings.Fields("the file server name of section port configuration when a value is set and not empty an error says which")
-	for text.Len() < 150_000 { // some of the parts after which a run can go on
+	for text.Len() < 150_000 { // some of the parts after which a run can continue
 		text.WriteString(words[rand.IntN(len(words))] + " ")
 	}
 	if err := os.WriteFile(s.path("text"), []byte(text.String()), 0o666); err != nil {
@@ -459,8 +460,8 @@ func bridge(ctx context.Context, s *soak) error {
 	return nil
 }
 
-// oddBridge gives the command senseless arguments and files: it ends by itself, with a status of
-// its own.
+// oddBridge gives the command senseless arguments and files: it ends by itself, with an exit
+// status, not by a signal.
 func (s *soak) oddBridge(ctx context.Context, llama func(verb string, args ...string) *exec.Cmd) {
 	random := make([]byte, 1+rand.IntN(6000))
 	for i := range random {
