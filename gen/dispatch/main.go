@@ -1,7 +1,7 @@
 // Command dispatch writes the functions that choose among the levels, for a folder of generated
 // assembly: one for each operation, which jumps to the best form that the CPU has and reports
-// whether there is one. The forms are read from the assembly. So who adds a form to a generator has
-// nothing else to write.
+// whether there is one. The forms are read from the assembly. So a form that is added to a
+// generator needs no other code.
 package main
 
 import (

@@ -17,12 +17,11 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/layout"
 )
 
-// groupRows returns how many rows go through the products side by side: the
-// eight whose addresses fit in registers; but four if rows follow each
-// other on AVX-512, which is as fast from the caches and kinder to the
-// prefetcher. (AVX2 has no registers to keep the floats of a first group in.) Rows of
-// a stream go one by one: the hardware reads one sequence of lines ahead twice as far
-// as four.
+// groupRows returns the number of rows whose products are computed together: eight, whose addresses
+// fit in registers; but four if rows follow each other on AVX-512, which is as fast from the caches
+// and better for the prefetcher. (AVX2 has no registers for the floats of a first group.) Rows of a
+// stream are processed one by one: the hardware reads one sequence of lines ahead twice as far as
+// four.
 func groupRows(l emit.Level, gather, stream bool) int {
 	if stream {
 		return 1
@@ -33,8 +32,8 @@ func groupRows(l emit.Level, gather, stream bool) int {
 	return 8
 }
 
-// chunk is the number of bytes that all levels step by, metaBytes is how much of
-// a record, at its end, may be left when a chunk is no longer.
+// chunk is the number of bytes that all levels step by, metaBytes is the size of the rest that a
+// record may have after its last whole chunk.
 const (
 	chunk     = 64
 	metaBytes = 16
@@ -123,9 +122,8 @@ func scanBlocks(l emit.Level, gather, stream bool, code multiplier) {
 	emit.End()
 }
 
-// advance goes on from the block at i, while there are rows. If less than a
-// block is left, the last one overlaps the one before: a row's interval depends
-// on nothing else.
+// advance continues after the block at i, while there are rows. If less than a block remains, the
+// last block overlaps the previous one: a row's interval depends on that row alone.
 func advance(rows int, i, row reg.GPVirtual, gather bool) {
 	ADDQ(I32(rows), i)
 	left := Load(Param("n"), GP64()).(reg.GPVirtual)
@@ -168,8 +166,8 @@ func addresses(gather bool, g, group int, i, row reg.GPVirtual) []reg.GPVirtual 
 	return p
 }
 
-// prefetchLines is the number of cache lines of a row that are prefetched one
-// block ahead; the hardware goes on from there.
+// prefetchLines is the number of cache lines of a row that are prefetched one block ahead; the
+// hardware continues from there.
 const prefetchLines = 2
 
 // nextBlock returns the index of the block of rows after the one at i, or of the last block if that
@@ -302,9 +300,9 @@ func (p product) add(m Mem, acc ...reg.VecVirtual) {
 	}
 }
 
-// loadMeta puts the last 16 bytes of the record that ends at p, row r of the
-// block, in the 128-bit lane r/4 of meta[r%4]. The first write is to the whole
-// register, so that it needs none before.
+// loadMeta puts the last 16 bytes of the record that ends at p, row r of the block, in the 128-bit
+// lane r/4 of meta[r%4]. The first write is to the whole register, so that the register needs no
+// write before.
 func loadMeta(l emit.Level, r int, p reg.GPVirtual, meta []reg.VecVirtual) {
 	m, v := Mem{Base: p, Disp: -metaBytes}, meta[r%4]
 	switch {

@@ -36,9 +36,9 @@ const (
 // the vector are fetched once for both.
 const streams = 2
 
-// panelBounds generates the scan of panels. A lane holds the sum of one row from the
-// first step on, so that no sum is taken across lanes. The first half of the panels is one
-// stream, the second half the other; the last of an odd number comes alone.
+// panelBounds generates the scan of panels. A lane has the sum of one row from the first step on,
+// so that no sum goes across lanes. The first half of the panels is one stream, the second half the
+// other; the last of an odd number is processed alone.
 func panelBounds(l emit.Level, narrow bool) {
 	name, codes := "Int8PanelBounds", stepCodes
 	if narrow {

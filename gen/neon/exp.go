@@ -50,7 +50,7 @@ func exp() *arm64.File {
 	return file
 }
 
-// centres puts the centres of 16 intervals in v, by way of t, and goes on to the next.
+// centres puts the centres of 16 intervals in v, with t as scratch, and advances to the next.
 func centres(f *arm64.Func, lower, upper arm64.X, half arm64.V, v, t []arm64.V) {
 	f.I("ld1 %s, [%x], #64", list(v, "4s"), lower)
 	f.I("ld1 %s, [%x], #64", list(t, "4s"), upper)

@@ -143,9 +143,8 @@ func newRecords(f *arm64.Func, gather bool, block int) records {
 	return r
 }
 
-// advance goes on to the next block at the label, while there are rows. If less
-// than a block is left, the last one overlaps the one before: a row's interval
-// depends on nothing else.
+// advance continues with the next block at the label, while there are rows. If less than a block
+// remains, the last block overlaps the previous one: a row's interval depends on that row alone.
 func (r records) advance(label string, lower, upper arm64.X) {
 	r.I("subs %x, %x, #%d", r.n, r.n, r.block)
 	r.I("b.eq %s_end", label)
@@ -167,8 +166,8 @@ func (r records) advance(label string, lower, upper arm64.X) {
 	r.FreeX(back)
 }
 
-// prefetchLines is the number of cache lines of a row that are prefetched one block
-// ahead; the hardware goes on from there.
+// prefetchLines is the number of cache lines of a row that are prefetched one block ahead; the
+// hardware continues from there.
 const prefetchLines = 2
 
 // addresses puts the addresses of the next block's records in p and goes on to the block after it;
@@ -283,9 +282,9 @@ func bounds(f *arm64.Func, code product, gather bool) {
 	r.advance("block", lower, upper)
 }
 
-// floats loads the last 16 bytes of the records that end at p, four floats each, and
-// puts float f of all four rows in meta[f]. (LD4 to one lane would load and transpose
-// at once, but each such load waits for the one before.)
+// floats loads the last 16 bytes of the records that end at p, four floats each, and puts float f
+// of all four rows in meta[f]. (LD4 to one lane would load and transpose at once, but each such
+// load waits for the previous one.)
 func floats(f *arm64.Func, p []arm64.X, meta, t []arm64.V) {
 	for k := range p {
 		f.I("ldr %q, [%x, #-16]", meta[k], p[k])

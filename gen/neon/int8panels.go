@@ -13,8 +13,8 @@ const (
 	stepCodes = 4
 )
 
-// panelBounds emits the scan of panels. With dot products a lane holds the sum of one row
-// from the first step on, without them two lanes do.
+// panelBounds emits the scan of panels. With dot products a lane has the sum of one row from the
+// first step on, without them two lanes have it.
 func panelBounds(f *arm64.Func, narrow bool) {
 	lower, upper, data, panels, steps, b := f.Param("lower"), f.Param("upper"), f.Param("data"), f.Param("panels"), f.Param("steps"), f.Param("b")
 	h, left := f.X(), f.X()

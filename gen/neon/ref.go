@@ -156,8 +156,7 @@ func (r reference) quad(k int, h, x arm64.V, upper bool) {
 	r.I("fmla %v.2d, %v.2d, %v.2d", r.acc[2*k], r.t[1], r.t[0])
 }
 
-// few loads the last one, two or three elements, widened to four float64 of which
-// the others are zero.
+// few loads the last one, two or three elements, widened to four float64, the rest zero.
 func (r reference) few(e element, label string, count, at arm64.X, to []arm64.V) {
 	one, two, lane := "%s", "%d", "s"
 	if e.size == 2 {

@@ -24,7 +24,7 @@ const unit = 256
 type loop struct {
 	name       string
 	amd64      place
-	arm64, dot place // dot on neondot, if that has a form of its own
+	arm64, dot place // dot on neondot, if that has its own form
 	i8mm       place // and on neondot with I8MM
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/emit"
 )
 
-// A panel has 16 rows. A step of a panel is a cache line: four codes of each row side by side, or
-// eight of 4 bits, of which the first four are in the low halves of the bytes.
+// A panel has 16 rows. A step of a panel is a cache line: four neighbouring codes of each row, or
+// eight of 4 bits, with the first four in the low halves of the bytes.
 const (
 	line  = 64
 	turn  = 2 // steps whose sums do not wait for each other (AVX-512)

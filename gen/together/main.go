@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// files are those with the functions, and levels their order. RefGatherDot is the first of
+// files are the files with the functions, and levels is their order. RefGatherDot is the first of
 // ref_amd64.s, the next file: it needs a table of its file.
 var (
 	files = []struct {

@@ -180,8 +180,7 @@ func translate(text string, l Level) (string, error) {
 	return fmt.Sprintf("WORD $0x%08x // %s", word, text), nil
 }
 
-// names are the instructions of Go's assembler whose operands are ARM's the other
-// way round.
+// names are the instructions of Go's assembler whose operands are in the reverse order of ARM's.
 var names = map[string]string{
 	"add": "ADD", "sub": "SUB", "subs": "SUBS", "and": "AND", "lsl": "LSL", "lsr": "LSR",
 	"rbit": "RBIT", "clz": "CLZ", "cmp": "CMP", "mov": "MOVD",
