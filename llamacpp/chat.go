@@ -25,11 +25,11 @@ func (m *Model) ChatTemplate() string { return llama.ModelChatTemplate(m.model, 
 // ChatTemplates returns the names of the templates that llama.cpp has, for [Model.Chat].
 func ChatTemplates() []string { return llama.ChatBuiltinTemplates() }
 
-// Chat returns the text of a chat up to where the assistant is to go on, for [Model.Tokens] with
-// special tokens, by a template: the text of one, the name of one of [ChatTemplates], or "" for the
-// template of the file. llama.cpp does not run templates: it recognises the common ones by parts of
-// their text, and its output may differ from the template's, in a default system message for
-// instance.
+// Chat returns the text of a chat up to the place where the assistant continues, for [Model.Tokens]
+// with special tokens, by a template: the text of one, the name of one of [ChatTemplates], or ""
+// for the template of the file. llama.cpp does not run templates: it recognises the common ones by
+// parts of their text, and its output may differ from the template's, in a default system message
+// for instance.
 func (m *Model) Chat(template string, messages ...Message) (string, error) {
 	from := "the template"
 	if template == "" {

@@ -27,7 +27,7 @@ const (
 	checkedOthers = 256 // labels apart from each other in the vocabulary
 )
 
-// Check has llama.cpp compute its own head for a few tokens, and compares its logits with those of
+// Check lets llama.cpp compute its own head for a few tokens, and compares its logits with those of
 // x. llama.cpp rounds h for its product, to blocks of 8-bit numbers or to bfloat16, and x does not,
 // so that a logit may differ by the sum of these roundings: the tolerance is eight standard
 // deviations of the sum. A larger difference is an *[UnlikeError].

@@ -2,7 +2,7 @@ package llamacpp
 
 import "unsafe"
 
-// Forget takes an architecture from those that are known, until the end of f.
+// Forget removes an architecture from the known ones until the end of f.
 func Forget(arch string, f func()) {
 	delete(known, arch)
 	defer func() { known[arch] = true }()

@@ -32,8 +32,9 @@ type HeadOptions struct {
 	// Threads is the number of threads of an exact search: if it is 0, one in [OpenHead], and the
 	// number of the model in [Model.Head]. See [Head.SetThreads].
 	Threads int
-	// Learn, unless nil, has the head begin exactly and learn a screen from the states that
-	// Search, SearchBatch and Best are asked about. Log-sums, draws and log-probabilities stay exact.
+	// Learn, unless nil, makes the head begin exactly and learn a screen from the states that
+	// Search, SearchBatch and Best are asked about. Log-sums, draws and log-probabilities stay
+	// exact.
 	Learn *learn.Options
 }
 
@@ -47,7 +48,7 @@ type Head struct {
 	codes   *preview.Searcher // keeps the codes of the preview, which searchers share
 	learner *learn.Learner
 	lender  *threadpool.Pool // of the model, nil for a head without one
-	budget  float64          // of requests to the preview that name none
+	budget  float64          // for requests to the preview without a budget
 	free    sync.Pool        // of *scratch
 }
 
@@ -172,8 +173,8 @@ const mostLent = 256
 
 // SetThreads changes the number of threads of exact searches, at most 256. A head of [Model.Head]
 // searches on the threads of its model, at most the number of the model, and on one while the model
-// decodes in another goroutine. A head of [OpenHead] has threads of its own, which are parked
-// between searches. SetThreads must not be called during a search.
+// decodes in another goroutine. A head of [OpenHead] has its own threads, which are parked between
+// searches. SetThreads must not be called during a search.
 func (x *Head) SetThreads(n int) {
 	n = min(n, mostLent)
 	if x.lender == nil {
@@ -269,7 +270,7 @@ func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, s
 }
 
 // Logits writes the model's logits of some tokens, exactly, from their rows alone: dst has one
-// element for each of ids, which are distinct.
+// element per id, and the ids are distinct.
 func (x *Head) Logits(dst []float64, h []float32, ids ...uint32) error {
 	if len(dst) != len(ids) {
 		return fmt.Errorf("llamacpp: found room for %d logits, expected %d", len(dst), len(ids))
@@ -410,10 +411,11 @@ type Sampler struct {
 	draws *sample.Sampler
 }
 
-// Sampler returns a sampler with the options of package sample, over the preview, or over the screen if there is one
-// with a tail, else exact. Over a preview chains are exact that do not begin with a top-k or a min-p: see
-// sample.NewPreviewed. The temperature is the model's: a scale of the logits is taken into account. For a
-// model with a soft cap only the temperature 0, or a top-k of 1, is right; others are refused.
+// Sampler returns a sampler with the options of package sample, over the preview, or over the
+// screen if there is one with a tail, else exact. Over a preview, chains that do not begin with a
+// top-k or a min-p are exact: see sample.NewPreviewed. The temperature is the model's: it includes
+// a scale of the logits. For a model with a soft cap only the temperature 0, or a top-k of 1, is
+// right; others are refused.
 func (x *Head) Sampler(o sample.Options) (*Sampler, error) {
 	if x.file.SoftCap() != 0 && o.Temperature != 0 {
 		return nil, fmt.Errorf("llamacpp: found a soft cap of %v on the logits, expected none for draws, or the temperature 0", x.file.SoftCap())

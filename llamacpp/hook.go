@@ -24,7 +24,7 @@ type Hook struct {
 	states  []float32
 	pool    *threadpool.Pool // nil if llama.cpp has threads of its own
 	// The state of the callback: its task and its observations.
-	whole     bool // the head is to be computed too
+	whole     bool // llama.cpp must compute the head, too
 	headAsked bool
 }
 
@@ -32,7 +32,7 @@ type Hook struct {
 // parameters, the callback; no embeddings, no offload of operations or of the cache, no pooling and
 // no samplers of the backend, since states are read on the CPU; and one cache for all sequences
 // (KVUnified), so that states come in the order of the batch: NCtx is the room of all sequences
-// together. The model should have been loaded with NGpuLayers = 0.
+// together. Load the model with NGpuLayers = 0.
 //
 // It returns an error for a model that states cannot be had of. Close releases the
 // context, not the model.

@@ -170,8 +170,8 @@ func TestAModelWithoutAVocabularyIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// One string is shorter and the other longer by the same number of bytes: the tensors stay
-	// where they are.
+	// One string is shorter and the other longer by the same number of bytes: the tensors keep
+	// their places.
 	b = bytes.Replace(b, []byte("\x07\x00\x00\x00\x00\x00\x00\x00llm-65k"), []byte("\x04\x00\x00\x00\x00\x00\x00\x00llm-"), 1)
 	kind := "tokenizer.ggml.model\x08\x00\x00\x00"
 	b = bytes.Replace(b, []byte(kind+"\x05\x00\x00\x00\x00\x00\x00\x00llama"), []byte(kind+"\x08\x00\x00\x00\x00\x00\x00\x00no_vocab"), 1)
@@ -453,8 +453,8 @@ func TestTextOfTokens(t *testing.T) {
 	}
 }
 
-// Bytes that are no text do not reach the tokenizers of llama.cpp, of which some end the program: they count as
-// the replacement character.
+// Bytes that are no text do not reach the tokenizers of llama.cpp, some of which end the program:
+// they count as the replacement character.
 func TestTextThatIsNoText(t *testing.T) {
 	m := open(t, llamacpp.Options{Context: 8})
 	r := rand.New(rand.NewPCG(1, 2))
@@ -518,7 +518,7 @@ func TestNumbersThatReachTheLibraryHaveBounds(t *testing.T) {
 	}
 }
 
-// The README shows the example as it is.
+// The README shows the example unchanged.
 func TestTheExampleOfTheREADME(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -559,7 +559,7 @@ func TestAHeadThatLearns(t *testing.T) {
 	}
 	r, usual := rand.New(rand.NewPCG(1, 2)), slices.Clone(h)
 	for !x.Learner().Screened() {
-		for i := range h { // none is met twice, and all are of one kind
+		for i := range h { // all are different, and of one kind
 			h[i] = usual[i] * float32(1+.02*r.NormFloat64())
 		}
 		answers := make([]softmax.Answer, 2)

@@ -28,8 +28,8 @@ type Options struct {
 	// Batch is the number of tokens that llama.cpp computes at once, 512 if it is 0, and at most
 	// the number of tokens of all sequences.
 	Batch int
-	// States is how many hidden states a batch may have, 32 or Sequences if it is 0, and at most
-	// Batch.
+	// States is the largest number of hidden states of a batch, 32 or Sequences if it is 0, and at
+	// most Batch.
 	States int
 	// Threads is the number of threads, at most MaxThreads; 0 means the number that Go uses.
 	Threads int
@@ -236,7 +236,7 @@ func (m *Model) Tokens(text string, special bool) []uint32 {
 	return ids
 }
 
-// Piece returns the text of a token, perhaps a part of a character, "" for an id that is none.
+// Piece returns the text of a token, perhaps a part of a character, "" for an id that is no token.
 func (m *Model) Piece(id uint32) string {
 	var room [64]byte
 	piece := room[:]
@@ -248,7 +248,7 @@ func (m *Model) Piece(id uint32) string {
 	return string(piece[:max(n, 0)])
 }
 
-// Name returns the text of a token in the file, such as <|im_end|>, of which Piece is "".
+// Name returns the text of a token in the file, such as <|im_end|>, whose Piece is "".
 func (m *Model) Name(id uint32) string {
 	if int64(id) >= int64(m.labels) {
 		return ""
@@ -388,8 +388,8 @@ func (m *Model) fill(tokens []Token) int {
 		if i == m.hook.batch || t.State && states == m.hook.outputs {
 			return i
 		}
-		// A recurrent model has the tokens of a batch in another order, unless they are of
-		// one sequence or one of each.
+		// A recurrent model changes the order of the tokens of a batch, unless they belong to one
+		// sequence, or one to each sequence.
 		if !m.ordered && (mixed && again || other && i > 0 && !mixed && m.added[tokens[0].Sequence] > m.lengths[tokens[0].Sequence]+1) {
 			return i
 		}

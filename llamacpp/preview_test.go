@@ -145,7 +145,7 @@ func TestAHeadOverAPreview(t *testing.T) {
 		if _, err := x.Search(best[:1], h, softmax.Request{K: 1, Among: softmax.Only(among)}); err != nil || best[0].ID != want {
 			t.Errorf("context %d: found token %d among some, %v, expected %d", i, best[0].ID, err, want)
 		}
-		// Those within a distance of the best.
+		// The tokens within a distance of the best.
 		near := make([]softmax.Prediction, 50)
 		a, err = x.Search(near, h, softmax.Request{K: len(near), Within: 1})
 		for _, p := range near[:a.Count] {

@@ -29,7 +29,7 @@ func residentOf(t *testing.T, path string) int {
 	return sum
 }
 
-// The pages of a file that is mapped to be read leave the memory of the process, and are the same
+// The pages of a file that is mapped for reading leave the memory of the process, and are the same
 // when they are read again; the pages of another file stay, and so do changes of a mapping that has
 // changes.
 func TestPagesOfAFileLeaveTheMemory(t *testing.T) {

@@ -1,4 +1,4 @@
-// Command example goes on with a prompt: example LIBRARIES MODEL.gguf PROMPT [SCREEN.l2s]
+// Command example continues a prompt: example LIBRARIES MODEL.gguf PROMPT [SCREEN.l2s]
 package main
 
 import (
