@@ -150,7 +150,7 @@ func generate(ctx context.Context, f *flag.FlagSet, args []string, stdout, stder
 	o := sample.DefaultOptions()
 	o.Order = sample.VLLM()
 	screenFile := f.String("screen", "", "screen `file`, with a tail; the exact layer without it")
-	prompt := f.String("prompt", "", "`text` that the model goes on from")
+	prompt := f.String("prompt", "", "`text` that the model continues")
 	length := f.Int("length", 100, "write `N` words")
 	out := f.String("contexts", "", ".npy `file` for the contexts that the words are drawn in")
 	f.Float64Var(&o.Temperature, "temperature", 1, "divide logits by `T`; 0 takes the best word each time")

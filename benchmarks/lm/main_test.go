@@ -89,7 +89,7 @@ func TestGenerate(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	text, figures := call(t, "generate", "--length", "40", "--contexts", at("h.npy"), "--prompt", "the old man")
 	if words := strings.Fields(text); !strings.HasPrefix(text, "the old man ") || len(words)+strings.Count(text, "\n") < 43 || !strings.HasSuffix(text, "\n") {
-		t.Errorf("found %q, want a text that goes on from the prompt for 40 words", text)
+		t.Errorf("found %q, want a text that continues the prompt for 40 words", text)
 	}
 	if !strings.HasPrefix(figures, "40 words, ") {
 		t.Errorf("found the figures %q", figures)

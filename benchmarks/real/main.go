@@ -299,7 +299,7 @@ func printBench(path string) error {
 	if err := json.Unmarshal(text, &b); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	fmt.Println("\n| threads | task | head | tokens a second | us | times llama.cpp's head |\n|---:|---|---|---:|---:|---:|")
+	fmt.Println("\n| threads | task | head | tokens per second | us | times llama.cpp's head |\n|---:|---|---|---:|---:|---:|")
 	for _, r := range b.Rows {
 		fmt.Printf("| %d | %s | %s | %.1f | %.0f | %.2f |\n", r.Threads, r.Task, r.Head, r.Rate, r.Microseconds, r.Speedup)
 	}

@@ -346,7 +346,7 @@ func TestBadScreens(t *testing.T) {
 			true:  "not a screen file; l2s inspect takes a screen, a preview, or a model: a folder, a GGUF file, or a tensor\n",
 		}[verb[0] == "inspect"])
 		add("truncated", truncated("m.l2s", 100), "file size: found", "expected")
-		add("longer than it says", longer("m.l2s"), "file size: found", "expected")
+		add("longer than stated", longer("m.l2s"), "file size: found", "expected")
 		for _, part := range []struct {
 			name string
 			at   float64 // as a share of the file
@@ -408,7 +408,7 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: a target of 1", args: joined(goodTrain, "--target", "1"), code: 2, want: []string{`"1"`, "--target", "above 0 and below 1"}},
 		{name: "train: a target and a budget", args: joined(goodTrain, "--target", "0.9", "--budget", "30"), code: 2, want: []string{"--target and --budget exclude each other"}},
 		{name: "eval: an exact budget", args: joined(goodEval, "--budget", "exact"), code: 2, want: []string{`"exact"`, "--budget", "measures against the exact layer"}},
-		{name: "bench: an exact budget", args: joined(goodBench, "--budget", "exact"), code: 2, want: []string{`"exact"`, "--budget", "measures the exact layer beside the screen"}},
+		{name: "bench: an exact budget", args: joined(goodBench, "--budget", "exact"), code: 2, want: []string{`"exact"`, "--budget", "measures the exact layer, too"}},
 		{name: "topk: a budget of 0", args: joined(goodTopK, "--budget", "0"), code: 2, want: []string{`"0"`, "--budget", "above 0, or exact"}},
 		{name: "topk: an infinite budget", args: joined(goodTopK, "--budget", "Inf"), code: 2, want: []string{"--budget", "above 0, or exact"}},
 		{name: "topk: a budget that is no number", args: joined(goodTopK, "--budget", "NaN"), code: 2, want: []string{"--budget", "above 0, or exact"}},

@@ -81,7 +81,7 @@ func benchVerb(f *flags) action {
 	f.layerAndContexts(true, func() int { return *k })
 	coldMiB := custom(f, "cold", nil, parseCold)
 	opts := custom(f, "pack", nil, parsePack)
-	budget := f.budget("l2s bench measures the exact layer beside the screen")
+	budget := f.budget("l2s bench measures the exact layer, too")
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
 		l, m, p := in.layer, in.screen, f.progress
 		f.noteK(in, *k)

@@ -14,7 +14,7 @@ func TestVersionFlags(t *testing.T) {
 	want := succeed(t, dir, "version")
 	for _, name := range []string{"--version", "-version", "-v"} {
 		if got := succeed(t, dir, name); got != want {
-			t.Errorf("%s: found\n%s\nexpected what l2s version says", name, got)
+			t.Errorf("%s: found\n%s\nexpected the output of l2s version", name, got)
 		}
 	}
 	object(t, dir, "--version", "--json")
@@ -59,7 +59,7 @@ func TestFlagsOfVerbs(t *testing.T) {
 		all = append(all, v.name)
 	}
 	if !slices.Equal(listed, all) {
-		t.Errorf("found the flags of %v in the contract, expected those of %v", listed, all)
+		t.Errorf("found the flags of %v in the contract, expected the flags of %v", listed, all)
 	}
 }
 

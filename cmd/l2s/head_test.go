@@ -331,7 +331,7 @@ func TestTheWordsOfATokenizer(t *testing.T) {
 	t.Run("a tokenizer with fewer tokens", func(t *testing.T) {
 		writeFile(t, in("few.json"), []byte(`{"model":{"vocab":{"a":0}}}`))
 		r := l2s(t, dir, joined(goodTopK, "--vocab", "few.json")...)
-		if want := "l2s topk: few.json: found 1 tokens, expected 300, one a label\n"; r.code != 1 || r.stderr != want {
+		if want := "l2s topk: few.json: found 1 tokens, expected 300, one per label\n"; r.code != 1 || r.stderr != want {
 			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}
 	})
@@ -342,7 +342,7 @@ func TestTheWordsOfATokenizer(t *testing.T) {
 		}
 		writeFile(t, in("more.json"), []byte(`{"model":{"vocab":{`+strings.Join(tokens, ",")+`}}}`))
 		r := l2s(t, dir, joined(goodTopK, "--vocab", "more.json")...)
-		if want := "l2s topk: more.json: found 304 tokens, expected 300, one a label\n"; r.code != 1 || r.stderr != want {
+		if want := "l2s topk: more.json: found 304 tokens, expected 300, one per label\n"; r.code != 1 || r.stderr != want {
 			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}
 	})

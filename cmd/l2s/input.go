@@ -140,7 +140,7 @@ func (in *inputs) needsTail(flag string) error {
 	if in.screen.Tail() != nil {
 		return nil
 	}
-	return fmt.Errorf("%s: found a screen without a tail, expected one for %s: l2s train makes it unless the options say {\"tail\": null}", in.path, flag)
+	return fmt.Errorf("%s: found a screen without a tail, expected one for %s: l2s train makes it unless the options have {\"tail\": null}", in.path, flag)
 }
 
 // inputs are the inputs of a verb: a screen, a layer, and contexts for it in files that are open.

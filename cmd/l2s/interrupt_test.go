@@ -170,14 +170,14 @@ func TestInterruptedColdQueriesLeaveTheOthers(t *testing.T) {
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
 	err := cmd.Run()
 	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.HasSuffix(stderr.text.String(), "interrupted; the times of --cold from 64 on are missing\n") {
-		t.Errorf("found %v and\n%sexpected exit status 130 and what is missing", err, stderr.text.String())
+		t.Errorf("found %v and\n%sexpected exit status 130 and the missing text", err, stderr.text.String())
 	}
 	o := parseObject(t, stdout.String())
 	if text := fmt.Sprint(o["warnings"]); !strings.Contains(text, "from 64 on are missing") {
-		t.Errorf("found the warnings %s, expected what is missing", text)
+		t.Errorf("found the warnings %s, expected the missing ones", text)
 	}
 	if us := number(t, o, "dense_f32_us"); us <= 0 {
-		t.Errorf("found %v us of a dense scan, expected those of warm caches", us)
+		t.Errorf("found %v us of a dense scan, expected the times of warm caches", us)
 	}
 }
 

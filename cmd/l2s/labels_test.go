@@ -108,7 +108,7 @@ func TestKubernetesManifest(t *testing.T) {
 	}
 	shards := find(`(?s)name: SHARDS.*?value: "(\d+)"`)
 	if completions := find(`completions: (\d+)`); completions != shards || find(`completionMode: (\w+)`) != "Indexed" {
-		t.Fatalf("found %s completions of %s shards, expected as many, indexed", completions, shards)
+		t.Fatalf("found %s completions of %s shards, expected the same number, indexed", completions, shards)
 	}
 	if found := find(`command: (.*)`); found != `["l2s", "labels"]` {
 		t.Fatalf("found the command %s", found)
@@ -240,6 +240,6 @@ func TestAFileWithTheNameOfAnEmptyList(t *testing.T) {
 	dir := files(t)
 	want := succeed(t, dir, goodLabels...)
 	if got := succeed(t, dir, joined(goodLabels, "--out", "[]")...); got != strings.Replace(want, "out.labels", "[]", 1) {
-		t.Errorf("found %q, expected what %q says", got, want)
+		t.Errorf("found %q, expected the labels of %q", got, want)
 	}
 }

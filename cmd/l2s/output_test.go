@@ -107,6 +107,6 @@ func TestInterruptedCheckOfOutputs(t *testing.T) {
 	cancel()
 	f := newFlags("labels", io.Discard, io.Discard)
 	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: "x"}}, "y"); !errors.Is(err, context.Canceled) {
-		t.Errorf("found the error %v, expected that of the interrupt", err)
+		t.Errorf("found the error %v, expected the error of the interrupt", err)
 	}
 }

@@ -225,7 +225,7 @@ func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32)
 			}
 		}
 		if more := len(tokens) - named; named != n || more > n/100 {
-			return nil, fmt.Errorf("%s: found %d tokens, expected %d, one a label", path, len(tokens), n)
+			return nil, fmt.Errorf("%s: found %d tokens, expected %d, one per label", path, len(tokens), n)
 		}
 	}
 	return func(id uint32) string { return tokens[id] }, nil

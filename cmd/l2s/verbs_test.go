@@ -61,7 +61,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 			expectIn(t, text, fmt.Sprintf("\n  %-10s %s\n", v.name, v.summary))
 		}
 	})
-	t.Run("numbers are those of the code", func(t *testing.T) {
+	t.Run("numbers equal the numbers in the code", func(t *testing.T) {
 		expectIn(t, page("demo"), progress.Count(demoHeldOut)+" contexts")
 		expectIn(t, page("bench"), fmt.Sprintf("on %d different contexts or more", leastContexts))
 	})
@@ -208,9 +208,9 @@ func TestTrain(t *testing.T) {
 			}
 			return ""
 		}},
-		{"options that say what is so anyway", options(t, `{"seed": 1, "tail": {"directions": 8}}`), []string{}, nil},
+		{"options with the defaults", options(t, `{"seed": 1, "tail": {"directions": 8}}`), []string{}, nil},
 		{"--budget is one of the ladder, of requests that name none", []string{"--budget", "17.5"}, nil, of("for a budget", (*screen.Model).Budget, 17.5)},
-		{"--budget comes before that of the options", []string{"--budget", "17.5"}, options(t, `{"budget": 17.5}`), nil},
+		{"--budget overrides the budget of the options", []string{"--budget", "17.5"}, options(t, `{"budget": 17.5}`), nil},
 		{"--target comes before the budget of the options", []string{"--target", "0.5"}, options(t, `{"budget": 0, "target": 0.5}`), nil},
 		{"--always begins every list, each once", []string{"--always", "7,0,299,7"}, nil, everyListBegins(0, 7, 299)},
 		{"--always comes before the ids of the options", joined(options(t, `{"always": [3]}`), "--always", "4"), []string{"--always", "4"}, everyListBegins(4)},
@@ -274,7 +274,7 @@ func TestOptionsOfARecord(t *testing.T) {
 			}
 			one, other := succeed(t, dir, "inspect", "told.l2s"), succeed(t, dir, "inspect", "decided.l2s")
 			if _, one, _ = strings.Cut(one, "\nk-means "); !strings.HasSuffix(other, one) || one == "" {
-				t.Errorf("found other figures than those of the run that decided:\n%s\nexpected\n%s", one, other)
+				t.Errorf("found other figures than in the run that decided:\n%s\nexpected\n%s", one, other)
 			}
 			succeed(t, dir, joined(args, "--options", "told.l2s.json", "--out", "again.l2s")...)
 			if !bytes.Equal(readFile(t, at("again.l2s")), readFile(t, at("told.l2s"))) {
@@ -328,7 +328,7 @@ func TestTails(t *testing.T) {
 		"--logprobs, or --budget exact": joined("topk", "bare.l2s", testArgs(), "--logprobs"),
 		"--targets":                     joined("eval", "bare.l2s", testArgs(), "--targets", "next.npy"),
 	} {
-		want := "l2s " + args[0] + ": bare.l2s: found a screen without a tail, expected one for " + flag + ": l2s train makes it unless the options say {\"tail\": null}\n"
+		want := "l2s " + args[0] + ": bare.l2s: found a screen without a tail, expected one for " + flag + ": l2s train makes it unless the options have {\"tail\": null}\n"
 		if r := l2s(t, dir, args...); r.code != 1 || r.stderr != want || r.stdout != "" {
 			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}
@@ -454,7 +454,7 @@ func TestEval(t *testing.T) {
 			at := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json", "--quiet", "--budget", budget)...)
 			for _, name := range []string{"budget", "mean_candidates", "p99_candidates", "max_candidates"} {
 				if found, want := number(t, at, name), number(t, rung, name); found != want {
-					t.Errorf("--budget %s: %s: found %v, expected %v, as the ladder says", budget, name, found, want)
+					t.Errorf("--budget %s: %s: found %v, expected %v, as in the ladder", budget, name, found, want)
 				}
 			}
 			for _, k := range []string{"1", "5"} {
@@ -489,7 +489,7 @@ func TestEval(t *testing.T) {
 			expectIn(t, r.stdout, fmt.Sprintf("\nbudget            %v\n", c.used), fmt.Sprintf("\n  * %6v ", c.used))
 		}
 	})
-	t.Run("the rows scanned are said for each k", func(t *testing.T) {
+	t.Run("the rows scanned are printed for each k", func(t *testing.T) {
 		// No list holds all labels: the exact layer answers a query for all.
 		all := strconv.Itoa(tinyLabels)
 		args := joined("eval", "m.l2s", testArgs(), "--quiet", "--k", "1,"+all)
@@ -679,7 +679,7 @@ func TestBench(t *testing.T) {
 	e := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json", "--quiet")...)
 	for _, k := range []string{"1", "5"} {
 		if got, want := number(t, o, "precision", k), number(t, e, "precision", k); got != want {
-			t.Errorf("P@%s: found %v, expected %v, as l2s eval says", k, got, want)
+			t.Errorf("P@%s: found %v, expected %v, as l2s eval prints", k, got, want)
 		}
 	}
 }
@@ -848,13 +848,13 @@ func TestTopK(t *testing.T) {
 			}
 		}
 	})
-	t.Run("--budget takes so many candidates", func(t *testing.T) {
+	t.Run("--budget bounds the candidates", func(t *testing.T) {
 		found := map[string]string{}
 		for _, budget := range []string{"10", "10.9", "40", "1e6"} {
 			found[budget] = topk(t, "--k", "3", "--budget", budget)
 		}
 		if found["10"] != found["10.9"] || found["40"] != text || found["1e6"] != text || found["10"] == text {
-			t.Error("found other answers, expected those of the largest budget of the ladder that is not above it")
+			t.Error("found other answers, expected the answers of the largest budget of the ladder that is not above it")
 		}
 	})
 	t.Run("--budget exact finds the best label of a scan", func(t *testing.T) {
@@ -941,7 +941,7 @@ func TestTopK(t *testing.T) {
 			})
 		}
 	})
-	t.Run("flags may stand before and after the screen", func(t *testing.T) {
+	t.Run("flags may come before and after the screen", func(t *testing.T) {
 		for _, a := range [][]string{
 			joined("topk", testArgs(), "--k", "3", "m.l2s"), joined("topk", testArgs(), "--k=3", "--", "m.l2s"), joined("topk", testArgs(), "-k", "3", "m.l2s"),
 		} {
@@ -1011,7 +1011,7 @@ func TestInspect(t *testing.T) {
 		}
 		object(t, dir, "inspect", "--json", "bare.l2s")
 	})
-	t.Run("memory follows the file, whatever number of labels its header has", func(t *testing.T) {
+	t.Run("memory follows the file, with any number of labels in its header", func(t *testing.T) {
 		path := filepath.Join(dir, "wide.l2s")
 		most := min(math.MaxInt, math.MaxUint32) // labels of an int
 		wide, err := screen.NewModel(screen.Config{Dim: 1, Labels: most, Clusters: []float32{1, -1}, Lists: []screen.List{{IDs: []uint32{0, 7}}, {IDs: []uint32{7, uint32(most - 1)}}}})

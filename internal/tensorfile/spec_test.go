@@ -661,7 +661,7 @@ func TestFloatsOutliveTheirFile(t *testing.T) {
 		{"npy", file(t, "x.npy", array)},
 		{"safetensors", file(t, "x.safetensors", safetensors(header, data)) + ":x"},
 		{"npz at a multiple of 4", file(t, "x.npz", npz(zipMember{name: "xx.npy", data: array})) + ":xx"},
-		{"npz beside a multiple of 4", file(t, "x.npz", npz(zipMember{name: "xyz.npy", data: array})) + ":xyz"},
+		{"npz not at a multiple of 4", file(t, "x.npz", npz(zipMember{name: "xyz.npy", data: array})) + ":xyz"},
 		{"Fortran order", file(t, "x.npy", npy(1, dict("<f4", "True", shape), data))},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -109,7 +109,7 @@ func (v *Vocab) Len() int { return len(v.words) }
 // CheckLen returns an error unless the number of words is the number of labels of the layer.
 func (v *Vocab) CheckLen(labels int) error {
 	if v.Len() != labels {
-		return fmt.Errorf("%s: found %d words, expected %d, one a label", v.name, v.Len(), labels)
+		return fmt.Errorf("%s: found %d words, expected %d, one per label", v.name, v.Len(), labels)
 	}
 	return nil
 }

@@ -398,7 +398,7 @@ type graphIndex struct {
 	codes *codes
 }
 
-// newGraphIndex builds the graph of rows, one a label of in.Layer.
+// newGraphIndex builds the graph of rows, one per label of in.Layer.
 func newGraphIndex(ctx context.Context, in *Input, rows []float32, dim int, order []uint32, p graphParams) (Index, error) {
 	g, err := buildGraph(ctx, in, rows, dim, order, p)
 	if err != nil {

@@ -160,10 +160,10 @@ func TestWhatGoesBeforeAQueryIsNoPartOfItsTime(t *testing.T) {
 	}
 	// A query may be interrupted, but not all of them.
 	if least := got[0].sorted[0]; least >= long {
-		t.Errorf("found at least %v for each query, expected less than what goes before it, %v", least, long)
+		t.Errorf("found at least %v for each query, expected less than the work before it, %v", least, long)
 	}
 	if mean := got[0].means[0]; mean >= float64(long) {
-		t.Errorf("found a mean of %v ns, expected less than what goes before a query, %v", mean, long)
+		t.Errorf("found a mean of %v ns, expected less than the work before a query, %v", mean, long)
 	}
 }
 
