@@ -125,7 +125,8 @@ func (s *Set) Missing(first, end int) iter.Seq[uint32] {
 	return s.each(first, end, ^uint64(0))
 }
 
-// each iterates over the labels from first on, before end, whose bits differ from the bits of a word.
+// each iterates over the labels from first on, before end, whose bits differ from the bits of a
+// word.
 func (s *Set) each(first, end int, from uint64) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for i := first / wordBits; i*wordBits < end; i++ {

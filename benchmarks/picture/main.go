@@ -1,6 +1,6 @@
 // Command picture draws the pictures of the documents, each as SVG and PNG: how, the way of a query
-// through the three searches; peers, of results/peers.tsv, precision against time; and, of the JSON of
-// l2s-llama bench, token, the time of a token by parts.
+// through the three searches; peers, of results/peers.tsv, precision against time; and, of the JSON
+// of l2s-llama bench, token, the time of a token by parts.
 //
 //	cd benchmarks && go run ./picture -out ../docs ["Gemma 3 270M=gemma.json" ...]
 package main

@@ -31,7 +31,8 @@ import (
 // most is the number of labels that a chain needs at most: min-p of .05 keeps 20.
 const most = 40
 
-// chains are the draws that are compared: each keeps some of the best labels, whose order it does not change.
+// chains are the draws that are compared: each keeps some of the best labels, whose order it does
+// not change.
 var chains = []struct {
 	name                    string
 	temperature, topP, minP float64
@@ -169,8 +170,8 @@ func differ(chain int, a, b [][]softmax.Prediction) float64 {
 	return float64(count) / float64(len(a)*draws)
 }
 
-// weights returns the probabilities of the labels that a chain keeps: top-k, top-p at T = 1, min-p, then the
-// temperature, in the order of llama.cpp.
+// weights returns the probabilities of the labels that a chain keeps: top-k, top-p at T = 1, min-p,
+// then the temperature, in the order of llama.cpp.
 func weights(chain int, best []softmax.Prediction) []float64 {
 	c := chains[chain]
 	p, sum := make([]float64, len(best)), 0.0

@@ -1,5 +1,5 @@
-// Command real measures a head that people run on states of real text: exact searches, draws, batches, and a
-// preview, and prints a table of them.
+// Command real measures a head that people run on states of real text: exact searches, draws,
+// batches, and a preview, and prints a table of them.
 //
 //	go run ./real -model gemma3-270m.gguf -train train.npy -test test.npy [-bench bench.json]
 //

@@ -67,9 +67,8 @@ type badCase struct {
 	warns bool     // there is a warning before it
 }
 
-// check runs a case: the exit status, one line on standard error that has all
-// that the case wants and is the one in the corpus, nothing on standard output, and every file in the
-// folder as it was.
+// check runs a case: the exit status, one line on standard error that has all that the case wants
+// and is the one in the corpus, nothing on standard output, and every file in the folder as it was.
 func (c badCase) check(t *testing.T) {
 	dir := files(t)
 	if c.files != nil {

@@ -27,8 +27,8 @@ type inputFlags struct {
 	k                        func() int
 }
 
-// layerAndContexts adds the flags of a verb whose answers have k labels, and that takes all contexts
-// at once or not.
+// layerAndContexts adds the flags of a verb whose answers have k labels, and that takes all
+// contexts at once or not.
 func (f *flags) layerAndContexts(rows bool, k func() int) {
 	f.required = append([]string{"weights", "bias", "contexts"}, f.required...)
 	f.inputs = &inputFlags{

@@ -133,7 +133,8 @@ func mergeVerb(f *flags) action {
 	}
 }
 
-// readLabels reads the labels at path, which must be the best k of all of the contexts by the layer.
+// readLabels reads the labels at path, which must be the best k of all of the contexts by the
+// layer.
 func readLabels(ctx context.Context, path string, in *inputs, k, threads int, p *progress.Printer) ([]uint32, error) {
 	f, err := labelfile.Open(path)
 	if err != nil {

@@ -85,7 +85,8 @@ func (v *service) load() (*screen.Model, error) {
 	return screen.Load(v.screen)
 }
 
-// reload serves the screen that its file has now, unless that fails. Queries under way keep the old one.
+// reload serves the screen that its file has now, unless that fails. Queries under way keep the old
+// one.
 func (v *service) reload() error {
 	model, err := v.load()
 	if err == nil {
@@ -254,8 +255,8 @@ const (
 	labelBytes   = 300
 )
 
-// handler answers POST /topk and, with log-probabilities, POST /logprobs. A request that is alone may
-// exceed the memory limit.
+// handler answers POST /topk and, with log-probabilities, POST /logprobs. A request that is alone
+// may exceed the memory limit.
 func (v *service) handler(logProbs bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var held int64
@@ -282,7 +283,8 @@ func (v *service) handler(logProbs bool) http.HandlerFunc {
 	}
 }
 
-// write writes a body, or the error in its place, as JSON. Only the log has the text of internal errors.
+// write writes a body, or the error in its place, as JSON. Only the log has the text of internal
+// errors.
 func write(w http.ResponseWriter, r *http.Request, text []byte, err error) {
 	status := http.StatusOK
 	if err != nil {

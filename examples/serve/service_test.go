@@ -53,7 +53,8 @@ func draw(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// newFiles writes W.npy, b.npy, vocab.txt, and the screens a.l2s and b.l2s, which differ; a.l2s is m.l2s too.
+// newFiles writes W.npy, b.npy, vocab.txt, and the screens a.l2s and b.l2s, which differ; a.l2s is
+// m.l2s too.
 func newFiles(t *testing.T) (*files, *files) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 1))
@@ -417,8 +418,8 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// Clients ask the program while its screen is swapped: each answer is of one screen or the other, and SIGTERM ends
-// it when all have been answered.
+// Clients ask the program while its screen is swapped: each answer is of one screen or the other,
+// and SIGTERM ends it when all have been answered.
 func TestTheProgramUnderLoad(t *testing.T) {
 	f, second := newFiles(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -64,7 +64,8 @@ func Create(path string) (*File, error) {
 	return f, nil
 }
 
-// WriteFile writes the output of write, through a buffer, to the file at path, as Create and Commit do.
+// WriteFile writes the output of write, through a buffer, to the file at path, as Create and Commit
+// do.
 func WriteFile(path string, write func(w io.Writer) error) error {
 	f, err := Create(path)
 	if err != nil {

@@ -97,9 +97,9 @@ var ErrHeld = errors.New("found another run that works on it, expected none")
 // If another process holds the path the error is [ErrHeld]. If the system has no locks nothing is
 // held, and there is no error.
 //
-// The lock is on an empty hidden file next to the destination, whose name ends with .lock. A process
-// that is killed leaves it, without the lock: the next Hold takes it, and release removes it. A
-// file of this name that is not empty is not removed.
+// The lock is on an empty hidden file next to the destination, whose name ends with .lock. A
+// process that is killed leaves it, without the lock: the next Hold takes it, and release removes
+// it. A file of this name that is not empty is not removed.
 func Hold(path string) (release func(), err error) {
 	dest := Destination(path)
 	base := filepath.Base(dest)

@@ -1,7 +1,7 @@
 // Package demolm runs the small language model of l2s demo: a 2-layer LSTM of 200 units over a
-// vocabulary of 20,000, trained on public-domain novels. Its weights are in benchmarks/lm/model, out
-// of the module, so that no importer downloads them. The model writes a text, whose contexts are used
-// instead of the contexts of a real one.
+// vocabulary of 20,000, trained on public-domain novels. Its weights are in benchmarks/lm/model,
+// out of the module, so that no importer downloads them. The model writes a text, whose contexts
+// are used instead of the contexts of a real one.
 package demolm
 
 import (
@@ -123,8 +123,8 @@ func sigmoid(x float64) float64 { return 1 / (1 + kernels.Exp(-x)) }
 
 func tanh(x float64) float64 { return 2/(1+kernels.Exp(-2*x)) - 1 }
 
-// Stream is the number of words that the model writes in one piece: where learning and measuring are
-// to have no piece in common, both have a multiple of it.
+// Stream is the number of words that the model writes in one piece: where learning and measuring
+// are to have no piece in common, both have a multiple of it.
 const Stream = 512
 
 // Contexts returns the contexts of n words that the model writes, n x 200, in pieces of Stream

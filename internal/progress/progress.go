@@ -72,9 +72,9 @@ func (p *Printer) with(f func(now time.Time)) {
 // repeating the last line.
 const percent = "percent"
 
-// Start begins a stage of total units of work, 0 if nobody knows how many. Of the unit "percent" the total may be
-// larger than 100, for a finer estimate of the time left.
-// A stage that has not ended is dropped without a word.
+// Start begins a stage of total units of work, 0 if nobody knows how many. Of the unit "percent"
+// the total may be larger than 100, for a finer estimate of the time left. A stage that has not
+// ended is dropped without a word.
 func (p *Printer) Start(stage, unit string, total int) {
 	p.with(func(now time.Time) {
 		p.erase()

@@ -27,8 +27,8 @@ type Config struct {
 // MaxShells is the largest number of cosines of Config.Shells.
 const MaxShells = 16
 
-// Router holds the vectors of clusters and the cosines of shells. It is immutable and safe for use by
-// many goroutines.
+// Router holds the vectors of clusters and the cosines of shells. It is immutable and safe for use
+// by many goroutines.
 type Router struct {
 	layer   *softmax.Layer // V as a layer without bias
 	packed  *softmax.Packed
@@ -192,9 +192,9 @@ func (s *Searcher) Find(dst []Found, qs []*softmax.Query, need Need) error {
 	return nil
 }
 
-// inShell is a cosine in the shell of the query's context. The product of the context with
-// the vector of its best cluster is at least low and at most high. Most contexts are so far from the borders of shells
-// that bounds of lengths and products tell, which takes no exact product.
+// inShell is a cosine in the shell of the query's context. The product of the context with the
+// vector of its best cluster is at least low and at most high. Most contexts are so far from the
+// borders of shells that bounds of lengths and products tell, which takes no exact product.
 func (r *Router) inShell(q *softmax.Query, best uint32, low, high float64) float64 {
 	if len(r.shells) == 0 {
 		return 0

@@ -1,4 +1,5 @@
-// Package scored lets benchmarks count the rows that exact searches score by the reference arithmetic.
+// Package scored lets benchmarks count the rows that exact searches score by the reference
+// arithmetic.
 package scored
 
 // Rows, unless nil, gets the number of scored rows for each context of a search. It must not be set

@@ -341,9 +341,10 @@ func integers(v jsonscan.Value, most int) ([]int, error) {
 // hundreds.
 const maxShards = 10000
 
-// ReadIndex reads a model.safetensors.index.json: the file of each tensor of a model that is
-// cut into several, its "weight_map". They are names in the folder of the index: one that
-// could lead elsewhere is refused, and so are more than 10,000 files. Format: https://huggingface.co/docs/transformers/big_models#sharded-checkpoints.
+// ReadIndex reads a model.safetensors.index.json: the file of each tensor of a model that is cut
+// into several, its "weight_map". They are names in the folder of the index: one that could lead
+// elsewhere is refused, and so are more than 10,000 files. Format:
+// https://huggingface.co/docs/transformers/big_models#sharded-checkpoints.
 func ReadIndex(path string) (map[string]string, error) {
 	data, err := ReadFile(path)
 	if err != nil {

@@ -83,8 +83,8 @@ func parse(name string, data []byte) (*Vocab, error) {
 	return v, nil
 }
 
-// checkWord refuses text that is no word, and shows its beginning: a foreign file can hold a line of
-// megabytes.
+// checkWord refuses text that is no word, and shows its beginning: a foreign file can hold a line
+// of megabytes.
 func checkWord(word string, line int) error {
 	switch {
 	case word == "":

@@ -135,12 +135,11 @@ func (st *Streams) Reset() {
 	}
 }
 
-// Run takes some time steps of the streams through all layers. At step t the first active[t] streams read a row
-// of x each, In elements; the rows of one step follow the rows of the step
-// before. It returns the outputs, a row of Dim elements for each of x, valid
-// until the next call. They do not depend on how streams and steps are
-// grouped into calls. Once it has seen the largest call, Run allocates
-// nothing.
+// Run takes some time steps of the streams through all layers. At step t the first active[t]
+// streams read a row of x each, In elements; the rows of one step follow the rows of the step
+// before. It returns the outputs, a row of Dim elements for each of x, valid until the next call.
+// They do not depend on how streams and steps are grouped into calls. Once it has seen the largest
+// call, Run allocates nothing.
 func (st *Streams) Run(x []float32, active []int) []float32 {
 	rows := 0
 	for _, n := range active {

@@ -24,8 +24,9 @@ import (
 // H.-F. Yu, I. Dhillon and C.-J. Hsieh, "DRONE: Data-aware Low-rank Compression for Large NLP
 // Models", NeurIPS 2021, which compresses layers by them.
 //
-// With S S^T = E[h h^T] over contexts, m the mean row of W, and W' the rows less m, the singular value
-// decomposition is W' S = U D P^T. Then with z = P^T S^-1 h, whose elements have second moments of 1,
+// With S S^T = E[h h^T] over contexts, m the mean row of W, and W' the rows less m, the singular
+// value decomposition is W' S = U D P^T. Then with z = P^T S^-1 h, whose elements have second
+// moments of 1,
 //
 //	w_s.h + b_s = m.h + (W' S P)_s.z + b_s
 //

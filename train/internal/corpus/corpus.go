@@ -135,7 +135,8 @@ func (c *Corpus) Spaced(n int) *Corpus {
 const (
 	// Chunk is the number of contexts a goroutine takes at a time if each costs about a microsecond.
 	Chunk = 256
-	// batch is the number of contexts that are routed together, so that the vectors are read once for them.
+	// batch is the number of contexts that are routed together, so that the vectors are read once
+	// for them.
 	batch = 64
 )
 

@@ -27,7 +27,8 @@ type Iteration struct {
 }
 
 const (
-	// perCluster bounds the contexts of a cluster, on average, that take part: more find no better clusters.
+	// perCluster bounds the contexts of a cluster, on average, that take part: more find no better
+	// clusters.
 	perCluster = 2000
 	// tolerance is the gain in mean cosine below which another iteration is not worth its time.
 	tolerance = 1e-5

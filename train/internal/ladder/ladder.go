@@ -152,8 +152,8 @@ func (l *Lists) Rung(budget float64, share uint16, outcomes []precision.Outcome,
 	return screen.Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
 }
 
-// At are means over outcomes, at least one, of the candidates at a share: the parts of the best labels, and of all
-// labels, that are not among them, and their number.
+// At are means over outcomes, at least one, of the candidates at a share: the parts of the best
+// labels, and of all labels, that are not among them, and their number.
 func (l *Lists) At(share uint16, outcomes []precision.Outcome) (first, all, candidates float64) {
 	for _, o := range outcomes {
 		n := l.Count(o.Cell, share)

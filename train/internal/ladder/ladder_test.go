@@ -202,7 +202,8 @@ func TestBudgetsAscendInRoundNumbers(t *testing.T) {
 	})
 }
 
-// A ladder ends at the largest budget, or with twice the first one that misses no more than is allowed.
+// A ladder ends at the largest budget, or with twice the first one that misses no more than is
+// allowed.
 func TestALadderGoesOnBehindTheTarget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells, sizes, always, k, labels := drawLists(t)

@@ -81,8 +81,8 @@ func isKind(path, magic, what string) (bool, error) {
 	return true, nil
 }
 
-// Err is the cause, for errors.Is, of the error of a run that cannot continue from its state, because
-// the state is damaged or belongs to another run.
+// Err is the cause, for errors.Is, of the error of a run that cannot continue from its state,
+// because the state is damaged or belongs to another run.
 var Err = errors.New("checkpoint")
 
 // bad makes an error about a fault of a state.
