@@ -3,8 +3,8 @@
 // Vocabulary Neural Networks", Section 4).
 //
 // A [Search] drives a [Decoder], which turns hypotheses into context vectors, and a [Searcher],
-// which finds the best next labels of each with their log-probabilities: a softmax.Searcher, or
-// a screen.Searcher, for which other labels than candidates count as impossible.
+// which finds the best next labels of each with their log-probabilities: a softmax.Searcher, or a
+// screen.Searcher, for which labels that are no candidates count as impossible.
 //
 // Several sentences are decoded together, so that the contexts of one step share the loads of
 // rows. Other sentences do not change a result, if they do not change its contexts. Ties

@@ -33,7 +33,7 @@ import (
 //
 //	go test ./fuzz -run Corpus -update
 //
-// writes the errors anew. Read the changes before you commit them.
+// writes the errors again. Read the changes before you commit them.
 const corpusFile = "testdata/corpus.txt"
 
 var update = flag.Bool("update", false, "write "+corpusFile+" from the errors of the library")

@@ -10,9 +10,9 @@
 //
 // # Two arithmetics
 //
-// The float32 kernels (Dot, Scan, GatherDot, ArgmaxDot) serve the paper's method.
-// Their sums are ordered as the machine likes, so results of two levels differ by rounding: at
-// most about n*2^-24 * sum |x_i y_i|.
+// The float32 kernels (Dot, Scan, GatherDot, ArgmaxDot) are for the paper's method. The order of
+// their sums depends on the machine, so results of two levels differ by rounding: at most about
+// n*2^-24 * sum |x_i y_i|.
 //
 // The reference kernels (RefDot, Rows.RefScan, Rows.RefGatherDot) define the logit: exact
 // products summed in float64 in a fixed order. They give the same bits on every level and every

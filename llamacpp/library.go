@@ -127,8 +127,8 @@ func (b *ggmlBase) read(dst []float32, tensor uintptr) []float32 {
 	return dst
 }
 
-// Callbacks are never freed, so one serves all hooks: a hook is known by a number, which C
-// hands back.
+// Callbacks are never freed, so one callback is used for all hooks: a number identifies a hook,
+// which C passes back.
 var (
 	hooks    sync.Map // uintptr to *Hook
 	lastHook atomic.Uintptr

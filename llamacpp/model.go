@@ -273,8 +273,8 @@ func (m *Model) Len(sequence int) int { return m.lengths[sequence] }
 // Clear empties a sequence.
 func (m *Model) Clear(sequence int) { m.Cut(sequence, 0) }
 
-// Cut leaves the first n tokens of a sequence. A recurrent model cannot go back: it returns an
-// error unless n is 0 or the sequence has no more.
+// Cut leaves the first n tokens of a sequence. For a recurrent model, which cannot go back, it
+// returns an error unless n is 0 or the sequence has no more.
 func (m *Model) Cut(sequence, n int) error {
 	if n < 0 || n > m.lengths[sequence] {
 		return fmt.Errorf("llamacpp: sequence %d: found %d tokens to leave, expected 0 to %d", sequence, n, m.lengths[sequence])

@@ -95,8 +95,8 @@ func TestAComparisonOfALayerInFiles(t *testing.T) {
 	if len(f.Of(points.KMeans)) == 0 {
 		t.Error("the table of k-means is empty")
 	}
-	// The dense scan, and of each method at least the fastest setting that is precise
-	// enough, were measured with cold caches.
+	// The dense scan, and at least the fastest setting of each method that is precise enough, were
+	// measured with cold caches.
 	if f.ColdRounds != sweeps[points.Quick].cold || f.ColdMiB != coldMiB || f.Points[0].Cold == nil {
 		t.Errorf("found %d rounds with cold caches, %d MiB, %v", f.ColdRounds, f.ColdMiB, f.Points[0].Cold)
 	}

@@ -166,8 +166,8 @@ func fullRivals(labels int) []methods.Method {
 	)
 }
 
-// ascending returns the cut-offs with each raised, if it is not above the one before, to
-// the next number that is.
+// ascending returns the cut-offs with each raised, to the number after the previous one, if it is
+// not above that.
 func ascending(cutoffs ...int) []int {
 	last := 0
 	for i := range cutoffs {
@@ -177,8 +177,8 @@ func ascending(cutoffs ...int) []int {
 	return cutoffs
 }
 
-// geometric returns numbers from first, at least 1, to below last, each by the
-// factor larger than the one before.
+// geometric returns numbers from first, at least 1, to below last, each larger than the previous
+// one by the factor.
 func geometric(first, last int, factor float64) []int {
 	var list []int
 	for x := float64(max(first, 1)); x < float64(last); x *= factor {
@@ -193,7 +193,8 @@ func geometric(first, last int, factor float64) []int {
 }
 
 // rowsOfClusterTable is the number of rows that a query reads in each row of the table of clusters:
-// r + B. As in the paper the budget goes down as the clusters go up, so that the times are alike.
+// r + B. As in the paper the budget falls as the number of clusters grows, so that the times are
+// alike.
 const rowsOfClusterTable = 350
 
 // clusterTable returns the points of the table of different numbers of clusters, from the

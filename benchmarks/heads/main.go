@@ -38,7 +38,7 @@ import (
 const (
 	k        = 5
 	contexts = 500
-	// Of the screen of a structured head.
+	// For the screen of a structured head.
 	clusters, candidates = 100, 500
 	// evicted is the number of bytes that are read between two queries that are to
 	// find the caches cold.

@@ -42,7 +42,7 @@ func gonumSgemm(dst, contexts, rows []float32, dim int) {
 	blas32.Gemm(blas.NoTrans, blas.Trans, 1, matrix(contexts, dim), matrix(rows, dim), 0, matrix(dst, len(rows)/dim))
 }
 
-// blocks are the numbers of contexts that one product takes. The best serves.
+// blocks are the numbers of contexts that one product takes. The fastest is used.
 var blocks = []int{64, 256, 1024}
 
 type row struct {

@@ -1,6 +1,6 @@
-// Command picture draws the pictures of the documents, each as SVG and PNG: how, the way of a query
-// through the three searches; peers, of results/peers.tsv, precision against time; and, of the JSON
-// of l2s-llama bench, token, the time of a token by parts.
+// Command picture draws the pictures of the documents, each as SVG and PNG: how, the path of a
+// query through the three searches; peers, precision against time, from results/peers.tsv; and
+// token, the time of a token by parts, from the JSON of l2s-llama bench.
 //
 //	cd benchmarks && go run ./picture -out ../docs ["Gemma 3 270M=gemma.json" ...]
 package main

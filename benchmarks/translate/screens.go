@@ -179,8 +179,8 @@ func screened(l *softmax.Layer, m *screen.Model, p plan, budget float64, query s
 	}, nil
 }
 
-// contest returns the contestants of a plan: its screen at some budgets, at the one that it is
-// calibrated to for each target, and with a tail if the plan wants one.
+// contest returns the contestants of a plan: its screen at some budgets, at the calibrated budget
+// for each target, and with a tail if the plan wants one.
 func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *progress.Printer) (list []*contestant, err error) {
 	m, seconds, err := c.train(ctx, p, progress)
 	if err != nil {

@@ -63,7 +63,7 @@ type badCase struct {
 	args  []string
 	env   string
 	code  int
-	want  []string // parts of the one line on standard error
+	want  []string // parts of the single line on standard error
 	warns bool     // there is a warning before it
 }
 
@@ -163,7 +163,7 @@ func poisoned(name string, element int, value float64) func(t *testing.T, dir st
 	}
 }
 
-// matrixIn replaces a .npy file by ones of a shape.
+// matrixIn replaces a .npy file by a matrix of ones of a shape.
 func matrixIn(name string, shape ...int) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		n := 1
@@ -571,7 +571,7 @@ func TestWrongUse(t *testing.T) {
 	runCases(t, cases)
 }
 
-// A level that is unknown must not end in a run on another one, nor in a dump.
+// An unknown level must end neither in a run on another level nor in a dump.
 func TestUnknownLevelFailsLoudly(t *testing.T) {
 	for _, verb := range [][]string{goodTopK, {"version"}} {
 		cmd := command(t, files(t), verb...)

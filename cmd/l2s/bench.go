@@ -33,7 +33,7 @@ type benchResult struct {
 	ScreenedMedian float64 `json:"screened_median_us"`
 	ScreenedP99    float64 `json:"screened_p99_us"`
 	Speedup        float64 `json:"speedup"`        // dense_f32_us / screened_us
-	SpeedupMedian  float64 `json:"speedup_median"` // the same of the medians
+	SpeedupMedian  float64 `json:"speedup_median"` // the ratio of the medians
 	// The log-probability of a label: by a screen with a tail, 0 without one, and by a float32 scan
 	// and a log-sum-exp over all labels.
 	LogProb      float64 `json:"log_prob_us,omitempty"`
@@ -69,8 +69,8 @@ type measuredBench struct {
 }
 
 const (
-	leastContexts     = 1000    // different ones; fewer show how fast a CPU does the same thing again
-	mostContexts      = 1 << 17 // different ones that are looked for
+	leastContexts     = 1000    // different contexts; with fewer a CPU repeats the same work, which is faster
+	mostContexts      = 1 << 17 // the largest number of different contexts
 	precisionContexts = 5000    // the largest number of contexts that measure the precision
 	mostCold          = 1 << 10 // MiB that are read between two queries
 )
@@ -274,7 +274,7 @@ func must(err error) {
 	}
 }
 
-// microsOf returns the time of a query, and the median and the 99th percentile of single ones.
+// microsOf returns the time of a query, and the median and the 99th percentile of single queries.
 func microsOf(t timing.Times) (mean, median, p99 float64) {
 	return micros(t.Mean()), micros(t.Median()), micros(t.Quantile(0.99))
 }

@@ -169,7 +169,7 @@ func writeFile(t *testing.T, path string, data []byte) {
 	}
 }
 
-// list returns the names in a folder, hidden ones too.
+// listFolder returns the names in a folder, including hidden ones.
 func listFolder(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

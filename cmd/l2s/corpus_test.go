@@ -22,7 +22,7 @@ import (
 //
 //	go test ./cmd/l2s -update
 //
-// writes it anew. Read the changes before you commit them.
+// writes it again. Read the changes before you commit them.
 const corpusFile = "testdata/badinput.txt"
 
 var digests = regexp.MustCompile(`\b[0-9a-f]{8,64}\b`)

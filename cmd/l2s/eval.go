@@ -29,7 +29,7 @@ type evalResult struct {
 	Dim            int                `json:"dim"`
 	Labels         int                `json:"labels"`
 	Contexts       int                `json:"contexts"`
-	Budget         float64            `json:"budget"` // the one that these figures are of
+	Budget         float64            `json:"budget"` // the budget of these figures
 	Ladder         []rungResult       `json:"ladder"` // of every budget of the screen
 	TrainedOn      bool               `json:"trained_on,omitempty"`
 	// ExactAnswers is, by k, how many contexts the exact layer answered because

@@ -205,7 +205,7 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	}
 	if m := in.screen; m != nil {
 		made := m.Fingerprint()
-		if made == [32]byte{} { // it goes with any layer of its shape
+		if made == [32]byte{} { // it fits any layer of its shape
 			made = l.Fingerprint()
 		}
 		if err := l.own(in.path, "the screen is for", m.Dim(), m.Labels(), made); err != nil {

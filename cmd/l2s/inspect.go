@@ -24,7 +24,7 @@ type inspectResult struct {
 	screenResult
 	File             string          `json:"file"`
 	Bytes            int64           `json:"bytes"`
-	Fingerprint      string          `json:"fingerprint"` // of the layer, hex; empty where it goes with any
+	Fingerprint      string          `json:"fingerprint"` // of the layer, hex; empty if the screen fits any layer
 	Always           []uint32        `json:"always"`      // rows, or labels with --ids
 	Shells           []float64       `json:"shells"`      // the cosines that cut clusters
 	Lists            listSizes       `json:"lists"`

@@ -159,8 +159,7 @@ func TestSignalsThatAreSwitchedOff(t *testing.T) {
 	}
 }
 
-// An interrupt while cold queries are measured leaves the times of warm ones, which are
-// printed.
+// An interrupt while cold queries are measured keeps the times of warm queries, which are printed.
 func TestInterruptedColdQueriesLeaveTheOthers(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)

@@ -163,8 +163,8 @@ func TestShardsArePartition(t *testing.T) {
 	})
 }
 
-// relabelled gives the first context of a file of labels other ones, and the file
-// its checksums.
+// relabelled replaces the labels of the first context in a file of labels, and updates the
+// checksums.
 func relabelled(name string, ids ...uint32) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		path := filepath.Join(dir, name)

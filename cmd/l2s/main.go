@@ -3,7 +3,7 @@
 // for a layer from context vectors, measures it and asks it.
 //
 //	l2s demo       show the whole on a small language model
-//	l2s labels     find the best labels of contexts, of all or of one shard
+//	l2s labels     find the best labels of all contexts or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      learn a screen for a softmax layer from context vectors
 //	l2s calibrate  choose the budget of a screen such that it reaches a precision
@@ -51,7 +51,7 @@ type action func(ctx context.Context, in *inputs) (fmt.Stringer, error)
 func verbs() []verb {
 	return []verb{
 		{"demo", "show the whole on a small language model", demoVerb},
-		{"labels", "find the best labels of contexts, of all or of one shard", labelsVerb},
+		{"labels", "find the best labels of all contexts or of one shard", labelsVerb},
 		{"merge", "join the labels of shards", mergeVerb},
 		{"train", "learn a screen for a softmax layer from context vectors", trainVerb},
 		{"calibrate", "choose the budget of a screen such that it reaches a precision", calibrateVerb},
@@ -198,7 +198,7 @@ func say(w io.Writer, what, text string) {
 //go:embed help/*.txt
 var pages embed.FS
 
-// page returns a page of the help: of a verb, of l2s itself, or on sources.
+// page returns a page of the help, for a verb, for l2s itself, or about sources.
 func page(name string) string {
 	text, err := pages.ReadFile("help/" + name + ".txt")
 	must(err)

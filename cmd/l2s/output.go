@@ -25,8 +25,8 @@ func (o output) String() string {
 	return fmt.Sprintf("%s %s", o.flag, o.path)
 }
 
-// checkOutputs returns an error if one of the outputs would replace an input, of the arguments or
-// of more, or another output. Inputs are names of files, or sources as Open of package head takes
+// checkOutputs returns an error if one of the outputs would replace an input in the arguments or in
+// more, or another output. Inputs are names of files, or sources as Open of package head takes
 // them; an empty one does not count.
 func checkOutputs(ctx context.Context, f *flags, outputs []output, more ...string) error {
 	inputs := slices.Concat(f.files, more)

@@ -49,8 +49,8 @@ func TestFullStandardOutput(t *testing.T) {
 	}
 }
 
-// If the reader of a pipe goes away, as head does, a verb ends as other tools do: by SIGPIPE,
-// without a word.
+// If the reader of a pipe ends, as head does, a verb ends like other tools: by SIGPIPE, without a
+// message.
 func TestReaderOfStandardOutputThatLeaves(t *testing.T) {
 	dir := files(t)
 	matrixIn("many.npy", 1<<15, tinyDim)(t, dir)

@@ -138,7 +138,7 @@ func topKVerb(f *flags) action {
 	}
 }
 
-// answer is the JSON of l2s topk, of a context.
+// answer is the JSON of l2s topk for a context.
 type answer struct {
 	IDs      []uint32  `json:"ids"`
 	Logits   []float64 `json:"logits"`

@@ -84,7 +84,7 @@ func commonOptions() train.Options {
 // readOptions returns the options of the flags and the file.
 func (r *trainRun) readOptions() (o train.Options, err error) {
 	o = commonOptions()
-	o.Tail.Temperatures = nil // the default ones are of the layer: see complete
+	o.Tail.Temperatures = nil // the defaults depend on the layer: see complete
 	if *r.options != "" {
 		text, err := readSmall(*r.options)
 		if err != nil {

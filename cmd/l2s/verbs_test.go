@@ -625,7 +625,7 @@ func TestTheTargetDecidesTheBudget(t *testing.T) {
 				target, _ = strconv.ParseFloat(c.target, 64)
 				more = []string{"--target", c.target}
 			}
-			if c.target != "" && !c.reached { // by lists without the labels that training has not met
+			if c.target != "" && !c.reached { // by lists without the labels outside training
 				writeFile(t, filepath.Join(dir, "o.json"), []byte(`{"geometry": 0}`))
 				more = append(more, "--options", "o.json")
 			}

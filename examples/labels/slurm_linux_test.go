@@ -203,8 +203,8 @@ func recipe(t *testing.T, heading string) string {
 	return strings.Join(code, "")
 }
 
-// The recipe of the document runs: one task is killed, goes back to the queue, and the
-// merged labels have the bytes of a run without shards.
+// The recipe of the document runs: one task is killed and queued again, and the merged labels have
+// the bytes of a run without shards.
 func TestTheSlurmRecipe(t *testing.T) {
 	if os.Getenv("L2S_SLURM") == "" {
 		t.Skip("starts daemons: run make slurm")

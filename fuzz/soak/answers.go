@@ -19,7 +19,7 @@ import (
 
 // learner asks a head that learns, by traffic that changes every few seconds. Logits equal the
 // definition, and so do answers of the exact layer. Answers of screens may miss a little, and none
-// is for a context that no trial has met.
+// is for a context outside all trials.
 func learner(ctx context.Context, s *soak) error {
 	const least = 3000
 	o := train.DefaultOptions()

@@ -135,7 +135,7 @@ func (s *soak) train(ctx context.Context, out, contexts string) *exec.Cmd {
 	return s.program(ctx, "l2s", "train", "--quiet", "--weights", s.path("W.npy"), "--bias", s.path("b.npy"), "--contexts", s.path(contexts), "--threads", "1", "--out", out)
 }
 
-// h is a context that no training has met, a little changed.
+// h returns a context outside all trainings, slightly changed.
 func (s *soak) h(i int) []float32 {
 	h := slices.Clone(s.data.Context(trained + i%asked))
 	for j := range h {

@@ -232,7 +232,7 @@ func (s *soak) client(ctx context.Context, url string, models [2]*screen.Model) 
 	}
 }
 
-// slowClients send a part of a request, or read nothing of a large answer, and go.
+// slowClients send a part of a request, or do not read a large answer, and disconnect.
 func (s *soak) slowClients(ctx context.Context, address string) {
 	contexts := make([][]float32, 256)
 	for i := range contexts {

@@ -15,7 +15,7 @@ import (
 // products.
 const (
 	chunk = 64 // bytes of a record that one step takes
-	group = 8  // rows that go through the products side by side
+	group = 8  // rows whose products are computed together
 )
 
 const (
@@ -103,9 +103,8 @@ func (p product) decode(w, high arm64.V) {
 
 // add adds the products of w, one register or two, with h to the four lanes of acc.
 //
-// Without the extension for it the products go by way of 16 bits: of signed codes the
-// sum of two is at most 2*128*127 < 2^15 in magnitude, of 4-bit codes the sum of four is
-// at most 4*15*127.
+// Without the extension for them the products are computed in 16 bits: for signed codes the sum of
+// two is at most 2*128*127 < 2^15 in magnitude, of 4-bit codes the sum of four is at most 4*15*127.
 func (p product) add(acc arm64.V, w, h []arm64.V, t arm64.V) {
 	if p.Level == arm64.NEONDot {
 		for i := range h {

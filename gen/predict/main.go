@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// unit is the number of elements that the table's figures are for: of a row, or of scores.
+// unit is the number of elements of the table's figures: of a row, or of scores.
 const unit = 256
 
 // loop is an inner loop on both architectures.
@@ -28,8 +28,8 @@ type loop struct {
 	i8mm       place // and on neondot with I8MM
 }
 
-// place is where a loop is: the function, the innermost loop of it counted from 0,
-// and the elements that go through it in one turn, over all rows and contexts.
+// place is the place of a loop: the function, the innermost loop of it counted from 0, and the
+// elements that go through it in one turn, over all rows and contexts.
 type place struct {
 	function string
 	at       int

@@ -32,8 +32,8 @@ type File struct {
 // long work. A symbolic link is kept, and the file that it leads to is replaced, or made. The file
 // gets the permissions of the file that it replaces, or else of any new file.
 //
-// Temporary files of the same destination that a killed process has left are removed, if the
-// system has locks by which a living one is known.
+// Temporary files of the same destination that a killed process has left are removed, if the system
+// has locks, which show whether a process is alive.
 func Create(path string) (*File, error) {
 	if path == "" {
 		return nil, errors.New("found an empty file name, expected a file to write")
@@ -82,8 +82,8 @@ func WriteFile(path string, write func(w io.Writer) error) error {
 	return f.Commit()
 }
 
-// Destination returns the absolute path of the file that path leads to, through symbolic
-// links: the one that is replaced or made. It need not be there.
+// Destination returns the absolute path of the file that path leads to, through symbolic links: the
+// one that is replaced or made. It need not exist.
 func Destination(path string) string {
 	abs, err := filepath.Abs(path)
 	if err == nil && !strings.HasSuffix(path, string(filepath.Separator)) { // which means a folder
@@ -161,7 +161,7 @@ func (f *File) Commit() error {
 	if err != nil {
 		os.Remove(f.tmp.Name())
 	}
-	f.held.Close() // and with it the lock, after the renaming
+	f.held.Close() // which releases the lock, after the renaming
 	if err != nil {
 		return named(f.path, err)
 	}

@@ -16,8 +16,8 @@ import (
 // holds the lock from right after the creation to the renaming, and the system releases it with the
 // process, on any machine.
 
-// longestBase is how much of a destination's name goes into the name of its temporary
-// file: systems allow names of 255 bytes.
+// longestBase is the length of the part of a destination's name in the name of its temporary file:
+// systems allow names of 255 bytes.
 const longestBase = 200
 
 // temporaryPrefix is how the names of the temporary files of a destination begin. A

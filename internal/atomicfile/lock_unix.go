@@ -25,7 +25,7 @@ func lock(f *os.File) (taken bool, err error) {
 	return err == nil, err
 }
 
-// again returns an open file anew: its lock is kept until both are closed.
+// again returns a duplicate of an open file: the lock is kept until both are closed.
 func again(f *os.File) (*os.File, error) {
 	syscall.ForkLock.RLock() // no other process is to have it
 	defer syscall.ForkLock.RUnlock()

@@ -22,8 +22,8 @@ func NewBuffer(mib int) *Buffer {
 	return b
 }
 
-// Read reads a word of each cache line of the buffer, and then all of the context h: a decoder
-// has just written it, so it is the one thing that a query finds in the caches.
+// Read reads a word of each cache line of the buffer, and then all of the context h: a decoder has
+// just written it, so only the context is in the caches when a query begins.
 func (b *Buffer) Read(h []float32) {
 	sum := b.sum
 	for i := 0; i < len(b.words); i += lineWords {

@@ -263,7 +263,7 @@ func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 var (
 	fenced = regexp.MustCompile("(?s)```.*?```")
 	quoted = regexp.MustCompile("`([^`\n]+)`")
-	// A path of a source, of a document or of a folder of the repository.
+	// A path of a source file, a document or a folder of the repository.
 	source = regexp.MustCompile(`^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*\.(go|md|s|yml|yaml)$|^(internal|cmd|kernels|train|gen|benchmarks|fuzz|screen|softmax|docs|scripts)(/[A-Za-z0-9_.-]+)+$`)
 )
 

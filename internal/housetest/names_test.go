@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// exported are the exported names of a file: of the package, and of methods of exported types.
+// exported returns the exported names of a file: package-level names, and methods of exported
+// types.
 func exported(file *ast.File) (names []string) {
 	add := func(id *ast.Ident, of string) {
 		if id.IsExported() {

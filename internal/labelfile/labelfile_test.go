@@ -97,7 +97,7 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// Any parts, in any order, written in any pieces, merge to the one file.
+// Any parts, in any order, written in any pieces, merge to the same file.
 func TestPartsMergeToTheFileOfOneProcess(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -131,7 +131,7 @@ func (p *Printer) EndWith(summary string) {
 	})
 }
 
-// Line prints a line of its own. A bar goes on below it.
+// Line prints a separate line. A bar continues below it.
 func (p *Printer) Line(text string) {
 	p.with(func(time.Time) {
 		p.erase()

@@ -5,9 +5,9 @@
 // on arm64 neon is Advanced SIMD, neondot is that and the dot products of bytes, and I8MM, products
 // of matrices of bytes, is a bit besides neondot.
 //
-// The environment variable L2S_SIMD forces a level. If it names one that is unknown, or that this
-// machine or build does not have, the kernels run on the best level, and Err returns an error: a
-// command, a benchmark or a test that believes it runs on a level ends with it.
+// The environment variable L2S_SIMD forces a level. If it names an unknown level, or a level that
+// this machine or build does not have, the kernels run on the best level, and Err returns an error,
+// with which commands, benchmarks and tests end, since they would report results of another level.
 package simd
 
 import (
@@ -22,7 +22,7 @@ import (
 // EnvVar is the environment variable that forces a level.
 const EnvVar = "L2S_SIMD"
 
-// Level is a set of extensions; of one architecture, a higher one includes the lower ones.
+// Level is a set of extensions; within an architecture, a higher level includes the lower ones.
 type Level uint8
 
 // The levels, lowest first within an architecture.

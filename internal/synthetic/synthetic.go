@@ -1,5 +1,5 @@
-// Package synthetic makes softmax layers, contexts and screens for
-// measurements at shapes for which no real model is at hand.
+// Package synthetic makes softmax layers, contexts and screens for measurements at shapes without a
+// real model.
 package synthetic
 
 import (

@@ -12,7 +12,7 @@ import (
 
 const (
 	npyMagic     = "\x93NUMPY"
-	maxNPYHeader = math.MaxUint16 // of version 1.0; later ones allow more, for structured types
+	maxNPYHeader = math.MaxUint16 // of version 1.0; later versions allow more, for structured types
 )
 
 // parseNPY reads an array that fills file. source is the name for errors.

@@ -34,9 +34,8 @@ type File struct {
 // OpenSafetensors opens a safetensors file, whatever its name.
 func OpenSafetensors(path string) (*File, error) { return open(path, ".safetensors", nil) }
 
-// OpenFile opens a file of any format; of a GGUF file it keeps the metadata whose keys are
-// wanted. The end of the file's name tells the format; if it does not, the first
-// bytes do.
+// OpenFile opens a file of any format; from a GGUF file it keeps the metadata whose keys are
+// wanted. The end of the file's name tells the format; if it does not, the first bytes do.
 func OpenFile(path string, wanted func(key []byte) bool) (*File, error) {
 	return open(path, "", wanted)
 }

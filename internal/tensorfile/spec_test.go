@@ -218,7 +218,7 @@ var samples = []struct {
 	{7, 0x4700, 0x40e0},
 }
 
-// floatBytes returns the samples with these places, of a numpy type.
+// floatBytes returns the samples at these places as bytes of a numpy type.
 func floatBytes(typ string, order binary.AppendByteOrder, at ...int) (b []byte) {
 	for _, i := range at {
 		s := samples[i]
@@ -243,8 +243,8 @@ func values(at ...int) (x []float32) {
 	return x
 }
 
-// The shapes of the tests: for each the elements in the order of a C file and,
-// as numpy.asfortranarray writes them, of a Fortran file.
+// The shapes of the tests: for each shape the elements in the order of a C file, and of a Fortran
+// file as numpy.asfortranarray writes it.
 var shapes = []struct {
 	text       string
 	shape      []int
@@ -716,7 +716,7 @@ func TestCloseWhileReading(t *testing.T) {
 	}
 }
 
-// Of a file in memory the caller may get a part of it.
+// For a file in memory the result may be a part of the file.
 func TestInMemory(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("files are little-endian, this machine is not: nothing is used in place")

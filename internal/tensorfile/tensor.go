@@ -397,7 +397,7 @@ func floatBytes(x []float32) []byte {
 
 // checkFinite returns an error that names the first NaN or Inf of x, the elements from start on.
 func (t *Tensor) checkFinite(x []float32, start int) error {
-	const exponent = 0x7f800000 // whose bits are all ones in NaN and Inf, and in no other number
+	const exponent = 0x7f800000 // whose bits are all 1 in NaN and Inf, and in no other number
 	for i, v := range x {
 		if math.Float32bits(v)&exponent == exponent {
 			return t.notFinite(start + i)

@@ -62,8 +62,7 @@ func TestTheIntervalOfADifference(t *testing.T) {
 	}
 }
 
-// Of two methods that are equally good, on average, the interval holds 0 in 95 of 100
-// cases.
+// For two methods that are equally good, on average, the interval holds 0 in 95 of 100 cases.
 func TestTheIntervalHoldsTheTruth(t *testing.T) {
 	holds := 0
 	const draws = 100

@@ -8,9 +8,9 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// codes are rows to be scored in a hurry: by the int8 codes by which
-// softmax.Layer finds its exact answers too. A score is the upper end of the
-// interval of a logit. Without one it is the logit in float32.
+// codes are rows that are scored fast: by the int8 codes that softmax.Layer also uses for its exact
+// answers. A score is the upper end of the interval of a logit. Without one it is the logit in
+// float32.
 type codes struct {
 	weights, bias []float32
 	dim           int

@@ -33,15 +33,15 @@ import (
 // seed. One goroutine builds, so a seed gives one graph on one level of the
 // kernels.
 //
-// The paper leaves open in which order nodes come, and calls the last step of Algorithm 4 optional:
-// to fill the links up with the nearest of the candidates that were left out. Both matter much to
-// softmax layers; FGD and IPNSW describe their choice.
+// The paper does not define the order of the nodes, and calls the last step of Algorithm 4
+// optional: to fill the links up with the nearest of the candidates that were left out. Both matter
+// much to softmax layers; FGD and IPNSW describe their choice.
 type graph struct {
 	m       int
 	entry   uint32   // a node of the highest layer
 	highest int      // the number of layers above the lowest
 	lowest  []uint32 // n records of 1 + 2M: a number of links and the links
-	upper   []uint32 // records of 1 + M, layer 1 first, of the nodes that are in upper layers
+	upper   []uint32 // records of 1 + M, layer 1 first, for the nodes in upper layers
 	start   []uint32 // n: where the records of a node in upper start
 }
 

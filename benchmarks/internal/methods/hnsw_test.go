@@ -117,8 +117,7 @@ func TestASeedGivesOneGraph(t *testing.T) {
 	}
 }
 
-// Nodes that have room for links to all others are linked to all that were
-// there when they came.
+// Nodes with room for links to all others are linked to all earlier nodes.
 func TestGraphsOfFewLabels(t *testing.T) {
 	for _, labels := range []int{1, 2, 3, 5, 9} {
 		data, err := layers.Structureless(labels, 5, 30, 7)

@@ -101,8 +101,8 @@ type lshIndex struct {
 	tables, bits int
 	probes       []int
 
-	directions []float32 // tables*bits x d: the part of the projections that meets h
-	ones       []float32 // and that which meets the 1 of a context
+	directions []float32 // tables*bits x d: the part of the projections that is multiplied with h
+	ones       []float32 // and the part for the 1 of a context
 	ids        []uint32  // of each table L labels, bucket by bucket
 	firsts     []uint32  // of each table, where each bucket begins, and the end
 }

@@ -1,9 +1,8 @@
 // Package methods holds the ways to find the largest outputs of a softmax layer that the paper
 // compares, each as its own paper defines it, on the kernels of l2s, one file per method.
 //
-// A [Method] is built once for a layer; the [Index] that this gives answers at
-// every [Setting] of its query-time parameters, so that a sweep of them builds
-// nothing anew.
+// A [Method] is built once for a layer; the [Index] that this gives answers at every [Setting] of
+// its query-time parameters, so that a sweep of them builds nothing again.
 package methods
 
 import (

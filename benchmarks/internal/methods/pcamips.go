@@ -112,8 +112,8 @@ type pcaIndex struct {
 	depth     int
 	distances []int
 
-	directions []float32 // depth x d: the part of the components that meets h
-	ones       []float32 // and that which meets the 1 of a context
+	directions []float32 // depth x d: the part of the components that is multiplied with h
+	ones       []float32 // and the part for the 1 of a context
 	offsets    []float32 // the component of the mean
 	thresholds []float32 // of the inner nodes; the children of node i are 2i and 2i+1
 	ids        []uint32  // the labels, leaf by leaf

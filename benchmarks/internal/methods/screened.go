@@ -35,8 +35,8 @@ var formNames = []string{"l2s", "L2S k-means", "L2S learned, Gumbel straight-thr
 // The zero value leaves the form to package train.
 type L2S struct {
 	Form Form
-	// Clusters is r, and Budget the B for which V is learned, which is on the ladder: of all
-	// forms but Decided.
+	// Clusters is r, and Budget the B for which V is learned, which is on the ladder, for all forms
+	// except Decided.
 	Clusters int
 	Budget   float64
 }

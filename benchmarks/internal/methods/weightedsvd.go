@@ -294,7 +294,7 @@ func (s weightedSetting) Searcher() Searcher {
 	return x
 }
 
-// mostShort is the number of labels up to which a query takes the short way to their logits.
+// mostShort is the number of labels up to which a query takes the short path to their logits.
 const mostShort = 4096
 
 type weightedSearcher struct {

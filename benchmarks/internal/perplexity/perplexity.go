@@ -160,8 +160,8 @@ func Measure(ctx context.Context, text *Text, rows []Row, o Options) ([]points.P
 // their logarithms does not depend on who takes them.
 const chunk = 256
 
-// Of returns the perplexity of the text by one way to get probabilities, on all
-// cores. It returns ctx's error where ctx ends.
+// Of returns the perplexity of the text by the probabilities of newProber, on all cores. It returns
+// ctx's error if ctx ends.
 func Of(ctx context.Context, text *Text, newProber func() LogProber) (float64, error) {
 	if err := text.check(); err != nil {
 		return 0, err

@@ -70,8 +70,8 @@ type File struct {
 	PrecisionContexts int `json:"precision_contexts"`
 	// Rounds is the number of rounds in which each setting was timed.
 	Rounds int `json:"rounds"`
-	// ColdMiB is how much was read before each query of Point.Cold, and ColdRounds the
-	// number of rounds, of TurnContexts contexts each; 0 if these were not measured.
+	// ColdMiB is the number of MiB read before each query of Point.Cold, and ColdRounds the number
+	// of rounds, of TurnContexts contexts each; 0 if these were not measured.
 	ColdMiB    int `json:"cold_mib,omitempty"`
 	ColdRounds int `json:"cold_rounds,omitempty"`
 	// TurnContexts is the number of contexts that each setting answered at least in a round; faster
@@ -130,17 +130,17 @@ type Point struct {
 	// context. It is measured for the settings that are the fastest at a precision.
 	Cold *Timing `json:"cold,omitempty"`
 
-	// Of screens only, 0 otherwise. Clusters is r, Budget is B, MeanCandidates is L-bar on
-	// the test contexts, and RowsScanned the mean number of rows scanned in all:
-	// vectors of clusters, and candidates.
+	// For screens only, 0 otherwise. Clusters is r, Budget is B, MeanCandidates is L-bar on the
+	// test contexts, and RowsScanned the mean number of rows scanned in all: vectors of clusters,
+	// and candidates.
 	Clusters       int     `json:"clusters,omitempty"`
 	Budget         float64 `json:"budget,omitempty"`
 	MeanCandidates float64 `json:"mean_candidates,omitempty"`
 	RowsScanned    float64 `json:"rows_scanned,omitempty"`
 }
 
-// Perplexity is one row of the table of perplexities (the paper's appendix):
-// exact logits for the candidates of the method, low-rank ones outside.
+// Perplexity is one row of the table of perplexities (the paper's appendix): exact logits for the
+// candidates of the method, low-rank logits outside.
 type Perplexity struct {
 	Method string `json:"method"`
 	// Params are the parameters of construction and query.

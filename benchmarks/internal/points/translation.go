@@ -29,9 +29,9 @@ type Translation struct {
 	// number of sentences whose contexts were timed.
 	Sentences      int `json:"sentences"`
 	TimedSentences int `json:"timed_sentences"`
-	// References and Own are the numbers of contexts to learn from: under teacher
-	// forcing and of the model's own greedy decoding. Calibration is the number of
-	// both kinds, of other sentences, that budgets were calibrated with, and a screen chosen.
+	// References and Own are the numbers of contexts to learn from: under teacher forcing and of
+	// the model's own greedy decoding. Calibration is the number of contexts of both kinds, from
+	// other sentences, that calibrate budgets and choose a screen.
 	References  int `json:"reference_contexts"`
 	Own         int `json:"own_contexts"`
 	Calibration int `json:"calibration_contexts"`
@@ -53,7 +53,7 @@ type Translation struct {
 	Rows []Translator `json:"rows"`
 	// LeftOut are the settings that could not be measured, and why.
 	LeftOut []string `json:"left_out,omitempty"`
-	// Screens are screens that were not translated with: they show the effect of each part of the
+	// Screens are screens that were not used to translate: they show the effect of each part of the
 	// training.
 	Screens []ScreenPrecision `json:"screens,omitempty"`
 	// Examples are sentences that the method named in Example translates in
@@ -71,9 +71,9 @@ type Translator struct {
 	BuildSeconds float64 `json:"build_seconds"`
 	P1           float64 `json:"p1"`
 	P5           float64 `json:"p5"`
-	// Of screens only: the precision on the contexts of training sentences that the screens
-	// did not learn from, the mean number of rows scanned, and the share of contexts that
-	// the exact layer answered.
+	// For screens only: the precision on the contexts of training sentences that the screens did
+	// not learn from, the mean number of rows scanned, and the share of contexts that the exact
+	// layer answered.
 	HeldP1      float64 `json:"held_out_p1,omitempty"`
 	HeldP5      float64 `json:"held_out_p5,omitempty"`
 	RowsScanned float64 `json:"rows_scanned,omitempty"`

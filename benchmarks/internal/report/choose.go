@@ -55,7 +55,7 @@ func fastest(all []points.Point, least float64) (best points.Point, ok bool) {
 	return best, ok
 }
 
-// fastestCold is fastest by the time with cold caches, of the points that have one.
+// fastestCold is fastest by the time with cold caches, among the points that have one.
 func fastestCold(all []points.Point, least float64) (best points.Point, ok bool) {
 	for _, p := range all {
 		if p.Cold != nil && p.P5 >= least && (!ok || p.Cold.Micros < best.Cold.Micros) {

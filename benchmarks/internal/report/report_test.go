@@ -185,8 +185,8 @@ func checkTables(t *testing.T, dir string) {
 	if r := one[0]; r[0] != "l2s" || r[4] != "0.9900" || !strings.HasPrefix(r[2], "136x (122–149)") {
 		t.Errorf("operating point of l2s: %v", r)
 	}
-	// The paper's precisions of these are no aim: their points are those nearest
-	// to its L2S, the most precise ones that were made up.
+	// The paper's precisions of these methods are no goal: their points are the points nearest to
+	// its L2S, the most precise of this test.
 	for _, r := range one {
 		if want := map[string]string{"PCA-MIPS": "0.8587", "LSH-MIPS": "0.7761"}[r[0]]; want != "" && r[4] != want {
 			t.Errorf("%s: P@5 %s, want the value of the most precise point, %s", r[0], r[4], want)

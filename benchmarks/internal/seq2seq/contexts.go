@@ -40,12 +40,11 @@ func (m *Model) Contexts(ctx context.Context, pairs []Pair, threads int, f func(
 	}, f)
 }
 
-// Greedy translates sentences, words without </s>, and calls f for each, in
-// order, with its translation and the contexts that the decoder met on the
-// way: at each step the word with the largest logit, until that is </s> or
-// there are most words, at least 1. So there is one context more than words,
-// except if the translation was cut. Otherwise it is as [Model.Contexts]. It
-// returns an error if a context is not finite.
+// Greedy translates sentences, words without </s>, and calls f for each, in order, with its
+// translation and the contexts of the decoder: at each step the word with the largest logit, until
+// that is </s> or there are most words, at least 1. So there is one context more than words, except
+// if the translation was cut. Otherwise it is as [Model.Contexts]. It returns an error if a context
+// is not finite.
 func (m *Model) Greedy(ctx context.Context, sentences [][]uint32, most, threads int, f func(Decoded) error) error {
 	if most < 1 {
 		return fmt.Errorf("seq2seq: words of a translation: found at most %d, expected at least 1", most)

@@ -29,10 +29,9 @@ func (m *Model) NewDecoder() *Decoder {
 	return &Decoder{m: m, streams: m.decoder.stack.NewStreams(0)}
 }
 
-// Start begins anew, with one hypothesis for each source, in order. No word is
-// read yet: the first [Decoder.Step] should be given <s> for each. The sources
-// may be of several sentences, or the same one many times. Start panics if
-// one is of another model.
+// Start begins again, with one hypothesis for each source, in order. No word is read yet: the first
+// [Decoder.Step] should be given <s> for each. The sources may be of several sentences, or the same
+// one many times. Start panics if one is of another model.
 func (d *Decoder) Start(sources []*Source) {
 	for _, s := range sources {
 		if s.m != d.m {

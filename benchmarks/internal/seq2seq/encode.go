@@ -22,10 +22,9 @@ type Source struct {
 // step has more. It bounds the memory that a long sentence takes, and changes nothing else.
 const encodeRows = 256
 
-// Encode reads sentences, each the words of the source vocabulary without the
-// </s> that Encode adds. A sentence of no words is </s> alone. There is no
-// limit to the length; the memory of a Source grows with it. Encode panics
-// if a word is not in the vocabulary.
+// Encode reads sentences, each the words of the source vocabulary without the </s> that Encode
+// adds. A sentence without words is </s> alone. There is no limit to the length; the memory of a
+// Source grows with it. Encode panics if a word is not in the vocabulary.
 //
 // Sentences that are read together share the loads of the weights.
 func (m *Model) Encode(sentences [][]uint32) []*Source {

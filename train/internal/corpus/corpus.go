@@ -17,7 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Corpus is a view of contexts: of all, or of some.
+// Corpus is a view of all or of some contexts.
 type Corpus struct {
 	rows     kernels.Rows // of Dim elements; only has the ids of the rows that are used
 	elements []float32    // of rows if they are float32, else nil
@@ -31,7 +31,7 @@ type Corpus struct {
 	Report   *Reporter
 }
 
-// New is the view of all contexts, row-major, which go with the layer.
+// New returns the view of all contexts of the layer, row-major.
 func New(layer *softmax.Layer, contexts []float32, threads int) (*Corpus, error) {
 	if dim := layer.Dim(); len(contexts)%dim != 0 {
 		return nil, fmt.Errorf("contexts: found %d values, expected rows of %d, the dimension of the layer", len(contexts), dim)

@@ -2,7 +2,7 @@ package corpus
 
 import "github.com/learning-to-screen/l2s/internal/parallel"
 
-// Progress is one report of how a run goes, see train.Progress.
+// Progress is a report of the progress of a run, see train.Progress.
 type Progress struct {
 	Stage, Part string
 	Iteration   int

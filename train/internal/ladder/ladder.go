@@ -1,4 +1,4 @@
-// Package ladder makes ranked lists of candidates, and finds the budgets that they serve.
+// Package ladder makes ranked lists of candidates, and finds their budgets.
 package ladder
 
 import (
@@ -79,7 +79,7 @@ func (r *ranker) rank(labels []shares.Label, always []uint32, k int) screen.List
 	return out
 }
 
-// byShare orders labels by falling share, of which lists hold only 16 bits, and by their ids.
+// byShare orders labels by falling share, of which lists have only 16 bits, and by their ids.
 func byShare(a, b shares.Label) int {
 	return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.ID, b.ID))
 }
@@ -152,8 +152,8 @@ func (l *Lists) Rung(budget float64, share uint16, outcomes []precision.Outcome,
 	return screen.Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
 }
 
-// At are means over outcomes, at least one, of the candidates at a share: the parts of the best
-// labels, and of all labels, that are not among them, and their number.
+// At returns means over outcomes, at least one, for the candidates at a share: the missed parts of
+// the best labels and of all labels, and the number of candidates.
 func (l *Lists) At(share uint16, outcomes []precision.Outcome) (first, all, candidates float64) {
 	for _, o := range outcomes {
 		n := l.Count(o.Cell, share)

@@ -65,7 +65,7 @@ type candidateSets struct {
 // take solves the knapsack for a budget, up to one item: they are taken in order until the
 // next one would lift L-bar above it. The ids always included are in first.
 func (r *ranking) take(budget float64) *candidateSets {
-	n := uint64(0) // N, of all clusters
+	n := uint64(0) // N, over all clusters
 	for _, size := range r.sizes {
 		n += uint64(size)
 	}

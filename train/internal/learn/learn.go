@@ -64,7 +64,7 @@ type Course struct {
 	// Alternations holds the state after k-means, first, and after each
 	// alternation.
 	Alternations []Alternation `json:"alternations"`
-	// Best is the index in Alternations of the vectors that were kept.
+	// Best is the index in Alternations of the vectors that Run returns.
 	Best int `json:"best"`
 }
 

@@ -16,9 +16,9 @@ import (
 //	1/n ( sum_i (l_i,t(i) + mu |c_t(i)|)  +  gamma max(0, L-bar - B) )
 //
 // which is Equation 8 over the batch, divided by n, with the multiplier mu of the knapsack (see
-// Options.Multiplier) for the constraint. L-bar is a moving average over the batches, of which the
-// new part has a gradient: a candidate costs gamma (1 - sizeDecay)/n more, in addition to lambda
-// and mu, while L-bar exceeds B.
+// Options.Multiplier) for the constraint. L-bar is a moving average over the batches, and its new
+// part has a gradient: a candidate costs gamma (1 - sizeDecay)/n more, in addition to lambda and
+// mu, while L-bar exceeds B.
 type learner struct {
 	*corpus.Corpus
 	opt         *Options

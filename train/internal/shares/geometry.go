@@ -11,21 +11,21 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
-// Counts know only the labels that a cluster has met. Its contexts tell more: they are around their
-// mean mu, and the distance of every label s from the k best of a context can be computed: x_s =
-// w_s.h + b_s - tau with tau the k-th largest logit of h. The share of s in a cluster comes from a
-// distribution of x_s, with
+// Counts know only the labels in a cluster's contexts. Its contexts tell more: they are around
+// their mean mu, and the distance of every label s from the k best of a context can be computed:
+// x_s = w_s.h + b_s - tau with tau the k-th largest logit of h. The share of s in a cluster comes
+// from a distribution of x_s, with
 //
 //	mean      w_s.mu + b_s - m_tau
 //	variance  the one over a sample of the cluster's contexts, shrunk towards the one over
 //	          all clusters, scaled to the cluster's own spread, and (1 + 1/N_t) of
 //	          it, since mu is itself estimated
 //
-// as the probability of x_s >= 0, and the counts are smoothed towards it. That
-// the variance of x_s is taken, and not the two of w_s.h and tau, accounts for the
-// covariance of the two. A normal distribution would lose the skew that x_s has:
-// it is a mixture of normal ones, one about each x_s of the sample, that has the
-// mean and the variance above, and a little of a wider one.
+// as the probability of x_s >= 0, and the counts are smoothed towards it. The variance of x_s, and
+// not the two variances of w_s.h and tau, accounts for the covariance of the two. A normal
+// distribution would lose the skew of x_s. So the distribution is a mixture of normal
+// distributions, one around each x_s of the sample, with the mean and the variance above, and a
+// small part of a wider one.
 //
 // RESULTS.md has the effect of each of these.
 const (
@@ -72,7 +72,7 @@ type Geometry struct {
 
 	means   []float32   // mu, clusters x dim
 	meanTau []float64   // m_tau
-	labels  [][]uint32  // of each cluster: the plausible ones, by the logit at mu
+	labels  [][]uint32  // the plausible labels of each cluster, by the logit at mu
 	logits  [][]float64 // w_s.mu + b_s of each of them
 }
 

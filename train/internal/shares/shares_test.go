@@ -32,8 +32,8 @@ func TestNormalIsTheDistributionFunction(t *testing.T) {
 	}
 }
 
-// The share of a mixture is the probability that a draw from it is at least 0,
-// and its variance is the one wanted.
+// The share of a mixture is the probability that a draw from it is at least 0, and its variance is
+// the requested one.
 func TestShareIsThatOfTheMixture(t *testing.T) {
 	table := phiTable()
 	rapid.Check(t, func(t *rapid.T) {
@@ -96,7 +96,7 @@ func TestGeometricSharesForeseeCounts(t *testing.T) {
 			truth[[2]uint32{all[i], s}] += 1.0 / 3000
 		}
 	}
-	// The mean share of the labels that are missed by the best ones of a cluster.
+	// The mean share of the labels that the best ones of a cluster miss.
 	miss := func(shares [][]Label) float64 {
 		held := 0.0
 		for t, list := range shares {

@@ -33,7 +33,7 @@ func Remove(path string) error {
 		return err
 	}
 	var errs []error
-	for _, file := range []string{path + labelsSuffix, path} { // the state, by which the labels are known, is the last
+	for _, file := range []string{path + labelsSuffix, path} { // the state, which identifies the labels, is the last
 		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}

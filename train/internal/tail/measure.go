@@ -76,7 +76,7 @@ func (f *fit) square(ctx context.Context) (err error) {
 		return err
 	}
 	f.width, f.squares = f.Dim+2, make([][2]float64, f.N)
-	within := make([][3]float64, f.clusters) // squared distances from the means: of all elements, and of each square
+	within := make([][3]float64, f.clusters) // squared distances from the means, for all elements and for each square
 	err = parallel.Each(ctx, f.Threads, f.clusters, 1, nil, func(_, t, _ int) error {
 		ids, buffer, mean := slices.Concat(f.fitted[t], f.held[t]), f.Buffer(), make([]float64, f.width)
 		each := func(i uint32, take func(j int, x float64)) {

@@ -75,8 +75,8 @@ func (f *fit) scale(clusters []int) float64 {
 	return variance / (float64(n) * float64(f.Dim))
 }
 
-// crossValidate returns for each ridge the sum of the squared errors of a cluster's contexts, of
-// each run of them by a fit to the others.
+// crossValidate returns for each ridge the sum of the squared errors of a cluster's contexts, where
+// a fit to the other runs predicts each run of them.
 func (f *fit) crossValidate(ctx context.Context, ids []uint32, scale float64) (sums [len(ridges)]float64, err error) {
 	rows, residuals := f.rows(ids), f.residuals(ids)
 	for fold := range ridgeFolds {

@@ -67,15 +67,15 @@ type Fit struct {
 	Errors []Error `json:"errors"`
 }
 
-// Error are root mean squares over the contexts held out at one temperature: of the log of the
-// tail, and of the log of the sum over all labels.
+// Error has root mean squares of errors over the contexts held out, at one temperature: for the log
+// of the tail, and for the log of the sum over all labels.
 type Error struct {
 	Temperature float64 `json:"temperature"`
 	Tail        float64 `json:"log_tail"`
 	LogZ        float64 `json:"log_z"`
 }
 
-// Find fits the tail of a model, for its budget, on contexts, of which r finds these cells. See
+// Find fits the tail of a model, for its budget, on contexts, whose cells r has found. See
 // train.FitTail.
 func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screen.Model, r *router.Router, cells []uint32, opt *Options) (*screen.Tail, *Fit, error) {
 	f := draw(c, m, r, cells, opt)
@@ -106,7 +106,7 @@ func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screen
 // Err is the cause of the error for contexts and a layer without a tail.
 var Err = errors.New("tail")
 
-// fit is a fit under way, to contexts that were drawn.
+// fit is the state of a fit to the drawn contexts.
 type fit struct {
 	*corpus.Corpus // ordered by cluster
 	cells          []uint32
@@ -176,8 +176,8 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screen.TailConfig, *Fit
 			c.Intercepts[k*f.clusters+t] = float32(mean)
 		}
 	}
-	// The errors of the contexts held out of each cluster, at each temperature: of the log of the
-	// tail, absolute, and of log Z.
+	// The errors of the contexts held out of each cluster, at each temperature: absolute errors of
+	// the log of the tail, and of log Z.
 	away, awayZ := make([][][]float64, m), make([][][]float64, m)
 	for k := range m {
 		away[k], awayZ[k] = make([][]float64, f.clusters), make([][]float64, f.clusters)
