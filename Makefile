@@ -23,12 +23,12 @@ demo: ## Train and measure a screen on the small language model of benchmarks/lm
 build: ## Build the command to bin/l2s.
 	$(GO) build -o bin/l2s ./cmd/l2s
 
-# Two targets beside each other: much of the work has one thread. APART keeps the
-# output of each in one piece, if make can (GNU make 4).
+# Two targets at the same time: much of the work has one thread. APART keeps the output of each in
+# one piece, if make can (GNU make 4).
 BESIDE := $(MAKE) --no-print-directory -j2
 APART  := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-# Lint has vetted what is tested here: -vet=off saves a second pass.
+# Lint has vetted these packages: -vet=off saves a second pass.
 .PHONY: test
 test: lint ## Run lint and the tests of the module, natively: two minutes on two cores, less the second time.
 	$(GO) test -vet=off -timeout 30m ./...
@@ -40,7 +40,7 @@ test-modules: check-generate ## Check the generated assembly, and run the tests 
 	cd benchmarks && $(GO) test -timeout 40m -vet=off $(OPENBLAS) ./...
 	cd examples && $(GO) test -timeout 40m -vet=off -mod=readonly ./...
 
-# What make test draws too seldom to see a small fault of a distribution.
+# Small faults of distributions, for which make test draws too few samples.
 .PHONY: test-draws
 test-draws: ## Run the tests of package sample with four times as many draws.
 	$(GO) test -timeout 40m -vet=off -count=1 ./sample -draws 20000
@@ -65,11 +65,11 @@ test-purego: ## Run all tests without assembly, and queries on the level without
 	L2S_BEST=generic $(GO) test -vet=off -tags purego -timeout 40m ./...
 	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening
 
-# The legs that nothing disturbs that runs beside them, the longest first.
+# The parts that run in parallel without disturbing each other, the longest first.
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
 
 .PHONY: check
-check: test pauses load-short soak-short real-short clients ## Run make test and all else that is checked: levels, -race, builds, pauses, a load, a soak, a real head, clients of the server, fuzzing.
+check: test pauses load-short soak-short real-short clients ## Run make test and all other checks: levels, -race, builds, pauses, a load, a soak, a real head, clients of the server, fuzzing.
 	@$(BESIDE) $(APART) $(LEGS)
 	$(MAKE) fuzz TIME=20000x
 	@echo "make check: all passed"
@@ -109,8 +109,8 @@ kills: ## Kill L2S_KILLS (200) trainings, as many saves, and as many heads that 
 	L2S_KILLS=$${L2S_KILLS:-200} $(GO) test -count=1 -timeout 60m -run 'SurvivesAKill' -v ./cmd/l2s ./internal/screening ./learn
 
 # The CPUs that are emulated. Two tests are left out under qemu: the test of memory limits on
-# amd64, since qemu reads what a masked load must not (arm64 has none), and the test of a file
-# that is cut, since qemu reports no address of a fault.
+# amd64, since qemu reads memory that a masked load must not read (arm64 has none), and the test of a file
+# that is cut off, since qemu reports no address of a fault.
 EMULATE  := $(CURDIR)/scripts/qemu
 LEVELS   := haswell nehalem cortex-a72 neoverse-n1 max arm64-purego
 ADDRESSED := -skip TestRowsThatAreGoneAreAFaultOfTheCaller
@@ -167,12 +167,12 @@ generate: ## Rewrite the assembly in kernels/asm from the programs in gen.
 	../bin/gen/together -dir $(ASM)
 
 .PHONY: check-generate
-check-generate: ## Fail if kernels/asm is not what gen writes.
+check-generate: ## Fail if kernels/asm differs from the output of gen.
 	@set -e; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
 	$(MAKE) -s generate ASM="$$tmp"; \
 	(cd kernels/asm && ls *_*64.* *_noasm.*) >"$$tmp/have"; (cd "$$tmp" && ls *_*64.* *_noasm.*) >"$$tmp/want"; \
 	cmp "$$tmp/have" "$$tmp/want"; \
-	while read -r f; do cmp "kernels/asm/$$f" "$$tmp/$$f" || { echo "kernels/asm/$$f is not what gen writes: run make generate"; exit 1; }; done <"$$tmp/want"
+	while read -r f; do cmp "kernels/asm/$$f" "$$tmp/$$f" || { echo "kernels/asm/$$f differs from the output of gen: run make generate"; exit 1; }; done <"$$tmp/want"
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target in turn, for TIME=10s or TIME=20000x each.
@@ -181,9 +181,9 @@ fuzz: ## Run every fuzz target in turn, for TIME=10s or TIME=20000x each.
 # The folder of models and texts that are not part of this repository: ptb-small, an LSTM
 # language model, nmt-multi30k, a translation model, and llm-65k, a language model's head.
 DATA ?= ../shared/data
-# own is a flag of a program of benchmarks, which know DATA if it is not another folder.
+# own is a flag of a program of benchmarks for another folder DATA; they know the default.
 own = $(if $(filter-out ../shared/data,$(DATA)),$(1) $(abspath $(DATA))/$(2))
-# there fails unless a file is there, and says what to do instead.
+# there fails if a file is missing, and tells what to do instead.
 there = @[ -e "$(1)" ] || { echo "found no $(1), which is not part of l2s; DATA=FOLDER names the folder of your own models. $(2)" >&2; exit 1; }
 
 # The layer and the contexts of the two loads.
@@ -229,7 +229,7 @@ SOAKED   := $(DATA)/llm-65k-gguf/llm-65k.q8_0.gguf
 YZMA_LIB ?= $(if $(wildcard bin/llama/ready),bin/llama)
 
 .PHONY: soak
-soak: ## Run a learner, tails, a service, commands that are killed, a full disk and the bridge side by side for SOAK=1h, all attacked.
+soak: ## Run a learner, tails, a service, commands that are killed, a full disk and the bridge at the same time for SOAK=1h, all attacked.
 	@mkdir -p bin/soak
 	$(GO) build -o bin/soak/ ./cmd/l2s ./fuzz/soak
 	cd examples && $(GO) build -mod=readonly -o ../bin/soak/ ./serve
@@ -246,7 +246,7 @@ real: ## Measure the heads of Gemma 3 270M and SmolLM2, exact, drawn, previewed,
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real
 
 .PHONY: real-peers
-real-peers: ## The same for Gemma 3 270M, beside libraries of nearest neighbours from PyPI; building their indexes takes an hour.
+real-peers: ## The same for Gemma 3 270M, with libraries of nearest neighbours from PyPI; building their indexes takes an hour.
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --peers
 
 .PHONY: real-short
@@ -272,16 +272,16 @@ peers: ## Print the table of ratios to OpenBLAS, gonum, vek and plain Go.
 GGML ?=
 
 .PHONY: heads
-heads: ## Measure heads of language models: opening them, and queries; GGML=FOLDER puts ggml beside them.
+heads: ## Measure heads of language models: opening them, and queries; GGML=FOLDER adds ggml.
 	cd benchmarks && $(GO) run $(if $(GGML),-tags ggml) ./heads $(if $(GGML),-ggml $(abspath $(GGML)))
 
 .PHONY: labels-rate
-labels-rate: ## Print how fast contexts are labelled beside a plain matrix product, per level.
+labels-rate: ## Print the rates of labelling contexts and of a plain matrix product, per level.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./labels
 	cd benchmarks && L2S_SIMD=avx2 OPENBLAS_CORETYPE=Haswell $(GO) run $(OPENBLAS) ./labels
 
 .PHONY: predictions
-predictions: ## Print the cycles that llvm-mca predicts for the loops on arm64, beside AVX2. Needs LLVM 17.
+predictions: ## Print the cycles that llvm-mca predicts for the loops on arm64 and with AVX2. Needs LLVM 17.
 	cd gen && $(GO) run ./predict
 
 .PHONY: train-ptb

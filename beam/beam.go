@@ -3,8 +3,8 @@
 // Vocabulary Neural Networks", Section 4).
 //
 // A [Search] drives a [Decoder], which turns hypotheses into context vectors, and a [Searcher],
-// which finds the best next labels of each with their log-probabilities: a softmax.Searcher, or
-// a screen.Searcher, for which other labels than candidates count as impossible.
+// which finds the best next labels of each with their log-probabilities: a softmax.Searcher, or a
+// screen.Searcher, for which labels that are no candidates count as impossible.
 //
 // Several sentences are decoded together, so that the contexts of one step share the loads of
 // rows. Other sentences do not change a result, if they do not change its contexts. Ties
@@ -50,10 +50,10 @@ type Options struct {
 	MaxLen int
 	// Start is the token that the first step reads, End the token that ends a hypothesis.
 	Start, End uint32
-	// Alpha is the length normalisation: the score of a hypothesis of n tokens, End included,
-	// is its log-probability divided by n^Alpha: with 1 the mean of a token, with 0 the
-	// log-probability itself. It is finite and not negative. It chooses among ended hypotheses
-	// alone: within a step all have the same length.
+	// Alpha is the length normalisation: the score of a hypothesis of n tokens, End included, is
+	// its log-probability divided by n^Alpha: with 1 the mean per token, with 0 the log-probability
+	// itself. It is finite and not negative. It only affects the choice among ended hypotheses:
+	// within a step all have the same length.
 	Alpha float64
 	// Candidates is the k of the requests to the Searcher: at most the number of
 	// labels. 0 is Width, which is always enough.
@@ -68,8 +68,8 @@ type Hypothesis struct {
 	LogProb float64
 	// Score is LogProb, normalised for the length.
 	Score float64
-	// Ended is false if the hypothesis was cut: at MaxLen, or because the Searcher had no label
-	// to continue with. Such a one is the result only if none of the sentence ended.
+	// Ended is false if the hypothesis was cut: at MaxLen, or because the Searcher had no label to
+	// continue with. A cut hypothesis is the result only if no hypothesis of the sentence ended.
 	Ended bool
 }
 
@@ -139,10 +139,10 @@ func New(d Decoder, s Searcher, opt Options) (*Search, error) {
 // Run decodes n sentences, n >= 0, which the Decoder knows by their numbers, and returns the
 // best hypothesis of each, valid until the next Run.
 //
-// At each step the hypotheses of a sentence are continued by their best labels; the
-// continuations with the largest log-probability stay, Width less those that have ended; equals
+// At each step the hypotheses of a sentence are continued by their best labels; Run keeps the
+// continuations with the largest log-probability, Width less the number of ended hypotheses; equals
 // in the order of their parents, then of their labels. A sentence is done when Width hypotheses
-// have ended, or none is left to continue. The ended one of the largest score is the result; of
+// have ended, or none remains. The result is the ended hypothesis with the largest score, and among
 // equals the one that ended first.
 //
 // Run returns the errors of the Decoder and the Searcher, and the error of ctx, which it looks

@@ -163,8 +163,8 @@ func TestBeamOfOneIsGreedy(t *testing.T) {
 	})
 }
 
-// A screen whose sets hold all labels is the exact layer, bit for bit; and
-// sentences do not depend on their neighbours.
+// A screen whose sets have all labels equals the exact layer, bit for bit; and sentences do not
+// depend on their neighbours.
 func TestFullSetsAndSentencesAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels := rapid.IntRange(2, 30).Draw(t, "labels")
@@ -283,7 +283,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := s.Run(context.Background(), -1); err == nil {
 		t.Error("found no error for -1 sentences")
 	}
-	// What the searcher refuses ends the search.
+	// A query that the searcher refuses ends the search.
 	wide, err := beam.New(w, softmax.NewSearcher(w.layer), beam.Options{Width: 1, MaxLen: 1, Candidates: 6})
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
-// Package bitset holds sets of labels as bits: the candidate sets c_t in {0,1}^L of "Learning
-// to Screen for Fast Softmax Inference on Large Vocabulary Neural Networks", section 3.2, where
-// L is the number of labels (the vocabulary) and c_t holds the labels that cluster t may answer
-// with; and the labels that a request allows or bans.
+// Package bitset holds sets of labels as bits: the candidate sets c_t in {0,1}^L of "Learning to
+// Screen for Fast Softmax Inference on Large Vocabulary Neural Networks", section 3.2, where L is
+// the number of labels (the vocabulary) and c_t has the labels that cluster t may answer with; and
+// the labels that a request allows or bans.
 //
 // A [Set] has a fixed universe 0, ..., L-1 and takes L/8 bytes however many labels it holds.
 // [Set.All] iterates over the ids in ascending order, and [FromIDs] reads such a list. (A screen
@@ -125,7 +125,8 @@ func (s *Set) Missing(first, end int) iter.Seq[uint32] {
 	return s.each(first, end, ^uint64(0))
 }
 
-// each iterates over the labels from first on, before end, whose bits differ from the bits of a word.
+// each iterates over the labels from first on, before end, whose bits differ from the bits of a
+// word.
 func (s *Set) each(first, end int, from uint64) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		for i := first / wordBits; i*wordBits < end; i++ {

@@ -29,8 +29,8 @@ func Example() {
 	// 0 2 64 9999
 }
 
-// The labels that two rules allow both, made anew at each step of a decoder in the
-// same memory: they are for softmax.Request.Allowed.
+// The labels that both of two rules allow, computed again at each step of a decoder in the same
+// memory: they are for softmax.Request.Allowed.
 func ExampleSet_Intersect() {
 	const labels = 8
 	grammar, err := bitset.FromIDs(labels, []uint32{1, 2, 3, 5}) // of this step

@@ -30,17 +30,17 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-// The corpus holds broken files and calls of the library, each with its name
-// and the error it must give, to the letter.
+// The corpus holds broken files and calls of the library, each with its name and the exact text of
+// its error.
 //
 //	go test ./fuzz -run Corpus -update
 //
-// writes the errors anew. Read what has changed before it is committed.
+// writes the errors again. Read the changes before you commit them.
 const corpusFile = "testdata/corpus.txt"
 
-var update = flag.Bool("update", false, "write "+corpusFile+" from what the library says")
+var update = flag.Bool("update", false, "write "+corpusFile+" from the errors of the library")
 
-// A badFile is the bytes of a file, under a name that says its kind.
+// A badFile is the bytes of a file, under a name that tells its kind.
 type badFile struct {
 	name, file string
 	data       []byte
@@ -82,7 +82,7 @@ func openHead(_ *testing.T, path string) error {
 	return h.Check()
 }
 
-// goodFolder are the files of a model folder beside its shard.
+// goodFolder are the files of a model folder without its shard.
 var goodFolder = map[string]string{
 	"config.json":                  `{"model_type":"llama","vocab_size":5,"tie_word_embeddings":true,"eos_token_id":[1,2]}`,
 	"model.safetensors.index.json": `{"metadata":{"total_size":48},"weight_map":{"model.embed_tokens.weight":"shard.safetensors"}}`,
@@ -128,7 +128,7 @@ func readTensor(t *testing.T, path string) error {
 	return err
 }
 
-// numbers are those in all files.
+// numbers returns the numbers in all files.
 func numbers() []float32 {
 	x := make([]float32, 60)
 	for i := range x {
@@ -310,7 +310,7 @@ var badJSON = map[string]map[string]string{
 		"deep nesting":                strings.Repeat(`{"text_config":`, 5000),
 		"bytes that are no UTF-8":     "{\"model_type\":\"\xff\"}",
 		"a control character":         "{\"model_type\":\"\x01\"}",
-		"text behind it":              `{} {}`,
+		"text after it":               `{} {}`,
 	},
 	".index": {
 		"an array":             `[]`,
@@ -344,8 +344,8 @@ var badJSON = map[string]map[string]string{
 	},
 }
 
-// badFiles returns the broken files: each kind cut, lengthened, replaced and
-// altered, and what is particular to a format.
+// badFiles returns the broken files: each kind cut, lengthened, replaced and altered, and with the
+// faults particular to a format.
 func badFiles(t *testing.T) (cases []badFile) {
 	t.Helper()
 	add := func(ext, name string, data []byte) {
@@ -365,7 +365,7 @@ func badFiles(t *testing.T) (cases []badFile) {
 			add(ext, fmt.Sprintf("cut after %d eighths", eighths), file[:len(file)*eighths/8])
 		}
 		add(ext, "without its last byte", file[:len(file)-1])
-		if ext != ".npz" { // of which archive/zip looks for the end
+		if ext != ".npz" { // since archive/zip looks for the end
 			add(ext, "a byte longer", append(bytes.Clone(file), 'x'))
 		}
 		for other, data := range files {
@@ -448,13 +448,13 @@ func badFiles(t *testing.T) (cases []badFile) {
 		}
 	}
 	for name, text := range map[string]string{
-		"a word twice":            "a\nb\na\n",
-		"an empty line":           "a\n\nb\n",
-		"lines that end in CR LF": "a\r\nb\r\n",
-		"counts beside the words": "a 12\nb 7\n",
-		"bytes that are no UTF-8": "a\n\xff\n",
-		"a mark at the start":     "\uFEFFa\n",
-		"a tab within a word":     "a\tb\n",
+		"a word twice":             "a\nb\na\n",
+		"an empty line":            "a\n\nb\n",
+		"lines that end in CR LF":  "a\r\nb\r\n",
+		"counts next to the words": "a 12\nb 7\n",
+		"bytes that are no UTF-8":  "a\n\xff\n",
+		"a mark at the start":      "\uFEFFa\n",
+		"a tab within a word":      "a\tb\n",
 	} {
 		add(".txt", name, []byte(text))
 	}
@@ -645,7 +645,7 @@ func TestCorpus(t *testing.T) {
 		err := readers[filepath.Ext(c.file)](t, path)
 		runtime.ReadMemStats(&after)
 		answer(c.name, err)
-		// What is left over the file's size is for errors, decompressors and names.
+		// The bound is larger than the file, for errors, decompressors and names.
 		if used, most := after.TotalAlloc-before.TotalAlloc, uint64(32*len(c.data)+128<<10); used > most {
 			t.Errorf("%s: %d bytes were allocated for a file of %d", c.name, used, len(c.data))
 		}

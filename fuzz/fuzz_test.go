@@ -1,6 +1,6 @@
-// Package fuzz holds the fuzz tests that cross packages: whole queries at every
-// SIMD level against the plain definition, and screen files from untrusted
-// bytes through to answers. Targets for one package live with it.
+// Package fuzz holds the fuzz tests that cross packages: whole queries at every SIMD level against
+// the plain definition, and screen files from untrusted bytes through to answers. Targets for one
+// package are in its folder.
 //
 //	make fuzz TIME=30s
 //
@@ -24,8 +24,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// drawFloats draws n numbers whose magnitudes lie round 2^exponent; a few
-// exponents give ties, zeros or numbers beyond the error envelope.
+// drawFloats draws n numbers whose magnitudes are round 2^exponent; a few exponents give ties,
+// zeros or numbers beyond the error envelope.
 func drawFloats(t *rapid.T, name string, n int) []float32 {
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, name+" seed"), 1))
 	exponent := rapid.SampledFrom([]int{0, 0, 0, -30, 20, 45, -70}).Draw(t, name+" exponent")
@@ -145,8 +145,8 @@ func TestQueriesAreTheDefinitionAtEveryLevel(t *testing.T) { rapid.Check(t, chec
 
 func FuzzQueriesAreTheDefinitionAtEveryLevel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkQueries)) }
 
-// FuzzScreenFileToAnswers takes bytes for a screen file: what loads answers
-// queries, with labels of the candidate set alone.
+// FuzzScreenFileToAnswers takes bytes for a screen file: a screen that loads answers queries, with
+// labels of the candidate set alone.
 func FuzzScreenFileToAnswers(f *testing.F) {
 	for _, sets := range [][][]uint32{{{0}}, {{0, 1, 2}, {3}}, {{}, {1, 3}, {0, 1, 2, 3}}} {
 		clusters, lists := make([]float32, 2*len(sets)), make([]screen.List, len(sets))

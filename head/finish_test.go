@@ -84,7 +84,7 @@ func TestConfigFinish(t *testing.T) {
 		"two text models":            {`{"text_config":{},"llm_config":{}}`, 0, 0, "config: llm_config: found a second text model, expected one"},
 		"vocab_size of text":         {`{"vocab_size":"32000"}`, 0, 0, `config: vocab_size: found "\"32000\"", expected an integer`},
 		"a negative vocab_size":      {`{"vocab_size":-1}`, 0, 0, `config: vocab_size: found "-1", expected 0 to 4294967295`},
-		"text behind it":             {`{}{}`, 0, 0, `config: found invalid character '{' after top-level value at byte 2, expected JSON`},
+		"text after it":              {`{}{}`, 0, 0, `config: found invalid character '{' after top-level value at byte 2, expected JSON`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := finish{}

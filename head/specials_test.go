@@ -79,7 +79,7 @@ func TestSpecialsOfAFile(t *testing.T) {
 func TestSpecialsOfASharedModel(t *testing.T) {
 	const dir = "../../shared/data/llm-65k"
 	if _, err := os.Stat(dir); err != nil {
-		t.Skip("../shared/data/llm-65k is not there (CONTRIBUTING.md, Data, says what it is): ", err)
+		t.Skip("../shared/data/llm-65k is not there (CONTRIBUTING.md, Data, describes it): ", err)
 	}
 	ids, err := Specials(dir)
 	if err != nil || !slices.Equal(ids, []uint32{0, 1, 2}) {

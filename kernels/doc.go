@@ -1,6 +1,6 @@
 // Package kernels has the inner loops of l2s for other programs: matrix-vector products over
-// contiguous or gathered rows, their argmax and top-k, and log-sum-exp. Those that only the search
-// needs, such as scans of codes, are in internal/kernels, with the code of these.
+// contiguous or gathered rows, their argmax and top-k, and log-sum-exp. Loops that only the search
+// needs, such as scans of codes, and the code of all loops, are in internal/kernels.
 //
 // Every operation has a plain Go form, and assembly for AVX2 and AVX-512 on amd64 and for
 // Advanced SIMD, with and without dot products, on arm64 (package kernels/asm, written by the
@@ -10,9 +10,9 @@
 //
 // # Two arithmetics
 //
-// The float32 kernels (Dot, Scan, GatherDot, ArgmaxDot) serve the paper's method.
-// Their sums are ordered as the machine likes, so results of two levels differ by rounding: at
-// most about n*2^-24 * sum |x_i y_i|.
+// The float32 kernels (Dot, Scan, GatherDot, ArgmaxDot) are for the paper's method. The order of
+// their sums depends on the machine, so results of two levels differ by rounding: at most about
+// n*2^-24 * sum |x_i y_i|.
 //
 // The reference kernels (RefDot, Rows.RefScan, Rows.RefGatherDot) define the logit: exact
 // products summed in float64 in a fixed order. They give the same bits on every level and every
@@ -21,8 +21,7 @@
 // # Contracts
 //
 // Matrices are row-major: rows has n*d elements, row i is rows[i*d:(i+1)*d]. Destinations come
-// first, and the caller owns all memory. Nothing is allocated. A broken
-// contract, such as an id beyond the rows, is a panic with a constant string that starts with
-// "kernels: ", before anything is written. Inputs must be finite; packages softmax and screen
-// check that where data enters.
+// first, and the caller owns all memory. Nothing is allocated. A broken contract, such as an id
+// above the rows, is a panic with a constant string that starts with "kernels: ", before anything
+// is written. Inputs must be finite; packages softmax and screen check that where data enters.
 package kernels

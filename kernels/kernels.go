@@ -15,9 +15,9 @@ func Scan(dst, rows, bias, h []float32) { kernels.Scan(dst, rows, bias, h) }
 // GatherDot computes the scores of the candidate rows: dst[j] = rows[ids[j]].h +
 // bias[ids[j]] in float32 (Eq. 1 over a candidate set).
 //
-// rows is row-major with rows of len(h) elements; each id must be less than
-// their number. dst has len(ids) elements. bias has one element a row of
-// rows, or is nil for none. dst must not overlap the inputs.
+// rows is row-major with rows of len(h) elements; each id must be less than their number. dst has
+// len(ids) elements. bias has one element per row of rows, or is nil for none. dst must not overlap
+// the inputs.
 func GatherDot(dst, rows, bias []float32, ids []uint32, h []float32) {
 	kernels.GatherDot(dst, rows, bias, ids, h)
 }
@@ -78,7 +78,7 @@ const (
 	Q6_K     = kernels.Q6_K
 )
 
-// Float32Rows returns rows of dim elements, of which data has a whole number.
+// Float32Rows returns rows of dim elements, in data, whose length must be a multiple of dim.
 func Float32Rows(data []float32, dim int) Rows { return kernels.Float32Rows(data, dim) }
 
 // Float16Rows is Float32Rows for the bits of binary16 numbers.

@@ -25,11 +25,11 @@ func (m *Model) ChatTemplate() string { return llama.ModelChatTemplate(m.model, 
 // ChatTemplates returns the names of the templates that llama.cpp has, for [Model.Chat].
 func ChatTemplates() []string { return llama.ChatBuiltinTemplates() }
 
-// Chat returns the text of a chat up to where the assistant is to go on, for [Model.Tokens] with
-// special tokens, by a template: the text of one, the name of one of [ChatTemplates], or "" for
-// that of the file. llama.cpp does not run templates: it knows the common ones by what they
-// contain, and what it writes for them may differ from what the template says, in a default system
-// message for instance.
+// Chat returns the text of a chat up to the place where the assistant continues, for [Model.Tokens]
+// with special tokens, by a template: the text of one, the name of one of [ChatTemplates], or ""
+// for the template of the file. llama.cpp does not run templates: it recognises the common ones by
+// parts of their text, and its output may differ from the template's, in a default system message
+// for instance.
 func (m *Model) Chat(template string, messages ...Message) (string, error) {
 	from := "the template"
 	if template == "" {
@@ -49,7 +49,7 @@ func (m *Model) Chat(template string, messages ...Message) (string, error) {
 			return "", fmt.Errorf("llamacpp: messages[%d]: found a NUL, expected text without one", i)
 		}
 		if size += len(role) + len(content) + 64; size > MaxText {
-			return "", fmt.Errorf("llamacpp: messages[%d]: found a chat above %d bytes, expected at most as many", i, MaxText)
+			return "", fmt.Errorf("llamacpp: messages[%d]: found a chat above %d bytes, expected at most %[2]d", i, MaxText)
 		}
 		chat[i] = llama.NewChatMessage(role, content)
 	}
@@ -59,7 +59,7 @@ func (m *Model) Chat(template string, messages ...Message) (string, error) {
 		runtime.KeepAlive(chat)
 		switch {
 		case n < 0:
-			return "", fmt.Errorf("%w: %s: found a chat template that llama.cpp does not know, expected one like those of %s", ErrTemplate, from, strings.Join(ChatTemplates(), ", "))
+			return "", fmt.Errorf("%w: %s: found a chat template that llama.cpp does not know, expected one like the templates of %s", ErrTemplate, from, strings.Join(ChatTemplates(), ", "))
 		case n <= len(buf):
 			return string(buf[:n]), nil
 		}

@@ -14,7 +14,7 @@ type UnlikeError struct {
 	Architecture string
 	Token        uint32
 	Ours, Theirs float64 // the logits of the token
-	Tolerance    float64 // what quantisation explains
+	Tolerance    float64 // the difference that quantisation explains
 }
 
 func (e *UnlikeError) Error() string {
@@ -27,10 +27,10 @@ const (
 	checkedOthers = 256 // labels apart from each other in the vocabulary
 )
 
-// Check has llama.cpp compute its own head for a few tokens, and compares its logits with those
-// of x. llama.cpp rounds h for its product, to blocks of 8-bit numbers or to bfloat16, and x
-// does not, so that a logit may differ by what these roundings add up to: the tolerance is eight
-// standard deviations of it. A larger difference is an *[UnlikeError].
+// Check lets llama.cpp compute its own head for a few tokens, and compares its logits with those of
+// x. llama.cpp rounds h for its product, to blocks of 8-bit numbers or to bfloat16, and x does not,
+// so that a logit may differ by the sum of these roundings: the tolerance is eight standard
+// deviations of the sum. A larger difference is an *[UnlikeError].
 //
 // Afterwards states are handed out for an architecture that is not known. Check empties the
 // memory of the context.
@@ -108,8 +108,8 @@ func (k *Hook) compare(x *Head, h, theirs []float32) error {
 	})
 }
 
-// roundings is what a logit of llama.cpp may be off by. The coarsest form of h is of blocks of
-// 256 numbers of 8 bits with a common step; its scale may be float16.
+// roundings returns the tolerance for the roundings in a logit of llama.cpp. The coarsest form of h is of blocks
+// of 256 numbers of 8 bits with a common step; its scale may be float16.
 func roundings(row, h []float32) float64 {
 	const block = 256
 	variance, sum := 0.0, 0.0

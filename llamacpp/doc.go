@@ -16,11 +16,11 @@
 // A program that has a model of yzma makes a hook with [NewHook] in place of
 // llama.InitFromModel.
 //
-// # What is left out
+// # Left out
 //
-// llama.cpp computes on the CPU alone here, and never computes its head: a decode in which it
-// does returns an error. The logits of llama.cpp are stale, and nothing of this package hands
-// them out. It copies them all the same, 4 bytes for each label and each state.
+// Here llama.cpp computes on the CPU alone, and never computes its head: a decode in which it does
+// returns an error. The logits of llama.cpp are stale, and this package does not return them.
+// llama.cpp copies them nevertheless, 4 bytes per label and state.
 //
 // # Which models
 //

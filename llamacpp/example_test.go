@@ -10,8 +10,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// A program that has a model of yzma: the hook takes the place of llama.InitFromModel, its
-// Decode that of llama.Decode, and the head that of llama.SamplerSample.
+// A program that has a model of yzma: the hook takes the place of llama.InitFromModel, its Decode
+// replaces llama.Decode, and the head replaces llama.SamplerSample.
 func ExampleNewHook() {
 	model, err := llama.ModelLoadFromFile("M.gguf", llama.ModelDefaultParams())
 	if err != nil {

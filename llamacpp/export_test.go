@@ -2,15 +2,15 @@ package llamacpp
 
 import "unsafe"
 
-// Forget takes an architecture from those that are known, until the end of f.
+// Forget removes an architecture from the known ones until the end of f.
 func Forget(arch string, f func()) {
 	delete(known, arch)
 	defer func() { known[arch] = true }()
 	f()
 }
 
-// AskedAbout says what the callback of a hook answers about a node of that name, when it is asked,
-// and whether it has seen that the head is computed.
+// AskedAbout returns the answer of the callback of a hook about a node of that name, and whether
+// the callback has seen that the head is computed.
 func (m *Model) AskedAbout(name string) (wanted, headAsked bool) {
 	tensor := make([]byte, maxNameOffset+nameBytes)
 	copy(tensor[nameOffset:], name)
@@ -19,7 +19,7 @@ func (m *Model) AskedAbout(name string) (wanted, headAsked bool) {
 	return wanted, m.hook.headAsked
 }
 
-// Valid is what llama.cpp is given of a text.
+// Valid returns the part of a text that llama.cpp gets.
 func Valid(text string) string { return valid(text) }
 
 // Threads is the number of threads that llama.cpp is given.

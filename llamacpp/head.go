@@ -17,14 +17,15 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// HeadOptions say what a head is. The zero value is the exact search.
+// HeadOptions are the options of a head. The zero value is the exact search.
 type HeadOptions struct {
 	// Screen is a file of l2s train for this head. Without it and Preview all answers are exact.
 	Screen string
 	// Preview is a preview of this head, of preview.Load or preview.Make, in place of a screen. An error of
 	// [OpenHead] is preview.ErrLayer, by errors.Is, if it is of another one.
 	Preview *preview.Model
-	// Budget is that of requests and samplers that name none, over a preview: it names a rung by its Kept. 0: the preview's own.
+	// Budget is the budget over a preview for requests and samplers that name none: it names a rung
+	// by its Kept. 0: the preview's own.
 	Budget float64
 	// Options are those of searchers over the screen. OverTail needs a screen with a tail.
 	Options screen.Options
@@ -43,10 +44,10 @@ type Head struct {
 	model   *screen.Model
 	pool    *screen.Pool      // nil without a screen
 	preview *preview.Model    // nil without one
-	codes   *preview.Searcher // keeps those of the preview, which searchers share
+	codes   *preview.Searcher // keeps the codes of the preview, which searchers share
 	learner *learn.Learner
 	lender  *threadpool.Pool // of the model, nil for a head without one
-	budget  float64          // of requests to the preview that name none
+	budget  float64          // for requests to the preview without a budget
 	free    sync.Pool        // of *scratch
 }
 
@@ -149,8 +150,8 @@ func (x *Head) Close() error {
 	return x.file.Close()
 }
 
-// scale returns what a logit w.h is multiplied by for a state of llama.cpp: of a head in a folder
-// also what the model multiplies a state by behind its last normalisation.
+// scale returns the factor of a logit w.h for a state of llama.cpp. For a head in a folder it
+// includes the factor that the model applies to a state after its last normalisation.
 func (x *Head) scale() float64 { return x.file.LogitScale() * x.file.StateScale() }
 
 // logit returns the model's logit from w.h + b.
@@ -168,10 +169,10 @@ func (x *Head) File() *head.Head { return x.file }
 // mostLent is the most threads that softmax.Layer.LendThreads takes.
 const mostLent = 256
 
-// SetThreads changes the number of threads of exact searches, at most 256. A head of [Model.Head] searches on the threads of
-// its model, at most as many as the model has, and on one while the model decodes in another goroutine. A head
-// of [OpenHead] has threads of its own, which are parked between searches. SetThreads must not be called during a
-// search.
+// SetThreads changes the number of threads of exact searches, at most 256. A head of [Model.Head]
+// searches on the threads of its model, at most the number of the model, and on one while the model
+// decodes in another goroutine. A head of [OpenHead] has its own threads, which are parked between
+// searches. SetThreads must not be called during a search.
 func (x *Head) SetThreads(n int) {
 	n = min(n, mostLent)
 	if x.lender == nil {
@@ -184,7 +185,7 @@ func (x *Head) SetThreads(n int) {
 // Layer returns the layer, for searchers of the caller's own, within File().Read.
 func (x *Head) Layer() *softmax.Layer { return x.layer }
 
-// Learner returns what learns, nil without [HeadOptions].Learn.
+// Learner returns the learner, nil without [HeadOptions].Learn.
 func (x *Head) Learner() *learn.Learner { return x.learner }
 
 // Screen returns the screen of HeadOptions.Screen, nil without one.
@@ -241,8 +242,8 @@ func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request
 	return a, err
 }
 
-// SearchBatch is Search for n states at once, such as those of a draft, which are exactly verified
-// or drawn from in one pass over the rows: see softmax.Searcher.SearchBatch.
+// SearchBatch is Search for n states at once, such as the states of a draft; exact answers and
+// draws for them take one pass over the rows: see softmax.Searcher.SearchBatch.
 func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, states []float32, req softmax.Request) error {
 	if x.pool != nil && x.learner == nil && !exact.IsList(req.Among) {
 		return x.file.Read(func() error { return x.pool.SearchBatch(dst, answers, states, req) })
@@ -267,7 +268,7 @@ func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, s
 }
 
 // Logits writes the model's logits of some tokens, exactly, from their rows alone: dst has one
-// element for each of ids, which are distinct.
+// element per id, and the ids are distinct.
 func (x *Head) Logits(dst []float64, h []float32, ids ...uint32) error {
 	if len(dst) != len(ids) {
 		return fmt.Errorf("llamacpp: found room for %d logits, expected %d", len(dst), len(ids))
@@ -297,11 +298,11 @@ type Choice struct {
 
 // Best writes the best req.K tokens to dst, with their log-probabilities at req.Temperature, and
 // returns their number and log Z, the log of the sum of e^(logit/T) over all tokens that may be
-// answered. Logits are exact. The sum is that of Answer.LogSum; over a screen it takes in the tokens that are not
-// looked at if its options have screen.OverTail. A preview estimates what these add: its rungs say
-// what that is off by. ExactSum asks for the sum itself, and Exact for the answer of a head without
-// a preview: both are passes over all rows.
-// For a model with a soft cap all logits are computed, which takes several times as long.
+// answered. Logits are exact. The sum is Answer.LogSum; over a screen it includes an estimate for
+// the tokens that are not looked at if the options have screen.OverTail. A preview estimates their
+// part: its rungs give the error. ExactSum asks for the sum itself, and Exact for the answer of a
+// head without a preview: both are passes over all rows. For a model with a soft cap all logits are
+// computed, which takes several times as long.
 func (x *Head) Best(dst []Choice, h []float32, req softmax.Request) (n int, logZ float64, err error) {
 	if len(dst) != req.K {
 		return 0, 0, fmt.Errorf("llamacpp: found room for %d tokens, expected k = %d", len(dst), req.K)
@@ -402,10 +403,11 @@ type Sampler struct {
 	draws *sample.Sampler
 }
 
-// Sampler returns a sampler with the options of package sample, over the preview, or over the screen if there is one
-// with a tail, else exact. Over a preview chains are exact that do not begin with a top-k or a min-p: see
-// sample.NewPreviewed. The temperature is the model's: a scale of the logits is taken into account. For a
-// model with a soft cap only the temperature 0, or a top-k of 1, is right; others are refused.
+// Sampler returns a sampler with the options of package sample, over the preview, or over the
+// screen if there is one with a tail, else exact. Over a preview, chains that do not begin with a
+// top-k or a min-p are exact: see sample.NewPreviewed. The temperature is the model's: it includes
+// a scale of the logits. For a model with a soft cap only the temperature 0, or a top-k of 1, is
+// right; others are refused.
 func (x *Head) Sampler(o sample.Options) (*Sampler, error) {
 	if x.file.SoftCap() != 0 && o.Temperature != 0 {
 		return nil, fmt.Errorf("llamacpp: found a soft cap of %v on the logits, expected none for draws, or the temperature 0", x.file.SoftCap())

@@ -23,16 +23,16 @@ type Hook struct {
 	trusted bool // the head is known to be applied to the states
 	states  []float32
 	pool    *threadpool.Pool // nil if llama.cpp has threads of its own
-	// What the callback does and has seen.
-	whole     bool // the head is to be computed too
+	// The state of the callback: its task and its observations.
+	whole     bool // llama.cpp must compute the head, too
 	headAsked bool
 }
 
 // NewHook is llama.InitFromModel for a context that computes hidden states. It sets, of the
-// parameters, the callback; no embeddings, no offload of operations or of the cache, no pooling
-// and no samplers of the backend, since states are read on the CPU; and one cache for all
-// sequences (KVUnified), so that states come in the order of the batch: NCtx is what all sequences
-// have together. The model should have been loaded with NGpuLayers = 0.
+// parameters, the callback; no embeddings, no offload of operations or of the cache, no pooling and
+// no samplers of the backend, since states are read on the CPU; and one cache for all sequences
+// (KVUnified), so that states come in the order of the batch: NCtx is the room of all sequences
+// together. Load the model with NGpuLayers = 0.
 //
 // It returns an error for a model that states cannot be had of. Close releases the
 // context, not the model.
@@ -65,7 +65,7 @@ func NewHook(model llama.Model, params llama.ContextParams) (*Hook, error) {
 	return k, nil
 }
 
-// reason is what llama.cpp has logged, or else the error.
+// reason returns the log of llama.cpp, or the error if the log is empty.
 func reason(err error) string {
 	if s := takeLog(); s != "" {
 		return s
@@ -89,10 +89,10 @@ func (k *Hook) Context() llama.Context { return k.ctx }
 // Dim returns d, the dimension of a state.
 func (k *Hook) Dim() int { return k.dim }
 
-// Decode runs llama.Decode on a batch and returns the hidden states of its outputs, n x d, in
-// the order of the batch: of the tokens whose Logits are set, or of the last one if the batch says
-// nothing (llama.BatchGetOne). They are valid until the next decode. Few outputs are better: for each one
-// llama.cpp copies 4 bytes a label.
+// Decode runs llama.Decode on a batch and returns the hidden states of its outputs, n x d, in the
+// order of the batch: of the tokens whose Logits are set, or of the last token if the batch has no
+// Logits (llama.BatchGetOne). They are valid until the next decode. Few outputs are better: for
+// each one llama.cpp copies 4 bytes per label.
 //
 // It returns an error, and no states, if the batch does not fit, if llama.cpp fails or computes
 // its head, and if the model's architecture is not known and [Hook.Check] has not passed.
@@ -116,7 +116,7 @@ func (k *Hook) decode(b llama.Batch) ([]float32, error) {
 			}
 		}
 	}
-	// What llama.cpp would end the program for.
+	// With such a batch llama.cpp would end the program.
 	switch {
 	case b.NTokens < 1 || int(b.NTokens) > k.batch:
 		return nil, fmt.Errorf("llamacpp: found a batch of %d tokens, expected 1 to %d", b.NTokens, k.batch)

@@ -15,8 +15,8 @@ import (
 	"github.com/hybridgroup/yzma/pkg/loader"
 )
 
-// Load loads llama.cpp's libraries from a folder, or from that of the environment variable
-// YZMA_LIB if folder is empty, and keeps what llama.cpp logs for the errors of this package. A
+// Load loads llama.cpp's libraries from a folder, or from the folder in the environment variable
+// YZMA_LIB if folder is empty, and keeps the log of llama.cpp for the errors of this package. A
 // program that has loaded them by yzma does not need it. The libraries stay loaded.
 func Load(folder string) error {
 	loading.Do(func() { loadError = load(folder) })
@@ -31,14 +31,14 @@ var (
 func load(folder string) error {
 	folder = loader.ResolvePath(folder)
 	if folder == "" {
-		return errors.New("llamacpp: found no folder of llama.cpp's libraries, expected one, or its name in YZMA_LIB: an archive of https://github.com/ggml-org/llama.cpp/releases has them (libllama.so, libggml*.so), and so has what cmake -DBUILD_SHARED_LIBS=ON builds")
+		return errors.New("llamacpp: found no folder of llama.cpp's libraries, expected one, or its name in YZMA_LIB: an archive of https://github.com/ggml-org/llama.cpp/releases has them (libllama.so, libggml*.so), and cmake -DBUILD_SHARED_LIBS=ON builds them")
 	}
 	file := loader.GetLibraryFilename(folder, "llama")
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("llamacpp: %s: found no such library, expected llama.cpp's libraries in that folder (https://yzma.ai/getting-started/install)", file)
 	}
 	if err := llama.Load(folder); err != nil {
-		return fmt.Errorf("llamacpp: %s: found libraries that yzma v1.31.0 does not load, expected those of llama.cpp v0.8.0: %w", folder, err)
+		return fmt.Errorf("llamacpp: %s: found libraries that yzma v1.31.0 does not load, expected libraries of llama.cpp v0.8.0: %w", folder, err)
 	}
 	if err := base.load(); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (b *ggmlBase) find() error {
 	return nil
 }
 
-// What the filter in assembly reads, too.
+// The filter in assembly reads these, too.
 var (
 	nameOffset uintptr
 	goCallback uintptr
@@ -112,7 +112,7 @@ func nameOf(tensor uintptr) string {
 // at is memory of C, which the collector does not move.
 func at(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
 
-// read copies a tensor of float32 behind dst, on whatever device it is.
+// read appends a tensor of float32 to dst, from any device.
 func (b *ggmlBase) read(dst []float32, tensor uintptr) []float32 {
 	bytes, _, _ := purego.SyscallN(b.nbytes, tensor)
 	n, before := int(bytes/4), len(dst)
@@ -127,15 +127,15 @@ func (b *ggmlBase) read(dst []float32, tensor uintptr) []float32 {
 	return dst
 }
 
-// Callbacks are never freed, so one serves all hooks: a hook is known by a number, which C
-// hands back.
+// Callbacks are never freed, so one callback is used for all hooks: a number identifies a hook,
+// which C passes back.
 var (
 	hooks    sync.Map // uintptr to *Hook
 	lastHook atomic.Uintptr
 )
 
-// evaluated is ggml_backend_sched_eval_callback. Asked about a node, it says whether the node
-// is wanted; called with a wanted node that is computed, whether to go on.
+// evaluated is ggml_backend_sched_eval_callback. If ask is true it reports whether the node is
+// wanted. Otherwise the node is wanted and computed, and it reports whether to continue.
 func evaluated(tensor uintptr, ask bool, number uintptr) bool {
 	k, ok := hooks.Load(number)
 	if !ok {
@@ -183,7 +183,7 @@ func keepLog(level int32, text, _ uintptr) uintptr {
 	return 0
 }
 
-// takeLog returns what was logged since the last call, in one line.
+// takeLog returns the log since the last call, in one line.
 func takeLog() string {
 	logged.Lock()
 	defer logged.Unlock()

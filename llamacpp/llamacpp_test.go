@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 // load takes the libraries of YZMA_LIB, or has them fetched once.
 func load() error {
 	if _, err := os.Stat(gguf); err != nil {
-		missing = "found no model " + gguf + " (CONTRIBUTING.md, Data, says what it is)"
+		missing = "found no model " + gguf + " (CONTRIBUTING.md, Data, describes it)"
 		return nil
 	}
 	folder, err := testlib.Get(shared+"/llama/get", "..")
@@ -170,7 +170,8 @@ func TestAModelWithoutAVocabularyIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// One string shorter by what the other is longer: the tensors stay where they are.
+	// One string is shorter and the other longer by the same number of bytes: the tensors keep
+	// their places.
 	b = bytes.Replace(b, []byte("\x07\x00\x00\x00\x00\x00\x00\x00llm-65k"), []byte("\x04\x00\x00\x00\x00\x00\x00\x00llm-"), 1)
 	kind := "tokenizer.ggml.model\x08\x00\x00\x00"
 	b = bytes.Replace(b, []byte(kind+"\x05\x00\x00\x00\x00\x00\x00\x00llama"), []byte(kind+"\x08\x00\x00\x00\x00\x00\x00\x00no_vocab"), 1)
@@ -230,7 +231,7 @@ func TestStatesDoNotDependOnTheBatches(t *testing.T) {
 		c := feed(t, one, 0, ids[i])
 		largest = max(largest, apart(c, a[i*d:][:d]), apart(c, b[i*d:][:d]))
 		if x, y := apart(c, a[i*d:][:d]), apart(c, b[i*d:][:d]); x > batching || y > batching {
-			t.Errorf("token %d: found states %g and %g from that of one token after the other, expected less than %g", i, x, y, batching)
+			t.Errorf("token %d: found states %g and %g from the state of one token after the other, expected less than %g", i, x, y, batching)
 		}
 	}
 	t.Logf("at most %.2g of the length of a state", largest)
@@ -274,7 +275,7 @@ func TestSequencesAreApart(t *testing.T) {
 	}
 	for s := range 3 {
 		if found := states[s*m.Dim():][:m.Dim()]; apart(alone, found) > batching {
-			t.Errorf("sequence %d of a batch: found a state %g from that of one alone", s, apart(alone, found))
+			t.Errorf("sequence %d of a batch: found a state %g from the state of one alone", s, apart(alone, found))
 		}
 	}
 }
@@ -401,7 +402,7 @@ func set(t *testing.T, x *llamacpp.Head, ids ...uint32) *bitset.Set {
 	return s
 }
 
-// A draft is verified in one batch: the states of its tokens, and the best token behind each.
+// A draft is verified in one batch: the states of its tokens, and the best token after each.
 func TestADraftInOneBatch(t *testing.T) {
 	m := open(t, llamacpp.Options{Context: 128})
 	x := openHead(t, m)
@@ -433,7 +434,7 @@ func TestADraftInOneBatch(t *testing.T) {
 	}
 	for i, p := range best {
 		if p.ID != greedy[i+1] {
-			t.Errorf("behind token %d of the draft: found %d, expected %d", i, p.ID, greedy[i+1])
+			t.Errorf("after token %d of the draft: found %d, expected %d", i, p.ID, greedy[i+1])
 		}
 	}
 }
@@ -452,8 +453,8 @@ func TestTextOfTokens(t *testing.T) {
 	}
 }
 
-// Bytes that are no text do not reach the tokenizers of llama.cpp, of which some end the program: they count as
-// the replacement character.
+// Bytes that are no text do not reach the tokenizers of llama.cpp, some of which end the program:
+// they count as the replacement character.
 func TestTextThatIsNoText(t *testing.T) {
 	m := open(t, llamacpp.Options{Context: 8})
 	r := rand.New(rand.NewPCG(1, 2))
@@ -517,7 +518,7 @@ func TestNumbersThatReachTheLibraryHaveBounds(t *testing.T) {
 	}
 }
 
-// The README shows the example as it is.
+// The README shows the example unchanged.
 func TestTheExampleOfTheREADME(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -558,7 +559,7 @@ func TestAHeadThatLearns(t *testing.T) {
 	}
 	r, usual := rand.New(rand.NewPCG(1, 2)), slices.Clone(h)
 	for !x.Learner().Screened() {
-		for i := range h { // none is met twice, and all are of one kind
+		for i := range h { // all are different, and of one kind
 			h[i] = usual[i] * float32(1+.02*r.NormFloat64())
 		}
 		answers := make([]softmax.Answer, 2)

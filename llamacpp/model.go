@@ -14,23 +14,24 @@ import (
 	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
 )
 
-// Options say how a model is run. The zero value is ready.
+// Options are the options for running a model. The zero value is ready.
 type Options struct {
-	// Context is how many tokens a sequence may have: at most as many as the model was trained
-	// with. 0: as many, at most 4,096.
+	// Context is the largest number of tokens of a sequence, at most the number that the model was
+	// trained with. 0: that number, at most 4,096.
 	Context int
 	// Sequences is the number of sequences, 1 if it is 0.
 	Sequences int
-	// Forks is the number of more sequences, behind these, for copies of them ([Model.Copy]) that go on in several
-	// ways: together they have room for Batch tokens beside those that they share.
+	// Forks is the number of additional sequences, after these, for copies of them ([Model.Copy])
+	// with different continuations: together they have room for Batch tokens in addition to the
+	// tokens that they share.
 	Forks int
-	// Batch is how many tokens llama.cpp computes at once, 512 if it is 0, and at most as many as
-	// all sequences may have.
+	// Batch is the number of tokens that llama.cpp computes at once, 512 if it is 0, and at most
+	// the number of tokens of all sequences.
 	Batch int
-	// States is how many hidden states a batch may have, 32 or Sequences if it is 0, and at most
-	// Batch.
+	// States is the largest number of hidden states of a batch, 32 or Sequences if it is 0, and at
+	// most Batch.
 	States int
-	// Threads is the number of threads, at most MaxThreads, as many as Go uses if it is 0.
+	// Threads is the number of threads, at most MaxThreads; 0 means the number that Go uses.
 	Threads int
 }
 
@@ -40,8 +41,9 @@ const MaxThreads = 512
 // mostTokens bounds the tokens of all sequences together: llama.cpp counts them in 32 bits.
 const mostTokens = math.MaxInt32
 
-// Model runs a GGUF model up to its hidden states. It is for one goroutine. Any others may meanwhile call what
-// speaks of the file alone: Tokens, Piece, Name, Begins, Ends, Chat, ChatTemplate, Path, Dim, Labels and Context.
+// Model runs a GGUF model up to its hidden states. It is for one goroutine. Other goroutines may
+// meanwhile call the methods that only need the file: Tokens, Piece, Name, Begins, Ends, Chat,
+// ChatTemplate, Path, Dim, Labels and Context.
 type Model struct {
 	path    string
 	model   llama.Model
@@ -59,8 +61,8 @@ type Model struct {
 	seq     [1]llama.SeqId
 }
 
-// Open opens a GGUF file. [Load] comes before. An error names the file, what was found and what
-// was expected.
+// Open opens a GGUF file. [Load] comes before. An error names the file, the value found and the
+// value expected.
 func Open(path string, o Options) (*Model, error) {
 	if err := checkFile(path); err != nil {
 		return nil, err
@@ -103,7 +105,7 @@ func Open(path string, o Options) (*Model, error) {
 	}
 	if o.Context < 1 || trained > 0 && o.Context > trained {
 		m.Close()
-		return nil, fail("found a context of %d tokens, expected 1 to %d, as many as the model was trained with", o.Context, trained)
+		return nil, fail("found a context of %d tokens, expected 1 to %d, the number that the model was trained with", o.Context, trained)
 	}
 	if o.Context > mostTokens/o.Sequences {
 		m.Close()
@@ -162,7 +164,7 @@ func checkFile(path string) error {
 		return fmt.Errorf("llamacpp: %s: found nothing to read, expected a GGUF file: %w", path, err)
 	}
 	if string(magic[:n]) != "GGUF" {
-		return fmt.Errorf("llamacpp: %s: found the first bytes %q, expected \"GGUF\", those of a model of llama.cpp", path, magic[:n])
+		return fmt.Errorf("llamacpp: %s: found the first bytes %q, expected \"GGUF\", as in a model of llama.cpp", path, magic[:n])
 	}
 	return nil
 }
@@ -221,16 +223,16 @@ func threads(n int) int32 { return int32(min(max(n, 1), MaxThreads)) }
 // MaxText bounds the bytes of a text for [Model.Tokens]: 256 MiB.
 const MaxText = 1 << 28
 
-// valid is what llama.cpp may be given of a text: its tokenizer ends the program at bytes that are
-// not UTF-8, and counts bytes in 32 bits.
+// valid returns the part of a text that llama.cpp may get: its tokenizer ends the program at bytes
+// that are not UTF-8, and counts bytes in 32 bits.
 func valid(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), MaxText)], "\uFFFD")
 }
 
 // Tokens returns the tokens of a text in UTF-8, of which MaxText bytes count. Each run of bytes that
-// are not UTF-8 counts as U+FFFD, the replacement character. If special, those that the model wants at the beginning
-// and the end of a text are added, and those that the text spells out, such as <|im_end|>, are
-// taken for what they are.
+// are not UTF-8 counts as U+FFFD, the replacement character. If special is true Tokens adds the
+// tokens that the model wants at the beginning and the end of a text, and reads names of special
+// tokens in the text, such as <|im_end|>, as these tokens.
 func (m *Model) Tokens(text string, special bool) []uint32 {
 	tokens := llama.Tokenize(m.vocab, valid(text), special, special)
 	ids := make([]uint32, len(tokens))
@@ -240,7 +242,7 @@ func (m *Model) Tokens(text string, special bool) []uint32 {
 	return ids
 }
 
-// Piece returns the text of a token, perhaps a part of a character, "" for an id that is none.
+// Piece returns the text of a token, perhaps a part of a character, "" for an id that is no token.
 func (m *Model) Piece(id uint32) string {
 	var room [64]byte
 	piece := room[:]
@@ -252,7 +254,7 @@ func (m *Model) Piece(id uint32) string {
 	return string(piece[:max(n, 0)])
 }
 
-// Name returns the text that stands for a token in the file, such as <|im_end|>, of which Piece is "".
+// Name returns the text of a token in the file, such as <|im_end|>, whose Piece is "".
 func (m *Model) Name(id uint32) string {
 	if int64(id) >= int64(m.labels) {
 		return ""
@@ -277,8 +279,8 @@ func (m *Model) Len(sequence int) int { return m.lengths[sequence] }
 // Clear empties a sequence.
 func (m *Model) Clear(sequence int) { m.Cut(sequence, 0) }
 
-// Cut leaves the first n tokens of a sequence. A recurrent model cannot go back: it returns an
-// error unless n is 0 or the sequence has no more.
+// Cut leaves the first n tokens of a sequence. For a recurrent model, which cannot go back, it
+// returns an error unless n is 0 or the sequence has no more.
 func (m *Model) Cut(sequence, n int) error {
 	if n < 0 || n > m.lengths[sequence] {
 		return fmt.Errorf("llamacpp: sequence %d: found %d tokens to leave, expected 0 to %d", sequence, n, m.lengths[sequence])
@@ -320,15 +322,15 @@ func (m *Model) Copy(to, from int) error {
 type Token struct {
 	Sequence int
 	ID       uint32
-	State    bool // the hidden state behind it is wanted
+	State    bool // the hidden state after it is wanted
 }
 
-// Decode adds tokens to sequences, in batches, and returns the hidden states behind those that
-// want one, n x d, in their order. They are valid until the next call. Between batches it looks
+// Decode adds tokens to sequences, in batches, and returns the hidden states after the tokens that
+// want one, n x d, in their order. They are valid until the next call. Between batches it checks
 // whether ctx has ended.
 //
-// It returns an error, and adds none, if an id is no token or a sequence becomes too long. After any
-// other error, or the end of ctx, [Model.Len] says what was added.
+// It returns an error, and adds none, if an id is no token or a sequence becomes too long. After
+// any other error, or the end of ctx, [Model.Len] tells how many tokens were added.
 func (m *Model) Decode(ctx context.Context, tokens ...Token) ([]float32, error) {
 	if err := m.check(tokens); err != nil {
 		return nil, err
@@ -392,8 +394,8 @@ func (m *Model) fill(tokens []Token) int {
 		if i == m.hook.batch || t.State && states == m.hook.outputs {
 			return i
 		}
-		// A recurrent model has the tokens of a batch in another order, unless they are of
-		// one sequence or one of each.
+		// A recurrent model changes the order of the tokens of a batch, unless they belong to one
+		// sequence, or one to each sequence.
 		if !m.ordered && (mixed && again || other && i > 0 && !mixed && m.added[tokens[0].Sequence] > m.lengths[tokens[0].Sequence]+1) {
 			return i
 		}
@@ -410,7 +412,7 @@ func (m *Model) fill(tokens []Token) int {
 	return len(tokens)
 }
 
-// forget takes what a batch that failed may have added out of the memory.
+// forget removes from the memory the tokens that a failed batch may have added.
 func (m *Model) forget(tokens []Token) {
 	memory, err := llama.GetMemory(m.hook.ctx)
 	if err != nil {
@@ -421,8 +423,8 @@ func (m *Model) forget(tokens []Token) {
 	}
 }
 
-// Feed adds tokens to a sequence, a prompt or the next one, and returns the hidden state behind the last.
-// It is valid until the next call.
+// Feed adds tokens to a sequence, a prompt or the next one, and returns the hidden state after the
+// last. It is valid until the next call.
 func (m *Model) Feed(ctx context.Context, sequence int, ids ...uint32) ([]float32, error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("llamacpp: sequence %d: found no tokens to add, expected one at least", sequence)

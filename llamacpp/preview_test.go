@@ -58,8 +58,9 @@ func madeHead(t *testing.T, seed uint64) (path string, rows, contexts []float32)
 	return path, rows, contexts
 }
 
-// What a preview answers is found from the rows alone by plain loops: logits are exact, few of the best are missed, and the
-// sum over all tokens is what the rungs say of it, or exact if a request wants that.
+// Plain loops over the rows check the answers of a preview: logits are exact, few of the best are
+// missed, and the sum over all tokens has the error of the rungs, or is exact if a request wants
+// that.
 func TestAHeadOverAPreview(t *testing.T) {
 	path, rows, contexts := madeHead(t, 1)
 	whole, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{})
@@ -145,7 +146,7 @@ func TestAHeadOverAPreview(t *testing.T) {
 		if _, err := x.Search(best[:1], h, softmax.Request{K: 1, Among: softmax.Only(among)}); err != nil || best[0].ID != want {
 			t.Errorf("context %d: found token %d among some, %v, expected %d", i, best[0].ID, err, want)
 		}
-		// Those within a distance of the best.
+		// The tokens within a distance of the best.
 		near := make([]softmax.Prediction, 50)
 		a, err = x.Search(near, h, softmax.Request{K: len(near), Within: 1})
 		for _, p := range near[:a.Count] {

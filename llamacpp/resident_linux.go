@@ -9,9 +9,10 @@ import (
 	"syscall"
 )
 
-// dropResident takes the pages of a file that are mapped to be read out of the memory of this process. They stay in the
-// cache of the system, and come back when they are read: so a head whose rows llama.cpp has mapped too, and
-// does not read, counts once. It does nothing if it cannot.
+// dropResident removes the pages of a file that are mapped for reading from the memory of this
+// process. They stay in the cache of the system, and come back when they are read: so the rows of a
+// head that llama.cpp has also mapped, and does not read, count once. If it cannot, it does
+// nothing.
 func dropResident(path string) {
 	path, err := filepath.EvalSymlinks(path)
 	if err == nil {

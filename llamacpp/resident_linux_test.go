@@ -29,8 +29,9 @@ func residentOf(t *testing.T, path string) int {
 	return sum
 }
 
-// The pages of a file that is mapped to be read leave the memory of the process, and are the same when they are
-// read again; those of another file stay, and so do changes of a mapping that has some.
+// The pages of a file that is mapped for reading leave the memory of the process, and are the same
+// when they are read again; the pages of another file stay, and so do changes of a mapping that has
+// changes.
 func TestPagesOfAFileLeaveTheMemory(t *testing.T) {
 	const size = 1 << 20
 	folder, err := filepath.EvalSymlinks(t.TempDir())
@@ -76,7 +77,7 @@ func TestPagesOfAFileLeaveTheMemory(t *testing.T) {
 				t.Errorf("found %d kB of the file in memory, expected none", kb)
 			}
 			if !bytes.Equal(data, content) {
-				t.Error("found other bytes, expected those of the file")
+				t.Error("found other bytes, expected the bytes of the file")
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// The threads of a model call work once each, with their numbers; those from n on do not.
+// The threads of a model call work once each, with their numbers; threads from n on do not.
 func TestAModelLendsItsThreads(t *testing.T) {
 	m := open(t, llamacpp.Options{Context: 16, Threads: 3})
 	for _, threads := range []int{3, 1, 2, 4} {
@@ -33,7 +33,7 @@ func TestAModelLendsItsThreads(t *testing.T) {
 			}
 		}
 	}
-	// A search that asks for threads while they are lent, or in use, has its own alone.
+	// A search that asks for threads while they are lent, or in use, runs on its own thread alone.
 	if err := m.SetThreads(2); err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +91,8 @@ func TestSearchesOnTheThreadsOfAModel(t *testing.T) {
 		}
 		done <- err
 	}()
-	same("beside decodes")
-	same("beside decodes")
+	same("during decodes")
+	same("during decodes")
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

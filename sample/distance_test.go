@@ -12,8 +12,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// A draw over a layer whose labels are bounded by how far they may lie below the best keeps the labels of the
-// definition, with their probabilities, whatever edits do to the best: and the token is the one up to
+// A draw over a layer that keeps only labels within a distance of the best keeps the labels of the
+// definition, with their probabilities, with any edits of the best. The token is the one up to
 // which the probabilities, in the order of the labels, exceed the random number of the seed.
 func TestDrawsWithinADistanceAreThoseOfTheDefinition(t *testing.T) {
 	const labels, dim = 1500, 8
@@ -87,7 +87,7 @@ func TestDrawsWithinADistanceAreThoseOfTheDefinition(t *testing.T) {
 			return
 		}
 		rank := map[uint32]int{}
-		for i, p := range found { // the order of equal logits is that of the search
+		for i, p := range found { // equal logits have the order of the search
 			rank[p.ID] = i
 		}
 		sort.Slice(order, func(i, j int) bool { return rank[order[i]] < rank[order[j]] })
@@ -99,7 +99,7 @@ func TestDrawsWithinADistanceAreThoseOfTheDefinition(t *testing.T) {
 			before += want[id]
 		}
 		if after := before + want[token.ID]; at < before-1e-9 || at > after+1e-9 {
-			t.Fatalf("%+v: found label %d, which stands at %v to %v, expected the one at %v", o, token.ID, before, after, at)
+			t.Fatalf("%+v: found label %d, from %v to %v, expected the one at %v", o, token.ID, before, after, at)
 		}
 	})
 }

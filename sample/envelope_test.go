@@ -14,8 +14,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// repeated returns a layer in which every row is there several times, so that many logits
-// are equal, and a nucleus mostly ends among equal ones.
+// repeated returns a layer in which every row occurs several times, so that many logits are equal,
+// and a nucleus mostly ends among equal ones.
 func repeated(t *testing.T, seed uint64, rows, times, dim int) *softmax.Layer {
 	t.Helper()
 	r := newRand(seed)
@@ -58,7 +58,7 @@ func TestDrawsByIntervalsHaveTheDistribution(t *testing.T) {
 		layer *softmax.Layer
 		apart bool
 	}{{"distinct rows", apart, true}, {"equal rows", equal, false}} {
-		for _, order := range orders[:2] { // the temperature behind top-p, and before it
+		for _, order := range orders[:2] { // the temperature after top-p, and before it
 			names := []string{"nothing", "top-p", "top-p at a temperature"}
 			if layer.apart {
 				names = append(names, "temperature", "biases", "banned", "allowed", "repetition")
@@ -82,7 +82,7 @@ func TestDrawsByIntervalsHaveTheDistribution(t *testing.T) {
 							kept++
 						}
 					}
-					st, wide := s.Stats(), o.TopP < 1 && 4*kept > labels // logits of so many take as long as all
+					st, wide := s.Stats(), o.TopP < 1 && 4*kept > labels // if wide, a pass over all logits is faster
 					if few := st.Passes*5 < st.Draws; layer.apart && !wide && !few {
 						t.Errorf("stats %+v, want few draws that computed all logits", st)
 					}
@@ -130,8 +130,8 @@ func TestDrawsByIntervalsOverAScreenHaveTheDistribution(t *testing.T) {
 	}
 }
 
-// The log-probability is near that of the definition, or equal to it where the option
-// asks for that: then every draw without truncation computes all logits.
+// The log-probability is near the definition, or equal to it where the option asks for that: then
+// every draw without truncation computes all logits.
 func TestLogProbabilitiesOfDrawsByIntervals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels, dim := rapid.IntRange(1024, 1400).Draw(t, "labels"), rapid.IntRange(4, 20).Draw(t, "dim")
@@ -171,8 +171,8 @@ func TestLogProbabilitiesOfDrawsByIntervals(t *testing.T) {
 	})
 }
 
-// Temperatures at which one label has all of the weight, or all have the same, and
-// logits that float32 does not hold.
+// Temperatures at which one label has all the weight, or all labels the same, and logits outside
+// the range of float32.
 func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
 	const labels, dim = 1200, 8
 	l := newLayer(t, 25, labels, dim)
@@ -206,7 +206,7 @@ func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
 	}
 }
 
-// Logits that are large beside the temperature, as biases make them which force some labels,
+// Logits that are large compared with the temperature, as biases make them which force some labels,
 // leave the log-probability right: float32, in which intervals are, is too coarse for them.
 func TestLogProbabilitiesOfLargeLogits(t *testing.T) {
 	const labels, dim = 2000, 64
@@ -246,9 +246,9 @@ func TestLogProbabilitiesOfLargeLogits(t *testing.T) {
 	}
 }
 
-// Log-probabilities are near those of the definition where a nucleus is hard to estimate: where
-// it is as good as all labels and the temperature is another one, where the labels that have the
-// weight at a colder temperature are many, and where it has one label or two.
+// Log-probabilities are near the definition where a nucleus is hard to estimate: where it is as
+// good as all labels and the temperature is another one, where the labels that have the weight at a
+// colder temperature are many, and where it has one label or two.
 func TestLogProbabilitiesOfUnusualNuclei(t *testing.T) {
 	const labels, dim = 1100, 6
 	for _, c := range []struct {
@@ -261,7 +261,7 @@ func TestLogProbabilitiesOfUnusualNuclei(t *testing.T) {
 		{"all but roundings, before a warm temperature", sample.LlamaCPP(), 100, justBelowOne[0], newLayer(t, 52, labels, dim), 0.7, 0.15},
 		{"nearly all, before a warm temperature", sample.LlamaCPP(), 8, 0.9999, newLayer(t, 52, labels, dim), 0.7, 0.15},
 		{"equal labels, before a cold temperature", sample.LlamaCPP(), 0.01, 0.999, repeated(t, 53, 3, labels/3, dim), 0.7, 1},
-		{"one or two labels, behind a warm temperature", sample.VLLM(), 100, 0.001, newLayer(t, 52, labels, dim), 0.3, 0.15},
+		{"one or two labels, after a warm temperature", sample.VLLM(), 100, 0.001, newLayer(t, 52, labels, dim), 0.3, 0.15},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := sample.DefaultOptions()

@@ -9,9 +9,9 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// A decoding loop with temperature and top-p, that never says "maybe" and leans towards
-// the end. A language model would make the next context of the token; here a context is
-// the row of the last word.
+// A decoding loop with temperature and top-p, that never draws "maybe" and leans towards the end. A
+// language model would make the next context of the token; here a context is the row of the last
+// word.
 func Example() {
 	words := []string{"<eos>", "the", "cat", "sat", "maybe", "down"}
 	weights := kernels.Float32Rows([]float32{ // a row for each word

@@ -15,7 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// justBelowOne are shares that a sum of probabilities may miss by its roundings alone.
+// justBelowOne has shares that a sum of probabilities may not reach, only because of rounding.
 var justBelowOne = []float64{math.Nextafter(1, 0), 1 - 1e-15, 1 - 1e-14, 1 - 1e-13}
 
 // follows reports whether a token is one that the definition may draw, with its
@@ -40,8 +40,8 @@ func follows(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits, to
 	return token.LogProb >= least-within && token.LogProb <= most+within
 }
 
-// errorOf is the largest error of log-probabilities: those of draws over the layer may be
-// estimates, which are the coarser the lower the temperature is.
+// errorOf is the largest error of log-probabilities: draws over the layer may have estimates, which
+// are coarser at a lower temperature.
 func errorOf(l *softmax.Layer, o sample.Options) float64 {
 	switch {
 	case l.Labels() < 1024 || o.ExactLogProb || o.TopK > 0 && o.TopK < l.Labels() || o.MinP > 0:
@@ -52,7 +52,7 @@ func errorOf(l *softmax.Layer, o sample.Options) float64 {
 	return 0.15
 }
 
-// Top-p just below 1 keeps no more than another truncation leaves, whatever the roundings.
+// Top-p just below 1 keeps no more than another truncation leaves, with any rounding.
 func TestTopPJustBelowOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels, dim := rapid.IntRange(1, 400).Draw(t, "labels"), rapid.IntRange(1, 9).Draw(t, "dim")
@@ -87,7 +87,7 @@ func TestTopPJustBelowOne(t *testing.T) {
 	})
 }
 
-// Numbers that options accept, of which some are as large or as small as they may be.
+// Numbers that options accept, among them the largest and the smallest that are allowed.
 var (
 	temperatures = []float64{1, 0.7, 0, exact.MinTemperature, 1e-30, 1e-10, 0.01, 100, 1e10, 1e100, math.MaxFloat64}
 	shares       = append(justBelowOne, 1, 0.9, 0.5, 1e-3, 1e-15, 1e-300, 5e-324)
@@ -96,8 +96,8 @@ var (
 	added        = []float32{0, 1, -1, 1e-40, 1e10, -1e10, 0x1p100, -0x1p100}
 )
 
-// A sampler has no error unless no label is left, and draws what the definition draws, with a
-// log-probability that is a number and not above 0, whatever the options that it accepts.
+// A sampler has no error unless no label is left, and draws the token of the definition, with a
+// log-probability that is a number and not above 0, with any options that it accepts.
 func checkExtremes(t *rapid.T) {
 	labels := rapid.OneOf(rapid.IntRange(1, 40), rapid.IntRange(1, 300), rapid.IntRange(1024, 1300)).Draw(t, "labels")
 	dim := rapid.IntRange(1, 5).Draw(t, "dim")
@@ -157,8 +157,8 @@ func checkExtremes(t *rapid.T) {
 
 func TestDrawsAtTheExtremes(t *testing.T) { rapid.Check(t, checkExtremes) }
 
-// Any numbers for options are refused, or give draws: a history never leads a logit out of the
-// finite numbers, also where rows and contexts are as large as float32 holds.
+// Any numbers for options are refused, or give draws: a history never makes a logit infinite, even
+// if rows and contexts have the largest numbers of float32.
 func TestAnyOptionsAreRefusedOrDraw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels, dim := rapid.IntRange(1, 30).Draw(t, "labels"), rapid.IntRange(1, 4).Draw(t, "dim")
@@ -200,8 +200,8 @@ func TestAnyOptionsAreRefusedOrDraw(t *testing.T) {
 	})
 }
 
-// A nucleus of nearly all labels ends where intervals cannot say: the log-probability of a draw is within 1 of the
-// definition all the same, as Token says.
+// Intervals cannot tell the end of a nucleus of nearly all labels: the log-probability of a draw is
+// nevertheless within 1 of the definition, as Token promises.
 func TestDrawsOfNearlyAllLabelsOverAScreen(t *testing.T) {
 	const dim = 6
 	l := newLayer(t, 52, 1100, dim)
@@ -272,7 +272,8 @@ func TestDrawsAtTheExtremesOverAScreen(t *testing.T) {
 	})
 }
 
-// A tail that is fitted for one temperature says nothing far below it, and its estimate may overflow.
+// A tail that is fitted for one temperature has no meaning far below it, and its estimate may
+// overflow.
 func TestLogProbabilitiesOfLowTemperaturesOverAScreen(t *testing.T) {
 	const dim = 6
 	l := newLayer(t, 51, 200, dim)
@@ -295,8 +296,8 @@ func TestLogProbabilitiesOfLowTemperaturesOverAScreen(t *testing.T) {
 	}
 }
 
-// Behind a top-k or a min-p the edited candidates, and the labels beyond them that edits raise, are what is drawn from,
-// however far the edits move them.
+// After a top-k or a min-p a draw is among the edited candidates and the other labels that edits
+// raise, for any size of the edits.
 func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 	const labels, dim, budget = 1100, 6, 30
 	l := newLayer(t, 52, labels, dim)

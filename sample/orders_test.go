@@ -15,9 +15,9 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-// everyOrder returns the orders of all processors: the temperature and the truncations in
-// each of their 24 orders, behind the biases before the penalties and behind the penalties
-// before the biases. The place of the mask among the edits changes nothing.
+// everyOrder returns the orders of all processors: the temperature and the truncations in each of
+// their 24 orders, after the biases and then the penalties, and after the penalties and then the
+// biases. The place of the mask among the edits changes nothing.
 func everyOrder() (all [][]sample.Step) {
 	var extend func(done, rest []sample.Step)
 	extend = func(done, rest []sample.Step) {
@@ -68,8 +68,8 @@ func variation(p, q []float64) float64 {
 	return sum / 2
 }
 
-// swapped returns the order with two neighbours in each other's places. It reports false
-// if that changes no distribution.
+// swapped returns the order with two neighbours exchanged. It reports false if that changes no
+// distribution.
 func swapped(order []sample.Step, i int) (_ []sample.Step, matters bool) {
 	order = slices.Clone(order)
 	a, b := order[i], order[i+1]
@@ -169,8 +169,8 @@ func TestDrawsInEveryOrderHaveTheDistribution(t *testing.T) {
 	}
 }
 
-// Over a screen whose set holds what a truncation keeps, every processor gives the
-// distribution of its definition, in every order of the other programs.
+// Over a screen whose set has the labels that a truncation keeps, every processor gives the
+// distribution of its definition, in every order that other programs use.
 func TestTruncationsOverAScreenHaveTheDistribution(t *testing.T) {
 	if simdtest.Race {
 		t.Skip("not under the race detector: draws have no concurrency")
@@ -199,8 +199,8 @@ func TestTruncationsOverAScreenHaveTheDistribution(t *testing.T) {
 	}
 }
 
-// screenNear returns a screen of one cluster, whose set holds so many labels, the best of h,
-// with a tail that contexts near h have fitted.
+// screenNear returns a screen of one cluster, whose set holds the labels best of h, with a tail
+// that contexts near h have fitted.
 func screenNear(t *testing.T, l *softmax.Layer, h []float32, labels int) *screen.Model {
 	t.Helper()
 	best := make([]softmax.Prediction, labels)

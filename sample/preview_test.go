@@ -13,8 +13,9 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// A draw over a preview is the one over the layer with the same seed where the preview finds what the chain may keep, and
-// chains that do not begin with a top-k or a min-p are always that of the layer.
+// A draw over a preview equals the draw over the layer with the same seed if the preview finds all
+// labels that the chain may keep. With chains that do not begin with a top-k or a min-p it always
+// equals the draw over the layer.
 func TestDrawsOverAPreviewAreThoseOfTheLayer(t *testing.T) {
 	d := synthetic.Structured(3000, 32, 20, 700, 5)
 	m, err := preview.Make(context.Background(), d.Layer, d.Contexts[:600*32], preview.Options{})
@@ -98,7 +99,7 @@ func TestDrawsOverAPreviewAreThoseOfTheLayer(t *testing.T) {
 	}
 }
 
-// distribution is what the last token was drawn from.
+// distribution prints the distribution of the last token.
 func distribution(s *sample.Sampler) string {
 	x, ok := s.Distribution(nil)
 	if !ok {

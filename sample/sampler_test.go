@@ -135,7 +135,8 @@ func definition(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits)
 		case sample.MinP:
 			if o.MinP > 0 {
 				byLogit()
-				// Logarithms tell more apart; math.Log is wrong below the normal numbers on some CPUs.
+				// Logarithms distinguish more numbers; math.Log is wrong below the normal numbers
+				// on some CPUs.
 				least, first, kept := math.Log2(o.MinP)*math.Ln2, x[order[0]], order[:0]
 				for _, id := range order {
 					if (x[id]-first)/temperature >= least {
@@ -159,7 +160,8 @@ func definition(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits)
 	return p
 }
 
-// typical keeps the labels that hold the share, those first whose surprise is nearest to the entropy.
+// typical keeps the labels that have the share, in order of the distance of their surprise from the
+// entropy.
 func typical(order []int, p []float64, share float64) []int {
 	entropy := 0.0
 	for _, id := range order {
@@ -306,8 +308,8 @@ func TestDrawsHaveTheDistribution(t *testing.T) {
 	}
 }
 
-// screened returns a screen for the layer, of which every list lacks labels, with a longer list within
-// a second budget, and a tail that contexts have fitted.
+// screened returns a screen for the layer, whose lists all lack labels, with a longer list within a
+// second budget, and a tail that contexts have fitted.
 func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...float64) *screen.Model {
 	t.Helper()
 	r, d := newRand(5), l.Dim()
@@ -431,8 +433,7 @@ func drawOptions(t *rapid.T, labels int) (sample.Options, sample.Edits) {
 	return o, e
 }
 
-// A token's probability is the one that the definition gives, and an error says that no label is
-// left.
+// A token's probability equals the definition, and an error tells that no label is left.
 func checkTokens(t *rapid.T) {
 	labels, dim := rapid.IntRange(1, 60).Draw(t, "labels"), rapid.IntRange(1, 9).Draw(t, "dim")
 	l := newLayer(t, rapid.Uint64().Draw(t, "layer"), labels, dim)
@@ -465,7 +466,7 @@ func TestTokensHaveTheirProbability(t *testing.T) { rapid.Check(t, checkTokens) 
 
 // The same draws on every level, over a layer and over a screen, and no memory for any.
 func TestTheSameTokensOnEveryLevel(t *testing.T) {
-	for _, labels := range []int{300, 1500} { // of which the more are drawn from by intervals
+	for _, labels := range []int{300, 1500} { // draws from 1500 labels use intervals
 		checkLevels(t, labels)
 	}
 }
@@ -542,8 +543,9 @@ func TestTruncatedDrawsOverAScreenHaveTheDistribution(t *testing.T) {
 	}
 }
 
-// What draws over a screen are from is no farther from the layer's distribution than they say, but for the
-// share of the contexts that the confidence leaves; and they are from what they say.
+// The distribution of draws over a screen is no farther from the layer's distribution than the
+// draws report, except for the share of the contexts that the confidence allows; and the draws
+// follow the distribution that they report.
 func TestVariationIsBounded(t *testing.T) {
 	const labels, dim, n = 200, 8, 400
 	l := newLayer(t, 13, labels, dim)
@@ -571,7 +573,7 @@ func TestVariationIsBounded(t *testing.T) {
 		}},
 		{"top-p, then min-p", func(o *sample.Options) { o.TopP, o.MinP = 0.8, 0.05 }},
 		{"top-p", func(o *sample.Options) { o.TopP, o.MaxVariation = 0.5, 1 }},
-		{"typical behind top-k", func(o *sample.Options) { o.TopK, o.Typical = 10, 0.7 }},
+		{"typical after top-k", func(o *sample.Options) { o.TopK, o.Typical = 10, 0.7 }},
 		{"more than the set", func(o *sample.Options) { o.TopK = 190 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -599,7 +601,7 @@ func TestVariationIsBounded(t *testing.T) {
 					continue
 				}
 				if drawn, ok = s.Distribution(drawn[:0]); !ok {
-					t.Fatal("found no distribution, expected that of the candidates")
+					t.Fatal("found no distribution, expected the candidates' distribution")
 				}
 				q, known := make([]float64, labels), false
 				for _, x := range drawn {
@@ -624,7 +626,7 @@ func TestVariationIsBounded(t *testing.T) {
 			}
 			// A twentieth, and three standard deviations.
 			if wrong > 33 {
-				t.Errorf("%d of %d draws are from farther away than they say, want a twentieth at most", wrong, n)
+				t.Errorf("%d of %d draws are from farther away than their bound, want a twentieth at most", wrong, n)
 			}
 			if s.Stats().Layer == 0 && bounded == 0 {
 				t.Error("found no bound below 1, expected some")
@@ -636,7 +638,7 @@ func TestVariationIsBounded(t *testing.T) {
 	}
 }
 
-// A variation that is allowed changes the draws by no more than that, whichever list answers.
+// With an allowed variation the draws differ by at most that variation, whichever list answers.
 func TestAnAllowedVariationIsNotExceeded(t *testing.T) {
 	if simdtest.Race {
 		t.Skip("not under the race detector: draws have no concurrency")
@@ -670,8 +672,8 @@ func TestAnAllowedVariationIsNotExceeded(t *testing.T) {
 	}
 }
 
-// Without a word of the options a chain with a top-k or a min-p leaves the layer alone, and any other draws
-// by the layer what the candidates leave open; a bound that is allowed spares it.
+// With default options a chain with a top-k or a min-p does not ask the layer, and any other chain
+// asks it for draws that the candidates do not decide; an allowed variation avoids that.
 func TestWhenTheLayerIsAsked(t *testing.T) {
 	const labels, dim, n = 200, 8, 300
 	l := newLayer(t, 13, labels, dim)
@@ -719,8 +721,8 @@ func TestWhenTheLayerIsAsked(t *testing.T) {
 	}
 }
 
-// What top-p keeps before another truncation is a share of all labels, also of those
-// far below the first.
+// A top-p before another truncation keeps a share of all labels, including labels far below the
+// first.
 func TestTopPBeforeAnotherTruncation(t *testing.T) {
 	const labels, dim = 300, 8
 	l := newLayer(t, 19, labels, dim)
@@ -842,7 +844,7 @@ func TestSamplersRefuse(t *testing.T) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.kind)
 		}
 	}
-	// An id beyond the labels cannot be drawn, and is not penalised: draws are those without it.
+	// An id that is no label cannot be drawn or penalised: the draws are the same without it.
 	for _, penalty := range []float64{1, 1.5} {
 		o := sample.DefaultOptions()
 		o.Repetition, o.Seed = penalty, 5

@@ -1,4 +1,4 @@
-"""Asks a server of `l2s-llama serve` by OpenAI's Python package, and compares its answers with those of `l2s-llama generate`.
+"""Asks a server of `l2s-llama serve` by OpenAI's Python package, and compares its answers with `l2s-llama generate`.
 
 clients.py URL L2S-LLAMA MODEL.gguf
 """
@@ -75,7 +75,7 @@ tokens = a.choices[0].logprobs.content
 check("tokens of log-probabilities make the text", "".join(t.token for t in tokens), a.choices[0].message.content)
 check("the best comes first", all(t.top_logprobs[0].logprob == t.logprob and len(t.top_logprobs) == 5 for t in tokens))
 check("they ascend nowhere, and are no more than 1 together", all(sum(math.exp(x.logprob) for x in t.top_logprobs) <= 1.000001 and all(x.logprob >= y.logprob for x, y in zip(t.top_logprobs, t.top_logprobs[1:])) for t in tokens))
-check("what they are off by", a.choices[0].logprobs.logprob_error >= 0)
+check("their error", a.choices[0].logprobs.logprob_error >= 0)
 a = client.completions.create(model=name, prompt=prompts[0], max_tokens=6, temperature=0, logprobs=3)
 check("log-probabilities of a completion", [len(x) for x in a.choices[0].logprobs.top_logprobs], [3] * 6)
 

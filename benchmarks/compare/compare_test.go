@@ -66,7 +66,7 @@ func TestAComparisonOfALayerInFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a, b := asJSON(t, f), asJSON(t, printed); a != b {
-		t.Error("what is printed is not what is saved")
+		t.Error("the printed report is not the saved one")
 	}
 	if !f.Complete || f.Rounds != 2 || f.Sweep != points.Quick || f.Layer.Labels != 1000 || f.Layer.Dim != 16 ||
 		f.TrainContexts != 3000 || f.TestContexts != 1000 || f.PrecisionContexts != 1000 || f.TurnContexts != leastQueries || f.K != 5 {
@@ -95,8 +95,8 @@ func TestAComparisonOfALayerInFiles(t *testing.T) {
 	if len(f.Of(points.KMeans)) == 0 {
 		t.Error("the table of k-means is empty")
 	}
-	// The dense scan, and of each method at least the fastest setting that is precise
-	// enough, were measured with cold caches.
+	// The dense scan, and at least the fastest setting of each method that is precise enough, were
+	// measured with cold caches.
 	if f.ColdRounds != sweeps[points.Quick].cold || f.ColdMiB != coldMiB || f.Points[0].Cold == nil {
 		t.Errorf("found %d rounds with cold caches, %d MiB, %v", f.ColdRounds, f.ColdMiB, f.Points[0].Cold)
 	}
@@ -225,8 +225,7 @@ func TestAnInterruptKeepsTheRoundsThatAreComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Whether the round of the interrupt is complete depends on whose turn was
-	// the last of it.
+	// The round of the interrupt is complete if the interrupt came in its last turn.
 	if f.Complete || f.Rounds < 3 || f.Rounds > 4 {
 		t.Errorf("complete %v, %d rounds, want 3 or 4", f.Complete, f.Rounds)
 	}

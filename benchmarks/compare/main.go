@@ -3,16 +3,14 @@
 // Fast Softmax Inference on Large Vocabulary Neural Networks" (Section 4 and
 // the appendix), on the layer and contexts that it is given.
 //
-// The layer is the head of a language model (--lm), that of l2s demo (--demo), or
-// any in files (--weights, --bias, --contexts). Every method is built, then all
-// settings of all methods answer the same contexts in turns, on one thread, in
-// one run. Times are medians over the rounds, speedups are ratios to the dense
-// float32 scan within the round, and precision is as in the paper: the share
-// of the exact k best labels that are among the k of the answer.
+// The layer is the head of a language model (--lm), the head of l2s demo (--demo), or any head in
+// files (--weights, --bias, --contexts). Every method is built, then all settings of all methods
+// answer the same contexts in turns, on one thread, in one run. Times are medians over the rounds,
+// speedups are ratios to the dense float32 scan within the round, and precision is as in the paper:
+// the share of the exact k best labels that are among the k of the answer.
 //
-// All points go to points.json in the folder --out, and what package report makes
-// of them beside it. After an interrupt they are
-// of the rounds that were complete; the exit status is then 130.
+// All points go to points.json in the folder --out, and the report of package report goes next to
+// it. After an interrupt the points are of the complete rounds; the exit status is then 130.
 package main
 
 import (
@@ -63,7 +61,7 @@ func main() {
 	}
 }
 
-// run does what the arguments ask for.
+// run runs the comparison that the arguments describe.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -176,7 +174,7 @@ type contestant struct {
 	rung         screen.Rung // of a screen: its budget, with the figures of the contexts judged
 }
 
-// build are the parameters of the construction, with what was decided.
+// build returns the parameters of the construction, with the decisions of training.
 func (c *contestant) build() string {
 	if s, ok := c.setting.(methods.Screened); ok {
 		return s.Build
@@ -269,7 +267,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 		}
 		f.Perplexity, err = perplexities(ctx, text, data.tail(), list, rank, s.rounds, s, seed, p)
 		if ctx.Err() != nil {
-			f.Complete = false // the points are there all the same
+			f.Complete = false // the points are written nevertheless
 		} else if err != nil {
 			return nil, err
 		} else {
@@ -280,13 +278,13 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 	return f, nil
 }
 
-// coldMiB is what is read by default before a query with cold caches: more than the caches of
-// a core hold, as the weights of a decoder are.
+// coldMiB is the default number of MiB read before a query with cold caches: more than the caches
+// of a core hold, like the weights of a decoder.
 const coldMiB = 8
 
-// measureCold measures the dense scan, and of each method the settings that are the
-// fastest at a precision of the report, with cold caches. It returns the number of rounds
-// that are complete; after none the settings have no cold times.
+// measureCold measures the dense scan, and the settings of each method that are the fastest at a
+// precision of the report, with cold caches. It returns the number of rounds that are complete;
+// after none the settings have no cold times.
 func measureCold(ctx context.Context, list []*contestant, tests [][]float32, rounds, mib int, seed uint64, p *progress.Printer) int {
 	other := cold.NewBuffer(mib)
 	var turns []*measure.Turn
@@ -330,8 +328,7 @@ func fastestSettings(list []*contestant) []*contestant {
 // times of slow settings too are means over contexts of many kinds.
 const leastQueries = 64
 
-// leastContexts is the number of contexts of each kind without which a
-// comparison says nothing.
+// leastContexts is the number of contexts of each kind below which a comparison has no meaning.
 const leastContexts = 1000
 
 // input labels the contexts to learn from.
@@ -406,7 +403,7 @@ func judge(ctx context.Context, list []*contestant, layer *softmax.Layer, judged
 	return nil
 }
 
-// point returns what has been measured.
+// point returns the measurements.
 func (c *contestant) point() points.Point {
 	p := points.Point{
 		Method: c.method.Name(), Build: c.build(), Query: c.setting.Params(),
@@ -425,7 +422,7 @@ func (c *contestant) point() points.Point {
 	return p
 }
 
-// round keeps so many decimals.
+// round rounds x to a number of decimals.
 func round(x float64, decimals int) float64 {
 	f := math.Pow10(decimals)
 	return math.Round(x*f) / f

@@ -17,8 +17,8 @@ import (
 
 // How the table of perplexities chooses.
 const (
-	// perplexityP5 is the P@5 at which methods are compared: of each the
-	// fastest setting that reaches it, or else the most precise.
+	// perplexityP5 is the P@5 at which methods are compared: by the fastest setting that reaches
+	// it, or else the most precise.
 	perplexityP5 = 0.98
 	// foundLabels is the number of labels with exact logits if a method
 	// finds labels one by one and has no candidate set to take them from.
@@ -28,10 +28,10 @@ const (
 	tailSuffix = ", with its tail"
 )
 
-// perplexities measures the perplexity of the text of a language model by the
-// exact layer, SVD-softmax, adaptive softmax, FGD and L2S (the paper's
-// appendix), with a tail of the given rank outside what each scores. l2s has a second row,
-// with the tail that package train fits, on the contexts other.
+// perplexities measures the perplexity of the text of a language model by the exact layer,
+// SVD-softmax, adaptive softmax, FGD and L2S (the paper's appendix), with a tail of the given rank
+// outside the labels that each scores. l2s has a second row, with the tail that package train fits,
+// on the contexts other.
 func perplexities(ctx context.Context, text *perplexity.Text, other []float32, list []*contestant, rank, rounds int, s sweep, seed uint64, p *progress.Printer) ([]points.Perplexity, error) {
 	layer := text.Layer
 	rank = min(rank, layer.Dim(), layer.Labels())
@@ -74,8 +74,8 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 	})
 }
 
-// chosen returns the fastest setting of a method that reaches perplexityP5, or
-// the most precise if none does; nil if the method has no setting.
+// chosen returns the fastest setting of a method that reaches perplexityP5, or the most precise if
+// none does; and nil if the method has no setting.
 func chosen(list []*contestant, method string) (best *contestant) {
 	for _, c := range list {
 		if c.method.Name() != method {

@@ -31,8 +31,8 @@ type source struct {
 	valid     []float32 // contexts of its text for validation, if it has one
 }
 
-// tail returns the contexts that tails are fitted on: those of a text that
-// is neither learned from nor measured, if there is one.
+// tail returns the contexts that tails are fitted on: from a text that is used neither for learning
+// nor for measuring, if there is one.
 func (s *source) tail() []float32 {
 	if s.valid != nil {
 		return s.valid
@@ -46,7 +46,7 @@ func (s *source) close() {
 	}
 }
 
-// sourceFlags say which source is wanted.
+// sourceFlags are the flags that choose the source.
 type sourceFlags struct {
 	lm, cache              string
 	demo                   bool
@@ -73,8 +73,8 @@ func (f *sourceFlags) check() error {
 	return nil
 }
 
-// open opens the source, with at most so many contexts of each kind; 0 is for
-// all of a text.
+// open opens the source, with at most train contexts to learn from and test contexts to measure; 0
+// is for all of a text.
 func (f *sourceFlags) open(ctx context.Context, train, test int, p *progress.Printer) (*source, error) {
 	switch {
 	case f.filesGiven:
@@ -90,8 +90,8 @@ func (f *sourceFlags) open(ctx context.Context, train, test int, p *progress.Pri
 	return openLM(ctx, f.lm, f.cache, train, test, p)
 }
 
-// openDemo returns the model of l2s demo with contexts of text that it writes
-// itself. No stream of the text is both learned from and measured.
+// openDemo returns the model of l2s demo with contexts of text that it writes itself. Each stream
+// of the text is used either for learning or for measuring.
 func openDemo(ctx context.Context, seed uint64, train, test int, p *progress.Printer) (*source, error) {
 	m, err := demolm.Load("lm/model")
 	if err != nil {
@@ -178,8 +178,8 @@ func cachedContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, model, t
 	return rows, tensorfile.WriteNPY(path, rows, len(rows)/m.Dim(), m.Dim())
 }
 
-// openFiles returns a layer and contexts in files. If there are no contexts for
-// testing, the last tenth of the others is kept out of the training.
+// openFiles returns a layer and contexts in files. If there are no contexts for testing, the last
+// tenth of the others is not used for training.
 func openFiles(weights, bias, contexts, testContexts string, train, test int) (_ *source, err error) {
 	s := &source{name: filepath.Base(weights)}
 	defer func() {

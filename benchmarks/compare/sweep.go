@@ -13,14 +13,14 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
-// sweep says how much of the comparison a run takes.
+// sweep is the part of the comparison that a run takes.
 type sweep struct {
 	name            string
 	train, test     int // contexts, at most; 0 for all
 	precision       int // contexts of the precisions, out of the test contexts
 	words           int // of the text of the perplexities; 0 for all
 	rounds          int
-	cold, mib       int           // rounds with cold caches, and what is read before a query of them
+	cold, mib       int           // rounds with cold caches, and the MiB read before each of their queries
 	block           time.Duration // of a turn
 	screens, rivals func(labels int) []methods.Method
 	// ready, unless nil, is called when all is built, before the times are measured.
@@ -42,8 +42,8 @@ var sweeps = map[string]sweep{
 	},
 }
 
-// methods returns the constructions of a sweep for a layer of so many labels
-// and so many contexts to learn from, the dense scan first.
+// methods returns the constructions of a sweep for a layer and a number of contexts to learn from,
+// the dense scan first.
 func (s sweep) methods(labels, contexts int) []methods.Method {
 	list := []methods.Method{methods.Dense{}}
 	if openblas.Sgemv != nil {
@@ -65,9 +65,8 @@ const (
 	labelsPerLeaf      = 4
 )
 
-// fit leaves out the settings that make no sense for a layer of so many labels
-// and so many contexts to learn from, such as budgets that are most of a small
-// layer, and reports whether there is any left.
+// fit leaves out the settings that make no sense for the numbers of labels and of contexts to learn
+// from, such as budgets that are most of a small layer, and reports whether there is any left.
 func fit(m methods.Method, labels, contexts int) (methods.Method, bool) {
 	switch m := m.(type) {
 	case methods.L2S:
@@ -167,8 +166,8 @@ func fullRivals(labels int) []methods.Method {
 	)
 }
 
-// ascending returns the cut-offs with each raised, if it is not above the one before, to
-// the next number that is.
+// ascending returns the cut-offs with each raised, to the number after the previous one, if it is
+// not above that.
 func ascending(cutoffs ...int) []int {
 	last := 0
 	for i := range cutoffs {
@@ -178,8 +177,8 @@ func ascending(cutoffs ...int) []int {
 	return cutoffs
 }
 
-// geometric returns numbers from first, at least 1, to below last, each by the
-// factor larger than the one before.
+// geometric returns numbers from first, at least 1, to below last, each larger than the previous
+// one by the factor.
 func geometric(first, last int, factor float64) []int {
 	var list []int
 	for x := float64(max(first, 1)); x < float64(last); x *= factor {
@@ -193,9 +192,9 @@ func geometric(first, last int, factor float64) []int {
 	return list
 }
 
-// rowsOfClusterTable is what a query of each row of the table of clusters looks
-// at: r + B. As in the paper the budget goes down as the clusters go up, so that
-// the times are alike.
+// rowsOfClusterTable is the number of rows that a query reads in each row of the table of clusters:
+// r + B. As in the paper the budget falls as the number of clusters grows, so that the times are
+// alike.
 const rowsOfClusterTable = 350
 
 // clusterTable returns the points of the table of different numbers of clusters, from the
@@ -212,8 +211,8 @@ func clusterTable(curves []points.Point) []points.Point {
 	return table
 }
 
-// kmeansTable returns the points of the table of spherical k-means against learned clusters:
-// those at which all but the learning is equal, of a precision that the report compares at.
+// kmeansTable returns the points of the table of spherical k-means against learned clusters: the
+// points of at least the lowest precision of the report whose settings differ only in the learning.
 func kmeansTable(curves []points.Point) []points.Point {
 	type key struct {
 		clusters int

@@ -1,11 +1,12 @@
-// Command heads measures the exact and the screened search on heads of language
-// models, whose weights are bfloat16: what it takes to open a head and to compute its
-// fingerprint, and how queries compare with the dense float32 scan of the same values and with ggml's matrix-vector product in Q8_0 (built with -tags ggml,
-// and with -ggml, the folder of its libraries: see package ggml).
+// Command heads measures the exact and the screened search on heads of language models, whose
+// weights are bfloat16: the costs of opening a head and of computing its fingerprint, and the times
+// of queries compared with the dense float32 scan of the same values and with ggml's matrix-vector
+// product in Q8_0 (built with -tags ggml, and with -ggml, the folder of its libraries: see package
+// ggml).
 //
-// Queries take turns (package measure) on one thread. Times of opening, on all
-// cores, are the least of a few: what the machine does beside them only adds. The
-// same is said of a query's turns, for machines that others use too.
+// Queries take turns (package measure) on one thread. Times of opening, on all cores, are the least
+// of a few, since other work of the machine only adds to them. The least of a query's turns is
+// reported, too, for machines that others use.
 package main
 
 import (
@@ -37,7 +38,7 @@ import (
 const (
 	k        = 5
 	contexts = 500
-	// Of the screen of a structured head.
+	// For the screen of a structured head.
 	clusters, candidates = 100, 500
 	// evicted is the number of bytes that are read between two queries that are to
 	// find the caches cold.
@@ -132,7 +133,7 @@ func structured(name string, labels, dim int, screened bool) (*shape, error) {
 	return s, nil
 }
 
-// ofModel opens the head of a model, contexts beside it, and a screen unless file is "".
+// ofModel opens the head of a model, contexts from its folder, and a screen unless file is "".
 func ofModel(name, folder, file string) (*shape, error) {
 	if _, err := os.Stat(folder); err != nil {
 		return nil, err
@@ -189,7 +190,7 @@ func least(n int, f func() error) (time.Duration, error) {
 	return best, nil
 }
 
-// opened measures what it takes to open the head.
+// opened measures the cost of opening the head.
 func opened(s *shape, opens int) (l *softmax.Layer, err error) {
 	before, counted := anonymous()
 	if l, err = softmax.NewLayer(s.rows, s.bias); err != nil {
@@ -202,7 +203,7 @@ func opened(s *shape, opens int) (l *softmax.Layer, err error) {
 		}
 	}
 	if after, _ := anonymous(); counted {
-		fmt.Printf("- beside the weights, a layer and a searcher hold %.3f bytes a weight\n",
+		fmt.Printf("- in addition to the weights, a layer and a searcher hold %.3f bytes per weight\n",
 			float64(after-before)/float64(s.rows.Len()*s.rows.Dim()))
 	}
 	runtime.KeepAlive(sr)
@@ -289,7 +290,7 @@ func queries(s *shape, l *softmax.Layer, rounds int, block time.Duration, folder
 		for r := range ratios {
 			ratios[r] = turns[i].Micros[r] / turns[i-1].Micros[r]
 		}
-		fmt.Printf("\nggml's time to that of exact, within a round: %.2f (%.2f - %.2f); of the least: %.2f\n",
+		fmt.Printf("\nratio of ggml's time to the time of exact, within a round: %.2f (%.2f - %.2f); of the least: %.2f\n",
 			measure.Quantile(ratios, 0.5), measure.Quantile(ratios, 0.25), measure.Quantile(ratios, 0.75),
 			slices.Min(turns[i].Micros)/slices.Min(turns[i-1].Micros))
 	}
@@ -304,8 +305,8 @@ func queries(s *shape, l *softmax.Layer, rounds int, block time.Duration, folder
 	return nil
 }
 
-// stored returns the scan of weights as they are in memory: some rows are widened, and multiplied while
-// they are in the first-level cache.
+// stored returns the scan of weights as they are in memory: it widens some rows, and multiplies
+// them while they are in the first-level cache.
 func stored(l *softmax.Layer) func(h []float32) {
 	const block = 16
 	rows, dim := l.Weights(), l.Dim()
@@ -324,7 +325,7 @@ func stored(l *softmax.Layer) func(h []float32) {
 	}
 }
 
-// close32 checks that ggml computes the logits, but for its rounding.
+// close32 checks that ggml computes the logits, except for its rounding.
 func close32(p ggml.Product, l *softmax.Layer, scores []float32, s *shape) error {
 	h := s.context(0)
 	p.Mul(scores, h)
@@ -340,8 +341,8 @@ func close32(p ggml.Product, l *softmax.Layer, scores []float32, s *shape) error
 	return nil
 }
 
-// coldAndWarm returns the median times of single queries in microseconds: one
-// behind the other, and with a read of more than the caches hold before each.
+// coldAndWarm returns the median times of single queries in microseconds: one after the other, and
+// with a read of more data than the caches hold before each.
 func coldAndWarm(s *shape, query func(h []float32)) (warm, cold float64) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

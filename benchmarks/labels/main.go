@@ -1,12 +1,10 @@
-// Command labels measures how many contexts a second are labelled, on one
-// thread, beside the rate of the matrix product that the labels are the top-k
-// of: the rate of OpenBLAS's sgemm (built with -tags openblas) over blocks of
-// contexts, without any selection, or of gonum's if that is not built in.
+// Command labels measures the contexts labelled per second on one thread, and the rate of the
+// matrix product of which the labels are the top-k: the rate of OpenBLAS's sgemm (built with -tags
+// openblas) over blocks of contexts, without any selection, or of gonum's if that is not built in.
 //
-// Both run in one process and take turns. The rates are of the median
-// round; the ratio is of the times within a round, with its quartiles.
-// L2S_SIMD chooses the level of the labels, OPENBLAS_CORETYPE (Haswell for
-// AVX2) the level of the product.
+// Both run in one process and take turns. The rates come from the median round; the ratio is the
+// ratio of the times within a round, with its quartiles. L2S_SIMD chooses the level of the labels,
+// OPENBLAS_CORETYPE (Haswell for AVX2) the level of the product.
 package main
 
 import (
@@ -44,15 +42,15 @@ func gonumSgemm(dst, contexts, rows []float32, dim int) {
 	blas32.Gemm(blas.NoTrans, blas.Trans, 1, matrix(contexts, dim), matrix(rows, dim), 0, matrix(dst, len(rows)/dim))
 }
 
-// blocks are the numbers of contexts that one product takes. The best serves.
+// blocks are the numbers of contexts that one product takes. The fastest is used.
 var blocks = []int{64, 256, 1024}
 
 type row struct {
 	Shape   string  `json:"shape"`
 	Product string  `json:"product"`
 	Block   int     `json:"block"`  // contexts of one product
-	SGEMM   float64 `json:"sgemm"`  // contexts a second
-	Labels  float64 `json:"labels"` // contexts a second
+	SGEMM   float64 `json:"sgemm"`  // contexts per second
+	Labels  float64 `json:"labels"` // contexts per second
 	Ratio   float64 `json:"ratio"`  // labels to sgemm
 	Q1      float64 `json:"ratio_q1"`
 	Q3      float64 `json:"ratio_q3"`
@@ -64,7 +62,7 @@ func main() {
 	ptb := flag.String("ptb", "../../shared/data/ptb-small", "`folder` of a language model whose layer is the first shape; if it is absent a structured layer takes its place")
 	asJSON := flag.Bool("json", false, "print JSON")
 	flag.Parse()
-	runtime.GOMAXPROCS(1) // gonum uses as many goroutines
+	runtime.GOMAXPROCS(1) // gonum uses GOMAXPROCS goroutines
 
 	product := "OpenBLAS"
 	if sgemm == nil {

@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// run does what the arguments ask for.
+// run runs the command that the arguments name.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	kinds := map[string]func(ctx context.Context, f *flag.FlagSet, args []string, stdout, stderr io.Writer) error{"contexts": contexts, "generate": generate}
 	if len(args) == 0 || kinds[args[0]] == nil {
@@ -150,7 +150,7 @@ func generate(ctx context.Context, f *flag.FlagSet, args []string, stdout, stder
 	o := sample.DefaultOptions()
 	o.Order = sample.VLLM()
 	screenFile := f.String("screen", "", "screen `file`, with a tail; the exact layer without it")
-	prompt := f.String("prompt", "", "`text` that the model goes on from")
+	prompt := f.String("prompt", "", "`text` that the model continues")
 	length := f.Int("length", 100, "write `N` words")
 	out := f.String("contexts", "", ".npy `file` for the contexts that the words are drawn in")
 	f.Float64Var(&o.Temperature, "temperature", 1, "divide logits by `T`; 0 takes the best word each time")
@@ -171,7 +171,7 @@ func generate(ctx context.Context, f *flag.FlagSet, args []string, stdout, stder
 	if err != nil {
 		return err
 	}
-	// What is before a text is the end of a line.
+	// A text starts after the end of a line.
 	state := m.NewState()
 	h, first := state.Step(eos), true // of its line
 	write := func(id uint32) error {

@@ -41,7 +41,7 @@ func rows(t *testing.T, path string) []float32 {
 
 const story = "it was the best of times\nunheardof words\n"
 
-// The contexts are those of the model, a word each; the targets are the next words.
+// The contexts are the model's, one per word; the targets are the next words.
 func TestContexts(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -78,18 +78,18 @@ func TestContexts(t *testing.T) {
 	}
 	call(t, "contexts", "--text", at("text"), "--out", at("some.npy"), "--limit", "4", "--quiet")
 	if got := rows(t, at("some.npy")); !slices.Equal(got, want[:4*200]) {
-		t.Errorf("--limit 4: found %d numbers, want those of the first 4 words", len(got))
+		t.Errorf("--limit 4: found %d numbers, want the contexts of the first 4 words", len(got))
 	}
 }
 
-// What is generated depends on the seed, goes on from the prompt, and its contexts are
-// those of its words. A screen answers some draws.
+// The generated text depends on the seed and continues the prompt, and its contexts belong to its
+// words. A screen answers some draws.
 func TestGenerate(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	text, figures := call(t, "generate", "--length", "40", "--contexts", at("h.npy"), "--prompt", "the old man")
 	if words := strings.Fields(text); !strings.HasPrefix(text, "the old man ") || len(words)+strings.Count(text, "\n") < 43 || !strings.HasSuffix(text, "\n") {
-		t.Errorf("found %q, want a text that goes on from the prompt for 40 words", text)
+		t.Errorf("found %q, want a text that continues the prompt for 40 words", text)
 	}
 	if !strings.HasPrefix(figures, "40 words, ") {
 		t.Errorf("found the figures %q", figures)

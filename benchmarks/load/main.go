@@ -1,9 +1,8 @@
-// Command load puts a screen under the load of a service: goroutines that ask it
-// for the top k of a file's contexts in turn, each with a searcher of its own.
-// Every answer is compared, id by id and bit by bit, with one computed before by
-// plain Go code that follows the definitions: argmax over the cluster vectors, the
-// shell, then a sort of the cell's candidates by their logits, or of all labels if
-// there are fewer than k of them.
+// Command load puts a screen under the load of a service: goroutines that ask it for the top k of a
+// file's contexts in turn, each with its own searcher. Every answer is compared, id by id and bit
+// by bit, with an answer computed before by plain Go code that follows the definitions: argmax over
+// the cluster vectors, the shell, then a sort of the cell's candidates by their logits, or of all
+// labels if there are fewer than k of them.
 //
 //	load -weights SRC -bias SRC -contexts H.npy -screen m.l2s -queries 10000000
 //
@@ -184,7 +183,7 @@ func cellOf(m *screen.Model, x []float32) int {
 	return shell*r + first
 }
 
-// report is what a load has shown.
+// report has the results of a load.
 type report struct {
 	queries, goroutines, wrong int
 	allocs                     uint64
@@ -193,13 +192,13 @@ type report struct {
 	seconds                    float64
 }
 
-// load asks for the contexts in turn, each goroutine from a place of its own.
+// load asks for the contexts in turn, each goroutine from another place.
 func load(m *screen.Model, l *softmax.Layer, h []float32, want []softmax.Prediction, k, queries, goroutines int) (*report, error) {
 	d := l.Dim()
 	n := len(h) / d
 	r := &report{queries: queries, goroutines: goroutines, times: make([]uint32, queries)}
 	for i := range r.times {
-		r.times[i] = 1 // so that the memory is there
+		r.times[i] = 1 // so that the memory is resident
 	}
 	wrong := make([]int, goroutines)
 	errs := make([]error, goroutines)
@@ -303,8 +302,8 @@ p50 %.2f us, p99 %.2f us, p99.9 %.2f us, the longest %.0f us
 		r.quantile(0.5), r.quantile(0.99), r.quantile(0.999), r.quantile(1))
 }
 
-// check says what of the promise was not kept. The memory may grow by stacks
-// and by what the runtime keeps of its own.
+// check returns an error for a broken promise. The memory may grow by stacks and by the runtime's
+// own memory.
 func (r *report) check() error {
 	switch {
 	case r.wrong > 0:

@@ -1,15 +1,15 @@
-// Command peers measures the searches of l2s beside other ways to scan a
-// layer, on one thread: OpenBLAS (built with -tags openblas), gonum, vek and a
-// plain Go loop, each followed by the same top-k selection.
+// Command peers measures the searches of l2s and other ways to scan a layer, on one thread:
+// OpenBLAS (built with -tags openblas), gonum, vek and a plain Go loop, each followed by the same
+// top-k selection.
 //
 // All methods of a shape run in one process and take turns (package measure):
 // times are medians over the rounds of a turn's mean; ratios are to the dense
 // float32 scan of l2s, and their spread is given as the first and third quartile
 // of the ratio within a round.
 //
-// The dense scan, the exact and the screened search are measured with cold caches too:
-// before each query 8 or 64 MiB of other memory are read, as a decoder would do between
-// two steps. Those times are medians of single queries.
+// The dense scan, the exact and the screened search are measured with cold caches too: before each
+// query 8 or 64 MiB of other memory are read, as a decoder would do between two steps. These times
+// are medians of single queries.
 package main
 
 import (
@@ -64,8 +64,8 @@ type row struct {
 	Cold []coldTime `json:"cold,omitempty"`
 }
 
-// coldTime is the median time of single queries, in microseconds, with so many MiB of
-// other memory read before each.
+// coldTime is the median time of single queries, in microseconds, with MiB of other memory read
+// before each.
 type coldTime struct {
 	MiB    int     `json:"mib"`
 	Micros float64 `json:"us"`
@@ -179,8 +179,8 @@ func fromPTB(dir string, note func(string, ...any)) (*shape, error) {
 	return &shape{"10,000 x 200, PTB-Small", data, m}, nil
 }
 
-// contestants returns the ways to answer the shape's contexts; the first is what
-// the others are compared to.
+// contestants returns the ways to answer the shape's contexts; the others are compared to the
+// first.
 func contestants(s *shape) []method {
 	l, d := s.data.Layer, s.data.Layer.Dim()
 	labels := l.Labels()
@@ -288,9 +288,9 @@ func timed(s *shape, rounds int, block time.Duration) []row {
 	return rows
 }
 
-// coldTimes returns the median times of single queries of the methods that are measured
-// with cold caches. They take turns, some queries each; the first of a turn, which finds
-// what another method left, does not count.
+// coldTimes returns the median times of single queries of the methods that are measured with cold
+// caches. They take turns, some queries each; the first of a turn, whose caches another method has
+// filled, does not count.
 func coldTimes(list []method, data *synthetic.Data, mib int) []time.Duration {
 	const turns, queries = 10, 30
 	other := cold.NewBuffer(mib)
@@ -318,7 +318,7 @@ func coldTimes(list []method, data *synthetic.Data, mib int) []time.Duration {
 	return medians
 }
 
-// detail describes the screen of a shape and what it finds.
+// detail describes the screen of a shape and its precision.
 func detail(s *shape) string {
 	if s.model == nil {
 		return ""

@@ -1,6 +1,6 @@
-// Command picture draws the pictures of the documents, each as SVG and PNG: how, the way of a query
-// through the three searches; peers, of results/peers.tsv, precision against time; and, of the JSON of
-// l2s-llama bench, token, the time of a token by parts.
+// Command picture draws the pictures of the documents, each as SVG and PNG: how, the path of a
+// query through the three searches; peers, precision against time, from results/peers.tsv; and
+// token, the time of a token by parts, from the JSON of l2s-llama bench.
 //
 //	cd benchmarks && go run ./picture -out ../docs ["Gemma 3 270M=gemma.json" ...]
 package main
@@ -32,8 +32,8 @@ const (
 	boxHeight     = 62
 )
 
-// box is a step of a search: its name, what it reads, and how many labels leave it, as the length of a
-// bar from 0 to 1.
+// box is a step of a search: its name, the data that it reads, and the number of labels after it,
+// as the length of a bar from 0 to 1.
 type box struct {
 	name, reads, left string
 	bar               float64

@@ -1,14 +1,15 @@
-// Command precision says what the precision of a screen does to the tokens that are drawn:
-// a line for each budget of its ladder.
+// Command precision shows the effect of the precision of a screen on the tokens that are drawn: a
+// line for each budget of its ladder.
 //
 //	go run ./precision -head MODEL -screen m.l2s test.npy other.npy ...
 //	go run ./precision -weights W -bias B -screen m.l2s test.npy
 //
-// P@1 and P@5 are of the contexts in the file. "greedy" is the share of contexts in which the best label differs
-// from the layer's. The other columns are shares of draws that differ: both distributions, the screen's and the
-// layer's, are computed after the same chain, and one random number chooses the label of both, by
-// their cumulative sums in the order of logits. The candidates alone answer here, whatever a
-// draw's own bound would have it do; what package sample draws by default differs less.
+// P@1 and P@5 are the precisions on the contexts in the file. "greedy" is the share of contexts in
+// which the best label differs from the layer's. The other columns are shares of draws that differ:
+// both distributions, the screen's and the layer's, are computed after the same chain, and one
+// random number chooses the label of both, by their cumulative sums in the order of logits. The
+// candidates alone answer here, also if a draw's own bound would ask the layer; draws by the
+// defaults of package sample differ less.
 package main
 
 import (
@@ -30,7 +31,8 @@ import (
 // most is the number of labels that a chain needs at most: min-p of .05 keeps 20.
 const most = 40
 
-// chains are the draws that are compared: each keeps some of the best labels, whose order it does not change.
+// chains are the draws that are compared: each keeps some of the best labels, whose order it does
+// not change.
 var chains = []struct {
 	name                    string
 	temperature, topP, minP float64
@@ -168,8 +170,8 @@ func differ(chain int, a, b [][]softmax.Prediction) float64 {
 	return float64(count) / float64(len(a)*draws)
 }
 
-// weights returns the probabilities of the labels that a chain keeps: top-k, top-p at T = 1, min-p, then the
-// temperature, in the order of llama.cpp.
+// weights returns the probabilities of the labels that a chain keeps: top-k, top-p at T = 1, min-p,
+// then the temperature, in the order of llama.cpp.
 func weights(chain int, best []softmax.Prediction) []float64 {
 	c := chains[chain]
 	p, sum := make([]float64, len(best)), 0.0

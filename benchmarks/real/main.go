@@ -1,14 +1,14 @@
-// Command real measures a head that people run on states of real text: exact searches, draws, batches, and a
-// preview, and prints a table of them.
+// Command real measures a head that people run on states of real text: exact searches, draws,
+// batches, and a preview, and prints a table of them.
 //
 //	go run ./real -model gemma3-270m.gguf -train train.npy -test test.npy [-bench bench.json]
 //
-// States are what l2s-llama contexts writes. The preview is made from those of -train and measured on those of
-// -test, unseen text. Exact searches, draws and batches take turns on the same states: median and 99th
-// percentile of the time, the bytes of the head over the median, and the median over that of a plain
-// read of the head, which takes its turn too. Rows scored are those that the reference arithmetic scores for
-// one state: the survivors of the pass over all labels. -bench names the JSON of l2s-llama bench, whose rows are
-// printed too.
+// The command l2s-llama contexts writes the states. The preview is made from the states of -train
+// and measured on the states of -test, unseen text. Exact searches, draws and batches take turns on
+// the same states: median and 99th percentile of the time, the bytes of the head over the median,
+// and the median over the median of a plain read of the head, which takes its turn too. Rows scored
+// are the rows that the reference arithmetic scores for one state: the survivors of the pass over
+// all labels. -bench names the JSON of l2s-llama bench, whose rows are printed too.
 package main
 
 import (
@@ -160,7 +160,7 @@ func (t *table) read(threads int) func(i, n int) error {
 }
 
 func (t *table) exact(n int) error {
-	fmt.Println("| threads | what | median, us | 99th | GB/s | times a plain read | times k = 1 | rows scored | 99th |")
+	fmt.Println("| threads | work | median, us | 99th | GB/s | times a plain read | times k = 1 | rows scored | 99th |")
 	fmt.Println("|---:|---|---:|---:|---:|---:|---:|---:|---:|")
 	for threads := 1; threads <= min(2, runtime.NumCPU()); threads++ {
 		t.layer.SetThreads(threads)
@@ -299,7 +299,7 @@ func printBench(path string) error {
 	if err := json.Unmarshal(text, &b); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	fmt.Println("\n| threads | task | head | tokens a second | us | times llama.cpp's head |\n|---:|---|---|---:|---:|---:|")
+	fmt.Println("\n| threads | task | head | tokens per second | us | times llama.cpp's head |\n|---:|---|---|---:|---:|---:|")
 	for _, r := range b.Rows {
 		fmt.Printf("| %d | %s | %s | %.1f | %.0f | %.2f |\n", r.Threads, r.Task, r.Head, r.Rate, r.Microseconds, r.Speedup)
 	}

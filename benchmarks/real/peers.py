@@ -1,4 +1,4 @@
-"""Libraries of nearest neighbours on the head of a real model, beside l2s.
+"""Libraries of nearest neighbours on the head of a real model, compared with l2s.
 
     peers.py build --weights W.f32 --dim 640 --folder FOLDER [--only NAME,...]
     peers.py measure --weights W.f32 --dim 640 --folder FOLDER --contexts test.npy [--most 1000]

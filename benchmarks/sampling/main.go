@@ -1,17 +1,17 @@
-// Command sampling measures draws of labels over a screen against the layer's own
-// distribution: how far they are from it, how many the exact layer answers, and what
-// they cost.
+// Command sampling measures draws of labels over a screen against the layer's own distribution:
+// their distance from it, the number that the exact layer answers, and their cost.
 //
 //	go run ./sampling -weights W -bias B -screen m.l2s -contexts test.npy
 //	go run ./sampling -head MODEL -screen m.l2s -contexts test.npy
 //
-// The total variation is that between the distribution of the candidates and the layer's, after
+// The total variation is the one between the distribution of the candidates and the layer's, after
 // the same edits and truncations, both computed: the mean over the contexts that the candidates
-// answer alone. Beside it stand the share of contexts in which it is 0, the mean of the bounds
+// answer alone. Other columns have the share of contexts in which it is 0, the mean of the bounds
 // that the draws state, and the share of contexts in which it is above the bound. A draw of any
-// other kind has the layer's distribution, and counts as 0. Times are those of single draws, in the order
-// of the contexts: median and 99th percentile of the least time of each context in a few passes, which
-// other work on the machine hardly touches, and the mean of all. "exact" are draws over the layer.
+// other kind has the layer's distribution, and counts as 0. Times are times of single draws, in the
+// order of the contexts: median and 99th percentile of the least time of each context in a few
+// passes, which other work on the machine hardly touches, and the mean of all. "exact" are draws
+// over the layer.
 //
 // Edits are penalties over the best labels of the 200 contexts before, 20 banned labels
 // and 20 biases of -2 to 2, of labels that are the best of some context.
@@ -38,7 +38,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// settings are what is measured.
+// settings are the settings that are measured.
 var settings = []struct {
 	name   string
 	edited bool
@@ -155,7 +155,7 @@ func main() {
 	w.Flush()
 }
 
-// editsOf bans and biases 20 labels each, of those that are the best of a context.
+// editsOf bans and biases 20 labels each, out of the best labels of a context.
 func editsOf(best []uint32, labels int) (e sample.Edits) {
 	distinct := slices.Clone(best)
 	slices.Sort(distinct)
@@ -174,7 +174,7 @@ func editsOf(best []uint32, labels int) (e sample.Edits) {
 	return e
 }
 
-// result is what is measured of a setting.
+// result has the measurements of a setting.
 type result struct {
 	variation, none, stated, above float64
 	median, p99, mean, exact       time.Duration // of a draw
@@ -265,7 +265,8 @@ func variation(drawn []softmax.Prediction, p map[uint32]float64) float64 {
 	return (v + max(1-common, 0)) / 2
 }
 
-// definition computes what the edits and the truncations leave of a layer's distribution, by all of its logits.
+// definition computes a layer's distribution after the edits and the truncations, by all of its
+// logits.
 type definition struct {
 	layer *softmax.Layer
 	x     []float64
@@ -365,7 +366,8 @@ func (d *definition) probabilities(h []float32, e sample.Edits, o *sample.Option
 	return left
 }
 
-// typical keeps the labels that hold a share of the sum of the weights p, those nearest to the entropy first.
+// typical keeps the labels that have a share of the sum of the weights p, labels nearest to the
+// entropy first.
 func typical(order []uint32, p []float64, sum, share float64) []uint32 {
 	entropy := 0.0
 	for _, w := range p {

@@ -28,18 +28,18 @@ type data struct {
 	name    string
 	dir     string
 	model   *seq2seq.Model
-	sources []string // the lines to translate, as they stand
+	sources []string // the lines to translate, unchanged
 	test    []seq2seq.Pair
 	train   []seq2seq.Pair // of these the contexts to learn from are made
-	held    []seq2seq.Pair // and of these those that margins are set with
+	held    []seq2seq.Pair // a part of these, which sets margins
 	words   [][]string     // the references of test
 }
 
-// heldOut is the share of the pairs for training that calibration has to itself.
-const heldOut = 30 // one in so many
+// heldOut is the share of the pairs for training that only calibration uses.
+const heldOut = 30 // one of this number
 
-// load reads the model in dir and its texts: train and test, a file a language,
-// at most limit pairs of each unless that is 0.
+// load reads the model in dir and its texts: train and test, a file per language, at most limit
+// pairs of each, all if limit is 0.
 func load(ctx context.Context, dir string, limit int) (*data, error) {
 	m, err := seq2seq.Load(dir, from, to)
 	if err != nil {
@@ -60,8 +60,8 @@ func load(ctx context.Context, dir string, limit int) (*data, error) {
 	return d, ctx.Err()
 }
 
-// pairs reads the pairs of a text, and the lines of its sources and the words of
-// its translations as they stand. Pairs with an empty line are left out.
+// pairs reads the pairs of a text, and the lines of its sources and the words of its translations,
+// unchanged. Pairs with an empty line are left out.
 func (d *data) pairs(name string, limit int) (lines []string, words [][]string, pairs []seq2seq.Pair, err error) {
 	read := func(language string, v *vocab.Vocab) (sentences []string, ids [][]uint32, err error) {
 		path := filepath.Join(d.dir, name+"."+language)
@@ -89,7 +89,7 @@ func (d *data) pairs(name string, limit int) (lines []string, words [][]string, 
 		return nil, nil, nil, err
 	}
 	if len(in) != len(out) || len(sources) != len(in) || len(targets) != len(out) {
-		return nil, nil, nil, fmt.Errorf("%s: found %d lines, expected %d, as many as %s.%s has", filepath.Join(d.dir, name+"."+to), len(out), len(in), name, from)
+		return nil, nil, nil, fmt.Errorf("%s: found %d lines, expected %d, the number of %s.%s", filepath.Join(d.dir, name+"."+to), len(out), len(in), name, from)
 	}
 	for i := range in {
 		if len(in[i]) == 0 || len(out[i]) == 0 {
@@ -110,14 +110,14 @@ func (d *data) pairs(name string, limit int) (lines []string, words [][]string, 
 // contexts are the contexts of pairs: the ones under teacher forcing, then the ones of
 // the model's own greedy decoding.
 type contexts struct {
-	name       string    // of their file, which says what they are
+	name       string    // of their file, which tells their content
 	rows       []float32 // n x d
 	references int       // of the n
 	release    func()
 }
 
-// contexts returns the contexts of pairs, from the folder cache if it has
-// them. The own decoding is left out unless own.
+// contexts returns the contexts of pairs, from the folder cache if it has them. It includes the
+// model's own decoding if own is true.
 func (d *data) contexts(ctx context.Context, name string, pairs []seq2seq.Pair, own bool, longest int, cache string, p *progress.Printer) (*contexts, error) {
 	key := sha256.New()
 	fmt.Fprintf(key, "%v %d %v\n", own, longest, pairs)
@@ -182,8 +182,7 @@ func (d *data) writeContexts(ctx context.Context, path, name string, pairs []seq
 	return w.Commit()
 }
 
-// labels returns the exact labels of contexts, from the file at path if it is
-// there.
+// labels returns the exact labels of contexts, from the file at path if that exists.
 func labels(ctx context.Context, l *softmax.Layer, rows []float32, path string, p *progress.Printer) ([]uint32, error) {
 	n := len(rows) / l.Dim()
 	want := labelfile.Header{K: topK, Count: n, Total: n, Labels: l.Labels(), Dim: l.Dim(), Fingerprint: l.Fingerprint()}

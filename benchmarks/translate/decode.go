@@ -55,10 +55,10 @@ func newDecoder(d *data, alpha float64, longest int) *decoder {
 // model are read once for all. It does not change the result.
 const together = 16
 
-// search translates the sentences of the given numbers with a beam of the width, so
-// many together, on all cores, and calls take for each, in order. Each goroutine has
-// a Decoder of its own, which start prepares for some of the sentences. If it
-// returns errUnknown the sentences are left out.
+// search translates the sentences of the given numbers with a beam of the width, group of them
+// together, on all cores, and calls take for each, in order. Each goroutine has a Decoder of its
+// own, which start prepares for some of the sentences. If it returns errUnknown the sentences are
+// left out.
 func (c *decoder) search(ctx context.Context, numbers []int, width, group int, searcher searchers, newDecoder func() startable, take func(number int, t translation)) error {
 	m := c.data.model
 	type work = func(context.Context, int) ([]translation, error)
@@ -95,11 +95,10 @@ func (c *decoder) search(ctx context.Context, numbers []int, width, group int, s
 	})
 }
 
-// translate translates all sentences with a beam of the width. If exact is nil the
-// steps are recorded. Otherwise it is what this recorded for the exact layer: a
-// search that takes no other step has the same contexts, and needs the model not at
-// all; only the others are searched again with the model. progress, unless nil, is
-// told how many sentences are done.
+// translate translates all sentences with a beam of the width. If exact is nil the steps are
+// recorded. Otherwise it is the record of an earlier call for the exact layer: a search that takes
+// no other step has the same contexts, and does not need the model; only the other searches run
+// again with the model. progress, unless nil, gets the number of finished sentences.
 func (c *decoder) translate(ctx context.Context, width int, searcher searchers, exact []translation, progress func(done int)) ([]translation, error) {
 	all := make([]translation, len(c.sources))
 	left := make([]int, len(c.sources))
@@ -126,8 +125,7 @@ func (c *decoder) translate(ctx context.Context, width int, searcher searchers, 
 	return all, err
 }
 
-// startable is a Decoder that is told which sentences it is to decode, and may write
-// to their translations.
+// startable is a Decoder that gets the sentences to decode, and may write to their translations.
 type startable interface {
 	beam.Decoder
 	start(numbers []int, list []translation)
@@ -216,9 +214,9 @@ func (d *data) score(list []translation) float64 {
 	return c.Score()
 }
 
-// batches returns what a search of group sentences together asks its Searcher for,
-// step by step, for every stride-th of the sentences of an exact search: the
-// contexts of a step belong to the sentences that are not done, in order.
+// batches returns the contexts that a search of group sentences together gives to its Searcher,
+// step by step, for every stride-th of the sentences of an exact search: the contexts of a step
+// belong to the sentences that are not done, in order.
 func batches(exact []translation, stride, group int) (list [][]float32) {
 	var some []translation
 	for i := 0; i < len(exact); i += stride {

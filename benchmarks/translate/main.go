@@ -3,19 +3,17 @@
 // (Section 4) on a translation model: BLEU against the speedup of the softmax
 // layer in beam search.
 //
-// It makes the contexts of the model's decoder, under teacher forcing with the
-// references and of its own greedy decoding; trains screens on them; translates
-// the test text with each method; and measures the time of the softmax layer:
-// the k best labels and their log-probabilities, for the contexts that the exact
-// search meets, step by step. Methods take turns on the same steps, on one thread.
-// A speedup is to the dense float32 scan with top-k and log-sum-exp in the same
-// round.
+// It makes the contexts of the model's decoder, under teacher forcing with the references and of
+// its own greedy decoding; trains screens on them; translates the test text with each method; and
+// measures the time of the softmax layer: the k best labels and their log-probabilities, for the
+// contexts of the exact search, step by step. Methods take turns on the same steps, on one thread.
+// A speedup is to the dense float32 scan with top-k and log-sum-exp in the same round.
 //
 // With --whole it measures whole translations instead: decoder, search and layer.
 //
-// The figures go to translate.json in the folder --out, and what package report
-// makes of them to TRANSLATE.md there. An interrupt leaves neither; the contexts,
-// labels and screens in the folder --cache are kept for the next run.
+// The figures go to translate.json in the folder --out, and the tables that package report makes of
+// them to TRANSLATE.md there. An interrupt leaves neither; the contexts, labels and screens in the
+// folder --cache are kept for the next run.
 package main
 
 import (
@@ -62,7 +60,7 @@ func main() {
 	}
 }
 
-// sweep says what a run measures, and how long.
+// sweep has the measurements of a run and their length.
 type sweep struct {
 	plans          []plan
 	ablations      []ablation
@@ -101,11 +99,11 @@ type options struct {
 	rounds            int
 	ablate, json      bool
 	whole             bool
-	// ready, unless nil, is called before the times are measured, when all else is done.
+	// ready, unless nil, is called before the times are measured, after all other work.
 	ready func(ctx context.Context, p *progress.Printer) error
 }
 
-// run does what the arguments ask for.
+// run runs the measurement that the arguments describe.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("translate", flag.ContinueOnError)
 	f.SetOutput(stderr)
@@ -118,10 +116,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	f.IntVar(&o.longest, "longest", 60, "cut translations after `N` words")
 	f.IntVar(&o.limit, "limit", 0, "take the first `N` pairs of each text; 0 for all")
 	f.IntVar(&o.rounds, "rounds", 0, "`number` of rounds (default: 21)")
-	f.BoolVar(&o.ablate, "ablations", false, "train screens without each part of the training too, to say what it is worth")
+	f.BoolVar(&o.ablate, "ablations", false, "also train screens without each part of the training, to show the effect of the part")
 	f.BoolVar(&o.whole, "whole", false, "measure whole translations of the test text instead, from words to words, and print a table")
 	w := wholeOptions{}
-	f.StringVar(&w.screen, "screen", "", "with --whole: a screen `file`, measured beside the exact layers")
+	f.StringVar(&w.screen, "screen", "", "with --whole: a screen `file`, measured with the exact layers")
 	f.IntVar(&w.width, "beam", 5, "with --whole: keep `N` hypotheses a sentence")
 	f.IntVar(&w.group, "batch", 1, "with --whole: translate `N` sentences together")
 	f.IntVar(&w.threads, "threads", 1, "with --whole: on `N` threads, 0 for all CPUs")
@@ -167,7 +165,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return translate(ctx, d, s, o, stdout, p)
 }
 
-// translate measures and writes what is in the sweep.
+// translate runs the measurements of the sweep and writes them.
 func translate(ctx context.Context, d *data, s sweep, o options, stdout io.Writer, p *progress.Printer) error {
 	if err := os.MkdirAll(o.out, 0o777); err != nil {
 		return err
@@ -390,8 +388,8 @@ func ablate(ctx context.Context, c *corpus, list []ablation, contexts []float32,
 // resamples is the number of resamples of an interval.
 const resamples = 1000
 
-// decode translates all sentences with each contestant, and returns what the exact
-// layer makes of them, with the steps of its search.
+// decode translates all sentences with each contestant, and returns the translations of the exact
+// layer, with the steps of its search.
 func decode(ctx context.Context, c *decoder, list []*contestant, width int, seed uint64, p *progress.Printer) (exact []translation, err error) {
 	n := len(c.sources)
 	p.Start(fmt.Sprintf("translating, beam %d", width), "sentences", (len(list)+1)*n)
@@ -465,8 +463,7 @@ func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, at
 	return nil
 }
 
-// examples puts sentences into t that the screen which the report stands for
-// translates differently.
+// examples puts sentences into t that the representative screen translates differently.
 func examples(t *points.Translation, d *data, list []*contestant, n int) {
 	at := report.Representative(t)
 	if at < 0 {
@@ -491,7 +488,7 @@ func examples(t *points.Translation, d *data, list []*contestant, n int) {
 	}
 }
 
-// round keeps so many decimals.
+// round rounds x to a number of decimals.
 func round(x float64, decimals int) float64 {
 	f := math.Pow10(decimals)
 	return math.Round(x*f) / f

@@ -22,10 +22,10 @@ import (
 	"github.com/learning-to-screen/l2s/train/calibrate"
 )
 
-// topK is the number of labels of the precisions, and of those screens learn from.
+// topK is the number of labels of the precisions, and of the labels that screens learn from.
 const topK = 5
 
-// part says which contexts a screen learns from.
+// part chooses the contexts that a screen learns from.
 type part int
 
 const (
@@ -71,9 +71,9 @@ func (p plan) options(end uint32, seed uint64) train.Options {
 	return opt
 }
 
-// corpus is what screens learn from.
+// corpus has the contexts that screens learn from.
 type corpus struct {
-	name       string // of the contexts, which says what they are
+	name       string // of the contexts, which tells their content
 	cache      string // the folder that keeps screens for the next run
 	layer      *softmax.Layer
 	rows       []float32
@@ -82,7 +82,7 @@ type corpus struct {
 	end        uint32
 	sentence   int // contexts of one for calibration, about: they depend on each other
 	seed       uint64
-	leftOut    []string // what cannot be measured, and why
+	leftOut    []string // contestants that cannot be measured, with the reasons
 }
 
 func (c *corpus) of(p part) (rows []float32, labels []uint32) {
@@ -111,11 +111,11 @@ func (c *corpus) train(ctx context.Context, p plan, progress *progress.Printer) 
 // title names the plan.
 func (p plan) title() string { return strings.TrimSuffix(p.Name()+", "+p.Params(), ", ") }
 
-// kept returns the screen that the folder of the run keeps under a key, with the seconds
-// that it took to make it. If it has none it is made, and it keeps it.
+// kept returns the screen that the folder of the run keeps under a key, with the seconds that it
+// took to make it. If the folder has none, kept makes the screen and keeps it there.
 func (c *corpus) kept(key, title string, progress *progress.Printer, make func() (*screen.Model, error)) (m *screen.Model, seconds float64, err error) {
 	name := filepath.Join(c.cache, fmt.Sprintf("screen-%x", sha256.Sum256([]byte(key)))[:24])
-	// What is written last says that the screen is complete.
+	// The file that is written last marks a complete screen.
 	var of struct {
 		Title   string  `json:"title"`
 		Key     string  `json:"key"`
@@ -142,8 +142,8 @@ func (c *corpus) kept(key, title string, progress *progress.Printer, make func()
 	return m, of.Seconds, os.WriteFile(name+".json", data, 0o666)
 }
 
-// budgets returns the budgets of a screen's ladder that stand for those wanted, each the
-// largest not above it, and the default one, ascending.
+// budgets returns the budgets of a screen's ladder for the wanted budgets, each the largest not
+// above the wanted one, and the default budget, ascending.
 func budgets(m *screen.Model, wanted []float64) []float64 {
 	list := []float64{m.Budget()}
 	for _, b := range wanted {
@@ -176,8 +176,8 @@ func screened(l *softmax.Layer, m *screen.Model, p plan, budget float64, query s
 	}, nil
 }
 
-// contest returns the contestants of a plan: its screen at some budgets, at the one that it is
-// calibrated to for each target, and with a tail if the plan wants one.
+// contest returns the contestants of a plan: its screen at some budgets, at the calibrated budget
+// for each target, and with a tail if the plan wants one.
 func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *progress.Printer) (list []*contestant, err error) {
 	m, seconds, err := c.train(ctx, p, progress)
 	if err != nil {
@@ -225,8 +225,8 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 	return list, nil
 }
 
-// judge finds the precision of a contestant on contexts whose exact labels are
-// want, and of a screen the rows that it scans.
+// judge finds the precision of a contestant on contexts whose exact labels are want, and, for a
+// screen, the rows that it scans.
 func (c *contestant) judge(ctx context.Context, contexts []float32, want []uint32) (err error) {
 	if c.row.P1, c.row.P5, err = c.precision(ctx, contexts, want); err != nil || c.screen == nil {
 		return err
@@ -245,7 +245,7 @@ func (c *contestant) judge(ctx context.Context, contexts []float32, want []uint3
 	return nil
 }
 
-// judgeHeldOut finds the precision of a screen on contexts that it is chosen by.
+// judgeHeldOut finds the precision of a screen on the contexts that choose the screen.
 func (c *contestant) judgeHeldOut(ctx context.Context, contexts []float32, want []uint32) (err error) {
 	if c.screen != nil {
 		c.row.HeldP1, c.row.HeldP5, err = c.precision(ctx, contexts, want)
@@ -273,8 +273,8 @@ func plans(labels int) []plan {
 	return list
 }
 
-// ablation is a screen that is trained to say what a part of the training is worth: its
-// precision alone is measured.
+// ablation is a screen that is trained to show the effect of a part of the training: its precision
+// alone is measured.
 type ablation struct {
 	name string
 	plan

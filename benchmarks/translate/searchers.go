@@ -68,8 +68,8 @@ func (s *shared) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer,
 	return nil
 }
 
-// oneByOne is a method that answers a context at a time, with probabilities
-// inside what it found.
+// oneByOne is a method that answers one context at a time, with probabilities over the labels that
+// it found.
 type oneByOne struct {
 	by  methods.Normaliser
 	dim int

@@ -4,7 +4,7 @@
 
 The same model, from the safetensors file, the same sentences and the same search: beam
 search that ranks ended hypotheses by their log-probability divided by their length. One
-run a number of threads; times are those of one translation of all sentences, after one
+run a number of threads; times are times of one translation of all sentences, after one
 that warms up. Debian has PyTorch as python3-torch.
 
     /usr/bin/python3 translate/torch_whole.py --threads 1 --sentences 60

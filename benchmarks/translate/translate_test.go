@@ -185,7 +185,7 @@ func TestTheTableOfASmallModel(t *testing.T) {
 	}
 	for _, r := range f.Rows[:3] {
 		if r.P1 < 0.999 || r.P5 < 0.999 || r.Decodings[0].Differ > 2 || r.Decodings[1].Differ > 2 {
-			t.Errorf("%s: %+v, want what the exact layer has, but for near-ties", r.Method, r)
+			t.Errorf("%s: %+v, want the labels of the exact layer, except for near-ties", r.Method, r)
 		}
 	}
 	if r := f.Rows[1]; r.P1 != 1 || r.P5 != 1 || r.Decodings[0].Differ != 0 || r.Decodings[1].Differ != 0 {
@@ -280,7 +280,7 @@ func narrow(t *testing.T, l *softmax.Layer, end uint32) searchers {
 	return func() (beam.Searcher, error) { return screen.NewSearcher(m, l, screen.Options{}) }
 }
 
-// What a search has in common with the exact one it may take from there.
+// A search may copy the steps that it has in common with the exact search.
 func TestKnownStepsChangeNothing(t *testing.T) {
 	d := open(t, 40)
 	c := newDecoder(d, 1, 12)
@@ -316,7 +316,7 @@ func TestKnownStepsChangeNothing(t *testing.T) {
 	}
 }
 
-// joint is the Decoder of several sentences, and writes down what a Searcher is asked.
+// joint is the Decoder of several sentences, and records the queries of a Searcher.
 type joint struct {
 	beam.Searcher
 	d     *seq2seq.Decoder
@@ -364,8 +364,8 @@ func TestBatchesAreThoseOfASearchOfSeveralSentences(t *testing.T) {
 	}
 }
 
-// All exact searchers give the labels of the reference, but for near-ties, and a sum
-// over all labels; graphs one over what they found.
+// All exact searchers give the labels of the reference, except for near-ties, and a sum over all
+// labels; graphs give a sum over the labels that they found.
 func TestSearchersNormalise(t *testing.T) {
 	l := open(t, 2).model.Layer()
 	const n, k = 30, 5

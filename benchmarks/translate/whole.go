@@ -19,8 +19,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// wholeOptions says whose whole time is measured: sentences by group together, with a
-// beam of width, on threads.
+// wholeOptions are the options of the measurement of whole times: sentences by group together, with
+// a beam of width, on threads.
 type wholeOptions struct {
 	screen                        string
 	width, group, threads, rounds int
@@ -28,8 +28,8 @@ type wholeOptions struct {
 	longest                       int
 }
 
-// wholeTime is what one translation of all sentences took. The decoder is all but the
-// softmax layer: encoder, decoder and search. Both are summed over the threads.
+// wholeTime has the times of one translation of all sentences. The decoder is all but the softmax
+// layer: encoder, decoder and search. Both are summed over the threads.
 type wholeTime struct{ wall, decoder, layer float64 }
 
 // whole measures translations from the words of a sentence to the words of its
@@ -63,7 +63,7 @@ func whole(ctx context.Context, d *data, o wholeOptions, stdout io.Writer, p *pr
 	var exact []string
 	for round := range o.rounds + 1 { // the first one warms the caches up
 		for i := range list {
-			// Each round begins with another one.
+			// Each round begins with another layer.
 			x := &list[(i+round)%len(list)]
 			t, text, err := translateWhole(ctx, d, sentences, x.searcher, o)
 			if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 )
 
-// The table has a row a layer. The exact layers, and a screen whose set holds all labels,
-// give one translation, whatever is decoded together and on how many threads.
+// The table has a row per layer. The exact layers, and a screen whose set has all labels, give the
+// same translation for any sentences that are decoded together and any number of threads.
 func TestWholeTranslationsOfAllLayersAreThoseOfTheDenseScan(t *testing.T) {
 	d := open(t, 9)
 	l := d.model.Layer()

@@ -1,4 +1,4 @@
-"""Writes head/testdata/wild/families.json: what transformers fills in of scales and caps.
+"""Writes head/testdata/wild/families.json: the default scales and caps of transformers.
 
     venv/bin/pip install transformers && venv/bin/python benchmarks/wild/make_families.py head/testdata/wild/families.json
 

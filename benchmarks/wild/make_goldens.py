@@ -2,7 +2,7 @@
 
     python3 -m venv venv && venv/bin/pip install gguf numpy && venv/bin/python benchmarks/wild/make_goldens.py head/testdata/wild
 
-head-TYPE.gguf holds a head in a quantised type, and head-TYPE.npy what gguf.quants reads back. The
+head-TYPE.gguf has a head in a quantised type, and head-TYPE.npy the values that gguf.quants reads back. The
 split-*.gguf are one model in two files, whose head is in the second; split.npy is its head.
 """
 

@@ -16,14 +16,14 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// specials stands for the special tokens of the model that --head names.
+// specials means the special tokens of the model that --head names.
 const specials = "specials"
 
-// suppressed stands for the tokens that the model that --head names forbids.
+// suppressed means the tokens that the model that --head names forbids.
 const suppressed = "suppressed"
 
-// alwaysPart is a part of --always, the labels that every list begins with, of --ban or of --allow:
-// an id, a file, or the special tokens, or those that the model forbids.
+// alwaysPart is a part of --always, the labels at the start of every list, or a part of --ban or
+// --allow: an id, a file, the special tokens, or the tokens that the model forbids.
 type alwaysPart struct {
 	id         int
 	file       string
@@ -71,7 +71,7 @@ func leastAlways(parts []alwaysPart) int {
 }
 
 // readAlways returns the labels as rows of the layer, ascending and each once. An id that the layer
-// does not have is an error, but of the special tokens those without a row are left out.
+// does not have is an error, but special tokens without a row are left out.
 func (f *flags) readAlways(ctx context.Context, flag string, parts []alwaysPart, l *layer) (rows []uint32, err error) {
 	ids, of := l.head.IDs(), map[uint32]int{}
 	for row, id := range ids {
@@ -107,7 +107,7 @@ func (f *flags) readAlways(ctx context.Context, flag string, parts []alwaysPart,
 			switch {
 			case ok:
 				rows = append(rows, uint32(row))
-			case p.specials, p.suppressed, flag == banFlag: // what has no row is in no answer
+			case p.specials, p.suppressed, flag == banFlag: // a token without a row is in no answer
 			case ids != nil:
 				return nil, fmt.Errorf("%s: found no label %d in the draft head, expected it for %s", l.name, id, from)
 			default:
@@ -119,7 +119,8 @@ func (f *flags) readAlways(ctx context.Context, flag string, parts []alwaysPart,
 	return slices.Compact(rows), nil
 }
 
-// banFlag and allowFlag are the flags of the labels that may not, and that alone may be answered.
+// banFlag and allowFlag are the flags of the labels that may not be answered, and of the only
+// labels that may.
 const (
 	banFlag   = "--ban"
 	allowFlag = "--allow"
@@ -133,7 +134,7 @@ func (f *flags) edits() edits {
 	return edits{list(banFlag), list(allowFlag)}
 }
 
-// apply has a request ban and allow what the flags say.
+// apply sets the bans and the allowed labels of a request from the flags.
 func (e edits) apply(ctx context.Context, f *flags, l *layer, req *softmax.Request) error {
 	for _, x := range []struct {
 		flag  string

@@ -63,13 +63,12 @@ type badCase struct {
 	args  []string
 	env   string
 	code  int
-	want  []string // parts of the one line on standard error
+	want  []string // parts of the single line on standard error
 	warns bool     // there is a warning before it
 }
 
-// check runs a case: the exit status, one line on standard error that has all
-// that the case wants and is the one in the corpus, nothing on standard output, and every file in the
-// folder as it was.
+// check runs a case: the exit status, one line on standard error that has all that the case wants
+// and is the one in the corpus, nothing on standard output, and every file in the folder as it was.
 func (c badCase) check(t *testing.T) {
 	dir := files(t)
 	if c.files != nil {
@@ -109,10 +108,10 @@ func (c badCase) check(t *testing.T) {
 	}
 }
 
-// progressLine is what l2s train says while it reads labels.
+// progressLine is the line that l2s train prints while it reads labels.
 var progressLine = regexp.MustCompile(`(?m)^digest: .*\n`)
 
-// contentOf returns all files in a folder with what they hold.
+// contentOf returns all files in a folder with their contents.
 func contentOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	content := map[string]string{}
@@ -164,7 +163,7 @@ func poisoned(name string, element int, value float64) func(t *testing.T, dir st
 	}
 }
 
-// matrixIn replaces a .npy file by ones of a shape.
+// matrixIn replaces a .npy file by a matrix of ones of a shape.
 func matrixIn(name string, shape ...int) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		n := 1
@@ -211,7 +210,7 @@ func writeInt32s(path string, list []int32) error {
 	return os.WriteFile(path, data, 0o666)
 }
 
-// The calls of the verbs; out is what they would write.
+// The calls of the verbs; out is the file that they would write.
 var (
 	goodTrain = joined("train", trainArgs(), "--out", "out.l2s")
 	goodEval  = joined("eval", "m.l2s", testArgs())
@@ -299,8 +298,8 @@ func runCases(t *testing.T, cases []badCase) {
 	}
 }
 
-// What is cheap to open is opened before the layer, which may take long: of a wrong
-// screen or wrong contexts the error is there at once.
+// Inputs that open quickly are opened before the layer, which may take long: a wrong screen or
+// wrong contexts are an error at once.
 func TestCheapMistakesComeFirst(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
@@ -346,7 +345,7 @@ func TestBadScreens(t *testing.T) {
 			true:  "not a screen file; l2s inspect takes a screen, a preview, or a model: a folder, a GGUF file, or a tensor\n",
 		}[verb[0] == "inspect"])
 		add("truncated", truncated("m.l2s", 100), "file size: found", "expected")
-		add("longer than it says", longer("m.l2s"), "file size: found", "expected")
+		add("longer than stated", longer("m.l2s"), "file size: found", "expected")
 		for _, part := range []struct {
 			name string
 			at   float64 // as a share of the file
@@ -408,7 +407,7 @@ func TestBadNumbers(t *testing.T) {
 		{name: "train: a target of 1", args: joined(goodTrain, "--target", "1"), code: 2, want: []string{`"1"`, "--target", "above 0 and below 1"}},
 		{name: "train: a target and a budget", args: joined(goodTrain, "--target", "0.9", "--budget", "30"), code: 2, want: []string{"--target and --budget exclude each other"}},
 		{name: "eval: an exact budget", args: joined(goodEval, "--budget", "exact"), code: 2, want: []string{`"exact"`, "--budget", "measures against the exact layer"}},
-		{name: "bench: an exact budget", args: joined(goodBench, "--budget", "exact"), code: 2, want: []string{`"exact"`, "--budget", "measures the exact layer beside the screen"}},
+		{name: "bench: an exact budget", args: joined(goodBench, "--budget", "exact"), code: 2, want: []string{`"exact"`, "--budget", "measures the exact layer, too"}},
 		{name: "topk: a budget of 0", args: joined(goodTopK, "--budget", "0"), code: 2, want: []string{`"0"`, "--budget", "above 0, or exact"}},
 		{name: "topk: an infinite budget", args: joined(goodTopK, "--budget", "Inf"), code: 2, want: []string{"--budget", "above 0, or exact"}},
 		{name: "topk: a budget that is no number", args: joined(goodTopK, "--budget", "NaN"), code: 2, want: []string{"--budget", "above 0, or exact"}},
@@ -448,12 +447,12 @@ func TestBadOptions(t *testing.T) {
 		{"no JSON", "clusters: 6", "options.json: options: invalid character"},
 		{"null", "null", "options.json: options: found null, expected a JSON object"},
 		{"a list", "[]", "options.json: options: all: found a JSON array, expected an object"},
-		{"two objects", "{} {}", "options.json: options: found more behind the JSON object"},
+		{"two objects", "{} {}", "options.json: options: found more text after the JSON object"},
 		{"a name twice", `{"seed": 1, "clusters": 6, "seed": 2}`, `options.json: options: found "seed" twice`},
 		{"a name twice, further in", `{"learning": {"rate": 1, "rate": 2}}`, `options.json: options: found "rate" twice`},
 		{"a name in capitals", `{"Seed": 1}`, `options.json: options: found the name "Seed", expected small letters`},
 		{"a number out of its range", `{"held_out": -2}`, "options.json: options: held out: found -2"},
-		{"all that is known of a screen", `{"dim": 3, "record": {"options": {"seed": 1}}}`, "options.json: options: found what l2s inspect --json prints, expected the object in it under record.options"},
+		{"all that is known of a screen", `{"dim": 3, "record": {"options": {"seed": 1}}}`, "options.json: options: found the output of l2s inspect --json, expected its object record.options"},
 		{"a record", `{"contexts": 3, "options": {"seed": 1}}`, "options.json: options: found a record, expected the object in it under options"},
 		{"an unknown one", `{"spread": 1}`, `options.json: options: json: unknown field "spread"`},
 		{"clusters in words", `{"clusters": "many"}`, "options.json: options: clusters: found a JSON string, expected a whole number in range"},
@@ -572,7 +571,7 @@ func TestWrongUse(t *testing.T) {
 	runCases(t, cases)
 }
 
-// A level that is unknown must not end in a run on another one, nor in a dump.
+// An unknown level must end neither in a run on another level nor in a dump.
 func TestUnknownLevelFailsLoudly(t *testing.T) {
 	for _, verb := range [][]string{goodTopK, {"version"}} {
 		cmd := command(t, files(t), verb...)

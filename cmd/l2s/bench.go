@@ -35,7 +35,7 @@ type benchResult struct {
 	ScreenedMedian float64 `json:"screened_median_us"`
 	ScreenedP99    float64 `json:"screened_p99_us"`
 	Speedup        float64 `json:"speedup"`        // dense_f32_us / screened_us
-	SpeedupMedian  float64 `json:"speedup_median"` // the same of the medians
+	SpeedupMedian  float64 `json:"speedup_median"` // the ratio of the medians
 	// The log-probability of a label: by a screen with a tail, 0 without one, and by a float32 scan
 	// and a log-sum-exp over all labels.
 	LogProb      float64 `json:"log_prob_us,omitempty"`
@@ -49,11 +49,11 @@ type benchResult struct {
 	// Cold are the times of queries that find other data in the caches, as between the steps of a
 	// decoder.
 	Cold     []coldTimes `json:"cold,omitempty"`
-	Warnings []string    `json:"warnings,omitempty"` // what makes the times doubtful
+	Warnings []string    `json:"warnings,omitempty"` // reasons to doubt the times
 }
 
-// coldTimes are the median times of single queries, in microseconds, and a 99th
-// percentile, with so many MiB of other memory read before each.
+// coldTimes are the median times of single queries, in microseconds, and a 99th percentile, with
+// MiB of other memory read before each.
 type coldTimes struct {
 	MiB         int     `json:"mib"`
 	DenseF32    float64 `json:"dense_f32_us"`
@@ -62,7 +62,7 @@ type coldTimes struct {
 	ScreenedP99 float64 `json:"screened_p99_us"`
 }
 
-// measuredBench is the JSON of l2s bench: the times, and what they buy.
+// measuredBench is the JSON of l2s bench: the times, and the precision at these times.
 type measuredBench struct {
 	*benchResult
 	// Precision is P@1 and P@k of the screen, by their k, on the first of the
@@ -72,9 +72,9 @@ type measuredBench struct {
 }
 
 const (
-	leastContexts     = 1000    // different ones; fewer show how fast a CPU does the same thing again
-	mostContexts      = 1 << 17 // different ones that are looked for
-	precisionContexts = 5000    // that the precision beside the times is measured on, at most
+	leastContexts     = 1000    // different contexts; with fewer a CPU repeats the same work, which is faster
+	mostContexts      = 1 << 17 // the largest number of different contexts
+	precisionContexts = 5000    // the largest number of contexts that measure the precision
 	mostCold          = 1 << 10 // MiB that are read between two queries
 )
 
@@ -169,7 +169,7 @@ func different(rows []float32, dim int) [][]float32 {
 	return list
 }
 
-// A benchmark has so many rounds, in each of which each method has a turn of benchBlock. Tests,
+// A benchmark has benchRounds rounds. In each round each method has a turn of benchBlock. Tests,
 // which need no precision, make it shorter.
 const benchRounds = 30
 
@@ -289,7 +289,7 @@ func logProb(s *screen.Searcher, l *layer, rows [][]float32) func(i int) {
 	}
 }
 
-var logProbSink float64 // lest the work be left out
+var logProbSink float64 // so that the compiler keeps the work
 
 // must is for queries whose arguments have been checked.
 func must(err error) {
@@ -298,7 +298,7 @@ func must(err error) {
 	}
 }
 
-// microsOf returns the time of a query, and the median and the 99th percentile of single ones.
+// microsOf returns the time of a query, and the median and the 99th percentile of single queries.
 func microsOf(t timing.Times) (mean, median, p99 float64) {
 	return micros(t.Mean()), micros(t.Median()), micros(t.Quantile(0.99))
 }
@@ -336,9 +336,9 @@ func (r *benchResult) String() string {
 	return b.String()
 }
 
-// busyNote says that other programs ran during the measurement, "" if the times of the dense scan
-// do not show it: it does the same work for every context, so that on an idle machine their mean
-// and their median differ by a few percent.
+// busyNote returns a note that other programs ran during the measurement, and "" if the times of
+// the dense scan show none. The dense scan does the same work for every context: on an idle machine
+// the mean and the median of its times differ by a few percent.
 func (r *benchResult) busyNote() string {
 	if r.DenseF32 <= 1.2*r.DenseF32Median {
 		return ""

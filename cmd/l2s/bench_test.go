@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Every table of times says if the machine was busy, and nothing of it otherwise.
+// Every table of times has a note if the machine was busy, and none otherwise.
 func TestABusyMachineIsSaid(t *testing.T) {
 	const note = "The machine was busy: the dense scan, whose work is the same for every context, took 90.00 us\non average and 60.00 us in the median. "
 	for _, c := range []struct {

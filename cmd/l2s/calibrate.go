@@ -60,7 +60,7 @@ func (r calibrateResult) String() string {
 	return fmt.Sprintf("%s: %s", r.Out, calibrationText(&r.Calibration))
 }
 
-// calibrationText says what a calibration found.
+// calibrationText describes the result of a calibration.
 func calibrationText(c *calibrate.Calibration) string {
 	var b strings.Builder
 	draws := "contexts"

@@ -53,7 +53,7 @@ func TestCalibrate(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
-		// What is expected: that it fails, or the screen of the first run; and what it says.
+		// The expected result: an error, or the screen of the first run; and the expected outputs.
 		fails, same    bool
 		stdout, stderr []string
 	}{
@@ -81,7 +81,7 @@ func TestCalibrate(t *testing.T) {
 			}
 		})
 	}
-	t.Run("the exact layer answers in use what it answered in the test", func(t *testing.T) {
+	t.Run("the exact layer answers the same share in use as in the test", func(t *testing.T) {
 		succeed(t, dir, joined(high, "--exact-limit", "0.5", "--out", "x.l2s")...)
 		e := eval("x.l2s")
 		if p, n := number(t, e, "precision", "5"), number(t, e, "exact_answers", "5"); p < 0.996 || n == 0 || n > 0.55*tinyTest {
@@ -107,7 +107,7 @@ func TestCalibrate(t *testing.T) {
 			}
 		})
 	})
-	t.Run("inspect shows what was promised", func(t *testing.T) {
+	t.Run("inspect shows the promise", func(t *testing.T) {
 		if text := succeed(t, dir, "inspect", "out.l2s"); strings.Count(text, "\ncalibrated ") != 1 {
 			t.Errorf("found no calibration in\n%s", text)
 		}

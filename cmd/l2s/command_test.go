@@ -22,8 +22,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// asCommand, set in the environment, makes the test binary the command, so
-// that the tests see what a shell sees: exit status, both outputs, files.
+// asCommand, set in the environment, makes the test binary the command, so that the tests see the
+// same as a shell: exit status, both outputs, files.
 const asCommand = "L2S_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -53,7 +53,7 @@ func notUnderRace(t *testing.T) {
 	}
 }
 
-// result is what a run of the command left behind.
+// result is the result of a run of the command.
 type result struct {
 	code           int
 	stdout, stderr string
@@ -169,7 +169,7 @@ func writeFile(t *testing.T, path string, data []byte) {
 	}
 }
 
-// list returns the names in a folder, hidden ones too.
+// listFolder returns the names in a folder, including hidden ones.
 func listFolder(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// What is wrong with a context does not cost the answers to those before it, and the
-// error says how many there are.
+// A wrong context does not cost the answers to earlier contexts, and the error gives their number.
 func TestTopKSaysWhatIsThereBeforeAnError(t *testing.T) {
 	dir := files(t)
 	h, _, dim := rows(t, filepath.Join(dir, "T.npy"))
@@ -29,7 +28,7 @@ func TestTopKSaysWhatIsThereBeforeAnError(t *testing.T) {
 	}
 }
 
-// What lies behind --limit is not read.
+// Contexts after --limit are not read.
 func TestTopKReadsNoFurtherThanItsLimit(t *testing.T) {
 	dir := files(t)
 	want := succeed(t, dir, joined(goodTopK, "--limit", "200")...)
@@ -43,14 +42,15 @@ func TestTopKReadsNoFurtherThanItsLimit(t *testing.T) {
 	}
 }
 
-// Contexts are read from files of tensors: what looks like JSON is refused with a way out.
+// Contexts are read from files of tensors: text that looks like JSON is refused, and the error
+// tells how to convert it.
 func TestContextsOfJSON(t *testing.T) {
 	dir := files(t)
 	for name, text := range map[string]string{"lists.json": "[[1, 2],\n[3, 4]]\n", "lines.jsonl": " [1, 2]\n[3, 4]\n", "answer": `{"embedding": [[1, 2]]}`} {
 		writeFile(t, filepath.Join(dir, name), []byte(text))
 		for _, verb := range [][]string{goodTopK, goodEval, goodTrain} {
 			r := l2s(t, dir, joined(verb, "--contexts", name)...)
-			want := "l2s " + verb[0] + ": tensorfile: " + name + ": format: found what looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save("
+			want := "l2s " + verb[0] + ": tensorfile: " + name + ": format: found text that looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save("
 			if r.code != 1 || !strings.HasPrefix(strings.Replace(r.stderr, ": "+name, ": tensorfile: "+name, 1), want) {
 				t.Errorf("%s: found exit status %d and %q, expected 1 and %q", name, r.code, r.stderr, want)
 			}

@@ -16,18 +16,18 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
-// The corpus of bad inputs has, for each case of a failing call, the exit status
-// and the line on standard error, as they are: a change of an error is seen. Only
-// checksums and digests, which follow from the tests' data, are left out.
+// The corpus of bad inputs has, for each case of a failing call, the exit status and the line on
+// standard error, unchanged, so that a change of an error shows. Only checksums and digests, which
+// follow from the tests' data, are left out.
 //
 //	go test ./cmd/l2s -update
 //
-// writes it anew. Read what has changed before it is committed.
+// writes it again. Read the changes before you commit them.
 const corpusFile = "testdata/badinput.txt"
 
 var digests = regexp.MustCompile(`\b[0-9a-f]{8,64}\b`)
 
-var update = flag.Bool("update", false, "write "+corpusFile+" from what the command says")
+var update = flag.Bool("update", false, "write "+corpusFile+" from the output of the command")
 
 type answers struct {
 	mu   sync.Mutex
@@ -37,7 +37,7 @@ type answers struct {
 
 var corpus = answers{got: map[string]string{}}
 
-// read returns the corpus: lines of a name, an exit status and what was said.
+// read returns the corpus: lines of a name, an exit status and the output.
 func (a *answers) read() (map[string]string, error) {
 	if a.want != nil {
 		return a.want, nil
@@ -79,8 +79,8 @@ func (a *answers) check(t *testing.T, name string, r result) {
 	}
 }
 
-// end writes the corpus, with -update, or looks for what is in it and was not
-// run. Cases that only root, or only another user, can produce stay.
+// end writes the corpus, with -update, or looks for cases that are in it and were not run. Cases
+// that only root, or only another user, can produce are kept.
 func (a *answers) end(passed bool) error {
 	all := !simdtest.Race && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && flag.Lookup("test.list").Value.String() == ""
 	if *update {

@@ -10,7 +10,7 @@ import (
 )
 
 // Contexts and a layer without a finite regression make a screen without a tail, and the run
-// says so.
+// reports it.
 func TestTrainOnContextsWithoutAFiniteTail(t *testing.T) {
 	for name, scale := range map[string]float32{"huge": 1e38, "tiny": 1e-38} {
 		t.Run(name, func(t *testing.T) {

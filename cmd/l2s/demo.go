@@ -74,8 +74,9 @@ func demoVerb(f *flags) action {
 	}
 }
 
-// demo trains a screen for the language model in a folder on so many contexts, measures it on others
-// and asks it, with progress on p. It leaves its files in the folder keep, unless that is empty.
+// demo trains a screen for the language model in a folder on learn contexts, measures it on measure
+// other contexts and asks it, with progress on p. It leaves its files in the folder keep, unless
+// that is empty.
 func demo(ctx context.Context, lm string, learn, measure int, seed uint64, keep string, p *progress.Printer) (*demoResult, error) {
 	start := time.Now()
 	model, err := demolm.Load(lm)
@@ -137,11 +138,11 @@ func demoAnswers(model *demolm.Model, l *layer, m *screen.Model) ([]demoAnswer, 
 	var answers []demoAnswer
 	for _, prompt := range demoPrompts {
 		state := model.NewState()
-		h := state.Step(eos) // what is before every line of a text
+		h := state.Step(eos) // every line of a text starts in this state
 		for word := range strings.FieldsSeq(prompt) {
 			id, known := voc.ID(word)
 			if !known {
-				return nil, fmt.Errorf("%s: found no word %q, expected those of the prompts", l.name, word)
+				return nil, fmt.Errorf("%s: found no word %q, expected all words of the prompts", l.name, word)
 			}
 			h = state.Step(id)
 		}
@@ -205,8 +206,8 @@ func emptyFolder(dir string) (made bool, err error) {
 	return false, err
 }
 
-// keepDemo leaves in a folder what the demonstration has worked with: the layer, the contexts that the
-// screen was trained on and those it was measured on, the vocabulary and the screen.
+// keepDemo leaves in a folder the files of the demonstration: the layer, the contexts of training
+// and of measurement, the vocabulary and the screen.
 func keepDemo(dir string, l *layer, learnt, heldOut []float32, voc *vocab.Vocab, m *screen.Model) error {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	dim := l.Dim()
@@ -233,7 +234,8 @@ func keepDemo(dir string, l *layer, learnt, heldOut []float32, voc *vocab.Vocab,
 	return m.Save(in("m.l2s"))
 }
 
-// keptText says which files there are, and what can be done with them. The training is the same.
+// keptText lists the files and gives commands that use them. Its command of training makes the same
+// screen.
 func keptText(dir string) string {
 	layer := fmt.Sprintf("--weights %s:weight --bias %[1]s:bias", filepath.Join(dir, "layer.safetensors"))
 	in := func(name string) string { return filepath.Join(dir, name) }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// disk mounts a file system in memory, of so many KiB, on a folder in dir.
+// disk mounts a file system in memory, of kib KiB, on a folder in dir.
 func disk(t *testing.T, dir, name string, kib int) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -40,7 +40,7 @@ var outputs = []struct {
 	{"merge", goodMerge, "--out"},
 }
 
-// On a disk that is full the command says so, and the old file stays.
+// On a full disk the command reports an error, and the old file stays.
 func TestFullDisk(t *testing.T) {
 	notUnderRace(t)
 	for _, verb := range outputs {

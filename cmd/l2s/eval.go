@@ -29,20 +29,20 @@ type evalResult struct {
 	Dim            int                `json:"dim"`
 	Labels         int                `json:"labels"`
 	Contexts       int                `json:"contexts"`
-	Budget         float64            `json:"budget"` // the one that these figures are of
+	Budget         float64            `json:"budget"` // the budget of these figures
 	Ladder         []rungResult       `json:"ladder"` // of every budget of the screen
 	TrainedOn      bool               `json:"trained_on,omitempty"`
 	// ExactAnswers is, by k, how many contexts the exact layer answered because
 	// they had fewer than k candidates, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
-	// Of the targets, by the probabilities of the screen and by those of the layer.
+	// The perplexities of the targets, by the probabilities of the screen and of the layer.
 	Perplexity      float64 `json:"perplexity,omitempty"`
 	ExactPerplexity float64 `json:"exact_perplexity,omitempty"`
 	Level           string  `json:"level"`
 
 	ks     []int
 	margin string // the other reason for exact answers, if there is one
-	more   bool   // k is larger than that of training
+	more   bool   // k is larger than in training
 }
 
 // rungResult are the figures of one budget.
@@ -56,14 +56,14 @@ type rungResult struct {
 	Precision map[string]screen.Estimate `json:"precision,omitempty"`
 }
 
-// screenResult is what the results of train and inspect tell of a screen.
+// screenResult is the description of a screen in the results of train and inspect.
 type screenResult struct {
 	Clusters int     `json:"clusters"`
 	Dim      int     `json:"dim"`
 	Labels   int     `json:"labels"`
-	Budget   float64 `json:"budget"` // the one of requests that name none
-	// Ladder has all budgets, with figures on so many contexts that a screen made as this one
-	// is was not trained on: held out, or those of --validation.
+	Budget   float64 `json:"budget"` // of requests without a budget
+	// Ladder has all budgets, with figures on HeldOut contexts, on which a screen with the same
+	// options was not trained: held out, or from --validation.
 	Ladder  []rungResult `json:"ladder"`
 	HeldOut int          `json:"held_out"`
 
@@ -121,7 +121,7 @@ func ladderText(list []rungResult, k int, budget float64) string {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("Behind the last budget hardly more labels are found; the exact layer finds all.\n")
+	b.WriteString("Larger budgets find hardly more labels; the exact layer finds all.\n")
 	return b.String()
 }
 
@@ -187,9 +187,9 @@ func evalVerb(f *flags) action {
 // misfitSample is how many contexts misfit looks at.
 const misfitSample = 64
 
-// misfit says if the targets fit logits of another scale than the model's much better, "" if they
-// do not: then the contexts lack a scale, or have one twice. A model that has learned its text fits
-// it best at a scale near 1.
+// misfit returns a warning if the targets fit logits of another scale much better than the model's
+// logits, and "" otherwise. In the first case the contexts lack a scale, or have one twice. A model
+// that has learned its text fits it best at a scale near 1.
 func misfit(l *layer, rows []float32, targets []int64) string {
 	d := l.Dim()
 	n := len(rows) / d
@@ -234,7 +234,7 @@ func misfit(l *layer, rows []float32, targets []int64) string {
 		}
 	}
 	perplexity := func(j int) float64 { return math.Exp(losses[j] / float64(used)) }
-	return fmt.Sprintf("logits %.3g times as large fit the targets better, on a sample with perplexity %.3g instead of %.3g%s: were the states taken where docs/head.md says for this model?", scales[best], perplexity(best), perplexity(one), why)
+	return fmt.Sprintf("logits %.3g times as large fit the targets better, on a sample with perplexity %.3g instead of %.3g%s: were the states taken at the place that docs/head.md gives for this model?", scales[best], perplexity(best), perplexity(one), why)
 }
 
 // evaluate measures the precision of a screen with progress on p.

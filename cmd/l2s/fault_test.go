@@ -29,9 +29,9 @@ func kills(t *testing.T, few int) int {
 	return n
 }
 
-// A training is killed at some moment, again and again, and the same command
-// given once more. The screen at its destination is always the old one, the screen of a
-// run left alone, or absent. In the end it is the screen of a run left alone.
+// A training is killed at random times, and the same command runs again, many times. The screen at
+// its destination is always the old one, the screen of a run left alone, or absent. In the end it
+// is the screen of a run left alone.
 func TestTrainSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	dir := files(t)
@@ -84,7 +84,7 @@ func TestTrainSurvivesAKill(t *testing.T) {
 				t.Fatalf("found a screen of %d bytes that is neither the old one nor the one of a run left alone", len(got))
 			}
 			for _, name := range listFolder(t, dir) {
-				// What a killed run leaves is gone at the end of the next.
+				// The files of a killed run are gone at the end of the next run.
 				left := strings.HasPrefix(name, "out.l2s.partial") || strings.HasPrefix(name, ".out.l2s.") && strings.Contains(name, ".tmp-") || name == ".out.l2s.partial.lock"
 				if !slices.Contains(before, name) && name != "out.l2s" && !(left && !done) {
 					t.Errorf("found the file %s, done: %v", name, done)
@@ -99,9 +99,9 @@ func TestTrainSurvivesAKill(t *testing.T) {
 	}
 }
 
-// Of the layer the command has a copy, so that it may be cut off while training
-// runs. The contexts may be larger than memory and are read where they lie: that
-// they are cut off is an error, and nothing is written.
+// The command copies the layer, so that its file may be cut off while training runs. The contexts
+// may be larger than memory and are read from their file: if it is cut off, the run returns an
+// error and writes nothing.
 func TestInputsThatAreCutOffWhileTraining(t *testing.T) {
 	for _, c := range []struct {
 		names []string

@@ -17,7 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
-// flags are the arguments of one verb, as help/VERB.txt explains them. Flags may stand before and
+// flags are the arguments of one verb, as help/VERB.txt explains them. Flags may come before and
 // after the files that some verbs take. Every verb has --json and --quiet.
 type flags struct {
 	verb     string
@@ -34,7 +34,7 @@ type flags struct {
 	asJSON   *bool
 	stdout   io.Writer
 	stderr   io.Writer
-	progress *progress.Printer // nil if there is to be none
+	progress *progress.Printer // nil for none
 }
 
 func newFlags(verb string, stdout, stderr io.Writer) *flags {
@@ -44,15 +44,15 @@ func newFlags(verb string, stdout, stderr io.Writer) *flags {
 	return f
 }
 
-// say tells something about a file on standard error.
+// say writes a message about a file to standard error.
 func (f *flags) say(file, format string, args ...any) {
 	say(f.stderr, "l2s "+f.verb, file+": "+fmt.Sprintf(format, args...))
 }
 
-// note tells what is to be known to understand an answer.
+// note writes a fact that a user needs to understand an answer.
 func (f *flags) note(file, format string, args ...any) { f.say("note: "+file, format, args...) }
 
-// warn tells what makes an answer doubtful.
+// warn writes a reason to doubt an answer.
 func (f *flags) warn(file, format string, args ...any) { f.say("warning: "+file, format, args...) }
 
 // custom adds a flag with a parser of its own.
@@ -97,7 +97,7 @@ func (f *flags) share(name string, initial float64) *float64 {
 	return f.number(name, initial, "a number above 0 and below 1", func(x float64) bool { return x > 0 && x < 1 })
 }
 
-// number adds a flag for a number that good accepts, as expected says.
+// number adds a flag for a number that good accepts; expected describes such numbers.
 func (f *flags) number(name string, initial float64, expected string, good func(float64) bool) *float64 {
 	return custom(f, name, initial, func(s string) (float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
@@ -112,7 +112,7 @@ func (f *flags) number(name string, initial float64, expected string, good func(
 var exactBudget = math.Inf(1)
 
 // budget adds the flag --budget: 0 for the budget of the screen itself. It can be exact unless
-// the verb says why the exact layer cannot answer.
+// notExact, the reason why the exact layer cannot answer, is given.
 func (f *flags) budget(notExact string) *float64 {
 	return custom(f, "budget", 0, func(s string) (float64, error) {
 		x, err := strconv.ParseFloat(s, 64)
@@ -130,7 +130,7 @@ func (f *flags) budget(notExact string) *float64 {
 	})
 }
 
-// noteBudget says which budget of the screen stands for one that it does not have.
+// noteBudget tells which budget of the screen replaces a budget that the screen does not have.
 func (f *flags) noteBudget(in *inputs, budget float64) {
 	if budget == 0 || budget == exactBudget {
 		return
@@ -156,8 +156,8 @@ func within(budget float64) float64 {
 	return budget
 }
 
-// mostThreads bounds --threads, unless there are more CPUs: each thread takes memory,
-// and those beyond the CPUs wait.
+// mostThreads bounds --threads, unless there are more CPUs: each thread takes memory, and the
+// threads above the number of CPUs wait.
 const mostThreads = 256
 
 // threads adds the flag --threads, 0 for all CPUs. The result does not depend on their number.
@@ -224,8 +224,8 @@ func (f *flags) parseFiles(args []string) (files []string, err error) {
 	}
 }
 
-// checkRequired returns an error unless all flags that must be given are: --head
-// stands instead of --weights and --bias. It expands patterns in --contexts.
+// checkRequired returns an error unless all required flags are given; --head replaces --weights and
+// --bias. It expands patterns in --contexts.
 func (f *flags) checkRequired() error {
 	names := f.required
 	switch {
@@ -234,11 +234,11 @@ func (f *flags) checkRequired() error {
 	case f.given("head") && f.given("weights"):
 		return f.wrongUse("--head and --weights exclude each other: give one of them")
 	case f.given("head"):
-		names = append([]string{"head"}, names[2:]...) // without the weights and the bias, which stand first
+		names = append([]string{"head"}, names[2:]...) // without the weights and the bias, which come first
 	}
 	var missing []string
 	for _, name := range names {
-		text, ok := f.set.Lookup(name).Value.(flag.Getter) // but for custom, which refuses an empty one itself
+		text, ok := f.set.Lookup(name).Value.(flag.Getter) // except custom, which refuses an empty one itself
 		if !f.given(name) || ok && text.Get() == "" {
 			missing = append(missing, "--"+name)
 		}
@@ -252,7 +252,7 @@ func (f *flags) checkRequired() error {
 	return f.expandContexts()
 }
 
-// given says whether a flag was on the command line.
+// given reports whether a flag was on the command line.
 func (f *flags) given(name string) (given bool) {
 	f.set.Visit(func(g *flag.Flag) { given = given || g.Name == name })
 	return given

@@ -14,14 +14,14 @@ func TestVersionFlags(t *testing.T) {
 	want := succeed(t, dir, "version")
 	for _, name := range []string{"--version", "-version", "-v"} {
 		if got := succeed(t, dir, name); got != want {
-			t.Errorf("%s: found\n%s\nexpected what l2s version says", name, got)
+			t.Errorf("%s: found\n%s\nexpected the output of l2s version", name, got)
 		}
 	}
 	object(t, dir, "--version", "--json")
 }
 
-// flagsOfVerbs is the contract of the command's flags: what each verb has beside --json and
-// --quiet, and nothing else.
+// flagsOfVerbs is the contract of the command's flags: the flags of each verb, except --json and
+// --quiet.
 var flagsOfVerbs = []struct{ verb, flags string }{
 	{"demo", "keep lm seed"},
 	{"labels", "bias contexts head ids k out shard threads weights"},
@@ -35,7 +35,7 @@ var flagsOfVerbs = []struct{ verb, flags string }{
 	{"version", ""},
 }
 
-// The help of each verb lists the flags of the contract, and every verb takes those of all.
+// The help of each verb lists the flags of the contract, and every verb takes the common flags.
 func TestFlagsOfVerbs(t *testing.T) {
 	dir := t.TempDir()
 	var listed, all []string
@@ -59,11 +59,11 @@ func TestFlagsOfVerbs(t *testing.T) {
 		all = append(all, v.name)
 	}
 	if !slices.Equal(listed, all) {
-		t.Errorf("found the flags of %v in the contract, expected those of %v", listed, all)
+		t.Errorf("found the flags of %v in the contract, expected the flags of %v", listed, all)
 	}
 }
 
-// The pages of the help tell of the flags what is so: their defaults, and which must be given.
+// The pages of the help give the true defaults of the flags, and the flags that are required.
 func TestPagesTellOfTheFlags(t *testing.T) {
 	initial := regexp.MustCompile(`\(default ([^)]*)\)`)
 	for _, v := range verbs() {

@@ -35,9 +35,9 @@ func scattered(t *testing.T, path string, n, dim int) {
 	}
 }
 
-// Each head in a GGUF file is trained on, measured and asked with --head and nothing
-// else on the layer. Its values are those that ggml reads from it: the screen is for
-// the layer of these in a .npy file, too, and the answers are equal, byte for byte.
+// Each head in a GGUF file is used for training, measuring and queries by --head alone. Its values
+// equal the values that ggml reads from it: the screen also fits the layer of these values in a
+// .npy file, and the answers are equal, byte for byte.
 func TestHeadsInGGUFFiles(t *testing.T) {
 	notUnderRace(t)
 	paths, err := filepath.Glob(filepath.Join("..", "..", "head", "testdata", "gguf", "*.gguf"))
@@ -91,8 +91,8 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 	}
 }
 
-// Log-probabilities are the model's own, with its scale and its cap. If a verb cannot
-// give these it says so.
+// Log-probabilities are the model's own, with its scale and its cap. If a verb cannot give them, it
+// reports an error.
 func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 	notUnderRace(t)
 	for name, refused := range map[string]string{
@@ -221,8 +221,8 @@ func modelFolder(t *testing.T, dir, name string) {
 	}
 }
 
-// A model's folder is the layer that its head is: screens, answers and every verb's
-// result are the same as for these numbers in files of their own.
+// A model's folder gives the layer of its head: screens, answers and the results of every verb are
+// the same as for the same numbers in separate files.
 func TestTheHeadOfAFolder(t *testing.T) {
 	dir := files(t)
 	modelFolder(t, dir, "model")
@@ -331,7 +331,7 @@ func TestTheWordsOfATokenizer(t *testing.T) {
 	t.Run("a tokenizer with fewer tokens", func(t *testing.T) {
 		writeFile(t, in("few.json"), []byte(`{"model":{"vocab":{"a":0}}}`))
 		r := l2s(t, dir, joined(goodTopK, "--vocab", "few.json")...)
-		if want := "l2s topk: few.json: found 1 tokens, expected 300, one a label\n"; r.code != 1 || r.stderr != want {
+		if want := "l2s topk: few.json: found 1 tokens, expected 300, one per label\n"; r.code != 1 || r.stderr != want {
 			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}
 	})
@@ -342,7 +342,7 @@ func TestTheWordsOfATokenizer(t *testing.T) {
 		}
 		writeFile(t, in("more.json"), []byte(`{"model":{"vocab":{`+strings.Join(tokens, ",")+`}}}`))
 		r := l2s(t, dir, joined(goodTopK, "--vocab", "more.json")...)
-		if want := "l2s topk: more.json: found 304 tokens, expected 300, one a label\n"; r.code != 1 || r.stderr != want {
+		if want := "l2s topk: more.json: found 304 tokens, expected 300, one per label\n"; r.code != 1 || r.stderr != want {
 			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}
 	})
@@ -446,8 +446,8 @@ func TestContextsInSeveralFiles(t *testing.T) {
 	}
 }
 
-// A head is read where it lies. That its file is cut off while queries are answered is
-// an error that names it, not a crash, and what was answered before stands.
+// A head is read from its file during queries. If the file is cut off meanwhile, the error names
+// it, without a crash, and earlier answers remain.
 func TestAHeadThatIsCutOffWhileAnswering(t *testing.T) {
 	dir := files(t)
 	cmd := command(t, dir, "topk", "m.l2s", "--head", "layer.safetensors:weight", "--contexts", "T.npy", "--budget", "exact", "--k", "300")
@@ -537,7 +537,7 @@ func TestARealModel(t *testing.T) {
 		_, err = os.Stat(model)
 	}
 	if err != nil {
-		t.Skip("../shared/data/llm-65k is not there (CONTRIBUTING.md, Data, says what it is): ", err)
+		t.Skip("../shared/data/llm-65k is not there (CONTRIBUTING.md, Data, describes it): ", err)
 	}
 	t.Parallel()
 	dir := t.TempDir()
@@ -575,7 +575,7 @@ func TestARealModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = l2s(t, dir, joined(plain, "--contexts", "U.npy", "--out", "u.l2s")...)
-	if r.code != 0 || !strings.Contains(r.stderr, "warning: U.npy: the contexts do not look like those that the layer is applied to: behind the model's last normalisation") {
+	if r.code != 0 || !strings.Contains(r.stderr, "warning: U.npy: the contexts do not look like those that the layer is applied to: after the model's last normalisation") {
 		t.Errorf("found exit status %d, standard error:\n%s", r.code, r.stderr)
 	}
 }

@@ -28,8 +28,8 @@ type inputFlags struct {
 	k                        func() int
 }
 
-// layerAndContexts adds the flags of a verb whose answers have k labels, and that takes all contexts
-// at once or not.
+// layerAndContexts adds the flags of a verb whose answers have k labels, and that takes all
+// contexts at once or not.
 func (f *flags) layerAndContexts(rows bool, k func() int) {
 	f.required = append([]string{"weights", "bias", "contexts"}, f.required...)
 	f.inputs = &inputFlags{
@@ -78,7 +78,7 @@ type layer struct {
 // the model's softmax is of w.h + b times the scale. A soft cap is another matter.
 func (l *layer) temperature() float64 { return 1 / l.head.LogitScale() }
 
-// openLayer opens the layer. A model is used where it lies, and the verb says what was taken.
+// openLayer opens the layer. A model is used in place, and the verb names the parts that it uses.
 func (f *flags) openLayer() (_ *layer, err error) {
 	in := f.inputs
 	source, opt := *in.weights, head.Options{Bias: *in.bias, Copy: true}
@@ -103,8 +103,8 @@ func (f *flags) openLayer() (_ *layer, err error) {
 	return &layer{l, source, h}, nil
 }
 
-// own returns an error unless what is in the file at path belongs to a layer of the shape
-// and the fingerprint of l.
+// own returns an error unless the content of the file at path belongs to a layer of the shape and
+// the fingerprint of l.
 func (l *layer) own(path, what string, dim, labels int, made [32]byte) error {
 	switch {
 	case dim != l.Dim():
@@ -119,15 +119,15 @@ func (l *layer) own(path, what string, dim, labels int, made [32]byte) error {
 	return nil
 }
 
-// noteK says that a screen was trained for fewer labels than an answer is to have.
+// noteK notes that a screen was trained for fewer labels than an answer has.
 func (f *flags) noteK(in *inputs, k int) {
 	if trained := in.record.Options.K; in.record.Contexts > 0 && trained < k {
 		f.note(in.path, "the screen was trained for the %d best labels and is asked for %d: one trained for %d finds more of them", trained, k, k)
 	}
 }
 
-// noteTraining says if these very contexts are those that a screen was trained on, and reports
-// whether they are.
+// noteTraining reports whether a screen was trained on exactly these contexts, with a note to the
+// user if so.
 func (f *flags) noteTraining(ctx context.Context, in *inputs, threads int) (bool, error) {
 	trained, err := in.record.TrainedOn(ctx, in.rows, in.layer.Dim(), threads)
 	if trained {
@@ -141,11 +141,10 @@ func (in *inputs) needsTail(flag string) error {
 	if in.preview != nil || in.screen.HasTail() {
 		return nil
 	}
-	return fmt.Errorf("%s: found a screen without a tail, expected one for %s: l2s train makes it unless the options say {\"tail\": null}", in.path, flag)
+	return fmt.Errorf("%s: found a screen without a tail, expected one for %s: l2s train makes it unless the options have {\"tail\": null}", in.path, flag)
 }
 
-// inputs are what a verb works on: a screen, a layer, and contexts for it in
-// files that are open.
+// inputs are the inputs of a verb: a screen, a layer, and contexts for it in files that are open.
 type inputs struct {
 	path     string         // of the screen
 	screen   *screen.Model  // nil where the verb takes none, as the layer and the contexts
@@ -156,8 +155,8 @@ type inputs struct {
 	rows     []float32 // all contexts, if the verb takes them so
 }
 
-// act opens what the arguments name, does the work on it, and closes it. If a mapped file was
-// cut off meanwhile that is the error, whichever goroutine met it.
+// act opens the inputs that the arguments name, does the work, and closes them. If a mapped file
+// was cut off meanwhile, act returns that error, whichever goroutine met it.
 func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err error) {
 	in := &inputs{}
 	err = fault.Guard(func() (err error) {
@@ -178,7 +177,8 @@ func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err e
 	return result, err
 }
 
-// open opens the screen, the contexts and the layer: what is cheap to open comes before the layer.
+// open opens the screen, the contexts and the layer: inputs that open quickly come before the
+// layer.
 func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	if f.screen {
 		in.path = f.files[0]
@@ -211,7 +211,7 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	}
 	if m := in.screen; m != nil {
 		made := m.Fingerprint()
-		if made == [32]byte{} { // it goes with any layer of its shape
+		if made == [32]byte{} { // it fits any layer of its shape
 			made = l.Fingerprint()
 		}
 		if err := l.own(in.path, "the screen is for", m.Dim(), m.Labels(), made); err != nil {
@@ -229,9 +229,9 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	return err
 }
 
-// loading returns what load does, or the error of ctx as soon as that ends. It is for files
-// that may be pipes, on which load waits however long the other end takes. What load does
-// after the end of ctx is in vain: it must write nothing.
+// loading returns the results of load, or the error of ctx as soon as ctx ends. It is for files
+// that may be pipes, on which load waits until the other end writes. After the end of ctx nobody
+// uses the results of load: load must write nothing.
 func loading[T any](ctx context.Context, load func(path string) (T, error), path string) (none T, err error) {
 	type result struct {
 		value T
@@ -250,9 +250,9 @@ func loading[T any](ctx context.Context, load func(path string) (T, error), path
 	}
 }
 
-// reading reads a file that may be a pipe: what waits for it ends with ctx, with its error. The
-// file is read in the background, since a read of a pipe cannot be ended, to its end or until
-// the reader is closed, and then closed.
+// reading reads a file that may be a pipe: when ctx ends, a read that waits returns the error of
+// ctx. The file is read in the background, since a read of a pipe cannot be ended, to its end or
+// until the reader is closed, and then closed.
 func reading(ctx context.Context, file *os.File) io.ReadCloser {
 	r, w := io.Pipe()
 	stop := context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })

@@ -25,7 +25,7 @@ type inspectResult struct {
 	screenResult
 	File             string          `json:"file"`
 	Bytes            int64           `json:"bytes"`
-	Fingerprint      string          `json:"fingerprint"` // of the layer, hex; empty where it goes with any
+	Fingerprint      string          `json:"fingerprint"` // of the layer, hex; empty if the screen fits any layer
 	Always           []uint32        `json:"always"`      // rows, or labels with --ids
 	Shells           []float64       `json:"shells"`      // the cosines that cut clusters
 	Lists            listSizes       `json:"lists"`
@@ -100,8 +100,8 @@ func inspectVerb(f *flags) action {
 	}
 }
 
-// isModel reports whether a source is one of --head, and no screen: a folder, a tensor in a file,
-// or a file whose name or first bytes say so.
+// isModel reports whether a source is a model for --head, and no screen: a folder, a tensor in a
+// file, or a file whose name or first bytes show it.
 func isModel(source string) bool {
 	path, _, named := tensorfile.SplitSource(source)
 	info, err := os.Stat(path)
@@ -125,7 +125,7 @@ const (
 // isPreview reports whether a file is a preview.
 func isPreview(path string) bool { return begins(path, previewMagic) }
 
-// begins reports whether path is a file, and no pipe, whose first bytes are those of magic.
+// begins reports whether path is a file, and no pipe, whose first bytes are magic.
 func begins(path, magic string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -135,7 +135,8 @@ func begins(path, magic string) bool {
 	return err == nil && string(start) == magic
 }
 
-// explained is the error of a file that inspect took for a screen: if it is none, with what it could be.
+// explained is the error of a file that inspect took for a screen: if it is none, with a guess at
+// its kind.
 func explained(path string, err error) error {
 	info, statErr := os.Stat(path)
 	if statErr != nil || !info.Mode().IsRegular() || info.Size() == 0 || begins(path, screenMagic) {
@@ -157,7 +158,7 @@ type previewResult struct {
 	Default     int            `json:"default"` // of the rungs
 }
 
-// inspectPreview shows what a preview holds.
+// inspectPreview shows the content of a preview.
 func inspectPreview(ctx context.Context, path string) (fmt.Stringer, error) {
 	m, err := loading(ctx, preview.Load, path)
 	if err != nil {
@@ -209,13 +210,13 @@ type modelResult struct {
 	LogitScale float64  `json:"logit_scale"`
 	StateScale float64  `json:"state_scale"`
 	SoftCap    float64  `json:"soft_cap"` // 0 for none
-	Contexts   string   `json:"contexts"` // where a state is to be taken
+	Contexts   string   `json:"contexts"` // the place at which a state is taken
 	Specials   []uint32 `json:"specials"`
 	Suppressed []uint32 `json:"suppressed"`
 	Notes      []string `json:"notes"`
 }
 
-// inspectModel shows what --head takes of a model.
+// inspectModel shows the parts of a model that --head uses.
 func inspectModel(ctx context.Context, source string) (fmt.Stringer, error) {
 	h, err := loading(ctx, func(source string) (*head.Head, error) { return head.Open(source, head.Options{}) }, source)
 	if err != nil {
@@ -264,7 +265,7 @@ func (r modelResult) String() string {
 	line("tied", "%s: %s", tied, r.Why)
 	line("bias", "%s", bias)
 	line("padding", "%s rows left out", progress.Count(r.Padding))
-	line("scale", "of states %g before the head, of logits %g behind it, then %s", r.StateScale, r.LogitScale, soft)
+	line("scale", "of states %g before the head, of logits %g after it, then %s", r.StateScale, r.LogitScale, soft)
 	line("contexts", "%s", r.Contexts)
 	line("specials", "%s", ids(r.Specials))
 	line("suppressed", "%s", ids(r.Suppressed))
@@ -275,8 +276,8 @@ func (r modelResult) String() string {
 }
 
 func sizesOf(m *screen.Model) listSizes {
-	// The candidates are as many as the file holds; the labels are a number in its
-	// header, which may be any.
+	// The file bounds the number of candidates; the number of labels is a field of its header and
+	// may be anything.
 	var all []uint32
 	n := (*screening.Model)(m).Cells()
 	sizes, total := make([]int, n), 0
@@ -332,8 +333,8 @@ func (r inspectResult) String() string {
 	return b.String()
 }
 
-// trainingText says how a screen was trained. A record that package train has not
-// written is shown as it is.
+// trainingText describes how a screen was trained. A record that package train has not written is
+// shown as it is.
 func trainingText(raw json.RawMessage) string {
 	var t train.Record
 	if err := json.Unmarshal(raw, &t); err != nil || t.Contexts == 0 {

@@ -39,8 +39,8 @@ func (w *watcher) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// noiseIn writes contexts to noise.npy that no screen serves well, so that learning
-// goes on as long as it may and an alternation takes its time.
+// noiseIn writes contexts to noise.npy that no screen serves well, so that learning continues to
+// its limit and an alternation takes long.
 func noiseIn(t *testing.T, dir string) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -53,15 +53,13 @@ func noiseIn(t *testing.T, dir string) {
 	}
 }
 
-// An interrupt ends the long verbs at once: exit status 130, one line that
-// says so, and nothing in the folder but what was there before and the state of
-// a run of training.
+// An interrupt ends the long verbs at once: exit status 130, one line that reports it, and in the
+// folder only the earlier files and the state of a run of training.
 func TestInterrupt(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
-		// What shows that the work is under way: a part of what is said, or a
-		// temporary file.
+		// The sign that the work is under way: a part of the output, or a temporary file.
 		said, file string
 	}{
 		{"train", joined(goodTrain, "--contexts", "noise.npy", options(t, `{"iterations": 1000000}`)), "P@1", ""},
@@ -118,7 +116,7 @@ func TestInterrupt(t *testing.T) {
 				}
 				after := contentOf(t, dir)
 				if c.name == "train" {
-					if !strings.Contains(stderr.text.String(), "out.l2s.partial keeps what was done") {
+					if !strings.Contains(stderr.text.String(), "out.l2s.partial keeps the work so far") {
 						t.Errorf("found no word of the state of the run on standard error:\n%s", stderr.text.String())
 					}
 					for _, kept := range []string{"out.l2s.partial", "out.l2s.partial-labels"} {
@@ -136,8 +134,8 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// A signal that the caller has switched off, as nohup does and as shells do for what
-// they run in the background, does not end a run.
+// A signal that the caller has switched off, as nohup does and as shells do for background
+// processes, does not end a run.
 func TestSignalsThatAreSwitchedOff(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("no shell here")
@@ -161,8 +159,7 @@ func TestSignalsThatAreSwitchedOff(t *testing.T) {
 	}
 }
 
-// An interrupt while cold queries are measured leaves the times of warm ones, which are
-// printed.
+// An interrupt while cold queries are measured keeps the times of warm queries, which are printed.
 func TestInterruptedColdQueriesLeaveTheOthers(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
@@ -172,19 +169,18 @@ func TestInterruptedColdQueriesLeaveTheOthers(t *testing.T) {
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
 	err := cmd.Run()
 	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.HasSuffix(stderr.text.String(), "interrupted; the times of --cold from 64 on are missing\n") {
-		t.Errorf("found %v and\n%sexpected exit status 130 and what is missing", err, stderr.text.String())
+		t.Errorf("found %v and\n%sexpected exit status 130 and the missing text", err, stderr.text.String())
 	}
 	o := parseObject(t, stdout.String())
 	if text := fmt.Sprint(o["warnings"]); !strings.Contains(text, "from 64 on are missing") {
-		t.Errorf("found the warnings %s, expected what is missing", text)
+		t.Errorf("found the warnings %s, expected the missing ones", text)
 	}
 	if us := number(t, o, "dense_f32_us"); us <= 0 {
-		t.Errorf("found %v us of a dense scan, expected those of warm caches", us)
+		t.Errorf("found %v us of a dense scan, expected the times of warm caches", us)
 	}
 }
 
-// What stands on standard output when topk is interrupted is whole lines, as many
-// as it says.
+// After an interrupt of topk standard output has whole lines, and the message gives their number.
 func TestInterruptedTopKSaysWhatIsThere(t *testing.T) {
 	dir := files(t)
 	matrixIn("many.npy", 1<<18, tinyDim)(t, dir)
@@ -202,8 +198,8 @@ func TestInterruptedTopKSaysWhatIsThere(t *testing.T) {
 	}
 }
 
-// After an interrupt the same command goes on, writes what it would have
-// written, and leaves nothing else.
+// After an interrupt the same command continues, writes the same file as without an interrupt, and
+// leaves nothing else.
 func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 	dir := files(t)
 	noiseIn(t, dir)
@@ -256,8 +252,8 @@ func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 	}
 }
 
-// A second training with the same output is refused while the first one runs, and
-// changes nothing of it: an interrupt still keeps what the first has done.
+// A second training with the same output is refused while the first one runs, and does not disturb
+// it: an interrupt still keeps the work of the first.
 func TestASecondTrainingOfOneScreen(t *testing.T) {
 	needLocks(t)
 	dir := files(t)
@@ -301,8 +297,8 @@ func needLocks(t *testing.T) {
 	}
 }
 
-// A verb that waits for the other end of a pipe, or for what comes through it, ends
-// with the first interrupt.
+// A verb that waits for the other end of a pipe, or for data from it, ends with the first
+// interrupt.
 func TestInterruptWhileWaitingForAPipe(t *testing.T) {
 	dir := files(t)
 	t.Chdir(dir)
@@ -373,7 +369,7 @@ func TestLabelsFromAPipe(t *testing.T) {
 	}
 }
 
-// Of a run that has learned, inspect says which alternation it has kept.
+// For a run that has learned, inspect tells which alternation it has kept.
 func TestInspectSaysWhichAlternationIsKept(t *testing.T) {
 	dir := files(t)
 	noiseIn(t, dir)

@@ -22,7 +22,7 @@ type labelsResult struct {
 	Corpus   int     `json:"corpus"`   // all contexts
 	Labels   int     `json:"labels"`
 	Dim      int     `json:"dim"`
-	Parts    int     `json:"parts,omitempty"` // files merged; none of l2s labels
+	Parts    int     `json:"parts,omitempty"` // files merged; 0 after l2s labels
 	Seconds  float64 `json:"seconds"`
 	Level    string  `json:"level"`
 }
@@ -55,8 +55,8 @@ func parseShard(s string) (shard, error) {
 	return shard{i, n}, nil
 }
 
-// of returns the contexts of the shard, of n. Shards differ by one context at
-// most, and none is empty if there are as many contexts as shards.
+// of returns the contexts of the shard, of n. Shards differ by one context at most, and none is
+// empty if there are at least n contexts.
 func (s shard) of(n int) (first, end int) {
 	at := func(i int) int { return i*(n/s.Count) + i*(n%s.Count)/s.Count }
 	return at(s.Index), at(s.Index + 1)
@@ -133,7 +133,8 @@ func mergeVerb(f *flags) action {
 	}
 }
 
-// readLabels reads the labels at path, which must be the best k of all of the contexts by the layer.
+// readLabels reads the labels at path, which must be the best k of all of the contexts by the
+// layer.
 func readLabels(ctx context.Context, path string, in *inputs, k, threads int, p *progress.Printer) ([]uint32, error) {
 	f, err := labelfile.Open(path)
 	if err != nil {

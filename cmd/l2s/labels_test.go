@@ -95,8 +95,8 @@ func TestShardsMergeToWhatOneProcessWrites(t *testing.T) {
 	})
 }
 
-// The Kubernetes manifest runs the command as it stands: its shards merge to
-// what one process writes.
+// The commands of the Kubernetes manifest run unchanged, and its shards merge to the file of one
+// process.
 func TestKubernetesManifest(t *testing.T) {
 	manifest := string(readFile(t, filepath.Join("..", "..", "docs", "labels-job.yaml")))
 	find := func(pattern string) string {
@@ -108,7 +108,7 @@ func TestKubernetesManifest(t *testing.T) {
 	}
 	shards := find(`(?s)name: SHARDS.*?value: "(\d+)"`)
 	if completions := find(`completions: (\d+)`); completions != shards || find(`completionMode: (\w+)`) != "Indexed" {
-		t.Fatalf("found %s completions of %s shards, expected as many, indexed", completions, shards)
+		t.Fatalf("found %s completions of %s shards, expected the same number, indexed", completions, shards)
 	}
 	if found := find(`command: (.*)`); found != `["l2s", "labels"]` {
 		t.Fatalf("found the command %s", found)
@@ -163,8 +163,8 @@ func TestShardsArePartition(t *testing.T) {
 	})
 }
 
-// relabelled gives the first context of a file of labels other ones, and the file
-// its checksums.
+// relabelled replaces the labels of the first context in a file of labels, and updates the
+// checksums.
 func relabelled(name string, ids ...uint32) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		path := filepath.Join(dir, name)
@@ -240,6 +240,6 @@ func TestAFileWithTheNameOfAnEmptyList(t *testing.T) {
 	dir := files(t)
 	want := succeed(t, dir, goodLabels...)
 	if got := succeed(t, dir, joined(goodLabels, "--out", "[]")...); got != strings.Replace(want, "out.labels", "[]", 1) {
-		t.Errorf("found %q, expected what %q says", got, want)
+		t.Errorf("found %q, expected the labels of %q", got, want)
 	}
 }

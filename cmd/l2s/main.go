@@ -3,7 +3,7 @@
 // for a layer from context vectors, measures it and asks it.
 //
 //	l2s demo       show the whole on a small language model
-//	l2s labels     find the best labels of contexts, of all or of one shard
+//	l2s labels     find the best labels of all contexts or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      make a screen or a preview for a layer from context vectors
 //	l2s calibrate  choose the budget of a screen such that it reaches a precision
@@ -13,10 +13,9 @@
 //	l2s inspect    show a screen, a preview, or the head of a model
 //	l2s version    show the version, the CPU and the SIMD level
 //
-// Each verb explains itself with -h. Results go to standard output, progress
-// and messages to standard error. The exit status is 0, 1 after a failure, 2
-// after wrong use, and 130 after an interrupt, which leaves no file half
-// written; l2s train keeps what it has done, and continues from there.
+// Each verb explains itself with -h. Results go to standard output, progress and messages to
+// standard error. The exit status is 0, 1 after a failure, 2 after wrong use, and 130 after an
+// interrupt, which leaves no file half written; l2s train keeps its work, and continues from there.
 package main
 
 import (
@@ -45,14 +44,14 @@ type verb struct {
 	declare func(f *flags) action
 }
 
-// action is what a verb does, once its flags are parsed and what they name is open. It returns
-// what is to be printed, nil for nothing.
+// action is the work of a verb, after its flags are parsed and its inputs are open. It returns the
+// result to print, nil for none.
 type action func(ctx context.Context, in *inputs) (fmt.Stringer, error)
 
 func verbs() []verb {
 	return []verb{
 		{"demo", "show the whole on a small language model", demoVerb},
-		{"labels", "find the best labels of contexts, of all or of one shard", labelsVerb},
+		{"labels", "find the best labels of all contexts or of one shard", labelsVerb},
 		{"merge", "join the labels of shards", mergeVerb},
 		{"train", "make a screen or a preview for a layer from context vectors", trainVerb},
 		{"calibrate", "choose the budget of a screen such that it reaches a precision", calibrateVerb},
@@ -64,7 +63,7 @@ func verbs() []verb {
 	}
 }
 
-// run parses the arguments, opens what they name, does the work and prints the result.
+// run parses the arguments, opens the inputs, does the work and prints the result.
 func (v verb) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags(v.name, stdout, stderr)
 	act := v.declare(f)
@@ -101,15 +100,15 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// interrupts are the signals that end a run such that nothing is lost: the request to
-// end, and, unless the caller has switched them off, the interrupt key and the end of
-// the terminal. Nohup switches off the last.
+// interrupts returns the signals that end a run without losses: the request to end, and, unless the
+// caller has switched them off, the interrupt key and the end of the terminal. Nohup switches off
+// the last.
 func interrupts() []os.Signal {
 	fromTerminal := []os.Signal{os.Interrupt, syscall.SIGHUP}
 	return append(slices.DeleteFunc(fromTerminal, signal.Ignored), syscall.SIGTERM)
 }
 
-// run does what the arguments ask for and returns the exit status.
+// run runs the verb that the arguments name and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	stdout = namedOutput{stdout}
 	if err := simd.Err(); err != nil { // a run on another level than the user believes
@@ -155,15 +154,15 @@ func (e usageError) Error() string { return e.text }
 
 func wrongUse(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
 
-// interruptedError is the error of a verb that was interrupted and left something behind.
+// interruptedError is the error of a verb that was interrupted and left files.
 type interruptedError struct {
 	error
-	note string // what, and what it is good for
+	note string // the files, and their use
 }
 
 func (e interruptedError) Unwrap() error { return e.error }
 
-// report says in one line what went wrong, if anything did, and returns the exit status.
+// report prints the error, if there is one, in one line and returns the exit status.
 func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 	var usage usageError
 	switch {
@@ -184,7 +183,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 	}
 	text := err.Error()
 	for _, pkg := range []string{"tensorfile", "head", "screen", "softmax", "train", "calibrate"} {
-		// The packages begin with their names, which say nothing to the user.
+		// The packages begin with their names, which mean nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
 		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file
 	}
@@ -199,14 +198,14 @@ func say(w io.Writer, what, text string) {
 //go:embed help/*.txt
 var pages embed.FS
 
-// page returns a page of the help: of a verb, of l2s itself, or on sources.
+// page returns a page of the help, for a verb, for l2s itself, or about sources.
 func page(name string) string {
 	text, err := pages.ReadFile("help/" + name + ".txt")
 	must(err)
 	return string(text)
 }
 
-// namedOutput is a standard output whose errors say so.
+// namedOutput is a standard output whose errors name it.
 type namedOutput struct{ io.Writer }
 
 func (o namedOutput) Write(b []byte) (int, error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Labels that are banned, or not among those that are allowed, are in no answer and in no sum. The
-// order and the sum are those of the full ranking without them.
+// Labels that are banned, or not allowed, are in no answer and in no sum. The order and the sum
+// equal the full ranking without them.
 func TestBannedAndAllowedLabels(t *testing.T) {
 	dir := files(t)
 	exact := joined(goodTopK, "--budget", "exact", "--json", "--limit", "5")
@@ -96,8 +96,8 @@ func TestBannedAndAllowedLabels(t *testing.T) {
 	}
 }
 
-// The tokenizer of the model itself may have ids beyond the rows, or none for some, however its
-// path is written; and what a file is, its first bytes say.
+// The tokenizer of the model itself may have ids beyond the rows, or rows without an id, however
+// its path is written; the first bytes of a file tell its kind.
 func TestTheTokenizerOfTheModelItself(t *testing.T) {
 	dir := files(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -128,7 +128,7 @@ func TestTheTokenizerOfTheModelItself(t *testing.T) {
 	}
 }
 
-// inspect of a model says what is to be known of its head, in ten lines and the notes.
+// inspect describes the head of a model in ten lines and the notes.
 func TestInspectAModel(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -147,7 +147,7 @@ func TestInspectAModel(t *testing.T) {
 		"tied         yes: tie_word_embeddings is true",
 		"bias         none",
 		"padding      0 rows left out",
-		"scale        of states 0.5 before the head, of logits 1 behind it, then no cap",
+		"scale        of states 0.5 before the head, of logits 1 after it, then no cap",
 		"contexts     the input of the head: a hook on it sees it",
 		"specials     0 1",
 		"suppressed   2",
@@ -169,15 +169,15 @@ func TestInspectAModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := succeed(t, dir, "inspect", golden)
-	for _, line := range []string{"split-00002-of-00002.gguf\nhead         output.weight\n", "\ntied         no: output.weight is there\n", "of logits 0.125 behind it", "\nsuppressed   1 3\n"} {
+	for _, line := range []string{"split-00002-of-00002.gguf\nhead         output.weight\n", "\ntied         no: output.weight is there\n", "of logits 0.125 after it", "\nsuppressed   1 3\n"} {
 		if !strings.Contains(text, line) {
 			t.Errorf("found no %q in\n%s", line, text)
 		}
 	}
 }
 
-// If the states were taken before a scale of the model, eval says so by the targets, and train by
-// the normalisation.
+// If the states were taken before a scale of the model, eval notices it by the targets, and train
+// by the normalisation.
 func TestStatesWithoutTheScaleAreNoticed(t *testing.T) {
 	const labels, d, n = 60, 32, 1200
 	dir := t.TempDir()
@@ -224,7 +224,7 @@ func TestStatesWithoutTheScaleAreNoticed(t *testing.T) {
 	if err := tensorfile.WriteSafetensors(in("m/model.safetensors"), tensorfile.Array{Name: "shared.weight", Shape: []int{labels, d}, Data: w}, tensorfile.Array{Name: "decoder.final_layer_norm.weight", Shape: []int{d}, Data: gain}); err != nil {
 		t.Fatal(err)
 	}
-	for name, x := range map[string][]float32{"head.npy": atHead, "behind.npy": behind} {
+	for name, x := range map[string][]float32{"head.npy": atHead, "after.npy": behind} {
 		if err := tensorfile.WriteNPY(in(name), x, n, d); err != nil {
 			t.Fatal(err)
 		}
@@ -232,8 +232,8 @@ func TestStatesWithoutTheScaleAreNoticed(t *testing.T) {
 	header := fmt.Sprintf(`{"x":{"dtype":"I64","shape":[%d],"data_offsets":[0,%d]}}`, n, len(targets))
 	writeFile(t, in("targets.safetensors"), slices.Concat([]byte{byte(len(header)), 0, 0, 0, 0, 0, 0, 0}, []byte(header), targets))
 	for name, want := range map[string][2]string{
-		"head.npy":   {"", ""},
-		"behind.npy": {"they lack the scale of 0.1768 that the model has between its last normalisation and its head", "times as large fit the targets better, on a sample with perplexity"},
+		"head.npy":  {"", ""},
+		"after.npy": {"they lack the scale of 0.1768 that the model has between its last normalisation and its head", "times as large fit the targets better, on a sample with perplexity"},
 	} {
 		train := l2s(t, dir, "train", "--head", "m", "--contexts", name, "--out", "m.l2s", "--quiet")
 		eval := l2s(t, dir, "eval", "m.l2s", "--head", "m", "--contexts", name, "--targets", "targets.safetensors:x")
@@ -248,7 +248,7 @@ func TestStatesWithoutTheScaleAreNoticed(t *testing.T) {
 	}
 }
 
-// inspect of a preview says what it is of, and what each budget finds.
+// inspect of a preview describes its layer, and the precision of each budget.
 func TestInspectPreview(t *testing.T) {
 	x := make([]float32, 300*8)
 	for i := range x {

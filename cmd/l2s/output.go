@@ -15,7 +15,7 @@ import (
 type output struct {
 	flag string // the flag whose value names it, or gives its name the beginning
 	path string // empty for none
-	what string // what it holds, if the flag does not name it
+	what string // its content, if the name of the flag does not tell it
 }
 
 func (o output) String() string {
@@ -25,7 +25,7 @@ func (o output) String() string {
 	return fmt.Sprintf("%s %s", o.flag, o.path)
 }
 
-// checkOutputs returns an error if one of the outputs would replace an input, of the arguments or of
+// checkOutputs returns an error if one of the outputs would replace an input in the arguments or in
 // more, or another output. Inputs are names of files, or sources as Open of package head takes
 // them; an empty one does not count.
 func checkOutputs(ctx context.Context, f *flags, outputs []output, more ...string) error {
@@ -68,8 +68,8 @@ func checkOutputs(ctx context.Context, f *flags, outputs []output, more ...strin
 	return nil
 }
 
-// checkWritable returns an error if an output cannot be written, which is to be known before long
-// work. Nothing is kept of the attempt, so that nothing is left if the program is killed.
+// checkWritable returns an error if an output cannot be written, so that the error comes before
+// long work. It keeps no file of the attempt, so that none is left if the program is killed.
 func checkWritable(outputs []output) error {
 	for _, o := range outputs {
 		attempt, err := atomicfile.Create(o.path)

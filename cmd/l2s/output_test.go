@@ -56,7 +56,7 @@ func linked(target, name string) func(t *testing.T, dir string) {
 	}
 }
 
-// No verb writes over what it reads, whatever names the two have.
+// No verb writes over its inputs, whatever names input and output have.
 func TestOutputsThatAreInputs(t *testing.T) {
 	// from are the flags for the layer and the contexts in one file.
 	from := func(file, contexts string) []string {
@@ -107,6 +107,6 @@ func TestInterruptedCheckOfOutputs(t *testing.T) {
 	cancel()
 	f := newFlags("labels", io.Discard, io.Discard)
 	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: "x"}}, "y"); !errors.Is(err, context.Canceled) {
-		t.Errorf("found the error %v, expected that of the interrupt", err)
+		t.Errorf("found the error %v, expected the error of the interrupt", err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// speaking are calls of all verbs that end well and print something. The help of demo, of
-// a run that takes long, stands for its answer: both are written in the same way.
+// speaking are calls of all verbs that end well and print something. A run of demo takes long: its
+// help, which is written in the same way, replaces it.
 func speaking() [][]string {
 	return [][]string{
 		{"demo", "-h"},
@@ -19,7 +19,7 @@ func speaking() [][]string {
 	}
 }
 
-// A standard output that takes nothing is a failure of every verb, and the error says so.
+// If standard output takes nothing, every verb fails, with an error that names it.
 func TestFullStandardOutput(t *testing.T) {
 	notUnderRace(t)
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -49,8 +49,8 @@ func TestFullStandardOutput(t *testing.T) {
 	}
 }
 
-// If the reader of a pipe goes away, as head does, a verb ends as other tools do: by SIGPIPE,
-// without a word.
+// If the reader of a pipe ends, as head does, a verb ends like other tools: by SIGPIPE, without a
+// message.
 func TestReaderOfStandardOutputThatLeaves(t *testing.T) {
 	dir := files(t)
 	matrixIn("many.npy", 1<<15, tinyDim)(t, dir)

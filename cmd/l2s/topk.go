@@ -42,13 +42,13 @@ func topKVerb(f *flags) action {
 		return nil
 	}
 	return func(ctx context.Context, in *inputs) (_ fmt.Stringer, err error) {
-		defer func() { // whatever ends it, what was answered is written
+		defer func() { // write the answers so far, whatever ends the loop
 			if failed := w.Flush(); failed != nil {
 				err = failed
 			}
 		}()
 		l, c := in.layer, in.contexts
-		if *limit > 0 { // what comes behind is not read
+		if *limit > 0 { // later contexts are not read
 			c.First(*limit)
 		}
 		var words func(id uint32) string
@@ -139,7 +139,7 @@ func topKVerb(f *flags) action {
 	}
 }
 
-// answer is the JSON of l2s topk, of a context.
+// answer is the JSON of l2s topk for a context.
 type answer struct {
 	IDs      []uint32  `json:"ids"`
 	Logits   []float64 `json:"logits"`
@@ -176,7 +176,7 @@ func behind(ctx context.Context, answered, all int, err error) error {
 	return err
 }
 
-// besideEachOther reports whether two sources are of one model, however their paths are written:
+// besideEachOther reports whether two sources belong to one model, in any spelling of their paths:
 // the same file or folder, or a folder and a file in it.
 func besideEachOther(a, b string) bool {
 	if b == "" {
@@ -202,8 +202,9 @@ func besideEachOther(a, b string) bool {
 	return os.SameFile(x, y) || y.IsDir() && !x.IsDir() && same(p, y) || x.IsDir() && !y.IsDir() && same(q, x)
 }
 
-// openWords opens a vocabulary for the labels of l: a file with one word a line, or the tokenizer of
-// a model, of which an id may have no text. It names all labels, unless it is own, the layer's.
+// openWords opens a vocabulary for the labels of l: a file with one word per line, or the tokenizer
+// of a model, in which an id may have no text. It must name all labels, unless its path is own, the
+// path of the layer's model.
 func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32) string, error) {
 	if !head.IsTokenizer(path) {
 		voc, err := loading(ctx, vocab.Load, path)
@@ -217,7 +218,7 @@ func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32)
 		return nil, err
 	}
 	if n := l.head.Vocabulary(); !besideEachOther(path, own) {
-		// Ids beyond the rows are no labels: a tokenizer may have some, of pictures.
+		// Ids above the rows are no labels: a tokenizer may have such ids, for pictures.
 		named := 0
 		for id := range tokens {
 			if int64(id) < int64(n) {
@@ -225,13 +226,13 @@ func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32)
 			}
 		}
 		if more := len(tokens) - named; named != n || more > n/100 {
-			return nil, fmt.Errorf("%s: found %d tokens, expected %d, one a label", path, len(tokens), n)
+			return nil, fmt.Errorf("%s: found %d tokens, expected %d, one per label", path, len(tokens), n)
 		}
 	}
 	return func(id uint32) string { return tokens[id] }, nil
 }
 
-// quoted is a word, in quotes if it would not stand for itself between spaces.
+// quoted is a word, in quotes if it could be misread between spaces.
 func quoted(word string) string {
 	apart := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == utf8.RuneError }
 	if word == "" || word[0] == '"' || strings.ContainsFunc(word, apart) {
@@ -241,7 +242,7 @@ func quoted(word string) string {
 }
 
 // finalSums returns a function for the log of the sum of e^x over all labels that a request
-// permits, x their logits behind the scale and the cap of the model.
+// permits, x their logits after the scale and the cap of the model.
 func finalSums(l *layer, req *softmax.Request) func(h []float32) (float64, error) {
 	s, logits := softmax.NewSearcher(l.Layer), make([]float64, l.Labels())
 	return func(h []float32) (float64, error) {

@@ -36,8 +36,8 @@ type trainResult struct {
 	Contexts int `json:"contexts"`
 	// LeftOut of the contexts to measure on are contexts of training, on which nothing is measured.
 	LeftOut   int      `json:"left_out,omitempty"`
-	Decisions []string `json:"decisions,omitempty"` // what the run has decided, and why
-	Warnings  []string `json:"warnings,omitempty"`  // what should make one think twice
+	Decisions []string `json:"decisions,omitempty"` // the decisions of the run, and their reasons
+	Warnings  []string `json:"warnings,omitempty"`  // reasons to doubt the result
 	// TailError is the error of the log of the sum over all labels by the tail (root mean
 	// square), at temperature 1.
 	TailError float64            `json:"tail_error,omitempty"`
@@ -72,7 +72,7 @@ func trainVerb(f *flags) action {
 	return r.run
 }
 
-// trainRun is what the flags say.
+// trainRun is a run of training as its flags describe it.
 type trainRun struct {
 	f                    *flags
 	validation           *[]string
@@ -86,17 +86,17 @@ type trainRun struct {
 	outputs              []output
 }
 
-// commonOptions are those of a run that is told nothing else: with a tail.
+// commonOptions are the options of a run without flags and file: the defaults, with a tail.
 func commonOptions() train.Options {
 	o, tail := train.DefaultOptions(), train.DefaultTailOptions()
 	o.Tail = &tail
 	return o
 }
 
-// readOptions returns the options that the flags and the file say.
+// readOptions returns the options of the flags and the file.
 func (r *trainRun) readOptions() (o train.Options, err error) {
 	o = commonOptions()
-	o.Tail.Temperatures = nil // the default ones are of the layer: see complete
+	o.Tail.Temperatures = nil // the defaults depend on the layer: see complete
 	if *r.options != "" {
 		text, err := readSmall(*r.options)
 		if err != nil {
@@ -123,7 +123,7 @@ func (r *trainRun) readOptions() (o train.Options, err error) {
 	return o, r.checkAlways(o.Budget, leastAlways(*r.always))
 }
 
-// checkAlways returns an error if --budget cannot hold so many ids of --always.
+// checkAlways returns an error if --budget is smaller than the number of ids of --always.
 func (r *trainRun) checkAlways(budget float64, ids int) error {
 	if r.f.given("budget") && budget < float64(ids) {
 		return r.f.wrongUse("--budget %v cannot hold the %d ids of --always", budget, ids)
@@ -131,7 +131,7 @@ func (r *trainRun) checkAlways(budget float64, ids int) error {
 	return nil
 }
 
-// decodeOptions reads a JSON object over the options that are there.
+// decodeOptions reads a JSON object over the given options.
 func decodeOptions(text []byte, o *train.Options) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -141,7 +141,7 @@ func decodeOptions(text []byte, o *train.Options) error {
 		case err == io.EOF:
 			return errors.New("found nothing, expected a JSON object")
 		case outer.Record != nil:
-			return errors.New("found what l2s inspect --json prints, expected the object in it under record.options")
+			return errors.New("found the output of l2s inspect --json, expected its object record.options")
 		case outer.Options != nil:
 			return errors.New("found a record, expected the object in it under options")
 		}
@@ -152,7 +152,7 @@ func decodeOptions(text []byte, o *train.Options) error {
 		return err
 	}
 	if _, more := d.Token(); more != io.EOF {
-		return errors.New("found more behind the JSON object")
+		return errors.New("found more text after the JSON object")
 	}
 	if string(bytes.TrimSpace(text)) == "null" { // which changes nothing
 		return errors.New("found null, expected a JSON object")
@@ -164,8 +164,8 @@ func decodeOptions(text []byte, o *train.Options) error {
 	return checkNames(v)
 }
 
-// checkNames refuses names that are there twice, or that are written in another way than those
-// of options: Go's decoder takes both.
+// checkNames refuses duplicate names, and names with other than small letters: Go's
+// decoder takes both.
 func checkNames(v jsonscan.Value) error {
 	if v[0] != '{' {
 		return nil
@@ -193,7 +193,7 @@ func readSmall(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// check checks the flags, and what would be written.
+// check checks the flags and the outputs.
 func (r *trainRun) check(ctx context.Context) (err error) {
 	if r.all, err = r.readOptions(); err != nil {
 		return err
@@ -314,7 +314,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 	if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
 		return nil, err
 	}
-	if *r.f.quiet { // else the run has said them
+	if *r.f.quiet { // else the run has printed them
 		for _, w := range record.Warnings {
 			r.f.warn(*r.out, "%s", w)
 		}
@@ -359,10 +359,10 @@ func (r *trainRun) complete(ctx context.Context, in *inputs, o *train.Options) (
 	return r.checkAlways(o.Budget, len(o.Always))
 }
 
-// partialSuffix ends the name of the file that keeps what an interrupted run has done.
+// partialSuffix ends the name of the file that keeps the work of an interrupted run.
 const partialSuffix = ".partial"
 
-// explainInterrupt adds to the error of a run what the checkpoint is good for.
+// explainInterrupt adds to the error of a run the use of the checkpoint.
 func explainInterrupt(err error, checkpoint string) error {
 	if errors.Is(err, train.ErrCheckpoint) {
 		return fmt.Errorf("%w; remove %s to start anew", err, strings.Join(stage.Files(checkpoint), " and "))
@@ -372,7 +372,7 @@ func explainInterrupt(err error, checkpoint string) error {
 	}
 	for _, file := range stage.Files(checkpoint) {
 		if _, missing := os.Stat(file); missing == nil {
-			return interruptedError{err, file + " keeps what was done, and the same command continues from there"}
+			return interruptedError{err, file + " keeps the work so far, and the same command continues from there"}
 		}
 	}
 	return err
@@ -453,7 +453,7 @@ func (r trainResult) String() string {
 	return b.String() + r.time()
 }
 
-// time says how long the run took, and its stages that took a second or more.
+// time gives the duration of the run, and of its stages that took a second or more.
 func (r trainResult) time() string {
 	duration := func(stage string) string { return progress.Duration(time.Duration(r.Seconds[stage] * 1e9)) }
 	var parts []string

@@ -13,8 +13,8 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 )
 
-// What a run decides it says while it works, and in the file: the form of the screen by the
-// contexts, the budget by the target.
+// A run reports its decisions while it works, and in the file: the form of the screen, which the
+// contexts decide, and the budget, which the target decides.
 func TestTrainSaysWhatItDecides(t *testing.T) {
 	dir := files(t)
 	plain := joined("train", testArgs(), "--out", "x.l2s")
@@ -122,8 +122,7 @@ func TestAlwaysFrom(t *testing.T) {
 	}
 }
 
-// Who asks for more labels than a screen was trained for is told so, on
-// standard error alone.
+// A request for more labels than a screen was trained for gives a note, only on standard error.
 func TestNoteOfALargerK(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
@@ -147,8 +146,7 @@ func TestNoteOfALargerK(t *testing.T) {
 	}
 }
 
-// With --quiet a verb that has nothing to note says nothing on standard error, and its result
-// is the same.
+// With --quiet a verb without a note prints nothing on standard error, and its result is the same.
 func TestQuiet(t *testing.T) {
 	dir := files(t)
 	for _, args := range [][]string{joined(goodTrain, "--budget", "40"), goodEval, goodTopK, {"inspect", "m.l2s"}, {"version"}} {

@@ -62,13 +62,13 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 			expectIn(t, text, fmt.Sprintf("\n  %-10s %s\n", v.name, v.summary))
 		}
 	})
-	t.Run("numbers are those of the code", func(t *testing.T) {
+	t.Run("numbers equal the numbers in the code", func(t *testing.T) {
 		expectIn(t, page("demo"), progress.Count(demoHeldOut)+" contexts")
 		expectIn(t, page("bench"), fmt.Sprintf("on %d different contexts or more", leastContexts))
 	})
 }
 
-// What go doc says of the command lists the verbs as l2s -h does.
+// The doc comment of the command lists the verbs as l2s -h does.
 func TestTheDocCommentListsEveryVerb(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "main.go", nil, parser.ParseComments|parser.PackageClauseOnly)
 	if err != nil {
@@ -131,7 +131,8 @@ func rows(t *testing.T, path string) (x []float32, n, dim int) {
 	return a.Data, a.Shape[0], a.Shape[1]
 }
 
-// A run makes the same screen whatever does not belong to it, and what it is told shows.
+// A run makes the same screen with any flags that are none of its options, and its options show in
+// the screen.
 func TestTrain(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
@@ -186,7 +187,7 @@ func TestTrain(t *testing.T) {
 		name  string
 		args  []string
 		same  []string                   // the arguments of the screen whose bytes it has; nil: no other's
-		holds func(*screen.Model) string // what else is wrong with it
+		holds func(*screen.Model) string // any other fault of the screen
 	}{
 		{"the number of threads leaves no trace", []string{"--threads", "1"}, []string{}, nil},
 		{"nor does the form of the input files", []string{"--weights", "layer.safetensors:weight", "--bias", "layer.safetensors:bias"}, []string{}, nil},
@@ -208,9 +209,9 @@ func TestTrain(t *testing.T) {
 			}
 			return ""
 		}},
-		{"options that say what is so anyway", options(t, `{"seed": 1, "tail": {"directions": 8}}`), []string{}, nil},
+		{"options with the defaults", options(t, `{"seed": 1, "tail": {"directions": 8}}`), []string{}, nil},
 		{"--budget is one of the ladder, of requests that name none", []string{"--budget", "17.5"}, nil, of("for a budget", (*screen.Model).Budget, 17.5)},
-		{"--budget comes before that of the options", []string{"--budget", "17.5"}, options(t, `{"budget": 17.5}`), nil},
+		{"--budget overrides the budget of the options", []string{"--budget", "17.5"}, options(t, `{"budget": 17.5}`), nil},
 		{"--target comes before the budget of the options", []string{"--target", "0.5"}, options(t, `{"budget": 0, "target": 0.5}`), nil},
 		{"--always begins every list, each once", []string{"--always", "7,0,299,7"}, nil, everyListBegins(0, 7, 299)},
 		{"--always comes before the ids of the options", joined(options(t, `{"always": [3]}`), "--always", "4"), []string{"--always", "4"}, everyListBegins(4)},
@@ -238,8 +239,8 @@ func TestTrain(t *testing.T) {
 	})
 }
 
-// Options that a record holds make the screen again: of a run that was told all of them
-// byte for byte, and of one that has decided some, all but the words on what it has decided.
+// The options in a record make the screen again: byte for byte if the run was given all of them; if
+// it has decided some, all but the text of its decisions.
 func TestOptionsOfARecord(t *testing.T) {
 	dir := files(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -274,7 +275,7 @@ func TestOptionsOfARecord(t *testing.T) {
 			}
 			one, other := succeed(t, dir, "inspect", "told.l2s"), succeed(t, dir, "inspect", "decided.l2s")
 			if _, one, _ = strings.Cut(one, "\nk-means "); !strings.HasSuffix(other, one) || one == "" {
-				t.Errorf("found other figures than those of the run that decided:\n%s\nexpected\n%s", one, other)
+				t.Errorf("found other figures than in the run that decided:\n%s\nexpected\n%s", one, other)
 			}
 			succeed(t, dir, joined(args, "--options", "told.l2s.json", "--out", "again.l2s")...)
 			if !bytes.Equal(readFile(t, at("again.l2s")), readFile(t, at("told.l2s"))) {
@@ -284,8 +285,8 @@ func TestOptionsOfARecord(t *testing.T) {
 	}
 }
 
-// Tails are for probabilities over all labels: those of the screen are near those of the
-// layer. Without a tail there are none.
+// Tails give probabilities over all labels: the probabilities of the screen are near the layer's.
+// Without a tail there are none.
 func TestTails(t *testing.T) {
 	dir := files(t)
 	if text, want := succeed(t, dir, "inspect", "m.l2s"), "tail            for probabilities at temperatures 0.7 1\n"; !strings.Contains(text, want) {
@@ -328,7 +329,7 @@ func TestTails(t *testing.T) {
 		"--logprobs, or --budget exact": joined("topk", "bare.l2s", testArgs(), "--logprobs"),
 		"--targets":                     joined("eval", "bare.l2s", testArgs(), "--targets", "next.npy"),
 	} {
-		want := "l2s " + args[0] + ": bare.l2s: found a screen without a tail, expected one for " + flag + ": l2s train makes it unless the options say {\"tail\": null}\n"
+		want := "l2s " + args[0] + ": bare.l2s: found a screen without a tail, expected one for " + flag + ": l2s train makes it unless the options have {\"tail\": null}\n"
 		if r := l2s(t, dir, args...); r.code != 1 || r.stderr != want || r.stdout != "" {
 			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}
@@ -454,7 +455,7 @@ func TestEval(t *testing.T) {
 			at := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json", "--quiet", "--budget", budget)...)
 			for _, name := range []string{"budget", "mean_candidates", "p99_candidates", "max_candidates"} {
 				if found, want := number(t, at, name), number(t, rung, name); found != want {
-					t.Errorf("--budget %s: %s: found %v, expected %v, as the ladder says", budget, name, found, want)
+					t.Errorf("--budget %s: %s: found %v, expected %v, as in the ladder", budget, name, found, want)
 				}
 			}
 			for _, k := range []string{"1", "5"} {
@@ -489,8 +490,8 @@ func TestEval(t *testing.T) {
 			expectIn(t, r.stdout, fmt.Sprintf("\nbudget            %v\n", c.used), fmt.Sprintf("\n  * %6v ", c.used))
 		}
 	})
-	t.Run("the rows scanned are said for each k", func(t *testing.T) {
-		// No list holds as many labels as there are: the exact layer answers all.
+	t.Run("the rows scanned are printed for each k", func(t *testing.T) {
+		// No list holds all labels: the exact layer answers a query for all.
 		all := strconv.Itoa(tinyLabels)
 		args := joined("eval", "m.l2s", testArgs(), "--quiet", "--k", "1,"+all)
 		o := object(t, dir, append(args, "--json")...)
@@ -532,8 +533,8 @@ func TestEval(t *testing.T) {
 	})
 }
 
-// Figures are of contexts that were not trained on: of a part of --contexts, or of
-// --validation, whose contexts of training are left out and counted. Warnings say what is wrong.
+// The figures are measured on contexts outside training: on a part of --contexts, or on
+// --validation, without its contexts of training, which are counted. Warnings name the faults.
 func TestTrainMeasuresOnHeldOutContexts(t *testing.T) {
 	dir := files(t)
 	h, _, dim := rows(t, filepath.Join(dir, "H.npy"))
@@ -610,8 +611,8 @@ func ladderOf(t *testing.T, o map[string]any) (ladder []map[string]any) {
 	return ladder
 }
 
-// The smallest budget that reaches the target on held-out contexts is the one of requests
-// that name none. If none does there is a warning.
+// The smallest budget that reaches the target on held-out contexts is the budget of requests that
+// name none. If no budget reaches the target there is a warning.
 func TestTheTargetDecidesTheBudget(t *testing.T) {
 	dir := files(t)
 	args := joined("train", layerArgs(), "--contexts", "H.npy", "--validation", "T.npy", "--out", "x.l2s", "--json")
@@ -625,7 +626,7 @@ func TestTheTargetDecidesTheBudget(t *testing.T) {
 				target, _ = strconv.ParseFloat(c.target, 64)
 				more = []string{"--target", c.target}
 			}
-			if c.target != "" && !c.reached { // by lists without the labels that training has not met
+			if c.target != "" && !c.reached { // by lists without the labels outside training
 				writeFile(t, filepath.Join(dir, "o.json"), []byte(`{"geometry": 0}`))
 				more = append(more, "--options", "o.json")
 			}
@@ -679,7 +680,7 @@ func TestBench(t *testing.T) {
 	e := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json", "--quiet")...)
 	for _, k := range []string{"1", "5"} {
 		if got, want := number(t, o, "precision", k), number(t, e, "precision", k); got != want {
-			t.Errorf("P@%s: found %v, expected %v, as l2s eval says", k, got, want)
+			t.Errorf("P@%s: found %v, expected %v, as l2s eval prints", k, got, want)
 		}
 	}
 }
@@ -736,7 +737,7 @@ func expectCold(t *testing.T, o map[string]any) {
 	}
 }
 
-// Whatever number --threads has, no more threads are started than help.
+// For any --threads, the number of started threads is at most the number that helps.
 func TestThreadsAreBounded(t *testing.T) {
 	most := max(mostThreads, runtime.GOMAXPROCS(0))
 	for _, c := range []struct {
@@ -848,13 +849,13 @@ func TestTopK(t *testing.T) {
 			}
 		}
 	})
-	t.Run("--budget takes so many candidates", func(t *testing.T) {
+	t.Run("--budget bounds the candidates", func(t *testing.T) {
 		found := map[string]string{}
 		for _, budget := range []string{"10", "10.9", "40", "1e6"} {
 			found[budget] = topk(t, "--k", "3", "--budget", budget)
 		}
 		if found["10"] != found["10.9"] || found["40"] != text || found["1e6"] != text || found["10"] == text {
-			t.Error("found other answers, expected those of the largest budget of the ladder that is not above it")
+			t.Error("found other answers, expected the answers of the largest budget of the ladder that is not above it")
 		}
 	})
 	t.Run("--budget exact finds the best label of a scan", func(t *testing.T) {
@@ -941,7 +942,7 @@ func TestTopK(t *testing.T) {
 			})
 		}
 	})
-	t.Run("flags may stand before and after the screen", func(t *testing.T) {
+	t.Run("flags may come before and after the screen", func(t *testing.T) {
 		for _, a := range [][]string{
 			joined("topk", testArgs(), "--k", "3", "m.l2s"), joined("topk", testArgs(), "--k=3", "--", "m.l2s"), joined("topk", testArgs(), "-k", "3", "m.l2s"),
 		} {
@@ -1011,7 +1012,7 @@ func TestInspect(t *testing.T) {
 		}
 		object(t, dir, "inspect", "--json", "bare.l2s")
 	})
-	t.Run("memory follows the file, whatever number of labels its header has", func(t *testing.T) {
+	t.Run("memory follows the file, with any number of labels in its header", func(t *testing.T) {
 		path := filepath.Join(dir, "wide.l2s")
 		most := min(math.MaxInt, math.MaxUint32) // labels of an int
 		wide, err := screen.NewModel(screen.Config{Dim: 1, Labels: most, Clusters: []float32{1, -1}, Lists: []screen.List{{IDs: []uint32{0, 7}}, {IDs: []uint32{7, uint32(most - 1)}}}})
@@ -1118,7 +1119,8 @@ func TestDemoInSmall(t *testing.T) {
 	}
 }
 
-// What is in a folder is not replaced, and what cannot be written is found first.
+// Files in the folder are not replaced, and a folder that cannot be written is an error before the
+// work.
 func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 	dir := files(t)
 	for _, c := range []struct{ keep, want string }{
@@ -1137,7 +1139,7 @@ func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
 	}
 }
 
-// The prompts are there to show words that the model knows.
+// The prompts consist of words that the model knows.
 func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
 	m, err := demolm.Load(demoModel)
 	if err != nil {

@@ -24,9 +24,9 @@ type versionResult struct {
 	CPU      string `json:"cpu"`
 	CPUs     int    `json:"cpus"`
 	Level    string `json:"level"`
-	VNNI     bool   `json:"vnni"` // AVX-512 VNNI, a bit beside the level
-	I8MM     bool   `json:"i8mm"` // matrix products of arm64, a bit beside the level
-	// Levels are those that this machine and build can run, lowest first.
+	VNNI     bool   `json:"vnni"` // AVX-512 VNNI, not part of the level
+	I8MM     bool   `json:"i8mm"` // matrix products of arm64, not part of the level
+	// Levels are the levels that this machine and build can run, lowest first.
 	Levels []string `json:"levels"`
 }
 

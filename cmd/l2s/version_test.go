@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What the go command writes into a program says which version it is.
+// The build information in a program gives its version.
 func TestBuildVersion(t *testing.T) {
 	const module = "github.com/learning-to-screen/l2s"
 	const commit = "8e7121e0aa0d9dc1a7c8ad9a3ef58ef0a1c8c1d2"
@@ -17,7 +17,7 @@ func TestBuildVersion(t *testing.T) {
 	}{
 		{"go build at a tag", "mod\t" + module + "\tv0.1.0\t\nbuild\tvcs=git\nbuild\tvcs.revision=" + commit + "\nbuild\tvcs.modified=false\n", "v0.1.0", commit},
 		{"go install MODULE@v0.1.0", "mod\t" + module + "\tv0.1.0\th1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\n", "v0.1.0", ""},
-		{"go build behind a tag", "mod\t" + module + "\tv0.1.1-0.20261121192200-8e7121e0aa0d\t\nbuild\tvcs.revision=" + commit + "\n", "v0.1.1-0.20261121192200-8e7121e0aa0d", commit},
+		{"go build after a tag", "mod\t" + module + "\tv0.1.1-0.20261121192200-8e7121e0aa0d\t\nbuild\tvcs.revision=" + commit + "\n", "v0.1.1-0.20261121192200-8e7121e0aa0d", commit},
 		{"go build of edited files", "mod\t" + module + "\tv0.1.0+dirty\t\nbuild\tvcs.revision=" + commit + "\nbuild\tvcs.modified=true\n", "v0.1.0+dirty", commit},
 		{"go run", "mod\t" + module + "\t(devel)\t\n", release + "+devel", ""},
 		{"a build that says nothing", "", release + "+devel", ""},

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A file of which no more is read is closed, and its reader ends.
+// A file that is no longer read is closed, and its reader ends.
 func TestReadingEndsWithItsReader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ids.txt")
 	writeFile(t, path, nil)

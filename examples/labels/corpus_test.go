@@ -55,7 +55,7 @@ func newCorpus(t *testing.T, labels, dim, n int) *corpus {
 	return c
 }
 
-// run runs a program and returns what it writes.
+// run runs a program and returns its output.
 func (c *corpus) run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()

@@ -29,8 +29,8 @@ func readJob(t *testing.T) *batch.Job {
 	return job
 }
 
-// The file has no field that batch/v1 does not have, and what Kubernetes requires of an
-// Indexed Job holds.
+// The file has no field that batch/v1 does not have, and fulfils Kubernetes's rules for an Indexed
+// Job.
 func TestTheJobIsOneOfBatchV1(t *testing.T) {
 	job := readJob(t)
 	if job.APIVersion != batch.SchemeGroupVersion.String() || job.Kind != "Job" || job.Name == "" {
@@ -78,7 +78,7 @@ func TestAFieldThatDoesNotExistIsFound(t *testing.T) {
 
 var variable = regexp.MustCompile(`\$\(([A-Za-z_][A-Za-z0-9_]*)\)`)
 
-// expand replaces $(NAME) as Kubernetes does: a variable that is not set stays as it is.
+// expand replaces $(NAME) as Kubernetes does: a variable that is not set is not changed.
 func expand(text string, env map[string]string) string {
 	return variable.ReplaceAllStringFunc(text, func(v string) string {
 		if value, ok := env[v[2:len(v)-1]]; ok {

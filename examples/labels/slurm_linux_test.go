@@ -57,8 +57,8 @@ NodeName=%[2]s NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES State=UP
 `
 
-// startSlurm starts munged, slurmctld and slurmd. They end with the test, whatever
-// becomes of it.
+// startSlurm starts munged, slurmctld and slurmd. They end with the test, whether it passes or
+// fails.
 func startSlurm(t *testing.T) *slurm {
 	t.Helper()
 	// The system kills the daemons with the thread that has started them.
@@ -136,7 +136,8 @@ func (s *slurm) daemon(t *testing.T, name string, args ...string) {
 	})
 }
 
-// killRest kills what jobs have left: all processes that know of the folder.
+// killRest kills the remaining processes of jobs: all processes with the folder in their
+// environment.
 func (s *slurm) killRest(t *testing.T) {
 	for pid := range processes(t) {
 		env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
@@ -171,7 +172,7 @@ func (s *slurm) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// await waits for something that happens soon, unless a daemon is broken.
+// await waits for something that happens soon, if all daemons work.
 func (s *slurm) await(t *testing.T, what string, happened func() bool) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Minute); !happened(); time.Sleep(10 * time.Millisecond) {
@@ -202,8 +203,8 @@ func recipe(t *testing.T, heading string) string {
 	return strings.Join(code, "")
 }
 
-// The recipe of the document runs: one task is killed, goes back to the queue, and the
-// merged labels have the bytes of a run without shards.
+// The recipe of the document runs: one task is killed and queued again, and the merged labels have
+// the bytes of a run without shards.
 func TestTheSlurmRecipe(t *testing.T) {
 	if os.Getenv("L2S_SLURM") == "" {
 		t.Skip("starts daemons: run make slurm")

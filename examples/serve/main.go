@@ -1,5 +1,5 @@
-// Command serve answers over HTTP which labels of a layer are the best for a context, by a screen: an
-// example to copy from. README.md in the folder above describes it.
+// Command serve answers over HTTP which labels of a layer are the best for a context, by a screen:
+// an example to copy from. README.md in the folder above describes it.
 //
 //	serve -head W.npy -bias b.npy -screen m.l2s -vocab words.txt
 package main

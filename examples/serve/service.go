@@ -35,7 +35,8 @@ type service struct {
 	memory atomic.Int64 // of requests under way, about
 }
 
-// newService opens the files. The vocabulary is a text of one label a line, or a tokenizer; "" for none.
+// newService opens the files. The vocabulary is a text of one label per line, or a tokenizer; ""
+// for none.
 func newService(source, bias, screenFile, vocab string, l limits) (_ *service, err error) {
 	v := &service{screen: screenFile, limits: l}
 	if v.head, err = head.Open(source, head.Options{Bias: bias}); err != nil {
@@ -59,7 +60,7 @@ func newService(source, bias, screenFile, vocab string, l limits) (_ *service, e
 	if head.IsTokenizer(vocab) {
 		tokens, err := head.Tokens(vocab)
 		for id, text := range tokens {
-			if int64(id) < int64(len(v.vocab)) { // a tokenizer may have ids beyond the rows, for pictures
+			if int64(id) < int64(len(v.vocab)) { // a tokenizer may have ids above the rows, for pictures
 				v.vocab[id] = text
 			}
 		}
@@ -81,7 +82,8 @@ func (v *service) load() (*screen.Model, error) {
 	return screen.Load(v.screen)
 }
 
-// reload serves the screen that its file has now, unless that fails. Queries under way keep the old one.
+// reload serves the screen that its file has now, unless that fails. Queries under way keep the old
+// one.
 func (v *service) reload() error {
 	model, err := v.load()
 	if err == nil {
@@ -95,8 +97,8 @@ type query struct {
 	Contexts []vector      `json:"contexts"` // lists of numbers, or base64 of little-endian float32
 	K        int           `json:"k"`        // 5 if absent
 	Budget   float64       `json:"budget"`   // mean number of candidates; the screen's own if absent
-	Exact    bool          `json:"exact"`    // all labels, whatever the budget
-	Ban      []json.Number `json:"ban"`      // labels that are no answers
+	Exact    bool          `json:"exact"`    // all labels, for any budget
+	Ban      []json.Number `json:"ban"`      // labels that may not be answers
 	Allow    []json.Number `json:"allow"`    // the only answers
 }
 
@@ -250,8 +252,8 @@ const (
 	labelBytes   = 300
 )
 
-// handler answers POST /topk and, with log-probabilities, POST /logprobs. A request that is alone may
-// exceed the memory limit.
+// handler answers POST /topk and, with log-probabilities, POST /logprobs. A request that is alone
+// may exceed the memory limit.
 func (v *service) handler(logProbs bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var held int64
@@ -278,7 +280,8 @@ func (v *service) handler(logProbs bool) http.HandlerFunc {
 	}
 }
 
-// write writes a body, or the error in its place, as JSON. Only the log has the text of internal errors.
+// write writes a body, or the error in its place, as JSON. Only the log has the text of internal
+// errors.
 func write(w http.ResponseWriter, r *http.Request, text []byte, err error) {
 	status := http.StatusOK
 	if err != nil {

@@ -53,7 +53,8 @@ func draw(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// newFiles writes W.npy, b.npy, vocab.txt, and the screens a.l2s and b.l2s, which differ; a.l2s is m.l2s too.
+// newFiles writes W.npy, b.npy, vocab.txt, and the screens a.l2s and b.l2s, which differ; a.l2s is
+// m.l2s too.
 func newFiles(t *testing.T) (*files, *files) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 1))
@@ -95,7 +96,7 @@ func newFiles(t *testing.T) (*files, *files) {
 	return f, &second
 }
 
-// put has m.l2s be another file, at once.
+// put replaces m.l2s by another file, atomically.
 func (f *files) put(name string) error {
 	content, err := os.ReadFile(f.path(name))
 	if err == nil {
@@ -334,7 +335,7 @@ func TestMemoryOfSlowClientsHasALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	fmt.Fprintf(c, "POST /topk HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", l.body) // alone: more than the limit would be fine
+	fmt.Fprintf(c, "POST /topk HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", l.body) // alone, it could exceed the limit
 	for end := time.Now().Add(10 * time.Second); v.memory.Load() == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	body := strings.Repeat(" ", 60_000) + `{"contexts": [[]]}`
@@ -386,7 +387,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A wrong call ends with a line that names the flag, and what to write.
+// A wrong call ends with a line that names the flag, and an example.
 func TestWrongUse(t *testing.T) {
 	const example = "as in: serve -head W.npy -bias b.npy -screen m.l2s -vocab words.txt; -h explains the flags\n"
 	for _, c := range []struct {
@@ -417,8 +418,8 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// Clients ask the program while its screen is swapped: each answer is of one screen or the other, and SIGTERM ends
-// it when all have been answered.
+// Clients ask the program while its screen is swapped: each answer is of one screen or the other,
+// and SIGTERM ends it when all have been answered.
 func TestTheProgramUnderLoad(t *testing.T) {
 	f, second := newFiles(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -17,8 +17,9 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-// learner asks a head that learns, by traffic that changes every few seconds. Logits are those of the definition, and
-// answers of the exact layer are its; those of screens may miss a little, and none is for a context that no trial has met.
+// learner asks a head that learns, by traffic that changes every few seconds. Logits equal the
+// definition, and so do answers of the exact layer. Answers of screens may miss a little, and none
+// is for a context outside all trials.
 func learner(ctx context.Context, s *soak) error {
 	const least = 3000
 	o := train.DefaultOptions()
@@ -69,7 +70,7 @@ func learner(ctx context.Context, s *soak) error {
 			for a, b := range order {
 				h[a] = was[b]
 			}
-		case traffic == 2 && i%2 == 0: // what cannot be kept
+		case traffic == 2 && i%2 == 0: // contexts that cannot be kept
 			odd = true
 			scale := []float32{0, 1e-38, 1e-8, 1e-6, 1e6, 1e20, 1e37}[rand.IntN(7)]
 			for j := range h {
@@ -131,7 +132,7 @@ func learner(ctx context.Context, s *soak) error {
 	if missed > 20+byScreen/50 {
 		s.fault("learner: found %d of %d answers of screens wrong in the best label, expected at most a fiftieth, in contexts of other kinds too", missed, byScreen)
 	}
-	// Each wait is twice the one before, unless a screen has answered 64 times as many queries.
+	// Each wait is twice the previous one, unless a screen has answered 64 times as many queries.
 	if most := 2 + bits.Len64(l.Contexts().Kept()/least) + byScreen*2/(64*least); int(unlearnt.Load()) > most {
 		s.fault("learner: found %d alarms that ended screens in %d contexts, expected at most %d", unlearnt.Load(), l.Contexts().Kept(), most)
 	}

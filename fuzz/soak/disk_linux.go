@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// mount puts a file system in memory, of so many bytes, on a new folder.
+// mount puts a file system in memory, of size bytes, on a new folder.
 func mount(folder string, size int) (string, func(), error) {
 	if err := os.Mkdir(folder, 0o777); err != nil {
 		return "", nil, err

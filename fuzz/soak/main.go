@@ -1,9 +1,10 @@
-// Command soak runs what answers for long, and what attacks it, side by side: a head that learns under traffic that
-// changes and is meant to spoil it, its audit, tails of contexts of other lengths, the example service under slow and
-// odd clients while its files are swapped, the commands while they are killed, a disk that is full, and, if a model
-// and llama.cpp's libraries are there, the bridge. Every answer is compared with one by the definition or the exact
-// layer. It ends with the exit status 1 if an answer was wrong, a file torn, a process ended as it should not, or
-// memory grew. make soak builds the programs that it starts.
+// Command soak runs the parts that answer, and attacks on them, for long and at the same time: a
+// head that learns under traffic that changes and is meant to spoil it, its audit, tails of
+// contexts of other lengths, the example service under slow and odd clients while its files are
+// swapped, the commands while they are killed, a disk that is full, and, if a model and llama.cpp's
+// libraries are there, the bridge. Every answer is compared with one by the definition or the exact
+// layer. It ends with the exit status 1 if an answer was wrong, a file torn, a process ended in a
+// wrong way, or memory grew. make soak builds the programs that it starts.
 package main
 
 import (
@@ -34,7 +35,7 @@ const (
 	trained, asked      = 20000, 4000 // contexts
 )
 
-// soak is what the parts share.
+// soak is the state that the parts share.
 type soak struct {
 	dir, bin   string
 	gguf, lib  string
@@ -46,7 +47,7 @@ type soak struct {
 	steadyHeap int64 // bytes, at a quarter of the time
 }
 
-// part runs until ctx ends. What it finds wrong it tells by fault.
+// part runs until ctx ends. It reports faults by soak.fault.
 type part struct {
 	name string
 	run  func(ctx context.Context, s *soak) error
@@ -134,7 +135,7 @@ func (s *soak) train(ctx context.Context, out, contexts string) *exec.Cmd {
 	return s.program(ctx, "l2s", "train", "--quiet", "--weights", s.path("W.npy"), "--bias", s.path("b.npy"), "--contexts", s.path(contexts), "--threads", "1", "--out", out)
 }
 
-// h is a context that no training has met, a little changed.
+// h returns a context outside all trainings, slightly changed.
 func (s *soak) h(i int) []float32 {
 	h := slices.Clone(s.data.Context(trained + i%asked))
 	for j := range h {
@@ -175,7 +176,7 @@ func (s *soak) all(ctx context.Context, length time.Duration, only string) {
 			debug.FreeOSMemory()
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
-			const slack = 48 << 20 // of what a learner holds within its bytes, and clients
+			const slack = 48 << 20 // for the contents of a learner within its bytes, and for clients
 			if heap := int64(m.HeapAlloc); n == 2 {
 				s.steadyHeap = heap
 			} else if n > 2 && heap > s.steadyHeap+slack {
@@ -201,7 +202,8 @@ func (s *soak) tell(begin time.Time) {
 	fmt.Println()
 }
 
-// ended says how a program that was not killed has ended: its exit status, or an error if a signal or the run time ended it.
+// ended reports how a program that was not killed has ended: its exit status, or an error if a
+// signal or the run time ended it.
 func ended(err error, output []byte) (code int, bad error) {
 	var exit *exec.ExitError
 	switch {

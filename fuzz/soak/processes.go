@@ -23,8 +23,9 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// service starts the example service and has clients ask it, some of them slowly or with odd bodies, while the file of the
-// screen is replaced by another one, and one that is torn: each answer is one of the two screens, and none is 500.
+// service starts the example service. Clients ask it, some of them slowly or with odd bodies,
+// while the file of the screen is replaced by another screen and by a torn file: each answer comes
+// from one of the two screens, and none is a 500.
 func service(ctx context.Context, s *soak) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,7 +99,8 @@ func service(ctx context.Context, s *soak) error {
 		if resident = rss(cmd.Process.Pid); steady == 0 && time.Since(begin) > 20*time.Second {
 			steady = resident
 		}
-		// The memory of requests under way, as much again until it is collected, and of files that are swapped.
+		// The memory of requests under way, the same again until it is collected, and files that
+		// are swapped.
 		if steady > 0 && resident > steady+96<<20 {
 			s.fault("service: found %d MiB resident, %d MiB after 20 s", resident>>20, steady>>20)
 			steady = resident
@@ -179,7 +181,7 @@ func (s *soak) client(ctx context.Context, url string, models [2]*screen.Model) 
 		}
 		r, err := asks.Do(ask)
 		if err != nil {
-			// The service gives a request 3 s to come, which a machine that is stopped meanwhile exceeds.
+			// The service gives a request 3 s to come, which a paused machine exceeds.
 			if cut++; cut > 3+i/100 && ctx.Err() == nil {
 				s.fault("service: found %d of %d requests cut off: %v", cut, i, err)
 			}
@@ -230,7 +232,7 @@ func (s *soak) client(ctx context.Context, url string, models [2]*screen.Model) 
 	}
 }
 
-// slowClients send a part of a request, or read nothing of a large answer, and go.
+// slowClients send a part of a request, or do not read a large answer, and disconnect.
 func (s *soak) slowClients(ctx context.Context, address string) {
 	contexts := make([][]float32, 256)
 	for i := range contexts {
@@ -279,7 +281,8 @@ func rss(pid int) int64 {
 	return kb << 10
 }
 
-// killed starts a program, kills it after a while unless it ends before, and says whether it was killed.
+// killed starts a program, kills it after a while unless it ends before, and reports whether it was
+// killed.
 func killed(cmd *exec.Cmd, after time.Duration) (was bool, err error, output []byte) {
 	var b bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &b
@@ -291,7 +294,8 @@ func killed(cmd *exec.Cmd, after time.Duration) (was bool, err error, output []b
 	return !timer.Stop() && err != nil, err, b.Bytes()
 }
 
-// kills trains the same screen again and again, and kills the training: what is there is the screen of a training left alone.
+// kills trains the same screen again and again, and kills the training: the file is the screen of
+// an undisturbed training.
 func kills(ctx context.Context, s *soak) error {
 	want, err := os.ReadFile(s.path("a.l2s"))
 	if err != nil {
@@ -326,7 +330,8 @@ func kills(ctx context.Context, s *soak) error {
 	return nil
 }
 
-// disk saves a screen to a disk that is full, and to one that is not: what is there is the old file, or the new one.
+// disk saves a screen to a disk that is full, and to one that is not: the file is the old one or
+// the new one.
 func disk(ctx context.Context, s *soak) error {
 	m, err := s.load("a.l2s")
 	if err != nil {
@@ -349,7 +354,7 @@ func disk(ctx context.Context, s *soak) error {
 			return err
 		}
 		room := 3*len(want) - rand.IntN(4*len(want))
-		os.WriteFile(folder+"/filler", make([]byte, max(0, 3*len(want)-max(0, room))), 0o666) // as much as there is room for
+		os.WriteFile(folder+"/filler", make([]byte, max(0, 3*len(want)-max(0, room))), 0o666) // until the disk is full
 		var failed error
 		if i%20 == 0 {
 			text, err := s.train(ctx, path, "train.npy").CombinedOutput()
@@ -388,8 +393,8 @@ func disk(ctx context.Context, s *soak) error {
 	return nil
 }
 
-// bridge kills runs of l2s-llama contexts and has two work on the same files, until both files are those of a run left
-// alone, and gives the command texts and numbers that nobody means.
+// bridge kills runs of l2s-llama contexts and has two work on the same files, until both files
+// equal the files of an undisturbed run, and gives the command senseless texts and numbers.
 func bridge(ctx context.Context, s *soak) error {
 	if s.gguf == "" || s.lib == "" {
 		fmt.Println("soak: no bridge: found no -gguf, or no -lib with llama.cpp's libraries")
@@ -397,7 +402,7 @@ func bridge(ctx context.Context, s *soak) error {
 	}
 	var text strings.Builder
 	words := strings.Fields("the file server name of section port configuration when a value is set and not empty an error says which")
-	for text.Len() < 150_000 { // some of the parts after which a run can go on
+	for text.Len() < 150_000 { // some of the parts after which a run can continue
 		text.WriteString(words[rand.IntN(len(words))] + " ")
 	}
 	if err := os.WriteFile(s.path("text"), []byte(text.String()), 0o666); err != nil {
@@ -455,7 +460,8 @@ func bridge(ctx context.Context, s *soak) error {
 	return nil
 }
 
-// oddBridge gives the command what nobody means: it ends by itself, with a status of its own.
+// oddBridge gives the command senseless arguments and files: it ends by itself, with an exit
+// status, not by a signal.
 func (s *soak) oddBridge(ctx context.Context, llama func(verb string, args ...string) *exec.Cmd) {
 	random := make([]byte, 1+rand.IntN(6000))
 	for i := range random {

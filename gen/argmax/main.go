@@ -25,8 +25,7 @@ func main() {
 		XORQ(index, index)
 		XORQ(i, i)
 		labels := 0
-		// One compare a row; scores that are no record, most of them, cost
-		// a branch that is predicted well.
+		// One compare per row; most scores are no record, and cost a branch that is predicted well.
 		compare := func(score reg.VecVirtual) {
 			labels++
 			skip := emit.Name("no_record", labels)

@@ -77,7 +77,7 @@ func intervals() (lower, upper, n reg.GPVirtual) {
 	return Load(Param("lower"), GP64()).(reg.GPVirtual), Load(Param("upper"), GP64()).(reg.GPVirtual), Load(Param("n"), GP64()).(reg.GPVirtual)
 }
 
-// nextCentres goes on to the next 16 intervals, if there are any.
+// nextCentres advances to the next 16 intervals, if there are any.
 func nextCentres(lower, upper, n reg.GPVirtual) {
 	ADDQ(I32(64), lower)
 	ADDQ(I32(64), upper)

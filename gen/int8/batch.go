@@ -15,11 +15,11 @@ import (
 // 128-bit lane holds one float32 of each, for one context.
 const batchRows = 4
 
-// batch generates the intervals of rows for as many contexts as a vector has
-// 128-bit lanes: each record is loaded once for all of them.
+// batch generates the intervals of rows for one context per 128-bit lane of a vector: each record
+// is loaded once for all of them.
 func batch(l emit.Level, gather bool) {
 	contexts := l.Bytes / 16
-	contract := fmt.Sprintf("Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most %d; b is filled up for so many. n is at least 4, stride a multiple of 64, or 16 more. b is a %s.", contexts, layout.BatchBound)
+	contract := fmt.Sprintf("Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most %d; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a %s.", contexts, layout.BatchBound)
 	if gather {
 		l.Function("Int8GatherBoundsBatch", "func(lower, upper *float32, ld, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)",
 			"computes the intervals of the rows ids. "+contract)

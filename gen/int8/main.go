@@ -1,9 +1,9 @@
 // Command int8 generates the int8 scans with their error envelope.
 //
-// A row's record is its codes plus 128, padded to a multiple of 64 bytes
-// whose last 16 are four float32: scale, bias, error and norm; if the codes fill
-// the 64 the floats stand behind them. The vector's codes are zero if a record
-// holds padding or floats, so whole chunks of 64 go through the products.
+// A row's record is its codes plus 128, padded to a multiple of 64 bytes whose last 16 are four
+// float32: scale, bias, error and norm; if the codes fill the 64 the floats follow them. The
+// vector's codes are zero if a record holds padding or floats, so whole chunks of 64 go through the
+// products.
 package main
 
 import (
@@ -17,12 +17,11 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/layout"
 )
 
-// groupRows returns how many rows go through the products side by side: the
-// eight whose addresses fit in registers; but four if rows follow each
-// other on AVX-512, which is as fast from the caches and kinder to the
-// prefetcher. (AVX2 has no registers to keep the floats of a first group in.) Rows of
-// a stream go one by one: the hardware reads one sequence of lines ahead twice as far
-// as four.
+// groupRows returns the number of rows whose products are computed together: eight, whose addresses
+// fit in registers; but four if rows follow each other on AVX-512, which is as fast from the caches
+// and better for the prefetcher. (AVX2 has no registers for the floats of a first group.) Rows of a
+// stream are processed one by one: the hardware reads one sequence of lines ahead twice as far as
+// four.
 func groupRows(l emit.Level, gather, stream bool) int {
 	if stream {
 		return 1
@@ -33,8 +32,8 @@ func groupRows(l emit.Level, gather, stream bool) int {
 	return 8
 }
 
-// chunk is the number of bytes that all levels step by, metaBytes is how much of
-// a record, at its end, may be left when a chunk is no longer.
+// chunk is the number of bytes that all levels step by, metaBytes is the size of the rest that a
+// record may have after its last whole chunk.
 const (
 	chunk     = 64
 	metaBytes = 16
@@ -68,7 +67,7 @@ func bounds(l emit.Level, gather, stream bool) {
 	scanBlocks(l, gather, stream, newProduct(l, 1))
 }
 
-// streamed is what the names of functions for long rows have.
+// streamed returns the suffix of the names of functions for long rows.
 func streamed(stream bool) string {
 	if stream {
 		return "Stream"
@@ -79,8 +78,7 @@ func streamed(stream bool) string {
 // multiplier is the way from the codes of rows and of a vector to sums of
 // products.
 type multiplier interface {
-	// vectorAt returns the registers with the addresses of the vector's codes,
-	// behind their end.
+	// vectorAt returns the registers with the addresses of the end of the vector's codes.
 	vectorAt(b, stride reg.Register) []reg.GPVirtual
 	// set loads codes of the vector, at bytes off+at from the ends h.
 	set(h []reg.GPVirtual, off reg.GPVirtual, at int)
@@ -124,9 +122,8 @@ func scanBlocks(l emit.Level, gather, stream bool, code multiplier) {
 	emit.End()
 }
 
-// advance goes on from the block at i, while there are rows. If less than a
-// block is left, the last one overlaps the one before: a row's interval depends
-// on nothing else.
+// advance continues after the block at i, while there are rows. If less than a block remains, the
+// last block overlaps the previous one: a row's interval depends on that row alone.
 func advance(rows int, i, row reg.GPVirtual, gather bool) {
 	ADDQ(I32(rows), i)
 	left := Load(Param("n"), GP64()).(reg.GPVirtual)
@@ -169,12 +166,12 @@ func addresses(gather bool, g, group int, i, row reg.GPVirtual) []reg.GPVirtual 
 	return p
 }
 
-// prefetchLines is the number of cache lines of a row that are prefetched one
-// block ahead; the hardware goes on from there.
+// prefetchLines is the number of cache lines of a row that are prefetched one block ahead; the
+// hardware continues from there.
 const prefetchLines = 2
 
-// nextBlock returns the index of the block of rows behind the one at i, or of the
-// last if that is before it.
+// nextBlock returns the index of the block of rows after the one at i, or of the last block if that
+// comes earlier.
 func nextBlock(rows int, i reg.GPVirtual) reg.GPVirtual {
 	next, last := GP64(), Load(Param("n"), GP64()).(reg.GPVirtual)
 	SUBQ(I32(rows), last)
@@ -270,9 +267,9 @@ func newProduct(l emit.Level, vectors int) product {
 // AVX2 multiplies unsigned by signed bytes, with sums of two that saturate
 // unless one factor is a magnitude |h| and the other is a code. So the sign of
 // h goes to the row's code w, by a complement if h is negative: ~w = -w-1.
-// That is one exclusive or with the mask of h's sign, and joined to it is the
-// one that takes the 128 out of the record's byte. What the -1 adds up to, the
-// sum of |h| over negative h, is known beforehand.
+// One exclusive or does this, with the mask of h's sign combined with the bit of
+// the 128 in the record's byte. The -1 add up to the sum of |h| over negative h,
+// which is known beforehand.
 func (p product) setVector(c int, m Mem) {
 	if p.l.Bytes == 64 {
 		VMOVUPS(m, p.h[c])
@@ -303,9 +300,9 @@ func (p product) add(m Mem, acc ...reg.VecVirtual) {
 	}
 }
 
-// loadMeta puts the last 16 bytes of the record that ends at p, row r of the
-// block, in the 128-bit lane r/4 of meta[r%4]. The first write is to the whole
-// register, so that it needs none before.
+// loadMeta puts the last 16 bytes of the record that ends at p, row r of the block, in the 128-bit
+// lane r/4 of meta[r%4]. The first write is to the whole register, so that the register needs no
+// write before.
 func loadMeta(l emit.Level, r int, p reg.GPVirtual, meta []reg.VecVirtual) {
 	m, v := Mem{Base: p, Disp: -metaBytes}, meta[r%4]
 	switch {
@@ -366,12 +363,12 @@ func transposeSum(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
 	return acc[0]
 }
 
-// envelope computes the intervals of a block for one context and stores them at index i, and
-// at bytes behind it.
+// envelope computes the intervals of a block for one context and stores them at index i, and at
+// bytes after it.
 func envelope(l emit.Level, d reg.VecVirtual, meta []reg.VecVirtual, i reg.GPVirtual, at int) {
 	b := Load(Param("b"), GP64())
 	c := l.Vec()
-	Comment("Take out what the products hold beyond those of the codes.")
+	Comment("Subtract the excess of the products over the products of the codes.")
 	VPBROADCASTD(Mem{Base: b, Disp: layout.Bound.At("excess")}, c)
 	VPSUBD(c, d, d)
 	lo, up := interval(d, meta, func(field string) Op {

@@ -23,8 +23,8 @@ import (
 //	error ...
 //	norm ...
 //
-// Narrow panels have codes of 4 bits: a step holds eight codes of each row, four in the low
-// halves of its bytes, the four behind them in the high halves, each plus 8.
+// Narrow panels have codes of 4 bits: a step holds eight codes of each row, four in the low halves
+// of its bytes, the next four in the high halves, each plus 8.
 const (
 	panelRows = chunk / 4 // kernels.PanelRows
 	stepCodes = 4
@@ -36,9 +36,9 @@ const (
 // the vector are fetched once for both.
 const streams = 2
 
-// panelBounds generates the scan of panels. A lane holds the sum of one row from the
-// first step on, so that no sum is taken across lanes. The first half of the panels is one
-// stream, the second half the other; the last of an odd number comes alone.
+// panelBounds generates the scan of panels. A lane has the sum of one row from the first step on,
+// so that no sum goes across lanes. The first half of the panels is one stream, the second half the
+// other; the last of an odd number is processed alone.
 func panelBounds(l emit.Level, narrow bool) {
 	name, codes := "Int8PanelBounds", stepCodes
 	if narrow {
@@ -72,7 +72,7 @@ func panelBounds(l emit.Level, narrow bool) {
 	emit.End()
 }
 
-// panelScan is what the scan of panels keeps in registers.
+// panelScan has the registers of the scan of panels.
 type panelScan struct {
 	step
 	panels, steps reg.GPVirtual
@@ -141,15 +141,15 @@ func (s panelScan) scan(label string, n int) {
 	ADDQ(I32(floats*chunk), s.p)
 }
 
-// step multiplies the codes of a step of each row of one or two panels by as many codes of the
-// vector.
+// step multiplies the codes of a step of each row of one or two panels by the same number of codes
+// of the vector.
 type step struct {
 	l            emit.Level
 	codes        int                       // of each row: 4, or 8 narrow ones
 	unroll       int                       // steps of one turn of the loop
 	parts        int                       // registers of the lanes of a panel
 	acc          [streams][]reg.VecVirtual // one set of parts (AVX2), or two, which the steps of a turn use alternately
-	high         [streams][]reg.VecVirtual // the same for what stands in the high halves of bytes (AVX-512), 16 times
+	high         [streams][]reg.VecVirtual // the same for the high halves of bytes (AVX-512), times 16
 	w, h, flip   reg.VecVirtual
 	x80, one, no reg.VecVirtual
 	narrow       *nibbles
@@ -215,8 +215,8 @@ func (s step) add(p, far, h reg.GPVirtual, i, n int) {
 	}
 	VPBROADCASTD(q, s.h)
 	if s.l.Bytes == 64 {
-		// The row's bytes are the unsigned factor, so they cannot be the operand in memory. What
-		// the 128 in each adds, envelope takes out.
+		// The row's bytes are the unsigned factor, so they cannot be the operand in memory.
+		// envelope subtracts the part of the 128 in each byte.
 		for stream, acc := range s.acc[:n] {
 			VMOVDQU64(at(stream, 0), s.w)
 			VPDPBUSD(s.h, s.w, acc[i%len(acc)])

@@ -19,7 +19,7 @@ func argmax() *arm64.File {
 	f.Constant(index, 0)
 	f.Constant(i, 0)
 	labels := 0
-	// No record, nor a NaN, goes beyond the branch.
+	// Only records pass the branch, and no NaN.
 	compare := func(score arm64.V, row int) {
 		labels++
 		f.I("fcmp %s, %s", score, best)

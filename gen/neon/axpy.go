@@ -10,8 +10,8 @@ func axpy() *arm64.File {
 	dst, x, n, left := f.Param("dst"), f.Param("x"), f.Param("n"), f.X()
 	a := f.ParamFloat64("a")
 	v, wide, sum := f.Vs(2), f.Vs(4), f.Vs(4)
-	// A register of its own for the loads: the register of the stores goes on when what they
-	// store is there.
+	// A separate register for the loads: the register of the stores advances only when their data
+	// is there.
 	from := f.X()
 	f.I("mov %x, %x", from, dst)
 	f.I("lsr %x, %x, #3", left, n)

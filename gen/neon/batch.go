@@ -11,9 +11,8 @@ import (
 // for one context.
 const batchRows = 4
 
-// batch is the intervals of rows for up to four contexts: each record is loaded once
-// for all of them. Two contexts have a loop of their own, which three would not pay
-// for.
+// batch generates the intervals of rows for up to four contexts: each record is loaded once for all
+// of them. Two contexts have their own loop, which is not worth it for three.
 func batch(f *arm64.Func, gather bool) {
 	b, contexts := f.Param("b"), f.Param("contexts")
 	r := newRecords(f, gather, batchRows)

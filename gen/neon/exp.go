@@ -50,7 +50,7 @@ func exp() *arm64.File {
 	return file
 }
 
-// centres puts the centres of 16 intervals in v, by way of t, and goes on to the next.
+// centres puts the centres of 16 intervals in v, with t as scratch, and advances to the next.
 func centres(f *arm64.Func, lower, upper arm64.X, half arm64.V, v, t []arm64.V) {
 	f.I("ld1 %s, [%x], #64", list(v, "4s"), lower)
 	f.I("ld1 %s, [%x], #64", list(t, "4s"), upper)
@@ -202,8 +202,8 @@ func expBlocks(file *arm64.File, name string, store bool) {
 	f.Constant(bits, math.Float64bits(-708))
 	f.I("dup %v.2d, %x", least, bits)
 	reduce := pairs(f, math.Log2E, 0x1.62e42fee00000p-1, 0x1.a39ef35793c76p-33)
-	// 1/13!, ..., 1/0!: two to a register, a lane of which is spread out where it
-	// is needed, so that four vectors fit beside them.
+	// 1/13!, ..., 1/0!: two to a register, so that there are registers for four vectors. A lane is
+	// spread out before its use.
 	var coef []float64
 	for i := 13; i >= 0; i-- {
 		factorial := 1.0

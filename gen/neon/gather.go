@@ -18,7 +18,7 @@ func gather() *arm64.File {
 }
 
 // maxBits returns the largest of the n numbers of a parameter, a positive multiple of 16. prepare
-// turns a vector into what is compared.
+// turns a vector into the one that is compared.
 func maxBits(f *arm64.Func, param string, prepare func(arm64.V)) {
 	const larger = "umax %v.4s, %v.4s, %v.4s"
 	p, n := f.Param(param), f.Param("n")

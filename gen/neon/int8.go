@@ -9,13 +9,13 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/layout"
 )
 
-// A row's record is its codes plus 128, padded to a multiple of 64 bytes whose last
-// 16 are four float32: scale, bias, error and norm; if the codes fill the 64 the
-// floats stand behind them. The vector's codes are zero if a record holds padding or
-// floats, so whole chunks go through the products.
+// A row's record is its codes plus 128, padded to a multiple of 64 bytes whose last 16 are four
+// float32: scale, bias, error and norm; if the codes fill the 64 the floats follow them. The
+// vector's codes are zero if a record holds padding or floats, so whole chunks go through the
+// products.
 const (
 	chunk = 64 // bytes of a record that one step takes
-	group = 8  // rows that go through the products side by side
+	group = 8  // rows whose products are computed together
 )
 
 const (
@@ -103,9 +103,8 @@ func (p product) decode(w, high arm64.V) {
 
 // add adds the products of w, one register or two, with h to the four lanes of acc.
 //
-// Without the extension for it the products go by way of 16 bits: of signed codes the
-// sum of two is at most 2*128*127 < 2^15 in magnitude, of 4-bit codes the sum of four is
-// at most 4*15*127.
+// Without the extension for them the products are computed in 16 bits: for signed codes the sum of
+// two is at most 2*128*127 < 2^15 in magnitude, of 4-bit codes the sum of four is at most 4*15*127.
 func (p product) add(acc arm64.V, w, h []arm64.V, t arm64.V) {
 	if p.Level == arm64.NEONDot {
 		for i := range h {
@@ -143,9 +142,8 @@ func newRecords(f *arm64.Func, gather bool, block int) records {
 	return r
 }
 
-// advance goes on to the next block at the label, while there are rows. If less
-// than a block is left, the last one overlaps the one before: a row's interval
-// depends on nothing else.
+// advance continues with the next block at the label, while there are rows. If less than a block
+// remains, the last block overlaps the previous one: a row's interval depends on that row alone.
 func (r records) advance(label string, lower, upper arm64.X) {
 	r.I("subs %x, %x, #%d", r.n, r.n, r.block)
 	r.I("b.eq %s_end", label)
@@ -167,12 +165,12 @@ func (r records) advance(label string, lower, upper arm64.X) {
 	r.FreeX(back)
 }
 
-// prefetchLines is the number of cache lines of a row that are prefetched one block
-// ahead; the hardware goes on from there.
+// prefetchLines is the number of cache lines of a row that are prefetched one block ahead; the
+// hardware continues from there.
 const prefetchLines = 2
 
-// addresses puts the addresses of the next block's records in p and goes on to the
-// block behind it, of which it asks for the starts of gathered rows.
+// addresses puts the addresses of the next block's records in p and goes on to the block after it;
+// if the rows are gathered, it prefetches their starts in that block.
 func (r records) addresses(p []arm64.X) {
 	if !r.gather {
 		for _, p := range p {
@@ -255,7 +253,7 @@ func bounds(f *arm64.Func, code product, gather bool) {
 	}
 	f.I("subs %x, %x, #1", left, left)
 	f.I("b.ne products")
-	f.Comment("On to the ends of records that have their floats behind the chunks.")
+	f.Comment("On to the ends of records that have their floats after the chunks.")
 	f.I("lsl %x, %x, #58", left, r.stride)
 	f.I("lsr %x, %x, #58", left, left)
 	for _, p := range p {
@@ -264,7 +262,7 @@ func bounds(f *arm64.Func, code product, gather bool) {
 
 	meta := w
 	for g := 0; g < group; g += 4 {
-		f.Comment("The sums of four rows to the lanes of one register, their floats to those of four.")
+		f.Comment("The sums of four rows to the lanes of one register, their floats to the lanes of four registers.")
 		f.I("addp %v.4s, %v.4s, %v.4s", acc[g], acc[g], acc[g+1])
 		f.I("addp %v.4s, %v.4s, %v.4s", acc[g+2], acc[g+2], acc[g+3])
 		f.I("addp %v.4s, %v.4s, %v.4s", acc[g], acc[g], acc[g+2])
@@ -283,9 +281,9 @@ func bounds(f *arm64.Func, code product, gather bool) {
 	r.advance("block", lower, upper)
 }
 
-// floats loads the last 16 bytes of the records that end at p, four floats each, and
-// puts float f of all four rows in meta[f]. (LD4 to one lane would load and transpose
-// at once, but each such load waits for the one before.)
+// floats loads the last 16 bytes of the records that end at p, four floats each, and puts float f
+// of all four rows in meta[f]. (LD4 to one lane would load and transpose at once, but each such
+// load waits for the previous one.)
 func floats(f *arm64.Func, p []arm64.X, meta, t []arm64.V) {
 	for k := range p {
 		f.I("ldr %q, [%x, #-16]", meta[k], p[k])

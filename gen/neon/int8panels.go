@@ -5,16 +5,16 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/layout"
 )
 
-// A panel has the codes of its rows in steps of 64 bytes, four codes of each row side by
-// side; behind them the scales of all rows, their biases, errors and norms. Narrow panels have
-// eight codes of each row in a step: four in the low halves of the bytes, four in the high ones.
+// A panel has the codes of its rows in steps of 64 bytes, four neighbouring codes of each row;
+// after them the scales of all rows, their biases, errors and norms. Narrow panels have eight codes
+// of each row in a step: four in the low halves of the bytes, four in the high ones.
 const (
 	codeRows  = chunk / stepCodes // kernels.PanelRows
 	stepCodes = 4
 )
 
-// panelBounds emits the scan of panels. With dot products a lane holds the sum of one row
-// from the first step on, without them two lanes do.
+// panelBounds emits the scan of panels. With dot products a lane has the sum of one row from the
+// first step on, without them two lanes have it.
 func panelBounds(f *arm64.Func, narrow bool) {
 	lower, upper, data, panels, steps, b := f.Param("lower"), f.Param("upper"), f.Param("data"), f.Param("panels"), f.Param("steps"), f.Param("b")
 	h, left := f.X(), f.X()

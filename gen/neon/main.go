@@ -1,5 +1,5 @@
-// Command neon generates the arm64 assembly of kernels/asm: what the programs
-// beside it are for amd64, in one, since no library writes it for us.
+// Command neon generates the arm64 assembly of kernels/asm: it does the work that the programs next
+// to it do for amd64, in one program, since no library writes arm64 assembly for us.
 package main
 
 import (

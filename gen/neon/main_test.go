@@ -13,7 +13,7 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/arm64"
 )
 
-// run returns what a command prints.
+// run returns the output of a command.
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -62,9 +62,9 @@ func gnuCode(t *testing.T, f *arm64.Func) (words, instructions []string) {
 	return words, instructions
 }
 
-// Every instruction of every function, in Go's syntax or as a number, is what GNU's
-// assembler makes of ARM's notation. That is told the extensions of the function's
-// level, and knows no others.
+// Every instruction of every function, in Go's syntax or as a number, equals the word that GNU's
+// assembler makes of ARM's notation. GNU's assembler gets the extensions of the function's level
+// and no others.
 func TestEveryWordIsThatOfGNUsAssembler(t *testing.T) {
 	for _, tool := range []string{"aarch64-linux-gnu-as", "aarch64-linux-gnu-objdump"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -77,7 +77,7 @@ func TestEveryWordIsThatOfGNUsAssembler(t *testing.T) {
 			for _, f := range file.Funcs {
 				got := words[f.Name]
 				want, instructions := gnuCode(t, f)
-				// Go's assembler fills up with zeros behind the end.
+				// Go's assembler adds zeros after the end.
 				for len(got) > len(want) && got[len(got)-1] == "00000000" {
 					got = got[:len(got)-1]
 				}

@@ -7,10 +7,9 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/layout"
 )
 
-// matrix is batch by products of matrices: USMMLA multiplies two rows of eight bytes,
-// unsigned, by two contexts of eight, signed, and adds to four sums. So eight rows go
-// side by side, in pairs, and the rows' 128 are in the sums: kernels.excess8 says what
-// they come to.
+// matrix is batch by products of matrices: USMMLA multiplies two rows of eight bytes, unsigned, by
+// two contexts of eight, signed, and adds to four sums. So eight rows are processed at once, in
+// pairs, and the rows' 128 are in the sums: kernels.excess8 is their part.
 func matrix(f *arm64.Func, gather bool) {
 	contexts := f.Param("contexts")
 	r := newRecords(f, gather, group)

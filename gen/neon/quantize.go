@@ -80,7 +80,7 @@ func encode(f *arm64.Func) {
 	f.I("ret")
 }
 
-// storeCodes stores sixteen int32 as bytes and goes on behind them.
+// storeCodes stores sixteen int32 as bytes and advances past them.
 func storeCodes(f *arm64.Func, codes arm64.X, q []arm64.V) {
 	f.I("uzp1 %v.8h, %v.8h, %v.8h", q[0], q[0], q[1])
 	f.I("uzp1 %v.8h, %v.8h, %v.8h", q[2], q[2], q[3])

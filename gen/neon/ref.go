@@ -63,7 +63,7 @@ func (r reference) emit() {
 	r.acc, r.h, r.x, r.t = r.Vs(lanes/2), r.Vs(4), r.Vs(4), r.Vs(3)
 	partH, partX := r.Vs(2), r.Vs(2)
 
-	r.Comment("rest is what does not fill all lanes, part of that what does not fill four.")
+	r.Comment("rest is the elements that do not fill all lanes, part the elements of rest that do not fill four.")
 	r.I("lsl %x, %x, #%d", stride, d, log2(r.size))
 	r.I("and %x, %x, #%d", rest, d, lanes-1)
 	r.I("and %x, %x, #3", part, d)
@@ -156,8 +156,7 @@ func (r reference) quad(k int, h, x arm64.V, upper bool) {
 	r.I("fmla %v.2d, %v.2d, %v.2d", r.acc[2*k], r.t[1], r.t[0])
 }
 
-// few loads the last one, two or three elements, widened to four float64 of which
-// the others are zero.
+// few loads the last one, two or three elements, widened to four float64, the rest zero.
 func (r reference) few(e element, label string, count, at arm64.X, to []arm64.V) {
 	one, two, lane := "%s", "%d", "s"
 	if e.size == 2 {

@@ -25,9 +25,9 @@ func list(v []arm64.V, arrangement string) string {
 // rows is the loop of the float32 kernels: the inner products of rows with h, eight
 // rows side by side, the last rows one by one.
 //
-// The parameters rows, n, h, d (and ids, if gather is set) are the function's.
-// Rows must not be empty and d not zero. Loads of 64 and 32 bits clear the rest of
-// the register, so that what does not fill a vector goes the same way.
+// The parameters rows, n, h, d (and ids, if gather is set) are the function's. Rows must not be
+// empty and d not zero. Loads of 64 and 32 bits clear the rest of the register, so that elements
+// that do not fill a vector take the same path.
 type rows struct {
 	*arm64.Func
 	gather       bool
@@ -119,8 +119,8 @@ func (r rows) blocks() {
 	r.FreeX(p...)
 }
 
-// rest emits step for the last 4, 2 and 1 elements, with the verb of a load of so
-// many, as d says.
+// rest emits step for the last 4, 2 and 1 elements, with the verb of a load of that number of
+// elements.
 func (r rows) rest(label string, step func(load string, bytes int)) {
 	for bit := 2; bit >= 0; bit-- {
 		r.Label("%s_%d", label, 1<<bit)

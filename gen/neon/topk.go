@@ -15,9 +15,9 @@ func topk() *arm64.File {
 	return file
 }
 
-// kthOfLanes finds the k-th largest of sixteen partial maxima without a branch that
-// depends on the scores: each lane counts the lanes above it, and of those with
-// fewer than k above them the smallest is the answer.
+// kthOfLanes finds the k-th largest of sixteen partial maxima without a branch that depends on the
+// scores: each lane counts the lanes above it, and the answer is the smallest lane with fewer than
+// k lanes above it.
 func kthOfLanes(file *arm64.File) {
 	f := file.Func(arm64.NEON, "KthOfLanes", "func(lane, scores *float32, n int, k int) float32",
 		"stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16.")

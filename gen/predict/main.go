@@ -1,6 +1,6 @@
-// Command predict prints the table of predictions of kernels/PERFORMANCE.md: of each
-// inner loop the instructions and the cycles that llvm-mca expects, on arm64 beside
-// AVX2. All data are taken to be in the first-level cache.
+// Command predict prints the table of predictions of kernels/PERFORMANCE.md: for each inner loop
+// the instructions and the cycles that llvm-mca expects, on arm64 and with AVX2. All data are taken
+// to be in the first-level cache.
 //
 // It needs LLVM 17 or later, whose models know the Neoverse cores, and is run from
 // gen by make predictions.
@@ -17,20 +17,19 @@ import (
 	"strings"
 )
 
-// unit is the number of elements that the table's figures are for: a row, or so many
-// scores.
+// unit is the number of elements of the table's figures: of a row, or of scores.
 const unit = 256
 
 // loop is an inner loop on both architectures.
 type loop struct {
 	name       string
 	amd64      place
-	arm64, dot place // dot on neondot, if that has a form of its own
+	arm64, dot place // dot on neondot, if that has its own form
 	i8mm       place // and on neondot with I8MM
 }
 
-// place is where a loop is: the function, the innermost loop of it counted from 0,
-// and the elements that go through it in one turn, over all rows and contexts.
+// place is the place of a loop: the function, the innermost loop of it counted from 0, and the
+// elements that go through it in one turn, over all rows and contexts.
 type place struct {
 	function string
 	at       int
@@ -57,7 +56,7 @@ var loops = []loop{
 	{"axpy", place{"AxpyAVX2", 0, 16}, place{"AxpyNEON", 0, 8}, place{}, place{}},
 }
 
-// withoutI8MM are the cores that cannot run what ends in that.
+// withoutI8MM are the cores that cannot run the functions that end in I8MM.
 var withoutI8MM = map[string]bool{"neoverse-n1": true, "apple-m1": true}
 
 // cores are the columns of the table.
@@ -156,7 +155,7 @@ func figures(mca, objdump string, binaries map[string]string, arch string, p pla
 		cmd.Stdin = strings.NewReader("loop:\n" + strings.Join(body, "\n") + "\nout:\n")
 		m := regexp.MustCompile(`(?m)^Total Cycles: +(\d+)$`).FindStringSubmatch(run(cmd))
 		if m == nil {
-			log.Fatalf("%s, %s: llvm-mca says no cycles", p.function, core)
+			log.Fatalf("%s, %s: llvm-mca reports no cycles", p.function, core)
 		}
 		cycles, _ := strconv.Atoi(m[1])
 		figure := scale * float64(cycles) / turns

@@ -9,8 +9,8 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/emit"
 )
 
-// A panel has 16 rows. A step of a panel is a cache line: four codes of each row side by side, or
-// eight of 4 bits, of which the first four are in the low halves of the bytes.
+// A panel has 16 rows. A step of a panel is a cache line: four neighbouring codes of each row, or
+// eight of 4 bits, with the first four in the low halves of the bytes.
 const (
 	line  = 64
 	turn  = 2 // steps whose sums do not wait for each other (AVX-512)
@@ -47,7 +47,7 @@ func bytes(l emit.Level, pattern uint32) reg.VecVirtual {
 // scores7 multiplies codes of 7 bits by a vector of two planes: 128 times the first, and the second.
 func scores7(l emit.Level) {
 	l.Function("Scores7", "func(dst *float32, data *byte, panels, steps int, high, low *int8, excessHigh, excessLow int32, scale float32)",
-		"computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with those of high and low. panels and steps are positive.")
+		"computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with the codes of high and low. panels and steps are positive.")
 	dst, p := Load(Param("dst"), GP64()), Load(Param("data"), GP64()).(reg.GPVirtual)
 	panels := Load(Param("panels"), GP64())
 	scale := l.BroadcastParam("scale")
@@ -141,7 +141,7 @@ func scores7(l emit.Level) {
 // scores4 multiplies codes of 4 bits by a vector, and asks for the memory that is next.
 func scores4(l emit.Level) {
 	l.Function("Scores4", "func(dst *float32, data, next *byte, panels, steps int, vector *int8, excess int32, scale, base float32)",
-		"computes base + scale*(S-excess) for the 16 rows of each panel, S being the sum of the products of its codes, eight times steps, with those of the vector. It prefetches as many bytes from next on as it reads. panels and steps are positive.")
+		"computes base + scale*(S-excess) for the 16 rows of each panel, S being the sum of the products of its codes, eight times steps, with the codes of the vector. It prefetches the same number of bytes from next on as it reads. panels and steps are positive.")
 	dst, p := Load(Param("dst"), GP64()), Load(Param("data"), GP64()).(reg.GPVirtual)
 	next := Load(Param("next"), GP64())
 	panels := Load(Param("panels"), GP64())

@@ -8,10 +8,10 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/emit"
 )
 
-// The quantised types, as internal/kernels/quantised.go has them. A value is the product of an integer and of
-// one or two small factors, which is exact in float64, as it is in float32.
+// The quantised types, as internal/kernels/quantised.go has them. A value is the product of an
+// integer and of one or two small factors, which is exact in float64 and in float32.
 
-// q80 are 32 codes behind their scale.
+// q80 is a scale and then 32 codes.
 type q80 struct {
 	l    emit.Level
 	h, d reg.GPVirtual
@@ -65,8 +65,8 @@ func broadcastHalf(l emit.Level, m Mem, v reg.VecVirtual) {
 	emit.Float16.Widen64(l, x, v)
 }
 
-// q6K are blocks of two halves with 128 codes each: 64 bytes with their lower 4 bits, 32 with
-// their upper 2, and 8 factors, one for each 16 codes. The lower bits of both halves stand first, then the
+// q6K are blocks of two halves with 128 codes each: 64 bytes with their lower 4 bits, 32 with their
+// upper 2, and 8 factors, one for each 16 codes. The lower bits of both halves come first, then the
 // upper ones, the factors, and the scale.
 type q6K struct {
 	l                 emit.Level
@@ -110,7 +110,7 @@ func (x *q6K) of(p []reg.GPVirtual, label func(string) string) []reg.VecVirtual 
 	XORQ(i, i)
 	XORQ(half, half)
 	Label(label("half"))
-	for part := range 4 { // of 32 codes; two share the bytes of their lower bits, four those of the upper
+	for part := range 4 { // of 32 codes; two share the bytes of their lower bits, four share the bytes of their upper bits
 		for k := range acc[0] {
 			code := k * perVec
 			if code%16 == 0 {

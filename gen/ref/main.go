@@ -15,8 +15,8 @@ const lanes = 32
 
 func main() {
 	emit.Begin()
-	// Those that most queries run come first, behind the others that they run, which
-	// together puts in the file before.
+	// The functions that most queries run come first, after the others that they run, which the
+	// program together puts in the file before.
 	floats32 := &floats{Element: emit.Float32}
 	function(emit.AVX512, floats32, true)
 	function(emit.AVX2, floats32, true)
@@ -33,7 +33,7 @@ func main() {
 
 // kind is a type of elements of rows.
 type kind interface {
-	// name returns what functions are called after it, and the type that they have in Go.
+	// name returns the suffix of the functions' names, and the type of the elements in Go.
 	name() (suffix, goType string)
 	// begin prepares inner products with the d elements of h, and returns the size of a row.
 	begin(l emit.Level, h, d reg.GPVirtual) (stride reg.GPVirtual)
@@ -127,7 +127,7 @@ type floats struct {
 func (x *floats) name() (suffix, goType string) { return x.Suffix, x.Go }
 
 func (x *floats) begin(l emit.Level, h, d reg.GPVirtual) (stride reg.GPVirtual) {
-	Comment("rest is what does not fill all lanes; whole is the elements before it.")
+	Comment("rest is the elements that do not fill all lanes; whole is the elements before it.")
 	x.l, x.h, x.rest, x.whole = l, h, GP64(), GP64()
 	MOVQ(d, x.rest)
 	ANDQ(I32(lanes-1), x.rest)
@@ -141,8 +141,9 @@ func (x *floats) begin(l emit.Level, h, d reg.GPVirtual) (stride reg.GPVirtual) 
 
 func (x *floats) blocks() []int { return sideBySide(x.l) }
 
-// sideBySide is the blocks of rows: the conversion of h to float64 costs as much as the conversion of
-// a row, and if there are registers for the lanes of four rows, they share it.
+// sideBySide returns the sizes of the blocks of rows. The conversion of h to float64 costs as much
+// as the conversion of a row: if there are registers for the lanes of four rows, four rows share
+// it.
 func sideBySide(l emit.Level) []int {
 	if l.Bytes == 64 {
 		return []int{4, 1}

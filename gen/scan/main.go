@@ -18,8 +18,8 @@ func main() {
 
 		add(l)
 	}
-	// One stream of short rows is read best by vectors of 32 bytes, of which
-	// fewer straddle two cache lines; so this form has but one width.
+	// Vectors of 32 bytes read one stream of short rows best, since fewer of them cross two cache
+	// lines; so this form has only one width.
 	l := emit.AVX2
 	l.Function("ScanSingle", "func(dst, rows *float32, n int, h *float32, d int)",
 		"is Scan with the rows read one by one, as one stream.")

@@ -48,9 +48,9 @@ func compare(l emit.Level, predicate int, m Mem, threshold reg.VecVirtual) reg.G
 // be 400 bytes of code, which queries often find in no cache.
 const turn = 4
 
-// kthOfLanes finds the k-th largest of sixteen partial maxima without a
-// branch that depends on the scores: each lane counts the lanes above it, and
-// of those with fewer than k above them the smallest is the answer.
+// kthOfLanes finds the k-th largest of sixteen partial maxima without a branch that depends on the
+// scores: each lane counts the lanes above it, and the answer is the smallest lane with fewer than
+// k lanes above it.
 func kthOfLanes(l emit.Level) {
 	l.Function("KthOfLanes", "func(lane *float32, scores *float32, n int, k int) float32",
 		"stores the largest of the scores i, i+16, i+32, ... at lane[i], i < 16, and returns the k-th largest of the lanes, 1 <= k <= 16; n is a positive multiple of 16.")
@@ -175,7 +175,7 @@ func selectAtLeast(l emit.Level) {
 	}
 	Label("loop")
 	if l.Bytes == 64 {
-		Comment("What is written behind those that are selected is within n. To memory VPCOMPRESSD is many times as slow on some CPUs.")
+		Comment("The garbage written after the selected elements is within n. With a destination in memory VPCOMPRESSD is many times slower on some CPUs.")
 		least, selected := K(), l.Vec()
 		VCMPPS(U8(atMost), Mem{Base: p, Index: i, Scale: 4}, threshold, least)
 		VPCOMPRESSD_Z(places, least, selected)

@@ -1,8 +1,7 @@
 // Package atomicfile writes files that are either whole or not there.
 //
-// A file is written under a temporary name in the folder of its destination,
-// synced, and renamed. Whatever ends the program before Commit leaves the
-// destination as it was.
+// A file is written under a temporary name in the folder of its destination, synced, and renamed.
+// Until Commit the destination keeps its old state, however the program ends.
 package atomicfile
 
 import (
@@ -29,12 +28,12 @@ type File struct {
 }
 
 // Create starts the file that will be at path. It fails at once if the folder does not exist or
-// cannot be written to, or if path is anything but a regular file, so that long work need not be
-// done in vain. A symbolic link stays, and the file it leads to is replaced, or made. The file
+// cannot be written to, or if path is anything but a regular file, so that a program fails before
+// long work. A symbolic link is kept, and the file that it leads to is replaced, or made. The file
 // gets the permissions of the file that it replaces, or else of any new file.
 //
-// Temporary files of the same destination that a killed process has left are removed, if the
-// system has locks by which a living one is known.
+// Temporary files of the same destination that a killed process has left are removed, if the system
+// has locks, which show whether a process is alive.
 func Create(path string) (*File, error) {
 	if path == "" {
 		return nil, errors.New("found an empty file name, expected a file to write")
@@ -65,7 +64,8 @@ func Create(path string) (*File, error) {
 	return f, nil
 }
 
-// WriteFile writes the output of write, through a buffer, to the file at path, as Create and Commit do.
+// WriteFile writes the output of write, through a buffer, to the file at path, as Create and Commit
+// do.
 func WriteFile(path string, write func(w io.Writer) error) error {
 	f, err := Create(path)
 	if err != nil {
@@ -82,8 +82,8 @@ func WriteFile(path string, write func(w io.Writer) error) error {
 	return f.Commit()
 }
 
-// Destination returns the absolute path of the file that path leads to, through symbolic
-// links: the one that is replaced or made. It need not be there.
+// Destination returns the absolute path of the file that path leads to, through symbolic links: the
+// one that is replaced or made. It need not exist.
 func Destination(path string) string {
 	abs, err := filepath.Abs(path)
 	if err == nil && !strings.HasSuffix(path, string(filepath.Separator)) { // which means a folder
@@ -142,10 +142,9 @@ func (f *File) keep(err error) error {
 	return err
 }
 
-// Commit makes the file durable and puts it at its destination, replacing
-// the old file. If it fails, as it does after a failed write, the
-// destination is as it was and the temporary file is gone; but if the folder
-// alone cannot be synced the new file is there, and the error tells so.
+// Commit makes the file durable and puts it at its destination, replacing the old file. If it
+// fails, as after a failed write, the destination keeps its old state and the temporary file is
+// removed; but if only the folder cannot be synced, the new file exists, and the error tells so.
 func (f *File) Commit() error {
 	if f.err != nil {
 		f.Abort()
@@ -162,7 +161,7 @@ func (f *File) Commit() error {
 	if err != nil {
 		os.Remove(f.tmp.Name())
 	}
-	f.held.Close() // and with it the lock, after the renaming
+	f.held.Close() // which releases the lock, after the renaming
 	if err != nil {
 		return named(f.path, err)
 	}

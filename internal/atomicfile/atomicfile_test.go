@@ -181,7 +181,7 @@ func TestCommitFailsAfterAFailedWrite(t *testing.T) {
 	holds(t, dir, "out")
 }
 
-// A folder that comes to stand at the destination makes the rename fail.
+// A folder that appears at the destination makes the rename fail.
 func TestFailedRename(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out")
@@ -404,8 +404,8 @@ func TestBareName(t *testing.T) {
 	holds(t, dir, "out")
 }
 
-// The temporary files that a killed process left are removed by who writes the same
-// file next, and nothing else is.
+// The next process that writes the same file removes the temporary files of a killed process, and
+// nothing else.
 func TestWhatAKilledProcessLeavesIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -436,7 +436,7 @@ func TestWhatAKilledProcessLeavesIsRemoved(t *testing.T) {
 	content(t, in("out"), "from a living writer")
 	content(t, in("data"), "precious")
 	if !hasLocks() {
-		return // all stays
+		return // no file is removed
 	}
 	want := append(others, ".out.tmp-55", ".out.tmp-56", "data", "out")
 	slices.Sort(want)
@@ -452,7 +452,7 @@ func hasLocks() bool {
 	return false
 }
 
-// However many write one file at the same time, none loses what it wrote.
+// If several goroutines write one file at the same time, none loses its data.
 func TestWritersDoNotRemoveEachOthersFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	errs := make(chan error)
@@ -559,7 +559,7 @@ func TestHoldInAFolderThatIsNotThere(t *testing.T) {
 	}
 }
 
-// However many try at the same time, one holds it at any moment.
+// If many try at the same time, one holds it at any moment.
 func TestManyTryToHold(t *testing.T) {
 	if !hasLocks() {
 		t.Skip("no locks here")

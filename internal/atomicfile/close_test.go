@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// An error of the close, by which some file systems tell of a write that has failed, comes
-// before the renaming. The lock is kept beyond the close.
+// An error of the close, by which some file systems report a failed write, comes before the
+// renaming. The lock is kept after the close.
 func TestCommitFailsAfterAFailedClose(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "out")

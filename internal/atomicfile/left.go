@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// A process that is killed leaves its temporary file. Whoever writes the same destination next
-// removes it, under a lock, so that no file of a living process ever is: the process holds the
-// lock from right after the creation to the renaming, and the system gives it up with the
-// process, on whatever machine that was.
+// A process that is killed leaves its temporary file. The next process that writes the same
+// destination removes it, under a lock, so that no file of a living process is removed: the process
+// holds the lock from right after the creation to the renaming, and the system releases it with the
+// process, on any machine.
 
-// longestBase is how much of a destination's name goes into the name of its temporary
-// file: systems allow names of 255 bytes.
+// longestBase is the length of the part of a destination's name in the name of its temporary file:
+// systems allow names of 255 bytes.
 const longestBase = 200
 
 // temporaryPrefix is how the names of the temporary files of a destination begin. A
@@ -27,8 +27,8 @@ func temporaryPrefix(dest string) string {
 	return "." + base[:min(len(base), longestBase)] + ".tmp-"
 }
 
-// IsTemporary reports whether a file is named like a temporary file of the destination path, in
-// whatever folder: one that [Create] removes if no process is writing it.
+// IsTemporary reports whether a file is named like a temporary file of the destination path, in any
+// folder: one that [Create] removes if no process is writing it.
 func IsTemporary(name, path string) bool {
 	return hasNumber(filepath.Base(name), temporaryPrefix(Destination(path)))
 }
@@ -93,13 +93,13 @@ func removeLeft(dest string) {
 var ErrHeld = errors.New("found another run that works on it, expected none")
 
 // Hold keeps other processes that call Hold with the same path from it, until release is called or
-// the process ends, however it ends. It is for output of several steps, which two runs
-// at once would mix. If another process holds the path the error is [ErrHeld]. If the system has
-// no locks nothing is held, and there is no error.
+// the process ends in any way. It is for output of several steps, which two runs at once would mix.
+// If another process holds the path the error is [ErrHeld]. If the system has no locks nothing is
+// held, and there is no error.
 //
-// The lock is on an empty hidden file next to the destination, whose name ends with .lock. A process
-// that is killed leaves it, without the lock: the next Hold takes it, and release removes it. A
-// file of this name that is not empty is not removed.
+// The lock is on an empty hidden file next to the destination, whose name ends with .lock. A
+// process that is killed leaves it, without the lock: the next Hold takes it, and release removes
+// it. A file of this name that is not empty is not removed.
 func Hold(path string) (release func(), err error) {
 	dest := Destination(path)
 	base := filepath.Base(dest)
@@ -130,7 +130,7 @@ func Hold(path string) (release func(), err error) {
 		case isAt(f, name):
 			return release, nil
 		}
-		f.Close() // the run before has removed it meanwhile
+		f.Close() // the previous run has removed it meanwhile
 	}
 	return func() {}, nil
 }

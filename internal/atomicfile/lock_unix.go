@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// locks says whether the system has locks. asItIs opens what has a name without waiting for
-// anything, and follows no link.
+// locks reports whether the system has locks. asItIs opens a file without waiting, whatever its
+// kind, and follows no link.
 const (
 	locks  = true
 	asItIs = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
@@ -25,7 +25,7 @@ func lock(f *os.File) (taken bool, err error) {
 	return err == nil, err
 }
 
-// again returns an open file anew: its lock is kept until both are closed.
+// again returns a duplicate of an open file: the lock is kept until both are closed.
 func again(f *os.File) (*os.File, error) {
 	syscall.ForkLock.RLock() // no other process is to have it
 	defer syscall.ForkLock.RUnlock()

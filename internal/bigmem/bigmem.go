@@ -1,8 +1,8 @@
-// Package bigmem allocates large read-mostly tables. A query touches a few hundred rows
-// scattered over megabytes. On 4 KiB pages each costs a miss of the translation buffer besides
-// the miss of the cache: some 0.4 us if the tables of pages are not in the caches either. So,
-// if the system can, tables are put on large pages, which the Go heap does not do: a large one
-// on pages of its own, small ones together on one.
+// Package bigmem allocates large read-mostly tables. A query touches a few hundred rows scattered
+// over megabytes. On 4 KiB pages each row costs a miss of the translation buffer besides the miss
+// of the cache: some 0.4 us if the tables of pages are not in the caches either. So, if the system
+// can, tables are put on large pages, which the Go heap does not do: a large table on its own
+// pages, small tables together on one.
 package bigmem
 
 import (
@@ -50,7 +50,7 @@ type chunk struct {
 
 var (
 	chunkMu sync.Mutex
-	current *chunk // where the next small table goes; nil for none
+	current *chunk // the chunk of the next small table; nil for none
 )
 
 // allocShared returns n bytes of a chunk, n below minMapped.
@@ -86,8 +86,8 @@ func allocShared(n int) (table []byte, release func(), ok bool) {
 // maxAdvised bounds the memory that Advise moves, some 0.3 ms a MiB.
 const maxAdvised = 64 << 20
 
-// Advise asks that memory that is there already be put on large pages, at once, and does not
-// report whether it was: memory of a file is not. Tables above 64 MiB stay where they are.
+// Advise asks the system to move allocated memory to large pages at once. It does not report
+// whether this was done: memory of a file is not moved. Tables above 64 MiB are not moved.
 func Advise(x []byte) {
 	if len(x) <= maxAdvised {
 		collapse(x)

@@ -30,7 +30,7 @@ func mapLarge(n int) (table []byte, release func(), ok bool) {
 	return table, func() { _ = syscall.Munmap(mem) }, true
 }
 
-// collapse asks for large pages for the whole ones that x holds.
+// collapse asks for large pages in place of the whole ones within x.
 func collapse(x []byte) {
 	if len(x) < hugePage {
 		return

@@ -1,12 +1,12 @@
-// Package cold puts the caches in the state in which a query finds them that is
-// asked between two steps of a decoder: full of something else.
+// Package cold puts the caches in the state that a query between two steps of a decoder finds: full
+// of other data.
 package cold
 
 // Buffer is memory that is read in place of a program's work between two
 // queries. It belongs to one goroutine.
 type Buffer struct {
 	words []uint64
-	sum   uint64 // lest the reads be left out
+	sum   uint64 // so that the compiler keeps the reads
 }
 
 // lineWords is the number of words of a cache line.
@@ -22,8 +22,8 @@ func NewBuffer(mib int) *Buffer {
 	return b
 }
 
-// Read reads a word of each cache line of the buffer, and then all of the context h: a decoder
-// has just written it, so it is the one thing that a query finds in the caches.
+// Read reads a word of each cache line of the buffer, and then all of the context h: a decoder has
+// just written it, so only the context is in the caches when a query begins.
 func (b *Buffer) Read(h []float32) {
 	sum := b.sum
 	for i := 0; i < len(b.words); i += lineWords {

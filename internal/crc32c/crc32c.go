@@ -9,5 +9,5 @@ var table = crc32.MakeTable(crc32.Castagnoli)
 // Sum returns the checksum of b.
 func Sum(b []byte) uint32 { return crc32.Checksum(b, table) }
 
-// Update returns the checksum of the bytes that crc is the checksum of, and b behind them.
+// Update returns the checksum of some bytes followed by b; crc is the checksum of the first bytes.
 func Update(crc uint32, b []byte) uint32 { return crc32.Update(crc, table, b) }

@@ -1,7 +1,7 @@
 // Package demolm runs the small language model of l2s demo: a 2-layer LSTM of 200 units over a
-// vocabulary of 20,000, trained on public-domain novels. Its weights are in benchmarks/lm/model, out
-// of the module, so that no importer downloads them. The model writes a text, whose contexts are used
-// instead of the contexts of a real one.
+// vocabulary of 20,000, trained on public-domain novels. Its weights are in benchmarks/lm/model,
+// out of the module, so that no importer downloads them. The model writes a text, whose contexts
+// are used instead of the contexts of a real one.
 package demolm
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	dim    = 200 // of the embeddings, of the states, and so of the contexts
+	dim    = 200 // of the embeddings and the states, and so of the contexts
 	layers = 2
 )
 
@@ -28,8 +28,8 @@ type Model struct {
 	Words *vocab.Vocab   // a word for each label
 
 	embeddings []float32 // 20,000 x dim
-	// Of a layer, for its input and its state side by side: 4 dim rows of 2 dim, for the
-	// gates i, f, g and o, and their biases.
+	// For each layer, 4 dim rows of 2 dim, for its input followed by its state, for the gates i, f,
+	// g and o, and their biases.
 	weights [layers]kernels.Rows
 	biases  [layers][]float32
 }
@@ -123,14 +123,14 @@ func sigmoid(x float64) float64 { return 1 / (1 + kernels.Exp(-x)) }
 
 func tanh(x float64) float64 { return 2/(1+kernels.Exp(-2*x)) - 1 }
 
-// Stream is the number of words that the model writes in one piece: where learning and measuring are
-// to have no piece in common, both have a multiple of it.
+// Stream is the number of words that the model writes in one piece: where learning and measuring
+// are to have no piece in common, both have a multiple of it.
 const Stream = 512
 
-// Contexts returns the contexts of n words that the model writes, n x 200, in pieces of Stream words.
-// Each begins with <eos> and goes on with words drawn from the softmax at temperature 1, by random
-// numbers of its own. So a word depends on the seed and its place alone: a shorter text is the
-// beginning of a longer one. progress, unless nil, is told how many words there are.
+// Contexts returns the contexts of n words that the model writes, n x 200, in pieces of Stream
+// words. Each begins with <eos> and continues with words drawn from the softmax at temperature 1,
+// by its own random numbers. So a word depends only on the seed and its place: a shorter text is
+// the beginning of a longer one. progress, unless nil, gets the number of finished words.
 func (m *Model) Contexts(ctx context.Context, n int, seed uint64, progress func(done int)) ([]float32, error) {
 	eos, err := m.Words.Special(vocab.EOSWord)
 	if err != nil {

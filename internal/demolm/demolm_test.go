@@ -45,8 +45,7 @@ func TestTheModelWritesContexts(t *testing.T) {
 	}
 }
 
-// A step is what an LSTM is defined by, in plain float64, and has the same bits on every
-// level.
+// A step equals the definition of an LSTM in plain float64, and has the same bits on every level.
 func TestStep(t *testing.T) {
 	m := load(t)
 	var first []float32

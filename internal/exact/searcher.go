@@ -124,7 +124,7 @@ func (s *Searcher) findAny(dst []Prediction, answers []Answer, qs []*Query, req 
 	return nil
 }
 
-// Logits writes the logits of the labels to dst, one a label in the order of the
+// Logits writes the logits of the labels to dst, one per label in the order of the
 // set, by the reference arithmetic. It returns an error if the query has no
 // context of the layer or if the lengths differ.
 func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {

@@ -3,11 +3,10 @@ package fault
 
 import "runtime/debug"
 
-// Guard runs f, which reads mapped memory. The system answers a read of a page
-// that is no longer there, since another program has shortened the file or the
-// disk has failed, with a fault, which ends the program. Within f, in its
-// goroutine, it becomes the error that gone returns. Goroutines that f starts
-// need a Guard of their own. All other panics pass.
+// Guard runs f, which reads mapped memory. If another program has shortened the file, or the disk
+// has failed, a read of a missing page is a fault, which ends the program. Within f, in its
+// goroutine, the fault becomes the error that gone returns. Goroutines that f starts need their own
+// Guard. All other panics pass.
 func Guard(f, gone func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -1,4 +1,4 @@
-// Package gguftest writes GGUF files for tests, the broken ones among them: it checks nothing.
+// Package gguftest writes GGUF files for tests, also broken ones: it checks nothing.
 package gguftest
 
 import (

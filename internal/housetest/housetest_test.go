@@ -1,5 +1,5 @@
-// Package housetest holds the tests of the repository as a whole: that the floors of
-// ARCHITECTURE.md hold, and that what the documents name exists.
+// Package housetest holds the tests of the repository as a whole: the floors of ARCHITECTURE.md
+// hold, and the files that the documents name exist.
 package housetest
 
 import (
@@ -31,9 +31,8 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// imports are the packages of the module that each package of the repository
-// imports, test files apart, whatever their build tags. Packages are known by
-// their folders.
+// imports are the packages of the module that each package of the repository imports, without test
+// files, for all build tags. Packages are known by their folders.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
@@ -76,8 +75,8 @@ func imports(t *testing.T) map[string][]string {
 	return found
 }
 
-// plan is the table of floors: packages by name. A name that ends in /... stands for
-// all packages below a folder.
+// plan is the table of floors: packages by name. A name that ends in /... means all packages below
+// a folder.
 type plan map[string]int
 
 var row = regexp.MustCompile(`^\| (\d+) \| ([^|]*) \|`)
@@ -117,7 +116,7 @@ func (p plan) name(pkg string) string {
 	return ""
 }
 
-// faults says where the packages do not stand as planned.
+// faults lists the packages and imports that break the plan.
 func (p plan) faults(imports map[string][]string) (faults []string) {
 	used := map[string]bool{}
 	for pkg, list := range imports {
@@ -161,7 +160,7 @@ func TestImportsGoDownwards(t *testing.T) {
 	}
 }
 
-// The test above finds what it is for.
+// The test above finds the faults it is made for.
 func TestFaultsOfAPlan(t *testing.T) {
 	const table = "| 2 | `top`, `tools/...` | x |\n| 1 | `middle` | y |\n| 0 | `low`, `other` | z |\n"
 	for _, c := range []struct {
@@ -264,15 +263,15 @@ func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 var (
 	fenced = regexp.MustCompile("(?s)```.*?```")
 	quoted = regexp.MustCompile("`([^`\n]+)`")
-	// A path of a source, of a document or of a folder of the repository.
+	// A path of a source file, a document or a folder of the repository.
 	source = regexp.MustCompile(`^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*\.(go|md|s|yml|yaml)$|^(internal|cmd|kernels|train|gen|benchmarks|fuzz|screen|softmax|docs|scripts)(/[A-Za-z0-9_.-]+)+$`)
 )
 
-// What a document calls by its path exists: from the root, or beside the document.
+// A path in a document names a file: from the root, or from the folder of the document.
 func TestFilesThatDocumentsNameExist(t *testing.T) {
 	named := 0
 	for _, name := range documents(t) {
-		if name == "CHANGELOG.md" { // which tells of what was
+		if name == "CHANGELOG.md" { // which describes the past
 			continue
 		}
 		for _, m := range quoted.FindAllStringSubmatch(fenced.ReplaceAllString(read(t, name), ""), -1) {
@@ -298,7 +297,7 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Z]\w*)\(`)
 )
 
-// A document that names a test names one that is there.
+// A test that a document names exists.
 func TestTestsThatDocumentsNameExist(t *testing.T) {
 	exist := map[string]bool{}
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
@@ -316,7 +315,7 @@ func TestTestsThatDocumentsNameExist(t *testing.T) {
 	}
 	named := 0
 	for _, name := range documents(t) {
-		if name == "CHANGELOG.md" { // which tells of what was
+		if name == "CHANGELOG.md" { // which describes the past
 			continue
 		}
 		for _, test := range testName.FindAllString(read(t, name), -1) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// make help has two columns, of all targets and of what each does, in lines of 120 columns at most.
+// make help has two columns, the targets and their purpose, in lines of at most 120 characters.
 func TestMakeHelp(t *testing.T) {
 	if _, err := exec.LookPath("make"); err != nil {
 		t.Skip("found no make")

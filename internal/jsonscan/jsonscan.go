@@ -48,7 +48,7 @@ func ParsePython(data []byte) (Value, error) {
 	return trim(data), nil
 }
 
-// Parse returns the one value of a text in UTF-8.
+// Parse returns the value of a text in UTF-8 that has exactly one.
 func Parse(data []byte) (Value, error) {
 	if !utf8.Valid(data) {
 		return nil, fmt.Errorf("found bytes that are not UTF-8, expected JSON")
@@ -137,7 +137,7 @@ func (v Value) Entries(f func(name []byte, v Value) error) error {
 	})
 }
 
-// Object is Entries of an object in which each name is there once.
+// Object is Entries of an object in which each name occurs once.
 func (v Value) Object(f func(name []byte, v Value) error) error {
 	seen := map[string]struct{}{} // whose strings are the bytes of the text itself
 	return v.Entries(func(name []byte, value Value) error {
@@ -215,7 +215,7 @@ func (v Value) Int() (int, error) {
 // IsNull reports whether the value is null.
 func (v Value) IsNull() bool { return v[0] == 'n' }
 
-// Found is the error for another value than the one that was expected.
+// Found returns the error for a value other than the expected one.
 func (v Value) Found(expected string) error {
 	return fmt.Errorf("found %.40q, expected %s", []byte(v), expected)
 }

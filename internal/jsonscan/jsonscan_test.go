@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// tree reads a whole text into what json.Unmarshal makes of it with numbers as
-// json.Number, by the methods of values alone.
+// tree reads a text with the methods of values alone, into the same types as json.Unmarshal, with
+// numbers as json.Number.
 func tree(data []byte) (any, error) {
 	v, err := Parse(data)
 	if err != nil {
@@ -68,7 +68,7 @@ func depth(data []byte) (deepest int) {
 	}
 }
 
-// What the scanner takes is what encoding/json takes, and it reads the same.
+// The scanner takes the same texts as encoding/json, and reads the same values.
 func FuzzScanner(f *testing.F) {
 	for _, text := range []string{
 		`{"a":[1,-2.5e+3,0.1,true,false,null,"x\u00e9\n\ud83d\ude00"],"b":{}}`, ` [ ] `, `"\q"`, `01`, `-`, `1.`, `1e`, `[1,]`, `{"a" 1}`, `{"a":1,}`,
@@ -149,7 +149,8 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
-// What Python writes and JSON does not have is read over, and refused where a number is asked for.
+// Words that Python writes and JSON does not have are skipped, and are an error in place of a
+// number.
 func TestPython(t *testing.T) {
 	for text, good := range map[string]bool{
 		`{"a":[0.0,Infinity],"b":NaN,"c":-Infinity,"d":2}`: true, `{"a":"NaN, Infinity","b":NaN,"d":2}`: true, "{\"d\":2, \"x\":\n NaN }": true,
@@ -185,7 +186,7 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// To go over a text takes no memory, however many strings are in it.
+// Scanning a text takes no memory, with any number of strings in it.
 func TestNothingIsKept(t *testing.T) {
 	text := []byte(`{"vocab":{` + strings.Repeat(`"piece":12,`, 1000) + `"end":[1.5,true,"x"]}}`)
 	names := 0

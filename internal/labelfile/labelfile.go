@@ -76,8 +76,8 @@ func (h *Header) check() error {
 	return nil
 }
 
-// CheckIDs returns an error unless the ids, rows of k for the contexts from number first on, are
-// below the number of labels, and those of each row different.
+// CheckIDs returns an error unless the ids are below the number of labels and different within each
+// row. ids has rows of k, for the contexts from number first on.
 func CheckIDs(ids []uint32, k, labels, first int) error {
 	sorted := make([]uint32, k)
 	for row := range len(ids) / k {
@@ -132,11 +132,10 @@ func decode(b []byte) (h Header, dataCRC uint32, err error) {
 	return h, f.DataCRC, h.check()
 }
 
-// Digest identifies contexts by their numbers and their places: the sum over
-// the rows of SHA-256(i, h_i), with i as a 64-bit and the elements of h_i as
-// 32-bit little-endian words, in four lanes of 64 bits. Being a sum it can be
-// had from the digests of parts, whatever the parts are. It finds mistakes;
-// against malice it is no guard.
+// Digest identifies contexts by their numbers and their places: the sum over the rows of SHA-256(i,
+// h_i), with i as a 64-bit and the elements of h_i as 32-bit little-endian words, in four lanes of
+// 64 bits. Because it is a sum, the digests of any parts add up to it. It finds mistakes, but is no
+// protection from malice.
 type Digest [sha256.Size]byte
 
 // Add adds the digest of other rows.
@@ -153,7 +152,7 @@ const digestChunk = 512 // rows between two looks at ctx
 // It runs on the given number of goroutines, 0 for all cores; the result does not depend on it.
 //
 // It returns an error if an element is NaN or infinite, which names the first such context, or if
-// ctx ends. If rows are mapped memory that is no longer there the error is [parallel.ErrGone].
+// ctx ends. If rows are mapped memory of a file that was cut off the error is [parallel.ErrGone].
 func DigestOf(ctx context.Context, rows kernels.Rows, first, threads int) (sum Digest, err error) {
 	const exponent = 0x7f800000
 	digests := make([]Digest, parallel.Threads(threads, rows.Len()))
@@ -271,7 +270,7 @@ func Open(path string) (_ *File, err error) {
 			file.Close()
 		}
 	}()
-	info, err = file.Stat() // of the very file that is read, whatever has its name by now
+	info, err = file.Stat() // of the file that is read, also if another file has its name now
 	switch {
 	case err != nil:
 		return nil, err
@@ -302,8 +301,8 @@ func (f *File) Close() error { return f.file.Close() }
 const rowsAtOnce = 1 << 14
 
 // Each reads the labels in order and calls yield with the labels of some contexts at a time, in a
-// slice that is used again. Whether the file is damaged is known at the end: what was yielded
-// counts only if Each returns nil. It returns the error of yield or of ctx if there is one.
+// slice that is used again. Each finds damage of the file only at the end: the labels are valid
+// only if Each returns nil. It returns the error of yield or of ctx if there is one.
 func (f *File) Each(ctx context.Context, yield func(labels []uint32) error) error {
 	if _, err := f.file.Seek(headerSize, io.SeekStart); err != nil {
 		return err

@@ -97,7 +97,7 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// Any parts, in any order, written in any pieces, merge to the one file.
+// Any parts, in any order, written in any pieces, merge to the same file.
 func TestPartsMergeToTheFileOfOneProcess(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -205,7 +205,7 @@ func TestMergeRefusesAPartThatChanges(t *testing.T) {
 	}
 }
 
-// Open looks at one file alone, if others take its name meanwhile.
+// Open uses one file, even if other files take its name meanwhile.
 func TestOpenWhileTheFileIsReplaced(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a file that is open cannot be replaced on Windows")
@@ -429,7 +429,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// Whatever is in a file, reading it ends in labels in range or in an error.
+// Reading any file gives labels in range or an error.
 func FuzzOpen(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "labels")
 	newCorpus(1, 9, 2, 3, 20).write(f, path, 0, 9, 9)

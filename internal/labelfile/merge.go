@@ -13,8 +13,8 @@ import (
 // the same k and a corpus of the same length, and hold each of its contexts
 // once. progress, unless nil, is told the number of contexts copied so far.
 //
-// The memory that it takes does not depend on the size of the files. If it
-// fails, out is as it was before.
+// The memory that it takes does not depend on the size of the files. If it fails, out keeps its old
+// state.
 func Merge(ctx context.Context, out string, parts []string, progress func(done int)) (Header, error) {
 	if len(parts) == 0 {
 		return Header{}, errors.New("parts: found none, expected at least one")

@@ -29,8 +29,8 @@ type Contexts struct {
 	block []float32          // nextBlock contexts, that one among them
 }
 
-// OpenContexts opens contexts, before the layer is known that they are for. There are none
-// before the call of Fit. A source is a tensor.
+// OpenContexts opens contexts, before their layer is known. No contexts are available before the
+// call of Fit. A source is a tensor.
 func OpenContexts(sources []string) (*Contexts, error) {
 	c := &Contexts{name: sources[0]}
 	if more := len(sources) - 1; more > 0 {
@@ -73,7 +73,7 @@ func checkContexts(t *tensorfile.Tensor, l *softmax.Layer, weights string) error
 	switch {
 	case len(t.Shape) != 2:
 	case t.Cols() == l.Labels():
-		return fmt.Errorf("%w, or weights of %d columns: %s has so many rows, save its transpose if the columns are the labels", err, t.Cols(), weights)
+		return fmt.Errorf("%w, or weights of %d columns: %[3]s has %[2]d rows, save its transpose if the columns are the labels", err, t.Cols(), weights)
 	case t.Rows() == l.Dim():
 		return fmt.Errorf("%w: save its transpose", err)
 	}
@@ -118,8 +118,8 @@ func (c *Contexts) Len() int {
 	return c.ends[len(c.ends)-1]
 }
 
-// Read copies the contexts from number first on, as many as dst holds, as float32.
-// It returns an error for a number that is NaN, infinite or not within float32.
+// Read fills dst with the contexts from number first on, as float32. It returns an error for a
+// number that is NaN, infinite or not within float32.
 func (c *Contexts) Read(dst []float32, first int) error {
 	i := sort.SearchInts(c.ends, first+1)
 	for len(dst) > 0 {
@@ -137,8 +137,8 @@ func (c *Contexts) Read(dst []float32, first int) error {
 }
 
 // All returns all contexts, row by row, until Close. One file of float32 in C order is mapped.
-// Others are converted: in memory, or, beyond a GiB, in a temporary file, which is mapped. So
-// contexts may be larger than memory. Mapped ones are to be read under a guard of package fault.
+// Others are converted: in memory, or, above a GiB, in a temporary file, which is mapped. So
+// contexts may be larger than memory. Read mapped contexts under a guard of package fault.
 func (c *Contexts) All(ctx context.Context) ([]float32, error) {
 	return c.allWithin(ctx, 1<<30)
 }
@@ -175,8 +175,8 @@ func (c *Contexts) blocks(ctx context.Context, f func(first, n int) error) error
 	return nil
 }
 
-// spool maps a temporary file of all contexts, in the folder for such files. It has no name
-// from the beginning on, so that the system removes it however the program ends.
+// spool maps a temporary file of all contexts, in the system's folder for temporary files. It loses
+// its name at once, so that the system removes it when the program ends in any way.
 func (c *Contexts) spool(ctx context.Context) (rows []float32, err error) {
 	file, err := os.CreateTemp("", "l2s-contexts-")
 	if err != nil {
@@ -220,8 +220,8 @@ func (c *Contexts) Close() {
 	}
 }
 
-// Expand puts in the place of each source with *, ? or [ in the name of its file those that it
-// matches, in the order of their names, unless it is itself the name of a file.
+// Expand replaces each source with *, ? or [ in the name of its file by the files that it matches,
+// in the order of their names, unless it is itself the name of a file.
 func Expand(sources []string) (all []string, err error) {
 	for _, src := range sources {
 		path, name, named := tensorfile.SplitSource(src)

@@ -170,7 +170,7 @@ func TestConversionHasNoName(t *testing.T) {
 	}
 }
 
-// What is wrong with a number is found wherever the contexts go, and nothing is left.
+// A bad number is found on every path of the contexts, and no file remains.
 func TestContextsThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", t.TempDir())
@@ -228,7 +228,7 @@ func TestOpenContexts(t *testing.T) {
 	}{
 		{"other columns", write("a.npy", 7, 13), "a.npy: shape: found [7 13], expected [any 12], the columns of " + weights},
 		{"a transpose", write("b.npy", 12, 7), "b.npy: shape: found [12 7], expected [any 12], the columns of " + weights + ": save its transpose"},
-		{"the columns are W's rows", write("c.npy", 7, 30), "c.npy: shape: found [7 30], expected [any 12], the columns of " + weights + ", or weights of 30 columns: " + weights + " has so many rows, save its transpose if the columns are the labels"},
+		{"the columns are W's rows", write("c.npy", 7, 30), "c.npy: shape: found [7 30], expected [any 12], the columns of " + weights + ", or weights of 30 columns: " + weights + " has 30 rows, save its transpose if the columns are the labels"},
 		{"a vector of another length", write("d.npy", 13), "d.npy: shape: found [13], expected [any 12], the columns of " + weights},
 		{"states of two layers", write("e.npy", 2, 2, 12), "e.npy: shape: found [2 2 12], expected [any 12]: of texts without padding reshape(-1, 12) makes one matrix; of layers take the last"},
 		{"no rows", write("f.npy", 0, 12), "f.npy: shape: found [0 12], expected at least one row"},

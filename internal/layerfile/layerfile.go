@@ -11,8 +11,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Open opens the head source as a layer, which uses the weights of the head without a copy: the head
-// is to be closed when the layer is done with.
+// Open opens the head source as a layer, which uses the weights of the head without a copy: close
+// the head after the last use of the layer.
 func Open(source string, opt head.Options) (*softmax.Layer, *head.Head, error) {
 	h, err := head.Open(source, opt)
 	if err != nil {
@@ -40,16 +40,16 @@ const (
 	logitSample = 32  // and of which it computes all logits
 )
 
-// Unnormed tells why the contexts, rows of the head's dimension, do not look like the contexts that the head
-// is applied to, "" if they do. Most often they were taken before the model's last normalisation,
-// or scaled to length 1.
+// Unnormed describes why the contexts, rows of the head's dimension, do not look like the contexts
+// that the head is applied to, "" if they do. Most often they were taken before the model's last
+// normalisation, or scaled to length 1.
 //
 // If the head's files have the normalisation, its results are known: (h/s - Bias)/Gain has a mean
 // square of 1, where s is the scale that the head's states have. That must hold within a twentieth
-// for half of a sample; with another scale of the model in the place of s the text tells that this one
-// is missing, or there twice. Else the probabilities tell: for half of a sample the best label must
-// neither have all of the probability but a millionth nor as little as three labels have of an even
-// distribution.
+// for half of a sample; if it holds with another scale of the model in place of s, the text tells
+// that this scale is missing, or applied twice. Otherwise the probabilities decide: for half of a
+// sample the best label must have neither all of the probability except a millionth, nor as little
+// as three labels of an even distribution.
 func Unnormed(h *head.Head, contexts []float32) string {
 	d := h.Dim()
 	if gain, bias := h.Norm(); gain != nil {
@@ -80,7 +80,7 @@ func Unnormed(h *head.Head, contexts []float32) string {
 			return fmt.Sprintf("they have the scale of %.4g already that the model has for its logits, and would have it twice: take them before it, or divide them by it", logit)
 		}
 		slices.Sort(squares)
-		return fmt.Sprintf("behind the model's last normalisation their mean square would be 1 by its gain; found %.3g in the median", squares[len(squares)/2])
+		return fmt.Sprintf("after the model's last normalisation their mean square would be 1 by its gain; found %.3g in the median", squares[len(squares)/2])
 	}
 	best := make([]float64, 0, logitSample)
 	logits := make([]float64, h.Labels())

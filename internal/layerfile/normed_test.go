@@ -22,8 +22,8 @@ func normal(r *rand.Rand, n int, scale float64) []float32 {
 	return x
 }
 
-// states returns n states of d elements behind a normalisation, and the same before
-// it, whose lengths differ.
+// states returns n states of d elements after a normalisation, and the same states before it, whose
+// lengths differ.
 func states(r *rand.Rand, n, d int, gain, bias []float32, plus float32, centred bool) (after, before []float32) {
 	for range n {
 		x := normal(r, d, math.Exp(3+r.NormFloat64()/2))
@@ -83,13 +83,13 @@ func TestUnnormedByTheModelsNorm(t *testing.T) {
 			h := open(t, gain, written)
 			after, before := states(r, n, dim, gain, c.bias, c.plus, c.centred)
 			if why := Unnormed(h, after); why != "" {
-				t.Errorf("states behind the normalisation: found %q", why)
+				t.Errorf("states after the normalisation: found %q", why)
 			}
 			for i := range n / 3 { // of which some may be odd
 				copy(after[3*i*dim:(3*i+1)*dim], before)
 			}
 			if why := Unnormed(h, after); why != "" {
-				t.Errorf("states most of which are behind the normalisation: found %q", why)
+				t.Errorf("states most of which are after the normalisation: found %q", why)
 			}
 			ones := slices.Clone(after)
 			for i := range n {
@@ -102,7 +102,7 @@ func TestUnnormedByTheModelsNorm(t *testing.T) {
 				}
 			}
 			for what, contexts := range map[string][]float32{"before the normalisation": before, "of length 1": ones} {
-				if why := Unnormed(h, contexts); !strings.Contains(why, "behind the model's last normalisation their mean square would be 1 by its gain; found ") {
+				if why := Unnormed(h, contexts); !strings.Contains(why, "after the model's last normalisation their mean square would be 1 by its gain; found ") {
 					t.Errorf("states %s: found %q", what, why)
 				}
 			}
@@ -110,8 +110,8 @@ func TestUnnormedByTheModelsNorm(t *testing.T) {
 	}
 }
 
-// A state that a model scales before its head must have the scale, and one that is scaled behind it
-// must not.
+// A state that a model scales before its head must have the scale, and a state that the model
+// scales after its head must not.
 func TestUnnormedByTheModelsScale(t *testing.T) {
 	const labels, dim, n = 50, 64, 300
 	r := rand.New(rand.NewPCG(11, 12))
@@ -133,7 +133,7 @@ func TestUnnormedByTheModelsScale(t *testing.T) {
 		want   string
 	}{
 		"T5 at the head":                  {`{"model_type":"t5","d_model":64}`, times(0.125), ""},
-		"T5 behind the normalisation":     {`{"model_type":"t5","d_model":64}`, after, "they lack the scale of 0.125 that"},
+		"T5 after the normalisation":      {`{"model_type":"t5","d_model":64}`, after, "they lack the scale of 0.125 that"},
 		"untied T5":                       {`{"model_type":"t5","d_model":64,"tie_word_embeddings":false}`, after, ""},
 		"Cohere":                          {`{"model_type":"cohere2"}`, after, ""},
 		"Cohere with the scale of logits": {`{"model_type":"cohere2"}`, times(0.0625), "they have the scale of 0.0625 already that"},

@@ -8,10 +8,9 @@ import (
 	"os"
 )
 
-// Open maps a regular file, or reads it if it cannot be mapped. Others are
-// refused: of a pipe or a device the size is not known. unmap is to be called with
-// data when it is no longer read; it is nil for memory of the Go heap. An error
-// does not name the file.
+// Open maps a regular file, or reads it if it cannot be mapped. Others are refused, since a pipe or
+// a device has no known size. Call unmap with data after the last read; unmap is nil for memory of
+// the Go heap. An error does not name the file.
 func Open(path string) (data []byte, unmap func([]byte) error, err error) {
 	// Looked at before it is opened, since that would wait for the other end of a pipe.
 	if err := regular(os.Stat(path)); err != nil {
@@ -33,7 +32,7 @@ func Map(f *os.File) (data []byte, unmap func([]byte) error, err error) {
 	}
 	size := info.Size()
 	if int64(int(size)) != size {
-		return nil, nil, fmt.Errorf("size: found %d bytes, expected at most what this machine can address", size)
+		return nil, nil, fmt.Errorf("size: found %d bytes, expected a size that this machine can address", size)
 	}
 	if size == 0 {
 		return nil, nil, nil

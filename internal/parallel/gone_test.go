@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// Whichever goroutine reads a page of a file that has been cut, the end is an
-// error.
+// A read of a page of a file that was cut off is an error in any goroutine.
 func TestEachOverAFileThatWasCut(t *testing.T) {
 	const size = 1 << 20
 	path := filepath.Join(t.TempDir(), "f")

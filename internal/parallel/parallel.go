@@ -42,8 +42,8 @@ func Limited(ctx context.Context) int {
 // ErrGone is the error of [Each] for work that read mapped memory which is gone.
 var ErrGone = errors.New("found memory that cannot be read any more, expected a mapped file to stay as it was")
 
-// Guard runs f, in which a read of mapped memory that is no longer there is
-// [ErrGone]. In goroutines that f starts it is not.
+// Guard runs f, in which a read of a missing page of mapped memory is [ErrGone]. In goroutines that
+// f starts it is not.
 func Guard(f func() error) error {
 	return fault.Guard(f, func() error { return ErrGone })
 }
@@ -54,10 +54,10 @@ func Guard(f func() error) error {
 // which chunk is not determined: the result of a chunk must not depend on it. done, unless nil,
 // is told the number of elements finished since its last call, from any goroutine.
 //
-// Chunks are begun in ascending order, and each that is begun is finished. So the error is that
-// of the lowest chunk that has one, for any number of threads. A fault of mapped memory is
-// [ErrGone]. Once ctx is done no chunk is begun, and if that leaves any, the error tells so and
-// wraps ctx.Err(). No goroutine is left when Each returns.
+// Chunks are begun in ascending order, and each that is begun is finished. So Each returns the
+// error of the lowest chunk that fails, for any number of threads. A fault of mapped memory is
+// [ErrGone]. After the end of ctx no chunk is begun, and if chunks remain, the error tells so and
+// wraps ctx.Err(). All goroutines have ended when Each returns.
 func Each(ctx context.Context, threads, n, chunk int, done func(int), work func(worker, lo, hi int) error) error {
 	if threads == 0 {
 		threads = Limited(ctx)

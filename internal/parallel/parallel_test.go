@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Every element is in one chunk of one worker, whatever the numbers.
+// Every element is in one chunk of one worker, for any numbers.
 func TestEachTakesEveryElementOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 300).Draw(t, "n")
@@ -45,8 +45,7 @@ func TestEachTakesEveryElementOnce(t *testing.T) {
 	})
 }
 
-// Of several chunks that fail it is the lowest that is told of, even if a
-// higher one fails first.
+// If several chunks fail, Each reports the lowest, even if a higher one fails first.
 func TestEachReturnsTheErrorOfTheLowestChunk(t *testing.T) {
 	for _, threads := range []int{1, 2, 3, 7} {
 		higher := make(chan struct{})
@@ -93,7 +92,7 @@ func TestEachStopsWhenCancelled(t *testing.T) {
 	}
 }
 
-// A cancellation that leaves nothing undone is no error.
+// A cancellation after the last chunk is no error.
 func TestEachThatIsDoneIsNotInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	if err := Each(ctx, 1, 3, 3, nil, func(int, int, int) error { cancel(); return nil }); err != nil {

@@ -56,16 +56,16 @@ func (o *Outcome) Among(k, n int) (hits int) {
 // Runs is the number of runs of neighbouring contexts that intervals are taken over.
 const Runs = 50
 
-// Figures are those of contexts at one budget: P@1, P@k, and the mean, the 99th percentile and
-// the largest of the numbers of candidates.
+// Figures are the figures of contexts at one budget: P@1, P@k, and the mean, the 99th percentile
+// and the largest of the numbers of candidates.
 type Figures struct {
 	Precision1, PrecisionK Estimate
 	Mean                   float64
 	P99, Max               int
 }
 
-// Measure returns the figures of outcomes, in the order of the text, where a cell has so many
-// candidates: all 0 if there are none. P@k is for a k of 1 or more.
+// Measure returns the figures of outcomes, in the order of the text, if candidates gives the number
+// of candidates of a cell. All are 0 without outcomes. P@k is for a k of 1 or more.
 func Measure(outcomes []Outcome, k int, candidates func(cell int) int) (f Figures) {
 	if len(outcomes) == 0 {
 		return f
@@ -90,9 +90,9 @@ func Spread(sizes []int) (mean float64, p99, largest int) {
 	return float64(total) / float64(n), sizes[(99*n+99)/100-1], sizes[n-1]
 }
 
-// At is P@k of contexts with these numbers of candidates. Its interval is Student's,
-// about, over runs of neighbours; where too few labels are missed for that it is the rule
-// of three: what n contexts without a miss allow at 95%.
+// At is P@k of contexts with these numbers of candidates. Its interval is Student's, about, over
+// runs of neighbours; with too few missed labels for that, the rule of three gives it: the bound at
+// 95% after n contexts without a miss.
 func At(outcomes []Outcome, sizes []int, k int) Estimate {
 	n := len(outcomes)
 	missed := make([]int, min(Runs, n))

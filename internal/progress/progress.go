@@ -11,7 +11,7 @@
 //
 //	labels [############............]  50%  22,080/s  21s left
 //
-// and leaves "labels: 929,589 contexts in 42.1s, 22,080/s" behind.
+// and ends as "labels: 929,589 contexts in 42.1s, 22,080/s".
 package progress
 
 import (
@@ -39,7 +39,7 @@ type Printer struct {
 	done, total int
 	start       time.Time // of the stage
 	shown       time.Time // last output about the stage
-	drawn       bool      // a bar stands on the current line
+	drawn       bool      // the current line shows a bar
 }
 
 const (
@@ -68,12 +68,13 @@ func (p *Printer) with(f func(now time.Time)) {
 	}
 }
 
-// percent is the unit of work that is told as a share alone: nobody asks for the rate, or for a line like the last.
+// percent is the unit of work that is printed as a share alone, without a rate, and without
+// repeating the last line.
 const percent = "percent"
 
-// Start begins a stage of total units of work, 0 if nobody knows how many. Of the unit "percent" the total may be
-// larger than 100, for a finer estimate of the time left.
-// A stage that has not ended is dropped without a word.
+// Start begins a stage of total units of work, 0 if nobody knows how many. Of the unit "percent"
+// the total may be larger than 100, for a finer estimate of the time left. A stage that has not
+// ended is dropped without a word.
 func (p *Printer) Start(stage, unit string, total int) {
 	p.with(func(now time.Time) {
 		p.erase()
@@ -101,7 +102,7 @@ func (p *Printer) Set(done int) {
 	})
 }
 
-// Part names the part of the stage that is under way, behind the stage's name.
+// Part names the current part of the stage, which the bar shows after the name of the stage.
 func (p *Printer) Part(name string) { p.with(func(time.Time) { p.part = name }) }
 
 func (p *Printer) name() string {
@@ -130,7 +131,7 @@ func (p *Printer) EndWith(summary string) {
 	})
 }
 
-// Line prints a line of its own. A bar goes on below it.
+// Line prints a separate line. A bar continues below it.
 func (p *Printer) Line(text string) {
 	p.with(func(time.Time) {
 		p.erase()

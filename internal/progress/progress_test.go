@@ -131,7 +131,7 @@ func TestGoroutinesMayShareAPrinter(t *testing.T) {
 	expect(t, &b, "half\nhalf\nhalf\nhalf\n")
 }
 
-// Lines of percents name the part, and none tells the percent of the last one again.
+// Lines of percents name the part, and no line repeats the percent of the last one.
 func TestPercentsAreToldOnce(t *testing.T) {
 	p, b, c := newPrinter(false)
 	p.Start("preview", "percent", 1000)

@@ -14,7 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// Config is what a Router is made of. Its slices are kept, not copied.
+// Config has the parts of a Router. Its slices are kept, not copied.
 type Config struct {
 	Dim      int       // d, at least 1
 	Clusters []float32 // V: r rows of Dim elements, row-major, r >= 1
@@ -27,8 +27,8 @@ type Config struct {
 // MaxShells is the largest number of cosines of Config.Shells.
 const MaxShells = 16
 
-// Router holds the vectors of clusters and the cosines of shells. It is immutable and safe for use by
-// many goroutines.
+// Router holds the vectors of clusters and the cosines of shells. It is immutable and safe for use
+// by many goroutines.
 type Router struct {
 	layer   *exact.Layer // V as a layer without bias
 	packed  *exact.Packed
@@ -38,8 +38,7 @@ type Router struct {
 	shells []float64
 }
 
-// New returns the router of c. An error names the field, what was found and what was
-// expected.
+// New returns the router of c. An error names the field, the value found and the value expected.
 func New(c Config) (*Router, error) {
 	if c.Dim < 1 {
 		return nil, fmt.Errorf("dim: found %d, expected at least 1", c.Dim)
@@ -108,7 +107,7 @@ func (r *Router) Vectors() []float32 {
 // Shells returns the cosines of shells. They must not be changed.
 func (r *Router) Shells() []float64 { return r.shells }
 
-// Found is what routing finds about a context h.
+// Found is the result of routing a context h.
 type Found struct {
 	Cluster int // z(h)
 	// Lead is v_z.h - v_y.h, y the second best cluster: +Inf if there is one cluster.
@@ -128,7 +127,7 @@ func (r *Router) Cell(f Found) int {
 	return cell
 }
 
-// Need says what is to be found beyond the cell.
+// Need lists the results that a caller needs in addition to the cell.
 type Need struct {
 	Lead   bool
 	Cosine bool // without it there may be another one of the same shell
@@ -137,10 +136,10 @@ type Need struct {
 // All is the need of all of Found.
 var All = Need{Lead: true, Cosine: true}
 
-// Searcher finds the clusters of contexts. It belongs to one goroutine. Its memory grows to what
-// the largest search needs, and stays.
+// Searcher finds the clusters of contexts. It belongs to one goroutine. Its memory grows to the
+// need of the largest search, and stays.
 type Searcher struct {
-	// What every query reads, side by side.
+	// The fields that every query reads, next to each other.
 	r       *Router
 	by      *exact.Searcher
 	req     exact.Request // for the best two
@@ -228,10 +227,11 @@ func (r *Router) cosine(h []float32, best exact.Prediction) float64 {
 	return best.Logit / lengths
 }
 
-// AddLines adds what says where the packed vectors are, some of their codes, and what one search writes.
+// AddLines adds the memory that locates the packed vectors, some of their codes, and the memory
+// that a search writes.
 func (s *Searcher) AddLines(l *kernels.Lines) {
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
-	kernels.AddLines(l, 1, unsafe.Slice(s.by, 1)) // says which layer is searched
+	kernels.AddLines(l, 1, unsafe.Slice(s.by, 1)) // names the layer that is searched
 	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.r, 1))
 	if s.r.packed != nil {
 		s.r.packed.AddLines(l)

@@ -14,7 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
-// shape says what a router and contexts are like.
+// shape has the sizes of a router and of contexts.
 type shape struct {
 	dim, clusters, shells, contexts int
 	ties                            bool
@@ -61,7 +61,7 @@ func drawShape(t *rapid.T) shape {
 	}
 }
 
-// find is what is to be found about a context, by plain loops.
+// find returns the expected result for a context, by plain loops.
 func find(c Config, h []float32) (f Found) {
 	product := func(t int) float64 { return kernels.RefDot(c.Clusters[t*c.Dim:(t+1)*c.Dim], h) }
 	order := make([]int, len(c.Clusters)/c.Dim)
@@ -152,8 +152,9 @@ func TestCellsAreTheirDefinition(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkCells) })
 }
 
-// Find finds what the rule needs, and all that is wanted, with the same bits for one context by the
-// short way, for which its query has room, as by the longer one and among others.
+// Find finds the results that the rule needs and that the caller wants. The bits are the same for
+// one context by the short path, for which its query has room, by the long path, and among other
+// contexts.
 func TestFindFindsWhatIsNeeded(t *testing.T) {
 	told, short := 0, 0
 	check := func(t *rapid.T) {
@@ -213,7 +214,7 @@ func TestFindFindsWhatIsNeeded(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		told, short = 0, 0
 		rapid.Check(t, check)
-		if told < 20 { // thousands of 100 shapes, a fifth of which are drawn by -short
+		if told < 20 { // of 100 shapes there are thousands; -short draws a fifth of the shapes
 			t.Errorf("found %d contexts whose cosine was not computed, expected many", told)
 		}
 		if short < 3 { // of a fifth of the shapes with -short some 20
@@ -252,7 +253,7 @@ func TestLongVectorsAreFoundByTheLongerWay(t *testing.T) {
 	}
 }
 
-// With gives the vectors other shells, and leaves the first router as it is.
+// With gives the vectors other shells, and does not change the first router.
 func TestWithKeepsTheVectors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawShape(t)

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// The level is also what the kernel of the system says of the CPU: where detection
-// fails, the library would be slower and all else as it was.
+// The level agrees with the kernel of the system. If detection failed, the library would be slower
+// and no other test would fail.
 func TestTheLevelIsThatOfTheCPU(t *testing.T) {
 	if os.Getenv("L2S_BEST") != "" {
-		t.Skip("L2S_BEST says which level is expected: the CPU is emulated, or its assembly left out")
+		t.Skip("L2S_BEST names the expected level: the CPU is emulated, or its assembly left out")
 	}
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -43,6 +43,6 @@ func TestTheLevelIsThatOfTheCPU(t *testing.T) {
 		}
 	}
 	if best() != want || bestVNNI != vnni || bestI8MM != i8mm {
-		t.Errorf("level %s, vnni %v, i8mm %v; the flags of /proc/cpuinfo say %s, %v, %v", best(), bestVNNI, bestI8MM, want, vnni, i8mm)
+		t.Errorf("level %s, vnni %v, i8mm %v; the flags of /proc/cpuinfo give %s, %v, %v", best(), bestVNNI, bestI8MM, want, vnni, i8mm)
 	}
 }

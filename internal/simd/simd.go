@@ -1,13 +1,13 @@
 // Package simd decides at start which instruction set extensions the kernels may use.
 //
-// A level names a set of extensions: generic is plain Go; on amd64 avx2 is AVX2, FMA3, F16C,
-// BMI1, BMI2 and POPCNT, avx512 is that and AVX-512 F, BW, DQ and VL, and VNNI is a bit besides avx512;
-// on arm64 neon is Advanced SIMD, neondot is that and the dot products of bytes, and I8MM,
-// products of matrices of bytes, is a bit besides neondot.
+// A level names a set of extensions: generic is plain Go; on amd64 avx2 is AVX2, FMA3, F16C, BMI1,
+// BMI2 and POPCNT, avx512 is that and AVX-512 F, BW, DQ and VL, and VNNI is a bit besides avx512;
+// on arm64 neon is Advanced SIMD, neondot is that and the dot products of bytes, and I8MM, products
+// of matrices of bytes, is a bit besides neondot.
 //
-// The environment variable L2S_SIMD forces a level. If it names one that is unknown, or that this
-// machine or build does not have, the kernels run on the best level, and Err returns an error: a
-// command, a benchmark or a test that believes it runs on a level ends with it.
+// The environment variable L2S_SIMD forces a level. If it names an unknown level, or a level that
+// this machine or build does not have, the kernels run on the best level, and Err returns an error,
+// with which commands, benchmarks and tests end, since they would report results of another level.
 package simd
 
 import (
@@ -22,7 +22,7 @@ import (
 // EnvVar is the environment variable that forces a level.
 const EnvVar = "L2S_SIMD"
 
-// Level is a set of extensions; of one architecture, a higher one includes the lower ones.
+// Level is a set of extensions; within an architecture, a higher level includes the lower ones.
 type Level uint8
 
 // The levels, lowest first within an architecture.
@@ -58,7 +58,8 @@ func init() {
 	apply(level)
 }
 
-// Err returns an error if L2S_SIMD names a level that the kernels cannot run on. They run on the best one then.
+// Err returns an error if L2S_SIMD names a level that the kernels cannot run on. They run on the
+// best one then.
 func Err() error { return wrong }
 
 // choose returns the level that the value of L2S_SIMD asks for; the empty
@@ -109,9 +110,8 @@ func Ahead() int { return prefetchAhead }
 
 var prefetchAhead = ahead()
 
-// Set switches the kernels to a level that must be in Available, and returns
-// a function that switches back. It is for tests: nothing may run a kernel
-// meanwhile on another goroutine.
+// Set switches the kernels to a level that must be in Available, and returns a function that
+// switches back. It is for tests: no other goroutine may run a kernel meanwhile.
 func Set(l Level) (restore func()) {
 	if !slices.Contains(available, l) {
 		panic("simd: level " + l.String() + " is not available here")
@@ -121,8 +121,8 @@ func Set(l Level) (restore func()) {
 	return func() { apply(old) }
 }
 
-// WithoutBit switches off the bit besides the current level, VNNI or I8MM, and returns a function that
-// switches back. It is for tests, as Set is.
+// WithoutBit switches off the bit besides the current level, VNNI or I8MM, and returns a function
+// that switches back. It is for tests, as Set is.
 func WithoutBit() (restore func()) {
 	vnni, i8mm := asm.HasVNNI, asm.HasI8MM
 	asm.HasVNNI, asm.HasI8MM = false, false

@@ -12,9 +12,8 @@ import (
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// TestForcedLevelIsTheLevel is what a CI leg relies on: if L2S_SIMD is
-// set, the tests run on that level; if L2S_BEST is set, that is the highest
-// level that was found.
+// A CI leg relies on TestForcedLevelIsTheLevel: if L2S_SIMD is set, the tests run on that level; if
+// L2S_BEST is set, it is the highest level that was found.
 func TestForcedLevelIsTheLevel(t *testing.T) {
 	if err := Err(); err != nil {
 		t.Fatal(err)

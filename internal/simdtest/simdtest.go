@@ -9,8 +9,8 @@ import (
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// Levels returns the levels to test, lowest first: all that the machine has, or the
-// one that L2S_SIMD forces, so that runs which force one level each repeat nothing.
+// Levels returns the levels to test, lowest first: all levels of the machine, or the one that
+// L2S_SIMD forces, so that runs which each force one level repeat no test.
 func Levels() []simd.Level {
 	if os.Getenv(simd.EnvVar) != "" {
 		return []simd.Level{simd.Current()}

@@ -1,5 +1,5 @@
-// Package synthetic makes softmax layers, contexts and screens for
-// measurements at shapes for which no real model is at hand.
+// Package synthetic makes softmax layers, contexts and screens for measurements at shapes without a
+// real model.
 package synthetic
 
 import (
@@ -63,9 +63,8 @@ func (n *normal) fill(x []float32, deviation float64) []float32 {
 //	h   = 10 (u_t + 0.5 noise)
 //	b_s = -0.1 log(1 + s), the tilt towards frequent labels
 //
-// so that the labels of the context's topic lead, a few thousandths of
-// ||h|| ||w|| apart, and the int8 envelope leaves about as many survivors as
-// on a real layer.
+// so that the labels of the context's topic lead, a few thousandths of ||h|| ||w|| apart, and the
+// int8 envelope leaves about the same number of survivors as on a real layer.
 func Structured(labels, dim, topics, n int, seed uint64) *Data {
 	r := newNormal(seed)
 	u := r.fill(make([]float32, topics*dim), 1)

@@ -35,7 +35,7 @@ func BenchmarkReadRows(b *testing.B) {
 	}
 }
 
-// BenchmarkFloat32sAlias checks a float32 matrix that is returned as it is.
+// BenchmarkFloat32sAlias checks a float32 matrix that is returned without a copy.
 func BenchmarkFloat32sAlias(b *testing.B) {
 	const n = 4_000_000
 	l := layout{DType: Float32, Shape: []int{n}}

@@ -31,9 +31,9 @@ const (
 	Q5_1
 )
 
-// dtypes are the types with their names in the three formats, of GGUF the numbers of enum
-// ggml_type in ggml.h, -1 for none. Those that have no constant are known by their size only:
-// a file may hold such tensors besides the wanted ones.
+// dtypes are the types with their names in the three formats, for GGUF the numbers of enum
+// ggml_type in ggml.h, -1 for none. For types without a constant only the size is known: a file may
+// hold such tensors in addition to the wanted ones.
 var dtypes = []struct {
 	name, safetensors, npy string
 	ggml                   int
@@ -99,8 +99,8 @@ func (d DType) String() string { return dtypes[d].name }
 // Size returns the bytes of one element, or of a block of them, see Block.
 func (d DType) Size() int { return dtypes[d].size }
 
-// Block returns the number of neighbouring elements that are stored together, 1 but for the
-// quantised types of GGUF, whose blocks are parts of a row, and those of 4 and 6 bits of
+// Block returns the number of neighbouring elements that are stored together, 1 except for the
+// quantised types of GGUF, whose blocks are parts of a row, and the types of 4 and 6 bits of
 // safetensors.
 func (d DType) Block() int { return dtypes[d].block }
 

@@ -2,8 +2,8 @@ package tensorfile
 
 import "bytes"
 
-// checkForeign refuses content that was downloaded in the place of a file: the few lines of text that git
-// has for a large file, or a page of the web.
+// checkForeign refuses content that was downloaded in the place of a file: the few lines of text
+// that git has for a large file, or a page of the web.
 func checkForeign(path string, data []byte) error {
 	start := bytes.ToLower(bytes.TrimLeft(data[:min(len(data), 256)], " \t\r\n\ufeff"))
 	switch {

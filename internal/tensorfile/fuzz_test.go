@@ -23,9 +23,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 )
 
-// A file of any bytes is refused with an error, or what is read from it is
-// what a plain reading of its bytes gives. Neither takes much more memory than
-// the file.
+// A file of any bytes is refused with an error, or is read to the same values as by a plain reading
+// of its bytes. Neither takes much more memory than the file.
 
 // arrayFile returns a .npy file with this header.
 func arrayFile(major byte, header string, data []byte) []byte {
@@ -137,7 +136,7 @@ func FuzzNPZ(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file []byte) {
 		var x *Tensor
 		var err error
-		bounded(t, len(file), maxDeflate, func() { // what the archive holds may be read
+		bounded(t, len(file), maxDeflate, func() { // the members of the archive may be read
 			if x, err = openIn(file, "x.npz", "a"); err == nil {
 				x.Float32s()
 			}
@@ -146,8 +145,8 @@ func FuzzNPZ(f *testing.F) {
 			refused(t, err)
 			return
 		}
-		// The bytes of the member, unpacked, are the file that was read here. archive/zip also looks at
-		// what stands behind them.
+		// The bytes of the member, unpacked, are the file that was read here. archive/zip also
+		// checks the bytes after them.
 		r, err := zip.NewReader(bytes.NewReader(file), int64(len(file)))
 		if err != nil {
 			t.Fatal(err)
@@ -210,7 +209,7 @@ func FuzzSafetensors(f *testing.F) {
 			refused(t, err)
 			return
 		}
-		// The tensors, one behind the other, are the file's end.
+		// The tensors, one after the other, end the file.
 		length := binary.LittleEndian.Uint64(file)
 		rest := len(file) - 8 - int(length)
 		seen := map[string]bool{}
@@ -271,8 +270,8 @@ func FuzzGGUF(f *testing.F) {
 			refused(t, err)
 			return
 		}
-		// Each tensor is a part of the file, none overlaps another, and what is
-		// not theirs is the header and padding.
+		// Each tensor is a part of the file, none overlaps another, and the rest is the header and
+		// padding.
 		type extent struct{ from, to int }
 		var extents []extent
 		for _, name := range g.Names() {
@@ -363,14 +362,14 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// bounded runs f and checks the memory it takes against the size of a file
-// whose content is up to so many times larger.
+// bounded runs f and checks the memory it takes against the size of a file, whose content is up to
+// times larger than the file.
 func bounded(t *testing.T, size, times int, f func()) {
 	t.Helper()
 	const (
 		perByte = 64       // of entries, names and errors
 		content = 8        // of each byte of content: conversion, growth
-		fixed   = 16 << 20 // decompression, and what the test's machinery does meanwhile
+		fixed   = 16 << 20 // decompression, and allocations by package testing
 	)
 	before := allocated()
 	f()
@@ -390,7 +389,7 @@ func refused(t *testing.T, err error) {
 	t.Helper()
 	text := err.Error()
 	if !strings.HasPrefix(text, "tensorfile: x") || !strings.Contains(text, "found ") || !strings.Contains(text, ", expected ") {
-		t.Errorf("error %q, want one that says what was found and what was expected", text)
+		t.Errorf("error %q, want one that names the value found and the value expected", text)
 	}
 	if len(text) > 4000 {
 		t.Errorf("an error of %d bytes", len(text))
@@ -522,9 +521,8 @@ func plain(x *Tensor, data []byte, i int) any {
 	panic(fmt.Sprint("no value of ", x.DType))
 }
 
-// smallFloat is the definition of a binary floating-point number with so many
-// bits of exponent and fraction (IEEE 754-2019, 3.4). All of them are exact in
-// float64.
+// smallFloat is the definition of a binary floating-point number with the given numbers of bits of
+// exponent and fraction (IEEE 754-2019, 3.4). All of them are exact in float64.
 func smallFloat(bits uint64, exponent, fraction int) float64 {
 	e := int(bits >> fraction & (1<<exponent - 1))
 	m := float64(bits & (1<<fraction - 1))

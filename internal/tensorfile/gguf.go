@@ -139,7 +139,7 @@ func (r *ggufReader) number(size uint64) uint64 {
 
 func (r *ggufReader) text() []byte { return r.bytes(r.u64()) }
 
-// value reads a value of metadata. As in ggml's reader there are no arrays of arrays.
+// value reads a value of metadata. As in ggml's reader, arrays of arrays are refused.
 func (r *ggufReader) value(kind uint32) (v metadata, err error) {
 	v = metadata{kind: kind, count: 1, array: kind == ggufArray}
 	what := "a value"
@@ -221,8 +221,8 @@ func (r *ggufReader) tensor(e *entry) error {
 	return nil
 }
 
-// Number returns the number that a GGUF file has under this key, one that OpenFile was told to keep,
-// and 0 if there is none.
+// Number returns the number that a GGUF file has under this key, one that OpenFile was told to
+// keep, and 0 if there is none.
 func (f *File) Number(key string) (float64, error) {
 	v, ok := f.metadata[key]
 	switch {
@@ -270,8 +270,8 @@ func (f *File) Text(key string) (string, error) {
 	return string(r.text()), nil
 }
 
-// Strings is Number for an array of strings, and reports whether there is one: it calls visit for each, in
-// order, with bytes that are valid during the call.
+// Strings is Number for an array of strings, and reports whether there is one: it calls visit for
+// each, in order, with bytes that are valid during the call.
 func (f *File) Strings(key string, visit func(i int, s []byte)) (ok bool, err error) {
 	v, ok := f.metadata[key]
 	if !ok {

@@ -113,7 +113,7 @@ func TestGGUF(t *testing.T) {
 	}
 }
 
-// What View and Copy give are the bytes of the elements, whatever the alignment.
+// View and Copy give the bytes of the elements, with any alignment.
 func TestViewAndCopy(t *testing.T) {
 	for name, c := range map[string]struct {
 		file, suffix string
@@ -168,8 +168,8 @@ func TestReadIndex(t *testing.T) {
 		"no map":          {`{"weights":{"w":"a"}}`, `index: weight_map: found none, expected the file of each tensor`},
 		"a number":        {`{"weight_map":{"w":1}}`, `index: found "1", expected a string`},
 		"cut":             {`{"weight_map":{"w":"a"}`, `index: found unexpected end of JSON input at byte 22, expected JSON`},
-		"more behind it":  {`{"weight_map":{"w":"a"}}x`, `index: found invalid character 'x' after top-level value at byte 24, expected JSON`},
-		"many files":      {manyShards(10001), `index: weight_map: found more than 10000 files, expected at most so many`},
+		"more after it":   {`{"weight_map":{"w":"a"}}x`, `index: found invalid character 'x' after top-level value at byte 24, expected JSON`},
+		"many files":      {manyShards(10001), `index: weight_map: found more than 10000 files, expected at most 10000`},
 		"deep":            {strings.Repeat(`{"a":`, 200), `index: found values within values 101 deep at byte 500, expected at most 100`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestBrokenGGUF(t *testing.T) {
 		"an overlap":              {tensor(gguftest.Tensor{Name: "x", Dims: []uint64{1}, Data: gguftest.Floats(1), Offset: 96}), `x: offset: found 96, expected 128, where the tensor before it ends`},
 		"a gap":                   {tensor(gguftest.Tensor{Name: "x", Dims: []uint64{1}, Data: gguftest.Floats(1), Offset: 160}), `x: offset: found 160, expected 128, where the tensor before it ends`},
 		"an offset of exabytes":   {tensor(gguftest.Tensor{Name: "x", Type: 99, Dims: []uint64{1}, Offset: 1 << 63}), `x: offset: found 9223372036854775808, expected 128, where the tensor before it ends`},
-		"bytes behind it":         {append(tiny().Bytes(), make([]byte, 40)...), `data: found 168 bytes, expected the 128 of the tensors`},
+		"bytes after it":          {append(tiny().Bytes(), make([]byte, 40)...), `data: found 168 bytes, expected the 128 of the tensors`},
 		"cut in its tensors":      {good[:420], `tensor 2: found the end of the file, expected its name, shape, type and offset`},
 		"cut before its data":     {good[:448], `w: data: found 24 bytes at offset 0, expected them within the 0 bytes of data`},
 		"cut in its data":         {good[:530], `q: data: found 34 bytes at offset 64, expected them within the 82 bytes of data`},
@@ -264,7 +264,7 @@ func TestBrokenGGUF(t *testing.T) {
 			}
 		})
 	}
-	// The padding behind the last tensor may be missing.
+	// The padding after the last tensor may be missing.
 	f, err := tensorfile.OpenFile(file(t, "x.gguf", good[:len(good)-30]), nil)
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func TestCopiedPagesAreForgotten(t *testing.T) {
 func residentFile(t *testing.T) (kB int) {
 	status, err := os.ReadFile("/proc/self/status")
 	if _, rest, found := bytes.Cut(status, []byte("RssFile:")); err != nil || !found {
-		t.Skip("the system does not say what memory is taken: ", err)
+		t.Skip("the system does not report the memory that is taken: ", err)
 	} else if _, err := fmt.Fscan(bytes.NewReader(rest), &kB); err != nil {
 		t.Fatal(err)
 	}

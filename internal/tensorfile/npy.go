@@ -12,7 +12,7 @@ import (
 
 const (
 	npyMagic     = "\x93NUMPY"
-	maxNPYHeader = math.MaxUint16 // of version 1.0; later ones allow more, for structured types
+	maxNPYHeader = math.MaxUint16 // of version 1.0; later versions allow more, for structured types
 )
 
 // parseNPY reads an array that fills file. source is the name for errors.
@@ -62,8 +62,8 @@ func parseNPYHead(file []byte, source string) (l layout, rest []byte, err error)
 // pySpace is white space, as \s in regular expressions.
 const pySpace = " \t\r\n\f"
 
-// npyItem is a key of the dict with its value: a string without escapes, a word, a tuple, or what
-// begins with the bracket of a list.
+// npyItem is a key of the dict with its value: a string without escapes, a word, a tuple, or text
+// that begins with the bracket of a list.
 var npyItem = regexp.MustCompile(`^\s*(?:'([^'\\\n]*)'|"([^"\\\n]*)")\s*:\s*('[^'\\\n]*'|"[^"\\\n]*"|\w+|\([^()]*\)|\[(?s:.*))\s*(?:,|$)`)
 
 // parseDict parses a dict of descr, fortran_order and shape, in any order.

@@ -15,8 +15,9 @@ const (
 	maxDeflate = 1032   // bounds how much longer than its compressed form a member can be
 	encrypted  = 1 << 0 // the flag of a member that a password protects
 
-	// plausible is the factor by which a member may claim to be longer, and be believed. Numbers are not
-	// compressed that well, unless nearly all of them are the same.
+	// plausible is the largest factor between the stated and the compressed size of a member for
+	// which the stated size is believed. Numbers are compressed better only if nearly all of them
+	// are the same.
 	plausible = 8
 )
 

@@ -34,9 +34,8 @@ type File struct {
 // OpenSafetensors opens a safetensors file, whatever its name.
 func OpenSafetensors(path string) (*File, error) { return open(path, ".safetensors", nil) }
 
-// OpenFile opens a file of any format; of a GGUF file it keeps the metadata whose keys are
-// wanted. The end of the file's name tells the format; if it does not, the first
-// bytes do.
+// OpenFile opens a file of any format; from a GGUF file it keeps the metadata whose keys are
+// wanted. The end of the file's name tells the format; if it does not, the first bytes do.
 func OpenFile(path string, wanted func(key []byte) bool) (*File, error) {
 	return open(path, "", wanted)
 }
@@ -54,7 +53,7 @@ func open(path, format string, wanted func(key []byte) bool) (*File, error) {
 	return f, nil
 }
 
-// parse finds the tensors of a file, but for an archive, which is looked at for each.
+// parse finds the tensors of a file, except for an archive, in which each tensor is searched.
 func (f *File) parse(wanted func(key []byte) bool) (err error) {
 	if err := checkForeign(f.path, f.mem.data); err != nil {
 		return err
@@ -112,7 +111,7 @@ func (f *File) Layout(name string) (DType, []int) {
 	return t.DType, t.Shape
 }
 
-// Has reports whether there is a tensor of this name. In an archive none is looked for.
+// Has reports whether there is a tensor of this name. For an archive it is always false.
 func (f *File) Has(name string) bool { return f.byName[name] != nil }
 
 // Close releases the file, after the reads that are under way. Later reads of
@@ -138,8 +137,7 @@ func (m *memory) close() error {
 	return m.unmap(data)
 }
 
-// guard runs f, which reads mapped memory: that a page of it is no longer there
-// is an error.
+// guard runs f, which reads mapped memory: a missing page is an error.
 func guard(source string, f func() error) error {
 	return fault.Guard(f, func() error {
 		return fail(source, "data", "found bytes that cannot be read any more, expected a file that stays as it was opened")
@@ -183,16 +181,16 @@ func (f *File) parseSafetensors() error {
 	if len(header) == 0 || header[0] != '{' {
 		return fail(f.path, "header", "found %q, expected a JSON object", header[:min(len(header), 8)])
 	}
-	entries, err := parseEntries(bytes.Clone(header)) // which stays as it is
+	entries, err := parseEntries(bytes.Clone(header)) // which does not change
 	if err != nil {
 		return fail(f.path, "header", "%w", err)
 	}
 	return f.place(entries, data, 1)
 }
 
-// place takes the tensors of a file. It refuses those that overlap, leave gaps of more than the
-// padding or leave the data. If the size of a type is not known here, the bytes after the
-// tensor may be its own.
+// place takes the tensors of a file. It refuses tensors that overlap, that leave gaps of more than
+// the padding, or that go outside the data. If the size of a type is not known here, the bytes
+// after the tensor may belong to it.
 func (f *File) place(entries []entry, data []byte, alignment uint64) error {
 	end, known := uint64(0), true // of the tensors before, with the padding
 	for _, e := range slices.SortedFunc(slices.Values(entries), func(a, b entry) int {
@@ -338,13 +336,14 @@ func integers(v jsonscan.Value, most int) ([]int, error) {
 	return list, err
 }
 
-// maxShards bounds the files of a model, each of which the system is asked for. Those of the
-// largest models have some hundreds.
+// maxShards bounds the files of a model, each of which is opened. The largest models have some
+// hundreds.
 const maxShards = 10000
 
-// ReadIndex reads a model.safetensors.index.json: the file of each tensor of a model that is
-// cut into several, its "weight_map". They are names in the folder of the index: one that
-// could lead elsewhere is refused, and so are more than 10,000 files. Format: https://huggingface.co/docs/transformers/big_models#sharded-checkpoints.
+// ReadIndex reads a model.safetensors.index.json: the file of each tensor of a model that is cut
+// into several, its "weight_map". They are names in the folder of the index: one that could lead
+// elsewhere is refused, and so are more than 10,000 files. Format:
+// https://huggingface.co/docs/transformers/big_models#sharded-checkpoints.
 func ReadIndex(path string) (map[string]string, error) {
 	data, err := ReadFile(path)
 	if err != nil {
@@ -393,7 +392,7 @@ func readMap(v jsonscan.Value, files map[string]string) error {
 			case file == "" || file == "." || file == ".." || strings.ContainsAny(file, "/\\:\x00"):
 				return fmt.Errorf("weight_map: found the file %s, expected the name of a file in the same folder", Label(file))
 			case len(names) == maxShards:
-				return fmt.Errorf("weight_map: found more than %d files, expected at most so many", maxShards)
+				return fmt.Errorf("weight_map: found more than %d files, expected at most %[1]d", maxShards)
 			}
 			names[file] = file
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// broken are files that must be refused. FILE stands for the path.
+// broken are files that must be refused. FILE means the path.
 func broken() []brokenFile {
 	two := f32s(le, 1, 2)
 	good := npy(1, dict("<f4", "False", "(2,)"), two)
@@ -44,7 +44,7 @@ func broken() []brokenFile {
 		{"empty safetensors", "x.safetensors", ":x", nil, `FILE: size: found an empty file, expected .npy, .npz, safetensors or GGUF`},
 		{"empty npz", "x.npz", ":x", nil, `FILE: size: found an empty file, expected .npy, .npz, safetensors or GGUF`},
 		{"foreign file", "x.bin", "", []byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00"), `FILE: format: found the first bytes "\x7fELF\x02\x01\x01\x00", expected a .npy, .npz, safetensors or GGUF file`},
-		{"lists of JSON", "x.json", "", []byte("\n[[1, 2]]"), `FILE: format: found what looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save('x.npy', numpy.float32(json.load(open("x.json")))) makes one of a list of lists`},
+		{"lists of JSON", "x.json", "", []byte("\n[[1, 2]]"), `FILE: format: found text that looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save('x.npy', numpy.float32(json.load(open("x.json")))) makes one of a list of lists`},
 		{"foreign short file", "x", "", []byte("PK"), `FILE: format: found the first bytes "PK", expected a .npy, .npz, safetensors or GGUF file`},
 		{"text", "x.npy", "", []byte("1.0 2.0\n"), `FILE: magic: found "1.0 2.", expected "\x93NUMPY"`},
 		{"pickle", "x.npy", "", []byte("\x80\x04\x95\x0b\x00"), `FILE: magic: found "\x80\x04\x95\v\x00", expected "\x93NUMPY"`},
@@ -113,7 +113,7 @@ func broken() []brokenFile {
 		n("a size beyond int", dict("<f4", "False", "(99999999999999999999,)"), `FILE: header: shape: found "99999999999999999999", expected an integer from 0 to 9223372036854775807`),
 		n("a product beyond int", dict("<f4", "False", "(4294967296, 4294967296)"), `FILE: shape: found [4294967296 4294967296] of float32, expected a size within 9223372036854775807 bytes`),
 		n("a product that wraps to 8 bytes", dict("<f4", "False", "(4611686018427387906,)"), `FILE: shape: found [4611686018427387906] of float32, expected a size within 9223372036854775807 bytes`),
-		n("a product beyond int beside 0", dict("<f4", "False", "(0, 4294967296, 4294967296)"), `FILE: shape: found [0 4294967296 4294967296] of float32, expected a size within 9223372036854775807 bytes`),
+		n("a product above int and a 0", dict("<f4", "False", "(0, 4294967296, 4294967296)"), `FILE: shape: found [0 4294967296 4294967296] of float32, expected a size within 9223372036854775807 bytes`),
 		n("nine dimensions", dict("<f4", "False", "(1, 1, 1, 1, 1, 1, 1, 1, 2)"), `FILE: header: shape: found more than 8 dimensions, expected at most 8`),
 		n("too large", dict("<f4", "False", "(3,)"), `FILE: data: found 8 bytes, expected 12 (shape [3] of float32)`),
 		n("too small", dict("<f4", "False", "(1,)"), `FILE: data: found 8 bytes, expected 4 (shape [1] of float32)`),
@@ -151,7 +151,7 @@ func broken() []brokenFile {
 		z("two sizes of a stored member", zipMember{name: "x.npy", data: good, size: 4}, `FILE:x: member: found 136 stored bytes, expected the 140 of the array`),
 		z("compressed, shorter than stated", zipMember{name: "x.npy", data: good, deflated: true, size: 4}, `FILE:x: member: found unexpected EOF, expected a deflated array`),
 		z("compressed, longer than stated", zipMember{name: "x.npy", data: good, deflated: true, size: -4}, `FILE:x: member: found more than the 132 bytes that the archive states, expected a deflated array`),
-		z("compressed, beyond what deflate can", zipMember{name: "x.npy", data: good, deflated: true, size: 1 << 30}, `FILE:x: member: found a size of 1073741960 from 83 compressed bytes, expected at most 1032 times as much`),
+		z("compressed, beyond the limit of deflate", zipMember{name: "x.npy", data: good, deflated: true, size: 1 << 30}, `FILE:x: member: found a size of 1073741960 from 83 compressed bytes, expected at most 1032 times as much`),
 		z("no deflate stream", zipMember{name: "x.npy", data: good, method: 8}, `FILE:x: member: found unexpected EOF, expected a deflated array`),
 		z("method", zipMember{name: "x.npy", data: good, method: 12}, `FILE:x: member: found compression method 12, expected 0 (stored) or 8 (deflated)`),
 		z("encrypted", zipMember{name: "x.npy", data: good, flags: 1}, `FILE:x: member: found it encrypted, expected a readable one`),
@@ -270,7 +270,7 @@ func TestBrokenFiles(t *testing.T) {
 	}
 }
 
-// refuse checks an error, in which FILE stands for path.
+// refuse checks an error, in which FILE means path.
 func refuse(t *testing.T, err error, path, want string) {
 	t.Helper()
 	if err == nil {

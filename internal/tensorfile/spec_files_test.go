@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What Files returns last is the file that OpenTensor reads, and none of the
-// others is there, whatever files and whatever colons there are.
+// The last name that Files returns is the file that OpenTensor reads, and the other names do not
+// exist, with any files and any colons in names.
 func TestFilesAreThoseThatDecideWhatIsOpened(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "l2s-files")
@@ -50,8 +50,8 @@ func TestFilesAreThoseThatDecideWhatIsOpened(t *testing.T) {
 		_, there := os.Stat(last)
 		tensor, err := OpenTensor(src)
 		if err != nil {
-			// A name that ends in .npz is read as such, and one without a tensor's
-			// name has none.
+			// A name that ends in .npz is read as an archive, and a source without a tensor's name
+			// has none.
 			if there == nil && !strings.Contains(err.Error(), last) {
 				t.Fatalf("found the error %q, expected one of %s", err, last)
 			}

@@ -17,7 +17,7 @@ func shared(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join("..", "..", "..", "shared", "data", filepath.FromSlash(name))
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("../shared/data/%s is not there (CONTRIBUTING.md, Data, says what it is): %v", name, err)
+		t.Skipf("../shared/data/%s is not there (CONTRIBUTING.md, Data, describes it): %v", name, err)
 	}
 	return path
 }

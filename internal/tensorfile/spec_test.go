@@ -18,8 +18,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// The bytes below are made without the package under test, as numpy and
-// safetensors lay them out.
+// The bytes below are made without the package under test, in the layout of numpy and safetensors.
 
 var le binary.AppendByteOrder = binary.LittleEndian
 
@@ -67,7 +66,7 @@ func u16s(order binary.AppendByteOrder, x ...uint16) (b []byte) {
 	return b
 }
 
-// ints returns x as integers of so many bytes, in two's complement.
+// ints returns x as integers of size bytes, in two's complement.
 func ints(order binary.AppendByteOrder, size int, x ...int64) (b []byte) {
 	for _, v := range x {
 		switch size {
@@ -91,7 +90,7 @@ func safetensors(header string, data []byte) []byte {
 	return append(append(le.AppendUint64(nil, uint64(len(header))), header...), data...)
 }
 
-// zipMember is a member of an archive, and what is wrong with it.
+// zipMember is a member of an archive, with its faults.
 type zipMember struct {
 	name       string
 	data       []byte
@@ -200,7 +199,7 @@ func sameBits(a, b []float32) bool {
 	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 }
 
-// A value that all float types hold, with its bits in the short ones.
+// A value that all float types can hold, with its bits in the short types.
 var samples = []struct {
 	value      float32
 	half, bf16 uint16
@@ -219,7 +218,7 @@ var samples = []struct {
 	{7, 0x4700, 0x40e0},
 }
 
-// floatBytes returns the samples with these places, of a numpy type.
+// floatBytes returns the samples at these places as bytes of a numpy type.
 func floatBytes(typ string, order binary.AppendByteOrder, at ...int) (b []byte) {
 	for _, i := range at {
 		s := samples[i]
@@ -244,8 +243,8 @@ func values(at ...int) (x []float32) {
 	return x
 }
 
-// The shapes of the tests: for each the elements in the order of a C file and,
-// as numpy.asfortranarray writes them, of a Fortran file.
+// The shapes of the tests: for each shape the elements in the order of a C file, and of a Fortran
+// file as numpy.asfortranarray writes it.
 var shapes = []struct {
 	text       string
 	shape      []int
@@ -293,7 +292,7 @@ func TestNPYFloats(t *testing.T) {
 	}
 }
 
-// checkRows holds ReadRows against Float32s for every first row and room.
+// checkRows compares ReadRows with Float32s for every first row and room.
 func checkRows(t *testing.T, x *tensorfile.Tensor) {
 	t.Helper()
 	all, rows, cols := floats(t, x), x.Rows(), x.Cols()
@@ -321,14 +320,14 @@ func checkRows(t *testing.T, x *tensorfile.Tensor) {
 			}
 			for _, v := range dst[n*cols:] {
 				if v != -77 {
-					t.Fatalf("ReadRows(%d, %d) wrote behind its rows", room, first)
+					t.Fatalf("ReadRows(%d, %d) wrote after its rows", room, first)
 				}
 			}
 		}
 	}
 }
 
-// Blocks and columns of a matrix beyond any buffer.
+// Blocks and columns of a matrix that exceed any buffer.
 func TestLargeFortranMatrix(t *testing.T) {
 	for _, s := range [][2]int{{1000, 37}, {3, 40000}, {40000, 3}, {130, 129}} {
 		rows, cols := s[0], s[1]
@@ -396,8 +395,8 @@ func TestNPYIntegers(t *testing.T) {
 	}
 }
 
-// What numpy also reads: other spaces, quotes and orders of keys, the long
-// integers of Python 2.
+// Headers that numpy also reads: other spaces, quotes and orders of keys, the long integers of
+// Python 2.
 func TestNPYHeaderForms(t *testing.T) {
 	little := f32s(le, 1, 2)
 	for _, c := range []struct {
@@ -647,7 +646,7 @@ func TestFloat64Rounding(t *testing.T) {
 	}
 }
 
-// What was read of a file is the caller's own: it outlives the file.
+// The floats read from a file belong to the caller and outlive the file.
 func TestFloatsOutliveTheirFile(t *testing.T) {
 	const n = 1<<16 + 3 // beyond whole pages
 	want := make([]float32, n)
@@ -662,7 +661,7 @@ func TestFloatsOutliveTheirFile(t *testing.T) {
 		{"npy", file(t, "x.npy", array)},
 		{"safetensors", file(t, "x.safetensors", safetensors(header, data)) + ":x"},
 		{"npz at a multiple of 4", file(t, "x.npz", npz(zipMember{name: "xx.npy", data: array})) + ":xx"},
-		{"npz beside a multiple of 4", file(t, "x.npz", npz(zipMember{name: "xyz.npy", data: array})) + ":xyz"},
+		{"npz not at a multiple of 4", file(t, "x.npz", npz(zipMember{name: "xyz.npy", data: array})) + ":xyz"},
 		{"Fortran order", file(t, "x.npy", npy(1, dict("<f4", "True", shape), data))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -717,7 +716,7 @@ func TestCloseWhileReading(t *testing.T) {
 	}
 }
 
-// Of a file in memory the caller may get a part of it.
+// For a file in memory the result may be a part of the file.
 func TestInMemory(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("files are little-endian, this machine is not: nothing is used in place")
@@ -766,8 +765,7 @@ func TestRowsAndCols(t *testing.T) {
 	}
 }
 
-// Metadata are read past, whatever their strings hold, and without an allocation
-// for each.
+// Metadata with any strings are skipped, without an allocation for each.
 func TestMetadata(t *testing.T) {
 	const tensor = `"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}`
 	for _, metadata := range []string{
@@ -802,8 +800,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// The work for a header grows as its tensors do: what each costs, in allocations and
-// in bytes, does not depend on how many there are.
+// The work for a header grows with the number of its tensors: the cost per tensor, in allocations
+// and in bytes, does not depend on their number.
 func TestManyTensors(t *testing.T) {
 	cost := func(tensors int) (mallocs, size float64) {
 		header := []byte("{")

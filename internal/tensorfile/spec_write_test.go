@@ -22,8 +22,8 @@ var anyFinite = rapid.Custom(func(t *rapid.T) float32 {
 	return math.Float32frombits(rapid.Uint32().Filter(func(b uint32) bool { return b&0x7f800000 != 0x7f800000 }).Draw(t, "bits"))
 })
 
-// check is rapid.Check with fewer runs, unless the flag says how many: a file
-// that is written waits for the disk.
+// check is rapid.Check with fewer runs, unless the flag gives their number: a file that is written
+// waits for the disk.
 func check(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {

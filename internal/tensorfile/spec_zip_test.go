@@ -41,8 +41,8 @@ func patched(b []byte, magic string, n, at int, other []byte) []byte {
 func word(x uint32) []byte { return le.AppendUint32(nil, x) }
 func half(x uint16) []byte { return le.AppendUint16(nil, x) }
 
-// widened inserts bytes into an archive, and moves all that its directory and its
-// end record say of what lies behind.
+// widened inserts bytes into an archive, and adjusts the offsets in its directory and its end
+// record.
 func widened(b []byte, at int, with []byte) []byte {
 	b = bytes.Clone(b)
 	move := func(field []byte) {
@@ -60,8 +60,8 @@ func widened(b []byte, at int, with []byte) []byte {
 	return slices.Insert(b, at, with...)
 }
 
-// streamed returns an archive as it is written where nothing can be gone back to:
-// with the checksum and the sizes behind the data.
+// streamed returns an archive as a program writes it to a pipe: with the checksum and the sizes
+// after the data.
 func streamed(t testing.TB, method uint16, names []string, data []byte) []byte {
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -97,10 +97,10 @@ func wideEnd(b []byte) []byte {
 
 var wideArray = npy(1, dict("<f4", "False", "(2,)"), f32s(le, 1, 2))
 
-// What numpy and others write, and what they may write, is read.
+// Archives that numpy and others write, or may write, are read.
 func TestArchivesAsTheyAreWritten(t *testing.T) {
 	plain := npz(zipMember{name: "x.npy", data: wideArray})
-	// bare writes one stored member with descriptor d behind its data.
+	// bare writes one stored member with descriptor d after its data.
 	bare := func(d []byte) []byte {
 		b := patched(patched(plain, localHeader, 0, 6, half(1<<3)), directoryEntry, 0, 8, half(1<<3))
 		b = patched(b, localHeader, 0, 14, word(0))
@@ -118,19 +118,19 @@ func TestArchivesAsTheyAreWritten(t *testing.T) {
 	}
 	comment := append(patched(plain, endRecord, 0, 20, half(9)), "a comment"...)
 	for name, b := range map[string][]byte{
-		"numpy.savez":               plain,
-		"numpy.savez_compressed":    npz(zipMember{name: "x.npy", data: wideArray, deflated: true}),
-		"a folder beside the array": npz(zipMember{name: "d/"}, zipMember{name: "x.npy", data: wideArray}),
-		"archive/zip, stored":       streamed(t, zip.Store, []string{"x.npy", "y.npy"}, wideArray),
-		"archive/zip, deflated":     streamed(t, zip.Deflate, []string{"x.npy", "y.npy"}, wideArray),
-		"a narrow data descriptor":  bare(slices.Concat(crc, narrow)),
-		"a marked, narrow one":      bare(slices.Concat([]byte(dataDescriptor), crc, narrow)),
-		"a wide data descriptor":    bare(slices.Concat(crc, wide)),
-		"a marked, wide one":        bare(slices.Concat([]byte(dataDescriptor), crc, wide)),
-		"a comment":                 comment,
-		"an extra field of times":   entry(append([]byte("UT\x05\x00\x01"), word(1)...)),
-		"a wide entry without need": entry(slices.Concat(half(1), half(24), wide, make([]byte, 8))),
-		"a wide end without need":   wideEnd(plain),
+		"numpy.savez":                plain,
+		"numpy.savez_compressed":     npz(zipMember{name: "x.npy", data: wideArray, deflated: true}),
+		"a folder next to the array": npz(zipMember{name: "d/"}, zipMember{name: "x.npy", data: wideArray}),
+		"archive/zip, stored":        streamed(t, zip.Store, []string{"x.npy", "y.npy"}, wideArray),
+		"archive/zip, deflated":      streamed(t, zip.Deflate, []string{"x.npy", "y.npy"}, wideArray),
+		"a narrow data descriptor":   bare(slices.Concat(crc, narrow)),
+		"a marked, narrow one":       bare(slices.Concat([]byte(dataDescriptor), crc, narrow)),
+		"a wide data descriptor":     bare(slices.Concat(crc, wide)),
+		"a marked, wide one":         bare(slices.Concat([]byte(dataDescriptor), crc, wide)),
+		"a comment":                  comment,
+		"an extra field of times":    entry(append([]byte("UT\x05\x00\x01"), word(1)...)),
+		"a wide entry without need":  entry(slices.Concat(half(1), half(24), wide, make([]byte, 8))),
+		"a wide end without need":    wideEnd(plain),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := floats(t, open(t, file(t, "x.npz", b)+":x")); !sameBits(got, []float32{1, 2}) {
@@ -140,8 +140,8 @@ func TestArchivesAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// A compressed array takes what it unpacks to, once, and an archive that states
-// more than it unpacks to takes no more than it unpacks to.
+// A compressed array takes the memory of its unpacked data, once. An archive that states a larger
+// size takes no more.
 func TestMemoryOfCompressedArrays(t *testing.T) {
 	const n = 5 << 20
 	zeros := npy(1, dict("<f4", "False", fmt.Sprintf("(%d,)", n)), make([]byte, 4*n))
@@ -159,7 +159,7 @@ func TestMemoryOfCompressedArrays(t *testing.T) {
 	}{
 		{"an array of zeros", npz(zipMember{name: "x.npy", data: zeros, deflated: true}), 4 * n, true},
 		{"an array that is compressed little", npz(zipMember{name: "x.npy", data: noise, deflated: true}), 4 * n, true},
-		{"a quarter of what is promised", promise, n, false},
+		{"a quarter of the promised size", promise, n, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := file(t, "x.npz", c.bytes)

@@ -121,9 +121,9 @@ func (t *Tensor) ExpectMatrix() error {
 	return nil
 }
 
-// ExpectContexts returns an error unless the tensor is a matrix of context vectors of dim
-// elements, at least one. A vector becomes the matrix of one row. A dimension of 1 may be there
-// between rows and columns, as vLLM writes it, or before them, as a batch of one text has it.
+// ExpectContexts returns an error unless the tensor is a matrix of context vectors of dim elements,
+// at least one. A vector becomes the matrix of one row. A dimension of 1 may be between rows and
+// columns, as vLLM writes it, or before them, as in a batch of one text.
 func (t *Tensor) ExpectContexts(dim int) error {
 	switch {
 	case t.ExpectShape(dim) == nil:
@@ -177,9 +177,9 @@ func (t *Tensor) Float32s() ([]float32, error) {
 	return t.floats(!t.InFile())
 }
 
-// Mapped is Float32s without a copy, if the file allows it, as [Tensor.InPlace] tells. The
-// slice is then the mapped file, which may be larger than memory. It must not be written to,
-// is valid until Close, and is to be read under [fault.Guard].
+// Mapped is Float32s without a copy, if the file allows it, as [Tensor.InPlace] tells. The slice is
+// then the mapped file, which may be larger than memory. It must not be written to, is valid until
+// Close, and must be read under [fault.Guard].
 func (t *Tensor) Mapped() ([]float32, error) { return t.floats(true) }
 
 // floats returns all elements, in place if they can be and may be.
@@ -216,9 +216,9 @@ func (t *Tensor) plain() bool {
 	return order && !t.fortran
 }
 
-// View returns the data without a copy, and whether they are elements in C order and in the
-// byte order of the machine, aligned to their size, or blocks of quantised elements, of
-// whatever values. They are valid and to be read as those of [Tensor.Mapped].
+// View returns the data without a copy, and whether they are elements in C order and in the byte
+// order of the machine, aligned to their size, or blocks of quantised elements, with any values.
+// The rules of [Tensor.Mapped] for validity and for reading hold for them, too.
 func (t *Tensor) View() (data []byte, ok bool) {
 	if !t.plain() || t.DType.Block() == 1 && uintptr(unsafe.Pointer(unsafe.SliceData(t.data)))%uintptr(t.DType.Size()) != 0 {
 		return nil, false
@@ -245,8 +245,8 @@ func (t *Tensor) Copy() (data []byte, ok bool, err error) {
 	return data, err == nil, err
 }
 
-// copied calls f for each part of the data, from byte at to end, which it copies. What is
-// copied is handed back to the system, so that a file does not take its memory twice.
+// copied calls f for each part of the data, from byte at to end, which it copies, and hands the
+// pages of the part back to the system, so that a file does not take its memory twice.
 func (t *Tensor) copied(f func(at, end int) error) error {
 	const block = 1 << 22 // within which the garbage collector waits
 	for at := 0; at < len(t.data); at += block {
@@ -267,10 +267,10 @@ func Aligned(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
 }
 
-// ReadRows converts the rows from first on, as many as dst holds, and returns their number n:
-// row first+i is dst[i*t.Cols():(i+1)*t.Cols()]. At the end of the tensor, first = t.Rows(),
-// it returns 0 and no error. It returns an error for the types and elements that Float32s
-// refuses, for another first, for a tensor without columns, and for a dst shorter than a row.
+// ReadRows converts the rows from first on, until dst is full, and returns their number n: row
+// first+i is dst[i*t.Cols():(i+1)*t.Cols()]. At the end of the tensor, first = t.Rows(), it returns
+// 0 and no error. It returns an error for the types and elements that Float32s refuses, for another
+// first, for a tensor without columns, and for a dst shorter than a row.
 func (t *Tensor) ReadRows(dst []float32, first int) (n int, err error) {
 	err = t.readingFloats(func() error {
 		rows, cols := t.Rows(), t.Cols()
@@ -315,7 +315,7 @@ func (t *Tensor) read(dst []float32, first int) error {
 	return nil
 }
 
-// inCache is how many elements stay in cache between conversion and check.
+// inCache is a number of elements that stay in cache between conversion and check.
 const inCache = 1 << 14
 
 // readFlat converts elements of an array in C order from start on, and checks them.
@@ -397,7 +397,7 @@ func floatBytes(x []float32) []byte {
 
 // checkFinite returns an error that names the first NaN or Inf of x, the elements from start on.
 func (t *Tensor) checkFinite(x []float32, start int) error {
-	const exponent = 0x7f800000 // whose bits are all ones in NaN and Inf, and in no other number
+	const exponent = 0x7f800000 // whose bits are all 1 in NaN and Inf, and in no other number
 	for i, v := range x {
 		if math.Float32bits(v)&exponent == exponent {
 			return t.notFinite(start + i)

@@ -40,10 +40,10 @@ import (
 //	file.safetensors:name
 //	file.gguf:name
 //
-// where name is as in Python, without the ".npy" of a member of an .npz file. The end of the
-// file's name tells the format; if it does not, the first bytes do. If src as a whole
-// is the name of a file, colons and all, it is that file. Close releases the file. For a name
-// that is missing, or not there, the error lists those there are.
+// where name is as in Python, without the ".npy" of a member of an .npz file. The end of the file's
+// name tells the format; if it does not, the first bytes do. If src as a whole, with its colons, is
+// the name of a file, OpenTensor opens that file. Close releases the file. If a name is missing or
+// unknown, the error lists the names in the file.
 func OpenTensor(src string) (*Tensor, error) {
 	f, name, _, err := OpenSource(src, nil)
 	if err != nil {
@@ -60,8 +60,8 @@ func OpenTensor(src string) (*Tensor, error) {
 	return t, nil
 }
 
-// OpenSource is OpenFile for the file that OpenTensor reads for src. It returns what
-// SplitSource does of the name, too.
+// OpenSource is OpenFile for the file that OpenTensor reads for src. It also returns the name and
+// named of SplitSource.
 func OpenSource(src string, wanted func(key []byte) bool) (f *File, name string, named bool, err error) {
 	path, name, named := SplitSource(src)
 	f, err = OpenFile(path, wanted)
@@ -72,9 +72,10 @@ func OpenSource(src string, wanted func(key []byte) bool) (f *File, name string,
 	return f, name, named, err
 }
 
-// Files returns the files that decide the result of OpenTensor(src): the last one is the file that it
-// reads, and the others are longer names, none of which is there, that it would read instead. Who
-// writes none of them leaves the meaning of src. If none is a file, all are returned.
+// Files returns the files that decide the result of OpenTensor(src): the last one is the file that
+// it reads, and the others are longer names of files that do not exist, which it would read
+// instead. The meaning of src does not change as long as nobody writes these. If none is a file,
+// all are returned.
 func Files(src string) []string {
 	names := []string{src}
 	for i := len(src) - 1; i > 0; i-- {
@@ -90,7 +91,7 @@ func Files(src string) []string {
 	return names
 }
 
-// Start returns the first n bytes of a regular file, or all that it has.
+// Start returns the first n bytes of a regular file, or all its bytes.
 func Start(path string, n int) ([]byte, error) {
 	data, unmap, err := mapfile.Open(path)
 	if err != nil {
@@ -106,8 +107,8 @@ func Start(path string, n int) ([]byte, error) {
 	return start, err
 }
 
-// SplitSource takes src apart at the colon that leaves the longest name of a file that exists, or
-// of a folder. If none does, it is the name that src most likely meant.
+// SplitSource splits src at the colon with the longest name before it of a file or a folder that
+// exists. If there is none, path is the name that src most likely means.
 func SplitSource(src string) (path, name string, named bool) {
 	files := Files(src)
 	path = files[len(files)-1]
@@ -154,7 +155,7 @@ func formatOf(data []byte, path string) (string, error) {
 	case len(data) > 8 && data[8] == '{':
 		return ".safetensors", nil
 	case looksLikeJSON(data):
-		return "", fail(path, "format", "found what looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save('x.npy', numpy.float32(json.load(open(%q)))) makes one of a list of lists", filepath.Base(path))
+		return "", fail(path, "format", "found text that looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save('x.npy', numpy.float32(json.load(open(%q)))) makes one of a list of lists", filepath.Base(path))
 	}
 	return "", fail(path, "format", "found the first bytes %q, expected a .npy, .npz, safetensors or GGUF file", data[:min(len(data), 8)])
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // WriteNPY writes data, in C order, as a float32 array of this shape, without sizes a scalar. The
-// file equals the output of numpy.save (numpy 1.23 or later), byte for byte. It appears under its name
-// when it is complete: an error leaves the old file.
+// file equals the output of numpy.save (numpy 1.23 or later), byte for byte. It appears under its
+// name when it is complete: an error leaves the old file.
 func WriteNPY(path string, data []float32, shape ...int) error {
 	if err := checkData(path, data, shape); err != nil {
 		return err

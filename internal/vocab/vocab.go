@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// The words with a meaning of their own.
+// The words with a special meaning.
 const (
 	UnknownWord = "<unk>" // every word outside the vocabulary
 	EOSWord     = "<eos>" // the end of each line
@@ -28,9 +28,9 @@ type Vocab struct {
 // Load reads the vocabulary file at path.
 //
 // Words must be unique, not empty, and hold no white space: a line that ends in CR LF, or that
-// carries a count next to its word, is refused rather than read as another word than the one
-// meant. The last line may lack its newline. The errors name the file and the line, counted
-// from 1. The file may be a pipe, but not a device, and holds at most 256 MiB.
+// carries a count next to its word, is refused and not read as another word than the intended one.
+// The last line may lack its newline. The errors name the file and the line, counted from 1. The
+// file may be a pipe, but not a device, and holds at most 256 MiB.
 func Load(path string) (*Vocab, error) {
 	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeDevice != 0 {
 		return nil, fmt.Errorf("%s: found a device, expected a file with one word a line", path)
@@ -83,8 +83,8 @@ func parse(name string, data []byte) (*Vocab, error) {
 	return v, nil
 }
 
-// checkWord refuses text that is no word, and shows its beginning: a foreign file can hold a line of
-// megabytes.
+// checkWord refuses text that is no word, and shows its beginning: a foreign file can hold a line
+// of megabytes.
 func checkWord(word string, line int) error {
 	switch {
 	case word == "":
@@ -106,10 +106,10 @@ func checkWord(word string, line int) error {
 // Len returns the number of words, L.
 func (v *Vocab) Len() int { return len(v.words) }
 
-// CheckLen returns an error unless there are as many words as the layer has labels.
+// CheckLen returns an error unless the number of words is the number of labels of the layer.
 func (v *Vocab) CheckLen(labels int) error {
 	if v.Len() != labels {
-		return fmt.Errorf("%s: found %d words, expected %d, one a label", v.name, v.Len(), labels)
+		return fmt.Errorf("%s: found %d words, expected %d, one per label", v.name, v.Len(), labels)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func TestVocabularyErrors(t *testing.T) {
 		{"two newlines at the end", "a\nb\n\n", "line 3: found an empty line"},
 		{"a word twice", "a\nb\na\n", `line 3: found "a", which is on line 1 already`},
 		{"CR LF", "a\r\nb\r\n", "line 1: found \"a\\r\", a line that ends in CR LF"},
-		{"a count beside the word", "a\nb 17\n", `line 2: found white space in "b 17"`},
+		{"a count next to the word", "a\nb 17\n", `line 2: found white space in "b 17"`},
 		{"a tab", "a\tb\n", "line 1: found white space"},
 		{"a no-break space", "a\u00a0b\n", "line 1: found white space"},
 		{"not UTF-8", "a\nb\n\xff\xfe\n", "line 3: found \"\\xff\\xfe\", which is not UTF-8"},
@@ -90,8 +90,8 @@ func TestCheckLen(t *testing.T) {
 	}
 }
 
-// FuzzRead: what is accepted as a vocabulary is the list of its lines, and a
-// vocabulary written out again reads the same.
+// FuzzRead: an accepted vocabulary is the list of its lines, and a vocabulary written out again
+// reads the same.
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{"", "a", "a\nb\n", "a\r\n", "a\na", "\n", "<unk>\n<eos>\n\xff", "\uFEFFa"} {
 		f.Add([]byte(s))
@@ -117,7 +117,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// What never ends is not read to its end.
+// A source without an end is not read forever.
 func TestLoadIsBounded(t *testing.T) {
 	if _, err := os.Stat("/dev/zero"); err == nil {
 		if _, err := Load("/dev/zero"); err == nil || err.Error() != "/dev/zero: found a device, expected a file with one word a line" {

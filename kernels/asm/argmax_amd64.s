@@ -16,7 +16,7 @@ TEXT ·ArgmaxDotAVX2(SB), NOSPLIT, $0-44
 	MOVQ  h+16(FP), SI
 	MOVQ  d+24(FP), DI
 
-	// The tail is what does not fill a vector; whole is the bytes before it.
+	// The tail is the bytes that do not fill a vector; whole is the bytes before it.
 	MOVQ DI, R8
 	ANDQ $+7, R8
 
@@ -318,7 +318,7 @@ TEXT ·ArgmaxDotAVX512(SB), NOSPLIT, $0-44
 	MOVQ  h+16(FP), SI
 	MOVQ  d+24(FP), DI
 
-	// The tail is what does not fill a vector; whole is the bytes before it.
+	// The tail is the bytes that do not fill a vector; whole is the bytes before it.
 	MOVQ  DI, R8
 	ANDQ  $+15, R8
 	MOVL  $0xffffffff, R9

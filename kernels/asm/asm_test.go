@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// allowed lists the extensions of each level, as avo names them. They are
-// those that package simd asks cpuid for.
+// allowed lists the extensions of each level, as avo names them. Package simd asks cpuid for the
+// same extensions.
 var allowed = map[string]string{
 	"AVX2":   "AVX AVX2 FMA3 F16C BMI BMI2 POPCNT " + baseline,
 	"AVX512": "AVX AVX2 FMA3 F16C BMI BMI2 POPCNT AVX512F AVX512BW AVX512DQ AVX512VL " + baseline,
 }
 
-// baseline is what every amd64 CPU has (MMX+ is avo's name for PREFETCHT0).
+// baseline has the extensions of every amd64 CPU (MMX+ is avo's name for PREFETCHT0).
 const baseline = "CMOV MMX+ SSE SSE2"
 
 // vnni lists the functions that are called only if VNNI is.
@@ -89,8 +89,7 @@ func TestFunctionsUseOnlyTheirLevel(t *testing.T) {
 				}
 			}
 		}
-		// Registers 16 and up, masks and ZMM need AVX-512 whatever the
-		// instruction.
+		// Registers 16 and up, masks and ZMM need AVX-512 for any instruction.
 		for _, body := range strings.Split(s, "\nTEXT ")[1:] {
 			name, _, _ := strings.Cut(strings.TrimPrefix(body, "·"), "(")
 			if reg := high.FindString(body); reg != "" && !strings.HasSuffix(name, "AVX512") {
@@ -105,8 +104,8 @@ func TestFunctionsUseOnlyTheirLevel(t *testing.T) {
 	}
 }
 
-// advancedSIMD lists the instructions of every arm64 CPU that the kernels use, as
-// Go's assembler names them, and those that are written as numbers, as ARM does.
+// advancedSIMD lists the instructions of every arm64 CPU that the kernels use, in the names of Go's
+// assembler, and instructions that are written as numbers, in ARM's names.
 const advancedSIMD = "ADD AND BEQ BGE BGT BLE BLT BNE CBNZ CBZ CLZ CMP CSEL FCMPS FCVTSD FLDPQ FMADDD FMOVD FMOVQ FMOVS " +
 	"JMP LSL LSR MADD MOVD MOVK MOVW MOVWU MOVZ PRFM RBIT RET SUB SUBS TBZ " +
 	"VADD VADDP VADDV VAND VBSL VCMTST VDUP VEOR VEXT VFMLA VLD1 VLD1R VMOV VMOVI VSHL VSLI VST1 VSUB VUMAX VUSHR VUZP1 VUZP2 VZIP1 VZIP2 " +
@@ -119,8 +118,8 @@ const (
 	matrixProducts = "usmmla"
 )
 
-// TestARMFunctionsUseOnlyTheirLevel reads every instruction. That the numbers are the
-// instructions that their comments say, the tests of gen/neon check.
+// TestARMFunctionsUseOnlyTheirLevel reads every instruction. The tests of gen/neon check that the
+// numbers are the instructions in their comments.
 func TestARMFunctionsUseOnlyTheirLevel(t *testing.T) {
 	function := regexp.MustCompile(`(?s)\n// func (\w+)\([^\n]*\n// Requires: ([^\n]*)\nTEXT ·(\w+)\(SB\), NOSPLIT, \$0-\d+\n(.*?)\n\tRET\n(?:\n//|$)`)
 	instruction := regexp.MustCompile(`(?m)^\t(?:WORD \$0x[0-9a-f]{8} // ([a-z0-9]+)|([A-Z0-9]+)(?:\.P)?\b)`)
@@ -164,7 +163,7 @@ func TestARMFunctionsUseOnlyTheirLevel(t *testing.T) {
 		}
 	}
 	for _, name := range strings.Fields(advancedSIMD + " " + dotProducts + " " + matrixProducts) {
-		if !used[name] && name != "RET" { // which ends what is read
+		if !used[name] && name != "RET" { // which ends the text
 			t.Errorf("%s is listed, but not used", name)
 		}
 	}
@@ -217,7 +216,7 @@ func TestEachFormIsChosenForItsLevel(t *testing.T) {
 				delete(want, m[3])
 			}
 			if !strings.HasPrefix(rest, none[arch]) || strings.Count(rest, "\n") != 1 || !strings.HasSuffix(rest, "(FP)\n\tRET") {
-				t.Errorf("%s: %s: found %q behind the jumps, expected that ok is false", arch, operation, rest)
+				t.Errorf("%s: %s: found %q after the jumps, expected that ok is false", arch, operation, rest)
 			}
 		}
 		for form := range want {

@@ -3,7 +3,7 @@
 // hand. Its functions check nothing: use package kernels.
 package asm
 
-// What the CPU has, as far as it is to be used. Package simd sets them, and nothing else may: a function jumps to
+// The features of the CPU that functions may use. Only package simd sets them: a function jumps to
 // instructions that the CPU has if these are true.
 var (
 	HasAVX2    bool

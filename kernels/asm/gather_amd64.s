@@ -14,7 +14,7 @@ TEXT ·GatherDotAVX2(SB), NOSPLIT, $0-48
 	MOVQ h+32(FP), SI
 	MOVQ d+40(FP), DI
 
-	// The tail is what does not fill a vector; whole is the bytes before it.
+	// The tail is the bytes that do not fill a vector; whole is the bytes before it.
 	MOVQ DI, R8
 	ANDQ $+7, R8
 
@@ -262,7 +262,7 @@ TEXT ·GatherDotAVX512(SB), NOSPLIT, $0-48
 	MOVQ h+32(FP), SI
 	MOVQ d+40(FP), DI
 
-	// The tail is what does not fill a vector; whole is the bytes before it.
+	// The tail is the bytes that do not fill a vector; whole is the bytes before it.
 	MOVQ  DI, R8
 	ANDQ  $+15, R8
 	MOVL  $0xffffffff, R9

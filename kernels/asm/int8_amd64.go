@@ -14,12 +14,12 @@ func Int8BoundsAVX2(lower *float32, upper *float32, data *byte, stride int, n in
 //go:noescape
 func Int8GatherBoundsAVX2(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int8BoundsBatchAVX2 computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for so many. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
+// Int8BoundsBatchAVX2 computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 //
 //go:noescape
 func Int8BoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsBatchAVX2 computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for so many. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
+// Int8GatherBoundsBatchAVX2 computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 2; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 //
 //go:noescape
 func Int8GatherBoundsBatchAVX2(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)
@@ -49,12 +49,12 @@ func Int8BoundsAVX512(lower *float32, upper *float32, data *byte, stride int, n 
 //go:noescape
 func Int8GatherBoundsAVX512(lower *float32, upper *float32, data *byte, stride int, ids *uint32, n int, b *byte)
 
-// Int8BoundsBatchAVX512 computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4; b is filled up for so many. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
+// Int8BoundsBatchAVX512 computes the intervals of n rows. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 //
 //go:noescape
 func Int8BoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, n int, b *byte)
 
-// Int8GatherBoundsBatchAVX512 computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4; b is filled up for so many. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
+// Int8GatherBoundsBatchAVX512 computes the intervals of the rows ids. Context c's intervals are at lower[c*ld] and upper[c*ld]. contexts is at most 4; b is filled up for that number. n is at least 4, stride a multiple of 64, or 16 more. b is a kernels.batchBound: codes at 0, excess at 32, scale at 96, norm at 160, err at 224, slack at 288.
 //
 //go:noescape
 func Int8GatherBoundsBatchAVX512(lower *float32, upper *float32, ld int, contexts int, data *byte, stride int, ids *uint32, n int, b *byte)

@@ -197,7 +197,7 @@ products0:
 	VUNPCKHPD   Y8, Y7, Y13
 	MOVQ        b+40(FP), DX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(DX), Y6
 	VPSUBD       Y6, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
@@ -485,7 +485,7 @@ products0:
 	VUNPCKHPD   Y8, Y7, Y13
 	MOVQ        b+48(FP), CX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(CX), Y6
 	VPSUBD       Y6, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
@@ -1295,7 +1295,7 @@ products0:
 	VUNPCKHPD   Y3, Y8, Y3
 	MOVQ        b+40(FP), DX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(DX), Y7
 	VPSUBD       Y7, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
@@ -1540,7 +1540,7 @@ products12:
 	VUNPCKHPD   Z4, Z1, Z21
 	MOVQ        b+40(FP), DX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(DX), Z0
 	VPSUBD       Z0, Z2, Z2
 	VCVTDQ2PS    Z2, Z2
@@ -1873,7 +1873,7 @@ products8:
 	VUNPCKHPD   Z4, Z1, Z21
 	MOVQ        b+48(FP), CX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(CX), Z0
 	VPSUBD       Z0, Z2, Z2
 	VCVTDQ2PS    Z2, Z2
@@ -2615,7 +2615,7 @@ products12:
 	VUNPCKHPD   Z3, Z1, Z24
 	MOVQ        b+40(FP), DX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(DX), Z0
 	VPSUBD       Z0, Z5, Z5
 	VCVTDQ2PS    Z5, Z5
@@ -3004,7 +3004,7 @@ products15:
 	VUNPCKHPD   Z4, Z1, Z21
 	MOVQ        b+40(FP), DX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(DX), Z0
 	VPSUBD       Z0, Z2, Z2
 	VCVTDQ2PS    Z2, Z2
@@ -3508,7 +3508,7 @@ products15:
 	VUNPCKHPD   Z3, Z1, Z24
 	MOVQ        b+40(FP), DX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(DX), Z0
 	VPSUBD       Z0, Z5, Z5
 	VCVTDQ2PS    Z5, Z5

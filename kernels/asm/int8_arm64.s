@@ -192,7 +192,7 @@ products:
 	SUBS $1, R15, R15
 	BNE products
 
-	// On to the ends of records that have their floats behind the chunks.
+	// On to the ends of records that have their floats after the chunks.
 	LSL $58, R4, R15
 	LSR $58, R15, R15
 	ADD R15, R6, R6
@@ -204,7 +204,7 @@ products:
 	ADD R15, R12, R12
 	ADD R15, R13, R13
 
-	// The sums of four rows to the lanes of one register, their floats to those of four.
+	// The sums of four rows to the lanes of one register, their floats to the lanes of four registers.
 	VADDP V7.S4, V6.S4, V6.S4
 	VADDP V9.S4, V8.S4, V8.S4
 	VADDP V8.S4, V6.S4, V6.S4
@@ -233,7 +233,7 @@ products:
 	FMOVQ.P F6, 16(R0)
 	FMOVQ.P F18, 16(R1)
 
-	// The sums of four rows to the lanes of one register, their floats to those of four.
+	// The sums of four rows to the lanes of one register, their floats to the lanes of four registers.
 	VADDP V11.S4, V10.S4, V10.S4
 	VADDP V13.S4, V12.S4, V12.S4
 	VADDP V12.S4, V10.S4, V10.S4
@@ -502,7 +502,7 @@ products:
 	SUBS $1, R17, R17
 	BNE products
 
-	// On to the ends of records that have their floats behind the chunks.
+	// On to the ends of records that have their floats after the chunks.
 	LSL $58, R4, R17
 	LSR $58, R17, R17
 	ADD R17, R8, R8
@@ -514,7 +514,7 @@ products:
 	ADD R17, R14, R14
 	ADD R17, R15, R15
 
-	// The sums of four rows to the lanes of one register, their floats to those of four.
+	// The sums of four rows to the lanes of one register, their floats to the lanes of four registers.
 	VADDP V7.S4, V6.S4, V6.S4
 	VADDP V9.S4, V8.S4, V8.S4
 	VADDP V8.S4, V6.S4, V6.S4
@@ -543,7 +543,7 @@ products:
 	FMOVQ.P F6, 16(R0)
 	FMOVQ.P F18, 16(R1)
 
-	// The sums of four rows to the lanes of one register, their floats to those of four.
+	// The sums of four rows to the lanes of one register, their floats to the lanes of four registers.
 	VADDP V11.S4, V10.S4, V10.S4
 	VADDP V13.S4, V12.S4, V12.S4
 	VADDP V12.S4, V10.S4, V10.S4
@@ -873,7 +873,7 @@ products:
 	SUBS $1, R16, R16
 	BNE products
 
-	// On to the ends of records that have their floats behind the chunks.
+	// On to the ends of records that have their floats after the chunks.
 	LSL $58, R4, R16
 	LSR $58, R16, R16
 	ADD R16, R6, R6
@@ -885,7 +885,7 @@ products:
 	ADD R16, R12, R12
 	ADD R16, R13, R13
 
-	// The sums of four rows to the lanes of one register, their floats to those of four.
+	// The sums of four rows to the lanes of one register, their floats to the lanes of four registers.
 	VADDP V8.S4, V7.S4, V7.S4
 	VADDP V10.S4, V9.S4, V9.S4
 	VADDP V9.S4, V7.S4, V7.S4
@@ -915,7 +915,7 @@ products:
 	FMOVQ.P F7, 16(R0)
 	FMOVQ.P F23, 16(R1)
 
-	// The sums of four rows to the lanes of one register, their floats to those of four.
+	// The sums of four rows to the lanes of one register, their floats to the lanes of four registers.
 	VADDP V12.S4, V11.S4, V11.S4
 	VADDP V14.S4, V13.S4, V13.S4
 	VADDP V13.S4, V11.S4, V11.S4
@@ -1082,7 +1082,7 @@ products:
 	SUBS $1, R15, R15
 	BNE products
 
-	// On to the ends of records that have their floats behind the chunks.
+	// On to the ends of records that have their floats after the chunks.
 	LSL $58, R4, R15
 	LSR $58, R15, R15
 	ADD R15, R6, R6
@@ -1094,7 +1094,7 @@ products:
 	ADD R15, R12, R12
 	ADD R15, R13, R13
 
-	// The sums of four rows to the lanes of one register, their floats to those of four.
+	// The sums of four rows to the lanes of one register, their floats to the lanes of four registers.
 	VADDP V7.S4, V6.S4, V6.S4
 	VADDP V9.S4, V8.S4, V8.S4
 	VADDP V8.S4, V6.S4, V6.S4
@@ -1123,7 +1123,7 @@ products:
 	FMOVQ.P F6, 16(R0)
 	FMOVQ.P F18, 16(R1)
 
-	// The sums of four rows to the lanes of one register, their floats to those of four.
+	// The sums of four rows to the lanes of one register, their floats to the lanes of four registers.
 	VADDP V11.S4, V10.S4, V10.S4
 	VADDP V13.S4, V12.S4, V12.S4
 	VADDP V12.S4, V10.S4, V10.S4
@@ -1328,7 +1328,7 @@ products:
 	SUBS $1, R17, R17
 	BNE products
 
-	// On to the ends of records that have their floats behind the chunks.
+	// On to the ends of records that have their floats after the chunks.
 	LSL $58, R4, R17
 	LSR $58, R17, R17
 	ADD R17, R8, R8
@@ -1340,7 +1340,7 @@ products:
 	ADD R17, R14, R14
 	ADD R17, R15, R15
 
-	// The sums of four rows to the lanes of one register, their floats to those of four.
+	// The sums of four rows to the lanes of one register, their floats to the lanes of four registers.
 	VADDP V7.S4, V6.S4, V6.S4
 	VADDP V9.S4, V8.S4, V8.S4
 	VADDP V8.S4, V6.S4, V6.S4
@@ -1369,7 +1369,7 @@ products:
 	FMOVQ.P F6, 16(R0)
 	FMOVQ.P F18, 16(R1)
 
-	// The sums of four rows to the lanes of one register, their floats to those of four.
+	// The sums of four rows to the lanes of one register, their floats to the lanes of four registers.
 	VADDP V11.S4, V10.S4, V10.S4
 	VADDP V13.S4, V12.S4, V12.S4
 	VADDP V12.S4, V10.S4, V10.S4
@@ -1603,7 +1603,7 @@ products:
 	SUBS $1, R16, R16
 	BNE products
 
-	// On to the ends of records that have their floats behind the chunks.
+	// On to the ends of records that have their floats after the chunks.
 	LSL $58, R4, R16
 	LSR $58, R16, R16
 	ADD R16, R6, R6
@@ -1615,7 +1615,7 @@ products:
 	ADD R16, R12, R12
 	ADD R16, R13, R13
 
-	// The sums of four rows to the lanes of one register, their floats to those of four.
+	// The sums of four rows to the lanes of one register, their floats to the lanes of four registers.
 	VADDP V8.S4, V7.S4, V7.S4
 	VADDP V10.S4, V9.S4, V9.S4
 	VADDP V9.S4, V7.S4, V7.S4
@@ -1645,7 +1645,7 @@ products:
 	FMOVQ.P F7, 16(R0)
 	FMOVQ.P F23, 16(R1)
 
-	// The sums of four rows to the lanes of one register, their floats to those of four.
+	// The sums of four rows to the lanes of one register, their floats to the lanes of four registers.
 	VADDP V12.S4, V11.S4, V11.S4
 	VADDP V14.S4, V13.S4, V13.S4
 	VADDP V13.S4, V11.S4, V11.S4

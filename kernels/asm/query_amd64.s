@@ -341,7 +341,7 @@ pair_sums:
 	VMOVUPS 192(AX), Y3
 	MOVQ    b+40(FP), R9
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(R9), Y10
 	VPSUBD       Y10, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
@@ -368,7 +368,7 @@ pair_sums:
 	VMOVUPS      224(AX), Y3
 	MOVQ         b+40(FP), R9
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(R9), Y6
 	VPSUBD       Y6, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
@@ -397,7 +397,7 @@ pair_sums:
 	VMOVUPS      192(R9), Y3
 	MOVQ         b+40(FP), R11
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(R11), Y6
 	VPSUBD       Y6, Y8, Y8
 	VCVTDQ2PS    Y8, Y8
@@ -424,7 +424,7 @@ pair_sums:
 	VMOVUPS      224(R9), Y3
 	MOVQ         b+40(FP), R9
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(R9), Y6
 	VPSUBD       Y6, Y9, Y9
 	VCVTDQ2PS    Y9, Y9
@@ -557,7 +557,7 @@ alone_sums:
 	VMOVUPS 192(AX), Y3
 	MOVQ    b+40(FP), CX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(CX), Y4
 	VPSUBD       Y4, Y6, Y6
 	VCVTDQ2PS    Y6, Y6
@@ -584,7 +584,7 @@ alone_sums:
 	VMOVUPS      224(AX), Y3
 	MOVQ         b+40(FP), CX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(CX), Y4
 	VPSUBD       Y4, Y7, Y7
 	VCVTDQ2PS    Y7, Y7
@@ -737,7 +737,7 @@ pair_sums:
 	VMOVUPS 192(AX), Y10
 	MOVQ    b+40(FP), R9
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(R9), Y11
 	VPSUBD       Y11, Y2, Y2
 	VCVTDQ2PS    Y2, Y2
@@ -764,7 +764,7 @@ pair_sums:
 	VMOVUPS      224(AX), Y6
 	MOVQ         b+40(FP), R9
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(R9), Y10
 	VPSUBD       Y10, Y3, Y3
 	VCVTDQ2PS    Y3, Y3
@@ -793,7 +793,7 @@ pair_sums:
 	VMOVUPS      192(R9), Y3
 	MOVQ         b+40(FP), R11
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(R11), Y6
 	VPSUBD       Y6, Y4, Y4
 	VCVTDQ2PS    Y4, Y4
@@ -820,7 +820,7 @@ pair_sums:
 	VMOVUPS      224(R9), Y3
 	MOVQ         b+40(FP), R9
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(R9), Y4
 	VPSUBD       Y4, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
@@ -923,7 +923,7 @@ alone_sums:
 	VMOVUPS 192(AX), Y5
 	MOVQ    b+40(FP), CX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(CX), Y6
 	VPSUBD       Y6, Y2, Y2
 	VCVTDQ2PS    Y2, Y2
@@ -950,7 +950,7 @@ alone_sums:
 	VMOVUPS      224(AX), Y4
 	MOVQ         b+40(FP), CX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(CX), Y5
 	VPSUBD       Y5, Y3, Y3
 	VCVTDQ2PS    Y3, Y3
@@ -1433,7 +1433,7 @@ pair_sums:
 	VMOVUPS 192(AX), Z3
 	MOVQ    b+40(FP), R9
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(R9), Z5
 	VPSUBD       Z5, Z9, Z9
 	VCVTDQ2PS    Z9, Z9
@@ -1466,7 +1466,7 @@ pair_sums:
 	VMOVUPS      192(R9), Z3
 	MOVQ         b+40(FP), R9
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(R9), Z5
 	VPSUBD       Z5, Z11, Z11
 	VCVTDQ2PS    Z11, Z11
@@ -1554,7 +1554,7 @@ alone_sums:
 	VMOVUPS 192(AX), Z3
 	MOVQ    b+40(FP), CX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(CX), Z4
 	VPSUBD       Z4, Z9, Z9
 	VCVTDQ2PS    Z9, Z9
@@ -1660,7 +1660,7 @@ pair_sums:
 	VMOVUPS 192(AX), Z6
 	MOVQ    b+40(FP), R9
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(R9), Z7
 	VPSUBD       Z7, Z2, Z2
 	VCVTDQ2PS    Z2, Z2
@@ -1690,7 +1690,7 @@ pair_sums:
 	VMOVUPS      192(R9), Z3
 	MOVQ         b+40(FP), R9
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(R9), Z5
 	VPSUBD       Z5, Z4, Z4
 	VCVTDQ2PS    Z4, Z4
@@ -1767,7 +1767,7 @@ alone_sums:
 	VMOVUPS 192(AX), Z4
 	MOVQ    b+40(FP), CX
 
-	// Take out what the products hold beyond those of the codes.
+	// Subtract the excess of the products over the products of the codes.
 	VPBROADCASTD 16(CX), Z5
 	VPSUBD       Z5, Z2, Z2
 	VCVTDQ2PS    Z2, Z2
@@ -1876,7 +1876,7 @@ TEXT ·SelectAtLeastAVX512(SB), NOSPLIT, $0-40
 	VPBROADCASTD DI, Z2
 
 loop:
-	// What is written behind those that are selected is within n. To memory VPCOMPRESSD is many times as slow on some CPUs.
+	// The garbage written after the selected elements is within n. With a destination in memory VPCOMPRESSD is many times slower on some CPUs.
 	VCMPPS        $0x02, (CX)(BX*4), Z0, K1
 	VPCOMPRESSD.Z Z1, K1, Z3
 	VMOVDQU32     Z3, (AX)(SI*4)

@@ -14,7 +14,7 @@ TEXT ·RefGatherDotAVX512(SB), NOSPLIT, $0-48
 	MOVQ h+32(FP), SI
 	MOVQ d+40(FP), DI
 
-	// rest is what does not fill all lanes; whole is the elements before it.
+	// rest is the elements that do not fill all lanes; whole is the elements before it.
 	MOVQ   DI, R8
 	ANDQ   $+31, R8
 	MOVQ   DI, R9
@@ -309,7 +309,7 @@ TEXT ·RefGatherDotAVX2(SB), NOSPLIT, $0-48
 	MOVQ h+32(FP), SI
 	MOVQ d+40(FP), DI
 
-	// rest is what does not fill all lanes; whole is the elements before it.
+	// rest is the elements that do not fill all lanes; whole is the elements before it.
 	MOVQ   DI, R8
 	ANDQ   $+31, R8
 	MOVQ   DI, R9
@@ -537,7 +537,7 @@ TEXT ·RefScanAVX2(SB), NOSPLIT, $0-40
 	MOVQ h+24(FP), BX
 	MOVQ d+32(FP), SI
 
-	// rest is what does not fill all lanes; whole is the elements before it.
+	// rest is the elements that do not fill all lanes; whole is the elements before it.
 	MOVQ   SI, DI
 	ANDQ   $+31, DI
 	MOVQ   SI, R8
@@ -697,7 +697,7 @@ TEXT ·RefScanF16AVX2(SB), NOSPLIT, $0-40
 	MOVQ h+24(FP), BX
 	MOVQ d+32(FP), SI
 
-	// rest is what does not fill all lanes; whole is the elements before it.
+	// rest is the elements that do not fill all lanes; whole is the elements before it.
 	MOVQ   SI, DI
 	ANDQ   $+31, DI
 	MOVQ   SI, R8
@@ -986,7 +986,7 @@ TEXT ·RefGatherDotF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ h+32(FP), SI
 	MOVQ d+40(FP), DI
 
-	// rest is what does not fill all lanes; whole is the elements before it.
+	// rest is the elements that do not fill all lanes; whole is the elements before it.
 	MOVQ   DI, R8
 	ANDQ   $+31, R8
 	MOVQ   DI, R9
@@ -1276,7 +1276,7 @@ TEXT ·RefScanBF16AVX2(SB), NOSPLIT, $0-40
 	MOVQ h+24(FP), BX
 	MOVQ d+32(FP), SI
 
-	// rest is what does not fill all lanes; whole is the elements before it.
+	// rest is the elements that do not fill all lanes; whole is the elements before it.
 	MOVQ   SI, DI
 	ANDQ   $+31, DI
 	MOVQ   SI, R8
@@ -1581,7 +1581,7 @@ TEXT ·RefGatherDotBF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ h+32(FP), SI
 	MOVQ d+40(FP), DI
 
-	// rest is what does not fill all lanes; whole is the elements before it.
+	// rest is the elements that do not fill all lanes; whole is the elements before it.
 	MOVQ   DI, R8
 	ANDQ   $+31, R8
 	MOVQ   DI, R9
@@ -3039,7 +3039,7 @@ TEXT ·RefScanAVX512(SB), NOSPLIT, $0-40
 	MOVQ h+24(FP), BX
 	MOVQ d+32(FP), SI
 
-	// rest is what does not fill all lanes; whole is the elements before it.
+	// rest is the elements that do not fill all lanes; whole is the elements before it.
 	MOVQ   SI, DI
 	ANDQ   $+31, DI
 	MOVQ   SI, R8
@@ -3326,7 +3326,7 @@ TEXT ·RefScanF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ h+24(FP), BX
 	MOVQ d+32(FP), SI
 
-	// rest is what does not fill all lanes; whole is the elements before it.
+	// rest is the elements that do not fill all lanes; whole is the elements before it.
 	MOVQ   SI, DI
 	ANDQ   $+31, DI
 	MOVQ   SI, R8
@@ -3654,7 +3654,7 @@ TEXT ·RefGatherDotF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ h+32(FP), SI
 	MOVQ d+40(FP), DI
 
-	// rest is what does not fill all lanes; whole is the elements before it.
+	// rest is the elements that do not fill all lanes; whole is the elements before it.
 	MOVQ   DI, R8
 	ANDQ   $+31, R8
 	MOVQ   DI, R9
@@ -3988,7 +3988,7 @@ TEXT ·RefScanBF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ h+24(FP), BX
 	MOVQ d+32(FP), SI
 
-	// rest is what does not fill all lanes; whole is the elements before it.
+	// rest is the elements that do not fill all lanes; whole is the elements before it.
 	MOVQ   SI, DI
 	ANDQ   $+31, DI
 	MOVQ   SI, R8
@@ -4356,7 +4356,7 @@ TEXT ·RefGatherDotBF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ h+32(FP), SI
 	MOVQ d+40(FP), DI
 
-	// rest is what does not fill all lanes; whole is the elements before it.
+	// rest is the elements that do not fill all lanes; whole is the elements before it.
 	MOVQ   DI, R8
 	ANDQ   $+31, R8
 	MOVQ   DI, R9

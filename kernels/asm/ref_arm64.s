@@ -13,7 +13,7 @@ TEXT ·RefScanNEON(SB), NOSPLIT, $0-40
 	MOVD h+24(FP), R3
 	MOVD d+32(FP), R4
 
-	// rest is what does not fill all lanes, part of that what does not fill four.
+	// rest is the elements that do not fill all lanes, part the elements of rest that do not fill four.
 	LSL $2, R4, R5
 	AND $31, R4, R6
 	AND $3, R4, R7
@@ -293,7 +293,7 @@ TEXT ·RefGatherDotNEON(SB), NOSPLIT, $0-48
 	MOVD h+32(FP), R4
 	MOVD d+40(FP), R5
 
-	// rest is what does not fill all lanes, part of that what does not fill four.
+	// rest is the elements that do not fill all lanes, part the elements of rest that do not fill four.
 	LSL $2, R5, R6
 	AND $31, R5, R7
 	AND $3, R5, R8
@@ -572,7 +572,7 @@ TEXT ·RefScanF16NEON(SB), NOSPLIT, $0-40
 	MOVD h+24(FP), R3
 	MOVD d+32(FP), R4
 
-	// rest is what does not fill all lanes, part of that what does not fill four.
+	// rest is the elements that do not fill all lanes, part the elements of rest that do not fill four.
 	LSL $1, R4, R5
 	AND $31, R4, R6
 	AND $3, R4, R7
@@ -869,7 +869,7 @@ TEXT ·RefGatherDotF16NEON(SB), NOSPLIT, $0-48
 	MOVD h+32(FP), R4
 	MOVD d+40(FP), R5
 
-	// rest is what does not fill all lanes, part of that what does not fill four.
+	// rest is the elements that do not fill all lanes, part the elements of rest that do not fill four.
 	LSL $1, R5, R6
 	AND $31, R5, R7
 	AND $3, R5, R8
@@ -1165,7 +1165,7 @@ TEXT ·RefScanBF16NEON(SB), NOSPLIT, $0-40
 	MOVD h+24(FP), R3
 	MOVD d+32(FP), R4
 
-	// rest is what does not fill all lanes, part of that what does not fill four.
+	// rest is the elements that do not fill all lanes, part the elements of rest that do not fill four.
 	LSL $1, R4, R5
 	AND $31, R4, R6
 	AND $3, R4, R7
@@ -1462,7 +1462,7 @@ TEXT ·RefGatherDotBF16NEON(SB), NOSPLIT, $0-48
 	MOVD h+32(FP), R4
 	MOVD d+40(FP), R5
 
-	// rest is what does not fill all lanes, part of that what does not fill four.
+	// rest is the elements that do not fill all lanes, part the elements of rest that do not fill four.
 	LSL $1, R5, R6
 	AND $31, R5, R7
 	AND $3, R5, R8

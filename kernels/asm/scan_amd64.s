@@ -13,7 +13,7 @@ TEXT ·ScanAVX2(SB), NOSPLIT, $0-40
 	MOVQ h+24(FP), BX
 	MOVQ d+32(FP), SI
 
-	// The tail is what does not fill a vector; whole is the bytes before it.
+	// The tail is the bytes that do not fill a vector; whole is the bytes before it.
 	MOVQ SI, DI
 	ANDQ $+7, DI
 
@@ -268,7 +268,7 @@ TEXT ·ScanAVX512(SB), NOSPLIT, $0-40
 	MOVQ h+24(FP), BX
 	MOVQ d+32(FP), SI
 
-	// The tail is what does not fill a vector; whole is the bytes before it.
+	// The tail is the bytes that do not fill a vector; whole is the bytes before it.
 	MOVQ  SI, DI
 	ANDQ  $+15, DI
 	MOVL  $0xffffffff, R8
@@ -470,7 +470,7 @@ TEXT ·ScanSingleAVX2(SB), NOSPLIT, $0-40
 	MOVQ h+24(FP), BX
 	MOVQ d+32(FP), SI
 
-	// The tail is what does not fill a vector; whole is the bytes before it.
+	// The tail is the bytes that do not fill a vector; whole is the bytes before it.
 	MOVQ SI, DI
 	ANDQ $+7, DI
 

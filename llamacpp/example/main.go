@@ -1,4 +1,4 @@
-// Command example goes on with a prompt: example LIBRARIES MODEL.gguf PROMPT [SCREEN.l2s]
+// Command example continues a prompt: example LIBRARIES MODEL.gguf PROMPT [SCREEN.l2s]
 package main
 
 import (
@@ -40,7 +40,7 @@ func run(libraries, model, prompt string, screens []string) error {
 	defer x.Close()
 
 	ctx := context.Background()
-	h, err := m.Feed(ctx, 0, m.Tokens(prompt, true)...) // the hidden state behind the prompt
+	h, err := m.Feed(ctx, 0, m.Tokens(prompt, true)...) // the hidden state after the prompt
 	if err != nil {
 		return err
 	}

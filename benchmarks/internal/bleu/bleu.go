@@ -14,8 +14,8 @@ type Corpus struct {
 	candidate, references int // words
 }
 
-// Add adds a translation and its reference, as words. An n-gram of the
-// translation matches as often as the reference holds it.
+// Add adds a translation and its reference, as words. An n-gram of the translation matches at most
+// the number of times that it is in the reference.
 func (c *Corpus) Add(translation, reference []string) {
 	c.candidate += len(translation)
 	c.references += len(reference)
@@ -55,9 +55,8 @@ func (c *Corpus) Score() float64 {
 	return 100 * c.BrevityPenalty() * math.Exp(logs)
 }
 
-// BrevityPenalty is 1 if the translations have as many words as the
-// references or more, and exp(1 - r/c) with c and r words otherwise; 0 for no
-// words at all.
+// BrevityPenalty is 1 if the translations have at least the number of words of the references, and
+// exp(1 - r/c) with c and r words otherwise; 0 for no words at all.
 func (c *Corpus) BrevityPenalty() float64 {
 	switch {
 	case c.candidate == 0:

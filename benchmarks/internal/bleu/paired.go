@@ -12,12 +12,12 @@ type Difference struct {
 	Low, High float64 // of the interval
 }
 
-// Paired returns the score of the translations a minus the score of b, as words, with an
-// interval of 95 %, by the paired bootstrap (Koehn, Statistical Significance Tests for
-// Machine Translation Evaluation, 2004): it draws as many sentences as there are with
-// replacement, takes both scores of what it drew, and does so again and again. The
-// interval leaves out 2.5 % of the differences at either end. Equal arguments give an
-// equal result. It panics if the lists differ in length, or without a resample.
+// Paired returns the score of the translations a minus the score of b, as words, with an interval
+// of 95 %, by the paired bootstrap (Koehn, Statistical Significance Tests for Machine Translation
+// Evaluation, 2004): it draws sentences with replacement, the same number as there are, takes both
+// scores of the drawn sentences, and repeats this resamples times. The interval leaves out 2.5 % of
+// the differences at either end. Equal arguments give an equal result. It panics if the lists
+// differ in length, or without a resample.
 func Paired(a, b, references [][]string, resamples int, seed uint64) Difference {
 	if len(a) != len(references) || len(b) != len(references) {
 		panic("bleu: lists of different lengths")

@@ -9,8 +9,8 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/bleu"
 )
 
-// corrupted returns n references and translations of them: each word is wrong with a
-// probability of its own list.
+// corrupted returns n references and translations of them: each word is wrong with the probability
+// of its list.
 func corrupted(n int, seed uint64, wrong ...float64) (references [][]string, lists [][][]string) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	lists = make([][][]string, len(wrong))
@@ -46,7 +46,7 @@ func TestTheIntervalOfADifference(t *testing.T) {
 	good, bad := lists[0], lists[1]
 	d := bleu.Paired(good, bad, references, 1000, 1)
 	if want := score(good, references) - score(bad, references); math.Abs(d.Value-want) > 1e-9 {
-		t.Errorf("the difference: found %v, want %v, that of the scores", d.Value, want)
+		t.Errorf("the difference: found %v, want %v, the difference of the scores", d.Value, want)
 	}
 	if !(0 < d.Low && d.Low < d.Value && d.Value < d.High) {
 		t.Errorf("a clear difference: found %+v, want an interval around the value, above 0", d)
@@ -62,8 +62,7 @@ func TestTheIntervalOfADifference(t *testing.T) {
 	}
 }
 
-// Of two methods that are equally good, on average, the interval holds 0 in 95 of 100
-// cases.
+// For two methods that are equally good, on average, the interval holds 0 in 95 of 100 cases.
 func TestTheIntervalHoldsTheTruth(t *testing.T) {
 	holds := 0
 	const draws = 100

@@ -1,8 +1,7 @@
-// Package ggml brings the matrix-vector product of ggml, the library of llama.cpp,
-// to the benchmarks that are built with -tags ggml (on Linux, with a C compiler). It
-// is loaded from the libraries of a folder, libggml-base.so and libggml-cpu-*.so,
-// such as those that llama.cpp's releases or the npm package
-// @node-llama-cpp/linux-x64 hold:
+// Package ggml brings the matrix-vector product of ggml, the library of llama.cpp, to the
+// benchmarks that are built with -tags ggml (on Linux, with a C compiler). It is loaded from the
+// libraries of a folder, libggml-base.so and libggml-cpu-*.so, such as the ones in llama.cpp's
+// releases or the npm package @node-llama-cpp/linux-x64:
 //
 //	npm pack @node-llama-cpp/linux-x64 && tar xzf node-llama-cpp-linux-x64-*.tgz
 //	ls package/bins/linux-x64

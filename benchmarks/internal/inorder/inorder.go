@@ -11,9 +11,9 @@ import (
 // Run does the pieces 0 to n-1 of the work on [parallel.Threads] goroutines and
 // calls take with each result, in order, on the caller's.
 //
-// worker is called once for each goroutine, on it, and returns what does a
-// piece there: so each has scratch of its own. A goroutine does not begin its
-// next piece before its last one is taken, which bounds what is held.
+// worker is called once per goroutine, on it, and returns the function that does a piece there: so
+// each goroutine has scratch of its own. A goroutine does not begin its next piece before its last
+// one is taken, which bounds the memory.
 //
 // Run returns the first error, in the order of the pieces, of the work or of
 // take, or the error of ctx once it is done. No goroutine is left when it returns.

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// double is a worker whose pieces are their own numbers, twice, except those
-// that bad says.
+// double is a worker whose pieces are their own numbers, twice, except for the errors of bad.
 func double(bad map[int]error) func() func(context.Context, int) (int, error) {
 	return func() func(context.Context, int) (int, error) {
 		return func(_ context.Context, i int) (int, error) { return 2 * i, bad[i] }

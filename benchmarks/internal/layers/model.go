@@ -53,9 +53,8 @@ func Decoder(m *lstm.Model) (*softmax.Layer, error) {
 	return softmax.NewLayer(kernels.Float32Rows(w, m.Dim()), b)
 }
 
-// Contexts returns the contexts of the first n tokens of a text, of all where
-// n is 0, as one stream from the zero state. progress, unless nil, is told how
-// many there are.
+// Contexts returns the contexts of the first n tokens of a text, or of all tokens if n is 0, as one
+// stream from the zero state. progress, unless nil, gets the number of finished contexts.
 func Contexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, path string, n int, progress func(done int)) ([]float32, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Structureless returns a layer and n contexts of independent normal numbers: the worst case of
-// the int8 envelope, since nothing stands out.
+// Structureless returns a layer and n contexts of independent normal numbers: the worst case of the
+// int8 envelope, since no label is far above the others.
 func Structureless(labels, dim, n int, seed uint64) (*synthetic.Data, error) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	normal := func(n int) []float32 {

@@ -5,9 +5,8 @@ import (
 	"iter"
 )
 
-// chunkLen is the number of tokens that go through a layer together. Their
-// input products share one pass over the weights, and the weights of one
-// layer stay in the cache meanwhile.
+// chunkLen is the number of tokens that a layer processes together. Their input products share one
+// pass over the weights, and the weights of one layer stay in the cache during that time.
 const chunkLen = 64
 
 // chunk is a run of consecutive time steps on its way through the layers.
@@ -16,13 +15,12 @@ type chunk struct {
 	x      []float32 // len(tokens) rows: the output of the layers so far
 }
 
-// Contexts reads a token stream from the zero state and calls f for each
-// token, in order, with the context vector after it: what [State.Step]
-// returns, in the same arithmetic. The slice that f gets is valid during the
-// call.
+// Contexts reads a token stream from the zero state and calls f for each token, in order, with the
+// context vector after it, which [State.Step] computes in the same arithmetic. The slice that f
+// gets is valid during the call.
 //
-// Each layer runs on a goroutine of its own, one chunk of tokens behind the
-// layer below. f, and the token sequence, run on the caller's.
+// Each layer runs on a goroutine of its own, one chunk of tokens after the layer below. f, and the
+// token sequence, run on the caller's.
 //
 // Contexts returns the first error of the token stream or of f, or the error of
 // ctx once it is done; f may then not have seen all tokens that were read. It
@@ -35,7 +33,7 @@ func (m *Model) Contexts(ctx context.Context, tokens iter.Seq2[uint32, error], f
 		go m.runLayer(l, from, to)
 		out = to
 	}
-	// However this returns, the layers come to their ends before it does.
+	// The layers end before this returns, on every path.
 	defer func() {
 		for range out {
 		}

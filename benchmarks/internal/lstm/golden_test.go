@@ -26,7 +26,7 @@ func TestGolden(t *testing.T) {
 	const n, k, tolerance = 500, 5, 1e-5
 	dir := filepath.Join("..", "..", "..", "..", "shared", "data", "ptb-small")
 	if _, err := os.Stat(dir); err != nil {
-		t.Skip("../shared/data/ptb-small is not there (CONTRIBUTING.md, Data, says what it is): ", err)
+		t.Skip("../shared/data/ptb-small is not there (CONTRIBUTING.md, Data, describes it): ", err)
 	}
 	m, err := Load(filepath.Join(dir, "model.safetensors"))
 	if err != nil {

@@ -142,8 +142,8 @@ func TestAgainstReference(t *testing.T) {
 	})
 }
 
-// TestContextsIsStep: the layers on their goroutines give, bit for bit, what
-// a state gives step by step, wherever the stream ends within a chunk.
+// TestContextsIsStep: the layers on their goroutines give the same bits as a state step by step,
+// wherever the stream ends within a chunk.
 func TestContextsIsStep(t *testing.T) {
 	s := newSpec(1, 50, 24, 40, 3, false)
 	m := s.read(t, "F32")

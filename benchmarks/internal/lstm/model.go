@@ -40,7 +40,7 @@ func (m *Model) Layers() int { return len(m.stack.layers) }
 // slices are the model's own and must not be changed.
 func (m *Model) Decoder() (weights, bias []float32) { return m.decoder, m.decoderBias }
 
-// Embedding is the vectors that stand for tokens.
+// Embedding has the vectors of the tokens.
 type Embedding struct {
 	vocab, dim int
 	weights    []float32 // V x e

@@ -11,8 +11,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// Reader reads the parts of a model from a file of tensors and keeps the
-// first error: after one, what it returns is empty.
+// Reader reads the parts of a model from a file of tensors and keeps the first error: after an
+// error it returns empty parts.
 type Reader struct {
 	file          *tensorfile.File
 	has           map[string]bool
@@ -34,7 +34,7 @@ func NewReader(file *tensorfile.File, name, pkg, of string) *Reader {
 // Err returns the first error.
 func (r *Reader) Err() error { return r.err }
 
-// Has says whether there is a tensor of this name.
+// Has reports whether there is a tensor of this name.
 func (r *Reader) Has(tensor string) bool { return r.has[tensor] }
 
 // Fail makes an error about a tensor the first error, unless there is one.
@@ -64,10 +64,9 @@ func layerOf(prefix, tensor string) (l int, ok bool) {
 	return 0, false
 }
 
-// Only returns an error, which is also the reader's, if the file holds
-// other tensors than the layers of each prefix have, and the ones that are
-// named. A model with more parts, run without them, would give wrong answers
-// in silence.
+// Only returns an error, which is also the reader's, if the file holds other tensors than the
+// tensors of the layers of each prefix, and others. A model with more parts, run without them,
+// would give wrong answers in silence.
 func (r *Reader) Only(prefixes []string, others ...string) error {
 	for _, tensor := range r.file.Names() {
 		known := slices.Contains(others, tensor)

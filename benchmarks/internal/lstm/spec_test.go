@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// tensor is one tensor of a test model, in float32 whatever its dtype.
+// tensor is one tensor of a test model, in float32 for any dtype.
 type tensor struct {
 	shape []int
 	data  []float32

@@ -35,9 +35,9 @@ func (s *Stack) Layers() int { return len(s.layers) }
 // vectors are multiplied with them.
 const blockBytes = 128 << 10
 
-// Products computes the products of a matrix W, row-major, with n vectors x of dim elements,
-// and adds a bias, nil for none: dst[s*m+i] = bias[i] + W_i . x_s for its m rows. The
-// weights come from memory once for all vectors, and what dst gets does not depend on n.
+// Products computes the products of a matrix W, row-major, with n vectors x of dim elements, and
+// adds a bias, nil for none: dst[s*m+i] = bias[i] + W_i . x_s for its m rows. The weights come from
+// memory once for all vectors, and dst does not depend on n.
 func Products(dst, w, bias, x []float32, dim, n int) {
 	m := len(w) / dim
 	block := max(blockBytes/(4*dim), 1)
@@ -53,15 +53,13 @@ func Products(dst, w, bias, x []float32, dim, n int) {
 	}
 }
 
-// run takes some time steps of independent streams through the layer. Step t
-// has a row of x for each of the first active[t] streams, in order, and the
-// rows of one step follow the rows of the step before. y gets the output of each
-// row, and may be x. h and c are the state of the streams, a row each. It returns
-// gates, scratch that it may have to make larger.
+// run takes some time steps of independent streams through the layer. Step t has a row of x for
+// each of the first active[t] streams, in order, and the rows of one step follow the rows of the
+// previous step. y gets the output of each row, and may be x. h and c are the state of the streams,
+// a row each. It returns gates, scratch that it may have to make larger.
 //
-// The input products of all steps share one pass over the weights. The products
-// of the state take one pass a step. An output is the same bits however streams
-// and steps are grouped.
+// The input products of all steps share one pass over the weights. The products of the state take
+// one pass per step. The bits of an output do not depend on the grouping of streams and steps.
 func (l *layer) run(y, x []float32, active []int, h, c, gates []float32) []float32 {
 	size := len(l.bias)
 	d := size / 4
@@ -137,12 +135,11 @@ func (st *Streams) Reset() {
 	}
 }
 
-// Run takes some time steps of the streams through all layers. At step t the first active[t] streams read a row
-// of x each, In elements; the rows of one step follow the rows of the step
-// before. It returns the outputs, a row of Dim elements for each of x, valid
-// until the next call. They do not depend on how streams and steps are
-// grouped into calls. Once it has seen the largest call, Run allocates
-// nothing.
+// Run takes some time steps of the streams through all layers. At step t the first active[t]
+// streams read a row of x each, In elements; the rows of one step follow the rows of the step
+// before. It returns the outputs, a row of Dim elements for each of x, valid until the next call.
+// They do not depend on how streams and steps are grouped into calls. Once it has seen the largest
+// call, Run allocates nothing.
 func (st *Streams) Run(x []float32, active []int) []float32 {
 	rows := 0
 	for _, n := range active {

@@ -22,8 +22,8 @@ func testStack(t *testing.T) (s *Stack, inputs func(rng *rand.Rand, rows int) []
 	}
 }
 
-// TestRunIsStep: streams that end one after the other, some time steps
-// together, give the bits that each gives alone, step by step.
+// TestRunIsStep: streams that end one after the other, some time steps together, give the same bits
+// as each stream alone, step by step.
 func TestRunIsStep(t *testing.T) {
 	s, inputs := testStack(t)
 	simdtest.EachLevel(t, func(t *testing.T) {
@@ -69,8 +69,8 @@ func TestRunIsStep(t *testing.T) {
 	})
 }
 
-// TestStates: Grow and Reorder move states, and Restore takes back what Save
-// gave, as a list of states would have it.
+// TestStates: Grow and Reorder move states, and Restore restores the state that Save returned, as
+// with a list of states.
 func TestStates(t *testing.T) {
 	s, inputs := testStack(t)
 	rapid.Check(t, func(t *rapid.T) {

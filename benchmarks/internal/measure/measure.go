@@ -17,8 +17,8 @@ import (
 type Turn struct {
 	// Query answers item i and returns the number of contexts in it.
 	Query func(i int) (contexts int)
-	// Before, unless nil, is called before each query, and is no part of its time. Then
-	// each query is timed by itself, and the time contains a reading of the clock.
+	// Before, unless nil, is called before each query, and is no part of its time. If Before is
+	// set, each query is timed by itself, and the time includes a reading of the clock.
 	Before func(i int)
 	// Micros is the mean time of a context in microseconds, one element a turn.
 	Micros []float64
@@ -30,21 +30,19 @@ type Turn struct {
 	Block int
 }
 
-// groupSize is the number of settings that have their turns between two of the
-// dense scan. So the scan of a ratio is from within some tenths of a second.
+// groupSize is the number of settings that have their turns between two turns of the dense scan. So
+// the two times of a ratio are some tenths of a second apart.
 const groupSize = 8
 
-// InTurns lets the settings answer items, n of them, in turns, as many rounds,
-// each turn about as long as block. In a round they are in an order drawn anew,
-// as what a turn finds in the caches is what the one before left there. The dense
-// scan has a turn before each group of settings; a ratio is to that turn, and all
-// turns of a group begin at the same item. A turn begins with queries that are
-// not timed, a tenth of the block.
+// InTurns lets the settings answer items, n of them, in turns, for a number of rounds, each turn
+// about as long as block. Each round has a new random order, because a turn starts with the caches
+// that the turn before it left. The dense scan has a turn before each group of settings; a ratio is
+// to that turn, and all turns of a group begin at the same item. A turn begins with queries that
+// are not timed, a tenth of the block.
 //
-// The rounds run on the caller's goroutine, on one thread, with the
-// other cores at rest. InTurns returns the number of rounds that are complete,
-// fewer than wanted if ctx ends, and drops what belongs to none. progress
-// is told the number of rounds that are done.
+// The rounds run on the caller's goroutine, on one thread, with the other cores at rest. InTurns
+// returns the number of rounds that are complete, fewer than wanted if ctx ends, and drops the
+// turns of an incomplete round. progress gets the number of finished rounds.
 func InTurns(ctx context.Context, dense *Turn, turns []*Turn, n, rounds int, block time.Duration, seed uint64, progress func(done int)) int {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -82,10 +80,9 @@ func InTurns(ctx context.Context, dense *Turn, turns []*Turn, n, rounds int, blo
 	return rounds
 }
 
-// calibrate answers items for about as long as a block takes, a few times,
-// and sets the number of queries of one: the largest, as a machine that was busy
-// meanwhile would leave a turn too short to bring the method's data to the
-// caches.
+// calibrate answers items for about as long as a block takes, a few times, and sets the number of
+// queries of one: the largest of these, because a number that was found on a busy machine would
+// make turns too short to bring the method's data to the caches.
 func (t *Turn) calibrate(items int, block time.Duration) {
 	const trials = 3
 	for range trials {

@@ -75,7 +75,7 @@ func TestSettingsTakeTurnsOnTheSameItems(t *testing.T) {
 	if n := measure.InTurns(context.Background(), turns[0], turns[1:], 50, rounds, time.Nanosecond, 1, func(int) {}); n != rounds {
 		t.Fatalf("%d rounds, want %d", n, rounds)
 	}
-	// 11 settings are in two groups, each behind a turn of the dense scan.
+	// 11 settings are in two groups, each after a turn of the dense scan.
 	if len(turns[0].Micros) != 2*rounds || turns[0].Ratios != nil {
 		t.Errorf("the dense scan had %d turns and %d ratios", len(turns[0].Micros), len(turns[0].Ratios))
 	}
@@ -105,7 +105,7 @@ func TestSettingsTakeTurnsOnTheSameItems(t *testing.T) {
 	}
 }
 
-// What is called before a query is no part of its time.
+// A call before a query is no part of its time.
 func TestWhatIsBeforeAQueryIsNotTimed(t *testing.T) {
 	var before, asked []int
 	slow := &measure.Turn{
@@ -117,14 +117,14 @@ func TestWhatIsBeforeAQueryIsNotTimed(t *testing.T) {
 	if !slices.Equal(before, asked) {
 		t.Errorf("found the calls %v before the queries %v", before, asked)
 	}
-	// A query alone takes a thirtieth of what it takes with the call before it: only a machine
-	// that stands still makes it as long.
+	// A query alone takes a thirtieth of the time with the call before it: it takes the same time
+	// only if the machine pauses.
 	if slow.Median() <= 1 {
 		t.Errorf("found %v times the speed of 3 ms, expected more: %v us", slow.Median(), slow.Micros)
 	}
 }
 
-// A time is the time of a context, however many an item has.
+// A time is the time of a context, for items with any number of contexts.
 func TestTimesAreOfContexts(t *testing.T) {
 	turn := func(contexts int) *measure.Turn {
 		return &measure.Turn{Query: func(int) int {
@@ -134,8 +134,8 @@ func TestTimesAreOfContexts(t *testing.T) {
 	}
 	one, many := turn(1), turn(1000)
 	measure.InTurns(context.Background(), one, []*measure.Turn{many}, 3, 1, 5*time.Millisecond, 1, func(int) {})
-	// Items take a millisecond and a little; the mean of 1,000 contexts can only be
-	// as long if the machine stood still for a second.
+	// Items take a millisecond and a little; the mean of 1,000 contexts can only be that long if
+	// the machine pauses for a second.
 	if many.Micros[0] >= one.Micros[0] || many.Ratios[0] <= 1 {
 		t.Errorf("a context of 1,000 took %v us, a single one %v us, ratio %v", many.Micros[0], one.Micros[0], many.Ratios[0])
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
-// PauseUsage says what the flag --pause of a command does, which calls [Pause].
+// PauseUsage is the help of the flag --pause of a command that calls [Pause].
 const PauseUsage = "wait for a line on the standard input before the times are measured, for which the machine should be idle"
 
-// Pause says that all is ready for the times, and waits for a line of r. It returns an
-// error if r or ctx ends before.
+// Pause prints that all is ready for the times, and waits for a line of r. It returns an error if r
+// or ctx ends before.
 func Pause(ctx context.Context, r io.Reader, p *progress.Printer) error {
 	p.Line("all else is done: leave the machine idle, and press Enter to measure the times")
 	read := make(chan error, 1)

@@ -23,24 +23,21 @@ import (
 // Cissé, D. Grangier and H. Jégou, "Efficient softmax approximation for GPUs",
 // ICML 2017.
 //
-// Labels are ordered by frequency and cut into a head and tails. A query
-// computes the logits of the head, and the logits of a tail only if its class
-// score says that it may hold one of the largest.
+// Labels are ordered by frequency and cut into a head and tails. A query computes the logits of the
+// head, and the logits of a tail only if its class score allows one of the largest logits in it.
 //
-// The paper trains the layer in this form: a tail has a class vector in the
-// head, and its labels share a projection to a lower dimension. Here the layer
-// is given. Its rows stay whole: head and tails are layers of the package
-// softmax, every logit is exact, and only tails that stay closed cost
-// precision. What stands for the trained class score is fitted to the layer
-// itself. For tail j, by least squares over contexts,
+// The paper trains the layer in this form: a tail has a class vector in the head, and its labels
+// share a projection to a lower dimension. Here the layer is given. Its rows are not projected:
+// head and tails are layers of the package softmax, every logit is exact, and only tails that stay
+// closed cost precision. The class score, which the paper trains, is fitted to the layer itself.
+// For tail j, by least squares over contexts,
 //
 //	u_j.h + c_j ~ max over the tail of w_s.h + b_s
 //
-// with a standard error e_j. A trained class score is the log-sum-exp of its
-// tail. But the largest logit is what decides whether the tail has a part in
-// the answer, and on the layer of a language model a score fitted to it did as
-// well as one fitted to the log-sum-exp, or better. It is linear, as cheap as in
-// the paper. Tail j is opened where
+// with a standard error e_j. A trained class score is the log-sum-exp of its tail. But the largest
+// logit decides whether the tail has a part in the answer, and on the layer of a language model a
+// score fitted to it did as well as one fitted to the log-sum-exp, or better. It is linear, as
+// cheap as in the paper. Tail j is opened where
 //
 //	u_j.h + c_j + z e_j >= the k-th largest logit so far
 //
@@ -120,7 +117,7 @@ func (m AdaptiveSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 	return x, nil
 }
 
-// part is the head or a tail: some labels, as a layer of their own.
+// part is the head or a tail: some labels, as a separate layer.
 type part struct {
 	layer   *softmax.Layer
 	weights []float32
@@ -233,8 +230,8 @@ func (x *adaptiveIndex) fit(ctx context.Context, contexts []float32) error {
 			most.Set(i, j, top[0].Logit)
 		}
 	}
-	// The normal equations, with a trace of ridge, so that they can be solved
-	// where contexts are few or lie in a plane.
+	// The normal equations, with a trace of ridge, so that they can be solved where contexts are
+	// few or in a plane.
 	gram := mat.NewSymDense(d+1, nil)
 	blas64.Syrk(blas.Trans, 1, rows.RawMatrix(), 0, gram.RawSymmetric())
 	ridge := 1e-6*mat.Trace(gram)/float64(d+1) + 1e-12
@@ -337,9 +334,9 @@ type adaptiveSearcher struct {
 // perplexity.
 type LogitSearcher interface {
 	Searcher
-	// Logits writes the logits of all labels that a search for the k largest
-	// looks at to dst, each at its label, computed in float32, and leaves the
-	// other elements of dst as they are. dst has an element for each label.
+	// Logits writes the logits of all labels that a search for the k largest computes, in float32,
+	// to dst, each at its label, and does not change the other elements of dst. dst has an element
+	// for each label.
 	Logits(dst []float64, h []float32, k int)
 }
 

@@ -28,7 +28,7 @@ func TestAdaptiveSoftmaxCutsTheLabelsAndWithoutAMarginAnswersFromTheHead(t *test
 		}
 		head := x.parts[0].ids
 		if len(head) < specK {
-			continue // what it lacks is made up for
+			continue // labels of tails fill the answer
 		}
 		s := adaptiveSetting{x, math.Inf(-1)}.Searcher()
 		for i, h := range contexts {
@@ -91,8 +91,8 @@ func TestAdaptiveSoftmaxGivesTheLogitsOfWhatItOpens(t *testing.T) {
 	}
 }
 
-// The most frequent labels are in the head, and without labels those that the
-// contexts have.
+// The most frequent labels are in the head, and, without in.Labels, the most frequent labels of the
+// contexts.
 func TestAdaptiveSoftmaxHeadIsFrequent(t *testing.T) {
 	in, _ := small(t)
 	count := make(map[uint32]int)

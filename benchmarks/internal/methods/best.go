@@ -13,7 +13,7 @@ type best struct {
 	n   int // the number collected so far
 }
 
-// full reports whether there are as many as there is room for.
+// full reports whether the list has no more room.
 func (b *best) full() bool { return b.n == len(b.dst) }
 
 // offer adds a label that was not offered before, and reports whether it is

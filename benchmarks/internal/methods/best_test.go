@@ -8,8 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// The best of what is offered, in whatever order, are the first of the sorted
-// list.
+// The best of the offered labels, in any order, are the first of the sorted list.
 func TestTheBestAreTheFirstOfTheSortedList(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
@@ -34,14 +33,13 @@ func TestTheBestAreTheFirstOfTheSortedList(t *testing.T) {
 	}
 }
 
-// What is selected are at least n scores, and none that is left out is larger
-// than one of them.
+// At least n scores are selected, and no score outside is larger than a selected one.
 func TestAtLeastSelectsTheLargest(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var l Largest
 	for range 500 {
 		scores := make([]float32, 1+r.IntN(3000))
-		// With a slope, the sample tells less of the others.
+		// With a slope, the sample is less representative.
 		slope, values := r.Float32(), 1+r.IntN(1<<r.IntN(20))
 		for i := range scores {
 			scores[i] = float32(r.IntN(values)) - slope*float32(i)

@@ -8,17 +8,17 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// codes are rows to be scored in a hurry: by the int8 codes by which
-// softmax.Layer finds its exact answers too. A score is the upper end of the
-// interval of a logit. Without one it is the logit in float32.
+// codes are rows that are scored fast: by the int8 codes that softmax.Layer also uses for its exact
+// answers. A score is the upper end of the interval of a logit. Without one it is the logit in
+// float32.
 type codes struct {
 	weights, bias []float32
 	dim           int
 	rows          *kernels.Int8Rows // nil without codes
 }
 
-// newCodes returns the codes of weights, row-major with rows of dim elements,
-// and their bias. Both are kept. Rows that codes do not make shorter have none.
+// newCodes returns the codes of weights, row-major with rows of dim elements, and their bias. It
+// keeps both. Rows that codes would not make shorter have no codes.
 func newCodes(weights, bias []float32, dim int) *codes {
 	c := &codes{weights: weights, bias: bias, dim: dim}
 	if kernels.Int8Stride(dim) >= 4*dim {

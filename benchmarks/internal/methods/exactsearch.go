@@ -3,7 +3,7 @@ package methods
 import "github.com/learning-to-screen/l2s/softmax"
 
 // exactSearch finds the best of some labels of a layer as every method here does: by
-// softmax.Searcher, which scans int8 codes and scores what is left by the reference
+// softmax.Searcher, which scans int8 codes and scores the remaining labels by the reference
 // arithmetic. Contexts are checked where they are read.
 type exactSearch struct {
 	*softmax.Searcher

@@ -16,28 +16,26 @@ import (
 //	w^_s = [w_s; b_s; sqrt(U^2 - |w_s|^2 - b_s^2)],  h^ = [h; 1; 0]
 //	|h^ - w^_s|^2 = |h^|^2 + U^2 - 2 (w_s.h + b_s)
 //
-// so that the nearest label has the largest logit. A hierarchical navigable
-// small world (graph says how it works) over the w^_s finds it.
+// so that the nearest label has the largest logit. A hierarchical navigable small world (graph
+// describes it) over the w^_s finds it.
 //
 // Distances between labels, in the construction, are distances of the w^_s: all
 // have the norm U, so |w^_s - w^_t|^2 = 2 U^2 - 2 w^_s.w^_t, and the order by
 // distance is that by inner product. The order by distance to h^ is that by
 // logit, so a search needs W and b alone: the added dimensions cost it nothing.
 //
-// A search scores labels by int8 codes of W and b, a quarter of the bytes. The
-// list of candidates that it ends with is then put in order by the logits, as
-// package softmax defines them.
+// A search scores labels by int8 codes of W and b, a quarter of the bytes. Its final list of
+// candidates is then ordered by the logits, as package softmax defines them.
 //
-// Labels are inserted by |w_s|^2 + b_s^2, the largest first. The largest logits
-// belong to them, and they are links of what comes later: on the layer of a
-// language model P@5 at ef = 64 is 0.98, and 0.66 in a random order. Links are
-// not filled up: that costs as much time as it gains precision for.
+// Labels are inserted by |w_s|^2 + b_s^2, the largest first. The largest logits belong to them, and
+// later nodes link to them: on the layer of a language model P@5 at ef = 64 is 0.98, and 0.66 in a
+// random order. Links are not filled up: that costs time and gains no precision for it.
 //
 // A label to which no path of links leads is never found. With a list of all
 // labels (ef = L) the answer is exact for the others.
 type FGD struct {
-	// M and EfConstruction are the parameters of the graph: the links of a new
-	// node in a layer, and the candidates for them. 0 stands for 16 and 200.
+	// M and EfConstruction are the parameters of the graph: the links of a new node in a layer, and
+	// the candidates for them. 0 means 16 and 200.
 	M, EfConstruction int
 }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Frequency is a static frequency head: the same candidates for every context,
-// the labels that are most often among the k best of the contexts learned
-// from; equals come by their mean logit. It is what a screen must beat to be worth its clusters. The rows of the
-// head lie together in memory, and are searched like a layer of their own.
+// Frequency is a static frequency head: the same candidates for every context, the labels that are
+// most often among the k best of the contexts of training, and equals by their mean logit. A screen
+// must beat it to be worth its clusters. The rows of the head are together in memory, and are
+// searched like a separate layer.
 type Frequency struct {
 	// Sizes are the numbers of labels of the heads, ascending.
 	Sizes []int

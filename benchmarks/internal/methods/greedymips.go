@@ -16,12 +16,11 @@ import (
 // (Yu, Hsieh, Lei and Dhillon, NIPS 2017). The bias is one more dimension, in
 // which a context has 1.
 //
-// Construction sorts the labels by their element in each dimension. A query
-// walks these d+1 lists at once, each from the end where its products h_j w_sj
-// are largest: a tournament among the lists names the largest product left,
-// whose label becomes a candidate, until there are as many candidates as the
-// budget. So the candidates are the labels with the largest max_j h_j w_sj.
-// Their inner products are then computed.
+// Construction sorts the labels by their element in each dimension. A query walks these d+1 lists
+// at once, each from the end where its products h_j w_sj are largest: a tournament among the lists
+// names the largest product left, whose label becomes a candidate, until the number of candidates
+// is the budget. So the candidates are the labels with the largest max_j h_j w_sj. Their inner
+// products are then computed.
 //
 // The one query-time parameter is the budget, the number of candidates.
 type GreedyMIPS struct {
@@ -64,16 +63,15 @@ func (m GreedyMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 	return x, nil
 }
 
-// greedyIndex holds one list a dimension, from the largest element to the
-// smallest.
+// greedyIndex has one list per dimension, from the largest element to the smallest.
 type greedyIndex struct {
 	layer   *softmax.Layer
 	budgets []int
 	lists   []listEntry // d+1 lists of L
 }
 
-// listEntry is a label and its element of one dimension. They lie together as
-// they are read together.
+// listEntry is a label and its element of one dimension. They are in one struct because they are
+// read together.
 type listEntry struct {
 	id    uint32
 	value float32
@@ -156,7 +154,7 @@ func (g *greedySearcher) TopK(dst []softmax.Prediction, h []float32) int {
 			break // all lists have ended
 		}
 		g.add(it.list[it.next].id)
-		// What is a candidate already need not play again.
+		// A label that is already a candidate need not play again.
 		for it.next += it.step; uint(it.next) < uint(len(it.list)) && g.seen[it.list[it.next].id] == g.stamp; it.next += it.step {
 		}
 		g.replay(j, it.key())

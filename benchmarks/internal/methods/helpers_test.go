@@ -13,11 +13,11 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-// specK is the number of labels of a query, if there are as many.
+// specK is the number of labels of a query, or less if there are fewer.
 const specK = 5
 
-// input returns what a method is built from, the first contexts of d with their
-// labels, and the other contexts.
+// input returns the input of a method, with the first contexts of d and their labels, and the other
+// contexts.
 func input(t testing.TB, d *synthetic.Data, learn int) (*Input, [][]float32) {
 	t.Helper()
 	in := &Input{Layer: d.Layer, Contexts: d.Contexts[:learn*d.Layer.Dim()], K: min(specK, d.Layer.Labels()), Seed: 1}

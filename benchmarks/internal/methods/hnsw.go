@@ -33,20 +33,19 @@ import (
 // seed. One goroutine builds, so a seed gives one graph on one level of the
 // kernels.
 //
-// The paper leaves open in which order nodes come, and calls the last step of
-// Algorithm 4 optional: to fill the links up with the nearest of the candidates
-// that were left out. Both matter much to softmax layers; FGD and IPNSW say
-// what they choose.
+// The paper does not define the order of the nodes, and calls the last step of Algorithm 4
+// optional: to fill the links up with the nearest of the candidates that were left out. Both matter
+// much to softmax layers; FGD and IPNSW describe their choice.
 type graph struct {
 	m       int
 	entry   uint32   // a node of the highest layer
 	highest int      // the number of layers above the lowest
 	lowest  []uint32 // n records of 1 + 2M: a number of links and the links
-	upper   []uint32 // records of 1 + M, layer 1 first, of the nodes that are in upper layers
+	upper   []uint32 // records of 1 + M, layer 1 first, for the nodes in upper layers
 	start   []uint32 // n: where the records of a node in upper start
 }
 
-// defaultM and defaultEfConstruction stand for zeros in the parameters.
+// defaultM and defaultEfConstruction replace zeros in the parameters.
 const (
 	defaultM              = 16
 	defaultEfConstruction = 200
@@ -195,10 +194,9 @@ func (w *walk) descend(g *graph, last int) uint32 {
 	return at
 }
 
-// expand is Algorithm 2, the search of one layer from a node: w.found becomes
-// the best ef nodes that it meets. It follows the links of each of them, the
-// best first, and ends when it has followed the links of all:
-// one that falls behind ef better ones is dropped.
+// expand is Algorithm 2, the search of one layer from a node: w.found becomes the best ef nodes
+// that it meets. It follows the links of each of them, the best first, and ends when it has
+// followed the links of all: a node with ef better ones is dropped.
 func (w *walk) expand(g *graph, from uint32, layer, ef int) {
 	if w.search++; w.search == 0 {
 		clear(w.met)
@@ -276,7 +274,7 @@ type builder struct {
 	query  []float32 // the row that others are scored with
 	near   []uint64  // the candidates of link
 	picked []uint32  // the neighbours that pick chooses
-	left   []uint32  // those that it does not
+	left   []uint32  // those that it leaves out
 }
 
 // gather makes a builder the scores of its walk.
@@ -368,11 +366,10 @@ func (b *builder) link(node, id uint32, layer int) {
 	b.setLinks(node, layer, b.pick(b.near, len(ids)))
 }
 
-// pick is Algorithm 4: it chooses at most n of the candidates, which are in
-// the order of their score with the node that they are to be neighbours of. A
-// candidate that scores higher with one chosen before is left out: the way to
-// it leads over that one. Where links are filled up, the first of those left
-// out follow.
+// pick is Algorithm 4: it chooses at most n of the candidates, which are ordered by their score
+// with their future neighbour. A candidate that scores higher with an earlier chosen one is left
+// out: a search reaches it over that one. If links are filled up, the first of the left-out
+// candidates follow.
 func (b *builder) pick(candidates []uint64, n int) []uint32 {
 	b.picked, b.left = b.picked[:0], b.left[:0]
 	for _, c := range candidates {
@@ -401,7 +398,7 @@ type graphIndex struct {
 	codes *codes
 }
 
-// newGraphIndex builds the graph of rows, one a label of in.Layer.
+// newGraphIndex builds the graph of rows, one per label of in.Layer.
 func newGraphIndex(ctx context.Context, in *Input, rows []float32, dim int, order []uint32, p graphParams) (Index, error) {
 	g, err := buildGraph(ctx, in, rows, dim, order, p)
 	if err != nil {
@@ -431,7 +428,7 @@ type graphSetting struct {
 	ef int
 }
 
-// ParamsOf are the parameters of a search for k labels: its list is no shorter.
+// ParamsOf are the parameters of a search for k labels: its list has at least k labels.
 func (s graphSetting) ParamsOf(k int) string {
 	return graphSetting{s.graphIndex, max(s.ef, k)}.Params()
 }

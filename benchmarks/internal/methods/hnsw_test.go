@@ -38,7 +38,7 @@ func TestAGraphWithAListOfAllLabelsGivesTheExactAnswer(t *testing.T) {
 		{FGD{}, 1},
 		{FGD{M: 4, EfConstruction: 20}, 1},
 		{IPNSW{}, 1},
-		// 0.7667: labels of small norms are the neighbours of none.
+		// 0.7667: no label has neighbours of small norms.
 		{IPNSW{M: 4, EfConstruction: 20}, 0.76},
 	} {
 		t.Run(title(c.method), func(t *testing.T) {
@@ -117,8 +117,7 @@ func TestASeedGivesOneGraph(t *testing.T) {
 	}
 }
 
-// Nodes that have room for links to all others are linked to all that were
-// there when they came.
+// Nodes with room for links to all others are linked to all earlier nodes.
 func TestGraphsOfFewLabels(t *testing.T) {
 	for _, labels := range []int{1, 2, 3, 5, 9} {
 		data, err := layers.Structureless(labels, 5, 30, 7)
@@ -142,9 +141,8 @@ func TestGraphsOfFewLabels(t *testing.T) {
 	}
 }
 
-// What graphs find they also normalise: the answer is the answer of TopK, and the sum
-// is over the list of candidates, with ef = L over all labels that a path leads
-// to.
+// Graphs normalise over the labels that they find: the answer is the answer of TopK, and the sum is
+// over the list of candidates, with ef = L over all labels that a path leads to.
 func TestGraphsNormaliseInsideWhatTheyFind(t *testing.T) {
 	in, contexts := small(t)
 	l := in.Layer
@@ -179,7 +177,7 @@ func TestNodesAreOrderedByScoreThenID(t *testing.T) {
 		for _, id := range []uint32{0, 1, 77, maxNodes - 1} {
 			node := packNode(id, score)
 			if node >= last {
-				t.Errorf("id %d, score %v is not behind the one before", id, score)
+				t.Errorf("id %d, score %v is not after the previous one", id, score)
 			}
 			if nodeID(node) != id || nodeScore(node) != score || node&pending == 0 {
 				t.Errorf("id %d, score %v: unpacked %d, %v", id, score, nodeID(node), nodeScore(node))

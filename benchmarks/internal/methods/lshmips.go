@@ -17,16 +17,15 @@ import (
 // projections of the reduction to nearest neighbours, with the bias as one more
 // dimension.
 //
-// A table hashes a point to the signs of its products with Bits random normal
-// vectors. The candidates of a context are the points that share its bucket in
-// any of the tables. With more than one probe, each table is searched in further
-// buckets, in the order of what the signs that change cost: the sum of the
-// squares of the context's products with them (multi-probe, Lv et al., VLDB
-// 2007).
+// A table hashes a point to the signs of its products with Bits random normal vectors. The
+// candidates of a context are the points that share its bucket in any of the tables. With more than
+// one probe, each table is searched in further buckets, in the order of the cost of the changed
+// signs: the sum of the squares of the context's products with their vectors (multi-probe, Lv et
+// al., VLDB 2007).
 //
-// In the paper's table this method reads as a random selection. The program
-// behind that row hashes contexts with other projections than the points, so
-// that what shares a bucket has nothing in common. Here they are hashed alike.
+// In the paper's table this method reads as a random selection. The program that measured that row
+// hashes contexts with other projections than the points, so that points in the bucket of a context
+// have nothing in common with it. Here they are hashed alike.
 type LSHMIPS struct {
 	// Tables is the number of tables, at least 1, and Bits the number of
 	// projections of each, 1 to 20.
@@ -102,8 +101,8 @@ type lshIndex struct {
 	tables, bits int
 	probes       []int
 
-	directions []float32 // tables*bits x d: the part of the projections that meets h
-	ones       []float32 // and that which meets the 1 of a context
+	directions []float32 // tables*bits x d: the part of the projections that is multiplied with h
+	ones       []float32 // and the part for the 1 of a context
 	ids        []uint32  // of each table L labels, bucket by bucket
 	firsts     []uint32  // of each table, where each bucket begins, and the end
 }
@@ -148,8 +147,8 @@ type signBit struct {
 	cost float32
 }
 
-// probe is a set of bits to change: flips are those bits of the hash, cost the
-// sum of their costs, last the index of the dearest in the order of cost.
+// probe is a set of bits to change: flips has these bits of the hash, cost is the sum of their
+// costs, last the index of the most expensive bit in the order of cost.
 type probe struct {
 	flips uint32
 	cost  float32
@@ -186,10 +185,10 @@ func (s *lshSearcher) bucket(t int, hash uint32) {
 	}
 }
 
-// more adds the labels of the next best buckets. With bits in the order of
-// cost, every set of bits comes from one other, whose cost is no larger, by one
-// of two steps: the next bit instead of the last (shift), or beside it
-// (expand). So a heap that starts with the cheapest bit gives all sets by cost.
+// more adds the labels of the next best buckets. With bits in the order of cost, every set of bits
+// comes from one other, whose cost is no larger, by one of two steps: the next bit instead of the
+// last (shift), or in addition to it (expand). So a heap that starts with the cheapest bit gives
+// all sets by cost.
 func (s *lshSearcher) more(t int, hash uint32, products []float32) {
 	for i, v := range products {
 		s.order[i] = signBit{1 << i, v * v}

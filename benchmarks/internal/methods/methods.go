@@ -1,10 +1,8 @@
-// Package methods holds the ways to find the largest outputs of a softmax layer
-// that the paper compares, each as its own paper defines it, on the kernels of
-// l2s: a file a method.
+// Package methods holds the ways to find the largest outputs of a softmax layer that the paper
+// compares, each as its own paper defines it, on the kernels of l2s, one file per method.
 //
-// A [Method] is built once for a layer; the [Index] that this gives answers at
-// every [Setting] of its query-time parameters, so that a sweep of them builds
-// nothing anew.
+// A [Method] is built once for a layer; the [Index] that this gives answers at every [Setting] of
+// its query-time parameters, so that a sweep of them builds nothing again.
 package methods
 
 import (
@@ -13,7 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Input is what a method may look at while it is built.
+// Input is the data that a method may use while it is built.
 type Input struct {
 	// Layer is W and b.
 	Layer *softmax.Layer
@@ -27,7 +25,7 @@ type Input struct {
 	K int
 	// Seed seeds all random choices.
 	Seed uint64
-	// Note, unless nil, is told how a long construction goes.
+	// Note, unless nil, gets the progress of a long construction.
 	Note func(format string, args ...any)
 }
 
@@ -43,11 +41,11 @@ type Method interface {
 	Build(ctx context.Context, in *Input) (Index, error)
 }
 
-// Index is what a construction leaves behind.
+// Index is the result of a construction.
 type Index interface {
-	// Bytes is the memory that queries read beyond W and b, in bytes: the index,
-	// and once the int8 codes of W and b if the method reads them, though it
-	// shares the codes of the layer.
+	// Bytes is the memory that queries read beyond W and b, in bytes: the index, and, counted once,
+	// the int8 codes of W and b if the method reads them, although it shares the codes of the
+	// layer.
 	Bytes() int64
 	// Settings are the query-time parameters worth measuring, from the
 	// cheapest to the most precise. At least one.
@@ -64,20 +62,19 @@ type Setting interface {
 
 // Searcher answers queries on one thread.
 type Searcher interface {
-	// TopK writes the labels that the method holds for the len(dst) >= 1 largest
-	// logits of the context h to dst, the largest first, of equals the lower
-	// id, and returns their number: less than len(dst) only where the method
-	// found no more. It does not keep h, and allocates nothing once it has
-	// answered a few.
+	// TopK writes the labels that the method takes for the len(dst) >= 1 largest logits of the
+	// context h to dst, the largest first, of equals the lower id, and returns their number: less
+	// than len(dst) only if the method found no more. It does not keep h, and allocates nothing
+	// after its first answers.
 	TopK(dst []softmax.Prediction, h []float32) int
 }
 
 // Normaliser is a Searcher that gives probabilities, for beam search.
 type Normaliser interface {
 	Searcher
-	// TopKLogSumExp is TopK, and returns the log of the sum of e^x over all labels
-	// that the method found, of which the answer is a part: -Inf where it found
-	// none. A logit less that is the log-probability of the label, normalised
-	// inside what was found. softmax.Answer says how exact it is.
+	// TopKLogSumExp is TopK, and returns the log of the sum of e^x over all labels that the method
+	// found, of which the answer is a part: -Inf if it found none. A logit less this log is the
+	// log-probability of the label, normalised over the labels found. softmax.Answer describes its
+	// precision.
 	TopKLogSumExp(dst []softmax.Prediction, h []float32) (n int, lse float64)
 }

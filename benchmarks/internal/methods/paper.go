@@ -41,7 +41,7 @@ func NewPaper(m *screen.Model, l *softmax.Layer) (*Paper, error) {
 	return p, nil
 }
 
-// TopK answers as Searcher says.
+// TopK answers as Searcher describes.
 func (p *Paper) TopK(dst []softmax.Prediction, h []float32) int {
 	z, _ := kernels.ArgmaxDot((*screening.Model)(p.model).ClusterWeights(), h)
 	set, k := p.sets[z], len(dst)

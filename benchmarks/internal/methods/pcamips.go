@@ -24,10 +24,9 @@ import (
 // those whose path from the root differs in at most a given number of the
 // decisions.
 //
-// In the paper's table this method reads as a random selection. The program
-// behind that row rotates contexts in another way than the points, so that a
-// context does not arrive where its neighbours are. Here the two are rotated
-// alike.
+// In the paper's table this method reads as a random selection. The program that measured that row
+// rotates contexts in another way than the points, so that a context does not arrive where its
+// neighbours are. Here the two are rotated alike.
 type PCAMIPS struct {
 	// Depth is the number of levels: there are 2^Depth leaves.
 	Depth int
@@ -113,16 +112,15 @@ type pcaIndex struct {
 	depth     int
 	distances []int
 
-	directions []float32 // depth x d: the part of the components that meets h
-	ones       []float32 // and that which meets the 1 of a context
+	directions []float32 // depth x d: the part of the components that is multiplied with h
+	ones       []float32 // and the part for the 1 of a context
 	offsets    []float32 // the component of the mean
 	thresholds []float32 // of the inner nodes; the children of node i are 2i and 2i+1
 	ids        []uint32  // the labels, leaf by leaf
 	firsts     []uint32  // where each leaf begins, and the end
 }
 
-// grow makes the subtree of a node from its points: those up to the median go
-// to the first child.
+// grow makes the subtree of a node from its points: points up to the median go to the first child.
 func (x *pcaIndex) grow(height []float32, ids []uint32, node, level int) {
 	if level == x.depth {
 		x.firsts = append(x.firsts, x.firsts[len(x.firsts)-1]+uint32(len(ids)))

@@ -15,11 +15,10 @@ import (
 //
 //	x_s = [w_s; b_s; sqrt(U^2 - ||w_s||^2 - b_s^2)],  U^2 = max_s ||w_s||^2 + b_s^2
 //
-// which lie on the sphere of radius U, and a context becomes q = c [h; 1; 0].
-// As ||x_s - q||^2 = U^2 + ||q||^2 - 2c (w_s.h + b_s), the nearest point is the
-// label with the largest logit, whatever c > 0 is. The context is put on the
-// sphere too, ||q|| = U, so that points and contexts are alike; on the layer of
-// a language model a PCA tree finds most with that c.
+// which are on the sphere of radius U, and a context becomes q = c [h; 1; 0]. As ||x_s - q||^2 =
+// U^2 + ||q||^2 - 2c (w_s.h + b_s), the nearest point is the label with the largest logit, for any
+// c > 0. The context is put on the sphere too, ||q|| = U, so that points and contexts are alike; on
+// the layer of a language model a PCA tree finds most with that c.
 type reduction struct {
 	points []float32 // L x dim
 	dim    int       // d+2
@@ -54,9 +53,8 @@ func (r *reduction) scale(h []float32) float32 {
 	return float32(r.radius / math.Sqrt(sum))
 }
 
-// split returns the parts of the directions, rows of dim elements, that a
-// context meets: those for h, row-major, and those for its 1. The last
-// element of a context is 0.
+// split returns the two parts of the directions, rows of dim elements, that are multiplied with a
+// context: the parts for h, row-major, and the parts for its 1. The last element of a context is 0.
 func (r *reduction) split(directions []float32) (forH, forOne []float32) {
 	for at := 0; at < len(directions); at += r.dim {
 		forH = append(forH, directions[at:at+r.dim-2]...)

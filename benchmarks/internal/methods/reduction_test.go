@@ -10,7 +10,7 @@ func TestTheReductionTurnsInnerProductsIntoDistances(t *testing.T) {
 	in, contexts := small(t)
 	r := newReduction(in.Layer)
 	for i, h := range contexts[:20] {
-		point := append(slices.Clone(h), 1, 0) // but for the factor
+		point := append(slices.Clone(h), 1, 0) // except for the factor
 		c := float64(r.scale(h))
 		nearest, least := 0, 0.0
 		for s := range in.Layer.Labels() {

@@ -17,7 +17,7 @@ import (
 type Form int
 
 const (
-	// Decided is what package train decides without options.
+	// Decided is the form that package train decides without options.
 	Decided Form = iota
 	// The others are the paper's form: clusters alone, with lists by the counts of labels.
 	// KMeans keeps the clusters of spherical k-means, the paper's baseline (its appendix).
@@ -30,14 +30,14 @@ const (
 
 var formNames = []string{"l2s", "L2S k-means", "L2S learned, Gumbel straight-through", "L2S learned, expected loss"}
 
-// L2S is learning to screen, the method of this project: "Learning to Screen
-// for Fast Softmax Inference on Large Vocabulary Neural Networks" (Chen et al.,
-// ICLR 2019). Package train makes the screen, package screen asks it. It is trained once:
-// its settings are the budgets of its ladder. The zero value is what package train decides.
+// L2S is learning to screen, the method of this project: "Learning to Screen for Fast Softmax
+// Inference on Large Vocabulary Neural Networks" (Chen et al., ICLR 2019). Package train makes the
+// screen, package screen asks it. It is trained once: its settings are the budgets of its ladder.
+// The zero value leaves the form to package train.
 type L2S struct {
 	Form Form
-	// Clusters is r, and Budget the B for which V is learned, which is on the ladder: of all
-	// forms but Decided.
+	// Clusters is r, and Budget the B for which V is learned, which is on the ladder, for all forms
+	// except Decided.
 	Clusters int
 	Budget   float64
 }
@@ -46,7 +46,7 @@ type L2S struct {
 // expected loss".
 func (m L2S) Name() string { return formNames[m.Form] }
 
-// Params returns such as "r=100 learned for B=150", and "" for what is decided later.
+// Params returns such as "r=100 learned for B=150", and "" if the form is decided later.
 func (m L2S) Params() string {
 	if m.Form == Decided {
 		return ""
@@ -55,7 +55,7 @@ func (m L2S) Params() string {
 	return paramsOf(&opt)
 }
 
-// Options are those of the training, without what the contexts say.
+// Options returns the options of the training, without those that the contexts decide.
 func (m L2S) Options() train.Options {
 	opt := train.DefaultOptions()
 	if m.Form == Decided {
@@ -89,8 +89,8 @@ func paramsOf(o *train.Options) string {
 	return b.String()
 }
 
-// Build trains on in.Contexts with the options of train.DefaultOptions but for the form. Where
-// there are in.Labels they are used.
+// Build trains on in.Contexts with the options of train.DefaultOptions except for the form. It uses
+// in.Labels if there are any.
 func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 	if m.Form != Decided && m.Clusters < 1 {
 		return nil, fmt.Errorf("methods: clusters: found %d, expected at least 1", m.Clusters)
@@ -134,7 +134,7 @@ type Screened struct {
 	Model *screen.Model
 	// Budget is B.
 	Budget float64
-	// Build are the parameters of the construction, with what was decided.
+	// Build has the parameters of the construction, with the decisions of training.
 	Build string
 }
 

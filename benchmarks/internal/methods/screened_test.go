@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The lists of a screen hold what contexts of training wanted: with budget for
-// all of it, a context of training gets the exact answer.
+// The lists of a screen have the best labels of the contexts of training: with a budget for all of
+// them, a context of training gets the exact answer.
 func TestAScreenWithoutABudgetAnswersContextsOfTrainingExactly(t *testing.T) {
 	in, _ := small(t)
 	for _, f := range []Form{KMeans, Gumbel, Expected} {
@@ -30,7 +30,7 @@ func TestTheSettingsOfAScreenAreItsBudgets(t *testing.T) {
 			for _, s := range build(t, m, in).Settings() {
 				s := s.(Screened)
 				if s.Build == "" || m.Form != Decided && s.Build != m.Params() {
-					t.Errorf("made with %q, want %q, or what was decided", s.Build, m.Params())
+					t.Errorf("made with %q, want %q, or the decision of training", s.Build, m.Params())
 				}
 				budgets = append(budgets, s.Budget)
 			}

@@ -25,15 +25,14 @@ import (
 type specimen struct {
 	Method
 	every   func(Index) Setting // looks at every label; nil: no setting surely does
-	own     func(Index) int64   // the memory beside the codes of the layer; nil: not told here
+	own     func(Index) int64   // the memory outside the codes of the layer; nil: not tested here
 	rough   bool                // logits come from a scan in float32, without an index
 	few     bool                // finds fewer than k, sometimes
-	instant bool                // Build has nothing to do that would have to stop
+	instant bool                // Build has no work that an interrupt could stop
 }
 
-// specimens are the methods that the laws of this file hold for, all of the
-// package, for the layer of small. What is particular to one of them is in the
-// tests beside it.
+// specimens are the methods for the laws of this file, all methods of the package, for the layer of
+// small. The particulars of one of them are in its own tests.
 func specimens() []specimen {
 	const labels, dim = 600, 24
 	graph := func(x Index) int64 { return x.(*graphIndex).graph.bytes() }
@@ -111,8 +110,8 @@ func eachSetting(t *testing.T, law func(t *testing.T, m specimen, s Setting, in 
 	})
 }
 
-// checkExact compares the answers of a setting with the exact ones: those for
-// all contexts, and the order of all labels for some.
+// checkExact compares the answers of a setting with the exact ones: the best labels for all
+// contexts, and the order of all labels for some.
 func checkExact(t *testing.T, s Setting, l *softmax.Layer, contexts [][]float32) {
 	t.Helper()
 	sr, exact := s.Searcher(), newExactSearch(l)
@@ -132,7 +131,7 @@ func checkExact(t *testing.T, s Setting, l *softmax.Layer, contexts [][]float32)
 func TestASettingThatLooksAtEveryLabelGivesTheExactAnswer(t *testing.T) {
 	eachIndex(t, func(t *testing.T, m specimen, x Index, in *Input, contexts [][]float32) {
 		switch {
-		case m.every == nil: // the graphs, the screens: their own tests say what they find at most
+		case m.every == nil: // the graphs, the screens: their own tests know their best precision
 		case !m.rough:
 			checkExact(t, m.every(x), in.Layer, contexts)
 		default: // near ties may go either way
@@ -170,7 +169,7 @@ func TestAnswersAreOrderedDistinctAndOfTheLayer(t *testing.T) {
 			}
 			for j, p := range got {
 				if j > 0 && (p.Logit > got[j-1].Logit || p.Logit == got[j-1].Logit && p.ID <= got[j-1].ID) {
-					t.Errorf("context %d: %v is behind %v", i, p, got[j-1])
+					t.Errorf("context %d: %v comes after %v", i, p, got[j-1])
 				}
 				want := exactOf(in.Layer, h, []uint32{p.ID})[0]
 				if math.Abs(p.Logit-want.Logit) > tolerance {
@@ -199,7 +198,7 @@ func TestPrecisionGrowsWithTheSettings(t *testing.T) {
 	})
 }
 
-// Neither does an answer depend on those before.
+// An answer does not depend on earlier answers, either.
 func TestEqualSeedsGiveEqualAnswers(t *testing.T) {
 	eachIndex(t, func(t *testing.T, m specimen, x Index, in *Input, contexts [][]float32) {
 		y := build(t, m, in)
@@ -296,8 +295,7 @@ func TestEveryMethodIsChargedForTheCodesThatItReads(t *testing.T) {
 	})
 }
 
-// recallCase is a method on a real model, with precisions close below those
-// measured.
+// recallCase is a method on a real model, with precisions slightly below the measured ones.
 type recallCase struct {
 	method  Method
 	setting string  // "": the last
@@ -348,7 +346,7 @@ func firstLabels(t *testing.T, l *softmax.Layer, contexts []float32) *synthetic.
 }
 
 // textsOf returns the first contexts of texts that the model of l2s demo writes. Over texts of 100
-// words P@5 of Greedy-MIPS has a standard deviation of .02, so that a few texts say little.
+// words P@5 of Greedy-MIPS has a standard deviation of .02, so that a few texts tell little.
 func textsOf(t *testing.T, m *demolm.Model, texts, words int) []float32 {
 	t.Helper()
 	size := words * m.Layer.Dim()
@@ -369,7 +367,7 @@ func textsOf(t *testing.T, m *demolm.Model, texts, words int) []float32 {
 	return rows
 }
 
-// The model of l2s demo needs no data but what the repository has: it generates its contexts.
+// The model of l2s demo needs no data from outside the repository: it generates its contexts.
 func TestRecallOnTheDemoModel(t *testing.T) {
 	m, err := demolm.Load("../../lm/model")
 	if err != nil {
@@ -392,7 +390,7 @@ func TestRecallOnTheDemoModel(t *testing.T) {
 func TestRecallOnPTBSmall(t *testing.T) {
 	dir := filepath.Join("..", "..", "..", "..", "shared", "data", "ptb-small")
 	if _, err := os.Stat(dir); err != nil {
-		t.Skip("../shared/data/ptb-small is not there (CONTRIBUTING.md, Data, says what it is)")
+		t.Skip("../shared/data/ptb-small is not there (CONTRIBUTING.md, Data, describes it)")
 	}
 	d, err := layers.LanguageModel(dir, "ptb.valid.txt", 20500)
 	if err != nil {

@@ -28,17 +28,16 @@ import (
 // these are the answer. Previews are computed from int8 codes of A, where these
 // are fewer bytes than its columns, and from the columns otherwise.
 //
-//   - Width (w in the paper, the preview window) is the number of columns. At
-//     the dimension of the layer the preview is the logit, but for rounding.
+//   - Width (w in the paper, the preview window) is the number of columns. At the dimension of the
+//     layer the preview is the logit, except for rounding.
 //   - N is the number of labels that get their logits: at least N, for a bound
 //     that N previews reach is cheaper to find than the N-th of them. At L the
 //     answer is exact.
 //
-// The paper keeps A instead of W, so its query is d^2 products for V^T h, L
-// width for the preview and N d for the logits. Here W stays as it is beside
-// the first columns of A. Logits are products of W and h, and only the first
-// width elements of V^T h are needed: width d products, which are part of the
-// query and of its time. The answers are the same.
+// The paper keeps A instead of W, so its query is d^2 products for V^T h, L width for the preview
+// and N d for the logits. Here W is kept unchanged, and the first columns of A are added. Logits
+// are products of W and h, and only the first width elements of V^T h are needed: width d products,
+// which are part of the query and of its time. The answers are the same.
 type SVDSoftmax struct {
 	Width int
 }
@@ -205,8 +204,8 @@ func (l *Largest) AtLeast(dst []uint32, scores []float32, n int) []uint32 {
 			return dst[:kernels.SelectAtLeast(dst, scores, bound)]
 		}
 	}
-	// One score in sampleStep tells about where the n-th largest is. The count
-	// of those selected tells whether that was right.
+	// One score in sampleStep tells about where the n-th largest is. The number of selected scores
+	// shows whether that was right.
 	expected := float64(n) / sampleStep
 	k := int(math.Ceil(expected + sampleSlack*math.Sqrt(expected) + 1))
 	l.sample = l.sample[:0]

@@ -21,24 +21,25 @@ import (
 )
 
 // WeightedSVD is SVD-softmax (see [SVDSoftmax]) in the coordinates in which logits differ most over
-// contexts, and not in those in which rows differ most: the factors are those of P. Chen, H.-F. Yu, I.
-// Dhillon and C.-J. Hsieh, "DRONE: Data-aware Low-rank Compression for Large NLP Models", NeurIPS 2021,
-// which compresses layers by them.
+// contexts, and not in the coordinates in which rows differ most: the factors are those of P. Chen,
+// H.-F. Yu, I. Dhillon and C.-J. Hsieh, "DRONE: Data-aware Low-rank Compression for Large NLP
+// Models", NeurIPS 2021, which compresses layers by them.
 //
-// With S S^T = E[h h^T] over contexts, m the mean row of W, and W' the rows less m, the singular value
-// decomposition is W' S = U D P^T. Then with z = P^T S^-1 h, whose elements have second moments of 1,
+// With S S^T = E[h h^T] over contexts, m the mean row of W, and W' the rows less m, the singular
+// value decomposition is W' S = U D P^T. Then with z = P^T S^-1 h, whose elements have second
+// moments of 1,
 //
 //	w_s.h + b_s = m.h + (W' S P)_s.z + b_s
 //
 // The preview of all logits is made of the first columns of A = W' S P, the ones with the largest
 // singular values; m.h is left out, which all labels share. Around it is an interval of the length
-// factor ||z|| r_s on each side, r_s the norm of the other columns of row s, and the labels that the
-// intervals do not exclude from the best k get their logits. As long as a factor is below 1 an
-// interval may not hold the logit: it is what most contexts need, no bound.
+// factor ||z|| r_s on each side, r_s the norm of the other columns of row s, and the labels that
+// the intervals do not exclude from the best k get their logits. As long as a factor is below 1 an
+// interval may not hold the logit: the factor suffices for most contexts but is no bound.
 //
-// Previews are computed from int8 codes in panels, as the candidates of a screen are, and z from int8
-// codes of h. The labels that are left go through the codes of the layer first, and what they leave is
-// scored by the reference arithmetic.
+// Previews are computed from int8 codes in panels, as the candidates of a screen are, and z from
+// int8 codes of h. The labels that are left go through the codes of the layer first, and the rest
+// is scored by the reference arithmetic.
 //
 //   - Width is the number of columns.
 //   - Factors are the settings, ascending. With a very large one all labels get their logits.
@@ -57,7 +58,7 @@ func (m WeightedSVD) Params() string { return fmt.Sprintf("w=%d", m.Width) }
 const momentContexts = 8192
 
 // leastMoment is the share of the largest second moment of a direction that the others have at
-// least: contexts may lie in fewer directions than there are.
+// least: contexts may have fewer directions than dimensions.
 const leastMoment = 1e-9
 
 // Build finds S and P from in.Contexts. A Width above the dimension counts as the dimension.
@@ -160,7 +161,8 @@ func newView(ctx context.Context, l *softmax.Layer, contexts []float32, width in
 	return v, v.turn(ctx, w, mean, columns.RawMatrix())
 }
 
-// turn sets the rows and what they leave out, from rows less their mean times columns, d x d.
+// turn sets the rows and the norms that they leave out, from the rows of w less their mean times
+// columns, d x d.
 func (v *view) turn(ctx context.Context, w []float32, mean []float64, columns blas64.General) error {
 	d := len(mean)
 	from, to := make([]float64, rowBlock*d), make([]float64, rowBlock*d)
@@ -229,8 +231,8 @@ func eigen(m *mat.SymDense) ([]float64, *mat.Dense, error) {
 	return values, &vectors, nil
 }
 
-// allPanels returns the codes of all rows in panels. rest, unless nil, is the norm of what each row
-// has in coordinates that it is not given in, which adds to the error of its codes.
+// allPanels returns the codes of all rows in panels. rest, unless nil, is the norm of each row in
+// the coordinates that are left out, which adds to the error of its codes.
 func allPanels(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Panels, error) {
 	n, stride := len(rows)/dim, kernels.Int8Stride(dim)
 	records := make([]byte, n*stride)
@@ -238,7 +240,7 @@ func allPanels(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Pane
 	if err != nil {
 		return nil, err
 	}
-	for i, r := range rest { // the third of the four floats behind the codes
+	for i, r := range rest { // the third of the four floats after the codes
 		at := records[(i+1)*stride-8:]
 		length := float64(math.Float32frombits(binary.LittleEndian.Uint32(at)))
 		binary.LittleEndian.PutUint32(at, math.Float32bits(float32(math.Hypot(length, r))))
@@ -263,7 +265,7 @@ type weightedIndex struct {
 	settings []Setting
 }
 
-// Bytes returns the memory of one setting: all have as much.
+// Bytes returns the memory of one setting: all have the same.
 func (x *weightedIndex) Bytes() int64 { return x.settings[0].(weightedSetting).bytes() }
 
 func (x *weightedIndex) Settings() []Setting { return x.settings }
@@ -293,7 +295,7 @@ func (s weightedSetting) Searcher() Searcher {
 	return x
 }
 
-// mostShort is the number of labels up to which a query takes the short way to their logits.
+// mostShort is the number of labels up to which a query takes the short path to their logits.
 const mostShort = 4096
 
 type weightedSearcher struct {

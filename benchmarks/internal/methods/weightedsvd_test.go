@@ -8,9 +8,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// The elements of z have second moments of 1 and no others, the columns of A are orthogonal and
-// their norms descend, and with all of them the products are the logits less a number that all
-// labels share. With fewer, rest is what is missing.
+// The elements of z have second moments of 1 and are uncorrelated, the columns of A are orthogonal
+// and their norms descend, and with all of them the products are the logits less a number that all
+// labels share. With fewer columns, rest is the norm of the missing ones.
 func TestTheViewOfALayer(t *testing.T) {
 	in, contexts := small(t)
 	l, d := in.Layer, in.Layer.Dim()

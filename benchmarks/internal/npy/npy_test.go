@@ -59,7 +59,7 @@ func TestRowsInPortions(t *testing.T) {
 	})
 }
 
-// Until Commit the old file is there, whatever else happens.
+// The old file is there until Commit, in every case.
 func TestTheOldFileStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.npy")
 	if err := WriteInt32s(path, []int32{7, -1}); err != nil {

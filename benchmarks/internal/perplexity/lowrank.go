@@ -10,19 +10,18 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// LowRank is a low-rank stand-in W~ = A B for the weights of a layer, with A labels x
-// rank and B rank x dim: the best one of its rank, in the sense of the sum of squared
-// differences. The labels outside a candidate set have the logits w~_s.h + b_s (the
-// paper's appendix, "Perplexity Results"). It is immutable and safe for use by many
-// goroutines.
+// LowRank is a low-rank approximation W~ = A B of the weights of a layer, with A labels x rank and
+// B rank x dim: the best one of its rank, in the sense of the sum of squared differences. The
+// labels outside a candidate set have the logits w~_s.h + b_s (the paper's appendix, "Perplexity
+// Results"). It is immutable and safe for use by many goroutines.
 type LowRank struct {
 	columns      []float32 // A by columns: rank x labels
 	rows         []float32 // B: rank x dim
 	labels, rank int
 }
 
-// NewLowRank returns the stand-in of that rank, from 1 to the smaller of labels and dim:
-// B are the leading right singular vectors of W, and A = W B^T.
+// NewLowRank returns the approximation of that rank, from 1 to the smaller of labels and dim: B are
+// the leading right singular vectors of W, and A = W B^T.
 func NewLowRank(ctx context.Context, l *softmax.Layer, rank int) (*LowRank, error) {
 	labels, dim := l.Labels(), l.Dim()
 	if most := min(labels, dim); rank < 1 || rank > most {

@@ -70,7 +70,7 @@ func TestLowRankFindsTheFactorsOfALowRankLayer(t *testing.T) {
 		t.Errorf("rank %d: squared error %v, want none but rounding", rank, e)
 	}
 	if e := squaredError(l, mustLowRank(t, l, rank-1)); e < 1 {
-		t.Errorf("rank %d: squared error %v, want what the third factor holds", rank-1, e)
+		t.Errorf("rank %d: squared error %v, want the square of the third factor", rank-1, e)
 	}
 }
 

@@ -25,8 +25,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Text is what a language model reads: contexts, each with the word that comes
-// next.
+// Text is a text as a language model reads it: contexts, each with the word that comes next.
 type Text struct {
 	// Name is the name of the file.
 	Name string
@@ -108,7 +107,7 @@ type Row struct {
 	New func() LogProber
 }
 
-// Options say how to measure.
+// Options are the options of the measurement.
 type Options struct {
 	// Rounds is how often each row has its turn on the clock, at least 1.
 	Rounds int
@@ -122,12 +121,11 @@ type Options struct {
 	Progress func(format string, args ...any)
 }
 
-// Measure returns the perplexity of the text by each row, e to the mean of
-// -log p of the next word, on all cores; and then the times of a word, on one
-// thread with the other cores at rest: medians and quartiles over rounds, in
-// which the rows take turns in an order drawn anew, all at the same words. A
-// speedup is the time of the first row in the round divided by the row's own:
-// the first row is to be [Exact].
+// Measure returns the perplexity of the text by each row, e to the mean of -log p of the next word,
+// on all cores; and then the times of a word, on one thread with the other cores at rest: medians
+// and quartiles over rounds, in which the rows take turns in a new random order, all at the same
+// words. A speedup is the time of the first row in the round divided by the row's own: the first
+// row must be [Exact].
 //
 // It returns ctx's error where ctx ends, and an error where a row finds a word
 // impossible, as its perplexity is infinite.
@@ -162,8 +160,8 @@ func Measure(ctx context.Context, text *Text, rows []Row, o Options) ([]points.P
 // their logarithms does not depend on who takes them.
 const chunk = 256
 
-// Of returns the perplexity of the text by one way to get probabilities, on all
-// cores. It returns ctx's error where ctx ends.
+// Of returns the perplexity of the text by the probabilities of newProber, on all cores. It returns
+// ctx's error if ctx ends.
 func Of(ctx context.Context, text *Text, newProber func() LogProber) (float64, error) {
 	if err := text.check(); err != nil {
 		return 0, err

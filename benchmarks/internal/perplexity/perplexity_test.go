@@ -259,8 +259,8 @@ func TestProbersDoNotAllocate(t *testing.T) {
 	}
 }
 
-// What is written beside a figure is what ran: a graph that looks for n labels
-// has a list of at least n candidates.
+// The parameters in a row are the parameters of its run: a graph that looks for n labels has a list
+// of at least n candidates.
 func TestTheParametersOfARowAreThoseThatRan(t *testing.T) {
 	text := made(t)
 	x, err := methods.FGD{}.Build(context.Background(), &methods.Input{Layer: text.Layer, Seed: 1})

@@ -39,9 +39,9 @@ func (e *exact) LogProb(h []float32, id uint32) float64 {
 // screened is L2S with the sums of the screen itself.
 type screened struct{ *screen.Searcher }
 
-// Screened is the row of a screen: exact logits for the candidates of the context,
-// and outside the tail t, or what the screen itself says of the others where t is nil.
-// It returns an error where screen and layer do not fit each other, or where both tails are missing.
+// Screened is the row of a screen: exact logits for the candidates of the context, and outside the
+// tail t, or the screen's own estimate for the others if t is nil. It returns an error if screen
+// and layer do not fit each other, or if both tails are missing.
 func Screened(method, params string, l *softmax.Layer, t *LowRank, m *screen.Model) (Row, error) {
 	if _, err := screen.NewSearcher(m, l, screen.Options{}); err != nil {
 		return Row{}, err
@@ -127,11 +127,11 @@ type found struct {
 	top      []softmax.Prediction
 }
 
-// Found is the row of a method that finds the labels of the largest logits, such
-// as FGD: the logits of the n that it finds come from its answer, and outside
-// is the tail. params are the parameters of the construction, to which n and the ones of
-// the search are added: of a setting that searches otherwise for n labels than its
-// Params say, its ParamsOf(n).
+// Found is the row of a method that finds the labels of the largest logits, such as FGD: the logits
+// of the n that it finds come from its answer, and outside is the tail. params are the parameters
+// of the construction, to which Found adds n and the parameters of the search: ParamsOf(n) of a
+// setting that has this method, because it searches for n labels with other parameters, and Params
+// otherwise.
 func Found(method, params string, l *softmax.Layer, t *LowRank, s methods.Setting, n int) Row {
 	n = min(n, l.Labels())
 	search := s.Params()
@@ -143,7 +143,7 @@ func Found(method, params string, l *softmax.Layer, t *LowRank, s methods.Settin
 	}}
 }
 
-// words joins what is not empty.
+// words joins the strings that are not empty.
 func words(s ...string) string { return strings.Join(strings.Fields(strings.Join(s, " ")), " ") }
 
 func (f *found) LogProb(h []float32, id uint32) float64 {
@@ -161,12 +161,11 @@ type opened struct {
 	k        int
 }
 
-// Opened is the row of a method that looks at parts of the layer, such as adaptive
-// softmax with its head and the tails that it opens: all logits there are exact,
-// not the logits of its answer alone, and outside is the tail. Parts are opened as for
-// the k largest logits, the query at which settings are compared. params are
-// the parameters of the construction, to which the ones of the setting and k are added. The
-// searchers of the setting are methods.LogitSearchers.
+// Opened is the row of a method that looks at parts of the layer, such as adaptive softmax with its
+// head and the tails that it opens: all logits there are exact, not the logits of its answer alone,
+// and outside is the tail. Parts are opened as in a query for the k largest logits, at which
+// settings are compared. params are the parameters of the construction, to which Opened adds the
+// parameters of the setting and k. The searchers of the setting are methods.LogitSearchers.
 func Opened(method, params string, l *softmax.Layer, t *LowRank, s methods.Setting, k int) Row {
 	return Row{Method: method, Params: words(params, s.Params(), fmt.Sprintf("opened for top-%d", k)), Rank: rank(t), New: func() LogProber {
 		return &opened{newTailed(l, t, 0), s.Searcher().(methods.LogitSearcher), k}

@@ -34,8 +34,8 @@ const (
 	// like number of rows scanned (the paper's "Selection of the Number of
 	// Clusters").
 	Clusters = "clusters"
-	// KMeans is the table of spherical k-means against learned clusters, as many and with
-	// the same budget (the paper's appendix).
+	// KMeans is the table of spherical k-means against learned clusters, with the same number of
+	// clusters and the same budget (the paper's appendix).
 	KMeans = "kmeans"
 )
 
@@ -65,17 +65,17 @@ type File struct {
 	LabelSeconds float64 `json:"label_seconds"`
 	// TestContexts is the number of different contexts that were timed.
 	TestContexts int `json:"test_contexts"`
-	// PrecisionContexts is the number of contexts, of those, over which P@1
-	// and P@5 are the means.
+	// PrecisionContexts is the number of contexts, out of these, over which P@1 and P@5 are the
+	// means.
 	PrecisionContexts int `json:"precision_contexts"`
 	// Rounds is the number of rounds in which each setting was timed.
 	Rounds int `json:"rounds"`
-	// ColdMiB is how much was read before each query of Point.Cold, and ColdRounds the
-	// number of rounds, of TurnContexts contexts each; 0 if these were not measured.
+	// ColdMiB is the number of MiB read before each query of Point.Cold, and ColdRounds the number
+	// of rounds, of TurnContexts contexts each; 0 if these were not measured.
 	ColdMiB    int `json:"cold_mib,omitempty"`
 	ColdRounds int `json:"cold_rounds,omitempty"`
-	// TurnContexts is the number of contexts that a setting answered at least
-	// in a round; the faster ones answered more.
+	// TurnContexts is the number of contexts that each setting answered at least in a round; faster
+	// settings answered more.
 	TurnContexts int `json:"turn_contexts"`
 	// Seconds is the time of the whole run.
 	Seconds float64 `json:"seconds"`
@@ -117,8 +117,8 @@ type Point struct {
 	Query string `json:"query,omitempty"`
 	// BuildSeconds is the time of the construction, on all cores.
 	BuildSeconds float64 `json:"build_seconds"`
-	// Bytes is the memory that queries read beyond W and b: the index, and once
-	// the int8 codes of W and b where the method reads them.
+	// Bytes is the memory that queries read beyond W and b: the index, and, counted once, the int8
+	// codes of W and b if the method reads them.
 	Bytes int64 `json:"bytes"`
 	Timing
 	// P1 and P5 are P@1 and P@5 (Section 4 of the paper): the share of the
@@ -126,22 +126,21 @@ type Point struct {
 	P1 float64 `json:"p1"`
 	P5 float64 `json:"p5"`
 
-	// Cold is the time of a query before which other data was read, so that the caches
-	// held nothing else than the context. It is measured for the settings that are the
-	// fastest at a precision.
+	// Cold is the time of a query after a read of other data, so that the caches hold only the
+	// context. It is measured for the settings that are the fastest at a precision.
 	Cold *Timing `json:"cold,omitempty"`
 
-	// Of screens only, 0 otherwise. Clusters is r, Budget is B, MeanCandidates is L-bar on
-	// the test contexts, and RowsScanned the mean number of rows scanned in all:
-	// vectors of clusters, and candidates.
+	// For screens only, 0 otherwise. Clusters is r, Budget is B, MeanCandidates is L-bar on the
+	// test contexts, and RowsScanned the mean number of rows scanned in all: vectors of clusters,
+	// and candidates.
 	Clusters       int     `json:"clusters,omitempty"`
 	Budget         float64 `json:"budget,omitempty"`
 	MeanCandidates float64 `json:"mean_candidates,omitempty"`
 	RowsScanned    float64 `json:"rows_scanned,omitempty"`
 }
 
-// Perplexity is one row of the table of perplexities (the paper's appendix):
-// exact logits for the candidates of the method, low-rank ones outside.
+// Perplexity is one row of the table of perplexities (the paper's appendix): exact logits for the
+// candidates of the method, low-rank logits outside.
 type Perplexity struct {
 	Method string `json:"method"`
 	// Params are the parameters of construction and query.
@@ -150,13 +149,13 @@ type Perplexity struct {
 	// none.
 	Rank       int     `json:"rank,omitempty"`
 	Perplexity float64 `json:"perplexity"`
-	// Timing is for the log-probability of one token, beside the exact row.
+	// Timing is for the log-probability of one token, next to the exact row.
 	Timing
 }
 
-// Timing is the time that a context takes: the median over the rounds of the mean
-// in a round, in microseconds, and of the dense scan's time in the round divided
-// by it, each with its quartiles.
+// Timing is the time per context: the median over the rounds of the mean in a round, in
+// microseconds, and the median of its speedup over the dense scan in the round, each with its
+// quartiles.
 type Timing struct {
 	Micros    float64 `json:"us"`
 	MicrosQ1  float64 `json:"us_q1"`
@@ -214,8 +213,7 @@ func save(path string, file any) error {
 	return out.Commit()
 }
 
-// Load reads the file at path. An error names the file and what is wrong with
-// it.
+// Load reads the file at path. An error names the file and the fault.
 func Load(path string) (*File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

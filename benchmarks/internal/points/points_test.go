@@ -50,13 +50,13 @@ func TestPointsAreFoundByTheirTable(t *testing.T) {
 
 func TestWrongFilesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ change, want string }{
-		"schema":      {`"schema": 2>"schema": 1`, "schema: found 1, expected 2"},
-		"field":       {`"sweep">"swept"`, `unknown field "swept"`},
-		"table":       {`"kmeans">"other"`, `points[2]: table: found "other"`},
-		"name":        {`"Dense float32">""`, "points[0]: method"},
-		"time":        {`"us": 100>"us": 0`, "points[0]: us: found 0"},
-		"precision":   {`"p1": 0.99>"p1": 1.5`, "points[1]: p1: found 1.5"},
-		"more behind": {"\n}\n>\n}\n{}", "expected the end"},
+		"schema":        {`"schema": 2>"schema": 1`, "schema: found 1, expected 2"},
+		"field":         {`"sweep">"swept"`, `unknown field "swept"`},
+		"table":         {`"kmeans">"other"`, `points[2]: table: found "other"`},
+		"name":          {`"Dense float32">""`, "points[0]: method"},
+		"time":          {`"us": 100>"us": 0`, "points[0]: us: found 0"},
+		"precision":     {`"p1": 0.99>"p1": 1.5`, "points[1]: p1: found 1.5"},
+		"more after it": {"\n}\n>\n}\n{}", "expected the end"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer

@@ -12,9 +12,9 @@ func Here() Machine {
 	return Machine{CPU: cpuid.CPU.BrandName, OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version()}
 }
 
-// Translation is Table 2 of the paper, and its table of translations, on one
-// translation model: what a method does to BLEU, and how long its softmax layer
-// takes in beam search. Command translate writes it.
+// Translation is Table 2 of the paper, and its table of translations, on one translation model: the
+// effect of a method on BLEU, and the time of its softmax layer in beam search. Command translate
+// writes it.
 type Translation struct {
 	Schema  int     `json:"schema"`
 	Machine Machine `json:"machine"`
@@ -29,9 +29,9 @@ type Translation struct {
 	// number of sentences whose contexts were timed.
 	Sentences      int `json:"sentences"`
 	TimedSentences int `json:"timed_sentences"`
-	// References and Own are the numbers of contexts to learn from: under teacher
-	// forcing and of the model's own greedy decoding. Calibration is the number of
-	// both kinds, of other sentences, that budgets were calibrated with, and a screen chosen.
+	// References and Own are the numbers of contexts to learn from: under teacher forcing and of
+	// the model's own greedy decoding. Calibration is the number of contexts of both kinds, from
+	// other sentences, that calibrate budgets and choose a screen.
 	References  int `json:"reference_contexts"`
 	Own         int `json:"own_contexts"`
 	Calibration int `json:"calibration_contexts"`
@@ -53,8 +53,8 @@ type Translation struct {
 	Rows []Translator `json:"rows"`
 	// LeftOut are the settings that could not be measured, and why.
 	LeftOut []string `json:"left_out,omitempty"`
-	// Screens are screens that were not translated with: what each part of the
-	// training is worth.
+	// Screens are screens that were not used to translate: they show the effect of each part of the
+	// training.
 	Screens []ScreenPrecision `json:"screens,omitempty"`
 	// Examples are sentences that the method named in Example translates in
 	// another way than the exact layer does, with the widest beam.
@@ -71,14 +71,14 @@ type Translator struct {
 	BuildSeconds float64 `json:"build_seconds"`
 	P1           float64 `json:"p1"`
 	P5           float64 `json:"p5"`
-	// Of screens only: the precision on the contexts of training sentences that the screens
-	// did not learn from, the mean number of rows scanned, and the share of contexts that
-	// the exact layer answered.
+	// For screens only: the precision on the contexts of training sentences that the screens did
+	// not learn from, the mean number of rows scanned, and the share of contexts that the exact
+	// layer answered.
 	HeldP1      float64 `json:"held_out_p1,omitempty"`
 	HeldP5      float64 `json:"held_out_p5,omitempty"`
 	RowsScanned float64 `json:"rows_scanned,omitempty"`
 	ExactShare  float64 `json:"exact_share,omitempty"`
-	// OverAll says that a tail makes its log-probabilities ones over all labels.
+	// OverAll reports that its log-probabilities are over all labels, with a tail.
 	OverAll   bool       `json:"over_all,omitempty"`
 	Decodings []Decoding `json:"decodings"`
 }

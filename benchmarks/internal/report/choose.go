@@ -27,8 +27,8 @@ func front(all []points.Point, precision func(points.Point) float64) []points.Po
 	return kept
 }
 
-// nines is the scale of the precision: the number of nines, -log10(1-p), up to
-// the most that is told apart.
+// nines is the scale of the precision: the number of nines, -log10(1-p), up to the largest number
+// that the scale distinguishes.
 func nines(p float64) float64 { return min(-math.Log10(1-p), mostNines) }
 
 const mostNines = 4.5
@@ -45,8 +45,7 @@ func closest(all []points.Point, target figures) points.Point {
 	})
 }
 
-// fastest returns the fastest point of a P@5 of at least that, and false where
-// there is none.
+// fastest returns the fastest point of a P@5 of at least that, and false if there is none.
 func fastest(all []points.Point, least float64) (best points.Point, ok bool) {
 	for _, p := range all {
 		if p.P5 >= least && (!ok || p.Speedup > best.Speedup) {
@@ -56,7 +55,7 @@ func fastest(all []points.Point, least float64) (best points.Point, ok bool) {
 	return best, ok
 }
 
-// fastestCold is fastest by the time with cold caches, of the points that have one.
+// fastestCold is fastest by the time with cold caches, among the points that have one.
 func fastestCold(all []points.Point, least float64) (best points.Point, ok bool) {
 	for _, p := range all {
 		if p.Cold != nil && p.P5 >= least && (!ok || p.Cold.Micros < best.Cold.Micros) {
@@ -69,9 +68,8 @@ func fastestCold(all []points.Point, least float64) (best points.Point, ok bool)
 func p1(p points.Point) float64 { return p.P1 }
 func p5(p points.Point) float64 { return p.P5 }
 
-// byMethod returns the points of the curves by method, and the methods in the
-// order in which they are to be shown: the screens, the methods of the paper's Table 1,
-// then the others as they come.
+// byMethod returns the points of the curves by method, and the methods in the order of the report:
+// the screens, the methods of the paper's Table 1, then the others as they come.
 func byMethod(f *points.File) (names []string, of map[string][]points.Point) {
 	of = map[string][]points.Point{}
 	for _, p := range f.Of(points.Curves) {

@@ -22,7 +22,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 )
 
-// The figure: axes at the left, the legend beside them, titles above.
+// The figure: axes at the left, the legend next to them, titles above.
 const (
 	figureWidth  = 10.8 * vg.Inch
 	figureHeight = 6.6 * vg.Inch
@@ -33,8 +33,8 @@ const (
 	figureDPI    = 160
 )
 
-// style is how a method looks: colour, dashes and mark all differ, so that the
-// lines are told apart in print without colours too.
+// style is how a method looks: colour, dashes and mark all differ, so that the lines differ in
+// print without colours, too.
 type style struct {
 	color  color.Color
 	shape  draw.GlyphDrawer
@@ -42,8 +42,8 @@ type style struct {
 	width  vg.Length
 }
 
-// The colours of Okabe and Ito, which people who do not tell red from green
-// tell apart, and greys for the exact ones.
+// The colours of Okabe and Ito, which people with red-green blindness can distinguish, and greys
+// for the exact methods.
 var (
 	blue    = color.RGBA{0x00, 0x72, 0xb2, 0xff}
 	navy    = color.RGBA{0x1b, 0x2a, 0x6b, 0xff}
@@ -85,16 +85,15 @@ var spare = []style{
 	{dark, draw.PlusGlyph{}, nil, 1.5}, {dark, draw.CrossGlyph{}, nil, 1.5}, {dark, draw.TriangleGlyph{}, nil, 1.5}, {dark, draw.SquareGlyph{}, nil, 1.5},
 }
 
-// legendOrder sorts methods as they are to be listed beside the figure: the
-// fastest at the precision aimed at first, so that the legend has about the order
-// of the lines.
+// legendOrder sorts methods for the legend of the figure: the fastest at the precision aimed at
+// first, so that the legend has about the order of the lines.
 func legendOrder(names []string, of map[string][]points.Point) []string {
 	names = slices.Clone(names)
 	score := func(name string) float64 {
 		if p, ok := fastest(of[name], aim); ok {
 			return p.Speedup
 		}
-		best := 0.0 // those that do not reach it, by their precision
+		best := 0.0 // methods that do not reach it, by their precision
 		for _, p := range of[name] {
 			best = max(best, p.P5)
 		}
@@ -247,8 +246,7 @@ func textStyle(size float64) draw.TextStyle {
 	}
 }
 
-// precisionTicks are the marks of the axis of nines. The last stands for all
-// that is more.
+// precisionTicks are the marks of the axis of nines. The last one includes all larger values.
 func precisionTicks() (ticks []plot.Tick) {
 	for _, p := range []float64{0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999} {
 		ticks = append(ticks, plot.Tick{Value: nines(p), Label: strconv.FormatFloat(p, 'g', -1, 64)})

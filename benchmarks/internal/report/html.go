@@ -34,7 +34,7 @@ type pageCell struct {
 	Number bool
 }
 
-// writeHTML writes the page. What it shows is all inside it.
+// writeHTML writes the page. The page needs no other files.
 func writeHTML(w io.Writer, f *points.File) error {
 	data := struct {
 		Title    string
@@ -61,9 +61,8 @@ var (
 	comments = regexp.MustCompile(`(?s)<!--.*?-->`)
 )
 
-// inline returns a picture as an element of a page: it needs no declarations
-// there, and takes the width that there is. Each point says what it is where the
-// pointer rests on it.
+// inline returns a picture as an element of a page: it needs no declarations there, and takes the
+// available width. A point shows its description under the pointer.
 func inline(svg []byte, name string, spots []spot) template.HTML {
 	svg = comments.ReplaceAll(svg, nil)
 	head := fmt.Sprintf(`<svg role="img" aria-label="%s" viewBox="$1">`, template.HTMLEscapeString(name))

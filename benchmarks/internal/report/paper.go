@@ -14,9 +14,9 @@ type paperLayer struct {
 	perplexity map[string][2]float64
 }
 
-// Names of methods: those that the paper measures too, and the screens that it has not.
+// Names of methods: the methods that the paper measures too, and screens that are not in the paper.
 const (
-	decided  = "l2s" // what package train decides
+	decided  = "l2s" // the form that package train decides
 	expected = "L2S learned, expected loss"
 	l2s      = "L2S learned, Gumbel straight-through" // the paper's L2S
 	kmeans   = "L2S k-means"                          // the paper's spherical k-means
@@ -29,7 +29,7 @@ const (
 	original = "Exact" // of its table of perplexities
 )
 
-// order is the order of the rows: the screens, then that of Table 1.
+// order is the order of the rows: the screens, then the order of Table 1.
 var order = []string{decided, expected, l2s, kmeans, fgd, svd, adaptive, greedy, pca, lsh}
 
 // screened reports whether a method is a screen: a form of L2S.
@@ -59,9 +59,8 @@ var paperClusters = map[int][3]float64{
 	50: {0.12, 0.997, 0.988}, 100: {0.17, 0.998, 0.99}, 200: {0.14, 0.998, 0.99}, 250: {0.12, 0.994, 0.98},
 }
 
-// paperOf returns the paper's figures for a layer of that name, and whether it
-// is one of the paper's: for others the figures of PTB-Small say which precision
-// to aim at.
+// paperOf returns the paper's figures for a layer of that name, and whether it is one of the
+// paper's: for others the figures of PTB-Small give the target of precision.
 func paperOf(name string) (paperLayer, bool) {
 	plain := func(s string) string {
 		return strings.Map(func(r rune) rune {

@@ -1,7 +1,6 @@
-// Package report turns the points of a comparison into what people read: the
-// tables and figures of the paper, "Learning to Screen for Fast Softmax Inference
-// on Large Vocabulary Neural Networks", with its own figures beside those
-// measured.
+// Package report turns the points of a comparison into a report for people: the tables and figures
+// of the paper, "Learning to Screen for Fast Softmax Inference on Large Vocabulary Neural
+// Networks", with the paper's figures next to the measured ones.
 package report
 
 import (

@@ -177,7 +177,7 @@ func checkTables(t *testing.T, dir string) {
 		"Greedy-MIPS": "0.5x 0.998 0.972", "PCA-MIPS": "0.14x 0.322 0.341", "LSH-MIPS": "1.3x 0.165 0.330", "L2S k-means": "4x 0.988 0.992", "ip-NSW": "– – –"}
 	for _, r := range one {
 		if want, ok := said[r[0]]; ok && strings.Join(r[len(r)-3:], " ") != want {
-			t.Errorf("%s: the paper says %v, want %s", r[0], r[len(r)-3:], want)
+			t.Errorf("%s: the paper has %v, want %s", r[0], r[len(r)-3:], want)
 		}
 	}
 	// P@1 0.998 and P@5 0.990 are 2.7 and 2 nines: the fifth point of l2s has
@@ -185,18 +185,18 @@ func checkTables(t *testing.T, dir string) {
 	if r := one[0]; r[0] != "l2s" || r[4] != "0.9900" || !strings.HasPrefix(r[2], "136x (122–149)") {
 		t.Errorf("operating point of l2s: %v", r)
 	}
-	// The paper's precisions of these are no aim: their points are those nearest
-	// to its L2S, the most precise ones that were made up.
+	// The paper's precisions of these methods are no goal: their points are the points nearest to
+	// its L2S, the most precise of this test.
 	for _, r := range one {
 		if want := map[string]string{"PCA-MIPS": "0.8587", "LSH-MIPS": "0.7761"}[r[0]]; want != "" && r[4] != want {
 			t.Errorf("%s: P@5 %s, want the value of the most precise point, %s", r[0], r[4], want)
 		}
 	}
 	if !strings.Contains(md, "7 rounds, methods in random order, turns of at least 64 of 2,000 contexts") {
-		t.Error("the report does not say which contexts the times are of")
+		t.Error("the report does not name the contexts of the times")
 	}
 	if !strings.Contains(md, "both get the same transform") {
-		t.Error("nothing says why the paper's PCA-MIPS and LSH-MIPS read as random")
+		t.Error("the report does not explain why the paper's PCA-MIPS and LSH-MIPS read as random")
 	}
 	var clusters []string
 	for _, r := range rows(t, md, "Numbers of clusters") {
@@ -217,11 +217,11 @@ func checkTables(t *testing.T, dir string) {
 	}
 }
 
-// The fastest point of a precision, and what the report says of L2S there.
+// The fastest point of a precision, and the report's words on L2S there.
 func TestTheVerdictIsThatOfThePoints(t *testing.T) {
 	f := made()
 	if md := read(t, write(t, f), "REPORT.md"); !strings.Contains(md, "Screens are ahead of every other method: ") || strings.Contains(md, "Screens are not ahead") {
-		t.Error("a screen is the fastest at every precision: the report does not say so")
+		t.Error("a screen is the fastest at every precision: the report does not tell it")
 	}
 	for i := range f.Points {
 		if f.Points[i].Method == "FGD" {
@@ -230,7 +230,7 @@ func TestTheVerdictIsThatOfThePoints(t *testing.T) {
 	}
 	md := read(t, write(t, f), "REPORT.md")
 	if !strings.Contains(md, "Screens are not ahead: ") || !strings.Contains(md, "where FGD has") {
-		t.Error("FGD is faster: the report does not say so")
+		t.Error("FGD is faster: the report does not tell it")
 	}
 	for _, r := range rows(t, md, "Speedup at equal precision") {
 		if r[0] != "LSH-MIPS" {
@@ -306,7 +306,7 @@ func checkPage(t *testing.T, dir string) {
 			t.Errorf("no row of %s", m.name)
 		}
 	}
-	// Each point of a figure says what it is.
+	// Each point of a figure has a description.
 	if !strings.Contains(html, "<title>l2s\nr=100 B=30\n136x, P@1 0.9980, P@5 0.9900</title>") {
 		t.Error("no title of a point of l2s")
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 )
 
-// table is one table of the report. The first columns are words, as many as text
-// says, the others numbers.
+// table is one table of the report. The first text columns are words, the others numbers.
 type table struct {
 	title string
 	note  string
@@ -22,7 +21,7 @@ type table struct {
 	best  []int // rows to stress
 }
 
-// none stands for what was not measured or the paper does not give.
+// none is printed for a figure that was not measured, or that the paper does not give.
 const none = "–"
 
 func times(x float64) string {
@@ -122,7 +121,7 @@ func tableOne(f *points.File) table {
 // Levels are the P@5 at which methods are compared with each other.
 var Levels = []float64{0.90, 0.95, 0.98, 0.99, 0.995}
 
-// aim is the P@5 from which screens are to be ahead.
+// aim is the P@5 from which screens must be ahead.
 const aim = 0.98
 
 func tableEqual(f *points.File) table {
@@ -135,8 +134,8 @@ func tableEqual(f *points.File) table {
 	return t
 }
 
-// atLevels adds a column for each level and a row for each method, with what cell says
-// of the point that best gives.
+// atLevels adds a column for each level and a row for each method, with the text of cell for the
+// point that best returns.
 func (t *table) atLevels(f *points.File, best func([]points.Point, float64) (points.Point, bool), cell func(points.Point) string) {
 	for _, least := range Levels {
 		t.head = append(t.head, fmt.Sprintf("P@5 ≥ %g", least))
@@ -171,9 +170,9 @@ func tableCold(f *points.File) (table, bool) {
 	return t, f.ColdRounds > 0
 }
 
-// standardError says how far the choice by precision is to be trusted. The hits
-// of a context are between 0 and k, so that their variance is at most the variance of
-// hits that come all together, and k times less if they are independent.
+// standardError describes the uncertainty of the choice by precision. The hits of a context are
+// between 0 and k, so that their variance is at most the variance of hits that come all together,
+// and k times less if they are independent.
 func standardError(f *points.File) string {
 	n, k := float64(f.PrecisionContexts), float64(f.K)
 	if n == 0 || k == 0 {
@@ -184,7 +183,7 @@ func standardError(f *points.File) string {
 		thousands(f.PrecisionContexts), aim, most/math.Sqrt(k), most)
 }
 
-// verdict says whether a screen is ahead of all other methods at each precision.
+// verdict tells whether a screen is ahead of all other methods at each precision.
 func verdict(f *points.File) string {
 	var ours, others []points.Point
 	for _, p := range f.Of(points.Curves) {
@@ -262,7 +261,7 @@ func tableKMeans(f *points.File) (table, bool) {
 		t.note += " It has no such layer."
 	}
 	for _, p := range list {
-		if p.Clusters != list[0].Clusters { // the fewest clusters tell: more of them are more rows alike
+		if p.Clusters != list[0].Clusters { // the fewest clusters are shown: more clusters give more similar rows
 			continue
 		}
 		if p.Method != kmeans {
@@ -328,7 +327,7 @@ func title(f *points.File) string {
 	return fmt.Sprintf("Comparison on %s, %s x %s", f.Layer.Name, thousands(f.Layer.Labels), thousands(f.Layer.Dim))
 }
 
-// measured says on what and how it was measured, a paragraph each.
+// measured describes the machine, the data and the method of the measurement, in a paragraph each.
 func measured(f *points.File) []string {
 	m := f.Machine
 	s := []string{

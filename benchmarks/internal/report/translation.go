@@ -12,7 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 )
 
-// What a screen is to reach in translation, with the widest beam.
+// The goals of a screen in translation, with the widest beam.
 const (
 	mostLoss  = 0.05 // of BLEU, against the exact layer
 	leastGain = 90   // speedup
@@ -87,10 +87,10 @@ const ExactRow = 1
 // widest is the decoding of row r with the widest beam.
 func widest(r points.Translator) points.Decoding { return r.Decodings[len(r.Decodings)-1] }
 
-// Representative returns the place of the screen that stands for L2S: of those that are
-// as fast as is asked for, one sentence at a time with the widest beam, the one of the
-// largest P@5 on contexts held out, with sums over all labels if it has them, or else the
-// fastest; -1 where there is no screen. The test text has no say in it.
+// Representative returns the place of the screen that represents L2S: of the screens that reach the
+// goal of speed, one sentence at a time with the widest beam, the screen with the largest P@5 on
+// contexts held out, with sums over all labels if it has them. If none reaches the goal it is the
+// fastest; -1 if there is no screen. The choice does not use the test text.
 func Representative(t *points.Translation) int {
 	best := -1
 	for i, r := range t.Rows {
@@ -115,8 +115,8 @@ func Representative(t *points.Translation) int {
 	return best
 }
 
-// translationVerdict says which screen stands for L2S, why, and whether it reaches what
-// it is to.
+// translationVerdict names the screen that represents L2S, the reason, and whether it reaches the
+// goals.
 func translationVerdict(t *points.Translation) string {
 	at := Representative(t)
 	if at < 0 {
@@ -141,14 +141,14 @@ func translationVerdict(t *points.Translation) string {
 		strings.Join(gains, " and "), share(r.P1), leastGain, t.Widths[last], share(r.HeldP5), mostLoss, reached)
 }
 
-// difference is the BLEU of row r minus that of the exact layer, at a place of the widths
-// of the beam, to the two decimals that the table has.
+// difference is the BLEU of row r minus the BLEU of the exact layer, at a place of the widths of
+// the beam, to the two decimals that the table has.
 func difference(t *points.Translation, r points.Translator, at int) float64 {
 	hundredths := func(x float64) float64 { return math.Round(100 * x) }
 	return (hundredths(r.Decodings[at].BLEU) - hundredths(t.Rows[ExactRow].Decodings[at].BLEU)) / 100
 }
 
-// interval is that of the difference of BLEU to the exact layer.
+// interval prints the interval of the difference of BLEU to the exact layer.
 func interval(d points.Decoding) string { return fmt.Sprintf("%+.2f to %+.2f", d.Low, d.High) }
 
 func translationMeasured(t *points.Translation) []string {
@@ -187,7 +187,7 @@ func translationTables(t *points.Translation) []table {
 			rows, exact, held = fmt.Sprintf("%.0f", r.RowsScanned), fmt.Sprintf("%.2f %%", 100*r.ExactShare), share(r.HeldP5)
 		}
 		row := []string{name, rows, exact, held, share(r.P1), share(r.P5)}
-		// The paper's figures stand beside one row of each of its methods.
+		// The paper's figures are printed in one row of each of its methods.
 		base := r.Method
 		switch {
 		case i == represents:
@@ -254,10 +254,10 @@ func groupTable(t *points.Translation) table {
 	return g
 }
 
-// screenTable says what parts of the training are worth.
+// screenTable shows the effect of parts of the training.
 func screenTable(t *points.Translation) table {
 	s := table{
-		title: "What paid",
+		title: "Parts of the training",
 		note:  "Screens with one change to the training, on the same test contexts.",
 		head:  []string{"screen", "rows scanned", "P@1", "P@5"}, text: 1,
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// benchModel has the shape of the real one, but for its vocabularies.
+// benchModel has the shape of the real one, except for its vocabularies.
 func benchModel(b *testing.B) *Model {
 	return newSpec(1, shape{source: 1000, target: 1000, embedSource: 500, embedTarget: 500, dim: 500, layers: 2}, 0.1).load(b)
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// groupLen is the number of sentences that are decoded together, so that the
-// weights are read once for all of them. It changes speed alone.
+// groupLen is the number of sentences that are decoded together, so that the weights are read once
+// for all of them. It changes only the speed.
 const groupLen = 64
 
 // Pair is a sentence and its translation: words, without <s> and </s>.
 type Pair struct{ Source, Target []uint32 }
 
-// Decoded is what the decoder made of one sentence.
+// Decoded is the decoder's result for one sentence.
 type Decoded struct {
 	// Words are the translation, without </s>.
 	Words []uint32
@@ -26,10 +26,9 @@ type Decoded struct {
 	Contexts []float32
 }
 
-// Contexts reads pairs and calls f for each, in order, with the contexts of
-// its translation under teacher forcing: the decoder reads <s> and the words
-// of Target, whatever it would have said itself. There is one context more
-// than words, the last for </s>. The slices are the callee's to keep.
+// Contexts reads pairs and calls f for each, in order, with the contexts of its translation under
+// teacher forcing: the decoder reads <s> and the words of Target, whatever words it would have
+// chosen. There is one context more than words, the last for </s>. f may keep the slices.
 //
 // The work runs on threads goroutines, 0 for GOMAXPROCS, which does not change
 // the result. f runs on the caller's. Contexts returns the first error of f,
@@ -41,12 +40,11 @@ func (m *Model) Contexts(ctx context.Context, pairs []Pair, threads int, f func(
 	}, f)
 }
 
-// Greedy translates sentences, words without </s>, and calls f for each, in
-// order, with its translation and the contexts that the decoder met on the
-// way: at each step the word with the largest logit, until that is </s> or
-// there are most words, at least 1. So there is one context more than words,
-// except if the translation was cut. Otherwise it is as [Model.Contexts]. It
-// returns an error if a context is not finite.
+// Greedy translates sentences, words without </s>, and calls f for each, in order, with its
+// translation and the contexts of the decoder: at each step the word with the largest logit, until
+// that is </s> or there are most words, at least 1. So there is one context more than words, except
+// if the translation was cut. Otherwise it is as [Model.Contexts]. It returns an error if a context
+// is not finite.
 func (m *Model) Greedy(ctx context.Context, sentences [][]uint32, most, threads int, f func(Decoded) error) error {
 	if most < 1 {
 		return fmt.Errorf("seq2seq: words of a translation: found at most %d, expected at least 1", most)
@@ -84,7 +82,7 @@ func (m *Model) groups(ctx context.Context, n, threads int, worker func() groupW
 
 // force computes the contexts of a group of pairs.
 func (m *Model) force(ctx context.Context, d *Decoder, pairs []Pair) ([]Decoded, error) {
-	// In order of length the translations that go on are the first ones.
+	// In order of length the translations that continue are the first ones.
 	order := make([]int, len(pairs))
 	sentences, out := make([][]uint32, len(pairs)), make([]Decoded, len(pairs))
 	for i, p := range pairs {

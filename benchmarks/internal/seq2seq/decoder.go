@@ -29,10 +29,9 @@ func (m *Model) NewDecoder() *Decoder {
 	return &Decoder{m: m, streams: m.decoder.stack.NewStreams(0)}
 }
 
-// Start begins anew, with one hypothesis for each source, in order. No word is
-// read yet: the first [Decoder.Step] should be given <s> for each. The sources
-// may be of several sentences, or the same one many times. Start panics if
-// one is of another model.
+// Start begins again, with one hypothesis for each source, in order. No word is read yet: the first
+// [Decoder.Step] should be given <s> for each. The sources may be of several sentences, or the same
+// one many times. Start panics if one is of another model.
 func (d *Decoder) Start(sources []*Source) {
 	for _, s := range sources {
 		if s.m != d.m {
@@ -101,9 +100,8 @@ func (d *Decoder) attend(context []float32, s *Source, q []float32) {
 	}
 }
 
-// Reorder makes hypothesis i continue what was hypothesis parents[i], for all
-// i below len(parents), which becomes the number of hypotheses. It panics
-// if there is no such parent.
+// Reorder makes hypothesis i continue the former hypothesis parents[i], for all i below
+// len(parents), which becomes the number of hypotheses. It panics if there is no such parent.
 func (d *Decoder) Reorder(parents []int) {
 	for _, p := range parents {
 		if p < 0 || p >= len(d.sources) {

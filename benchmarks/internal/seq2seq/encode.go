@@ -18,20 +18,17 @@ type Source struct {
 	state  []float32 // of all layers, after </s>
 }
 
-// encodeRows is the number of rows that go through the encoder's layers
-// together, unless a single time step has more. It bounds the memory that a
-// long sentence takes, and changes nothing else.
+// encodeRows is the number of rows that the encoder's layers process together, unless a single time
+// step has more. It bounds the memory that a long sentence takes, and changes nothing else.
 const encodeRows = 256
 
-// Encode reads sentences, each the words of the source vocabulary without the
-// </s> that Encode adds. A sentence of no words is </s> alone. There is no
-// limit to the length; the memory of a Source grows with it. Encode panics
-// if a word is not in the vocabulary.
+// Encode reads sentences, each the words of the source vocabulary without the </s> that Encode
+// adds. A sentence without words is </s> alone. There is no limit to the length; the memory of a
+// Source grows with it. Encode panics if a word is not in the vocabulary.
 //
 // Sentences that are read together share the loads of the weights.
 func (m *Model) Encode(sentences [][]uint32) []*Source {
-	// In order of length the sentences that go on at a time step are the
-	// first ones.
+	// In order of length the sentences that continue at a time step are the first ones.
 	order := make([]int, len(sentences))
 	for i := range order {
 		order[i] = i

@@ -26,7 +26,7 @@ var goldenDir = filepath.Join("..", "..", "..", "..", "shared", "data", "nmt-mul
 func golden(t testing.TB) (*Model, string) {
 	t.Helper()
 	if _, err := os.Stat(goldenDir); err != nil {
-		t.Skip("../shared/data/nmt-multi30k is not there (CONTRIBUTING.md, Data, says what it is): ", err)
+		t.Skip("../shared/data/nmt-multi30k is not there (CONTRIBUTING.md, Data, describes it): ", err)
 	}
 	m, err := loadGolden()
 	if err != nil {
@@ -64,10 +64,9 @@ func goldenPairs(t testing.TB, m *Model, dir string, n int) (pairs []Pair) {
 	return pairs
 }
 
-// contextTolerance is for contexts of the real model. Its sums are of 500 to
-// 1000 products, in float32, and what they round passes through up to 40 time
-// steps of four layers. A wrong gate, a lost bias or the halves of B in the
-// wrong order move contexts by more than 1e-2.
+// contextTolerance is for contexts of the real model. Its sums are of 500 to 1000 products, in
+// float32, and their rounding errors pass through up to 40 time steps of four layers. A wrong gate,
+// a lost bias or the halves of B in the wrong order move contexts by more than 1e-2.
 const contextTolerance = 1e-5
 
 // TestContextsOfTheRealModel: the contexts of test pairs under teacher

@@ -12,7 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// The words with a meaning of their own.
+// The words with a special meaning.
 const (
 	startWord = "<s>"
 	endWord   = "</s>"
@@ -43,10 +43,9 @@ func Files(dir, from, to string) []string {
 //
 // Both vocabularies hold <unk>, <s> and </s>, at any place.
 //
-// It returns an error that names the file and the tensor if one is missing,
-// has another shape, or holds NaN or an infinity; if there is a tensor of
-// another kind of model, such as one that reads in both directions; and if
-// a vocabulary has not as many words as there are embeddings.
+// It returns an error that names the file and the tensor if one is missing, has another shape, or
+// holds NaN or an infinity; if there is a tensor of another kind of model, such as one that reads
+// in both directions; and if a vocabulary does not have a word per embedding.
 func Load(dir, from, to string) (*Model, error) {
 	files := Files(dir, from, to)
 	path := files[0]
@@ -135,7 +134,7 @@ func read(name string, data []byte) (*Model, error) {
 		r.Fail(encoderLayers+"weight_hh_l0", "shape: found [%d %d], expected [%d %d], the shape of the decoder, which continues its state", 4*enc.Dim(), enc.Dim(), 4*d, d)
 	}
 	if enc.Layers() != dec.Layers() {
-		r.Fail(encoderLayers+"weight_hh_l0", "found %d layers, expected %d, as many as the decoder has, which continues their state", enc.Layers(), dec.Layers())
+		r.Fail(encoderLayers+"weight_hh_l0", "found %d layers, expected %d, the number of the decoder, which continues their state", enc.Layers(), dec.Layers())
 	}
 	a, b := r.Tensor(attentionIn, d, d), r.Tensor(attentionOut, d, 2*d)
 	labels := m.decoder.embeddings.Vocab()

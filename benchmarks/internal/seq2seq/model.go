@@ -1,8 +1,7 @@
-// Package seq2seq runs the translation models of Luong, Pham and Manning
-// (Effective Approaches to Attention-based Neural Machine Translation, 2015):
-// an LSTM encoder, and an LSTM decoder with general attention and no input
-// feeding. It computes the context vectors h, which a softmax layer turns into
-// next-word probabilities; what to do with those is the caller's.
+// Package seq2seq runs the translation models of Luong, Pham and Manning (Effective Approaches to
+// Attention-based Neural Machine Translation, 2015): an LSTM encoder, and an LSTM decoder with
+// general attention and no input feeding. It computes the context vectors h, which a softmax layer
+// turns into next-word probabilities; the caller decides how to use these.
 //
 // The encoder reads the words x_1 ... x_n of a sentence and then </s>. Its
 // outputs are y_1 ... y_(n+1), and the last state (h, c) of each layer starts
@@ -21,8 +20,8 @@
 // whose products A' y_s and C y_s depend on the sentence alone: they are computed
 // once. The first form has two products of that size for each hypothesis of each step.
 //
-// The matrix products are in float32. The bits of a context do not depend on what else is
-// computed beside it: other sentences, other hypotheses, other goroutines.
+// The matrix products are in float32. The bits of a context do not depend on other work at the same
+// time: other sentences, other hypotheses, other goroutines.
 package seq2seq
 
 import (

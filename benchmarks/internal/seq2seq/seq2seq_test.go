@@ -17,7 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// smallShape is the shape of the models for laws that hold for any.
+// smallShape is the shape of the models for laws that hold for any shape.
 var smallShape = shape{source: 30, target: 40, embedSource: 9, embedTarget: 12, dim: 17, layers: 2}
 
 // randomSentence draws n words, none of them special.
@@ -29,7 +29,7 @@ func randomSentence(rng *rand.Rand, n, vocab int) []uint32 {
 	return s
 }
 
-// randomPairs draws pairs of up to longest words a side, some of them none.
+// randomPairs draws pairs of up to longest words per side, some without words.
 func randomPairs(seed uint64, n, longest int, sh shape) (pairs []Pair) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for range n {
@@ -96,8 +96,8 @@ func TestAgainstReference(t *testing.T) {
 	})
 }
 
-// TestBatchIsSingle: a sentence is the same bits encoded and decoded alone
-// and among others, on any number of goroutines.
+// TestBatchIsSingle: a sentence has the same bits encoded and decoded alone and among others, on
+// any number of goroutines.
 func TestBatchIsSingle(t *testing.T) {
 	m := newSpec(1, smallShape, 1).load(t)
 	pairs := randomPairs(2, 3*groupLen+7, 12, smallShape)
@@ -135,8 +135,8 @@ func TestBatchIsSingle(t *testing.T) {
 	})
 }
 
-// TestReorder: whatever hypotheses are dropped, moved and copied, each gives
-// the contexts of its own words and its own source.
+// TestReorder: for any dropped, moved and copied hypotheses, each gives the contexts of its own
+// words and its own source.
 func TestReorder(t *testing.T) {
 	m := newSpec(3, smallShape, 1).load(t)
 	pairs := randomPairs(4, 3, 6, smallShape)
@@ -190,7 +190,7 @@ func TestReorder(t *testing.T) {
 	})
 }
 
-// TestGreedy: the translation is what the obvious loop over one sentence gives.
+// TestGreedy: the translation equals the result of the obvious loop over one sentence.
 func TestGreedy(t *testing.T) {
 	const most = 12
 	m := newSpec(5, smallShape, 1).load(t)

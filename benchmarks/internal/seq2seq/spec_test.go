@@ -127,7 +127,7 @@ func (s *spec) write(t tester, dir string) {
 	}
 }
 
-// load is what [Load] makes of the model.
+// load returns the model that [Load] reads from the files of s.
 func (s *spec) load(t tester) *Model {
 	t.Helper()
 	m, err := read("model", s.file(t))

@@ -1,2 +1,3 @@
-// Package stream reads memory once, as fast as the machine can: the least time of whatever reads it.
+// Package stream reads memory once, as fast as the machine can: a lower bound for every program
+// that reads it.
 package stream

@@ -18,15 +18,13 @@ import (
 
 const byteOrderMark = '\uFEFF'
 
-// Tokens reads a text as a stream of ids: the words of each line, then <eos>.
-// A last line without a newline ends in <eos> too; a blank line is <eos>
-// alone. White space is what Unicode calls so, hence a CR before the LF does
-// no harm.
+// Tokens reads a text as a stream of ids: the words of each line, then <eos>. A last line without a
+// newline ends in <eos> too; a blank line is <eos> alone. White space is white space of Unicode,
+// hence a CR before the LF does no harm.
 //
-// The stream ends with the text or after the first error, which names the
-// text and the line, counted from 1: a failed read, an empty text, bytes that
-// are no UTF-8 text, or the lack of <unk> or <eos> if the text needs it.
-// It reads ahead of the token it is at, and can be ranged over once.
+// The stream ends with the text or after the first error, which names the text and the line,
+// counted from 1: a failed read, an empty text, bytes that are no UTF-8 text, or the lack of <unk>
+// or <eos> if the text needs it. It reads ahead of the current token, and can be ranged over once.
 func Tokens(v *vocab.Vocab, r io.Reader, name string) iter.Seq2[uint32, error] {
 	return func(yield func(uint32, error) bool) {
 		err := scan(v, r, name, func(id uint32) (bool, error) { return yield(id, nil), nil }, func() (bool, error) {
@@ -42,8 +40,8 @@ func Tokens(v *vocab.Vocab, r io.Reader, name string) iter.Seq2[uint32, error] {
 	}
 }
 
-// Lines reads a text as the ids of the words of each line, none for a blank
-// line. The slice is the caller's. Otherwise it is as [Tokens].
+// Lines reads a text as the ids of the words of each line, none for a blank line. The caller may
+// keep the slice. Otherwise Lines is like [Tokens].
 func Lines(v *vocab.Vocab, r io.Reader, name string) iter.Seq2[[]uint32, error] {
 	return func(yield func([]uint32, error) bool) {
 		var line []uint32
@@ -122,8 +120,8 @@ func scan(v *vocab.Vocab, r io.Reader, name string, word func(id uint32) (bool, 
 			more, err = flush()
 			open = true
 		default:
-			// A word longer than every word of the vocabulary is unknown
-			// however it goes on; what is kept of it is for the error.
+			// A word longer than every word of the vocabulary is unknown, whatever its rest; the
+			// part that is kept is for the error.
 			if len(text) <= longest {
 				text = utf8.AppendRune(text, c)
 			}
@@ -142,8 +140,7 @@ func scan(v *vocab.Vocab, r io.Reader, name string, word func(id uint32) (bool, 
 	}
 }
 
-// quote quotes the beginning of what was found: a foreign file can hold a line of
-// megabytes.
+// quote quotes the beginning of s: a foreign file can hold a line of megabytes.
 func quote(s []byte) string {
 	const most = 60
 	if len(s) > most {

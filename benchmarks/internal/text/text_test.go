@@ -115,8 +115,8 @@ func TestTokensStopsWhenAsked(t *testing.T) {
 	}
 }
 
-// TestTokensIsFields: the stream is what the obvious program gives, which holds
-// the text in memory.
+// TestTokensIsFields: the stream equals the result of the obvious program, which holds the text in
+// memory.
 func TestTokensIsFields(t *testing.T) {
 	v := mustRead(t, "<unk>", "<eos>", "a", "bb", "é")
 	rapid.Check(t, func(t *rapid.T) {
@@ -204,8 +204,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// FuzzTokens: any bytes give the tokens of the obvious program or an error,
-// and an error wherever they are no text.
+// FuzzTokens: any bytes give the tokens of the obvious program or an error, and an error if they
+// are no text.
 func FuzzTokens(f *testing.F) {
 	v := mustRead(f, "<unk>", "<eos>", "a", "é")
 	for _, s := range []string{"", "a\n", "a é\n\nb", "\xff", "\uFEFF", "a\r\n", "a \xc3"} {
@@ -227,7 +227,7 @@ func FuzzTokens(f *testing.F) {
 func TestPennTreebank(t *testing.T) {
 	dir := filepath.Join("..", "..", "..", "..", "shared", "data", "ptb-small")
 	if _, err := os.Stat(dir); err != nil {
-		t.Skip("../shared/data/ptb-small is not there (CONTRIBUTING.md, Data, says what it is): ", err)
+		t.Skip("../shared/data/ptb-small is not there (CONTRIBUTING.md, Data, describes it): ", err)
 	}
 	v, err := vocab.Load(filepath.Join(dir, "vocab.txt"))
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package arm64 writes assembly for arm64: instructions go in as ARM writes them,
-// what Go's assembler reads comes out.
+// Package arm64 writes assembly for arm64: its input is instructions in ARM's notation, its output
+// text for Go's assembler.
 //
 // Go's assembler lacks much of Advanced SIMD. An instruction that it has is
 // written in its syntax, any other as its encoding with the instruction in a
@@ -50,7 +50,7 @@ type Level struct {
 var (
 	NEON    = Level{"NEON", "armv8-a", "ASIMD"}
 	NEONDot = Level{"NEONDOT", "armv8.2-a+dotprod", "ASIMD, ASIMDDP"}
-	// NEONI8MM has products of matrices of bytes beside those.
+	// NEONI8MM has products of matrices of bytes in addition.
 	NEONI8MM = Level{"NEONI8MM", "armv8.2-a+dotprod+i8mm", "ASIMD, ASIMDDP, I8MM"}
 )
 
@@ -78,8 +78,8 @@ type line struct{ asGo, asGNU string }
 func (f *File) Func(l Level, name, signature, doc string) *Func {
 	fn := &Func{Name: name + l.Suffix, Level: l, signature: signature, doc: doc, offsets: map[string]int{}}
 	fn.layout()
-	// What is left out: the platform's register, the assembler's, the
-	// goroutine's, the frame pointer, the link register and the stack pointer.
+	// Not used: the platform's register, the assembler's, the goroutine's, the frame pointer, the
+	// link register and the stack pointer.
 	for x := X(25); x >= 19; x-- {
 		fn.generals = append(fn.generals, x)
 	}

@@ -180,8 +180,7 @@ func translate(text string, l Level) (string, error) {
 	return fmt.Sprintf("WORD $0x%08x // %s", word, text), nil
 }
 
-// names are the instructions of Go's assembler whose operands are ARM's the other
-// way round.
+// names are the instructions of Go's assembler whose operands are in the reverse order of ARM's.
 var names = map[string]string{
 	"add": "ADD", "sub": "SUB", "subs": "SUBS", "and": "AND", "lsl": "LSL", "lsr": "LSR",
 	"rbit": "RBIT", "clz": "CLZ", "cmp": "CMP", "mov": "MOVD",
@@ -311,10 +310,10 @@ type encoding struct {
 	encode    func(ops []operand) (uint32, error)
 }
 
-// vector returns the encoding of an instruction of vectors with the given fixed
-// bits, to which come the registers and, from operand shape, whether it uses the
-// whole register and its elements' size. sizes says how that is written: "size", or
-// "float", a bit for float64; "" if it is in the fixed bits.
+// vector returns the encoding of an instruction of vectors with the given fixed bits, to which come
+// the registers and, from operand shape, whether it uses the whole register and its elements' size.
+// sizes tells how the size is written: "size", or "float", a bit for float64; "" if it is in the
+// fixed bits.
 func vector(fixed uint32, shape int, sizes string) encoding {
 	return encoding{encode: func(ops []operand) (uint32, error) {
 		a, ok := arrangements[ops[shape].arrangement]
@@ -436,7 +435,7 @@ var encodings = map[string]encoding{
 	"fmaxnmv": vector(0x2e30c800, 1, "float"),
 	"fminnmv": vector(0x2eb0c800, 1, "float"),
 	"umaxv":   vector(0x2e30a800, 1, "size"),
-	// Shifts by as many bits as an element has, and from 16 to 8 bits.
+	// Shifts by the number of bits of an element, and from 16 to 8 bits.
 	"shll":  vector(0x2e213800, 1, "size"),
 	"shll2": vector(0x2e213800, 1, "size"),
 	"shrn": {encode: func(ops []operand) (uint32, error) {

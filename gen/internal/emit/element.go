@@ -30,7 +30,7 @@ var (
 // Elements are all types.
 var Elements = []Element{Float32, Float16, BFloat16}
 
-// At is the memory of element i+disp of those at base.
+// At returns the memory of element i+disp of the elements at base.
 func (e Element) At(base, i reg.GPVirtual, disp int) Mem {
 	return Mem{Base: base, Index: i, Scale: uint8(e.Bytes), Disp: e.Bytes * disp}
 }

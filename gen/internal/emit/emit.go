@@ -1,8 +1,7 @@
-// Package emit holds what the generators of kernels/asm share: vectors of a
-// level's width, masked tails, horizontal sums and the loop over rows.
+// Package emit holds the common parts of the generators of kernels/asm: vectors of a level's width,
+// masked tails, horizontal sums and the loop over rows.
 //
-// A generator is written once and parameterised by the level; nothing in it
-// says YMM or ZMM.
+// A generator is written once and parameterised by the level; nothing in it names YMM or ZMM.
 package emit
 
 import (
@@ -26,7 +25,7 @@ var (
 // Levels are all levels.
 var Levels = []Level{AVX2, AVX512}
 
-// Begin sets what all generated files have in common.
+// Begin sets the common header of all generated files.
 func Begin() {
 	ConstraintExpr("amd64")
 	ConstraintExpr("!purego")
@@ -82,8 +81,8 @@ func Ptr(base, index reg.GPVirtual, disp int) Mem {
 	return Mem{Base: base, Index: index, Scale: 1, Disp: disp}
 }
 
-// Tail loads the first count elements of a vector of float32 and zeros
-// behind them, without touching memory that lies behind.
+// Tail loads the first count elements of a vector of float32 followed by zeros, without touching
+// memory after them.
 type Tail struct {
 	level Level
 	mask  reg.Register

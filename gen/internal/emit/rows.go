@@ -24,11 +24,11 @@ type Rows struct {
 	Finish func()
 }
 
-// accs is the number of partial sums of a row that is done alone.
+// accs is the number of partial sums of a row that is processed alone.
 const accs = 4
 
-// block returns the number of rows side by side. Eight that follow each other
-// take three address registers, eight that do not take eight.
+// block returns the number of rows side by side. Eight neighbouring rows take three address
+// registers, eight others take eight.
 func (r Rows) block() int {
 	if r.Gather {
 		return 4
@@ -48,7 +48,7 @@ func (r Rows) Emit() {
 	h := Load(Param("h"), GP64()).(reg.GPVirtual)
 	d := Load(Param("d"), GP64()).(reg.GPVirtual)
 
-	Comment("The tail is what does not fill a vector; whole is the bytes before it.")
+	Comment("The tail is the bytes that do not fill a vector; whole is the bytes before it.")
 	count := GP64()
 	MOVQ(d, count)
 	ANDQ(I32(lanes-1), count)
@@ -80,8 +80,8 @@ func (r Rows) next(ids, row, stride reg.GPVirtual, k int) reg.GPVirtual {
 	return p
 }
 
-// walk is the way of a block through its rows: where the vectors of h and of
-// each row are, and how to go on to the next.
+// walk is the way of a block through its rows: where the vectors of h and of each row are, and the
+// way to the next row.
 type walk struct {
 	h       Mem
 	rows    []Mem

@@ -1,5 +1,4 @@
-// Package layout says where assembly finds the fields of structs that Go code
-// fills in.
+// Package layout tells assembly the places of the fields of structs that Go code fills in.
 package layout
 
 import (
@@ -68,8 +67,7 @@ func (s Struct) At(name string) int {
 	panic("layout: " + s.name + " has no field " + name)
 }
 
-// String returns the struct's name and, behind a colon, each field and where it
-// is.
+// String returns the struct's name and, after a colon, each field and its place.
 func (s Struct) String() string {
 	var places []string
 	for _, f := range s.fields {

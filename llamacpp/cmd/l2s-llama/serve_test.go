@@ -29,7 +29,7 @@ func TestGenerateAChat(t *testing.T) {
 	if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat")...); !strings.Contains(why, "found no tokenizer.chat_template") {
 		t.Errorf("a model without a template: found %q", why)
 	}
-	if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat", "--chat-template", "no such")...); !strings.Contains(why, "that llama.cpp does not know, expected one like those of") || !strings.Contains(why, "chatml") {
+	if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat", "--chat-template", "no such")...); !strings.Contains(why, "that llama.cpp does not know, expected one like the templates of") || !strings.Contains(why, "chatml") {
 		t.Errorf("a template that is not there: found %q", why)
 	}
 	// This text is at its end for the model.

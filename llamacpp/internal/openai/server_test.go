@@ -34,7 +34,7 @@ var missing string
 
 func TestMain(m *testing.M) {
 	if _, err := os.Stat(gguf); err != nil {
-		missing = "found no model " + gguf + " (CONTRIBUTING.md, Data, says what it is)"
+		missing = "found no model " + gguf + " (CONTRIBUTING.md, Data, describes it)"
 	} else if folder, err := testlib.Get(shared+"/llama/get", "../../.."); err != nil {
 		missing = err.Error()
 	} else if err := llamacpp.Load(folder); err != nil {

@@ -1,5 +1,5 @@
-// Package corpus is what the stages of training see of the contexts: which of them, their
-// labels, and how to work on them.
+// Package corpus is the contexts as the stages of training see them: which contexts, their labels,
+// and how to work on them.
 package corpus
 
 import (
@@ -18,9 +18,9 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Corpus is a view of contexts: of all, or of some.
+// Corpus is a view of all or of some contexts.
 type Corpus struct {
-	rows     kernels.Rows // of Dim, of which only names those that count
+	rows     kernels.Rows // of Dim elements; only has the ids of the rows that are used
 	elements []float32    // of rows if they are float32, else nil
 	only     []uint32     // nil for all
 	N, Dim   int
@@ -32,7 +32,7 @@ type Corpus struct {
 	Report   *Reporter
 }
 
-// New is the view of all contexts, row-major, which go with the layer.
+// New returns the view of all contexts of the layer, row-major.
 func New(layer *softmax.Layer, contexts []float32, threads int) (*Corpus, error) {
 	if dim := layer.Dim(); len(contexts)%dim != 0 {
 		return nil, fmt.Errorf("contexts: found %d values, expected rows of %d, the dimension of the layer", len(contexts), dim)
@@ -56,7 +56,8 @@ func Of(layer *softmax.Layer, contexts kernels.Rows, threads int) (*Corpus, erro
 	return c, nil
 }
 
-// Digest is that of all rows in their order. An error names a context that is not finite.
+// Digest returns the digest of all rows in their order. An error names a context that is not
+// finite.
 func (c *Corpus) Digest(ctx context.Context) (labelfile.Digest, error) {
 	return labelfile.DigestOf(ctx, c.rows, 0, c.Threads)
 }
@@ -69,7 +70,7 @@ func (c *Corpus) place(i uint32) int {
 	return int(i)
 }
 
-// Buffer is what Row needs to widen a row: nothing if rows are float32.
+// Buffer returns the buffer that Row needs to widen a row: nil if rows are float32.
 func (c *Corpus) Buffer() []float32 {
 	if c.elements != nil {
 		return nil
@@ -87,7 +88,7 @@ func (c *Corpus) Row(i uint32, buffer []float32) []float32 {
 	return buffer
 }
 
-// Bytes are those of a row: equal contexts have equal ones, but for the sign of a zero.
+// Bytes returns the bytes of a row: equal contexts have equal bytes, except for the sign of a zero.
 func Bytes(row []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(row))), 4*len(row))
 }
@@ -135,7 +136,8 @@ func (c *Corpus) Spaced(n int) *Corpus {
 const (
 	// Chunk is the number of contexts a goroutine takes at a time if each costs about a microsecond.
 	Chunk = 256
-	// batch is the number of contexts that are routed together, so that the vectors are read once for them.
+	// batch is the number of contexts that are routed together, so that the vectors are read once
+	// for them.
 	batch = 64
 )
 

@@ -1,15 +1,15 @@
 package corpus
 
 const (
-	// Runs is the number of runs of neighbouring contexts that held-out contexts consist of,
-	// at most. Neighbours in a text resemble each other: runs, not contexts, are independent.
+	// Runs is the largest number of runs of neighbouring contexts among held-out contexts.
+	// Neighbours in a text resemble each other: runs, not contexts, are independent.
 	Runs = 50
 	// leastRun is the least number of contexts of a run, unless fewer are held out.
 	leastRun = 5
 )
 
-// HeldOut is the number of contexts of n that are held out: 4,000 of 40,000 or more, which
-// tell precisions of .9995 from .998, and 2% of fewer, but at least 200 of 4,000 or more.
+// HeldOut is the number of contexts of n that are held out: 4,000 of 40,000 or more, which can
+// distinguish precisions of .9995 and .998, and 2% of fewer, but at least 200 of 4,000 or more.
 func HeldOut(n int) int {
 	switch {
 	case n >= 40000:
@@ -20,8 +20,8 @@ func HeldOut(n int) int {
 	return n / 50
 }
 
-// Split splits n contexts into those to learn from and held of them to measure on, in runs
-// that are evenly spaced. Both ascending.
+// Split splits n contexts into those to learn from and held of them to measure on, in runs that are
+// evenly spaced. Both lists ascend.
 func Split(n, held int) (pool, out []uint32) {
 	rest := n - held
 	pool, out = make([]uint32, 0, rest), make([]uint32, 0, held)
@@ -38,5 +38,5 @@ func Split(n, held int) (pool, out []uint32) {
 	return pool, out
 }
 
-// RunsOf is the number of runs that so many contexts are cut into.
+// RunsOf returns the number of runs that n contexts are cut into.
 func RunsOf(n int) int { return max(1, min(Runs, n/leastRun)) }

@@ -4,7 +4,7 @@ import "slices"
 
 // Partition is the contexts grouped by cell.
 type Partition struct {
-	start []int // order[start[t]:start[t+1]] are those of cell t, ascending
+	start []int // order[start[t]:start[t+1]] are the contexts of cell t, ascending
 	order []uint32
 }
 

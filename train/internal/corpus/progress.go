@@ -2,7 +2,7 @@ package corpus
 
 import "github.com/learning-to-screen/l2s/internal/parallel"
 
-// Progress is one report of how a run goes, see train.Progress.
+// Progress is a report of the progress of a run, see train.Progress.
 type Progress struct {
 	Stage, Part string
 	Iteration   int
@@ -11,15 +11,14 @@ type Progress struct {
 	Message     string
 }
 
-// Reporter calls a progress function, one call at a time and not too often. One
-// stage is under way at a time. The zero value has nobody to tell.
+// Reporter calls a progress function, one call at a time and not too often. One stage is under way
+// at a time. The zero value reports to nobody.
 type Reporter struct {
 	Call func(Progress)
 	now  Progress
 }
 
-// Stage begins a stage and returns the counter of what is done; nil if nobody
-// listens.
+// Stage begins a stage and returns the counter of finished work; nil if nobody listens.
 func (r *Reporter) Stage(name string, iteration, total int) func(int) {
 	return r.begin(Progress{Stage: name, Iteration: iteration, Total: total, Unit: "contexts"})
 }

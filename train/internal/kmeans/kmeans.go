@@ -25,7 +25,8 @@ type Iteration struct {
 }
 
 const (
-	// perCluster bounds the contexts of a cluster, on average, that take part: more find no better clusters.
+	// perCluster bounds the contexts of a cluster, on average, that take part: more find no better
+	// clusters.
 	perCluster = 2000
 	// tolerance is the gain in mean cosine below which another iteration is not worth its time.
 	tolerance = 1e-5
@@ -69,8 +70,8 @@ func Find(ctx context.Context, c *corpus.Corpus, clusters, iterations int) (v []
 type kMeans struct {
 	*corpus.Corpus
 	clusters int
-	// invNorm[i] is 1/||h_i||, and 0 for a context that is zero (or so near to it that the
-	// inverse overflows), which has no direction and takes no part in the means.
+	// invNorm[i] is 1/||h_i||, and 0 for a context that is zero (or so near to zero that the
+	// inverse overflows), which has no direction and is not part of the means.
 	invNorm []float32
 	v       []float32 // clusters x dim, rows of length 1
 	cluster []uint32  // of each context
@@ -105,9 +106,8 @@ func (m *kMeans) assign(ctx context.Context, done func(int)) (moved int, err err
 	return moved, err
 }
 
-// updateBlock is the number of contexts whose directions are summed before any
-// of the next is read, whatever their clusters: so a mapped file is read from
-// its start to its end, once.
+// updateBlock is the number of contexts whose directions are summed before the next block is read,
+// for all clusters: so a mapped file is read from its start to its end, once.
 const updateBlock = 1 << 14
 
 // update sets each v_t, and returns the mean of v_t.u_i after it. A cluster without

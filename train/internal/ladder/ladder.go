@@ -1,4 +1,4 @@
-// Package ladder makes ranked lists of candidates, and finds the budgets that they serve.
+// Package ladder makes ranked lists of candidates, and finds their budgets.
 package ladder
 
 import (
@@ -46,10 +46,10 @@ func New(ctx context.Context, threads int, cells [][]shares.Label, sizes []uint3
 	return l, err
 }
 
-// ranker has what one cell after the other is ranked in.
+// ranker has the memory in which one cell after the other is ranked.
 type ranker struct {
 	labels []shares.Label
-	list   []uint64 // what the share lacks of Certain, and the id
+	list   []uint64 // Certain less the share, and the id
 }
 
 func (r *ranker) rank(labels []shares.Label, always []uint32, k int) screening.List {
@@ -79,7 +79,7 @@ func (r *ranker) rank(labels []shares.Label, always []uint32, k int) screening.L
 	return out
 }
 
-// byShare orders labels by falling share, of which lists hold but 16 bits, and by their ids.
+// byShare orders labels by falling share, of which lists have only 16 bits, and by their ids.
 func byShare(a, b shares.Label) int {
 	return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.ID, b.ID))
 }
@@ -99,11 +99,11 @@ func firstOf(labels []shares.Label, k int) (first []shares.Label) {
 	return first
 }
 
-// Threshold solves the knapsack for a budget: it returns the least share at which the labels
-// of this share or a larger one are at most budget candidates on average over the contexts of
-// training, 1 at least; and false if the certain ones alone are more. A label of share
-// p in a cell of N_t contexts saves p N_t misses and costs N_t candidates, so the greedy
-// order is the order of the shares.
+// Threshold solves the knapsack for a budget: it returns the least share at which the labels of
+// this share or a larger one are at most budget candidates on average over the contexts of
+// training, and at least 1. It returns false if the certain labels alone are more. A label of share
+// p in a cell of N_t contexts saves p N_t misses and costs N_t candidates, so the greedy order is
+// the order of the shares.
 func (l *Lists) Threshold(budget float64) (share uint16, ok bool) {
 	capacity := uint64(math.MaxUint64)
 	// A budget that is a quotient of counts, as Least is, fits though it is rounded.
@@ -152,8 +152,8 @@ func (l *Lists) Rung(budget float64, share uint16, outcomes []precision.Outcome,
 	return screening.Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
 }
 
-// At are means over outcomes, at least one, of the candidates at a share: the parts of the best labels, and of all
-// labels, that are not among them, and their number.
+// At returns means over outcomes, at least one, for the candidates at a share: the missed parts of
+// the best labels and of all labels, and the number of candidates.
 func (l *Lists) At(share uint16, outcomes []precision.Outcome) (first, all, candidates float64) {
 	for _, o := range outcomes {
 		n := l.Count(o.Cell, share)
@@ -174,18 +174,19 @@ func (l *Lists) At(share uint16, outcomes []precision.Outcome) (first, all, cand
 // rungs is the number of budgets of a ladder, at most.
 const rungs = 24
 
-// A ladder ends at the first budget that misses at most these parts of the best labels and of
-// all, or at most times as many labels as the largest budget does.
+// A ladder ends at the first budget that misses at most these parts of the best labels and of all,
+// or at most 1.1 times the labels that the largest budget misses.
 const (
 	enough1 = 1e-4
 	enoughK = 5e-4
 	times   = 1.1
 )
 
-// Budgets are the budgets of a ladder, ascending: round numbers in geometric steps, from
-// least, or what the certain labels take, to the first that misses hardly any label of the
-// contexts, or hardly more than most does, and is at least twice the first that misses no more of the best
-// labels and of all than is allowed: a draw looks for more than the best labels. Without contexts there are no outcomes.
+// Budgets returns the budgets of a ladder, ascending: round numbers in geometric steps. The first
+// is least, or the number of the certain labels. The last misses hardly any label of the contexts,
+// or hardly more than most does; and it is at least twice the first budget that misses no more of
+// the best labels and of all than allowed1 and allowedK: a draw looks for more than the best
+// labels. Without contexts there are no outcomes.
 func (l *Lists) Budgets(outcomes []precision.Outcome, least, most, allowed1, allowedK float64) []float64 {
 	least = RoundUp(max(least, l.Least()))
 	most = max(RoundUp(most), least)

@@ -42,9 +42,9 @@ func newLists(t *rapid.T, cells [][]shares.Label, sizes []uint32, always []uint3
 	return l
 }
 
-// The candidates of a smaller budget are the first ones of those of a larger one, and they are
-// what a plain knapsack takes: by falling share, whole classes of equal shares, as
-// long as the mean number of candidates is within the budget.
+// The candidates of a smaller budget are the first candidates of a larger one, and a plain knapsack
+// takes the same: by falling share, whole classes of equal shares, as long as the mean number of
+// candidates is within the budget.
 func TestABudgetIsAPrefixOfEveryLargerOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells, sizes, always, k, labels := drawLists(t)
@@ -104,8 +104,8 @@ func TestABudgetIsAPrefixOfEveryLargerOne(t *testing.T) {
 	})
 }
 
-// A list has the labels of its cell in the order of their shares, behind those that are in
-// every list; these and the k best ones are certain.
+// A list has the labels of its cell in the order of their shares, after the labels that are in
+// every list; the latter and the k best are certain.
 func TestListsAreInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells, sizes, always, k, _ := drawLists(t)
@@ -153,7 +153,7 @@ func drawContexts(t *rapid.T, cells, labels, k int) (c *corpus.Corpus, at []uint
 	return c, at
 }
 
-// The figures of outcomes are those of a count over the lists.
+// The figures of outcomes equal a count over the lists.
 func TestOutcomes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells, sizes, always, k, labels := drawLists(t)
@@ -202,7 +202,8 @@ func TestBudgetsAscendInRoundNumbers(t *testing.T) {
 	})
 }
 
-// A ladder ends at the largest budget, or with twice the first one that misses no more than is allowed.
+// A ladder ends at the largest budget, or with twice the first one that misses no more than is
+// allowed.
 func TestALadderGoesOnBehindTheTarget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cells, sizes, always, k, labels := drawLists(t)

@@ -13,15 +13,15 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/traintest"
 )
 
-// batchObjective is what one step of the learner descends, written down as in
-// the paper, in plain float64 arithmetic, as a function of V: for the batch
-// of all n contexts, in their given order,
+// batchObjective is the function that one step of the learner descends, written as in the paper, in
+// plain float64 arithmetic, as a function of V: for the batch of all n contexts, in their given
+// order,
 //
 //	1/n ( sum_i sum_t p_it (l_it + mu |c_t|) + gamma max(0, L-bar - B) )
 //
-// with p the softmax of v_t.h_i + g_it (g zero for the expected loss), and
-// L-bar = past sizeDecay + (1 - sizeDecay) m, m the mean over the batch of
-// sum_t p_it |c_t|. over says which branch of the maximum is meant.
+// with p the softmax of v_t.h_i + g_it (g zero for the expected loss), and L-bar = past sizeDecay +
+// (1 - sizeDecay) m, m the mean over the batch of sum_t p_it |c_t|. over chooses the branch of the
+// maximum.
 func batchObjective(t *corpus.Corpus, v []float64, sets [][]uint32, ids []uint32, noise [][]float64, opt *Options, mu, past float64, over bool) float64 {
 	r := len(sets)
 	loss, size := 0.0, 0.0
@@ -55,8 +55,8 @@ func batchObjective(t *corpus.Corpus, v []float64, sets [][]uint32, ids []uint32
 	return loss / n
 }
 
-// The first step of Adam goes by the sign of the gradient alone: what it has taken
-// down as the mean of gradients must match central differences of the objective in every element.
+// The first step of Adam uses the sign of the gradient alone: its mean of gradients must match
+// central differences of the objective in every element.
 func TestGradientIsThatOfTheObjective(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for _, gumbel := range []bool{true, false} {

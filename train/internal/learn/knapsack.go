@@ -19,8 +19,8 @@ func (a item) compare(b item) int {
 	return cmp.Or(cmp.Compare(b.share, a.share), cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.label, b.label))
 }
 
-// value is what the item saves for each context of its cluster, when the share p of
-// them have the label: 1 for these, less lambda for each of the others (Equation 6).
+// value is the saving of the item for each context of its cluster, when the share p of them have
+// the label: 1 for these, less lambda for each of the others (Equation 6).
 func (a item) value(lambda float64) float64 { return a.share - float64(lambda*(1-a.share)) }
 
 // ranking is the order in which the greedy knapsack of Section 3 takes its items. The sets
@@ -65,7 +65,7 @@ type candidateSets struct {
 // take solves the knapsack for a budget, up to one item: they are taken in order until the
 // next one would lift L-bar above it. The ids always included are in first.
 func (r *ranking) take(budget float64) *candidateSets {
-	n := uint64(0) // N, of all clusters
+	n := uint64(0) // N, over all clusters
 	for _, size := range r.sizes {
 		n += uint64(size)
 	}

@@ -80,8 +80,8 @@ func itemValue(it labelCount, size uint32, lambda float64) float64 {
 	return float64(it.count) - lambda*float64(size-it.count)
 }
 
-// setValue is the loss that the sets save against empty ones, and weight is
-// N L-bar.
+// setValue returns the loss that the sets save compared with empty sets, as value, and N L-bar, as
+// weight.
 func setValue(c *counted, sets [][]uint32, lambda float64) (value float64, weight uint64) {
 	n := map[[2]uint32]uint32{}
 	for _, it := range c.items {

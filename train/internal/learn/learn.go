@@ -23,7 +23,7 @@ var ErrDiverged = errors.New("learning diverged, give a lower learning rate or m
 // perCluster bounds the contexts of a cluster, on average, that are learned from.
 const perCluster = 3000
 
-// Options say how V is learned; train.LearningOptions has the meaning of each.
+// Options are the options of learning V; train.LearningOptions describes each.
 type Options struct {
 	Budget        float64
 	Lambda        float64
@@ -61,13 +61,14 @@ type Course struct {
 	// Alternations holds the state after k-means, first, and after each
 	// alternation.
 	Alternations []Alternation `json:"alternations"`
-	// Best is the index in Alternations of the vectors that were kept.
+	// Best is the index in Alternations of the vectors that Run returns.
 	Best int `json:"best"`
 }
 
-// Run learns from the contexts of pool, or of evenly spaced ones of many, what serves best on
-// the contexts held out; those of pool, if none are held out. v are the vectors of k-means,
-// which are only read. The ids of always, ascending, are in every set.
+// Run learns from the contexts of pool, or from evenly spaced ones if there are many, and returns
+// the vectors that serve the contexts held out best, or the contexts of pool if none are held out.
+// v are the vectors of k-means, which are only read. The ids of always, ascending, are in every
+// set.
 func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, iterations int, always []uint32, opt *Options) ([]float32, *Course, error) {
 	pool = pool.Spaced(perCluster * (len(v) / pool.Dim))
 	if held.N == 0 {

@@ -12,12 +12,12 @@ import (
 //
 //	l_it = (k - hits_it) + lambda (|c_t| - hits_it)
 //
-// where hits_it is the number of the k labels of h_i that c_t holds.
+// where hits_it is the number of the k labels of h_i that are in c_t.
 type lossTable struct {
 	words int       // of a row of bits
 	bits  []uint64  // labels x words: which clusters' sets hold a label, one bit a cluster
 	sizes []int     // |c_t|
-	gain  float64   // 1 + lambda: what a hit saves
+	gain  float64   // 1 + lambda: the saving of a hit
 	fixed []float64 // k + lambda |c_t|
 }
 
@@ -33,7 +33,7 @@ func newLossTable(sets [][]uint32, labels, k int, lambda float64) *lossTable {
 	return l
 }
 
-// has reports whether c_t holds label s.
+// has reports whether label s is in c_t.
 func (l *lossTable) has(t int, s uint32) bool {
 	return l.bits[int(s)*l.words+t/64]>>(t%64)&1 != 0
 }

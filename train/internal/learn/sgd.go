@@ -15,17 +15,17 @@ import (
 //
 //	1/n ( sum_i (l_i,t(i) + mu |c_t(i)|)  +  gamma max(0, L-bar - B) )
 //
-// which is Equation 8 over the batch, divided by n, with the multiplier mu of
-// the knapsack (see Options.Multiplier) for the constraint. L-bar is a moving
-// average over the batches, of which the new part has a gradient: a candidate costs
-// gamma (1 - sizeDecay)/n more, beside lambda and mu, while L-bar exceeds B.
+// which is Equation 8 over the batch, divided by n, with the multiplier mu of the knapsack (see
+// Options.Multiplier) for the constraint. L-bar is a moving average over the batches, and its new
+// part has a gradient: a candidate costs gamma (1 - sizeDecay)/n more, in addition to lambda and
+// mu, while L-bar exceeds B.
 type learner struct {
 	*corpus.Corpus
 	opt         *Options
 	steps, step int // of all alternations; done
 	optimizer   *adam
 	clusters    int
-	v           []float32 // V, what the optimizer last wrote: clusters x dim
+	v           []float32 // V as the optimizer wrote it last: clusters x dim
 
 	pool     []uint32  // contexts to learn from, in the order of this epoch
 	next     int       // of the pool
@@ -152,9 +152,9 @@ func (l *learner) forward(ctx context.Context, table *lossTable) error {
 	})
 }
 
-// backward takes the step, with the price of a candidate beside lambda. The gradient of row t
-// of V is sum_i C_it h_i, where C_it is the gradient with respect to the logit z_it; each row
-// is summed by one goroutine in the order of the batch.
+// backward takes the step, with the price of a candidate in addition to lambda. The gradient of row
+// t of V is sum_i C_it h_i, where C_it is the gradient with respect to the logit z_it; each row is
+// summed by one goroutine in the order of the batch.
 func (l *learner) backward(ctx context.Context, table *lossTable, price float64) error {
 	r, n := l.clusters, len(l.batch)
 	err := parallel.Each(ctx, l.Threads, n, sampleChunk, nil, func(_, lo, hi int) error {

@@ -1,4 +1,4 @@
-// Package record checks the options of a run, and adds what is found out about a screen to its record.
+// Package record checks the options of a run, and adds facts about a screen to its record.
 package record
 
 import "encoding/json"

@@ -3,14 +3,13 @@ package rng
 
 import "math/bits"
 
-// Source is SplitMix64 (Steele, Lea and Flood 2014): one word of state, so that
-// a generator of its own for every context costs nothing, and the noise of a
-// context depends on the seed and on its place in the run, never on which
-// goroutine handles it. The sequence is fixed by this code.
+// Source is SplitMix64 (Steele, Lea and Flood 2014): one word of state, so that a generator per
+// context costs nothing, and the noise of a context depends on the seed and on its place in the
+// run, never on which goroutine handles it. The sequence is fixed by this code.
 type Source struct{ state uint64 }
 
-// Stream keeps one use of a seed apart from the others. The numbers are part of
-// what equal seeds give: a new stream comes last.
+// Stream keeps one use of a seed apart from the others. The results of a seed depend on the
+// numbers: a new stream comes last.
 type Stream uint64
 
 // The uses of a seed.

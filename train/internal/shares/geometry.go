@@ -12,10 +12,9 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
-// Counts know only the labels that a cluster has met. Its contexts say more: they
-// lie around their mean mu, and how far a label s is from the k best of one of
-// them, x_s = w_s.h + b_s - tau with tau the k-th largest logit of h, can be
-// computed for every label. The share of s in a cluster comes
+// Counts know only the labels in a cluster's contexts. Its contexts tell more: they are around
+// their mean mu, and the distance of every label s from the k best of a context can be computed:
+// x_s = w_s.h + b_s - tau with tau the k-th largest logit of h. The share of s in a cluster comes
 // from a distribution of x_s, with
 //
 //	mean      w_s.mu + b_s - m_tau
@@ -23,13 +22,13 @@ import (
 //	          all clusters, scaled to the cluster's own spread, and (1 + 1/N_t) of
 //	          it, since mu is itself estimated
 //
-// as the probability of x_s >= 0, and the counts are smoothed towards it. That
-// the variance of x_s is taken, and not the two of w_s.h and tau, accounts for the
-// covariance of the two. A normal distribution would lose the skew that x_s has:
-// it is a mixture of normal ones, one about each x_s of the sample, that has the
-// mean and the variance above, and a little of a wider one.
+// as the probability of x_s >= 0, and the counts are smoothed towards it. The variance of x_s, and
+// not the two variances of w_s.h and tau, accounts for the covariance of the two. A normal
+// distribution would lose the skew of x_s. So the distribution is a mixture of normal
+// distributions, one around each x_s of the sample, with the mean and the variance above, and a
+// small part of a wider one.
 //
-// RESULTS.md has what each of these is worth.
+// RESULTS.md has the effect of each of these.
 const (
 	// geometrySample is the number of contexts of a cluster whose x_s are looked
 	// at, at most; geometryFew that for labels whose share by these is below geometryWorth.
@@ -39,16 +38,16 @@ const (
 	// geometryPooled is the number of contexts of all clusters that the variance
 	// is shrunk towards.
 	geometryPooled = 128
-	// geometryShrink is the number of contexts that the variance over all clusters
-	// counts for beside the contexts of the cluster's sample.
+	// geometryShrink is the number of contexts that the variance over all clusters counts for,
+	// compared with the contexts of the cluster's sample.
 	geometryShrink = 64
 	// geometryKernel is the part of the variance that is within the normal
 	// distributions of the mixture: 1 would be a normal distribution.
 	geometryKernel = 0.5
-	// geometryWide is the part of the probability that a normal distribution of
-	// geometryWidth times the standard deviation has beside the mixture: contexts
-	// of use sometimes lie further out than contexts of training, and without it
-	// the sets end where a mixture has no more labels to give.
+	// geometryWide is the part of the probability that a normal distribution of geometryWidth times
+	// the standard deviation has in addition to the mixture. Contexts in use are sometimes further
+	// out than contexts of training; without this part the sets end where a mixture has no more
+	// labels.
 	geometryWide  = 0.05
 	geometryWidth = 2
 	// geometryPlausible bounds the labels of a cluster that are looked at: those
@@ -74,11 +73,11 @@ type Geometry struct {
 
 	means   []float32   // mu, clusters x dim
 	meanTau []float64   // m_tau
-	labels  [][]uint32  // of each cluster: the plausible ones, by the logit at mu
+	labels  [][]uint32  // the plausible labels of each cluster, by the logit at mu
 	logits  [][]float64 // w_s.mu + b_s of each of them
 }
 
-// spreadOut is how far contexts lie from the means of their clusters.
+// spreadOut has the distances of contexts from the means of their clusters.
 type spreadOut struct {
 	variance []float64 // of x_s, for each label that is plausible anywhere
 	size     float64   // mean of |h - mu|^2
@@ -109,16 +108,16 @@ func (g *Geometry) Clusters(ctx context.Context, alpha float64) ([][]Label, erro
 	return g.smooth(ctx, of, alpha, g.begin("shares", "clusters", g.own.Cells()))
 }
 
-// shellWeight is the number of contexts that the shares in the whole cluster count for
-// beside the contexts of a cell.
+// shellWeight is the number of contexts that the shares in the whole cluster count for, compared
+// with the contexts of a cell.
 const shellWeight = 100
 
-// Shells returns the shares of labels in the clusters in shells, cell shell r + t for cluster t
-// of r, given the cell of each context and the shares in the clusters. They are the counts,
-// smoothed towards the shares of a geometry of the shell, whose contexts spread further than
-// those of the cluster or less far, and towards the shares in the whole cluster. Labels that no
-// context of a cell has are there if keep keeps their share. A cell without contexts has the
-// shares of its cluster.
+// Shells returns the shares of labels in the clusters in shells, cell shell r + t for cluster t of
+// r, given the cell of each context and the shares in the clusters. They are the counts, smoothed
+// towards the shares of a geometry of the shell, whose contexts have a wider or narrower spread
+// than the contexts of the cluster, and towards the shares in the whole cluster. A label that no
+// context of a cell has is included if keep reports true for its share. A cell without contexts has
+// the shares of its cluster.
 func (g *Geometry) Shells(ctx context.Context, cells []uint32, shells int, clusters [][]Label, alpha float64, keep func(share float64) bool) ([][]Label, error) {
 	r := g.own.Cells()
 	shell := make([]uint32, g.N)
@@ -178,8 +177,8 @@ func (g *Geometry) findMeans(ctx context.Context, done func(int)) error {
 
 func (g *Geometry) mean(t int) []float32 { return g.means[t*g.Dim : (t+1)*g.Dim] }
 
-// findPlausible finds the labels of the largest logits at the mean of each
-// cluster. That is as much work as labelling one context a cluster.
+// findPlausible finds the labels of the largest logits at the mean of each cluster. That is the
+// work of labelling one context per cluster.
 func (g *Geometry) findPlausible(ctx context.Context, done func(int)) error {
 	clusters, k := g.own.Cells(), min(geometryPlausible, g.Labels)
 	g.labels, g.logits = make([][]uint32, clusters), make([][]float64, clusters)
@@ -207,8 +206,7 @@ type sampled struct {
 	x      []float64 // scratch for n values
 }
 
-// sample takes n of the contexts, evenly spaced, of the cluster that clusterOf
-// says.
+// sample takes n of the contexts, evenly spaced, of the cluster that clusterOf returns.
 func (g *Geometry) sample(s *sampled, contexts []uint32, n int, clusterOf func(i uint32) int) {
 	s.around, s.tau = slices.Grow(s.around[:0], n*g.Dim)[:n*g.Dim], slices.Grow(s.tau[:0], n)[:n]
 	s.x = slices.Grow(s.x[:0], n)[:n]
@@ -274,7 +272,7 @@ func (g *Geometry) findVariance(ctx context.Context, contexts []uint32, done fun
 	return found, err
 }
 
-// sharesOf is what shares are sought of: clusters, or their cells in shells.
+// sharesOf has the groups of contexts that get shares: clusters, or their cells in shells.
 type sharesOf struct {
 	parts  *corpus.Partition // of the contexts
 	spread []*spreadOut      // of each shell
@@ -348,7 +346,7 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 		}
 		for j, s := range g.labels[t] {
 			mean, pooled := g.logits[t][j]-g.meanTau[t], max(float64(spread*all.variance[s]), math.SmallestNonzeroFloat32)
-			// To what the pooled variance says so far out the sample hardly adds.
+			// So far out the sample adds hardly anything to the pooled variance.
 			if p := float64(geometryWide * phi(table, mean/(geometryWidth*math.Sqrt(pooled)))); p < geometryLeast || w.n[s] == 0 && !of.keep(smoothed(s, p)) {
 				add(s, 0)
 				continue
@@ -372,10 +370,10 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 	return shares, err
 }
 
-// share is the probability of x_s >= 0 for the mixture with this mean and
-// variance around x, whose own variance is given. x is drawn together as far as it
-// takes that the normal distributions keep their part of the variance. A wider one
-// stands beside them. Without a sample it is the normal distribution alone.
+// share is the probability of x_s >= 0 for the mixture with this mean and variance around x, whose
+// own variance is given. x is contracted until the normal distributions have their part of the
+// variance. A wider normal distribution is added to the mixture. Without a sample share uses the
+// normal distribution alone.
 func (s *sampled) share(table []float64, mean, variance, own float64) float64 {
 	drawn := 1 - geometryKernel
 	if own > variance {

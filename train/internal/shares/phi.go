@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	phiEnd  = 8  // beyond it in either direction Phi is taken for 0 and 1
+	phiEnd  = 8  // for larger magnitudes Phi counts as 0 or 1
 	phiStep = 64 // places of the table a unit
 )
 

@@ -16,7 +16,8 @@ type Label struct {
 	Share float64
 }
 
-// tally holds the numbers n_ts of contexts of a cell that have a label. Between cells it is empty.
+// tally holds the numbers n_ts of contexts of a cell that have a label. It is empty between two
+// cells.
 type tally struct {
 	n    []uint32 // of every label
 	seen []uint32 // the labels that are not at zero

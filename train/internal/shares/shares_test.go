@@ -32,8 +32,8 @@ func TestNormalIsTheDistributionFunction(t *testing.T) {
 	}
 }
 
-// The share of a mixture is the probability that a draw from it is at least 0,
-// and its variance is the one wanted.
+// The share of a mixture is the probability that a draw from it is at least 0, and its variance is
+// the requested one.
 func TestShareIsThatOfTheMixture(t *testing.T) {
 	table := phiTable()
 	rapid.Check(t, func(t *rapid.T) {
@@ -77,8 +77,8 @@ func byGeometry(t testing.TB, d traintest.Data, c *corpus.Corpus, cluster []uint
 	return shares
 }
 
-// With few contexts the geometric shares are near to what many contexts count,
-// also for labels that the few have not met; counts alone are not.
+// With few contexts the geometric shares are near the counts of many contexts, also for labels that
+// the few contexts do not have; counts alone are not.
 func TestGeometricSharesForeseeCounts(t *testing.T) {
 	const k, taken = 5, 25
 	few, cluster := traintest.Clusters(t, 6*20, 3)
@@ -96,7 +96,7 @@ func TestGeometricSharesForeseeCounts(t *testing.T) {
 			truth[[2]uint32{all[i], s}] += 1.0 / 3000
 		}
 	}
-	// The mean share of the labels that are missed by the best ones of a cluster.
+	// The mean share of the labels that the best ones of a cluster miss.
 	miss := func(shares [][]Label) float64 {
 		held := 0.0
 		for t, list := range shares {
@@ -200,7 +200,7 @@ func TestSharesInShells(t *testing.T) {
 	d, cluster := traintest.Clusters(t, 6*200, 1)
 	r := rand.New(rand.NewPCG(1, 3))
 	shell := make([]uint32, d.N)
-	for i := 0; i < d.N; i += 4 { // every fourth context lies far from its centre, but for the last cluster
+	for i := 0; i < d.N; i += 4 { // every fourth context is far from its centre, except in the last cluster
 		if cluster[i] == 5 {
 			continue
 		}

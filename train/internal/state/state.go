@@ -1,5 +1,4 @@
-// Package state keeps what a run has done in files, so that it can go on after an
-// interrupt.
+// Package state keeps the work of a run in files, so that the run can continue after an interrupt.
 package state
 
 import (
@@ -23,9 +22,9 @@ import (
 // change, so they are written once, to a file of their own.
 func labelsOf(path string) string { return stage.Files(path)[1] }
 
-// Remove removes the files of a state; if there are none that is no error. Files of another
-// kind with these names, and labels without a state beside them, which no run leaves, are an
-// error, and nothing is removed then.
+// Remove removes the files of a state; it is no error if there are none. Files of another kind with
+// these names, and labels without a state, are an error, since no run leaves them; then nothing is
+// removed.
 func Remove(path string) error {
 	if _, err := There(path); err != nil {
 		return err
@@ -79,15 +78,15 @@ func isKind(path, magic, what string) (bool, error) {
 	return true, nil
 }
 
-// Err is what errors.Is finds in the error of a run that cannot go on from the state that is
-// there: it is of another run, or damaged.
+// Err is the cause, for errors.Is, of the error of a run that cannot continue from its state,
+// because the state is damaged or belongs to another run.
 var Err = errors.New("checkpoint")
 
-// bad makes an error about what is wrong with a state.
+// bad makes an error about a fault of a state.
 func bad(err error) error { return fmt.Errorf("%w: %w", Err, err) }
 
-// Store keeps what a run has done: vectors, and what there is to say of them, by name. A nil one
-// keeps nothing.
+// Store keeps the results of a run: vectors with facts about them, by name. A nil Store keeps
+// nothing.
 type Store struct {
 	path string
 	content
@@ -96,9 +95,9 @@ type Store struct {
 // content is the JSON of a file.
 type content struct {
 	// Contexts is the header of the labels of the run: it names the layer, the contexts and k.
-	// Labels are of these alone.
+	// Labels belong to these alone.
 	Contexts labelfile.Header `json:"contexts"`
-	// Options are all else that the run depends on, an object. Entries are of these too.
+	// Options are the other inputs of the run, an object. Entries belong to these, too.
 	Options json.RawMessage  `json:"options"`
 	Entries map[string]entry `json:"entries"`
 }
@@ -108,9 +107,9 @@ type entry struct {
 	Vectors []float32       `json:"vectors"`
 }
 
-// Open returns the store of a run, nil if path is empty, with what a run before left in
-// it. It is an error if what is there is of other contexts, another layer or another k. Of a
-// run with other options there are the labels alone, and others is true.
+// Open returns the store of a run, nil if path is empty, with the state that an earlier run left. A
+// state of other contexts, another layer or another k is an error. From a run with other options
+// Open takes the labels alone, and others is true.
 func Open(path string, contexts labelfile.Header, options json.RawMessage) (s *Store, others bool, err error) {
 	if path == "" {
 		return nil, false, nil
@@ -130,15 +129,15 @@ func Open(path string, contexts labelfile.Header, options json.RawMessage) (s *S
 	return s, others, nil
 }
 
-// The file is the magic, its version, the CRC-32C of what follows, as 32-bit little-endian
-// words, and the JSON.
+// The file is the magic, its version, the CRC-32C of the JSON, as 32-bit little-endian words, and
+// the JSON.
 const (
 	magic    = "l2sstate"
 	version  = 4
 	headSize = 16
 )
 
-// Put keeps vectors, which no longer change, instead of those of the same name.
+// Put keeps vectors, which no longer change, in place of earlier ones of the same name.
 func (s *Store) Put(name string, about any, v []float32) error {
 	if s == nil {
 		return nil
@@ -180,7 +179,7 @@ func (s *Store) save() error {
 	return nil
 }
 
-// decode takes over what a file has. It reports true for one of other options.
+// decode takes over the content of a file. It reports whether the file has other options.
 func (s *Store) decode(data []byte) (others bool, err error) {
 	fail := func(format string, args ...any) (bool, error) {
 		return false, fmt.Errorf(s.path+": "+format, args...)
@@ -200,7 +199,7 @@ func (s *Store) decode(data []byte) (others bool, err error) {
 		return fail("%w", err)
 	}
 	if c.Contexts != s.Contexts {
-		return fail("it was left by another run: found other contexts, another layer or another k than those of this run")
+		return fail("it was left by another run: found other contexts, another layer or another k")
 	}
 	if !bytes.Equal(c.Options, s.Options) {
 		return true, nil
@@ -235,8 +234,8 @@ func (s *Store) Labels(ctx context.Context) ([]uint32, error) {
 	return labels, nil
 }
 
-// PutLabels keeps the labels. The state that is kept before them says that they
-// belong to a run.
+// PutLabels keeps the labels. The state, which is kept before them, tells that they belong to a
+// run.
 func (s *Store) PutLabels(labels []uint32) error {
 	if s == nil {
 		return nil

@@ -30,7 +30,7 @@ func open(t testing.TB, path string, of labelfile.Header, options json.RawMessag
 	return s, others
 }
 
-// What was put is there for the same run, and for no other.
+// The same run finds the entries again, and no other run does.
 func TestEntriesAreThereForTheSameRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.partial")
 	s, _ := open(t, path, contexts(), options)
@@ -46,7 +46,7 @@ func TestEntriesAreThereForTheSameRun(t *testing.T) {
 	s, others := open(t, path, contexts(), options)
 	about := 0
 	if v := s.Get("a", &about, 3); others || about != 3 || !slices.Equal(v, []float32{4, 5, 6}) {
-		t.Errorf("found %v, %v, of other options %v, expected what was put last", v, about, others)
+		t.Errorf("found %v, %v, of other options %v, expected the last entry", v, about, others)
 	}
 	if s.Get("c", &about, 3) != nil {
 		t.Error("found an entry that was not put")
@@ -79,8 +79,8 @@ func TestEntriesAreThereForTheSameRun(t *testing.T) {
 	}
 }
 
-// Bytes that are no state of the run are refused, those with the right
-// checksum too; what is accepted has vectors of the length that is asked for.
+// Bytes that are no state of the run are refused, also with the right checksum; an accepted state
+// has vectors of the requested length.
 func FuzzState(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "m.partial")
 	s, _ := open(f, path, contexts(), options)

@@ -70,8 +70,8 @@ func (e *normal) add(r *regression) {
 	}
 }
 
-// solve writes to u, one row for each target, what minimises the sum of the squares of the errors
-// plus ridge times the square of u. It overwrites the equations.
+// solve writes to u, one row per target, the coefficients that minimise the sum of the squares of
+// the errors plus ridge times the square of u. It overwrites the equations.
 func (e *normal) solve(u []float64, ridge float64) {
 	for j := range e.dim {
 		e.products[j*e.dim+j] += ridge
@@ -135,10 +135,9 @@ func (r *regression) solve(ridge float64) *coefficients {
 	return c
 }
 
-// cholesky replaces the lower half of a symmetric matrix by L with L L^T = A. Rows
-// that depend on those before, up to rounding, are left out of the solution: if
-// the diagonal is not above 0 it becomes +Inf. No product is fused with a sum, so that
-// the result has the same bits on every CPU.
+// cholesky replaces the lower half of a symmetric matrix by L with L L^T = A. Rows that depend on
+// the earlier rows, up to rounding, are left out of the solution: if the diagonal is not above 0 it
+// becomes +Inf. No product is fused with a sum, so that the result has the same bits on every CPU.
 func cholesky(a []float64, d int) {
 	for i := range d {
 		row := a[i*d:][:i+1]
@@ -193,9 +192,9 @@ func (c *coefficients) predict(k int, h []float32) float64 {
 	return c.a[k] + ((s[0] + s[1]) + (s[2] + s[3]))
 }
 
-// conformal writes the half-widths of clusters, a row of levels for each, for the errors of
-// each, which it sorts: of n the one at ceil((n+1) level). The clusters with too few errors
-// for a level have that of their errors together; if these are too few, +Inf.
+// conformal writes the half-widths of clusters, a row of levels for each, from the errors of each,
+// which it sorts: the one at ceil((n+1) level) of n. Clusters with too few errors for a level share
+// the width of all their errors together, or +Inf if these are too few.
 func conformal(widths []float32, errors [][]float64, levels []float64) {
 	for _, list := range errors {
 		slices.Sort(list)
@@ -221,7 +220,7 @@ func conformal(widths []float32, errors [][]float64, levels []float64) {
 			widths[t*q+j] = w
 		}
 	}
-	// What holds at a level holds at lower ones.
+	// A width at a level is valid at lower levels.
 	for t := range errors {
 		for j := q - 2; j >= 0; j-- {
 			widths[t*q+j] = min(widths[t*q+j], widths[t*q+j+1])

@@ -39,7 +39,7 @@ func draw(c *corpus.Corpus, m *screening.Model, r *router.Router, cells []uint32
 		}
 		return places
 	}
-	const least = 16 // contexts: fewer fit badly, and do not tell how badly
+	const least = 16 // contexts: fewer give a bad fit, and no measure of its quality
 	p := corpus.NewPartition(cluster, clusters+1)
 	for t := range clusters {
 		random, ids := rng.New(c.Seed, rng.Tail, uint64(t)), p.Members(t)
@@ -52,8 +52,8 @@ func draw(c *corpus.Corpus, m *screening.Model, r *router.Router, cells []uint32
 	return f
 }
 
-// different are the first n of the contexts, without those equal to an earlier one: what is held out
-// is to be new to the coefficients. They are moved to the front.
+// different returns the first n different contexts: a context equal to an earlier one is left out,
+// so that the contexts held out are new to the coefficients. They are moved to the front.
 func different(c *corpus.Corpus, ids []uint32, n int) []uint32 {
 	seen, buffer, list := map[string]bool{}, c.Buffer(), ids[:0]
 	for _, i := range ids {
@@ -78,7 +78,7 @@ func (f *fit) square(ctx context.Context) (err error) {
 		return err
 	}
 	f.width, f.squares = f.Dim+2, make([][2]float64, f.N)
-	within := make([][3]float64, f.clusters) // squared distances from the means: of all elements, and of each square
+	within := make([][3]float64, f.clusters) // squared distances from the means, for all elements and for each square
 	err = parallel.Each(ctx, f.Threads, f.clusters, 1, nil, func(_, t, _ int) error {
 		ids, buffer, mean := slices.Concat(f.fitted[t], f.held[t]), f.Buffer(), make([]float64, f.width)
 		each := func(i uint32, take func(j int, x float64)) {
@@ -124,7 +124,7 @@ func (f *fit) features(dst []float32, i uint32) []float32 {
 // chunk is the number of contexts that are searched together.
 const chunk = 64
 
-// leastTail is the least part of the sum over all labels that a tail is told apart from
+// leastTail is the least part of the sum over all labels at which a tail counts as more than
 // nothing.
 const leastTail = 1e-12
 
@@ -143,7 +143,7 @@ func (f *fit) measure(ctx context.Context) error {
 		if err := f.Set(w.queries[:hi-lo], lo); err != nil {
 			return err
 		}
-		// sums are those of the contexts from first to end among labels.
+		// sums computes the sums of the contexts from first to end among labels.
 		sums := func(dst []float64, first, end int, among softmax.Labels) error {
 			for k, temperature := range f.opt.Temperatures {
 				req := softmax.Request{Among: among, LogSum: true, Temperature: temperature}
@@ -175,10 +175,10 @@ func (f *fit) measure(ctx context.Context) error {
 // need not be exact.
 const directionRounds = 10
 
-// directions returns n leading eigenvectors of the covariance of the rows of W, as float32,
-// times the square roots of their eigenvalues, about: by subspace iteration from a
-// random start. It has the same bits for any number of threads and on every CPU. done is told of
-// directionRounds n steps.
+// directions returns n leading eigenvectors of the covariance of the rows of W, as float32, times
+// the square roots of their eigenvalues, about: by subspace iteration from a random start. It has
+// the same bits for any number of threads and on every CPU. done gets directionRounds n steps in
+// all.
 func directions(ctx context.Context, l *softmax.Layer, n int, seed uint64, threads int, done func(int)) ([]float32, error) {
 	dim, labels := l.Dim(), l.Labels()
 	random := rng.New(seed, rng.Directions, 0)

@@ -11,9 +11,9 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
-// beyond is by what part a context may be out of the range of those of its cluster: in length, in
-// the root of the other square, and in the width of the range of a log. Of the contexts of the
-// model of l2s demo that training has not met 2 of 1,000 are out of the ranges then, and 9 without it.
+// beyond is the part by which a context may exceed the range of its cluster: in length, in the root
+// of the other square, and in the width of the range of a log. Then 2 of 1,000 contexts of the
+// model of l2s demo that are not in training are outside the ranges, and 9 without beyond.
 const beyond = 0.1
 
 // ranges returns the ranges of the clusters, see screening.TailConfig, over all contexts of c: those

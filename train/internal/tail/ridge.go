@@ -56,8 +56,8 @@ func (f *fit) chooseRidge(ctx context.Context) (float64, error) {
 	return float64(ridges[best] * scale), nil
 }
 
-// scale is the mean variance of an element of a context within clusters, none of which is
-// without contexts.
+// scale is the mean variance of an element of a context within clusters, each of which has
+// contexts.
 func (f *fit) scale(clusters []int) float64 {
 	variance, n, buffer := 0.0, 0, f.Buffer()
 	for _, t := range clusters {
@@ -76,8 +76,8 @@ func (f *fit) scale(clusters []int) float64 {
 	return variance / (float64(n) * float64(f.Dim))
 }
 
-// crossValidate returns for each ridge the sum of the squared errors of a cluster's contexts, of
-// each run of them by a fit to the others.
+// crossValidate returns for each ridge the sum of the squared errors of a cluster's contexts, where
+// a fit to the other runs predicts each run of them.
 func (f *fit) crossValidate(ctx context.Context, ids []uint32, scale float64) (sums [len(ridges)]float64, err error) {
 	rows, residuals := f.rows(ids), f.residuals(ids)
 	for fold := range ridgeFolds {
@@ -100,8 +100,8 @@ func (f *fit) crossValidate(ctx context.Context, ids []uint32, scale float64) (s
 	return sums, nil
 }
 
-// perFeature bounds the contexts that the slopes of all clusters come from: so many for
-// each feature.
+// perFeature bounds the contexts that the slopes of all clusters come from: this number per
+// feature.
 const perFeature = 40
 
 // fitAll fits slopes to the contexts of all clusters together, each with an intercept of its

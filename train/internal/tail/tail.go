@@ -1,4 +1,4 @@
-// Package tail fits what labels outside the candidates weigh: a regression of the log of
+// Package tail fits the weight of the labels outside the candidates: a regression of the log of
 // their sum on the context.
 package tail
 
@@ -54,7 +54,7 @@ func (o *Options) Check() error {
 	return c.Err
 }
 
-// Fit says how well a tail estimates, on the contexts held out of it.
+// Fit has the precision of a tail's estimates, on the contexts held out of it.
 type Fit struct {
 	// Fitted is the number of contexts that the coefficients come from, HeldOut the number
 	// of contexts that the intervals and the figures come from.
@@ -62,12 +62,12 @@ type Fit struct {
 	HeldOut int `json:"held_out_contexts"`
 	// Ridge is the weight of the squares of the slopes that cross-validation chose.
 	Ridge float64 `json:"ridge"`
-	// Errors are those at each temperature.
+	// Errors are the errors at each temperature.
 	Errors []Error `json:"errors"`
 }
 
-// Error are root mean squares over the contexts held out at one temperature: of the log of the
-// tail, and of the log of the sum over all labels.
+// Error has root mean squares of errors over the contexts held out, at one temperature: for the log
+// of the tail, and for the log of the sum over all labels.
 type Error struct {
 	Temperature float64 `json:"temperature"`
 	Tail        float64 `json:"log_tail"`
@@ -101,12 +101,12 @@ func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screen
 	return t, fit, err
 }
 
-// Err is the cause of the error of a tail that the contexts and the layer have none of.
+// Err is the cause of the error for contexts and a layer without a tail.
 var Err = errors.New("tail")
 
-// fit is a fit under way, to contexts that were drawn.
+// fit is the state of a fit to the drawn contexts.
 type fit struct {
-	*corpus.Corpus // those of one cluster after those of the other
+	*corpus.Corpus // ordered by cluster
 	cells          []uint32
 	layer          *softmax.Layer
 	router         *router.Router
@@ -121,13 +121,14 @@ type fit struct {
 	scales     [2]float64   // of the squares as features
 
 	fitted, held [][]uint32 // the contexts of each cluster, ascending: to fit to, and held out
-	// Of each context, at each temperature: the log of the sum outside the candidates, and
-	// within them, and what the slopes of all clusters together say of the first.
+	// For each context, at each temperature: the log of the sum outside the candidates, and within
+	// them, and the estimate of the first by the slopes of all clusters together.
 	logs, heads, shared []float64
 	all                 *coefficients // of all clusters together
 }
 
-// candidates are those of a cell within the budget of the model, which is in its ladder.
+// candidates returns the candidates of a cell within the budget of the model, which is in its
+// ladder.
 func (f *fit) candidates(cell uint32) []uint32 {
 	ids, _ := f.model.Candidates(int(cell), f.model.Budget())
 	return ids
@@ -145,7 +146,7 @@ func (f *fit) rows(ids []uint32) []float32 {
 	return rows
 }
 
-// residuals are what the slopes of all clusters leave of the logs of contexts.
+// residuals returns the logs of contexts less their estimates by the slopes of all clusters.
 func (f *fit) residuals(ids []uint32) (y []float64) {
 	for _, i := range ids {
 		for k := range f.temps {
@@ -167,14 +168,14 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screening.TailConfig, *
 		Directions: f.directions, Squares: make([]float32, 2*m*f.clusters),
 	}
 	// A cluster without contexts to fit to has the mean for its tail. If its candidates are all
-	// labels there is no tail, whatever stands here.
+	// labels there is no tail, and this value is not used.
 	for k, mean := range f.means() {
 		for t := range f.clusters {
 			c.Intercepts[k*f.clusters+t] = float32(mean)
 		}
 	}
-	// The errors of the contexts held out of each cluster, at each temperature: of the log of the
-	// tail, absolute, and of log Z.
+	// The errors of the contexts held out of each cluster, at each temperature: absolute errors of
+	// the log of the tail, and of log Z.
 	away, awayZ := make([][][]float64, m), make([][][]float64, m)
 	for k := range m {
 		away[k], awayZ[k] = make([][]float64, f.clusters), make([][]float64, f.clusters)
@@ -232,8 +233,8 @@ func sumOfSquares(lists [][]float64) (sum float64) {
 	return sum
 }
 
-// coefficients fits a cluster. Slopes are those of all clusters, and a ridge regression of what
-// these leave: a cluster of few contexts keeps near to the others.
+// coefficients fits a cluster. The slopes are the slopes of all clusters plus a ridge regression of
+// the residuals: a cluster of few contexts stays near the others.
 func (f *fit) coefficients(t int, ridge float64) *coefficients {
 	ids := f.fitted[t]
 	c := newRegression(f.rows(ids), f.residuals(ids), len(ids), f.width).solve(ridge)

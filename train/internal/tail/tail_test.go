@@ -79,8 +79,8 @@ func TestConformalWidths(t *testing.T) {
 
 var inf32 = float32(math.Inf(1))
 
-// The directions are orthogonal, and the squares along them sum to about the variance of the
-// logits over the labels if there are as many as dimensions.
+// The directions are orthogonal, and the squares along them sum to about the variance of the logits
+// over the labels if their number is the dimension.
 func TestDirectionsGiveTheVarianceOfLogits(t *testing.T) {
 	d := synthetic.Structured(100, 8, 6, 50, 7)
 	all, err := directions(context.Background(), d.Layer, 8, 1, 2, nil)

@@ -1,4 +1,4 @@
-// Package traintest makes what the tests of training need.
+// Package traintest makes data for the tests of training.
 package traintest
 
 import (
@@ -10,9 +10,8 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
-// Data is a layer and contexts with the structure that screening lives
-// from: contexts lie around a few directions, and the largest logits of a
-// context depend mostly on its direction.
+// Data is a layer and contexts with the structure that screening needs: contexts are around a few
+// directions, and the largest logits of a context depend mostly on its direction.
 type Data struct {
 	Layer    *softmax.Layer
 	Contexts []float32
@@ -53,9 +52,8 @@ func Around(t testing.TB, seed uint64, n, dim, labels, directions int, spread fl
 	return Data{layer, contexts, n, dim}
 }
 
-// Clusters makes contexts around centres that are far from each other, context i at
-// centre i modulo their number, with the cluster of each. The layer and the centres are the
-// same for every seed.
+// Clusters makes contexts around centres far from each other, context i at centre i modulo their
+// number, with the cluster of each. The layer and the centres are the same for every seed.
 func Clusters(t testing.TB, n int, seed uint64) (d Data, cluster []uint32) {
 	t.Helper()
 	const dim, number, labels = 16, 6, 400

@@ -1,12 +1,11 @@
-// Package timing measures how long queries take, on one thread, by methods that are to be
-// compared.
+// Package timing measures how long queries take, on one thread, by the compared methods.
 //
-// What a query costs is the mean: if a share of the queries takes a way of its own, such as the
-// exact layer's, the median tells of one way alone. The time of a method is the mean over a block,
-// and of the blocks the median, which is not moved by what slows the machine down for a while.
-// Quantiles of single queries stand beside.
+// The cost of a query is the mean: if some queries take another path, such as the exact layer, the
+// median shows one path only. The time of a method is the mean over a block, and the median of the
+// blocks, which short disturbances of the machine do not move. Quantiles of single queries are
+// given, too.
 //
-// The methods take turns in short blocks, so that what slows the machine down slows all of them
+// The methods take turns in short blocks, so that a disturbance of the machine slows all of them
 // down. Each query is timed by itself, and one reading of the clock is part of every figure. Each
 // block begins with queries that are not timed, which bring the method's data back to the caches.
 package timing
@@ -19,7 +18,7 @@ import (
 	"time"
 )
 
-// Options say how long to measure.
+// Options give the length of a measurement.
 type Options struct {
 	// Rounds is how often each method gets its turn, at least 1.
 	Rounds int
@@ -60,7 +59,7 @@ func (t Times) Quantile(p float64) time.Duration {
 
 const (
 	maxQueries = 1 << 21 // bounds the memory for the times of one method
-	warmUp     = 0.1     // the share of a block that goes before what is timed
+	warmUp     = 0.1     // the share of a block before the timed queries
 )
 
 // Measure lets each method answer the contexts 0 to n-1 in turn, again from 0 after the last, and
@@ -74,7 +73,7 @@ func Measure(ctx context.Context, n int, methods []func(i int), opt Options) ([]
 	for i, query := range methods {
 		t := &turns[i]
 		*t = turn{n: n, query: query, before: opt.Before}
-		// Queries for about as long as a block takes tell how long one is.
+		// Queries for about the time of a block give the time of one query.
 		start, queries := time.Now(), 0
 		for queries == 0 || time.Since(start) < opt.Block && ctx.Err() == nil {
 			t.ask()
@@ -122,7 +121,7 @@ func (t *turn) ask() time.Duration {
 	if t.before != nil {
 		t.before(t.next)
 	}
-	time.Now() // so that the clock is no part of what is cold
+	time.Now() // so that the clock itself is not cold
 	start := time.Now()
 	t.query(t.next)
 	took := time.Since(start)

@@ -107,7 +107,7 @@ func TestEveryMethodHasTheLeastNumberOfQueries(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, times := range got {
-			if times.Queries() < max(least, 5) { // one a round at least
+			if times.Queries() < max(least, 5) { // at least one per round
 				t.Errorf("method %d: found %d queries, expected at least %d", i, times.Queries(), max(least, 5))
 			}
 			if !slices.IsSorted(times.sorted) {
@@ -140,7 +140,8 @@ func TestMethodsTakeTurnsInBlocks(t *testing.T) {
 	}
 }
 
-// What goes before a query has its context, is done for each, and is in no time.
+// The function before a query gets the context of the query, runs once per query, and is in no
+// time.
 func TestWhatGoesBeforeAQueryIsNoPartOfItsTime(t *testing.T) {
 	const n, long = 7, 2 * time.Millisecond
 	var asked, before []int
@@ -159,15 +160,14 @@ func TestWhatGoesBeforeAQueryIsNoPartOfItsTime(t *testing.T) {
 	}
 	// A query may be interrupted, but not all of them.
 	if least := got[0].sorted[0]; least >= long {
-		t.Errorf("found at least %v for each query, expected less than what goes before it, %v", least, long)
+		t.Errorf("found at least %v for each query, expected less than the work before it, %v", least, long)
 	}
 	if mean := got[0].means[0]; mean >= float64(long) {
-		t.Errorf("found a mean of %v ns, expected less than what goes before a query, %v", mean, long)
+		t.Errorf("found a mean of %v ns, expected less than the work before a query, %v", mean, long)
 	}
 }
 
-// A query that takes long must show in the quantile that it belongs to, and
-// the queries that are not timed in none.
+// A query that takes long must show in its quantile, and queries that are not timed in no quantile.
 func TestEachQueryIsTimedByItself(t *testing.T) {
 	const long = 3 * time.Millisecond
 	calls := 0
@@ -176,8 +176,8 @@ func TestEachQueryIsTimedByItself(t *testing.T) {
 		if !counting {
 			return
 		}
-		// A round is one query to warm up and 19 that are timed at least: the
-		// first and the last of each 20 are long.
+		// A round is one query to warm up and at least 19 timed ones: the first and the last of
+		// each 20 are long.
 		if calls++; calls%20 == 1 || calls%20 == 0 {
 			time.Sleep(long)
 		}
