@@ -161,6 +161,8 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"serve", "--model", "m.gguf", "--timeout", "0s"}, "--grace, --timeout"},
 		{[]string{"serve", "--model", "m.gguf", "--audit", "2"}, "--audit: found 2"},
 		{[]string{"serve", "--model", "m.gguf", "--context", "-1"}, "--context: found -1"},
+		{[]string{"serve", "--model", "m.gguf", "--addr", ""}, `--addr: found "", expected host:port`},
+		{[]string{"serve", "--model", "m.gguf", "--addr", "localhost"}, `--addr: found "localhost", expected host:port`},
 		{[]string{"compare", "--model", "m.gguf"}, "found no --text"},
 		{[]string{"compare", "--model", "m.gguf", "--text", "a", "--budgets", "a", "--screen", "b"}, "--budgets"},
 	} {

@@ -60,6 +60,9 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	case !(o.Audit >= 0 && o.Audit <= 1):
 		return wrongUse("--audit: found %v, expected 0 to 1", o.Audit)
 	}
+	if _, _, err := net.SplitHostPort(*addr); err != nil { // an empty one would be any port of all interfaces
+		return wrongUse("--addr: found %q, expected host:port: %v", *addr, err)
+	}
 	o.Body, o.Memory, o.Budget, o.Template = int64(*body)<<20, int64(*memory)<<20, f.budget, f.template
 	if o.Name == "" {
 		o.Name = strings.TrimSuffix(filepath.Base(f.model), ".gguf")
