@@ -84,7 +84,7 @@ func benchVerb(f *flags) action {
 	f.layerAndContexts(true, func() int { return *k })
 	coldMiB := custom(f, "cold", nil, parseCold)
 	copies := custom(f, "pack", 0, parsePack)
-	budget := f.budget("l2s bench measures the exact layer beside the screen")
+	budget := f.budget("l2s bench measures the exact layer, too")
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
 		l, p := in.layer, f.progress
 		f.noteK(in, *k)

@@ -235,7 +235,7 @@ func TestStatesWithoutTheScaleAreNoticed(t *testing.T) {
 		"head.npy":  {"", ""},
 		"after.npy": {"they lack the scale of 0.1768 that the model has between its last normalisation and its head", "times as large fit the targets better, on a sample with perplexity"},
 	} {
-		train := l2s(t, dir, "train", "--head", "m", "--contexts", name, "--out", "m.l2s", "--quiet")
+		train := l2s(t, dir, "train", "--head", "m", "--contexts", name, "--out", "m.l2s", "--any-precision", "--quiet")
 		eval := l2s(t, dir, "eval", "m.l2s", "--head", "m", "--contexts", name, "--targets", "targets.safetensors:x")
 		for i, r := range []result{train, eval} {
 			if warned := strings.Contains(r.stderr, "warning: "); r.code != 0 || want[i] == "" && strings.Contains(r.stderr, "scale of") || want[i] != "" && (!warned || !strings.Contains(r.stderr, want[i])) {

@@ -76,7 +76,7 @@ func TestWhatIsWrongIsFoundEarly(t *testing.T) {
 		{1, []string{"generate", "--prompt", "a", "--ban", "1", "--head", "no-such-folder"}, "no-such-folder"},
 		{1, []string{"generate", "--prompt", "a", "--chat", "--chat-template", "no such"}, "--chat-template: llamacpp: no chat template"},
 		{1, []string{"generate", "--prompt", "a", "--text", "no-such.txt"}, "no-such.txt"},
-		{1, []string{"serve", "--addr", "127.0.0.1:0", "--chat-template", "no such"}, "expected one like those of"},
+		{1, []string{"serve", "--addr", "127.0.0.1:0", "--chat-template", "no such"}, "expected one like the templates of"},
 		{1, []string{"bench", "--screen", "no-such.l2s"}, "no-such.l2s"},
 		{1, []string{"compare", "--text", model, "--screen", "no-such.l2s"}, "no-such.l2s"},
 	} {

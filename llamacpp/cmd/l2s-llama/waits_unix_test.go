@@ -75,10 +75,11 @@ func TestWhatIsNoPreviewFile(t *testing.T) {
 			t.Skip(err)
 		}
 		ctx, stop := context.WithCancel(context.Background())
-		f := newFlags("serve", serveUsage, io.Discard, stopsAt{"states of texts", stop})
+		f := newFlags("serve", serveUsage, io.Discard, stopsAt{path, stop})
 		f.model, f.fast = model, true
-		if _, err := f.open(ctx, llamacpp.Options{}); !errors.Is(err, context.Canceled) { // it has begun to make one
-			t.Errorf("%s: found the error %v, expected a preview to be made", name, err)
+		// It is stopped when it has named the file, and would make a preview then.
+		if _, err := f.open(ctx, llamacpp.Options{}); !errors.Is(err, context.Canceled) || f.preview != nil {
+			t.Errorf("%s: found the error %v and a preview: %v, expected one to be made", name, err, f.preview != nil)
 		}
 		if !strings.Contains(f.refused, path) {
 			t.Errorf("%s: found %q, expected the file to be named", name, f.refused)
