@@ -38,7 +38,7 @@ func open(weights, bias, path string) (*screen.Searcher, error) { // once
 	if err != nil {
 		return nil, err
 	}
-	model, err := screen.Load(path) // "m.l2s", what l2s train wrote
+	model, err := screen.Load(path) // "m.l2s", the output of l2s train
 	if err != nil {
 		return nil, err
 	}

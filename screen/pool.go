@@ -12,10 +12,9 @@ import (
 // A model with its layer is a generation. A query ends with the generation that it began with, and
 // a query that begins after [Pool.Swap] has returned uses the new one.
 //
-// A query borrows a searcher, and no lock is held while it runs. A pool makes as many searchers as
-// queries run at the same time, and keeps them, with what they counted, where a sync.Pool would
-// drop them: a query allocates nothing unless it makes a searcher, or a searcher grows as its type
-// describes.
+// A query borrows a searcher, and no lock is held while it runs. A pool makes a searcher per
+// concurrent query, and keeps them, with their counts, where a sync.Pool would drop them: a query
+// allocates nothing unless it makes a searcher, or a searcher grows as its type describes.
 type Pool screening.Pool
 
 func (p *Pool) pool() *screening.Pool { return (*screening.Pool)(p) }
@@ -27,19 +26,19 @@ func NewPool(m *Model, l *softmax.Layer, o Options) (*Pool, error) {
 	return (*Pool)(p), err
 }
 
-// Swap makes m and l the model and the layer of all queries that begin after it has
-// returned. It makes as many searchers as the pool has, at least one, before any query
-// uses them. The channel is closed when the last query with the old model and the
-// old layer has ended. Then what they use can be released, such as a mapped head.
+// Swap makes m and l the model and the layer of all queries that begin after it has returned.
+// Before any query uses them, it makes the number of searchers that the pool has, at least one. The
+// channel is closed when the last query with the old model and the old layer has ended. Then their
+// memory can be released, such as a mapped head.
 //
 // Errors are as from [NewSearcher]. After an error the pool is as it was.
 func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err error) {
 	return p.pool().Swap(m.model(), (*exact.Layer)(l))
 }
 
-// Stats returns the counts of TopK, Search and SearchBatch since NewPool, over all
-// generations. A query counts when it has ended, with all its numbers at once. The counts
-// never fall: the difference of two calls is what happened between them.
+// Stats returns the counts of TopK, Search and SearchBatch since NewPool, over all generations. A
+// query counts when it has ended, with all its numbers at once. The counts never fall: the
+// difference of two calls has the counts between them.
 func (p *Pool) Stats() Stats { return Stats(p.pool().Stats()) }
 
 // Do lends f a searcher, for as long as f runs: for several queries of one generation,

@@ -41,7 +41,7 @@ func ExamplePool() {
 		fmt.Println(err)
 		return
 	}
-	<-drained // no query reads the first layer any more: what it is made of can be closed
+	<-drained // no query reads the first layer any more: its file can be closed
 	top := make([]softmax.Prediction, 1)
 	pool.TopK(top, []float32{1})
 	fmt.Println(top)

@@ -19,11 +19,11 @@ type AuditOptions struct {
 	Alarm func(Alarm)
 }
 
-// Audit watches whether the answers of a pool are as precise as the ladder of its model says.
-// It samples queries at random, one in eight. Of every sample it looks at how the context lies to
-// its clusters, beside what training kept of held-out contexts ([Model.Geometry]). Some are
-// answered exactly as well, in the background, one at a time: where their best labels stand in the
-// list of their cell gives P@1 and P@k. It goes over to the new model after [Pool.Swap].
+// Audit watches whether the answers of a pool are as precise as the ladder of its model promises.
+// It samples queries at random, one in eight. For every sample it compares the place of the context
+// among the clusters with the held-out contexts of training ([Model.Geometry]). Some samples are
+// also answered exactly, in the background, one at a time: the places of their best labels in the
+// list of their cell give P@1 and P@k. After [Pool.Swap] the audit watches the new model.
 //
 // Tests look at the samples one by one, and give an alarm when more is missed, or lies elsewhere, than
 // is allowed. While that is not so, the mean time between two alarms is at least a week at 1,000 queries a second, whatever is
@@ -33,25 +33,25 @@ type AuditOptions struct {
 type Audit struct {
 	pool    *Pool
 	options AuditOptions
-	called  chan struct{} // something is to be done
+	called  chan struct{} // there is work
 	ending  chan struct{}
 	ended   chan struct{}
 	exact   *exact.Searcher // over layer, for the goroutine of the audit
 	layer   *exact.Layer
-	h       []float32 // the context of the sample that is to be answered
+	h       []float32 // the context of the sample to answer
 
-	mu           sync.Mutex // queries that are sampled hold it for a moment
+	mu           sync.Mutex // sampled queries hold it for a moment
 	model        *Model     // whose samples count
 	geometry     *Geometry  // nil: not known
 	stopped      bool
-	wanted, full bool     // whether h is to be set, and is set
+	wanted, full bool     // h must be set; h is set
 	at           location // of h
 	of           *Model   // of at
 	k            int
 	cosine, lead *drift
 	first, all   *excess
 	outcomes     []audited // the last window ones
-	begun        []Alarm   // that the callback is to be told
+	begun        []Alarm   // that the callback must get
 	err          error     // of the last exact answer
 }
 
@@ -64,15 +64,15 @@ type audited struct {
 const (
 	// window is the number of queries that the figures of a report are of, at most.
 	window = 5000
-	// lately is the number of those that the text of an alarm is of.
+	// lately is the number of samples that the text of an alarm describes.
 	lately = 200
 )
 
-// Alarm says that more is missed, or lies elsewhere, than is allowed.
+// Alarm reports that more labels are missed, or more contexts are elsewhere, than allowed.
 type Alarm struct {
-	// Of is what it is about: "P@1", "P@5" for the k of the ladder, "cosine" or "lead".
+	// Of is the subject of the alarm: "P@1", "P@5" for the k of the ladder, "cosine" or "lead".
 	Of string
-	// Text says what was found and what was expected.
+	// Text describes the value found and the value expected.
 	Text string
 }
 
@@ -134,7 +134,7 @@ func (a *Audit) Stop() {
 	<-a.ended
 }
 
-// begin forgets what was seen: the samples of the model m count from now on.
+// begin drops all earlier samples: the samples of the model m count from now on.
 func (a *Audit) begin(m *Model) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -161,7 +161,7 @@ func (a *Audit) see(s *Searcher, x location) {
 		a.begins(a.strange(a.lead))
 	}
 	if a.wanted && !x.exact {
-		a.h = append(a.h[:0], s.query[0].Vector()...) // of the size that it had at the first one
+		a.h = append(a.h[:0], s.query[0].Vector()...) // of the size of the first one
 		a.at, a.of, a.wanted, a.full = x, s.model, false, true
 		a.call()
 	}
@@ -187,7 +187,7 @@ func (a *Audit) missing(test *excess) Alarm {
 	return Alarm{fmt.Sprintf("P@%d", test.k), fmt.Sprintf("found %.4f in the last %d audited queries, expected about %.4f as in training, and at least %.4f", found.Value, len(of), expected.Value, 1-allowed(expected))}
 }
 
-// strange says which bin of a histogram has too much.
+// strange names the bin of a histogram that has too much.
 func (a *Audit) strange(d *drift) Alarm {
 	worst, m, name := 0, &d.recent[0], d.name
 	for i, x := range m.counts {
@@ -209,7 +209,7 @@ func (a *Audit) strange(d *drift) Alarm {
 	return Alarm{name, fmt.Sprintf("found %s in %.1f%% of the last sampled contexts, expected at most %.1f%%", place, 100*m.counts[worst]/m.total, 100*d.of.Most[worst])}
 }
 
-// run tells of alarms, and answers samples exactly as long as their time allows it.
+// run reports alarms, and answers samples exactly as long as Share allows it.
 func (a *Audit) run() {
 	defer close(a.ended)
 	const burst = time.Second // the time whose share may be saved up
@@ -219,7 +219,7 @@ func (a *Audit) run() {
 	for {
 		select {
 		case <-a.ending:
-			a.tell() // what has begun meanwhile
+			a.tell() // alarms that began meanwhile
 			return
 		case <-ready.C:
 			a.mu.Lock()
@@ -247,7 +247,7 @@ func (a *Audit) answer() bool {
 		return false
 	}
 	best, known := make([]exact.Prediction, max(model.c.K, 1)), false
-	err := a.pool.Do(func(s *Searcher) error { // so that nothing closes the layer meanwhile
+	err := a.pool.Do(func(s *Searcher) error { // so that nobody closes the layer during the answer
 		if s.model != model { // it was swapped
 			return nil
 		}
@@ -288,8 +288,8 @@ func (a *Audit) expected(o audited, k int) Estimate {
 	return rung.PrecisionK
 }
 
-// allowed is the part of the labels that may be missed: twice what the held-out contexts
-// of training may have missed by their interval.
+// allowed is the part of the labels that may be missed: twice the largest part, by its interval,
+// that the held-out contexts of training missed.
 func allowed(expected Estimate) float64 { return min(1, max(1e-4, 2*(1-expected.Low))) }
 
 // recent are the last n audited queries in their order, or all if there are fewer.
@@ -341,7 +341,7 @@ func (a *Audit) Report() AuditReport {
 	return r
 }
 
-// mean is the mean of the estimates that of says, one for each query.
+// mean returns the mean of the estimates of the queries; of returns the estimate of one.
 func mean(queries []audited, of func(audited) Estimate) (e Estimate) {
 	for _, o := range queries {
 		x := of(o)

@@ -21,7 +21,7 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-// watched is a model of training, with contexts that it has not seen.
+// watched is a model of training, with contexts outside its training.
 type watched struct {
 	model    *screening.Model
 	layer    *exact.Layer
@@ -39,8 +39,8 @@ var watchedOnce = sync.OnceValue(func() watched {
 	return watched{(*screening.Model)(m), (*exact.Layer)(data.Layer), data.Contexts[6000*24:]}
 })
 
-// traffic asks a pool about contexts, changed, until so many queries of it are audited, and returns the
-// alarms that began, with the number of audited queries at that time.
+// traffic asks a pool about contexts, changed, until audited queries of it are audited, and returns
+// the alarms that began, with the number of audited queries at that time.
 func (w watched) traffic(t *testing.T, change func(h []float32), audited uint64, until func(screening.AuditReport) bool) (alarms map[string]uint64, r screening.AuditReport) {
 	t.Helper()
 	p, err := screening.NewPool(w.model, w.layer)
@@ -76,7 +76,7 @@ func (w watched) traffic(t *testing.T, change func(h []float32), audited uint64,
 	}
 	a.Stop()
 	if after := a.Report(); len(after.Alarms) < len(r.Alarms) || after.Audited < r.Audited {
-		t.Errorf("found %+v after the end, expected what was known before", after.Alarms)
+		t.Errorf("found %+v after the end, expected the report before", after.Alarms)
 	}
 	return alarms, r
 }
@@ -99,13 +99,13 @@ func permuted(r *rand.Rand, d int) func([]float32) {
 	}
 }
 
-// Contexts like those of training give the expected figures and no alarm, those with noise an alarm of
-// precision, and those with another order of their elements one of geometry.
+// Contexts like those of training give the expected figures and no alarm, contexts with noise an
+// alarm of precision, and contexts with another order of their elements an alarm of geometry.
 func TestAuditNoticesDrift(t *testing.T) {
 	w := watchedOnce()
 	alarms, r := w.traffic(t, func([]float32) {}, 1500, nil)
 	if len(alarms) > 0 || len(r.Alarms) > 0 {
-		t.Errorf("contexts like those of training: found the alarms %v: %+v", alarms, r.Alarms)
+		t.Errorf("contexts like in training: found the alarms %v: %+v", alarms, r.Alarms)
 	}
 	e, err := screening.Evaluate(t.Context(), w.model, w.layer, w.contexts, screening.EvaluateOptions{})
 	if err != nil {
@@ -115,7 +115,7 @@ func TestAuditNoticesDrift(t *testing.T) {
 		t.Errorf("found P@%d %+v, expected %+v, of %d of %d queries, expected %v", r.K, r.PrecisionK, r.ExpectedK, r.Window, r.Audited, want)
 	}
 	if len(r.Ladder) != len(w.model.Ladder()) || r.Geometry == nil || len(r.Cosine) != len(r.Geometry.Cosine.Shares) {
-		t.Errorf("found %d budgets and the shares %v, expected those of the model", len(r.Ladder), r.Cosine)
+		t.Errorf("found %d budgets and the shares %v, expected the ones of the model", len(r.Ladder), r.Cosine)
 	}
 	alarms, r = w.traffic(t, noise(rand.New(rand.NewPCG(1, 1)), 2), 2000, func(r screening.AuditReport) bool { return len(r.Alarms) > 0 && r.Alarms[0].Of[0] == 'P' })
 	if alarms["P@5"] == 0 && alarms["P@1"] == 0 {
@@ -129,7 +129,7 @@ func TestAuditNoticesDrift(t *testing.T) {
 	}
 }
 
-// An audit goes over to the next model, ends when it is told to, and refuses options.
+// An audit continues with the next model, ends when it is asked to, and refuses wrong options.
 func TestAuditsBeginAndEnd(t *testing.T) {
 	w := watchedOnce()
 	p, err := screening.NewPool(w.model, w.layer)
@@ -209,14 +209,14 @@ func TestTheSmallestShareOfAnAudit(t *testing.T) {
 	}
 }
 
-// Queries of a pool with an audit allocate nothing, whichever is sampled.
+// Queries of a pool with an audit allocate nothing, whichever query is sampled.
 func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 	w := watchedOnce()
 	p, err := screening.NewPool(w.model, w.layer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := p.Audit(screening.AuditOptions{Share: 0.0001}) // what the audit itself allocates is rare
+	a, err := p.Audit(screening.AuditOptions{Share: 0.0001}) // allocations of the audit itself are rare
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,8 +272,8 @@ func TestAuditOfManyGoroutines(t *testing.T) {
 
 var long = flag.Bool("long", false, "run TestAuditOfALanguageModel, which takes minutes")
 
-// TestAuditOfALanguageModel says how an audit sees the contexts of a model with 65,536 labels:
-// go test ./screen -run AuditOfALanguageModel -v -args -long
+// TestAuditOfALanguageModel prints the results of an audit for the contexts of a model with 65,536
+// labels: go test ./screen -run AuditOfALanguageModel -v -args -long
 func TestAuditOfALanguageModel(t *testing.T) {
 	const folder = "../../shared/data/llm-65k"
 	if !*long {
@@ -306,7 +306,7 @@ func TestAuditOfALanguageModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := (*screening.Model)(made)
-	// As much noise as takes P@5 to .97.
+	// The amount of noise that lowers P@5 to .97.
 	least, most := 0.0, 16.0
 	for range 9 {
 		by := (least + most) / 2
@@ -324,7 +324,7 @@ func TestAuditOfALanguageModel(t *testing.T) {
 	for _, c := range []struct {
 		name, contexts string
 		change         func([]float32)
-		expected       string // the beginning of the name of an alarm; - for none
+		expected       string // the beginning of the name of an alarm; - for no alarm
 	}{
 		{"test", "test", func([]float32) {}, "-"},
 		{"noise", "test", noise(rand.New(rand.NewPCG(2, 2)), most), "P@"},

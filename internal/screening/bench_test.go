@@ -72,7 +72,7 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 		next = (next + batch) % (contexts - batch)
 		return s.SearchBatch(many, answers, data.Contexts[next*dim:(next+batch)*dim], exact.Request{K: k})
 	})
-	// The same values in each type that holds them: the upper bits of a float32.
+	// The same values in each type that can hold them: the upper bits of a float32.
 	wide, _ := layer.Weights().AsFloat32()
 	values, half, brain := make([]float32, len(wide)), make([]uint16, len(wide)), make([]uint16, len(wide))
 	for i, x := range wide {
@@ -97,9 +97,9 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 	run("dense-float32", 1, func() error { plain.TopK(top, turn()); return nil })
 }
 
-// BenchmarkCold times single queries, top-5, before each of which so many MiB of other
-// memory are read, as between the steps of a decoder. The ways take turns; the last one only reads
-// as many bytes. Times are medians and 99th percentiles.
+// BenchmarkCold times single queries, top-5, before each of which some MiB of other memory are
+// read, as between the steps of a decoder. The methods take turns; the last one only reads the same
+// number of bytes. Times are medians and 99th percentiles.
 func BenchmarkCold(b *testing.B) {
 	for _, s := range []struct{ labels, dim, clusters, set int }{
 		{10000, 200, 100, 300},
@@ -142,7 +142,7 @@ func benchmarkCold(b *testing.B, data *synthetic.Data, model *screening.Model, m
 		{name: "exact", query: func(h []float32) { _, _ = whole.TopK(top, h) }},
 		{name: "dense", query: func(h []float32) { plain.TopK(top, h) }},
 	}
-	// A loop that only reads as many bytes as the codes of a screened query take: no query can be
+	// A loop that only reads the number of bytes of the codes of a screened query: no query can be
 	// faster than that.
 	s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer))
 	if err != nil {
@@ -164,7 +164,7 @@ func benchmarkCold(b *testing.B, data *synthetic.Data, model *screening.Model, m
 	pieces := newTable(bytes)
 	ways = append(ways, way{name: "plain-read", query: func([]float32) { pieces.read(at, codes); at++ }})
 	other := cold.NewBuffer(mib)
-	const block = 20 // queries of a turn; the first ones, which find what another way left, do not count
+	const block = 20 // queries of a turn; the first ones, whose caches another method has filled, do not count
 	next := 0
 	for b.Loop() {
 		for w := range ways {
@@ -202,7 +202,7 @@ func unbound(b *testing.B, m *screening.Model) *screening.Model {
 	return free
 }
 
-// halfBits returns a binary16 near x, 0 for what is smaller than a normal one.
+// halfBits returns a binary16 near x, 0 if x is smaller than a normal one.
 func halfBits(x float32) uint16 {
 	bits := math.Float32bits(x)
 	sign, e := uint16(bits>>31)<<15, int(bits>>23&255)-127+15

@@ -4,24 +4,25 @@ import "slices"
 
 // The tests of an audit are e-detectors (Shin, Ramdas, Rinaldo, "E-detectors: a nonparametric
 // framework for sequential change detection", 2023). A sample gives a number e >= 0 whose
-// expectation, given the samples before, is at most 1 as long as no more is missed than allowed, and is above 1
-// under what the test looks for. The Shiryaev-Roberts sum R = (1 + R) e then has an expectation of at
-// most the number of samples, so that the mean number of samples until R reaches a threshold is at
-// least the threshold: the mean time between two false alarms. A mean of such sums is one too.
+// expectation, given the samples before, is at most 1 as long as no more labels are missed than
+// allowed, and above 1 after the change that the test looks for. The Shiryaev-Roberts sum R = (1 +
+// R) e then has an expectation of at most the number of samples, so that the mean number of samples
+// until R reaches a threshold is at least the threshold: the mean time between two false alarms. A
+// mean of such sums is such a sum, too.
 
 const (
 	// sampleEvery is the mean number of queries of a searcher for one that is sampled.
 	sampleEvery = 8
 	// tests is the number of detectors: P@1, P@k, cosine and lead.
 	tests = 4
-	// alarmAt is the threshold of each: together they give a false alarm a week, or fewer, at 1,000
-	// queries a second.
+	// alarmAt is the threshold of each: together they give at most one false alarm per week at
+	// 1,000 queries per second.
 	alarmAt = tests * 1000 * 7 * 24 * 60 * 60 / sampleEvery
 	// calm is the number of samples after which an alarm is over that no later one repeats.
 	calm = 2000
 )
 
-// detector is what all tests have.
+// detector is the common part of all tests.
 type detector struct {
 	at      float64 // the threshold
 	samples uint64
@@ -29,8 +30,8 @@ type detector struct {
 	r       []float64 // the sums
 }
 
-// sample takes a sample, with its e for each sum, or none if it says nothing. It reports whether an alarm
-// begins, and resets the sums if their mean reaches the threshold.
+// sample takes a sample, with its e for each sum, or none if it tells nothing. It reports whether
+// an alarm begins, and resets the sums if their mean reaches the threshold.
 func (d *detector) sample(e ...float64) (begins bool) {
 	d.samples++
 	mean := 0.0
@@ -49,8 +50,8 @@ func (d *detector) sample(e ...float64) (begins bool) {
 
 func (d *detector) up() bool { return d.crossed > 0 && d.samples-d.crossed < calm }
 
-// drift looks for bins of a histogram with more than their largest share. Its e is q/most for
-// the bin of the sample, q being what the samples before foretell.
+// drift looks for bins of a histogram with more than their largest share. Its e is q/most for the
+// bin of the sample, where q is the prediction from the earlier samples.
 type drift struct {
 	detector
 	name   string
@@ -65,7 +66,7 @@ type memory struct {
 	total  float64
 }
 
-// prior is what each bin counts before any sample.
+// prior is the count of each bin before any sample.
 const prior = 0.5
 
 func newDrift(h Histogram) *drift {
@@ -111,8 +112,8 @@ func (d *drift) now() []float64 {
 	return shares
 }
 
-// excess looks for misses whose mean is above what is allowed. Its e is the payoff of bets of
-// several sizes: 1 - c + c x/allowed, x being the part of the labels that were missed.
+// excess looks for misses whose mean is above the allowed part. Its e is the payoff of bets of
+// several sizes: 1 - c + c x/allowed, where x is the part of the labels that were missed.
 type excess struct {
 	detector
 	k int // of P@k

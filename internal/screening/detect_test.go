@@ -14,7 +14,7 @@ import (
 
 // The rate of false alarms follows from the threshold.
 func TestFalseAlarmsAreFewerThanOneAWeek(t *testing.T) {
-	const samples = 1000.0 * 60 * 60 * 24 * 7 / sampleEvery // a week's, at 1,000 queries a second
+	const samples = 1000.0 * 60 * 60 * 24 * 7 / sampleEvery // of a week, at 1,000 queries per second
 	if rate := tests * samples / alarmAt; rate > 1 {
 		t.Errorf("found up to %v false alarms a week, expected one at most", rate)
 	}
@@ -41,8 +41,8 @@ func drawHistogram(t *rapid.T) Histogram {
 	return newHistogram(x)
 }
 
-// After any samples, no distribution whose bins have at most their largest shares gives the next one an
-// expectation above 1: that is what the rate of false alarms rests on.
+// After any samples, no distribution whose bins have at most their largest shares gives the next
+// one an expectation above 1: the rate of false alarms depends on this.
 func TestSamplesOfAPromiseThatHoldsAreFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDrift(drawHistogram(t))
@@ -62,10 +62,10 @@ func TestSamplesOfAPromiseThatHoldsAreFair(t *testing.T) {
 		}
 		allowed := rapid.Float64Range(1e-4, 1).Draw(t, "allowed")
 		fair, never := newExcess(), newExcess()
-		fair.add(allowed, allowed) // linear in what is missed: the payoff of the mean is the mean payoff
+		fair.add(allowed, allowed) // linear in the missed part: the payoff of the mean is the mean payoff
 		for _, r := range fair.r {
 			if math.Abs(r-1) > 1e-12 {
-				t.Errorf("found a payoff of %v for what is allowed, expected 1", r)
+				t.Errorf("found a payoff of %v for the allowed misses, expected 1", r)
 			}
 		}
 		never.add(0, allowed)
@@ -77,7 +77,7 @@ func TestSamplesOfAPromiseThatHoldsAreFair(t *testing.T) {
 	})
 }
 
-// histograms hold what they are of, and the largest shares are above the shares.
+// histograms have the shares of their contexts, and the largest shares are above the shares.
 func TestHistograms(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := drawHistogram(t)
@@ -99,8 +99,8 @@ func TestHistograms(t *testing.T) {
 	}
 }
 
-// Simulated: the mean number of samples to a false alarm is at least the threshold, on the edge of what
-// is promised.
+// Simulated: the mean number of samples to a false alarm is at least the threshold, at the limit of
+// the promise.
 func TestMeanTimeToAFalseAlarm(t *testing.T) {
 	const runs, threshold = 400, 300.0
 	r := rand.New(rand.NewPCG(1, 2))
@@ -153,7 +153,7 @@ func TestMeanTimeToAFalseAlarm(t *testing.T) {
 	}
 }
 
-// text is a stream of numbers of texts, each with a centre of its own and neighbours that are alike.
+// text is a stream of numbers of texts, each with its own centre and similar neighbours.
 type text struct {
 	left           int
 	centre, within float64
@@ -168,7 +168,7 @@ func (x *text) next(r *rand.Rand) float64 {
 	return x.centre + x.within
 }
 
-// Traffic of many streams, whose texts differ as those of training do, gives no alarm.
+// Traffic of many streams, whose texts differ as much as texts of training, gives no alarm.
 func TestTextsThatDifferAreNoDrift(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var training text
@@ -196,7 +196,7 @@ func TestTextsThatDifferAreNoDrift(t *testing.T) {
 	}
 }
 
-// A mean that leaves what is allowed is noticed.
+// A mean above the allowed part is noticed.
 func TestMissesAreNoticed(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, c := range []struct {
@@ -212,7 +212,7 @@ func TestMissesAreNoticed(t *testing.T) {
 			}
 		}
 		if d.crossed != 0 {
-			t.Errorf("%+v: found an alarm while half of what is allowed is missed", c)
+			t.Errorf("%+v: found an alarm while half of the allowed labels are missed", c)
 		}
 		begin := d.samples
 		for d.crossed == 0 && d.samples < begin+uint64(c.within) {
@@ -230,7 +230,7 @@ func TestMissesAreNoticed(t *testing.T) {
 	}
 }
 
-// A record that says nonsense says nothing.
+// A record with nonsense counts as a record without a geometry.
 func TestRecordsMayHoldAnything(t *testing.T) {
 	for _, record := range []string{`{}`, `{"geometry":3}`, `{"geometry":{}}`, `{"geometry":{"cosine":{"edges":[1],"shares":[1],"most":[1]}}}`,
 		`{"geometry":{"cosine":{"edges":[],"shares":[1],"most":[0]}}}`, `{"geometry":{"cosine":{"edges":[2,1],"shares":[1,1,1],"most":[1,1,1]}}}`} {
@@ -290,7 +290,7 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 	}
 }
 
-// Between two temperatures that 1/T does not tell apart an unknown half-width is unknown too.
+// Between two temperatures with equal 1/T an unknown half-width is unknown, too.
 func TestUnknownWidthsBetweenTemperatures(t *testing.T) {
 	inf := float32(math.Inf(1))
 	tail, err := NewTail(TailConfig{

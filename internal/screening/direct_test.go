@@ -12,9 +12,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 )
 
-// A request that asks for nothing but labels goes a way of its own, among copies and without
-// them: it has the answers, the statistics and the errors of one that names a temperature,
-// which goes the longer way. Contexts that have no intervals are in between.
+// A request that only asks for labels takes a shorter path, with copies and without them: it has
+// the same answers, statistics and errors as a request with a temperature, which takes the longer
+// path. Some contexts have no intervals.
 func TestTheShortWayAnswersAsTheLongOne(t *testing.T) {
 	structured := synthetic.Structured(600, 24, 8, 40, 3)
 	made, err := structured.Screen(90)

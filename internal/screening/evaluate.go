@@ -63,9 +63,9 @@ type Evaluation struct {
 type Precision struct {
 	// K is k.
 	K int
-	// Precision is P@k: the mean of |A_k and S_k| / k over the contexts, where
-	// A_k are the k labels that the exact layer gives and S_k those that the
-	// Searcher gave (Section 4 of the paper).
+	// Precision is P@k: the mean of |A_k and S_k| / k over the contexts, where A_k are the k labels
+	// that the exact layer gives and S_k the labels that the Searcher gave (Section 4 of the
+	// paper).
 	Precision float64
 	// Exact is the number of contexts that the exact layer answered, see
 	// Stats.Exact. Their S_k is that answer.
@@ -117,7 +117,7 @@ func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32,
 	r := &Evaluation{Contexts: n, Routing: m.Clusters(), AtK: make([]Precision, len(ks))}
 	located, outcomes, sizes := make([]location, n), make([]precision.Outcome, n), make([]int, n)
 	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
-	// All searchers are made before any work: what is wrong is known at once.
+	// All searchers are made before any work, so that a wrong input is an error at once.
 	searchers, layers := make([]*Searcher, threads), make([]*exact.Searcher, threads)
 	for i := range searchers {
 		s, err := NewSearcher(m, l, opt.Searcher...)

@@ -24,9 +24,9 @@ func evaluate(t failer, in *instance, opt screening.EvaluateOptions) *screening.
 	return e
 }
 
-// checkEvaluate: P@k is the share of true labels among the candidates, and 1 if the
-// exact layer answers; L-bar is the mean number of candidates. A rung of the ladder is what a
-// searcher with that budget answers.
+// checkEvaluate: P@k is the share of true labels among the candidates, and 1 if the exact layer
+// answers; L-bar is the mean number of candidates. A rung of the ladder has the figures of a
+// searcher with that budget.
 func checkEvaluate(t *rapid.T) {
 	in := drawShape(t).instance(t)
 	ks := rapid.SliceOfN(rapid.IntRange(1, in.config.Labels), 1, 3).Draw(t, "k")
@@ -88,7 +88,7 @@ func spread(sizes []int) (mean float64, p99, largest int) {
 	}
 }
 
-// checkLadder compares rungs that were measured with what searchers with these budgets answer.
+// checkLadder compares rungs that were measured with the answers of searchers with these budgets.
 func (in *instance) checkLadder(t *rapid.T, ladder []screening.Rung, k int) {
 	own := in.model.Ladder()
 	if len(ladder) != len(own) {
@@ -199,7 +199,7 @@ func TestEvaluateStopsWithItsContext(t *testing.T) {
 	if calls > 2 {
 		t.Errorf("%d chunks finished after the end", calls-1)
 	}
-	// A run that is complete does not fail for what comes after.
+	// A complete run does not fail if ctx ends later.
 	ctx, stop := context.WithCancel(t.Context())
 	if _, err := screening.Evaluate(ctx, in.model, in.layer, in.contexts, screening.EvaluateOptions{Progress: func(done, total int) {
 		if done == total {

@@ -7,7 +7,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/precision"
 )
 
-// Everything are the ranges of a tail, of so many clusters and temperatures, that knows all contexts.
+// Everything are the ranges of a tail, that includes all contexts.
 func Everything(clusters, temperatures int) (ranges []float64) {
 	for range clusters * (temperatures + 2) {
 		ranges = append(ranges, math.Inf(-1), math.Inf(1))

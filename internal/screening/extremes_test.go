@@ -7,8 +7,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 )
 
-// Whatever the temperature and the size of a context, a log-sum and a log-probability are an
-// error or a number, and no log-probability is above 0.
+// For any temperature and any size of a context, a log-sum and a log-probability are an error or a
+// number, and no log-probability is above 0.
 func TestLogProbabilitiesAtTheExtremes(t *testing.T) {
 	in := shape{labels: 300, dim: 24, clusters: 7, contexts: 10, keep: 30, tail: []float64{0.5, 1}, seed: 3}.instance(t)
 	s := in.searcher(t)

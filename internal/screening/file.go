@@ -22,7 +22,7 @@ const (
 	// previewMagic begins the files of package preview, which are easily mistaken for screens.
 	previewMagic = "\x89L2P\r\n\x1a\n"
 	version      = 5
-	// atChecksum and atSize are places in the header; the checksum is of what is behind it.
+	// atChecksum and atSize are places in the header; the checksum is of the bytes after it.
 	atChecksum = 12
 	atSize     = 16
 )
@@ -51,7 +51,7 @@ type rung struct {
 // file is a model as its file has it.
 type file struct {
 	header
-	c       Config // without what follows, and without lists, ladder and tail
+	c       Config // without the fields below, and without lists, ladder and tail
 	numbers []float64
 	sizes   []uint32 // of the lists
 	ids     []uint32
@@ -67,7 +67,8 @@ type part struct {
 	counts []uint64 // their product is its length; one that may be 0 is the first
 }
 
-// parts returns what is behind the header, in its order. A new part is a line here and in FORMAT.md.
+// parts returns the parts after the header, in their order. A new part is a line here and in
+// FORMAT.md.
 func (f *file) parts() []part {
 	d, r, m, q := uint64(f.Dim), uint64(f.Clusters), uint64(f.Temperatures), uint64(f.Levels)
 	cells := r * (1 + uint64(f.Shells))
@@ -76,7 +77,7 @@ func (f *file) parts() []part {
 		ranges = 2*m + 4
 	}
 	return []part{
-		{"numbers", &f.numbers, []uint64{2}}, // exact margin, budget of requests that name none
+		{"numbers", &f.numbers, []uint64{2}}, // exact margin, budget of requests without one
 		{"clusters", &f.c.Clusters, []uint64{r, d}},
 		{"shells", &f.c.Shells, []uint64{uint64(f.Shells)}},
 		{"sizes", &f.sizes, []uint64{cells}},
@@ -96,7 +97,7 @@ func (f *file) parts() []part {
 }
 
 // Save writes the model to a file, which appears under its name when it is complete: an error, or
-// the end of the process in between, leaves what was there before. Equal models give equal files.
+// the end of the process in between, leaves the earlier file. Equal models give equal files.
 func (m *Model) Save(path string) error {
 	err := atomicfile.WriteFile(path, func(w io.Writer) error {
 		_, err := m.WriteTo(w)
@@ -149,7 +150,7 @@ func (m *Model) encode() (data []byte) {
 
 // Load reads a model from a file, which is read whole and not kept open. Time and memory are in
 // proportion to its size: all of it is checked, and the vectors of the clusters are quantised. An
-// error names the file, the field, what was found and what was expected.
+// error names the file, the field, the value found and the value expected.
 func Load(path string) (*Model, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -190,7 +191,7 @@ func load(f *os.File) (*Model, error) {
 	return decode(data.Bytes())
 }
 
-// Read returns the model whose file has the bytes data. It copies what it needs of them, and
+// Read returns the model whose file has the bytes data. It copies the parts that it needs, and
 // allocates at most a small multiple of len(data). Errors are as from Load, without the file.
 func Read(data []byte) (*Model, error) {
 	m, err := decode(data)
@@ -257,7 +258,7 @@ func decode(data []byte) (*Model, error) {
 		}
 	}
 	if len(data) > 0 {
-		return nil, fmt.Errorf("file size: found %d bytes behind the record, expected none", len(data))
+		return nil, fmt.Errorf("file size: found %d bytes after the record, expected none", len(data))
 	}
 	return f.model()
 }

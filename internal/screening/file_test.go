@@ -23,7 +23,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
-// These tests know the file from FORMAT.md alone: they write it themselves.
+// These tests use FORMAT.md alone: they write files themselves.
 
 func encode(t testing.TB, m *screening.Model) []byte {
 	t.Helper()
@@ -33,7 +33,7 @@ func encode(t testing.TB, m *screening.Model) []byte {
 		t.Fatal(err)
 	}
 	if n != int64(b.Len()) {
-		t.Fatalf("WriteTo says %d bytes and wrote %d", n, b.Len())
+		t.Fatalf("WriteTo returned %d bytes and wrote %d", n, b.Len())
 	}
 	return b.Bytes()
 }
@@ -70,13 +70,13 @@ func doubles(values ...float64) (b []byte) {
 
 func crc(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-// counts are those of a header.
+// counts are the counts in a header.
 type counts struct {
 	labels, dim, clusters, always, k, heldOut                uint32
 	shells, budgets, share, temperatures, levels, directions uint16
 }
 
-// parts are the numbers behind a header.
+// parts are the numbers after a header.
 type parts struct {
 	numbers                                         []float64
 	clusters                                        []float32
@@ -90,7 +90,7 @@ type parts struct {
 	record                                          string
 }
 
-// write puts a file together as FORMAT.md says.
+// write puts a file together as FORMAT.md describes.
 func write(c counts, fingerprint [32]byte, p parts) []byte {
 	head := append([]byte("\x89L2S\r\n\x1a\n"), le32(5, 0)...)
 	head = append(append(head, le64(0)...), fingerprint[:]...)
@@ -227,7 +227,7 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 	})
 }
 
-// reader takes a file apart as FORMAT.md says. It checks nothing.
+// reader takes a file apart as FORMAT.md describes. It checks nothing.
 type reader struct{ b []byte }
 
 func (r *reader) take(n int) []byte {
@@ -296,12 +296,12 @@ func readByTheFormat(t failer, file []byte) (c screening.Config) {
 		}
 	}
 	if c.Record = b.take(record); len(b.b)+len(ids.b)+len(shares.b) > 0 {
-		t.Fatal("bytes behind the record, or behind the lists")
+		t.Fatal("bytes after the record, or after the lists")
 	}
 	return c
 }
 
-// Another program that knows FORMAT.md alone reads the model that was written.
+// A program written from FORMAT.md alone reads the model.
 func TestAReaderOfTheFormatFindsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawShape(t)
@@ -328,7 +328,7 @@ func TestAReaderOfTheFormatFindsTheModel(t *testing.T) {
 		}
 		var twice bytes.Buffer
 		if _, err := again.WriteTo(&twice); err != nil || !bytes.Equal(twice.Bytes(), file.Bytes()) {
-			t.Fatalf("another file of what was read: %v", err)
+			t.Fatalf("another file from the model that was read: %v", err)
 		}
 	})
 }
@@ -481,8 +481,8 @@ var brokenFiles = []struct {
 	{"clusters x dim overflows", func(b []byte) []byte { return put(60, le32(1<<30))(put(64, le32(1<<30))(b)) }, sealed, "clusters: found 278 bytes left of the file, expected 4 for each of [1073741824 1073741824]"},
 	{"dim and clusters exchanged", func(b []byte) []byte { return put(60, le32(2))(put(64, le32(3))(b)) }, sealed, "record: found 2 bytes left of the file, expected 1 for each of [10]"},
 	{"V too short", with(func(c *counts, p *parts) { p.clusters = p.clusters[1:] }), sealed, "record: found 6 bytes left of the file, expected 1 for each of [10]"},
-	{"V too long", with(func(c *counts, p *parts) { p.clusters = append(p.clusters, 1) }), sealed, "file size: found 4 bytes behind the record, expected none"},
-	{"a byte behind the record", func(b []byte) []byte { return size(append(b, 0)) }, sealed, "file size: found 1 bytes behind the record, expected none"},
+	{"V too long", with(func(c *counts, p *parts) { p.clusters = append(p.clusters, 1) }), sealed, "file size: found 4 bytes after the record, expected none"},
+	{"a byte after the record", func(b []byte) []byte { return size(append(b, 0)) }, sealed, "file size: found 1 bytes after the record, expected none"},
 	{"a record shorter than its length", func(b []byte) []byte { return size(b[:397]) }, sealed, "record: found 9 bytes left of the file, expected 1 for each of [10]"},
 
 	// Cells.
@@ -646,9 +646,8 @@ func TestEveryFlippedBitIsRefused(t *testing.T) {
 	}
 }
 
-// checkRead is the promise of Read for any bytes: no panic, no more memory
-// than a small multiple of their number, and what is accepted has these very
-// bytes as its file.
+// checkRead is the promise of Read for any bytes: no panic, no more memory than a small multiple of
+// their number, and an accepted model saves to exactly these bytes.
 func checkRead(t testing.TB, file []byte) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -705,25 +704,25 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		checkRead(t, file)
-		// With the right size and checksum the bytes reach the checks behind them.
+		// With the right size and checksum the bytes reach the checks after size and checksum.
 		checkRead(t, seal(size(bytes.Clone(file))))
 	})
 }
 
-// An error of Load names the file. What is no screen is refused by its first bytes and
-// its size, however large it is.
+// An error of Load names the file. A file that is no screen is refused by its first bytes and its
+// size, even if it is large.
 func TestLoadReportsTheFile(t *testing.T) {
 	const large = 1 << 40
 	for _, c := range []struct {
 		name  string
 		start []byte // of a file of size bytes; without one there is no file
 		size  int64
-		want  string // behind the name of the file; or kind
+		want  string // after the name of the file; or kind
 		kind  error
 	}{
 		{name: "a missing file", kind: fs.ErrNotExist},
 		{name: "a file of another kind", start: []byte("\x93NUMPY"), size: large, want: "magic: found 93 4e"},
-		{name: "bytes behind the end", start: smallFile(), size: large,
+		{name: "bytes after the end", start: smallFile(), size: large,
 			want: "file size: found 1099511627776 bytes, expected the 398 that the header states"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/precision"
 )
 
-// Geometry says how contexts lie to their clusters. Training keeps that of held-out contexts in
-// the record of the model, for [Pool.Audit].
+// Geometry describes the places of contexts relative to their clusters. Training keeps the geometry
+// of held-out contexts in the record of the model, for [Pool.Audit].
 type Geometry struct {
 	// Cosine is of the cosines of contexts and the vectors of their clusters.
 	Cosine Histogram `json:"cosine"`
@@ -18,17 +18,17 @@ type Geometry struct {
 	Lead Histogram `json:"lead"`
 }
 
-// Histogram holds the shares of bins. Bin i is of the numbers from Edges[i-1] on and below
+// Histogram holds the shares of bins. Bin i counts the numbers from Edges[i-1] on and below
 // Edges[i], the first and the last without a lower or an upper end.
 type Histogram struct {
 	Edges  []float64 `json:"edges"`
 	Shares []float64 `json:"shares"`
 	// Most are the shares that a stretch of such contexts may have: contexts of one text are alike,
-	// so that the shares of a stretch differ from those of all.
+	// so that the shares of a stretch differ from the shares of all.
 	Most []float64 `json:"most"`
 }
 
-// cuts are the shares of contexts below the edges: fine where contexts lie badly.
+// cuts are the shares of contexts below the edges: fine at the contexts far from their clusters.
 var cuts = []float64{0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99}
 
 // NewGeometry returns the geometry of contexts with these cosines and leads, in the order of the text.
@@ -68,8 +68,8 @@ func newHistogram(x []float64) (h Histogram) {
 	return h
 }
 
-// most is the share p of bin i, its error, and three standard deviations of stretches: what
-// they vary beyond what independent draws would.
+// most is the share p of bin i, its error, and three standard deviations of stretches: their
+// variation beyond the variation of independent draws.
 func most(p float64, of [][]float64, i, n int) float64 {
 	stretches, variance := float64(len(of)), 0.0
 	for _, shares := range of {
@@ -85,7 +85,7 @@ func (h *Histogram) bin(x float64) int {
 	return sort.Search(len(h.Edges), func(i int) bool { return x < h.Edges[i] })
 }
 
-// valid reports whether h is a histogram, as far as its user relies on it.
+// valid reports whether h is a histogram, in the properties that its users need.
 func (h *Histogram) valid() bool {
 	ok := len(h.Edges) <= len(cuts) && len(h.Shares) == len(h.Edges)+1 && len(h.Most) == len(h.Shares) && slices.IsSorted(h.Edges)
 	for _, p := range h.Most {
@@ -94,7 +94,8 @@ func (h *Histogram) valid() bool {
 	return ok
 }
 
-// Geometry returns how the held-out contexts of training lie, nil if the record does not say it. It must not be changed.
+// Geometry returns the geometry of the held-out contexts of training, nil if the record has none.
+// It must not be changed.
 func (m *Model) Geometry() *Geometry { return m.geometry }
 
 func geometryOf(of []byte) *Geometry {

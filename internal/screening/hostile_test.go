@@ -43,7 +43,7 @@ func TestTailsAtTemperaturesWithoutAnInverseAreRefused(t *testing.T) {
 	}
 }
 
-// A stream has no size to compare with what a header states: it must not be read without end.
+// A stream has no size to compare with the sizes in a header: it must not be read without end.
 func TestAStreamOfAHugeSizeIsNotRead(t *testing.T) {
 	header := make([]byte, headerSize)
 	copy(header, magic)
@@ -73,7 +73,7 @@ func TestAStreamOfAHugeSizeIsNotRead(t *testing.T) {
 	}
 }
 
-// What is not a number says nothing of the tail.
+// NaN as temperature or confidence tells nothing of the tail.
 func TestTheTailOfNaN(t *testing.T) {
 	nan := math.NaN()
 	tail, err := NewTail(TailConfig{Temperatures: []float64{1, 2}, Levels: []float64{0.5}, Clusters: 1, Intercepts: make([]float32, 2),

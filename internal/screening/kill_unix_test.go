@@ -58,8 +58,8 @@ func savedModels(t *testing.T) [2]*screening.Model {
 	return m
 }
 
-// A process that saves one model over the other without end is killed at some
-// moment, again and again. What it leaves is one of the two, whole.
+// A process that saves one model over the other without end is killed at some moment, again and
+// again. The file is one of the two, complete.
 func TestSaveSurvivesAKill(t *testing.T) {
 	const inChild = "L2S_TEST_SAVES"
 	models := savedModels(t)
@@ -84,8 +84,8 @@ func TestSaveSurvivesAKill(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		// Of four kills one comes once the process has begun to save, and one once it has
-		// saved, however slow the machine is.
+		// Of four kills one comes after the process has begun to save, and one after it has saved,
+		// also on a slow machine.
 		awaited := map[int]func(name string) bool{
 			0: func(name string) bool { return name != "model.l2s" }, 2: func(name string) bool { return name == "model.l2s" },
 		}[i%4]

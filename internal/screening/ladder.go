@@ -25,8 +25,8 @@ type Rung struct {
 	Budget float64 `json:"budget"`
 	// Share is the threshold. It does not ascend over the ladder.
 	Share uint16 `json:"share"`
-	// MeanCandidates, P99Candidates and MaxCandidates are of the numbers of candidates of
-	// held-out contexts: mean, 99th percentile and largest, all 0 if there were none.
+	// MeanCandidates, P99Candidates and MaxCandidates are the mean, the 99th percentile and the
+	// largest of the numbers of candidates of held-out contexts, all 0 without such contexts.
 	MeanCandidates float64 `json:"mean_candidates"`
 	P99Candidates  int     `json:"p99_candidates"`
 	MaxCandidates  int     `json:"max_candidates"`
@@ -83,11 +83,11 @@ func (m *Model) checkLadder() error {
 // Ladder returns the budgets that the model knows, ascending. It must not be changed.
 func (m *Model) Ladder() []Rung { return m.c.Ladder }
 
-// LadderOf returns what the figures of the ladder are of: the k of PrecisionK, and the number
-// of held-out contexts, 0 if nothing was measured.
+// LadderOf returns the basis of the figures of the ladder: the k of PrecisionK, and the number of
+// held-out contexts, 0 if nothing was measured.
 func (m *Model) LadderOf() (k, heldOut int) { return m.c.K, m.c.HeldOut }
 
-// Budget returns the budget of requests that name none.
+// Budget returns the budget of requests without a budget.
 func (m *Model) Budget() float64 { return m.c.Budget }
 
 // WithBudget returns a copy of the model in which requests that name no budget have this one, the
@@ -115,7 +115,8 @@ func (m *Model) rungOf(budget float64) (int, error) {
 	return max(0, sort.Search(len(m.c.Ladder), func(i int) bool { return m.c.Ladder[i].Budget > budget })-1), nil
 }
 
-// derived is what follows from a model and is made when it is needed: shared by its copies.
+// derived has the values that are computed from a model at their first use, and that its copies
+// share.
 type derived struct {
 	mu      sync.Mutex // of cuts
 	cuts    map[uint16][]uint32
@@ -146,8 +147,8 @@ func (m *Model) candidates(cell int, share uint16) int {
 
 func (m *Model) first(cell, n int) []uint32 { return m.c.Lists[cell].IDs[:n:n] }
 
-// Candidates returns the candidates that a cell has within a budget, best first, not to be
-// changed: as [Budget] says. It returns an error if the budget is not above 0.
+// Candidates returns the candidates that a cell has within a budget, best first, not to be changed;
+// [Budget] describes budgets. It returns an error if the budget is not above 0.
 func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 	at, err := m.rungOf(budget)
 	if err != nil {

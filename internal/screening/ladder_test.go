@@ -15,7 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
-// A share is the upper bits of a float32: these stand in files.
+// A share is the upper bits of a float32, as files have them.
 func TestSharesByTable(t *testing.T) {
 	for _, c := range []struct {
 		p    float64
@@ -23,7 +23,7 @@ func TestSharesByTable(t *testing.T) {
 	}{
 		{math.NaN(), 0}, {math.Inf(-1), 0}, {-1, 0}, {0, 0}, {1e-300, 0}, {math.Nextafter(0x1p-31, 0), 0},
 		{0x1p-31, 1}, {0x1.001p-31, 1}, {0x1.002p-31, 2}, {0x1p-30, 2049}, {1e-3, 43058}, {0.01, 49726}, {0.1, 56525}, {0x1p-1, 61441}, {0.75, 62465},
-		{0x1.ffep-1, 63488}, {0x1.fffp-1, 63488}, {math.Nextafter(1, 0), 63489}, // the float32 of which is 1
+		{0x1.ffep-1, 63488}, {0x1.fffp-1, 63488}, {math.Nextafter(1, 0), 63489}, // whose float32 is 1
 		{1, 65535}, {2, 65535}, {math.Inf(1), 65535},
 	} {
 		if got := screening.Share(c.p); got != c.want {
@@ -36,7 +36,7 @@ func TestSharesByTable(t *testing.T) {
 // common have one share.
 func TestSharesAreTheUpperBitsOfAFloat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		exponent, mantissa := rapid.IntRange(0, 30).Draw(t, "exponent above that of 2^-31"), rapid.IntRange(0, 2047).Draw(t, "mantissa")
+		exponent, mantissa := rapid.IntRange(0, 30).Draw(t, "exponent above the exponent of 2^-31"), rapid.IntRange(0, 2047).Draw(t, "mantissa")
 		low := float32(math.Ldexp(1+float64(mantissa)/2048, exponent-31))
 		high := math.Nextafter32(float32(math.Ldexp(1+float64(mantissa+1)/2048, exponent-31)), 0)
 		p := rapid.OneOf(rapid.Just(low), rapid.Just(high), rapid.Float32Range(low, high)).Draw(t, "p")
@@ -51,8 +51,8 @@ func TestSharesAreTheUpperBitsOfAFloat(t *testing.T) {
 	})
 }
 
-// The candidates of a smaller budget come first among those of a larger one: those of a searcher
-// with it, and of a request.
+// The candidates of a smaller budget come first among the candidates of a larger one: for the
+// budget of a searcher and of a request.
 func TestCandidatesOfASmallerBudgetAreAPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawShape(t).instance(t)
@@ -82,8 +82,8 @@ func TestCandidatesOfASmallerBudgetAreAPrefix(t *testing.T) {
 	})
 }
 
-// The budget of a request is the largest of the ladder that is not above it. It is
-// for that request alone.
+// The budget of a request is the largest of the ladder that is not above it. It is valid for that
+// request alone.
 func TestABudgetIsForOneRequest(t *testing.T) {
 	in := plane(t, make([][]uint32, 2))
 	c := in.config
@@ -122,7 +122,7 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 		}
 	}
 	if ids, err := in.model.Candidates(0, 0.5); err != nil || len(ids) != 1 || ids[0] != 3 {
-		t.Errorf("a budget below the smallest: found the candidates %v (%v), expected those of the smallest", ids, err)
+		t.Errorf("a budget below the smallest: found the candidates %v (%v), expected the candidates of the smallest", ids, err)
 	}
 	if m, err := in.model.WithBudget(0.5, 0, nil); err != nil || m.Budget() != 1 {
 		t.Errorf("a budget below the smallest: found another model (%v), expected one of the smallest", err)
@@ -146,7 +146,7 @@ func TestWithBudget(t *testing.T) {
 	}
 	back, err := c.WithBudget(m.Budget(), m.ExactMargin(), m.Record())
 	if err != nil || !slices.Equal(encode(t, back), smallFile()) {
-		t.Errorf("found another file with what the first model had, %v", err)
+		t.Errorf("found another file with the parts of the first model, %v", err)
 	}
 	if kept, err := m.WithBudget(4, 1, nil); err != nil || string(kept.Record()) != `{"seed":1}` {
 		t.Errorf("found record %s (%v), expected the model's own", kept.Record(), err)
@@ -197,8 +197,7 @@ func TestOutcomesAreThePlacesOfTheBestLabels(t *testing.T) {
 	})
 }
 
-// The figures of a ladder over outcomes are those of a plain loop, and their intervals
-// hold them.
+// The figures of a ladder over outcomes equal a plain loop's, and their intervals contain them.
 func TestMeasureIsAPlainLoop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawShape(t).instance(t)

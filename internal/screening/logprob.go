@@ -66,8 +66,8 @@ func (s *Searcher) checkTail(temperature float64) error {
 // head returns the candidates of a cell that are not in the tail.
 func (s *Searcher) head(cell int) []uint32 { return s.model.first(cell, int(s.inTail[cell])) }
 
-// tailKnows reports whether the tail says something of the context that was located, at a
-// temperature: tailOf has it then.
+// tailKnows reports whether the tail has an estimate for the located context at a temperature:
+// tailOf returns it.
 func (s *Searcher) tailKnows(x *location, temperature float64) bool {
 	return !x.exact && s.model.c.Tail.covers(temperature) && s.reckon(x.cell)
 }
@@ -77,8 +77,8 @@ func (s *Searcher) reckon(cell int) bool {
 	return int(s.inTail[cell]) == s.model.c.Labels || s.model.c.Tail.reckon(&s.reckoned, s.query[0].Vector(), s.router.ClusterOf(cell))
 }
 
-// tailOf is what the tail says of the labels outside the head, at a temperature it covers, of a
-// context that it has reckoned with.
+// tailOf returns the tail's interval for the labels outside the head, at a temperature that it
+// covers, for a context for which reckon has computed the logs.
 func (s *Searcher) tailOf(cell int, temperature, confidence float64) Interval {
 	if int(s.inTail[cell]) == s.model.c.Labels {
 		return noLabels
@@ -99,14 +99,15 @@ type Interval struct {
 	Log, Low, High float64
 }
 
-// noLabels is the log of the sum over none.
+// noLabels is the log of the sum over no labels.
 var noLabels = Interval{math.Inf(-1), math.Inf(-1), math.Inf(-1)}
 
 // LogSum returns the log of the sum of e^(x/T) over all labels, log Z at the temperature T, and an
-// interval that holds it with the confidence, at least 0 and below 1, if the model's tail has
-// half-widths at that confidence or above. The promise is about the draw of a context from those
-// that the half-widths were found on ([Tail]). The ends are the same if the exact layer answers: if
-// the lead of the best cluster is below the exact margin, or the tail has no coefficients for T.
+// interval that contains it with the confidence, at least 0 and below 1, if the model's tail has
+// half-widths at that confidence or above. The promise is for contexts drawn from the same
+// distribution as the contexts that gave the half-widths ([Tail]). The ends are the same if the
+// exact layer answers: if the lead of the best cluster is below the exact margin, or the tail has
+// no coefficients for T.
 //
 // It returns [ErrNoTail] if the model has no tail, and an error if temperature or confidence are
 // out of range, or if h is not a context.
@@ -145,18 +146,19 @@ func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interva
 
 // Head holds the candidates of a context, for draws.
 type Head struct {
-	// IDs are the candidates, of which the first Known are not in the model's tail. IDs
-	// must not be changed.
+	// IDs are the candidates. The first Known of them are not in the model's tail. IDs must not be
+	// changed.
 	IDs   []uint32
 	Known int
-	// Lower and Upper are the ends of intervals that hold their logits. They are scratch of
-	// the searcher, which the caller may change, until its next call but for Logits and Outside.
+	// Lower and Upper are the ends of intervals that contain their logits. They are scratch of the
+	// searcher, valid until its next call except Logits and Outside; the caller may change them.
 	Lower, Upper []float32
 }
 
-// Head returns the candidates of h within a budget, 0 for the searcher's own, and those that are
-// not in the tail, or false if the exact layer is to be asked: if the lead is below the exact
-// margin, the tail knows no such contexts, or h has no intervals. Errors are as from Search, and [ErrNoTail].
+// Head returns the candidates of h within a budget, 0 for the searcher's own, and the labels that
+// are not in the tail. It returns false if the caller must ask the exact layer: if the lead is
+// below the exact margin, the tail does not cover such contexts, or h has no intervals. Errors are
+// as from Search, and [ErrNoTail].
 func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
 	if s.model.c.Tail == nil {
 		return Head{}, false, ErrNoTail
@@ -205,10 +207,10 @@ func (s *Searcher) Outside(temperature, confidence float64) Interval {
 	return Interval{high, math.Inf(-1), high}
 }
 
-// outside leaves the labels of the head of a cell, ascending, and behind them the others that it
-// does not have in s.headIDs, and their logits in s.logits. It returns the log of the sum of e^(x/T)
-// over all further labels, at a temperature that the tail covers: of the tail, without what is
-// known of it.
+// outside writes the labels of the head of a cell, ascending, and after them the labels of others
+// that are not in the head, to s.headIDs, and their logits to s.logits. It returns the log of the
+// sum of e^(x/T) over all other labels, at a temperature that the tail covers: the tail's sum less
+// the labels with known logits.
 func (s *Searcher) outside(x *location, others []uint32, temperature, confidence float64) (Interval, error) {
 	s.headIDs = append(s.headIDs[:0], s.head(x.cell)...)
 	slices.Sort(s.headIDs)
@@ -251,20 +253,20 @@ func without(a, b float64) float64 {
 // maxBanned bounds the labels whose share of the tail is computed to take it off.
 const maxBanned = 256
 
-// sumOverTail returns the log of the sum of e^(x/T) over all labels that the request
-// permits, edited as the request says, given the sum over the candidates of an answer.
+// sumOverTail returns the log of the sum of e^(x/T) over all labels that the request permits, with
+// the edits of the request, given the sum over the candidates of an answer.
 func (s *Searcher) sumOverTail(x *location, candidates float64, req *exact.Request) (float64, error) {
 	temperature := cmp.Or(req.Temperature, 1)
 	head := int(s.inTail[x.cell])
 	switch {
 	case req.ExactSum, req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned:
 		return s.sumOfLayer(req)
-	case !s.tailKnows(x, temperature): // whose logits may be so large that the middles of their intervals say little
+	case !s.tailKnows(x, temperature): // whose logits may be so large that the middles of their intervals tell little
 		ask := *req
 		ask.ExactSum = true
 		return s.sumOfLayer(&ask)
 	case !exact.Edits(req):
-		if x.n != head { // as many of them count with their logits as within the budget of the tail
+		if x.n != head { // the candidates within the budget of the tail count with their logits
 			s.top = grow.Slice(s.top, min(req.K, head))
 			ask := exact.Request{K: len(s.top), LogSum: true, Temperature: temperature, Among: s.labels(x.cell, head)}
 			a, err := s.find(s.top, &ask)

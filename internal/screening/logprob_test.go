@@ -15,7 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
-// estimateOf is what a tail says of a context of a cluster, at the temperature of a
+// estimateOf returns the estimate of a tail for a context of a cluster, at the temperature of a
 // block, by its definition, and the half-width at a level.
 func estimateOf(c screening.TailConfig, block, cluster, level int, h []float32) (log, width float64) {
 	row := block*c.Clusters + cluster
@@ -34,7 +34,7 @@ func estimateOf(c screening.TailConfig, block, cluster, level int, h []float32) 
 	return log + float64(c.Squares[2*row+1])*along, float64(c.Widths[row*len(c.Levels)+level])
 }
 
-// rounding is twice what the sums over int8 codes of a context may be off by.
+// rounding returns twice the largest error of the sums over int8 codes of a context.
 func (in *instance) rounding(h []float32) (most float64) {
 	norm := func(x []float32) float64 { return math.Sqrt(kernels.RefDot(x, x)) }
 	d := in.config.Dim
@@ -44,10 +44,10 @@ func (in *instance) rounding(h []float32) (most float64) {
 	return most
 }
 
-// checkTail: a label's log-probability is its exact logit minus the log of the
-// sum over the candidates that the tail leaves out and what the tail says of the
-// others, and so are the log-sums of answers, edited as the request says: of what the tail
-// says, the labels that are known are taken off.
+// checkTail: a label's log-probability is its exact logit minus the log of the sum over the
+// candidates that the tail leaves out and the tail's estimate for the others, and so are the
+// log-sums of answers, with the edits of the request: labels with known logits are subtracted from
+// the tail's estimate.
 func checkTail(t *rapid.T) {
 	drawn := drawShape(t)
 	drawn.tail = []float64{1}
@@ -137,8 +137,8 @@ func TestLogProbByTheTail(t *testing.T) {
 }
 
 // checkProbabilities: no label is more than certain, and neither are the labels of an answer
-// together: whatever the cells, the budgets, the share that the tail begins at, the edits and the
-// temperature. What is between 1 and 1e-9 above it is rounding.
+// together: for any cells, budgets, share at which the tail begins, edits and temperature. A
+// probability between 1 and 1 + 1e-9 is rounding.
 func checkProbabilities(t *rapid.T) {
 	drawn := drawHardShape(t)
 	drawn.tail = rapid.SampledFrom([][]float64{{1}, {0.5, 1, 2}}).Draw(t, "temperatures of the tail")
@@ -160,7 +160,7 @@ func checkProbabilities(t *rapid.T) {
 		for _, p := range got {
 			total += math.Exp(p.Logit/temperature - a.LogSum)
 		}
-		// Of logits beyond 1e5 the log-sum's own rounding is more than that.
+		// For logits above 1e5 the rounding of the log-sum is larger.
 		if far := math.Abs(a.LogSum) > 1e5 && !math.IsInf(a.LogSum, 0); !(total <= 1+1e-9) && !far {
 			t.Fatalf("context %d: the probabilities of %v with the log-sum %v sum to %v", i, got, a.LogSum, total)
 		}
@@ -199,8 +199,8 @@ func TestNothingIsMoreThanCertain(t *testing.T) {
 
 func FuzzNothingIsMoreThanCertain(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkProbabilities)) }
 
-// At a temperature of the tail the interval has its half-width. Between two the
-// estimate lies between theirs in 1/T, and the lower end is the sum of the candidates.
+// At a temperature of the tail the interval has its half-width. Between two temperatures the
+// estimate is between their estimates in 1/T, and the lower end is the sum of the candidates.
 // Outside of them the exact layer answers.
 func TestLogSumAtATemperature(t *testing.T) {
 	in := shape{labels: 300, dim: 24, clusters: 7, contexts: 30, keep: 60, tail: []float64{0.5, 1}, seed: 3}.instance(t)
@@ -245,9 +245,9 @@ func TestLogSumAtATemperature(t *testing.T) {
 	}
 }
 
-// The head has the candidates within the budget and those that are not in the tail, and intervals that
-// hold their logits. Where the tail has no coefficients for a temperature, what it says bounds the
-// sum if the interval at the nearest temperature holds the truth.
+// The head has the candidates within the budget and the labels that are not in the tail, and
+// intervals that contain their logits. If the tail has no coefficients for a temperature, its
+// interval bounds the sum if the interval at the nearest temperature contains the truth.
 func TestHeadHoldsTheCandidates(t *testing.T) {
 	in := tailed(t)
 	s, c := in.searcher(t), in.config.Tail.Config()
@@ -301,7 +301,7 @@ func TestHeadHoldsTheCandidates(t *testing.T) {
 			}
 			return kernels.LogSumExp(terms)
 		}
-		off := truth(1) - got.High // a bound that is off by so much at T0 is off by T0/T of that at T
+		off := truth(1) - got.High // a bound with the error off at T0 has the error off T0/T at T
 		for _, temperature := range []float64{0.1, 0.5, 1.3, 10} {
 			x := s.Outside(temperature, 0.9)
 			if x.Log != x.High || !math.IsInf(x.Low, -1) {
@@ -314,8 +314,8 @@ func TestHeadHoldsTheCandidates(t *testing.T) {
 	}
 }
 
-// Over the tail the labels are those without it, whether the request has
-// edits or not, and the exact layer's log-sums too. checkTail is about the others.
+// With OverTail the labels are the same as without it, for requests with and without edits, and so
+// are the exact layer's log-sums. checkTail is about the other log-sums.
 func TestOverTheTailAnswersAreThoseWithoutIt(t *testing.T) {
 	check := func(t *rapid.T) {
 		drawn := drawShape(t)
@@ -476,7 +476,7 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 			log, _ := estimateOf(c, at, f.cluster, 0, h)
 			numbers = append(numbers, log)
 		}
-		for out := -1; out < 2*len(numbers); out++ { // the number of the end that is passed, -1 for none
+		for out := -1; out < 2*len(numbers); out++ { // the number of the end that the context exceeds, -1 for none
 			c.Ranges = screening.Everything(c.Clusters, len(c.Temperatures))
 			own := c.Ranges[2*len(numbers)*f.cluster:]
 			for j, x := range numbers {

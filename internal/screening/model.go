@@ -20,7 +20,7 @@ import (
 // maxCount bounds labels and clusters: ids are uint32 and counts are int.
 const maxCount = min(math.MaxInt, math.MaxUint32)
 
-// Config is what a Model is made of.
+// Config has the parts of a Model.
 type Config struct {
 	// Dim is d, the dimension of a context, at least 1.
 	Dim int
@@ -35,16 +35,16 @@ type Config struct {
 	Shells []float64
 	// Lists holds the candidates of each cell, in the order of the cells.
 	Lists []List
-	// Always is the number of ids at the head of every list that are there by decree, such
-	// as the ids of <unk> and <eos>: in every list the same, ascending.
+	// Always is the number of ids at the start of every list by decree, such as the ids of <unk>
+	// and <eos>: in every list the same, ascending.
 	Always int
-	// Ladder holds the budgets that the model knows, 1 to 64 of them, ascending. Nil
-	// stands for one, which takes whole lists.
+	// Ladder holds the budgets that the model knows, 1 to 64 of them, ascending. Nil means one
+	// budget, which takes whole lists.
 	Ladder []Rung
-	// Budget is the budget of requests that name none: one of the ladder. 0: the largest.
+	// Budget is the budget of requests without a budget: one of the ladder. 0: the largest.
 	Budget float64
-	// K and HeldOut say what the figures of the ladder are of: PrecisionK is P@K, and
-	// HeldOut is the number of contexts. 0 and 0 if nothing was measured.
+	// K and HeldOut are the basis of the figures of the ladder: PrecisionK is P@K, and HeldOut is
+	// the number of contexts. 0 and 0 if nothing was measured.
 	K, HeldOut int
 	// ExactMargin is the lead below which the exact layer answers: finite, 0 (never) or more.
 	ExactMargin float64
@@ -53,8 +53,8 @@ type Config struct {
 	// Fingerprint is exact.Layer.Fingerprint of the layer that the lists
 	// were made for. All zero: the model goes with any layer of its shape.
 	Fingerprint [32]byte
-	// Record says how the model came about: a JSON object, or nil for {}.
-	// It is kept byte for byte.
+	// Record describes the training of the model: a JSON object, or nil for {}. It is kept byte for
+	// byte.
 	Record json.RawMessage
 }
 
@@ -63,15 +63,15 @@ type Config struct {
 type List struct {
 	// IDs are distinct.
 	IDs []uint32
-	// Shares says how likely each of the ids is among the best labels of a context of the cell,
-	// see [Share]. They do not ascend; of equals the lower id comes first, behind the ids by
-	// decree. Nil stands for the largest share for all: the ids ascend then.
+	// Shares has, for each id, the probability that it is among the best labels of a context of the
+	// cell, see [Share]. They do not ascend; of equals the lower id comes first, after the ids by
+	// decree. Nil means the largest share for all: then the ids ascend.
 	Shares []uint16
 }
 
-// Model is a screen: the vectors of clusters v_1, ..., v_r and for each cell its candidates,
-// in an order of which every budget takes the first ones. It is immutable and safe
-// for use by many goroutines.
+// Model is a screen: the vectors of clusters v_1, ..., v_r and for each cell its candidates, in an
+// order such that every budget takes the first ones. It is immutable and safe for use by many
+// goroutines.
 type Model struct {
 	c        Config    // with a ladder, a budget of it, a record, and shares in all lists
 	geometry *Geometry // of the record
@@ -79,9 +79,9 @@ type Model struct {
 	*derived
 }
 
-// NewModel returns the model of c. It copies what it needs of it, if nothing else is said, and
-// quantises the vectors of the clusters: a byte or more for each number of V. An error
-// names the field, what was found and what was expected.
+// NewModel returns the model of c. It copies the parts that it needs, unless a field's comment
+// tells otherwise, and quantises the vectors of the clusters: a byte or more per number of V. An
+// error names the field, the value found and the value expected.
 func NewModel(c Config) (*Model, error) {
 	c.Clusters, c.Shells = slices.Clone(c.Clusters), slices.Clone(c.Shells)
 	c.Lists, c.Ladder, c.Record = slices.Clone(c.Lists), slices.Clone(c.Ladder), bytes.Clone(c.Record)
@@ -95,7 +95,7 @@ func NewModel(c Config) (*Model, error) {
 	return m, nil
 }
 
-// newModel is NewModel for what it may keep.
+// newModel is NewModel without copies: it keeps the slices of c.
 func newModel(c Config) (*Model, error) {
 	if c.Labels < 1 || uint64(c.Labels) > maxCount {
 		return nil, fmt.Errorf("labels: found %d, expected 1 to %d", c.Labels, uint64(maxCount))
@@ -146,8 +146,8 @@ func checkExactMargin(x float64) error {
 	return nil
 }
 
-// checkLists returns an error unless the lists are what Config says. Its time is in proportion
-// to the number of ids, times its logarithm where L is large beside it.
+// checkLists returns an error unless the lists are as Config requires. Its time is in proportion to
+// the number of ids, times its logarithm if L is much larger.
 func (m *Model) checkLists() error {
 	always := m.c.Always
 	if first := len(m.c.Lists[0].IDs); always < 0 || always > first {
@@ -184,7 +184,8 @@ func (m *Model) checkLists() error {
 	return nil
 }
 
-// repeated returns an id that is there twice. seen is an empty set of all labels, nil if they are many.
+// repeated returns an id that occurs twice. seen is an empty set of all labels, nil if there are
+// many.
 func repeated(ids []uint32, seen *bitset.Set) (id uint32, found bool) {
 	if seen == nil {
 		sorted := slices.Sorted(slices.Values(ids))
@@ -282,7 +283,7 @@ func (m *Model) largestList() (largest int) {
 // Always returns the ids in every list by decree, ascending. It must not be changed.
 func (m *Model) Always() []uint32 { return m.c.Lists[0].IDs[:m.c.Always:m.c.Always] }
 
-// Fingerprint returns that of the model's layer, all zero for any layer of its shape.
+// Fingerprint returns the fingerprint of the model's layer, all zero for any layer of its shape.
 func (m *Model) Fingerprint() [32]byte { return m.c.Fingerprint }
 
 // Record returns the training record, a JSON object. It must not be changed.

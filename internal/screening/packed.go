@@ -8,7 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// The memory that packed candidates may take unless an option says otherwise.
+// The memory that packed candidates may take without an option.
 const (
 	// defaultPacked is for a layer whose own codes take more than smallLayer.
 	defaultPacked = 256 << 20

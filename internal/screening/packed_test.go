@@ -40,7 +40,7 @@ func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 		packed bool
 	}{
 		{"no option", nil, true},
-		{"as much as all lists take", []Option{Pack(all)}, true},
+		{"the memory of all lists", []Option{Pack(all)}, true},
 		{"a byte less", []Option{Pack(all - 1)}, false},
 		{"none", []Option{Pack(0)}, false},
 	} {
@@ -73,7 +73,7 @@ func TestPackCopiesWhatTheBudgetTakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := s.packed.Size(0); n != 1 {
-		t.Errorf("found copies of %d candidates, expected those of budget 1, one", n)
+		t.Errorf("found copies of %d candidates, expected the one of budget 1", n)
 	}
 	for budget, want := range map[float64]exact.Prediction{0: {ID: 3, Logit: -2}, 3: {ID: 2, Logit: 3}} {
 		var got [1]exact.Prediction
@@ -83,8 +83,8 @@ func TestPackCopiesWhatTheBudgetTakes(t *testing.T) {
 	}
 }
 
-// Copies of a small layer's codes that the caches do not hold are not made by default; those
-// of a large one are.
+// Copies of a small layer's codes that the caches do not hold are not made by default; copies of a
+// large layer's codes are.
 func TestCopiesByDefaultDependOnTheLayer(t *testing.T) {
 	const clusters, size = 300, 128
 	for _, c := range []struct {
@@ -149,7 +149,7 @@ func TestSearchersShareTheCopies(t *testing.T) {
 	}
 }
 
-// A model that outlives its searchers holds no copies for them.
+// A model that outlives its searchers keeps no copies for them.
 func TestCopiesGoWithTheLastSearcher(t *testing.T) {
 	m, l := packable(t)
 	gone := make(chan bool, 1)

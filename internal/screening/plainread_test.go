@@ -8,11 +8,11 @@ import (
 // lineWords is the number of words of a cache line.
 const lineWords = 8
 
-// table is memory of which pieces are read: what a query takes that only fetches its bytes. It
-// is for one goroutine.
+// table is memory, pieces of which are read: the time of a query that only fetches its bytes. It is
+// for one goroutine.
 type table struct {
 	words []uint64
-	sum   uint64 // lest the reads be left out
+	sum   uint64 // so that the compiler keeps the reads
 }
 
 // newTable returns a table in memory, at least a cache line, which it writes to.
@@ -21,9 +21,9 @@ func newTable(memory []byte) *table {
 	return &table{words: unsafe.Slice((*uint64)(unsafe.Pointer(&memory[0])), len(memory)/(8*lineWords)*lineWords)}
 }
 
-// read reads a word of each cache line of about n bytes that follow each other, all of
-// the table at most. Each i has its place; the places are spread over the table. The two
-// halves are read side by side: one stream has fewer lines on their way.
+// read reads a word of each cache line of about n bytes that follow each other, at most the whole
+// table. Each i has its place; the places are spread over the table. The two halves are read
+// alternately: one stream alone has fewer lines under way.
 func (t *table) read(i, n int) {
 	lines := len(t.words) / lineWords
 	n = min((n+8*lineWords-1)/(8*lineWords), lines)
@@ -40,8 +40,8 @@ func (t *table) read(i, n int) {
 	t.sum = sum
 }
 
-// The words of a table are 1 in the first line, 2 in the second and so on, so that a sum
-// tells which lines were read.
+// The words of a table are 1 in the first line, 2 in the second and so on, so that a sum identifies
+// the lines that were read.
 func TestTableReadsAPieceOfItsLines(t *testing.T) {
 	const lines = 100
 	pieces := newTable(make([]byte, 64*lines+63))

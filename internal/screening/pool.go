@@ -32,12 +32,12 @@ type generation struct {
 	number  uint64
 	model   *Model
 	layer   *exact.Layer
-	inUse   atomic.Int64 // 1 as long as it is current, and 1 for each searcher that is out since then
+	inUse   atomic.Int64 // 1 as long as it is current, plus 1 per searcher on loan
 	drained chan struct{}
 }
 
-// shelf holds searchers that no query uses. Each goroutine goes to one shelf first, so that
-// goroutines seldom wait, and find a searcher whose scratch their core's cache has.
+// shelf holds searchers that no query uses. Each goroutine uses one shelf first, so that goroutines
+// rarely wait, and find a searcher whose scratch is in the cache of their core.
 type shelf struct {
 	mu    sync.Mutex
 	of    *generation
@@ -88,7 +88,7 @@ func (p *Pool) Swap(m *Model, l *exact.Layer) (drained <-chan struct{}, err erro
 	p.lock() // or a query that finds some shelves empty would make a searcher too many
 	for i := range p.shelves {
 		b := &p.shelves[i]
-		old.inUse.Add(int64(b.out)) // which counts those that are out
+		old.inUse.Add(int64(b.out)) // plus the searchers on loan
 		clear(b.free)
 		b.of, b.free, b.out = g, b.free[:0], 0
 	}
@@ -184,15 +184,16 @@ func (p *Pool) borrow() (l loan, err error) {
 	return l, nil
 }
 
-// home returns the shelf that the calling goroutine goes to first, by the address of
-// its stack: goroutines have stacks of their own, which seldom move.
+// home returns the first shelf of the calling goroutine, by the address of its stack: each
+// goroutine has its own stack, which rarely moves.
 func home() int {
 	var here byte
 	stack := uint64(uintptr(unsafe.Pointer(&here))) >> 12
 	return int(stack * 0x9e3779b97f4a7c15 >> (64 - shelfBits))
 }
 
-// take takes a searcher off the loan's shelf and counts it as out, unless there is none. The caller has the lock.
+// take takes a searcher off the loan's shelf and counts it as on loan, unless there is none. The
+// caller has the lock.
 func (l *loan) take() {
 	b := l.from
 	if n := len(b.free); n > 0 {
@@ -202,8 +203,8 @@ func (l *loan) take() {
 	}
 }
 
-// giveBack ends a loan, of a searcher or nil in its place, and counts what it did. A searcher that
-// is not sound, or of an old generation, is not used again.
+// giveBack ends a loan, of a searcher or nil in its place, and adds the searcher's counts. A
+// searcher that is not sound, or of an old generation, is not used again.
 func (l *loan) giveBack() {
 	first, second := l.from, l.home
 	if uintptr(unsafe.Pointer(first)) > uintptr(unsafe.Pointer(second)) { // as [Pool.lock] goes through them

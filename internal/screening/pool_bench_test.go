@@ -8,8 +8,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 )
 
-// BenchmarkPool times what a pool adds to a query, top-5, and labels for profiles or an audit to
-// that, on one goroutine and on as many as there are cores.
+// BenchmarkPool times the cost of a pool per query, top-5, and the additional cost of labels for
+// profiles or of an audit, on one goroutine and on one per core.
 func BenchmarkPool(b *testing.B) {
 	const k, contexts = 5, 2000
 	data := synthetic.Structured(10000, 200, 100, contexts, 1)

@@ -46,7 +46,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// asker is what a Pool and a Searcher have in common.
+// asker has the common methods of a Pool and a Searcher.
 type asker interface {
 	TopK(dst []exact.Prediction, h []float32) (int, error)
 	Search(dst []exact.Prediction, h []float32, req exact.Request) (exact.Answer, error)
@@ -86,9 +86,9 @@ func ask(a asker, question int, in *instance, at int, req exact.Request) []any {
 	return []any{err}
 }
 
-// checkPool: whatever is asked and swapped, in whatever order, an answer of a pool
-// equals the answer of a searcher of the generation it came from, bit for bit, and so does
-// an error. Its counts are the sums of the counts of all these searchers.
+// checkPool: for queries and swaps in any order, an answer of a pool equals the answer of a
+// searcher of the generation that it came from, bit for bit, and so does an error. Its counts are
+// the sums of the counts of all these searchers.
 func checkPool(t *rapid.T) {
 	var ins []*instance
 	for range rapid.IntRange(1, 3).Draw(t, "instances") {
@@ -170,9 +170,9 @@ func sum(a, b screening.Stats) screening.Stats {
 
 func TestAnAnswerIsThatOfItsGeneration(t *testing.T) { rapid.Check(t, checkPool) }
 
-// Goroutines ask while the pool is swapped. The weights of a generation are overwritten
-// as soon as it is drained, as if its file had been closed: an answer that read them
-// later would be wrong, and the race detector would tell.
+// Goroutines ask while the pool is swapped. The weights of a generation are overwritten as soon as
+// it is drained, as if its file had been closed: an answer that read them later would be wrong, and
+// the race detector would report it.
 func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 	const kinds, k, goroutines = 4, 5, 8
 	swaps := 60
@@ -337,7 +337,7 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := screening.NewPool(c.model, c.layer)
 			if refused(t, err); p != nil {
-				t.Error("NewPool: found a pool beside the error")
+				t.Error("NewPool: found a pool and an error")
 			}
 			for _, before := range []string{"an idle searcher", "no searcher"} {
 				t.Run(before, func(t *testing.T) {
@@ -347,7 +347,7 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 					}
 					drained, err := pool.Swap(c.model, c.layer)
 					if refused(t, err); drained != nil {
-						t.Error("found a channel beside the error")
+						t.Error("found a channel and an error")
 					}
 					got := make([]exact.Prediction, 5)
 					if _, err := pool.TopK(got, in.context(0)); err != nil || !slices.Equal(got, want) || pool.Generation() != 1 {
@@ -362,8 +362,8 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 	}
 }
 
-// A query that panics, or fails as a read of a mapped file may, ends too: its generation
-// drains, and what it counted stays. Its searcher may be in any state.
+// A query that panics, or fails as a read of a mapped file may, ends too: its generation drains,
+// and its counts are kept. Its searcher may be in any state.
 func TestASearcherIsUsedAgainUnlessItsQueryBroke(t *testing.T) {
 	in := ordinary(t)
 	for _, c := range []struct {
@@ -453,14 +453,14 @@ func TestQueriesOfAPoolDoNotAllocate(t *testing.T) {
 // A swap makes the searchers, so that the first query after it need not.
 func TestAQueryAfterASwapDoesNotAllocate(t *testing.T) {
 	if simdtest.Race {
-		t.Skip("what is announced to the race detector escapes to the heap")
+		t.Skip("memory that is announced to the race detector escapes to the heap")
 	}
 	in := ordinary(t)
 	p := in.pool(t)
 	const runs = 20
 	p.Do(func(*screening.Searcher) error { return p.Do(func(*screening.Searcher) error { return nil }) }) // two at once
 	var least uint64 = math.MaxUint64
-	for range runs { // of which other goroutines, of the runtime, may disturb some
+	for range runs { // other goroutines, of the runtime, may disturb some
 		swap(t, p, in)
 		var before, after runtime.MemStats
 		var dst [2]exact.Prediction

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// A limit on the size of files stands in for a full disk: the write itself
-// fails, after its first bytes. The limit is the whole process's, so the test
-// is a process of its own: package testing writes files too.
+// A limit on the size of files replaces a full disk: the write itself fails, after its first bytes.
+// The limit is for the whole process, so the test runs in a separate process: package testing
+// writes files too.
 func TestSaveThatRunsOutOfSpaceLeavesTheOldFile(t *testing.T) {
 	const inChild = "L2S_TEST_FILE_SIZE_LIMIT"
 	if os.Getenv(inChild) == "" {

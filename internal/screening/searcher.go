@@ -15,37 +15,38 @@ import (
 // one that the model was made for.
 var ErrLayer = errors.New("screen: the model was made for another layer")
 
-// ErrNoTail is the error, by errors.Is, of what needs a tail: probabilities over all labels.
+// ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
 var ErrNoTail = errors.New("screen: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
 
 // Option changes how a Searcher answers.
 type Option func(*Searcher)
 
-// OverTail makes the log-sum of an answer from candidates a sum over all labels. Those that
-// are not looked at count by the model's tail, as for [Searcher.LogProb]. The labels of the
-// answer are those without the option. The exact layer gives the sum if the request asks
-// for ExactSum, has allowed labels, more than 256 banned ones, or a temperature that
-// the tail does not know. NewSearcher returns [ErrNoTail] if the model has no tail.
+// OverTail makes the log-sum of an answer from candidates a sum over all labels. The model's tail
+// gives the sum of the labels that are not looked at, as for [Searcher.LogProb]. The labels of the
+// answer are the same as without the option. The exact layer gives the sum if the request asks for
+// ExactSum, has allowed labels, more than 256 banned ones, or a temperature that the tail does not
+// cover. NewSearcher returns [ErrNoTail] if the model has no tail.
 func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 
 // Budget is the budget of requests that name none, see exact.Request: the largest of the
 // model's ladder that is not above it, or the smallest. Without the option it is Model.Budget.
 func Budget(b float64) Option { return func(s *Searcher) { s.budget = b } }
 
-// Lengths makes a Searcher answer by the exact layer where the length ||h|| of a context may be below low, or above
-// high, or has no bounds that hold, as of zeros. It is for a screen of contexts of such lengths alone, as float16 or a
-// filter makes them, which nobody has tried on others. Lengths are told apart to one in a million. An audit does not
-// look at the others.
+// Lengths makes a Searcher answer by the exact layer where the length ||h|| of a context may be
+// below low, or above high, or has no bounds, as for a context of zeros. It is for a screen that
+// was trained only on contexts of such lengths, for instance because of float16 or a filter, and
+// was not tried on others. Lengths are compared to one in a million. An audit does not examine the
+// other contexts.
 func Lengths(low, high float64) Option {
 	return func(s *Searcher) { s.lengths, s.shortest, s.longest = true, low, high }
 }
 
-// Searcher answers requests with a model and its layer. It is for one
-// goroutine; any number of them share the model and the layer. Its memory is
-// proportional to r, to the largest number of candidates and to d, and to L from the
-// first query on that the exact layer answers; beyond such growth nothing is allocated.
+// Searcher answers requests with a model and its layer. It is for one goroutine; any number of
+// searchers share the model and the layer. Its memory is proportional to r, to the largest number
+// of candidates and to d, and to L after the first query that the exact layer answers; beyond such
+// growth nothing is allocated.
 type Searcher struct {
-	// What every query reads, side by side.
+	// The fields that every query reads, next to each other.
 	query    [1]*exact.Query
 	routing  *router.Searcher
 	router   *router.Router
@@ -81,12 +82,12 @@ type Searcher struct {
 	logits, terms      []float64
 }
 
-// Stats counts what a Searcher did in TopK, Search and SearchBatch.
+// Stats has the counts of a Searcher's work in TopK, Search and SearchBatch.
 type Stats struct {
 	// Queries is the number of contexts answered.
 	Queries uint64
-	// Candidates is the sum of the numbers of their candidates, before a request edits
-	// them. Candidates / Queries is L-bar, if the exact layer answered none.
+	// Candidates is the sum of the numbers of their candidates, before a request edits them.
+	// Candidates / Queries is L-bar, if the exact layer answered no query.
 	Candidates uint64
 	// Routing is the number of vectors scanned to find the clusters. (Routing + Candidates)
 	// / Queries is the mean number of rows scanned, without the exact layer's.
@@ -148,9 +149,9 @@ func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
 	return s, s.warm()
 }
 
-// warm lets all scratch grow to its final size, so that already the first query allocates nothing.
-// A context of zeros rules out no row of V, and an answer as long as the largest set none of its
-// labels; one of half of them needs the intervals of all.
+// warm lets all scratch grow to its final size, so that even the first query allocates nothing. A
+// context of zeros excludes no row of V, and an answer as long as the largest set excludes none of
+// its labels; an answer of half of them needs the intervals of all.
 func (s *Searcher) warm() error {
 	m := s.model
 	size := m.largestList()
@@ -259,8 +260,8 @@ type location struct {
 	found router.Found
 }
 
-// answer answers about the context h, from its candidates or by the exact layer. Meanwhile the
-// labels that the request chooses among may be others.
+// answer answers about the context h, from its candidates or by the exact layer. During the call it
+// may change req.Among.
 func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Request) (a exact.Answer, err error) {
 	s.lines.Prefetch()
 	rung := s.rung
@@ -294,7 +295,7 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 		}
 		return a, err
 	}
-	if edits { // none is left that may not be answered
+	if edits { // all remaining labels may be answered
 		ask := exact.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: exact.Only(s.edited), Biases: req.Biases}
 		a, err = s.find(dst, &ask)
 	} else {
@@ -338,7 +339,7 @@ func plain(req *exact.Request) bool {
 
 // locate sets the query's context and finds its candidates within the budget of a rung. An audit sees it.
 func (s *Searcher) locate(h []float32, rung int) (x location, err error) {
-	watched := s.watch != nil && s.sampled() // then all of found is to be known
+	watched := s.watch != nil && s.sampled() // then all of found is needed
 	if err = s.query[0].Set(h); err != nil {
 		return location{}, err
 	}
@@ -355,13 +356,13 @@ func (s *Searcher) locate(h []float32, rung int) (x location, err error) {
 	x.n, x.rung = int(cut[x.cell]), rung
 	strange := s.lengths && s.strangeLength()
 	x.exact = strange || s.lead && x.found.Lead < s.model.c.ExactMargin
-	if watched && !strange { // else it says nothing of those that the model answers
+	if watched && !strange { // else the sample tells nothing of the contexts that the model answers
 		s.watch.see(s, x)
 	}
 	return x, nil
 }
 
-// need is what a query needs to know of its context, and all if it is watched.
+// need returns the facts about its context that a query needs: all if it is watched.
 func (s *Searcher) need(watched bool) router.Need {
 	return router.Need{Lead: s.lead || watched, Cosine: watched}
 }
@@ -451,13 +452,13 @@ func (s *Searcher) edit(set []uint32, req *exact.Request) {
 	}
 }
 
-// PackedBytes returns the memory that the copies of candidates take ([Pack]), and what copies of
-// all lists within the budget would take. If the two differ, Pack does not allow so much, or the
-// layer has no codes to copy.
+// PackedBytes returns the memory that the copies of candidates take ([Pack]), and the memory that
+// copies of all lists within the budget would take. If the two differ, Pack allows less memory, or
+// the layer has no codes to copy.
 func (s *Searcher) PackedBytes() (copies, all int64) { return s.copies, s.whole }
 
 // Model returns the searcher's model.
 func (s *Searcher) Model() *Model { return s.model }
 
-// Stats returns what the searcher did so far.
+// Stats returns the counts of the searcher's work so far.
 func (s *Searcher) Stats() Stats { return s.stats }

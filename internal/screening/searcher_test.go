@@ -20,10 +20,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
-// checkScreened is what a screen promises. The answer is the best of the
-// candidates; it equals the full layer's, ids and logits, whenever the
-// true labels are candidates; and the share of true labels that it finds is
-// the share of them among the candidates: for every budget.
+// checkScreened checks the promises of a screen. The answer is the best of the candidates; it
+// equals the full layer's, ids and logits, whenever the true labels are candidates; and the share
+// of true labels that it finds is the share of them among the candidates: for every budget.
 func checkScreened(t *rapid.T) {
 	in := drawHardShape(t).instance(t)
 	k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
@@ -166,10 +165,10 @@ func drawRequest(t *rapid.T, in *instance) (req exact.Request) {
 	return req
 }
 
-// checkRequests: the answer to a request is the one of its definition, for one
-// context as for many, bit for bit, and so are the counts. The log-sum is within
-// the width of the int8 intervals of that over the labels it was chosen among. A request
-// leaves nothing behind for the next one.
+// checkRequests: the answer to a request is the one of its definition, for one context as for many,
+// bit for bit, and so are the counts. The log-sum differs by at most the width of the int8
+// intervals from the sum over the labels that the answer was chosen among. A request does not
+// change the next one.
 func checkRequests(t *rapid.T) {
 	in := drawHardShape(t).instance(t)
 	set := drawSettings(t, in)
@@ -190,7 +189,7 @@ func checkRequests(t *rapid.T) {
 			}
 			for _, p := range got[a.Count:] {
 				if p != (exact.Prediction{}) {
-					t.Fatalf("context %d of %d: written behind a short answer", i, n)
+					t.Fatalf("context %d of %d: written after a short answer", i, n)
 				}
 			}
 			if alone, err := single.Search(one, h, req); err != nil || alone != a || !slices.Equal(one[:a.Count], got[:a.Count]) {
@@ -216,8 +215,7 @@ func checkRequests(t *rapid.T) {
 	}
 }
 
-// checkSum compares the log-sum of an answer with that over the labels that it
-// was chosen among.
+// checkSum compares the log-sum of an answer with the sum over the labels that it was chosen among.
 func (in *instance) checkSum(t *rapid.T, h []float32, among []exact.Prediction, req *exact.Request, got float64) {
 	if !req.LogSum || len(among) == 0 {
 		if !math.IsInf(got, -1) {
@@ -248,7 +246,7 @@ func TestAnswersAreTheirDefinition(t *testing.T) {
 
 func FuzzAnswersAreTheirDefinition(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkRequests)) }
 
-// A request that says among which labels to choose is answered by the layer.
+// A request that names the labels to choose among is answered by the layer.
 func TestARequestThatNamesItsLabelsIsForTheLayer(t *testing.T) {
 	in := ordinary(t)
 	s, whole := in.searcher(t), exact.NewSearcher(in.layer)
@@ -592,7 +590,7 @@ func checkAllocations(t *testing.T, in *instance, opts ...screening.Option) {
 }
 
 func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
-	// Scratch is for the lists if they are larger, else for the clusters.
+	// The scratch has the size of the lists if they are larger, otherwise of the clusters.
 	many := shape{labels: 300, dim: 24, clusters: 80, contexts: 30, keep: 4, seed: 8}.instance(t)
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for kind, in := range map[string]*instance{"large lists": ordinary(t), "many clusters": many, "shells": shelled(t)} {

@@ -13,8 +13,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
-// What the tests of this package share: models, layers and contexts to ask,
-// and the definition of the answer in plain loops.
+// The common parts of the tests of this package: models, layers and contexts to ask, and the
+// definition of the answer in plain loops.
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x736372)) }
 
@@ -27,13 +27,13 @@ type instance struct {
 	n        int
 }
 
-// shape says what an instance is like.
+// shape has the sizes and options of an instance.
 type shape struct {
 	labels, dim, clusters, contexts int
 	shells                          int     // cosines that cut clusters
 	exact                           float64 // lead
 	keep                            int     // percentage of the labels in a list
-	rungs                           int     // budgets; 0 for a model without a ladder of its own
+	rungs                           int     // budgets; 0 for a model without a ladder
 	always                          int     // ids in every list
 	tail                            []float64
 	ties                            bool
@@ -135,7 +135,7 @@ func (s shape) instance(t failer) *instance {
 	return in
 }
 
-// list is a list of some labels with shares of which many are equal.
+// list returns a list of some labels with shares, many of which are equal.
 func (s shape) list(r *rand.Rand, always []int, plain bool) (l screening.List) {
 	type ranked struct {
 		id    uint32
@@ -218,13 +218,13 @@ func (in *instance) weights() []float32 {
 	return w
 }
 
-// found is what is to be found out about a context.
+// found has the expected results for a context.
 type found struct {
 	cluster, cell int
 	exact         bool // its lead is below the exact margin
 }
 
-// find finds the cell of h as Config says.
+// find finds the cell of h as Config describes.
 func (in *instance) find(h []float32) (f found) {
 	c, d := in.config, in.config.Dim
 	score := func(t int) float64 { return kernels.RefDot(c.Clusters[t*d:(t+1)*d], h) }
@@ -263,7 +263,7 @@ func (in *instance) atLeast(cell int, share uint16) (ids []uint32) {
 	return ids
 }
 
-// settings are what the options of a searcher say.
+// settings are the settings in the options of a searcher.
 type settings struct {
 	overTail bool
 	budget   float64 // 0: the model's

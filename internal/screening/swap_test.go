@@ -8,7 +8,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// A pool has as many searchers after a swap as before, whichever shelf they were brought back to.
+// A pool has the same number of searchers after a swap as before, whichever shelf they were
+// returned to.
 func TestSwapsMakeNoMoreSearchers(t *testing.T) {
 	const labels, dim = 20000, 64 // so that a swap takes a while
 	layer, err := exact.NewLayer(kernels.Float32Rows(make([]float32, labels*dim), dim), make([]float32, labels))
@@ -38,7 +39,7 @@ func TestSwapsMakeNoMoreSearchers(t *testing.T) {
 		}
 	}
 
-	// Four goroutines, each of whose queries begins at a shelf of its own.
+	// Four goroutines, each of which begins its queries at a different shelf.
 	const busy = 4
 	done := make(chan struct{})
 	var workers sync.WaitGroup

@@ -9,29 +9,32 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// Tail estimates what the labels weigh that a screen does not look at: for a context h in a cell of
-// cluster t, the log of the sum of e^(x_s/T) over the labels s that are not among the first
-// candidates of its cell, those of a share of at least Share, is about
+// Tail estimates the weight of the labels that a screen does not look at. For a context h in a cell
+// of cluster t, take the labels s outside the first candidates of its cell, which are the
+// candidates with a share of at least Share. The log of the sum of e^(x_s/T) over these labels is
+// about
 //
 //	a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2
 //
-// with coefficients of the cluster for each temperature T that it has. The directions g_k, some of those in which logits differ
-// most, are shared by all clusters: how far logits spread decides how much the tail weighs. It also
-// holds, for some levels of confidence, how far the log of the tail of a context of the cluster is
-// from that at most (half-widths found by split conformal prediction, see package train).
+// with coefficients of the cluster for each temperature T that it has. The directions g_k, some of
+// those in which logits differ most, are shared by all clusters: the spread of the logits decides
+// the weight of the tail. A Tail also has, for some levels of confidence, the largest distance of
+// the log of the tail from this estimate for contexts of the cluster (half-widths found by split
+// conformal prediction, see package train).
 //
-// A regression says nothing of contexts unlike those that it was fitted to. So a Tail holds, for
-// each cluster, the range of what it reckons with: ||h||^2, the last sum, and its own logs. Out of
-// these ranges the exact layer answers. A Tail is immutable and safe for use by many goroutines.
+// A regression tells nothing of contexts unlike those that it was fitted to. So a Tail has, for
+// each cluster, the ranges of the numbers that it uses: ||h||^2, the last sum, and its own logs.
+// Outside these ranges the exact layer answers. A Tail is immutable and safe for use by many
+// goroutines.
 type Tail struct {
 	c   TailConfig
 	dim int
 }
 
-// TailConfig is what a Tail is made of. Blocks for the temperatures come one after the
-// other, in each of them rows for the clusters.
+// TailConfig has the parts of a Tail. Blocks for the temperatures come one after the other, in each
+// of them rows for the clusters.
 type TailConfig struct {
-	// Share says which candidates of a cell are not in the tail: those of at least it.
+	// The candidates of a cell with a share of at least Share are not in the tail.
 	Share uint16
 	// Clusters is r, at least 1.
 	Clusters int
@@ -46,24 +49,24 @@ type TailConfig struct {
 	Directions []float32
 	// Squares holds c_t and e_t: m x r pairs.
 	Squares []float32
-	// Levels are the levels of confidence of the half-widths, q of them, ascending,
-	// above 0 and below 1. None: there are no intervals.
+	// Levels are the levels of confidence of the half-widths, q of them, ascending, above 0 and
+	// below 1. Without levels there are no intervals.
 	Levels []float64
-	// Widths holds the half-widths: m x r rows of q numbers, which do not descend in
-	// a row, and none is negative. +Inf: nothing can be said.
+	// Widths holds the half-widths: m x r rows of q numbers, which do not descend in a row, and
+	// none is negative. +Inf: unknown.
 	Widths []float32
 	// Ranges holds the ranges of a cluster's contexts: r rows of 2 m + 4 numbers, the least and the
 	// largest ||h||^2, sum over k of (g_k.h)^2, and log of the tail at each temperature. None is
-	// NaN. The exact layer answers out of one of them, and always where the least is above the
-	// largest: from +Inf to -Inf nothing is known, from -Inf to +Inf all is.
+	// NaN. The exact layer answers outside any of them, and always if the least is above the
+	// largest: from +Inf to -Inf the range is empty, from -Inf to +Inf it includes all contexts.
 	Ranges []float64
 }
 
 // MaxFits bounds the temperatures, the levels and the directions of a Tail.
 const MaxFits = 64
 
-// NewTail returns the tail of c, whose slices are kept. An error names the field, what was
-// found and what was expected.
+// NewTail returns the tail of c, whose slices are kept. An error names the field, the value found
+// and the value expected.
 func NewTail(c TailConfig) (*Tail, error) {
 	t, err := newTail(c)
 	if err != nil {
@@ -132,7 +135,7 @@ func newTail(c TailConfig) (*Tail, error) {
 	return &Tail{c, dim}, nil
 }
 
-// Config returns what the tail is made of. Its slices must not be changed.
+// Config returns the parts of the tail. Its slices must not be changed.
 func (t *Tail) Config() TailConfig { return t.c }
 
 // covers reports whether there is a prediction at a temperature.
@@ -141,11 +144,11 @@ func (r *Tail) covers(temperature float64) bool {
 	return list[0] <= temperature && temperature <= list[len(list)-1]
 }
 
-// reckoned is what a tail says of a context: its log at each of the temperatures.
+// reckoned has a tail's estimates for a context: the log at each of the temperatures.
 type reckoned [MaxFits]float64
 
-// reckon sets logs to those of a context of cluster t. It reports false if one of the
-// numbers that it reckons with is out of the range of the cluster's contexts: then they say nothing.
+// reckon sets logs to the logs for a context of cluster t. It reports false if a number that it
+// computes with is outside the range of the cluster's contexts: then the logs have no meaning.
 func (r *Tail) reckon(logs *reckoned, h []float32, t int) bool {
 	norm, along := SquaresOf(r.c.Directions, h)
 	m := len(r.c.Temperatures)
@@ -163,12 +166,12 @@ func (r *Tail) reckon(logs *reckoned, h []float32, t int) bool {
 	return known
 }
 
-// at returns the log of the tail of a context of cluster t, of which reckon has set the logs, at a
+// at returns the log of the tail of a context of cluster t, whose logs reckon has set, at a
 // temperature that the tail covers, and an interval at a confidence (0: none is wanted).
 //
-// Between two of them it interpolates linearly in 1/T. The log of the tail is
-// convex in 1/T, so that the upper end stays one: it holds if both it is made of
-// hold, each at half the risk. The lower end is not known then.
+// Between two of them it interpolates linearly in 1/T. The log of the tail is convex in 1/T, so
+// that the upper end stays an upper bound: it is valid if both ends that it is made of are valid,
+// each at half the risk. Then the lower end is unknown.
 func (r *Tail) at(logs *reckoned, t int, temperature, confidence float64) Interval {
 	list := r.c.Temperatures
 	at, found := slices.BinarySearch(list, temperature)
@@ -184,7 +187,7 @@ func (r *Tail) at(logs *reckoned, t int, temperature, confidence float64) Interv
 	share := (1/temperature - 1/list[at]) / (1/list[at-1] - 1/list[at])
 	mix := func(a, b float64) float64 { return float64(share*a) + float64((1-share)*b) }
 	log, width := mix(logs[at-1], logs[at]), math.Inf(1)
-	if coldWidth < width && warmWidth < width { // else a share of 0 of it would be NaN
+	if coldWidth < width && warmWidth < width { // otherwise its product with a share of 0 would be NaN
 		width = mix(coldWidth, warmWidth)
 	}
 	return Interval{log, math.Inf(-1), log + width}
@@ -221,8 +224,8 @@ func (r *Tail) width(at, t int, confidence float64) float64 {
 func (m *Model) Tail() *Tail { return m.c.Tail }
 
 // WithTail returns the model with that tail instead of its own, nil for none, and this training
-// record, nil for its own. The two share all else. It returns an error if the tail is for another
-// number of clusters or another dimension.
+// record, nil for its own. The two models share everything else. It returns an error if the tail is
+// for another number of clusters or another dimension.
 func (m *Model) WithTail(t *Tail, record []byte) (*Model, error) {
 	if err := m.checkTail(t); err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
