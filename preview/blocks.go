@@ -9,7 +9,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
-// points are labels in coordinates: integers, each coordinate with a step of its own.
+// points are labels in coordinates: integers, with a step per coordinate.
 type points struct {
 	n, dim int
 	x      []int16
@@ -18,8 +18,8 @@ type points struct {
 
 func (p *points) row(i int) []int16 { return p.x[i*p.dim : (i+1)*p.dim] }
 
-// centres are what points are assigned to: numbers of 7 bits in panels, each coordinate with a step of
-// its own, and half their squared lengths.
+// centres are the centres to which points are assigned: numbers of 7 bits in panels, with a step
+// per coordinate, and half their squared lengths.
 type centres struct {
 	n, dim int
 	step   []float32
@@ -56,7 +56,7 @@ func newCentres(x []float64, dim int) *centres {
 func panelsOf(n int) int { return (n + kernels.PanelRows - 1) / kernels.PanelRows }
 
 // planes quantises a vector to 15 bits, in two planes, and returns the step: 0 for a vector of
-// zeros, or one that float32 does not hold.
+// zeros, or a vector whose step is outside float32.
 func planes(high, low []int8, v []float64) (step float32) {
 	largest := 0.0
 	for _, x := range v {
@@ -109,8 +109,8 @@ func (f *finder) nearest(c *centres, p *points, i int) int {
 	return best
 }
 
-// means returns the means of the points ids[i] assigned to each of n centres, and how many there
-// are: old ones where there are none. The sums are of integers, and exact.
+// means returns the means of the points ids[i] assigned to each of n centres, and their number; a
+// centre without points keeps its old mean. The sums are sums of integers, and exact.
 func means(p *points, ids, to []uint32, n int, old []float64) []float64 {
 	sums, counts := make([]int64, n*p.dim), make([]int, n)
 	for i, id := range ids {
@@ -161,8 +161,8 @@ func lloyd(f *finder, p *points, ids []uint32, n, rounds int) []float64 {
 	return x
 }
 
-// cluster returns a block for each of the points, and the centres of the blocks, none of which is empty: k-means,
-// begun in clusters of clusters.
+// cluster returns a block for each of the points, and the centres of the blocks, none of which is
+// empty, by k-means, which begins in clusters of clusters.
 func cluster(ctx context.Context, p *points, progress func(share float64)) (to []uint32, x []float64, err error) {
 	blocks := max(1, p.n/perBlock)
 	coarse := max(1, int(math.Sqrt(float64(blocks))))

@@ -10,9 +10,10 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// How far a rung looks, and how much it scores in full, is chosen from these. Bounds are what a share of the held-out
-// contexts do not reach. It falls while times have a long tail, but for the precision: bounds that many
-// contexts reach say little of other texts.
+// The reach of a rung, and the number of labels that it scores in full, are chosen from these. A
+// bound is the number that a share of the held-out contexts does not exceed. The share falls while
+// times have a long tail, as long as the precision is kept: bounds that many contexts exceed tell
+// little of other texts.
 var (
 	reaches    = append(steps(2, 0.25, 33), 11, 12, 13, 15, 17, 20, 24, 30, 40)
 	deviations = append(steps(0.5, 0.25, 31), 9, 10, 11, 12, 14, 16, 20, 24, 30, 40)
@@ -26,11 +27,13 @@ func steps(from, step float64, n int) (x []float64) {
 	return x
 }
 
-// factors of what the normal rung may miss are what the rungs aim at.
+// factors are the allowed misses of the rungs, in multiples of the allowed misses of the normal
+// rung.
 var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 
-// Held-out states lie beside those that the coordinates were made from, and labels of other texts lie farther out. So what a
-// rung misses is taken from one that looks less far, by these.
+// Held-out states are close to the states that the coordinates were made from, and labels of other
+// texts are farther out. So the misses of a rung are estimated by a rung that looks less far, by
+// these factors.
 const (
 	marginReach      = 1
 	marginDeviations = 1.25
@@ -39,18 +42,19 @@ const (
 // longTail is how many times the median the 99th percentile of the time may be, as the times are reckoned here.
 const longTail = 3.5
 
-// need is what the search for one label takes.
+// need has the settings that the search for one label takes.
 type need struct{ reach, share, deviations, labels float32 }
 
-// survey is what held-out contexts need and take, found by a look at all labels.
+// survey has the needs of held-out contexts and their costs, found by a look at all labels.
 type survey struct {
 	n, k  int
 	first []need // of the best labels, in searches for them alone
 	best  []need // of the k best labels of each context
-	// For each context, what share of the labels the reaches take in, and how many labels the deviations.
+	// For each context, the share of the labels within each reach, and the number of labels within
+	// each of the deviations.
 	looked, kept []float32
 	sigmas       []float64 // outside the coordinates
-	lifts        []float64 // what the bounds are multiplied by
+	lifts        []float64 // the factors of the bounds
 }
 
 // survey looks at all labels for each of the held-out contexts, whose best labels are given.
@@ -152,7 +156,7 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 	return v, err
 }
 
-// usualWide puts blocks in order, of which some are looked at.
+// usualWide returns the key of a block in the order in which a survey looks at blocks.
 func (m *Model) usualWide(s *Searcher, b int) float32 {
 	const reach = 6
 	return s.centre[b] + float32(reach*s.length)*m.radii[b]
@@ -164,7 +168,8 @@ func sumUp(x []float32) {
 	}
 }
 
-// option is a way of a rung to look, or to score in full: two numbers of it, what it misses and what it takes.
+// option is a setting of a rung for looking or for scoring in full: its two numbers, its misses and
+// its cost.
 type option struct {
 	bound, most      float64
 	at               int     // of the bound
@@ -173,8 +178,9 @@ type option struct {
 	missed1, missedK int
 }
 
-// options are the ways that miss less than all that take less time, by ascending time. Each has the bound that
-// a share of the contexts do not reach, and misses what one does that looks less far by the margin.
+// options returns the settings that miss less than all settings that take less time, by ascending
+// time. Each has the bound that a share of the contexts do not reach. Its misses are the misses of
+// a setting that looks less far by the margin.
 func (v *survey) options(bounds []float64, margin, share float64, amounts []float32, takes func(c, at int, most float64) float64, found func(n need, bound, most float64) bool) []option {
 	var list []option
 	all := make([]float32, v.n)
@@ -197,8 +203,9 @@ func (v *survey) options(bounds []float64, margin, share float64, amounts []floa
 		}
 		list = append(list, o)
 	}
-	// Few best labels are missed by ways that miss hardly any, so that one more would decide. What the others say of how many
-	// of the best are among the k best that are missed makes most of the estimate.
+	// A setting that misses hardly any labels misses few best labels, so that one more would
+	// decide. So four fifths of the estimate are the missed part of the k best labels, times the
+	// ratio of best labels to k best labels in the misses of other settings.
 	one, some := 0.0, 0.0
 	for _, o := range list {
 		if o.missed1 >= fewMissed && o.missed1 < v.n/4 {
@@ -230,8 +237,8 @@ func (v *survey) options(bounds []float64, margin, share float64, amounts []floa
 // fewMissed is the least number of misses that a ratio is taken from.
 const fewMissed = 10
 
-// choose returns the rungs: for each of the factors the one that takes least time of those that, by estimate, miss no
-// more than so many times what the normal one may.
+// choose returns the rungs: for each of the factors the rung that takes least time among the rungs
+// that, by estimate, miss at most that multiple of the labels that the normal rung may miss.
 func (v *survey) choose(m *Model, miss1, missK float64) []Rung {
 	// Times are reckoned in bytes: rows are read at random and scored twice, which takes some eight times as long.
 	codes, row, crowd := float64(m.labels*m.coordinates/2), float64(8*m.dim), float64(m.crowd(m.k))
@@ -310,8 +317,9 @@ func between(pairs []pair, from, to pair) (list []pair) {
 	return list
 }
 
-// least returns the first pair, of some by ascending time, that misses no more than that by estimate, of the k best by
-// half a deviation of their number less, and true: and if none does, the one that misses least.
+// least returns the first of pairs, which are ordered by time, whose estimates are at most miss1
+// and missK, the latter less half a deviation of the missed number, and true. If there is none it
+// returns the pair that misses least.
 func (v *survey) least(pairs []pair, miss1, missK float64) (pair, bool) {
 	best := pairs[0]
 	for _, p := range pairs {

@@ -22,7 +22,7 @@ import (
 const (
 	magic   = "\x89L2P\r\n\x1a\n"
 	version = 3
-	// atChecksum and atSize are places in the header; the checksum is of what is behind it.
+	// atChecksum and atSize are places in the header; the checksum is of the bytes after it.
 	atChecksum = 12
 	atSize     = 16
 	maxProbes  = 1 << 12
@@ -49,7 +49,8 @@ type part struct {
 	counts []uint64 // their product is its length
 }
 
-// parts returns what is behind the header, in its order; codes are the packed codes of all labels.
+// parts returns the parts after the header, in their order; codes are the packed codes of all
+// labels.
 func (m *Model) parts(h *header, codes *[]byte) []part {
 	r, probes, centred, blocks := uint64(h.Coordinates), uint64(h.Probes), uint64(h.Centred), uint64(h.Blocks)
 	width := uint64(h.Dim) + uint64(h.Biased)
@@ -71,7 +72,7 @@ func (m *Model) parts(h *header, codes *[]byte) []part {
 }
 
 // Save writes the model to a file, which appears under its name when it is complete: an error, or
-// the end of the process in between, leaves what was there before. Equal models give equal files.
+// the end of the process in between, leaves the earlier file. Equal models give equal files.
 func (m *Model) Save(path string) error {
 	err := atomicfile.WriteFile(path, func(w io.Writer) error {
 		_, err := m.WriteTo(w)
@@ -111,8 +112,8 @@ func (m *Model) encode() []byte {
 	return data
 }
 
-// Load reads a model from a file, which is read whole and not kept open, and checks all of it. An error
-// names the file, the field, what was found and what was expected.
+// Load reads a model from a file, which is read whole and not kept open, and checks all of it. An
+// error names the file, the field, the value found and the value expected.
 func Load(path string) (*Model, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -143,7 +144,7 @@ func load(f io.Reader) (*Model, error) {
 	return decode(data.Bytes())
 }
 
-// Read returns the model whose file has the bytes data. It copies what it needs of them, and
+// Read returns the model whose file has the bytes data. It copies the parts that it needs, and
 // allocates at most a small multiple of len(data). Errors are as from Load, without the file.
 func Read(data []byte) (*Model, error) {
 	m, err := decode(data)
@@ -218,7 +219,7 @@ func decode(data []byte) (*Model, error) {
 		}
 	}
 	if len(data) > 0 {
-		return nil, fmt.Errorf("file size: found %d bytes behind the codes, expected none", len(data))
+		return nil, fmt.Errorf("file size: found %d bytes after the codes, expected none", len(data))
 	}
 	if err := m.check(); err != nil {
 		return nil, err
@@ -244,7 +245,7 @@ func (p *part) read(data []byte) (rest []byte, err error) {
 	return data[int(n)*size:], err
 }
 
-// check returns an error unless the parts are what FORMAT.md says.
+// check returns an error unless the parts are as FORMAT.md describes.
 func (m *Model) check() error {
 	for _, x := range []struct {
 		name  string

@@ -22,7 +22,7 @@ var small = sync.OnceValue(func() made {
 	return made{d, mustMake(panics{}, d, d.contexts(200), Options{})}
 })
 
-// sealed returns data with the size and the checksum that it should have.
+// sealed returns data with the right size and checksum.
 func sealed(data []byte) []byte {
 	if len(data) > atSize+8 {
 		binary.LittleEndian.PutUint64(data[atSize:], uint64(len(data)))
@@ -54,7 +54,7 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	}
 }
 
-// A file whose checksum is right may still say what cannot be.
+// A file whose checksum is right may still have impossible contents.
 func TestHostileFilesAreRefused(t *testing.T) {
 	x := small()
 	good := x.model
@@ -143,7 +143,7 @@ func TestFilesThatAreNone(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, there is an error or a model that searches, with answers from the layer.
+// Any bytes give an error, or a model whose searches answer with labels of the layer.
 func FuzzRead(f *testing.F) {
 	x := small()
 	f.Add(x.model.encode())

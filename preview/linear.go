@@ -113,11 +113,11 @@ func within(ctx context.Context, l, g matrix) (matrix, error) {
 
 const (
 	rounds = 12 // of subspace iteration: the coordinates need not be eigenvectors
-	spare  = 16 // further vectors, which let the last of those that count turn faster
+	spare  = 16 // further vectors, with which the last of the n vectors converges faster
 )
 
-// leading returns about the first n eigenvectors of a symmetric positive matrix, in rows, and the squares that they
-// hold: orthonormal ones, by subspace iteration.
+// leading returns about the first n eigenvectors of a symmetric positive matrix, in rows,
+// orthonormal, and their eigenvalues, by subspace iteration.
 func leading(ctx context.Context, s matrix, n int) (matrix, []float64, error) {
 	d := s.rows
 	width := min(n+spare, d)

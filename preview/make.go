@@ -22,13 +22,14 @@ type Options struct {
 	// HeldOut are states, row-major, that the rungs are measured on, in the order of their text.
 	// Nil: every fourth run of the states that the model is made from, which it is then not made from.
 	HeldOut []float32
-	// Precision1 and PrecisionK are what the rung of requests that name no budget has at least: 0 for
-	// 0.9995 and 0.998. If no rung has it, it is the rung that scores most labels, whose precision Rungs
-	// tells; if all miss ten times as much, Make returns [ErrPrecision].
+	// Precision1 and PrecisionK are the least precision of the rung for requests that name no
+	// budget: 0 for 0.9995 and 0.998. If no rung has it, requests use the rung that scores most
+	// labels; Rungs returns its precision. If all rungs miss ten times as many, Make returns
+	// [ErrPrecision].
 	Precision1, PrecisionK float64
 	// Threads is the number of threads, 0 for all CPUs. The model does not depend on it.
 	Threads int
-	// Progress, unless nil, is told of the stage and of how much of it is done, 0 to 1.
+	// Progress, unless nil, gets the stage and its finished share, 0 to 1.
 	Progress func(stage string, done float64)
 }
 
@@ -36,23 +37,23 @@ type Options struct {
 const LeastLabels = 16384
 
 const (
-	mostStates  = 8192  // of which moments are taken
-	mostRows    = 16384 // of which moments are taken
+	mostStates  = 8192  // for the moments
+	mostRows    = 16384 // for the moments
 	mostHeldOut = 2048
 	leastStates = 64
 	heldRuns    = 64 // of states
 	clusteredIn = 128
 	mostProbes  = 64
-	someBlocks  = 512  // in which what codes lose is measured, about
+	someBlocks  = 512  // in which the error of codes is measured, about
 	ridge       = 1e-4 // of the mean square of an element of a context
 	clip        = 3.5  // deviations of a coordinate that codes reach to
 	mostBeyond  = 16   // labels of a block that say what these have outside the coordinates
 	leastBeyond = 0.25
 )
 
-// Make makes a model of a layer from contexts of the text to come: states, row-major, n x d. Some 4,000
-// are enough for one language, and as many again for each further one. It takes some seconds on
-// all cores, and the same input gives the same model on every CPU.
+// Make makes a model of a layer from contexts of the text to come: states, row-major, n x d. Some
+// 4,000 are enough for one language, and another 4,000 for each further one. It takes some seconds
+// on all cores, and the same input gives the same model on every CPU.
 //
 // It returns an error if the states are too few, or no finite rows of the layer's dimension, and one that wraps ctx.Err()
 // if ctx is done before.
@@ -100,7 +101,7 @@ func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) 
 	return m, nil
 }
 
-// split returns samples of states, and those to hold out.
+// split returns samples of states to make the model from and to hold out.
 func split(states, held []float32, d int) (rest, out []float32) {
 	sample := func(x []float32, most int) []float32 {
 		n := len(x) / d
@@ -148,7 +149,7 @@ func (m *Model) make(ctx context.Context, l *softmax.Layer, states, held []float
 	return m.measure(ctx, l, held, opt)
 }
 
-// extended returns contexts with a 1 behind each if the layer has biases.
+// extended returns contexts with a 1 after each if the layer has biases.
 func (m *Model) extended(states []float32) []float32 {
 	if !m.biased {
 		return states
@@ -160,9 +161,9 @@ func (m *Model) extended(states []float32) []float32 {
 	return x
 }
 
-// turns finds the coordinates. With M = E[hh^T] = L L^T of contexts and G = W'^T W'/labels of the rows less
-// their mean, let the rows of Q be the first eigenvectors of L^T G L. Then z = Q L^-1 h has E[zz^T] = 1, the coordinates
-// of a label are a = Q L^T w', and w'.h = a.z + what is outside.
+// turns finds the coordinates. With M = E[hh^T] = L L^T of contexts and G = W'^T W'/labels of the
+// rows less their mean, let the rows of Q be the first eigenvectors of L^T G L. Then z = Q L^-1 h
+// has E[zz^T] = 1, the coordinates of a label are a = Q L^T w', and w'.h = a.z + the part outside.
 func (m *Model) turns(ctx context.Context, l *softmax.Layer, states []float32, opt *Options) error {
 	width, d := m.width(), m.dim
 	contexts, err := moments(ctx, m.extended(states), width)
@@ -252,9 +253,9 @@ func (m *Model) turns(ctx context.Context, l *softmax.Layer, states []float32, o
 	return nil
 }
 
-// probe makes probes: sums of rows with random signs, without what the coordinates hold of them. The sum of the
-// squares of their products with a context is about the mean square, over the labels, of what the logits have
-// outside the coordinates.
+// probe makes probes: sums of rows with random signs, without their part in the coordinates. The
+// sum of the squares of their products with a context is about the mean square, over the labels, of
+// the part of the logits outside the coordinates.
 func (m *Model) probe(ctx context.Context, rows []float32, n int) {
 	width := m.width()
 	m.signed(ctx, m.turn[m.coordinates*width:], rows, n, m.through, m.turn)
@@ -302,7 +303,7 @@ func (m *Model) signed(ctx context.Context, out, rows []float32, n int, from, to
 	})
 }
 
-// group makes the blocks, and what their codes are of.
+// group makes the blocks, and the scales of their codes.
 func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error {
 	c := newCoder(l, m.through, m.mean)
 	p := &points{n: m.labels, dim: m.centred, x: make([]int16, m.labels*m.centred), step: make([]float32, m.centred)}
@@ -357,7 +358,7 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 			m.centres[i] = int8(math.RoundToEven(v / float64(step)))
 		}
 	}
-	// How labels lie around the centres: by blocks and by coordinates.
+	// The spread of the labels around the centres: by blocks and by coordinates.
 	m.radii, m.gauges = make([]float32, blocks), slices.Repeat([]float32{1}, blocks)
 	m.steps, m.noise = slices.Repeat([]float32{1}, m.coordinates), make([]float32, m.coordinates)
 	squares := newMatrix(blocks, m.coordinates)
@@ -468,7 +469,7 @@ func (m *Model) findBeyond(ctx context.Context, l *softmax.Layer, starts []int) 
 	return err
 }
 
-// around is what a goroutine looks at the labels of a block with.
+// around has the memory of a goroutine that looks at the labels of a block.
 type around struct {
 	*reader
 	*encoder

@@ -13,11 +13,12 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// ErrPrecision is the error of Make, by errors.Is, for a layer and states of which every rung misses more than
-// ten times as much as is asked for: of flat distributions any label may be among the best.
+// ErrPrecision is the error of Make, by errors.Is, for a layer and states with which every rung
+// misses more than ten times the allowed number of labels: in flat distributions any label may be
+// among the best.
 var ErrPrecision = errors.New("precision")
 
-// byFar is how many times what may be missed is no precision to go on with.
+// byFar is the multiple of the allowed misses at which Make gives up.
 const byFar = 10
 
 // truth are the exact best labels of contexts.
@@ -32,7 +33,7 @@ func truth(ctx context.Context, l *softmax.Layer, contexts []float32, k int, don
 	return best, err
 }
 
-// measure finds the rungs of the model by contexts that it was not made from.
+// measure finds the rungs of the model on contexts that it was not made from.
 func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, opt *Options) error {
 	n := len(held) / m.dim
 	m.heldOut = n
@@ -86,7 +87,7 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 			sum.Exact += s.Exact
 		}
 		x.Looked = float64(sum.Looked) / float64(n) / float64(m.labels)
-		// A budget is a number to name: one place behind the point is enough.
+		// A budget is a number to name: one decimal is enough.
 		x.Kept, x.Exact = math.Round(10*float64(sum.Kept)/float64(n))/10, float64(sum.Exact)/float64(n)
 		opt.Progress("precision", 0.7+0.3*float64(i+1)/float64(len(m.rungs)))
 	}
@@ -121,7 +122,7 @@ func (m *Model) each(ctx context.Context, l *softmax.Layer, n int, done func(int
 // mostSums bounds the held-out contexts whose log-sums are computed.
 const mostSums = 128
 
-// measureSums finds the factor of the squared deviations, and what log-sums are off by.
+// measureSums finds the factor of the squared deviations, and the errors of log-sums.
 func (m *Model) measureSums(ctx context.Context, l *softmax.Layer, held []float32) error {
 	all := len(held) / m.dim
 	n := min(all, mostSums)

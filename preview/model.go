@@ -6,18 +6,18 @@ import (
 	"github.com/learning-to-screen/l2s/internal/precision"
 )
 
-// Model is what a preview knows of a layer: coordinates, blocks of labels, and rungs. It is immutable
-// and safe for use by many goroutines.
+// Model is a preview of a layer: coordinates, blocks of labels, and rungs. It is immutable and safe
+// for use by many goroutines.
 type Model struct {
 	labels, dim int
 	fingerprint [32]byte
 	biased      bool // the layer's biases are a further element of each row, and 1 of each context
 
 	coordinates int // R, a multiple of 8
-	probes      int // rows of turn behind the coordinates
+	probes      int // rows of turn after the coordinates
 	centred     int // coordinates that blocks have centres in, a multiple of 4
 
-	turn    []float32 // (R + probes) x width: the coordinates of a context, and what is outside of them
+	turn    []float32 // (R + probes) x width: for the coordinates of a context, and for its part outside them
 	through []float32 // R x width: the coordinates of a label, of a model that was just made
 	outside []float32 // probes x width: of a label, what is outside of them, of such a model
 	mean    []float32 // width: of the rows
@@ -32,17 +32,17 @@ type Model struct {
 	ids     []uint32  // labels, block after block
 
 	tail    float64 // factor of the squared deviations outside, in log-sums
-	usual   float64 // deviations outside the coordinates that one in 20 held-out contexts has more of; 0 for none
+	usual   float64 // deviation outside the coordinates that one in 20 held-out contexts exceeds; 0 if unknown
 	far     float64 // and one in 100
 	k       int     // of the second precision
 	heldOut int
-	normal  int // the rung of requests that name none
+	normal  int // the rung of requests without a budget
 	rungs   []Rung
 
 	*tables
 }
 
-// Rung is a level of precision, with what held-out contexts say of it.
+// Rung is a level of precision, with its figures on held-out contexts.
 type Rung struct {
 	// Deviations is how far below the mark, a preview some places behind the k-th best, a label may look and
 	// still be scored in full: in deviations of what the context has outside the coordinates, for the
@@ -57,7 +57,7 @@ type Rung struct {
 	Share float64 `json:"share"`
 	Most  uint32  `json:"most"`
 	// Looked is the mean share of labels that was looked at, and Kept the mean number of labels
-	// scored in full: what [softmax.Request] calls a budget. It ascends over the rungs.
+	// scored in full, which is the budget of a [softmax.Request]. It ascends over the rungs.
 	Looked float64 `json:"looked"`
 	Kept   float64 `json:"kept"`
 	// Exact is the share of contexts that were answered by the exact layer.
@@ -65,7 +65,7 @@ type Rung struct {
 	// Precision1 and PrecisionK are P@1 and P@k.
 	Precision1 precision.Estimate `json:"precision_1"`
 	PrecisionK precision.Estimate `json:"precision_k"`
-	// LogSumOff is what 95 of 100 log-sums, at temperature 1, were off by at most.
+	// LogSumOff is the largest error of 95 in 100 log-sums at temperature 1.
 	LogSumOff float64 `json:"log_sum_off"`
 }
 
@@ -82,7 +82,7 @@ func (m *Model) Fingerprint() [32]byte { return m.fingerprint }
 // budget. They must not be changed.
 func (m *Model) Rungs() (rungs []Rung, normal int) { return m.rungs, m.normal }
 
-// RungsOf returns what the figures of the rungs are of: the k of PrecisionK, and the number of
+// RungsOf returns the basis of the figures of the rungs: the k of PrecisionK, and the number of
 // held-out contexts.
 func (m *Model) RungsOf() (k, heldOut int) { return m.k, m.heldOut }
 
@@ -110,10 +110,10 @@ func (m *Model) rungOf(budget float64) int {
 	return at
 }
 
-// slack is how much farther than a rung says is looked for a context: much that is outside the coordinates makes more
-// labels look alike.
+// slack has the factors by which a search looks farther than its rung: if the part of a context
+// outside the coordinates is large, more labels look alike.
 type slack struct {
-	lift              float64 // what bounds are multiplied by
+	lift              float64 // the factor of bounds
 	times             float64 // and distances
 	reach, deviations float64 // which are this at least
 }
@@ -125,7 +125,7 @@ func (m *Model) slack(sigma float64) slack {
 	case sigma <= m.far:
 		return slack{lift: 1.25, times: 1.2}
 	}
-	return slack{lift: math.Inf(1), times: 1.2, reach: 8, deviations: 5} // of which nothing was measured
+	return slack{lift: math.Inf(1), times: 1.2, reach: 8, deviations: 5} // for which nothing was measured
 }
 
 // lifted returns a bound times a lift, and at most all.

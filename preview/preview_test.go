@@ -56,7 +56,7 @@ func newData(t fatal, labels, dim int, biased bool, seed uint64) *data {
 	return d
 }
 
-// lean fills x with noise around a topic, of which the later elements have less.
+// lean fills x with noise around a topic, with less noise in the later elements.
 func (d *data) lean(x []float32, noise float64) {
 	topic := d.r.IntN(len(d.topics) / d.dim)
 	for j := range x {
@@ -112,7 +112,7 @@ func makeOne(biased bool) made {
 	return made{d, mustMake(panics{}, d, d.contexts(1200), Options{Coordinates: 16})}
 }
 
-// panics is what makes data outside a test.
+// panics replaces a test for code that makes data outside of one.
 type panics struct{}
 
 func (panics) Helper()                           {}
@@ -158,7 +158,7 @@ func drawRequest(t *rapid.T, labels int) softmax.Request {
 	return req
 }
 
-// Where everything is looked at and scored in full, the answer is that of the exact search, bit for bit.
+// If all labels are looked at and scored in full, the answer equals the exact search, bit for bit.
 func TestTheWholeLayerGivesTheExactAnswer(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		m := x.model.withRung(whole)
@@ -182,7 +182,8 @@ func TestTheWholeLayerGivesTheExactAnswer(t *testing.T) {
 	})
 }
 
-// The whole layer is scored by the preview's way, not by the exact layer's: else the test above would say nothing.
+// The whole layer is scored by the preview's path, not by the exact layer's: otherwise the test
+// above would prove nothing.
 func TestTheWholeLayerIsScoredFromPreviews(t *testing.T) {
 	x := plainOnce()
 	limit := maxKeptShare
@@ -204,7 +205,8 @@ func TestTheWholeLayerIsScoredFromPreviews(t *testing.T) {
 	}
 }
 
-// On every rung logits are exact, in order, of labels that may be answered, and the best of those scored in full.
+// On every rung logits are exact, in order, of labels that may be answered, and the best of the
+// labels scored in full.
 func TestAnswersAreExactAmongWhatIsLookedAt(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
@@ -252,8 +254,8 @@ func TestAnswersAreExactAmongWhatIsLookedAt(t *testing.T) {
 	})
 }
 
-// The labels that the preview of a context keeps are, by the definition, those whose coordinates as coded give at least
-// the mark: the scores are near the logits that the coordinates have.
+// The labels that the preview of a context keeps are, by the definition, the labels whose coded
+// coordinates give at least the mark: the scores are near the logits of the coordinates.
 func TestPreviewsAreTheLogitsInTheCoordinates(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		m := x.model
@@ -303,7 +305,8 @@ func TestPreviewsAreTheLogitsInTheCoordinates(t *testing.T) {
 	})
 }
 
-// E[zz^T] is 1 over the contexts that the coordinates are made from, and what is outside is what the probes say.
+// E[zz^T] is 1 over the contexts that the coordinates are made from, and the probes estimate the
+// part outside.
 func TestCoordinatesAreWhite(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		m := x.model
@@ -494,7 +497,8 @@ func TestADistanceSparesWork(t *testing.T) {
 	})
 }
 
-// The rungs say what other contexts of the same kind find, and the best of them nearly everything.
+// Other contexts of the same kind have the precision of the rungs, and the best rung finds nearly
+// all labels.
 func TestRungsSayHowPreciseSearchesAre(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
@@ -603,7 +607,7 @@ func (d *data) strange() []float32 {
 	return h
 }
 
-// An answer is the same whatever the searcher was asked before.
+// An answer does not depend on earlier queries of the searcher.
 func TestAnswersDependOnTheContextAlone(t *testing.T) {
 	x := plainOnce()
 	one := mustSearch(t, x.model, x.layer)
@@ -695,7 +699,7 @@ func TestQueriesAllocateNothing(t *testing.T) {
 	})
 }
 
-// A batch gives what single queries give.
+// A batch gives the answers of single queries.
 func TestBatchesAnswerAsSearchDoes(t *testing.T) {
 	x := biasedOnce()
 	s := mustSearch(t, x.model, x.layer)
@@ -720,7 +724,7 @@ func TestBatchesAnswerAsSearchDoes(t *testing.T) {
 	}
 }
 
-// The sum is over all labels, as far off as the rung says; edited ones are summed exactly.
+// The sum is over all labels, with the error of the rung; sums over edited labels are exact.
 func TestLogSums(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
@@ -771,7 +775,7 @@ func TestLogSums(t *testing.T) {
 	})
 }
 
-// A rung whose distances are beyond all numbers looks at all labels that may be answered, and at nothing else.
+// A rung with infinite distances looks at all labels that may be answered, and at no others.
 func TestDistancesBeyondAllNumbers(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		banned := bitset.New(x.model.Labels())
@@ -795,7 +799,8 @@ func TestDistancesBeyondAllNumbers(t *testing.T) {
 	})
 }
 
-// No log-sum is above the best logit and the log of the number of labels, however far logits lie apart.
+// No log-sum is above the best logit plus the log of the number of labels, however far apart the
+// logits are.
 func TestLogSumsArePossible(t *testing.T) {
 	const labels, dim, n = 4000, 20, 1000
 	r := rand.New(rand.NewPCG(4, 2))
@@ -836,7 +841,7 @@ func TestLogSumsArePossible(t *testing.T) {
 	}
 }
 
-// A layer of which any label may be among the best has no preview, and Make says so.
+// A layer of which any label may be among the best has no preview, and Make returns an error.
 func TestAFlatLayerHasNoPreview(t *testing.T) {
 	const labels, dim, n = 3000, 128, 400
 	r := rand.New(rand.NewPCG(1, 2))
@@ -997,7 +1002,7 @@ func TestMakeEndsWithItsContext(t *testing.T) {
 				cancel()
 			}
 		}})
-		if stop == 2 { // the fingerprint is not interrupted, what comes after is
+		if stop == 2 { // the fingerprint is not interrupted, the later work is
 			stop = 3
 		}
 		if !errors.Is(err, context.Canceled) {

@@ -16,25 +16,27 @@ import (
 // model was made for.
 var ErrLayer = errors.New("preview: the model was made for another layer")
 
-// Stats counts what a Searcher did.
+// Stats has the counts of a Searcher's work.
 type Stats struct {
 	// Queries is the number of contexts answered.
 	Queries uint64
-	// Looked is the sum of the numbers of labels whose previews were computed, and Kept that of the
-	// labels scored in full after them. Queries that the exact layer answered by request have none.
+	// Looked is the sum of the numbers of labels whose previews were computed, and Kept the sum of
+	// the numbers of labels scored in full after them. Queries that the exact layer answered by
+	// request do not count.
 	Looked, Kept uint64
-	// Exact is the number of contexts that the exact layer answered, Crowded those of them that had too
-	// many labels to score in full. The others were asked for so, or too few labels may be answered.
+	// Exact is the number of contexts that the exact layer answered, Crowded the contexts among
+	// them that had too many labels to score in full. For the others the request asked for it, or
+	// allowed too few labels.
 	Exact, Crowded uint64
-	// Far is the number of contexts of which more is outside the coordinates than of 99 in 100 held-out ones: no bounds
-	// held for them. Where it is large, as in a text of another kind than the model's, a model made from texts like these
-	// is faster.
+	// Far is the number of contexts whose part outside the coordinates is larger than in 99 of 100
+	// held-out ones: they had no bounds. If it is large, as for a text of another kind than the
+	// model's, a model made from such texts is faster.
 	Far uint64
 }
 
-// Searcher answers requests by a model and its layer. It is for one goroutine; any number of them share
-// the model, its codes and the layer. It takes some 20 bytes for each label, and as much as an exact search once there
-// is one; beyond such growth nothing is allocated.
+// Searcher answers requests by a model and its layer. It is for one goroutine; any number of
+// searchers share the model, its codes and the layer. It takes some 20 bytes per label, and the
+// memory of an exact search once there is one; beyond such growth nothing is allocated.
 type Searcher struct {
 	model  *Model
 	tables *tables
@@ -51,8 +53,8 @@ type Searcher struct {
 	codes     []int8
 	sum       int32     // of the codes
 	centre    []float32 // of each block: z.centre
-	reach     []float32 // of each block: what its best label may look like
-	wide      []float32 // the same, as far as the rung goes
+	reach     []float32 // for each block: the largest preview that its best label may have
+	wide      []float32 // the same, within the reach of the rung
 	scratch   []float32
 	picked    []uint32  // blocks
 	scores    []float32 // of the labels that were looked at
@@ -60,7 +62,7 @@ type Searcher struct {
 	rows      []uint32
 	ids       []uint32
 
-	sigma  float64 // deviations of what is outside the coordinates
+	sigma  float64 // deviation of the part outside the coordinates
 	length float64 // root mean square of the coordinates
 	rest   float64 // the log-sum over the labels that were not kept
 	seen   []bool  // blocks
@@ -74,7 +76,7 @@ const (
 	fewestFirst = 8
 )
 
-// maxKeptShare is the share of labels scored in full beyond which the exact search is as fast.
+// maxKeptShare is the share of labels scored in full above which the exact search is as fast.
 var maxKeptShare = 1.0 / 8 // tests change it
 
 func (m *Model) crowd(k int) int { return max(int(maxKeptShare*float64(m.labels)), 4*k) }
@@ -122,15 +124,17 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 	return a.Count, err
 }
 
-// Search answers a request about the context h as [softmax.Searcher.Search] does, but for labels that do
-// not look as if they were among the best: it may miss one, as seldom as the rungs of the model say. Logits and their order are
-// exact. The exact layer answers if the request is Exact, if a log-sum is at a temperature below 0.5 or above 2 or
-// of a context far from the held-out ones, if the request says among which labels
-// to choose, if it wants an exact sum or a sum over edited labels, if too few labels may be answered, if k is above 512, and
-// if too many labels look alike: Answer.Source says so. An answer depends on the context, the request and the model alone.
+// Search answers a request about the context h as [softmax.Searcher.Search] does, but without
+// labels whose previews are far from the best: it may miss a label, as rarely as the rungs of the
+// model tell. Logits and their order are exact. The exact layer answers if the request is Exact, if
+// a log-sum is at a temperature below 0.5 or above 2 or of a context far from the held-out ones, if
+// the request names the labels to choose among, if it wants an exact sum or a sum over edited
+// labels, if too few labels may be answered, if k is above 512, and if too many labels look alike:
+// Answer.Source tells so. An answer depends on the context, the request and the model alone.
 //
-// A log-sum is over all labels: of those scored in full exactly, as in [softmax.Answer], and of the others by their previews,
-// or by how those of their block lie: [Rung] says how far off that was on held-out contexts.
+// A log-sum is over all labels: exact for the labels scored in full, as in [softmax.Answer], and
+// estimated for the others by their previews, or by the spread of their block: [Rung] has the error
+// on held-out contexts.
 func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	m := s.model
 	if err := exact.Check(&req, m.labels); err != nil {
@@ -164,7 +168,7 @@ func (s *Searcher) search(dst []softmax.Prediction, req *softmax.Request, rung *
 	a := s.one[0]
 	a.Source = softmax.FromSet
 	if req.LogSum {
-		// No label is above the best: an estimate beyond that is none.
+		// No label is above the best: a larger estimate is wrong.
 		best := a.LogSum // at least
 		if a.Count > 0 {
 			best = dst[0].Logit / cmp.Or(req.Temperature, 1)
@@ -176,8 +180,9 @@ func (s *Searcher) search(dst []softmax.Prediction, req *softmax.Request, rung *
 	return a, nil
 }
 
-// outside returns the estimate of the log-sum over the labels that are not scored in full: by their previews, or by how
-// those of their block lie. What is outside the coordinates is taken for normal. The kept rows lose their previews.
+// outside returns the estimate of the log-sum over the labels that are not scored in full: by their
+// previews, or by the spread of their block. The part outside the coordinates is taken for normal.
+// The kept rows lose their previews.
 func (s *Searcher) outside(temperature float64, looked int, kept []uint32) float64 {
 	m, none := s.model, float32(math.Inf(-1))
 	for _, row := range kept {
@@ -186,7 +191,7 @@ func (s *Searcher) outside(temperature float64, looked int, kept []uint32) float
 	scale := float32(min(max(1/temperature, 0x1p-126), math.MaxFloat32))
 	most, sum := kernels.SumExpCentres(s.scores[:looked], s.scores[:looked], scale)
 	rest := float64(most)/temperature + kernels.Log(sum)
-	// The blocks that were looked at are those whose rows stand in panels.
+	// The blocks that were looked at are those with rows in panels.
 	for _, panel := range s.panels[:looked/kernels.PanelRows] {
 		s.seen[s.tables.owner[panel]] = true
 	}
@@ -210,8 +215,9 @@ func (s *Searcher) outside(temperature float64, looked int, kept []uint32) float
 	return rest + mean/temperature + float64(m.tail*float64(s.sigma*s.sigma))/(2*temperature*temperature)
 }
 
-// estimated reports whether a log-sum at a temperature, 0 for 1, may be estimated: what is not scored in full counts
-// as normal, whose sums at low temperatures come from logits that no label has.
+// estimated reports whether a log-sum at a temperature, 0 for 1, may be estimated: labels that are
+// not scored in full count as a normal distribution, whose sums at low temperatures come from
+// logits that no label has.
 func estimated(t float64) bool { return t == 0 || t >= 0.5 && t <= 2 }
 
 // maxPreviewed is the largest k that is not answered exactly.
@@ -225,8 +231,8 @@ func (s *Searcher) exactly(dst []softmax.Prediction, req *softmax.Request) (soft
 	return s.one[0], nil
 }
 
-// turn finds the coordinates of the context and what is outside, and quantises them. It reports false for a
-// context whose numbers are too large or too small.
+// turn computes the coordinates of the context and its part outside them, and quantises them. It
+// reports false for a context whose numbers are too large or too small.
 func (s *Searcher) turn() bool {
 	m := s.model
 	copy(s.x, s.query[0].Vector())
@@ -274,7 +280,7 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	lift, reach, deviations := more.lift, max(float64(rung.Reach*more.times), more.reach), max(float64(rung.Deviations*more.times), more.deviations)
 	if math.IsInf(lift, 1) {
 		if req.LogSum {
-			return false // no held-out context says how far an estimate is off
+			return false // no held-out context tells the error of an estimate
 		}
 		s.stats.Far++
 	}
@@ -308,7 +314,7 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	if looked > from {
 		best = s.reached(looked, k, req)
 	}
-	// Rows without a label, and those that may not be answered, are at -Inf.
+	// Rows without a label, and labels that may not be answered, are at -Inf.
 	n = s.near(looked, best, float64(deviations*s.sigma))
 	crowd := m.crowd(k)
 	most := max(int(lifted(float64(rung.Most), lift, float64(m.labels))), 4*k)
@@ -363,8 +369,8 @@ func (s *Searcher) blockOf(row uint32) uint32 {
 	return s.tables.owner[s.panels[row/kernels.PanelRows]]
 }
 
-// begin looks at some blocks, whose best labels say what the others must reach. It returns what they reach themselves, and
-// the number of their rows.
+// begin looks at some blocks, whose best labels give the preview that the others must reach. It
+// returns the largest preview that these blocks may reach, and the number of their rows.
 func (s *Searcher) begin(k int, req *softmax.Request) (first float32, looked int) {
 	m := s.model
 	square := 0.0
@@ -382,7 +388,8 @@ func (s *Searcher) begin(k int, req *softmax.Request) (first float32, looked int
 	return first, looked
 }
 
-// scan computes the previews of the labels of some blocks, to scores from a row on, and returns the row behind them.
+// scan computes the previews of the labels of some blocks, to scores from a row on, and returns the
+// row after them.
 func (s *Searcher) scan(blocks []uint32, from int) int {
 	m, t := s.model, s.tables
 	size := m.coordinates / 2 * kernels.PanelRows
@@ -424,11 +431,12 @@ func (s *Searcher) permit(req *softmax.Request, from, to int) {
 	}
 }
 
-// behind is how many labels, by their previews, are between the k-th best and the mark. It tells how close
-// labels lie there, which the best alone do not.
+// behind is the number of labels, by their previews, between the k-th best and the mark. It shows
+// how close the labels are there, which the best alone do not show.
 const behind = 15
 
-// mark returns the preview of the label that many behind the k-th best of the first n, -Inf if there are fewer than k.
+// mark returns the preview of the label that many places after the k-th best of the first n, -Inf
+// if there are fewer than k.
 func (s *Searcher) mark(n, k int) float32 {
 	if n < k {
 		return float32(math.Inf(-1))
@@ -514,5 +522,5 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 // Model returns the searcher's model.
 func (s *Searcher) Model() *Model { return s.model }
 
-// Stats returns what the searcher did so far.
+// Stats returns the counts of the searcher's work so far.
 func (s *Searcher) Stats() Stats { return s.stats }

@@ -46,7 +46,7 @@ func newDirections(rows []float32, width int) *directions {
 
 func (d *directions) padded() int { return (d.width + 3) &^ 3 }
 
-// turner is what a goroutine computes products with directions with.
+// turner has the memory of a goroutine that computes products with directions.
 type turner struct {
 	*directions
 	high, low []int8
@@ -86,7 +86,7 @@ func newCoder(l *softmax.Layer, through, mean []float32) *coder {
 	return c
 }
 
-// reader is what a goroutine reads labels with.
+// reader has the memory of a goroutine that reads labels.
 type reader struct {
 	*coder
 	turner
@@ -129,7 +129,7 @@ func planes32(high, low []int8, v []float32) (step float32) {
 		clear(low)
 		return 0
 	}
-	const toInt = 3 << 22 // what is added to it is rounded to an integer, ties to even
+	const toInt = 3 << 22 // adding a number to it rounds the number to an integer, ties to even
 	scale := most / largest
 	high, low = high[:len(v)], low[:len(v)]
 	for j, x := range v {
@@ -140,10 +140,10 @@ func planes32(high, low []int8, v []float32) (step float32) {
 	return step
 }
 
-// tables hold the codes of all labels, block after block, in panels of their own.
+// tables hold the codes of all labels, block after block, each in its own panels.
 type tables struct {
 	codes  []byte
-	first  []uint32 // of each block, and behind the last: its first panel
+	first  []uint32 // the first panel of each block, and the panel after the last block
 	slots  []uint32 // the label of each row of the panels, noLabel for none
 	panels []byte   // of the centres
 	turn   *directions
@@ -152,7 +152,7 @@ type tables struct {
 
 const noLabel = math.MaxUint32
 
-// arrange makes the tables, but for the codes.
+// arrange makes the tables, except the codes.
 func (m *Model) arrange() {
 	t := &tables{first: make([]uint32, m.blocks()+1), turn: newDirections(m.turn, m.width())}
 	for b, size := range m.sizes {
@@ -265,7 +265,7 @@ func (e *encoder) encode(a []float64) {
 	}
 }
 
-// value returns the coordinate, less the centre's, that a code stands for.
+// value returns the coordinate, less the centre's, of a code.
 func (e *encoder) value(block, r int) float64 {
 	return (float64(e.codes[r]) - 7.5) * float64(e.m.steps[r]) * float64(e.m.gauges[block])
 }
