@@ -40,8 +40,8 @@ func interrupt(t *testing.T, s synthetic, o Options, stop func(p Progress) bool)
 	}
 }
 
-// A run that is interrupted wherever it may be, and continued, gives the bytes
-// of one that was not.
+// A run that is interrupted at any place, and continued, gives the same bytes as a run without an
+// interrupt.
 func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
 	message := func(text string) func(Progress) bool {
@@ -142,8 +142,8 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 	})
 }
 
-// Contexts of float16 with labels that are known give the bytes that their values in float32
-// give, with an interrupt wherever it may be.
+// Contexts of float16 with known labels give the same bytes as their values in float32, with an
+// interrupt at any place.
 func TestRunOfFloat16(t *testing.T) {
 	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
 	half := make([]uint16, len(s.contexts))
@@ -198,7 +198,7 @@ func TestRunOfFloat16(t *testing.T) {
 	}
 }
 
-// What an interrupted run finished is not done again.
+// The finished work of an interrupted run is not repeated.
 func TestContinuedRunDoesNotRepeat(t *testing.T) {
 	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
 	for _, c := range []struct {
@@ -249,7 +249,7 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(s *synthetic, o *Options)
-		files  map[string][]byte // instead of the files that are left, nil for none
+		files  map[string][]byte // instead of the remaining files, nil for none
 		want   []string
 	}{
 		{"another layer", func(s *synthetic, _ *Options) { s.layer = layer }, nil, []string{state, "another run", "another layer"}},
@@ -290,7 +290,7 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 	}
 }
 
-// Labels do not depend on the options, but for k: a run with others goes on from them.
+// Labels do not depend on the options, except k: a run with other options continues from them.
 func TestLabelsOfAnInterruptedRunServeOtherOptions(t *testing.T) {
 	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
 	o := checkpointed(t)
@@ -368,10 +368,10 @@ func TestFilesThatAreNoCheckpoint(t *testing.T) {
 	}{
 		{"labels of the same contexts", nil, labels, labelsPath + ": found labels without the state of a run in " + path},
 		{"another file for the state", precious, nil, path + ": found another kind of file, expected the state"},
-		{"another file for the state, beside labels", precious, labels, path + ": found another kind of file"},
+		{"another file for the state, with labels", precious, labels, path + ": found another kind of file"},
 		{"an empty file for the state", []byte{}, labels, path + ": found another kind of file"},
 		{"another file for the labels", nil, precious, labelsPath + ": found another kind of file, expected the labels"},
-		{"another file for the labels, beside a state", state, precious, labelsPath + ": found another kind of file"},
+		{"another file for the labels, with a state", state, precious, labelsPath + ": found another kind of file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for file, data := range map[string][]byte{path: c.state, labelsPath: c.labels} {

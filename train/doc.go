@@ -7,8 +7,8 @@
 // training text, in the order of the text. [Run] takes these steps:
 //
 //  1. Labels: the exact top-k of the full layer for every context ([Labels]).
-//  2. Some contexts are held out: whole runs of neighbours, since neighbours resemble each
-//     other. What follows learns from the others.
+//  2. Some contexts are held out: whole runs of neighbours, since neighbours resemble each other.
+//     The next steps learn from the others.
 //  3. Spherical k-means over the contexts, seeded by k-means++, gives the first
 //     V.
 //  4. Where a cluster has contexts enough, V is learned: stochastic gradient descent with
@@ -36,7 +36,8 @@
 // is exactly zero.
 //
 // With [Options].Clusters of 0 the run decides the form of the screen, by the number of contexts
-// and by held-out ones, never by times, and [Record] says why. docs/training.md describes cells.
+// and by held-out ones, never by times, and [Record] gives the reason. docs/training.md describes
+// cells.
 //
 // # Reproducibility
 //
@@ -63,14 +64,14 @@
 //	model, record, err := train.Run(ctx, layer, kernels.Float16Rows(half, layer.Dim()), opt)
 //
 // Once ctx is cancelled it returns within a fraction of a second. Nothing but the checkpoint is
-// written, and the caller removes it: [RemoveCheckpoint]. Where all of Validation are contexts of
-// training the ladder has no figures.
+// written, and the caller removes it: [RemoveCheckpoint]. If all contexts of Validation are
+// contexts of training the ladder has no figures.
 //
 // # Memory
 //
-// The contexts are read in place and may be a memory-mapped file, of any
-// size, as OpenContexts of package head opens it: no copy of them is made. That a
-// mapped file is shortened meanwhile is an error. Beside them a run holds some 100 bytes a
-// context, 16 bytes for each label of each cell, [Options].Validation once more, and a few arrays of
-// the size of V and of a batch times the clusters. There is no N x L and no N x r matrix.
+// The contexts are read in place and may be a memory-mapped file, of any size, as OpenContexts of
+// package head opens it: they are not copied. If a mapped file is shortened meanwhile, that is an
+// error. In addition a run holds some 100 bytes per context, 16 bytes per label of each cell,
+// [Options].Validation once more, and a few arrays of the size of V and of a batch times the
+// clusters. There is no N x L and no N x r matrix.
 package train

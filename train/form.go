@@ -30,36 +30,35 @@ func (f form) String() string {
 	return "clusters alone"
 }
 
-// What the form is decided by.
+// The constants that decide the form.
 const (
 	usualClusters = 150
-	// manyClusters are tried on contexts that lie around more centres than usualClusters: if
-	// they halve how far contexts lie from their cluster, 1 less the mean cosine, they are
-	// worth that every query scans them. Of contexts without such centres four times the
-	// clusters take off a fifth or so.
+	// manyClusters are tried for contexts around more centres than usualClusters. If they halve the
+	// distance of contexts from their cluster, 1 less the mean cosine, they are worth the scan in
+	// every query. For contexts without such centres four times the clusters reduce the distance by
+	// a fifth or so.
 	manyClusters = 600
-	// pilotContexts and pilotIterations are those of the trial.
+	// pilotContexts and pilotIterations are the contexts and the iterations of the trial.
 	pilotContexts   = 15000
 	pilotIterations = 6
 	// contextsPerCluster is the least number of contexts of a cluster, on average.
 	contextsPerCluster = 50
-	// leastToLearn is the number of contexts of a cluster from which on learning is worth
-	// its time: it goes by the labels that contexts of training have, and with few of
-	// them that is no gain.
+	// leastToLearn is the number of contexts of a cluster above which learning is worth its time:
+	// it uses the labels of contexts of training, and gains nothing with few of them.
 	leastToLearn = 1000
 	// perLabel contexts of each label, or wellServed, make a good screen. With a quarter of
 	// them a user should know.
 	perLabel   = 10
 	wellServed = 100000
-	// leastToCut is the number of held-out contexts by which shells can be
-	// judged. With fewer the clusters are left as they are.
+	// leastToCut is the number of held-out contexts that can judge shells. With fewer the clusters
+	// are not cut.
 	leastToCut = 200
 )
 
 // cutShells are the shares of contexts of the shells that are tried.
 var cutShells = []float64{0.4, 0.1}
 
-// form is the form that the options ask for, or what the contexts alone decide of it.
+// form returns the form that the options ask for, or the part of it that the contexts alone decide.
 func (t *trainer) form(ctx context.Context) (form, error) {
 	o := t.opt
 	if o.Clusters > 0 {
@@ -75,7 +74,7 @@ func (t *trainer) form(ctx context.Context) (form, error) {
 	return t.formOf(clusters, why), nil
 }
 
-// formOf is the form of so many clusters, whose shells are open.
+// formOf returns the form with a number of clusters; its shells are still open.
 func (t *trainer) formOf(clusters int, why string) form {
 	f, how := form{clusters: clusters, open: clusters <= usualClusters}, "by k-means"
 	if t.N/clusters < leastToLearn {
@@ -87,13 +86,13 @@ func (t *trainer) formOf(clusters int, why string) form {
 	return f
 }
 
-// trial is a form with its clusters, and what held-out contexts tell of it.
+// trial is a form with its clusters, and its figures on held-out contexts.
 type trial struct {
 	form
 	kmeans      []kmeans.Iteration
 	learning    *learn.Course
 	router      *router.Router // of the clusters alone
-	found, held []router.Found // of all contexts, and of those that are held out
+	found, held []router.Found // of all contexts, and of the held-out ones
 	made        *built         // without these; nil if there are none
 	bytes       float64        // that a query at the target reads; infinite if that was not asked
 }
@@ -107,8 +106,8 @@ func (x *trial) of(ids []uint32) []router.Found {
 	return part
 }
 
-// best is the trial of the form that is wanted, or of half its clusters if vectors are most of what a
-// query reads and it reads less then.
+// best returns the trial of the form that is wanted. If vectors are most of the bytes that a query
+// reads, it also tries half the clusters, and returns that trial if a query then reads less.
 func (t *trainer) best(ctx context.Context) (*trial, error) {
 	f, err := t.form(ctx)
 	if err != nil {
@@ -129,7 +128,7 @@ func (t *trainer) best(ctx context.Context) (*trial, error) {
 	return x, nil
 }
 
-// try finds the clusters of a form, and decides what is open of it.
+// try finds the clusters of a form, and decides the open parts of it.
 func (t *trainer) try(ctx context.Context, f form) (x *trial, err error) {
 	x = &trial{form: f, bytes: math.Inf(1)}
 	v, history, course, err := t.vectors(ctx, f)
@@ -153,7 +152,7 @@ func (t *trainer) try(ctx context.Context, f form) (x *trial, err error) {
 	return x, t.cut(ctx, x, b)
 }
 
-// clusters decides the number of clusters, and says why if it is not the usual one.
+// clusters decides the number of clusters, and gives the reason if it is not the usual one.
 func (t *trainer) clusters(ctx context.Context) (n int, why string, err error) {
 	usual := min(max(t.N/contextsPerCluster, 1), usualClusters, t.pool.N)
 	if t.N/manyClusters < contextsPerCluster {
@@ -183,15 +182,15 @@ func (t *trainer) clusters(ctx context.Context) (n int, why string, err error) {
 	return manyClusters, fmt.Sprintf("; contexts lie around many centres, %.3f away by cosines with so many clusters, %.3f with %d", away[1], away[0], usual), nil
 }
 
-// decide says what was decided.
+// decide records a decision.
 func (t *trainer) decide(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	t.record.Decisions = append(t.record.Decisions, line)
 	t.Report.Message(line)
 }
 
-// cut decides the shells of an open form, by what held-out contexts tell of
-// screens made from the others, and leaves the lists of the form.
+// cut decides the shells of an open form, by the figures of held-out contexts for screens made from
+// the others, and leaves the lists of the form.
 func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
 	if !x.open {
 		x.made, err = b.build(ctx, x.form, t.mostBudget())
@@ -231,10 +230,10 @@ func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
 	return nil
 }
 
-// bytes is what a query reads on average to reach the target on held-out contexts: the codes of
-// vectors and of candidates. It is the geometric mean
-// over four times, twice and once the misses that the target allows, since the number of
-// held-out labels that a good screen misses is small.
+// bytes returns the mean number of bytes that a query reads to reach the target on held-out
+// contexts: the codes of vectors and of candidates. It is the geometric mean over four times, twice
+// and once the misses that the target allows, since the number of held-out labels that a good
+// screen misses is small.
 func (t *trainer) bytes(clusters int, made *built, outcomes []precision.Outcome) float64 {
 	sum := 0.0
 	const steps = 3
@@ -245,11 +244,11 @@ func (t *trainer) bytes(clusters int, made *built, outcomes []precision.Outcome)
 	return kernels.Exp(sum / steps)
 }
 
-// vectorBytes are those of the vectors of clusters.
+// vectorBytes returns the bytes of the vectors of clusters.
 func (t *trainer) vectorBytes(clusters int) float64 { return float64(clusters * (t.Dim/2 + 16)) }
 
-// candidates is the mean number at which no more than so many times the labels are missed that
-// the target allows; that of the longest lists if more are.
+// candidates returns the mean number of candidates at which the missed labels are at most times the
+// labels that the target allows, and the number of the longest lists if more labels are missed.
 func (t *trainer) candidates(l *ladder.Lists, outcomes []precision.Outcome, times float64) float64 {
 	_, allowed := t.allowed()
 	most := t.mostBudget()
@@ -278,7 +277,7 @@ func (t *trainer) mostBudget() float64 {
 	return max(most, t.leastBudget(), t.opt.Budget)
 }
 
-// leastBudget is the smallest, unless the certain candidates are more.
+// leastBudget returns the smallest budget, unless there are more certain candidates.
 func (t *trainer) leastBudget() float64 {
 	k, always := t.K, len(t.opt.always())
 	return min(float64(max(2*k, k+always)), float64(t.Labels))

@@ -13,13 +13,13 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
 
-// TestGoldenScreens holds screens to the bits that they had on amd64: the same
-// on every architecture and level, with assembly and without.
+// TestGoldenScreens compares screens with their bits on amd64: they are the same on every
+// architecture and level, with assembly and without.
 func TestGoldenScreens(t *testing.T) {
 	const labels, dim, n = 120, 13, 500
 	r := rand.New(rand.NewPCG(7, 7))
-	// Uniform numbers alone: the numbers of NormFloat64 go through math.Exp, which
-	// is not the same everywhere.
+	// Uniform numbers alone: the numbers of NormFloat64 use math.Exp, which is not the same
+	// everywhere.
 	uniform := func(n int) []float32 {
 		x := make([]float32, n)
 		for i := range x {

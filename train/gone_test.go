@@ -11,9 +11,8 @@ import (
 	"unsafe"
 )
 
-// Contexts may be a mapped file. That it is cut while they are read is an
-// error, whichever goroutine reads, with a checkpoint, whose digest reads first,
-// and without.
+// Contexts may be a mapped file. If it is cut off while they are read, that is an error, in any
+// goroutine, with a checkpoint, whose digest reads first, and without.
 func TestRunOverAFileThatWasCut(t *testing.T) {
 	s := newSynthetic(t, 3, 4000, 6, 40, 5, 0.3)
 	path := filepath.Join(t.TempDir(), "h")

@@ -11,9 +11,9 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/state"
 )
 
-// labelChunk is the number of contexts that are searched together, so that the
-// layer's codes come from memory once for all of them, and between two looks at
-// the context for cancellation: some ten milliseconds of work for a large layer.
+// labelChunk is the number of contexts that are searched together, so that the layer's codes come
+// from memory once for all of them, and that are searched between two checks for cancellation: some
+// ten milliseconds of work for a large layer.
 const labelChunk = 64
 
 // Labels returns the labels y of every context (Algorithm 1, first step): the

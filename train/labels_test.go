@@ -18,8 +18,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// The weights and contexts are small integers, so that every logit is exact in
-// float64 in whatever order it is summed, and equal logits are many.
+// The weights and contexts are small integers, so that every logit is exact in float64 in any order
+// of summation, and many logits are equal.
 func TestLabelsAreTheTopKOfNaiveLogits(t *testing.T) {
 	const n, dim, labels = 150, 7, 40
 	random := rand.New(rand.NewPCG(1, 2))
@@ -160,7 +160,7 @@ func TestRunTakesLabelsThatAreGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(encode(t, got), encode(t, want)) {
-		t.Error("found another screen than with labels of its own, expected the same")
+		t.Error("found another screen than with its own labels, expected the same")
 	}
 	o.Progress = nil
 

@@ -19,7 +19,7 @@ type builder struct {
 	stage    string         // that progress is of
 	router   *router.Router // of clusters alone
 	found    []router.Found
-	geometry *shares.Geometry // nil if the counts alone count
+	geometry *shares.Geometry // nil if only the counts are used
 	clusters [][]shares.Label // the shares in the clusters
 	plain    *built           // of clusters alone
 }
@@ -46,7 +46,8 @@ type built struct {
 	lists  *ladder.Lists
 }
 
-// build makes the lists of clusters, or of their cells in the shells of a form. They reach as far as the budget most needs.
+// build makes the lists of clusters, or of their cells in the shells of a form. They are as long as
+// the budget most needs.
 func (b *builder) build(ctx context.Context, form form, most float64) (_ *built, err error) {
 	cosines := b.cosines(form.shells)
 	if b.plain == nil {
@@ -76,19 +77,19 @@ func (b *builder) rank(ctx context.Context, r *router.Router, cells []uint32, in
 	return &built{r, cells, lists}, err
 }
 
-// keepAbove says which shares lists of smaller cells take in that are to serve the budget most:
-// lists of all labels of many cells would be long.
+// keepAbove returns the test of the shares that lists of smaller cells include for budgets up to
+// most: lists of all labels of many cells would be long.
 func (m *built) keepAbove(most float64) func(share float64) bool {
 	least, _ := m.lists.Threshold(float64(slack * most))
 	return func(share float64) bool { return screening.Share(share) >= least }
 }
 
-// slack is how many times the largest budget lists would have to serve, to hold labels of the
-// shares that lists of smaller cells have at least.
+// slack is a multiple of the largest budget: lists for that multiple would have labels down to the
+// least share in lists of smaller cells.
 const slack = 2
 
-// cosines are those that cut shells, with these shares of the contexts beyond them. A cut
-// has contexts on both sides, and is another than the one before.
+// cosines returns the cuts of shells, with these shares of the contexts outside them. A cut has
+// contexts on both sides, and differs from the previous one.
 func (b *builder) cosines(shares []float64) (cuts []float64) {
 	if len(shares) == 0 {
 		return nil

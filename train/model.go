@@ -20,7 +20,7 @@ import (
 func (t *trainer) screen(ctx context.Context, x *trial) (*screening.Model, error) {
 	var rungs []screening.Rung
 	if x.made != nil {
-		// As contexts come, those that training has met among them.
+		// As in use, where contexts of training come, too.
 		if t.record.Geometry = geometryOf(x.held); t.validation == nil {
 			t.record.Geometry = geometryOf(x.of(t.outIDs))
 		}
@@ -32,7 +32,7 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screening.Model, error
 		if err := t.misses(rungs[len(rungs)-1]); err != nil {
 			return nil, err
 		}
-		x.made, x.held = nil, nil // as large as what follows
+		x.made, x.held = nil, nil // as large as the arrays of the next steps
 	}
 	b, err := newBuilder(ctx, t.Corpus, t.layer, t.opt, stage.Lists, x.router, x.found)
 	if err != nil {
@@ -79,7 +79,7 @@ func (t *trainer) config(made *built, rungs []screening.Rung, budget float64) sc
 	return c
 }
 
-// geometryOf says how contexts lie to their clusters.
+// geometryOf describes the places of contexts relative to their clusters.
 func geometryOf(found []router.Found) *screening.Geometry {
 	cosines, leads := make([]float64, len(found)), make([]float64, len(found))
 	for i, f := range found {
@@ -88,13 +88,13 @@ func geometryOf(found []router.Found) *screening.Geometry {
 	return screening.NewGeometry(cosines, leads)
 }
 
-// budgets are those of a ladder.
+// budgets returns the budgets of a ladder.
 func (t *trainer) budgets(l *ladder.Lists, outcomes []precision.Outcome, most float64) []float64 {
 	allowed1, allowedK := t.allowed()
 	return l.Budgets(outcomes, t.leastBudget(), most, allowed1, allowedK)
 }
 
-// rungs are those of lists, without figures.
+// rungs returns the rungs of lists, without figures.
 func (t *trainer) rungs(l *ladder.Lists, outcomes []precision.Outcome) []screening.Rung {
 	budgets := t.budgets(l, outcomes, t.mostBudget())
 	if b := t.opt.Budget; b > 0 {
@@ -110,11 +110,11 @@ func (t *trainer) rungs(l *ladder.Lists, outcomes []precision.Outcome) []screeni
 	return rungs
 }
 
-// retarget returns the ladder for other lists, with the figures that it has, if any.
+// retarget returns the ladder for other lists, with its figures, if any.
 func (t *trainer) retarget(l *ladder.Lists, rungs []screening.Rung) []screening.Rung {
 	var climbed []screening.Rung
 	for _, x := range rungs {
-		if share, ok := l.Threshold(x.Budget); ok { // else the certain candidates are more
+		if share, ok := l.Threshold(x.Budget); ok { // otherwise there are more certain candidates
 			x.Share = share
 			climbed = append(climbed, x)
 		}
@@ -125,7 +125,7 @@ func (t *trainer) retarget(l *ladder.Lists, rungs []screening.Rung) []screening.
 	return climbed
 }
 
-// pickDefault returns the budget of requests that name none.
+// pickDefault returns the budget of requests without a budget.
 func (t *trainer) pickDefault(rungs []screening.Rung) float64 {
 	last := rungs[len(rungs)-1]
 	// first is the first rung that will do, or the last one.
@@ -174,8 +174,8 @@ func (t *trainer) misses(last screening.Rung) error {
 		ErrTarget, name, found.Value, found.Low, found.High, t.held.N, last.Budget, want)
 }
 
-// saturated reports whether what the last rung finds beyond x is less than a quarter of what x
-// misses.
+// saturated reports whether the labels that only the last rung finds are less than a quarter of the
+// labels that x misses.
 func saturated(x, last screening.Rung) bool {
 	few := func(x, last screening.Estimate) bool { return 0.75*(1-x.Value) <= 1-last.Value }
 	return few(x.Precision1, last.Precision1) && few(x.PrecisionK, last.PrecisionK)

@@ -11,24 +11,22 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/tail"
 )
 
-// Options are what a run may be told. They are used exactly as they stand, a zero is
-// a zero: start from [DefaultOptions] and change what is to differ. In a record they
-// stand as one JSON object, with what the run has decided: a run with the options of a
-// record and the same contexts gives the same screen, but for the decisions and warnings of
-// the record, since it decides nothing.
+// Options are the options of a run. They are used unchanged, and a zero is a zero: start from
+// [DefaultOptions] and change some fields. A record has them as one JSON object, with the decisions
+// of the run: a run with the options of a record and the same contexts gives the same screen,
+// except for the decisions and warnings in its record, since it decides nothing.
 type Options struct {
-	// Clusters is r, the number of rows of V: from 1 to the number of contexts. 0: the run
-	// decides the form of the screen, which is Clusters, Iterations and Shells, by
-	// the number of contexts and by what the contexts held out tell. What
-	// stands in these two is then not looked at.
+	// Clusters is r, the number of rows of V: from 1 to the number of contexts. 0: the run decides
+	// the form of the screen, which is Clusters, Iterations and Shells, by the number of contexts
+	// and by figures on held-out contexts. Iterations and Shells are then not used.
 	Clusters int `json:"clusters"`
 	// Iterations is T, the number of alternations of learning, at most a million. 0 keeps the clusters of
 	// k-means.
 	Iterations int `json:"iterations"`
-	// Shells, unless empty, lists shares of the contexts of training, descending: the
-	// contexts of each cluster are cut into shells by how far they lie from its vector, so
-	// that these shares lie beyond the first shell, the second, and so on. Each shell has
-	// lists of its own. Needs Geometry. Each above 0 and below 1.
+	// Shells, unless empty, lists shares of the contexts of training, descending: the contexts of
+	// each cluster are cut into shells by their distance from its vector, so that these shares are
+	// outside the first shell, the second, and so on. Each shell has lists of its own. Shells need
+	// Geometry. Each share is above 0 and below 1.
 	Shells []float64 `json:"shells,omitempty"`
 
 	// K is the number of labels of each context: its K largest logits.
@@ -44,11 +42,11 @@ type Options struct {
 	// Always lists the ids that every list begins with, in any order; they
 	// count towards the budget.
 	Always []uint32 `json:"always,omitempty"`
-	// Geometry is the number of contexts that the geometric share of a label counts
-	// for beside the contexts of a cluster: the probability that the label is among the k
-	// best, by where the contexts of the cluster lie and how far they spread. Labels that no
-	// context of the cluster has, or that none of training has, can so become candidates.
-	// 0: the counts alone. Not negative; 20 serves well, and what it is hardly matters.
+	// Geometry is the number of contexts that the geometric share of a label counts for, compared
+	// with the contexts of a cluster. The geometric share is the probability that the label is
+	// among the k best, by the mean and the spread of the contexts of the cluster. So labels that
+	// no context of the cluster, or of training, has can become candidates. 0: the counts alone.
+	// Not negative; 20 serves well, and the value hardly matters.
 	Geometry float64 `json:"geometry"`
 	// Tail, unless nil, asks for an estimate of the weight of the labels that are no
 	// candidates within Budget, for log-probabilities over all labels ([FitTail]).
@@ -60,26 +58,25 @@ type Options struct {
 	HeldOut int `json:"held_out"`
 	// KMeansIterations bounds the iterations of k-means. At least 1.
 	KMeansIterations int `json:"kmeans_iterations"`
-	// Learning says how V is learned.
+	// Learning has the options of learning V.
 	Learning LearningOptions `json:"learning"`
 	// Seed seeds all random choices.
 	Seed uint64 `json:"seed"`
 
-	// Validation, unless nil, are contexts of other text, rows of the layer's dimension, to
-	// measure on instead of HeldOut of the contexts. Those that are equal to a context of training
-	// are left out.
+	// Validation, unless nil, are contexts of other text, rows of the layer's dimension, to measure
+	// on instead of HeldOut of the contexts. Contexts that are equal to a context of training are
+	// left out.
 	Validation []float32 `json:"-"`
 	// Labels, unless nil, are the labels of the contexts as [Labels] gives them
 	// for the same layer, contexts and K: N rows of K. They are used in place
 	// of computing them, and only read.
 	Labels []uint32 `json:"-"`
-	// Checkpoint, unless empty, names the file that keeps the state of the run:
-	// after the labels, after k-means and after learning, always whole. A run that finds a
-	// checkpoint of the same options, layer and contexts continues from it and gives the same
-	// screen as one that was never interrupted. One that has other options takes the labels, and
-	// one that has another layer, other contexts or another K, or that finds a file of another
-	// kind, refuses to start.
-	// [RemoveCheckpoint] removes it when it has served.
+	// Checkpoint, unless empty, names the file that keeps the state of the run: after the labels,
+	// after k-means and after learning, always complete. A run that finds a checkpoint of the same
+	// options, layer and contexts continues from it and gives the same screen as a run without an
+	// interrupt. A run with other options takes the labels, and a run with another layer, other
+	// contexts or another K, or that finds a file of another kind, returns an error.
+	// [RemoveCheckpoint] removes the checkpoint after use.
 	Checkpoint string `json:"-"`
 	// Threads is the number of goroutines that compute; 0 means
 	// runtime.GOMAXPROCS(0). The result does not depend on it.
@@ -87,11 +84,11 @@ type Options struct {
 	// AnyPrecision takes a screen whose largest budget misses the target by far, too: without it
 	// that is [ErrTarget].
 	AnyPrecision bool `json:"-"`
-	// Progress, unless nil, is told how the run goes.
+	// Progress, unless nil, gets the progress of the run.
 	Progress func(Progress) `json:"-"`
 }
 
-// LearningOptions say how V is learned from where k-means leaves it, by Adam (Kingma and Ba
+// LearningOptions are the options of learning V from the result of k-means, by Adam (Kingma and Ba
 // 2015; beta1 0.9, beta2 0.999, epsilon 1e-8).
 type LearningOptions struct {
 	// Budget is the B that V is learned for; the vectors serve other budgets as
@@ -110,13 +107,11 @@ type LearningOptions struct {
 	// Gamma is the weight of max(0, L-bar - B) while V is learned
 	// (Equation 8). Not negative.
 	Gamma float64 `json:"gamma"`
-	// Multiplier scales the price of a candidate, beside lambda, while V is
-	// learned: this many times the Lagrange multiplier of L-bar <= B, which
-	// the knapsack gives (the value per weight at which it stopped). With 1 the
-	// loss is the Lagrangian of Equation 7; a little more keeps L-bar just
-	// below B, so that the steep penalty of gamma has nothing to do, which
-	// learns best; with 0 the price is gamma's alone, as in the paper. Not
-	// negative.
+	// Multiplier scales the price of a candidate, in addition to lambda, while V is learned: this
+	// many times the Lagrange multiplier of L-bar <= B, which the knapsack gives (the value per
+	// weight at which it stopped). With 1 the loss is the Lagrangian of Equation 7; a little more
+	// keeps L-bar just below B, so that the steep penalty of gamma does not act, which learns best;
+	// with 0 the price is gamma's alone, as in the paper. Not negative.
 	Multiplier float64 `json:"multiplier"`
 	// EpochFraction is the share of the contexts that one alternation learns
 	// from. Above 0, at most 1000.
@@ -134,10 +129,9 @@ type LearningOptions struct {
 }
 
 // DefaultOptions leaves the form of the screen and its budget to the run. There is no tail:
-// [DefaultTailOptions] has the options of one. The prices of
-// learning are those of the paper (Section 4: lambda 0.0003, gamma 10, labels from the
-// top-5); the other settings are those that served best on the contexts of a language model of
-// the Penn Treebank.
+// [DefaultTailOptions] has the options of one. The prices of learning are the paper's (Section 4:
+// lambda 0.0003, gamma 10, labels from the top-5); the other settings served best on the contexts
+// of a language model of the Penn Treebank.
 func DefaultOptions() Options {
 	return Options{
 		Iterations:       20,

@@ -10,8 +10,8 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
 
-// fill gives every option a value that is not the zero one, except those that
-// do not go into a record.
+// fill gives every option a value that is not the zero one, except options that are not in a
+// record.
 func fill(v reflect.Value, draw func(n int) int) {
 	for i := range v.NumField() {
 		f := v.Field(i)
@@ -60,8 +60,8 @@ func TestOptionsOfARecordComeBack(t *testing.T) {
 	})
 }
 
-// What does not go into a record is what the result does not depend on, or the layer and
-// the contexts say.
+// A record leaves out the options that do not change the result, and the values that the layer and
+// the contexts determine.
 func TestOptionsAsJSON(t *testing.T) {
 	o := Options{Always: []uint32{}, Labels: []uint32{1}, Validation: []float32{1}, Checkpoint: "c", Threads: 25, Progress: func(Progress) {}}
 	got, err := json.Marshal(o)

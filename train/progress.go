@@ -10,22 +10,21 @@ type Progress struct {
 	// "tail" (the weight of the labels outside the candidates). A calibration has "labels" and
 	// "route".
 	Stage string
-	// Part, if not empty, says what of the stage is under way. The stage then consists
-	// of several parts, one after the other, and what follows is of this part.
+	// Part, if not empty, names the current part of the stage. The stage then consists of several
+	// parts, one after the other, and the fields below are about this part.
 	Part string
 	// Iteration is the iteration of k-means or the alternation, from 1; 0
 	// if there is none.
 	Iteration int
 	// Done of Total units are finished in this stage, part and iteration.
 	Done, Total int
-	// Unit says what is counted: contexts, clusters or labels.
+	// Unit is the unit of the counts: contexts, clusters or labels.
 	Unit string
-	// Message, if not empty, is a line of figures about what has just been
-	// finished, or of what was decided.
+	// Message, if not empty, is a line of figures about finished work, or a decision.
 	Message string
 }
 
-// newReporter returns a reporter that tells call, unless it is nil.
+// newReporter returns a reporter that calls call, unless it is nil.
 func newReporter(call func(Progress)) *corpus.Reporter {
 	if call == nil {
 		return &corpus.Reporter{}

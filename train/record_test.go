@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A record knows the contexts of its run in their order, and says nothing of others.
+// A record knows the contexts of its run in their order, and no others.
 func TestTrainedOn(t *testing.T) {
 	s := newSynthetic(t, 7, 300, 8, 60, 5, 0.3)
 	_, r, err := Run(t.Context(), s.layer, s.contexts, testOptions())

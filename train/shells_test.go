@@ -8,7 +8,7 @@ import (
 // Contexts far from their cluster have labels that are hard to foresee. Shells give them
 // longer lists, and find more at the same number of candidates.
 func TestShellsFindMore(t *testing.T) {
-	// Every fourth context lies far from its centre.
+	// Every fourth context is far from its centre.
 	scattered := func(n int, seed uint64) synthetic {
 		s := clustersOf(t, n, seed)
 		r := rand.New(rand.NewPCG(seed, 3))

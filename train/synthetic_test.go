@@ -25,7 +25,7 @@ func clustersOf(t testing.TB, n int, seed uint64) synthetic {
 	return synthetic{d.Layer, d.Contexts, d.N, d.Dim}
 }
 
-// around are n contexts around so many directions, see traintest.Around.
+// around returns n contexts around a number of directions, see traintest.Around.
 func around(t testing.TB, n, directions int, spread float64) synthetic {
 	d := traintest.Around(t, 1, n, 16, 400, directions, spread)
 	return synthetic{d.Layer, d.Contexts, d.N, d.Dim}

@@ -13,10 +13,11 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/tail"
 )
 
-// TailOptions say how [FitTail] estimates what the labels outside the candidates weigh.
+// TailOptions are the options of [FitTail], which estimates the weight of the labels outside the
+// candidates.
 type TailOptions struct {
-	// Temperatures are those that coefficients are fitted for, ascending, above 0.
-	// A query between two of them interpolates.
+	// Temperatures are the temperatures with fitted coefficients, ascending, above 0. A query
+	// between two of them interpolates.
 	Temperatures []float64 `json:"temperatures"`
 	// Levels are the levels of confidence of the intervals, ascending, above 0 and
 	// below 1.
@@ -25,41 +26,42 @@ type TailOptions struct {
 	// than 16, and PerCluster bounds their number, at least 1.
 	Share      float64 `json:"share"`
 	PerCluster int     `json:"per_cluster"`
-	// HeldOut is the share of these that the intervals come from,
-	// and not the coefficients: at least 0, below 1.
+	// HeldOut is the share of these that give the intervals and not the coefficients: at least 0,
+	// below 1.
 	HeldOut float64 `json:"held_out"`
 	// Directions is the number of directions of the squares, 1 to 64. A layer of fewer
 	// labels or a lower dimension has fewer.
 	Directions int `json:"directions"`
 }
 
-// DefaultTailOptions asks for the temperatures 0.7 and 1, for intervals at confidence
-// 0.8 to 0.995, for a twentieth of the contexts of a cluster, 16 to 1,000, of which a
-// fifth is held out, and for 8 directions.
+// DefaultTailOptions asks for the temperatures 0.7 and 1, for intervals at confidence 0.8 to 0.995,
+// for a twentieth of the contexts of a cluster, 16 to 1,000, a fifth of which is held out, and for
+// 8 directions.
 func DefaultTailOptions() TailOptions {
 	return TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9, 0.95, 0.975, 0.99, 0.995}, Share: 0.05, PerCluster: 1000, HeldOut: 0.2, Directions: 8}
 }
 
-// TailFit says how well a tail estimates, on the contexts held out of it.
+// TailFit has the precision of a tail's estimates, on the contexts held out of it.
 type TailFit = tail.Fit
 
 // FitTail returns the screen with a tail for its budget, screen.Model.HasTail,
 // instead of any that it has, and how well it estimates.
 //
-// For each cluster it draws contexts among those that fall into it and computes the log of the
-// sum of e^(x/T) over the labels outside the candidates, by the intervals of the int8 codes. A
-// ridge regression on most of them gives a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2; its weight, one for all clusters, is chosen by 4-fold cross-validation in at most 4
-// of them. The directions g_k are the leading eigenvectors of the covariance of the rows of W,
-// times the square roots of their eigenvalues, so that the last sum is about the variance of the
-// logits over the labels. The others give the half-widths, for each cluster by its own, or for
-// clusters that have too few of them by those of all of these (split conformal prediction; Lei,
-// G'Sell, Rinaldo, Tibshirani and Wasserman 2018): at level p, of n errors in order, the one at
-// ceil((n+1) p), which a further context exceeds with a probability of at most 1 - p. If there
-// is none of that number nothing is said: +Inf.
+// For each cluster it draws contexts among its contexts and computes the log of the sum of e^(x/T)
+// over the labels outside the candidates, by the intervals of the int8 codes. A ridge regression on
+// most of them gives a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2; its weight, one for all
+// clusters, is chosen by 4-fold cross-validation in at most 4 of them. The directions g_k are the
+// leading eigenvectors of the covariance of the rows of W, times the square roots of their
+// eigenvalues, so that the last sum is about the variance of the logits over the labels. The other
+// contexts give the half-widths: for each cluster from its own contexts, and for clusters that have
+// too few from the contexts of all of these clusters together (split conformal prediction; Lei,
+// G'Sell, Rinaldo, Tibshirani and Wasserman 2018): at level p, the half-width is the error number
+// ceil((n+1) p) of n errors in order, which a further context exceeds with a probability of at most
+// 1 - p. If n is smaller than that number it is +Inf.
 //
-// That promise is about contexts that are drawn as those given, independently, and that
-// had no part in training the screen. Contexts of training serve well, but their lists
-// know them: figures are then of a slightly better screen.
+// That promise is for contexts that are drawn independently from the same distribution as the given
+// ones, which were not used to train the screen. Contexts of training serve well, but the lists
+// were made for them: then the figures are slightly too good.
 //
 // The result has the same bits for any number of threads and on every CPU. Errors:
 // options out of range, a model that does not go with the layer, contexts that are not

@@ -68,8 +68,8 @@ func logZ(t *testing.T, l *softmax.Layer, h []float32, temperature float64) floa
 	return kernels.LogSumExp(logits)
 }
 
-// The estimate is much better than none, between the temperatures too, and the record
-// tells how good it is.
+// The estimate is much better than none, also between the temperatures, and the record has its
+// precision.
 func TestTailEstimates(t *testing.T) {
 	d, m := tailInstance(t, 4000)
 	train, test := d.Contexts[:3000*8], d.Contexts[3000*8:]
@@ -110,7 +110,7 @@ func TestTailEstimates(t *testing.T) {
 		}
 		for _, e := range fit.Errors {
 			if e.Temperature == temperature && math.Abs(rms-e.LogZ) > 0.3*e.LogZ {
-				t.Errorf("temperature %v: error %v, the record says %v", temperature, rms, e.LogZ)
+				t.Errorf("temperature %v: error %v, the record has %v", temperature, rms, e.LogZ)
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func TestTailEstimates(t *testing.T) {
 	}
 }
 
-// Of every cluster 16 contexts are drawn, or all that it has, however small the share is.
+// Of every cluster 16 contexts are drawn, or all its contexts, for any small share.
 func TestATailOfASmallShare(t *testing.T) {
 	d, m := tailInstance(t, 2000)
 	opt := DefaultTailOptions()
@@ -133,8 +133,8 @@ func TestATailOfASmallShare(t *testing.T) {
 	}
 }
 
-// Contexts that repeat each other count once: what is held out is new to the coefficients, and the
-// errors are those without the repeats.
+// Contexts that repeat each other count once: the held-out contexts are new to the coefficients,
+// and the errors equal the errors without the repeats.
 func TestATailOfRepeatedContexts(t *testing.T) {
 	d, m := tailInstance(t, 2000)
 	opt := TailOptions{Temperatures: []float64{1}, Levels: []float64{0.9}, Share: 1, PerCluster: 1 << 20, HeldOut: 0.25, Directions: 2}
@@ -147,16 +147,16 @@ func TestATailOfRepeatedContexts(t *testing.T) {
 	}
 	once, often := fitOf(d.Contexts), fitOf(slices.Concat(d.Contexts, d.Contexts, d.Contexts, d.Contexts))
 	if a, b := once.Fitted+once.HeldOut, often.Fitted+often.HeldOut; a != b || a < 1000 {
-		t.Errorf("found %d contexts, and %d of four times as many", a, b)
+		t.Errorf("found %d contexts, and %d of four times the contexts", a, b)
 	}
 	if a, b := once.Errors[0].LogZ, often.Errors[0].LogZ; math.Abs(b/a-1) > 0.2 {
 		t.Errorf("found an error of %v of repeated contexts, expected about %v", b, a)
 	}
 }
 
-// Over draws of the contexts that calibrate and of those that are asked, the interval
-// misses no more often than it says, at the temperatures fitted and between them, and
-// is not useless: at a temperature fitted it misses nearly as often as it may.
+// Over draws of the contexts that calibrate and of the contexts that are asked, the interval misses
+// no more often than its level allows, at the temperatures fitted and between them, and is not
+// useless: at a temperature fitted it misses nearly as often as it may.
 func TestIntervalsKeepTheirPromise(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a thousand fits")
@@ -274,8 +274,8 @@ func TestFitTailRefuses(t *testing.T) {
 	}
 }
 
-// A tail is asked about contexts of other lengths than those that it was fitted to: what it says of all labels
-// is not much further off than on contexts of their lengths.
+// A tail is asked about contexts of other lengths than the contexts that it was fitted to: the
+// error of its sum over all labels is not much larger than for contexts of the same lengths.
 func TestTailsKnowTheirRange(t *testing.T) {
 	d, m := tailInstance(t, 4000)
 	fitted, _ := fitTail(t, d, m, d.Contexts[:3000*8], DefaultTailOptions(), RunOptions{Seed: 1})
@@ -313,7 +313,7 @@ func TestTailsKnowTheirRange(t *testing.T) {
 	for _, scale := range []float32{0, 1e-30, 0.02, 0.5, 2, 5, 20, 1e30} {
 		off, exact := worst(scale)
 		if !(off <= 4*usual) {
-			t.Errorf("contexts times %v: found log Z off by %.3g, expected %.3g at most, some times as much as of the contexts themselves", scale, off, 4*usual)
+			t.Errorf("contexts times %v: found log Z off by %.3g, expected %.3g at most, a multiple of the error for the contexts themselves", scale, off, 4*usual)
 		}
 		if n := 3 * 1000; exact < n && (scale < 0.1 || scale >= 5) {
 			t.Errorf("contexts times %v: found %d of %d answers by the exact layer, expected all", scale, exact, n)
@@ -321,7 +321,7 @@ func TestTailsKnowTheirRange(t *testing.T) {
 	}
 }
 
-// A context of zeros among those of training does not let a tail take all short contexts for its own.
+// A context of zeros in training does not make a tail accept all short contexts.
 func TestZerosDoNotWidenARange(t *testing.T) {
 	d, m := tailInstance(t, 3000)
 	opt := DefaultTailOptions()

@@ -88,15 +88,15 @@ type trainer struct {
 	record *Record
 
 	pool            *corpus.Corpus // the contexts to learn from
-	poolIDs, outIDs []uint32       // those, and the ones that are held out
+	poolIDs, outIDs []uint32       // these, and the held-out ones
 	validation      *corpus.Corpus // of Options.Validation, nil without
-	// The contexts to measure on, of the validation or of those held out: those that are equal to
-	// none to learn from.
+	// The contexts to measure on, of the validation or held out, that are equal to no context to
+	// learn from.
 	held    *corpus.Corpus
 	heldIDs []uint32
 }
 
-// newTrainer checks what is given, and finds the labels, and the contexts to learn from and to
+// newTrainer checks the arguments, and finds the labels, and the contexts to learn from and to
 // measure on.
 func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt *Options) (*trainer, error) {
 	if err := opt.Check(c.N, c.Labels); err != nil {
@@ -116,7 +116,7 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 		if t.validation, err = corpus.New(layer, opt.Validation, opt.Threads); err != nil {
 			return nil, fmt.Errorf("validation: %w", err)
 		}
-		if on.Validation, err = t.validation.Digest(ctx); err != nil { // it names what is not finite
+		if on.Validation, err = t.validation.Digest(ctx); err != nil { // it names the context that is not finite
 			return nil, fmt.Errorf("validation: %w", err)
 		}
 	}
@@ -181,7 +181,7 @@ func (t *trainer) vectors(ctx context.Context, form form) (v []float32, history 
 }
 
 // cached returns vectors that an interrupted run left in the store, or finds and keeps them; and
-// what there is to say of them.
+// the facts about them.
 func cached[T any](store *state.Store, name string, n int, find func() ([]float32, T, error)) (v []float32, about T, err error) {
 	if v = store.Get(name, &about, n); v != nil {
 		return v, about, nil
@@ -192,7 +192,7 @@ func cached[T any](store *state.Store, name string, n int, find func() ([]float3
 	return v, about, store.Put(name, about, v)
 }
 
-// unseen are those of the contexts ids of c that are equal to none to learn from.
+// unseen returns the contexts among ids of c that are equal to no context to learn from.
 func (t *trainer) unseen(ctx context.Context, c *corpus.Corpus, ids []uint32) ([]uint32, error) {
 	open, buffer := map[string][]uint32{}, t.Buffer() // the contexts by their bytes
 	for _, i := range ids {
@@ -210,10 +210,9 @@ func (t *trainer) unseen(ctx context.Context, c *corpus.Corpus, ids []uint32) ([
 	return rest, nil
 }
 
-// RemoveCheckpoint removes the files of a checkpoint; if there are none that is
-// no error. It is for the time when the screen has been saved. Files of another
-// kind with these names, and labels without a state beside them, which no run
-// leaves, are an error, and nothing is removed then.
+// RemoveCheckpoint removes the files of a checkpoint; it is no error if there are none. Call it
+// after saving the screen. Files of another kind with these names, and labels without a state, are
+// an error, since no run leaves them; then nothing is removed.
 func RemoveCheckpoint(path string) error { return state.Remove(path) }
 
 // ErrTarget is what errors.Is finds in the error of a run whose screen misses its target by far: on
@@ -223,7 +222,7 @@ func RemoveCheckpoint(path string) error { return state.Remove(path) }
 // checkpoint stays.
 var ErrTarget = errors.New("the target is missed by far")
 
-// ErrCheckpoint is what errors.Is finds in the error of a run that cannot
-// continue from the checkpoint that is there: it is of another run, or
-// damaged. [RemoveCheckpoint] removes it.
+// ErrCheckpoint is the cause, for errors.Is, of the error of a run that cannot continue from its
+// checkpoint, because the checkpoint is damaged or belongs to another run. [RemoveCheckpoint]
+// removes it.
 var ErrCheckpoint = state.Err

@@ -25,8 +25,8 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
 
-// naiveCell is the cell of h by plain loops over what the screen says of itself. Cuts are
-// the cosines and leads of contexts: a hair decides.
+// naiveCell returns the cell of h by plain loops over the parts of the screen. Cuts are the cosines
+// and leads of contexts: the smallest difference decides.
 func naiveCell(m *screen.Model, h []float32) int {
 	v, dim := (*screening.Model)(m).ClusterWeights(), len(h)
 	first, best := -1, math.Inf(-1)
@@ -46,8 +46,8 @@ func naiveCell(m *screen.Model, h []float32) int {
 	return shell + first
 }
 
-// precisionOf measures P@k of a screen on contexts: the share of the exact top-k
-// that the candidates within a budget hold, all with plain loops.
+// precisionOf measures P@k of a screen on contexts: the share of the exact top-k among the
+// candidates within a budget, with plain loops.
 func precisionOf(t testing.TB, m *screen.Model, s synthetic, k int, budget float64) (found, candidates float64) {
 	t.Helper()
 	labels, err := Labels(t.Context(), s.layer, s.contexts, k, RunOptions{})
@@ -78,8 +78,8 @@ func encode(t testing.TB, m *screen.Model) []byte {
 	return b.Bytes()
 }
 
-// Every budget of the ladder is kept on the contexts of training, and what the ladder says
-// of held-out contexts is near what others give.
+// Every budget of the ladder is kept on the contexts of training, and the ladder's figures of
+// held-out contexts are near the figures of other contexts.
 func TestLadderForetellsOtherContexts(t *testing.T) {
 	seen, other := clustersOf(t, 4000, 7), clustersOf(t, 4000, 8)
 	for _, c := range []struct {
@@ -114,7 +114,7 @@ func TestLadderForetellsOtherContexts(t *testing.T) {
 				}
 				p, _ := precisionOf(t, m, other, o.K, x.Budget)
 				if off := math.Abs(x.PrecisionK.Value - p); off > 2*(x.PrecisionK.High-x.PrecisionK.Low)+0.02 {
-					t.Errorf("budget %v: the ladder says P@5 %+v, other contexts %v", x.Budget, x.PrecisionK, p)
+					t.Errorf("budget %v: the ladder has P@5 %+v, other contexts %v", x.Budget, x.PrecisionK, p)
 				}
 			}
 			var stored Record
@@ -163,7 +163,8 @@ func TestOptionsOfARecordMakeTheSameScreen(t *testing.T) {
 	}
 }
 
-// Half of the clusters are tried where vectors are most of what a query reads, and are taken if it reads less then.
+// Half of the clusters are tried if vectors are most of the bytes that a query reads, and are taken
+// if a query then reads less.
 func TestHalfOfTheClusters(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -194,8 +195,8 @@ func TestHalfOfTheClusters(t *testing.T) {
 	}
 }
 
-// The budget is the smallest of the ladder that reaches the target; if none does the run
-// says so.
+// The budget is the smallest of the ladder that reaches the target; if none does the run reports
+// it.
 func TestBudgetReachesTheTarget(t *testing.T) {
 	s := clustersOf(t, 4000, 5)
 	for _, c := range []struct {
@@ -287,8 +288,8 @@ func TestATargetThatIsMissedByFar(t *testing.T) {
 	}
 }
 
-// Nothing is measured on held-out contexts that are equal to one to learn from; the geometry, which
-// contexts of use are compared with, has them. Repeats among themselves are no such contexts.
+// Nothing is measured on held-out contexts that are equal to one to learn from; the geometry, with
+// which contexts in use are compared, includes them. Repeats among held-out contexts are measured.
 func TestRepeatsAreNotMeasuredOn(t *testing.T) {
 	s := newSynthetic(t, 3, 900, 6, 40, 5, 0.3)
 	const held = 200
@@ -339,9 +340,9 @@ func TestValidationWithoutContextsOfTraining(t *testing.T) {
 	}
 }
 
-// newDistracting is data whose contexts have two parts, each around directions
-// of its own: the logits depend on the first part only, and the second is
-// longer. k-means sees the second part first.
+// newDistracting returns data whose contexts have two parts, around different directions: the
+// logits depend on the first part only, and the second is longer. k-means sees the second part
+// first.
 func newDistracting(t testing.TB, seed uint64, n int) synthetic {
 	const half, labels = 8, 300
 	first := newSynthetic(t, seed, n, half, labels, 12, 0.3)
@@ -508,7 +509,7 @@ func TestRunOnDegenerateData(t *testing.T) {
 			}
 		}, true},
 		{"one cluster", func(s *synthetic, o *Options) { o.Clusters = 1 }, false},
-		{"as many clusters as contexts", func(s *synthetic, o *Options) { s.n, o.Clusters, o.HeldOut, s.contexts = 10, 10, 0, s.contexts[:60] }, false},
+		{"a cluster per context", func(s *synthetic, o *Options) { s.n, o.Clusters, o.HeldOut, s.contexts = 10, 10, 0, s.contexts[:60] }, false},
 		{"one context", func(s *synthetic, o *Options) { s.n, o.Clusters, o.HeldOut, s.contexts = 1, 1, 0, s.contexts[:6] }, true},
 		{"budget of all labels", func(s *synthetic, o *Options) { o.Budget, o.Learning.Lambda = 50, 0 }, true},
 		{"budget of k", func(s *synthetic, o *Options) { o.Budget = 5 }, false},
@@ -528,7 +529,7 @@ func TestRunOnDegenerateData(t *testing.T) {
 		{"shells of one cluster", func(s *synthetic, o *Options) { o.Clusters, o.Shells = 1, []float64{0.5} }, false},
 		{"shells of zeros", func(s *synthetic, o *Options) { o.Shells = []float64{0.5}; clear(s.contexts) }, true},
 		{"shells of less than a context", func(s *synthetic, o *Options) { o.Shells = []float64{0.3, 1e-9} }, false},
-		{"as many clusters as contexts in shells", func(s *synthetic, o *Options) {
+		{"a cluster per context in shells", func(s *synthetic, o *Options) {
 			s.n, o.Clusters, o.HeldOut, s.contexts, o.Shells = 10, 10, 0, s.contexts[:60], []float64{0.4}
 		}, false},
 		{"tiny contexts", func(s *synthetic, o *Options) {
@@ -557,7 +558,7 @@ func TestRunOnDegenerateData(t *testing.T) {
 			budget := model.Budget()
 			pk, mean := precisionOf(t, model, s, opt.K, budget)
 			if mean > budget+1e-9 || record.Options.Budget != budget {
-				t.Errorf("L-bar %v; the record says %v, the budget is %v", mean, record.Options.Budget, budget)
+				t.Errorf("L-bar %v; the record has %v, the budget is %v", mean, record.Options.Budget, budget)
 			}
 			if c.exact && pk != 1 {
 				t.Errorf("P@k %v on the contexts of training, want 1", pk)
@@ -618,7 +619,7 @@ func TestRunRefuses(t *testing.T) {
 				t.Fatalf("found error %v, want one", err)
 			}
 			if !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %q does not say %q", err, c.want)
+				t.Errorf("error %q does not contain %q", err, c.want)
 			}
 		})
 	}
@@ -646,8 +647,7 @@ func TestRunThatOverflowsNamesTheLearningRate(t *testing.T) {
 	}
 }
 
-// A run cancelled in any stage returns the context's error, soon, and nothing
-// else.
+// A run cancelled in any stage soon returns the context's error, and nothing else.
 func TestRunStopsWhenCancelled(t *testing.T) {
 	s := newSynthetic(t, 17, 3000, 8, 100, 8, 0.5)
 	for _, stage := range []string{stage.Labels, stage.KMeans, stage.Learn, stage.Assign} {
@@ -721,7 +721,7 @@ func TestRunReportsProgress(t *testing.T) {
 			t.Errorf("%v was not reported to its end", k)
 		}
 	}
-	// Each part of the long stages has its own end, and tells what it counts.
+	// Each part of the long stages has its own end, and names its unit.
 	for _, part := range []string{"means: contexts", "labels near the means: clusters", "variances: labels", "shares: clusters"} {
 		for _, stage := range []string{stage.Measure + ": ", stage.Lists + ": "} {
 			if !parts[stage+part] {

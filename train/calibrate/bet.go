@@ -46,10 +46,9 @@ func (l losses) capital(alpha, bet float64) float64 {
 // largestBet bounds the bets: at 1/(1 - alpha) one loss of 1 would take all.
 func largestBet(alpha float64) float64 { return 0.9 / (1 - alpha) }
 
-// bet is the one that needs the smallest lead of the mean loss below alpha to
-// pass with tests blocks: the capital is near exp(n (bet gap - bet^2 s/2)) with s
-// the mean square of alpha - loss. The contexts that choose tell s; one
-// more observation without loss keeps it from 0.
+// bet returns the bet that needs the smallest gap of the mean loss below alpha to pass with tests
+// blocks: the capital is near exp(n (bet gap - bet^2 s/2)) with s the mean square of alpha - loss.
+// The contexts that choose give s; an additional observation without loss keeps it above 0.
 func (p point) bet(choosing []outcome, tests int, opt *Options) float64 {
 	alpha := 1 - opt.Target
 	l := p.losses(choosing, opt.K, opt.Block)

@@ -1,5 +1,5 @@
-// Package calibrate chooses the budget of a screen on contexts that it was not
-// trained on, such that a precision is reached with a given confidence.
+// Package calibrate chooses the budget of a screen on contexts that it was not trained on, such
+// that it reaches a precision with a given confidence.
 package calibrate
 
 import (
@@ -31,14 +31,13 @@ type Options struct {
 	// Confidence is the least probability, over the draw of the contexts, that
 	// the screen reaches the target, above 0 and below 1.
 	Confidence float64
-	// ExactLimit is the largest share of the contexts that the exact layer may answer, where the
-	// lead of the best cluster is small: at least 0, below 1. 0: the screen alone has to
+	// ExactLimit is the largest share of the contexts that the exact layer may answer, which are
+	// those with a small lead of the best cluster: at least 0, below 1. 0: the screen alone must
 	// reach the target.
 	ExactLimit float64
-	// Block is the number of consecutive contexts whose mean loss is one
-	// observation, at least 1. Larger blocks are for contexts that depend on
-	// their neighbours, as in a running text: then blocks, not
-	// contexts, have to be independent. An incomplete last block is left out.
+	// Block is the number of consecutive contexts whose mean loss is one observation, at least 1.
+	// Larger blocks are for contexts that depend on their neighbours, as in a running text: then
+	// blocks, not contexts, must be independent. An incomplete last block is left out.
 	Block int
 	// Seed decides which contexts choose the bets and which test.
 	Seed uint64
@@ -56,8 +55,8 @@ func DefaultOptions() Options {
 	return Options{Target: 0.998, K: 5, Confidence: 0.95, Block: 1, Seed: 1}
 }
 
-// Calibration says what [Run] had to reach and what it found. It stands in the
-// record of the screen, under the name "calibration".
+// Calibration has the target of [Run] and its results. It is kept in the record of the screen,
+// under the name "calibration".
 type Calibration struct {
 	Target     float64 `json:"target"`
 	K          int     `json:"k"`
@@ -68,7 +67,7 @@ type Calibration struct {
 	// of contexts that tested. All figures below are of the latter.
 	Choosing int `json:"choosing_contexts"`
 	Testing  int `json:"testing_contexts"`
-	// Budget and ExactMargin are those of the screen: ExactMargin is the lead of the best
+	// Budget and ExactMargin are the ones of the screen: ExactMargin is the lead of the best
 	// cluster below which the exact layer answers.
 	Budget      float64 `json:"budget"`
 	ExactMargin float64 `json:"exact_margin"`
@@ -79,8 +78,8 @@ type Calibration struct {
 	// PValue is the p-value of the point chosen, for the hypothesis that its precision
 	// is below the target.
 	PValue float64 `json:"p_value"`
-	// Calibrated are the figures of the screen so, Before those with the budget that it
-	// had, without the exact layer.
+	// Calibrated are the figures of the screen after the calibration, Before the figures with its
+	// old budget and without the exact layer.
 	Calibrated Figures `json:"calibrated"`
 	Before     Figures `json:"before"`
 }
@@ -99,12 +98,11 @@ type Figures struct {
 // with the confidence of the options. It returns the screen with this default budget, whose
 // record has the Calibration too.
 //
-// The contexts, N x layer.Dim(), row-major, must not be contexts of training. The
-// promise is about the draw of the contexts: in at least Confidence of all draws
-// the P@K expected of the contexts of use is at least Target. It assumes that the contexts of
-// calibration are independent draws from the distribution of use, or with Block
-// that their blocks are. A second run on the same contexts with another seed,
-// target or block, because the first has failed, voids it.
+// The contexts, N x layer.Dim(), row-major, must not be contexts of training. The promise is about
+// the draw of the contexts: in at least Confidence of all draws the expected P@K of the contexts in
+// use is at least Target. It assumes that the contexts of calibration are independent draws from
+// the distribution in use, or with Block that their blocks are. A second run on the same contexts
+// with another seed, target or block, because the first has failed, voids it.
 //
 // The method is Learn then Test (Angelopoulos, Bates, Candes, Jordan and Lei 2021) with
 // fixed-sequence testing: down the ladder from the largest budget, before which, if ExactLimit
@@ -114,10 +112,9 @@ type Figures struct {
 // the margins. Since these and the path do not depend on the contexts that test, no correction
 // for the number of tests is due.
 //
-// Errors: options out of range, a model that does not go with the layer, contexts that are not
-// whole rows, a NaN or Inf (the context is named), the contexts that the model was trained on, a
-// target that is not reached or cannot be shown with so few contexts, ctx cancelled (errors.Is
-// with ctx.Err() holds).
+// Errors: options out of range, a model of another layer, contexts that are not whole rows, a NaN
+// or Inf (the context is named), the contexts that the model was trained on, a target that is not
+// reached or cannot be shown with so few contexts, ctx cancelled (errors.Is with ctx.Err() holds).
 func Run(ctx context.Context, m *screen.Model, layer *softmax.Layer, contexts []float32, opt Options) (*screen.Model, *Calibration, error) {
 	calibrated, c, err := run(ctx, (*screening.Model)(m), layer, contexts, &opt)
 	if err != nil {
@@ -133,7 +130,7 @@ func run(ctx context.Context, m *screening.Model, layer *softmax.Layer, contexts
 	if err := opt.check(layer.Labels(), len(contexts)/layer.Dim()); err != nil {
 		return nil, nil, err
 	}
-	// A model of another maker has a record of another form, or none.
+	// A model from another program has a record of another form, or none.
 	var made train.Record
 	if json.Unmarshal(m.Record(), &made) == nil {
 		trained, err := made.TrainedOn(ctx, contexts, layer.Dim(), opt.Threads)
@@ -171,7 +168,7 @@ func (o *Options) check(labels, n int) error {
 	if c.Err != nil {
 		return c.Err
 	}
-	// What takes all work is not begun in vain.
+	// Too few blocks are an error before the work.
 	least := o.leastBlocks()
 	if math.IsInf(least, 1) {
 		return fmt.Errorf("target: found %v, expected one so far below 1 that some number of contexts shows it", o.Target)
@@ -183,8 +180,8 @@ func (o *Options) check(labels, n int) error {
 	return nil
 }
 
-// leastBlocks is the least n with leastTests blocks beside choosingOf(n) and the
-// seams: n - floor(n/4) = ceil(3n/4) is to be m, which it is from n > 4(m-1)/3 on.
+// leastBlocks is the least n with leastTests blocks in addition to choosingOf(n) and the seams: n -
+// floor(n/4) = ceil(3n/4) must be at least m, which holds for n > 4(m-1)/3.
 func (o *Options) leastBlocks() float64 {
 	m := o.leastTests() + float64(o.seams())
 	return math.Floor(4*(m-1)/3) + 1
@@ -204,9 +201,9 @@ func (o *Options) threshold() float64 { return -kernels.Log(1 - o.Confidence) }
 // the promise is made of.
 func choosingOf(n int) int { return n / 4 }
 
-// split says which of the blocks choose the bets and which test. Single contexts are drawn.
-// Longer blocks depend on their neighbours: those that choose lie together, from a place drawn
-// on, and the block at each of their ends is left out.
+// split returns the blocks that choose the bets and the blocks that test. Single contexts are
+// drawn. Longer blocks depend on their neighbours: the blocks that choose are neighbours, from a
+// random place on, and the block at each of their ends is left out.
 func (o *Options) split(blocks int) (choosing, testing []uint32) {
 	r := rng.New(o.Seed, rng.Split, 0)
 	order := corpus.Ascending(blocks)
@@ -269,7 +266,7 @@ func choose(all []outcome, ladder []screening.Rung, before float64, opt *Options
 	}, nil
 }
 
-// figures are those of contexts with k labels each.
+// figures returns the figures of contexts with k labels each.
 func (p point) figures(outcomes []outcome, k int) Figures {
 	var missed, candidates, exact uint64
 	for i := range outcomes {

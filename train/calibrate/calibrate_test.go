@@ -52,7 +52,7 @@ func population(seed uint64, n, k int) []outcome {
 	return all
 }
 
-// drawFrom draws n outcomes, each so many times in a row.
+// drawFrom draws n outcomes, each inARow times in a row.
 func drawFrom(random *rand.Rand, all []outcome, n, inARow int) []outcome {
 	sample := make([]outcome, n)
 	for i := range sample {
@@ -65,7 +65,7 @@ func drawFrom(random *rand.Rand, all []outcome, n, inARow int) []outcome {
 	return sample
 }
 
-// chosen is the point that a calibration says.
+// chosen returns the point of a calibration.
 func chosen(c *Calibration) point { return point{int(c.Budget)/10 - 1, c.ExactMargin} }
 
 // naive takes the last point on the path whose precision on all contexts at
@@ -79,10 +79,9 @@ func naive(sample []outcome, opt *Options) (best point) {
 	return best
 }
 
-// The promise: among many draws the share of those whose screen misses the
-// target in truth is at most 1 - confidence; where neighbours depend on each other,
-// they are one observation. The same count refuses a rule that takes the precision
-// measured for the true one.
+// The promise: the share of draws whose screen truly misses the target is at most 1 - confidence;
+// neighbours that depend on each other are one observation. The same count refuses a rule that uses
+// the measured precision as the true one.
 func TestCalibrationKeepsItsPromise(t *testing.T) {
 	const draws, size = 1000, 1500
 	for _, c := range []struct {
@@ -167,8 +166,8 @@ func TestPValueIsValid(t *testing.T) {
 	}
 }
 
-// The same for five labels, of which any number may be missed: all that n contexts
-// can come to is gone through, with its probability.
+// The same for five labels, any number of which may be missed: all possible results of n contexts
+// are enumerated, with their probabilities.
 func TestPValueIsValidForLossesBetween(t *testing.T) {
 	const k = 5
 	for _, shape := range [][k + 1]float64{ // of the losses that are not 0
@@ -224,8 +223,8 @@ func TestPValueIsValidForLossesBetween(t *testing.T) {
 	}
 }
 
-// Blocks that test are not beside blocks that choose, nor are the blocks of a running
-// text torn apart: what neighbours have in common stays on one side.
+// No block that tests is a neighbour of a block that chooses, and the blocks of a running text stay
+// together: the common features of neighbours stay on one side.
 func TestSplitOfBlocks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(4, 500).Draw(t, "blocks")
@@ -246,7 +245,7 @@ func TestSplitOfBlocks(t *testing.T) {
 				t.Fatalf("block %d: found it more than once", b)
 			}
 			if opt.Block > 1 && b > 0 && s != side[b-1] && s != 0 && side[b-1] != 0 {
-				t.Fatalf("blocks %d and %d: found one that chooses beside one that tests", b-1, b)
+				t.Fatalf("blocks %d and %d: found one that chooses next to one that tests", b-1, b)
 			}
 		}
 	})
@@ -329,8 +328,7 @@ func TestFixedSequenceStops(t *testing.T) {
 	}
 }
 
-// The least number of blocks leaves as many for the tests as they need, and one less
-// does not.
+// The least number of blocks leaves the number that the tests need, and one block less does not.
 func TestLeastBlocks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opt := DefaultOptions()
@@ -344,7 +342,7 @@ func TestLeastBlocks(t *testing.T) {
 	})
 }
 
-// trained is a screen, and contexts that it was not trained on.
+// trained returns a screen, and contexts that it was not trained on.
 func trained(t *testing.T) (layer *softmax.Layer, m *screen.Model, seen, rest []float32) {
 	t.Helper()
 	d := synthetic.Structured(300, 12, 8, 6000, 3)
@@ -357,8 +355,8 @@ func trained(t *testing.T) (layer *softmax.Layer, m *screen.Model, seen, rest []
 	return d.Layer, m, d.Contexts[:3000*12], d.Contexts[3000*12:]
 }
 
-// What calibration counts is what a Searcher does with the screen, at every budget; the number of
-// threads leaves no trace.
+// The counts of a calibration equal the counts of a Searcher with the screen, at every budget and
+// for any number of threads.
 func TestOutcomesAreThoseOfASearcher(t *testing.T) {
 	layer, m, _, rest := trained(t)
 	for _, k := range []int{1, 5, 20} {
@@ -385,7 +383,7 @@ func TestOutcomesAreThoseOfASearcher(t *testing.T) {
 	}
 }
 
-// The screen has the budget that was chosen, and its record keeps what it has and gets one
+// The screen has the budget that was chosen, and its record keeps its fields and gets one
 // calibration.
 func TestRun(t *testing.T) {
 	layer, m, _, rest := trained(t)
@@ -433,7 +431,7 @@ func TestErrors(t *testing.T) {
 		{"part of a row", rest[:13], func(o *Options) {}, "contexts: found 13 values, expected rows of 12"},
 		{"few", rest[:12*12], func(o *Options) {}, "contexts: found 12, expected at least"},
 		{"a NaN", nan, func(o *Options) {}, "context 7"},
-		{"those of training", seen, func(o *Options) {}, "found the contexts that the screen was trained on"},
+		{"contexts of training", seen, func(o *Options) {}, "found the contexts that the screen was trained on"},
 	} {
 		opt := DefaultOptions()
 		c.change(&opt)

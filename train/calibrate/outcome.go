@@ -17,7 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
-// outcome is what the budgets and the exact layer can make of one context.
+// outcome has the results of the budgets and of the exact layer for one context.
 type outcome struct {
 	lead float64
 	// Of each rung of the ladder: how many of the k labels the answer misses, among how
@@ -84,9 +84,9 @@ type point struct {
 // exactSteps is the number of margins for the exact layer on a path.
 const exactSteps = 16
 
-// newPath returns the points that are tested, the safest first: the largest budget with the
-// exact layer for the share limit of the contexts that choose, those whose lead is smallest, and for
-// smaller shares; then without it, down the ladder.
+// newPath returns the points that are tested, the safest first: the largest budget with the exact
+// layer for the share limit of the contexts that choose, which are those with the smallest lead,
+// and for smaller shares; then without the exact layer, down the ladder.
 func newPath(choosing []outcome, rungs int, limit float64) (path []point) {
 	if limit > 0 {
 		leads := make([]float64, len(choosing))
