@@ -11,7 +11,8 @@
 // on contexts that came after those of its training. An audit watches the screen. After its alarm the preview or the exact layer
 // answers again, and the Learner learns from what comes now. Traffic that is hard to learn costs time, and nothing else.
 //
-// A training begins with Options.Least contexts, again with all that there are as long as the target is not reached,
-// and after that with four times as many. A learned screen has no tail unless Options.Train says so: sums over all
-// labels are exact then. [Reservoir] keeps contexts by itself, for a training elsewhere.
+// A training begins with Options.Least contexts, again with all contexts as long as the target is
+// not reached, and after that with four times the contexts. A learned screen has no tail unless
+// Options.Train has one: then sums over all labels are exact. [Reservoir] keeps contexts by itself,
+// for a training elsewhere.
 package learn

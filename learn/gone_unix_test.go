@@ -14,7 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// A mapped head whose file is cut fails the training that reads it, and nothing else.
+// A mapped head whose file is cut off fails only the training that reads it.
 func TestAHeadThatIsGone(t *testing.T) {
 	const labels, dim = 4000, 64
 	data := synthetic.Structured(labels, dim, 20, 1100, 1)

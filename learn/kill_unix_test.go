@@ -21,8 +21,8 @@ import (
 	"github.com/learning-to-screen/l2s/train"
 )
 
-// A process that learns, keeps its screen, gives it up and learns again without end is killed at some moment, again and
-// again. What it has kept is absent, or a screen that the next start tries.
+// A process that learns, keeps its screen, gives it up and learns again without end is killed at
+// some moment, again and again. Its file is absent, or has a screen that the next start tries.
 func TestKeepingSurvivesAKill(t *testing.T) {
 	const inChild = "L2S_TEST_KEEPS"
 	if path := os.Getenv(inChild); path != "" {
@@ -116,7 +116,7 @@ func keepWithoutEnd(t *testing.T, path string) {
 	top, h := make([]softmax.Prediction, 5), make([]float32, testDim)
 	for i := 0; ; i++ {
 		copy(h, testData().Context(i%testData().Len()))
-		h[0] *= 1 + 1e-3*rand.Float32() // so that none is met twice
+		h[0] *= 1 + 1e-3*rand.Float32() // so that no context comes twice
 		if l.Screened() {
 			slices.Reverse(h) // contexts that the screen does not know
 		}

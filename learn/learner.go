@@ -37,22 +37,24 @@ type Options struct {
 	// HalfLife is the number of queries by a screen after which half of the contexts have made room for later ones,
 	// when the room is used up: at most 1e12, 0 for a million. While the exact layer answers it is an eighth of that.
 	HalfLife float64
-	// CPU is the part of one core that a training takes: 0.0001 to 1. 0: three tenths. Audit is that of
-	// the audit of the answers ([screen.AuditOptions]). 0: 0.02.
+	// CPU is the part of one core that a training takes: 0.0001 to 1. 0: three tenths. Audit is the
+	// part for the audit of the answers ([screen.AuditOptions]). 0: 0.02.
 	CPU, Audit float64
-	// Least is the number of contexts of the first training, and of those that must come after an alarm before a screen
-	// answers again: after each further alarm twice as many, unless the screen before has answered 64 times as many queries. A screen is
-	// tried on half as many that come after those of its training, or on more. 0: 32,768.
+	// Least is the number of contexts of the first training, and the number that must come after an
+	// alarm before a screen answers again. The latter doubles with each further alarm, unless the
+	// previous screen has answered 64 times that number of queries. A screen is tried on half of
+	// Least, or more, of the contexts after its training. 0: 32,768.
 	Least int
-	// Keep, unless empty, names the file that a screen is written to when it begins to answer, always whole, that is
-	// removed when the screen is given up, and that is opened at the start. Its screen is tried then as a new one is, on
-	// half of Least contexts that come, by the target of today. A screen of another layer is passed
-	// over, and replaced later, as one is that is declined; a file that is no screen is an error of New.
+	// Keep, unless empty, names the file of the screen. It is written, always complete, when a
+	// screen begins to answer, removed when the screen is given up, and opened at the start. Then
+	// its screen is tried like a new one, on half of Least new contexts, by today's target. A
+	// screen of another layer, or one that is declined, is ignored and replaced later; a file that
+	// is no screen is an error of New.
 	Keep string
-	// Event, unless nil, is told of each step, one after the other, of a screen of another layer that Keep names before New returns. It must
-	// not wait for queries, and not call Close.
+	// Event, unless nil, gets each step, one after the other; for a screen of another layer in the
+	// file Keep before New returns. It must not wait for queries, and not call Close.
 	Event func(Event)
-	// Train are the options of trainings. Nil: those of train.DefaultOptions, without a tail.
+	// Train are the options of trainings. Nil: train.DefaultOptions, without a tail.
 	Train *train.Options
 }
 
@@ -68,9 +70,10 @@ type Event struct {
 	Contexts int
 	// Time is how long the training took.
 	Time time.Duration
-	// Budget is that of the screen, Precision1 and PrecisionK what it reached on contexts that came after those of training.
+	// Budget is the budget of the screen, Precision1 and PrecisionK its precision on contexts that
+	// came after its training.
 	Budget, Precision1, PrecisionK float64
-	// Text says it in words.
+	// Text describes the event in words.
 	Text string
 }
 
@@ -114,7 +117,7 @@ type Learner struct {
 
 	mu    sync.Mutex // of Swap, with screened, next, and these:
 	wait  uint64     // the number of contexts after the next alarm
-	hold  uint64     // no screen answers before so many
+	hold  uint64     // no screen answers before this number
 	since uint64     // the number of queries when the screen began to answer
 
 	telling sync.Mutex // of Event
@@ -217,13 +220,14 @@ func (o *Options) room(layer *softmax.Layer) (int64, error) {
 	if c := o.Train.Clusters; c > 0 {
 		cells = int64(c * (2 + len(o.Train.Shells)))
 	}
-	// 34 bytes for each label of the 8,192 that may be in a list of it, or float32 of those that clusters begin with.
+	// 34 bytes per label of the 8,192 that may be in the list of a cell, or the contexts that
+	// clusters begin with, in float32.
 	fixed := max(34*cells*min(int64(layer.Labels()), 8192), 4*d*max(20000, 50*cells))
 	each := o.contextBytes(layer)
 	if least := (float64(fixed) + float64(each)*float64(o.Least)) / 3 * 4; float64(o.Bytes) < least || o.Bytes > 1<<40 {
 		return 0, fmt.Errorf("learn: bytes: found %.4g MiB, expected at least %.0f, for a first training with %d contexts, and at most 1 TiB", float64(o.Bytes)/(1<<20), math.Ceil(least/(1<<20)), o.Least)
 	}
-	return (o.Bytes/4*3 - fixed) / each * (contextBytes(d, k) + 1), nil // with what a run takes
+	return (o.Bytes/4*3 - fixed) / each * (contextBytes(d, k) + 1), nil // with the bytes of a run
 }
 
 // contextBytes are those of a context: its copy, and what the training knows of it.
@@ -231,7 +235,7 @@ func (o *Options) contextBytes(layer *softmax.Layer) int64 {
 	return int64(4*layer.Dim() + 8*o.Train.K + 480)
 }
 
-// begin opens what was kept, and starts to learn.
+// begin opens the kept screen, and starts to learn.
 func (l *Learner) begin() (err error) {
 	if l.o.Keep != "" {
 		if l.kept, err = screening.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -253,8 +257,8 @@ func (l *Learner) begin() (err error) {
 	return nil
 }
 
-// Close ends the learning and the audit: a training under way is given up. It returns when nothing runs any more. The
-// pool goes on to answer as it did last.
+// Close ends the learning and the audit: a running training is given up. It returns when no
+// goroutine runs any more. The pool continues to answer as before.
 func (l *Learner) Close() {
 	l.cancel()
 	<-l.ended
@@ -264,7 +268,7 @@ func (l *Learner) Close() {
 // Pool returns the pool that answers. Give the contexts of its queries to Add. It must not be swapped by others.
 func (l *Learner) Pool() *screen.Pool { return (*screen.Pool)(l.pool) }
 
-// Bytes returns Options.Bytes, or what stands for 0.
+// Bytes returns Options.Bytes, or the default if that is 0.
 func (l *Learner) Bytes() int64 { return l.o.Bytes }
 
 // Screened reports whether a screen answers.
@@ -282,8 +286,8 @@ func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (int, error) {
 	return a.Count, err
 }
 
-// Search answers as [screen.Pool.Search] does, and learns from it. While the exact layer answers, a request without
-// edits has it find as many labels as a training needs.
+// Search answers as [screen.Pool.Search] does, and learns from it. While the exact layer answers,
+// the layer finds the number of labels that a training needs for a request without edits.
 func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	k := l.o.Train.K
 	edited := exact.Edits(&req) || exact.IsList(req.Among)
@@ -315,8 +319,9 @@ func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Requ
 	return a, err
 }
 
-// Add gives it the context of a query that the pool has answered, with the best labels of the answer, and what they
-// were chosen among. Labels may be nil, and must be if the request had edits. All is copied.
+// Add gives it the context of a query that the pool has answered, with the best labels of the
+// answer, and the source that they were chosen from. Labels may be nil, and must be nil if the
+// request had edits. Add copies its arguments.
 func (l *Learner) Add(h []float32, best []softmax.Prediction, source softmax.Source) {
 	if l.Screened() && l.queries.Add(1)/runLength%screenedRuns != 0 {
 		return
@@ -383,7 +388,7 @@ func (l *Learner) unlearn(x screening.Alarm) {
 			l.tell(Event{Kind: failed, Text: err.Error()})
 		}
 	}
-	if l.queries.Load()-l.since >= longAgo*l.wait { // it was worth its wait: this is no cycle
+	if l.queries.Load()-l.since >= longAgo*l.wait { // it served long enough: this is no cycle
 		l.wait = uint64(l.o.Least)
 	}
 	kept, wait := l.contexts.Kept(), l.wait
@@ -393,7 +398,7 @@ func (l *Learner) unlearn(x screening.Alarm) {
 }
 
 const (
-	longAgo  = 64      // times as many queries as contexts to wait for
+	longAgo  = 64      // multiple of the contexts to wait for
 	mostWait = 1 << 40 // contexts
 )
 
@@ -407,8 +412,8 @@ func (l *Learner) answer(m *screening.Model) error {
 	return err
 }
 
-// attempt trains with the contexts that there are, and lets the screen answer if it reaches the target on those that
-// come after them: while it is trained and, as long as these are few, after that.
+// attempt trains with the present contexts, and lets the screen answer if it reaches the target on
+// later ones: contexts that come during the training and, as long as these are few, after it.
 func (l *Learner) attempt(ctx context.Context) {
 	forgets := l.contexts.forgets.Load()
 	l.contexts.mark()
@@ -442,11 +447,11 @@ func (l *Learner) retry(ctx context.Context, m *screening.Model) {
 	forgets, n := l.contexts.forgets.Load(), max(0, record.Contexts)
 	e := Event{Kind: declined, Contexts: n}
 	with, err := l.try(ctx, m, "the screen of "+l.o.Keep, 0, uint64(l.o.Least/2), &e)
-	// No training of fewer contexts takes its place, unless contexts are forgotten.
+	// No training with fewer contexts replaces it, unless contexts are forgotten.
 	l.settle(ctx, with, err, e, trial{forgets: forgets, declined: uint64(l.o.Least), screened: min(uint64(max(l.o.Least, n)), mostWait)})
 }
 
-// trial is what the end of one has to know.
+// trial has the facts that the end of a trial needs.
 type trial struct {
 	forgets            uint64 // of the reservoir, when the first context of the training or the trial was there
 	declined, screened uint64 // the number of contexts of the next training, after either end
@@ -480,9 +485,10 @@ func (l *Learner) settle(ctx context.Context, m *screening.Model, err error, e E
 	l.tell(e)
 }
 
-// try returns the screen with the budget that it is to answer with, or nil if it misses the target on contexts from the
-// number after on, among which there are those before enough. It has to reach the target on the contexts, each counted
-// once, and on the traffic, in which some come often, those of its training too.
+// try returns the screen with the budget for its answers, or nil if it misses the target on
+// contexts from the number after on, among which there are those before enough. The screen must
+// reach the target on these contexts, each counted once, and on the traffic, in which some contexts
+// come often, and which includes its training.
 func (l *Learner) try(ctx context.Context, m *screening.Model, name string, after, enough uint64, e *Event) (with *screening.Model, err error) {
 	missed1, missedK, target := l.target()
 	within := func(p1, pK, part float64) bool { return p1 >= 1-part*missed1 && pK >= 1-part*missedK }
@@ -490,10 +496,10 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 	last := ladder[len(ladder)-1]
 	if _, heldOut := m.LadderOf(); heldOut == 0 || !within(last.Precision1.Value, last.PrecisionK.Value, 4) {
 		e.Budget, e.Precision1, e.PrecisionK = last.Budget, last.Precision1.Value, last.PrecisionK.Value
-		e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on what was held out", e.Precision1, l.o.Train.K, e.PrecisionK) + target
+		e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on held-out contexts", e.Precision1, l.o.Train.K, e.PrecisionK) + target
 		return nil, nil
 	}
-	first := last // that misses half of what the target allows on what was held out
+	first := last // that misses half of the labels that the target allows on held-out contexts
 	if i := slices.IndexFunc(ladder, func(x screening.Rung) bool { return within(x.Precision1.Value, x.PrecisionK.Value, 0.5) }); i >= 0 {
 		first = ladder[i]
 	}
@@ -529,8 +535,9 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 	return with, err
 }
 
-// measure says in an event what a screen reaches on the contexts of a sample from the number after on, each counted once,
-// or on all of them, each as often as it came, whichever is less.
+// measure writes to an event the precision of a screen on the contexts of a sample from the number
+// after on, each counted once, or on all contexts, each as often as it came, whichever precision is
+// lower.
 func (l *Learner) measure(ctx context.Context, m *screening.Model, s sample, after uint64, e *Event) error {
 	by, err := screening.NewSearcher(m, (*exact.Layer)(l.layer), screening.Pack(0), l.held())
 	if err != nil {
@@ -606,7 +613,7 @@ func (l *Learner) train(ctx context.Context, s sample, o train.Options) (*screen
 		}
 		if at := p.Stage + p.Part; at != part {
 			part = at
-			runtime.GC() // or what a part leaves lies beside what the next one takes
+			runtime.GC() // or the garbage of a part adds to the memory of the next one
 		}
 		busy()
 	}

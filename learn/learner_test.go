@@ -51,14 +51,14 @@ func ask(t *testing.T, l *Learner, events <-chan Event, kind string, change func
 	for ; ; queries++ {
 		copy(h, data.Context(queries%data.Len()))
 		for i := range h {
-			h[i] *= 1 + 1e-3*rand.Float32() // so that none is met twice
+			h[i] *= 1 + 1e-3*rand.Float32() // so that no context comes twice
 		}
 		change(h)
 		if _, err := l.TopK(top, h); err != nil {
 			t.Fatal(err)
 		}
 		if pause := 20 * time.Microsecond; queries%64 == 0 {
-			if l.Screened() { // the audit has a goroutine of its own, and the processor perhaps other work
+			if l.Screened() { // the audit has its own goroutine, and the processor perhaps other work
 				pause = 2 * time.Millisecond
 			}
 			time.Sleep(pause)
@@ -85,7 +85,7 @@ func TestALearnerLearnsAndUnlearns(t *testing.T) {
 	o := testOptions(events)
 	o.Keep = filepath.Join(t.TempDir(), "m.l2s")
 	kept := filepath.Join(t.TempDir(), "kept.l2s")
-	if os.Symlink(kept, o.Keep) != nil { // where there are no links
+	if os.Symlink(kept, o.Keep) != nil { // on systems without links
 		kept = o.Keep
 	}
 	l := newTest(t, testData().Layer, o)
@@ -121,7 +121,7 @@ func TestALearnerLearnsAndUnlearns(t *testing.T) {
 	}
 }
 
-// Each stage of a training is told once, also those that take turns.
+// Each stage of a training is reported once, also stages that take turns.
 func TestStagesAreToldOnce(t *testing.T) {
 	var stages []string
 	done := make(chan Event, 1000)
@@ -144,7 +144,7 @@ func TestStagesAreToldOnce(t *testing.T) {
 	}
 }
 
-// While there is no screen answers are those of the exact layer, whatever is asked.
+// Without a screen all answers come from the exact layer.
 func TestAnswersAreExactAtFirst(t *testing.T) {
 	data := testData()
 	l := newTest(t, data.Layer, testOptions(make(chan Event, 1000)))
@@ -173,7 +173,7 @@ func TestAnswersAreExactAtFirst(t *testing.T) {
 		t.Errorf("no labels: found %d, %v, expected a refusal", n, err)
 	}
 	if n := l.Contexts().Kept(); n != 8 {
-		t.Errorf("found %d contexts kept, expected those of 8 answers", n)
+		t.Errorf("found %d contexts kept, expected the contexts of 8 answers", n)
 	}
 	for i, known := range l.Contexts().since(0).Known {
 		if !known {
@@ -182,7 +182,7 @@ func TestAnswersAreExactAtFirst(t *testing.T) {
 	}
 }
 
-// What is kept is opened at the next start, if it is of the layer.
+// A kept screen is opened at the next start, if it belongs to the layer.
 func TestAScreenIsKept(t *testing.T) {
 	events := make(chan Event, 1000)
 	o := testOptions(events)
@@ -201,7 +201,7 @@ func TestAScreenIsKept(t *testing.T) {
 	if e, queries := ask(t, opened, events, answering, same); e.Budget == 0 || e.Contexts != learnt.Contexts || queries < o.Least/2-1 {
 		t.Errorf("found the event %+v after %d queries, expected one of the screen that was opened, after %d", e, queries, o.Least/2)
 	} else if next := opened.next.Load(); next != uint64(learnt.Contexts) {
-		t.Errorf("found a training after %d contexts, expected as many as the screen was learned from", next)
+		t.Errorf("found a training after %d contexts, expected the number that the screen was learned from", next)
 	}
 	opened.Close()
 	for len(events) > 0 {
@@ -220,8 +220,9 @@ func TestAScreenIsKept(t *testing.T) {
 	}
 }
 
-// A screen that was kept answers only if it reaches today's target on contexts that come: one of which its file says more
-// than is true does not, and one that was learned for a lower target does with a larger budget.
+// A screen that was kept answers only if it reaches today's target on new contexts: a screen whose
+// file claims too much does not answer, and a screen that was learned for a lower target answers
+// with a larger budget.
 func TestAKeptScreenIsTried(t *testing.T) {
 	data := testData()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -281,7 +282,8 @@ func TestAKeptScreenIsTried(t *testing.T) {
 	}
 }
 
-// What no reservoir holds is in no training and no trial: the exact layer answers it, whoever answers other contexts.
+// A context that no reservoir holds is in no training and no trial: the exact layer answers it,
+// also if a screen answers other contexts.
 func TestContextsThatAreNotKeptAreAnsweredExactly(t *testing.T) {
 	events := make(chan Event, 1000)
 	l := newTest(t, testData().Layer, testOptions(events))
@@ -340,8 +342,9 @@ var learned = sync.OnceValues(func() (*screen.Model, error) {
 	return m, err
 })
 
-// A trial counts queries, not contexts alone: one that comes again and again, and that the screen misses, keeps the screen
-// from answering, though it is one context, and one of those of training.
+// A trial counts queries, not contexts alone: a context that comes again and again, and that the
+// screen misses, keeps the screen from answering, although it is only one context, and a context of
+// training.
 func TestARepeatedContextThatAScreenMisses(t *testing.T) {
 	model, err := learned()
 	if err != nil {
@@ -467,8 +470,9 @@ func TestSmallBudgets(t *testing.T) {
 	}
 }
 
-// A training that fails, or whose screen is not good enough, is followed by another one with more contexts, and
-// what is held grows no more, over any number of queries: here answering and training are faked.
+// A training that fails, or whose screen is not good enough, is followed by another one with more
+// contexts, and the memory stops growing, over any number of queries: here answering and training
+// are faked.
 func TestALongTime(t *testing.T) {
 	data := testData()
 	model, err := data.Screen(50)
@@ -512,14 +516,14 @@ func TestALongTime(t *testing.T) {
 		queries = 200000
 	}
 	h, best := make([]float32, testDim), make([]softmax.Prediction, 5)
-	for i := 0; i < queries || count(began) < 3 || count(failed) == 0; i++ { // however busy the machine is
+	for i := 0; i < queries || count(began) < 3 || count(failed) == 0; i++ { // also on a busy machine
 		if h[0] = rand.Float32(); i%2 == 0 {
 			h[0] = 0.5 // one context again and again
 		}
 		l.Add(h, best, softmax.FromLayer)
 	}
 	l.Close()
-	const contexts, searchers = 1 << 19, 1 << 20 // and what else is not of the contexts
+	const contexts, searchers = 1 << 19, 1 << 20 // and other memory outside the contexts
 	if held := used() - before; held > contexts+searchers {
 		t.Errorf("found %d bytes held after %d queries, expected at most %d of the contexts and little more", held, queries, contexts)
 	}
@@ -546,7 +550,7 @@ func TestLearningAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Contexts that are forgotten are no end of learning: it begins again with others.
+// After contexts are forgotten learning begins again with others.
 func TestForgottenContexts(t *testing.T) {
 	events := make(chan Event, 1000)
 	o := testOptions(events)
@@ -567,7 +571,8 @@ func TestForgottenContexts(t *testing.T) {
 	}
 }
 
-// A training waits for as many contexts as the first one has, and a trial is not decided by the few that are left.
+// A training waits for the number of contexts of the first one, and a trial is not decided by the
+// few remaining contexts.
 func TestForgottenContextsDoNotCount(t *testing.T) {
 	events := make(chan Event, 1000)
 	o := testOptions(events)
@@ -582,7 +587,7 @@ func TestForgottenContextsDoNotCount(t *testing.T) {
 	if e, _ := ask(t, l, events, began, same); e.Contexts < o.Least-2*runLength {
 		t.Errorf("found %+v, expected nearly %d contexts", e, o.Least)
 	}
-	for e := range events { // without queries, so that the trial has to wait for contexts
+	for e := range events { // without queries, so that the trial must wait for contexts
 		if e.Kind == tried {
 			break
 		}
@@ -621,7 +626,7 @@ func TestForgottenContextsTrainNothing(t *testing.T) {
 	}
 }
 
-// Events come one after the other, though an alarm comes on a goroutine of its own.
+// Events come one after the other, although an alarm comes on its own goroutine.
 func TestEventsComeOneByOne(t *testing.T) {
 	told, wait := 0, sync.WaitGroup{}
 	l := newTest(t, testData().Layer, Options{Event: func(Event) { told++ }}) // under the race detector

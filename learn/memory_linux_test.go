@@ -1,4 +1,4 @@
-// The race detector takes memory of its own.
+// The race detector takes additional memory.
 
 //go:build !race
 
@@ -17,13 +17,13 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// A learner adds no more to the memory of a program than Options.Bytes and a tenth of it, whatever it does: with contexts
-// up to the brim, in a training while a screen answers, and when another screen takes its place.
+// A learner adds no more to the memory of a program than Options.Bytes and a tenth of it: with full
+// memory, in a training while a screen answers, and when another screen replaces it.
 func TestALearnerKeepsToItsMemory(t *testing.T) {
 	anonymous := func() (kB int64) {
 		status, err := os.ReadFile("/proc/self/status")
 		if _, rest, found := bytes.Cut(status, []byte("RssAnon:")); err != nil || !found {
-			t.Skip("the system does not say what memory is taken: ", err)
+			t.Skip("the system does not report the memory that is taken: ", err)
 		} else if _, err := fmt.Fscan(bytes.NewReader(rest), &kB); err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestALearnerKeepsToItsMemory(t *testing.T) {
 	most, training, screens, h := int64(0), false, 0, make([]float32, d)
 	for i := 0; screens < 2; i++ {
 		copy(h, rows[i*d%len(rows):])
-		h[i*d/len(rows)%d] *= 1.001 // so that none is met twice
+		h[i*d/len(rows)%d] *= 1.001 // so that no context comes twice
 		if _, err := l.TopK(top, h); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestALearnerKeepsToItsMemory(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d MB beside the layer, of %d MB", most/1e6, l.o.Bytes/1e6)
+	t.Logf("%d MB in addition to the layer, of %d MB", most/1e6, l.o.Bytes/1e6)
 	if float64(most) > 1.1*float64(l.o.Bytes) {
 		t.Errorf("found %d bytes, expected at most %d and a tenth", most, l.o.Bytes)
 	}

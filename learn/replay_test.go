@@ -24,8 +24,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// TestReplay lets a learner answer the contexts of files, and says how precise it was, window by window:
-// go test ./learn -run Replay -v -args -long
+// TestReplay lets a learner answer the contexts of files, and prints its precision, window by
+// window: go test ./learn -run Replay -v -args -long
 func TestReplay(t *testing.T) {
 	if !*long {
 		t.Skip("it takes minutes: make test-long")

@@ -17,10 +17,10 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// Reservoir keeps contexts of a service within a number of bytes: a sample of those that it was given, in
-// runs of neighbours, as float16, few of them twice. When it is full a run that comes takes the place
-// of one at random, so that old contexts fade out: half of them are gone after the half-life. All
-// goroutines may use one. It writes nothing to disk.
+// Reservoir keeps contexts of a service within a number of bytes: a sample of the contexts that it
+// was given, in runs of neighbours, as float16, few of them twice. When it is full a new run
+// replaces a random one, so that old contexts disappear: half of them after the half-life. All
+// goroutines may use one Reservoir. It writes nothing to disk.
 type Reservoir struct {
 	dim, k int
 	seed   maphash.Seed
@@ -40,14 +40,15 @@ type Reservoir struct {
 	forgets atomic.Uint64 // how often all were forgotten
 }
 
-// run says what a run holds.
+// run describes the contents of a run.
 type run struct {
 	first uint64 // the number of the first context, in the order in which they were taken
 	n     int
 	known uint32 // a bit for each context whose labels are known
 }
 
-// contextBytes are those of a context of dim elements with k labels: both, its hash, two places of hashes, and a count.
+// contextBytes returns the bytes of a context of dim elements with k labels: both, its hash, two
+// places of hashes, and a count.
 func contextBytes(dim, k int64) int64 { return 2*dim + 4*k + 20 }
 
 // mostHalfLife bounds half-lives: with a longer one hardly a context would be kept once all places are taken.
@@ -56,9 +57,10 @@ const mostHalfLife = 1e12
 // runLength is the number of neighbours that are kept together: bits of run.known.
 const runLength = 32
 
-// NewReservoir returns a reservoir for contexts of dim elements with k labels each, which takes at most
-// so many bytes, and whose contexts have the given half-life, in contexts that are given: 0 for as short
-// as it is if all are taken. An error says what does not fit.
+// NewReservoir returns a reservoir for contexts of dim elements with k labels each, which takes at
+// most the given bytes, and whose contexts have the given half-life, in numbers of contexts that
+// are added; 0 is the shortest half-life, with which all contexts are taken. An error names the
+// argument that does not fit.
 func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error) {
 	const mostElements, mostBytes = 1 << 24, 1 << 40
 	if dim < 1 || dim > mostElements || k < 0 || k > mostElements || bytes > mostBytes {
@@ -82,10 +84,11 @@ func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error)
 	return r, nil
 }
 
-// Add gives it a context, with its k best labels, or nil if they are not known. It copies both. A context
-// that it holds is passed over, and so is one with an element that float16 does not hold, 65,520 or
-// more, or with none of 2^-14 or more. It returns the number of contexts that it has taken so far, or 0
-// if another goroutine uses it meanwhile: the context is passed over then, so that no query waits for a copy.
+// Add gives it a context, with its k best labels, or nil if they are not known. It copies both. Add
+// skips a context that it holds already, or that float16 cannot represent: with an element of
+// 65,520 or more, or without one of 2^-14 or more. It returns the number of contexts that it has
+// taken so far, or 0 if another goroutine is using the reservoir: then the context is skipped, so
+// that no query waits for a copy.
 func (r *Reservoir) Add(h []float32, labels []uint32) uint64 {
 	if !r.mu.TryLock() {
 		return 0
@@ -143,7 +146,7 @@ func (r *Reservoir) begin() bool {
 		return false
 	}
 	r.at = rand.IntN(r.most)
-	clear(r.hashes[r.at*runLength : (r.at+1)*runLength]) // what was here may come again
+	clear(r.hashes[r.at*runLength : (r.at+1)*runLength]) // the overwritten contexts may come again
 	r.runs[r.at] = run{first: r.kept}
 	return true
 }
@@ -208,8 +211,9 @@ func (r *Reservoir) those(number uint64, repeated bool) (s sample) {
 	return s
 }
 
-// Forget drops all contexts, and overwrites them. A [Learner] then waits for as many as its first training has: a screen
-// that is being trained or tried will not answer, but one that is being written to Options.Keep or put in place does.
+// Forget drops all contexts, and overwrites them. A [Learner] then waits for the number of contexts
+// of its first training: a screen that is being trained or tried will not answer, but one that is
+// being written to Options.Keep or put in place does.
 func (r *Reservoir) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -58,8 +58,8 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// A reservoir holds what it was given last, in order, each context once and never more than there is room for.
-// No query waits while contexts are copied.
+// A reservoir holds the last contexts that it was given, in order, each context once and never more
+// than there is room for. No query waits while contexts are copied.
 func TestAddingWaitsForNothing(t *testing.T) {
 	r := newReservoir(t, 1, 0, 1, 0)
 	r.mu.Lock()
@@ -72,7 +72,7 @@ func TestAddingWaitsForNothing(t *testing.T) {
 	}
 }
 
-// What float16 makes zeros of, or numbers of few bits, is no context to learn from.
+// A context whose elements in float16 are zeros, or numbers of few bits, is not used for learning.
 func TestTinyContexts(t *testing.T) {
 	r := newReservoir(t, 2, 0, 1, 0)
 	for _, h := range [][]float32{{0, 0}, {1e-7, 1e-9}, {-0x1p-15, 0x1.8p-15}} {
@@ -153,7 +153,7 @@ func TestHalfLife(t *testing.T) {
 	}
 }
 
-// What is written is what head.OpenContexts opens, and so does l2s train.
+// head.OpenContexts and l2s train open the files that are written.
 func TestWrittenContextsAreOpened(t *testing.T) {
 	r := newReservoir(t, 3, 0, 100, 0)
 	var want []float32
