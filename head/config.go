@@ -11,7 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// config holds the fields of a config.json about the head.
+// config has the fields of a config.json about the head.
 type config struct {
 	path       string
 	types      []string            // of the text model, and of the whole
@@ -65,12 +65,12 @@ func parseConfig(data []byte, path string) (*config, error) {
 	return c, nil
 }
 
-// mostNested is how deep text models may stand within each other: Qwen-Omni has one within its
+// mostNested is the largest depth of text models within each other: Qwen-Omni has one within its
 // thinker.
 const mostNested = 3
 
-// read reads the fields of a model at a place in the file, after those of a text model within it.
-// Fields that are not read may occur twice.
+// read reads the fields of a model at a place in the file, after the fields of a text model within
+// it. Fields that are not read may occur twice.
 func (c *config) read(v jsonscan.Value, at string, depth int) error {
 	var text jsonscan.Value
 	var in string
@@ -126,9 +126,9 @@ func hasSizes(v jsonscan.Value) bool {
 	return labels && width
 }
 
-// decoderOf returns the object that describes the part of a model that has the head: that named
-// decoder, or else the first with the sizes of a head, in it or in a text model within it. What is
-// by its name an encoder, or of pictures or of sound, is not one.
+// decoderOf returns the object that describes the part of a model that has the head: the one named
+// decoder, or otherwise the first with the sizes of a head, in it or in a text model within it. An
+// object whose name tells an encoder, pictures or sound is not one.
 func decoderOf(v jsonscan.Value, depth int) (found jsonscan.Value, in string) {
 	_ = v.Entries(func(b []byte, value jsonscan.Value) error {
 		name := string(b)
@@ -155,13 +155,13 @@ func decoderOf(v jsonscan.Value, depth int) (found jsonscan.Value, in string) {
 	return found, in
 }
 
-// field reads the value of a field. What the text model says of its type and its vocabulary
-// is there already, and stays.
+// field reads the value of a field. The type and the vocabulary of the text model are read before,
+// and are kept.
 func (c *config) field(name string, v jsonscan.Value) error {
 	number, width := slices.Contains(configNumbers, name), slices.Contains(widths, name)
 	switch {
 	case v.IsNull():
-		if number && !width { // the text model's width stays
+		if number && !width { // the text model's width is kept
 			c.numbers[name] = nil
 		}
 	case name == "model_type":
@@ -239,8 +239,8 @@ func (c *config) isNull(name string) bool {
 	return ok && x == nil
 }
 
-// number returns a number that must be inRange, or otherwise if the file does
-// not have it; null is as good as 1 of a scale and none of a cap.
+// number returns a number that must be inRange, or otherwise if the file does not have it; null
+// means a scale of 1, or no cap.
 func (c *config) number(name string, otherwise float64) (float64, error) {
 	x, ok := c.numbers[name]
 	switch {

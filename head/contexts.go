@@ -9,8 +9,8 @@ import "github.com/learning-to-screen/l2s/internal/tensorfile"
 // closes the file.
 //
 // Rows of float32 in C order stay in the file, so that contexts may be larger than memory: the
-// package's documentation has the promises about mapped files. Others are copied as float32. All are
-// read once here, and an error names the first NaN or infinity.
+// package's documentation describes mapped files. Others are copied as float32. OpenContexts reads
+// all once, and an error names the first NaN or infinity.
 func OpenContexts(source string, dim int) (rows []float32, release func() error, err error) {
 	t, err := tensorfile.OpenTensor(source)
 	if err != nil {
@@ -40,8 +40,8 @@ type norm struct {
 // whether contexts were taken after it, and must not be changed.
 func (h *Head) Norm() (gain, bias []float32) { return h.norm.gain, h.norm.bias }
 
-// norm reads the normalisation of contexts of so many elements. A head does not need it: what cannot
-// be read is as good as none.
+// norm reads the normalisation of contexts of dim elements. A head does not need it: a
+// normalisation that cannot be read counts as none.
 func (m *model) norm(dim int) (n norm) {
 	read := func(name string) (x []float32) {
 		if name != "" && m.file.Has(name) {

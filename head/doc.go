@@ -8,7 +8,7 @@
 //
 //	FOLDER                   a model as Hugging Face lays it out: config.json and safetensors
 //	FOLDER:tensor.name       another tensor of it
-//	FILE.gguf                a model of llama.cpp, or one file of it: output.weight, else token_embd.weight
+//	FILE.gguf                a model of llama.cpp, or one file of it: output.weight, or token_embd.weight
 //	FILE.gguf:tensor.name    another tensor of it
 //	FILE.safetensors:name    one tensor
 //	FILE.npy, FILE.npz:name  an array of numpy
@@ -18,13 +18,13 @@
 // # Rows in place
 //
 // Rows of float32, float16, bfloat16 and ggml's quantised types Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K,
-// Q5_K and Q6_K stay as they are in the file, which is mapped into memory: a weight of bfloat16
-// takes 2 bytes, which the system reads when they are needed and takes back when memory is short.
-// A quantised weight has the value of ggml's dequantisation in float32, to the bit.
+// Q5_K and Q6_K stay unchanged in the file, which is mapped into memory: a weight of bfloat16 takes
+// 2 bytes, which the system reads when they are needed and takes back when memory is short. A
+// quantised weight has the value of ggml's dequantisation in float32, to the bit.
 //
-// If that is not possible, the rows are copied: rows at an odd address and systems without a
-// mapping, as they are; the Fortran order and float64, as float32.
-// [Head.String] tells which. [Options.Copy] asks for a copy.
+// If that is not possible, the rows are copied: unchanged for rows at an odd address and systems
+// without a mapping; as float32 for the Fortran order and float64. [Head.String] tells which.
+// [Options.Copy] asks for a copy.
 //
 // # Mapped files
 //
@@ -36,8 +36,8 @@
 // others can change should ask within Read, or copy the rows.
 //
 // If another program changes the file in place, answers come from old and new bytes, and may be
-// NaN. It is safe to replace a file by renaming, as everything in this module does that writes.
-// No read leaves the rows: Open checks and copies names, shapes and lists.
+// NaN. It is safe to replace a file by renaming, as all writers in this module do. No read goes
+// outside the rows: Open checks and copies names, shapes and lists.
 //
 // # Which tensor is the head
 //
@@ -57,11 +57,11 @@
 // the tokenizer on are left out, so that they are never answered: see [Origin].
 //
 // In a folder the size is one more than the largest id in tokenizer.json. Without that file it is
-// the number of pieces of a sentencepiece tokenizer.model, unless the model has code of its own
-// that adds to them (auto_map), or else the size of a vocab.json with merges.txt or source.spm. It is
+// the number of pieces of a sentencepiece tokenizer.model, unless the model has its own code that
+// adds to them (auto_map), or else the size of a vocab.json with merges.txt or source.spm. It is
 // above every id that tokenizer_config.json, added_tokens.json and config.json name, and a
-// vocab.json gets further ids for special tokens with a name and no id. In a GGUF file it
-// is the length of tokenizer.ggml.tokens without the [PADn] at its end, with which llama.cpp's
-// converter fills the list up. If none of these is there, rows of zeros at the end are left out,
-// unless there is a bias, and all other rows are labels.
+// vocab.json gets further ids for special tokens with a name and no id. In a GGUF file it is the
+// length of tokenizer.ggml.tokens without the [PADn] at its end, with which llama.cpp's converter
+// fills the list up. Without any of these, rows of zeros at the end are left out, unless there is a
+// bias, and all other rows are labels.
 package head

@@ -92,7 +92,8 @@ func familyOf(types ...string) *family {
 	return &everyModel
 }
 
-// factors returns the factors of the family, and the factors of every model that it lacks.
+// factors returns the factors of the family, with the common factors that the family does not
+// define.
 func (f *family) factors() (state, logit []factor) {
 	logit = slices.Clone(f.logit)
 	if f != &everyModel {
@@ -149,8 +150,8 @@ func (f *family) row() string {
 	return tableRow(f.name, show(f.state), show(f.logit), soft)
 }
 
-// ggufFamily is the same of architectures of llama.cpp, by general.architecture. States are those
-// of its node result_norm, before all scales. Source: llama.cpp, src/models/*.cpp;
+// ggufFamily is the same of architectures of llama.cpp, by general.architecture. States are the
+// values of its node result_norm, before all scales. Source: llama.cpp, src/models/*.cpp;
 // load_arch_hparams has the defaults, build_arch_graph the rest.
 type ggufFamily struct {
 	name   string
@@ -211,7 +212,7 @@ func tableRow(cells ...string) string {
 	return row
 }
 
-// untied are the architectures of which llama.cpp loads no file without output.weight.
+// untied are the architectures whose files llama.cpp does not load without output.weight.
 var untied = strings.Fields(`apertus arwkv7 baichuan bailingmoe bailingmoe2 dbrx deepseek4 dots1 exaone-moe gptneox hy_v4
 	internlm2 jais kimi-k3 kimi-linear llada-moe maple mellum mimo2 minimax-m2 minimax-m3 muse-glimmer nemotron olmo2 olmoe
 	gpt-oss orion phi2 phimoe plamo plm qwen qwen2moe rwkv6 rwkv6qwen2 rwkv7 stablelm talkie xverse`)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// What transformers fills in is what a config.json that is silent gets here, for every model type
-// that has a scale or a cap by default: the file is what its configurations say.
+// A config.json without the fields gets the defaults of transformers, for every model type that has
+// a scale or a cap by default. The file has the defaults of its configurations.
 func TestDefaultsAreThoseOfTransformers(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "wild", "families.json"))
 	if err != nil {
@@ -67,7 +67,7 @@ func TestDefaultsAreThoseOfTransformers(t *testing.T) {
 		}
 		met[familyOf(c.types...)] = true
 	}
-	for i := range families { // those that transformers has no code of, or no default that is a number
+	for i := range families { // models without code in transformers, or without a default that is a number
 		f := &families[i]
 		if own := slices.Contains([]string{"minicpm", "minicpm*", "phi3small"}, f.types); !met[f] && !own {
 			t.Errorf("%s: found no type of it", f.name)

@@ -32,10 +32,10 @@ func (h *Head) LogitScale() float64 {
 	return h.finish.scale
 }
 
-// StateScale returns the factor of a state between the last normalisation and the
-// head, 1 if it does not: T5 with a tied embedding, MiniCPM and Inkling do. Contexts that were
-// taken at the head have it; a last hidden state from after the normalisation lacks it,
-// and is to be multiplied by it. It is no part of [Head.LogitScale]. Of a GGUF file it is 1.
+// StateScale returns the factor of a state between the last normalisation and the head, and 1 if
+// there is none: T5 with a tied embedding, MiniCPM and Inkling have one. Contexts that were taken
+// at the head include it; multiply a last hidden state from after the normalisation by it. It is no
+// part of [Head.LogitScale]. For a GGUF file it is 1.
 func (h *Head) StateScale() float64 {
 	if h.finish.state == 0 {
 		return 1

@@ -14,7 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// What a config.json says of the logits, by the code of each model.
+// The scale and the cap of the logits from a config.json, by the code of each model.
 func TestConfigFinish(t *testing.T) {
 	for name, c := range map[string]struct {
 		config     string
@@ -121,8 +121,8 @@ func TestConfigFields(t *testing.T) {
 	}
 }
 
-// Whatever numbers a config.json has, either an error names it and one of them, or final
-// logits and temperatures are finite numbers.
+// For any numbers in a config.json, either an error names the file and one of them, or final logits
+// and temperatures are finite numbers.
 func TestConfigFinishIsFinite(t *testing.T) {
 	fields := slices.DeleteFunc(slices.Clone(configNumbers), func(name string) bool { return name == "logits_soft_cap" })
 	types := []string{"llama", "cohere", "granite", "hyperclovax", "phi3small", "minicpm", "t5", "gemma2"}
@@ -164,39 +164,39 @@ func TestGGUFFinish(t *testing.T) {
 		scale, cap float64
 		err        string
 	}{
-		"nothing":           {"llama", nil, 1, 0, ""},
-		"Cohere":            {"command-r", []gguftest.Value{kv("command-r.logit_scale", float32(0.0625))}, 0.0625, 0, ""},
-		"Granite":           {"granite", []gguftest.Value{kv("granite.logit_scale", float32(8))}, 0.125, 0, ""},
-		"Granite, hybrid":   {"granitehybrid", []gguftest.Value{kv("granitehybrid.logit_scale", float32(4))}, 0.25, 0, ""},
-		"MiniCPM":           {"minicpm", []gguftest.Value{kv("minicpm.logit_scale", float32(9))}, 1.0 / 9, 0, ""},
-		"MiniCPM, old":      {"minicpm", nil, 0.125, 0, ""},
-		"MiniCPM 3":         {"minicpm3", nil, 0.125, 0, ""},
-		"Grok, old":         {"grok", nil, float64(float32(0.5773502691896257)), 0, ""},
-		"Grok":              {"grok", []gguftest.Value{kv("grok.logit_scale", float32(0.5)), kv("grok.final_logit_softcapping", float32(50))}, 0.5, 50, ""},
-		"Gemma 2":           {"gemma2", []gguftest.Value{kv("gemma2.final_logit_softcapping", float32(30))}, 1, 30, ""},
-		"Gemma 2, old":      {"gemma2", nil, 1, 30, ""},
-		"MiniCPM 3 says":    {"minicpm3", []gguftest.Value{kv("minicpm3.logit_scale", float32(9))}, 0.125, 0, ""},
-		"Gemma 2, a cap 0":  {"gemma2", []gguftest.Value{kv("gemma2.final_logit_softcapping", float32(0))}, 0, 0, "x: metadata gemma2.final_logit_softcapping: found 0, by which llama.cpp divides, expected a number above it"},
-		"Gemma 3":           {"gemma3", nil, 1, 0, ""},
-		"Gemma 3n, old":     {"gemma3n", nil, 1, 30, ""},
-		"Gemma 3n":          {"gemma3n", []gguftest.Value{kv("gemma3n.final_logit_softcapping", float32(20))}, 1, 30, ""},
-		"Gemma 4":           {"gemma4", []gguftest.Value{kv("gemma4.final_logit_softcapping", float32(0))}, 1, 0, ""},
-		"Gemma 4, old":      {"gemma4", nil, 1, 30, ""},
-		"Muse Glimmer":      {"muse-glimmer", []gguftest.Value{kv("muse-glimmer.logit_scale", float32(0.25))}, 0.25, 30, ""},
-		"Talkie":            {"talkie", []gguftest.Value{kv("talkie.logit_scale", float32(4))}, 4, 0, ""},
-		"Cohere 2":          {"cohere2", []gguftest.Value{kv("cohere2.logit_scale", float32(0.0625))}, 0.0625, 0, ""},
-		"Cohere, silent":    {"command-r", nil, 1, 0, ""},
-		"a scale of 0":      {"command-r", []gguftest.Value{kv("command-r.logit_scale", float32(0))}, 1, 0, ""},
-		"of another model":  {"llama", []gguftest.Value{kv("granite.logit_scale", float32(8))}, 1, 0, ""},
-		"an integer":        {"llama", []gguftest.Value{kv("llama.logit_scale", uint32(2))}, 2, 0, ""},
-		"a negative scale":  {"llama", []gguftest.Value{kv("llama.logit_scale", float32(-2))}, 0, 0, "x: metadata llama.logit_scale: found -2, expected a number from 1.2e-38 to 8.5e+37, or 0 for none"},
-		"a divisor near 0":  {"granite", []gguftest.Value{kv("granite.logit_scale", 1e-310)}, 0, 0, "x: metadata granite.logit_scale: found 1e-310, expected a number from 1.2e-38 to 8.5e+37, or 0 for none"},
-		"a subnormal scale": {"command-r", []gguftest.Value{kv("command-r.logit_scale", float32(1e-40))}, 0, 0, "x: metadata command-r.logit_scale: found 9.99994610111476e-41, expected a number"},
-		"a huge divisor":    {"granite", []gguftest.Value{kv("granite.logit_scale", float32(3e38))}, 0, 0, "x: metadata granite.logit_scale: found 3."},
-		"a scale of NaN":    {"llama", []gguftest.Value{kv("llama.logit_scale", float32(math.NaN()))}, 0, 0, "x: metadata llama.logit_scale: found NaN, expected"},
-		"an infinite cap":   {"llama", []gguftest.Value{kv("llama.final_logit_softcapping", float32(math.Inf(1)))}, 0, 0, "x: metadata llama.final_logit_softcapping: found +Inf, expected"},
-		"a scale of text":   {"llama", []gguftest.Value{kv("llama.logit_scale", "2")}, 0, 0, "metadata llama.logit_scale: found a string, a bool or an array, expected a number"},
-		"a number for arch": {"", []gguftest.Value{kv("general.architecture", uint32(2))}, 0, 0, "metadata general.architecture: found a number or an array, expected a string"},
+		"nothing":                  {"llama", nil, 1, 0, ""},
+		"Cohere":                   {"command-r", []gguftest.Value{kv("command-r.logit_scale", float32(0.0625))}, 0.0625, 0, ""},
+		"Granite":                  {"granite", []gguftest.Value{kv("granite.logit_scale", float32(8))}, 0.125, 0, ""},
+		"Granite, hybrid":          {"granitehybrid", []gguftest.Value{kv("granitehybrid.logit_scale", float32(4))}, 0.25, 0, ""},
+		"MiniCPM":                  {"minicpm", []gguftest.Value{kv("minicpm.logit_scale", float32(9))}, 1.0 / 9, 0, ""},
+		"MiniCPM, old":             {"minicpm", nil, 0.125, 0, ""},
+		"MiniCPM 3":                {"minicpm3", nil, 0.125, 0, ""},
+		"Grok, old":                {"grok", nil, float64(float32(0.5773502691896257)), 0, ""},
+		"Grok":                     {"grok", []gguftest.Value{kv("grok.logit_scale", float32(0.5)), kv("grok.final_logit_softcapping", float32(50))}, 0.5, 50, ""},
+		"Gemma 2":                  {"gemma2", []gguftest.Value{kv("gemma2.final_logit_softcapping", float32(30))}, 1, 30, ""},
+		"Gemma 2, old":             {"gemma2", nil, 1, 30, ""},
+		"MiniCPM 3 with its field": {"minicpm3", []gguftest.Value{kv("minicpm3.logit_scale", float32(9))}, 0.125, 0, ""},
+		"Gemma 2, a cap 0":         {"gemma2", []gguftest.Value{kv("gemma2.final_logit_softcapping", float32(0))}, 0, 0, "x: metadata gemma2.final_logit_softcapping: found 0, by which llama.cpp divides, expected a number above it"},
+		"Gemma 3":                  {"gemma3", nil, 1, 0, ""},
+		"Gemma 3n, old":            {"gemma3n", nil, 1, 30, ""},
+		"Gemma 3n":                 {"gemma3n", []gguftest.Value{kv("gemma3n.final_logit_softcapping", float32(20))}, 1, 30, ""},
+		"Gemma 4":                  {"gemma4", []gguftest.Value{kv("gemma4.final_logit_softcapping", float32(0))}, 1, 0, ""},
+		"Gemma 4, old":             {"gemma4", nil, 1, 30, ""},
+		"Muse Glimmer":             {"muse-glimmer", []gguftest.Value{kv("muse-glimmer.logit_scale", float32(0.25))}, 0.25, 30, ""},
+		"Talkie":                   {"talkie", []gguftest.Value{kv("talkie.logit_scale", float32(4))}, 4, 0, ""},
+		"Cohere 2":                 {"cohere2", []gguftest.Value{kv("cohere2.logit_scale", float32(0.0625))}, 0.0625, 0, ""},
+		"Cohere, silent":           {"command-r", nil, 1, 0, ""},
+		"a scale of 0":             {"command-r", []gguftest.Value{kv("command-r.logit_scale", float32(0))}, 1, 0, ""},
+		"of another model":         {"llama", []gguftest.Value{kv("granite.logit_scale", float32(8))}, 1, 0, ""},
+		"an integer":               {"llama", []gguftest.Value{kv("llama.logit_scale", uint32(2))}, 2, 0, ""},
+		"a negative scale":         {"llama", []gguftest.Value{kv("llama.logit_scale", float32(-2))}, 0, 0, "x: metadata llama.logit_scale: found -2, expected a number from 1.2e-38 to 8.5e+37, or 0 for none"},
+		"a divisor near 0":         {"granite", []gguftest.Value{kv("granite.logit_scale", 1e-310)}, 0, 0, "x: metadata granite.logit_scale: found 1e-310, expected a number from 1.2e-38 to 8.5e+37, or 0 for none"},
+		"a subnormal scale":        {"command-r", []gguftest.Value{kv("command-r.logit_scale", float32(1e-40))}, 0, 0, "x: metadata command-r.logit_scale: found 9.99994610111476e-41, expected a number"},
+		"a huge divisor":           {"granite", []gguftest.Value{kv("granite.logit_scale", float32(3e38))}, 0, 0, "x: metadata granite.logit_scale: found 3."},
+		"a scale of NaN":           {"llama", []gguftest.Value{kv("llama.logit_scale", float32(math.NaN()))}, 0, 0, "x: metadata llama.logit_scale: found NaN, expected"},
+		"an infinite cap":          {"llama", []gguftest.Value{kv("llama.final_logit_softcapping", float32(math.Inf(1)))}, 0, 0, "x: metadata llama.final_logit_softcapping: found +Inf, expected"},
+		"a scale of text":          {"llama", []gguftest.Value{kv("llama.logit_scale", "2")}, 0, 0, "metadata llama.logit_scale: found a string, a bool or an array, expected a number"},
+		"a number for arch":        {"", []gguftest.Value{kv("general.architecture", uint32(2))}, 0, 0, "metadata general.architecture: found a number or an array, expected a string"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.arch != "" {
@@ -223,8 +223,7 @@ func TestGGUFFinish(t *testing.T) {
 	}
 }
 
-// Final logits are as the definition says, within rounding, and in the order of
-// the raw logits.
+// Final logits equal the definition, within rounding, and in the order of the raw logits.
 func TestLogit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		scale := rapid.Float64Range(1e-3, 1e3).Draw(t, "scale")
@@ -277,7 +276,7 @@ func TestTokenizerSize(t *testing.T) {
 		"an entry that is no object":     {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":0}}}`, "tokenizer_config.json": `{"added_tokens_decoder":{"11":"x"}}`}, 12, ""},
 		"a special token of the config":  {map[string]string{"tokenizer.json": `{"model":{"vocab":{"a":0}}}`}, 3, ""},
 		"a sentencepiece model":          {map[string]string{"tokenizer.model": pieces(6), "added_tokens.json": `{"x":6}`}, 7, ""},
-		"with code of its own":           {map[string]string{"tokenizer.model": pieces(6), "tokenizer_config.json": `{"auto_map":{"AutoTokenizer":["x.X",null]}}`}, 0, ""},
+		"with its own code":              {map[string]string{"tokenizer.model": pieces(6), "tokenizer_config.json": `{"auto_map":{"AutoTokenizer":["x.X",null]}}`}, 0, ""},
 		"tokenizer.json before it":       {map[string]string{"tokenizer.model": pieces(6), "tokenizer.json": `{"model":{"vocab":{"a":3}}}`}, 4, ""},
 		"tiktoken's under its name":      {map[string]string{"tokenizer.model": "IQ== 0\nIg== 1\n"}, 0, ""},
 		"a cut sentencepiece model":      {map[string]string{"tokenizer.model": pieces(6)[:27]}, 0, ""},
@@ -369,8 +368,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// No name that is looked for is there twice, and each name belongs to a matrix of
-// weights.
+// The list of names has no duplicates, and each name belongs to a matrix of weights.
 func TestNamesAreLookedForOnce(t *testing.T) {
 	seen := map[string]bool{}
 	for _, name := range slices.Concat(headNames, embeddingNames) {

@@ -95,9 +95,9 @@ var (
 	tiedBiases = []string{"lm_head.bias", "language_model.lm_head.bias", "final_logits_bias", "cls.predictions.bias"}
 )
 
-// Files returns the files that decide the result of Open(source): the file that the source names with
-// the others of its model, or, of a folder, all files that a head is read from or would be read
-// from if they were there. A program that writes none of them leaves the head as it is.
+// Files returns the files that decide the result of Open(source): the file that the source names
+// with the others of its model, or, for a folder, all files that give a head or would give it if
+// they existed. A program that writes none of them does not change the head.
 func Files(source string) []string {
 	files := tensorfile.Files(source)
 	dir := files[len(files)-1]
@@ -189,7 +189,7 @@ func (c *config) strange(path string) error {
 	case c.is("baichuan") && c.vocabulary == baichuan2:
 		return fail(path, "head", "found Baichuan 2, which divides each row of lm_head.weight by its length, expected rows as they are: save them so, and name the file")
 	case c.is("dory"):
-		return fail(path, "head", "found Dory, which scales each logit by a number of its own, expected rows as they are: multiply each row by it, save them so, and name the file")
+		return fail(path, "head", "found Dory, which scales each logit by another number, expected unscaled rows: multiply each row by it, save them so, and name the file")
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (c *config) strange(path string) error {
 // noConfig is the error for a folder without a config.json.
 func noConfig(path string) error {
 	if _, err := os.Stat(filepath.Join(path, "consolidated.safetensors")); err == nil {
-		return fail(path, "files", "found consolidated.safetensors, which Mistral writes, and no %s, expected it beside the files of transformers: download these too, or name the tensor: %s:output.weight", configFile, filepath.Join(path, "consolidated.safetensors"))
+		return fail(path, "files", "found consolidated.safetensors, which Mistral writes, and no %s, expected it with the files of transformers: download these too, or name the tensor: %s:output.weight", configFile, filepath.Join(path, "consolidated.safetensors"))
 	}
 	return fail(path, "files", "found a folder, expected a file, such as a GGUF file, or a folder with %s", configFile)
 }
@@ -311,7 +311,7 @@ func (f *folder) head(c *config, m *model) error {
 	m.origin.Notes = append(m.origin.Notes, c.conflict()...)
 	if own != "" {
 		m.weights, m.biases = own, append([]string{biasOf(own)}, tiedBiases...)
-		m.origin.Why = "config.json says nothing, and there is a head of its own"
+		m.origin.Why = "config.json has no tie_word_embeddings, and there is a separate head"
 		switch {
 		case denied:
 			m.origin.Why = "tie_word_embeddings is false"
@@ -345,7 +345,7 @@ func (f *folder) head(c *config, m *model) error {
 		if twin := twinOf(embedding, list); twin != nil {
 			return fail(f.path, "head", "found no head by its name, but %s in %s, of the same shape as the embedding %s, expected tie_word_embeddings in %s to say if the two are one; or name the head, FOLDER:tensor.name", tensorfile.Label(twin.name), tensorfile.Label(twin.file), embedding, configFile)
 		}
-		m.origin.Why = "config.json says nothing, and no file of the folder has a head"
+		m.origin.Why = "config.json has no tie_word_embeddings, and no file of the folder has a head"
 	}
 	return nil
 }
@@ -358,7 +358,7 @@ func (c *config) conflict() []string {
 	return []string{fmt.Sprintf("%s says tie_word_embeddings %t, its text model %t: the first counts, as in transformers 5", configFile, *c.tied, *c.textTied)}
 }
 
-// same reports whether two tensors hold the same numbers, by rows of a sample.
+// same reports whether two tensors have the same numbers, by a sample of rows.
 func (f *folder) same(a, b string) bool {
 	x, err := f.Tensor(a)
 	if err != nil {
@@ -395,8 +395,8 @@ type listed struct {
 	shape      []int // nil if the file cannot be read
 }
 
-// list returns the tensors of all files of the folder, those of the model and others, by name. A
-// file that cannot be read has the tensors of the index.
+// list returns the tensors of all files of the folder, of the model and others, by name. A file
+// that cannot be read has the tensors of the index.
 func (f *folder) list() (all []listed) {
 	files := map[string]bool{}
 	for _, path := range others(filepath.Join(f.path, "-"), "*.safetensors") {

@@ -60,7 +60,7 @@ func counting(first, n int) []float32 {
 }
 
 func TestFolders(t *testing.T) {
-	type files map[string]string // contents; of .safetensors, what tensors reads
+	type files map[string]string // contents; for .safetensors, the text that tensors reads
 	for name, c := range map[string]struct {
 		files files
 		name  string
@@ -69,20 +69,20 @@ func TestFolders(t *testing.T) {
 		bias  []float32
 		ids   []uint32
 	}{
-		"a head of its own": {files: files{"config.json": `{"tie_word_embeddings":false}`, "model.safetensors": "model.embed_tokens.weight 3 2 10\nlm_head.weight 3 2 20\n"},
+		"a separate head": {files: files{"config.json": `{"tie_word_embeddings":false}`, "model.safetensors": "model.embed_tokens.weight 3 2 10\nlm_head.weight 3 2 20\n"},
 			want: "lm_head.weight, 3 x 2 float32, mapped; no bias", rows: 20},
 		"tied":                        {files: files{"config.json": `{"tie_word_embeddings":true}`, "model.safetensors": "model.embed_tokens.weight 3 2 10\n"}, want: "model.embed_tokens.weight, 3 x 2 float32, mapped; no bias", rows: 10},
 		"tied, though both are there": {files: files{"config.json": `{"tie_word_embeddings":true}`, "model.safetensors": "model.embed_tokens.weight 3 2 10\nlm_head.weight 3 2 20\n"}, want: "lm_head.weight, 3 x 2 float32, mapped; no bias", rows: 20}, // as transformers 5 does
 		"tied, and only a head":       {files: files{"config.json": `{"tie_word_embeddings":true}`, "model.safetensors": "lm_head.weight 3 2 20\n"}, want: "lm_head.weight, 3 x 2 float32, mapped; no bias", rows: 20},
-		"nothing said, with a head":   {files: files{"config.json": `{}`, "model.safetensors": "transformer.wte.weight 3 2 10\nlm_head.weight 3 2 20\n"}, want: "lm_head.weight, 3 x 2 float32, mapped; no bias", rows: 20},
-		"nothing said, without":       {files: files{"config.json": `{}`, "model.safetensors": "transformer.wte.weight 3 2 10\n"}, want: "transformer.wte.weight, 3 x 2 float32, mapped; no bias", rows: 10},
+		"no field, with a head":       {files: files{"config.json": `{}`, "model.safetensors": "transformer.wte.weight 3 2 10\nlm_head.weight 3 2 20\n"}, want: "lm_head.weight, 3 x 2 float32, mapped; no bias", rows: 20},
+		"no field, without":           {files: files{"config.json": `{}`, "model.safetensors": "transformer.wte.weight 3 2 10\n"}, want: "transformer.wte.weight, 3 x 2 float32, mapped; no bias", rows: 10},
 		"GPT-NeoX":                    {files: files{"config.json": `{"tie_word_embeddings":false}`, "model.safetensors": "gpt_neox.embed_in.weight 3 2 10\nembed_out.weight 3 2 20\n"}, want: "embed_out.weight, 3 x 2 float32, mapped; no bias", rows: 20},
 		"the text model's word on it": {files: files{"config.json": `{"text_config":{"tie_word_embeddings":true},"vision_config":{"tie_word_embeddings":false}}`, "model.safetensors": "language_model.model.embed_tokens.weight 3 2 10\nlm_head.weight 3 2 20\n"},
 			want: "lm_head.weight, 3 x 2 float32, mapped; no bias", rows: 20},
-		"a bias beside it": {files: files{"config.json": `{"tie_word_embeddings":false}`, "model.safetensors": "lm_head.weight 3 2 20\nlm_head.bias 3 0 5\n"}, want: "lm_head.weight, 3 x 2 float32, mapped; bias lm_head.bias", rows: 20, bias: counting(5, 3)},
-		"a tied bias":      {files: files{"config.json": `{}`, "model.safetensors": "bert.embeddings.word_embeddings.weight 3 2 20\ncls.predictions.bias 3 0 5\n"}, want: "bert.embeddings.word_embeddings.weight, 3 x 2 float32, mapped; bias cls.predictions.bias", rows: 20, bias: counting(5, 3)},
-		"BART's bias":      {files: files{"config.json": `{}`, "model.safetensors": "model.shared.weight 3 2 20\nfinal_logits_bias 1 3 5\n"}, want: "model.shared.weight, 3 x 2 float32, mapped; bias final_logits_bias", rows: 20, bias: counting(5, 3)},
-		"a name":           {files: files{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 2 20\nmedusa.weight 2 2 40\nmedusa.bias 2 0 50\n"}, name: ":medusa.weight", want: "medusa.weight, 2 x 2 float32, mapped; bias medusa.bias", rows: 40, bias: counting(50, 2)},
+		"a bias next to it": {files: files{"config.json": `{"tie_word_embeddings":false}`, "model.safetensors": "lm_head.weight 3 2 20\nlm_head.bias 3 0 5\n"}, want: "lm_head.weight, 3 x 2 float32, mapped; bias lm_head.bias", rows: 20, bias: counting(5, 3)},
+		"a tied bias":       {files: files{"config.json": `{}`, "model.safetensors": "bert.embeddings.word_embeddings.weight 3 2 20\ncls.predictions.bias 3 0 5\n"}, want: "bert.embeddings.word_embeddings.weight, 3 x 2 float32, mapped; bias cls.predictions.bias", rows: 20, bias: counting(5, 3)},
+		"BART's bias":       {files: files{"config.json": `{}`, "model.safetensors": "model.shared.weight 3 2 20\nfinal_logits_bias 1 3 5\n"}, want: "model.shared.weight, 3 x 2 float32, mapped; bias final_logits_bias", rows: 20, bias: counting(5, 3)},
+		"a name":            {files: files{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 2 20\nmedusa.weight 2 2 40\nmedusa.bias 2 0 50\n"}, name: ":medusa.weight", want: "medusa.weight, 2 x 2 float32, mapped; bias medusa.bias", rows: 40, bias: counting(50, 2)},
 		"shards": {files: files{"config.json": `{"tie_word_embeddings":false}`, "model.safetensors.index.json": `{"weight_map":{"model.embed_tokens.weight":"a.safetensors","lm_head.weight":"b.safetensors","lm_head.bias":"a.safetensors"}}`,
 			"a.safetensors": "model.embed_tokens.weight 3 2 10\nlm_head.bias 3 0 5\n", "b.safetensors": "lm_head.weight 3 2 20\n"}, want: "lm_head.weight, 3 x 2 float32, mapped; bias lm_head.bias", rows: 20, bias: counting(5, 3)},
 		"one shard is enough": {files: files{"config.json": `{"tie_word_embeddings":false}`, "model.safetensors.index.json": `{"weight_map":{"lm_head.weight":"b.safetensors","x":"missing.safetensors"}}`, "b.safetensors": "lm_head.weight 3 2 20\n"},
@@ -153,7 +153,7 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// withDraft is tensors with one more, d2t, of these integers.
+// withDraft returns the file of tensors with an additional one, d2t, of these integers.
 func withDraft(t testing.TB, names, list string) []byte {
 	file := tensors(t, names)
 	n := le.Uint64(file)

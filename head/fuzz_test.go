@@ -26,7 +26,7 @@ func within(t *testing.T, size int, f func()) {
 		metrics.Read(sample)
 		return sample[0].Value.Uint64()
 	}
-	const perByte, fixed = 64, 16 << 20 // what the test's machinery does meanwhile
+	const perByte, fixed = 64, 16 << 20 // allocations by package testing meanwhile
 	before := allocated()
 	f()
 	if got := allocated() - before; got > uint64(size)*perByte+fixed {
@@ -39,14 +39,14 @@ func refused(t *testing.T, err error) {
 	t.Helper()
 	text := err.Error()
 	if !strings.HasPrefix(text, "head: ") && !strings.HasPrefix(text, "tensorfile: ") || !strings.Contains(text, "found ") || !strings.Contains(text, ", expected ") {
-		t.Errorf("error %q, want one that says what was found and what was expected", text)
+		t.Errorf("error %q, want one that names the value found and the value expected", text)
 	}
 	if len(text) > 4000 || strings.ContainsFunc(text, unicode.IsControl) {
 		t.Errorf("an error of %d bytes: %q", len(text), text)
 	}
 }
 
-// sane checks what every head promises, whatever it was read from.
+// sane checks the promises of every head, from any file.
 func sane(t *testing.T, h *Head) {
 	t.Helper()
 	rows := h.Rows()

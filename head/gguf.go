@@ -44,7 +44,7 @@ func wantedMetadata(key []byte) bool {
 type ggufSet struct {
 	parts   []ggufPart // that are there, in order
 	count   int        // of the parts that there should be
-	missing string     // the name of one that is not there, "" for none
+	missing string     // the name of a missing part, "" for none
 }
 
 type ggufPart struct {
@@ -291,7 +291,7 @@ func (m *model) ggufHead(s *ggufSet, arch string) error {
 			_, a := own.Layout(ggufHead)
 			_, b := embedding.Layout(ggufEmbedding)
 			if len(a) == 2 && len(b) == 2 && a[0] < b[0] {
-				return m.fail("shape", "found %d rows, and %d of %s, expected as many: llama.cpp takes them for the last tokens; name the tensor for rows as they are", a[0], b[0], ggufEmbedding)
+				return m.fail("shape", "found %d rows, and %d of %s, expected the same number: llama.cpp takes them for the last tokens; name the tensor to read its rows unchanged", a[0], b[0], ggufEmbedding)
 			}
 		}
 	case s.missing != "":
@@ -312,8 +312,8 @@ func (m *model) ggufHead(s *ggufSet, arch string) error {
 	return nil
 }
 
-// specials returns the ids of special tokens: those that the metadata name, and those whose type is
-// unknown or control.
+// specials returns the ids of special tokens: the tokens that the metadata name, and the tokens
+// whose type is unknown or control.
 func (s *ggufSet) specials() (ids []uint32, err error) {
 	for _, name := range []string{"bos", "eos", "eot", "eom", "unknown", "seperator", "padding", "cls", "mask"} { // as gguf.md spells them
 		key := "tokenizer.ggml." + name + "_token_id"

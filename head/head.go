@@ -81,7 +81,7 @@ type model struct {
 	tokens   int      // size of the tokenizer, 0 if it is not known
 	declared int      // size of the vocabulary that the model states, 0 for none
 	offsets  bool     // a tensor d2t holds differences, not ids
-	whole    bool     // it is a model, with a tokenizer of its own
+	whole    bool     // it is a model, with its own tokenizer
 	finish   finish
 	origin   Origin
 
@@ -108,11 +108,11 @@ func (h *Head) Origin() Origin {
 	return o
 }
 
-// Suppressed returns the tokens that the model's files forbid, ascending: those that llama.cpp
-// gives a logit of minus infinity (tokenizer.ggml.suppress_tokens), and transformers' generate
-// (suppress_tokens of generation_config.json). They are no padding, and are among the answers
-// unless a request bans them, as by bitset.FromIDs(h.Labels(), h.Suppressed()) if it is no draft.
-// They must not be changed.
+// Suppressed returns the tokens that the model's files forbid, ascending: the tokens to which
+// llama.cpp (tokenizer.ggml.suppress_tokens) and transformers' generate (suppress_tokens of
+// generation_config.json) give a logit of minus infinity. They are no padding, and are among the
+// answers unless a request bans them, as by bitset.FromIDs(h.Labels(), h.Suppressed()) if it is no
+// draft. They must not be changed.
 func (h *Head) Suppressed() []uint32 { return h.model.suppressed }
 
 // openModel opens a source.
@@ -142,7 +142,7 @@ func openModel(source string) (*model, error) {
 	return m, nil
 }
 
-// biasOf returns the name of the bias that goes with a tensor, "" for none.
+// biasOf returns the name of the bias of a tensor, "" for none.
 func biasOf(weights string) string {
 	if stem, ok := strings.CutSuffix(weights, "weight"); ok {
 		return stem + "bias"
@@ -150,7 +150,7 @@ func biasOf(weights string) string {
 	return ""
 }
 
-// elements are the types whose rows stay as they are.
+// elements are the types whose rows are not converted.
 var elements = map[tensorfile.DType]kernels.Element{
 	tensorfile.Float32: kernels.Float32, tensorfile.Float16: kernels.Float16, tensorfile.BFloat16: kernels.BFloat16,
 	tensorfile.Q4_0: kernels.Q4_0, tensorfile.Q5_0: kernels.Q5_0, tensorfile.Q8_0: kernels.Q8_0,
@@ -223,8 +223,8 @@ func (m *model) head(opt Options) (*Head, error) {
 	return h, nil
 }
 
-// data returns the rows of a tensor, all of them, in the file where they can
-// stay there and need not be the head's own, and notes their element.
+// data returns all rows of a tensor, in the file if they can stay there and need not be the head's
+// own, and sets their element.
 func (h *Head) data(t *tensorfile.Tensor, own bool) ([]byte, error) {
 	e, known := elements[t.DType]
 	if h.element = e; known && !own {
@@ -255,9 +255,9 @@ func (h *Head) data(t *tensorfile.Tensor, own bool) ([]byte, error) {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(wide))), 4*len(wide)), err
 }
 
-// leaveOutZeros takes rows of zeros at the end for padding, if no file tells which rows are tokens:
-// no training leaves a row so that a model answers, and where all other logits are negative it
-// would be the best.
+// leaveOutZeros treats rows of zeros at the end as padding, if no file tells which rows are tokens:
+// training makes no such row for a token, and if all other logits are negative it would be the
+// best.
 func (h *Head) leaveOutZeros() error {
 	if !h.whole || h.tokens > 0 || h.ids != nil || h.bias != nil {
 		return nil
@@ -301,7 +301,7 @@ func (h *Head) pick(data []byte, rows int) (out []byte, err error) {
 	return out, err
 }
 
-// rowsOf returns the rows of dim elements that data holds.
+// rowsOf returns the rows of dim elements in data.
 func rowsOf(data []byte, e kernels.Element, dim int) kernels.Rows {
 	p := unsafe.Pointer(unsafe.SliceData(data))
 	switch e {
@@ -378,16 +378,16 @@ func (h *Head) Dim() int { return h.dim }
 // [Head.Read] if [Head.Mapped] is true.
 func (h *Head) Rows() kernels.Rows { return h.rows }
 
-// Bias returns b, one number a row, or nil for none. It must not be changed, and
-// stays after Close.
+// Bias returns b, one number per row, or nil for none. It must not be changed, and is valid after
+// Close.
 func (h *Head) Bias() []float32 { return h.bias }
 
-// IDs returns the label of the full vocabulary that each row of a draft head
-// stands for, or nil if row i stands for label i. It must not be changed.
+// IDs returns the label of the full vocabulary of each row of a draft head, or nil if row i belongs
+// to label i. It must not be changed.
 func (h *Head) IDs() []uint32 { return h.ids }
 
-// Vocabulary returns the bound that all ids of answers are below: the size of the full
-// vocabulary for a draft head, else Labels.
+// Vocabulary returns the bound of all ids of answers: the size of the full vocabulary for a draft
+// head, otherwise Labels.
 func (h *Head) Vocabulary() int { return h.vocabulary }
 
 // String describes the opened head in one line:
@@ -433,8 +433,8 @@ func (h *Head) String() string {
 }
 
 // Read runs f, which reads Rows: Close waits for it. A closed head is an error; so is a fault of a
-// mapped file in the goroutine of f, the rest of which is not run. Goroutines that f starts
-// need a Read of their own. f must not call Close or Read.
+// mapped file in the goroutine of f, which ends f. Goroutines that f starts need their own Read. f
+// must not call Close or Read.
 func (h *Head) Read(f func() error) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -470,8 +470,8 @@ func (h *Head) Check() error {
 	})
 }
 
-// Close releases the file, after the reads that are under way within Read. Rows that were taken
-// before must not be read any more. A mapped head that is not closed stays mapped.
+// Close releases the file, after the reads that are under way within Read. After Close, Rows must
+// not be read any more. A mapped head that is not closed stays mapped.
 func (h *Head) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -71,7 +71,7 @@ func readArray(t testing.TB, source string) (x []float32, shape []int) {
 	return x, a.Shape
 }
 
-// golden are the files that ggml wrote, and what is in them.
+// golden are the files that ggml wrote, and their contents.
 var golden = map[string]struct {
 	element      kernels.Element
 	weights      string
@@ -126,7 +126,7 @@ func TestRowsAreWhatGGMLReads(t *testing.T) {
 				h.Rows().RefScan(logits, nil, context)
 				kernels.Float32Rows(x[:labels*want.dim], want.dim).RefScan(wide, nil, context)
 				if !slices.Equal(logits, wide) {
-					t.Error("the logits differ from the logits of what ggml reads")
+					t.Error("the logits differ from the logits of ggml's values")
 				}
 			})
 		}
@@ -222,7 +222,7 @@ func safetensors(header string, data ...[]byte) []byte {
 	return append(le.AppendUint64(nil, uint64(len(header))), header+string(bytes.Join(data, nil))...)
 }
 
-// What cannot stay in the file is copied, and the values are the same.
+// Values that cannot stay in the file are copied, and they are the same.
 func TestCopies(t *testing.T) {
 	var f64 []byte
 	for _, x := range []float64{1, 2, 3, 4} {
@@ -272,9 +272,9 @@ func TestBias(t *testing.T) {
 		bias, taken string
 		want        []float32
 	}{
-		"beside the weights": {"", "a.bias", []float32{7, 8, 9}},
-		"named":              {path + ":other", path + ":other", []float32{10, 11, 12}},
-		"none":               {"none", "", nil},
+		"next to the weights": {"", "a.bias", []float32{7, 8, 9}},
+		"named":               {path + ":other", path + ":other", []float32{10, 11, 12}},
+		"none":                {"none", "", nil},
 	} {
 		h := open(t, path+":a.weight", head.Options{Bias: c.bias})
 		if !slices.Equal(h.Bias(), c.want) || h.Origin().Bias != c.taken {
@@ -379,7 +379,7 @@ func TestGGUFHeads(t *testing.T) {
 	for name, c := range map[string]struct {
 		file       gguftest.File
 		suffix     string
-		want       string // what String says, or the error
+		want       string // the result of String, or the error
 		rows, bias []float32
 	}{
 		"output before the embedding": {gguftest.File{Metadata: []gguftest.Value{arch}, Tensors: []gguftest.Tensor{embedding, w}}, "", "output.weight, 3 x 2 float32, mapped; no bias", []float32{1, 2, 3, 4, 5, 6}, nil},
@@ -416,7 +416,7 @@ func TestGGUFHeads(t *testing.T) {
 	}
 }
 
-// What is not finite is found: by Check in a mapped file, by Open if it copies.
+// A number that is not finite is found: by Check in a mapped file, by Open if it copies.
 func TestNotFinite(t *testing.T) {
 	path := write(t, "w.npy", numpy("<f4", "False", "(2, 2)", f32s(1, 2, float32(math.Inf(-1)), 4)))
 	dir, want := filepath.Dir(path), "head: w.npy: values: found -Inf at row 1, column 0, expected finite numbers: --ids (Options.IDs) takes the rows of the other labels"
@@ -430,7 +430,7 @@ func TestNotFinite(t *testing.T) {
 	}
 }
 
-// Close waits for the reads under way, and those after it are refused.
+// Close waits for the running reads, and later reads are refused.
 func TestCloseWaitsForReads(t *testing.T) {
 	h := open(t, filepath.Join("testdata", "gguf", "head-f32.gguf"), head.Options{})
 	reading, proceed, closed := make(chan bool), make(chan bool), make(chan error)
@@ -500,7 +500,7 @@ func TestFileCutOff(t *testing.T) {
 	refuse(t, h.Read(func() error { values(h); return nil }), dir, want)
 	refuse(t, h.Check(), dir, want)
 	if err := h.Read(func() error { return nil }); err != nil {
-		t.Errorf("what reads nothing: %v", err)
+		t.Errorf("a function that reads nothing: %v", err)
 	}
 }
 
@@ -512,7 +512,7 @@ func TestNoFile(t *testing.T) {
 	}
 }
 
-// Readers and closers at once do not race, whatever their order.
+// Readers and closers at once do not race, in any order.
 func TestConcurrentUse(t *testing.T) {
 	h := open(t, filepath.Join("testdata", "gguf", "head-q4_k.gguf"), head.Options{})
 	done := make(chan bool)
@@ -538,7 +538,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// The last normalisation is found beside the head, in one element each column.
+// The last normalisation is found in the file of the head, with one element per column.
 func TestNorm(t *testing.T) {
 	h := open(t, filepath.Join("testdata", "gguf", "head-f32.gguf"), head.Options{})
 	if gain, bias := h.Norm(); len(gain) != h.Dim() || bias != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// Components of the names of tensors by which a head is known whose name is not in headNames: those
-// of headParts wherever they stand, those of topParts at the top of a model. What is named so
-// within otherParts belongs to another part: drafts of several tokens ahead, pictures, sound.
+// Components of the names of tensors by which a head is recognised if its name is not in headNames:
+// headParts anywhere in the name, topParts at the top of a model. A tensor with such a name within
+// otherParts belongs to another part: drafts of several tokens ahead, pictures, sound.
 var (
 	headParts  = []string{"lm_head", "embed_out", "output_layer", "word_embeddings_for_head", "generator_lm_head", "lm_loss", "unembed", "unembedding", "vocab_projector", "output_embeddings"}
 	topParts   = []string{"output", "head", "proj_out", "output_projection", "decoder", "logits", "pred_layer"}
@@ -20,7 +20,7 @@ var (
 	innerParts = []string{"dense", "layer_norm", "layernorm", "LayerNorm", "norm", "ln", "transform", "lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B"}
 )
 
-// headLike reports whether a tensor is named as weights of a head are, of whatever model and
+// headLike reports whether the name of a tensor is a name of a head's weights, for any model and
 // quantisation.
 func headLike(name string) bool {
 	parts := strings.Split(name, ".")
@@ -73,7 +73,7 @@ func quantisation(stem string, has func(name string) bool, otherwise string) str
 // original is the way to the weights of a quantised head.
 const original = "take the folder of the model before it was quantised, or a GGUF file of it"
 
-// wayOut tells what a user can do about a head that cannot be read.
+// wayOut tells a user the way to use a model whose head cannot be read.
 func (f *folder) wayOut(x listed, embedding string) string {
 	switch {
 	case strings.HasSuffix(x.name, ".weight") && f.Has(x.name):

@@ -9,11 +9,11 @@ import (
 // draftName is the name of the tensor that lists the labels of a draft head.
 const draftName = "d2t"
 
-// ReadIDs reads the labels of a draft head, for [Options.IDs], from a tensor of
-// integers: FILE.npy, FILE.npz:name, FILE.safetensors:name or FILE.gguf:name. It
-// is a list of labels; but a tensor d2t of a safetensors file holds label minus
-// position, as EAGLE-3 writes it (https://github.com/SafeAILab/EAGLE). In a GGUF
-// file it holds labels (llama.cpp, src/models/eagle3.cpp).
+// ReadIDs reads the labels of a draft head, for [Options.IDs], from a tensor of integers: FILE.npy,
+// FILE.npz:name, FILE.safetensors:name or FILE.gguf:name. It is a list of labels; but a tensor d2t
+// of a safetensors file holds label minus position, as EAGLE-3 writes it
+// (https://github.com/SafeAILab/EAGLE). In a GGUF file d2t has labels (llama.cpp,
+// src/models/eagle3.cpp).
 func ReadIDs(source string) ([]uint32, error) {
 	f, name, _, err := tensorfile.OpenSource(source, nil)
 	if err != nil {
@@ -52,8 +52,7 @@ func readIDs(t *tensorfile.Tensor, source string, offsets bool) ([]uint32, error
 	return ids, nil
 }
 
-// ownIDs returns the labels of the rows of a head, if it is a draft by
-// itself, else nil.
+// ownIDs returns the labels of the rows of a head, if its file makes it a draft, otherwise nil.
 func (m *model) ownIDs(rows int) ([]uint32, error) {
 	if !m.file.Has(draftName) {
 		return nil, nil
@@ -70,8 +69,7 @@ func (m *model) ownIDs(rows int) ([]uint32, error) {
 	return ids, distinct(source, ids, math.MaxUint32)
 }
 
-// checkChosen refuses ids that do not choose among rows of which the first n stand
-// for labels.
+// checkChosen refuses ids that do not choose among rows of which the first n belong to labels.
 func (m *model) checkChosen(ids []uint32, rows, n int) error {
 	if len(ids) == 0 {
 		return m.fail("labels", "found an empty list, expected at least one label")
@@ -85,7 +83,7 @@ func (m *model) checkChosen(ids []uint32, rows, n int) error {
 	return distinct(m.name(), ids, uint32(n))
 }
 
-// distinct refuses ids that are there twice, or not below n.
+// distinct refuses ids that occur twice, or are not below n.
 func distinct(source string, ids []uint32, n uint32) error {
 	at := make(map[uint32]int, len(ids))
 	for i, id := range ids {

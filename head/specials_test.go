@@ -11,7 +11,7 @@ import (
 )
 
 func TestSpecials(t *testing.T) {
-	// Pieces of the types unknown, control, control, normal (not said), byte.
+	// Pieces of the types unknown, control, control, normal (by default), byte.
 	const pieces = "\x0a\x04\x0a\x00\x18\x02" + "\x0a\x05\x0a\x01a\x18\x03" + "\x0a\x05\x0a\x01b\x18\x03" + "\x0a\x03\x0a\x01c" + "\x0a\x05\x0a\x01d\x18\x06"
 	for _, c := range []struct {
 		name  string
@@ -87,8 +87,7 @@ func TestSpecialsOfASharedModel(t *testing.T) {
 	}
 }
 
-// Whatever the files hold, special tokens are ids in order, or an error says what is
-// wrong.
+// With any files, special tokens are ids in order, or an error names the fault.
 func FuzzSpecials(f *testing.F) {
 	f.Add([]byte(`{"eos_token_id":[2]}`), []byte(`{"added_tokens":[{"id":0,"special":true}]}`), []byte(`{"added_tokens_decoder":{"0":{"special":true}}}`), []byte("\x0a\x04\x0a\x00\x18\x02"))
 	f.Add([]byte(`{}`), []byte(``), []byte(`{}`), []byte("\x0a\x05\x0a\x01a\x18\x03"))
@@ -128,7 +127,7 @@ func TestFilesNamesWhatSpecialsReads(t *testing.T) {
 		t.Errorf("found %v, expected every file that may have a head", Files(dir))
 	}
 	if part := filepath.Join(dir, "a-00001-of-00002.gguf"); !slices.Equal(Files(part), []string{part, filepath.Join(dir, "b.gguf")}) {
-		t.Errorf("found %v, expected the files of GGUF beside it too", Files(part))
+		t.Errorf("found %v, expected the other files of GGUF, too", Files(part))
 	}
 	for _, name := range names {
 		if path := filepath.Join(dir, name); !slices.Contains(Files(dir), path) {

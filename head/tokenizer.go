@@ -17,8 +17,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// tokens describes a tokenizer's tokens: the number of ids, and, if
-// they are kept, their texts. The memory follows the file, whatever the ids are.
+// tokens describes a tokenizer's tokens: the number of ids, and, if they are kept, their texts. The
+// memory follows the size of the file, for any ids.
 type tokens struct {
 	n     int64             // one more than the largest id
 	texts map[uint32]string // nil if they are not kept
@@ -29,7 +29,8 @@ type tokens struct {
 	vocabulary, pieces bool // a tokenizer.json has one; there is a model of sentencepiece
 	custom             bool // code of the model's own may add tokens
 
-	// Of a vocab.json: special tokens of other files that no file gives an id get one behind it.
+	// For a vocab.json: special tokens of other files that have no id in any file get ids after its
+	// last one.
 	python bool
 	named  map[string]bool
 }
@@ -60,11 +61,11 @@ func tokenizerSize(folder string, c *config) (n int, err error) {
 	return n, nil
 }
 
-// Tokens returns the text of each token of a model, by its id, as the tokenizer has it: pieces, in
-// which Ġ or ▁ most often is a space. The source is the folder of a model, a tokenizer.json
-// or vocab.json, a tokenizer.model of sentencepiece, or a GGUF file, all of which it reads. A file
-// may have any name: its first bytes tell the format. An error names the file, the value found and
-// the value expected.
+// Tokens returns the text of each token of a model, by its id, as in the tokenizer: pieces, in
+// which Ġ or ▁ usually means a space. The source is the folder of a model, a tokenizer.json or
+// vocab.json, a tokenizer.model of sentencepiece, or a GGUF file, all of which it reads. A file may
+// have any name: its first bytes tell the format. An error names the file, the value found and the
+// value expected.
 func Tokens(source string) (map[uint32]string, error) {
 	t := tokens{texts: map[uint32]string{}}
 	info, err := os.Stat(source)
@@ -154,10 +155,9 @@ func inJSON(parse func(v jsonscan.Value) error) func(data []byte) error {
 	}
 }
 
-// folder reads the tokens of a folder, and reports whether its files list what all
-// tokens are. The forms are defined by the tokenizers library,
-// https://huggingface.co/docs/tokenizers, by transformers, and by sentencepiece's
-// sentencepiece_model.proto.
+// folder reads the tokens of a folder, and reports whether its files list all tokens. The forms are
+// defined by the tokenizers library, https://huggingface.co/docs/tokenizers, by transformers, and
+// by sentencepiece's sentencepiece_model.proto.
 func (t *tokens) folder(folder string) (known bool, err error) {
 	exists := func(name string) bool {
 		_, err := os.Stat(filepath.Join(folder, name))
@@ -495,16 +495,16 @@ func eachField(data []byte, f func(tag uint64, value []byte, number uint64)) boo
 }
 
 // Specials returns the ids of the special tokens of a model, such as those that begin and end a
-// text, ascending and each once. source is a GGUF file, or the folder of a model as Hugging Face
-// lays it out, or one of these with the name of a tensor. Of a GGUF file they are those that the
-// metadata name, and those of the types unknown and control. Of a folder they are those that
-// config.json and generation_config.json name in fields that end in _token_id, the added tokens
-// that tokenizer.json and tokenizer_config.json call special, and the pieces of a sentencepiece
-// tokenizer.model for what is unknown and for control, unless there is a tokenizer.json. Files that
-// are not there name none; config.json must be there.
+// text, ascending and each once. source is a GGUF file, or the folder of a model in Hugging Face's
+// layout, or one of these with the name of a tensor. For a GGUF file they are the tokens that the
+// metadata name, and the tokens of the types unknown and control. For a folder they are the tokens
+// that config.json and generation_config.json name in fields that end in _token_id, the added
+// tokens that tokenizer.json and tokenizer_config.json call special, and, without a tokenizer.json,
+// the pieces of a sentencepiece tokenizer.model for unknown and control. A missing file names no
+// tokens; config.json is required.
 //
-// Ids need not have a row in the head. An error names the file; that there is no special token
-// is one.
+// Ids need not have a row in the head. An error names the file; a model without special tokens is
+// an error.
 func Specials(source string) ([]uint32, error) {
 	path, _, _ := tensorfile.SplitSource(source)
 	info, err := os.Stat(path)

@@ -27,7 +27,7 @@ func ints(x ...int32) gguftest.Raw {
 	return b
 }
 
-// matrix is a tensor of float32 of so many rows of 2, which count up from first.
+// matrix returns a tensor of float32 with rows of 2, whose elements count up from first.
 func matrix(name string, rows, first int) gguftest.Tensor {
 	return gguftest.Tensor{Name: name, Dims: []uint64{2, uint64(rows)}, Data: f32s(counting(first, 2*rows)...)}
 }
@@ -39,7 +39,7 @@ func split(no, count, tensors int, metadata []gguftest.Value, list ...gguftest.T
 	return string(gguftest.File{Metadata: metadata, Tensors: list}.Bytes())
 }
 
-// typed is a safetensors file of lm_head.weight, 2 x 2 in bfloat16 from 20 on, beside a tensor of
+// typed is a safetensors file of lm_head.weight, 2 x 2 in bfloat16 from 20 on, and a tensor of
 // another type.
 func typed(name, dtype, shape string, size int) string {
 	header := fmt.Sprintf(`{"lm_head.weight":{"dtype":"BF16","shape":[2,2],"data_offsets":[0,8]},%q:{"dtype":%q,"shape":%s,"data_offsets":[8,%d]}}`, name, dtype, shape, 8+size)
@@ -62,13 +62,13 @@ func raw(lines string) string {
 	return string(safetensors("{"+strings.Join(entries, ",")+"}", make([]byte, at)))
 }
 
-// Models as people have them: what is in a folder, and what comes out. Names of files that end in
-// .safetensors have what tensors makes of their text, unless it is a file already.
+// Models as people have them: the files of a folder, and the result. For names that end in
+// .safetensors, tensors makes the file from the text, unless the text is a file already.
 var wild = []struct {
 	what   string
 	files  map[string]string
 	source string
-	want   string // a part of what String says, or an error
+	want   string // a part of the result of String, or an error
 	first  float32
 	tied   bool
 	note   string // a part of a note
@@ -98,9 +98,9 @@ var wild = []struct {
 		files: map[string]string{"m.gguf": string(gguftest.File{Metadata: []gguftest.Value{gguftest.KV("general.architecture", "gpt-oss")}, Tensors: []gguftest.Tensor{matrix("token_embd.weight", 3, 10)}}.Bytes())}},
 	{what: "a scale of the matrix as a whole", source: "/m.gguf", first: 20, want: "scale 0.5",
 		files: map[string]string{"m.gguf": string(gguftest.File{Tensors: []gguftest.Tensor{matrix("output.weight", 3, 20), {Name: "output.scale", Dims: []uint64{1}, Data: f32s(0.5)}}}.Bytes())}},
-	{what: "GPTQ's head beside an embedding", want: "head: found lm_head.qweight in model.safetensors, quantised by GPTQ, AWQ or AutoRound, and no lm_head.weight, expected it: take the folder of the model before it was quantised",
+	{what: "GPTQ's head and an embedding", want: "head: found lm_head.qweight in model.safetensors, quantised by GPTQ, AWQ or AutoRound, and no lm_head.weight, expected it: take the folder of the model before it was quantised",
 		files: map[string]string{"config.json": `{}`, "model.safetensors": "model.embed_tokens.weight 3 2 10\nlm_head.qweight 3 2 20\nlm_head.scales 3 2 20\n"}},
-	{what: "and a config that says tied", want: "head: found lm_head.qweight in model.safetensors, quantised by GPTQ",
+	{what: "and a config that is tied", want: "head: found lm_head.qweight in model.safetensors, quantised by GPTQ",
 		files: map[string]string{"config.json": `{"tie_word_embeddings":true}`, "model.safetensors": "model.embed_tokens.weight 3 2 10\nlm_head.qweight 3 2 20\n"}},
 	{what: "the head of compressed-tensors", want: "head: found lm_head.weight_packed in model.safetensors, quantised by compressed-tensors, and no lm_head.weight, expected it",
 		files: map[string]string{"config.json": `{}`, "model.safetensors": "model.embed_tokens.weight 3 2 10\nlm_head.weight_packed 3 2 20\n"}},
@@ -117,7 +117,7 @@ var wild = []struct {
 	{what: "a head under an unknown prefix", want: "found no head and no input embedding that is known, expected lm_head.weight, or a.proj in model.safetensors or b.emb in model.safetensors, which has the shape of a head",
 		files: map[string]string{"config.json": `{"vocab_size":3,"hidden_size":2}`, "model.safetensors": "a.proj 3 2 10\nb.emb 4 2 20\nc.weight 2 2 30\n"}},
 
-	// A scale before the head, and one behind it.
+	// A scale before the head, and one after it.
 	{what: "T5, tied", first: 10, tied: true, want: "; states are scaled by 0.125 before it",
 		files: map[string]string{"config.json": `{"model_type":"t5","tie_word_embeddings":true,"d_model":64}`, "model.safetensors": "shared.weight 3 2 10\n"}},
 	{what: "T5, untied", first: 20, want: "lm_head.weight, 3 x 2 float32, mapped; no bias",
@@ -141,7 +141,7 @@ var wild = []struct {
 		files: map[string]string{"config.json": `{}`, "vocab.json": `{"a":0,"b":1}`, "merges.txt": "a b\n", "added_tokens.json": `{"<x>":2}`, "special_tokens_map.json": `{"bos_token":{"content":"<s>"},"eos_token":"a","additional_special_tokens":["<x>"]}`, "model.safetensors": "lm_head.weight 9 2 20\n"}},
 	{what: "a vocab.json of something else", first: 20, want: "lm_head.weight, 9 x 2 float32, mapped; no bias",
 		files: map[string]string{"config.json": `{}`, "vocab.json": `{"eng":{"a":0}}`, "merges.txt": "", "model.safetensors": "lm_head.weight 9 2 20\n"}},
-	{what: "no tokenizer that is read, and zeros behind the vocabulary", first: -4, want: "; no bias; 1 rows of padding left out", note: "1 rows of zeros at the end were taken for padding",
+	{what: "no tokenizer that is read, and zeros after the vocabulary", first: -4, want: "; no bias; 1 rows of padding left out", note: "1 rows of zeros at the end were taken for padding",
 		files: map[string]string{"config.json": `{}`, "model.safetensors": string(safetensors(`{"lm_head.weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}`, f32s(-4, -3, 0, 0)))}},
 	{what: "unpadded_vocab_size of Inkling, and its scale", first: 20, want: "2 rows of padding left out; states are scaled by 0.04166",
 		files: map[string]string{"config.json": `{"model_type":"inkling_mm_model","text_config":{"model_type":"inkling_text","unpadded_vocab_size":3,"vocab_size":5,"hidden_size":2}}`, "model.safetensors": "lm_head.weight 5 2 20\n"}},
@@ -164,7 +164,7 @@ var wild = []struct {
 	{what: "NaN in a field that does", want: `config: logit_scale: found "NaN", expected a number within float64`,
 		files: map[string]string{"config.json": `{"logit_scale": NaN}`, "model.safetensors": "lm_head.weight 3 2 20\n"}},
 
-	// Types beside a head of bfloat16.
+	// Other types in the file of a head of bfloat16.
 	{what: "F4", first: 20, want: "bfloat16", files: map[string]string{"config.json": `{}`, "model.safetensors": typed("a", "F4", "[3,2]", 3)}},
 	{what: "F6_E2M3", first: 20, want: "bfloat16", files: map[string]string{"config.json": `{}`, "model.safetensors": typed("a", "F6_E2M3", "[2,2]", 3)}},
 	{what: "F6_E3M2", first: 20, want: "bfloat16", files: map[string]string{"config.json": `{}`, "model.safetensors": typed("a", "F6_E3M2", "[4]", 3)}},
@@ -174,7 +174,7 @@ var wild = []struct {
 	{what: "a head of F4", want: "model:lm_head.weight: dtype: found float4_e2m1, weights that have their scales in another tensor", files: map[string]string{"config.json": `{}`, "model.safetensors": raw("lm_head.weight F4 [3,2] 3\n")}},
 	{what: "half a byte of F4", want: "shape: found [3] of float4_e2m1, expected a multiple of 2 elements", files: map[string]string{"config.json": `{}`, "model.safetensors": typed("a", "F4", "[3]", 2)}},
 
-	// Files that are something else.
+	// Files of other kinds.
 	{what: "a pointer of git-lfs", want: "model.safetensors: contents: found a pointer of git-lfs, which names a file, expected the file itself: run git lfs pull",
 		files: map[string]string{"config.json": `{}`, "model.safetensors": "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n"}},
 	{what: "one of a tokenizer", want: "tokenizer.json: contents: found a pointer of git-lfs",
@@ -250,7 +250,7 @@ func TestWild(t *testing.T) {
 }
 
 // The files that gguf of PyPI wrote have the values that it reads back, and a model in two files is
-// one.
+// one model.
 func TestWildGoldens(t *testing.T) {
 	dir := filepath.Join("testdata", "wild")
 	for file, want := range map[string]struct {
@@ -266,7 +266,7 @@ func TestWildGoldens(t *testing.T) {
 		h := open(t, filepath.Join(dir, file), head.Options{})
 		x, shape := readArray(t, filepath.Join(dir, want.array))
 		if !sameBits(values(h), x[:want.rows*shape[1]]) {
-			t.Errorf("%s: the rows are not those of gguf", file)
+			t.Errorf("%s: the rows differ from gguf's", file)
 		}
 		if runtime.GOOS != "windows" && h.String() != want.line {
 			t.Errorf("%s: found %q, want %q", file, h, want.line)
@@ -274,7 +274,7 @@ func TestWildGoldens(t *testing.T) {
 	}
 }
 
-// The log-probabilities of T5 from what its head is given, by a sum in float64 over the product of
+// The log-probabilities of T5 from the input of its head, by a sum in float64 over the product of
 // the state that the model has scaled once.
 func TestScaleBeforeTheHeadIsAppliedOnce(t *testing.T) {
 	dir := t.TempDir()
@@ -295,7 +295,7 @@ func TestScaleBeforeTheHeadIsAppliedOnce(t *testing.T) {
 	write("config.json", []byte(`{"model_type":"t5","tie_word_embeddings":true,"d_model":32}`))
 	write("model.safetensors", safetensors(`{"shared.weight":{"dtype":"F32","shape":[7,32],"data_offsets":[0,896]}}`, f32s(w...)))
 	h := open(t, dir, head.Options{})
-	atHead := make([]float32, d) // what a hook on the head sees
+	atHead := make([]float32, d) // the input of the head, which a hook sees
 	for j, x := range u {
 		atHead[j] = float32(float64(x) / math.Sqrt(d))
 	}
@@ -315,8 +315,8 @@ func TestScaleBeforeTheHeadIsAppliedOnce(t *testing.T) {
 	}
 }
 
-// Whatever files a model is cut into, in whatever order and under whatever names, a head that is in
-// any of them is the head, or the model is refused; only a model that has none opens as tied.
+// For a model in any number of files, in any order and with any names, a head in any of them is the
+// head, or the model is refused; only a model without a head opens as tied.
 func TestNoHeadIsOverlooked(t *testing.T) {
 	names := []string{
 		"lm_head.weight", "output.weight", "embed_out.weight", "language_model.lm_head.weight", "lm_head.out_proj.weight", "lm_head.linear.weight", "thinker.lm_head.weight", "x.y.lm_head.weight",
