@@ -8,13 +8,13 @@
 // few of them:
 //
 //   - top-k keeps k;
-//   - top-p keeps the fewest that hold the share p of the probability (Holtzman, Buys,
-//     Du, Forbes and Choi 2020);
+//   - top-p keeps the fewest that have the share p of the probability (Holtzman, Buys, Du, Forbes
+//     and Choi 2020);
 //   - min-p keeps the labels with at least p times the probability of the first (Nguyen,
 //     Baker, Neo, Roush, Kirsch and Shwartz-Ziv 2024).
 //
-// Typical sampling keeps the fewest that hold a share too, but takes the labels first whose -log p is
-// nearest to the entropy (Meister, Pimentel, Wiher and Cotterell 2023).
+// Typical sampling also keeps the fewest that have a share, but first takes the labels whose -log p
+// is nearest to the entropy (Meister, Pimentel, Wiher and Cotterell 2023).
 //
 // A label that is left is drawn with a probability proportional to e^(x/T). [LlamaCPP],
 // [VLLM] and [HuggingFace] are the orders of these programs: they differ in the
@@ -28,13 +28,13 @@
 //	...
 //	token, err := s.Draw(h, sample.Edits{History: tokens})
 //
-// Each goroutine needs a sampler of its own; layers and screens are shared.
+// Each goroutine needs its own sampler; layers and screens are shared.
 //
-// Over a layer ([New]) a draw is exact. Over a screen ([NewScreened]) the candidates
-// of the context have their exact logits, and its tail bounds how much all other labels
-// weigh. After a top-k or a min-p the candidates alone answer, and [Token.Variation] bounds how far
-// their distribution is from the layer's. Any other draw has the distribution of the layer,
-// which answers if the candidates leave the draw open, unless Options.MaxVariation allows more.
+// Over a layer ([New]) a draw is exact. Over a screen ([NewScreened]) the candidates of the context
+// have their exact logits, and its tail bounds the weight of all other labels. After a top-k or a
+// min-p the candidates alone answer, and [Token.Variation] bounds how far their distribution is
+// from the layer's. Any other draw has the distribution of the layer, which answers if the
+// candidates leave the draw open, unless Options.MaxVariation allows more.
 //
 // Equal seeds, layers, screens, contexts and edits give equal tokens on every CPU.
 package sample

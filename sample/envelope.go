@@ -60,8 +60,7 @@ type envelope struct {
 	oneLogit  [1]float64
 }
 
-// enclose makes the envelope of the edited logits. It reports false if all logits are to be
-// computed.
+// enclose makes the envelope of the edited logits. It reports false if all logits must be computed.
 func (s *Sampler) enclose(temperature float64) (bool, error) {
 	if s.labels < leastEnveloped || temperature < leastTemperature || temperature > mostTemperature {
 		return false, nil
@@ -89,7 +88,7 @@ func (s *Sampler) enclose(temperature float64) (bool, error) {
 	return true, nil
 }
 
-// pin makes the interval of a label the narrowest that holds its logit.
+// pin makes the interval of a label the narrowest that contains its logit.
 func (e *envelope) pin(id uint32, x float64) { e.lower[id], e.upper[id] = below(x), above(x) }
 
 // below is the largest float32 that is at most x, above the least that is at least x.
@@ -170,9 +169,9 @@ func (s *Sampler) logit(id uint32) (float64, error) {
 	return s.edit(id, e.oneLogit[0]), nil
 }
 
-// propose draws a label with a probability in proportion to e^(x/T), by the envelope that
-// was weighed at T, and returns its logit x too; times part for a label of which a share is
-// sure. It reports false if too many proposals were rejected.
+// propose draws a label with a probability in proportion to e^(x/T), by the envelope that was
+// weighed at T, and also returns its logit x; the probability of a label with a certain share is
+// multiplied by part. It reports false if too many proposals were rejected.
 func (s *Sampler) propose(part float64) (id uint32, x float64, ok bool, err error) {
 	e := &s.envelope
 	for range maxProposals {
@@ -191,8 +190,8 @@ func (s *Sampler) propose(part float64) (id uint32, x float64, ok bool, err erro
 		if x, err = s.logit(id); err != nil {
 			return 0, 0, false, err
 		}
-		// The weight that the label was proposed with. It is not below the label's own but
-		// for roundings, for which the slack makes room.
+		// The weight that the label was proposed with. It is at least the label's own, except for
+		// roundings, which the slack covers.
 		proposed := e.weights[b] * terms[i] / sum * slack
 		some, weight := s.list.share(id) > 0, e.relative(x)
 		if some {
@@ -255,8 +254,8 @@ func (s *Sampler) pinAll(ids []uint32) error {
 	return nil
 }
 
-// drawEnclosed draws from all labels. It reports false if all logits are to be computed; a label that is in
-// s.proposed then is the one that is drawn if less of its probability is sure than s.chance leaves.
+// drawEnclosed draws from all labels. It reports false if all logits must be computed; then a label
+// in s.proposed is the drawn one if less of its probability is certain than s.chance allows.
 func (s *Sampler) drawEnclosed() (Token, bool, error) {
 	temperature := s.temperature
 	if ok, err := s.enclose(temperature); !ok || err != nil {
@@ -264,8 +263,8 @@ func (s *Sampler) drawEnclosed() (Token, bool, error) {
 	}
 	e := &s.envelope
 	e.proposed, e.temperature = e.upper, temperature
-	// Labels of which a share is sure are proposed by the part of their probability that is left. It is the same for all
-	// of them, 1 - c times the weight of all labels: at most part, at least fewer.
+	// Labels with a certain share are proposed by the rest of their probability. It is the same for
+	// all of them, 1 - c times the weight of all labels: at most part, at least fewer.
 	part, fewer, all := 1.0, 1.0, bounds{}
 	ids := s.list.ids
 	if len(ids) > 0 {
@@ -312,8 +311,9 @@ func (s *Sampler) drawEnclosed() (Token, bool, error) {
 	return Token{}, false, nil
 }
 
-// leftOf is the part of the probability that is left of labels of which a share is sure, at most and at
-// least, and the log of the weight of all labels, by that number of logits. The part is 0 if it is not known.
+// leftOf returns the rest of the probability of labels with a certain share, as an upper and a
+// lower bound, and the log of the weight of all labels, with that number of logits. The rest is 0
+// if it is not known.
 func (s *Sampler) leftOf(many int) (part, fewer float64, all bounds, err error) {
 	e, l := &s.envelope, &s.list
 	all, err = s.logSum(e.temperature, many)
@@ -327,8 +327,8 @@ func (s *Sampler) leftOf(many int) (part, fewer float64, all bounds, err error) 
 	return min(left(all.low)+(slack-1), 1), left(all.high) - (slack - 1), all, err
 }
 
-// logSum bounds the log of the sum of e^(x/T) over all labels. The largest logits, of which few have
-// most of the weight, are computed, up to the given number.
+// logSum bounds the log of the sum of e^(x/T) over all labels. It computes the largest logits, a
+// few of which have most of the weight, up to the given number.
 func (s *Sampler) logSum(temperature float64, many int) (sum bounds, err error) {
 	e := &s.envelope
 	top, _ := kernels.SumExpCentres(e.upper, e.upper, scaleOf(temperature))

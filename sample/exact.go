@@ -11,8 +11,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// The logits of all labels are put in buckets, from the largest down, so that only those
-// of one bucket need be put in order to find where a nucleus ends.
+// The logits of all labels are put in buckets, from the largest down, so that only the logits of
+// one bucket must be sorted to find the end of a nucleus.
 const (
 	nucleusBuckets = 1024
 	nucleusSteps   = 16 // buckets to a factor of e of the probability
@@ -77,7 +77,7 @@ func (s *Sampler) lookAtAll() error {
 	return nil
 }
 
-// drawAll draws from all labels, which are the pool, or from those that top-p keeps at a
+// drawAll draws from all labels, which are the pool, or from the labels that top-p keeps at a
 // temperature.
 func (s *Sampler) drawAll(temperature float64, nucleus bool, u float64) (Token, error) {
 	x := s.pool.logits
@@ -112,8 +112,8 @@ func (s *Sampler) drawAll(temperature float64, nucleus bool, u float64) (Token, 
 	return Token{ID: id, LogProb: min((x[id]-largest)/temperature-logSum, 0)}, nil
 }
 
-// lastOfNucleus returns the last of the fewest first labels that hold the share TopP,
-// whose probabilities at a temperature are s.terms.
+// lastOfNucleus returns the last of the fewest first labels that have the share TopP, whose
+// probabilities at a temperature are s.terms.
 func (s *Sampler) lastOfNucleus(x []float64, largest, temperature float64) softmax.Prediction {
 	s.places = grow.Slice(s.places, len(x))
 	if s.buckets == nil {
@@ -148,8 +148,8 @@ func (s *Sampler) lastOfNucleus(x []float64, largest, temperature float64) softm
 	return last
 }
 
-// manyWithin is the number of labels that a draw asks for first whose truncation has a distance alone: it
-// costs nothing if they are fewer.
+// manyWithin is the number of labels that a draw first asks for if its truncation has only a
+// distance: it costs nothing if there are fewer.
 const manyWithin = 256
 
 // lookAtBest makes the labels of the k largest edited logits the pool, and perhaps a few
@@ -201,8 +201,8 @@ func (s *Sampler) lookAtBest(k int) error {
 }
 
 // within is the largest distance of a kept label from the best in a search without penalties, 0 if
-// there is no bound. A label of the history may be the best of the search and not of the draw: the largest
-// logit of the draw is no less than the largest of the history.
+// there is no bound. A label of the history may be the best of the search and not of the draw: the
+// largest logit of the draw is at least the largest of the history.
 func (s *Sampler) within(history []uint32, logits []float64) float64 {
 	if s.distance == 0 {
 		return 0

@@ -10,14 +10,13 @@ import (
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
-// Over a screen a draw knows its candidates, and of all other labels no more than an interval
-// of their weight. The truncations keep a first part of the labels in the order of
-// their logits, so that these labels matter in two ways: some may belong to that part, and
-// candidates at its end may not. Whatever they are, a candidate that belongs to it for
-// certain has a probability of at least its weight over the largest that all that is kept can
-// weigh together. This much of the distribution is sure. A draw that falls into it is
-// one of the layer's distribution without more being known, and any other draw is one of
-// the rest, of which a longer list, or the layer, knows more.
+// Over a screen a draw knows its candidates, and only an interval of the weight of all other
+// labels. The truncations keep a first part of the labels in the order of their logits, so that
+// these labels matter in two ways: some may belong to that part, and candidates at its end may not.
+// In every case, a candidate that certainly belongs to it has a probability of at least its weight
+// over the largest possible weight of all kept labels together. This part of the distribution is
+// certain. A draw within it has the layer's distribution, without more knowledge; any other draw is
+// from the rest, for which a longer list, or the layer, has more knowledge.
 
 // maxBanned bounds the banned labels whose share of the tail is taken off.
 const maxBanned = 256
@@ -34,7 +33,7 @@ type list struct {
 	order      []float32 // and the lower ends, to select from
 
 	shares []float64 // of each label, the probability that is sure
-	ids    []uint32  // those that have one
+	ids    []uint32  // the candidates that have one
 	sure   float64   // the sum of the shares
 }
 
@@ -60,8 +59,8 @@ func (l *list) share(id uint32) float64 {
 	return l.shares[id]
 }
 
-// rest is the log of the sum of e^(x/T) over the labels that are not in the pool. After a narrow truncation
-// its upper end alone matters, and is all that is right.
+// rest is the log of the sum of e^(x/T) over the labels that are not in the pool. After a narrow
+// truncation only its upper end is used, and only that is valid.
 func (s *Sampler) rest(temperature float64) screening.Interval {
 	l := &s.list
 	for _, r := range l.rests[:l.known] {
@@ -148,14 +147,14 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 	return Token{}, false, nil
 }
 
-// gather makes candidates the pool: those that the first truncation may keep if it is narrow,
-// and else all, and labels beyond that edits change.
+// gather makes candidates the pool: those that the first truncation may keep if it is narrow, and
+// otherwise all, and other labels that edits change.
 func (s *Sampler) gather(head *screening.Head) error {
 	l := &s.list
 	l.known, l.beyond, l.lower = 0, l.beyond[:0], nil
 	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
 	every := true
-	if s.narrow { // labels beyond the candidates whose logits the edits do not raise stay after them
+	if s.narrow { // other labels, whose logits the edits do not raise, stay after the candidates
 		l.lower = head.Lower[head.Known:]
 		var err error
 		if every, err = s.best(head); err != nil {
@@ -165,7 +164,7 @@ func (s *Sampler) gather(head *screening.Head) error {
 		s.poolIDs = append(s.poolIDs, head.IDs...)
 		for _, id := range head.IDs {
 			if s.marks[id] != 0 {
-				s.marks[id] |= listed // and is so in a longer list
+				s.marks[id] |= listed // and is also listed in a longer list
 			}
 		}
 		for _, id := range s.changed {
@@ -298,13 +297,13 @@ func (s *Sampler) bound(lower []float32) float32 {
 	return below(float64(largest) + float64(s.at*(kernels.Log(s.o.MinP)-0x1p-20)))
 }
 
-// poorBound is the bound from which a draw that may do with its list looks at a longer one, or at the
-// layer if the list has fewer labels than are to be kept.
+// poorBound is the bound above which a draw that could use its list looks at a longer one, or at
+// the layer if the list has fewer labels than the truncation keeps.
 const poorBound = 0.2
 
 // drawKept draws from the kept part of the head if that is as near to the layer's distribution as
-// the options ask for, or from the sure part. It reports false if neither is, or if a longer list is to be
-// had and the bound is a poor one.
+// the options require, or from the certain part. It reports false if neither is possible, or if
+// there is a longer list and the bound is poor.
 func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 	near := s.near
 	if near == 1 && (more || k.lacks && s.o.MaxVariation == ByChain) {
@@ -349,7 +348,8 @@ func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 		}
 		return token(s.pick(u, func(i int) uint32 { return s.head[i].ID }), variation), true
 	}
-	// The sure part of a longer list is no less, unless the interval of the tail is wrong.
+	// The certain part of a longer list is at least as large, unless the interval of the tail is
+	// wrong.
 	l, share := &s.list, least/most
 	if s.near == 1 || k.vague || !(share > l.sure) {
 		return Token{}, false
@@ -372,7 +372,7 @@ func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 		s.terms = s.terms[:k.least]
 		if !more {
 			near = 0
-		} // else a longer list may be near enough for the rest
+		} // otherwise a longer list may be near enough for the rest
 		return token(s.pick(u, func(i int) uint32 { return s.head[i].ID }), near), true
 	}
 	for i, x := range s.head[:k.least] {
@@ -392,8 +392,8 @@ func (s *Sampler) takes(id uint32, p float64) bool {
 	return p > 0 && (share == 0 || s.chance < 1-share/p)
 }
 
-// pick returns the place of a label that is drawn from the probabilities in s.terms, without what
-// was sure before.
+// pick returns the place of a label that is drawn from the probabilities in s.terms, without the
+// part that was certain before.
 func (s *Sampler) pick(u float64, label func(i int) uint32) int {
 	l := &s.list
 	if l.sure == 0 {

@@ -6,10 +6,11 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// A nucleus of all labels does not need the logits of all labels. The logits of the first labels are computed, and
-// the intervals of all others bound their common weight. That bounds the end of the nucleus: a label is
-// drawn from the longest that it can be. Mostly it belongs to the shortest too. If it does not, all logits are
-// computed, and the label is drawn anew if it does not belong to the nucleus.
+// A nucleus of all labels does not need the logits of all labels. The logits of the first labels
+// are computed, and the intervals of all others bound their common weight. That bounds the end of
+// the nucleus: a label is drawn from the longest possible nucleus. Usually it also belongs to the
+// shortest possible one. If it does not, all logits are computed, and the label is drawn again if
+// it is outside the nucleus.
 const (
 	// widestNucleus is the share of the labels whose logits take less time than all.
 	widestNucleus = 1. / 3
@@ -78,8 +79,9 @@ func (s *Sampler) drawNucleus(u float64) (t Token, ok bool, err error) {
 	return t, false, nil
 }
 
-// endOfNucleus tells, by the centres of the intervals of labels, how far below the best one the labels
-// lie, in units of the temperature, with that weight together. It reports false if they all weigh less.
+// endOfNucleus tells, by the centres of the intervals of labels, the depth below the best label, in
+// units of the temperature, within which the labels have that weight together. It reports false if
+// they all weigh less.
 func (e *envelope) endOfNucleus(ids []uint32, top, temperature, weight float64) (depth float64, ok bool) {
 	var counts [nucleusDepth*nucleusSteps + 1]uint32
 	scale := nucleusSteps / temperature

@@ -25,12 +25,12 @@ const (
 	Temperature
 	// TopK keeps the first Options.TopK labels.
 	TopK
-	// TopP keeps the first labels that hold the share Options.TopP.
+	// TopP keeps the first labels that have the share Options.TopP.
 	TopP
 	// MinP keeps labels of at least Options.MinP times the probability of the first.
 	MinP
-	// Typical keeps the fewest labels that hold the share Options.Typical, those first whose
-	// -log p is nearest to the entropy.
+	// Typical keeps the fewest labels that have the share Options.Typical, in the order of the
+	// distance of -log p from the entropy.
 	Typical
 )
 
@@ -92,23 +92,22 @@ type Options struct {
 	// default; above it nothing is known of the labels that are not looked at.
 	Confidence float64
 	// MaxVariation is for draws over a screen: the largest total variation from the layer's
-	// distribution, as Token.Variation bounds it, with which the candidates alone
-	// answer. Where the bound is larger a draw has the distribution of the layer: see
-	// [NewScreened]. 0 to 1, where 1 always takes the candidates; [ByChain] is 1 if a
-	// top-k or min-p bounds the set to draw from (0.2 if there are fewer candidates than it
-	// keeps), and 0 for other chains.
+	// distribution, as Token.Variation bounds it, with which the candidates alone answer. If the
+	// bound is larger, a draw has the distribution of the layer: see [NewScreened]. 0 to 1, where 1
+	// always takes the candidates; [ByChain] is 1 if a top-k or min-p bounds the set to draw from
+	// (0.2 if there are fewer candidates than it keeps), and 0 for other chains.
 	MaxVariation float64
 	// ExactLogProb asks for exact log-probabilities of all draws over a layer. Then a draw
 	// without truncation computes the logits of all labels, which takes several times as long, and one with top-p
 	// first more of them: see [Token].
 	ExactLogProb bool
-	// Seed seeds the random numbers. A sampler goes on with its random numbers from draw to
-	// draw: give each sequence of tokens that is to be repeatable a sampler of its own.
+	// Seed seeds the random numbers. A sampler continues its random numbers from draw to draw: use
+	// a separate sampler for each sequence of tokens that must be repeatable.
 	Seed uint64
 }
 
-// DefaultOptions draws from the distribution of the layer as it is, at temperature 1, in
-// the order of llama.cpp. Over a screen the confidence is 0.95, and MaxVariation is ByChain.
+// DefaultOptions draws from the unchanged distribution of the layer, at temperature 1, in the order
+// of llama.cpp. Over a screen the confidence is 0.95, and MaxVariation is ByChain.
 func DefaultOptions() Options {
 	return Options{Order: LlamaCPP(), Temperature: 1, TopP: 1, Typical: 1, Repetition: 1, Confidence: 0.95, MaxVariation: ByChain}
 }
@@ -177,16 +176,17 @@ type plan struct {
 	cut         bool
 	at          float64
 	temperature float64 // of the draw
-	// narrow: the first truncation keeps labels by their logits alone, not by a share of the probability. It
-	// keeps fewest of them if it is a top-k, or the largest logit; else that is 0.
+	// narrow: the first truncation keeps labels by their logits alone, not by a share of the
+	// probability. It keeps at least fewest of them if it is a top-k or takes the largest logit;
+	// otherwise fewest is 0.
 	narrow bool
 	fewest int
 	// distance is the largest distance of a kept label from the largest logit, if the truncations
-	// begin with a min-p, or with a top-k and a min-p; else 0.
+	// begin with a min-p, or with a top-k and a min-p; otherwise 0.
 	distance float64
 	near     float64 // MaxVariation, or the value of ByChain for the chain
-	// confidence is that of each interval of the tail: a chain that looks at two temperatures needs two
-	// intervals.
+	// confidence is the confidence of each interval of the tail: a chain that looks at two
+	// temperatures needs two intervals.
 	confidence float64
 }
 
@@ -240,7 +240,7 @@ func (o *Options) distance(steps []Step) float64 {
 		case MinP:
 			// Probabilities are compared in float64: the bound leaves room for the rounding.
 			return t * (0x1p-20 - kernels.Log(o.MinP))
-		case TopP, Typical: // the labels that these keep depend on labels beyond a distance
+		case TopP, Typical: // the labels that these keep depend on labels farther than a distance
 			return 0
 		}
 	}

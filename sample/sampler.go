@@ -17,33 +17,34 @@ import (
 
 // Edits are the changes of one draw. The zero value changes nothing.
 type Edits struct {
-	// Allowed, unless nil, holds the labels that may be drawn, and Banned, unless
-	// nil, those that may not, as in softmax.Request.
+	// Allowed, unless nil, has the labels that may be drawn, and Banned, unless nil, the labels
+	// that may not, as in softmax.Request.
 	Allowed, Banned *bitset.Set
 	// Biases are added to the logits of labels, ascending by ID.
 	Biases []softmax.Bias
-	// History holds the labels that penalties are for, as often as they count, in any
-	// order: the last tokens, or all. An id that is not below L, such as the id of a picture in
-	// the prompt, cannot be drawn, and counts for nothing.
+	// History has the labels for the penalties, each the number of times that it counts, in any
+	// order: the last tokens, or all. An id that is not below L, such as the id of a picture in the
+	// prompt, cannot be drawn, and has no effect.
 	History []uint32
 }
 
 // Token is a label that was drawn.
 type Token struct {
 	ID uint32
-	// LogProb is the natural logarithm of the probability that it had. Two kinds of draws
-	// have an estimate. Over a screen the weight of the labels outside the candidate set is
-	// estimated if there is no truncation, and left out if top-p is the only one. The estimate has no bound, and may be
-	// too large or too small where the screen or its tail is a poor one: after a top-p on PTB-Small, at a temperature of 1.6
-	// after it, it was off by .13 on average and 1.3 at most. If there is no truncation, a draw
-	// over a layer of 1,024 labels or more does not compute all logits: those that it does not compute count with the centres
-	// of their int8 intervals, which may be off by e^1 at most (if more is open, all logits are computed) and by far less on
-	// a real layer; if top-p is the only one, labels at its end may count that do not belong to it, where intervals leave that
-	// open. Neither is so if Options.ExactLogProb is set.
+	// LogProb is the natural logarithm of the token's probability. Two kinds of draws have an
+	// estimate. Over a screen the weight of the labels outside the candidate set is estimated if
+	// there is no truncation, and left out if top-p is the only one. The estimate has no bound, and
+	// may be too large or too small if the screen or its tail is poor: after a top-p on PTB-Small,
+	// at a temperature of 1.6 after it, it was off by .13 on average and 1.3 at most. If there is
+	// no truncation, a draw over a layer of 1,024 labels or more does not compute all logits: those
+	// that it does not compute count with the centres of their int8 intervals, which may be off by
+	// at most e^1 (if the intervals are wider, all logits are computed) and are off by far less on
+	// a real layer; if top-p is the only one, labels at its end may count that do not belong to it,
+	// if the intervals do not decide it. With Options.ExactLogProb neither happens.
 	LogProb float64
-	// Variation bounds the total variation of the distribution that it was drawn from, from
-	// the layer's with the same edits and truncations: the bound holds if the tail is
-	// within its interval, which it does with Options.Confidence. 0 over a layer.
+	// Variation bounds the total variation between the distribution of the draw and the layer's
+	// with the same edits and truncations: the bound holds if the tail is within its interval,
+	// which it does with Options.Confidence. 0 over a layer.
 	Variation float64
 }
 
@@ -70,16 +71,16 @@ type Sampler struct {
 	layer    *exact.Searcher
 	query    *exact.Query
 	screened *screening.Searcher // nil over a layer
-	preview  *preview.Searcher   // nil unless over one
+	preview  *preview.Searcher   // nil without a preview
 	context  []float32           // of the draw, for the preview
 	exactly  bool                // the exact layer has answered, or is to
 	budgets  []float64           // to look at one after the other
 	random   *rand.Rand
 	stats    Stats
 
-	request softmax.Request // the edits but for the history
+	request softmax.Request // the edits without the history
 	changed []uint32        // labels whose logits the edits change,
-	past    int             // of which the first are the history's
+	past    int             // the first of which are the history's
 
 	drawable []uint32 // the labels of the history
 	marks    []uint32 // of each label, how often it is in the history, and the bits below
@@ -129,16 +130,16 @@ func New(l *softmax.Layer, o Options) (*Sampler, error) {
 // NewScreened returns a sampler over a screen and its layer. The screen has a tail
 // (screen.Model.HasTail).
 //
-// A draw looks at the candidates alone if Token.Variation then is at most
-// Options.MaxVariation: so do all, by default, after a top-k or a min-p. Otherwise a candidate is
-// drawn with the least probability that it can have, were all of the tail where it harms most. In
-// the remaining cases the candidates within the largest budget of the screen are looked at in the
-// same way, and then the exact layer draws from the rest of its own distribution. If the
-// interval of the tail holds the truth, all together draw from the distribution of
-// the layer.
+// A draw uses the candidates alone if Token.Variation is then at most Options.MaxVariation: by
+// default all draws after a top-k or a min-p do. Otherwise a candidate is drawn with the least
+// probability that it can have, with the tail in the worst place. In the remaining cases the
+// candidates within the largest budget of the screen are used in the same way, and then the exact
+// layer draws from the rest of its own distribution. If the interval of the tail contains the
+// truth, all together draw from the distribution of the layer.
 //
-// The exact layer answers too if the candidates are fewer than a top-k in front, if there are
-// allowed labels, and, unless a top-k or a min-p comes first, if more than 256 labels are banned.
+// The exact layer also answers if there are fewer candidates than a leading top-k keeps, if there
+// are allowed labels, and, unless a top-k or a min-p comes first, if more than 256 labels are
+// banned.
 func NewScreened(of *screen.Model, l *softmax.Layer, o Options) (*Sampler, error) {
 	s, err := New(l, o)
 	if err != nil {
@@ -163,17 +164,18 @@ func NewScreened(of *screen.Model, l *softmax.Layer, o Options) (*Sampler, error
 	return s, err
 }
 
-// nearBudget is how much larger than the screen's own its largest budget may be to be read at once: to
-// read one list and then the other takes longer.
+// nearBudget is the largest ratio of the screen's largest budget to its own at which the larger
+// list is read at once: reading one list and then the other takes longer.
 const nearBudget = 3
 
-// NewPreviewed returns a sampler over a preview and its layer. A draw whose chain is narrow, of temperature 0 or
-// with a top-k or a min-p as its first truncation, is one from the best labels that the preview finds,
-// with their exact logits: it has the distribution of the layer unless the preview misses one of these, which it does as
-// seldom as its rungs tell. Token.Variation does not know how seldom, and is 0. Options.Budget names the rung.
+// NewPreviewed returns a sampler over a preview and its layer. A draw whose chain is narrow, of
+// temperature 0 or with a top-k or a min-p as its first truncation, is a draw from the best labels
+// that the preview finds, with their exact logits: it has the distribution of the layer unless the
+// preview misses one of these, which is as rare as its rungs tell. Token.Variation does not include
+// this, and is 0. Options.Budget names the rung.
 //
-// The exact layer answers other chains, draws with allowed labels, and whatever the preview leaves to it,
-// such as more than some hundred labels of a top-k.
+// The exact layer answers other chains, draws with allowed labels, and requests that the preview
+// passes on, such as more than some hundred labels of a top-k.
 func NewPreviewed(m *preview.Model, l *softmax.Layer, o Options) (*Sampler, error) {
 	s, err := New(l, o)
 	if err != nil {

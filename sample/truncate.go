@@ -12,9 +12,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// headStep is the natural logarithm of the share, of the first probability, that one
-// look further down the order of a pool adds: labels are put in order as far as they
-// are needed.
+// headStep is the natural logarithm of the factor, relative to the first probability, by which each
+// step sorts further down a pool: labels are sorted only as far as needed.
 const headStep = 3.0
 
 // kept is the part of the head that truncations keep. If the pool is open, unknown labels
@@ -28,8 +27,8 @@ type kept struct {
 	lacks       bool // a narrow truncation keeps more labels than are known
 }
 
-// truncate leaves the kept labels at the front of s.head. It reports false if the
-// pool does not hold it all.
+// truncate leaves the kept labels at the front of s.head. It reports false if the pool does not
+// include all of them.
 func (s *Sampler) truncate() (k kept, ok bool, err error) {
 	p := &s.pool
 	temperature := s.at
@@ -71,15 +70,15 @@ func (s *Sampler) truncate() (k kept, ok bool, err error) {
 	}
 }
 
-// keep applies the truncations to the head, which holds the first labels of the pool in
-// order, or all labels of it. It reports false if labels of the pool beyond the head, or
-// that are not in the pool, may be kept too.
+// keep applies the truncations to the head, which holds the first labels of the pool in order, or
+// all labels of it. It reports false if labels of the pool outside the head, or labels outside the
+// pool, may also be kept.
 //
 // Unknown labels weigh no more together than the upper end W of their interval,
 // relative to the labels of the head, and no less than the lower end.
 func (s *Sampler) keep(all bool) (k kept, ok bool) {
 	k = kept{n: len(s.head), least: len(s.head), most: len(s.head), others: s.pool.open}
-	if s.temperature == 0 { // the largest, whatever is cut
+	if s.temperature == 0 { // the largest, with any truncation
 		if k.cut(1, 1, 1); k.others && s.rest(1).High >= s.head[0].Logit {
 			k.least = 0
 		}
@@ -114,7 +113,7 @@ func (s *Sampler) keep(all bool) (k kept, ok bool) {
 			}
 			s.keepTypical(&k, temperature)
 		}
-		all, first = true, false // after a truncation no label beyond the head is left
+		all, first = true, false // after a truncation only labels of the head remain
 	}
 	return k, all
 }
@@ -126,8 +125,8 @@ func (k *kept) cut(n, least, most int) {
 	k.least = min(k.least, least, k.n)
 }
 
-// keepTopK keeps the first k labels. Each d of the last ones make room for as many others, none
-// of which weighs less than the heaviest of them, so that d times that is no more than W.
+// keepTopK keeps the first k labels. d of the last ones may be replaced by d others, none of which
+// weighs less than the heaviest of them, so that d times its weight is at most W.
 func (s *Sampler) keepTopK(k *kept, first bool) {
 	k.cut(s.o.TopK, s.o.TopK, s.o.TopK)
 	if !k.others {
@@ -172,9 +171,9 @@ func (s *Sampler) keepMinP(k *kept, temperature float64, all, first bool) (ok bo
 	return true
 }
 
-// keepTopP keeps the first labels that hold a share of the rest. W in front of all of them
-// leaves the fewest, and W after them the most; unless one label with the weight W may come before
-// the last one, all of it comes after.
+// keepTopP keeps the first labels that have a share of the rest. W before all of them gives the
+// fewest, and W after them the most; if no label with the weight W can come before the last one,
+// all of it comes after.
 func (s *Sampler) keepTopP(k *kept, temperature float64, all, first bool) (ok bool) {
 	more := 0.0 // the pool without the head
 	if first && len(s.pool.logits) > len(s.head) {

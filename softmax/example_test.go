@@ -26,8 +26,8 @@ func ExampleSearcher_TopK() {
 	// Output: [{0 2} {1 1.5}] <nil>
 }
 
-// The best label among those that a grammar allows, without one that was said
-// already, with a preference for another; and its probability.
+// The best label among those that a grammar allows, without a label that was used already, with a
+// preference for another; and its probability.
 func ExampleSearcher_Search() {
 	allowed, err := bitset.FromIDs(4, []uint32{0, 1, 3})
 	if err != nil {

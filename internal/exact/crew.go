@@ -17,18 +17,18 @@ var minShared = 2 << 20 // tests change it
 const (
 	// shareBytes is the size of the rows that a thread takes at a time.
 	shareBytes = 128 << 10
-	// mostThreads are as many as a scan can use.
+	// mostThreads is the largest number of threads that a scan can use.
 	mostThreads = 256
 	// fewLooks is how often the caller looks for helpers that have rows yet, some microseconds in
 	// all, before it sleeps between two looks.
 	fewLooks = 100
 )
 
-// SetThreads has exact searches run on up to n threads, the caller's among them and 256 at most, over large
-// layers. A layer has one thread until then. Answers are the same. The layer owns the others, which are parked
-// between searches and serve one search at a time: a goroutine that finds them busy searches alone. They end
-// with the next SetThreads, and when the layer is unreachable. It must not be called while the layer is
-// searched.
+// SetThreads lets exact searches over large layers run on up to n threads, at most 256, the
+// caller's among them. Before, a layer has one thread. Answers are the same. The layer owns the
+// other threads, which are parked between searches and serve one search at a time: a goroutine that
+// finds them busy searches alone. They end with the next SetThreads, and when the layer is
+// unreachable. It must not be called while the layer is searched.
 func (l *Layer) SetThreads(n int) {
 	if n < 2 {
 		l.crew = nil
@@ -43,9 +43,10 @@ func (l *Layer) SetThreads(n int) {
 	runtime.AddCleanup(l.crew, func(wake chan struct{}) { close(wake) }, c.wake)
 }
 
-// LendThreads is SetThreads for threads that the caller owns: all is called with a function, which it
-// runs with the numbers 0 to n-1, at the same time on as many threads as are free, and returns when all
-// of these calls have returned. Searches of several goroutines call it at the same time. n is at most 256.
+// LendThreads is SetThreads for threads that the caller owns: all is called with a function, which
+// it runs with the numbers 0 to n-1, at the same time on all free threads, and returns when all of
+// these calls have returned. Searches of several goroutines call it at the same time. n is at most
+// 256.
 func (l *Layer) LendThreads(n int, all func(work func(worker int))) {
 	if n < 2 {
 		l.crew = nil
@@ -79,8 +80,8 @@ type shared struct {
 	work   func(worker int)
 }
 
-// run calls work on this thread, as number 0, and on those helpers that wake up before it ends. It reports
-// false, and has done nothing, if they are busy.
+// run calls work on this thread, as number 0, and on those helpers that wake up before it ends. If
+// they are busy it reports false and does nothing.
 func (c *shared) run(work func(worker int)) bool {
 	if !c.busy.CompareAndSwap(false, true) {
 		return false
@@ -109,8 +110,8 @@ func (c *shared) run(work func(worker int)) bool {
 	return true
 }
 
-// help is the life of a helper. Who closes the work waits until nobody is inside, and who is
-// inside looks whether it is open before all else.
+// help is the loop of a helper. The thread that closes the work waits until no helper is inside,
+// and a helper inside first checks whether the work is open.
 func (c *shared) help(worker int) {
 	for range c.wake {
 		c.inside.Add(1)

@@ -25,7 +25,7 @@ func sharedLayer(t *testing.T) (w, contexts []float32, dim int) {
 	for i := range contexts {
 		contexts[i] = float32(r.NormFloat64())
 	}
-	for i := range d { // and labels that stand out, or the first pass is in vain
+	for i := range d { // and labels with large logits, or the first pass leaves all labels
 		for c := range n {
 			w[(c*701+7)*d+i] += contexts[c*d+i]
 		}
@@ -125,7 +125,7 @@ func TestHelpersEnd(t *testing.T) {
 		l := newLayer(t, make([]float32, 8), nil, 2)
 		l.SetThreads(math.MaxInt)
 		if n := runtime.NumGoroutine() - before; n > 255 {
-			t.Errorf("found %d threads beside the caller's, expected 255 at most", n)
+			t.Errorf("found %d threads in addition to the caller's, expected at most 255", n)
 		}
 		l.SetThreads(5)
 	}()
@@ -138,7 +138,7 @@ func TestHelpersEnd(t *testing.T) {
 	t.Errorf("found %d goroutines, expected the %d of before", runtime.NumGoroutine(), before)
 }
 
-// A pool that makes none of its calls, or one alone, has the answers of one that makes all.
+// A pool that makes none or one of its calls gives the same answers as a pool that makes all.
 func TestThreadsThatAreNotLent(t *testing.T) {
 	w, contexts, dim := sharedLayer(t)
 	one, many := newLayer(t, w, nil, dim), newLayer(t, w, nil, dim)

@@ -14,8 +14,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// Quantised rows of a mapped file are read by all threads. If the file is cut, whichever thread meets
-// the end, the fault is one of the goroutine that asked, which may have a guard.
+// Quantised rows of a mapped file are read by all threads. If the file is cut off, the fault is
+// raised in the goroutine that asked, which may have a guard, whichever thread met the end.
 func TestRowsThatAreGoneAreAFaultOfTheCaller(t *testing.T) {
 	const labels, dim = 20_000, 64
 	t.Cleanup(exact.ShareAll())

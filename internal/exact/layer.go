@@ -15,8 +15,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
-// Layer is a softmax layer: weights W (labels x dim, row s is w_s) and bias
-// b. It is immutable, but for its threads, and safe for use by many goroutines.
+// Layer is a softmax layer: weights W (labels x dim, row s is w_s) and bias b. It is immutable,
+// except for its threads, and safe for use by many goroutines.
 type Layer struct {
 	rows kernels.Rows
 	bias []float32
@@ -35,8 +35,8 @@ type Layer struct {
 // rows where they are, with 16 bytes for each row besides; of others it makes codes, one to
 // one and a half bytes for each weight.
 //
-// It returns an error if the lengths do not fit each other, if there is no row, or if a weight
-// or a bias is NaN or infinite. It reads W once, on all cores.
+// It returns an error if the lengths do not match, if there is no row, or if a weight or a bias is
+// NaN or infinite. It reads W once, on all cores.
 func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	labels := weights.Len()
 	if labels < 1 {
@@ -62,8 +62,8 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	} else if errors.Is(err, parallel.ErrGone) {
 		return nil, fmt.Errorf("softmax: weights: %w", err)
 	}
-	// Rows that cannot be certified are no error: the reference arithmetic
-	// answers for them. Those that are not finite are among them.
+	// Rows that cannot be certified are no error: the reference arithmetic answers for them. Rows
+	// that are not finite are among them.
 	if i, j, found := weights.NotFinite(); found {
 		row := make([]float32, weights.Dim())
 		weights.Widen(row, i)
@@ -130,7 +130,7 @@ func (l *Layer) crest() float64 {
 	return sum / float64(n)
 }
 
-// crestRows is about the number of rows that tell the crest factor.
+// crestRows is about the number of rows that give the crest factor.
 const crestRows = 512
 
 // minCoarse is the number of labels from which a pass over 4-bit codes pays.
@@ -159,9 +159,9 @@ func (l *Layer) Weights() kernels.Rows { return l.rows }
 // Bias returns b, one element a label. It must not be changed.
 func (l *Layer) Bias() []float32 { return l.bias }
 
-// Fingerprint returns a hash of the layer: its shape, W and b, whatever type W is
-// stored in. A screen carries the fingerprint of the layer that it was trained for. It
-// is computed on the first call, which reads all of W on all cores.
+// Fingerprint returns a hash of the layer: its shape, W and b, for any type of W. A screen carries
+// the fingerprint of the layer that it was trained for. It is computed on the first call, which
+// reads all of W on all cores.
 //
 // It is the SHA-256 of: the number of labels and the dimension, as little-endian 64-bit
 // integers; the SHA-256 of each 256 rows of W, the last of the rest; the SHA-256

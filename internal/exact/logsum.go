@@ -9,10 +9,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// LogitAndSum returns the parts of a log-probability: the logit of the label id, by the
-// reference arithmetic, with its bias, and the log-sum that a request for no labels (K = 0) is
-// answered with, see [Answer], in which that label, where it is one of those to choose among,
-// counts with its logit.
+// LogitAndSum returns the parts of a log-probability: the logit of the label id, by the reference
+// arithmetic, with its bias, and the log-sum of the answer to a request for no labels (K = 0), see
+// [Answer], in which that label counts with its logit if it is among the labels to choose from.
 //
 // It returns an error, for which errors.Is holds with [ErrRequest] or [ErrContext], if id, the
 // query or the request does not fit the layer. It panics if a list has an id that is not below
@@ -67,7 +66,8 @@ func logSum(req *Request, rows []uint32, logits []float64, lower, upper []float3
 		lower[row], upper[row] = none, none
 	}
 	t := req.temperature()
-	// Beyond what a float32 holds labels of the largest logit have all the weight, or all the same.
+	// Beyond what a float32 holds labels of the largest logit have all the weight, or all labels
+	// the same.
 	m, sum := kernels.SumExpCentres(lower, upper, float32(min(max(1/t, 0x1p-126), math.MaxFloat32)))
 	rest := float64(m)/t + kernels.Log(sum)
 	if len(rows) == 0 {

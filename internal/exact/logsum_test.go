@@ -80,8 +80,8 @@ func TestLogitAndSumAreTheirDefinition(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkLogitAndSum) })
 }
 
-// Whatever the temperature, and however large rows, contexts and biases are, a log-sum is a finite
-// number or an error, and a log-probability is not above 0.
+// For any temperature, and any size of rows, contexts and biases, a log-sum is a finite number or
+// an error, and a log-probability is not above 0.
 func TestLogSumsAreFinite(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, d := rapid.IntRange(1, 70).Draw(t, "labels"), rapid.IntRange(1, 5).Draw(t, "dim")

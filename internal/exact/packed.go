@@ -10,12 +10,12 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// Packed holds lists of labels of a layer, and the codes of each list's labels one after the
-// other. A search among a list then reads one stream of bytes, which the CPU reads ahead:
-// several times as fast as a row here and a row there if the codes are not in the caches. The
-// labels and logits are those for the same list without it, bit for bit; so are log-sums, but over rows that the
-// layer has in blocks (see [NewLayer]), whose intervals are narrower than the intervals of packed codes. It is immutable and safe for use
-// by many goroutines.
+// Packed holds lists of labels of a layer, and the codes of each list's labels one after the other.
+// A search among a list then reads one stream of bytes, which the CPU reads ahead: several times as
+// fast as scattered rows if the codes are not in the caches. The labels and logits are the same as
+// for the list without it, bit for bit; so are log-sums, except over rows that the layer has in
+// blocks (see [NewLayer]), whose intervals are narrower than the intervals of packed codes. It is
+// immutable and safe for use by many goroutines.
 type Packed struct {
 	near  near
 	codes *kernels.Int8Panels
@@ -35,9 +35,9 @@ type near struct {
 // packedList is the place of a list: ids[first:end], whose codes are from a panel on.
 type packedList struct{ first, end, panel int }
 
-// PackedBytes returns the memory that the codes of lists take, of which list t has
-// starts[t+1]-starts[t] labels: a byte for each of Dim elements and 16 for each
-// label, Dim rounded up to 4 and the labels of a list to 16.
+// PackedBytes returns the memory that the codes of lists take, where list t has
+// starts[t+1]-starts[t] labels: a byte per element and 16 per label, with Dim rounded up to 4 and
+// the labels of a list to 16.
 func (l *Layer) PackedBytes(starts []int) int64 {
 	panels := 0
 	for t := 1; t < len(starts); t++ {
@@ -66,7 +66,7 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 		}
 	}
 	codes := l.codes
-	if codes == nil && l.blocks != nil { // codes of all rows, for as long as they are copied
+	if codes == nil && l.blocks != nil { // codes of all rows, while they are copied
 		table, release := bigmem.Alloc(l.Labels() * kernels.Int8Stride(l.Dim()))
 		defer release()
 		var err error

@@ -25,7 +25,7 @@ func TestPackRefuses(t *testing.T) {
 		{"an id that is no label", []uint32{1, 4}, []int{0, 2}, "ids[1]: found label 4, expected one below the 4 labels"},
 		{"no starts", nil, nil, "starts: found [], expected 0 to the 0 ids"},
 		{"ids before the first list", []uint32{1, 2}, []int{1, 2}, "starts: found [1 2], expected 0 to the 2 ids"},
-		{"ids behind the last list", []uint32{1, 2}, []int{0, 1}, "starts: found [0 1], expected 0 to the 2 ids"},
+		{"ids after the last list", []uint32{1, 2}, []int{0, 1}, "starts: found [0 1], expected 0 to the 2 ids"},
 		{"lists that go back", []uint32{1, 2}, []int{0, 2, 1, 2}, "starts[2]: found 1 after 2, expected at least that"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestALayerWithoutCodesPacksNothing(t *testing.T) {
 	}
 }
 
-// The short way, for which the query has room, gives the answers of the longer one, bit for bit, or
-// says that it is not for the case. Nothing is allocated.
+// The short path, for which the query has room, gives the answers of the long one, bit for bit, or
+// reports that it does not handle the case. Nothing is allocated.
 func TestTheShortWayIsFind(t *testing.T) {
 	const labels, dim = 300, 20
 	r := rand.New(rand.NewPCG(5, 5))

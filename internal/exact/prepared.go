@@ -2,7 +2,8 @@ package exact
 
 import "github.com/learning-to-screen/l2s/internal/kernels"
 
-// prepared is as many contexts as share the load of a row, as the codes of a layer need them.
+// prepared has the contexts that share the load of a row, in the form that the codes of a layer
+// need.
 type prepared struct {
 	n      int
 	vecs   [kernels.BatchContexts]*kernels.Int8Vector

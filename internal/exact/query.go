@@ -10,9 +10,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// Query is one context vector h, checked and quantised, for [Searcher.Find], with the memory that
-// a search for it alone writes. One Query serves searchers of any number of layers of its
-// dimension. It belongs to one goroutine, and takes some six bytes for each element of h.
+// Query is one context vector h, checked and quantised, for [Searcher.Find], with the memory that a
+// search for it alone writes. One Query serves searchers of any number of layers of its dimension.
+// It belongs to one goroutine, and takes some six bytes per element of h.
 //
 // A search for one context among few labels is short. Between the steps of a decoder neither code
 // nor data are in the caches, and each line of either is waited for: so the short way has little
@@ -77,8 +77,8 @@ func (q *Query) Length() (low, high float64) {
 
 // Nearest returns the best label of the list of a request, and its logit's bounds, at least and at
 // most: a search for one label, which computes no logit if the intervals exclude all others. It
-// looks at nothing else of the request. It reports false if the short way is not for the query, the
-// list or the layer.
+// uses nothing else of the request. It reports false if the short path does not handle the query,
+// the list or the layer.
 func (s *Searcher) Nearest(q *Query, req *Request) (id uint32, low, high float64, ok bool) {
 	left := s.survivors(q, &req.Among, 1)
 	switch len(left) {
@@ -106,7 +106,7 @@ func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Re
 }
 
 // short answers a request for nothing but the best labels of a list, with or without a log-sum. It
-// reports false, and has written nothing, if the short way is not for the case: it is for lists
+// reports false, and writes nothing, if the short path does not handle the case: it handles lists
 // that the query has room for, unless most of their labels may be among the best.
 func (s *Searcher) short(dst []Prediction, a *Answer, q *Query, req *Request) bool {
 	n, k := len(req.Among.ids), len(dst)
@@ -127,7 +127,8 @@ func (s *Searcher) short(dst []Prediction, a *Answer, q *Query, req *Request) bo
 }
 
 // survivors returns the rows of a list that may be among the k best, at least k, and leaves the
-// intervals of all in the query. It returns none if the short way is not for the list or the query.
+// intervals of all in the query. It returns none if the short path does not handle the list or the
+// query.
 func (s *Searcher) survivors(q *Query, among *Labels, k int) []uint32 {
 	n := len(among.ids)
 	if n < 1 || n > len(q.rows) || q.fit != kernels.Certified {
@@ -215,8 +216,8 @@ func insert(dst []Prediction, n int, x Prediction) int {
 	return n
 }
 
-// scratchBytes is how much of each part of the scratch is among the lines of a query: the CPU goes
-// on by itself.
+// scratchBytes is the size of the part of each scratch that is among the lines of a query: the CPU
+// prefetches the rest by itself.
 const scratchBytes = 256
 
 // AddLines adds the memory that short searches for the query write.
@@ -239,7 +240,7 @@ func (s *Searcher) AddLines(l *kernels.Lines) {
 	}
 }
 
-// refuse returns why h is not a context, of which Set found no codes.
+// refuse returns the reason why h is not a context, after Set found no codes for it.
 func (q *Query) refuse(h []float32) error {
 	if len(h) != q.dim {
 		return invalid(ErrContext, fmt.Sprintf("softmax: context: found %d elements, expected %d", len(h), q.dim))

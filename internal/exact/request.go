@@ -11,7 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// The errors of searchers that callers may want to tell apart, by errors.Is.
+// The errors of searchers that callers may want to distinguish, by errors.Is.
 var (
 	// ErrContext: h has another length than d, or an element that is not finite.
 	ErrContext = errors.New("softmax: not a context")
@@ -60,9 +60,10 @@ func Compare(p, o Prediction) int {
 type Request struct {
 	// K is the number of labels wanted: 1 to L, or 0 for LogSum alone.
 	K int
-	// Within, unless 0, leaves labels out whose logit is below the largest by more than that, a finite
-	// number above 0: Count may be less than K. A truncation of samplers is such a distance, min-p by p at
-	// temperature T one of -T log p. So K may be large, a bound on what is wanted, at no cost.
+	// Within, unless 0, leaves out labels whose logit is below the largest by more than Within, a
+	// finite number above 0: Count may be less than K. A truncation of samplers is such a distance,
+	// min-p by p at temperature T one of -T log p. So K may be large, a bound on the answer, at no
+	// cost.
 	Within float64
 	// LogSum asks for the logarithm of the sum of e^x too, see [Answer].
 	LogSum bool
@@ -81,9 +82,9 @@ type Request struct {
 	Exact bool
 	// Among are the labels to choose among. The zero value is all of them.
 	Among Labels
-	// Allowed, unless nil, holds the labels that may be answered, and Banned,
-	// unless nil, those that may not. Both have L labels. The others count as
-	// impossible: they are in no answer and add nothing to the sum.
+	// Allowed, unless nil, has the labels that may be answered, and Banned, unless nil, the labels
+	// that may not. Both have L labels. Labels that may not be answered count as impossible: they
+	// are in no answer and add nothing to the sum.
 	Allowed, Banned *bitset.Set
 	// Biases are added to the logits of labels, distinct and ascending by ID.
 	Biases []Bias
@@ -109,10 +110,10 @@ type Labels struct {
 	list   *packedList // which of packed the ids are of, or the first of
 }
 
-// Only is the set of the labels ids, in any order, which must be distinct and below L. For an
-// id that is not below L, Search and SearchBatch return an error, and Find and Logits panic. A
-// label that is there twice may be answered twice. An empty list is the empty set. The ids are
-// kept, not copied.
+// Only is the set of the labels ids, in any order, which must be distinct and below L. For an id
+// that is not below L, Search and SearchBatch return an error, and Find and Logits panic. A
+// duplicate label may be answered twice. An empty list is the empty set. The ids are kept, not
+// copied.
 func Only(ids []uint32) Labels { return Labels{listed: true, ids: ids} }
 
 // IsList reports whether the set is a list. The zero value, all labels, is none.
@@ -123,8 +124,8 @@ func Edits(r *Request) bool {
 	return r.Allowed != nil || r.Banned != nil || len(r.Biases) > 0
 }
 
-// Permits reports whether a label, below L, may be answered: it is among those
-// that are allowed, and not among those that are banned.
+// Permits reports whether a label, below L, may be answered: it is among the allowed labels, and
+// not among the banned ones.
 func Permits(r *Request, id uint32) bool {
 	return (r.Allowed == nil || r.Allowed.Has(id)) && (r.Banned == nil || !r.Banned.Has(id))
 }
@@ -137,7 +138,7 @@ func Added(r *Request, id uint32) float64 {
 	return 0
 }
 
-// BiasOf returns the place of a label among those that are biased.
+// BiasOf returns the place of a label among the biases.
 func BiasOf(r *Request, id uint32) (i int, ok bool) {
 	return slices.BinarySearchFunc(r.Biases, id, compareBias)
 }
@@ -159,8 +160,8 @@ func (r *Request) logSum(logits []float64) float64 {
 
 func compareBias(b Bias, id uint32) int { return int(int64(b.ID) - int64(id)) }
 
-// Check returns an error, for which errors.Is holds with [ErrRequest], unless the
-// request can be asked of a layer with that number of labels.
+// Check returns an error, for which errors.Is holds with [ErrRequest], unless the request is valid
+// for a layer with that number of labels.
 func Check(r *Request, labels int) error {
 	if err := r.check(labels); err != nil {
 		return err
@@ -177,7 +178,7 @@ func (l *Labels) check(labels int) error {
 	return nil
 }
 
-// check is Check but for the ids of a list.
+// check is Check without the ids of a list.
 func (r *Request) check(labels int) error {
 	least := 1
 	if r.LogSum {
@@ -219,23 +220,22 @@ type Answer struct {
 	// Count is the number of labels written: K, or fewer if fewer may be answered, or are within
 	// the distance of the request.
 	Count int
-	// LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of e^x,
-	// or of e^(x/T) at the temperature of the request, over the labels that the answer was
-	// chosen among: the logarithm of a label's probability among them is its logit minus that.
-	// The sum over no labels is -Inf.
+	// LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of e^x, or of
+	// e^(x/T) at the temperature of the request, over the labels that the answer was chosen among:
+	// the logarithm of a label's probability among them is its logit minus LogSum. The sum over no
+	// labels is -Inf.
 	//
-	// Logits are w_s.h + b_s. A model that multiplies them by a scale has the probabilities of
-	// the temperature 1/scale. For one that has a soft cap too, map all logits
-	// ([Searcher.Logits]) by the method Logit of package head's Head, and take the sum over
-	// those.
+	// Logits are w_s.h + b_s. A model that multiplies them by a scale has the probabilities of the
+	// temperature 1/scale. For a model that also has a soft cap, map all logits ([Searcher.Logits])
+	// by the method Logit of package head's Head, and take the sum over the results.
 	//
-	// Unless the request has ExactSum, the sum is not computed in the reference arithmetic.
-	// Labels that may be among the K largest count with their logits, all others with the
-	// centre of the interval that the int8 codes give. If a share p of the sum belongs to the
-	// others, and no interval of theirs is wider than 2e, the result is off by at most log(1 +
-	// p(exp(e) - 1)), about p*e, and by less than 10^-5 more for exponentials in float32
-	// ([kernels.SumExpCentres]). In practice roundings cancel and the error is far below that.
-	// It is the same bits on every CPU, but depends on K: with K = 0 no logit is computed.
+	// Unless the request has ExactSum, the sum is not computed in the reference arithmetic. Labels
+	// that may be among the K largest count with their logits, all others with the centre of the
+	// interval that the int8 codes give. If a share p of the sum belongs to the others, and no
+	// interval of theirs is wider than 2e, the result is off by at most log(1 + p(exp(e) - 1)),
+	// about p*e, and by less than 10^-5 more for exponentials in float32 ([kernels.SumExpCentres]).
+	// In practice roundings cancel and the error is far below that. It has the same bits on every
+	// CPU, but depends on K: with K = 0 no logit is computed.
 	LogSum float64
 	// Source tells which labels the answer was chosen among.
 	Source Source

@@ -20,9 +20,9 @@ const (
 	// maxCoarse is the share of rows that may survive the pass over 4-bit
 	// codes; if more do, a scan of all 8-bit codes is cheaper than a gather.
 	maxCoarse = 0.25
-	// coarseSkips bounds the number of searches that go without the pass over 4-bit
-	// codes after one in which it was in vain: on data without structure it
-	// always is. It is one at first, and doubles as long as the pass is in vain. The answers are the same.
+	// coarseSkips bounds the number of searches that skip the pass over 4-bit codes after a search
+	// in which it gained nothing: on data without structure it never gains. The number is one at
+	// first, and doubles as long as the pass gains nothing. The answers are the same.
 	coarseSkips = 31
 	// A search for one context reads codes of 4 bits, a search for several codes of 8 bits. Up to fewContexts contexts
 	// for fewLabels labels are faster one by one if the codes of 8 bits are too large for the caches.
@@ -34,7 +34,7 @@ const (
 	minListed = 0.125
 )
 
-// place is where a request looks: n rows of a layer, all or those in a list.
+// place has the rows that a request looks at: n rows of a layer, all or the rows in a list.
 type place struct {
 	Labels
 	n    int
@@ -70,7 +70,7 @@ func (p *place) checkIDs(l *Layer) {
 // resolve finds out where the request of p looks. Labels that may not be answered are
 // taken from a list, and masked among all.
 func (s *Searcher) resolve(p *place) {
-	req := p.req // set by the caller, lest it move to the heap
+	req := p.req // set by the caller, so that it does not move to the heap
 	p.Labels, p.n = req.Among, s.layer.Labels()
 	if p.listed {
 		p.n = len(p.ids)
@@ -132,7 +132,7 @@ func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *
 	}
 }
 
-// within returns how many labels, in order, are no farther from the first.
+// within returns the number of labels, in order, that are at most distance below the first.
 func within(best []Prediction, distance float64) int {
 	for i, p := range best {
 		if !(p.Logit >= best[0].Logit-distance) {
@@ -189,7 +189,7 @@ func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *plac
 	}
 }
 
-// oneByOne reports whether a search for each of n contexts alone is faster than one for all.
+// oneByOne reports whether a search for each of n contexts alone is faster than one search for all.
 func (s *Searcher) oneByOne(n int, p *place) bool {
 	l := s.layer
 	return l.coarse != nil && s.skip == 0 && n <= fewContexts && p.k <= fewLabels && !p.listed && !p.req.LogSum && l.Labels()*l.rowBytes() > cachedBytes
@@ -198,7 +198,7 @@ func (s *Searcher) oneByOne(n int, p *place) bool {
 // most reports whether a dense reference scan is cheaper than the survivors of n rows.
 func most(survivors, n int) bool { return 2*survivors > n }
 
-// wantsMost reports whether most rows survive whatever the intervals.
+// wantsMost reports whether most rows survive with any intervals.
 func (p *place) wantsMost() bool { return (p.req.Within == 0 || p.req.LogSum) && most(p.k, p.n) }
 
 // raised returns a threshold of k lower ends, or a higher one below which no logit is within the distance of
@@ -215,8 +215,8 @@ func (p *place) raised(threshold float32, lower []float32) float32 {
 	return max(threshold, math.Nextafter32(float32(float64(largest)-p.req.Within), float32(math.Inf(-1))))
 }
 
-// intervals leaves the edited intervals of the rows of a place in s.lower and s.upper, for as many
-// contexts as share the load of a row, p.room(p.n) apart.
+// intervals leaves the edited intervals of the rows of a place in s.lower and s.upper, for the
+// contexts that share the load of a row, p.room(p.n) apart.
 func (s *Searcher) intervals(x *prepared, p *place) {
 	room := p.room(p.n)
 	s.reserve(max(room, panelsOf(p.n)*kernels.PanelRows) * x.n) // packed or not: the scratch grows alike
@@ -304,8 +304,8 @@ func (p *place) edit(lower, upper []float32, at int) {
 	}
 }
 
-// shift returns an interval that holds x + add, rounded to float64, for every x
-// of the interval given. -Inf stays.
+// shift returns an interval that contains x + add, rounded to float64, for every x of the given
+// interval. -Inf does not change.
 func shift(lower, upper, add float32) (lo, up float32) {
 	below, above := float64(lower)+float64(add), float64(upper)+float64(add)
 	lo, up = float32(below), float32(above)
@@ -449,12 +449,12 @@ func (l *Layer) rowBytes() int {
 	return kernels.Int8Stride(l.Dim())
 }
 
-// kept are labels of a query that may be among the best, as far as it has come by tiles.
+// kept has the labels of a query that may be among the best, of the tiles so far.
 type kept struct {
 	ids          []uint32
 	lower, upper []float32
 	threshold    float32
-	most         int // labels, beyond which it is pruned
+	most         int // largest number of labels before it is pruned
 	scores       []float32
 }
 
@@ -465,9 +465,9 @@ type worker struct {
 	kept         []kept // of each context
 }
 
-// byTiles answers queries by tiles of rows, of which it keeps those that may be among the best k of
-// all, by a threshold that k rows so far reach. So no more than a tile of intervals is ever held by
-// a thread, and the rows kept hold the k largest lower ends, and so the same survivors as all.
+// byTiles answers queries by tiles of rows, and keeps the rows that may be among the best k of all,
+// by a threshold that k rows so far reach. So a thread holds at most a tile of intervals, and the
+// kept rows include the k largest lower ends, and therefore the same survivors as all rows.
 func (s *Searcher) byTiles(dst []Prediction, answers []Answer, qs []*Query, p *place) {
 	threads := s.layer.threads()
 	for len(s.workers) < threads {

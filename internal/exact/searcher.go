@@ -8,14 +8,14 @@ import (
 )
 
 // Searcher answers requests exactly, over all labels of a layer. It belongs to one goroutine; any
-// number of them share the layer. Its memory grows to the need of the largest search; beyond
+// number of searchers share the layer. Its memory grows to the need of the largest search; beyond
 // such growth nothing is allocated.
 type Searcher struct {
 	layer   *Layer
 	queries []*Query // of the contexts of a batch
 	one     [1]Answer
 
-	skip, skipBackoff int // searches to go without a pass over 4-bit codes, and how many the last one in vain was followed by
+	skip, skipBackoff int // the number of searches that still skip the pass over 4-bit codes, and the number after the last pass without a gain
 	lower, upper      []float32
 	ids               []uint32 // survivors
 	places            []uint32 // of the survivors among the rows
@@ -139,12 +139,12 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 	return nil
 }
 
-// Bounds returns an interval for the logit of every label, in the order of the set: lower[i] <=
-// x_i <= upper[i] holds for the logits of the reference arithmetic. The intervals have the same
-// bits on every CPU. They are scratch of the searcher, which the caller may change, until the
-// next search. There are none (nil) for a layer without codes, and for a context whose elements
-// are too large or too small for them. It returns an error if the query has no context of the
-// layer. It panics if a list has an id that is not below L.
+// Bounds returns an interval for the logit of every label, in the order of the set: lower[i] <= x_i
+// <= upper[i] holds for the logits of the reference arithmetic. The intervals have the same bits on
+// every CPU. They are scratch of the searcher, valid until the next search; the caller may change
+// them. There are none (nil) for a layer without codes, and for a context whose elements are too
+// large or too small for them. It returns an error if the query has no context of the layer. It
+// panics if a list has an id that is not below L.
 func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err error) {
 	if err := q.check(s.layer); err != nil {
 		return nil, nil, err

@@ -222,7 +222,7 @@ func narrow(x []float32, by func(float32) uint16) []uint16 {
 	return bits
 }
 
-// halfBits returns a binary16 near x, the largest finite one for what is beyond.
+// halfBits returns a binary16 near x, the largest finite one if x is larger.
 func halfBits(x float32) uint16 {
 	sign, a := uint16(math.Float32bits(x)>>31)<<15, math.Abs(float64(x))
 	switch {
@@ -642,8 +642,8 @@ func TestNewLayerRefuses(t *testing.T) {
 	}
 }
 
-// What is no context is refused in the same words by a query and by a search,
-// and leaves neither an answer nor a context.
+// A query and a search refuse a wrong context with the same error, and keep neither an answer nor a
+// context.
 func TestContextsAreRefused(t *testing.T) {
 	q, s := exact.NewQuery(3), exact.NewSearcher(newLayer(t, make([]float32, 6), nil, 3))
 	for _, c := range []struct {
@@ -793,14 +793,14 @@ func TestFingerprintSeesEveryPart(t *testing.T) {
 	}
 }
 
-// TestGoldenBits holds ids, logits and log-probabilities to the bits that
-// they had on amd64: the same on every architecture and level.
+// TestGoldenBits compares ids, logits and log-probabilities with their bits on amd64: they are the
+// same on every architecture and level.
 func TestGoldenBits(t *testing.T) {
 	const labels, dim = 400, 77
 	const want = uint64(0x82acf7eb705f8e2d)
 	r := rand.New(rand.NewPCG(7, 7))
-	// Uniform numbers alone: the numbers of NormFloat64 go through math.Exp, which
-	// is not the same everywhere.
+	// Uniform numbers alone: the numbers of NormFloat64 use math.Exp, which is not the same
+	// everywhere.
 	uniform := func(n int) []float32 {
 		x := make([]float32, n)
 		for i := range x {
@@ -835,12 +835,12 @@ func TestGoldenBits(t *testing.T) {
 }
 
 func TestLargeLayersAreReleased(t *testing.T) {
-	// The codes of a large layer, here 16 MiB, lie outside the Go heap.
+	// The codes of a large layer, here 16 MiB, are outside the Go heap.
 	const labels, dim, layers, limit = 1 << 18, 8, 30, 200 << 20
 	w := make([]float32, labels*dim)
 	before, ok := residentBytes()
 	if !ok {
-		t.Skip("the system does not say how much memory is resident")
+		t.Skip("the system does not report the resident memory")
 	}
 	for range layers {
 		topK(t, exact.NewSearcher(newLayer(t, w, nil, dim)), 1, make([]float32, dim))
@@ -932,7 +932,7 @@ func TestExactSumsAndTemperatures(t *testing.T) {
 	}
 }
 
-// The intervals hold the logits, on every level the same, and there are none without codes.
+// The intervals contain the logits, are the same on every level, and do not exist without codes.
 func TestBoundsHoldTheLogits(t *testing.T) {
 	const labels, dim = 300, 24
 	r := newRand(31)
@@ -981,7 +981,7 @@ func TestBoundsHoldTheLogits(t *testing.T) {
 		if n := simdtest.AllocsPerRun(10, func() { _, _, _ = s.Bounds(q, exact.Labels{}) }); n != 0 {
 			t.Errorf("found %v allocations, want none", n)
 		}
-		// Beyond what the codes hold there are no intervals.
+		// For numbers beyond the range of the codes there are no intervals.
 		huge := slices.Clone(h)
 		huge[0] = math.MaxFloat32
 		if err := q.Set(huge); err != nil {

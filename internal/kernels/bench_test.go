@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// shapes are the matrices of the benchmarks, by where their float32 rows
-// lie; the last are layers of real models' sizes.
+// shapes are the matrices of the benchmarks, by the place of their float32 rows; the last are
+// layers of real models' sizes.
 var shapes = []struct {
 	where     string
 	rows, dim int
@@ -85,7 +85,7 @@ func BenchmarkKernels(b *testing.B) {
 	for _, s := range shapes {
 		b.Run(fmt.Sprintf("%s/%dx%d", s.where, s.rows, s.dim), func(b *testing.B) {
 			if s.where == "DRAM" && testing.Short() {
-				b.Skip("-short leaves out what does not fit the caches")
+				b.Skip("-short skips data that does not fit the caches")
 			}
 			benchmarkMatrix(b, newMatrix(b, s.rows, s.dim))
 		})

@@ -15,9 +15,9 @@ import (
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// BlockRows computes intervals of the logits of rows from blocks of Q8_0 and the other quantised types.
-// Blocks that are the rows themselves stay where they are, and have no error: only the context has
-// one. Besides the blocks it holds 16 bytes for each row.
+// BlockRows computes intervals of the logits of rows from blocks of Q8_0 and the other quantised
+// types. Blocks that are the rows themselves are not copied, and have no error: only the context
+// has one. In addition to the blocks it holds 16 bytes per row.
 //
 // A BlockRows is immutable and safe for use by many goroutines.
 type BlockRows struct {
@@ -53,9 +53,10 @@ func NewBlockRows(rows Rows, bias []float32) (*BlockRows, error) {
 // BlockBytes returns the memory of [EncodeBlocks] for one row of dimension dim.
 func BlockBytes(dim int) int { return (dim + groupSize - 1) / groupSize * 34 }
 
-// EncodeBlocks is NewBlockRows for copies of rows of another type as blocks of Q8_0, in data, of BlockBytes(Dim)
-// bytes a row, which is kept. A scale for each 32 weights tells more of rows with outliers than one for all.
-// It returns an error for weights above 2^20 too, whose scale is no float16.
+// EncodeBlocks is NewBlockRows for copies of rows of another type as blocks of Q8_0, in data, which
+// it keeps, with BlockBytes(Dim) bytes per row. A scale per 32 weights is more precise for rows
+// with outliers than one scale for all. It also returns an error for weights above 2^20, whose
+// scale is no float16.
 func EncodeBlocks(data []byte, rows Rows, bias []float32) (*BlockRows, error) {
 	size := BlockBytes(rows.dim)
 	if len(data) != rows.n*size {
@@ -229,7 +230,7 @@ func planeAt(plane []byte, j int) int32 {
 }
 
 // BlockContexts holds up to BatchContexts contexts for BlockRows of one type: h ~ scale H with
-// integers of 15 bits, and bounds of the error. The zero value holds none. It is not to be changed
+// integers of 15 bits, and bounds of the error. The zero value holds none. It must not be changed
 // while it is in use.
 type BlockContexts struct {
 	memory  []byte
@@ -243,7 +244,7 @@ type blockBound struct {
 	planes *byte
 	meta   *blockMeta // of the first row
 	bytes  int        // of a row
-	ahead  int        // how far rows that follow each other are prefetched
+	ahead  int        // the distance of the prefetches for rows that follow each other
 	scale  [BatchContexts]float32
 	err    [BatchContexts]float32
 	norm   [BatchContexts]float32
@@ -354,7 +355,7 @@ func (m *BlockRows) Bounds(lower, upper []float32, c *BlockContexts) {
 	m.intervals(lower, upper, nil, m.rows.n, c)
 }
 
-// GatherBounds is Bounds for the rows ids, of which context c's are from c*len(ids) on.
+// GatherBounds is Bounds for the rows ids, with the intervals of context c from c*len(ids) on.
 func (m *BlockRows) GatherBounds(lower, upper []float32, ids []uint32, c *BlockContexts) {
 	checkIDs(ids, m.rows.n)
 	if len(ids) > 0 {
@@ -387,7 +388,8 @@ func (m *BlockRows) intervals(lower, upper []float32, ids []uint32, n int, c *Bl
 			m.leaf(lower[at.at:], upper[at.at:], n, first, list, at.end-at.at, c)
 			continue
 		}
-		// Rows far apart come from memory, on pages of their own, while those before them are computed.
+		// Rows far apart, on different pages, come from memory while the rows before them are
+		// computed.
 		m.rows.Prefetch(ids[at.at:at.end])
 		for i := at.at; i < at.end; i += prefetched {
 			m.rows.Prefetch(ids[min(i+prefetched, at.end):at.end])
@@ -397,7 +399,7 @@ func (m *BlockRows) intervals(lower, upper []float32, ids []uint32, n int, c *Bl
 	runtime.KeepAlive(c)
 }
 
-// leaf computes the intervals of n rows, from first on or those in ids, ld apart for each context.
+// leaf computes the intervals of n rows, from first on or the rows ids, ld apart for each context.
 func (m *BlockRows) leaf(lower, upper []float32, ld, first int, ids *uint32, n int, c *BlockContexts) {
 	b := c.bound
 	b.meta, b.slack = &m.meta[first], m.slack

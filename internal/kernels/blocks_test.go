@@ -75,7 +75,7 @@ func (c *blockCase) bounds(ids []uint32) (lower, upper []float32) {
 }
 
 // Intervals of blocks hold the reference logits, are narrow, and have the same bits on each level,
-// for one context and for several, for rows that follow each other and for those in a list.
+// for one context and for several, for rows that follow each other and for rows of a list.
 func TestBlockBoundsHoldTheLogits(t *testing.T) {
 	for _, e := range blockTypes {
 		t.Run(e.String(), func(t *testing.T) {
@@ -218,8 +218,8 @@ func TestPlanesHoldTheirCodes(t *testing.T) {
 	}
 }
 
-// Blocks that are made of float rows have an error, which the intervals count in. Weights that have
-// outliers, or are all zero, very small or large, are no exception.
+// Blocks that are made of float rows have an error, which the intervals include, also for weights
+// with outliers, and for weights that are all zero, very small or large.
 func TestEncodedBlocksHoldTheLogits(t *testing.T) {
 	r := newRand(12)
 	for round := range 200 {
@@ -274,7 +274,7 @@ func TestEncodedBlocksHoldTheLogits(t *testing.T) {
 	}
 }
 
-// What no block holds is refused.
+// A number that no block can hold is refused.
 func TestEncodeBlocksRefuses(t *testing.T) {
 	for _, x := range []float32{float32(math.NaN()), float32(math.Inf(-1)), 0x1p21} {
 		for at := range 70 {
@@ -342,7 +342,7 @@ func TestPartsOfBlocks(t *testing.T) {
 	}
 }
 
-// What float32 cannot certify is refused, whatever the block it stands in.
+// A row that float32 cannot certify is refused, whatever its block.
 func TestBlockRowsRefuse(t *testing.T) {
 	r := newRand(9)
 	for e, offsets := range scaleOffsets {

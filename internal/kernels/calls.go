@@ -1,9 +1,9 @@
 package kernels
 
-// A leaf is one call into assembly: a function of package asm, which runs the assembly of
-// the best level, or the plain Go form where there is none. The choice is made by branches on
-// package variables, which cost nothing next to the call; function variables would make
-// the arguments escape to the heap.
+// A leaf is one call into assembly: a function of package asm, which runs the assembly of the best
+// level, or the plain Go form if there is none. The choice is made by branches on package
+// variables, which cost nothing next to the call; function variables would make the arguments
+// escape to the heap.
 //
 // Leaves take no empty slices. Their common rules are above
 // them, once an operation: how much one call may take, that the goroutine can be
@@ -17,8 +17,8 @@ const maxCallBytes = 256 << 10
 // maxCallDim is the largest dimension that leaves take: more is left to plain Go.
 const maxCallDim = maxCallBytes / 4
 
-// callRows returns the number of rows of size bytes that one call may read. A row counts for a
-// cache line at least: to gather it costs as much.
+// callRows returns the number of rows of size bytes that one call may read. A row counts as at
+// least one cache line: gathering a shorter row costs the same.
 func callRows(size int) int {
 	n := maxCallBytes / max(size, 64)
 	if n >= 16 {
@@ -51,9 +51,8 @@ func callsOf(n, step int) calls { return calls{0, min(n, step), n, step} }
 // next returns the call after c. There is none if at is n.
 func (c calls) next() calls { return c.nextOf(1) }
 
-// nextOf is next for leaves that take n >= least items: if less is left, the
-// last call overlaps the one before. They write for each item what depends on
-// nothing else.
+// nextOf is next for leaves that take n >= least items: if fewer are left, the last call overlaps
+// the previous one. The result that they write for an item depends on that item alone.
 func (c calls) nextOf(least int) calls {
 	if c.at = c.end; c.at == c.n {
 		return c // in line

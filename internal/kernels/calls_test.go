@@ -101,10 +101,9 @@ func bitsOf(x []float64) []uint64 {
 	return bits
 }
 
-// A goroutine inside assembly stops neither for the scheduler nor for the
-// garbage collector. No call reads more than 256 KiB of a matrix, but for the
-// blocks of 16 rows that the kernels of codes take: 1 MiB of the longest rows.
-// At 10 GB/s, a slow memory, that is 26 and 105 microseconds.
+// A goroutine inside assembly stops neither for the scheduler nor for the garbage collector. No
+// call reads more than 256 KiB of a matrix, except for the blocks of 16 rows of the kernels of
+// codes: 1 MiB of the longest rows. At 10 GB/s, a slow memory, that is 26 and 105 microseconds.
 func TestCallsAreBounded(t *testing.T) {
 	for d := 1; d <= maxCallDim; d++ {
 		if n := callRows(4 * d); n < 1 || n*4*d > 256<<10 || n > 4096 {
@@ -122,8 +121,8 @@ func TestCallsAreBounded(t *testing.T) {
 	}
 }
 
-// Between two calls of assembly every kernel looks whether it is to stop: as
-// often as the bytes that it reads say.
+// Every kernel checks between two calls of assembly whether it must stop: the number of checks
+// follows from the bytes that it reads.
 func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	defer func() { checkpoint = stoppable }()
 	stops := 0
@@ -213,8 +212,8 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	}
 }
 
-// Calls take as many items as they may and each item once, but that the last call
-// reaches back if it would have less than it must.
+// Calls take the largest allowed number of items, and each item once, except that the last call
+// reaches back if it would have fewer items than the least.
 func TestCallsTakeAllItems(t *testing.T) {
 	for _, least := range []int{1, 4, 8, 16} {
 		for n := least; n < 200; n++ {
@@ -223,7 +222,7 @@ func TestCallsTakeAllItems(t *testing.T) {
 				for c := callsOf(n, step); c.at < c.n; c = c.nextOf(least) {
 					wantEnd := min(next+step, n)
 					if want := min(next, n-least); c.at != want || c.end != wantEnd {
-						t.Fatalf("%d items by %d, %d at least: items %d to %d behind %d, want %d to %d",
+						t.Fatalf("%d items by %d, %d at least: items %d to %d after %d, want %d to %d",
 							n, step, least, c.at, c.end, next, want, wantEnd)
 					}
 					next = c.end

@@ -12,7 +12,7 @@ const (
 	centreLog2E = float32(0x1.715476p+0)
 	centreHi    = float32(0x1.62p-1)
 	centreLo    = float32(math.Ln2 - 0x1.62p-1)
-	// centreLeast is the exponent below which a term counts as zero, lest it be subnormal.
+	// centreLeast is the exponent below which a term counts as zero, because it could be subnormal.
 	centreLeast = float32(-86)
 )
 

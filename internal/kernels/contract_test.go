@@ -8,8 +8,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
-// TestBrokenContractsPanicBeforeAnyWrite calls every kernel with arguments
-// that do not fit and a destination that must stay as it is.
+// TestBrokenContractsPanicBeforeAnyWrite calls every kernel with arguments that do not fit and a
+// destination that must not change.
 func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 	const mark = 7
 	dst32, dst64 := make([]float32, 4), make([]float64, 4)

@@ -18,17 +18,17 @@
 // products summed in float64 in a fixed order. They give the same bits on every level and every
 // architecture. So do Axpy, Exp, Log, LogSumExp and Softmax, which are float64 too.
 //
-// The int8 kernels (Int8Rows) give for each row an interval that provably holds the reference
-// logit, from a quarter of the bytes, and the 4-bit kernels (Int4Rows) a wider one from an
-// eighth. Their integers are exact and their few float32 operations are ordered, so they too
-// give the same bits everywhere.
+// The int8 kernels (Int8Rows) give for each row an interval that provably contains the reference
+// logit, from a quarter of the bytes, and the 4-bit kernels (Int4Rows) a wider one from an eighth.
+// Their integers are exact and their few float32 operations are ordered, so they too give the same
+// bits everywhere.
 //
 // # Contracts
 //
 // Matrices are row-major: rows has n*d elements, row i is rows[i*d:(i+1)*d]. Destinations come
-// first, and the caller owns all memory. Nothing is allocated, except the memory that an [Int8Vector] lacks
-// when it is first used with rows of a kind; calls that read it write to that memory. A broken
-// contract, such as an id beyond the rows, is a panic with a constant string that starts with
-// "kernels: ", before anything is written. Inputs must be finite; packages softmax and screen
-// check that where data enters.
+// first, and the caller owns all memory. Nothing is allocated, except the memory that an
+// [Int8Vector] lacks when it is first used with rows of a kind; calls that read it write to that
+// memory. A broken contract, such as an id above the rows, is a panic with a constant string that
+// starts with "kernels: ", before anything is written. Inputs must be finite; packages softmax and
+// screen check that where data enters.
 package kernels

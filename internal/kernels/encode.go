@@ -157,9 +157,9 @@ func encodeGeneric(codes []int8, x []float32, inv, most float32) (errors2, squar
 	return fold(err2[:]), fold(norm2[:])
 }
 
-// Round4 replaces each row, dim elements long, by 4-bit codes times a number, the nearest of a
-// few: [Int8Panels] of such rows are narrow. Rows that the envelope does not certify, or of
-// almost zeros, stay as they are.
+// Round4 replaces each row, dim elements long, by 4-bit codes times a number, the nearest of a few:
+// [Int8Panels] of such rows are narrow. Rows that the envelope does not certify, or of almost
+// zeros, are not changed.
 func Round4(rows []float32, dim int) {
 	e := newEncoder(dim)
 	for row := range slices.Chunk(rows, dim) {

@@ -117,8 +117,8 @@ func TestRecordsOfTheLongestRowsBoundTheirErrors(t *testing.T) {
 	})
 }
 
-// The scale of 4-bit codes is the one that leaves the least error: the error is no
-// larger than with the scale of the whole range.
+// The scale of 4-bit codes is the one with the least error: the error is no larger than with the
+// scale of the whole range.
 func TestClippingNeverAddsError(t *testing.T) {
 	r := newRand(32)
 	const d, n = 200, 50
@@ -151,7 +151,7 @@ func TestClippingNeverAddsError(t *testing.T) {
 	}
 }
 
-// Rows that do not fill a line are padded to it, those that do are not.
+// Only rows that do not fill a line are padded to it.
 func TestStrides(t *testing.T) {
 	for _, c := range []struct{ dim, want8, want4 int }{
 		{1, 64, 64}, {48, 64, 64}, {49, 128, 64}, {64, 80, 64}, {65, 128, 64}, {128, 144, 80}, {640, 656, 336}, {2048, 2064, 1040}, {2049, 2112, 1088},

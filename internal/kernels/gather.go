@@ -5,9 +5,9 @@ import "github.com/learning-to-screen/l2s/kernels/asm"
 // GatherDot computes the scores of the candidate rows: dst[j] = rows[ids[j]].h +
 // bias[ids[j]] in float32 (Eq. 1 over a candidate set).
 //
-// rows is row-major with rows of len(h) elements; each id must be less than
-// their number. dst has len(ids) elements. bias has one element a row of
-// rows, or is nil for none. dst must not overlap the inputs.
+// rows is row-major with rows of len(h) elements; each id must be less than their number. dst has
+// len(ids) elements. bias has one element per row of rows, or is nil for none. dst must not overlap
+// the inputs.
 func GatherDot(dst, rows, bias []float32, ids []uint32, h []float32) {
 	m := Float32Rows(rows, len(h))
 	m.check(len(dst), len(ids), bias, h)

@@ -35,8 +35,8 @@ func guarded(t *testing.T, n int, atStart bool) []byte {
 	return mem[page+size-n : page+size : page+size]
 }
 
-// edges hands out guarded slices: each one of a round at an edge of its own, with the
-// lengths of the rounds at the same edge.
+// edges returns guarded slices: each slice of a round at a different edge, and the slices of all
+// rounds at the same edges.
 type edges struct {
 	t       *testing.T
 	atStart bool
@@ -44,7 +44,7 @@ type edges struct {
 	taken   int
 }
 
-// mostBytes is what one slice of a round may have.
+// mostBytes is the largest size of a slice of a round.
 const mostBytes = 20 * 400 * 8
 
 func (e *edges) next() []byte {
@@ -55,7 +55,7 @@ func (e *edges) next() []byte {
 	return e.mem[e.taken-1]
 }
 
-// take returns a slice of n zeros. What the round before had there is gone.
+// take returns a slice of n zeros. The data of the previous round there is gone.
 func take[T any](e *edges, n int) []T {
 	var zero T
 	mem := e.next()
@@ -71,7 +71,7 @@ func take[T any](e *edges, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n)
 }
 
-// atEdges is what the kernels are given in one round: n rows of d elements, and m ids.
+// atEdges has the arguments of the kernels in one round: n rows of d elements, and m ids.
 type atEdges struct {
 	*edges
 	r       *rand.Rand
@@ -134,7 +134,7 @@ func (a *atEdges) set(v *Int8Vector) {
 	}
 }
 
-// blockRows returns rows of one to seven blocks, of a type that changes with d, and so many contexts.
+// blockRows returns rows of one to seven blocks, of a type that changes with d, and contexts.
 func (a *atEdges) blockRows(contexts int) (*BlockRows, *BlockContexts) {
 	e, blocks := blockTypes[a.d%len(blockTypes)], 1+a.d/len(blockTypes)%7
 	elements, size := e.Block()
@@ -266,8 +266,8 @@ var kernelsAtEdges = []struct {
 	{"Softmax", func(a *atEdges) { Softmax(take[float64](a.edges, a.d), a.doubles(a.d)) }},
 }
 
-// A read or a write outside the slices that a kernel is given ends the test. An edge
-// of memory that faults lies behind their ends, then before their starts.
+// A read or a write outside the slices that a kernel is given ends the test. Memory that faults
+// comes right after their ends, then right before their starts.
 func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
 	for _, k := range kernelsAtEdges {
 		t.Run(k.name, func(t *testing.T) {
@@ -287,7 +287,7 @@ func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
 	}
 }
 
-// panels runs what reads panels of the rows.
+// panels runs the kernels that read panels of the rows.
 func (a *atEdges) panels(rows []float32) {
 	m := int8Rows(a.t, rows, fill(a.r, make([]float32, a.n)), a.d)
 	n := panelsOf(a.m)

@@ -62,10 +62,10 @@ func stride(n int) int {
 // Int8Stride returns the bytes of a row of dimension dim: a multiple of 64, or 16 more.
 func Int8Stride(dim int) int { return stride(dim) }
 
-// NewInt8Rows quantises the rows and their bias (nil for none), on all cores.
-// data is where the codes are put: Int8Stride(Dim) bytes a row, 16-byte aligned
-// (best 64), kept and not to be changed. It may be memory outside the Go heap, released
-// once the Int8Rows is unreachable. The rows and the bias are not kept.
+// NewInt8Rows quantises the rows and their bias (nil for none), on all cores. The codes are written
+// to data: Int8Stride(Dim) bytes per row, 16-byte aligned (best 64). NewInt8Rows keeps data, which
+// must not be changed. It may be memory outside the Go heap, released after the Int8Rows is
+// unreachable. The rows and the bias are not kept.
 //
 // It returns an error if the float32 arithmetic of the envelope could not
 // certify anything: a dimension above MaxInt8Dim, or a weight or bias that is not
@@ -125,9 +125,8 @@ func (m *codeRows) setSlack(bias []float32) error {
 	return nil
 }
 
-// roundUp returns a float32 above x >= 0, with room for the rounding of a
-// float64 sum of up to 2^16 terms. A result in the subnormal range is lifted
-// out of it; zero stays zero.
+// roundUp returns a float32 above x >= 0, with room for the rounding of a float64 sum of up to 2^16
+// terms. A subnormal result is raised to a normal number; zero stays zero.
 func roundUp(x float64) float32 {
 	if x == 0 {
 		return 0
@@ -289,9 +288,9 @@ func batchContexts(n int) int {
 	return BatchContexts
 }
 
-// excess8 returns the surplus of the sums of the products of 8-bit rows with v over
-// the sums of the codes, for the forms that ask: of those with VNNI or I8MM the rows' 128. AVX2
-// takes them out beforehand, but the sign of v goes to the row by a complement.
+// excess8 returns the surplus of the sums of the products of 8-bit rows with v over the sums of the
+// codes, for the forms that use it: with VNNI or I8MM the part of the rows' 128. AVX2 subtracts the
+// 128 beforehand, but moves the sign of v to the row by a complement.
 func excess8(v *Int8Vector) int32 {
 	if asm.HasAVX2 && !asm.HasVNNI {
 		return v.below
@@ -331,9 +330,9 @@ type batchBound struct {
 //
 //	lower[i] <= RefDot(w_i, h) + float64(bias_i) <= upper[i]
 //
-// Of up to BatchContexts contexts as many share the load of a row as the registers hold.
-// Interval i of context c is at [c*Len+i] of lower and upper, which have Len elements a
-// context. All vectors must be Certified.
+// Up to BatchContexts contexts share the load of a row, if they fit in the registers. Interval i of
+// context c is at [c*Len+i] of lower and upper, which have Len elements per context. All vectors
+// must be Certified.
 //
 // Proof. With D = q_w.q_h exact in int32, w^.h^ = scale_w scale_h D, and
 //
@@ -386,8 +385,8 @@ func checkVectors(lower, upper, n, dim int, vs []*Int8Vector) {
 	}
 }
 
-// batch computes the intervals of n rows, ids or all if ids is nil, for as many of vs at once
-// as the leaf takes.
+// batch computes the intervals of n rows, ids or all if ids is nil, for several of vs at once, up
+// to the number that the leaf takes.
 func (m *Int8Rows) batch(lower, upper []float32, ids []uint32, n int, vs []*Int8Vector) {
 	for n > 0 && len(vs) > 0 {
 		contexts := min(len(vs), batchContexts(n))

@@ -257,8 +257,8 @@ func drawVector(t *rapid.T, d int) []float32 {
 	return x
 }
 
-// alongError makes row parallel to the rounding error of h, as far as signs
-// go: where Cauchy and Schwarz are tight.
+// alongError makes row parallel to the rounding error of h, in its signs: the case in which the
+// Cauchy-Schwarz inequality is tight.
 func alongError(row, h []float32) {
 	v := NewInt8Vector(len(h))
 	if v.Set(h) != Certified {
@@ -353,8 +353,8 @@ func TestBoundsHoldWhereCauchyAndSchwarzAreTight(t *testing.T) {
 	})
 }
 
-// TestGoldenIntervals holds intervals to the bits that they had on amd64: the
-// same on every architecture and level.
+// TestGoldenIntervals compares intervals with their bits on amd64: they are the same on every
+// architecture and level.
 func TestGoldenIntervals(t *testing.T) {
 	const d, n, want = 77, 50, uint64(0x9faecfb79ab1b788)
 	r := rand.New(rand.NewPCG(9, 9))
@@ -461,7 +461,7 @@ func panelsOfLists(m *Int8Rows, lists ...[]uint32) *Int8Panels {
 	return panels
 }
 
-// fillNarrow makes each row codes of 4 bits times a number of its own.
+// fillNarrow makes each row codes of 4 bits times a number per row.
 func fillNarrow(r *rand.Rand, rows []float32, d int) []float32 {
 	for row := range slices.Chunk(rows, d) {
 		times := float32(r.ExpFloat64())
@@ -490,7 +490,7 @@ func TestNarrowRowsAreExact(t *testing.T) {
 			}
 			rec.check(t, "4 bits in 8", rows[i*d:][:d], maxCode4)
 			if rec.err > 0x1p-19*rec.norm {
-				t.Errorf("dim %d, row %d: found an error of %g, expected that of rounding for the norm %g", d, i, rec.err, rec.norm)
+				t.Errorf("dim %d, row %d: found an error of %g, expected the error of rounding for the norm %g", d, i, rec.err, rec.norm)
 			}
 		}
 	}

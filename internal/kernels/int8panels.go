@@ -40,7 +40,7 @@ type Int8Panels struct {
 	slack    float32
 }
 
-// noRow is the record of a row of a panel that is none.
+// noRow returns the record of an unused row of a panel.
 func (m *Int8Rows) noRow() []byte {
 	rec := bytes.Repeat([]byte{codeBias}, m.stride)
 	for i, x := range [...]float32{0, float32(math.Inf(-1)), 0, 0} {
@@ -54,14 +54,14 @@ func panelSteps(dim int) int { return (dim + stepCodes - 1) / stepCodes }
 // Int8PanelBytes returns the number of bytes of a panel of rows of dimension dim.
 func Int8PanelBytes(dim int) int { return (panelSteps(dim) + metaBytes/4) * stepBytes }
 
-// Panels copies the rows ids[starts[t]:starts[t+1]] of each list t to panels of their own,
-// the panels of list t after the panels of the lists before. Where a list does not fill its
-// last panel, the lower and upper ends of the other rows are -Inf. data is where the panels
-// are put: Int8PanelBytes(Dim) bytes for each, 64-byte aligned, kept and not to be changed.
-// Narrow panels leave the second half or so of it unused.
-// It may be memory outside the Go heap, released once the Int8Panels is unreachable. Each id
-// must be less than Len, and starts ascending, from 0 to the number of ids. All cores copy.
-// It returns an error if the records are in a mapped file that can no longer be read.
+// Panels copies the rows ids[starts[t]:starts[t+1]] of each list t to separate panels, the panels
+// of list t after the panels of the earlier lists. If a list does not fill its last panel, the
+// lower and upper ends of the other rows are -Inf. The panels are written to data:
+// Int8PanelBytes(Dim) bytes each, 64-byte aligned. Panels keeps data, which must not be changed.
+// Narrow panels leave about the second half of it unused. It may be memory outside the Go heap,
+// released after the Int8Panels is unreachable. Each id must be less than Len, and starts
+// ascending, from 0 to the number of ids. All cores copy. It returns an error if the records are in
+// a mapped file that can no longer be read.
 func (m *Int8Rows) Panels(data []byte, ids []uint32, starts []int) (*Int8Panels, error) {
 	size := Int8PanelBytes(m.dim)
 	p := &Int8Panels{data: data, n: len(data) / size, steps: panelSteps(m.dim), dim: m.dim, slack: m.slack}
@@ -168,9 +168,9 @@ const (
 	maxLinePages = 8
 )
 
-// AddLines adds the start of the panels, and a line of each 2 MiB of them up to
-// maxLinePages: each is of a large page of its own, if there are large pages, whose
-// place is then known before the first of its panels is needed.
+// AddLines adds the start of the panels, and a line of each 2 MiB of them up to maxLinePages: each
+// line is on a different large page, if there are large pages, so that the CPU knows the address of
+// the page before it needs the first of its panels.
 func (p *Int8Panels) AddLines(l *Lines) {
 	AddLines(l, startBytes, p.data)
 	for page := 1; page < min(maxLinePages, (len(p.data)+largePage-1)/largePage); page++ {
@@ -185,8 +185,8 @@ func (p *Int8Panels) Bias(row int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(p.data[at:]))
 }
 
-// batchBytes is how much of the panels all contexts of a batch use before the next: it
-// stays in the first-level cache.
+// batchBytes is the size of a part of the panels that all contexts of a batch use before the next
+// part: it stays in the first-level cache.
 const batchBytes = 16 << 10
 
 // Bounds computes the intervals of the rows of some panels, as Int8Rows.Bounds does and

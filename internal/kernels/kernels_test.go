@@ -42,10 +42,9 @@ func randomIDs(r *rand.Rand, n, rows int) []uint32 {
 // elements are the types that rows can have.
 var elements = []Element{Float32, Float16, BFloat16, Q4_0, Q5_0, Q8_0, Q4_K, Q5_K, Q6_K, Q4_1, Q5_1}
 
-// randomRows fills the elements with finite numbers of a type, from offset
-// elements behind a word's start on, and returns them widened too. Magnitudes
-// are 2^exponent and, from element to element, far from it; quantised elements, of
-// which d is a multiple of a block, may have any magnitude.
+// randomRows fills the elements with finite numbers of a type, from offset elements after a word's
+// start on, and returns them widened too. Magnitudes are 2^exponent and, from element to element,
+// far from it; quantised elements, with d a multiple of a block, may have any magnitude.
 func randomRows(r *rand.Rand, n, d, offset, exponent int, e Element) (rows Rows, wide []float32) {
 	if e.Quantised() {
 		return randomBlockRows(r, n, d, offset, e)
@@ -78,7 +77,7 @@ func randomRows(r *rand.Rand, n, d, offset, exponent int, e Element) (rows Rows,
 	return Float32Rows(wide, d), wide
 }
 
-// operands are what the kernels read in one round of a test.
+// operands has the data that the kernels read in one round of a test.
 type operands struct {
 	n, d, k   int
 	rows      Rows
@@ -92,8 +91,8 @@ type operands struct {
 	blocks    *BlockRows // of quantised rows
 }
 
-// newOperands returns n rows of d elements, or of the next whole blocks, offset
-// elements behind a word's start.
+// newOperands returns n rows of d elements, or of the next whole blocks, offset elements after a
+// word's start.
 func newOperands(r *rand.Rand, n, d, offset, exponent int, e Element) *operands {
 	block, _ := e.Block()
 	d = (d + block - 1) / block * block
@@ -142,16 +141,16 @@ func numbers[T float32 | float64 | uint32](x ...T) []float64 {
 	return y
 }
 
-// intervals returns the two halves of what compute writes for n rows.
+// intervals returns the two halves of the output of compute for n rows.
 func intervals(n int, compute func(lower, upper []float32)) []float64 {
 	both := make([]float32, 2*n)
 	compute(both[:n], both[n:])
 	return numbers(both...)
 }
 
-// sameOnEveryLevel are the kernels whose results have the same bits on every
-// level. want is the definition, or nil if other tests compare with it: then
-// it is what plain Go gives. readsRows are those that read Rows, of whatever element.
+// sameOnEveryLevel are the kernels whose results have the same bits on every level. want is the
+// definition, or nil if other tests compare with it: then it is the result of plain Go. readsRows
+// marks the kernels that read Rows, of any element.
 var sameOnEveryLevel = []struct {
 	name      string
 	readsRows bool
@@ -329,14 +328,14 @@ var rounded = []struct {
 	}},
 }
 
-// fataler is what tests and properties have in common.
+// fataler has the common methods of tests and properties.
 type fataler interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// checkKernels fails if a kernel is not what it is defined to be: bit for bit,
-// or within the rounding of float32 if the order of a sum is free.
+// checkKernels fails if a kernel differs from its definition: bit for bit, or within the rounding
+// of float32 if the order of a sum is free.
 func checkKernels(t fataler, o *operands) {
 	t.Helper()
 	element := o.rows.Element()
@@ -345,7 +344,7 @@ func checkKernels(t fataler, o *operands) {
 		return f(o)
 	}
 	for _, k := range sameOnEveryLevel {
-		// What does not read Rows is the same for each of their elements.
+		// A kernel that does not read Rows is the same for each of their elements.
 		if !k.readsRows && element != Float32 {
 			continue
 		}
@@ -474,8 +473,7 @@ func TestArgmaxTiesGoToTheLowerRow(t *testing.T) {
 }
 
 func TestScanOfManyShortRows(t *testing.T) {
-	// Rows of a kilobyte at most, more of them than the second-level cache
-	// holds, are read another way.
+	// Rows of at most a kilobyte, if they exceed the second-level cache, are read in another way.
 	simdtest.EachLevel(t, func(t *testing.T) {
 		r := newRand(12)
 		for _, d := range []int{1, 7, 64, 200, 256} {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// The comments of the generated functions say where they look for the fields of
-// their argument b. They are made from the numbers that the instructions are made from.
+// The comments of the generated functions give the places of the fields of their argument b. The
+// generator makes them from the same numbers as the instructions.
 func TestAssemblyFindsTheFieldsOfStructs(t *testing.T) {
 	files, err := filepath.Glob("../../kernels/asm/*.go")
 	if err != nil {
@@ -32,7 +32,7 @@ func TestAssemblyFindsTheFieldsOfStructs(t *testing.T) {
 			found++
 			m := layout.FindStringSubmatch(f[1])
 			if m == nil {
-				t.Errorf("%s: %s does not say where the fields of b are", file, f[2])
+				t.Errorf("%s: %s does not give the places of the fields of b", file, f[2])
 				continue
 			}
 			for _, place := range strings.Split(m[2], ", ") {

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// pauses returns the histogram of the times from a request to stop the world
-// until it stands, in seconds.
+// pauses returns the histogram of the times from a request to stop the world until it has stopped,
+// in seconds.
 func pauses() metrics.Float64Histogram {
 	sample := []metrics.Sample{{Name: "/sched/pauses/stopping/gc:seconds"}}
 	metrics.Read(sample)
 	return *sample[0].Value.Float64Histogram()
 }
 
-// between returns the median and the largest pause of what came after before,
-// as the upper ends of their buckets, and their number.
+// between returns the median and the largest pause of the pauses after before, as the upper ends of
+// their buckets, and their number.
 func between(before, after metrics.Float64Histogram) (median, most time.Duration, n uint64) {
 	end := func(i int) time.Duration {
 		s := after.Buckets[i+1]
@@ -46,10 +46,9 @@ func between(before, after metrics.Float64Histogram) (median, most time.Duration
 	return median, most, n
 }
 
-// The collector is called while every kernel in turn works on a layer of
-// 262,144 x 640, and need not wait for a call to end. What bounds its wait is
-// asserted by TestCallsAreBounded and TestEveryKernelStopsBetweenItsCalls; the times
-// are printed.
+// The collector is called while every kernel in turn works on a layer of 262,144 x 640, and need
+// not wait for a call to end. TestCallsAreBounded and TestEveryKernelStopsBetweenItsCalls assert
+// the bounds of its wait; the times are printed.
 func TestTheCollectorComesBetween(t *testing.T) {
 	if os.Getenv("L2S_LARGE") == "" {
 		t.Skip("takes half a minute and 2 GiB of memory: set L2S_LARGE=1, as make check does")
@@ -129,8 +128,8 @@ func TestTheCollectorComesBetween(t *testing.T) {
 			if count < 2*collections {
 				t.Errorf("%d stops, want at least two for each of %d collections", count, collections)
 			}
-			// Were a call to end before the world stops, there would be as many
-			// calls as stops. Those that are long take tens of milliseconds each.
+			// If each call had to end before the world stops, the number of calls would be the
+			// number of stops. Long calls take tens of milliseconds each.
 			if c.long && calls.Load() >= int64(count) {
 				t.Errorf("%d calls ended during %d stops, expected that stops come within a call", calls.Load(), count)
 			}

@@ -36,7 +36,8 @@ func TestLinesHoldTheFirstBytesOfEachPart(t *testing.T) {
 	}
 }
 
-// A prefetch does not change the memory, and prefetches so many lines in bounded calls.
+// A prefetch does not change the memory, and prefetches the expected number of lines in bounded
+// calls.
 func TestPrefetchChangesNothing(t *testing.T) {
 	x := fill(newRand(3), make([]float32, 5000*lineBytes/4))
 	was := append([]float32(nil), x...)
@@ -66,7 +67,7 @@ func TestPrefetchChangesNothing(t *testing.T) {
 	})
 }
 
-// Rows of each type are asked for, up to the last, and none of no rows.
+// Rows of each type are prefetched, up to the last, and no rows without ids.
 func TestPrefetchOfRowsChangesNothing(t *testing.T) {
 	x := fill(newRand(4), make([]float32, 40*7))
 	was := append([]float32(nil), x...)

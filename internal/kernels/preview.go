@@ -18,8 +18,8 @@ const (
 )
 
 // Scores7 computes, for each row of panels of 7 bits, scale*(128*H + L): H and L are the sums of
-// the products of the row's numbers with those of high and low, which are together a vector of
-// 15 bits. It is computed in float32 from exact H and L, in this order, on every CPU.
+// the products of the row's numbers with the numbers of high and low, which are together a vector
+// of 15 bits. It is computed in float32 from exact H and L, in this order, on every CPU.
 //
 // The panels have 16*len(high) bytes each, and dst has 16 elements for each of them. len(high) is
 // len(low), a positive multiple of 4, at most 2^16. No number of high or low is -128.
@@ -28,8 +28,8 @@ func Scores7(dst []float32, panels []byte, high, low []int8, scale float32) {
 	if len(low) != len(high) {
 		panic("kernels: lengths of high and low differ")
 	}
-	// The detector keeps four accesses of eight bytes: reads of single bytes would push out what
-	// another goroutine wrote, so the whole is announced before the sums read it.
+	// The detector keeps four accesses of eight bytes: reads of single bytes would push out the
+	// writes of another goroutine, so the whole slice is announced before the sums read it.
 	raceReads(high)
 	raceReads(low)
 	size, steps := PanelRows*len(high), len(high)/stepCodes
@@ -50,9 +50,10 @@ func Scores7(dst []float32, panels []byte, high, low []int8, scale float32) {
 // of the row's codes, 0 to 15, with the numbers of the vector, less 7.5 times the sum of these,
 // rounded down. It is computed in float32 from exact S, in this order, on every CPU.
 //
-// The panels have 8*len(vector) bytes each, and dst has 16 elements for each of them. len(vector) is
-// a positive multiple of 8, at most 2^16, no number of it is -128, and sum is their sum. As many bytes as
-// the panels have are asked for from the start of next on, which is where the caller goes on; it may be empty.
+// The panels have 8*len(vector) bytes each, and dst has 16 elements for each of them. len(vector)
+// is a positive multiple of 8, at most 2^16, no number of it is -128, and sum is their sum. It
+// prefetches the number of bytes of the panels from the start of next on, where the caller
+// continues; next may be empty.
 func Scores4(dst []float32, panels, next []byte, vector []int8, sum int32, base, scale float32) {
 	n := checkPanels(len(dst), len(panels), len(vector), PanelRows*len(vector)/2, 2*stepCodes)
 	if n == 0 {
@@ -129,8 +130,8 @@ func PutCode7(panels []byte, dim, r, j int, number int8) {
 	panels[r/PanelRows*PanelRows*dim+j/stepCodes*stepBytes+r%PanelRows*stepCodes+j%stepCodes] = byte(int(number) + bias7)
 }
 
-// PackCodes4 packs the codes, 0 to 15, of a row to bytes, half as many: in steps of 8 codes, of which byte i has code i in
-// its lower half and code i+4 in the upper one.
+// PackCodes4 packs the codes, 0 to 15, of a row to half the number of bytes: in steps of 8 codes,
+// with code i in the lower half of byte i and code i+4 in the upper one.
 func PackCodes4(row, codes []byte) {
 	for s := range len(codes) / (2 * stepCodes) {
 		eight := binary.LittleEndian.Uint64(codes[2*stepCodes*s:])

@@ -2,10 +2,10 @@ package kernels
 
 import "encoding/binary"
 
-// The quantised elements are blocks of 32 or 256 weights of one row, as ggml
-// stores them in memory and in GGUF files. An element's value is what ggml's
-// dequantisation gives in float32 (dequantize_row_q8_0 and its like in
-// ggml-quants.c; the layouts are the block structs of ggml-common.h):
+// The quantised elements are blocks of 32 or 256 weights of one row, as ggml stores them in memory
+// and in GGUF files. An element's value is the result of ggml's dequantisation in float32
+// (dequantize_row_q8_0 and its like in ggml-quants.c; the layouts are the block structs of
+// ggml-common.h):
 //
 //	Q4_0  d q            32 weights, q in [-8, 7]     18 bytes: d, 16 of 2 q
 //	Q5_0  d q            32 weights, q in [-16, 15]   22 bytes: d, 4 of fifth bits, 16 of 2 q

@@ -10,7 +10,7 @@ import (
 // scaleOffsets are the places of the float16 numbers of a block.
 var scaleOffsets = map[Element][]int{Q4_0: {0}, Q5_0: {0}, Q8_0: {0}, Q4_K: {0, 2}, Q5_K: {0, 2}, Q6_K: {208}, Q4_1: {0, 2}, Q5_1: {0, 2}}
 
-// randomBlocks returns so many blocks of any bytes whose scales are finite.
+// randomBlocks returns n blocks of any bytes whose scales are finite.
 func randomBlocks(r *rand.Rand, e Element, n int) []byte {
 	_, size := e.Block()
 	b := make([]byte, n*size)
@@ -53,8 +53,8 @@ func blockValue(e Element, b []byte, i int) float32 {
 		Float16Rows([]uint16{binary.LittleEndian.Uint16(b[at:])}, 1).Widen(x[:], 0)
 		return float64(x[0])
 	}
-	// nibble is the i-th of numbers of 4 bits, where each group of size bytes
-	// holds twice as many: first the lower halves, then the upper.
+	// nibble is the i-th of numbers of 4 bits, where each group of size bytes holds 2*size numbers:
+	// first the lower halves, then the upper.
 	nibble := func(at, size, i int) int {
 		return field(at+i/(2*size)*size+i%size, i%(2*size)/size*4, 4)
 	}

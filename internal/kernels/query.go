@@ -12,9 +12,9 @@ import (
 // instructions nor the places of their pages are in the caches, and the linker puts functions in
 // the order of the files and of their text.
 
-// Prefetch asks for all lines and does not wait: they come side by side, where each would
-// be waited for when it is first used. It is a hint, which changes no result. Plain Go has
-// none. A line that is in the first-level cache costs some 0.5 ns.
+// Prefetch asks for all lines and does not wait: they come in parallel, while without Prefetch each
+// would be waited for at its first use. It is a hint, which changes no result. Plain Go has none. A
+// line that is in the first-level cache costs some 0.5 ns.
 func (l *Lines) Prefetch() {
 	prefetchLines(l.few[:l.n])
 	for c := callsOf(len(l.more), maxCallBytes/lineBytes); c.at < c.n; c = c.next() {
@@ -39,8 +39,8 @@ func (v *Int8Vector) Set(h []float32) Fit {
 	return v.fit
 }
 
-// copyFew is copy of all of src in few instructions, on no page of their own: the compiler
-// makes a copy of four floats a load and a store, and of more a call.
+// copyFew copies all of src in few instructions, without code on another page: the compiler makes a
+// load and a store of a copy of four floats, and a call of a longer copy.
 func copyFew(dst, src []float32) {
 	n := len(src)
 	if len(dst) < n {
@@ -127,12 +127,12 @@ func (v *Int8Vector) Length() (low, high float64) {
 	return float64(high * (2 - float64(float64(v.grow*v.grow)*(1+0x1p-18)))), high
 }
 
-// Survivors computes the intervals of n rows of some panels, from panel first on, as Bounds
-// does, and writes to rows, ascending, which of them the intervals do not exclude from those
-// with the k largest logits: all whose upper end reaches a number that the lower ends of k
-// rows reach, which is KthBound's or, if there is none, the k-th largest. It returns how many
-// there are, which are at least k. lower, upper and rows have room for whole panels; the rest
-// after the returned rows may be overwritten. 1 <= k <= n; v must be Certified.
+// Survivors computes the intervals of n rows of some panels, from panel first on, as Bounds does,
+// and writes to rows, ascending, the rows that the intervals do not exclude from the rows with the
+// k largest logits: all rows whose upper end reaches a number that the lower ends of k rows reach,
+// which is the result of KthBound or, if it has none, the k-th largest. It returns their number, at
+// least k. lower, upper and rows have room for whole panels; the rest after the returned rows may
+// be overwritten. 1 <= k <= n; v must be Certified.
 func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
 	panels := panelsOf(n)
 	room, size := PanelRows*panels, p.size()
@@ -204,9 +204,9 @@ func selectAtLeastLeaf(dst []uint32, scores []float32, threshold float32) int {
 	return n
 }
 
-// RefGatherDot computes the logits of the rows ids: dst[j] = RefDot(row
-// ids[j], h) + float64(bias[ids[j]]). dst has len(ids) elements; each id must be
-// less than Len; all else is as for RefScan.
+// RefGatherDot computes the logits of the rows ids: dst[j] = RefDot(row ids[j], h) +
+// float64(bias[ids[j]]). dst has len(ids) elements; each id must be less than Len; the rest is as
+// for RefScan.
 func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []float32) {
 	m.check(len(dst), len(ids), bias, h)
 	if len(ids) > fewIDs || bias != nil {
@@ -219,7 +219,7 @@ func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []floa
 		}
 		return
 	}
-	// The few rows of a query's answer: little code, which may have to come from memory.
+	// The few rows of a query's answer: little code, since it may have to come from memory.
 	for _, id := range ids {
 		if uint(id) >= uint(m.n) {
 			panic("kernels: id out of range")
@@ -232,7 +232,7 @@ func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []floa
 	m.gatherLeaf(dst, ids, h)
 }
 
-// gatherLeaf is refGatherDot for as many rows as one call may read.
+// gatherLeaf is refGatherDot for the number of rows that one call may read.
 func (m Rows) gatherLeaf(dst []float64, ids []uint32, h []float32) {
 	raceReadsRows(m.bytes(), m.rowBytes(), ids)
 	raceReads(h)
@@ -261,9 +261,9 @@ func (m Rows) gatherLeaf(dst []float64, ids []uint32, h []float32) {
 // prefetched is the largest number of rows that Rows.Prefetch asks for.
 const prefetched = 16
 
-// Prefetch asks for the first two cache lines of the first 16 of the rows ids, and does not
-// wait: their pages are looked up side by side then, and two lines one after the other make the
-// CPU read on. It is a hint, which changes no result. Plain Go has none.
+// Prefetch asks for the first two cache lines of the first 16 of the rows ids, and does not wait:
+// then their pages are looked up in parallel, and two consecutive lines make the CPU read ahead. It
+// is a hint, which changes no result. Plain Go has none.
 func (m Rows) Prefetch(ids []uint32) {
 	if len(ids) == 0 || m.n == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 )
 
 // The race detector sees the accesses of Go code, not of assembly. Under the race tag these
-// functions tell it of them, before the call of a leaf.
+// functions report them, before the call of a leaf.
 
 func raceReads[T any](x []T) {
 	if len(x) > 0 {

@@ -14,9 +14,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
-// raceCases are calls of kernels, each with a number that it reads or writes.
-// That number is touched by another goroutine at the same time, which must be
-// reported, or before the call starts, which must not.
+// raceCases are calls of kernels, each with a number that it reads or writes. Another goroutine
+// accesses that number at the same time, which must be reported, or before the call starts, which
+// must not.
 func raceCases() []raceCase {
 	const n, d = 96, 40
 	r := newRand(8)
@@ -127,8 +127,8 @@ type raceCase struct {
 
 var sink float32
 
-// The detector ends a program that it has found a race in by status 66, so each
-// case is a program of its own: this test, started again.
+// The detector ends a program with a race with status 66, so each case runs in a separate program:
+// this test, started again.
 func TestRacesInAssemblyAreReported(t *testing.T) {
 	const inChild = "L2S_TEST_RACE"
 	if name, ok := os.LookupEnv(inChild); ok {
@@ -166,7 +166,7 @@ func TestRacesInAssemblyAreReported(t *testing.T) {
 	}
 }
 
-// What is ordered is no race. This test fails by the report itself.
+// Ordered accesses are no race. The report itself makes this test fail.
 func TestOrderedUseIsNoRace(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for _, c := range raceCases() {
@@ -176,7 +176,7 @@ func TestOrderedUseIsNoRace(t *testing.T) {
 			c.call()
 		}
 	})
-	// Goroutines that share what they read and write each their own.
+	// Goroutines that share their inputs, and write to outputs of their own.
 	const n, d = 96, 40
 	r := newRand(9)
 	rows, h := fill(r, make([]float32, n*d)), fill(r, make([]float32, d))

@@ -206,7 +206,7 @@ func (m Rows) RefScan(dst []float64, bias, h []float32) {
 // fewIDs is a number of ids that RefGatherDot takes by a short way.
 const fewIDs = 16
 
-// check panics unless dst has n elements, h has Dim, and bias Len or none.
+// check panics unless dst has n elements, h has Dim, and bias has Len elements or is nil.
 func (m Rows) check(dst, n int, bias, h []float32) {
 	if m.dim == 0 {
 		panic("kernels: dimension is zero")
@@ -240,7 +240,7 @@ func (m Rows) refScan(dst []float64, h []float32) {
 	}
 }
 
-// scanLeaf is refScan for as many rows as one call may read.
+// scanLeaf is refScan for the number of rows that one call may read.
 func (m Rows) scanLeaf(dst []float64, h []float32) {
 	raceReads(m.bytes())
 	raceReads(h)

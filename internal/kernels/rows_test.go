@@ -54,8 +54,8 @@ func testWiden(t *testing.T, all []uint16) {
 	}
 }
 
-// What is computed from rows of any type has the bits of what is computed from
-// the same rows widened, at every level.
+// Results from rows of any type have the same bits as results from the same rows widened, at every
+// level.
 func TestRowsAreTheirWidenedRows(t *testing.T) { rapid.Check(t, checkRowsAreWidened) }
 
 func FuzzRowsAreTheirWidenedRows(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkRowsAreWidened)) }
@@ -88,7 +88,7 @@ func TestManyRowsAndLongRows(t *testing.T) {
 	}
 }
 
-// The first element that is not finite is found, wherever it is.
+// The first element that is not finite is found at any place.
 func TestNotFiniteIsFound(t *testing.T) {
 	const n, d = 7, 301
 	simdtest.EachLevel(t, func(t *testing.T) {

@@ -20,9 +20,8 @@ func Scan(dst, rows, bias, h []float32) {
 	}
 }
 
-// A scan may read its rows as one stream if they are short and many: from
-// beyond the second-level cache that is faster than rows side by side (see
-// PERFORMANCE.md).
+// A scan may read its rows as one stream if they are short and many: outside the second-level cache
+// that is faster than several rows in parallel (see PERFORMANCE.md).
 const (
 	shortRow   = 1 << 10 // bytes
 	manyShorts = 2 << 20 // bytes of all rows

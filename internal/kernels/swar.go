@@ -5,20 +5,18 @@ import (
 	"unsafe"
 )
 
-// The plain forms of the int8 products are SIMD within a register: one product
-// of two uint64 is the sum of several products of codes. With numbers a_0, a_1 in
-// the lanes of one factor and b_1, b_0, the other way round, in the lanes of the
-// other,
+// The plain forms of the int8 products are SIMD within a register: one product of two uint64 is the
+// sum of several products of codes. With numbers a_0, a_1 in the lanes of one factor and b_1, b_0,
+// in reverse order, in the lanes of the other,
 //
 //	(a_0 + a_1 2^32) (b_1 + b_0 2^32) = a_0 b_1 + (a_0 b_0 + a_1 b_1) 2^32  mod 2^64
 //
-// The factor a is bytes of a record under a mask, so that no code is taken out of
-// it by itself; b is made once for a context. Its codes are signed, which
-// arithmetic modulo 2^64 does not mind, as long as the lanes can be told apart at
-// the end.
+// The factor a is bytes of a record under a mask, so that no code is extracted by itself; b is made
+// once per context. Its codes are signed, which is no problem for arithmetic modulo 2^64 as long as
+// the lanes can be separated at the end.
 
-// plainCodes8 returns q for dot8: four factors for eight codes, of which factor j
-// belongs to the bytes j and 4+j.
+// plainCodes8 returns q for dot8: four factors for eight codes, where factor j belongs to the bytes
+// j and 4+j.
 func (v *Int8Vector) plainCodes8() [][4]uint64 {
 	if v.plain8 == nil {
 		v.plain8 = make([][4]uint64, (v.dim+7)/8)
@@ -51,9 +49,9 @@ func words(rec []byte, n int) [][8]byte {
 
 // dot8 returns the sum of the products of a record's bytes with the codes of h.
 //
-// The lower lane of the sum is of half the products, the upper lane of all:
-// 255 * 127 * 2^16 < 2^31 in magnitude at MaxInt8Dim. So both are int32, and what
-// the lower one borrows from the upper one is known from its sign.
+// The lower lane of the sum is of half the products, the upper lane of all: 255 * 127 * 2^16 < 2^31
+// in magnitude at MaxInt8Dim. So both are int32, and the sign of the lower one tells whether it
+// borrows from the upper one.
 func dot8(rec []byte, h [][4]uint64) int32 {
 	const mask = 0x000000ff000000ff
 	var even, odd uint64 // two sums, so that additions do not wait for each other

@@ -25,10 +25,10 @@ func TopK(ids []uint32, vals, scores []float32) {
 	if k == 0 {
 		return
 	}
-	// ids and vals are a binary heap with the worst entry at the root. Most scores do not
-	// beat the threshold: nextAbove skips over them. The threshold is the root's score or,
-	// until the heap is full, just below a bound on the k-th largest. Scores come in
-	// order of their index, so an equal one never displaces one that is there.
+	// ids and vals are a binary heap with the worst entry at the root. Most scores do not beat the
+	// threshold: nextAbove skips over them. The threshold is the root's score or, until the heap is
+	// full, just below a bound on the k-th largest. Scores come in order of their index, so an
+	// equal score never replaces an earlier one.
 	i, m := 0, 0
 	threshold := float32(math.Inf(-1))
 	if bound, ok := KthBound(scores, k); ok {
@@ -70,20 +70,19 @@ func TopK(ids []uint32, vals, scores []float32) {
 // laneCount is the number of interleaved parts that KthBound looks at.
 const laneCount = 16
 
-// The parts that KthBound looks at for a k above 16: 16 interleaved ones of each of
-// several blocks, at least twice as many as k.
+// The parts that KthBound looks at for a k above 16: 16 interleaved ones of each of several blocks,
+// at least 2k.
 const (
 	maxBlocks  = 64
 	blockShare = laneCount / 2 // of k, for a block
 	leastBlock = 2 * laneCount // scores
 )
 
-// KthBound returns a number that at least k of the scores reach, and usually
-// few more: the k-th largest of the largest scores of 16 interleaved parts, and for
-// k > 16 of such parts of several blocks of the scores. It takes a fraction of the time of
-// TopK. Whether it has an answer depends on its arguments' sizes alone: it has none
-// (false) for fewer than k scores, for k > 512, and for k > 16 unless there are some
-// four times as many scores. k must be at least 1, and no score a NaN.
+// KthBound returns a number that at least k of the scores reach, and usually few more: the k-th
+// largest of the largest scores of 16 interleaved parts, and for k > 16 of the parts of several
+// blocks of the scores. It takes a fraction of the time of TopK. Whether it has an answer depends
+// on its arguments' sizes alone: it has none (false) for fewer than k scores, for k > 512, and for
+// k > 16 unless there are about 4k scores. k must be at least 1, and no score a NaN.
 func KthBound(scores []float32, k int) (bound float32, ok bool) {
 	if k < 1 {
 		panic("kernels: KthBound: k is less than 1")
@@ -130,7 +129,7 @@ func KthLargest(scores []float32, k int) float32 {
 	}
 	for {
 		pivot := medianOf(scores[0], scores[len(scores)/2], scores[len(scores)-1])
-		at, larger := ordered(pivot), 0 // A CPU could not foretell a branch on a score: there is none.
+		at, larger := ordered(pivot), 0 // A CPU could not predict a branch on a score: there is none.
 		for i, x := range scores {
 			scores[i], scores[larger] = scores[larger], x
 			larger += negative(at - ordered(x))
@@ -145,7 +144,7 @@ func KthLargest(scores []float32, k int) float32 {
 			scores, k = scores[larger:], k-larger
 			continue
 		}
-		equal := 0 // The pivot is the largest. Its equals go at once, lest many make it slow.
+		equal := 0 // The pivot is the largest. Its equals are removed at once, since many would make it slow.
 		for i, x := range scores {
 			if x == pivot {
 				scores[i], scores[equal] = scores[equal], x
@@ -165,14 +164,15 @@ func ordered(x float32) int64 {
 	return int64(bits ^ int32(uint32(bits>>31)>>1))
 }
 
-// negative is 1 for a negative x, else 0.
+// negative is 1 for a negative x, 0 otherwise.
 func negative(x int64) int { return int(uint64(x) >> 63) }
 
 func medianOf(a, b, c float32) float32 {
 	return max(min(a, b), min(max(a, b), c))
 }
 
-// kthOfLanes returns the k-th largest of the largest scores of the parts, k of which have one.
+// kthOfLanes returns the k-th largest of the largest scores of the parts, at least k of which have
+// scores.
 func kthOfLanes(scores []float32, k int) float32 {
 	var lane, order [laneCount]float32
 	whole := len(scores) &^ (laneCount - 1)
@@ -263,9 +263,8 @@ func nextAboveGeneric(scores []float32, threshold float32) int {
 	return len(scores)
 }
 
-// SelectAtLeast writes the indices of the scores that are at least threshold to dst,
-// ascending, and returns their number. dst has room for len(scores) of them, of which the
-// rest is overwritten at will.
+// SelectAtLeast writes the indices of the scores that are at least threshold to dst, ascending, and
+// returns their number. dst has room for len(scores) of them; the rest may be overwritten.
 func SelectAtLeast(dst []uint32, scores []float32, threshold float32) int {
 	if len(dst) < len(scores) {
 		panic("kernels: SelectAtLeast: dst is shorter than scores")
@@ -274,7 +273,7 @@ func SelectAtLeast(dst []uint32, scores []float32, threshold float32) int {
 		panic("kernels: SelectAtLeast: more scores than 32-bit indices")
 	}
 	n, whole := 0, len(scores)&^15
-	// A call writes as much as it reads, and at random.
+	// A call writes the number of bytes that it reads, and at random places.
 	for c := callsOf(whole, maxCallBytes/16); c.at < c.n; c = c.next() {
 		part := dst[n : n+c.end-c.at] // n <= c.at
 		raceReads(scores[c.at:c.end])
