@@ -11,7 +11,7 @@ import (
 // The layouts of the types are in internal/kernels/quantised.go. On AVX-512 two groups go side by side, the
 // second in the upper half.
 
-// begin loads what stays in registers.
+// begin loads the values that stay in registers.
 func (f *fn) begin() {
 	if !f.wide() {
 		return
@@ -61,7 +61,7 @@ func constant(name string, at func(i int) byte) Mem {
 func each(x byte) Mem { return constant(fmt.Sprintf("bytes%d", x), func(int) byte { return x }) }
 
 // halves returns a constant with one word in the lower part and another in the upper part of each
-// so many bytes.
+// group of bytes.
 func halves(bytes int, low, high byte) Mem {
 	return constant(fmt.Sprintf("halves%d_%d_%d", bytes, low, high), func(i int) byte {
 		x := low
@@ -91,7 +91,7 @@ func dwordHalves(bytes int, low, high byte) Mem {
 	})
 }
 
-// lanes returns a constant with the numbers of lanes: so many of each, from first on.
+// lanes returns a constant with the numbers of lanes, each of them each times, from first on.
 func lanes(first, each int) Mem {
 	return constant(fmt.Sprintf("lanes%d_%d", first, each), func(i int) byte {
 		if i%4 != 0 {
@@ -102,7 +102,7 @@ func lanes(first, each int) Mem {
 }
 
 // factor returns the factor of the weights of group g, and on AVX-512 of g+1, in the lanes of their
-// products: the scale, or the minimum, whose float16 stands at a place of a small block.
+// products: the scale, or the minimum, whose float16 is at place at of a small block.
 func (f *fn) factor(p reg.GPVirtual, g int, last bool, at int) reg.VecVirtual {
 	v := f.l.Vec()
 	if f.weights == 32 {

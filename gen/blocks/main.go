@@ -1,5 +1,5 @@
-// Command blocks generates the intervals of logits from rows of quantised blocks, as they stand in
-// a file, and contexts of 15 bits.
+// Command blocks generates the intervals of logits from rows of quantised blocks, as in a file, and
+// contexts of 15 bits.
 //
 // An element of a context is an int16 H of 15 bits. A row gives one signed byte X for each weight, and
 // each four of them make one int32 lane, I = 256 sum X H:
@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// aheadRows is how many rows ahead those in a list are prefetched. How many bytes ahead those
-	// that follow each other are, the caller says.
+	// aheadRows is the number of rows by which the prefetches of a list of rows are ahead. The
+	// caller gives the number of bytes for rows that follow each other.
 	aheadRows = 3
 )
 
@@ -87,7 +87,7 @@ type fn struct {
 	qh       reg.VecVirtual   // AVX-512, Q5_K: the fifth bits
 	odd      reg.VecVirtual   // AVX-512: the mask of the odd bytes
 	mask     reg.VecVirtual   // AVX-512, codes of 4 to 6 bits without a minimum: their bits where they lie in a byte
-	spread   []reg.VecVirtual // AVX-512: from four factors to those of two pairs
+	spread   []reg.VecVirtual // AVX-512: from four factors to the factors of two pairs
 }
 
 func (f *fn) wide() bool { return f.l.Bytes == 64 }
@@ -95,10 +95,10 @@ func (f *fn) wide() bool { return f.l.Bytes == 64 }
 func function(l emit.Level, k kind, contexts int) {
 	name, doc := "BlockBounds", "one context"
 	if contexts > 1 {
-		name, doc = "BlockBatch", fmt.Sprintf("%d contexts, of which context c's are ld behind those before", contexts)
+		name, doc = "BlockBatch", fmt.Sprintf("%d contexts, with the intervals of context c at [c*ld]", contexts)
 	}
 	l.Function(name+k.suffix, "func(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)",
-		fmt.Sprintf("computes the intervals of n rows, those in ids or, if ids is nil, those from rows on, for %s. A row has so many blocks of %d weights. b is a %s.", doc, k.weights, layout.BlockBound))
+		fmt.Sprintf("computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for %s. blocks is the number of blocks of a row, of %d weights each. b is a %s.", doc, k.weights, layout.BlockBound))
 	f := &fn{kind: k, l: l, contexts: contexts}
 	f.acc = l.Vecs(contexts * 64 / l.Bytes)
 	f.begin()
@@ -192,7 +192,7 @@ func (f *fn) row(p reg.GPVirtual) {
 }
 
 // quads adds the products of four blocks at a time. Their scales are brought together in the
-// general registers: the vector unit is what the loop waits for.
+// general registers: the loop waits for the vector unit.
 func (f *fn) quads(p, left reg.GPVirtual) {
 	SUBQ(I32(4), left)
 	JLT(LabelRef("rest"))

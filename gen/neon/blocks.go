@@ -7,7 +7,7 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/layout"
 )
 
-// The intervals of logits from rows of quantised blocks: gen/blocks says what they are. Products of
+// The intervals of logits from rows of quantised blocks: gen/blocks describes them. Products of
 // signed bytes need no bias here: a code is q 128/B, with B half of the range of q, or for types
 // with a minimum q, and sums of four products with H = 128 hi + lo make a lane.
 
@@ -54,10 +54,10 @@ func blocks() *arm64.File {
 			for _, contexts := range []int{1, layout.BatchContexts} {
 				name, doc := "BlockBounds", "one context"
 				if contexts > 1 {
-					name, doc = "BlockBatch", fmt.Sprintf("%d contexts, of which context c's are ld behind those before", contexts)
+					name, doc = "BlockBatch", fmt.Sprintf("%d contexts, with the intervals of context c at [c*ld]", contexts)
 				}
 				f := file.Func(l, name+k.suffix, "func(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte)",
-					fmt.Sprintf("computes the intervals of n rows, those in ids or, if ids is nil, those from rows on, for %s. A row has so many blocks of %d weights. b is a %s.", doc, k.weights, layout.BlockBound))
+					fmt.Sprintf("computes the intervals of n rows, the rows ids or, if ids is nil, the first from rows on, for %s. blocks is the number of blocks of a row, of %d weights each. b is a %s.", doc, k.weights, layout.BlockBound))
 				(&blockBounds{Func: f, blockKind: k, contexts: contexts}).emit()
 			}
 		}
@@ -73,7 +73,7 @@ type blockBounds struct {
 	p, planes  arm64.X   // the block, and the pair of groups of the contexts
 	acc        []arm64.V // the 16 lanes of each context
 	d, m       []arm64.V // four factors each, and minima
-	mask, sign arm64.V   // the bits of a code where it lies in a byte, and 128
+	mask, sign arm64.V   // the mask of the bits of a code at its place in a byte, and 128
 	powers     arm64.V   // 1 << i in byte i of eight, for upper bits of small blocks
 	high       []arm64.V // the upper bits of all groups, for Q5_K
 	x, w, t    []arm64.V // codes, bytes of a context, scratch
@@ -154,12 +154,12 @@ func (f *blockBounds) emit() {
 	f.I("ret")
 }
 
-// registers takes the vector registers and sets those that keep what they hold.
+// registers takes the vector registers and sets those that do not change.
 func (f *blockBounds) registers(scratch arm64.X) {
 	f.acc, f.x, f.w, f.t = f.Vs(4*f.contexts), f.Vs(2), f.Vs(2), f.Vs(3)
 	switch {
 	case !f.large():
-		f.d = f.Vs(1) // the minimum is beside the factor
+		f.d = f.Vs(1) // the minimum is next to the factor
 	case f.mins:
 		f.d, f.m = f.Vs(2), f.Vs(2)
 	default:
@@ -192,7 +192,7 @@ func (f *blockBounds) factors() {
 		return
 	}
 	scale, t := f.t[0], f.t[1]
-	var to [2][2]arm64.V // what the lower and the upper halves of two registers become
+	var to [2][2]arm64.V // the results of the lower and the upper halves of two registers
 	if f.mins {
 		to = [2][2]arm64.V{{f.d[0], f.m[0]}, {f.d[1], f.m[1]}}
 		f.scale(scale, 0)
@@ -235,7 +235,7 @@ func (f *blockBounds) factors() {
 	}
 }
 
-// scale loads the float16 of a block, the scale and, if there is one, the minimum behind it.
+// scale loads the float16 of a block, the scale and, if there is one, the minimum after it.
 func (f *blockBounds) scale(to arm64.V, at int) {
 	if f.mins {
 		f.I("ldr %s, [%x, #%d]", to, f.p, at)
@@ -291,7 +291,7 @@ func (f *blockBounds) group(g, odd int) {
 	}
 }
 
-// factor says where the factor of half of a group is, or the minimum.
+// factor returns the place of the factor of half of a group, or of the minimum.
 func (f *blockBounds) factor(g, half int, minimum bool) (v arm64.V, lane int) {
 	switch {
 	case !f.large() && minimum:
@@ -306,7 +306,7 @@ func (f *blockBounds) factor(g, half int, minimum bool) (v arm64.V, lane int) {
 	return f.d[g/4], g % 4
 }
 
-// code makes 16 codes, half of those of group g.
+// code makes 16 codes, half of group g.
 func (f *blockBounds) code(g, half int, x arm64.V) {
 	at, upperHalf := f.codes+16*half, false // of the bytes
 	switch {
@@ -356,7 +356,7 @@ func (f *blockBounds) code(g, half int, x arm64.V) {
 		}
 		f.I("sli %v.16b, %v.16b, #%d", x, t, low+4)
 	}
-	// Other bits of the byte are left beside the code, unless a shift put zeros there.
+	// Other bits of the byte remain next to the code, unless a shift put zeros there.
 	if upperHalf == (low > 0) || f.mins && f.bits > 4 {
 		f.I("and %v.16b, %v.16b, %v.16b", x, x, f.mask)
 	}
