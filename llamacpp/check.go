@@ -27,10 +27,10 @@ const (
 	checkedOthers = 256 // labels apart from each other in the vocabulary
 )
 
-// Check lets llama.cpp compute its own head for a few tokens, and compares its logits with those of
-// x. llama.cpp rounds h for its product, to blocks of 8-bit numbers or to bfloat16, and x does not,
-// so that a logit may differ by the sum of these roundings: the tolerance is eight standard
-// deviations of the sum. A larger difference is an *[UnlikeError].
+// Check lets llama.cpp compute its own head for a few tokens, and compares its logits with the
+// logits of x. llama.cpp rounds h for its product, to blocks of 8-bit numbers or to bfloat16, and x
+// does not, so that a logit may differ by the sum of these roundings: the tolerance is eight
+// standard deviations of the sum. A larger difference is an *[UnlikeError].
 //
 // Afterwards states are handed out for an architecture that is not known. Check empties the
 // memory of the context.

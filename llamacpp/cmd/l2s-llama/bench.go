@@ -31,20 +31,20 @@ const benchUsage = `
 l2s-llama bench --model M.gguf [--fast] [--screen M.l2s] [flags]
 l2s-llama bench --model M.gguf --learn --text FILE --tokens 5000 --rounds 30 [--svg FILE] [flags]
 
-Measures tokens a second with llama.cpp's own head and sampler, with the exact head, with a preview
-(--fast, see generate -h) and with a screen, in turns on one model, warmed up: with one thread and
-with all, unless --threads is given. A time is the median over the rounds, each the mean of its
-tokens, with the least and the largest; a speedup is over llama.cpp. An interrupt leaves the lines
-of the numbers of threads that were measured to the end. The head "none" is llama.cpp without one.
+Measures tokens per second with llama.cpp's own head and sampler, with the exact head, with a
+preview (--fast, see generate -h) and with a screen, in turns on one model, warmed up: with one
+thread and with all, unless --threads is given. A time is the median over the rounds of the mean per
+token, with the least and the largest; a speedup is over llama.cpp. After an interrupt bench prints
+the lines of the numbers of threads that are complete. The head "none" is llama.cpp without a head.
 Tasks:
   greedy    the best token
   sampled   temperature 0.8, top-k 40, top-p 0.95, each by its own sampler
   logprobs  the best 20 tokens and their log-probabilities; a preview estimates the sum
   decision  the logits of 3 tokens
   allowed   a draw among 200 tokens
-  draft     4 tokens in one batch, and the best token behind each
---learn asks for the best 5 behind each token of --text, in --rounds lines of --tokens tokens, and
-tells the speed beside llama.cpp's, the precision of one answer in four, and the memory added.`
+  draft     4 tokens in one batch, and the best token after each
+--learn asks for the best 5 tokens after each token of --text, in --rounds lines of --tokens tokens,
+and prints the speed and llama.cpp's, the precision of one answer in four, and the memory added.`
 
 // row is a line of the table. Times are of one token, or of one draft.
 type row struct {
@@ -87,13 +87,13 @@ func (b *bench) setThreads(n int) error {
 	return nil
 }
 
-// racer writes tokens in one way: step adds what follows a token and says which token comes next.
+// racer writes tokens by one method: step feeds a token and returns the next one.
 type racer struct {
 	task, head string
 	hooked     bool // it runs on the model with the hook
 	step       func(id uint32) (uint32, error)
 	per        int // tokens a step
-	// Of each round, the time of all steps and that of the prompt.
+	// For each round, the time of all steps and the time of the prompt.
 	times, prompts []time.Duration
 }
 
@@ -124,7 +124,7 @@ func (b *bench) racers(tasks []string) ([]*racer, error) {
 	if b.screen != nil {
 		heads = append(heads, named{"screen", b.screen})
 	}
-	// What llama.cpp without its head takes stands beside each task.
+	// Each task also has the time of llama.cpp without its head.
 	add("none", "none", true, func(id uint32) (uint32, error) {
 		_, err := b.m.Feed(ctx, 0, id)
 		return id, err
@@ -264,7 +264,7 @@ func (b *bench) racers(tasks []string) ([]*racer, error) {
 	return list, nil
 }
 
-// sampled is llama.cpp with a sampler of its own.
+// sampled returns the steps of llama.cpp with its own sampler.
 func (b *bench) sampled(s llama.Sampler) func(uint32) (uint32, error) {
 	return func(id uint32) (uint32, error) {
 		if err := b.own.feed(1, id); err != nil {
@@ -299,7 +299,7 @@ func (b *bench) with(f func([]float32) (uint32, error)) func(uint32) (uint32, er
 	}
 }
 
-// run lets all racers write their tokens, in turns, of which told is told.
+// run lets all racers write their tokens, in turns; told gets the progress.
 func (b *bench) run(ctx context.Context, list []*racer, rounds int, told func(r *racer, turns int)) error {
 	last, turns := b.prompt[len(b.prompt)-1], 0
 	for round := range rounds + 1 { // the first warms up
@@ -391,7 +391,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	picture := f.String("svg", "", "with --learn, the `file` of a picture to write")
 	n := f.Int("tokens", 32, "how `many` tokens to write in a round")
 	rounds := f.Int("rounds", 5, "how `many` rounds")
-	prompt := f.String("prompt", "", "the `text` to go on with, else one of the command's own")
+	prompt := f.String("prompt", "", "the `text` to continue, by default one of the command")
 	tasks := f.String("tasks", "greedy,sampled", "the `tasks`, separated by commas, or all")
 	asJSON := f.Bool("json", false, "write JSON")
 	if err := f.parse(args); err != nil {
@@ -499,7 +499,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	return cmp.Or(failed, f.writeRows(m, rows, threads[0], *asJSON))
 }
 
-// writeRows writes what was measured; threads is the first number of these.
+// writeRows writes the measurements; threads is the first number of threads.
 func (f *flags) writeRows(m *llamacpp.Model, rows []row, threads int, asJSON bool) error {
 	stdout, gains := f.stdout, gainsOf(rows)
 	if asJSON {
@@ -527,7 +527,8 @@ func (f *flags) writeRows(m *llamacpp.Model, rows []row, threads int, asJSON boo
 	return nil
 }
 
-// writeJSON writes all rows, and as heads those of the first task on the first number of threads.
+// writeJSON writes all rows, and as heads the rows of the first task with the first number of
+// threads.
 func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []gain, p *preview.Model, budget float64) error {
 	type precision struct {
 		preview.Rung
@@ -567,20 +568,20 @@ func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []
 	}{m.Path(), m.Architecture(), m.Labels(), m.Dim(), heads, rows, gains, of})
 }
 
-// gain says what a preview is worth in a task: beside llama.cpp, and beside no head at all.
+// gain has the gain of a preview in a task: over llama.cpp, and compared with no head at all.
 type gain struct {
 	Threads   int     `json:"threads"`
 	Task      string  `json:"task"`
 	HeadShare float64 `json:"head_share"` // of the time of a token of llama.cpp
-	Most      float64 `json:"most"`       // times llama.cpp's tokens a second, without a head
+	Most      float64 `json:"most"`       // times llama.cpp's tokens per second, without a head
 	Preview   float64 `json:"preview"`    // the same, by the preview
 	OfMost    float64 `json:"of_most"`
 	Exact     float64 `json:"exact"` // the same, by the exact head
 
-	apart bool // no round of the exact head was slower than one of the preview
+	apart bool // no round of the exact head was slower than a round of the preview
 }
 
-// text says it in a line or two, with the precision of the preview.
+// text describes the gain in a line or two, with the precision of the preview.
 func (g gain) text(precision string) string {
 	where := threadsOf(g.Threads) + ", " + g.Task
 	if !(g.Most > 1) {

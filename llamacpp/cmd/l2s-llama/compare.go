@@ -20,17 +20,16 @@ import (
 const compareUsage = `
 l2s-llama compare --model M.gguf --text FILE [--fast] [--screen M.l2s] [--budgets LIST] [flags]
 
-Measures where greedy tokens differ. Prompts are taken from the text, evenly spread. Each is gone on
-with by the exact head; at every token llama.cpp's own head, the preview of --fast, which is never
-made from this text, and the screen with each budget, say what they would have written. Up to the
-first difference that is what they write. A perplexity is of a part of the text, behind prompts of
-the same length.`
+Measures where greedy tokens differ. Prompts are taken from the text, evenly spread. The exact head
+continues each. At every token llama.cpp's own head, the preview of --fast, which is never made from
+this text, and the screen with each budget choose their token; up to the first difference they would
+write the same text alone. A perplexity is of a part of the text, after prompts of the same length.`
 
-// difference is what one head does beside the exact one.
+// difference compares one head with the exact one.
 type difference struct {
 	Head       string  `json:"head"`
 	Budget     float64 `json:"budget,omitempty"`
-	P1         float64 `json:"p1_on_held_out,omitempty"` // what the ladder of the screen says
+	P1         float64 `json:"p1_on_held_out,omitempty"` // from the ladder of the screen
 	Agreement  float64 `json:"agreement"`                // share of all tokens
 	Same       float64 `json:"prompts_without_divergence"`
 	First      float64 `json:"mean_first_divergence"` // over prompts that have one, from 1 on; 0 for none
@@ -42,7 +41,7 @@ type difference struct {
 	diverged                  bool
 }
 
-// count counts a token: theirs beside that of the exact head.
+// count counts a token: theirs, compared with the token of the exact head.
 func (d *difference) count(theirs, exact uint32, at int) {
 	switch {
 	case theirs == exact:
@@ -207,7 +206,7 @@ func (c *comparison) run(ctx context.Context, text []uint32, prompts, scored int
 	return nil
 }
 
-// follow goes on with one prompt.
+// follow continues one prompt.
 func (c *comparison) follow(ctx context.Context, prompt []uint32) error {
 	c.m.Clear(0)
 	c.own.cut(0)
@@ -257,7 +256,7 @@ func (c *comparison) follow(ctx context.Context, prompt []uint32) error {
 	return nil
 }
 
-// score computes perplexities of windows of the text, behind a context of the prompts' length.
+// score computes perplexities of windows of the text, after a context of the prompts' length.
 func (c *comparison) score(ctx context.Context, text []uint32, begin uint32, begins bool, scored int) error {
 	done := 0
 	for len(text) > c.length+1 && done < scored {
@@ -307,7 +306,7 @@ func (c *comparison) score(ctx context.Context, text []uint32, begin uint32, beg
 	return nil
 }
 
-// logProb is NaN for a screen without a tail, which has no probabilities of its own.
+// logProb is NaN for a screen without a tail, which has no probabilities.
 func (c *comparison) logProb(d *difference, h []float32, id uint32) (float64, error) {
 	switch d.Head {
 	case "llama.cpp":

@@ -27,14 +27,14 @@ l2s-llama contexts --model M.gguf --out H.npy --targets T.npy --text FILE [FILE 
 Computes hidden states of texts, for l2s train --head M.gguf --contexts H.npy. A text is cut into
 windows of tokens, which begin as the model's texts begin. The first tokens of a window are context
 alone; of the others some give a state, evenly spread. T.npy has the token that followed each state.
-With --written the model goes on behind each window by itself, with the best token behind one window
-and draws behind the next, and each token gives a state: a screen should know what the model writes,
-if that is not like the texts. Texts and states may be larger than memory. What was computed is kept
-when the run is interrupted, in H.npy.part and T.npy.part: the same command goes on from there. Each
-10 s, and with each 64 KiB of text, a line says how far it is. Bytes that are not UTF-8 count as
-U+FFFD.`
+With --written the model continues each window by itself, one window with best tokens and the next
+with draws, and each token gives a state: a screen should know the text of the model, if it is not
+like the texts. Texts and states may be larger than memory. An interrupted run keeps its states in
+H.npy.part and T.npy.part: the same command continues from there. Every 10 s, and with each 64 KiB
+of text, a line gives the progress. Bytes that are not UTF-8 count as U+FFFD.`
 
-// contextsRun is what decides the states: a run goes on from another with the same.
+// contextsRun has the settings that decide the states: a run continues another run with the same
+// settings.
 type contextsRun struct {
 	Model   file   `json:"model"`
 	Texts   []file `json:"texts"`
@@ -44,7 +44,7 @@ type contextsRun struct {
 	Written int    `json:"written"`
 	Most    int    `json:"most"`
 	Half    bool   `json:"half"`
-	Fast    bool   `json:"fast,omitempty"` // what the model writes was found by a preview
+	Fast    bool   `json:"fast,omitempty"` // a preview chose the tokens that the model writes
 }
 
 type file struct {
@@ -62,7 +62,7 @@ func stat(path string) (file, error) {
 		return file{}, fmt.Errorf("%s: found a folder, expected a file", path)
 	}
 	if !info.Mode().IsRegular() {
-		return file{}, fmt.Errorf("%s: found a device or a pipe, expected a regular file, in which a run can go on", path)
+		return file{}, fmt.Errorf("%s: found a device or a pipe, expected a regular file, in which a run can continue", path)
 	}
 	return file{path, info.Size(), info.ModTime().UTC()}, nil
 }
@@ -71,7 +71,7 @@ func stat(path string) (file, error) {
 type contextsDone struct {
 	Run    contextsRun `json:"run"`
 	Text   int         `json:"text"`   // its number
-	Offset int64       `json:"offset"` // in it, of what comes next
+	Offset int64       `json:"offset"` // in it, of the next chunk
 	Rows   int         `json:"rows"`   // written
 	Phase  int         `json:"phase"`  // of the next window
 	Tokens int64       `json:"tokens"`
@@ -116,10 +116,10 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	window := f.Int("window", 256, "how `many` tokens a window has")
 	warmup := f.Int("warmup", 32, "how `many` of these are context alone")
 	states := f.Int("states", 32, "how `many` states a window gives, 0 for all")
-	written := f.Int("written", 0, "how `many` tokens the model writes behind each window")
+	written := f.Int("written", 0, "how `many` tokens the model writes after each window")
 	most := f.Int("most", 0, "how `many` states to write at most, 0 for all")
 	half := f.Bool("float16", false, "write float16, half the size, in place of float32")
-	restart := f.Bool("restart", false, "do not go on from an earlier run")
+	restart := f.Bool("restart", false, "do not continue an earlier run")
 	if err := f.parse(args); err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	c := &collector{f: f, m: m, x: x, w: w, done: done, start: time.Now(), before: done.Tokens}
 	if err := c.collect(ctx); err != nil {
 		if errors.Is(err, context.Canceled) {
-			f.say("%d states are kept in %s.part: the same command goes on\n", w.saved, *out)
+			f.say("%d states are kept in %s.part: the same command continues\n", w.saved, *out)
 		}
 		return err
 	}
@@ -208,7 +208,7 @@ type collector struct {
 	before int64 // tokens of earlier runs
 }
 
-// chunkBytes is how much text is cut into tokens at once. Windows do not cross chunks.
+// chunkBytes is the size of the text that is cut into tokens at once. Windows do not cross chunks.
 const chunkBytes = 1 << 16
 
 func (c *collector) collect(ctx context.Context) error {
@@ -292,9 +292,9 @@ func (c *collector) chunk(ctx context.Context, text []byte) error {
 	begin, begins := c.m.Begins()
 	var tokens []llamacpp.Token
 	var follow []int32
-	var behind []float32 // the state behind the last token of a window
+	var behind []float32 // the state after the last token of a window
 	for len(ids) > run.Warmup+1 && !c.full() {
-		n := min(run.Window, len(ids)-1) // the last has none that follows
+		n := min(run.Window, len(ids)-1) // the last token has no next one
 		tokens, follow = tokens[:0], follow[:0]
 		if begins {
 			tokens = append(tokens, llamacpp.Token{ID: begin})
@@ -330,7 +330,7 @@ func (c *collector) chunk(ctx context.Context, text []byte) error {
 	return nil
 }
 
-// add writes as many states as are wanted.
+// add writes states, until there are enough.
 func (c *collector) add(states []float32, follow []int32) error {
 	if most := c.done.Run.Most; most > 0 && c.w.rows+len(follow) > most {
 		follow = follow[:max(0, most-c.w.rows)]
@@ -339,7 +339,7 @@ func (c *collector) add(states []float32, follow []int32) error {
 	return c.w.add(states, follow)
 }
 
-// write lets the model go on behind a window, from the state behind its last token.
+// write lets the model continue a window, from the state after its last token.
 func (c *collector) write(ctx context.Context, h []float32) error {
 	s := &sampling{o: sample.DefaultOptions()}
 	s.o.TopK, s.o.Temperature, s.o.Seed = 10, 0, uint64(c.done.Phase)
@@ -368,8 +368,8 @@ func (c *collector) write(ctx context.Context, h []float32) error {
 	return nil
 }
 
-// wanted reports whether token i of those behind the context gives one of k states, spread over
-// n tokens; every window begins elsewhere.
+// wanted reports whether token i after the context gives one of k states, spread over n tokens;
+// every window begins elsewhere.
 func wanted(i, k, n, phase int) bool {
 	if i < 0 || i >= n {
 		return false
@@ -378,30 +378,30 @@ func wanted(i, k, n, phase int) bool {
 	return at*k/n != (at+1)*k/n
 }
 
-// within says within a chunk of text how far the run is, if it has not done so for long.
+// within reports the progress of the run within a chunk of text, if the last report is long ago.
 func (c *collector) within() {
 	if time.Since(c.start) >= noted {
 		c.progress(noted)
 	}
 }
 
-// noted is the longest time between two lines that say how far the run is, but for that of a window.
+// noted is the longest time between two lines of progress, plus the time of a window.
 const noted = 10 * time.Second
 
-// progress says how far the run is, unless it has said so within that time.
+// progress reports the progress of the run, unless there was a report within that time.
 func (c *collector) progress(within time.Duration) {
 	if time.Since(c.shown) < within {
 		return
 	}
 	c.shown = time.Now()
 	rate := float64(c.done.Tokens-c.before) / time.Since(c.start).Seconds()
-	c.f.say("text %d of %d: %d tokens, %d states, %.0f tokens a second\n", min(c.done.Text+1, len(c.done.Run.Texts)), len(c.done.Run.Texts), c.done.Tokens, c.w.rows, rate)
+	c.f.say("text %d of %d: %d tokens, %d states, %.0f tokens per second\n", min(c.done.Text+1, len(c.done.Run.Texts)), len(c.done.Run.Texts), c.done.Tokens, c.w.rows, rate)
 }
 
 // parts are the two files while they grow.
 type parts struct {
 	states, targets *part
-	note            string // the file that says how far they are
+	note            string // the file with their progress
 	rows, saved     int
 	dim             int
 	half            bool
@@ -418,7 +418,7 @@ type part struct {
 	row   int64
 }
 
-// headerBytes is the length of the header of a file, whatever the number of its rows.
+// headerBytes is the length of the header of a file, for any number of rows.
 const headerBytes = 128
 
 func (p *part) header(rows int) []byte {
@@ -428,7 +428,7 @@ func (p *part) header(rows int) []byte {
 	return tensorfile.NPYHeader(p.descr, rows, p.cols)
 }
 
-// openParts begins two files, or opens those of an earlier run with the same texts and flags.
+// openParts begins two files, or opens the files of an earlier run with the same texts and flags.
 func openParts(out, targets string, dim int, run contextsRun, restart bool) (*parts, contextsDone, error) {
 	element, descr := int64(4), "f4"
 	if run.Half {
@@ -441,7 +441,7 @@ func openParts(out, targets string, dim int, run contextsRun, restart bool) (*pa
 	if text, err := os.ReadFile(w.note); err == nil && !restart {
 		var old contextsDone
 		if err := json.Unmarshal(text, &old); err != nil {
-			return nil, done, fmt.Errorf("%s: found %v, expected what an earlier run has written: --restart begins anew", w.note, err)
+			return nil, done, fmt.Errorf("%s: found %v, expected the files of an earlier run: --restart begins anew", w.note, err)
 		}
 		if !same(old.Run, run) {
 			return nil, done, fmt.Errorf("%s: found a run with another model, other texts or other flags, expected this one: --restart begins anew", w.note)
@@ -475,7 +475,7 @@ func (p *part) open(rows int) error {
 	size := headerBytes + int64(rows)*p.row
 	if info, err := f.Stat(); err != nil || rows > 0 && info.Size() < size {
 		f.Close()
-		return fmt.Errorf("%s.part: found fewer than %d rows, expected those of the earlier run: --restart begins anew", p.path, rows)
+		return fmt.Errorf("%s.part: found fewer than %d rows, expected the rows of the earlier run: --restart begins anew", p.path, rows)
 	}
 	if err := f.Truncate(size); err != nil {
 		f.Close()
@@ -527,7 +527,7 @@ func (w *parts) add(states []float32, follow []int32) error {
 	return nil
 }
 
-// save makes what was added durable, and notes it.
+// save makes the added states durable, and notes them.
 func (w *parts) save(done contextsDone) error {
 	for _, p := range []*part{w.states, w.targets} {
 		if err := p.w.Flush(); err != nil {

@@ -25,15 +25,15 @@ import (
 	"github.com/learning-to-screen/l2s/sample"
 )
 
-// ownText is what the states of a preview are made of: prose, talk and code in several languages, of sections
-// that stand for themselves.
+// ownText is the text for the states of a preview: prose, talk and code in several languages, in
+// sections that are independent.
 //
 //go:embed fast.txt
 var ownText string
 
 const (
 	fastWindow  = 256  // tokens of a text, which begins anew with each window
-	fastFrom    = 3    // of which the first give no states: nearly all have the same ones
+	fastFrom    = 3    // the first of which give no states: nearly all texts have the same ones
 	fastBatch   = 32   // llama.cpp copies stale logits of each state: few at a time take less memory, and no more time
 	fastGiven   = 6000 // tokens of --text
 	fastWriters = 16   // sequences that the model writes
@@ -41,7 +41,8 @@ const (
 	fastWritten = 96   // tokens of each
 )
 
-// withFast adds the flags of a preview; text says what its text is, "" if there is no such flag.
+// withFast adds the flags of a preview; text describes the flag --text, "" if there is no such
+// flag.
 func (f *flags) withFast(text string) *flags {
 	f.BoolVar(&f.fast, "fast", false, "find tokens by a preview, which the first start makes")
 	f.BoolVar(&f.anew, "anew", false, "with --fast, make the preview anew")
@@ -51,8 +52,8 @@ func (f *flags) withFast(text string) *flags {
 	return f
 }
 
-// previewPaths are the files that a preview may be kept in: beside the model, or else in the user's cache. A
-// head of another source has another preview, and so has each text of --text.
+// previewPaths are the files that a preview may be kept in: next to the model, or otherwise in the
+// user's cache. A head of another source has another preview, and so has each text of --text.
 func (f *flags) previewPaths() []string {
 	suffix := ".l2p"
 	for _, of := range []string{f.head, f.given} {
@@ -74,7 +75,8 @@ func (f *flags) previewPaths() []string {
 	return append(paths, filepath.Join(cache, "l2s", fmt.Sprintf("%s-%x%s", filepath.Base(model), sum[:6], suffix)))
 }
 
-// readPreview reads the preview of the model, from the first file that has one: nil if none has.
+// readPreview reads the preview of the model, from the first file that has one: nil if there is
+// none.
 func (f *flags) readPreview() (*preview.Model, string) {
 	for _, path := range f.previewPaths() {
 		m, err := loadPreview(path)
@@ -89,7 +91,7 @@ func (f *flags) readPreview() (*preview.Model, string) {
 	return nil, ""
 }
 
-// holdPreview holds the file that the preview is to be kept in, and waits while another run makes it. An empty path
+// holdPreview holds the file for the preview, and waits while another run makes it. An empty path
 // means that no folder can be written to.
 func (f *flags) holdPreview(ctx context.Context) (path string, release func(), err error) {
 	for _, path := range f.previewPaths()[1:] {
@@ -121,7 +123,7 @@ func (f *flags) holdPreview(ctx context.Context) (path string, release func(), e
 	return "", func() {}, nil
 }
 
-// since says how long something has taken, once that is a second.
+// since gives the time that something has taken, if that is more than a second.
 func since(start time.Time) string {
 	if took := time.Since(start); took > time.Second {
 		return ", " + progress.Duration(took) + " so far"
@@ -129,7 +131,7 @@ func since(start time.Time) string {
 	return ""
 }
 
-// havePreview leaves the preview of the model in f.preview: that of a file, or one that is made.
+// havePreview sets f.preview to the preview of the model, from a file or newly made.
 func (f *flags) havePreview(ctx context.Context) (err error) {
 	if f.text != "" {
 		if f.given, err = f.readText(ctx, f.text); err != nil {
@@ -147,7 +149,8 @@ func (f *flags) havePreview(ctx context.Context) (err error) {
 	return f.newPreview(ctx, f.anew)
 }
 
-// newPreview makes the preview and keeps it. Unless anew, one that another run has made meanwhile is as good.
+// newPreview makes the preview and keeps it. Unless anew is true, it takes a preview that another
+// run has made meanwhile.
 func (f *flags) newPreview(ctx context.Context, anew bool) error {
 	path, release, err := f.holdPreview(ctx)
 	if err != nil {
@@ -172,7 +175,7 @@ func (f *flags) newPreview(ctx context.Context, anew bool) error {
 	return nil
 }
 
-// progress is for long work: none is shown with --quiet.
+// progress returns a printer for long work, nil with --quiet.
 func (f *flags) progress() *progress.Printer {
 	if f.quiet {
 		return nil
@@ -180,13 +183,13 @@ func (f *flags) progress() *progress.Printer {
 	return progress.New(f.stderr)
 }
 
-// makePreview computes states, by a model of its own, and makes the preview from them.
+// makePreview computes states, by a separate model, and makes the preview from them.
 func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
 	p := f.progress()
 	defer p.Close()
 	const all = 10000
 	p.Start("preview of "+filepath.Base(f.model), "percent", all)
-	// What the stages take of the time, about.
+	// The shares of the stages in the time, about.
 	share := func(from, to float64) func(string, float64) {
 		return func(stage string, done float64) {
 			p.Part(stage)
@@ -197,7 +200,7 @@ func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer debug.FreeOSMemory() // before a model is opened that stays
+	defer debug.FreeOSMemory() // before the lasting model is opened
 	defer f.closes(nil, x)
 	stages := map[string]func(string, float64){"coordinates": share(0.45, 0.55), "blocks": share(0.55, 0.75), "fingerprint": share(0.75, 0.77), "precision": share(0.77, 1)}
 	var made *preview.Model
@@ -216,8 +219,8 @@ func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
 	return made, nil
 }
 
-// fastStates computes the states of the texts, and of what the model writes itself; done is told of the stage, and of how
-// much of both is done.
+// fastStates computes the states of the texts, and of the text that the model writes itself; done
+// gets the stage, and the share of the work that is done.
 func (f *flags) fastStates(ctx context.Context, given string, done func(stage string, share float64)) ([]float32, *llamacpp.Head, error) {
 	o := llamacpp.Options{Context: fastWindow, Sequences: fastWriters, Batch: fastBatch, States: fastBatch}
 	m, err := f.openModel(ctx, o)
@@ -267,8 +270,9 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 	count := 0
 	states := make([]float32, 0, (sum+fastWritten*o.Sequences)*m.Dim())
 	var tokens []llamacpp.Token
-	// Threads of llama.cpp wait for each other: where others use the cores, one is faster than all. Of the parts, the
-	// first reads the file too, and the next two say which it is.
+	// Threads of llama.cpp wait for each other: if other programs use the cores, one thread is
+	// faster than all. The first part also reads the file, and the next two decide the number of
+	// threads.
 	threads := cmp.Or(f.threads, min(runtime.GOMAXPROCS(0), llamacpp.MaxThreads))
 	var took [3]time.Duration // for each token
 	for at, part := range parts {
@@ -300,8 +304,8 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 			took[at] = time.Since(start) / time.Duration(len(part))
 		}
 	}
-	written, err := f.writes(ctx, m, x, parts[:writers], o.Sequences, func(n int) { done("states of what the model writes", float64(count+2*n)/float64(all)) })
-	done("states of what the model writes", 1) // also where the model has ended texts before
+	written, err := f.writes(ctx, m, x, parts[:writers], o.Sequences, func(n int) { done("states of the model's text", float64(count+2*n)/float64(all)) })
+	done("states of the model's text", 1) // also where the model has ended texts before
 	return append(states, written...), x, err
 }
 
@@ -369,7 +373,7 @@ func distinct(texts [][]uint32, labels int) []uint32 {
 	return slices.DeleteFunc(slices.Compact(ids), func(id uint32) bool { return int64(id) >= int64(labels) })
 }
 
-// measured says how precise the preview was found to be.
+// measured describes the measured precision of the preview.
 func (f *flags) measured() string {
 	k, n := f.preview.RungsOf()
 	r := engine.Rung(f.preview, f.budget)

@@ -56,7 +56,7 @@ func TestWhereAPreviewIsKept(t *testing.T) {
 	f := &flags{model: "a/m.gguf"}
 	own := f.previewPaths()
 	if len(own) != 2 || own[0] != "a/m.gguf.l2p" || !strings.HasPrefix(own[1], cache) || !strings.HasSuffix(own[1], ".l2p") {
-		t.Fatalf("found %v, expected one beside the model and one below %s", own, cache)
+		t.Fatalf("found %v, expected one next to the model and one below %s", own, cache)
 	}
 	f.model = "b/m.gguf"
 	if other := f.previewPaths(); other[1] == own[1] {
@@ -124,7 +124,7 @@ func fastModel(t *testing.T) (model string) {
 	return model
 }
 
-// The first start makes the preview, and what follows opens it: for all verbs.
+// The first start makes the preview, and later starts open it: for all verbs.
 func TestFast(t *testing.T) {
 	model := fastModel(t)
 	ctx := context.Background()
@@ -140,10 +140,10 @@ func TestFast(t *testing.T) {
 	}
 	file := model + ".l2p"
 	made := func(said string) bool { return strings.Contains(said, " states in ") }
-	if !made(said) || !strings.Contains(said, "head: preview "+file+": P@1 ") || !strings.Contains(said, "a second") {
+	if !made(said) || !strings.Contains(said, "head: preview "+file+": P@1 ") || !strings.Contains(said, "per second") {
 		t.Errorf("found %q, expected the making of a preview, its precision and a speed", said)
 	}
-	// The making tells its stages, and how much is done.
+	// makePreview reports its stages, and the share that is done.
 	of := &flags{model: model, threads: 1, stderr: io.Discard}
 	var stages []string
 	done := 0.0
@@ -158,7 +158,7 @@ func TestFast(t *testing.T) {
 		t.Fatal(err)
 	}
 	head.Close()
-	if stages = slices.Compact(stages); !slices.Equal(stages, []string{"states of texts", "states of what the model writes"}) || done < 0.9 {
+	if stages = slices.Compact(stages); !slices.Equal(stages, []string{"states of texts", "states of the model's text"}) || done < 0.9 {
 		t.Errorf("found the stages %q up to the share %v, expected two, nearly up to 1", stages, done)
 	}
 	m, err := preview.Load(file)
@@ -175,7 +175,7 @@ func TestFast(t *testing.T) {
 	if text, said = runs(t, ctx, 0, fast...); text != want || made(said) || !strings.Contains(said, "head: preview "+file) {
 		t.Errorf("the second start: found %q, %q, expected the same text, and no other preview", text, said)
 	}
-	// A text has a preview of its own.
+	// A text has its own preview.
 	prose := filepath.Join(t.TempDir(), "prose.txt")
 	if err := os.WriteFile(prose, []byte(ownText), 0o600); err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestFast(t *testing.T) {
 	gains := strings.HasPrefix(last, "1 thread, greedy: the head takes ") && strings.Contains(last, "P@1 ")
 	busy := strings.HasPrefix(last, "1 thread, greedy: a token without a head took as long") // in so few tokens, on a busy machine
 	if !gains && !busy || !strings.Contains(text, "least to largest") {
-		t.Errorf("found %q, expected a spread, and last what the head takes and the preview gains", text)
+		t.Errorf("found %q, expected a spread, and last the time of the head and the gain of the preview", text)
 	}
 
 	if text, said = runs(t, ctx, 0, append(slices.Clone(fast), "--budget", "1e9")...); text != want || !strings.Contains(said, fmt.Sprintf("scores %.0f in full", rungs[len(rungs)-1].Kept)) {
@@ -245,7 +245,7 @@ func TestFast(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(c.Heads) != 3 || c.Heads[2].Head != "preview" || c.Heads[2].Agreement < 0.9 || c.Heads[2].P1 != rungs[normal].Precision1.Value || math.Abs(math.Log(c.Heads[2].Perplexity/c.Heads[0].Perplexity)) > 0.2 {
-		t.Errorf("found %+v, expected a line of the preview, nearly that of the exact head", c.Heads)
+		t.Errorf("found %+v, expected a line of the preview, nearly the line of the exact head", c.Heads)
 	}
 	in := func(name string) string { return filepath.Join(filepath.Dir(path), name) }
 	runs(t, ctx, 0, "contexts", "--model", model, "--fast", "--threads", "1", "--window", "64", "--warmup", "8", "--states", "4", "--written", "4", "--most", "30", "--out", in("h.npy"), "--targets", in("t.npy"), path)
@@ -298,7 +298,7 @@ func TestFast(t *testing.T) {
 		})
 		var out bytes.Buffer
 		if status := run(ctx, fast, &out, messages); status != 0 || !waited || out.String() != want || made(all.String()) {
-			t.Errorf("found the status %d, %q, expected it to wait and to take what the other run made", status, all.String())
+			t.Errorf("found the status %d, %q, expected it to wait and to take the preview of the other run", status, all.String())
 		}
 	})
 	t.Run("interrupted while it waits", func(t *testing.T) {
@@ -312,10 +312,10 @@ func TestFast(t *testing.T) {
 		_, err = other(t), os.Remove(file)
 		f := &flags{model: model, stderr: &bytes.Buffer{}}
 		if f.newPreview(ended, false) == nil || err != nil {
-			t.Errorf("found no error, %v, expected that of the context", err)
+			t.Errorf("found no error, %v, expected the error of the context", err)
 		}
 	})
-	t.Run("beside no model", func(t *testing.T) {
+	t.Run("not next to a model", func(t *testing.T) {
 		// A folder in the place of the lock: nothing can be kept there.
 		lock := filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".lock")
 		if err := os.Mkdir(lock, 0o700); err != nil {

@@ -23,11 +23,11 @@ import (
 const generateUsage = `
 l2s-llama generate --model M.gguf --prompt TEXT [--fast | --screen M.l2s | --learn] [flags]
 
-Goes on with a prompt. The head is exact without --fast, --screen or --learn. --fast: the first
-start makes a preview in about a minute, from texts of its own, --text, and what the model writes,
-and keeps it in M.gguf.l2p, or in the user's cache. --learn: the exact head answers until a screen
-is learned from 32,768 tokens of this run, and tried on half as many. A screen without a tail draws
-nothing: the exact layer does. A context that is full loses the older half of its tokens.`
+Continues a prompt. The head is exact without --fast, --screen or --learn. --fast: the first start
+makes a preview in about a minute, from built-in texts, --text, and the text of the model, and keeps
+it in M.gguf.l2p, or in the user's cache. --learn: the exact head answers until a screen is learned
+from 32,768 tokens of this run, and tried on half that number. With a screen without a tail the
+exact layer makes the draws. A full context loses the older half of its tokens.`
 
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
@@ -35,7 +35,7 @@ type sampling struct {
 	lastN int
 
 	ban, allow      string   // lists of ids
-	banned, allowed []uint32 // of which check has read these
+	banned, allowed []uint32 // which check has read
 }
 
 func (f *flags) sampling() *sampling {
@@ -54,7 +54,8 @@ func (f *flags) sampling() *sampling {
 	return s
 }
 
-// check finds wrong use before a model is opened, and reads the lists of ids. Bounds are those of the server.
+// check finds wrong use before a model is opened, and reads the lists of ids. Bounds are the
+// server's.
 func (s *sampling) check() (err error) {
 	for _, f := range []struct {
 		name            string
@@ -104,8 +105,8 @@ func (s *sampling) below(labels int) error {
 	return nil
 }
 
-// of returns the sampling for a head, with the sets of --ban and --allow. What the model's file forbids is banned too,
-// as by llama.cpp.
+// of returns the sampling for a head, with the sets of --ban and --allow. The tokens that the
+// model's file forbids are banned too, as by llama.cpp.
 func (s *sampling) of(x *llamacpp.Head) (o engine.Sampling, err error) {
 	if err := s.below(x.Labels()); err != nil {
 		return o, err
@@ -160,7 +161,7 @@ func parseIDs(list string) (ids []uint32, err error) {
 
 func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("generate", generateUsage, stdout, stderr).withLearn().withFast("with --fast, a `file` of text like that to come, for the preview too")
-	prompt := f.String("prompt", "", "the `text` to go on with")
+	prompt := f.String("prompt", "", "the `text` to continue")
 	file := f.String("file", "", "a `file` with the prompt, - for standard input")
 	n := f.Int("n", 128, "how `many` tokens to write at most, -1 for no end")
 	size := f.Int("context", 0, "how `many` tokens the context has, 0 for the model's, at most 4096")
@@ -233,7 +234,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	return f.generate(ctx, m, x, o, text, *n, *ignore)
 }
 
-// named says which head it is.
+// named names the head.
 func (f *flags) named(k kind) string {
 	switch k {
 	case previewHead:
@@ -246,12 +247,12 @@ func (f *flags) named(k kind) string {
 	return "exact"
 }
 
-// pace is a rate; "" if there is none to tell.
+// pace formats a rate; "" if there is none.
 func pace(n int, took time.Duration) string {
 	if n <= 0 || took <= 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %.1f a second", float64(n)/took.Seconds())
+	return fmt.Sprintf(", %.1f per second", float64(n)/took.Seconds())
 }
 
 func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, o engine.Sampling, prompt string, n int, ignore bool) error {
@@ -291,7 +292,7 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	fmt.Fprintln(f.stdout)
 	f.say("prompt: %d tokens%s; written: %d%s\n", r.Read, pace(r.Read, r.Reading), r.Written, pace(r.Written, r.Time))
 	if err == nil && r.Written == 0 && r.Reason == engine.Stopped {
-		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos goes on, and --chat takes the prompt for a message\n", r.End, m.Name(r.End))
+		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos continues, and --chat takes the prompt as a message\n", r.End, m.Name(r.End))
 	}
 	if l := x.Learner(); l != nil && !l.Screened() {
 		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Contexts().Kept())

@@ -16,8 +16,8 @@ import (
 
 const (
 	learnWindow = 256 // tokens of a text, which begins anew with each window
-	ownTurn     = 20  // one window in so many is llama.cpp's own too
-	checked     = 4   // one answer of a screen in so many is computed exactly too
+	ownTurn     = 20  // one in this number of windows is also llama.cpp's own
+	checked     = 4   // one in this number of answers of a screen is also computed exactly
 	learnK      = 5   // best tokens
 )
 
@@ -31,10 +31,11 @@ type stretch struct {
 	Checked         int     `json:"checked,omitempty"`
 	P1              float64 `json:"precision_1,omitempty"` // of the checked ones
 	P5              float64 `json:"precision_5,omitempty"`
-	Added           int64   `json:"added_bytes,omitempty"` // the most memory so far beside that before the first token
+	Added           int64   `json:"added_bytes,omitempty"` // the largest memory so far, less the memory before the first token
 }
 
-// anonymous is the memory that the process takes beside files, where the system says it, else 0.
+// anonymous returns the memory of the process outside files, if the system reports it, and 0
+// otherwise.
 func anonymous() (kB int64) {
 	if status, err := os.ReadFile("/proc/self/status"); err == nil {
 		_, rest, _ := bytes.Cut(status, []byte("RssAnon:"))
@@ -43,9 +44,8 @@ func anonymous() (kB int64) {
 	return kB << 10
 }
 
-// learns runs through a text as a service does, token by token, and asks for the best tokens
-// behind each: lines of so many tokens, as many as there are, and at most so many. Those before an error
-// are returned with it.
+// learns runs through a text as a service does, token by token, and asks for the best tokens after
+// each. It returns at most most stretches; after an error, the error and the stretches before it.
 func (b *bench) learns(ctx context.Context, ids []uint32, most int, each func(stretch)) ([]stretch, error) {
 	begin, begins := b.m.Begins()
 	top, best := make([]softmax.Prediction, learnK), make([]softmax.Prediction, learnK)
@@ -147,7 +147,7 @@ func (f *flags) runLearn(ctx context.Context, b *bench, text, picture string, ro
 		return err
 	}
 	lines, failed := b.learns(ctx, ids, rounds, func(x stretch) {
-		f.say("%d tokens: %.0f a second, %.2f times llama.cpp's, %.0f%% by a screen\n", x.Tokens, x.TokensPerSecond, x.Speedup, 100*x.Screened)
+		f.say("%d tokens: %.0f per second, %.2f times llama.cpp's, %.0f%% by a screen\n", x.Tokens, x.TokensPerSecond, x.Speedup, 100*x.Screened)
 	})
 	if failed == nil && len(lines) == 0 {
 		failed = fmt.Errorf("%s: found no tokens, expected a text", f.text)
@@ -181,7 +181,7 @@ func (f *flags) runLearn(ctx context.Context, b *bench, text, picture string, ro
 	return cmp.Or(failed, w.Flush())
 }
 
-// drawLearning draws tokens a second over tokens, as SVG.
+// drawLearning draws tokens per second over tokens, as SVG.
 func drawLearning(lines []stretch) []byte {
 	const width, height, left, right, bottom = 720.0, 360.0, 60.0, 30.0, 40.0
 	most := 1.0
@@ -200,7 +200,7 @@ func drawLearning(lines []stretch) []byte {
 		fmt.Fprintf(&b, `<path d="M%.1f %.1fH%g" stroke="#ddd"/><text x="%g" y="%.1f" text-anchor="end">%.0f</text><text x="%.1f" y="%g" text-anchor="middle">%g</text>`+"\n",
 			left, y, width-right, left-6, y+4, most*float64(i)/4, x, height-bottom+18, math.Round(tokens*float64(i)/40)/100)
 	}
-	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">thousands of tokens</text><text x="%g" y="14">tokens a second: <tspan fill="#0072b2">a head that learns</tspan>, <tspan fill="#d55e00">llama.cpp</tspan></text>`+"\n", width/2, height-6, left)
+	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">thousands of tokens</text><text x="%g" y="14">tokens per second: <tspan fill="#0072b2">a head that learns</tspan>, <tspan fill="#d55e00">llama.cpp</tspan></text>`+"\n", width/2, height-6, left)
 	for _, own := range []bool{false, true} {
 		color := map[bool]string{false: "#0072b2", true: "#d55e00"}[own]
 		fmt.Fprintf(&b, `<polyline fill="none" stroke="%s" stroke-width="2" points="`, color)

@@ -1,14 +1,14 @@
 // Command l2s-llama runs models of llama.cpp with the heads of l2s.
 //
 //	l2s-llama contexts  compute hidden states of a text, for l2s train
-//	l2s-llama generate  go on with a prompt
+//	l2s-llama generate  continue a prompt
 //	l2s-llama serve     serve OpenAI's API over HTTP
-//	l2s-llama bench     measure tokens a second by llama.cpp's head and by others
+//	l2s-llama bench     measure tokens per second by llama.cpp's head and by others
 //	l2s-llama compare   measure where the tokens of these heads differ
 //
-// Each verb explains itself with -h. The libraries of llama.cpp are in the folder of --lib, or
-// in that of YZMA_LIB. Results go to standard output, all else to standard error. The exit
-// status is 0, 1 after a failure, 2 after wrong use, and 130 after an interrupt.
+// Each verb explains itself with -h. The libraries of llama.cpp are in the folder of --lib, or in
+// the folder YZMA_LIB. Results go to standard output, all else to standard error. The exit status
+// is 0, 1 after a failure, 2 after wrong use, and 130 after an interrupt.
 package main
 
 import (
@@ -38,9 +38,9 @@ type verb struct {
 
 var verbs = []verb{
 	{"contexts", "compute hidden states of a text, for l2s train", runContexts},
-	{"generate", "go on with a prompt", runGenerate},
+	{"generate", "continue a prompt", runGenerate},
 	{"serve", "serve OpenAI's API over HTTP", runServe},
-	{"bench", "measure tokens a second by llama.cpp's head and by others", runBench},
+	{"bench", "measure tokens per second by llama.cpp's head and by others", runBench},
 	{"compare", "measure where the tokens of these heads differ", runCompare},
 }
 
@@ -108,13 +108,13 @@ type flags struct {
 	budget                   float64
 	quiet, learn             bool
 	fast, anew               bool
-	text                     string                 // of the preview, or as the verb says
+	text                     string                 // of the preview, or as the verb describes
 	template                 string                 // of chats, "" for the model's own
 	ids                      func(labels int) error // checks ids of flags, nil if there are none
 	preview                  *preview.Model         // with fast
 	previewFile              string                 // where it is kept
-	given                    string                 // what is in text
-	refused                  string                 // why a file of a preview is none
+	given                    string                 // the content of text
+	refused                  string                 // why a file is not used as a preview
 	takes                    bool                   // arguments that are no flags
 	left                     []string               // these
 	stdout, stderr           io.Writer
@@ -124,10 +124,10 @@ type flags struct {
 func newFlags(name, usage string, stdout, stderr io.Writer) *flags {
 	f := &flags{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError), stdout: stdout, stderr: stderr}
 	f.SetOutput(io.Discard)
-	f.Usage = func() {} // a wrong flag has a line of its own
+	f.Usage = func() {} // a wrong flag has its own line
 	f.usage = strings.TrimSpace(usage)
 	f.StringVar(&f.model, "model", "", "a GGUF `file`")
-	f.StringVar(&f.lib, "lib", "", "the `folder` of llama.cpp's libraries, else that of YZMA_LIB")
+	f.StringVar(&f.lib, "lib", "", "the `folder` of llama.cpp's libraries, by default YZMA_LIB")
 	f.IntVar(&f.threads, "threads", 0, "the `number` of threads, 0 for all: at most one for each CPU")
 	f.BoolVar(&f.quiet, "quiet", false, "no messages but errors")
 	return f
@@ -173,7 +173,7 @@ func (f *flags) withLearn() *flags {
 }
 
 func (f *flags) parse(args []string) error {
-	for len(args) > 0 { // flags may stand behind other arguments
+	for len(args) > 0 { // flags may come after other arguments
 		if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 			fmt.Fprint(f.stdout, f.help())
 			return err
@@ -202,7 +202,7 @@ func (f *flags) parse(args []string) error {
 	case f.anew && !f.fast:
 		return wrongUse("found --anew without --fast, expected both")
 	case f.learn && f.screen != "":
-		return wrongUse("found --learn and --screen, expected one of them: --keep names the file of what is learned")
+		return wrongUse("found --learn and --screen, expected one of them: --keep names the file of the learned screen")
 	case f.keep != "" && !f.learn:
 		return wrongUse("found --keep without --learn, expected both")
 	}
@@ -236,9 +236,9 @@ func (f *flags) say(format string, a ...any) {
 // mostTokens bounds the tokens that flags ask for. No model has so long a context.
 const mostTokens = 1 << 24
 
-// waiting returns what do does, or the error of ctx if that has ended before: a file may be a pipe
-// into which nobody writes, and llama.cpp takes long for some texts. It does not wait for do then: the
-// program is to end, and close nothing that do may use.
+// waiting returns the results of do, or the error of ctx if ctx ends before: a file may be a pipe
+// into which nobody writes, and llama.cpp takes long for some texts. After the end of ctx it does
+// not wait for do: the program must end then, and close nothing that do may use.
 func waiting[T any](ctx context.Context, f *flags, do func() (T, error)) (T, error) {
 	type result struct {
 		x   T
@@ -258,7 +258,7 @@ func waiting[T any](ctx context.Context, f *flags, do func() (T, error)) (T, err
 	}
 }
 
-// closes ends the use of a model or a head, unless something uses it still.
+// closes ends the use of a model or a head, unless something still uses it.
 func (f *flags) closes(m *llamacpp.Model, heads ...*llamacpp.Head) {
 	if f.abandoned {
 		return
@@ -271,7 +271,7 @@ func (f *flags) closes(m *llamacpp.Model, heads ...*llamacpp.Head) {
 	}
 }
 
-// tokens are those of a text, see [llamacpp.Model.Tokens].
+// tokens returns the tokens of a text, see [llamacpp.Model.Tokens].
 func (f *flags) tokens(ctx context.Context, m *llamacpp.Model, text string, special bool) ([]uint32, error) {
 	return waiting(ctx, f, func() ([]uint32, error) { return m.Tokens(text, special), nil })
 }
@@ -289,7 +289,7 @@ func (f *flags) readText(ctx context.Context, path string) (string, error) {
 		}
 		b, err := io.ReadAll(io.LimitReader(in, llamacpp.MaxText+1))
 		if err == nil && len(b) > llamacpp.MaxText {
-			err = fmt.Errorf("%s: found more than %d bytes, expected at most as many", path, llamacpp.MaxText)
+			err = fmt.Errorf("%s: found more than %d bytes, expected at most %[2]d", path, llamacpp.MaxText)
 		}
 		return string(b), err
 	})
@@ -318,8 +318,8 @@ func (f *flags) early(ctx context.Context) error {
 	return f.ids(x.Labels())
 }
 
-// open loads the libraries and opens the model. With --fast there is a preview before: it is made while nothing else
-// takes memory.
+// open loads the libraries and opens the model. With --fast the preview comes first, so that it is
+// made while nothing else takes memory.
 func (f *flags) open(ctx context.Context, o llamacpp.Options) (*llamacpp.Model, error) {
 	if err := llamacpp.Load(f.lib); err != nil {
 		return nil, err
@@ -350,7 +350,7 @@ const (
 	learnHead   kind = "learn"
 )
 
-// kind is what the flags ask for.
+// kind returns the kind of head that the flags ask for.
 func (f *flags) kind() kind {
 	switch {
 	case f.learn:

@@ -190,7 +190,7 @@ func TestHelpFitsAScreen(t *testing.T) {
 		if n := strings.Count(text, "\n"); n > 40 {
 			t.Errorf("%v: found %d lines, expected 40 at most, which fit a screen", args, n)
 		}
-		column := 0 // of what flags do
+		column := 0 // of the descriptions of flags
 		for line := range strings.Lines(text) {
 			if line = strings.TrimSuffix(line, "\n"); len(line) > 100 {
 				t.Errorf("%v: found a line of %d characters, expected 100 at most: %s", args, len(line), line)
@@ -210,7 +210,7 @@ func TestHelpFitsAScreen(t *testing.T) {
 	}
 }
 
-// More threads than CPUs wait for each other: a verb uses no more, and says so.
+// More threads than CPUs wait for each other: a verb uses no more, and reports it.
 func TestThreadsAreNoMoreThanCPUs(t *testing.T) {
 	old := runtime.GOMAXPROCS(2)
 	defer runtime.GOMAXPROCS(old)
@@ -235,7 +235,7 @@ func TestPace(t *testing.T) {
 		n    int
 		took time.Duration
 		want string
-	}{{0, 0, ""}, {0, time.Second, ""}, {3, 0, ""}, {3, 2 * time.Second, ", 1.5 a second"}} {
+	}{{0, 0, ""}, {0, time.Second, ""}, {3, 0, ""}, {3, 2 * time.Second, ", 1.5 per second"}} {
 		if found := pace(c.n, c.took); found != c.want {
 			t.Errorf("%d in %v: found %q, expected %q", c.n, c.took, found, c.want)
 		}
@@ -272,7 +272,7 @@ func TestGenerate(t *testing.T) {
 		"that may be written": {"generate", "--model", gguf, "--prompt", "a", "--allow", "5", "--ban", "5"},
 		"by llama.cpp":        {"generate", "--model", gguf, "--prompt", "a", "--head", gguf + ":blk.0.ffn_gate.weight"},
 	} {
-		if out, text := runs(t, ctx, 1, args...); !strings.Contains(text, want) || strings.Contains(text, "a second") || out != "" {
+		if out, text := runs(t, ctx, 1, args...); !strings.Contains(text, want) || strings.Contains(text, "per second") || out != "" {
 			t.Errorf("%v: found %q and %q, expected a sentence with %q, and no rate", args, out, text, want)
 		}
 	}
@@ -329,7 +329,7 @@ func TestContextsGoOnAfterAnInterrupt(t *testing.T) {
 		t.Errorf("found %q, expected other flags to be refused", text)
 	}
 	if _, text := runs(t, context.Background(), 0, args("parts")...); !strings.Contains(text, "going on after") {
-		t.Errorf("found %q, expected it to go on", text)
+		t.Errorf("found %q, expected it to continue", text)
 	}
 	whole, parts := floats(t, in("whole.npy")), floats(t, in("parts.npy"))
 	if len(whole) == 0 || !slices.Equal(whole, parts) {
@@ -356,7 +356,8 @@ func TestContextsGoOnAfterAnInterrupt(t *testing.T) {
 	}
 }
 
-// Two runs do not share their parts: the second is refused, and the first writes what it writes alone.
+// Two runs do not share their parts: the second is refused, and the first writes the same files as
+// alone.
 func TestTwoRunsOfContexts(t *testing.T) {
 	need(t)
 	dir := t.TempDir()
@@ -398,7 +399,7 @@ func TestTwoRunsOfContexts(t *testing.T) {
 	}
 }
 
-// A run says how far it is at least each 10 s, within a chunk of text too.
+// A run reports its progress at least every 10 s, within a chunk of text too.
 func TestContextsSayHowFarTheyAre(t *testing.T) {
 	c := &collector{f: &flags{}, w: &parts{}, start: time.Now().Add(-time.Hour)}
 	c.done.Run.Texts = make([]file, 1)
@@ -508,7 +509,7 @@ func TestBenchTellsWhatItHas(t *testing.T) {
 	}
 }
 
-// The turns of bench are told from the first to the last.
+// bench reports its turns from the first to the last.
 func TestBenchSaysHowFarItIs(t *testing.T) {
 	need(t)
 	m, err := llamacpp.Open(gguf, llamacpp.Options{Context: 64, Threads: 1})
@@ -541,7 +542,8 @@ func TestBenchSaysHowFarItIs(t *testing.T) {
 	}
 }
 
-// A head that learns is exact at first: it writes what the exact head does, and bench says how fast it is.
+// A head that learns is exact at first: it writes the tokens of the exact head, and bench reports
+// its speed.
 func TestLearn(t *testing.T) {
 	need(t)
 	ctx := context.Background()
@@ -578,7 +580,7 @@ func TestLearn(t *testing.T) {
 	}
 }
 
-// A text, states, a screen, and what the model writes over it.
+// A text, states, a screen, and the text that the model writes with it.
 func TestTheWholeWay(t *testing.T) {
 	need(t)
 	ctx, dir := context.Background(), t.TempDir()
@@ -617,7 +619,7 @@ func TestTheWholeWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if last := c.Heads[len(c.Heads)-1]; len(c.Heads) != 3 || last.Budget != model.Budget() || last.Agreement < 0.8 {
-		t.Errorf("found %+v, expected three heads, and most tokens of the screen to be those of the exact head", c.Heads)
+		t.Errorf("found %+v, expected three heads, and most tokens of the screen to be tokens of the exact head", c.Heads)
 	}
 	text, _ = runs(t, ctx, 0, append([]string{"bench", "--tasks", "greedy", "--rounds", "1", "--tokens", "2"}, screened...)...)
 	if !strings.Contains(text, "screen") {

@@ -78,7 +78,7 @@ func (p *plain) feed(outputs int, ids ...uint32) error {
 	return nil
 }
 
-// logits are those behind token i of the last feed, -1 for the last.
+// logits returns the logits after token i of the last feed, -1 for the last.
 func (p *plain) logits(i int) ([]float32, error) {
 	return llama.GetLogitsIth(p.ctx, int32(i), p.labels)
 }

@@ -20,11 +20,11 @@ const serveUsage = `
 l2s-llama serve --model M.gguf [--fast | --screen M.l2s] [flags]
 
 Serves OpenAI's API over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /v1/score, /health
-and /metrics. Requests share the batches of llama.cpp. --fast is that of generate. docs/server.md
-has the fields. SIGTERM: what is under way has --grace to end. There are no passwords and no TLS:
-put a proxy in front of it before others can reach it.`
+and /metrics. Requests share the batches of llama.cpp. --fast works as in generate. docs/server.md
+has the fields. After SIGTERM running requests have --grace to end. There are no passwords and no
+TLS: put a proxy in front of it before others can reach it.`
 
-// mostConnections bounds connections, of which each takes some kilobytes.
+// mostConnections bounds connections, each of which takes some kilobytes.
 const mostConnections = 1024
 
 func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -34,12 +34,12 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	size := f.Int("context", 0, "how `many` tokens a request has, 0 for the model's, at most 4096")
 	f.IntVar(&o.Parallel, "parallel", 4, "how `many` requests are under way at once")
 	f.IntVar(&o.Waiting, "waiting", 32, "how `many` more wait: the answer is 503 beyond them")
-	f.StringVar(&o.Name, "name", "", "the `name` of the model in answers, else that of its file")
+	f.StringVar(&o.Name, "name", "", "the `name` of the model in answers, by default the name of its file")
 	f.StringVar(&f.template, "chat-template", "", "the `name` of a template of llama.cpp, for the model's own")
 	grace := f.Duration("grace", 20*time.Second, "the longest `time` that requests under way have at the end")
 	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "the longest `time` to read a request, or for a client to take a part")
 	body := f.Int("max-body", 8, "the largest body of a request, in `MiB`")
-	memory := f.Int("max-memory", 128, "what all bodies that are read take together, in `MiB`")
+	memory := f.Int("max-memory", 128, "the memory for all bodies that are read, in `MiB`")
 	f.Float64Var(&o.Audit, "audit", 0.01, "the `share` of the time that may go to an audit of the head's precision")
 	if err := f.parse(args); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listen
 	defer cancel()
 	err := server.Shutdown(late)
 	if errors.Is(err, context.DeadlineExceeded) {
-		end() // streams are told, after the step under way, which is slow on a busy machine
+		end() // streams end after the current step, which is slow on a busy machine
 		late, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if server.Shutdown(late) != nil {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A chat is the text that the template makes of the prompt, and generate says what a reader would
-// wonder about.
+// A chat is the text that the template makes of the prompt, and generate prints notes on surprising
+// results.
 func TestGenerateAChat(t *testing.T) {
 	need(t)
 	ctx := context.Background()
@@ -38,7 +38,7 @@ func TestGenerateAChat(t *testing.T) {
 	}
 }
 
-// serving runs the server until stop, and returns its address; ended has what run returned.
+// serving runs the server until stop, and returns its address; ended has the result of run.
 func serving(t *testing.T, args ...string) (url string, stop func(), ended chan error) {
 	t.Helper()
 	need(t)
@@ -65,8 +65,8 @@ func serving(t *testing.T, args ...string) (url string, stop func(), ended chan 
 	return url, cancel, ended
 }
 
-// The text of the server at temperature 0 is that of generate, for each kind of head; its end waits
-// for what is under way.
+// The text of the server at temperature 0 equals the text of generate, for each kind of head; its
+// end waits for running requests.
 func TestServe(t *testing.T) {
 	model := fastModel(t)
 	for name, flags := range map[string][]string{"exact": nil, "fast": {"--fast", "--budget", "100000"}} {

@@ -16,7 +16,7 @@ import (
 	"github.com/learning-to-screen/l2s/llamacpp"
 )
 
-// A pipe into which nobody writes does not keep a run from its end, wherever it stands.
+// A pipe into which nobody writes does not keep a run from ending, whichever file it is.
 func TestAnInterruptEndsTheWaitForAPipe(t *testing.T) {
 	need(t)
 	dir := t.TempDir()

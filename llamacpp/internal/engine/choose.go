@@ -10,13 +10,13 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Sampling says how the tokens of one sequence are chosen.
+// Sampling has the options for choosing the tokens of one sequence.
 type Sampling struct {
 	Options sample.Options
 	// LastN is how many of the last tokens penalties are for, -1 for all.
 	LastN int
-	// Banned holds what may not be written beside what the model's file forbids, and Allowed what
-	// alone may; nil for none.
+	// Banned has the tokens that may not be written, in addition to those that the model's file
+	// forbids, and Allowed the only tokens that may; nil for none.
 	Banned, Allowed *bitset.Set
 	// Biases are added to logits, ascending by ID.
 	Biases []softmax.Bias
@@ -51,13 +51,13 @@ type Chooser struct {
 	found  []softmax.Prediction
 }
 
-// check returns an error for what a head cannot do, without the memory of a sampler.
+// check returns an error for options that a head cannot fulfil, without the memory of a sampler.
 func (s *Sampling) check(x *llamacpp.Head) error {
 	switch {
 	case none(x.Labels(), s.Allowed, s.Banned):
 		return ErrNoToken
 	case x.File().SoftCap() != 0 && s.Options.Temperature != 0:
-		_, err := x.Sampler(s.Options) // which says so
+		_, err := x.Sampler(s.Options) // which returns the error
 		return err
 	case x.Learner() != nil && !s.Learns():
 		return errLearn
@@ -155,7 +155,7 @@ func (c *Chooser) same(o *Chooser) bool {
 	return (c.width == o.width || exact(c.head) && o.width > 0) && c.Banned == o.Banned && c.Allowed == o.Allowed && (c.draw != nil || c.Biases == nil) && (o.draw != nil || o.Biases == nil)
 }
 
-// choose chooses among what a search has found.
+// choose chooses among the tokens that a search has found.
 func (c *Chooser) choose(h []float32, history []uint32, found []softmax.Prediction) (uint32, error) {
 	if len(found) == 0 {
 		return 0, ErrNoToken
@@ -195,7 +195,7 @@ func (c *Chooser) edits(history []uint32) sample.Edits {
 	return e
 }
 
-// Next chooses the token behind the state h, given the tokens before. It reports whether the exact
+// Next chooses the token after the state h, given the tokens before. It reports whether the exact
 // layer answered.
 func (c *Chooser) Next(h []float32, history []uint32) (id uint32, exact bool, err error) {
 	if !c.always {
@@ -214,7 +214,8 @@ func (c *Chooser) Next(h []float32, history []uint32) (id uint32, exact bool, er
 	return id, a.Source == softmax.FromLayer, err
 }
 
-// Banned returns the set of what a head's file forbids, and of more ids; nil if there are none.
+// Banned returns the set of the tokens that a head's file forbids, and of more ids; nil if there
+// are none.
 func Banned(x *llamacpp.Head, more []uint32) (*bitset.Set, error) {
 	ids := append(slices.Clone(more), x.File().Suppressed()...)
 	ids = slices.DeleteFunc(ids, func(id uint32) bool { return int64(id) >= int64(x.Labels()) })

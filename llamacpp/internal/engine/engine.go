@@ -15,28 +15,28 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Options say how an engine runs.
+// Options are the options of an engine.
 type Options struct {
-	// Parallel is the number of requests that are under way at once, the first sequences of the
-	// model; 0 for 1.
+	// Parallel is the number of concurrent requests, which use the first sequences of the model; 0
+	// means 1.
 	Parallel int
-	// Forks is that of the model, for the answers of [Engine.Score].
+	// Forks is the Forks of the model, for the answers of [Engine.Score].
 	Forks int
 	// Waiting is how many more requests may wait: others are refused with [ErrBusy].
 	Waiting int
 	// Audit is the share of the time of the engine that may go to an audit of a head that may miss
 	// a token: the exact layer answers about some states too.
 	Audit float64
-	// Step, unless nil, is told of each step. It must not wait.
+	// Step, unless nil, gets each step. It must not wait.
 	Step func(Step)
 }
 
-// Step is what one step did.
+// Step describes the work of one step.
 type Step struct {
 	Read, Written int // tokens
-	Exact         int // of those written: answered by the exact layer
-	// Audited are states that the exact layer was asked about too, and Agreed those of them whose
-	// best token the head had.
+	Exact         int // written tokens that the exact layer answered
+	// Audited is the number of states that the exact layer was asked about too, and Agreed the
+	// number of them whose best token the head had.
 	Audited, Agreed int
 	Took            time.Duration
 }
@@ -46,7 +46,7 @@ type Step struct {
 const chunk = 128
 
 // ErrBusy is the error of a request for which there is no place.
-var ErrBusy = errors.New("found all places taken, and as many requests waiting as may")
+var ErrBusy = errors.New("found all places taken, and no room for another waiting request")
 
 // ErrClosed is the error of a request to an engine that has ended.
 var ErrClosed = errors.New("the engine has ended")
@@ -58,30 +58,31 @@ func (e *TooLongError) Error() string {
 	return fmt.Sprintf("found a prompt of %d tokens, expected at most %d, which the context has room for", e.Tokens, e.Context)
 }
 
-// Request asks for tokens behind a prompt.
+// Request asks for tokens after a prompt.
 type Request struct {
 	Prompt []uint32
 	Most   int // tokens to write, -1 for no end
 	Sampling
 	Stop     []string // texts that end the writing, and are not written
-	LogProbs int      // the number of best tokens to tell beside each, -1 for no log-probabilities
+	LogProbs int      // the number of best tokens to return with each, -1 for no log-probabilities
 	Ends     bool     // the writing ends where the model ends the text
-	Shift    bool     // a context that is full loses its older half; else it ends the writing
-	// Write is given text, and the tokens that it is complete with, by the goroutine of the engine:
-	// it must not wait long where others are served. It returns false to end the writing.
+	Shift    bool     // a full context loses its older half; otherwise it ends the writing
+	// Write gets text, and the tokens that complete it, from the goroutine of the engine: it must
+	// not wait long, since the goroutine serves other requests, too. It returns false to end the
+	// writing.
 	Write func(text string, tokens []Token) bool
 }
 
-// Reason says why the writing ended.
+// Reason is the reason why the writing ended.
 type Reason string
 
 const (
 	Stopped Reason = "stop"   // the model ended the text, or a stop text came
-	Full    Reason = "length" // as many tokens as were asked for, or as the context has room for
+	Full    Reason = "length" // the requested number of tokens is reached, or the context is full
 	Refused Reason = "cut"    // Write returned false
 )
 
-// Result says what became of a request.
+// Result is the result of a request.
 type Result struct {
 	Reason        Reason
 	By            string // the stop text, if one came
@@ -106,7 +107,7 @@ type Job struct {
 // Done is closed at the end of the job.
 func (j *Job) Done() <-chan struct{} { return j.done }
 
-// Result returns what became of the job, after its end.
+// Result returns the result of the job, after its end.
 func (j *Job) Result() (Result, error) { return j.result, j.err }
 
 // slot is a place of a job: a sequence of the model.
@@ -121,7 +122,7 @@ type slot struct {
 	start   time.Time
 	written int
 	next    [1]uint32 // the token that was written last
-	h       []float32 // behind the last token, in this step
+	h       []float32 // after the last token, in this step
 	chosen  chosen    // in this step
 	best    []llamacpp.Choice
 }
@@ -161,8 +162,8 @@ type Engine struct {
 	credit time.Duration // that the audit may take
 }
 
-// New returns an engine that has a model, with so many sequences and forks, to itself, but for what
-// any goroutine may call.
+// New returns an engine that owns a model, which must have o.Parallel sequences and o.Forks forks,
+// except for the methods that any goroutine may call.
 func New(m *llamacpp.Model, x *llamacpp.Head, o Options) *Engine {
 	o.Parallel = max(o.Parallel, 1)
 	e := &Engine{m: m, x: x, o: o, wake: make(chan struct{}, 1)}
@@ -172,7 +173,7 @@ func New(m *llamacpp.Model, x *llamacpp.Head, o Options) *Engine {
 	return e
 }
 
-// Busy returns the numbers of jobs under way and of those that wait.
+// Busy returns the numbers of running and of waiting jobs.
 func (e *Engine) Busy() (active, waiting int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -294,7 +295,7 @@ func (e *Engine) places() (any bool) {
 	return any
 }
 
-// first takes the first of the jobs that wait, nil if there is none.
+// first takes the first of the waiting jobs, nil if there is none.
 func (e *Engine) first() *Job {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -409,8 +410,8 @@ func (e *Engine) add(s *slot, n int) {
 	}
 }
 
-// read has llama.cpp compute the batch, and gives each slot that has read all the state behind its
-// last token.
+// read has llama.cpp compute the batch, and gives each slot that has read its prompt the state
+// after its last token.
 func (e *Engine) read(ctx context.Context) error {
 	for _, s := range e.owners {
 		s.h = nil
@@ -584,7 +585,7 @@ func (e *Engine) written(s *slot) {
 		return
 	}
 	most := e.m.Context()
-	if s.history = append(s.history, c.ID); len(s.history) > 2*most { // none is looked at again that is older
+	if s.history = append(s.history, c.ID); len(s.history) > 2*most { // older tokens are not used again
 		s.history = append(s.history[:0], s.history[len(s.history)-most:]...)
 	}
 	s.next[0] = c.ID
@@ -599,8 +600,8 @@ func (e *Engine) written(s *slot) {
 	}
 }
 
-// audit asks about a state of the step twice: for the best token of the head, and for that of the
-// exact layer. It takes its share of the time of steps, which it saves up.
+// audit asks about a state of the step twice: for the best token of the head, and for the best
+// token of the exact layer. It takes its share of the time of steps, which it saves up.
 func (e *Engine) audit(took time.Duration) {
 	if e.o.Audit <= 0 || e.x.Preview() == nil && e.x.Screen() == nil {
 		return
@@ -667,7 +668,7 @@ func (e *Engine) logProbs(s *slot) error {
 	return nil
 }
 
-// LogProbError returns what 95 of 100 log-probabilities are off by at most: 0 for a head without a
+// LogProbError returns the largest error of 95 in 100 log-probabilities: 0 for a head without a
 // preview.
 func LogProbError(x *llamacpp.Head, budget float64) float64 {
 	if x.Preview() == nil || x.File().SoftCap() != 0 {

@@ -116,7 +116,7 @@ func end(t *testing.T, job *engine.Job) engine.Result {
 	return r
 }
 
-// logits are all logits of the model behind a prompt, by a loop that has no engine: the oracle.
+// logits returns all logits of the model after a prompt, by a loop that has no engine: the oracle.
 func logits(t *testing.T, m *llamacpp.Model, x *llamacpp.Head, prompt []uint32) []float64 {
 	t.Helper()
 	m.Clear(0)
@@ -154,7 +154,7 @@ var prompts = []string{
 	strings.Repeat("The first names the servers, the second their ports, and the third says which of them may be restarted. ", 8),
 }
 
-// Several requests at once each have tokens that are the best behind their own text, and their
+// Several requests at once each get the best tokens after their own text, with the
 // log-probabilities.
 func TestSequencesDoNotDisturbEachOther(t *testing.T) {
 	m, x := open(t, llamacpp.Options{Context: 256, Sequences: 3})
@@ -192,7 +192,7 @@ func TestSequencesDoNotDisturbEachOther(t *testing.T) {
 	}
 }
 
-// One request alone has the tokens of a loop without an engine, bit for bit: the batches are the
+// One request alone gets the tokens of a loop without an engine, bit for bit: the batches are the
 // same.
 func TestOneSequenceIsThatOfALoop(t *testing.T) {
 	m, x := open(t, llamacpp.Options{Context: 256})
@@ -221,8 +221,8 @@ func TestOneSequenceIsThatOfALoop(t *testing.T) {
 	}
 }
 
-// A draw among what a search has found is the draw that the sampler makes alone, and the best token
-// of a search for several is the best.
+// A draw among the tokens that a search has found equals the draw of the sampler alone, and the
+// best token of a search for several is the best.
 func TestDrawsOfASearchForSeveral(t *testing.T) {
 	x, err := llamacpp.OpenHead(gguf, llamacpp.HeadOptions{})
 	if err != nil {
@@ -277,7 +277,7 @@ func TestDrawsOfASearchForSeveral(t *testing.T) {
 			}
 		}
 	}
-	// What needs more than candidates is not asked of a search.
+	// Options that need more than candidates do not use a search.
 	for name, change := range map[string]func(*engine.Sampling){
 		"no truncation":     func(s *engine.Sampling) {},
 		"top-p first":       func(s *engine.Sampling) { s.Options.TopP = 0.9 },
@@ -450,7 +450,7 @@ func TestWhereWritingEnds(t *testing.T) {
 	}
 	stop := all[len(all)/2:][:3]
 	if r, text := ask(engine.Request{Most: -1, Sampling: greedy(), Stop: []string{"no such text", stop}}); r.Reason != engine.Stopped || r.By != stop || text != all[:strings.Index(all, stop)] {
-		t.Errorf("the stop %q: found %+v, %q, expected what comes before it in %q", stop, r, text, all)
+		t.Errorf("the stop %q: found %+v, %q, expected the text before it in %q", stop, r, text, all)
 	}
 	if r, _ := ask(engine.Request{Most: -1, Sampling: greedy(), Write: func(string, []engine.Token) bool { return false }}); r.Reason != engine.Refused || r.Written != 1 {
 		t.Errorf("Write ends it: found %+v", r)
@@ -572,8 +572,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// The log-probabilities of answers are those of a loop that reads prompt and answer; the prompt is
-// read once.
+// The log-probabilities of answers equal the results of a loop that reads prompt and answer; the
+// prompt is read once.
 func TestScores(t *testing.T) {
 	m, x := open(t, llamacpp.Options{Context: 256, Sequences: 2, Forks: 3})
 	oracle, _ := open(t, llamacpp.Options{Context: 256})
@@ -622,12 +622,12 @@ func TestScores(t *testing.T) {
 	}
 }
 
-// The same for models that people run, behind a prompt that is longer than the window of Gemma's
+// The same for models that people run, after a prompt that is longer than the window of Gemma's
 // sliding attention.
 func TestScoresOfRealModels(t *testing.T) {
 	folder := os.Getenv("REAL")
 	if folder == "" {
-		t.Skip("REAL names no folder of models: scripts/real says which")
+		t.Skip("REAL names no folder of models: scripts/real names it")
 	}
 	for name, length := range map[string]int{"smollm2-135m": 100, "gemma3-270m": 640} {
 		t.Run(name, func(t *testing.T) {

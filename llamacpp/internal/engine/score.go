@@ -13,22 +13,22 @@ import (
 // AnswerTokens bounds the tokens of an answer of [Engine.Score].
 const AnswerTokens = 512
 
-// Answer is what a score says of an answer.
+// Answer is the score of an answer.
 type Answer struct {
 	Tokens   []uint32
 	LogProbs []float64 // of each token, given all before
 }
 
-// score is the work on answers behind a prompt.
+// score is the work on answers after a prompt.
 type score struct {
 	answers [][]uint32
 	next    int // the first that has no log-probabilities but of its first token
 	begun   bool
 }
 
-// Score asks for the log-probabilities of the tokens of answers behind a prompt. The prompt is read
-// once, and answers share what was read: each adds its own tokens but the last. Result.Answers has
-// them.
+// Score asks for the log-probabilities of the tokens of answers after a prompt. The prompt is read
+// once, and the answers share its cache: each adds its own tokens except the last. Result.Answers
+// has them.
 func (e *Engine) Score(ctx context.Context, prompt []uint32, answers [][]uint32) (*Job, error) {
 	j := &Job{Request: Request{Prompt: prompt, Most: -1}, ctx: ctx, done: make(chan struct{}), score: &score{answers: answers}}
 	if err := e.check(prompt); err != nil {
@@ -53,7 +53,7 @@ func (e *Engine) Score(ctx context.Context, prompt []uint32, answers [][]uint32)
 	return j, e.take(j)
 }
 
-// scores goes on with the answers of a slot: first all of one token, then batches of the others.
+// scores continues with the answers of a slot: first all of one token, then batches of the others.
 func (e *Engine) scores(ctx context.Context, s *slot) {
 	if err := e.scoresSome(ctx, s); err != nil {
 		e.end(s, "", err)

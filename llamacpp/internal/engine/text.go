@@ -20,8 +20,8 @@ type Top struct {
 	LogProb float64
 }
 
-// writer puts the text of tokens together. It holds back what may be the beginning of a stop text,
-// and characters that are not complete.
+// writer puts the text of tokens together. It holds back text that may be the beginning of a stop
+// text, and characters that are not complete.
 type writer struct {
 	stops  []string
 	text   string  // that is held back
@@ -29,8 +29,8 @@ type writer struct {
 	before int     // bytes of the first of these that are not
 }
 
-// add adds a token, and returns what may be read: text, and the tokens whose text is complete or is
-// cut by a stop text. It reports the stop text that ends all.
+// add adds a token, and returns the released part: text, and the tokens whose text is complete or
+// is cut by a stop text. It reports the stop text that ends all.
 func (w *writer) add(t Token) (text string, tokens []Token, stop string) {
 	from := len(w.text)
 	w.text += t.Piece
@@ -56,7 +56,7 @@ func (w *writer) add(t Token) (text string, tokens []Token, stop string) {
 	return text, tokens, ""
 }
 
-// end returns what is held back.
+// end returns the text that is held back.
 func (w *writer) end() (string, []Token) { return w.release(len(w.text), false) }
 
 // release gives the first n bytes away, with the tokens that end there, or, at the end, that begin

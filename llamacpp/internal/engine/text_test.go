@@ -52,7 +52,7 @@ func TestTextIsHeldBack(t *testing.T) {
 	}
 }
 
-// Whatever the pieces and stops: what is read is the text up to the first place where a stop text
+// For any pieces and stops, the released text is the text up to the first place where a stop text
 // is complete, each token comes once and in order, and nothing is held back that cannot become a
 // stop text or a character.
 func TestTextIsWholeWhateverThePieces(t *testing.T) {

@@ -113,7 +113,7 @@ func (s *Server) sampling(f *fields, o *engine.Sampling) {
 	o.Options.Repetition = f.number("repeat_penalty", 1, 0.01, 100)
 	o.LastN = int(f.integer("repeat_last_n", 64, -1, math.MaxInt32))
 	o.Options.TopK = min(o.Options.TopK, s.x.Labels())
-	if o.Options.TopP == 0 { // the best token alone, as others have it
+	if o.Options.TopP == 0 { // the best token alone, as in other servers
 		o.Options.TopP, o.Options.TopK = 1, 1
 	}
 	if o.Options.Temperature > 0 && o.Options.Temperature < exact.MinTemperature {
@@ -152,8 +152,8 @@ func (s *Server) sampling(f *fields, o *engine.Sampling) {
 	}
 }
 
-// biases reads logit_bias. What is biased by -100 is banned; where that leaves a half or
-// less of the tokens, the others are those that are allowed, whose rows alone are read.
+// biases reads logit_bias. A token with a bias of -100 is banned. If at most half of the tokens
+// remain, they are the allowed tokens, and only their rows are read.
 func (s *Server) biases(f *fields, o *engine.Sampling) {
 	var biases map[string]float64
 	if !f.get("logit_bias", "an object of numbers, by ids of tokens", &biases) {
@@ -289,7 +289,7 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 		return none, wrong("role", "found %.40q, expected system, developer, user, assistant, tool or function", x.Role)
 	}
 	content := bytes.TrimSpace(m.of["content"])
-	if x.Role == "assistant" && string(content) == "null" { // as clients send it beside calls of tools
+	if x.Role == "assistant" && string(content) == "null" { // as clients send it with calls of tools
 		return x, nil
 	}
 	if len(content) == 0 || content[0] != '[' {
@@ -321,15 +321,16 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 	return x, nil
 }
 
-// No language has as many bytes in a token, on average, as the first. Tokenizers of llama.cpp take
-// long for some texts, in the square of their length, and do not end before: few at once leave the
-// engine its core.
+// No language has, on average, mostBytes bytes per token. Tokenizers of llama.cpp take long for
+// some texts, in proportion to the square of the length, and cannot be interrupted: with few at
+// once the engine keeps its core.
 const (
 	mostBytes   = 16
 	mostReaders = 2
 )
 
-// tokens are those of a text. One of more bytes than the context can have is not looked at.
+// tokens returns the tokens of a text. A text with more bytes than the context can have is not
+// looked at.
 func (s *Server) tokens(ctx context.Context, name, text string) ([]uint32, *failure) {
 	if most := mostBytes * s.m.Context(); len(text) > most {
 		return nil, wrong(name, "found %d bytes, expected at most %d, which a context of %d tokens has room for", len(text), most, s.m.Context()).code(tooLong)

@@ -219,7 +219,7 @@ func (v *view) head() object {
 	return object{"id": v.id, "object": kind, "created": v.created, "model": v.s.o.Name}
 }
 
-// whole is an answer at once.
+// whole returns a whole answer.
 func (v *view) whole(all piece, r engine.Result) object {
 	choice := object{"index": 0, "finish_reason": r.Reason, "logprobs": v.logProbs(all.tokens)}
 	if v.asked.chat {
@@ -278,8 +278,8 @@ func (v *view) chunk(e *events, p piece, reason engine.Reason, first bool) {
 // least is a log-probability in JSON, which has no infinity.
 func least(p float64) float64 { return max(p, -9999) }
 
-// logProbs are the log-probabilities of tokens, as each path has them, and what they may be off by.
-// Nil if none are asked for.
+// logProbs returns the log-probabilities of tokens, in the form of each path, and their error. Nil
+// if none are asked for.
 func (v *view) logProbs(tokens []engine.Token) any {
 	if v.asked.LogProbs < 0 {
 		return nil

@@ -23,7 +23,7 @@ type failure struct {
 
 func (f *failure) Error() string { return f.Message }
 
-// wrong is the failure of a request that is not as it should be. An empty param is none.
+// wrong returns the failure of a wrong request. An empty param means no parameter.
 func wrong(param, format string, a ...any) *failure {
 	f := &failure{status: http.StatusBadRequest, Message: fmt.Sprintf(format, a...), Type: "invalid_request_error"}
 	if param != "" {
@@ -42,14 +42,14 @@ func (f *failure) with(status int) *failure {
 	return f
 }
 
-// fields are those of a JSON object. Readers of fields take null for a field that is not there, and
-// keep the first failure.
+// fields are the fields of a JSON object. Readers of fields take null for a field that is not
+// there, and keep the first failure.
 type fields struct {
 	of     map[string]json.RawMessage
 	failed *failure
 }
 
-// parse reads a JSON object, and nothing behind it.
+// parse reads a JSON object, and nothing after it.
 func parse(body []byte) (*fields, *failure) {
 	f := &fields{}
 	if err := json.Unmarshal(body, &f.of); err != nil {
@@ -151,7 +151,7 @@ func (f *fields) boolean(name string) (x bool) {
 	return x
 }
 
-// has reports whether a field is there, is not null, and no empty string, list or object.
+// has reports whether a field exists and is not null, an empty string, list or object.
 func (f *fields) has(name string) bool {
 	raw, ok := f.of[name]
 	switch strings.Join(strings.Fields(string(raw)), "") {

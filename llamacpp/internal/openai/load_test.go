@@ -21,8 +21,8 @@ import (
 var load = flag.Duration("load", 3*time.Second, "how long clients ask in TestLoad")
 
 // Clients that ask for all kinds of answers, with some that go away in the middle and some that ask
-// wrongly: each answer is what it should be, all places are free at the end, and neither memory nor
-// goroutines grow.
+// wrongly: each answer is right, all places are free at the end, and neither memory nor goroutines
+// grow.
 func TestLoad(t *testing.T) {
 	s := serve(t, 256, func(o *openai.Options) { o.Parallel, o.Waiting = 3, 1 })
 	var mu sync.Mutex

@@ -15,8 +15,8 @@ import (
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )
 
-// metrics are what Prometheus reads of a server. Its client library would double the size of the
-// command and bring nine modules for what its text format needs:
+// metrics are the metrics of a server for Prometheus. Its client library would double the size of
+// the command and add nine modules for a simple text format:
 // https://prometheus.io/docs/instrumenting/exposition_formats.
 type metrics struct {
 	s        *Server

@@ -9,7 +9,7 @@ import (
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )
 
-// score answers with the log-probabilities of answers behind a prompt or a chat.
+// score answers with the log-probabilities of answers after a prompt or a chat.
 func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 	f, release, failed := s.read(w, r)
 	if failed != nil {
@@ -55,7 +55,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 }
 
 // toScore reads a prompt, or messages, and the tokens of answers. Tokens may reach over the end of
-// the prompt: what all texts of prompt and answer begin with is the prompt.
+// the prompt: the common beginning of all texts of prompt and answer is the prompt.
 func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answers [][]uint32, failed *failure) {
 	text := ""
 	if f.has("messages") {

@@ -19,11 +19,11 @@ import (
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )
 
-// Options are those of a server.
+// Options are the options of a server.
 type Options struct {
 	Name     string        // of the model
 	Template string        // of chats, "" for the model's own: see llamacpp.Model.Chat
-	Parallel int           // requests under way at once
+	Parallel int           // concurrent requests
 	Waiting  int           // that wait, at most
 	Body     int64         // bytes of a request, at most
 	Memory   int64         // bytes that bodies that are read take together, about
@@ -32,7 +32,7 @@ type Options struct {
 	Audit    float64       // of the engine
 }
 
-// Forks is that of the model of a server.
+// Forks is the Forks of the model of a server.
 const Forks = 8
 
 // drained is how much of a body that is too large is read: clients read an answer when they have
@@ -45,7 +45,7 @@ type Server struct {
 	m        *llamacpp.Model
 	x        *llamacpp.Head
 	o        Options
-	banned   *bitset.Set   // what the model's file forbids
+	banned   *bitset.Set   // tokens that the model's file forbids
 	readers  chan struct{} // a place for each text whose tokens are looked for
 	started  time.Time
 	metrics  *metrics
@@ -53,8 +53,8 @@ type Server struct {
 	stopping atomic.Bool
 }
 
-// New returns a server of a model, with as many sequences as requests are under way and with Forks,
-// and its head.
+// New returns a server of a model, with a sequence per concurrent request and with Forks, and its
+// head.
 func New(m *llamacpp.Model, x *llamacpp.Head, o Options) (*Server, error) {
 	s := &Server{m: m, x: x, o: o, started: time.Now(), readers: make(chan struct{}, mostReaders)}
 	var err error
@@ -163,9 +163,9 @@ func encode(w io.Writer, x any) error {
 	return e.Encode(x)
 }
 
-// patient gives a client as long as it may take for a part of an answer.
+// patient sets the time limit of a client for a part of an answer.
 func (s *Server) patient(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.o.Timeout)) // or there is none
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.o.Timeout)) // if the writer supports it
 }
 
 // read reads the fields of a request. The memory of its body is held until release.
@@ -179,7 +179,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, releas
 		if r.Header.Get("Expect") == "" {
 			_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, drained))
 		}
-		return nil, nil, wrong("", "body: found more than %d bytes, expected at most as many", s.o.Body).with(http.StatusRequestEntityTooLarge).code("body_too_large")
+		return nil, nil, wrong("", "body: found more than %d bytes, expected at most %[1]d", s.o.Body).with(http.StatusRequestEntityTooLarge).code("body_too_large")
 	}
 	if err != nil {
 		h.release()
@@ -193,7 +193,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, releas
 		}
 		return nil, nil, f.code("invalid_body") // of a client that is not heard any more, or of wrong chunks
 	}
-	_ = control.SetReadDeadline(time.Time{}) // its end would be taken for that of the client
+	_ = control.SetReadDeadline(time.Time{}) // its end would count as the end of the client
 	if f, failed = parse(body); failed != nil {
 		h.release()
 		return nil, nil, failed
@@ -201,11 +201,11 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, releas
 	return f, h.release, nil
 }
 
-// bodyTimes is how often the bytes of a body are there while it is read: as they come, as JSON, and
-// as what they say.
+// bodyTimes is the memory of a body while it is read, in multiples of its size: for the bytes, the
+// JSON and the values.
 const bodyTimes = 4
 
-// hold is what a request holds of the memory for the bodies of all.
+// hold is the part of a request in the memory for the bodies of all requests.
 type hold struct {
 	of    *Server
 	bytes int64
@@ -216,7 +216,7 @@ func (h *hold) release() {
 	h.bytes = 0
 }
 
-// heldReader holds what it reads.
+// heldReader takes memory for the bytes that it reads.
 type heldReader struct {
 	io.Reader
 	h *hold
@@ -225,7 +225,7 @@ type heldReader struct {
 func (r heldReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	more := int64(bodyTimes * n)
-	if now := r.h.of.memory.Add(more); now > r.h.of.o.Memory && now > r.h.bytes+more { // who is alone has room
+	if now := r.h.of.memory.Add(more); now > r.h.of.o.Memory && now > r.h.bytes+more { // a request alone has room
 		r.h.of.memory.Add(-more)
 		return 0, unavailable("other requests take the memory that there is for all: try again later")
 	}
@@ -233,7 +233,7 @@ func (r heldReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// start starts a job, and says why if it does not.
+// start starts a job, or returns the reason why it does not.
 func (s *Server) start(job *engine.Job, err error) (*engine.Job, *failure) {
 	var long *engine.TooLongError
 	switch {
@@ -251,7 +251,7 @@ func (s *Server) start(job *engine.Job, err error) (*engine.Job, *failure) {
 	return nil, wrong("", "%v", err)
 }
 
-// full says that there is no place for a request.
+// full returns the message that there is no place for a request.
 func (s *Server) full() string {
 	text := "the only place is taken"
 	if n := s.o.Parallel; n > 1 {

@@ -216,7 +216,7 @@ func TestAnswers(t *testing.T) {
 	if streamed != text || events[len(events)-1] != "[DONE]" || at(t, last, "usage", "total_tokens") != float64(read+12) || len(at(t, last, "choices").([]any)) != 0 {
 		t.Errorf("found %q, %v, %q, expected %q and the usage", streamed, last, events[len(events)-1], text)
 	}
-	// A chat is a completion of what the template makes of it.
+	// A chat is a completion of the text that the template makes of it.
 	chat := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":[{"type":"text","text":"Say "},{"type":"text","text":"yes."}]}],"max_completion_tokens":10,"temperature":0,"ignore_eos":true`
 	x := s.ok(t, "/v1/chat/completions", chat+"}")
 	if at(t, x, "object") != "chat.completion" || at(t, x, "choices", 0, "message", "role") != "assistant" {
@@ -228,7 +228,8 @@ func TestAnswers(t *testing.T) {
 	if answer != at(t, y, "choices", 0, "text") {
 		t.Errorf("a chat: found %q, expected %q", answer, at(t, y, "choices", 0, "text"))
 	}
-	// An assistant's message without content, as clients send it beside calls of tools, is an empty one.
+	// An assistant's message without content, as clients send it with calls of tools, is an empty
+	// one.
 	empty := `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":%s},{"role":"user","content":"b"}],"max_tokens":8,"temperature":0,"ignore_eos":true}`
 	if a, b := s.ok(t, "/v1/chat/completions", fmt.Sprintf(empty, "null")), s.ok(t, "/v1/chat/completions", fmt.Sprintf(empty, `""`)); at(t, a, "choices", 0, "message", "content") != at(t, b, "choices", 0, "message", "content") {
 		t.Errorf("an assistant's null: found %v, expected %v", a, b)
@@ -284,7 +285,7 @@ func TestStops(t *testing.T) {
 			tokens += piece.(string)
 		}
 		if !strings.HasPrefix(tokens, want) {
-			t.Errorf("%s: found the tokens %q, expected those of %q", form, tokens, want)
+			t.Errorf("%s: found the tokens %q, expected the tokens of %q", form, tokens, want)
 		}
 		streamed := ""
 		events := s.events(t, "/v1/completions", body+`,"stream":true}`)
@@ -297,7 +298,7 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// all is the distribution behind a prompt, by all logits of the head.
+// all returns the distribution after a prompt, by all logits of the head.
 func (s *served) all(t testing.TB, m *llamacpp.Model, ids []uint32) []float64 {
 	t.Helper()
 	m.Clear(0)
@@ -391,8 +392,7 @@ func TestLogProbs(t *testing.T) {
 	}
 }
 
-// Biases and allowed tokens decide what is written; among allowed ones the best is the best of
-// these.
+// Biases and allowed tokens decide the tokens; among allowed tokens the best of these is written.
 func TestBiases(t *testing.T) {
 	s := serve(t, 128, nil)
 	all := s.all(t, oracle(t), s.m.Tokens(prompt, true))
@@ -445,8 +445,8 @@ func TestBiases(t *testing.T) {
 			t.Errorf("found %q twice, expected each token once under this penalty", piece)
 		}
 	}
-	// Only allowed tokens are read of the head: an audit of what that costs is in package softmax.
-	// Here the whole chain takes them.
+	// Only the rows of allowed tokens are read: a test of the cost is in package softmax. Here the
+	// whole chain takes them.
 	if status, x := s.post(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"allowed_tokens":[3],"logit_bias":{"3":-100}}`, prompt)); status != 400 || at(t, x, "error", "param") != "logit_bias" {
 		t.Errorf("nothing may be written: found %d, %v", status, x)
 	}
@@ -630,7 +630,7 @@ func TestWrongRequests(t *testing.T) {
 	for _, role := range []string{"system", "developer", "user", "assistant", "tool", "function"} {
 		s.ok(t, "/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":%q,"content":"a"}],"max_tokens":1}`, role))
 	}
-	// What is not known, and null, is as if it were not there.
+	// Unknown fields, and null, count as absent.
 	for _, rest := range []string{`,"user":"me","metadata":{"a":1},"frobnicate":[1],"service_tier":"auto"`, `,"temperature":null,"stop":null,"seed":null,"logprobs":null,"logit_bias":null,"allowed_tokens":null,"stream":null,"max_tokens":null,"n":null,"tools":[],"response_format":null`, `,"max_tokens":3.0,"n":1,"best_of":1,"echo":false,"suffix":"","top_k":-1,"seed":-5,"top_p":0,"temperature":1e-300`} {
 		s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2`+rest+`}`)
 	}
@@ -717,7 +717,7 @@ func TestRequestsAtOnceAreThoseAlone(t *testing.T) {
 	}
 }
 
-// endless is a request that goes on until its context is full.
+// endless returns a request that runs until its context is full.
 func endless(stream bool) string {
 	return fmt.Sprintf(`{"prompt":%q,"max_tokens":100000,"temperature":0,"stream":%v,"ignore_eos":true}`, prompt, stream)
 }
@@ -754,7 +754,7 @@ func TestClientsThatGoAway(t *testing.T) {
 	s.waits(t, "the first", func(active, _ int) bool { return active == 1 })
 	two, three := begin(false), begin(true)
 	s.waits(t, "two more", func(_, waiting int) bool { return waiting == 2 })
-	// No place is free, and none to wait.
+	// No place is free, and no place to wait.
 	r, err := http.Post(s.url+"/v1/completions", "application/json", strings.NewReader(endless(false)))
 	if err != nil {
 		t.Fatal(err)
@@ -812,8 +812,8 @@ func TestBodies(t *testing.T) {
 			t.Errorf("100 MB: found %d, %s", r.StatusCode, text)
 		}
 	}
-	// Bodies that do not come whole: many of them hold less than the memory for all, and end after
-	// the timeout.
+	// Incomplete bodies: many of them together take less than the memory for all, and end after the
+	// timeout.
 	var held []net.Conn
 	for range 8 {
 		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -849,7 +849,7 @@ func TestBodies(t *testing.T) {
 	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2}`)
 }
 
-// 200 connections at once each have an answer, or are told to come again; the next request works.
+// 200 connections at once each get an answer, or the advice to try again; the next request works.
 func TestManyConnections(t *testing.T) {
 	s := serve(t, 64, nil)
 	var wg sync.WaitGroup
@@ -877,7 +877,7 @@ func TestManyConnections(t *testing.T) {
 	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2}`)
 }
 
-// The end of the engine in the middle of a stream is told in the stream, and what comes after it is
+// The end of the engine in the middle of a stream is reported in the stream, and later requests are
 // refused.
 func TestTheEndInTheMiddleOfAStream(t *testing.T) {
 	s := serve(t, 4096, nil)

@@ -30,8 +30,8 @@ type Pool struct {
 	most    int // numbers of workers are below it
 }
 
-// idlePolls is the poll level of a pool: how often its threads look for work before they sleep, in units of
-// 2^17. llama.cpp's own programs have 50, which takes a core for a good part of a second.
+// idlePolls is the poll level of a pool: how often its threads check for work before they sleep, in
+// units of 2^17. llama.cpp's own programs have 50, which takes a core for a good part of a second.
 const idlePolls = 1
 
 // ggml_threadpool_params begins with a mask of 512 CPUs.
@@ -154,7 +154,8 @@ func New() (*Pool, error) {
 	return p, nil
 }
 
-// Close frees the pool, of which a context must no longer make use. Searches of heads go on, with one thread.
+// Close frees the pool, which no context may use any more. Searches of heads continue with one
+// thread.
 func (p *Pool) Close() {
 	p.Lock()
 	defer p.Unlock()
