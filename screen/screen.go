@@ -15,7 +15,7 @@ import (
 // one that the model was made for.
 var ErrLayer = screening.ErrLayer
 
-// ErrNoTail is the error, by errors.Is, of what needs a tail: probabilities over all labels.
+// ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
 var ErrNoTail = screening.ErrNoTail
 
 // Config is what a Model is made of by a program that has clusters and lists of its own; package
@@ -58,16 +58,16 @@ type Rung = screening.Rung
 // Estimate is a measured number with its 95% interval: 0 <= Low <= Value <= High <= 1.
 type Estimate = precision.Estimate
 
-// Model is a screen: the vectors of clusters v_1, ..., v_r and for each cell its candidates,
-// in an order of which every budget takes the first ones. It is immutable and safe
-// for use by many goroutines.
+// Model is a screen: the vectors of clusters v_1, ..., v_r and for each cell its candidates, in an
+// order such that every budget takes the first ones. It is immutable and safe for use by many
+// goroutines.
 type Model screening.Model
 
 func (m *Model) model() *screening.Model { return (*screening.Model)(m) }
 
-// NewModel returns the model of c. It copies what it needs of it, if nothing else is said, and
-// quantises the vectors of the clusters: a byte or more for each number of V. An error
-// names the field, what was found and what was expected.
+// NewModel returns the model of c. It copies the parts that it needs, unless a field's comment
+// tells otherwise, and quantises the vectors of the clusters: a byte or more per number of V. An
+// error names the field, the value found and the value expected.
 func NewModel(c Config) (*Model, error) {
 	m, err := screening.NewModel(c)
 	return (*Model)(m), err
@@ -75,7 +75,7 @@ func NewModel(c Config) (*Model, error) {
 
 // Load reads a model from a file, which is read whole and not kept open. Time and memory are in
 // proportion to its size: all of it is checked, and the vectors of the clusters are quantised. An
-// error names the file, the field, what was found and what was expected.
+// error names the file, the field, the value found and the value expected.
 func Load(path string) (*Model, error) {
 	m, err := screening.Load(path)
 	return (*Model)(m), err
@@ -93,7 +93,7 @@ func Read(r io.Reader) (*Model, error) {
 }
 
 // Save writes the model to a file, which appears under its name when it is complete: an error, or
-// the end of the process in between, leaves what was there before. Equal models give equal files.
+// the end of the process in between, leaves the earlier file. Equal models give equal files.
 func (m *Model) Save(path string) error { return m.model().Save(path) }
 
 // WriteTo writes the bytes of the model's file to w.
@@ -111,21 +111,21 @@ func (m *Model) Clusters() int { return m.model().Clusters() }
 // ExactMargin returns the lead below which the exact layer answers, 0 for never.
 func (m *Model) ExactMargin() float64 { return m.model().ExactMargin() }
 
-// Budget returns the budget of requests that name none.
+// Budget returns the budget of requests without a budget.
 func (m *Model) Budget() float64 { return m.model().Budget() }
 
 // Ladder returns the budgets that the model knows, ascending. It must not be changed.
 func (m *Model) Ladder() []Rung { return m.model().Ladder() }
 
-// LadderOf returns what the figures of the ladder are of: the k of PrecisionK, and the number
-// of held-out contexts, 0 if nothing was measured.
+// LadderOf returns the basis of the figures of the ladder: the k of PrecisionK, and the number of
+// held-out contexts, 0 if nothing was measured.
 func (m *Model) LadderOf() (k, heldOut int) { return m.model().LadderOf() }
 
 // HasTail reports whether the model estimates the weight of the labels that are no candidates, for
 // probabilities over all labels.
 func (m *Model) HasTail() bool { return m.model().Tail() != nil }
 
-// Fingerprint returns that of the model's layer, all zero for any layer of its shape.
+// Fingerprint returns the fingerprint of the model's layer, all zero for any layer of its shape.
 func (m *Model) Fingerprint() [32]byte { return m.model().Fingerprint() }
 
 // Record returns the training record, a JSON object. It must not be changed.
@@ -167,12 +167,12 @@ func (o Options) list() (list []screening.Option) {
 	return list
 }
 
-// Stats counts what a Searcher did in TopK, Search and SearchBatch.
+// Stats has the counts of a Searcher's work in TopK, Search and SearchBatch.
 type Stats struct {
 	// Queries is the number of contexts answered.
 	Queries uint64
-	// Candidates is the sum of the numbers of their candidates, before a request edits
-	// them. Candidates / Queries is L-bar, if the exact layer answered none.
+	// Candidates is the sum of the numbers of their candidates, before a request edits them.
+	// Candidates / Queries is L-bar, if the exact layer answered no query.
 	Candidates uint64
 	// Routing is the number of vectors scanned to find the clusters. (Routing + Candidates)
 	// / Queries is the mean number of rows scanned, without the exact layer's.
@@ -190,10 +190,10 @@ type Interval struct {
 	Log, Low, High float64
 }
 
-// Searcher answers requests with a model and its layer. It is for one
-// goroutine; any number of them share the model and the layer. Its memory is
-// proportional to r, to the largest number of candidates and to d, and to L from the
-// first query on that the exact layer answers; beyond such growth nothing is allocated.
+// Searcher answers requests with a model and its layer. It is for one goroutine; any number of
+// searchers share the model and the layer. Its memory is proportional to r, to the largest number
+// of candidates and to d, and to L after the first query that the exact layer answers; beyond such
+// growth nothing is allocated.
 type Searcher screening.Searcher
 
 func (s *Searcher) searcher() *screening.Searcher { return (*screening.Searcher)(s) }
@@ -271,5 +271,5 @@ func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interva
 // Model returns the searcher's model.
 func (s *Searcher) Model() *Model { return (*Model)(s.searcher().Model()) }
 
-// Stats returns what the searcher did so far.
+// Stats returns the counts of the searcher's work so far.
 func (s *Searcher) Stats() Stats { return Stats(s.searcher().Stats()) }

@@ -5,7 +5,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// The errors of searchers that callers may want to tell apart, by errors.Is.
+// The errors of searchers that callers may want to distinguish, by errors.Is.
 var (
 	// ErrContext: h has another length than d, or an element that is not finite.
 	ErrContext = exact.ErrContext
@@ -60,9 +60,9 @@ func Only(ids []uint32) Labels { return exact.Only(ids) }
 // nothing else. If a share p of the sum belongs to the others, and no interval of theirs is wider
 // than 2e, the result is off by at most log(1 + p(exp(e) - 1)), and far less in practice.
 //
-// Logits are w_s.h + b_s. A model that multiplies them by a scale has the probabilities of
-// the temperature 1/scale. For one that has a soft cap too, map all logits ([Searcher.Logits]) by
-// the method Logit of package head's Head, and take the sum over those.
+// Logits are w_s.h + b_s. A model that multiplies them by a scale has the probabilities of the
+// temperature 1/scale. For a model that also has a soft cap, map all logits ([Searcher.Logits]) by
+// the method Logit of package head's Head, and take the sum over the results.
 type Answer = exact.Answer
 
 // Source tells which labels an answer was chosen among.
@@ -73,8 +73,8 @@ const (
 	FromSet   = exact.FromSet   // the candidates that a screen or a preview has for the context
 )
 
-// Layer is a softmax layer: weights W (labels x dim, row s is w_s) and bias
-// b. It is immutable, but for its threads, and safe for use by many goroutines.
+// Layer is a softmax layer: weights W (labels x dim, row s is w_s) and bias b. It is immutable,
+// except for its threads, and safe for use by many goroutines.
 type Layer exact.Layer
 
 // NewLayer returns the layer with the weights W and the bias, one element a row of W, or nil
@@ -82,8 +82,8 @@ type Layer exact.Layer
 // rows where they are, with 16 bytes for each row besides; of others it makes codes, one to
 // one and a half bytes for each weight.
 //
-// It returns an error if the lengths do not fit each other, if there is no row, or if a weight
-// or a bias is NaN or infinite. It reads W once, on all cores.
+// It returns an error if the lengths do not match, if there is no row, or if a weight or a bias is
+// NaN or infinite. It reads W once, on all cores.
 func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	l, err := exact.NewLayer(weights, bias)
 	return (*Layer)(l), err
@@ -91,11 +91,11 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 
 func (l *Layer) layer() *exact.Layer { return (*exact.Layer)(l) }
 
-// SetThreads has exact searches run on up to n threads, the caller's among them and 256 at most, over large
-// layers. A layer has one thread until then. Answers are the same. The layer owns the others, which are parked
-// between searches and serve one search at a time: a goroutine that finds them busy searches alone. They end
-// with the next SetThreads, and when the layer is unreachable. It must not be called while the layer is
-// searched.
+// SetThreads lets exact searches over large layers run on up to n threads, at most 256, the
+// caller's among them. Before, a layer has one thread. Answers are the same. The layer owns the
+// other threads, which are parked between searches and serve one search at a time: a goroutine that
+// finds them busy searches alone. They end with the next SetThreads, and when the layer is
+// unreachable. It must not be called while the layer is searched.
 func (l *Layer) SetThreads(n int) { l.layer().SetThreads(n) }
 
 // Labels returns L, the number of labels.
@@ -110,9 +110,9 @@ func (l *Layer) Weights() kernels.Rows { return l.layer().Weights() }
 // Bias returns b, one element a label. It must not be changed.
 func (l *Layer) Bias() []float32 { return l.layer().Bias() }
 
-// Fingerprint returns a hash of the layer: its shape, W and b, whatever type W is
-// stored in. A screen carries the fingerprint of the layer that it was trained for. It
-// is computed on the first call, which reads all of W on all cores.
+// Fingerprint returns a hash of the layer: its shape, W and b, for any type of W. A screen carries
+// the fingerprint of the layer that it was trained for. It is computed on the first call, which
+// reads all of W on all cores.
 //
 // It is the SHA-256 of: the number of labels and the dimension, as little-endian 64-bit
 // integers; the SHA-256 of each 256 rows of W, the last of the rest; the SHA-256
@@ -120,7 +120,7 @@ func (l *Layer) Bias() []float32 { return l.layer().Bias() }
 func (l *Layer) Fingerprint() [32]byte { return l.layer().Fingerprint() }
 
 // Searcher answers requests exactly, over all labels of a layer. It belongs to one goroutine; any
-// number of them share the layer. Its memory grows to the need of the largest search; beyond
+// number of searchers share the layer. Its memory grows to the need of the largest search; beyond
 // such growth nothing is allocated.
 type Searcher exact.Searcher
 

@@ -454,8 +454,7 @@ func (m *codeRows) intervals(lower, upper []float32, ids []uint32, n int, b *bou
 // than four side by side, where there is a form for it.
 const minStream = 512
 
-// leaf computes the intervals of n rows, from first on or those in ids, ld apart for each
-// context.
+// leaf computes the intervals of n rows, from first on or the rows ids, ld apart for each context.
 func (m *codeRows) leaf(lower, upper *float32, ld, first int, ids *uint32, n int, b *bound) {
 	p, stride, arg := &m.data[first*m.stride], m.stride, (*byte)(unsafe.Pointer(b))
 	ok, stream := false, stride >= minStream

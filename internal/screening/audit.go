@@ -13,7 +13,7 @@ import (
 
 // AuditOptions are the options of Pool.Audit. The zero value is ready.
 type AuditOptions struct {
-	// Share is the part of one core that exact answers may take, at most 1. 0 stands for 0.02.
+	// Share is the part of one core that exact answers may take, at most 1. 0 means 0.02.
 	Share float64
 	// Alarm, unless nil, is called when an alarm begins, by the goroutine of the audit.
 	Alarm func(Alarm)
@@ -25,11 +25,11 @@ type AuditOptions struct {
 // also answered exactly, in the background, one at a time: the places of their best labels in the
 // list of their cell give P@1 and P@k. After [Pool.Swap] the audit watches the new model.
 //
-// Tests look at the samples one by one, and give an alarm when more is missed, or lies elsewhere, than
-// is allowed. While that is not so, the mean time between two alarms is at least a week at 1,000 queries a second, whatever is
-// looked at: the tests are e-detectors. What is assumed is this: given the samples before it, a
-// sample is expected to miss at most what is allowed, and lies in a bin of the geometry at
-// most as often as the contexts of a stretch of training's do.
+// Tests examine the samples one by one, and give an alarm when more labels are missed, or more
+// contexts are elsewhere, than allowed. Without such a change the mean time between two alarms is
+// at least a week at 1,000 queries per second, because the tests are e-detectors. They assume that,
+// given the samples before it, a sample is expected to miss at most the allowed part, and is in a
+// bin of the geometry at most as often as the contexts of a stretch of training.
 type Audit struct {
 	pool    *Pool
 	options AuditOptions
@@ -76,26 +76,26 @@ type Alarm struct {
 	Text string
 }
 
-// AuditReport is what an audit knows.
+// AuditReport has the results of an audit.
 type AuditReport struct {
-	// Sampled is the number of queries of this model whose context was looked at, and Audited the
-	// number of those that were answered exactly too.
+	// Sampled is the number of queries of this model whose context was examined, and Audited the
+	// number of queries that were also answered exactly.
 	Sampled, Audited uint64
 	// K is the k of PrecisionK.
 	K int
 	// Precision1 and PrecisionK are P@1 and P@k of the last Window audited queries, with intervals
-	// over runs of neighbours, and the Expected ones are those of the ladder at the budgets that the queries
-	// had: 0 if nothing was held out in training, and then there is no alarm of precision.
+	// over runs of neighbours, and the Expected ones are the ladder's at the budgets of the
+	// queries: 0 if nothing was held out in training, and then there is no alarm of precision.
 	Window                int
 	Precision1, Expected1 Estimate
 	PrecisionK, ExpectedK Estimate
-	// Ladder is what each budget would give on these queries.
+	// Ladder has the precision that each budget would have on these queries.
 	Ladder []Rung
-	// Geometry is that of training, nil if the model does not say it; Cosine and Lead are the shares of
-	// its bins among the last samples, some thousand.
+	// Geometry is the geometry of training, nil if the model has none; Cosine and Lead are the
+	// shares of its bins among the last samples, some thousand.
 	Geometry     *Geometry
 	Cosine, Lead []float64
-	// Alarms are those that are not over: 2,000 samples of its test without it end an alarm.
+	// Alarms are the alarms that are not over: 2,000 samples of its test without it end an alarm.
 	Alarms []Alarm
 	// Err is the error of the last exact answer.
 	Err error
@@ -315,7 +315,7 @@ func (a *Audit) tell() {
 	}
 }
 
-// Report returns what the audit knows.
+// Report returns the results of the audit.
 func (a *Audit) Report() AuditReport {
 	a.mu.Lock()
 	m, of := a.model, a.recent(window)

@@ -15,25 +15,24 @@ import (
 
 // EvaluateOptions are the options of Evaluate. The zero value is ready.
 type EvaluateOptions struct {
-	// K lists the k of the P@k wanted, each within 1 and L. nil: 1 and 5, or
-	// as many labels as there are.
+	// K lists the k of the P@k wanted, each within 1 and L. nil: 1 and 5, or at most L.
 	K []int
 	// Threads is the number of goroutines, 0 for GOMAXPROCS. It changes no result.
 	Threads int
-	// Targets, unless nil, holds the label that followed each context, below 0 for
-	// none: what Perplexity is of.
+	// Targets, unless nil, holds the label that followed each context, below 0 for none: Perplexity
+	// is their perplexity.
 	Targets []int64
-	// Temperature is the temperature of the probabilities of the targets, above 0 and
-	// finite; 0 stands for 1. A model with a logit scale has 1/scale.
+	// Temperature is the temperature of the probabilities of the targets, above 0 and finite; 0
+	// means 1. A model with a logit scale has 1/scale.
 	Temperature float64
 	// Searcher holds the options of the searchers that are measured.
 	Searcher []Option
-	// Progress, unless nil, is called with the number of contexts done and of all; at the end the
-	// two are equal. Calls do not overlap, but come from several goroutines.
+	// Progress, unless nil, is called with the number of finished contexts and of all; at the end
+	// the two are equal. Calls do not overlap, and come from several goroutines.
 	Progress func(done, total int)
 }
 
-// Evaluation says how good the answers of a screen are.
+// Evaluation has the precision of the answers of a screen.
 type Evaluation struct {
 	// Contexts is the number of contexts measured.
 	Contexts int
@@ -41,7 +40,7 @@ type Evaluation struct {
 	Budget float64
 	// MeanCandidates is L-bar (Section 3 of the paper): the mean number of candidates of a context.
 	// P99Candidates is the 99th percentile of these numbers, and MaxCandidates the largest: they
-	// tell of the slowest queries.
+	// decide the slowest queries.
 	MeanCandidates               float64
 	P99Candidates, MaxCandidates int
 	// Routing is the number of vectors scanned to find the cluster of a context. For any k Routing

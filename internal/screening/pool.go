@@ -15,10 +15,9 @@ import (
 // A model with its layer is a generation. A query ends with the generation that it began with, and
 // a query that begins after [Pool.Swap] has returned uses the new one.
 //
-// A query borrows a searcher, and no lock is held while it runs. A pool makes as many searchers as
-// queries run at the same time, and keeps them, with what they counted, where a sync.Pool would
-// drop them: a query allocates nothing unless it makes a searcher, or a searcher grows as its type
-// describes.
+// A query borrows a searcher, and no lock is held while it runs. A pool makes a searcher per
+// concurrent query, and keeps them, with their counts, where a sync.Pool would drop them: a query
+// allocates nothing unless it makes a searcher, or a searcher grows as its type describes.
 type Pool struct {
 	opts    []Option
 	current atomic.Pointer[generation]
@@ -63,10 +62,10 @@ func NewPool(m *Model, l *exact.Layer, opts ...Option) (*Pool, error) {
 	return p, nil
 }
 
-// Swap makes m and l the model and the layer of all queries that begin after it has
-// returned. It makes as many searchers as the pool has, at least one, before any query
-// uses them. The channel is closed when the last query with the old model and the
-// old layer has ended. Then what they use can be released, such as a mapped head.
+// Swap makes m and l the model and the layer of all queries that begin after it has returned.
+// Before any query uses them, it makes the number of searchers that the pool has, at least one. The
+// channel is closed when the last query with the old model and the old layer has ended. Then their
+// memory can be released, such as a mapped head.
 //
 // Errors are as from [NewSearcher]. After an error the pool is as it was.
 func (p *Pool) Swap(m *Model, l *exact.Layer) (drained <-chan struct{}, err error) {
@@ -122,9 +121,9 @@ func (g *generation) release() {
 // Generation returns the number of the generation: 1 at first, 1 more after each Swap.
 func (p *Pool) Generation() uint64 { return p.current.Load().number }
 
-// Stats returns the counts of TopK, Search and SearchBatch since NewPool, over all
-// generations. A query counts when it has ended, with all its numbers at once. The counts
-// never fall: the difference of two calls is what happened between them.
+// Stats returns the counts of TopK, Search and SearchBatch since NewPool, over all generations. A
+// query counts when it has ended, with all its numbers at once. The counts never fall: the
+// difference of two calls has the counts between them.
 func (p *Pool) Stats() (sum Stats) {
 	p.lock()
 	defer p.unlock()

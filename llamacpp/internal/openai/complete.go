@@ -180,7 +180,7 @@ func (e *events) flush() {
 		return
 	}
 	if now, more := time.Now(), e.s.o.Timeout/8; now.Sub(e.noted) > more {
-		_ = e.control.SetWriteDeadline(now.Add(e.s.o.Timeout + more)) // or there is none
+		_ = e.control.SetWriteDeadline(now.Add(e.s.o.Timeout + more)) // if the writer supports it
 		e.noted = now
 	}
 	if _, e.err = e.w.Write(e.buf.Bytes()); e.err == nil {
