@@ -41,7 +41,7 @@ func same(s, o *Set) bool {
 	return s.Len() == o.Len() && slices.Equal(slices.Collect(s.All()), slices.Collect(o.All()))
 }
 
-// check says how s differs from the model, the plainest form of a set.
+// check describes how s differs from the model, the plainest form of a set.
 func check(s *Set, labels int, model map[uint32]bool) error {
 	if s.Len() != labels {
 		return fmt.Errorf("Len() = %d, want %d", s.Len(), labels)

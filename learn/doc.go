@@ -4,12 +4,13 @@
 //	defer l.Close()
 //	n, err := l.TopK(top, h) // in any goroutine
 //
-// A [Learner] begins with the exact layer, and goes over to a preview (package preview) after some thousand contexts of a
-// large layer. It keeps contexts with their best labels in memory (with
-// trainings and screens within Options.Bytes, 512 MiB by default; nothing on disk but the screen, and that only if
-// Options.Keep names a file), trains in the background on a part of one core, and lets the screen answer once it reaches the target
-// on contexts that came after those of its training. An audit watches the screen. After its alarm the preview or the exact layer
-// answers again, and the Learner learns from what comes now. Traffic that is hard to learn costs time, and nothing else.
+// A [Learner] begins with the exact layer, and changes to a preview (package preview) after some
+// thousand contexts of a large layer. It keeps contexts with their best labels in memory (with
+// trainings and screens within Options.Bytes, 512 MiB by default; nothing on disk except the
+// screen, if Options.Keep names a file), trains in the background on a part of one core, and lets
+// the screen answer once it reaches the target on contexts that came after its training. An audit
+// watches the screen. After its alarm the preview or the exact layer answers again, and the Learner
+// learns from the new contexts. Traffic that is hard to learn only costs time.
 //
 // A training begins with Options.Least contexts, again with all contexts as long as the target is
 // not reached, and after that with four times the contexts. A learned screen has no tail unless

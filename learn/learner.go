@@ -29,10 +29,11 @@ import (
 
 // Options are the options of New. The zero value is ready.
 type Options struct {
-	// Bytes bounds the memory that the learner takes beside the layer, trainings and screens included. A quarter is for the
-	// copies of candidates that screens have (screen.Options.Copies). The lists of a training take 20 KB for each label, up to 8,192
-	// of them, or its clusters 120 KB for each of the d elements of a context, whichever is more. The rest holds contexts,
-	// 4d + 8K + 480 bytes each. 0: 512 MiB.
+	// Bytes bounds the memory of the learner, with trainings and screens but without the layer. A
+	// quarter is for the copies of candidates that screens have (screen.Options.Copies). The lists
+	// of a training take 20 KB per label, up to 8,192 labels, or its clusters 120 KB per element of
+	// a context of d elements, whichever is more. The rest is for contexts, 4d + 8K + 480 bytes
+	// each. 0: 512 MiB.
 	Bytes int64
 	// HalfLife is the number of queries by a screen after which half of the contexts have made room for later ones,
 	// when the room is used up: at most 1e12, 0 for a million. While the exact layer answers it is an eighth of that.
@@ -89,10 +90,11 @@ const (
 	unlearnt  = "unlearnt"
 )
 
-// Learner keeps contexts of queries and makes a screen of them in the background. Until then the exact layer
-// answers, and for a layer of [preview.LeastLabels] labels or more a preview from an eighth of Options.Least on, which is
-// checked on contexts that come. Afterwards the screen answers, as long as an audit finds it as precise as it was on
-// contexts that came after its training, while the Learner learns from what comes. All goroutines may use it.
+// Learner keeps contexts of queries and makes a screen of them in the background. Until then the
+// exact layer answers, and for a layer of [preview.LeastLabels] labels or more a preview from an
+// eighth of Options.Least on, which is checked on new contexts. Afterwards the screen answers, as
+// long as an audit finds it as precise as it was on contexts that came after its training, while
+// the Learner learns from new contexts. All goroutines may use it.
 type Learner struct {
 	layer    *softmax.Layer
 	o        Options
@@ -230,7 +232,7 @@ func (o *Options) room(layer *softmax.Layer) (int64, error) {
 	return (o.Bytes/4*3 - fixed) / each * (contextBytes(d, k) + 1), nil // with the bytes of a run
 }
 
-// contextBytes are those of a context: its copy, and what the training knows of it.
+// contextBytes returns the bytes of a context in a training: its copy, and the data about it.
 func (o *Options) contextBytes(layer *softmax.Layer) int64 {
 	return int64(4*layer.Dim() + 8*o.Train.K + 480)
 }

@@ -22,8 +22,8 @@ type look struct {
 }
 
 const (
-	// A preview is made from an eighth of the contexts of a training, and anew each time there are
-	// renewedBy times as many.
+	// A preview is made from an eighth of the contexts of a training, and again each time the
+	// number of contexts has grown renewedBy times.
 	partOfLeast = 8
 	renewedBy   = 4
 	// mostPreviewed bounds the contexts that a preview is made from, mostChecked the contexts of a check.
@@ -41,7 +41,7 @@ func (o *Options) previews(layer *softmax.Layer) bool {
 	return n >= preview.LeastLabels && (o.Bytes/4*3-needs)/o.contextBytes(layer) >= int64(o.Least)
 }
 
-// previewStep is the number of contexts before the first preview, and between looks at what is to be done.
+// previewStep is the number of contexts before the first preview, and between checks for work.
 func (l *Learner) previewStep() uint64 {
 	return uint64(max(l.o.Least/partOfLeast, leastContexts*partOfLeast))
 }
@@ -143,8 +143,8 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 	return true
 }
 
-// check asks the preview about contexts that came since the last check, and gives it up if it misses four times what
-// it may of them, and four labels more.
+// check asks the preview about contexts that came since the last check, and gives it up if it
+// misses more than four times the labels that it may miss, plus four.
 func (l *Learner) check(ctx context.Context, p *look) {
 	s := l.contexts.since(p.checked)
 	p.checked = l.contexts.Kept()
@@ -187,7 +187,7 @@ func (l *Learner) check(ctx context.Context, p *look) {
 		return
 	default:
 		e.Text = fmt.Sprintf("the preview missed too much: found P@1 %.4f and P@%d %.4f on %d contexts that came after it", e.Precision1, k, e.PrecisionK, n)
-		l.stale = p.made // one of what came since
+		l.stale = p.made // one from the later contexts
 		l.look.Store(nil)
 	}
 	l.tell(e)
@@ -208,7 +208,8 @@ func found(top []softmax.Prediction, best []uint32) (first, all int) {
 	return first, all
 }
 
-// target returns what may be missed of the best labels and of the k best, as shares, and tells it.
+// target returns the shares of the best labels and of the k best that may be missed, and a text
+// about them.
 func (l *Learner) target() (missed1, missedK float64, text string) {
 	missed1, missedK = 0.0005, 0.002
 	if x := l.o.Train.Target; x > 0 {

@@ -81,8 +81,8 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 	}
 }
 
-// A preview that misses too much of what comes is given up: the exact layer answers, and the next preview is made from
-// contexts that came later.
+// A preview that misses too many labels of new contexts is given up: the exact layer answers, and
+// the next preview is made from contexts that came later.
 func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	_, layer, o, events := previewTest(t)
 	o.Least = 1 << 14

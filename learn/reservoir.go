@@ -154,7 +154,7 @@ func (r *Reservoir) begin() bool {
 // Kept returns the number of contexts that it took since it was made: later ones have higher numbers, from 0 on.
 func (r *Reservoir) Kept() uint64 { r.mu.Lock(); defer r.mu.Unlock(); return r.kept }
 
-// sample is a copy of what a reservoir holds, in the order in which it was taken.
+// sample is a copy of the contexts of a reservoir, in the order in which they were taken.
 type sample struct {
 	Contexts []uint16 // rows of float16
 	Labels   []uint32 // k of each

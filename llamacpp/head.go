@@ -27,10 +27,10 @@ type HeadOptions struct {
 	// Budget is the budget over a preview for requests and samplers that name none: it names a rung
 	// by its Kept. 0: the preview's own.
 	Budget float64
-	// Options are those of searchers over the screen. OverTail needs a screen with a tail.
+	// Options are the options of searchers over the screen. OverTail needs a screen with a tail.
 	Options screen.Options
-	// Threads is the number of threads of an exact search: if it is 0, one in [OpenHead], and as many as the
-	// model has in [Model.Head]. See [Head.SetThreads].
+	// Threads is the number of threads of an exact search: if it is 0, one in [OpenHead], and the
+	// number of the model in [Model.Head]. See [Head.SetThreads].
 	Threads int
 	// Learn, unless nil, has the head begin exactly, make a preview after some thousand states, and learn a screen
 	// from the states that Search, SearchBatch and Best are asked about. Log-sums, draws and log-probabilities stay exact.

@@ -211,10 +211,10 @@ func (m *Model) SetThreads(n int) error {
 	return m.hook.pool.Set(m.hook.ctx, m.threads)
 }
 
-// Lend calls work with the numbers from 0 on, below n, at the same time on as many threads as the model has, and
-// returns when all calls have returned: several sequences draw so between two decodes. The threads belong to
-// llama.cpp, and wait for work some milliseconds after a decode. Only number 0 is called, by the caller, while
-// another goroutine decodes or searches on these threads.
+// Lend calls work with the numbers from 0 on, below n, at the same time on the threads of the
+// model, and returns when all calls have returned: so several sequences draw between two decodes.
+// The threads belong to llama.cpp, and wait for work some milliseconds after a decode. Only number
+// 0 is called, by the caller, while another goroutine decodes or searches on these threads.
 func (m *Model) Lend(n int, work func(worker int)) { m.hook.pool.Run(n, work) }
 
 // threads is the number for llama.cpp.

@@ -24,7 +24,7 @@ type Options struct {
 	HeldOut []float32
 	// Precision1 and PrecisionK are the least precision of the rung for requests that name no
 	// budget: 0 for 0.9995 and 0.998. If no rung has it, requests use the rung that scores most
-	// labels; Rungs returns its precision. If all rungs miss ten times as many, Make returns
+	// labels; Rungs returns its precision. If all rungs miss ten times that number, Make returns
 	// [ErrPrecision].
 	Precision1, PrecisionK float64
 	// Threads is the number of threads, 0 for all CPUs. The model does not depend on it.
@@ -47,7 +47,7 @@ const (
 	someBlocks  = 512  // in which the error of codes is measured, about
 	ridge       = 1e-4 // of the mean square of an element of a context
 	clip        = 3.5  // deviations of a coordinate that codes reach to
-	mostBeyond  = 16   // labels of a block that say what these have outside the coordinates
+	mostBeyond  = 16   // labels of a block that give its part outside the coordinates
 	leastBeyond = 0.25
 )
 
@@ -261,8 +261,9 @@ func (m *Model) probe(ctx context.Context, rows []float32, n int) {
 	m.signed(ctx, m.turn[m.coordinates*width:], rows, n, m.through, m.turn)
 }
 
-// contextProbes are the same of contexts: the sum of the squares of their products with a row, less the mean row, is about
-// the mean square, over the contexts, of what its logit has outside the coordinates.
+// contextProbes returns the same for contexts: the sum of the squares of their products with a row,
+// less the mean row, is about the mean square, over the contexts, of the part of its logit outside
+// the coordinates.
 func (m *Model) contextProbes(ctx context.Context, contexts []float32, n int) []float32 {
 	out := make([]float32, m.probes*m.width())
 	m.signed(ctx, out, contexts, n, m.turn, m.through)
@@ -439,7 +440,8 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 	return m.findBeyond(ctx, l, starts)
 }
 
-// findBeyond finds what the logits of the labels of each block have outside the coordinates, from some of them.
+// findBeyond finds, for each block, the part of its labels' logits outside the coordinates, from
+// some of the labels.
 func (m *Model) findBeyond(ctx context.Context, l *softmax.Layer, starts []int) error {
 	c := newCoder(l, m.outside, m.mean)
 	squares := make([]float64, m.blocks())

@@ -184,8 +184,8 @@ func (m *Model) measureSums(ctx context.Context, l *softmax.Layer, held []float3
 	return nil
 }
 
-// leavesOut returns how many of the best labels a rung does not score in full. A search for as many finds the
-// others: they are the best of any labels that they are among.
+// leavesOut returns the number of the best labels that a rung does not score in full. A search for
+// len(best) labels finds the others: they are the best of any labels that include them.
 func (s *Searcher) leavesOut(best []softmax.Prediction, rung *Rung) (n int) {
 	if !s.look(&softmax.Request{K: len(best)}, rung) {
 		s.stats.Exact++

@@ -19,7 +19,7 @@ type Model struct {
 
 	turn    []float32 // (R + probes) x width: for the coordinates of a context, and for its part outside them
 	through []float32 // R x width: the coordinates of a label, of a model that was just made
-	outside []float32 // probes x width: of a label, what is outside of them, of such a model
+	outside []float32 // probes x width: for the part of a label outside them, in such a model
 	mean    []float32 // width: of the rows
 	steps   []float32 // R: of the codes of labels
 	noise   []float32 // R: the mean squares that these lose
@@ -27,7 +27,7 @@ type Model struct {
 	centres []int8    // blocks x centred
 	radii   []float32 // blocks: root mean square distance of a label from the centre
 	gauges  []float32 // blocks: factors of the steps
-	beyond  []float32 // blocks: factors of what the logits of their labels have outside the coordinates
+	beyond  []float32 // blocks: factors of the part of their labels' logits outside the coordinates
 	sizes   []uint32  // blocks
 	ids     []uint32  // labels, block after block
 
@@ -44,16 +44,17 @@ type Model struct {
 
 // Rung is a level of precision, with its figures on held-out contexts.
 type Rung struct {
-	// Deviations is how far below the mark, a preview some places behind the k-th best, a label may look and
-	// still be scored in full: in deviations of what the context has outside the coordinates, for the
-	// labels of its block.
+	// Deviations is the largest distance below the mark at which the preview of a label is still
+	// scored in full. The mark is the preview some places after the k-th best. The unit is the
+	// deviation of the context's part outside the coordinates, for the labels of the block.
 	Deviations float64 `json:"deviations"`
 	// Reach is how many root mean square distances of its labels from its centre a block may be below the
 	// mark and still be looked at.
 	Reach float64 `json:"reach"`
-	// Share bounds the share of the labels that is looked at, and Most the number scored in full. Contexts of which more
-	// is outside the coordinates than of 19 in 20 held-out ones have bounds that are larger by a quarter, and reach and
-	// deviations are larger by a fifth; those of which more is there than of 99 in 100 have no bounds.
+	// Share bounds the share of the labels that is looked at, and Most the number scored in full. A
+	// context whose part outside the coordinates is larger than in 19 of 20 held-out ones has
+	// bounds that are larger by a quarter, and reach and deviations are larger by a fifth; a
+	// context whose part is larger than in 99 of 100 has no bounds.
 	Share float64 `json:"share"`
 	Most  uint32  `json:"most"`
 	// Looked is the mean share of labels that was looked at, and Kept the mean number of labels

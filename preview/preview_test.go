@@ -377,7 +377,7 @@ func misses(found, want []softmax.Prediction) (n int) {
 	return n
 }
 
-// What a rung leaves out of the labels to score is what a search by it does not find.
+// The best labels that a rung does not score are the labels that a search by it does not find.
 func TestARungMissesWhatItLeavesOut(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
@@ -411,8 +411,8 @@ func TestARungMissesWhatItLeavesOut(t *testing.T) {
 	})
 }
 
-// A block's factor is the root mean square, over contexts, of what the logits of its labels have outside the coordinates,
-// by that of all labels.
+// A block's factor is the root mean square, over contexts, of the part of its labels' logits
+// outside the coordinates, over that of all labels.
 func TestBlocksSayWhatTheirLabelsHaveOutside(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		m := x.model
@@ -426,7 +426,7 @@ func TestBlocksSayWhatTheirLabelsHaveOutside(t *testing.T) {
 			if err := s.query[0].Set(h); err != nil || !s.turn() {
 				t.Fatal(err)
 			}
-			// What of h is outside: it less what its coordinates hold of it.
+			// The part of h outside: h less its part in the coordinates.
 			rest := make([]float64, width)
 			for j, v := range m.extended(h) {
 				rest[j] = float64(v)

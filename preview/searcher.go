@@ -347,8 +347,8 @@ func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	return len(s.ids) >= k || req.Within > 0 && len(s.ids) > 0
 }
 
-// near leaves the rows, of the first n, whose labels may reach the mark in s.rows: those that are no farther below it
-// than far, times what the labels of their block have outside the coordinates. It returns their number.
+// near writes to s.rows those of the first n rows whose labels may reach the mark: their distance
+// below it is at most far times the factor of their block. It returns their number.
 func (s *Searcher) near(n int, mark float32, far float64) int {
 	least := func(factor float32) float32 {
 		return float32(max(float64(mark)-float64(far*float64(factor)), -math.MaxFloat32))

@@ -10,11 +10,11 @@ type AuditOptions struct {
 	Alarm func(Alarm)
 }
 
-// Audit watches whether the answers of a pool are as precise as the ladder of its model says.
-// It samples queries at random, one in eight. Of every sample it looks at how the context lies to
-// its clusters, beside what training kept of held-out contexts. Some are
-// answered exactly as well, in the background, one at a time: where their best labels stand in the
-// list of their cell gives P@1 and P@k. It goes over to the new model after [Pool.Swap].
+// Audit watches whether the answers of a pool are as precise as the ladder of its model promises.
+// It samples queries at random, one in eight. For every sample it compares the place of the context
+// among the clusters with the held-out contexts of training. Some samples are also answered
+// exactly, in the background, one at a time: the places of their best labels in the list of their
+// cell give P@1 and P@k. After [Pool.Swap] the audit watches the new model.
 //
 // Tests examine the samples one by one, and give an alarm when more labels are missed, or more
 // contexts are elsewhere, than allowed. Without such a change the mean time between two alarms is
@@ -23,9 +23,9 @@ type AuditOptions struct {
 // bin of the geometry at most as often as the contexts of a stretch of training.
 type Audit screening.Audit
 
-// Alarm reports that more is missed, or that contexts lie elsewhere, than is allowed. Of is its
-// subject: "P@1", "P@5" for the k of the ladder, "cosine" or "lead". Text has what was found and
-// what was expected.
+// Alarm reports that more labels are missed, or more contexts are elsewhere, than allowed. Of is
+// its subject: "P@1", "P@5" for the k of the ladder, "cosine" or "lead". Text describes the value
+// found and the value expected.
 type Alarm = screening.Alarm
 
 // Geometry holds two histograms of contexts: Cosine, of the cosines with the vectors of their

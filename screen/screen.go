@@ -18,8 +18,8 @@ var ErrLayer = screening.ErrLayer
 // ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
 var ErrNoTail = screening.ErrNoTail
 
-// Config is what a Model is made of by a program that has clusters and lists of its own; package
-// train makes models from contexts. Its fields:
+// Config has the parts of a Model, for a program with its own clusters and lists; package train
+// makes models from contexts. The fields of Config:
 //
 //	Dim          int          d, the dimension of a context, at least 1
 //	Labels       int          L, the number of labels of the softmax layer, at least 1
@@ -133,8 +133,8 @@ func (m *Model) Record() json.RawMessage { return m.model().Record() }
 
 // Options are the options of a searcher or a pool. The zero value is ready.
 type Options struct {
-	// Budget, unless 0, is the budget of requests that name none, see softmax.Request: the largest
-	// of the model's ladder that is not above it, or the smallest. 0 stands for Model.Budget.
+	// Budget, unless 0, is the budget of requests without a budget, see softmax.Request: the
+	// largest of the model's ladder that is not above it, or the smallest. 0 means Model.Budget.
 	Budget float64
 	// OverTail makes the log-sum of an answer from candidates a sum over all labels. Those that
 	// are not looked at count by the model's tail, as for [Searcher.LogProb]. The labels of the
@@ -143,9 +143,9 @@ type Options struct {
 	// the tail does not know. The error is [ErrNoTail] if the model has no tail.
 	OverTail bool
 	// Copies, unless 0, bounds the memory in bytes that copies of the codes of candidates within
-	// the budget may take, below 0 for none. If those of all cells together take more, none is
-	// copied. 0 stands for 256 MiB for a layer whose own codes take more than 4 MiB, and for
-	// 8 MiB for a smaller one.
+	// the budget may take, below 0 for none. If the copies of all cells together take more, there
+	// are none. 0 means 256 MiB for a layer whose own codes take more than 4 MiB, and for 8 MiB for
+	// a smaller one.
 	//
 	// Copies make a query faster, most of all if its data are not in the caches, as between two
 	// steps of a decoder. If the codes of the layer fit the caches and the copies are many times

@@ -99,7 +99,8 @@ func FitTail(ctx context.Context, of *screen.Model, layer *softmax.Layer, contex
 	return fitted, fit, err
 }
 
-// RunOptions say how [Labels] and [FitTail] do their work. The zero value is ready.
+// RunOptions are the options of the runs of [Labels] and [FitTail]. The zero
+// value is ready.
 type RunOptions struct {
 	// Seed decides which contexts FitTail draws. Labels do not depend on it.
 	Seed uint64

@@ -22,10 +22,10 @@ import (
 )
 
 // Run makes a screen for the layer from contexts, N x layer.Dim() row-major, float32 or, as rows of
-// kernels, of another type: of float16, say, in half the memory, which are widened as they are read.
-// They are only read and may be a memory-mapped file. Run is Algorithm 1 of the
-// paper, see the package's documentation for the steps. It returns the screen
-// and the record that is also inside it.
+// package kernels, of another type, such as float16 in half the memory, which Run widens while it
+// reads them. They are only read and may be a memory-mapped file. Run is Algorithm 1 of the paper,
+// see the package's documentation for the steps. It returns the screen and the record that is also
+// inside it.
 //
 // Errors: [ErrTarget]; options out of their range (see [Options]), contexts that are not
 // whole rows, a NaN or Inf (the context is named), a learning rate so high
@@ -215,11 +215,11 @@ func (t *trainer) unseen(ctx context.Context, c *corpus.Corpus, ids []uint32) ([
 // an error, since no run leaves them; then nothing is removed.
 func RemoveCheckpoint(path string) error { return state.Remove(path) }
 
-// ErrTarget is what errors.Is finds in the error of a run whose screen misses its target by far: on
-// held-out contexts the precision of its largest budget is, with 95% confidence, more than 0.02
-// below. More contexts help, or such that are states of the layer; [Options.AnyPrecision] takes the
-// screen as it is. A run with a Budget, or with no contexts to measure on, has no target. The
-// checkpoint stays.
+// ErrTarget is the cause, for errors.Is, of the error of a run whose screen misses its target by
+// far: on held-out contexts the precision of its largest budget is, with 95% confidence, more than
+// 0.02 below. More contexts help, or contexts that are states of the layer; [Options.AnyPrecision]
+// accepts the screen. A run with a Budget, or with no contexts to measure on, has no target. The
+// checkpoint is kept.
 var ErrTarget = errors.New("the target is missed by far")
 
 // ErrCheckpoint is the cause, for errors.Is, of the error of a run that cannot continue from its

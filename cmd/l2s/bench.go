@@ -121,7 +121,7 @@ func benchVerb(f *flags) action {
 		}
 		for _, mib := range *coldMiB {
 			times, err := benchCold(ctx, in, rows, *k, mib, *budget, p, opts)
-			if err != nil && ctx.Err() != nil { // what is measured is printed
+			if err != nil && ctx.Err() != nil { // print the measurements so far
 				missing := fmt.Sprintf("the times of --cold from %d on are missing", mib)
 				r.Warnings = append(r.Warnings, missing)
 				return r, interruptedError{err, missing}
@@ -210,8 +210,8 @@ func bench(ctx context.Context, in *inputs, rows [][]float32, k int, budget floa
 	return r, nil
 }
 
-// benchCold measures queries before each of which a buffer of so many MiB is read. That takes most
-// of the time, so the turns are fewer and shorter.
+// benchCold measures queries, and reads a buffer of mib MiB before each. That takes most of the
+// time, so the turns are fewer and shorter.
 func benchCold(ctx context.Context, in *inputs, rows [][]float32, k, mib int, budget float64, p *progress.Printer, opts screen.Options) (coldTimes, error) {
 	s, err := in.searcher(opts)
 	if err != nil {
@@ -243,8 +243,8 @@ func takeTurns(ctx context.Context, p *progress.Printer, stage string, rows [][]
 	return times, err
 }
 
-// rivals returns what finds the k best labels of row i: the scan of all labels in float32, the exact
-// layer, and the screen or the preview, whose budget may be 0 for its own.
+// rivals returns the functions that find the k best labels of row i: the scan of all labels in
+// float32, the exact layer, and the screen or the preview, whose budget may be 0 for its own.
 func rivals(l *layer, s searcher, rows [][]float32, k int, budget float64) []func(i int) {
 	dst, scan := make([]softmax.Prediction, k), dense.New(l.Layer)
 	return []func(i int){

@@ -23,7 +23,7 @@ type flags struct {
 	verb     string
 	set      *flag.FlagSet
 	required []string
-	screen   bool        // the verb takes a screen file beside the flags
+	screen   bool        // the verb takes a screen file in addition to the flags
 	previews bool        // it takes the file of a preview too
 	parts    bool        // it takes files of labels, one or more
 	files    []string    // these files

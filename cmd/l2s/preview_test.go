@@ -26,7 +26,7 @@ func TestVerbsTakeAPreview(t *testing.T) {
 	}
 	rungs, normal := m.Rungs()
 
-	// With a budget the largest rung answers, and exact answers are those of the layer.
+	// With a budget the largest rung answers, and exact answers come from the layer.
 	exact := succeed(t, dir, joined("topk", "m.l2p", testArgs(), "--budget", "exact", "--quiet")...)
 	if want := succeed(t, dir, joined("topk", "m.l2s", testArgs(), "--budget", "exact", "--quiet")...); exact != want {
 		t.Error("found other exact answers by a preview than by a screen")
@@ -43,7 +43,7 @@ func TestVerbsTakeAPreview(t *testing.T) {
 	if got := number(t, e, "budget"); got != rungs[normal].Kept {
 		t.Errorf("found the budget %v, expected the default one, %v", got, rungs[normal].Kept)
 	}
-	// All five labels are found of at least so many contexts.
+	// The least number of contexts whose five labels are all found.
 	p5, n := number(t, e, "precision", "5"), number(t, e, "contexts")
 	if found := float64(same-1) / n; found > p5+1e-9 || found < 1-5*(1-p5)-1e-9 {
 		t.Errorf("found the exact answer to %v of the contexts, and P@5 of %v", found, p5)
@@ -114,7 +114,8 @@ func TestTrainChooses(t *testing.T) {
 	}
 }
 
-// What is written reaches the target, if either does, and is the faster one of two that do.
+// The candidate that is written reaches the target, if either does, and is the faster one if both
+// do.
 func TestTheBetterOfTwo(t *testing.T) {
 	at := func(p1, pK float64, us int) candidate {
 		return candidate{kind: "one", k: 5, p1: p1, pK: pK, time: time.Duration(us) * time.Microsecond}

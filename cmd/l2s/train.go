@@ -82,7 +82,7 @@ type trainRun struct {
 	any                  *bool
 	threads              *int
 	kind                 *string
-	inFile, all          train.Options // what the file says, without the flags and with them
+	inFile, all          train.Options // the options of the file, without the flags and with them
 	outputs              []output
 }
 
@@ -334,7 +334,7 @@ func (r *trainRun) savePreview(v *preview.Model, in *inputs, decisions []string,
 	return previewTrained{kindPreview, of, len(in.rows) / in.layer.Dim(), decisions, map[string]float64{"total": round(time.Since(start).Seconds())}, kernels.Level()}, nil
 }
 
-// complete completes the options by what the layer says.
+// complete completes the options from the layer.
 func (r *trainRun) complete(ctx context.Context, in *inputs, o *train.Options) (err error) {
 	l := in.layer
 	if o.Tail != nil && o.Tail.Temperatures == nil { // as temperatures of w.h + b

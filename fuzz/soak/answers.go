@@ -132,7 +132,8 @@ func learner(ctx context.Context, s *soak) error {
 	if missed > 20+byScreen/50 {
 		s.fault("learner: found %d of %d answers of screens wrong in the best label, expected at most a fiftieth, in contexts of other kinds too", missed, byScreen)
 	}
-	// Each wait is twice the previous one, unless a screen has answered 64 times as many queries.
+	// Each wait is twice the previous one, unless a screen has answered 64 times that number of
+	// queries.
 	if most := 2 + bits.Len64(l.Contexts().Kept()/least) + byScreen*2/(64*least); int(unlearnt.Load()) > most {
 		s.fault("learner: found %d alarms that ended screens in %d contexts, expected at most %d", unlearnt.Load(), l.Contexts().Kept(), most)
 	}

@@ -215,7 +215,7 @@ func (f *fn) factors(p reg.GPVirtual) {
 	}
 }
 
-// signed takes the bits of the mask of X + 128, and those of X.
+// signed turns the masked bits of X + 128 into the masked bits of X.
 func (f *fn) signed(x reg.VecVirtual, mask byte) {
 	if f.wide() {
 		VPTERNLOGD(U8(0x6a), each(0x80), f.mask, x) // x & mask ^ 0x80

@@ -7,9 +7,10 @@
 //	X = q          for types with a minimum
 //	X = q 128/B    for the others, with B half of the range of q
 //
-// A shift makes words X << 8 of the even weights, and a mask those of the odd ones, so that two products of
-// words make a lane without a shuffle. Each lane is within 2^31 and exact in float32. Lane j of group g, of 32 weights, is added to
-// float32 lane j + 8 (g mod 2) with one fused multiply-add by the factor of its weights.
+// A shift makes words X << 8 of the even weights, and a mask makes the words of the odd weights, so
+// that two products of words make a lane without a shuffle. Each lane is within 2^31 and exact in
+// float32. Lane j of group g, of 32 weights, is added to float32 lane j + 8 (g mod 2) with one
+// fused multiply-add by the factor of its weights.
 package main
 
 import (
@@ -52,8 +53,9 @@ type kind struct {
 	codes func(f *fn, p reg.GPVirtual, g int, last bool) reg.VecVirtual
 }
 
-// pairBytes is the size of two groups in the planes of a context: 64 bytes of the H of even weights, 64 of
-// those of odd ones, and for types with a minimum 16 lanes, which are 256 sum H as float32.
+// pairBytes is the size of two groups in the planes of a context: 64 bytes of the H of even
+// weights, 64 of the H of odd weights, and for types with a minimum 16 lanes, which are 256 sum H
+// as float32.
 func (k kind) pairBytes() int {
 	if k.mins {
 		return 192
@@ -86,7 +88,7 @@ type fn struct {
 	d8more   reg.VecVirtual   // AVX2, Q6_K: of the upper half
 	qh       reg.VecVirtual   // AVX-512, Q5_K: the fifth bits
 	odd      reg.VecVirtual   // AVX-512: the mask of the odd bytes
-	mask     reg.VecVirtual   // AVX-512, codes of 4 to 6 bits without a minimum: their bits where they lie in a byte
+	mask     reg.VecVirtual   // AVX-512, codes of 4 to 6 bits without a minimum: the mask of their bits at their place in a byte
 	spread   []reg.VecVirtual // AVX-512: from four factors to the factors of two pairs
 }
 

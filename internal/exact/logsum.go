@@ -66,8 +66,8 @@ func logSum(req *Request, rows []uint32, logits []float64, lower, upper []float3
 		lower[row], upper[row] = none, none
 	}
 	t := req.temperature()
-	// Beyond what a float32 holds labels of the largest logit have all the weight, or all labels
-	// the same.
+	// At temperatures outside the range of float32 labels of the largest logit have all the weight,
+	// or all labels the same.
 	m, sum := kernels.SumExpCentres(lower, upper, float32(min(max(1/t, 0x1p-126), math.MaxFloat32)))
 	rest := float64(m)/t + kernels.Log(sum)
 	if len(rows) == 0 {

@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// exported are the exported names of a file: of the package, and of methods of exported types. Those
-// of a type under another name (type A = other.B) count too: other programs can use them.
+// exported returns the exported names of a file: package-level names, and methods of exported
+// types. The names of a type under another name (type A = other.B) count, too: other programs can
+// use them.
 func exported(file *ast.File) (names []string) {
 	add := func(id *ast.Ident, of string) {
 		if id.IsExported() {

@@ -195,9 +195,9 @@ const (
 	// maxBlockCode is the largest H: contexts are integers H of 15 bits.
 	maxBlockCode = 127*128 + 63
 	groupSize    = 32 // weights that share a factor, or two
-	// Assembly for arm64 multiplies bytes, H = 128 hi + lo with hi in [-127, 127] and lo in [-64, 63]. All
-	// else multiplies words, of which those of the weights hold 256 times the code: four products of H
-	// and 256 codes of 8 bits are below 2^31.
+	// Assembly for arm64 multiplies bytes, H = 128 hi + lo with hi in [-127, 127] and lo in [-64,
+	// 63]. All other forms multiply words, with 256 times the code in the words of the weights:
+	// four products of H and 256 codes of 8 bits are below 2^31.
 	bytePlanes = runtime.GOARCH == "arm64"
 	loBits     = 7
 )
@@ -221,7 +221,7 @@ func setPlane(plane []byte, j int, h int32) {
 	binary.LittleEndian.PutUint16(plane[j%2*64+j/2*2:], uint16(h))
 }
 
-// planeAt returns what setPlane stored.
+// planeAt returns the value that setPlane stored.
 func planeAt(plane []byte, j int) int32 {
 	if bytePlanes {
 		return int32(int8(plane[j]))<<loBits + int32(int8(plane[64+j]))
@@ -274,13 +274,15 @@ func (e Element) codeStep() float32 {
 
 // Set prepares 1 to BatchContexts vectors, all Certified, for rows like m.
 //
-// Elements beyond those of a vector count as zeros, as the weights there are. The blocks differ from the row by
-// at most err ||h|| in the sum, which is the second part of an interval. For the first, with H_j = round(h_j/scale) and e = ||h - scale H||, the sum over a row of w_j h_j differs from
-// the sum of w_j scale H_j by at most ||w|| e. The latter is computed of sums of four products of integers,
-// which are exact as float32, with float32 roundings: for each of 16 lanes a fused multiply-add per pair of groups, or two with minima, which round terms whose
-// magnitudes sum up to at most sum g_j |scale H_j| <= N ||scale H||; four additions, the product with scale,
-// and the sum with the bias; and rounding of a weight of types with minima, once. So with p pairs and
-// u = 2^-24
+// Elements after the end of a vector count as zeros, as the weights there are. The blocks differ
+// from the row by at most err ||h|| in the sum, which is the second part of an interval. For the
+// first, with H_j = round(h_j/scale) and e = ||h - scale H||, the sum over a row of w_j h_j differs
+// from the sum of w_j scale H_j by at most ||w|| e. The latter is computed from sums of four
+// products of integers, which are exact as float32, with float32 roundings: for each of 16 lanes a
+// fused multiply-add per pair of groups, or two with minima, which round terms whose magnitudes sum
+// up to at most sum g_j |scale H_j| <= N ||scale H||; four additions, the product with scale, and
+// the sum with the bias; and rounding of a weight of types with minima, once. So with p pairs and u
+// = 2^-24
 //
 //	|computed - logit| <= N e + (2p + 8) u N (||h|| + e) + 2u |bias|
 //

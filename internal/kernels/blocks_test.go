@@ -125,9 +125,10 @@ func TestBlockBoundsHoldTheLogits(t *testing.T) {
 	}
 }
 
-// The largest products do not overflow, and the largest and smallest contexts are held: rows of blocks whose bytes are all
-// the same, and contexts that are all the same but for signs, which agree with those of the weights or do not.
-// The oracle is the sum without rounding.
+// The largest products do not overflow, and the largest and smallest contexts are held: rows of
+// blocks whose bytes are all the same, and contexts whose elements are all the same except for
+// signs, which agree with the signs of the weights or do not. The oracle is the sum without
+// rounding.
 func TestBlockBoundsAtTheLimits(t *testing.T) {
 	for _, e := range blockTypes {
 		elements, size := e.Block()

@@ -159,8 +159,9 @@ func (r *Router) NewSearcher() *Searcher {
 	return s
 }
 
-// Find writes what is needed of the contexts of the queries to dst, of their number. What neither need nor
-// the shells ask for may be left out. It returns an error if a query has no context of the router's dimension.
+// Find writes the results for the contexts of the queries to dst, which has an element per query.
+// Results that neither need nor the shells ask for may be missing. Find returns an error if a query
+// has no context of the router's dimension.
 func (s *Searcher) Find(dst []Found, qs []*exact.Query, need Need) error {
 	r, k := s.r, s.req.K
 	if len(qs) == 1 && !need.Lead && !need.Cosine {
@@ -218,7 +219,8 @@ func (r *Router) inShell(q *exact.Query, best uint32, low, high float64) float64
 	return r.cosine(h, exact.Prediction{ID: best, Logit: low})
 }
 
-// cosine is that of h and the vector of its best cluster, with the same bits on every CPU.
+// cosine returns the cosine of h and the vector of its best cluster, with the same bits on every
+// CPU.
 func (r *Router) cosine(h []float32, best exact.Prediction) float64 {
 	lengths := r.lengths[best.ID] * length(h)
 	if lengths == 0 {

@@ -99,8 +99,8 @@ func permuted(r *rand.Rand, d int) func([]float32) {
 	}
 }
 
-// Contexts like those of training give the expected figures and no alarm, contexts with noise an
-// alarm of precision, and contexts with another order of their elements an alarm of geometry.
+// Contexts like in training give the expected figures and no alarm, contexts with noise an alarm of
+// precision, and contexts with another order of their elements an alarm of geometry.
 func TestAuditNoticesDrift(t *testing.T) {
 	w := watchedOnce()
 	alarms, r := w.traffic(t, func([]float32) {}, 1500, nil)

@@ -28,7 +28,7 @@ func TestDeepRecordsAreRefused(t *testing.T) {
 }
 
 // The inverse of a temperature below exact.MinTemperature may be infinite, and an interval between
-// it and another then says nothing true.
+// it and another temperature is then wrong.
 func TestTailsAtTemperaturesWithoutAnInverseAreRefused(t *testing.T) {
 	c := TailConfig{
 		Clusters: 1, Temperatures: []float64{1e-309, 1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 2),

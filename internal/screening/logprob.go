@@ -184,12 +184,12 @@ func (s *Searcher) Logits(dst []float64, ids []uint32) error {
 	return s.layer.Logits(dst, s.query[0], exact.Only(ids))
 }
 
-// Outside returns the log of the sum of e^(x/T) over the labels of the tail, those that are
-// not among the Known ones of the last Head, and an interval that holds it with the confidence.
-// Where the tail has no coefficients for T it says only how large the sum is at most, by the
-// nearest temperature T0 that it has: with a = T0/T a sum of n positive terms to the power a is at
-// most the sum of the powers if a < 1 is not the case, or n^(1-a) times the power of the sum. Log
-// is High then. A temperature that is no finite number of at least [exact.MinTemperature] tells nothing.
+// Outside returns the log of the sum of e^(x/T) over the labels of the tail, which are the labels
+// outside the Known ones of the last Head, and an interval that contains it with the confidence. If
+// the tail has no coefficients for T it gives only an upper bound of the sum, by the nearest
+// temperature T0 that it has: with a = T0/T a sum of n positive terms to the power a is at most the
+// sum of the powers if a >= 1, and otherwise n^(1-a) times the power of the sum. Log is High then.
+// A temperature that is no finite number of at least [exact.MinTemperature] tells nothing.
 func (s *Searcher) Outside(temperature, confidence float64) Interval {
 	others, list := s.model.c.Labels-int(s.inTail[s.drawCell]), s.model.c.Tail.c.Temperatures
 	at := min(max(temperature, list[0]), list[len(list)-1])

@@ -25,9 +25,10 @@ func packedByDefault(l *exact.Layer) int64 {
 }
 
 // Pack bounds the memory that copies of the codes of candidates within the searcher's budget may
-// take, in bytes: 0 for no copies ([exact.Layer.PackedBytes] says what lists take). If those of
-// all cells together take more, none is. Without the option there are copies of up to 256 MiB for a layer whose own codes
-// take more than 4 MiB, and of up to 8 MiB for a smaller one.
+// take, in bytes: 0 for no copies ([exact.Layer.PackedBytes] returns the bytes of lists). If the
+// copies of all cells together take more, there are none. Without the option there are copies of up
+// to 256 MiB for a layer whose own codes take more than 4 MiB, and of up to 8 MiB for a smaller
+// one.
 //
 // Copies make a query faster, most of all if its data are not in the caches, as between two steps
 // of a decoder. If the codes of the layer fit the caches and the copies are many times as large as

@@ -203,10 +203,9 @@ func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) 
 
 // Search answers a request about the context h, as [exact.Searcher.Search] does, but among the
 // candidates that the model has for h within the budget of the request. Labels that the request
-// biases are candidates. The exact layer answers if fewer than req.K candidates may be answered,
-// if the lead of the cluster is below the exact margin, if the request is
-// Exact, and if it says among which labels to choose. Answer.Source says what the
-// labels were chosen among.
+// biases are candidates. The exact layer answers if fewer than req.K candidates may be answered, if
+// the lead of the cluster is below the exact margin, if the request is Exact, and if it names the
+// labels to choose among. Answer.Source tells which labels the answer was chosen among.
 //
 // The length of dst is req.K exactly. It returns an error, and writes nothing, if h is not a
 // context (exact.ErrContext) or if the request or the length of dst does not fit the layer or the

@@ -89,7 +89,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// checkRefused demands an error that names a file and says want.
+// checkRefused demands an error that names a file and contains want.
 func checkRefused(t *testing.T, name, dir, file, want string) {
 	t.Helper()
 	if m, err := Load(dir, "de", "en"); err == nil || m != nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {

@@ -309,8 +309,9 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 	return append(states, written...), x, err
 }
 
-// writes has the model go on by itself with the beginnings of some texts, one in each sequence, and returns the states
-// behind what it writes: tokens of the texts, among which a draw is quick.
+// writes lets the model continue the beginnings of some texts by itself, one per sequence, and
+// returns the states after the tokens that it writes: tokens of the texts, among which a draw is
+// quick.
 func (f *flags) writes(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, texts [][]uint32, sequences int, done func(int)) ([]float32, error) {
 	o := sample.DefaultOptions()
 	o.TopK, o.Seed = 100, 1 // at temperature 1

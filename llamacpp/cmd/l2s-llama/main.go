@@ -295,7 +295,7 @@ func (f *flags) readText(ctx context.Context, path string) (string, error) {
 	})
 }
 
-// early finds what is wrong before a preview is made, which takes a minute, or a model is opened.
+// early finds wrong use before a preview is made, which takes a minute, or a model is opened.
 func (f *flags) early(ctx context.Context) error {
 	if f.screen != "" {
 		if _, err := os.Stat(f.screen); err != nil {

@@ -63,7 +63,7 @@ func need(t *testing.T) {
 	}
 }
 
-// What is wrong is found before a preview is made, which takes a minute.
+// Wrong use is found before a preview is made, which takes a minute.
 func TestWhatIsWrongIsFoundEarly(t *testing.T) {
 	model := fastModel(t)
 	for _, c := range []struct {

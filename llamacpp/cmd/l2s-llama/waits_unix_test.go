@@ -59,7 +59,8 @@ func TestAnInterruptEndsTheWaitForAPipe(t *testing.T) {
 	}
 }
 
-// Where a preview is looked for there may be anything: a start says what it found, and makes one.
+// The file of a preview may have any content: a start reports a file that is no preview, and makes
+// one.
 func TestWhatIsNoPreviewFile(t *testing.T) {
 	need(t)
 	model := fastModel(t)

@@ -87,8 +87,9 @@ func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 		n += max(s.LastN, 0)
 	}
 	n += len(s.Biases)
-	// Candidates of a draw hold all that it may draw: those of a top-k in front of all other truncations, and more
-	// where edits change the order. What edits raise, choose adds.
+	// The candidates of a search hold all tokens that a draw may choose if a top-k comes before all
+	// other truncations, and more if edits change the order. choose adds the tokens that edits
+	// raise.
 	bounded := s.Options.Temperature == 0 || s.Options.TopK >= 1 && first(&s.Options) == sample.TopK
 	edited := s.penalty() || s.Biases != nil
 	switch {

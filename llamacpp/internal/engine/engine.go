@@ -538,7 +538,8 @@ func (e *Engine) choose(s *slot) {
 	e.name(s, id, exact, err)
 }
 
-// name notes what was chosen, with the text of the token, and its log-probability if that is asked for.
+// name notes the chosen token, with the text of the token, and its log-probability if that is asked
+// for.
 func (e *Engine) name(s *slot, id uint32, exact bool, err error) {
 	c := &s.chosen
 	*c = chosen{Token: Token{ID: id}, exact: exact, err: err}

@@ -298,7 +298,7 @@ func TestDrawsOfASearchForSeveral(t *testing.T) {
 	}
 }
 
-// mixed are states and requests of all kinds, beside each other in one step.
+// mixed are states and requests of all kinds, together in one step.
 func mixed(x *llamacpp.Head, states []float32) (all []engine.Asked) {
 	const n = 24
 	random := rand.New(rand.NewPCG(5, 6))
@@ -349,8 +349,9 @@ func realStates(t *testing.T, x *llamacpp.Head, n int) []float32 {
 	return slices.Clone(rows[:n*x.Dim()])
 }
 
-// Requests of all kinds beside each other in one step have the tokens and log-probabilities that each has alone, on any
-// number of threads of the model: for an exact head, of which rows are read once for several, and over a preview.
+// Requests of all kinds in one step get the same tokens and log-probabilities as each alone, on any
+// number of threads of the model: for an exact head, whose rows are read once for several, and over
+// a preview.
 func TestOneStepForRequestsOfAllKinds(t *testing.T) {
 	m, exact := open(t, llamacpp.Options{Context: 32})
 	states := realStates(t, exact, 1500)

@@ -19,7 +19,7 @@ func NextOfSearch(c *Chooser, x *llamacpp.Head, h []float32, history []uint32) (
 	return id, true, err
 }
 
-// Asked is what a slot asks.
+// Asked is the request of a slot.
 type Asked struct {
 	Sampling
 	LogProbs int

@@ -162,7 +162,7 @@ func newEvents(s *Server, w http.ResponseWriter) *events {
 
 // value adds a value in JSON.
 func (e *events) value(x any) {
-	_ = e.json.Encode(x) // of what has no errors
+	_ = e.json.Encode(x) // of values without errors
 	e.buf.Truncate(e.buf.Len() - 1)
 }
 
@@ -202,12 +202,12 @@ type view struct {
 	created int64
 	offset  int // of the text, in characters
 
-	before, after string // what is the same of all events of a stream, around the choice
+	before, after string // the parts that are the same in all events of a stream, around the choice
 }
 
 type object = map[string]any
 
-// head is what all answers and events begin with.
+// head returns the common beginning of all answers and events.
 func (v *view) head() object {
 	kind := "text_completion"
 	if v.asked.chat {

@@ -206,8 +206,8 @@ func (c *Corpus) RouteBy(ctx context.Context, m *screening.Model, stage string) 
 	return r, found, err
 }
 
-// Search finds the k best labels of n vectors, of which set gives those from lo on to queries,
-// chunk of them at a time, and calls take with those of each.
+// Search finds the k best labels of n vectors, in chunks: set writes the vectors from lo on to the
+// queries of a chunk, and take gets the labels of each vector.
 func Search(ctx context.Context, layer *softmax.Layer, threads, n, chunk, k int, done func(int), set func(qs []*exact.Query, lo int) error, take func(i int, best []softmax.Prediction)) error {
 	type scratch struct {
 		*exact.Searcher

@@ -17,7 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/shares"
 )
 
-// ErrDiverged says that learning has led to vectors that are no clusters.
+// ErrDiverged means that learning has led to vectors that are no clusters.
 var ErrDiverged = errors.New("learning diverged, give a lower learning rate or multiplier")
 
 // perCluster bounds the contexts of a cluster, on average, that are learned from.

@@ -16,10 +16,10 @@ import (
 // model of l2s demo that are not in training are outside the ranges, and 9 without beyond.
 const beyond = 0.1
 
-// ranges returns the ranges of the clusters, see screening.TailConfig, over all contexts of c: those
-// that were drawn for the fit are too few to tell where the others lie. A context of zeros is like
-// no other, and its length would take that of all others in: it is passed over. A cluster without
-// contexts to fit to has no range.
+// ranges returns the ranges of the clusters, see screening.TailConfig, over all contexts of c: the
+// contexts drawn for the fit are too few for the range of the others. A context of zeros is
+// skipped: it is like no other, and its length would widen the range over all lengths. A cluster
+// without contexts to fit to has no range.
 func (f *fit) ranges(ctx context.Context, c *corpus.Corpus, cells []uint32, t *screening.TailConfig) ([]float64, error) {
 	each := 2 + f.temps // ranges of a cluster
 	fresh := func() []float64 {

@@ -20,7 +20,7 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/record"
 )
 
-// Options are those of train.TailOptions.
+// Options are the options of train.TailOptions.
 type Options struct {
 	Temperatures []float64
 	Levels       []float64
