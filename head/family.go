@@ -22,7 +22,8 @@ func times(scale, x float64) float64    { return scale * x }
 func over(scale, x float64) float64     { return scale / x }
 func overRoot(scale, x float64) float64 { return scale / math.Sqrt(x) }
 
-// family describes the scales and caps of models of some types, from the last normalisation to the final logits.
+// family describes the scales and caps of models of some types, from the last normalisation to the
+// final logits.
 type family struct {
 	name  string
 	types string   // model_type of config.json, several with spaces between them; * matches any rest
@@ -69,8 +70,8 @@ var families = []family{
 	{name: "RecurrentGemma", types: "recurrent_gemma", cap: 30, field: "logits_soft_cap"},
 }
 
-// everyModel has the fields that a model of any type may have: MPT and Cohere Compass logit_scale, Falcon-H1
-// lm_head_multiplier, Grok output_multiplier_scale, and Gemma 3 and later a cap.
+// everyModel has the fields that a model of any type may have: MPT and Cohere Compass logit_scale,
+// Falcon-H1 lm_head_multiplier, Grok output_multiplier_scale, and Gemma 3 and later a cap.
 var everyModel = family{name: "all others", logit: []factor{
 	{field: "logit_scale", otherwise: 1, by: times, shows: "logit_scale, lm_head_multiplier, output_multiplier_scale, if the file has them"},
 	{field: "lm_head_multiplier", otherwise: 1, by: times},

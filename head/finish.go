@@ -6,8 +6,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// finish multiplies a state before the head by state, and a logit by scale; then, if there is a cap, it
-// maps the logit x to cap*tanh(x/cap).
+// finish multiplies a state before the head by state, and a logit by scale; then, if there is a
+// cap, it maps the logit x to cap*tanh(x/cap).
 type finish struct {
 	scale float64 // 0 means 1
 	cap   float64 // 0 for none

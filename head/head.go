@@ -48,9 +48,9 @@ type Head struct {
 	closed     bool
 }
 
-// Open opens the head source, see the package's documentation. An error names the file, the
-// value found and the value expected. Open does not read mapped rows: [Head.Check], or the layer that
-// is made of them, checks that they are finite.
+// Open opens the head source, see the package's documentation. An error names the file, the value
+// found and the value expected. Open does not read mapped rows: [Head.Check], or the layer that is
+// made of them, checks that they are finite.
 func Open(source string, opt Options) (*Head, error) {
 	m, err := openModel(source)
 	if err != nil {

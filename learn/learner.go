@@ -35,8 +35,9 @@ type Options struct {
 	// a context of d elements, whichever is more. The rest is for contexts, 4d + 8K + 480 bytes
 	// each. 0: 512 MiB.
 	Bytes int64
-	// HalfLife is the number of queries by a screen after which half of the contexts have made room for later ones,
-	// when the room is used up: at most 1e12, 0 for a million. While the exact layer answers it is an eighth of that.
+	// HalfLife is the number of queries by a screen after which half of the contexts have made room
+	// for later ones, when the room is used up: at most 1e12, 0 for a million. While the exact
+	// layer answers it is an eighth of that.
 	HalfLife float64
 	// CPU is the part of one core that a training takes: 0.0001 to 1. 0: three tenths. Audit is the
 	// part for the audit of the answers ([screen.AuditOptions]). 0: 0.02.
@@ -61,10 +62,11 @@ type Options struct {
 
 // Event is a step of a Learner.
 type Event struct {
-	// Kind is "began" (a training, or the making of a preview), "trains" (a stage of a training begins), "previewed" (a
-	// preview answers from now on, until a screen does), "on trial" (a screen is tried on contexts that come from now
-	// on), "declined" (a screen or a preview misses the target), "screened" (a screen answers from now on), "unlearnt" (a
-	// screen answers no more, after an alarm of the audit, or a preview, after a check) or "failed" (a training, or the
+	// Kind is "began" (a training, or the making of a preview), "trains" (a stage of a training
+	// begins), "previewed" (a preview answers from now on, until a screen does), "on trial" (a
+	// screen is tried on contexts that come from now on), "declined" (a screen or a preview misses
+	// the target), "screened" (a screen answers from now on), "unlearnt" (a screen answers no more,
+	// after an alarm of the audit, or a preview, after a check) or "failed" (a training, or the
 	// file of Options.Keep).
 	Kind string
 	// Contexts is the number of contexts that were kept so far, or that were trained with.
@@ -130,11 +132,12 @@ type scratch struct {
 	labels []uint32
 }
 
-// screenedRuns is one in how many runs is kept while a screen answers: to keep a context takes a part of a query's time.
+// screenedRuns is one in how many runs is kept while a screen answers: to keep a context takes a
+// part of a query's time.
 const screenedRuns = 8
 
-// leastCPU is the least part of a core that a training takes: of less the times to wait would leave the numbers that
-// times have.
+// leastCPU is the least part of a core that a training takes: of less the times to wait would leave
+// the numbers that times have.
 const leastCPU = 1e-4
 
 // leastContexts are enough for one to measure on, of eight.
@@ -209,8 +212,8 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	return l, err
 }
 
-// held has the exact layer answer contexts that a [Reservoir] may pass over by their size: no training and no trial
-// has them.
+// held has the exact layer answer contexts that a [Reservoir] may pass over by their size: no
+// training and no trial has them.
 func (l *Learner) held() screening.Option {
 	return screening.Lengths(0x1p-14*math.Sqrt(float64(l.layer.Dim())), 65519)
 }
@@ -267,7 +270,8 @@ func (l *Learner) Close() {
 	l.audit.Stop()
 }
 
-// Pool returns the pool that answers. Give the contexts of its queries to Add. It must not be swapped by others.
+// Pool returns the pool that answers. Give the contexts of its queries to Add. It must not be
+// swapped by others.
 func (l *Learner) Pool() *screen.Pool { return (*screen.Pool)(l.pool) }
 
 // Bytes returns Options.Bytes, or the default if that is 0.
@@ -362,7 +366,8 @@ func (l *Learner) learn(ctx context.Context) {
 	}
 }
 
-// await waits for a number of contexts, which may change meanwhile. It reports false if ctx is done.
+// await waits for a number of contexts, which may change meanwhile. It reports false if ctx is
+// done.
 func (l *Learner) await(ctx context.Context, number func() uint64) bool {
 	for l.contexts.Kept() < number() {
 		select {
@@ -582,7 +587,8 @@ func (l *Learner) label(ctx context.Context, s sample) error {
 	})
 }
 
-// each calls f with the number of each context of a sample, until ctx is done, on its share of the CPU.
+// each calls f with the number of each context of a sample, until ctx is done, on its share of the
+// CPU.
 func (l *Learner) each(ctx context.Context, s sample, f func(i int, h []float32) error) error {
 	d, busy := l.layer.Dim(), l.throttle(ctx)
 	for i := range s.Known {
@@ -624,7 +630,8 @@ func (l *Learner) train(ctx context.Context, s sample, o train.Options) (*screen
 	return m, err
 }
 
-// throttle returns a function that sleeps when the time since its last call was more than the share of the CPU.
+// throttle returns a function that sleeps when the time since its last call was more than the share
+// of the CPU.
 func (l *Learner) throttle(ctx context.Context) func() {
 	begin, idle := time.Now(), time.Duration(0)
 	return func() {

@@ -78,8 +78,8 @@ func ask(t *testing.T, l *Learner, events <-chan Event, kind string, change func
 
 func same([]float32) {}
 
-// A learner answers exactly, then by a screen, exactly again when contexts change, and by a screen of
-// the new ones.
+// A learner answers exactly, then by a screen, exactly again when contexts change, and by a screen
+// of the new ones.
 func TestALearnerLearnsAndUnlearns(t *testing.T) {
 	events := make(chan Event, 1000)
 	o := testOptions(events)
@@ -406,7 +406,8 @@ func TestARepeatedContextThatAScreenMisses(t *testing.T) {
 	}
 }
 
-// Each alarm doubles the number of contexts that the next screen waits for, and a file that somebody has removed is no failure.
+// Each alarm doubles the number of contexts that the next screen waits for, and a file that
+// somebody has removed is no failure.
 func TestUnlearningDoublesTheWait(t *testing.T) {
 	model, err := learned()
 	if err != nil {

@@ -26,7 +26,8 @@ const (
 	// number of contexts has grown renewedBy times.
 	partOfLeast = 8
 	renewedBy   = 4
-	// mostPreviewed bounds the contexts that a preview is made from, mostChecked the contexts of a check.
+	// mostPreviewed bounds the contexts that a preview is made from, mostChecked the contexts of a
+	// check.
 	mostPreviewed = 8192
 	mostChecked   = 512
 	never         = math.MaxUint64
@@ -35,8 +36,8 @@ const (
 // previews reports whether previews pay for the layer, and can be made within Bytes.
 func (o *Options) previews(layer *softmax.Layer) bool {
 	n, d := int64(layer.Labels()), int64(layer.Dim())
-	// The labels in the coordinates of their blocks, their codes, twice while they are packed, rows of the layer,
-	// and contexts, of which some are held out.
+	// The labels in the coordinates of their blocks, their codes, twice while they are packed, rows
+	// of the layer, and contexts, of which some are held out.
 	needs := n*(256+2*128+48) + 4*d*(16384+3*mostPreviewed)
 	return n >= preview.LeastLabels && (o.Bytes/4*3-needs)/o.contextBytes(layer) >= int64(o.Least)
 }
@@ -64,7 +65,8 @@ func (p *look) search(layer *softmax.Layer, dst []softmax.Prediction, h []float3
 	return a, err
 }
 
-// tend makes a preview, or checks the one that answers. It reports false if a training is due instead.
+// tend makes a preview, or checks the one that answers. It reports false if a training is due
+// instead.
 func (l *Learner) tend(ctx context.Context) bool {
 	kept := l.contexts.Kept()
 	if kept < l.nextPreview.Load() {
@@ -86,8 +88,8 @@ func (l *Learner) tend(ctx context.Context) bool {
 	return kept < l.next.Load()
 }
 
-// makePreview makes a preview from the contexts that there are, and lets it answer. It reports false if none is
-// precise enough.
+// makePreview makes a preview from the contexts that there are, and lets it answer. It reports
+// false if none is precise enough.
 func (l *Learner) makePreview(ctx context.Context) bool {
 	forgets := l.contexts.forgets.Load()
 	s := l.contexts.since(l.stale)
@@ -193,7 +195,8 @@ func (l *Learner) check(ctx context.Context, p *look) {
 	l.tell(e)
 }
 
-// found returns whether the first of the best labels is the first that was found, 1 or 0, and how many were found.
+// found returns whether the first of the best labels is the first that was found, 1 or 0, and how
+// many were found.
 func found(top []softmax.Prediction, best []uint32) (first, all int) {
 	for i, p := range top {
 		for j, id := range best {

@@ -13,7 +13,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// previewTest is a layer that previews pay for, and a learner that makes no screen before most queries.
+// previewTest is a layer that previews pay for, and a learner that makes no screen before most
+// queries.
 func previewTest(t *testing.T) (*synthetic.Data, *softmax.Layer, Options, chan Event) {
 	data := synthetic.Structured(preview.LeastLabels, testDim, 40, 6000, 1)
 	events := make(chan Event, 1000)
@@ -22,8 +23,8 @@ func previewTest(t *testing.T) (*synthetic.Data, *softmax.Layer, Options, chan E
 	return data, data.Layer, o, events
 }
 
-// A large layer has a preview after an eighth of the contexts of a training. Its logits are exact, its sums
-// over all labels too, and it finds nearly all best labels.
+// A large layer has a preview after an eighth of the contexts of a training. Its logits are exact,
+// its sums over all labels too, and it finds nearly all best labels.
 func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 	data, layer, o, events := previewTest(t)
 	l := newTest(t, layer, o)

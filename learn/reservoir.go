@@ -51,7 +51,8 @@ type run struct {
 // places of hashes, and a count.
 func contextBytes(dim, k int64) int64 { return 2*dim + 4*k + 20 }
 
-// mostHalfLife bounds half-lives: with a longer one hardly a context would be kept once all places are taken.
+// mostHalfLife bounds half-lives: with a longer one hardly a context would be kept once all places
+// are taken.
 const mostHalfLife = 1e12
 
 // runLength is the number of neighbours that are kept together: bits of run.known.
@@ -151,7 +152,8 @@ func (r *Reservoir) begin() bool {
 	return true
 }
 
-// Kept returns the number of contexts that it took since it was made: later ones have higher numbers, from 0 on.
+// Kept returns the number of contexts that it took since it was made: later ones have higher
+// numbers, from 0 on.
 func (r *Reservoir) Kept() uint64 { r.mu.Lock(); defer r.mu.Unlock(); return r.kept }
 
 // sample is a copy of the contexts of a reservoir, in the order in which they were taken.
@@ -226,8 +228,8 @@ func (r *Reservoir) Forget() {
 	r.forgets.Add(1)
 }
 
-// WriteNPY writes the contexts as a .npy file of float16, rows in the order of the text, which l2s train takes. It
-// returns their number.
+// WriteNPY writes the contexts as a .npy file of float16, rows in the order of the text, which l2s
+// train takes. It returns their number.
 func (r *Reservoir) WriteNPY(w io.Writer) (int, error) {
 	s := r.since(0)
 	n := len(s.Known)

@@ -181,7 +181,8 @@ func TestWrittenContextsAreOpened(t *testing.T) {
 	}
 }
 
-// A context that came again is counted, since the mark, and one whose run was replaced is taken again.
+// A context that came again is counted, since the mark, and one whose run was replaced is taken
+// again.
 func TestRepeatedContexts(t *testing.T) {
 	r := newReservoir(t, 1, 0, 2, 0)
 	add := func(x float32, times int) {

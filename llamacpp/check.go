@@ -108,8 +108,8 @@ func (k *Hook) compare(x *Head, h, theirs []float32) error {
 	})
 }
 
-// roundings returns the tolerance for the roundings in a logit of llama.cpp. The coarsest form of h is of blocks
-// of 256 numbers of 8 bits with a common step; its scale may be float16.
+// roundings returns the tolerance for the roundings in a logit of llama.cpp. The coarsest form of h
+// is of blocks of 256 numbers of 8 bits with a common step; its scale may be float16.
 func roundings(row, h []float32) float64 {
 	const block = 256
 	variance, sum := 0.0, 0.0

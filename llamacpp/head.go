@@ -21,8 +21,8 @@ import (
 type HeadOptions struct {
 	// Screen is a file of l2s train for this head. Without it and Preview all answers are exact.
 	Screen string
-	// Preview is a preview of this head, of preview.Load or preview.Make, in place of a screen. An error of
-	// [OpenHead] is preview.ErrLayer, by errors.Is, if it is of another one.
+	// Preview is a preview of this head, of preview.Load or preview.Make, in place of a screen. An
+	// error of [OpenHead] is preview.ErrLayer, by errors.Is, if it is of another one.
 	Preview *preview.Model
 	// Budget is the budget over a preview for requests and samplers that name none: it names a rung
 	// by its Kept. 0: the preview's own.
@@ -32,8 +32,9 @@ type HeadOptions struct {
 	// Threads is the number of threads of an exact search: if it is 0, one in [OpenHead], and the
 	// number of the model in [Model.Head]. See [Head.SetThreads].
 	Threads int
-	// Learn, unless nil, has the head begin exactly, make a preview after some thousand states, and learn a screen
-	// from the states that Search, SearchBatch and Best are asked about. Log-sums, draws and log-probabilities stay exact.
+	// Learn, unless nil, has the head begin exactly, make a preview after some thousand states, and
+	// learn a screen from the states that Search, SearchBatch and Best are asked about. Log-sums,
+	// draws and log-probabilities stay exact.
 	Learn *learn.Options
 }
 
@@ -335,8 +336,9 @@ func (x *Head) Best(dst []Choice, h []float32, req softmax.Request) (n int, logZ
 	return a.Count, logZ, nil
 }
 
-// LogProb returns the log-probability of a token among all: its exact logit less the sum that a preview
-// estimates, as in [Head.Best], or by the screen if there is one with a tail; else exactly, by a pass over all rows.
+// LogProb returns the log-probability of a token among all: its exact logit less the sum that a
+// preview estimates, as in [Head.Best], or by the screen if there is one with a tail; else exactly,
+// by a pass over all rows.
 func (x *Head) LogProb(h []float32, id uint32) (p float64, err error) {
 	if x.file.SoftCap() != 0 {
 		s := x.free.Get().(*scratch)

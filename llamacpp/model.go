@@ -203,8 +203,8 @@ func (m *Model) Labels() int { return m.labels }
 // Context returns how many tokens a sequence may have.
 func (m *Model) Context() int { return m.context }
 
-// SetThreads changes the number of threads of the model, and so the most that its heads have: to 1 if n is
-// below it, and to MaxThreads if n is above.
+// SetThreads changes the number of threads of the model, and so the most that its heads have: to 1
+// if n is below it, and to MaxThreads if n is above.
 func (m *Model) SetThreads(n int) error {
 	m.threads = int(threads(n))
 	llama.SetNThreads(m.hook.ctx, threads(n), threads(n))
@@ -229,10 +229,10 @@ func valid(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), MaxText)], "\uFFFD")
 }
 
-// Tokens returns the tokens of a text in UTF-8, of which MaxText bytes count. Each run of bytes that
-// are not UTF-8 counts as U+FFFD, the replacement character. If special is true Tokens adds the
-// tokens that the model wants at the beginning and the end of a text, and reads names of special
-// tokens in the text, such as <|im_end|>, as these tokens.
+// Tokens returns the tokens of a text in UTF-8, of which MaxText bytes count. Each run of bytes
+// that are not UTF-8 counts as U+FFFD, the replacement character. If special is true Tokens adds
+// the tokens that the model wants at the beginning and the end of a text, and reads names of
+// special tokens in the text, such as <|im_end|>, as these tokens.
 func (m *Model) Tokens(text string, special bool) []uint32 {
 	tokens := llama.Tokenize(m.vocab, valid(text), special, special)
 	ids := make([]uint32, len(tokens))

@@ -26,7 +26,8 @@ const (
 	madeDim    = 40
 )
 
-// madeHead writes a head whose rows lean towards topics, and returns its file, its rows and contexts that lean so too.
+// madeHead writes a head whose rows lean towards topics, and returns its file, its rows and
+// contexts that lean so too.
 func madeHead(t *testing.T, seed uint64) (path string, rows, contexts []float32) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 4))

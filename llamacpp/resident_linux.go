@@ -27,7 +27,8 @@ func dropResident(path string) {
 	}
 	defer maps.Close()
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
-		// start-end permissions offset device inode path. Pages that are shared and only read have no changes to lose.
+		// start-end permissions offset device inode path. Pages that are shared and only read have
+		// no changes to lose.
 		line := lines.Text()
 		fields := strings.Fields(line)
 		if len(fields) < 6 || fields[1] != "r--s" || !strings.HasSuffix(line, " "+path) {

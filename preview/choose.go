@@ -39,7 +39,8 @@ const (
 	marginDeviations = 1.25
 )
 
-// longTail is how many times the median the 99th percentile of the time may be, as the times are reckoned here.
+// longTail is how many times the median the 99th percentile of the time may be, as the times are
+// reckoned here.
 const longTail = 3.5
 
 // need has the settings that the search for one label takes.
@@ -240,7 +241,8 @@ const fewMissed = 10
 // choose returns the rungs: for each of the factors the rung that takes least time among the rungs
 // that, by estimate, miss at most that multiple of the labels that the normal rung may miss.
 func (v *survey) choose(m *Model, miss1, missK float64) []Rung {
-	// Times are reckoned in bytes: rows are read at random and scored twice, which takes some eight times as long.
+	// Times are reckoned in bytes: rows are read at random and scored twice, which takes some eight
+	// times as long.
 	codes, row, crowd := float64(m.labels*m.coordinates/2), float64(8*m.dim), float64(m.crowd(m.k))
 	always := float64(2*(m.coordinates+m.probes)*m.width() + m.blocks()*m.centred)
 	looked := func(c, at int, most float64) float64 {

@@ -1,5 +1,5 @@
-// Package preview finds the largest logits of a large softmax layer without a training: by a look at few
-// coordinates of some of its labels.
+// Package preview finds the largest logits of a large softmax layer without a training: by a look
+// at few coordinates of some of its labels.
 //
 // A [Model] has coordinates in which the logits of a layer differ most over contexts (DRONE, Chen
 // et al., NeurIPS 2021), and blocks of labels that are close in them. [Make] makes it from the

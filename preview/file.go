@@ -127,7 +127,8 @@ func Load(path string) (*Model, error) {
 	return m, nil
 }
 
-// load reads the header before anything else, so that a large file of another kind is refused at once.
+// load reads the header before anything else, so that a large file of another kind is refused at
+// once.
 func load(f io.Reader) (*Model, error) {
 	var data bytes.Buffer
 	if _, err := data.ReadFrom(io.LimitReader(f, int64(headerSize))); err != nil {
@@ -229,7 +230,8 @@ func decode(data []byte) (*Model, error) {
 	return m, nil
 }
 
-// read takes a part from the head of data, and returns the rest. It checks the length before memory is taken.
+// read takes a part from the head of data, and returns the rest. It checks the length before memory
+// is taken.
 func (p *part) read(data []byte) (rest []byte, err error) {
 	list := reflect.ValueOf(p.list).Elem()
 	size := binary.Size(reflect.Zero(list.Type().Elem()).Interface())

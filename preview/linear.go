@@ -68,7 +68,8 @@ func moments(ctx context.Context, x []float32, d int) (matrix, error) {
 	return m, err
 }
 
-// cholesky returns the lower L with L L^T = m, which is symmetric and positive, and false if it is not.
+// cholesky returns the lower L with L L^T = m, which is symmetric and positive, and false if it is
+// not.
 func cholesky(m matrix) (matrix, bool) {
 	d := m.rows
 	l := newMatrix(d, d)

@@ -33,7 +33,8 @@ type Options struct {
 	Progress func(stage string, done float64)
 }
 
-// LeastLabels is the number of labels from which on a preview pays: of fewer the exact search takes little time.
+// LeastLabels is the number of labels from which on a preview pays: of fewer the exact search takes
+// little time.
 const LeastLabels = 16384
 
 const (
@@ -55,8 +56,8 @@ const (
 // 4,000 are enough for one language, and another 4,000 for each further one. It takes some seconds
 // on all cores, and the same input gives the same model on every CPU.
 //
-// It returns an error if the states are too few, or no finite rows of the layer's dimension, and one that wraps ctx.Err()
-// if ctx is done before.
+// It returns an error if the states are too few, or no finite rows of the layer's dimension, and
+// one that wraps ctx.Err() if ctx is done before.
 func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) (*Model, error) {
 	if l == nil {
 		return nil, errors.New("preview: layer: found nil, expected a layer")
@@ -270,8 +271,8 @@ func (m *Model) contextProbes(ctx context.Context, contexts []float32, n int) []
 	return out
 }
 
-// signed writes sums of n rows with random signs to out, each without its part along the directions of to: from has
-// those whose products with a row are its coordinates along these.
+// signed writes sums of n rows with random signs to out, each without its part along the directions
+// of to: from has those whose products with a row are its coordinates along these.
 func (m *Model) signed(ctx context.Context, out, rows []float32, n int, from, to []float32) {
 	width := m.width()
 	_ = parallel.Each(parallel.Limit(context.Background(), parallel.Limited(ctx)), 0, m.probes, 1, nil, func(_, p, _ int) error {

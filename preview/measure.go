@@ -103,7 +103,8 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 	return nil
 }
 
-// each calls work for each of n contexts, with a searcher for each goroutine, and done after some of them.
+// each calls work for each of n contexts, with a searcher for each goroutine, and done after some
+// of them.
 func (m *Model) each(ctx context.Context, l *softmax.Layer, n int, done func(int), work func(s *Searcher, c int) error) error {
 	searchers := make([]*Searcher, parallel.Threads(parallel.Limited(ctx), n))
 	for i := range searchers {

@@ -48,8 +48,8 @@ type Rung struct {
 	// scored in full. The mark is the preview some places after the k-th best. The unit is the
 	// deviation of the context's part outside the coordinates, for the labels of the block.
 	Deviations float64 `json:"deviations"`
-	// Reach is how many root mean square distances of its labels from its centre a block may be below the
-	// mark and still be looked at.
+	// Reach is how many root mean square distances of its labels from its centre a block may be
+	// below the mark and still be looked at.
 	Reach float64 `json:"reach"`
 	// Share bounds the share of the labels that is looked at, and Most the number scored in full. A
 	// context whose part outside the coordinates is larger than in 19 of 20 held-out ones has
@@ -79,8 +79,8 @@ func (m *Model) Dim() int { return m.dim }
 // Fingerprint returns softmax.Layer.Fingerprint of the layer that the model was made for.
 func (m *Model) Fingerprint() [32]byte { return m.fingerprint }
 
-// Rungs returns the levels of precision, by ascending Kept, and which of them requests have that name no
-// budget. They must not be changed.
+// Rungs returns the levels of precision, by ascending Kept, and which of them requests have that
+// name no budget. They must not be changed.
 func (m *Model) Rungs() (rungs []Rung, normal int) { return m.rungs, m.normal }
 
 // RungsOf returns the basis of the figures of the rungs: the k of PrecisionK, and the number of
@@ -96,8 +96,9 @@ func (m *Model) width() int {
 
 func (m *Model) blocks() int { return len(m.sizes) }
 
-// rungOf returns the place of the rung of a budget, which is not negative: the last one whose Kept is not above it,
-// or the first. A request that one model takes is not refused by another one, which may take its place.
+// rungOf returns the place of the rung of a budget, which is not negative: the last one whose Kept
+// is not above it, or the first. A request that one model takes is not refused by another one,
+// which may take its place.
 func (m *Model) rungOf(budget float64) int {
 	if budget == 0 {
 		return m.normal
@@ -137,8 +138,8 @@ func lifted(bound, lift, all float64) float64 {
 	return all
 }
 
-// intervalOf is the share of hits among runs of neighbouring contexts, with its interval: Student's, about; where
-// too few are missed for that, the rule of three.
+// intervalOf is the share of hits among runs of neighbouring contexts, with its interval:
+// Student's, about; where too few are missed for that, the rule of three.
 func intervalOf(misses []int, k int) precision.Estimate {
 	n := len(misses)
 	const most = 50

@@ -465,8 +465,8 @@ func TestBlocksSayWhatTheirLabelsHaveOutside(t *testing.T) {
 	})
 }
 
-// A label that is farther below the best than a request wants is looked for no more: the answer is the one without a
-// distance, cut there, and less is scored for it.
+// A label that is farther below the best than a request wants is looked for no more: the answer is
+// the one without a distance, cut there, and less is scored for it.
 func TestADistanceSparesWork(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		near, far := mustSearch(t, x.model, x.layer), mustSearch(t, x.model, x.layer)
@@ -530,7 +530,8 @@ func TestRungsSayHowPreciseSearchesAre(t *testing.T) {
 	})
 }
 
-// A budget is the last rung that does not score more labels, and a budget below all of them is the first.
+// A budget is the last rung that does not score more labels, and a budget below all of them is the
+// first.
 func TestABudgetIsTheLastRungWithinIt(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		m := *x.model
@@ -568,7 +569,8 @@ func TestABudgetIsTheLastRungWithinIt(t *testing.T) {
 	})
 }
 
-// Contexts of another kind have no bounds: nearly all of their best labels are found, by previews or exactly.
+// Contexts of another kind have no bounds: nearly all of their best labels are found, by previews
+// or exactly.
 func TestStrangeContextsAreAnsweredAsPrecisely(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)

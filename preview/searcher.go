@@ -84,8 +84,8 @@ func (m *Model) crowd(k int) int { return max(int(maxKeptShare*float64(m.labels)
 // NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
 // errors.Is holds with [ErrLayer], if the model was made for another layer.
 //
-// The first call for a layer computes the layer's fingerprint, see [softmax.Layer.Fingerprint], on all cores. Further calls
-// take little more than the memory of a Searcher.
+// The first call for a layer computes the layer's fingerprint, see [softmax.Layer.Fingerprint], on
+// all cores. Further calls take little more than the memory of a Searcher.
 func NewSearcher(m *Model, l *softmax.Layer) (*Searcher, error) {
 	if m == nil || l == nil {
 		return nil, errors.New("preview: found no model or no layer, expected both")
@@ -117,8 +117,8 @@ func (m *Model) newSearcher(l *softmax.Layer) *Searcher {
 	return s
 }
 
-// TopK writes the labels with the k = len(dst) largest logits that the preview leaves to dst, in order, and
-// returns their number. Errors are as from Search.
+// TopK writes the labels with the k = len(dst) largest logits that the preview leaves to dst, in
+// order, and returns their number. Errors are as from Search.
 func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
 	a, err := s.Search(dst, h, softmax.Request{K: len(dst)})
 	return a.Count, err
@@ -270,7 +270,8 @@ func (s *Searcher) turn() bool {
 	return true
 }
 
-// look leaves the labels to score in full in s.ids, and reports false if the exact layer is to answer.
+// look leaves the labels to score in full in s.ids, and reports false if the exact layer is to
+// answer.
 func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
 	m, t, k := s.model, s.tables, max(req.K, 1)
 	if !s.turn() {
@@ -444,7 +445,8 @@ func (s *Searcher) mark(n, k int) float32 {
 	return s.kth(s.scores[:n], min(k+behind, n))
 }
 
-// reached returns the mark of a request over the first n: none of its labels is farther below the best than Within.
+// reached returns the mark of a request over the first n: none of its labels is farther below the
+// best than Within.
 func (s *Searcher) reached(n, k int, req *softmax.Request) float32 {
 	mark := s.mark(n, k)
 	if req.Within > 0 && k > 1 {
@@ -488,8 +490,8 @@ func keepBelow(blocks []uint32, x []float32, limit float32) int {
 	return n
 }
 
-// SearchBatch answers the same request about each of n contexts, row-major, n x d, as Search does, bit for
-// bit. dst has exactly req.K elements a context, the answer to context i is
+// SearchBatch answers the same request about each of n contexts, row-major, n x d, as Search does,
+// bit for bit. dst has exactly req.K elements a context, the answer to context i is
 // dst[i*req.K:][:answers[i].Count], and answers has n elements. Errors are as from Search.
 func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
 	d, n := s.model.dim, len(answers)

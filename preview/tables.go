@@ -11,8 +11,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// directions compute the products of vectors with some directions by integers: vectors of 15 bits, directions of
-// 14. So they are the same on every CPU.
+// directions compute the products of vectors with some directions by integers: vectors of 15 bits,
+// directions of 14. So they are the same on every CPU.
 type directions struct {
 	width, n int
 	panels   []byte // the upper halves of the directions, and the lower ones

@@ -202,12 +202,12 @@ func (s *Sampler) look(first int) error {
 	return err
 }
 
-// best makes the labels the pool that a narrow truncation may keep: candidates, and labels that edits
-// raise. It reports whether all candidates that may be drawn are in it.
+// best makes the labels the pool that a narrow truncation may keep: candidates, and labels that
+// edits raise. It reports whether all candidates that may be drawn are in it.
 //
-// By the intervals of the logits without edits some candidates may be kept. The edited lower ends of
-// these bound the kept labels from below. Unless a candidate reaches that bound without edits, it does
-// not with edits. The logits of the k that have the largest lower ends are a closer bound.
+// By the intervals of the logits without edits some candidates may be kept. The edited lower ends
+// of these bound the kept labels from below. Unless a candidate reaches that bound without edits,
+// it does not with edits. The logits of the k that have the largest lower ends are a closer bound.
 func (s *Sampler) best(head *screening.Head) (every bool, err error) {
 	l := &s.list
 	l.rows = grow.Slice(l.rows, len(head.IDs))
@@ -244,8 +244,8 @@ func (s *Sampler) best(head *screening.Head) (every bool, err error) {
 	return every, s.look(first)
 }
 
-// narrowed leaves the candidates that may be drawn, whose upper ends are at least a threshold, and which edits
-// do not raise, with their edited intervals in s.list. It returns the bound by these.
+// narrowed leaves the candidates that may be drawn, whose upper ends are at least a threshold, and
+// which edits do not raise, with their edited intervals in s.list. It returns the bound by these.
 func (s *Sampler) narrowed(head *screening.Head, threshold float32) (bound float32) {
 	l := &s.list
 	rows := l.rows[:kernels.SelectAtLeast(l.rows, head.Upper, threshold)]

@@ -20,11 +20,12 @@ const (
 	sumError = 1e-12
 )
 
-// furtherDown are how far below the end of a nucleus, in units of the temperature, logits are computed.
+// furtherDown are how far below the end of a nucleus, in units of the temperature, logits are
+// computed.
 var furtherDown = [...]float64{0.1, 1, 3}
 
-// drawNucleus draws if a top-p comes first. It reports false if that takes the logits of all labels; a label
-// that is in s.proposed then is the one that is drawn if it belongs to the nucleus.
+// drawNucleus draws if a top-p comes first. It reports false if that takes the logits of all
+// labels; a label that is in s.proposed then is the one that is drawn if it belongs to the nucleus.
 func (s *Sampler) drawNucleus(u float64) (t Token, ok bool, err error) {
 	temperature, e := s.at, &s.envelope
 	if ok, err := s.enclose(temperature); !ok || err != nil {
@@ -98,8 +99,8 @@ func (e *envelope) endOfNucleus(ids []uint32, top, temperature, weight float64) 
 	return 0, false
 }
 
-// nucleusAmong makes labels the head, in order, and bounds how many of them top-p keeps: more than there are if
-// some may be kept that are not among them. All others follow.
+// nucleusAmong makes labels the head, in order, and bounds how many of them top-p keeps: more than
+// there are if some may be kept that are not among them. All others follow.
 func (s *Sampler) nucleusAmong(ids []uint32, temperature float64) (fewest, most int, err error) {
 	s.poolX = grow.Slice(s.poolX, len(ids))
 	if err := s.layer.Logits(s.poolX, s.query, softmax.Only(ids)); err != nil {

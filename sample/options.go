@@ -84,8 +84,9 @@ type Options struct {
 	// Presence and Frequency are at most 2^100 in magnitude. 0 changes nothing, and more makes
 	// labels that have occurred less probable.
 	Presence, Frequency float64
-	// Budget is for draws over a screen or a preview: how many labels to look at, as in softmax.Request.
-	// 0 is the screen's largest, or its own if that is less than a third of it, and the preview's own.
+	// Budget is for draws over a screen or a preview: how many labels to look at, as in
+	// softmax.Request. 0 is the screen's largest, or its own if that is less than a third of it,
+	// and the preview's own.
 	Budget float64
 	// Confidence is for draws over a screen: the confidence of the bound Token.Variation, at
 	// least 0 and below 1. A screen has intervals up to a largest confidence, 0.995 by
@@ -97,9 +98,9 @@ type Options struct {
 	// always takes the candidates; [ByChain] is 1 if a top-k or min-p bounds the set to draw from
 	// (0.2 if there are fewer candidates than it keeps), and 0 for other chains.
 	MaxVariation float64
-	// ExactLogProb asks for exact log-probabilities of all draws over a layer. Then a draw
-	// without truncation computes the logits of all labels, which takes several times as long, and one with top-p
-	// first more of them: see [Token].
+	// ExactLogProb asks for exact log-probabilities of all draws over a layer. Then a draw without
+	// truncation computes the logits of all labels, which takes several times as long, and one with
+	// top-p first more of them: see [Token].
 	ExactLogProb bool
 	// Seed seeds the random numbers. A sampler continues its random numbers from draw to draw: use
 	// a separate sampler for each sequence of tokens that must be repeatable.

@@ -220,10 +220,10 @@ func (s *Sampler) Draw(h []float32, e Edits) (Token, error) {
 }
 
 // Distribution appends the labels that the last token was drawn from, the best first, and the
-// natural logarithms of their probabilities, to dst, for a caller who accepts or
-// rejects the draft of another model. It reports false if the last draw did not put them together:
-// one without truncation, by the certain part of the candidates, or with a nucleus of the exact layer whose end intervals
-// leave open.
+// natural logarithms of their probabilities, to dst, for a caller who accepts or rejects the draft
+// of another model. It reports false if the last draw did not put them together: one without
+// truncation, by the certain part of the candidates, or with a nucleus of the exact layer whose end
+// intervals leave open.
 func (s *Sampler) Distribution(dst []softmax.Prediction) ([]softmax.Prediction, bool) {
 	if s.kept == 0 {
 		return dst, false

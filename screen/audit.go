@@ -60,8 +60,8 @@ type AuditReport struct {
 	Err error
 }
 
-// Audit starts to audit the queries of the pool, in place of an audit that may be under way. The caller
-// ends it with Stop. It returns an error if an option does not fit.
+// Audit starts to audit the queries of the pool, in place of an audit that may be under way. The
+// caller ends it with Stop. It returns an error if an option does not fit.
 func (p *Pool) Audit(o AuditOptions) (*Audit, error) {
 	a, err := p.pool().Audit(screening.AuditOptions(o))
 	return (*Audit)(a), err

@@ -36,7 +36,8 @@ var ErrNoTail = screening.ErrNoTail
 //	Record       []byte       a JSON object about the origin of the model, kept as it is; nil: {}
 //
 // The cluster of a context h is z(h), the t with the largest v_t.h (Eq. 2 of the paper). A context
-// whose cosine with v_t is below j of Shells is in shell j; cell j r + t is for cluster t in shell j.
+// whose cosine with v_t is below j of Shells is in shell j; cell j r + t is for cluster t in shell
+// j.
 type Config = screening.Config
 
 // List holds the candidates of a cell, best first. IDs are distinct. Shares tell how likely each of
@@ -211,8 +212,8 @@ func NewSearcher(m *Model, l *softmax.Layer, o Options) (*Searcher, error) {
 	return (*Searcher)(s), err
 }
 
-// TopK writes the labels with the k = len(dst) largest logits among the candidates of h to
-// dst, in order, and returns their number: k, or fewer if the layer has fewer. Errors are as from Search.
+// TopK writes the labels with the k = len(dst) largest logits among the candidates of h to dst, in
+// order, and returns their number: k, or fewer if the layer has fewer. Errors are as from Search.
 func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
 	return s.searcher().TopK(dst, h)
 }
@@ -246,8 +247,8 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 // The result is not above 0, and has the same bits on every CPU. Probabilities need not sum to 1:
 // see [Searcher.LogSum].
 //
-// Logits are w_s.h + b_s: T is 1 for a model without a logit scale, and 1/scale for one with it. For
-// one with a soft cap only the exact layer has the probabilities, see [softmax.Answer].
+// Logits are w_s.h + b_s: T is 1 for a model without a logit scale, and 1/scale for one with it.
+// For one with a soft cap only the exact layer has the probabilities, see [softmax.Answer].
 //
 // It returns [ErrNoTail] if the model has no tail, and an error if id is not below L, if T is not
 // finite or below 1e-100, or if h is not a context, as TopK does.

@@ -20,8 +20,8 @@ type Options struct {
 	// the form of the screen, which is Clusters, Iterations and Shells, by the number of contexts
 	// and by figures on held-out contexts. Iterations and Shells are then not used.
 	Clusters int `json:"clusters"`
-	// Iterations is T, the number of alternations of learning, at most a million. 0 keeps the clusters of
-	// k-means.
+	// Iterations is T, the number of alternations of learning, at most a million. 0 keeps the
+	// clusters of k-means.
 	Iterations int `json:"iterations"`
 	// Shells, unless empty, lists shares of the contexts of training, descending: the contexts of
 	// each cluster are cut into shells by their distance from its vector, so that these shares are

@@ -40,7 +40,8 @@ func (in *inputs) kind() string {
 	return kindScreen
 }
 
-// budgets returns the budgets of the file in ascending order, and the one of requests that name none.
+// budgets returns the budgets of the file in ascending order, and the one of requests that name
+// none.
 func (in *inputs) budgets() (all []float64, normal float64) {
 	if in.preview == nil {
 		for _, r := range in.screen.Ladder() {
@@ -170,7 +171,8 @@ const (
 	kindPreview = "preview"
 )
 
-// leastContextsOfPreview is the number of contexts from which on a preview is made besides a screen.
+// leastContextsOfPreview is the number of contexts from which on a preview is made besides a
+// screen.
 const leastContextsOfPreview = 1000
 
 // makePreview makes a preview from contexts that are spread over the rows, with progress on p.
@@ -192,7 +194,8 @@ func makePreview(ctx context.Context, l *layer, rows []float32, k int, o preview
 	return m, nil
 }
 
-// candidate is a screen or a preview to write: its precision on held-out contexts, and the median time of a query.
+// candidate is a screen or a preview to write: its precision on held-out contexts, and the median
+// time of a query.
 type candidate struct {
 	kind   string
 	k      int
@@ -204,9 +207,9 @@ func (c candidate) String() string {
 	return fmt.Sprintf("P@1 %.4f, P@%d %.4f and %.0f us per query", c.p1, c.k, c.pK, micros(c.time))
 }
 
-// better reports whether c is to be written rather than another candidate, and why. A candidate that reaches the
-// target comes before one that misses it. If both reach it the faster one is better, and if neither does the more
-// precise one.
+// better reports whether c is to be written rather than another candidate, and why. A candidate
+// that reaches the target comes before one that misses it. If both reach it the faster one is
+// better, and if neither does the more precise one.
 func (c candidate) better(than candidate, least1, leastK float64) (bool, string) {
 	const half = 0.00005 // a precision that is printed as the target counts
 	reaches := func(x candidate) bool { return x.p1 >= least1-half && x.pK >= leastK-half }
@@ -274,7 +277,8 @@ func choose(ctx context.Context, m *screen.Model, v *preview.Model, noPreview er
 	return choice{nil, fmt.Sprintf("a screen is written, with %v; the preview has %v: %s", x, y, why)}, nil
 }
 
-// rungText tells the precision of the default rung of a preview, or the reason that there is no preview.
+// rungText tells the precision of the default rung of a preview, or the reason that there is no
+// preview.
 func rungText(v *preview.Model, none error) string {
 	if v == nil {
 		return none.Error()

@@ -8,8 +8,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// The layouts of the types are in internal/kernels/quantised.go. On AVX-512 two groups go side by side, the
-// second in the upper half.
+// The layouts of the types are in internal/kernels/quantised.go. On AVX-512 two groups go side by
+// side, the second in the upper half.
 
 // begin loads the values that stay in registers.
 func (f *fn) begin() {
@@ -280,8 +280,8 @@ func (f *fn) masked(x reg.VecVirtual, mask byte) {
 	}
 }
 
-// fifths adds a bit to those codes whose fifth bit is set, in 32 bits at a place of a small block. If it is
-// the sign, an addition turns it over.
+// fifths adds a bit to those codes whose fifth bit is set, in 32 bits at a place of a small block.
+// If it is the sign, an addition turns it over.
 func (f *fn) fifths(x reg.VecVirtual, p reg.GPVirtual, g, at int, last bool, bit byte) reg.VecVirtual {
 	m := Mem{Base: p, Disp: at + g*f.bytes}
 	if f.wide() {

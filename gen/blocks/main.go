@@ -1,8 +1,8 @@
 // Command blocks generates the intervals of logits from rows of quantised blocks, as in a file, and
 // contexts of 15 bits.
 //
-// An element of a context is an int16 H of 15 bits. A row gives one signed byte X for each weight, and
-// each four of them make one int32 lane, I = 256 sum X H:
+// An element of a context is an int16 H of 15 bits. A row gives one signed byte X for each weight,
+// and each four of them make one int32 lane, I = 256 sum X H:
 //
 //	X = q          for types with a minimum
 //	X = q 128/B    for the others, with B half of the range of q
@@ -48,8 +48,8 @@ type kind struct {
 	weights int // of a block
 	bytes   int
 	mins    bool // a block has a minimum too
-	// codes emits X of group g of a unit at p, and of group g+1 on AVX-512. If there is no group g+1, its
-	// bytes may be anything.
+	// codes emits X of group g of a unit at p, and of group g+1 on AVX-512. If there is no group
+	// g+1, its bytes may be anything.
 	codes func(f *fn, p reg.GPVirtual, g int, last bool) reg.VecVirtual
 }
 

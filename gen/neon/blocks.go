@@ -38,8 +38,8 @@ var blockKinds = []blockKind{
 	{"Q6K", 256, 210, false, 6, 0, 128},
 }
 
-// pairBytes is the size of two groups of 32 weights in the planes of a context: 64 bytes of hi, 64 of lo, and
-// for types with a minimum 16 lanes, which are sum H as float32.
+// pairBytes is the size of two groups of 32 weights in the planes of a context: 64 bytes of hi, 64
+// of lo, and for types with a minimum 16 lanes, which are sum H as float32.
 func (k blockKind) pairBytes() int {
 	if k.mins {
 		return 192

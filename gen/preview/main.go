@@ -44,7 +44,8 @@ func bytes(l emit.Level, pattern uint32) reg.VecVirtual {
 	return v
 }
 
-// scores7 multiplies codes of 7 bits by a vector of two planes: 128 times the first, and the second.
+// scores7 multiplies codes of 7 bits by a vector of two planes: 128 times the first, and the
+// second.
 func scores7(l emit.Level) {
 	l.Function("Scores7", "func(dst *float32, data *byte, panels, steps int, high, low *int8, excessHigh, excessLow int32, scale float32)",
 		"computes scale*(128*(H-excessHigh) + L-excessLow) for the 16 rows of each panel, H and L being the sums of the products of its codes, four times steps, with the codes of high and low. panels and steps are positive.")

@@ -211,7 +211,8 @@ func firstPlaces(l emit.Level) (places, sixteen reg.VecVirtual) {
 	return places, sixteen
 }
 
-// selectOne writes the places of the scores of one vector that are at least the threshold, one after the other.
+// selectOne writes the places of the scores of one vector that are at least the threshold, one
+// after the other.
 func selectOne(l emit.Level, dst, p, i, count reg.GPVirtual, threshold reg.VecVirtual, first int) {
 	bits := compare(l, greaterEqual, Mem{Base: p, Index: i, Scale: 4, Disp: 4 * first}, threshold)
 	done, more := emit.Name("done", first), emit.Name("more", first)

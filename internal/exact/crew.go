@@ -10,8 +10,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// minShared is the least number of bytes of a scan that several threads share: with fewer, nothing is
-// left when a helper wakes up.
+// minShared is the least number of bytes of a scan that several threads share: with fewer, nothing
+// is left when a helper wakes up.
 var minShared = 2 << 20 // tests change it
 
 const (
@@ -122,8 +122,8 @@ func (c *shared) help(worker int) {
 	}
 }
 
-// scan is the work of a search for all rows of a place: their intervals for one context, by 4-bit codes
-// or as the layer has them, or the survivors of each tile for all contexts.
+// scan is the work of a search for all rows of a place: their intervals for one context, by 4-bit
+// codes or as the layer has them, or the survivors of each tile for all contexts.
 type scan struct {
 	coarse, tiles bool
 	x             *prepared
@@ -132,7 +132,8 @@ type scan struct {
 	n, step       int // rows, and rows to take at a time
 }
 
-// run does the searcher's scan of n rows, each of the given bytes, on the layer's threads if it is large.
+// run does the searcher's scan of n rows, each of the given bytes, on the layer's threads if it is
+// large.
 func (s *Searcher) run(n, bytes int) {
 	s.scan.n = n
 	s.scan.step = max(shareBytes/bytes/kernels.PanelRows*kernels.PanelRows, kernels.PanelRows)
@@ -146,8 +147,8 @@ func (s *Searcher) run(n, bytes int) {
 		s.takeAll(0)
 	} else {
 		s.scan.p.checkIDs(s.layer) // a wrong id is a panic here
-		// The first rows come before others look: a vector computes its missing parts then, which only one
-		// thread may.
+		// The first rows come before others look: a vector computes its missing parts then, which
+		// only one thread may.
 		first := min(n, kernels.PanelRows)
 		s.rows(s.workerOf(0), 0, first)
 		s.next.Store(int64(first))

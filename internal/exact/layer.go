@@ -104,10 +104,11 @@ func (l *Layer) encode() error {
 	return err
 }
 
-// mostCrest is the crest factor of rows, the largest magnitude of a row over its root mean square, up to
-// which one scale for a row is enough. Rows and states of large language models have outliers: factors of 5.2 to 7,
-// and 11 to 15. Of small models trained without them rows have 2.8 to 4.2, and states 1.5 to 3.1: codes of a
-// row with one scale take fewer steps there, and codes of 4 bits exclude most rows.
+// mostCrest is the crest factor of rows, the largest magnitude of a row over its root mean square,
+// up to which one scale for a row is enough. Rows and states of large language models have
+// outliers: factors of 5.2 to 7, and 11 to 15. Of small models trained without them rows have 2.8
+// to 4.2, and states 1.5 to 3.1: codes of a row with one scale take fewer steps there, and codes of
+// 4 bits exclude most rows.
 const mostCrest = 4.7
 
 // crest returns the mean crest factor of some rows, 0 if one is not finite.

@@ -153,7 +153,8 @@ func (s *Searcher) survivors(q *Query, among *Labels, k int) []uint32 {
 	return q.rows[:kernels.SelectAtLeast(q.rows[:n], upper, threshold)]
 }
 
-// rank writes the best of the survivors of a list to dst, and leaves the logits of all in the query.
+// rank writes the best of the survivors of a list to dst, and leaves the logits of all in the
+// query.
 func (s *Searcher) rank(dst []Prediction, q *Query, among *Labels, left []uint32) {
 	ids, logits := q.ids[:len(left)], q.logits[:len(left)]
 	for j, row := range left {

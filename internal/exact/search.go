@@ -24,8 +24,9 @@ const (
 	// in which it gained nothing: on data without structure it never gains. The number is one at
 	// first, and doubles as long as the pass gains nothing. The answers are the same.
 	coarseSkips = 31
-	// A search for one context reads codes of 4 bits, a search for several codes of 8 bits. Up to fewContexts contexts
-	// for fewLabels labels are faster one by one if the codes of 8 bits are too large for the caches.
+	// A search for one context reads codes of 4 bits, a search for several codes of 8 bits. Up to
+	// fewContexts contexts for fewLabels labels are faster one by one if the codes of 8 bits are
+	// too large for the caches.
 	fewContexts = 16
 	fewLabels   = 10
 	cachedBytes = 16 << 20
@@ -201,8 +202,8 @@ func most(survivors, n int) bool { return 2*survivors > n }
 // wantsMost reports whether most rows survive with any intervals.
 func (p *place) wantsMost() bool { return (p.req.Within == 0 || p.req.LogSum) && most(p.k, p.n) }
 
-// raised returns a threshold of k lower ends, or a higher one below which no logit is within the distance of
-// the request, if it has one.
+// raised returns a threshold of k lower ends, or a higher one below which no logit is within the
+// distance of the request, if it has one.
 func (p *place) raised(threshold float32, lower []float32) float32 {
 	if p.req.Within == 0 {
 		return threshold
@@ -516,7 +517,8 @@ func (w *worker) take(s *Searcher, p *place, at, size int) {
 	}
 }
 
-// add takes the rows of a tile that may be among the best. Most tiles have none, and raise no threshold.
+// add takes the rows of a tile that may be among the best. Most tiles have none, and raise no
+// threshold.
 func (x *kept) add(ids []uint32, lower, upper []float32, p *place, at int) {
 	if kernels.SelectAtLeast(ids, upper, x.threshold) == 0 {
 		return

@@ -172,8 +172,8 @@ func (s *Searcher) Score(dst []float64, h []float32, among Labels) error {
 	return s.Logits(dst, qs[0], among)
 }
 
-// LogProb returns the log-probability of the label id in the context h, at a temperature T, finite and
-// at least [MinTemperature]: of probabilities in proportion to e^(x/T). See package softmax.
+// LogProb returns the log-probability of the label id in the context h, at a temperature T, finite
+// and at least [MinTemperature]: of probabilities in proportion to e^(x/T). See package softmax.
 func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
 	if temperature == 0 {
 		return 0, invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found 0, expected a finite number of at least %v", MinTemperature))

@@ -64,9 +64,9 @@ const (
 	mostInserted = 12   // predictions of a part that are put in order by insertion
 )
 
-// Sort returns the predictions in order, the best first, in their own memory or in the sorter's, which
-// keeps the other. Equal parts of the range of the logits, two for a prediction, leave few to compare: a CPU
-// could not foretell how comparisons end.
+// Sort returns the predictions in order, the best first, in their own memory or in the sorter's,
+// which keeps the other. Equal parts of the range of the logits, two for a prediction, leave few to
+// compare: a CPU could not foretell how comparisons end.
 func (s *Sorter) Sort(x []Prediction) []Prediction {
 	largest, least := math.Inf(-1), math.Inf(1)
 	for _, p := range x {

@@ -10,7 +10,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 )
 
-// A sorter puts any predictions in the order of answers, with equal, infinite and far apart logits among them.
+// A sorter puts any predictions in the order of answers, with equal, infinite and far apart logits
+// among them.
 func TestASorterSorts(t *testing.T) {
 	var s exact.Sorter
 	rapid.Check(t, func(t *rapid.T) {

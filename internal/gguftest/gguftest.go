@@ -7,7 +7,8 @@ import (
 	"reflect"
 )
 
-// File is the content of a file. The zero version is 3, the zero alignment 32 without a value for it.
+// File is the content of a file. The zero version is 3, the zero alignment 32 without a value for
+// it.
 type File struct {
 	Version   uint32
 	Alignment int
@@ -15,8 +16,8 @@ type File struct {
 	Tensors   []Tensor
 }
 
-// Value is a value of metadata: a string, []string, bool, uint32, int32, uint64, float64 or float32,
-// or Raw.
+// Value is a value of metadata: a string, []string, bool, uint32, int32, uint64, float64 or
+// float32, or Raw.
 type Value struct {
 	Key  string
 	Data any

@@ -27,9 +27,10 @@ type BlockRows struct {
 	slack float32
 }
 
-// blockMeta holds the numbers of a row that an interval needs: N, an upper bound of sqrt(sum g_j^2), where g_j is
-// the magnitude of weight j of the blocks or, for a type with a minimum, of its two terms; an upper bound of the
-// length of the difference between the blocks and the row; and the bias.
+// blockMeta holds the numbers of a row that an interval needs: N, an upper bound of sqrt(sum
+// g_j^2), where g_j is the magnitude of weight j of the blocks or, for a type with a minimum, of
+// its two terms; an upper bound of the length of the difference between the blocks and the row; and
+// the bias.
 type blockMeta struct{ norm, bias, err, _ float32 }
 
 // NewBlockRows prepares quantised rows and their bias (nil for none), on all cores. The rows are
@@ -89,7 +90,8 @@ func EncodeBlocks(data []byte, rows Rows, bias []float32) (*BlockRows, error) {
 
 const maxBlockWeight = 0x1p20
 
-// encodeBlock makes a block of Q8_0 of weights, and returns the squares of its length and of its error.
+// encodeBlock makes a block of Q8_0 of weights, and returns the squares of its length and of its
+// error.
 func encodeBlock(block []byte, w *[groupSize]float32) (norm, rest float64, ok bool) {
 	largest := float32(0)
 	for _, x := range w {
@@ -117,7 +119,8 @@ func encodeBlock(block []byte, w *[groupSize]float32) (norm, rest float64, ok bo
 	return norm, rest, true
 }
 
-// narrowFloat16 returns the binary16 next to x, which is not negative, below 2^15 and no NaN, ties to even.
+// narrowFloat16 returns the binary16 next to x, which is not negative, below 2^15 and no NaN, ties
+// to even.
 func narrowFloat16(x float32) uint16 {
 	if x < 0x1p-14 { // subnormal
 		return uint16(math.RoundToEven(float64(x) * 0x1p24))
@@ -202,8 +205,8 @@ const (
 	loBits     = 7
 )
 
-// pairBytes is the size of two groups of a context: 64 bytes of hi and 64 of lo, or of H of even and of
-// odd weights, and for rows that have minima for each four elements their sum as float32.
+// pairBytes is the size of two groups of a context: 64 bytes of hi and 64 of lo, or of H of even
+// and of odd weights, and for rows that have minima for each four elements their sum as float32.
 func (e Element) pairBytes() int {
 	if e.hasMins() {
 		return 6 * groupSize
@@ -254,8 +257,8 @@ type blockBound struct {
 // hasMins reports whether blocks of the type have a minimum besides the scale.
 func (e Element) hasMins() bool { return e == Q4_K || e == Q5_K || e == Q4_1 || e == Q5_1 }
 
-// codeStep is the common divisor of the codes that assembly multiplies for a type's weights: 128 over
-// half of the range of a weight's integer, and 256 in words.
+// codeStep is the common divisor of the codes that assembly multiplies for a type's weights: 128
+// over half of the range of a weight's integer, and 256 in words.
 func (e Element) codeStep() float32 {
 	step := float32(256)
 	if bytePlanes {
@@ -286,9 +289,9 @@ func (e Element) codeStep() float32 {
 //
 //	|computed - logit| <= N e + (2p + 8) u N (||h|| + e) + 2u |bias|
 //
-// and the reference arithmetic's own roundings are below 2^-36 N ||h||. err is e + (2p+16) u (||h|| +
-// e), rounded up with 2^-20 of itself, which covers the roundings of N err, of its sum with the slack,
-// and of the ends, |computed| being at most N (||h|| + e) + |bias|.
+// and the reference arithmetic's own roundings are below 2^-36 N ||h||. err is e + (2p+16) u (||h||
+// + e), rounded up with 2^-20 of itself, which covers the roundings of N err, of its sum with the
+// slack, and of the ends, |computed| being at most N (||h|| + e) + |bias|.
 func (c *BlockContexts) Set(m *BlockRows, vs ...*Int8Vector) {
 	if len(vs) < 1 || len(vs) > BatchContexts {
 		panic("kernels: number of contexts is not within 1 and BatchContexts")

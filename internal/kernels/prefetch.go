@@ -5,9 +5,9 @@ import "unsafe"
 // lineBytes is the size of a cache line of most CPUs.
 const lineBytes = 64
 
-// Lines are places in memory that a caller uses again and again, a cache line each, with other
-// work in between that may push them out of the caches. The zero value has none. It keeps the memory that
-// it points to, and belongs to one goroutine.
+// Lines are places in memory that a caller uses again and again, a cache line each, with other work
+// in between that may push them out of the caches. The zero value has none. It keeps the memory
+// that it points to, and belongs to one goroutine.
 type Lines struct {
 	n    int                // of first
 	few  [64]unsafe.Pointer // besides the owner's own memory

@@ -6,11 +6,11 @@ import (
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// Panels of 16 rows hold codes of 7 bits, 0 to 127 for the numbers -64 to 63, or of 4 bits, 0 to
-// 15 for the odd numbers -15 to 15. Codes 4j to 4j+3 of all rows of 7 bits are adjacent in a
-// step of 64 bytes. Of 4 bits a step holds the codes 8j to 8j+7: the first four of a row in the low halves of its
-// bytes, the others in the high ones. So no sum is taken across the lanes of a register, and no
-// sum of two products overflows 16 bits.
+// Panels of 16 rows hold codes of 7 bits, 0 to 127 for the numbers -64 to 63, or of 4 bits, 0 to 15
+// for the odd numbers -15 to 15. Codes 4j to 4j+3 of all rows of 7 bits are adjacent in a step of
+// 64 bytes. Of 4 bits a step holds the codes 8j to 8j+7: the first four of a row in the low halves
+// of its bytes, the others in the high ones. So no sum is taken across the lanes of a register, and
+// no sum of two products overflows 16 bits.
 
 const (
 	bias7 = 64

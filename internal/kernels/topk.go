@@ -121,8 +121,8 @@ func lanesOf(lane *[laneCount]float32, scores []float32) {
 	}
 }
 
-// KthLargest returns the k-th largest of the scores, 1 <= k <= len(scores), and puts them in another
-// order (Hoare's selection). No score may be a NaN.
+// KthLargest returns the k-th largest of the scores, 1 <= k <= len(scores), and puts them in
+// another order (Hoare's selection). No score may be a NaN.
 func KthLargest(scores []float32, k int) float32 {
 	if k < 1 || k > len(scores) {
 		panic("kernels: KthLargest: k is not within 1 and the number of scores")

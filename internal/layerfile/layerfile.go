@@ -111,8 +111,8 @@ func sample(rows []float32, d, n int) (list [][]float32) {
 	return list
 }
 
-// meanSquare returns the mean square of the input of the normalisation, with plus on its gain and a scale
-// after it, that gave row.
+// meanSquare returns the mean square of the input of the normalisation, with plus on its gain and a
+// scale after it, that gave row.
 func meanSquare(row, gains, biases []float32, plus, scale float64) float64 {
 	sum, n := 0.0, 0
 	for j, x := range row {

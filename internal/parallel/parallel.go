@@ -24,8 +24,8 @@ func Threads(threads, n int) int {
 // limit is the key of the number of threads in a context.
 type limit struct{}
 
-// Limit returns a context under which [Each] and [With] use that many threads where their caller asks
-// for 0. 0 changes nothing.
+// Limit returns a context under which [Each] and [With] use that many threads where their caller
+// asks for 0. 0 changes nothing.
 func Limit(ctx context.Context, threads int) context.Context {
 	if threads == 0 {
 		return ctx

@@ -192,9 +192,9 @@ func (s *Searcher) Find(dst []Found, qs []*exact.Query, need Need) error {
 	return nil
 }
 
-// inShell is a cosine in the shell of the query's context. The product of the context with
-// the vector of its best cluster is at least low and at most high. Most contexts are so far from the borders of shells
-// that bounds of lengths and products tell, which takes no exact product.
+// inShell is a cosine in the shell of the query's context. The product of the context with the
+// vector of its best cluster is at least low and at most high. Most contexts are so far from the
+// borders of shells that bounds of lengths and products tell, which takes no exact product.
 func (r *Router) inShell(q *exact.Query, best uint32, low, high float64) float64 {
 	if len(r.shells) == 0 {
 		return 0

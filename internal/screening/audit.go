@@ -101,8 +101,8 @@ type AuditReport struct {
 	Err error
 }
 
-// Audit starts to audit the queries of the pool, in place of an audit that may be under way. The caller
-// ends it with Stop. It returns an error if an option does not fit.
+// Audit starts to audit the queries of the pool, in place of an audit that may be under way. The
+// caller ends it with Stop. It returns an error if an option does not fit.
 func (p *Pool) Audit(o AuditOptions) (*Audit, error) {
 	if o.Share == 0 {
 		o.Share = 0.02

@@ -241,7 +241,8 @@ func TestRecordsMayHoldAnything(t *testing.T) {
 	}
 }
 
-// A sample that was not answered before a swap does not count for the model after it, whose budgets and cells are others.
+// A sample that was not answered before a swap does not count for the model after it, whose budgets
+// and cells are others.
 func TestASampleBeforeASwapIsDropped(t *testing.T) {
 	const labels = 8
 	rows := make([]float32, 2*labels)

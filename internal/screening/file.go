@@ -263,7 +263,8 @@ func decode(data []byte) (*Model, error) {
 	return f.model()
 }
 
-// read takes a part from the head of data, and returns the rest. It checks the length before memory is taken.
+// read takes a part from the head of data, and returns the rest. It checks the length before memory
+// is taken.
 func (p *part) read(data []byte) (rest []byte, err error) {
 	list := reflect.ValueOf(p.list).Elem()
 	size := binary.Size(reflect.Zero(list.Type().Elem()).Interface())

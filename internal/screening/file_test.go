@@ -100,8 +100,8 @@ func write(c counts, fingerprint [32]byte, p parts) []byte {
 		p.ladder, doubles(p.temperatures...), doubles(p.levels...), floats(p.intercepts...), floats(p.slopes...), floats(p.squares...), floats(p.widths...), floats(p.directions...), doubles(p.ranges...), []byte(p.record))))
 }
 
-// smallParts is the model that the tables below break: 10 labels, dimension 3, 2
-// clusters in 2 shells. The parts of its file of 398 bytes begin at 104, 120, 144, 152, 168, 216, 240 and 388.
+// smallParts is the model that the tables below break: 10 labels, dimension 3, 2 clusters in 2
+// shells. The parts of its file of 398 bytes begin at 104, 120, 144, 152, 168, 216, 240 and 388.
 func smallParts() (counts, parts) {
 	return counts{labels: 10, dim: 3, clusters: 2, always: 1, k: 5, heldOut: 100, shells: 1, budgets: 2}, parts{
 		numbers: []float64{0.25, 4}, clusters: []float32{1, -2, 0.5, 4, 5, -0.25}, shells: []float64{0.5},
@@ -110,8 +110,8 @@ func smallParts() (counts, parts) {
 	}
 }
 
-// tailedParts is smallParts with a tail for one temperature, one level and one direction, whose parts begin at 388, 396,
-// 404, 412, 436, 452, 460 and 472: its file has 578 bytes.
+// tailedParts is smallParts with a tail for one temperature, one level and one direction, whose
+// parts begin at 388, 396, 404, 412, 436, 452, 460 and 472: its file has 578 bytes.
 func tailedParts() (counts, parts) {
 	c, p := smallParts()
 	c.share, c.temperatures, c.levels, c.directions = 600, 1, 1, 1

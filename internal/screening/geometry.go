@@ -31,7 +31,8 @@ type Histogram struct {
 // cuts are the shares of contexts below the edges: fine at the contexts far from their clusters.
 var cuts = []float64{0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99}
 
-// NewGeometry returns the geometry of contexts with these cosines and leads, in the order of the text.
+// NewGeometry returns the geometry of contexts with these cosines and leads, in the order of the
+// text.
 func NewGeometry(cosines, leads []float64) *Geometry {
 	return &Geometry{newHistogram(cosines), newHistogram(leads)}
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // A budget B bounds the mean number of candidates over the contexts of training (L-bar <= B,
-// Equation 7 of the paper). The greedy knapsack takes candidates by falling share, so
-// that a budget is a threshold: the candidates of a cell are the ids of its list whose share reaches
-// it. One file serves every budget of its ladder.
+// Equation 7 of the paper). The greedy knapsack takes candidates by falling share, so that a budget
+// is a threshold: the candidates of a cell are the ids of its list whose share reaches it. One file
+// serves every budget of its ladder.
 
 // Rung is one budget of a model.
 type Rung struct {
@@ -91,8 +91,9 @@ func (m *Model) LadderOf() (k, heldOut int) { return m.c.K, m.c.HeldOut }
 func (m *Model) Budget() float64 { return m.c.Budget }
 
 // WithBudget returns a copy of the model in which requests that name no budget have this one, the
-// largest of the ladder that is not above it, or the smallest, and the exact layer answers below this lead, see Config; record is the training
-// record, nil for the model's own. The two share their memory.
+// largest of the ladder that is not above it, or the smallest, and the exact layer answers below
+// this lead, see Config; record is the training record, nil for the model's own. The two share
+// their memory.
 func (m *Model) WithBudget(budget, exactMargin float64, record json.RawMessage) (*Model, error) {
 	with, err := m.withRecord(record)
 	if err != nil {
@@ -106,8 +107,9 @@ func (m *Model) WithBudget(budget, exactMargin float64, record json.RawMessage) 
 	return with, nil
 }
 
-// rungOf returns the place of the largest budget of the ladder that is not above the given one, or of
-// the smallest: a request that one model takes is not refused by another one, which may take its place.
+// rungOf returns the place of the largest budget of the ladder that is not above the given one, or
+// of the smallest: a request that one model takes is not refused by another one, which may take its
+// place.
 func (m *Model) rungOf(budget float64) (int, error) {
 	if !(budget > 0) { // or NaN
 		return 0, fmt.Errorf("budget: found %v, expected a number above 0", budget)

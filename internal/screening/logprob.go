@@ -12,18 +12,19 @@ import (
 )
 
 // LogProb returns the log-probability of the label id for the context h at a temperature T, of
-// probabilities in proportion to e^(x/T): its logit over T, which is exact, minus the log of the sum of e^(x/T) over all labels, which is an estimate: over the candidates that
-// are not in the model's tail from the int8 codes, but with the exact logit of the label if it is
-// one of them (exact.Answer); over the others by the tail ([Tail]). It is exact if the lead of
-// the best cluster is below the exact margin, and where the tail knows no such
-// contexts or has no coefficients for T. The result is not above 0, and has the same bits on
-// every CPU. Probabilities need not sum to 1: see [Searcher.LogSum].
+// probabilities in proportion to e^(x/T): its logit over T, which is exact, minus the log of the
+// sum of e^(x/T) over all labels, which is an estimate: over the candidates that are not in the
+// model's tail from the int8 codes, but with the exact logit of the label if it is one of them
+// (exact.Answer); over the others by the tail ([Tail]). It is exact if the lead of the best cluster
+// is below the exact margin, and where the tail knows no such contexts or has no coefficients for
+// T. The result is not above 0, and has the same bits on every CPU. Probabilities need not sum to
+// 1: see [Searcher.LogSum].
 //
-// Logits are w_s.h + b_s: T is 1 for a model without a logit scale, and 1/scale for one with it. For
-// one with a soft cap only the exact layer has the probabilities, see [exact.Answer].
+// Logits are w_s.h + b_s: T is 1 for a model without a logit scale, and 1/scale for one with it.
+// For one with a soft cap only the exact layer has the probabilities, see [exact.Answer].
 //
-// It returns [ErrNoTail] if the model has no tail, and an error if id is not below L, if T is not finite
-// or below 1e-100, or if h is not a context, as TopK does.
+// It returns [ErrNoTail] if the model has no tail, and an error if id is not below L, if T is not
+// finite or below 1e-100, or if h is not a context, as TopK does.
 func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
 	if int64(id) >= int64(s.model.c.Labels) {
 		return 0, invalid{exact.ErrRequest, fmt.Sprintf("screen: id: found %d, expected one below the %d labels", id, s.model.c.Labels)}

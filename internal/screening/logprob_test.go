@@ -460,8 +460,8 @@ func TestTailsAreRefused(t *testing.T) {
 	}
 }
 
-// Where a number that the tail reckons with is out of its cluster's range all that speaks of all labels is
-// the exact layer's, bit for bit; at the ends of the ranges it is the tail's.
+// Where a number that the tail reckons with is out of its cluster's range all that speaks of all
+// labels is the exact layer's, bit for bit; at the ends of the ranges it is the tail's.
 func TestOutOfItsRangeATailIsExact(t *testing.T) {
 	in := shape{labels: 300, dim: 24, clusters: 5, contexts: 12, keep: 60, tail: []float64{0.7, 1}, seed: 9}.instance(t)
 	whole := exact.NewSearcher(in.layer)

@@ -42,8 +42,9 @@ type packKey struct {
 	share uint16
 }
 
-// pack returns the candidates of at least a share, packed for the layer, and the bytes that they take and would take.
-// It returns nil if the layer has no codes, or if they would take more than most bytes.
+// pack returns the candidates of at least a share, packed for the layer, and the bytes that they
+// take and would take. It returns nil if the layer has no codes, or if they would take more than
+// most bytes.
 func (m *Model) pack(l *exact.Layer, share uint16, most int64) (packed *exact.Packed, copies, all int64, err error) {
 	cut := m.cut(share)
 	starts := make([]int, 1, len(cut)+1)

@@ -194,8 +194,8 @@ func (s *Searcher) addLines() {
 	}
 }
 
-// TopK writes the labels with the k = len(dst) largest logits among the candidates of h to
-// dst, in order, and returns their number: k, or fewer if the layer has fewer. Errors are as from Search.
+// TopK writes the labels with the k = len(dst) largest logits among the candidates of h to dst, in
+// order, and returns their number: k, or fewer if the layer has fewer. Errors are as from Search.
 func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
 	a, err := s.answer(dst, h, &exact.Request{K: len(dst)})
 	return a.Count, err
@@ -336,7 +336,8 @@ func plain(req *exact.Request) bool {
 	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Exact && !exact.IsList(req.Among) && !exact.Edits(req)
 }
 
-// locate sets the query's context and finds its candidates within the budget of a rung. An audit sees it.
+// locate sets the query's context and finds its candidates within the budget of a rung. An audit
+// sees it.
 func (s *Searcher) locate(h []float32, rung int) (x location, err error) {
 	watched := s.watch != nil && s.sampled() // then all of found is needed
 	if err = s.query[0].Set(h); err != nil {

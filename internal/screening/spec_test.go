@@ -433,8 +433,8 @@ var ordinaryShape = shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep
 
 func ordinary(t testing.TB) *instance { return ordinaryShape.instance(t) }
 
-// shelled is ordinary with clusters that are cut into three shells, a tail, and some contexts that the exact layer is to
-// answer.
+// shelled is ordinary with clusters that are cut into three shells, a tail, and some contexts that
+// the exact layer is to answer.
 func shelled(t testing.TB) *instance {
 	s := ordinaryShape
 	s.exact, s.shells, s.tail = 0.5, 2, []float64{1}

@@ -49,8 +49,8 @@ type Options struct {
 	Progress func(train.Progress)
 }
 
-// DefaultOptions asks for P@5 of 0.998, as training does, with confidence 0.95 on single contexts, by the screen
-// alone.
+// DefaultOptions asks for P@5 of 0.998, as training does, with confidence 0.95 on single contexts,
+// by the screen alone.
 func DefaultOptions() Options {
 	return Options{Target: 0.998, K: 5, Confidence: 0.95, Block: 1, Seed: 1}
 }

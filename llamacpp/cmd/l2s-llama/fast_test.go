@@ -100,8 +100,8 @@ func TestWhatAPreviewGains(t *testing.T) {
 	}
 }
 
-// fastModel is a folder with the model of the tests, in which a preview may be kept, and no cache. The preview is made of
-// a part of the text, which takes less time.
+// fastModel is a folder with the model of the tests, in which a preview may be kept, and no cache.
+// The preview is made of a part of the text, which takes less time.
 func fastModel(t *testing.T) (model string) {
 	t.Helper()
 	need(t)

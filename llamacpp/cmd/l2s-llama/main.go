@@ -363,7 +363,8 @@ func (f *flags) kind() kind {
 	return exactHead
 }
 
-// loadPreview reads a preview from a regular file: a start does not wait for a pipe that has its name.
+// loadPreview reads a preview from a regular file: a start does not wait for a pipe that has its
+// name.
 func loadPreview(path string) (*preview.Model, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("preview: %s: found a folder, a pipe or a device, expected a regular file", path)

@@ -105,8 +105,8 @@ func NewChooser(x *llamacpp.Head, s Sampling) (*Chooser, error) {
 	return c, nil
 }
 
-// mostEdited bounds the candidates of a draw with penalties or biases, of a search for several states. With more
-// the search for one is faster.
+// mostEdited bounds the candidates of a draw with penalties or biases, of a search for several
+// states. With more the search for one is faster.
 const mostEdited = 512
 
 // exact reports whether a head misses no label.
@@ -150,8 +150,8 @@ func (c *Chooser) request() softmax.Request {
 	return r
 }
 
-// same reports whether two choosers ask the same of one search. They may want numbers of labels that differ where
-// no label is missed: the best few are the first of the best many.
+// same reports whether two choosers ask the same of one search. They may want numbers of labels
+// that differ where no label is missed: the best few are the first of the best many.
 func (c *Chooser) same(o *Chooser) bool {
 	return (c.width == o.width || exact(c.head) && o.width > 0) && c.Banned == o.Banned && c.Allowed == o.Allowed && (c.draw != nil || c.Biases == nil) && (o.draw != nil || o.Biases == nil)
 }

@@ -521,8 +521,8 @@ func (e *Engine) chooses(group []*slot) {
 	}
 }
 
-// apart chooses by a preview, which has no pass over rows in common for several states: each slot is the work of
-// one of the threads of the model.
+// apart chooses by a preview, which has no pass over rows in common for several states: each slot
+// is the work of one of the threads of the model.
 func (e *Engine) apart() {
 	var next atomic.Int64
 	e.m.Lend(len(e.ready), func(int) {

@@ -173,8 +173,8 @@ func (e *events) send(x any) {
 	e.buf.WriteString("\n\n")
 }
 
-// flush writes the events that have come. A deadline takes a system call and a timer: it is set anew when an eighth of
-// its time has gone.
+// flush writes the events that have come. A deadline takes a system call and a timer: it is set
+// anew when an eighth of its time has gone.
 func (e *events) flush() {
 	if e.err != nil {
 		return

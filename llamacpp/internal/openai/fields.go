@@ -80,7 +80,8 @@ func (f *fields) get(name, expected string, to any) bool {
 	return true
 }
 
-// hasNull reports whether a list or an object of numbers or texts has a null, which encoding/json takes for 0 or "".
+// hasNull reports whether a list or an object of numbers or texts has a null, which encoding/json
+// takes for 0 or "".
 func hasNull(raw json.RawMessage, to any) bool {
 	switch to.(type) {
 	case *[]uint32, *[]string:

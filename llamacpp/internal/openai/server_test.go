@@ -647,7 +647,8 @@ func TestWrongRequests(t *testing.T) {
 	}
 }
 
-// Requests that come on one connection before the answers to others are answered in turn, streams among them.
+// Requests that come on one connection before the answers to others are answered in turn, streams
+// among them.
 func TestPipelining(t *testing.T) {
 	s := serve(t, 64, nil)
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -674,8 +675,9 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// Requests at once have the texts that each has alone, streamed or not, where all draw from the same few tokens: of these
-// no rounding of llama.cpp in a batch of another size turns one into another.
+// Requests at once have the texts that each has alone, streamed or not, where all draw from the
+// same few tokens: of these no rounding of llama.cpp in a batch of another size turns one into
+// another.
 func TestRequestsAtOnceAreThoseAlone(t *testing.T) {
 	s := serve(t, 64, func(o *openai.Options) { o.Parallel, o.Waiting = 4, 32 })
 	var bodies []string

@@ -1,4 +1,5 @@
-// Package threadpool has thread pools of llama.cpp, which compute graphs and, between two of them, searches.
+// Package threadpool has thread pools of llama.cpp, which compute graphs and, between two of them,
+// searches.
 package threadpool
 
 import (
@@ -14,10 +15,11 @@ import (
 	"github.com/jupiterrider/ffi"
 )
 
-// Pool has the threads of a context of llama.cpp, which computes its graphs on them, and lends them between two
-// graphs. Its threads look for work for some milliseconds before they sleep, so that a search begins on all of them
-// within microseconds. Goroutines take longer to wake up, and llama.cpp without a pool starts new threads for each
-// graph. A graph must be computed under the lock, one at a time.
+// Pool has the threads of a context of llama.cpp, which computes its graphs on them, and lends them
+// between two graphs. Its threads look for work for some milliseconds before they sleep, so that a
+// search begins on all of them within microseconds. Goroutines take longer to wake up, and
+// llama.cpp without a pool starts new threads for each graph. A graph must be computed under the
+// lock, one at a time.
 type Pool struct {
 	sync.Mutex
 	number  uintptr // by which the callback finds it
@@ -209,8 +211,8 @@ func (p *Pool) Set(ctx llama.Context, threads int) error {
 	return nil
 }
 
-// Run calls work with the numbers from 0 on, below n, at the same time: on the pool's threads, or with 0 alone if
-// they are busy or Go uses one.
+// Run calls work with the numbers from 0 on, below n, at the same time: on the pool's threads, or
+// with 0 alone if they are busy or Go uses one.
 func (p *Pool) Run(n int, work func(worker int)) {
 	if runtime.GOMAXPROCS(0) < 2 || !p.TryLock() {
 		work(0)

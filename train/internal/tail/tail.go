@@ -74,7 +74,8 @@ type Error struct {
 	LogZ        float64 `json:"log_z"`
 }
 
-// Find fits the tail of a model, for its budget, on contexts, of which r finds these cells. See train.FitTail.
+// Find fits the tail of a model, for its budget, on contexts, of which r finds these cells. See
+// train.FitTail.
 func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screening.Model, r *router.Router, cells []uint32, opt *Options) (*screening.Tail, *Fit, error) {
 	f := draw(c, m, r, cells, opt)
 	f.layer = layer
