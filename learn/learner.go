@@ -366,8 +366,8 @@ func (l *Learner) learn(ctx context.Context) {
 	}
 }
 
-// await waits for a number of contexts, which may change meanwhile. It reports false if ctx is
-// done.
+// await waits for a number of contexts, which may change during the wait. It reports false if ctx
+// is done.
 func (l *Learner) await(ctx context.Context, number func() uint64) bool {
 	for l.contexts.Kept() < number() {
 		select {

@@ -37,7 +37,7 @@ const (
 func (o *Options) previews(layer *softmax.Layer) bool {
 	n, d := int64(layer.Labels()), int64(layer.Dim())
 	// The labels in the coordinates of their blocks, their codes, twice while they are packed, rows
-	// of the layer, and contexts, of which some are held out.
+	// of the layer, and contexts, some of which are held out.
 	needs := n*(256+2*128+48) + 4*d*(16384+3*mostPreviewed)
 	return n >= preview.LeastLabels && (o.Bytes/4*3-needs)/o.contextBytes(layer) >= int64(o.Least)
 }
@@ -55,7 +55,7 @@ func (p *look) search(layer *softmax.Layer, dst []softmax.Prediction, h []float3
 			return a, err
 		}
 	}
-	if req.LogSum { // sums are exact, as they are with a screen that is learned
+	if req.LogSum { // sums are exact, as with a learned screen
 		req.Exact = true
 	}
 	a, err = s.Search(dst, h, req)
@@ -88,8 +88,8 @@ func (l *Learner) tend(ctx context.Context) bool {
 	return kept < l.next.Load()
 }
 
-// makePreview makes a preview from the contexts that there are, and lets it answer. It reports
-// false if none is precise enough.
+// makePreview makes a preview from the present contexts, and lets it answer. It reports false if no
+// preview is precise enough.
 func (l *Learner) makePreview(ctx context.Context) bool {
 	forgets := l.contexts.forgets.Load()
 	s := l.contexts.since(l.stale)

@@ -39,7 +39,7 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i > 450 && !begun { // it is made meanwhile
+		if i > 450 && !begun { // it is made during these queries
 			time.Sleep(time.Millisecond)
 		}
 		for len(events) > 0 {
@@ -118,7 +118,7 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 		t.Errorf("found an answer from %v (%v), expected the exact layer's", a.Source, err)
 	}
 
-	// A precise one stays.
+	// A precise preview is kept.
 	good, err := preview.Make(context.Background(), layer, states, preview.Options{})
 	if err != nil {
 		t.Fatal(err)

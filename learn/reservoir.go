@@ -166,7 +166,7 @@ type sample struct {
 	again []uint32 // how often they came again since the last mark
 }
 
-// since returns a copy of the contexts that it holds from a number on.
+// since returns a copy of its contexts from a number on.
 func (r *Reservoir) since(number uint64) sample { return r.those(number, false) }
 
 // mark begins to count how often contexts come again.
@@ -176,7 +176,8 @@ func (r *Reservoir) mark() {
 	clear(r.again)
 }
 
-// those are since, or with the earlier contexts that came again since the last mark.
+// those returns the contexts of since, with repeated also the earlier contexts that came again
+// since the last mark.
 func (r *Reservoir) those(number uint64, repeated bool) (s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -272,7 +272,7 @@ func (m *Model) contextProbes(ctx context.Context, contexts []float32, n int) []
 }
 
 // signed writes sums of n rows with random signs to out, each without its part along the directions
-// of to: from has those whose products with a row are its coordinates along these.
+// of to; the products of a row with the directions of from are its coordinates along these.
 func (m *Model) signed(ctx context.Context, out, rows []float32, n int, from, to []float32) {
 	width := m.width()
 	_ = parallel.Each(parallel.Limit(context.Background(), parallel.Limited(ctx)), 0, m.probes, 1, nil, func(_, p, _ int) error {

@@ -445,8 +445,8 @@ func (s *Searcher) mark(n, k int) float32 {
 	return s.kth(s.scores[:n], min(k+behind, n))
 }
 
-// reached returns the mark of a request over the first n: none of its labels is farther below the
-// best than Within.
+// reached returns the mark of a request over the first n: its labels are at most Within below the
+// best.
 func (s *Searcher) reached(n, k int, req *softmax.Request) float32 {
 	mark := s.mark(n, k)
 	if req.Within > 0 && k > 1 {

@@ -28,7 +28,7 @@ type Audit screening.Audit
 // found and the value expected.
 type Alarm = screening.Alarm
 
-// Geometry holds two histograms of contexts: Cosine, of the cosines with the vectors of their
+// Geometry has two histograms of contexts: Cosine, of the cosines with the vectors of their
 // clusters, and Lead, of the leads of the best clusters over the second best, which is empty if
 // there is one cluster. Each has Edges and Shares of bins, and in Most the largest shares that a
 // stretch of such contexts may have, since contexts of one text are alike. Training keeps the

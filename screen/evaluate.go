@@ -41,9 +41,9 @@ type Evaluation struct {
 	// Routing is the number of vectors scanned to find the cluster of a context. For any k Routing
 	// + Precision.MeanScored is the mean number of rows scanned in all.
 	Routing int
-	// Perplexity is e to the mean of -log p over the contexts with a target, p the
-	// probability that the screen gives to it ([Searcher.LogProb]), and ExactPerplexity
-	// the same with the probability by the layer. Both are 0 if there are no targets.
+	// Perplexity is e to the mean of -log p over the contexts with a target, p the probability that
+	// the screen gives to it ([Searcher.LogProb]), and ExactPerplexity the same with the
+	// probability of the layer. Both are 0 if there are no targets.
 	Perplexity, ExactPerplexity float64
 	// AtK holds one element for each k of the options, in that order.
 	AtK []Precision
@@ -54,10 +54,10 @@ type Evaluation struct {
 }
 
 // Precision is the quality of the answers with K labels. Precision is P@K: the mean of |A_K and
-// S_K| / K over the contexts, where A_K are the K labels that the exact layer gives and S_K those
-// that the Searcher gave (Section 4 of the paper). Exact is the number of contexts that the exact
-// layer answered, whose S_K is that answer, and MeanScored the mean number of labels that an answer
-// was chosen among: the candidates', or L if the exact layer answered.
+// S_K| / K over the contexts, where A_K are the K labels that the exact layer gives and S_K the
+// labels that the Searcher gave (Section 4 of the paper). Exact is the number of contexts that the
+// exact layer answered, whose S_K is that answer, and MeanScored the mean number of labels that an
+// answer was chosen among: the number of candidates, or L if the exact layer answered.
 type Precision = screening.Precision
 
 // Evaluate measures the model m against its layer l on contexts that it was

@@ -28,24 +28,24 @@ var ErrNoTail = screening.ErrNoTail
 //	Lists        []List       the candidates of each cell
 //	Always       int          ids that begin every list, in each the same, ascending
 //	Ladder       []Rung       the budgets, 1 to 64, ascending; nil: one, which takes whole lists
-//	Budget       float64      of requests that name none: one of the ladder; 0: the largest
+//	Budget       float64      of requests without a budget: one of the ladder; 0: the largest
 //	K, HeldOut   int          the k of PrecisionK in the ladder, and the contexts measured; 0: none
 //	ExactMargin  float64      the lead below which the exact layer answers; 0: never
 //	Tail         *screening.Tail  made by package train; nil: none
 //	Fingerprint  [32]byte     softmax.Layer.Fingerprint; zero: any layer of the shape
-//	Record       []byte       a JSON object about the origin of the model, kept as it is; nil: {}
+//	Record       []byte       a JSON object about the origin of the model, kept unchanged; nil: {}
 //
 // The cluster of a context h is z(h), the t with the largest v_t.h (Eq. 2 of the paper). A context
 // whose cosine with v_t is below j of Shells is in shell j; cell j r + t is for cluster t in shell
 // j.
 type Config = screening.Config
 
-// List holds the candidates of a cell, best first. IDs are distinct. Shares tell how likely each of
-// them is among the best labels of a context of the cell: they do not ascend, and of equal ones the
-// lower id comes first. Nil Shares are equal ones: the ids ascend then.
+// List has the candidates of a cell, best first. IDs are distinct. Shares has, for each of them,
+// the probability that it is among the best labels of a context of the cell: shares do not ascend,
+// and of equal ones the lower id comes first. Nil means equal shares: then the ids ascend.
 type List = screening.List
 
-// Rung is one budget of a model, with figures of held-out contexts, all 0 if there were none:
+// Rung is one budget of a model, with figures on held-out contexts, all 0 without such contexts:
 //
 //	Budget          float64   B, above 0 and finite
 //	Share           uint16    the least share of the candidates
@@ -137,16 +137,16 @@ type Options struct {
 	// Budget, unless 0, is the budget of requests without a budget, see softmax.Request: the
 	// largest of the model's ladder that is not above it, or the smallest. 0 means Model.Budget.
 	Budget float64
-	// OverTail makes the log-sum of an answer from candidates a sum over all labels. Those that
-	// are not looked at count by the model's tail, as for [Searcher.LogProb]. The labels of the
-	// answer are those without the option. The exact layer gives the sum if the request asks
-	// for ExactSum, has allowed labels, more than 256 banned ones, or a temperature that
-	// the tail does not know. The error is [ErrNoTail] if the model has no tail.
+	// OverTail makes the log-sum of an answer from candidates a sum over all labels. The model's
+	// tail gives the sum of the labels that are not looked at, as for [Searcher.LogProb]. The
+	// labels of the answer are the same as without the option. The exact layer gives the sum if the
+	// request asks for ExactSum, has allowed labels, more than 256 banned ones, or a temperature
+	// that the tail does not cover. The error is [ErrNoTail] if the model has no tail.
 	OverTail bool
 	// Copies, unless 0, bounds the memory in bytes that copies of the codes of candidates within
 	// the budget may take, below 0 for none. If the copies of all cells together take more, there
-	// are none. 0 means 256 MiB for a layer whose own codes take more than 4 MiB, and for 8 MiB for
-	// a smaller one.
+	// are none. 0 means 256 MiB for a layer whose own codes take more than 4 MiB, and 8 MiB for a
+	// smaller one.
 	//
 	// Copies make a query faster, most of all if its data are not in the caches, as between two
 	// steps of a decoder. If the codes of the layer fit the caches and the copies are many times
@@ -185,7 +185,7 @@ type Stats struct {
 	Exact, Lacking uint64
 }
 
-// Interval is an estimate of a number, Log, with an interval that holds it: Low and High are the
+// Interval is an estimate of a number, Log, with an interval that contains it: Low and High are the
 // ends, -Inf and +Inf if nothing is known.
 type Interval struct {
 	Log, Low, High float64
@@ -257,10 +257,11 @@ func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64
 }
 
 // LogSum returns the log of the sum of e^(x/T) over all labels, log Z at the temperature T, and an
-// interval that holds it with the confidence, at least 0 and below 1, if the model's tail has
-// half-widths at that confidence or above. The promise is about the draw of a context from those
-// that the half-widths were found on. The ends are the same if the exact layer answers: if
-// the lead of the best cluster is below the exact margin, or the tail has no coefficients for T.
+// interval that contains it with the confidence, at least 0 and below 1, if the model's tail has
+// half-widths at that confidence or above. The promise is for contexts drawn from the same
+// distribution as the contexts that gave the half-widths. The ends are the same if the exact layer
+// answers: if the lead of the best cluster is below the exact margin, or the tail has no
+// coefficients for T.
 //
 // It returns [ErrNoTail] if the model has no tail, and an error if temperature or confidence are
 // out of range, or if h is not a context.

@@ -134,7 +134,7 @@ func benchVerb(f *flags) action {
 	}
 }
 
-// parsePack parses MiB of copies of codes, of which 0 is none.
+// parsePack parses the MiB of copies of codes; 0 means no copies.
 func parsePack(s string) (bytes int64, err error) {
 	mib, err := parseWhole(s, 0)
 	if err == nil && mib > math.MaxInt>>20 {

@@ -148,7 +148,7 @@ func (in *inputs) needsTail(flag string) error {
 type inputs struct {
 	path     string         // of the screen
 	screen   *screen.Model  // nil where the verb takes none, as the layer and the contexts
-	preview  *preview.Model // the file may hold one instead of a screen
+	preview  *preview.Model // the file may be a preview instead of a screen
 	record   train.Record   // of the screen, empty if it has another maker
 	layer    *layer
 	contexts *layerfile.Contexts

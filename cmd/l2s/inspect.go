@@ -167,7 +167,7 @@ func inspectPreview(ctx context.Context, path string) (fmt.Stringer, error) {
 	return previewResultOf(m, path)
 }
 
-// previewResultOf is the result of a preview that a file holds.
+// previewResultOf returns the result for the preview in a file.
 func previewResultOf(m *preview.Model, path string) (r previewResult, err error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -40,8 +40,8 @@ func (in *inputs) kind() string {
 	return kindScreen
 }
 
-// budgets returns the budgets of the file in ascending order, and the one of requests that name
-// none.
+// budgets returns the budgets of the file in ascending order, and the budget of requests without a
+// budget.
 func (in *inputs) budgets() (all []float64, normal float64) {
 	if in.preview == nil {
 		for _, r := range in.screen.Ladder() {
@@ -61,7 +61,7 @@ type previewEval struct {
 	Kind         string             `json:"kind"`
 	Precision    map[string]float64 `json:"precision"`     // P@k by k
 	Looked       float64            `json:"looked"`        // mean share of the labels that a query for the largest k looks at
-	MeanScored   float64            `json:"mean_scored"`   // mean number of labels that it scores in full
+	MeanScored   float64            `json:"mean_scored"`   // its mean number of labels scored in full
 	ExactAnswers map[string]int     `json:"exact_answers"` // by k: contexts that the exact layer answered
 	Budget       float64            `json:"budget"`
 	Labels       int                `json:"labels"`
@@ -207,8 +207,8 @@ func (c candidate) String() string {
 	return fmt.Sprintf("P@1 %.4f, P@%d %.4f and %.0f us per query", c.p1, c.k, c.pK, micros(c.time))
 }
 
-// better reports whether c is to be written rather than another candidate, and why. A candidate
-// that reaches the target comes before one that misses it. If both reach it the faster one is
+// better reports whether c is better than another candidate, with the reason. A candidate that
+// reaches the target is better than a candidate that misses it. If both reach it the faster one is
 // better, and if neither does the more precise one.
 func (c candidate) better(than candidate, least1, leastK float64) (bool, string) {
 	const half = 0.00005 // a precision that is printed as the target counts
@@ -256,7 +256,7 @@ type choice struct {
 	why     string
 }
 
-// choose compares a screen with a preview, which is nil if none is precise enough.
+// choose compares a screen with a preview, which is nil if no preview is precise enough.
 func choose(ctx context.Context, m *screen.Model, v *preview.Model, noPreview error, l *layer, rows []float32, least1, leastK float64, k int, p *progress.Printer) (choice, error) {
 	if v == nil {
 		return choice{why: fmt.Sprintf("a screen is written, since no preview is precise enough: %v", noPreview)}, nil

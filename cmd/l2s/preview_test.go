@@ -75,8 +75,8 @@ func TestVerbsTakeAPreview(t *testing.T) {
 	}
 }
 
-// For a large layer train makes both, and tells why it writes which. A layer with few labels has a
-// screen.
+// For a large layer train makes both, and tells the reason for the one that it writes. A layer with
+// few labels gets a screen.
 func TestTrainChooses(t *testing.T) {
 	notUnderRace(t)
 	dir := t.TempDir()

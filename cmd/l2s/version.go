@@ -64,12 +64,13 @@ func (r versionResult) String() string {
 	return b.String()
 }
 
-// release is the newest version of CHANGELOG.md, of which a build without a tag is a form.
+// release is the newest version in CHANGELOG.md; the version of a build without a tag begins with
+// it.
 const release = "v0.9.0"
 
-// buildVersion returns the version of the program and the revision of its source, as
-// far as the go command has written them into it. The version is the tag, if the
-// source has one, and else release+devel.
+// buildVersion returns the version of the program and the revision of its source, as far as the go
+// command has written them into it. The version is the tag, if the source has one, and
+// release+devel otherwise.
 func buildVersion(info *debug.BuildInfo) (version, revision string) {
 	const devel = release + "+devel"
 	if info == nil {

@@ -39,7 +39,7 @@ func TestBuildVersion(t *testing.T) {
 	})
 }
 
-// The version of a build without a tag is the newest that CHANGELOG.md tells of.
+// The version of a build without a tag begins with the newest version in CHANGELOG.md.
 func TestReleaseIsThatOfTheChanges(t *testing.T) {
 	text, err := os.ReadFile("../../CHANGELOG.md")
 	if err != nil {

@@ -46,9 +46,9 @@ type Evaluation struct {
 	// Routing is the number of vectors scanned to find the cluster of a context. For any k Routing
 	// + Precision.MeanScored is the mean number of rows scanned in all.
 	Routing int
-	// Perplexity is e to the mean of -log p over the contexts with a target, p the
-	// probability that the screen gives to it ([Searcher.LogProb]), and ExactPerplexity
-	// the same with the probability by the layer. Both are 0 if there are no targets.
+	// Perplexity is e to the mean of -log p over the contexts with a target, p the probability that
+	// the screen gives to it ([Searcher.LogProb]), and ExactPerplexity the same with the
+	// probability of the layer. Both are 0 if there are no targets.
 	Perplexity, ExactPerplexity float64
 	// AtK holds one element for each k of the options, in that order.
 	AtK []Precision

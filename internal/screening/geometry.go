@@ -18,8 +18,8 @@ type Geometry struct {
 	Lead Histogram `json:"lead"`
 }
 
-// Histogram holds the shares of bins. Bin i counts the numbers from Edges[i-1] on and below
-// Edges[i], the first and the last without a lower or an upper end.
+// Histogram has the shares of bins. Bin i counts the numbers from Edges[i-1] on and below Edges[i],
+// the first and the last without a lower or an upper end.
 type Histogram struct {
 	Edges  []float64 `json:"edges"`
 	Shares []float64 `json:"shares"`

@@ -28,8 +28,8 @@ type Option func(*Searcher)
 // cover. NewSearcher returns [ErrNoTail] if the model has no tail.
 func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
 
-// Budget is the budget of requests that name none, see exact.Request: the largest of the
-// model's ladder that is not above it, or the smallest. Without the option it is Model.Budget.
+// Budget is the budget of requests without a budget, see exact.Request: the largest of the model's
+// ladder that is not above it, or the smallest. Without the option it is Model.Budget.
 func Budget(b float64) Option { return func(s *Searcher) { s.budget = b } }
 
 // Lengths makes a Searcher answer by the exact layer where the length ||h|| of a context may be

@@ -38,8 +38,8 @@ type TailConfig struct {
 	Share uint16
 	// Clusters is r, at least 1.
 	Clusters int
-	// Temperatures are those that there are coefficients for, m of them, ascending,
-	// finite and at least exact.MinTemperature.
+	// Temperatures are the m temperatures with coefficients, ascending, finite and at least
+	// exact.MinTemperature.
 	Temperatures []float64
 	// Intercepts holds a: m x r numbers.
 	Intercepts []float32
