@@ -19,8 +19,9 @@ const noBias = "none"
 
 // Options configures Open. The zero value is ready.
 type Options struct {
-	// Bias is the source of the bias, one number a row, or "none" for no bias, even if one is next
-	// to the weights. If it is empty, the bias is looked for next to the weights; there may be none.
+	// Bias is the source of the bias, one number per row, or "none" for no bias, even if one is
+	// next to the weights. If it is empty, the bias is looked for next to the weights; there may be
+	// none.
 	Bias string
 	// IDs are the labels whose rows make the head, in this order, each at most once:
 	// a draft head, see [ReadIDs]. All, if it is nil. The rows are copied.
@@ -92,8 +93,8 @@ type model struct {
 type Origin struct {
 	File    string   // that has the rows
 	Tensor  string   // that W is; a .npy file has no name for it
-	Bias    string   // the tensor that b is, or its source in Options; "" for none
-	Padding int      // the number of rows at the end of W that are no token and are left out
+	Bias    string   // the tensor of b, or its source in Options; "" for none
+	Padding int      // the number of rows at the end of W that belong to no token and are left out
 	Mapped  bool     // the rows are in a mapped file: see the package's documentation
 	Tied    bool     // the head is the input embedding of the model
 	Why     string   // it is, or is not, taken for it

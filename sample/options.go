@@ -68,7 +68,7 @@ type Options struct {
 	// first. A step that is absent is not done, even if its option is set.
 	Order []Step
 	// Temperature is T: finite and at least exact.MinTemperature, or 0 for the label with the
-	// largest logit, whatever is truncated.
+	// largest logit, with any truncation.
 	Temperature float64
 	// TopK is k, 0 for all labels.
 	TopK int

@@ -106,6 +106,6 @@ type RunOptions struct {
 	Seed uint64
 	// Threads is the number of goroutines; 0 means runtime.GOMAXPROCS(0). No result depends on it.
 	Threads int
-	// Progress, unless nil, is told how the work goes.
+	// Progress, unless nil, gets the progress of the work.
 	Progress func(Progress)
 }

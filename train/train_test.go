@@ -224,8 +224,8 @@ func TestBudgetReachesTheTarget(t *testing.T) {
 	}
 }
 
-// A screen that misses its target by far is an error, whose figures are those that other contexts
-// have; a run that takes it goes on from the checkpoint.
+// A screen that misses its target by far is an error, with the figures of other contexts; a run
+// that accepts it continues from the checkpoint.
 func TestATargetThatIsMissedByFar(t *testing.T) {
 	const n, labels, dim = 1200, 6000, 32
 	s := newSynthetic(t, 6, n, dim, labels, 10, 0.3)

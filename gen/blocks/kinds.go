@@ -281,7 +281,7 @@ func (f *fn) masked(x reg.VecVirtual, mask byte) {
 }
 
 // fifths adds a bit to those codes whose fifth bit is set, in 32 bits at a place of a small block.
-// If it is the sign, an addition turns it over.
+// If it is the sign, an addition inverts it.
 func (f *fn) fifths(x reg.VecVirtual, p reg.GPVirtual, g, at int, last bool, bit byte) reg.VecVirtual {
 	m := Mem{Base: p, Disp: at + g*f.bytes}
 	if f.wide() {
@@ -297,7 +297,7 @@ func (f *fn) fifths(x reg.VecVirtual, p reg.GPVirtual, g, at int, last bool, bit
 	}
 	y := YMM()
 	VPBROADCASTD(m, y)
-	// VPSHUFB stays within 128 bits: both have all four bytes.
+	// VPSHUFB stays within 128 bits: both halves have all four bytes.
 	VPSHUFB(constant("eighths", func(i int) byte { return byte(i % 32 / 8) }), y, y)
 	bits := constant("bits", func(i int) byte { return 1 << (i % 8) })
 	VPAND(bits, y, y)

@@ -48,8 +48,8 @@ type kind struct {
 	weights int // of a block
 	bytes   int
 	mins    bool // a block has a minimum too
-	// codes emits X of group g of a unit at p, and of group g+1 on AVX-512. If there is no group
-	// g+1, its bytes may be anything.
+	// codes emits X of group g of a unit at p, and of group g+1 on AVX-512. Without a group g+1 its
+	// bytes are undefined.
 	codes func(f *fn, p reg.GPVirtual, g int, last bool) reg.VecVirtual
 }
 
@@ -224,7 +224,7 @@ func (f *fn) quads(p, left reg.GPVirtual) {
 	ADDQ(I32(4), left)
 }
 
-// pair adds the products of groups g and g+1, or if it is the last of g alone.
+// pair adds the products of groups g and g+1, or of g alone if it is the last one.
 func (f *fn) pair(p reg.GPVirtual, g int, last bool) {
 	if f.wide() {
 		x := f.codes(f, p, g, last)

@@ -203,7 +203,7 @@ func TestBlockBoundsAtTheLimits(t *testing.T) {
 	}
 }
 
-// A plane holds each H of each place.
+// A plane can hold each H at each place.
 func TestPlanesHoldTheirCodes(t *testing.T) {
 	plane := make([]byte, Q8_0.pairBytes())
 	var want [2 * groupSize]int32

@@ -21,6 +21,6 @@ func All() []string {
 	return []string{Labels, KMeans, Learn, Assign, Measure, Lists, Tail}
 }
 
-// Files returns the names of the files that a run keeps its state in, if its option Checkpoint
-// is path. Not all of them are there at all times.
+// Files returns the names of the files in which a run keeps its state, if its option Checkpoint is
+// path. Some of them may be missing.
 func Files(path string) []string { return []string{path, path + "-labels"} }

@@ -151,7 +151,7 @@ type Engine struct {
 	came   uint64
 	tokens []llamacpp.Token
 	owners []*slot
-	ready  []*slot // of those, the ones that a token is chosen for
+	ready  []*slot // of these, the slots for which a token is chosen
 	rest   []*slot
 	group  []*slot
 	states []float32

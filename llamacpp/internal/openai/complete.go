@@ -117,7 +117,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 		for _, p := range feed.take() {
 			v.chunk(out, p, "", false)
 		}
-		if !done { // else the last events come with these
+		if !done { // otherwise the last events come with these
 			out.flush()
 		}
 	}

@@ -675,9 +675,8 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// Requests at once have the texts that each has alone, streamed or not, where all draw from the
-// same few tokens: of these no rounding of llama.cpp in a batch of another size turns one into
-// another.
+// Concurrent requests get the same texts as each alone, streamed or not. All draw from the same few
+// tokens: roundings of llama.cpp in batches of other sizes do not change the choice among these.
 func TestRequestsAtOnceAreThoseAlone(t *testing.T) {
 	s := serve(t, 64, func(o *openai.Options) { o.Parallel, o.Waiting = 4, 32 })
 	var bodies []string
@@ -838,7 +837,7 @@ func TestBodies(t *testing.T) {
 	if codes[408] == 0 || codes[503] == 0 || codes[408]+codes[503] != 8 {
 		t.Errorf("bodies that do not come whole: found the statuses %v, expected 408 and 503", codes)
 	}
-	// Chunks that are none are wrong, and not late.
+	// Bytes that are no chunks are an error at once, not a timeout.
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		t.Fatal(err)

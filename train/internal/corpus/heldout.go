@@ -20,8 +20,8 @@ func HeldOut(n int) int {
 	return n / 50
 }
 
-// Split splits n contexts into those to learn from and held of them to measure on, in runs that are
-// evenly spaced. Both lists ascend.
+// Split splits n contexts into contexts to learn from and held contexts to measure on, in runs that
+// are evenly spaced. Both lists ascend.
 func Split(n, held int) (pool, out []uint32) {
 	rest := n - held
 	pool, out = make([]uint32, 0, rest), make([]uint32, 0, held)
