@@ -322,7 +322,7 @@ func (f *folder) head(c *config, m *model) error {
 			if f.same(own, embedding) {
 				m.origin.Tied, m.origin.Why = true, "tie_word_embeddings is true, and both tensors are stored"
 			} else {
-				m.origin.Notes = append(m.origin.Notes, fmt.Sprintf("%s says that head and embedding are one, but %s and %s differ: %s was taken, as transformers 5 does; transformers 4 takes the other, FOLDER:%s", configFile, own, embedding, own, embedding))
+				m.origin.Notes = append(m.origin.Notes, fmt.Sprintf("%s ties head and embedding, but %s and %s differ: %s was taken, as transformers 5 does; transformers 4 takes the other, FOLDER:%s", configFile, own, embedding, own, embedding))
 			}
 		}
 		return nil

@@ -117,7 +117,7 @@ func (s *ggufSet) gather() error {
 		}
 		for i := range s.count {
 			if s.missing == "" && !slices.ContainsFunc(s.parts, func(p ggufPart) bool { return p.no == i }) {
-				s.missing = fmt.Sprintf("that of %s %d", ggufSplit, i)
+				s.missing = fmt.Sprintf("the file of %s %d", ggufSplit, i)
 			}
 		}
 	}

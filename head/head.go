@@ -277,7 +277,7 @@ func (h *Head) leaveOutZeros() error {
 	})
 	if err == nil && zeros > 0 && zeros < n {
 		h.padding, h.vocabulary = zeros, n-zeros
-		h.origin.Notes = append(h.origin.Notes, fmt.Sprintf("no file says which rows are tokens: %d rows of zeros at the end were taken for padding", zeros))
+		h.origin.Notes = append(h.origin.Notes, fmt.Sprintf("no file tells which rows are tokens: %d rows of zeros at the end were taken for padding", zeros))
 	}
 	return err
 }

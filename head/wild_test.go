@@ -151,7 +151,7 @@ var wild = []struct {
 		files: map[string]string{"config.json": `{"suppress_tokens":[1]}`, "generation_config.json": `{"suppress_tokens":[2,0,-1,2,9]}`, "model.safetensors": "lm_head.weight 3 2 20\n"}},
 
 	// The words of a config on the tie.
-	{what: "a tie that the stored head contradicts", first: 20, want: "lm_head.weight", note: "config.json says that head and embedding are one, but lm_head.weight and model.embed_tokens.weight differ: lm_head.weight was taken, as transformers 5 does; transformers 4 takes the other, FOLDER:model.embed_tokens.weight",
+	{what: "a tie that the stored head contradicts", first: 20, want: "lm_head.weight", note: "config.json ties head and embedding, but lm_head.weight and model.embed_tokens.weight differ: lm_head.weight was taken, as transformers 5 does; transformers 4 takes the other, FOLDER:model.embed_tokens.weight",
 		files: map[string]string{"config.json": `{"tie_word_embeddings":true,"text_config":{"tie_word_embeddings":false}}`, "model.safetensors": "model.embed_tokens.weight 3 2 10\nlm_head.weight 3 2 20\n"}},
 	{what: "and the text model", first: 10, tied: true, want: "model.embed_tokens.weight", note: "config.json says tie_word_embeddings true, its text model false: the first counts, as in transformers 5",
 		files: map[string]string{"config.json": `{"tie_word_embeddings":true,"text_config":{"tie_word_embeddings":false}}`, "model.safetensors": "model.embed_tokens.weight 3 2 10\n"}},

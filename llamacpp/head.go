@@ -87,7 +87,7 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 		}
 		if o.Preview != nil {
 			if o.Screen != "" || o.Options != (screen.Options{}) {
-				return fmt.Errorf("llamacpp: found the screen %q, with the options %+v, beside a preview, expected one of the two", o.Screen, o.Options)
+				return fmt.Errorf("llamacpp: found the screen %q, with the options %+v, and a preview, expected one of the two", o.Screen, o.Options)
 			}
 			if first, err = preview.NewSearcher(o.Preview, x.layer); err != nil {
 				return fmt.Errorf("%s: %w", source, err)

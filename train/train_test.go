@@ -248,7 +248,7 @@ func TestATargetThatIsMissedByFar(t *testing.T) {
 			t.Fatal(err)
 		}
 		if stages[stage.KMeans] || stages[stage.Learn] {
-			t.Errorf("target %v: found the stages %v, expected those behind the checkpoint", target, stages)
+			t.Errorf("target %v: found the stages %v, expected the ones after the checkpoint", target, stages)
 		}
 		if !slices.ContainsFunc(r.Warnings, func(w string) bool { return strings.Contains(w, "no budget reaches the target") }) {
 			t.Errorf("target %v: found the warnings %q", target, r.Warnings)

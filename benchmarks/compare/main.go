@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	f.BoolVar(&src.demo, "demo", false, "take the language model of l2s demo, in lm/model")
 	f.StringVar(&src.weights, "weights", "", "softmax weights W, labels x dim: file.npy, file.npz:name or file.safetensors:tensor")
 	f.StringVar(&src.bias, "bias", "", "softmax bias b likewise, or none")
-	f.StringVar(&src.contexts, "contexts", "", "contexts to learn from, one a row, likewise")
+	f.StringVar(&src.contexts, "contexts", "", "contexts to learn from, one per row, in the same form")
 	f.StringVar(&src.testContexts, "test-contexts", "", "contexts to measure, likewise (default: the last tenth of --contexts, kept out of the learning)")
 	f.StringVar(&src.cache, "cache", "../bin/compare", "`folder` that keeps the contexts of --lm for the next run")
 	f.Uint64Var(&src.seed, "seed", 1, "seed of all random choices")

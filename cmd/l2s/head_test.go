@@ -378,7 +378,7 @@ func TestADraftHead(t *testing.T) {
 			t.Errorf("inspect %v: found no %q in\n%s", c.args, c.want, text)
 		}
 	}
-	if r := l2s(t, dir, "inspect", "m.l2s", "--ids", "ids.npy"); r.code != 1 || r.stderr != "l2s inspect: ids.npy: found 43 ids, expected 300, one a row of the layer of m.l2s\n" {
+	if r := l2s(t, dir, "inspect", "m.l2s", "--ids", "ids.npy"); r.code != 1 || r.stderr != "l2s inspect: ids.npy: found 43 ids, expected 300, one per row of the layer of m.l2s\n" {
 		t.Errorf("found exit status %d and %q", r.code, r.stderr)
 	}
 	got := strings.Split(succeed(t, dir, joined("topk", "draft.l2s", draft, "--contexts", "T.npy", "--budget", "exact", "--k", "4", "--vocab", "words.txt")...), "\n")

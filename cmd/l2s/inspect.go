@@ -80,7 +80,7 @@ func inspectVerb(f *flags) action {
 				return nil, err
 			}
 			if len(ids) != m.Labels() {
-				return nil, fmt.Errorf("%s: found %d ids, expected %d, one a row of the layer of %s", *source, len(ids), m.Labels(), in.path)
+				return nil, fmt.Errorf("%s: found %d ids, expected %d, one per row of the layer of %s", *source, len(ids), m.Labels(), in.path)
 			}
 			for i, row := range always {
 				always[i] = ids[row]

@@ -368,7 +368,7 @@ func explainInterrupt(err error, checkpoint string) error {
 		return fmt.Errorf("%w; remove %s to start anew", err, strings.Join(stage.Files(checkpoint), " and "))
 	}
 	if errors.Is(err, train.ErrTarget) {
-		return fmt.Errorf("%w; the same command with --any-precision keeps the screen, by what %s keeps of this run", err, checkpoint)
+		return fmt.Errorf("%w; the same command with --any-precision keeps the screen, from the work in %s", err, checkpoint)
 	}
 	for _, file := range stage.Files(checkpoint) {
 		if _, missing := os.Stat(file); missing == nil {

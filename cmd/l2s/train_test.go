@@ -53,7 +53,7 @@ func TestTrainSaysWhatItDecides(t *testing.T) {
 		}
 		args := []string{"train", "--weights", "W9.npy", "--bias", "none", "--contexts", "H9.npy", "--out", "far.l2s"}
 		r := l2s(t, dir, args...)
-		if r.code != 1 || !strings.Contains(r.stderr, "l2s train: the target is missed by far: found P@1 0.") || !strings.Contains(r.stderr, "the same command with --any-precision keeps the screen, by what far.l2s.partial keeps of this run") {
+		if r.code != 1 || !strings.Contains(r.stderr, "l2s train: the target is missed by far: found P@1 0.") || !strings.Contains(r.stderr, "the same command with --any-precision keeps the screen, from the work in far.l2s.partial") {
 			t.Fatalf("found exit status %d and %q", r.code, r.stderr)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "far.l2s")); err == nil {

@@ -20,7 +20,7 @@ func TestBuildVersion(t *testing.T) {
 		{"go build after a tag", "mod\t" + module + "\tv0.1.1-0.20261121192200-8e7121e0aa0d\t\nbuild\tvcs.revision=" + commit + "\n", "v0.1.1-0.20261121192200-8e7121e0aa0d", commit},
 		{"go build of edited files", "mod\t" + module + "\tv0.1.0+dirty\t\nbuild\tvcs.revision=" + commit + "\nbuild\tvcs.modified=true\n", "v0.1.0+dirty", commit},
 		{"go run", "mod\t" + module + "\t(devel)\t\n", release + "+devel", ""},
-		{"a build that says nothing", "", release + "+devel", ""},
+		{"a build without a version", "", release + "+devel", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			info, err := debug.ParseBuildInfo("go\tgo1.25\npath\t" + module + "/cmd/l2s\n" + c.info)

@@ -341,7 +341,7 @@ func TestMemoryOfSlowClientsHasALimit(t *testing.T) {
 	body := strings.Repeat(" ", 60_000) + `{"contexts": [[]]}`
 	r, err := http.Post(url+"/topk", "", strings.NewReader(body))
 	if err != nil || r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" {
-		t.Errorf("beside a slow client: found %v, %v, expected 503 with Retry-After", r, err)
+		t.Errorf("with a slow client: found %v, %v, expected 503 with Retry-After", r, err)
 	}
 	if n := v.memory.Load(); n > l.memory {
 		t.Errorf("found %d bytes under way, expected %d at most", n, l.memory)

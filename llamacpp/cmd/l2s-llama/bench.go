@@ -409,7 +409,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	const size = 512
 	if most := (size - 1) / 4; !f.learn && *n > most {
-		return wrongUse("--tokens: found %d, expected 1 to %d, which the context has room for beside a prompt", *n, most)
+		return wrongUse("--tokens: found %d, expected 1 to %d, which the context has room for after a prompt", *n, most)
 	}
 	threads := []int{1, runtime.GOMAXPROCS(0)}
 	if f.threads > 0 {

@@ -700,7 +700,7 @@ func TestRequestsAtOnceAreThoseAlone(t *testing.T) {
 		for i, body := range bodies {
 			several.Go(func() {
 				if found := text(s.ok(t, "/v1/completions", body+"}")); found != want[i] {
-					t.Errorf("%s: found %q beside others, expected %q", body, found, want[i])
+					t.Errorf("%s: found %q with others, expected %q", body, found, want[i])
 				}
 			})
 			several.Go(func() {
@@ -710,7 +710,7 @@ func TestRequestsAtOnceAreThoseAlone(t *testing.T) {
 					streamed += text(parse(t, e))
 				}
 				if streamed != want[i] {
-					t.Errorf("%s: found %q in a stream beside others, expected %q", body, streamed, want[i])
+					t.Errorf("%s: found %q in a stream with others, expected %q", body, streamed, want[i])
 				}
 			})
 		}
