@@ -34,10 +34,10 @@ type norm struct {
 
 // Norm returns the last normalisation of the model, if the head's folder or file has it. Its
 // results are the contexts that the head is applied to: gain*u + bias for a u whose elements have a
-// mean square of 1, but for the model's epsilon, whether it is RMSNorm or LayerNorm. Some models
-// add 1 to gain (Gemma's RMSNorm in a folder, Nemotron's LayerNorm1P). Gain and bias have Dim
-// elements, as the file has them; gain is nil if the normalisation is not known, and bias nil for
-// none. They tell whether contexts were taken after it, and must not be changed.
+// mean square of 1, except for the model's epsilon, for RMSNorm and LayerNorm. Some models add 1 to
+// gain (Gemma's RMSNorm in a folder, Nemotron's LayerNorm1P). Gain and bias have Dim elements, as
+// the file has them; gain is nil if the normalisation is not known, and bias nil for none. They
+// tell whether contexts were taken after it, and must not be changed.
 func (h *Head) Norm() (gain, bias []float32) { return h.norm.gain, h.norm.bias }
 
 // norm reads the normalisation of contexts of dim elements. A head does not need it: a

@@ -42,14 +42,14 @@
 // # Which tensor is the head
 //
 // In a folder it is lm_head.weight, or the name that the architecture gives it, if it is stored,
-// even if config.json ties it. It is the input embedding only if no file of the folder has a
-// tensor that is named like a head, of whatever prefix and quantisation, and config.json does not
-// deny the tie; where config.json is silent, no other matrix may have the shape of the embedding
-// either. In a GGUF model it is output.weight, else token_embd.weight, if no file of the model
-// has the first and llama.cpp loads the architecture so. Open looks for the bias in the
-// same place. [Head.Origin] names the tensors, and the reason. The names come
-// from gguf-py/gguf/tensor_mapping.py of https://github.com/ggml-org/llama.cpp, which lists them
-// for each architecture, and from transformers' _tied_weights_keys.
+// even if config.json ties it. It is the input embedding only if no file of the folder has a tensor
+// that is named like a head, with any prefix and quantisation, and config.json does not deny the
+// tie; without a word in config.json, no other matrix may have the shape of the embedding either.
+// In a GGUF model it is output.weight, else token_embd.weight, if no file of the model has the
+// first and llama.cpp loads the architecture so. Open looks for the bias in the same place.
+// [Head.Origin] names the tensors, and the reason. The names come from
+// gguf-py/gguf/tensor_mapping.py of https://github.com/ggml-org/llama.cpp, which lists them for
+// each architecture, and from transformers' _tied_weights_keys.
 //
 // # Padding
 //

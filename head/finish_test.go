@@ -257,7 +257,7 @@ func TestLogit(t *testing.T) {
 	}
 }
 
-// How large the tokenizer is, by the files that there are.
+// The size of the tokenizer, by the existing files.
 func TestTokenizerSize(t *testing.T) {
 	pieces := func(n int) string {
 		return strings.Repeat("\x0a\x03\x0a\x01x", n) + "\x12\x02\x08\x01\x18\x05\x21\x00\x00\x00\x00\x00\x00\x00\x00\x2d\x00\x00\x00\x00"

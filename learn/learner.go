@@ -71,7 +71,7 @@ type Event struct {
 	Kind string
 	// Contexts is the number of contexts that were kept so far, or that were trained with.
 	Contexts int
-	// Time is how long the training took.
+	// Time is the duration of the training.
 	Time time.Duration
 	// Budget is the budget of the screen, Precision1 and PrecisionK its precision on contexts that
 	// came after its training.
@@ -132,8 +132,8 @@ type scratch struct {
 	labels []uint32
 }
 
-// screenedRuns is one in how many runs is kept while a screen answers: to keep a context takes a
-// part of a query's time.
+// screenedRuns is a ratio: while a screen answers, one in screenedRuns runs is kept, since keeping
+// a context takes a part of a query's time.
 const screenedRuns = 8
 
 // leastCPU is the least part of a core that a training takes: of less the times to wait would leave

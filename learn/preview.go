@@ -195,8 +195,8 @@ func (l *Learner) check(ctx context.Context, p *look) {
 	l.tell(e)
 }
 
-// found returns whether the first of the best labels is the first that was found, 1 or 0, and how
-// many were found.
+// found returns 1 if the first of the best labels is the first that was found, 0 otherwise, and the
+// number of best labels that were found.
 func found(top []softmax.Prediction, best []uint32) (first, all int) {
 	for i, p := range top {
 		for j, id := range best {

@@ -31,13 +31,13 @@ type Reservoir struct {
 	runs    []run
 	most    int           // runs
 	hashes  []uint64      // of the contexts
-	again   []uint32      // how often each came again since the last mark
+	again   []uint32      // the number of times that each came again since the last mark
 	seen    []uint32      // 1 more than the row of a context, at the place of its hash
 	at      int           // the run that is being filled, -1 for none
 	skip    int           // contexts that are passed over before the next run
 	accept  float64       // the share of runs that are kept when all places are taken
 	kept    uint64        // contexts that were taken
-	forgets atomic.Uint64 // how often all were forgotten
+	forgets atomic.Uint64 // the number of times that all were forgotten
 }
 
 // run describes the contents of a run.
@@ -163,13 +163,13 @@ type sample struct {
 	Known    []bool   // whether they are known
 	Numbers  []uint64
 
-	again []uint32 // how often they came again since the last mark
+	again []uint32 // the number of times that they came again since the last mark
 }
 
 // since returns a copy of its contexts from a number on.
 func (r *Reservoir) since(number uint64) sample { return r.those(number, false) }
 
-// mark begins to count how often contexts come again.
+// mark begins to count the repetitions of contexts.
 func (r *Reservoir) mark() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

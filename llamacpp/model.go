@@ -200,7 +200,7 @@ func (m *Model) Dim() int { return m.hook.dim }
 // Labels returns the number of tokens of the vocabulary.
 func (m *Model) Labels() int { return m.labels }
 
-// Context returns how many tokens a sequence may have.
+// Context returns the largest number of tokens of a sequence.
 func (m *Model) Context() int { return m.context }
 
 // SetThreads changes the number of threads of the model, and so the most that its heads have: to 1
@@ -273,7 +273,7 @@ func (m *Model) Begins() (id uint32, ok bool) {
 // Ends reports whether a token ends a text.
 func (m *Model) Ends(id uint32) bool { return llama.VocabIsEOG(m.vocab, llama.Token(id)) }
 
-// Len returns how many tokens a sequence has.
+// Len returns the number of tokens of a sequence.
 func (m *Model) Len(sequence int) int { return m.lengths[sequence] }
 
 // Clear empties a sequence.
@@ -383,7 +383,7 @@ func (e *TooLongError) Error() string {
 	return fmt.Sprintf("llamacpp: sequence %d: found more tokens than the context of %d has room for", e.Sequence, e.Context)
 }
 
-// fill makes the batch of the first tokens, and returns how many it has.
+// fill makes the batch of the first tokens, and returns their number.
 func (m *Model) fill(tokens []Token) int {
 	m.batch.Clear()
 	copy(m.added, m.lengths)

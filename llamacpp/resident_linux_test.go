@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// residentOf is how many kilobytes of the mappings of a file are in the memory of this process.
+// residentOf returns the kilobytes of the mappings of a file in the memory of this process.
 func residentOf(t *testing.T, path string) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/smaps")

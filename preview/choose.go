@@ -39,8 +39,8 @@ const (
 	marginDeviations = 1.25
 )
 
-// longTail is how many times the median the 99th percentile of the time may be, as the times are
-// reckoned here.
+// longTail is the largest ratio of the 99th percentile of the time to the median, for times as
+// estimated here.
 const longTail = 3.5
 
 // need has the settings that the search for one label takes.

@@ -48,8 +48,8 @@ type Rung struct {
 	// scored in full. The mark is the preview some places after the k-th best. The unit is the
 	// deviation of the context's part outside the coordinates, for the labels of the block.
 	Deviations float64 `json:"deviations"`
-	// Reach is how many root mean square distances of its labels from its centre a block may be
-	// below the mark and still be looked at.
+	// Reach is the largest distance of a block below the mark at which it is still looked at, in
+	// root mean square distances of its labels from its centre.
 	Reach float64 `json:"reach"`
 	// Share bounds the share of the labels that is looked at, and Most the number scored in full. A
 	// context whose part outside the coordinates is larger than in 19 of 20 held-out ones has

@@ -367,7 +367,7 @@ func TestCoordinatesAreWhite(t *testing.T) {
 	})
 }
 
-// misses returns how many of the labels that are wanted were not found.
+// misses returns the number of wanted labels that were not found.
 func misses(found, want []softmax.Prediction) (n int) {
 	for _, p := range want {
 		if !slices.ContainsFunc(found, func(q softmax.Prediction) bool { return q.ID == p.ID }) {

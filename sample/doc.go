@@ -32,9 +32,9 @@
 //
 // Over a layer ([New]) a draw is exact. Over a screen ([NewScreened]) the candidates of the context
 // have their exact logits, and its tail bounds the weight of all other labels. After a top-k or a
-// min-p the candidates alone answer, and [Token.Variation] bounds how far their distribution is
-// from the layer's. Any other draw has the distribution of the layer, which answers if the
-// candidates leave the draw open, unless Options.MaxVariation allows more.
+// min-p the candidates alone answer, and [Token.Variation] bounds the distance of their
+// distribution from the layer's. Any other draw has the distribution of the layer, which answers if
+// the candidates leave the draw open, unless Options.MaxVariation allows more.
 //
 // Equal seeds, layers, screens, contexts and edits give equal tokens on every CPU.
 package sample

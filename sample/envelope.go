@@ -28,7 +28,7 @@ const (
 	fewLabels = 256
 	// manyLabels is the share of all labels whose logits take far less time than all.
 	manyLabels = 8
-	// maxOpen is how far apart the logs of the sums over lower and over upper ends may be for
+	// maxOpen is the largest difference of the logs of the sums over lower and over upper ends for
 	// an estimate between them to be a log-probability.
 	maxOpen = 1
 	// mostRounding bounds the rounding of a logit to float32, in units of the temperature.

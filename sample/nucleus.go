@@ -14,14 +14,15 @@ import (
 const (
 	// widestNucleus is the share of the labels whose logits take less time than all.
 	widestNucleus = 1. / 3
-	// nucleusDepth is how far below the best, in units of the temperature, a nucleus may end.
+	// nucleusDepth is the largest depth of the end of a nucleus below the best label, in units of
+	// the temperature.
 	nucleusDepth = 12
 	// sumError is more than sums in float64 lose.
 	sumError = 1e-12
 )
 
-// furtherDown are how far below the end of a nucleus, in units of the temperature, logits are
-// computed.
+// furtherDown are the depths below the end of a nucleus, in units of the temperature, down to which
+// logits are computed.
 var furtherDown = [...]float64{0.1, 1, 3}
 
 // drawNucleus draws if a top-p comes first. It reports false if that takes the logits of all
@@ -99,8 +100,8 @@ func (e *envelope) endOfNucleus(ids []uint32, top, temperature, weight float64) 
 	return 0, false
 }
 
-// nucleusAmong makes labels the head, in order, and bounds how many of them top-p keeps: more than
-// there are if some may be kept that are not among them. All others follow.
+// nucleusAmong makes labels the head, in order, and bounds the number of them that top-p keeps: it
+// is larger than their number if top-p may keep others. All others follow.
 func (s *Sampler) nucleusAmong(ids []uint32, temperature float64) (fewest, most int, err error) {
 	s.poolX = grow.Slice(s.poolX, len(ids))
 	if err := s.layer.Logits(s.poolX, s.query, softmax.Only(ids)); err != nil {

@@ -84,7 +84,7 @@ type Options struct {
 	// Presence and Frequency are at most 2^100 in magnitude. 0 changes nothing, and more makes
 	// labels that have occurred less probable.
 	Presence, Frequency float64
-	// Budget is for draws over a screen or a preview: how many labels to look at, as in
+	// Budget is for draws over a screen or a preview: the number of labels to look at, as in
 	// softmax.Request. 0 is the screen's largest, or its own if that is less than a third of it,
 	// and the preview's own.
 	Budget float64

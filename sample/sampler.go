@@ -83,7 +83,7 @@ type Sampler struct {
 	past    int             // the first of which are the history's
 
 	drawable []uint32 // the labels of the history
-	marks    []uint32 // of each label, how often it is in the history, and the bits below
+	marks    []uint32 // for each label, its number of times in the history, and the bits below
 	raised   []uint32 // labels whose logits may grow
 
 	one      [1]softmax.Answer
@@ -106,7 +106,7 @@ type Sampler struct {
 	list     list
 }
 
-// The marks of a label besides the number of its times in the history.
+// The marks of a label, in addition to its number of times in the history.
 const (
 	biased uint32 = 1 << (31 - iota)
 	mayGrow

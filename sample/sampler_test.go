@@ -231,8 +231,8 @@ var orders = []struct {
 	steps []sample.Step
 }{{"llama.cpp", sample.LlamaCPP()}, {"vLLM", sample.VLLM()}, {"Hugging Face", sample.HuggingFace()}}
 
-// chiSquare returns by how many standard deviations Pearson's statistic is above its
-// mean; labels that are expected fewer than 10 times count together.
+// chiSquare returns the distance of Pearson's statistic above its mean, in standard deviations;
+// labels that are expected fewer than 10 times count together.
 func chiSquare(t *testing.T, counts []int, p []float64) float64 {
 	t.Helper()
 	n := 0

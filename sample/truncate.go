@@ -16,12 +16,12 @@ import (
 // step sorts further down a pool: labels are sorted only as far as needed.
 const headStep = 3.0
 
-// kept is the part of the head that truncations keep. If the pool is open, unknown labels
-// may belong to the part of all labels that they keep. Their places decide how many
-// of the head belong to that.
+// kept is the part of the head that truncations keep. If the pool is open, unknown labels may
+// belong to the part of all labels that they keep. Their places decide the number of labels of the
+// head that belong to it.
 type kept struct {
 	n           int  // the first labels of the head that are drawn from
-	least, most int  // how many first labels belong to the kept part of all labels
+	least, most int  // bounds of the number of first labels that belong to the kept part of all labels
 	others      bool // labels that are not known may belong to it
 	vague       bool // of the head any labels may
 	lacks       bool // a narrow truncation keeps more labels than are known

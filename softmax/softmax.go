@@ -152,7 +152,7 @@ func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []fl
 	return s.searcher().SearchBatch(dst, answers, contexts, req)
 }
 
-// Logits writes the logits of labels in the context h to dst, one a label in the order of the
+// Logits writes the logits of labels in the context h to dst, one per label in the order of the
 // set, by the reference arithmetic: for a model whose logits have a soft cap, for example. It
 // returns an error if h is not a context ([ErrContext]), or if the length of dst or an id of the
 // list does not fit ([ErrRequest]).

@@ -20,7 +20,7 @@
 //     label is among the k best of a context there. The labels of each such cell are ranked by
 //     that share: the order in which the knapsack takes them.
 //  6. A ladder of budgets is measured on the held-out contexts, and one of them becomes the
-//     screen's own. The lists are then made anew from all contexts.
+//     screen's own. The lists are then made again from all contexts.
 //  7. If the options ask for it, a tail is fitted, for log-probabilities over all labels
 //     ([FitTail]). [DefaultOptions] do not; the command l2s train does.
 //

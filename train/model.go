@@ -155,7 +155,7 @@ func (t *trainer) pickDefault(rungs []screening.Rung) float64 {
 	return x.Budget
 }
 
-// far is how much of a precision a screen may miss.
+// far is the largest part of a precision that a screen may miss.
 const far = 0.02
 
 // misses returns an error if the largest budget misses the target by far.

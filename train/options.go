@@ -51,10 +51,10 @@ type Options struct {
 	// Tail, unless nil, asks for an estimate of the weight of the labels that are no
 	// candidates within Budget, for log-probabilities over all labels ([FitTail]).
 	Tail *TailOptions `json:"tail,omitempty"`
-	// HeldOut is the number of contexts that are left out of training, to decide and to
-	// measure on: whole runs of neighbours. The lists of the screen are then made anew from
-	// all contexts. -1: 4,000 of 40,000 contexts or more, and of fewer 2%, or 200. At
-	// most half of the contexts; 0 measures nothing, and decides nothing by measurement.
+	// HeldOut is the number of contexts that are left out of training, to decide and to measure on:
+	// whole runs of neighbours. The lists of the screen are then made again from all contexts. -1:
+	// 4,000 of 40,000 contexts or more, and of fewer 2%, or 200. At most half of the contexts; 0
+	// measures nothing, and decides nothing by measurement.
 	HeldOut int `json:"held_out"`
 	// KMeansIterations bounds the iterations of k-means. At least 1.
 	KMeansIterations int `json:"kmeans_iterations"`

@@ -44,8 +44,8 @@ func DefaultTailOptions() TailOptions {
 // TailFit has the precision of a tail's estimates, on the contexts held out of it.
 type TailFit = tail.Fit
 
-// FitTail returns the screen with a tail for its budget, screen.Model.HasTail,
-// instead of any that it has, and how well it estimates.
+// FitTail returns the screen with a tail for its budget, screen.Model.HasTail, instead of its own,
+// and the precision of the tail's estimates.
 //
 // For each cluster it draws contexts among its contexts and computes the log of the sum of e^(x/T)
 // over the labels outside the candidates, by the intervals of the int8 codes. A ridge regression on

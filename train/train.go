@@ -27,11 +27,10 @@ import (
 // see the package's documentation for the steps. It returns the screen and the record that is also
 // inside it.
 //
-// Errors: [ErrTarget]; options out of their range (see [Options]), contexts that are not
-// whole rows, a NaN or Inf (the context is named), a learning rate so high
-// that V overflows: of the checkpoint the labels are kept then, for a run with a
-// lower rate. When ctx is cancelled it returns within a fraction of a
-// second an error for which errors.Is with ctx.Err() holds.
+// Errors: [ErrTarget]; options out of their range (see [Options]), contexts that are not whole
+// rows, a NaN or Inf (the context is named), a learning rate so high that V overflows: then the
+// checkpoint keeps the labels, for a run with a lower rate. When ctx is cancelled it returns within
+// a fraction of a second an error for which errors.Is with ctx.Err() holds.
 func Run[C []float32 | kernels.Rows](ctx context.Context, layer *softmax.Layer, contexts C, opt Options) (m *screen.Model, record *Record, err error) {
 	err = wrapErr(func() error {
 		c, err := corpusOf(layer, contexts, opt.Threads)

@@ -49,7 +49,7 @@ type shape struct {
 	model *screen.Model // nil: no screened rows
 }
 
-// method answers contexts, from the first on, and returns how many.
+// method answers contexts, from the first on, and returns their number.
 type method struct {
 	name  string
 	query func(first int) (contexts int)

@@ -273,7 +273,8 @@ type definition struct {
 	order []uint32
 }
 
-// least is how far below the largest logit, in units of the temperature, labels count.
+// least is the depth below the largest logit, in units of the temperature, down to which labels
+// count.
 const least = 30
 
 func (d *definition) probabilities(h []float32, e sample.Edits, o *sample.Options) map[uint32]float64 {

@@ -195,7 +195,7 @@ type contestant struct {
 	screen   func() (*screen.Searcher, error) // of a screen
 	searcher searchers
 	turn     *measure.Turn
-	found    [][]translation // one a width of the beam
+	found    [][]translation // one per width of the beam
 }
 
 // The exact contestants.

@@ -96,7 +96,7 @@ func (c *corpus) of(p part) (rows []float32, labels []uint32) {
 	return c.rows, c.labels
 }
 
-// train returns the screen of a plan, and how long it took.
+// train returns the screen of a plan, and the time of training.
 func (c *corpus) train(ctx context.Context, p plan, progress *progress.Printer) (*screen.Model, float64, error) {
 	opt := p.options(c.end, c.seed)
 	key := fmt.Sprint(c.name, opt, p.part)

@@ -32,8 +32,8 @@ type evalResult struct {
 	Budget         float64            `json:"budget"` // the budget of these figures
 	Ladder         []rungResult       `json:"ladder"` // of every budget of the screen
 	TrainedOn      bool               `json:"trained_on,omitempty"`
-	// ExactAnswers is, by k, how many contexts the exact layer answered because
-	// they had fewer than k candidates, or because of the exact margin.
+	// ExactAnswers has, by k, the number of contexts that the exact layer answered because they had
+	// fewer than k candidates, or because of the exact margin.
 	ExactAnswers map[string]int `json:"exact_answers"`
 	// The perplexities of the targets, by the probabilities of the screen and of the layer.
 	Perplexity      float64 `json:"perplexity,omitempty"`
@@ -184,7 +184,7 @@ func evalVerb(f *flags) action {
 	}
 }
 
-// misfitSample is how many contexts misfit looks at.
+// misfitSample is the number of contexts that misfit uses.
 const misfitSample = 64
 
 // misfit returns a warning if the targets fit logits of another scale much better than the model's

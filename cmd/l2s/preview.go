@@ -171,7 +171,7 @@ const (
 	kindPreview = "preview"
 )
 
-// leastContextsOfPreview is the number of contexts from which on a preview is made besides a
+// leastContextsOfPreview is the number of contexts from which on a preview is made in addition to a
 // screen.
 const leastContextsOfPreview = 1000
 

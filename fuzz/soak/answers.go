@@ -152,7 +152,7 @@ func tails(ctx context.Context, s *soak) error {
 	}
 	exact := softmax.NewSearcher(s.data.Layer)
 	top, one := make([]softmax.Prediction, 5), make([]softmax.Prediction, 1)
-	// off is how far log Z is off by the three ways to it.
+	// off returns the largest error of log Z on the three ways to it.
 	off := func(h []float32, temperature float64) (float64, error) {
 		want, err := exact.Search(one, h, softmax.Request{K: 1, LogSum: true, ExactSum: true, Temperature: temperature})
 		if err != nil {

@@ -240,8 +240,8 @@ func (p product) set(h []reg.GPVirtual, off reg.GPVirtual, at int) {
 // adds up.
 type product struct {
 	l        emit.Level
-	h        []reg.VecVirtual // one a vector: its codes; on AVX2 their magnitudes
-	flip     []reg.VecVirtual // AVX2, one a vector: see setVector
+	h        []reg.VecVirtual // one per vector: its codes; on AVX2 their magnitudes
+	flip     []reg.VecVirtual // AVX2, one per vector: see setVector
 	w        reg.VecVirtual   // scratch
 	x80, one reg.VecVirtual
 }

@@ -77,7 +77,7 @@ type panelScan struct {
 	step
 	panels, steps reg.GPVirtual
 	p, i          reg.GPVirtual // the first stream: its next panel, and that panel's first row
-	far, farRows  reg.GPVirtual // how far the second stream is ahead, in bytes and in rows
+	far, farRows  reg.GPVirtual // the distance of the second stream, in bytes and in rows
 }
 
 func newPanelScan(l emit.Level, narrow bool) panelScan {

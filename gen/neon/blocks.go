@@ -12,7 +12,7 @@ import (
 // with a minimum q, and sums of four products with H = 128 hi + lo make a lane.
 
 const (
-	// aheadRows is how many rows ahead those in a list are prefetched.
+	// aheadRows is the number of rows by which the prefetches of a list of rows are ahead.
 	aheadRows = 3
 )
 

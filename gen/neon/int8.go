@@ -169,7 +169,7 @@ func (r records) advance(label string, lower, upper arm64.X) {
 // hardware continues from there.
 const prefetchLines = 2
 
-// addresses puts the addresses of the next block's records in p and goes on to the block after it;
+// addresses puts the addresses of the next block's records in p and advances to the block after it;
 // if the rows are gathered, it prefetches their starts in that block.
 func (r records) addresses(p []arm64.X) {
 	if !r.gather {

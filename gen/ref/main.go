@@ -37,7 +37,7 @@ type kind interface {
 	name() (suffix, goType string)
 	// begin prepares inner products with the d elements of h, and returns the size of a row.
 	begin(l emit.Level, h, d reg.GPVirtual) (stride reg.GPVirtual)
-	// blocks returns how many rows are taken side by side, and how many then.
+	// blocks returns the numbers of rows that are processed together, the largest first.
 	blocks() []int
 	// of emits the inner products of the rows at p, each in lane 0 of an XMM register.
 	of(p []reg.GPVirtual, label func(string) string) []reg.VecVirtual
@@ -208,7 +208,7 @@ func combine(l emit.Level, acc []reg.VecVirtual) reg.VecVirtual {
 type tail struct {
 	l     emit.Level
 	rest  reg.GPVirtual
-	masks []reg.Register // AVX-512: one a vector
+	masks []reg.Register // AVX-512: one per vector
 	end   reg.GPVirtual  // AVX2: where the table's ones end
 }
 

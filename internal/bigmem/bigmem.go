@@ -1,8 +1,8 @@
 // Package bigmem allocates large read-mostly tables. A query touches a few hundred rows scattered
-// over megabytes. On 4 KiB pages each row costs a miss of the translation buffer besides the miss
-// of the cache: some 0.4 us if the tables of pages are not in the caches either. So, if the system
-// can, tables are put on large pages, which the Go heap does not do: a large table on its own
-// pages, small tables together on one.
+// over megabytes. On 4 KiB pages each row costs a miss of the translation buffer in addition to the
+// miss of the cache: some 0.4 us if the tables of pages are not in the caches either. So, if the
+// system can, tables are put on large pages, which the Go heap does not do: a large table on its
+// own pages, small tables together on one.
 package bigmem
 
 import (

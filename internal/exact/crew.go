@@ -19,8 +19,8 @@ const (
 	shareBytes = 128 << 10
 	// mostThreads is the largest number of threads that a scan can use.
 	mostThreads = 256
-	// fewLooks is how often the caller looks for helpers that have rows yet, some microseconds in
-	// all, before it sleeps between two looks.
+	// fewLooks is the number of times that the caller checks for helpers that still have rows, some
+	// microseconds in all, before it sleeps between two looks.
 	fewLooks = 100
 )
 

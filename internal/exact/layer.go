@@ -30,10 +30,10 @@ type Layer struct {
 	fingerprint func() [32]byte
 }
 
-// NewLayer returns the layer with the weights W and the bias, one element a row of W, or nil
-// for zeros. The elements are kept, not copied, and must not be changed. The search reads quantised
-// rows where they are, with 16 bytes for each row besides; of others it makes codes, one to
-// one and a half bytes for each weight.
+// NewLayer returns the layer with the weights W and the bias, one element per row of W, or nil for
+// zeros. The elements are kept, not copied, and must not be changed. The search reads quantised
+// rows in place, with 16 additional bytes per row; of others it makes codes, one to one and a half
+// bytes per weight.
 //
 // It returns an error if the lengths do not match, if there is no row, or if a weight or a bias is
 // NaN or infinite. It reads W once, on all cores.

@@ -201,8 +201,8 @@ func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32) {
 	}
 }
 
-// insert puts x in its place among the first n of dst, which are in order, if there is room
-// or x is before the last, which is then left out. It returns how many there are then.
+// insert puts x in its place among the first n of dst, which are in order, if there is room or x is
+// before the last, which is then left out. It returns their new number.
 func insert(dst []Prediction, n int, x Prediction) int {
 	j := n
 	if n < len(dst) {

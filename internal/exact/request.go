@@ -215,7 +215,7 @@ func (r *Request) check(labels int) error {
 	return nil
 }
 
-// Answer is the result of a search, besides the best labels.
+// Answer is the result of a search, in addition to the best labels.
 type Answer struct {
 	// Count is the number of labels written: K, or fewer if fewer may be answered, or are within
 	// the distance of the request.

@@ -254,7 +254,7 @@ type blockBound struct {
 	slack  float32
 }
 
-// hasMins reports whether blocks of the type have a minimum besides the scale.
+// hasMins reports whether blocks of the type have a minimum in addition to the scale.
 func (e Element) hasMins() bool { return e == Q4_K || e == Q5_K || e == Q4_1 || e == Q5_1 }
 
 // codeStep is the common divisor of the codes that assembly multiplies for a type's weights: 128

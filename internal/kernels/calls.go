@@ -5,9 +5,8 @@ package kernels
 // variables, which cost nothing next to the call; function variables would make the arguments
 // escape to the heap.
 //
-// Leaves take no empty slices. Their common rules are above
-// them, once an operation: how much one call may take, that the goroutine can be
-// stopped between two calls, and the race detector's part.
+// Leaves take no empty slices. Their common rules are above them, once per operation: the limit of
+// one call, that the goroutine can be stopped between two calls, and the race detector's part.
 
 // maxCallBytes bounds the bytes that one call of a leaf reads or writes: a goroutine
 // inside assembly cannot be stopped by the scheduler or the garbage collector. At

@@ -384,8 +384,8 @@ func sameBits64(a, b []float64) bool {
 	})
 }
 
-// exactDot returns the inner product plus the bias in float64, and how far float32
-// sums in any order may be from it.
+// exactDot returns the inner product plus the bias in float64, and the largest error of float32
+// sums in any order.
 func exactDot(x, y []float32, bias float32) (sum, tolerance float64) {
 	sum, magnitude := float64(bias), math.Abs(float64(bias))
 	for i := range x {

@@ -10,7 +10,7 @@ const lineBytes = 64
 // that it points to, and belongs to one goroutine.
 type Lines struct {
 	n    int                // of first
-	few  [64]unsafe.Pointer // besides the owner's own memory
+	few  [64]unsafe.Pointer // in addition to the owner's own memory
 	more []unsafe.Pointer
 }
 

@@ -16,10 +16,10 @@ import "encoding/binary"
 //	Q4_1  d q + m        32 weights, q in [0, 15]     20 bytes: d, m, 16 of 2 q
 //	Q5_1  d q + m        32 weights, q in [0, 31]     24 bytes: d, m, 4 of fifth bits, 16 of 2 q
 //
-// d and m are float16, one a block; s and t are integers of 6 bits (8 in Q6_K),
-// one for each 32 weights (16 in Q6_K). All products are exact in float32, with
-// at most 11+8+5 bits, so that a value is rounded at most once, where m t is
-// subtracted or m added, and a compiler that fuses changes nothing.
+// d and m are float16, one per block; s and t are integers of 6 bits (8 in Q6_K), one for each 32
+// weights (16 in Q6_K). All products are exact in float32, with at most 11+8+5 bits, so that a
+// value is rounded at most once, where m t is subtracted or m added, and a compiler that fuses
+// changes nothing.
 const (
 	Q4_0 Element = iota + BFloat16 + 1
 	Q5_0

@@ -124,7 +124,7 @@ func TestNotFiniteIsFoundInBlocks(t *testing.T) {
 			}
 			for _, o := range offsets {
 				broken := append([]byte(nil), data...)
-				binary.LittleEndian.PutUint16(broken[at*size+o:], 0x7e00) // NaN, whatever it is multiplied by
+				binary.LittleEndian.PutUint16(broken[at*size+o:], 0x7e00) // NaN, multiplied by any number
 				row, column, found := QuantisedRows(broken, e, perRow*elements).NotFinite()
 				if !found || row != at/perRow || column != at%perRow*elements {
 					t.Fatalf("%s: block %d: found %v at row %d, column %d", e, at, found, row, column)

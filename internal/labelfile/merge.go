@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// Merge writes to out the labels of a whole corpus from the files of its
-// parts, which may be given in any order. The parts must be of the same layer,
-// the same k and a corpus of the same length, and hold each of its contexts
-// once. progress, unless nil, is told the number of contexts copied so far.
+// Merge writes to out the labels of a whole corpus from the files of its parts, which may be given
+// in any order. The parts must be of the same layer, the same k and a corpus of the same length,
+// and hold each of its contexts once. progress, unless nil, gets the number of contexts copied so
+// far.
 //
 // The memory that it takes does not depend on the size of the files. If it fails, out keeps its old
 // state.

@@ -48,11 +48,11 @@ func Guard(f func() error) error {
 	return fault.Guard(f, func() error { return ErrGone })
 }
 
-// Each calls work(worker, lo, hi) for consecutive chunks [lo, hi) of [0, n), from at most
-// threads goroutines at once, the caller's among them; 0 means GOMAXPROCS. worker, from 0 and
-// below [Threads] of threads and n, names the goroutine, for its scratch. Which worker gets
-// which chunk is not determined: the result of a chunk must not depend on it. done, unless nil,
-// is told the number of elements finished since its last call, from any goroutine.
+// Each calls work(worker, lo, hi) for consecutive chunks [lo, hi) of [0, n), from at most threads
+// goroutines at once, the caller's among them; 0 means GOMAXPROCS. worker, from 0 and below
+// [Threads] of threads and n, names the goroutine, for its scratch. Which worker gets which chunk
+// is not determined: the result of a chunk must not depend on it. done, unless nil, gets the number
+// of elements finished since its last call, from any goroutine.
 //
 // Chunks are begun in ascending order, and each that is begun is finished. So Each returns the
 // error of the lowest chunk that fails, for any number of threads. A fault of mapped memory is

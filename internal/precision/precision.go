@@ -1,4 +1,4 @@
-// Package precision measures how many of the best labels are found: P@k, with intervals.
+// Package precision measures the share of the best labels that are found: P@k, with intervals.
 package precision
 
 import (
@@ -34,8 +34,8 @@ func Find(cell int, list, best []uint32) Outcome {
 	return o
 }
 
-// Hits returns how many of the k best labels a searcher finds that looks at the first n
-// candidates of the cell: all if there are fewer than k, since the exact layer answers then.
+// Hits returns the number of the k best labels that a searcher finds among the first n candidates
+// of the cell: all if there are fewer than k, since the exact layer answers then.
 func (o *Outcome) Hits(k, n int) int {
 	if n < k {
 		return k
@@ -43,7 +43,7 @@ func (o *Outcome) Hits(k, n int) int {
 	return o.Among(k, n)
 }
 
-// Among returns how many of the k best labels are among the first n candidates of the cell.
+// Among returns the number of the k best labels that are among the first n candidates of the cell.
 func (o *Outcome) Among(k, n int) (hits int) {
 	for _, place := range o.Places[:k] {
 		if int(place) <= n {

@@ -1,5 +1,5 @@
-// Package progress shows how far long work is: a bar on a terminal, plain
-// lines now and then elsewhere.
+// Package progress shows the progress of long work: a bar on a terminal, plain lines now and then
+// elsewhere.
 //
 //	p := progress.New(os.Stderr)
 //	defer p.Close()
@@ -35,7 +35,7 @@ type Printer struct {
 	open        bool // a stage has begun and not ended
 	stage, unit string
 	part        string // of the stage, "" for none
-	percent     int    // that the last line about the stage has told, -1 for none
+	percent     int    // in the last line about the stage, -1 for none
 	done, total int
 	start       time.Time // of the stage
 	shown       time.Time // last output about the stage
@@ -72,9 +72,9 @@ func (p *Printer) with(f func(now time.Time)) {
 // repeating the last line.
 const percent = "percent"
 
-// Start begins a stage of total units of work, 0 if nobody knows how many. Of the unit "percent"
+// Start begins a stage of total units of work, 0 if the number is unknown. For the unit "percent"
 // the total may be larger than 100, for a finer estimate of the time left. A stage that has not
-// ended is dropped without a word.
+// ended is dropped without a message.
 func (p *Printer) Start(stage, unit string, total int) {
 	p.with(func(now time.Time) {
 		p.erase()

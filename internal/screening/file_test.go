@@ -397,7 +397,7 @@ func put(offset int, b []byte) func([]byte) []byte {
 	}
 }
 
-// with returns an edit that writes the file anew with other counts and parts.
+// with returns an edit that writes the file again with other counts and parts.
 func with(edit func(c *counts, p *parts)) func([]byte) []byte {
 	return func([]byte) []byte {
 		c, p := smallParts()

@@ -380,7 +380,7 @@ func (in *instance) answer(h []float32, req *exact.Request, s settings) ([]exact
 	return among, exact.FromSet
 }
 
-// common returns how many of the predictions have an id that is listed.
+// common returns the number of predictions with a listed id.
 func common(p []exact.Prediction, ids []uint32) int {
 	n := 0
 	for _, x := range p {

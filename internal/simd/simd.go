@@ -1,9 +1,9 @@
 // Package simd decides at start which instruction set extensions the kernels may use.
 //
 // A level names a set of extensions: generic is plain Go; on amd64 avx2 is AVX2, FMA3, F16C, BMI1,
-// BMI2 and POPCNT, avx512 is that and AVX-512 F, BW, DQ and VL, and VNNI is a bit besides avx512;
-// on arm64 neon is Advanced SIMD, neondot is that and the dot products of bytes, and I8MM, products
-// of matrices of bytes, is a bit besides neondot.
+// BMI2 and POPCNT, avx512 is that and AVX-512 F, BW, DQ and VL, and VNNI is a bit in addition to
+// avx512; on arm64 neon is Advanced SIMD, neondot is that and the dot products of bytes, and I8MM,
+// products of matrices of bytes, is a bit in addition to neondot.
 //
 // The environment variable L2S_SIMD forces a level. If it names an unknown level, or a level that
 // this machine or build does not have, the kernels run on the best level, and Err returns an error,
@@ -105,7 +105,8 @@ func Current() Level { return current }
 // first. The slice must not be changed.
 func Available() []Level { return available }
 
-// Ahead is how many bytes ahead a kernel that reads memory in order is to prefetch.
+// Ahead is the number of bytes by which the prefetches of a kernel that reads memory in order are
+// ahead.
 func Ahead() int { return prefetchAhead }
 
 var prefetchAhead = ahead()
@@ -121,8 +122,8 @@ func Set(l Level) (restore func()) {
 	return func() { apply(old) }
 }
 
-// WithoutBit switches off the bit besides the current level, VNNI or I8MM, and returns a function
-// that switches back. It is for tests, as Set is.
+// WithoutBit switches off the bit in addition to the current level, VNNI or I8MM, and returns a
+// function that switches back. It is for tests, as Set is.
 func WithoutBit() (restore func()) {
 	vnni, i8mm := asm.HasVNNI, asm.HasI8MM
 	asm.HasVNNI, asm.HasI8MM = false, false

@@ -221,8 +221,8 @@ func (r *ggufReader) tensor(e *entry) error {
 	return nil
 }
 
-// Number returns the number that a GGUF file has under this key, one that OpenFile was told to
-// keep, and 0 if there is none.
+// Number returns the number that a GGUF file has under this key, a key that OpenFile keeps, and 0
+// if there is none.
 func (f *File) Number(key string) (float64, error) {
 	v, ok := f.metadata[key]
 	switch {
@@ -234,7 +234,7 @@ func (f *File) Number(key string) (float64, error) {
 	return v.number(), nil
 }
 
-// HasMetadata reports whether there is a value under a key that OpenFile was told to keep.
+// HasMetadata reports whether there is a value under a key that OpenFile keeps.
 func (f *File) HasMetadata(key string) bool {
 	_, ok := f.metadata[key]
 	return ok

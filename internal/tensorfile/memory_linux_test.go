@@ -37,7 +37,7 @@ func TestCopiedPagesAreForgotten(t *testing.T) {
 	}
 }
 
-// residentFile returns how many bytes of mapped files are in the memory of the program.
+// residentFile returns the kilobytes of mapped files that are in the memory of the program.
 func residentFile(t *testing.T) (kB int) {
 	status, err := os.ReadFile("/proc/self/status")
 	if _, rest, found := bytes.Cut(status, []byte("RssFile:")); err != nil || !found {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxDeflate = 1032   // bounds how much longer than its compressed form a member can be
+	maxDeflate = 1032   // bounds the ratio of a member to its compressed form
 	encrypted  = 1 << 0 // the flag of a member that a password protects
 
 	// plausible is the largest factor between the stated and the compressed size of a member for

@@ -44,8 +44,8 @@ type Options struct {
 	// Threads is the number of goroutines; 0 means runtime.GOMAXPROCS(0). It
 	// does not change the result.
 	Threads int
-	// Progress, unless nil, is told how many contexts are done in the stages
-	// "labels" and "route".
+	// Progress, unless nil, gets the number of finished contexts in the stages "labels" and
+	// "route".
 	Progress func(train.Progress)
 }
 

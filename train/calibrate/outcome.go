@@ -20,8 +20,8 @@ import (
 // outcome has the results of the budgets and of the exact layer for one context.
 type outcome struct {
 	lead float64
-	// Of each rung of the ladder: how many of the k labels the answer misses, among how
-	// many candidates.
+	// For each rung of the ladder: the number of the k labels that the answer misses, and of its
+	// candidates.
 	missed, candidates []uint32
 }
 
@@ -107,7 +107,7 @@ func newPath(choosing []outcome, rungs int, limit float64) (path []point) {
 	return path
 }
 
-// missed is how many labels of a context the answer misses.
+// missed returns the number of labels of a context that the answer misses.
 func (p point) missed(o *outcome) uint32 {
 	if o.lead < p.exact {
 		return 0

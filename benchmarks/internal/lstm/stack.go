@@ -100,7 +100,7 @@ func tanh(x float64) float64 { return 2/(1+math.Exp(-2*x)) - 1 }
 // advance them together. A goroutine needs its own.
 type Streams struct {
 	s     *Stack
-	h, c  [][]float32 // one a layer: a row of d a stream
+	h, c  [][]float32 // one per layer: a row of d per stream
 	n     int         // streams that there is room for
 	spare []float32
 	x     []float32 // the rows on their way through the layers

@@ -109,9 +109,9 @@ type Row struct {
 
 // Options are the options of the measurement.
 type Options struct {
-	// Rounds is how often each row has its turn on the clock, at least 1.
+	// Rounds is the number of timed turns of each row, at least 1.
 	Rounds int
-	// Block is about how long a turn takes.
+	// Block is the approximate time of a turn.
 	Block time.Duration
 	// Seed seeds the order of the rows in a round and where in the text it
 	// begins.

@@ -18,7 +18,7 @@ import (
 // Schema is the version of the form. A file of another one is refused.
 const Schema = 2
 
-// The sweeps: how much of the comparison a run takes.
+// The sweeps: the extents of a comparison.
 const (
 	Quick   = "quick"   // some settings of each method, within two minutes
 	Reduced = "reduced" // the curves and tables, within ten minutes

@@ -20,7 +20,7 @@ type Decoder struct {
 
 	x       []float32 // n x e: the embeddings of the words
 	context []float32 // n x d: h
-	scores  []float32 // of the attention: one a position
+	scores  []float32 // of the attention: one per position
 	weights []float64
 }
 

@@ -67,7 +67,7 @@ func stat(path string) (file, error) {
 	return file{path, info.Size(), info.ModTime().UTC()}, nil
 }
 
-// contextsDone is how far a run is.
+// contextsDone is the progress of a run.
 type contextsDone struct {
 	Run    contextsRun `json:"run"`
 	Text   int         `json:"text"`   // its number

@@ -32,7 +32,7 @@ import (
 var ownText string
 
 const (
-	fastWindow  = 256  // tokens of a text, which begins anew with each window
+	fastWindow  = 256  // tokens of a text, which begins again with each window
 	fastFrom    = 3    // the first of which give no states: nearly all texts have the same ones
 	fastBatch   = 32   // llama.cpp copies stale logits of each state: few at a time take less memory, and no more time
 	fastGiven   = 6000 // tokens of --text

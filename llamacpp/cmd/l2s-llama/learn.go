@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	learnWindow = 256 // tokens of a text, which begins anew with each window
+	learnWindow = 256 // tokens of a text, which begins again with each window
 	ownTurn     = 20  // one in this number of windows is also llama.cpp's own
 	checked     = 4   // one in this number of answers of a screen is also computed exactly
 	learnK      = 5   // best tokens

@@ -13,7 +13,7 @@ import (
 // Sampling has the options for choosing the tokens of one sequence.
 type Sampling struct {
 	Options sample.Options
-	// LastN is how many of the last tokens penalties are for, -1 for all.
+	// LastN is the number of last tokens that penalties apply to, -1 for all.
 	LastN int
 	// Banned has the tokens that may not be written, in addition to those that the model's file
 	// forbids, and Allowed the only tokens that may; nil for none.

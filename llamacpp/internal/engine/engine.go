@@ -22,7 +22,8 @@ type Options struct {
 	Parallel int
 	// Forks is the Forks of the model, for the answers of [Engine.Score].
 	Forks int
-	// Waiting is how many more requests may wait: others are refused with [ErrBusy].
+	// Waiting is the number of additional requests that may wait: others are refused with
+	// [ErrBusy].
 	Waiting int
 	// Audit is the share of the time of the engine that may go to an audit of a head that may miss
 	// a token: the exact layer answers about some states too.
@@ -41,8 +42,8 @@ type Step struct {
 	Took            time.Duration
 }
 
-// chunk is how many tokens of prompts a step reads: others wait that long for their next token, and
-// so does the end of a request.
+// chunk is the number of tokens of prompts that a step reads: other requests wait that long for
+// their next token, and so does the end of a request.
 const chunk = 128
 
 // ErrBusy is the error of a request for which there is no place.

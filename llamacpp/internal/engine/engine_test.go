@@ -143,8 +143,8 @@ func logSum(all []float64) float64 {
 	return largest + math.Log(sum)
 }
 
-// near is how far a logit may be off where llama.cpp computes a state in a batch with others: it
-// rounds otherwise there.
+// near is the largest difference of a logit if llama.cpp computes a state in a batch with others,
+// where it rounds in another way.
 const near = 0.3
 
 var prompts = []string{

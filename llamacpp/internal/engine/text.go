@@ -77,8 +77,8 @@ func (w *writer) release(n int, last bool) (string, []Token) {
 	return text, tokens
 }
 
-// begins returns how many bytes at the end of a text are the beginning of another, but not all of
-// it.
+// begins returns the number of bytes at the end of a text that are the beginning of another, but
+// not all of it.
 func begins(text, of string) int {
 	for n := min(len(text), len(of)-1); n > 0; n-- {
 		if text[len(text)-n:] == of[:n] {
@@ -88,7 +88,8 @@ func begins(text, of string) int {
 	return 0
 }
 
-// incomplete returns how many bytes at the end of a text are the beginning of a character.
+// incomplete returns the number of bytes at the end of a text that are the beginning of a
+// character.
 func incomplete(text string) int {
 	for n := 1; n <= min(utf8.UTFMax-1, len(text)); n++ {
 		if tail := text[len(text)-n:]; utf8.RuneStart(tail[0]) {

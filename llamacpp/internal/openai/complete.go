@@ -174,7 +174,7 @@ func (e *events) send(x any) {
 }
 
 // flush writes the events that have come. A deadline takes a system call and a timer: it is set
-// anew when an eighth of its time has gone.
+// again after an eighth of its time.
 func (e *events) flush() {
 	if e.err != nil {
 		return

@@ -35,8 +35,8 @@ type Options struct {
 // Forks is the Forks of the model of a server.
 const Forks = 8
 
-// drained is how much of a body that is too large is read: clients read an answer when they have
-// written all.
+// drained is the number of bytes that are read of a body that is too large: clients read an answer
+// when they have written all.
 const drained = 1 << 30
 
 // Server answers requests. Run runs its engine.

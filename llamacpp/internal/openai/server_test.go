@@ -333,8 +333,8 @@ func oracle(t testing.TB) *llamacpp.Model {
 	return m
 }
 
-// near is how far log-probabilities may be apart of states that llama.cpp computes in batches of
-// other sizes.
+// near is the largest difference of log-probabilities of states that llama.cpp computes in batches
+// of other sizes.
 const near = 0.3
 
 func TestLogProbs(t *testing.T) {

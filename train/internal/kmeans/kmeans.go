@@ -94,7 +94,7 @@ func newKMeans(ctx context.Context, c *corpus.Corpus, clusters int) (*kMeans, er
 	return m, err
 }
 
-// assign gives each context its best cluster and returns how many changed.
+// assign gives each context its best cluster and returns the number of contexts that changed.
 func (m *kMeans) assign(ctx context.Context, done func(int)) (moved int, err error) {
 	_, m.found, err = m.RouteTo(ctx, m.v, m.found, done)
 	for i, f := range m.found {

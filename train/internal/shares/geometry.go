@@ -62,7 +62,7 @@ const (
 	varianceChunk = 64
 )
 
-// Geometry knows how far the contexts of the clusters spread.
+// Geometry has the spread of the contexts of the clusters.
 type Geometry struct {
 	*corpus.Corpus
 	layer   *softmax.Layer

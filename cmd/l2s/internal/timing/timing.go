@@ -1,4 +1,4 @@
-// Package timing measures how long queries take, on one thread, by the compared methods.
+// Package timing measures the times of queries, on one thread, by the compared methods.
 //
 // The cost of a query is the mean: if some queries take another path, such as the exact layer, the
 // median shows one path only. The time of a method is the mean over a block, and the median of the
@@ -20,9 +20,9 @@ import (
 
 // Options give the length of a measurement.
 type Options struct {
-	// Rounds is how often each method gets its turn, at least 1.
+	// Rounds is the number of turns of each method, at least 1.
 	Rounds int
-	// Block is about how long a turn takes.
+	// Block is the approximate time of a turn.
 	Block time.Duration
 	// Least is the least number of timed queries of each method.
 	Least int
