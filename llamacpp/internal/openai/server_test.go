@@ -916,6 +916,26 @@ func TestMetrics(t *testing.T) {
 	s := serve(t, 64, nil)
 	s.ok(t, "/v1/completions", `{"prompt":"The","max_tokens":5,"ignore_eos":true}`)
 	s.post(t, "/v1/completions", `{}`)
+	values := s.metrics(t)
+	for range 100 { // the last step is counted after its answers are sent
+		if values["l2s_written_tokens_total"] == 5 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+		values = s.metrics(t)
+	}
+	read := float64(len(s.m.Tokens("The", true)))
+	for name, want := range map[string]float64{"l2s_written_tokens_total": 5, "l2s_exact_tokens_total": 5, "l2s_prompt_tokens_total": read, "l2s_requests_active": 0, "l2s_body_bytes": 0, "l2s_token_seconds_count": 5,
+		`l2s_token_seconds_bucket{le="+Inf"}`: 5, `l2s_http_requests_total{handler="completions",code="200"}`: 1, `l2s_http_requests_total{handler="completions",code="400"}`: 1} {
+		if found, ok := values[name]; !ok || found != want {
+			t.Errorf("%s: found %v, expected %v", name, found, want)
+		}
+	}
+}
+
+// metrics returns the values of /metrics, and checks their form.
+func (s *served) metrics(t *testing.T) map[string]float64 {
+	t.Helper()
 	r, err := http.Get(s.url + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -947,11 +967,5 @@ func TestMetrics(t *testing.T) {
 			last = x
 		}
 	}
-	read := float64(len(s.m.Tokens("The", true)))
-	for name, want := range map[string]float64{"l2s_written_tokens_total": 5, "l2s_exact_tokens_total": 5, "l2s_prompt_tokens_total": read, "l2s_requests_active": 0, "l2s_body_bytes": 0, "l2s_token_seconds_count": 5,
-		`l2s_token_seconds_bucket{le="+Inf"}`: 5, `l2s_http_requests_total{handler="completions",code="200"}`: 1, `l2s_http_requests_total{handler="completions",code="400"}`: 1} {
-		if found, ok := values[name]; !ok || found != want {
-			t.Errorf("%s: found %v, expected %v", name, found, want)
-		}
-	}
+	return values
 }
