@@ -304,23 +304,27 @@ func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Requ
 		}
 		return a, err
 	}
-	if edited || l.Screened() || req.K == 0 || req.K >= k || len(dst) != req.K {
+	// More labels than the request wants are found only if the answer to it is the same then: a distance may
+	// leave fewer labels, and the estimate of a sum depends on K.
+	if edited || l.Screened() || req.K == 0 || req.K >= k || len(dst) != req.K || req.Within > 0 || req.LogSum {
 		a, err := l.pool.Search(dst, h, req)
+		if err != nil {
+			return a, err
+		}
+		best := dst[:a.Count]
 		if edited {
-			dst = nil
+			best = nil
 		}
-		if err == nil {
-			l.Add(h, dst, a.Source)
-		}
-		return a, err
+		l.Add(h, best, a.Source)
+		return a, nil
 	}
 	s := l.scratch.Get().(*scratch)
 	defer l.scratch.Put(s)
 	req.K = k
 	a, err := l.pool.Search(s.best, h, req)
 	if err == nil {
-		l.Add(h, s.best, a.Source)
-		a.Count = copy(dst, s.best)
+		l.Add(h, s.best[:a.Count], a.Source)
+		a.Count = copy(dst, s.best[:a.Count])
 	}
 	return a, err
 }

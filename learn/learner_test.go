@@ -183,6 +183,56 @@ func TestAnswersAreExactAtFirst(t *testing.T) {
 }
 
 // A kept screen is opened at the next start, if it belongs to the layer.
+// Any request has the answer of the exact layer at first, and labels that an answer does not have are not learned.
+func TestRequestsAreAnsweredAsTheLayerDoes(t *testing.T) {
+	data := testData()
+	o := testOptions(make(chan Event, 1000))
+	o.Least, o.Bytes = 12000, 64<<20
+	l := newTest(t, data.Layer, o)
+	exact := softmax.NewSearcher(data.Layer)
+	requests := []softmax.Request{{K: 1, Within: 0.5}, {K: 4, Within: 0.5}, {K: 5, Within: 0.5}, {K: 8, Within: 1e-6}, {K: 3}, {K: 4, LogSum: true}, {K: 8, LogSum: true}}
+	for i := range 700 {
+		req, h := requests[i%len(requests)], data.Context(i)
+		got, want := make([]softmax.Prediction, req.K), make([]softmax.Prediction, req.K)
+		a, err := l.Search(got, h, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := exact.Search(want, h, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Count != b.Count || a.LogSum != b.LogSum || !slices.Equal(got[:a.Count], want[:b.Count]) {
+			t.Fatalf("%+v: found %v and the log-sum %v, expected %v and %v", req, got[:a.Count], a.LogSum, want[:b.Count], b.LogSum)
+		}
+	}
+	s := l.contexts.since(0)
+	k, best := o.Train.K, make([]softmax.Prediction, o.Train.K)
+	known := 0
+	for i, is := range s.Known {
+		if !is {
+			continue
+		}
+		known++
+		if _, err := exact.TopK(best, widen(s.Contexts[i*testDim:(i+1)*testDim])); err != nil {
+			t.Fatal(err)
+		}
+		ids := s.Labels[i*k : (i+1)*k]
+		found := 0
+		for _, p := range best {
+			if slices.Contains(ids, p.ID) {
+				found++
+			}
+		}
+		if sorted := slices.Sorted(slices.Values(ids)); found < k-1 || len(slices.Compact(sorted)) != k { // float16 may change one
+			t.Fatalf("context %d: found the labels %v learned, expected %v", i, ids, best)
+		}
+	}
+	if known == 0 || known == len(s.Known) {
+		t.Errorf("found labels of %d of %d contexts, expected some", known, len(s.Known))
+	}
+}
+
 func TestAScreenIsKept(t *testing.T) {
 	events := make(chan Event, 1000)
 	o := testOptions(events)

@@ -63,6 +63,9 @@ func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) 
 		return nil, errors.New("preview: layer: found nil, expected a layer")
 	}
 	d := l.Dim()
+	if l.Labels() == 0 || d == 0 {
+		return nil, errors.New("preview: layer: found an empty one, expected one of softmax.NewLayer")
+	}
 	if opt.Progress == nil {
 		opt.Progress = func(string, float64) {}
 	}
@@ -82,7 +85,7 @@ func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) 
 	ctx = parallel.Limit(ctx, opt.Threads)
 	states, held := split(states, opt.HeldOut, d)
 	if n := len(states) / d; n < leastStates {
-		return nil, fmt.Errorf("preview: states: found %d to make the model from, expected at least %d", n, leastStates)
+		return nil, fmt.Errorf("preview: states: found %d to make the model from, besides %d held out, expected at least %d", n, len(held)/d, leastStates)
 	}
 	for _, x := range [][]float32{states, held} {
 		if i, j, found := kernels.Float32Rows(x, d).NotFinite(); found {

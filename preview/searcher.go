@@ -87,7 +87,7 @@ func (m *Model) crowd(k int) int { return max(int(maxKeptShare*float64(m.labels)
 // The first call for a layer computes the layer's fingerprint, see [softmax.Layer.Fingerprint], on
 // all cores. Further calls take little more than the memory of a Searcher.
 func NewSearcher(m *Model, l *softmax.Layer) (*Searcher, error) {
-	if m == nil || l == nil {
+	if m == nil || l == nil || m.tables == nil {
 		return nil, errors.New("preview: found no model or no layer, expected both")
 	}
 	if m.labels != l.Labels() || m.dim != l.Dim() {

@@ -141,7 +141,11 @@ func evalVerb(f *flags) action {
 			if *targets != "" {
 				return nil, fmt.Errorf("%s: found a preview, expected a screen for --targets", in.path)
 			}
-			return evaluatePreview(ctx, in, in.rows, *ks, *budget, *threads, f.progress)
+			e, err := evaluatePreview(ctx, in, in.rows, *ks, *budget, *threads, f.progress)
+			if err != nil {
+				return nil, err
+			}
+			return e, nil
 		}
 		var next []int64
 		if *targets != "" {

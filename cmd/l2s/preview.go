@@ -1,10 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -77,9 +79,13 @@ func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, 
 	l := in.layer
 	d, most := l.Dim(), ks[len(ks)-1]
 	n := len(rows) / d
-	_, normal := in.budgets()
+	all, normal := in.budgets()
+	taken := normal
+	if budget > 0 { // the largest that is not above it, or else the smallest
+		taken = all[max(0, sort.SearchFloat64s(all, math.Nextafter(budget, math.Inf(1)))-1)]
+	}
 	r := &previewEval{
-		Kind: kindPreview, Precision: map[string]float64{}, ExactAnswers: map[string]int{}, Budget: cmp.Or(budget, normal), Labels: l.Labels(), Dim: d,
+		Kind: kindPreview, Precision: map[string]float64{}, ExactAnswers: map[string]int{}, Budget: taken, Labels: l.Labels(), Dim: d,
 		Contexts: n, Level: kernels.Level(), ks: ks,
 	}
 	searchers := make([]*preview.Searcher, parallel.Threads(threads, n))
@@ -128,7 +134,7 @@ func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, 
 	for i := range searchers {
 		allLooked, allScored = allLooked+looked[i], allScored+scored[i]
 	}
-	r.Looked, r.MeanScored = round(float64(allLooked)/float64(n)/float64(l.Labels())), round(float64(allScored)/float64(n))
+	r.Looked, r.MeanScored = min(round(float64(allLooked)/float64(n)/float64(l.Labels())), 1), round(float64(allScored)/float64(n))
 	for i, k := range ks {
 		found, alone := 0, 0
 		for w := range searchers {
@@ -187,12 +193,22 @@ func makePreview(ctx context.Context, l *layer, rows []float32, k int, o preview
 		p.Set(int(all * (from[stage] + (to[stage]-from[stage])*min(max(done, 0), 1))))
 	}
 	m, err := preview.Make(ctx, l.Layer, rows, o)
+	if errors.Is(err, preview.ErrPrecision) {
+		text, _, _ := strings.Cut(err.Error(), "; Options.")
+		return nil, lessPrecise{text + "; --target P allows less"}
+	}
 	if err != nil {
 		return nil, err
 	}
 	p.EndWith(fmt.Sprintf("%s contexts", progress.Count(len(rows)/l.Dim())))
 	return m, nil
 }
+
+// lessPrecise is preview.ErrPrecision with the flag that allows less in place of the options.
+type lessPrecise struct{ text string }
+
+func (e lessPrecise) Error() string { return e.text }
+func (e lessPrecise) Unwrap() error { return preview.ErrPrecision }
 
 // candidate is a screen or a preview to write: its precision on held-out contexts, and the median
 // time of a query.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -269,7 +270,12 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		kind = kindScreen
 	}
 	if kind != kindScreen {
-		first, noPreview = makePreview(ctx, in.layer, in.rows, o.K, preview.Options{HeldOut: o.Validation, Precision1: o.Target, PrecisionK: o.Target}, p)
+		if kind == kindAuto {
+			first = keptPreview(*r.out, o.Checkpoint, in.layer)
+		}
+		if first == nil {
+			first, noPreview = makePreview(ctx, in.layer, in.rows, o.K, preview.Options{HeldOut: o.Validation, Precision1: o.Target, PrecisionK: o.Target, Threads: o.Threads}, p)
+		}
 		if noPreview != nil && (kind == kindPreview || !errors.Is(noPreview, preview.ErrPrecision)) {
 			return nil, noPreview
 		}
@@ -277,7 +283,14 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 			return r.savePreview(first, in, nil, start)
 		}
 		p.Line("preview: " + rungText(first, noPreview))
+		if first != nil { // an interrupt of the training leaves it
+			if err := first.Save(*r.out); err != nil {
+				return nil, err
+			}
+			p.Line(fmt.Sprintf("%s holds the preview; a screen is trained and compared with it (--kind preview ends here)", *r.out))
+		}
 	}
+	previewed := time.Since(start)
 	m, record, seconds, err := trainScreen(ctx, in.layer, in.rows, o, p)
 	if errors.Is(err, train.ErrTarget) && first != nil {
 		if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
@@ -288,9 +301,16 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		return r.savePreview(first, in, []string{why}, start)
 	}
 	if err != nil {
-		return nil, explainInterrupt(err, o.Checkpoint)
+		err = explainInterrupt(err, o.Checkpoint)
+		if kept := (interruptedError{}); first != nil && errors.As(err, &kept) {
+			kept.note += "; " + *r.out + " holds the preview"
+			err = kept
+		}
+		return nil, err
 	}
 	if kind == kindAuto {
+		seconds[kindPreview] = round(previewed.Seconds())
+		seconds["total"] = round(time.Since(start).Seconds())
 		least1, leastK := 0.9995, 0.998
 		if o.Target > 0 {
 			least1, leastK = 0, o.Target
@@ -320,6 +340,19 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		}
 	}
 	return newTrainResult(*r.out, m, record, o, seconds), nil
+}
+
+// keptPreview returns the preview that an interrupted run has left in the file of --out, next to its
+// checkpoint, nil if there is none.
+func keptPreview(out, checkpoint string, l *layer) *preview.Model {
+	if !slices.ContainsFunc(stage.Files(checkpoint), func(file string) bool { _, err := os.Stat(file); return err == nil }) || !isPreview(out) {
+		return nil
+	}
+	m, err := preview.Load(out)
+	if err != nil || m.Labels() != l.Labels() || m.Dim() != l.Dim() || m.Fingerprint() != l.Fingerprint() {
+		return nil
+	}
+	return m
 }
 
 // savePreview writes a preview to the file of --out.
@@ -457,6 +490,9 @@ func (r trainResult) String() string {
 func (r trainResult) time() string {
 	duration := func(stage string) string { return progress.Duration(time.Duration(r.Seconds[stage] * 1e9)) }
 	var parts []string
+	if r.Seconds[kindPreview] >= 1 {
+		parts = append(parts, "preview "+duration(kindPreview))
+	}
 	for _, stage := range stage.All() {
 		if r.Seconds[stage] >= 1 {
 			parts = append(parts, stage+" "+duration(stage))

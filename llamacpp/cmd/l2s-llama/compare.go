@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -129,10 +130,15 @@ func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	if err := c.run(ctx, ids, *prompts, *scored); err != nil {
+	err = c.run(ctx, ids, *prompts, *scored)
+	if err != nil && (ctx.Err() == nil || !c.continued) {
 		return err
 	}
-	return c.write(*prompts, *scored, *asJSON)
+	if err != nil { // the comparison of tokens is complete
+		f.say("the perplexities are missing\n")
+		*scored = 0
+	}
+	return cmp.Or(c.write(*prompts, *scored, *asJSON), err)
 }
 
 func parseBudgets(list string, one float64) ([]float64, error) {
@@ -173,6 +179,7 @@ type comparison struct {
 	length, n int
 	tokens    int // compared
 	told      func(done int)
+	continued bool // all prompts were
 }
 
 func (c *comparison) run(ctx context.Context, text []uint32, prompts, scored int) error {
@@ -195,6 +202,7 @@ func (c *comparison) run(ctx context.Context, text []uint32, prompts, scored int
 		}
 	}
 	p.End()
+	c.continued = true
 	if scored == 0 {
 		return nil
 	}

@@ -89,6 +89,7 @@ type Result struct {
 	By            string // the stop text, if one came
 	End           uint32 // the token with which the model ended the text, if By is empty
 	Read, Written int    // tokens
+	Exact         int    // tokens that the exact layer chose, the last one of a text that it ends among them
 	Reading, Time time.Duration
 	Answers       []Answer // of a score
 }
@@ -565,6 +566,7 @@ func (e *Engine) written(s *slot) {
 	e.step.Written++
 	if c.exact {
 		e.step.Exact++
+		j.result.Exact++
 	}
 	if c.ends {
 		j.result.End = c.ID
