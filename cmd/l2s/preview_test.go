@@ -1,15 +1,24 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // A preview answers in the verbs that ask for labels, as a screen does.
@@ -112,6 +121,82 @@ func TestTrainChooses(t *testing.T) {
 	dir = files(t)
 	if o := object(t, dir, joined("train", trainArgs(), "--out", "new.l2s", "--json")...); o["kind"] != "screen" {
 		t.Errorf("found a %v for %d labels, expected a screen", o["kind"], tinyLabels)
+	}
+}
+
+// After an interrupt the next run takes the preview that is in the file, next to a checkpoint, if it
+// is a preview of the layer.
+func TestAPreviewIsKeptForTheNextRun(t *testing.T) {
+	dir := t.TempDir()
+	of := func(seed uint64) *layer {
+		r := rand.New(rand.NewPCG(seed, 1))
+		x := make([]float32, 300*8)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		l, err := softmax.NewLayer(kernels.Float32Rows(x, 8), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &layer{Layer: l}
+	}
+	mine, states := of(1), make([]float32, 300*8)
+	for i := range states {
+		states[i] = float32(math.Sin(float64(i * i)))
+	}
+	m, err := preview.Make(t.Context(), mine.Layer, states, preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "m.l2s")
+	if err := m.Save(out); err != nil {
+		t.Fatal(err)
+	}
+	checkpoint := out + partialSuffix
+	if keptPreview(out, checkpoint, mine) != nil {
+		t.Error("found a preview of a run that has ended, expected none")
+	}
+	writeFile(t, checkpoint, []byte("state"))
+	if kept := keptPreview(out, checkpoint, mine); kept == nil || kept.Fingerprint() != mine.Fingerprint() {
+		t.Error("found no preview, expected the one in the file")
+	}
+	if keptPreview(out, checkpoint, of(2)) != nil {
+		t.Error("found the preview of another layer, expected none")
+	}
+	writeFile(t, out, []byte("no preview"))
+	if keptPreview(out, checkpoint, mine) != nil {
+		t.Error("found a preview in another file, expected none")
+	}
+}
+
+// An interrupted eval of a preview prints no result, and the budget is the one that was taken.
+func TestEvalOfAPreviewIsInterrupted(t *testing.T) {
+	notUnderRace(t)
+	dir := files(t)
+	succeed(t, dir, joined("train", layerArgs(), "--contexts", "H.npy", "--kind", "preview", "--out", "m.l2p", "--quiet")...)
+	m, err := preview.Load(filepath.Join(dir, "m.l2p"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rungs, _ := m.Rungs()
+	last := rungs[len(rungs)-1].Kept
+	if o := object(t, dir, joined("eval", "m.l2p", testArgs(), "--budget", fmt.Sprint(last+1000), "--json", "--quiet")...); number(t, o, "budget") != last {
+		t.Errorf("found the budget %v, expected the largest, %v", o["budget"], last)
+	}
+	in := &inputs{preview: m, path: "m.l2p"}
+	l, h, err := layerfile.Open(filepath.Join(dir, "W.npy"), head.Options{Bias: filepath.Join(dir, "b.npy"), Copy: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	in.layer = &layer{l, "W.npy", h}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	f := newFlags("eval", io.Discard, io.Discard)
+	act := evalVerb(f)
+	in.rows = make([]float32, 100*l.Dim())
+	if r, err := act(ctx, in); r != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("found the result %v and the error %v, expected no result", r, err)
 	}
 }
 
