@@ -587,11 +587,12 @@ func (g gain) text(precision string) string {
 	if !(g.Most > 1) {
 		return where + ": a token without a head took as long as one of llama.cpp: other programs use the CPUs, or --rounds is too small to measure\n"
 	}
-	if g.OfMost > 1 || g.Exact > g.Most { // no head can be faster than none
+	const noise = 1.1                               // of medians on an idle machine
+	if g.OfMost > noise || g.Exact > noise*g.Most { // no head can be faster than none
 		return fmt.Sprintf("%s: a token with a head took less time than a token without one: the rounds differ by more than the heads, and these figures say nothing; measure on an idle machine, or with more --rounds\n", where)
 	}
 	text := fmt.Sprintf("%s: the head takes %.0f%% of the time of a token of llama.cpp: a head that takes no time makes it %.2f times as fast, and the preview %.2f times, which is %.0f%% of that, at a measured %s\n",
-		where, 100*g.HeadShare, g.Most, g.Preview, 100*g.OfMost, precision)
+		where, 100*g.HeadShare, g.Most, g.Preview, 100*min(g.OfMost, 1), precision)
 	if g.Exact > g.Preview {
 		why := "by less than rounds differ"
 		if g.apart {
