@@ -156,7 +156,7 @@ func New(layer *softmax.Layer, o Options) (*Learner, error) {
 }
 
 func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
-	if layer == nil {
+	if layer == nil || layer.Labels() == 0 {
 		return nil, errors.New("learn: found no layer, expected one")
 	}
 	o.HalfLife, o.CPU, o.Audit = cmp.Or(o.HalfLife, 1e6), cmp.Or(o.CPU, 0.3), cmp.Or(o.Audit, 0.02)

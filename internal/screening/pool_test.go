@@ -324,9 +324,11 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 	}{
 		{"another layer", in.model, other.layer, screening.ErrLayer, "screen: "},
 		{"another model", other.model, in.layer, screening.ErrLayer, "screen: "},
-		{"no model", nil, in.layer, nil, "screen: model: found nil, expected a model"},
-		{"no layer", in.model, nil, nil, "screen: layer: found nil, expected a layer"},
-		{"neither", nil, nil, nil, "screen: model: found nil, expected a model"},
+		{"no model", nil, in.layer, nil, "screen: model: found none"},
+		{"no layer", in.model, nil, nil, "screen: layer: found none"},
+		{"a zero model", new(screening.Model), in.layer, nil, "screen: model: found none"},
+		{"a zero layer", in.model, new(exact.Layer), nil, "screen: layer: found none"},
+		{"neither", nil, nil, nil, "screen: model: found none"},
 	} {
 		refused := func(t *testing.T, err error) {
 			t.Helper()

@@ -99,6 +99,17 @@ type Stats struct {
 	Exact, Lacking uint64
 }
 
+// there returns an error unless there are a model and a layer, made by their constructors.
+func there(m *Model, l *exact.Layer) error {
+	switch {
+	case m == nil || m.router == nil:
+		return errors.New("screen: model: found none, expected one of Load, Read, NewModel or a training")
+	case l == nil || l.Labels() == 0:
+		return errors.New("screen: layer: found none, expected one of softmax.NewLayer")
+	}
+	return nil
+}
+
 // NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
 // errors.Is holds with [ErrLayer], if the shapes of the two differ or if the model was made for
 // another layer: its fingerprint is neither the layer's nor all zero; and another error if one of
@@ -108,11 +119,8 @@ type Stats struct {
 // the first for a budget copies candidates ([Pack]). Further calls take little more than the memory
 // of a Searcher.
 func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
-	if m == nil {
-		return nil, errors.New("screen: model: found nil, expected a model")
-	}
-	if l == nil {
-		return nil, errors.New("screen: layer: found nil, expected a layer")
+	if err := there(m, l); err != nil {
+		return nil, err
 	}
 	if m.Dim() != l.Dim() {
 		return nil, invalid{ErrLayer, fmt.Sprintf("screen: dim: found a model of dimension %d, expected the layer's, %d", m.Dim(), l.Dim())}
