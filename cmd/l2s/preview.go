@@ -238,6 +238,24 @@ func (c candidate) better(than candidate, least1, leastK float64) (bool, string)
 	return c.p1+c.pK > than.p1+than.pK, "neither reaches the target, and the " + c.kind + " is more precise"
 }
 
+// fewForAScreen is the number of contexts below which no screen is trained if there is a preview that
+// reaches the target, and fewer contexts than a quarter of the labels.
+const fewForAScreen = 100000
+
+// targets returns the least P@1 and P@k for a target of train.Options.
+func targets(target float64) (least1, leastK float64) {
+	if target > 0 {
+		return 0, target
+	}
+	return 0.9995, 0.998
+}
+
+// reaches reports whether the default rung of a preview has these precisions.
+func reaches(v *preview.Model, least1, leastK float64) bool {
+	rungs, at := v.Rungs()
+	return rungs[at].Precision1.Value >= least1 && rungs[at].PrecisionK.Value >= leastK
+}
+
 // timedContexts is the number of contexts that a screen and a preview are timed on.
 const timedContexts = 500
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,7 +102,8 @@ func TestTrainChooses(t *testing.T) {
 		}
 	}
 	write("W.npy", preview.LeastLabels)
-	write("H.npy", leastContextsOfPreview)
+	write("H.npy", preview.LeastLabels/4)
+	write("few.npy", leastContextsOfPreview)
 	args := []string{"train", "--weights", "W.npy", "--bias", "none", "--contexts", "H.npy", "--out", "m"}
 	run := l2s(t, dir, args...)
 	if run.code != 0 {
@@ -112,7 +114,11 @@ func TestTrainChooses(t *testing.T) {
 		wrote = "preview"
 	}
 	expectIn(t, run.stderr, "preview: P@1 ", "a "+wrote+" is written, ")
-	expectIn(t, succeed(t, dir, "inspect", "m"), wrote[1:])
+	few := slices.Clone(args)
+	few[slices.Index(few, "H.npy")] = "few.npy"
+	if run := l2s(t, dir, append(few, "--target", "0.5")...); run.code != 0 || !isPreview(filepath.Join(dir, "m")) || !strings.Contains(run.stderr, "no screen is trained, since 1,000 contexts are few") {
+		t.Errorf("found the exit status %d and\n%s\nexpected a preview without a comparison", run.code, run.stderr)
+	}
 	run = l2s(t, dir, append(args, "--kind", "screen")...)
 	if _, err := screen.Load(filepath.Join(dir, "m")); run.code != 0 || err != nil || strings.Contains(run.stderr, "preview") {
 		t.Errorf("found %v and\n%s\nexpected a screen, and no preview", err, run.stderr)

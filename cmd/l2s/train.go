@@ -283,6 +283,12 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 			return r.savePreview(first, in, nil, start)
 		}
 		p.Line("preview: " + rungText(first, noPreview))
+		least1, leastK := targets(o.Target)
+		if n := len(in.rows) / in.layer.Dim(); first != nil && n < fewForAScreen && n < in.layer.Labels()/4 && reaches(first, least1, leastK) {
+			why := fmt.Sprintf("a preview is written, which reaches the target; no screen is trained, since %s contexts are few for %s labels (--kind screen trains one)", progress.Count(n), progress.Count(in.layer.Labels()))
+			p.Line(why)
+			return r.savePreview(first, in, []string{why}, start)
+		}
 		if first != nil { // an interrupt of the training leaves it
 			if err := first.Save(*r.out); err != nil {
 				return nil, err
@@ -311,10 +317,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 	if kind == kindAuto {
 		seconds[kindPreview] = round(previewed.Seconds())
 		seconds["total"] = round(time.Since(start).Seconds())
-		least1, leastK := 0.9995, 0.998
-		if o.Target > 0 {
-			least1, leastK = 0, o.Target
-		}
+		least1, leastK := targets(o.Target)
 		found, err := choose(ctx, m, first, noPreview, in.layer, in.rows, least1, leastK, o.K, p)
 		if err != nil {
 			return nil, err
