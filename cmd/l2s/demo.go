@@ -244,7 +244,7 @@ func keptText(dir string) string {
 
   l2s eval %s %s --contexts %s
   l2s topk %[2]s %[3]s --contexts %[4]s --vocab %[5]s
-  l2s train %[3]s --contexts %[6]s --out %[7]s
+  l2s train --kind screen %[3]s --contexts %[6]s --out %[7]s
 
 The last makes the screen once more, byte for byte.
 `, dir, in("m.l2s"), layer, in("test.npy"), in("vocab.txt"), in("train.npy"), in("mine.l2s"))
