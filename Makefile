@@ -204,7 +204,7 @@ bin/ptb/m.l2s:
 load-short: build ## The same with 200,000 queries, on the model of l2s demo.
 	@mkdir -p bin/load
 	cd benchmarks && $(GO) run ./lm generate --length 12288 --quiet --contexts ../bin/load/h.npy >/dev/null
-	bin/l2s train --weights $(DEMOLM):encoder.weight --bias $(DEMOLM):decoder.bias --contexts bin/load/h.npy \
+	bin/l2s train --kind screen --weights $(DEMOLM):encoder.weight --bias $(DEMOLM):decoder.bias --contexts bin/load/h.npy \
 		--out bin/load/m.l2s 2>/dev/null
 	cd benchmarks && $(GO) run ./load -weights ../$(DEMOLM):encoder.weight -bias ../$(DEMOLM):decoder.bias \
 		-contexts ../bin/load/h.npy -screen ../bin/load/m.l2s -queries 200000
