@@ -218,15 +218,10 @@ func TestFast(t *testing.T) {
 		t.Errorf("found %d rows of the preview, %+v, %+v, expected four, and its precision", count, b.Gains, b.Preview)
 	}
 	text, _ = runs(t, ctx, 0, "bench", "--model", model, "--fast", "--threads", "1", "--tasks", "greedy", "--rounds", "1", "--tokens", "2")
+	// In so few tokens the figures are chance: which line a gain gets is the table's test above.
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	last := lines[len(lines)-1]
-	if strings.Contains(last, "the exact head is faster than the preview") {
-		last = lines[len(lines)-2]
-	}
-	gains := strings.HasPrefix(last, "1 thread, greedy: the head takes ") && strings.Contains(last, "P@1 ")
-	busy := strings.HasPrefix(last, "1 thread, greedy: a token without a head took as long") // in so few tokens, on a busy machine
-	if !gains && !busy || !strings.Contains(text, "least to largest") {
-		t.Errorf("found %q, expected a spread, and last the time of the head and the gain of the preview", text)
+	if !strings.HasPrefix(lines[len(lines)-1], "1 thread, greedy: ") || !strings.Contains(text, "least to largest") || len(lines) < 6 {
+		t.Errorf("found %q, expected four rows with their spread, and a line of the gain", text)
 	}
 
 	if text, said = runs(t, ctx, 0, append(slices.Clone(fast), "--budget", "1e9")...); text != want || !strings.Contains(said, fmt.Sprintf("scores %.0f in full", rungs[len(rungs)-1].Kept)) {
