@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/preview"
@@ -39,13 +38,13 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i > 450 && !begun { // it is made during these queries
-			time.Sleep(time.Millisecond)
-		}
-		for len(events) > 0 {
+		// When there are enough contexts, no query comes before there is a preview.
+		for enough := l.Contexts().Kept() >= l.previewStep(); enough && !begun; {
 			e := <-events
 			kinds = append(kinds, e.Kind)
-			begun = begun || e.Kind == previewed
+			if begun = e.Kind == previewed; !begun && e.Kind != began {
+				t.Fatalf("found the event %+v, expected a preview", e)
+			}
 		}
 		if _, err := exact.TopK(want, h); err != nil {
 			t.Fatal(err)
