@@ -405,16 +405,17 @@ func TestContextsSayHowFarTheyAre(t *testing.T) {
 	c.done.Run.Texts = make([]file, 1)
 	told := 0
 	c.f.stderr = writerFunc(func(p []byte) (int, error) { told++; return len(p), nil })
-	for range 5 {
+	c.within()
+	shown := c.shown
+	c.shown = shown.Add(time.Hour) // the next calls are within 10 s, however slow this machine is
+	for range 4 {
 		c.within()
 	}
 	if told != 1 {
 		t.Errorf("found %d lines, expected one and no more within 10 s", told)
 	}
-	if c.shown = c.shown.Add(-noted); true {
-		c.within()
-	}
-	if told != 2 {
+	c.shown = shown.Add(-noted)
+	if c.within(); told != 2 {
 		t.Errorf("found %d lines, expected another one after 10 s", told)
 	}
 }
@@ -477,7 +478,7 @@ func TestBenchTellsWhatItHas(t *testing.T) {
 		after string // a line that is followed by the interrupt
 		want  int    // lines
 		json  bool
-	}{{"load", 0, false}, {"bench, 1 thread: rounds: 1, of 2 tokens for each of 3 lines in ", 4, false}, {"bench, 1 thread: ", 3, true}} {
+	}{{"load", 0, false}, {"bench, 1 thread: rounds: 1, of 2 tokens for each of 3 lines in ", 4, false}, {"bench, 1 thread: rounds: 1, of 2 tokens for each of 3 lines in ", 3, true}} {
 		ctx, cancel := context.WithCancel(context.Background())
 		if c.after == "load" {
 			cancel()

@@ -36,7 +36,10 @@ func TestAnInterruptEndsTheWaitForAPipe(t *testing.T) {
 		if strings.HasSuffix(args[len(args)-1], ".gguf") && args[len(args)-1] != gguf { // heads of pipes are refused
 			want, word = 1, "pipe"
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithCancel(context.Background())
+		if want == 130 {
+			ctx, cancel = context.WithTimeout(context.Background(), time.Second)
+		}
 		ended, stop := context.WithCancel(context.Background())
 		context.AfterFunc(ctx, stop) // as a signal does
 		done := make(chan string, 1)
@@ -46,8 +49,8 @@ func TestAnInterruptEndsTheWaitForAPipe(t *testing.T) {
 			if !strings.Contains(text, word) {
 				t.Errorf("%v: found %q, expected %q", args, text, word)
 			}
-		case <-time.After(time.Minute):
-			t.Fatalf("%v: found it waiting a minute after the interrupt", args)
+		case <-time.After(10 * time.Minute):
+			t.Fatalf("%v: found it waiting ten minutes after the interrupt", args)
 		}
 		cancel()
 		stop()

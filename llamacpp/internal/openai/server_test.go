@@ -730,7 +730,7 @@ func (s *served) waits(t testing.TB, what string, until func(active, waiting int
 		if until(active, waiting) {
 			return
 		}
-		if time.Since(start) > time.Minute {
+		if time.Since(start) > 10*time.Minute {
 			t.Fatalf("%s: found %d requests under way and %d waiting", what, active, waiting)
 		}
 	}
@@ -786,7 +786,7 @@ func TestASlowReader(t *testing.T) {
 	c.(*net.TCPConn).SetReadBuffer(4096)
 	body := endless(true)
 	fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	s.waits(t, "it has begun", func(active, _ int) bool { return active == 1 })
+	s.waits(t, "it has begun", func(active, _ int) bool { return active == 1 || s.metrics(t)["l2s_prompt_tokens_total"] > 0 })
 	s.waits(t, "it has lost its place", idle)
 	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2}`)
 	text, _ := io.ReadAll(c)
@@ -796,7 +796,7 @@ func TestASlowReader(t *testing.T) {
 }
 
 func TestBodies(t *testing.T) {
-	s := serve(t, 64, func(o *openai.Options) { o.Body, o.Memory, o.Timeout = 1<<20, 6<<20, 2*time.Second })
+	s := serve(t, 64, func(o *openai.Options) { o.Body, o.Timeout = 1<<20, 10*time.Minute })
 	// 100 MB, with a length and without.
 	for _, chunked := range []bool{false, true} {
 		var body io.Reader = bytes.NewReader(make([]byte, 100<<20))
@@ -813,28 +813,34 @@ func TestBodies(t *testing.T) {
 			t.Errorf("100 MB: found %d, %s", r.StatusCode, text)
 		}
 	}
+	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2}`)
 	// Incomplete bodies: many of them together take less than the memory for all, and end after the
 	// timeout.
-	var held []net.Conn
-	for range 8 {
-		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
+	s = serve(t, 64, func(o *openai.Options) { o.Body, o.Memory, o.Timeout = 1<<20, 6<<20, 2*time.Second })
+	codes, sent := map[int]int{}, 0
+	// Where it takes longer than the timeout to send them, all may end by it: then once more.
+	for tries := 0; tries < 20 && (codes[408] == 0 || codes[503] == 0); tries++ {
+		var held []net.Conn
+		for range 8 {
+			c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n%s", strings.Repeat(" ", 900_000))
+			held = append(held, c)
 		}
-		defer c.Close()
-		fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n%s", strings.Repeat(" ", 900_000))
-		held = append(held, c)
-	}
-	codes := map[int]int{}
-	for _, c := range held {
-		c.SetReadDeadline(time.Now().Add(time.Minute))
-		r, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err != nil {
-			t.Fatal(err)
+		for _, c := range held {
+			c.SetReadDeadline(time.Now().Add(10 * time.Minute))
+			r, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			codes[r.StatusCode]++
+			sent++
 		}
-		codes[r.StatusCode]++
 	}
-	if codes[408] == 0 || codes[503] == 0 || codes[408]+codes[503] != 8 {
+	if codes[408] == 0 || codes[503] == 0 || codes[408]+codes[503] != sent {
 		t.Errorf("bodies that do not come whole: found the statuses %v, expected 408 and 503", codes)
 	}
 	// Bytes that are no chunks are an error at once, not a timeout.
@@ -917,11 +923,8 @@ func TestMetrics(t *testing.T) {
 	s.ok(t, "/v1/completions", `{"prompt":"The","max_tokens":5,"ignore_eos":true}`)
 	s.post(t, "/v1/completions", `{}`)
 	values := s.metrics(t)
-	for range 100 { // the last step is counted after its answers are sent
-		if values["l2s_written_tokens_total"] == 5 {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
+	// The last step is counted after its answers are sent.
+	for end := time.Now().Add(5 * time.Minute); values["l2s_written_tokens_total"] < 5 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		values = s.metrics(t)
 	}
 	read := float64(len(s.m.Tokens("The", true)))
