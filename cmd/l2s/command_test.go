@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,8 +27,54 @@ import (
 // same as a shell: exit status, both outputs, files.
 const asCommand = "L2S_TEST_AS_COMMAND"
 
+// heldAt, set in the environment of a command, is a part of its standard error at which the command
+// waits, once: for an interrupt, or until the file of heldBy is gone. So a test can act at that
+// point on a machine of any speed.
+const (
+	heldAt = "L2S_TEST_HELD_AT"
+	heldBy = "L2S_TEST_HELD_BY"
+)
+
+// held is a standard error with such a point.
+type held struct {
+	ctx      context.Context
+	text     strings.Builder
+	at, file string
+}
+
+func (h *held) Write(b []byte) (int, error) {
+	h.text.Write(b)
+	n, err := os.Stderr.Write(b)
+	if h.at == "" || !strings.Contains(h.text.String(), h.at) {
+		return n, err
+	}
+	h.at = ""
+	for h.ctx.Err() == nil {
+		if _, err := os.Stat(h.file); err != nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return n, err
+}
+
+// hold has a command wait where its standard error has a part, for an interrupt or for the call of
+// the function that it returns.
+func hold(t *testing.T, cmd *exec.Cmd, at string) (release func()) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "held")
+	writeFile(t, file, nil)
+	cmd.Env = append(cmd.Env, heldAt+"="+at, heldBy+"="+file)
+	return func() { os.Remove(file) }
+}
+
 func TestMain(m *testing.M) {
 	benchBlock = 2 * time.Millisecond
+	if at := os.Getenv(heldAt); os.Getenv(asCommand) != "" && at != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), interrupts()...)
+		context.AfterFunc(ctx, stop)
+		os.Exit(run(ctx, os.Args[1:], os.Stdout, &held{ctx: ctx, at: at, file: os.Getenv(heldBy)}))
+	}
 	if os.Getenv(asCommand) != "" {
 		main()
 		os.Exit(0)

@@ -47,7 +47,7 @@ func TestTrainSurvivesAKill(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 5))
 	n := kills(t, 25)
 	killed, finished, resumed := 0, 0, 0
-	for killed < n {
+	for killed < n || resumed == 0 {
 		// A new run: over an old file, or none.
 		expected := map[string]bool{want: true}
 		if finished%2 == 0 {
@@ -67,12 +67,16 @@ func TestTrainSurvivesAKill(t *testing.T) {
 			timer := time.AfterFunc(time.Duration(r.Int64N(int64(whole)*6/5)), func() { cmd.Process.Kill() })
 			err := cmd.Wait()
 			timer.Stop()
+			// Kills follow the speed of the machine, which other work may change: about as many runs
+			// are killed as come to their end.
 			switch code := cmd.ProcessState.ExitCode(); code {
 			case 0:
 				done = true
 				finished++
+				whole = max(whole*9/10, time.Millisecond)
 			case -1:
 				killed++
+				whole = whole*10/9 + 1
 			default:
 				t.Fatalf("found exit status %d (%v), expected an end or a kill; standard error:\n%s", code, err, stderr.String())
 			}
@@ -94,9 +98,6 @@ func TestTrainSurvivesAKill(t *testing.T) {
 		os.Remove(in("out.l2s"))
 	}
 	t.Logf("%d kills, %d runs went on from a checkpoint, %d came to their end", killed, resumed, finished)
-	if resumed == 0 || finished == 0 {
-		t.Error("no run was resumed or ended: the test has not tested")
-	}
 }
 
 // The command copies the layer, so that its file may be cut off while training runs. The contexts
@@ -117,6 +118,7 @@ func trainWhileCut(t *testing.T, names []string, gone string) {
 	long := joined(goodTrain, options(t, `{"iterations": 6}`))
 	succeed(t, dir, joined(long, "--out", "want.l2s")...)
 	cmd := command(t, dir, long...)
+	release := hold(t, cmd, "alternation 0")
 	cut := false
 	stderr := &watcher{part: "alternation 0", call: func() {
 		cut = true
@@ -125,6 +127,7 @@ func trainWhileCut(t *testing.T, names []string, gone string) {
 				t.Error(err)
 			}
 		}
+		release()
 	}}
 	cmd.Stderr = stderr
 	err := cmd.Run()

@@ -91,6 +91,7 @@ func TestInterrupt(t *testing.T) {
 				stderr := &watcher{part: c.said}
 				if c.said != "" {
 					stderr.call = interrupt
+					hold(t, cmd, c.said)
 				}
 				cmd.Stderr = stderr
 				if err := cmd.Start(); err != nil {
@@ -148,8 +149,14 @@ func TestSignalsThatAreSwitchedOff(t *testing.T) {
 			dir := files(t)
 			cmd := command(t, dir, goodTrain...)
 			script := exec.Command("sh", append([]string{"-c", `trap "" ` + c.name + `; exec "$0" "$@"`}, cmd.Args...)...)
+			release := hold(t, cmd, "k-means")
 			script.Dir, script.Env = cmd.Dir, cmd.Env
-			stderr := &watcher{part: "k-means", call: func() { script.Process.Signal(c.signal) }}
+			stderr := &watcher{part: "k-means", call: func() {
+				if err := script.Process.Signal(c.signal); err != nil {
+					t.Error(err)
+				}
+				release()
+			}}
 			script.Stderr = stderr
 			err := script.Run()
 			if stderr.call != nil || err != nil {
@@ -164,6 +171,7 @@ func TestInterruptedColdQueriesLeaveTheOthers(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
 	cmd := command(t, dir, joined(goodBench, "--quiet=false", "--json", "--cold", "64")...)
+	hold(t, cmd, "bench: 30 rounds")
 	var stdout strings.Builder
 	stderr := &watcher{part: "bench: 30 rounds", call: func() { cmd.Process.Signal(os.Interrupt) }}
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
@@ -211,6 +219,7 @@ func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 	}
 	stop := func(part string) {
 		cmd := command(t, dir, long...)
+		hold(t, cmd, part)
 		stderr := &watcher{part: part, call: func() { cmd.Process.Signal(os.Interrupt) }}
 		cmd.Stderr = stderr
 		if err := cmd.Run(); err == nil || cmd.ProcessState.ExitCode() != 130 {
@@ -260,6 +269,7 @@ func TestASecondTrainingOfOneScreen(t *testing.T) {
 	noiseIn(t, dir)
 	long := joined(goodTrain, "--contexts", "noise.npy", options(t, `{"iterations": 1000000}`))
 	cmd := command(t, dir, long...)
+	hold(t, cmd, "P@1")
 	stderr := &watcher{part: "P@1", call: func() {
 		for name, args := range map[string][]string{
 			"the same": long, "another": joined(goodTrain, "--budget", "20"),
