@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -46,15 +47,19 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := &http.Server{Addr: *listen, Handler: v.routes(audit), ReadTimeout: *timeout, WriteTimeout: *timeout, IdleTimeout: time.Minute}
+	server := &http.Server{Handler: v.routes(audit), ReadTimeout: *timeout, WriteTimeout: *timeout, IdleTimeout: time.Minute}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
+	listener, err := net.Listen("tcp", *listen)
+	if err != nil {
+		log.Fatal(err)
+	}
 	go func() {
-		if err := server.ListenAndServe(); err != http.ErrServerClosed {
+		if err := server.Serve(listener); err != http.ErrServerClosed {
 			log.Fatal(err)
 		}
 	}()
-	log.Printf("%s: %v; http://%s", *source, v.head, *listen)
+	log.Printf("%s: %v; http://%s", *source, v.head, listener.Addr())
 	for s := range signals {
 		if s == syscall.SIGHUP {
 			if err := v.reload(); err != nil {

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -336,7 +336,7 @@ func TestMemoryOfSlowClientsHasALimit(t *testing.T) {
 	}
 	defer c.Close()
 	fmt.Fprintf(c, "POST /topk HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", l.body) // alone, it could exceed the limit
-	for end := time.Now().Add(10 * time.Second); v.memory.Load() == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); v.memory.Load() == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	body := strings.Repeat(" ", 60_000) + `{"contexts": [[]]}`
 	r, err := http.Post(url+"/topk", "", strings.NewReader(body))
@@ -347,7 +347,7 @@ func TestMemoryOfSlowClientsHasALimit(t *testing.T) {
 		t.Errorf("found %d bytes under way, expected %d at most", n, l.memory)
 	}
 	c.Close()
-	for end := time.Now().Add(10 * time.Second); v.memory.Load() != 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); v.memory.Load() != 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	if status, _, text := post(t, url+"/topk", body); status != http.StatusBadRequest {
 		t.Errorf("after the slow client: found status %d, expected 400: %s", status, text)
@@ -422,26 +422,28 @@ func TestWrongUse(t *testing.T) {
 // and SIGTERM ends it when all have been answered.
 func TestTheProgramUnderLoad(t *testing.T) {
 	f, second := newFiles(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	cmd := exec.Command(os.Args[0], "-head", f.path("W.npy"), "-bias", f.path("b.npy"), "-screen", f.path("m.l2s"), "-vocab", f.path("vocab.txt"),
+		"-listen", "127.0.0.1:0", "-timeout", "10m", "-grace", "10m") // for a slow machine
+	cmd.Env = append(os.Environ(), "L2S_SERVE=1")
+	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := listener.Addr().String()
-	listener.Close()
-	var output bytes.Buffer
-	cmd := exec.Command(os.Args[0], "-head", f.path("W.npy"), "-bias", f.path("b.npy"), "-screen", f.path("m.l2s"), "-vocab", f.path("vocab.txt"), "-listen", address)
-	cmd.Env, cmd.Stderr = append(os.Environ(), "L2S_SERVE=1"), &output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer cmd.Process.Kill()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if r, err := http.Get("http://" + address + "/readyz"); err == nil {
-			r.Body.Close()
-			break
-		} else if time.Now().After(end) {
-			t.Fatalf("found no service in 20 s: %v", err)
-		}
+	output := bufio.NewReader(stderr)
+	line, err := output.ReadString('\n')
+	_, address, found := strings.Cut(strings.TrimSpace(line), "; http://")
+	if !found {
+		rest, _ := io.ReadAll(output)
+		t.Fatalf("found no service, %v: %s%s", err, line, rest)
+	}
+	said := make(chan string, 1)
+	go func() { rest, _ := io.ReadAll(output); said <- string(rest) }()
+	if r, err := http.Get("http://" + address + "/readyz"); err != nil || r.StatusCode != http.StatusOK {
+		t.Fatalf("found no service: %v, %v", r, err)
 	}
 	var wait sync.WaitGroup
 	all := func(uint32) bool { return true }
@@ -480,7 +482,8 @@ func TestTheProgramUnderLoad(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
+	rest := <-said // before Wait, which closes the pipe
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("found %v after SIGTERM, expected status 0: %s", err, output.String())
+		t.Errorf("found %v after SIGTERM, expected status 0: %s", err, rest)
 	}
 }
