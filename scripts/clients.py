@@ -15,7 +15,7 @@ from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
 url, command, model = sys.argv[1:]
-client = OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=120)
+client = OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=1200)
 name = client.models.list().data[0].id
 failures = 0
 
@@ -125,7 +125,7 @@ for _ in range(8):
         next(iter(stream))
 start = time.time()
 metrics = {}
-while time.time() - start < 30:
+while time.time() - start < 600:
     text = urllib.request.urlopen(url + "/metrics").read().decode()
     metrics = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples if not s.labels}
     if metrics["l2s_requests_active"] == 0:
