@@ -164,7 +164,7 @@ func selectAtLeast(l emit.Level) {
 		"writes the i < n with scores[i] >= threshold to dst, ascending, and returns their number; n is a positive multiple of 16, and dst has room for n.")
 	dst := Load(Param("dst"), GP64()).(reg.GPVirtual)
 	p := Load(Param("scores"), GP64()).(reg.GPVirtual)
-	n := Load(Param("n"), GP64())
+	n := Load(Param("n"), GP64()).(reg.GPVirtual)
 	threshold := l.BroadcastParam("threshold")
 	i, count := GP64(), GP64()
 	XORQ(i, i)
@@ -173,18 +173,14 @@ func selectAtLeast(l emit.Level) {
 	if l.Bytes == 64 {
 		places, sixteen = firstPlaces(l)
 	}
+	if l.Bytes == 64 {
+		skipNone(l, dst, p, n, i, count, threshold, places, sixteen)
+	}
 	Label("loop")
 	if l.Bytes == 64 {
-		Comment("The garbage written after the selected elements is within n. With a destination in memory VPCOMPRESSD is many times slower on some CPUs.")
-		least, selected := K(), l.Vec()
+		least := K()
 		VCMPPS(U8(atMost), Mem{Base: p, Index: i, Scale: 4}, threshold, least)
-		VPCOMPRESSD_Z(places, least, selected)
-		VMOVDQU32(selected, Mem{Base: dst, Index: count, Scale: 4})
-		bits := GP32()
-		KMOVW(least, bits)
-		POPCNTL(bits, bits)
-		ADDQ(bits.As64(), count)
-		VPADDD(sixteen, places, places)
+		compress(l, dst, count, least, places, sixteen)
 	} else {
 		for _, first := range []int{0, 8} {
 			selectOne(l, dst, p, i, count, threshold, first)
@@ -193,9 +189,60 @@ func selectAtLeast(l emit.Level) {
 	ADDQ(I32(16), i)
 	CMPQ(i, n)
 	JLT(LabelRef("loop"))
+	Label("end")
 	Store(count, ReturnIndex(0))
 	emit.End()
 }
+
+// compress writes the places of the selected scores of one vector, and goes to the next.
+func compress(l emit.Level, dst, count reg.GPVirtual, least reg.Register, places, sixteen reg.VecVirtual) {
+	Comment("The garbage written after the selected elements is within n. With a destination in memory VPCOMPRESSD is many times slower on some CPUs.")
+	selected, bits := l.Vec(), GP32()
+	VPCOMPRESSD_Z(places, least, selected)
+	VMOVDQU32(selected, Mem{Base: dst, Index: count, Scale: 4})
+	KMOVW(least, bits)
+	POPCNTL(bits, bits)
+	ADDQ(bits.As64(), count)
+	VPADDD(sixteen, places, places)
+}
+
+// skipNone handles whole groups of 64 of many scores, most of which have none to select.
+func skipNone(l emit.Level, dst, p, n, i, count reg.GPVirtual, threshold, places, sixteen reg.VecVirtual) {
+	CMPQ(n, I32(manyScores))
+	JLT(LabelRef("loop"))
+	whole, group := GP64(), l.Vec()
+	MOVQ(n, whole)
+	ANDQ(I8(-64), whole)
+	VPSLLD(U8(2), sixteen, group)
+	Label("group")
+	var least [4]reg.OpmaskVirtual
+	for k := range least {
+		least[k] = K()
+		VCMPPS(U8(atMost), Mem{Base: p, Index: i, Scale: 4, Disp: 64 * k}, threshold, least[k])
+	}
+	some, others := K(), K()
+	KORW(least[0], least[1], some)
+	KORW(least[2], least[3], others)
+	KORTESTW(some, others)
+	JZ(LabelRef("none"))
+	for _, k := range least {
+		compress(l, dst, count, k, places, sixteen)
+	}
+	Label("next")
+	ADDQ(I8(64), i)
+	CMPQ(i, whole)
+	JLT(LabelRef("group"))
+	CMPQ(i, n)
+	JEQ(LabelRef("end"))
+	JMP(LabelRef("loop"))
+	Label("none")
+	VPADDD(group, places, places)
+	JMP(LabelRef("next"))
+}
+
+// manyScores is the number of scores from which groups without a selected one are skipped. Of the
+// few candidates of a screen most groups have one, and a branch on it would be foretold wrongly.
+const manyScores = 1024
 
 // firstPlaces returns the numbers 0 to 15, and 16 times the number 16, without a table in memory.
 func firstPlaces(l emit.Level) (places, sixteen reg.VecVirtual) {

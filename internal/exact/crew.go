@@ -136,14 +136,19 @@ type scan struct {
 // large.
 func (s *Searcher) run(n, bytes int) {
 	s.scan.n = n
-	s.scan.step = max(shareBytes/bytes/kernels.PanelRows*kernels.PanelRows, kernels.PanelRows)
-	if s.scan.tiles {
+	c := s.layer.crew
+	alone := c == nil || n*bytes < minShared
+	switch {
+	case s.scan.tiles:
 		s.scan.step = s.layer.tile()
+	case alone:
+		s.scan.step = n // no cuts but those of the kernel
+	default:
+		s.scan.step = max(shareBytes/bytes/kernels.PanelRows*kernels.PanelRows, kernels.PanelRows)
 	}
 	s.next.Store(0)
 	s.failed.Store(false)
-	c := s.layer.crew
-	if c == nil || n*bytes < minShared {
+	if alone {
 		s.takeAll(0)
 	} else {
 		s.scan.p.checkIDs(s.layer) // a wrong id is a panic here

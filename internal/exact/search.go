@@ -360,7 +360,10 @@ func (l *Layer) biasOf(p *place, row int) float32 {
 	case p.packed != nil:
 		return p.packed.codes.Bias(p.list.panel*kernels.PanelRows + row)
 	case p.listed:
-		return l.bias[p.ids[row]]
+		row = int(p.ids[row])
+	}
+	if l.codes != nil {
+		return l.codes.Bias(row)
 	}
 	return l.bias[row]
 }

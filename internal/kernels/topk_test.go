@@ -100,6 +100,31 @@ func TestTopKIsTheHeadOfTheSort(t *testing.T) {
 
 func FuzzTopKIsTheHeadOfTheSort(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkTopK)) }
 
+// Of many scores groups without a selected one are skipped.
+func TestSelectAtLeastOfManyScores(t *testing.T) {
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for _, n := range []int{1008, 1023, 1024, 1025, 1040, 1087, 1088, 1136, 5000} {
+			for every := 1; every < 2*n; every = 3*every + 1 {
+				scores, dst := make([]float32, n), make([]uint32, n)
+				var want []uint32
+				for i := range scores {
+					scores[i] = float32(i%5) - 9
+					switch {
+					case i%7 == 3:
+						scores[i] = float32(math.NaN())
+					case (i+n)%every == 0: // the last, among others
+						scores[i] = float32(i % 3)
+						want = append(want, uint32(i))
+					}
+				}
+				if m := SelectAtLeast(dst, scores, 0); !slices.Equal(dst[:m], want) {
+					t.Fatalf("%d scores, one of %d selected: got %v, want %v", n, every, dst[:m], want)
+				}
+			}
+		}
+	})
+}
+
 func TestMaxIDSeesAllBits(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for n := 1; n < 70; n++ {

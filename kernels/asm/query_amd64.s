@@ -1874,10 +1874,70 @@ TEXT ·SelectAtLeastAVX512(SB), NOSPLIT, $0-40
 	VPMOVZXBD    X1, Z1
 	MOVL         $0x00000010, DI
 	VPBROADCASTD DI, Z2
+	CMPQ         DX, $+1024
+	JLT          loop
+	MOVQ         DX, DI
+	ANDQ         $-64, DI
+	VPSLLD       $0x02, Z2, Z3
+
+group:
+	VCMPPS   $0x02, (CX)(BX*4), Z0, K1
+	VCMPPS   $0x02, 64(CX)(BX*4), Z0, K2
+	VCMPPS   $0x02, 128(CX)(BX*4), Z0, K3
+	VCMPPS   $0x02, 192(CX)(BX*4), Z0, K4
+	KORW     K1, K2, K5
+	KORW     K3, K4, K6
+	KORTESTW K5, K6
+	JZ       none
+
+	// The garbage written after the selected elements is within n. With a destination in memory VPCOMPRESSD is many times slower on some CPUs.
+	VPCOMPRESSD.Z Z1, K1, Z4
+	VMOVDQU32     Z4, (AX)(SI*4)
+	KMOVW         K1, R8
+	POPCNTL       R8, R8
+	ADDQ          R8, SI
+	VPADDD        Z2, Z1, Z1
+
+	// The garbage written after the selected elements is within n. With a destination in memory VPCOMPRESSD is many times slower on some CPUs.
+	VPCOMPRESSD.Z Z1, K2, Z4
+	VMOVDQU32     Z4, (AX)(SI*4)
+	KMOVW         K2, R8
+	POPCNTL       R8, R8
+	ADDQ          R8, SI
+	VPADDD        Z2, Z1, Z1
+
+	// The garbage written after the selected elements is within n. With a destination in memory VPCOMPRESSD is many times slower on some CPUs.
+	VPCOMPRESSD.Z Z1, K3, Z4
+	VMOVDQU32     Z4, (AX)(SI*4)
+	KMOVW         K3, R8
+	POPCNTL       R8, R8
+	ADDQ          R8, SI
+	VPADDD        Z2, Z1, Z1
+
+	// The garbage written after the selected elements is within n. With a destination in memory VPCOMPRESSD is many times slower on some CPUs.
+	VPCOMPRESSD.Z Z1, K4, Z4
+	VMOVDQU32     Z4, (AX)(SI*4)
+	KMOVW         K4, R8
+	POPCNTL       R8, R8
+	ADDQ          R8, SI
+	VPADDD        Z2, Z1, Z1
+
+next:
+	ADDQ $+64, BX
+	CMPQ BX, DI
+	JLT  group
+	CMPQ BX, DX
+	JEQ  end
+	JMP  loop
+
+none:
+	VPADDD Z3, Z1, Z1
+	JMP    next
 
 loop:
+	VCMPPS $0x02, (CX)(BX*4), Z0, K1
+
 	// The garbage written after the selected elements is within n. With a destination in memory VPCOMPRESSD is many times slower on some CPUs.
-	VCMPPS        $0x02, (CX)(BX*4), Z0, K1
 	VPCOMPRESSD.Z Z1, K1, Z3
 	VMOVDQU32     Z3, (AX)(SI*4)
 	KMOVW         K1, DI
@@ -1887,6 +1947,8 @@ loop:
 	ADDQ          $+16, BX
 	CMPQ          BX, DX
 	JLT           loop
-	MOVQ          SI, ret+32(FP)
+
+end:
+	MOVQ SI, ret+32(FP)
 	VZEROUPPER
 	RET
