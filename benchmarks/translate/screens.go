@@ -25,20 +25,9 @@ import (
 // topK is the number of labels of the precisions, and of the labels that screens learn from.
 const topK = 5
 
-// part chooses the contexts that a screen learns from.
-type part int
-
-const (
-	both part = iota
-	references
-	own
-)
-
 // plan is a screen to train.
 type plan struct {
 	methods.L2S
-	part      part
-	counts    bool // lists by counts, where L2S would take the geometry of the layer too
 	budgets   []float64
 	calibrate []target
 	tail      bool // the screen is wanted with a tail too
@@ -65,45 +54,29 @@ type target struct {
 func (p plan) options(end uint32, seed uint64) train.Options {
 	opt := p.Options()
 	opt.Always, opt.K, opt.Seed = []uint32{end}, topK, seed
-	if p.counts {
-		opt.Geometry = 0
-	}
 	return opt
 }
 
 // corpus has the contexts that screens learn from.
 type corpus struct {
-	name       string // of the contexts, which tells their content
-	cache      string // the folder that keeps screens for the next run
-	layer      *softmax.Layer
-	rows       []float32
-	labels     []uint32
-	references int // of the contexts, the first ones
-	end        uint32
-	sentence   int // contexts of one for calibration, about: they depend on each other
-	seed       uint64
-	leftOut    []string // contestants that cannot be measured, with the reasons
-}
-
-func (c *corpus) of(p part) (rows []float32, labels []uint32) {
-	at, d := c.references, c.layer.Dim()
-	switch p {
-	case references:
-		return c.rows[:at*d], c.labels[:at*topK]
-	case own:
-		return c.rows[at*d:], c.labels[at*topK:]
-	}
-	return c.rows, c.labels
+	name     string // of the contexts, which tells their content
+	cache    string // the folder that keeps screens for the next run
+	layer    *softmax.Layer
+	rows     []float32
+	labels   []uint32
+	end      uint32
+	sentence int // contexts of one for calibration, about: they depend on each other
+	seed     uint64
+	leftOut  []string // contestants that cannot be measured, with the reasons
 }
 
 // train returns the screen of a plan, and the time of training.
 func (c *corpus) train(ctx context.Context, p plan, progress *progress.Printer) (*screen.Model, float64, error) {
 	opt := p.options(c.end, c.seed)
-	key := fmt.Sprint(c.name, opt, p.part)
+	key := fmt.Sprint(c.name, opt)
 	return c.kept(key, "training "+p.title(), progress, func() (*screen.Model, error) {
-		rows, labels := c.of(p.part)
-		opt.Labels = labels
-		m, _, err := train.Run(ctx, c.layer, rows, opt)
+		opt.Labels = c.labels
+		m, _, err := train.Run(ctx, c.layer, c.rows, opt)
 		return m, err
 	})
 }
@@ -213,7 +186,7 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 		}
 	}
 	if p.tail {
-		key := fmt.Sprint(c.name, p.options(c.end, c.seed), p.part, "tail")
+		key := fmt.Sprint(c.name, p.options(c.end, c.seed), "tail")
 		with, more, err := c.kept(key, "tail of "+p.title(), progress, func() (*screen.Model, error) { return c.withTail(ctx, m) })
 		if err == nil {
 			err = add(with, with.Budget(), ", with its tail", seconds+more)
@@ -271,19 +244,4 @@ func plans(labels int) []plan {
 		list = append(list, plan{L2S: flat, budgets: []float64{200, 400}})
 	}
 	return list
-}
-
-// ablation is a screen that is trained to show the effect of a part of the training: its precision
-// alone is measured.
-type ablation struct {
-	name string
-	plan
-}
-
-func ablations() []ablation {
-	at := []float64{200, 300, 400}
-	return []ablation{
-		{"contexts of references alone", plan{part: references, budgets: at}},
-		{"lists by counts", plan{counts: true, budgets: at}},
-	}
 }

@@ -3,7 +3,6 @@ package layers
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"os"
 	"path/filepath"
@@ -13,9 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
-	"github.com/learning-to-screen/l2s/train"
 )
 
 // LanguageModel returns the softmax layer of the language model in dir
@@ -87,16 +84,4 @@ func head(tokens iter.Seq2[uint32, error], n int) iter.Seq2[uint32, error] {
 			left--
 		}
 	}
-}
-
-// KMeans returns the screen that spherical k-means gives for contexts of a layer, with no more
-// than its clusters.
-func KMeans(d *synthetic.Data, clusters int, budget float64) (*screen.Model, error) {
-	if d.Len() == 0 {
-		return nil, errors.New("layers: no contexts to train on")
-	}
-	opt := train.DefaultOptions()
-	opt.Clusters, opt.Iterations, opt.Budget = clusters, 0, budget
-	m, _, err := train.Run(context.Background(), d.Layer, d.Contexts, opt)
-	return m, err
 }

@@ -319,9 +319,6 @@ func buildGraph(ctx context.Context, in *Input, rows []float32, dim int, order [
 				return nil, err
 			}
 		}
-		if in.Note != nil && i%10000 == 9999 {
-			in.Note("graph %v: %d of %d nodes", p, i+1, n)
-		}
 		b.insert(id, layers[id])
 	}
 	return g, nil

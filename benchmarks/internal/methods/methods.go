@@ -25,8 +25,6 @@ type Input struct {
 	K int
 	// Seed seeds all random choices.
 	Seed uint64
-	// Note, unless nil, gets the progress of a long construction.
-	Note func(format string, args ...any)
 }
 
 // Method is a way to answer, with the parameters of its construction.

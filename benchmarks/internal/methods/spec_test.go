@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
-	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/internal/demolm"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -79,7 +78,7 @@ func specimens() []specimen {
 		every := func(x Index) Setting { return adaptiveSetting{x.(*adaptiveIndex), math.Inf(1)} }
 		list = append(list, specimen{Method: AdaptiveSoftmax{cutoffs}, every: every, instant: cutoffs == nil})
 	}
-	if openblas.Sgemv != nil {
+	if Sgemv != nil {
 		list = append(list, specimen{Method: OpenBLAS{}, every: lastOf, rough: true, instant: true})
 	}
 	return list

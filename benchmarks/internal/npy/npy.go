@@ -1,4 +1,4 @@
-// Package npy writes .npy files that are larger than memory, and lists of integers.
+// Package npy writes .npy files that are larger than memory.
 package npy
 
 import (
@@ -13,22 +13,6 @@ import (
 
 func fail(path, field, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %w", path, field, fmt.Errorf(format, args...))
-}
-
-// WriteInt32s writes a list of int32. The file appears under its name when it is complete.
-func WriteInt32s(path string, data []int32) error {
-	file, err := atomicfile.Create(path)
-	if err != nil {
-		return err
-	}
-	defer file.Abort()
-	if _, err := file.Write(tensorfile.NPYHeader("i4", len(data))); err != nil {
-		return err
-	}
-	if err := binary.Write(file, binary.LittleEndian, data); err != nil {
-		return err
-	}
-	return file.Commit()
 }
 
 // Writer writes a float32 matrix row by row, so that it need not be held in

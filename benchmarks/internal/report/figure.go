@@ -111,20 +111,8 @@ func legendOrder(names []string, of map[string][]points.Point) []string {
 	return names
 }
 
-// spot is a point of a figure, in points from its lower left corner.
-type spot struct {
-	at    vg.Point
-	point points.Point
-}
-
 // drawFigure draws P@k against speedup in the format svg or png.
 func drawFigure(w io.Writer, format string, f *points.File, k int) error {
-	_, err := drawSpots(w, format, f, k)
-	return err
-}
-
-// drawSpots is drawFigure that also returns where the points are.
-func drawSpots(w io.Writer, format string, f *points.File, k int) ([]spot, error) {
 	precision := p1
 	if k == 5 {
 		precision = p5
@@ -162,7 +150,7 @@ func drawSpots(w io.Writer, format string, f *points.File, k int) ([]spot, error
 		}
 		l, marks, err := plotter.NewLinePoints(xys)
 		if err != nil {
-			return nil, fmt.Errorf("report: %s: %w", name, err)
+			return fmt.Errorf("report: %s: %w", name, err)
 		}
 		l.LineStyle = lineStyle(looks[name])
 		marks.GlyphStyle = glyphStyle(looks[name])
@@ -189,15 +177,6 @@ func drawSpots(w io.Writer, format string, f *points.File, k int) ([]spot, error
 	dc.Fill(dc.Rectangle.Path())
 	axes := draw.Crop(dc, margin, -legendWidth-2*margin, margin, -headHeight)
 	p.Draw(axes)
-	var spots []spot
-	inner := p.DataCanvas(axes)
-	toX, toY := p.Transforms(&inner)
-	for _, name := range listed {
-		for _, q := range front(of[name], precision) {
-			spots = append(spots, spot{vg.Point{X: toX(math.Log10(q.Speedup)), Y: toY(nines(precision(q)))}, q})
-		}
-	}
-
 	top := dc.Max.Y - margin
 	dc.FillText(textStyle(14), vg.Point{X: 2 * margin, Y: top}, fmt.Sprintf("P@%d against speedup: %s, %s labels, dimension %s",
 		k, f.Layer.Name, thousands(f.Layer.Labels), thousands(f.Layer.Dim)))
@@ -215,15 +194,15 @@ func drawSpots(w io.Writer, format string, f *points.File, k int) ([]spot, error
 	}
 	if format == "png" {
 		_, err := canvas.WriteTo(w)
-		return spots, err
+		return err
 	}
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
-		return nil, err
+		return err
 	}
 	// The font may not be there where the picture is looked at.
 	_, err := w.Write(fontFamily.ReplaceAll(b.Bytes(), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif")))
-	return spots, err
+	return err
 }
 
 var fontFamily = regexp.MustCompile(`font-family:Liberation Sans`)

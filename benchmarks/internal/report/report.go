@@ -19,8 +19,7 @@ import (
 // not there:
 //
 //   - REPORT.md, the tables with links to the figures;
-//   - p1.svg, p1.png, p5.svg and p5.png, precision against speedup;
-//   - report.html, one page with figures and tables that needs nothing else.
+//   - p1.svg, p1.png, p5.svg and p5.png, precision against speedup.
 //
 // It returns an error where f has no curve, or where a file cannot be written.
 func Write(dir string, f *points.File) error {
@@ -31,12 +30,11 @@ func Write(dir string, f *points.File) error {
 		return err
 	}
 	for name, write := range map[string]func(io.Writer) error{
-		"REPORT.md":   func(w io.Writer) error { return writeMarkdown(w, f) },
-		"report.html": func(w io.Writer) error { return writeHTML(w, f) },
-		"p1.svg":      func(w io.Writer) error { return drawFigure(w, "svg", f, 1) },
-		"p1.png":      func(w io.Writer) error { return drawFigure(w, "png", f, 1) },
-		"p5.svg":      func(w io.Writer) error { return drawFigure(w, "svg", f, 5) },
-		"p5.png":      func(w io.Writer) error { return drawFigure(w, "png", f, 5) },
+		"REPORT.md": func(w io.Writer) error { return writeMarkdown(w, f) },
+		"p1.svg":    func(w io.Writer) error { return drawFigure(w, "svg", f, 1) },
+		"p1.png":    func(w io.Writer) error { return drawFigure(w, "png", f, 1) },
+		"p5.svg":    func(w io.Writer) error { return drawFigure(w, "svg", f, 5) },
+		"p5.png":    func(w io.Writer) error { return drawFigure(w, "png", f, 5) },
 	} {
 		if err := writeFile(filepath.Join(dir, name), write); err != nil {
 			return err
@@ -55,6 +53,16 @@ func writeFile(path string, write func(io.Writer) error) error {
 		return err
 	}
 	return out.Commit()
+}
+
+// Summary writes the table of the speedups at equal precision as text.
+func Summary(w io.Writer, f *points.File) error {
+	var b bytes.Buffer
+	t := tableEqual(f)
+	fmt.Fprintf(&b, "%s\n\n", t.note)
+	t.markdown(&b)
+	_, err := b.WriteTo(w)
+	return err
 }
 
 func writeMarkdown(w io.Writer, f *points.File) error {
