@@ -19,15 +19,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/learning-to-screen/l2s/benchmarks/internal/command"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
@@ -44,21 +42,7 @@ import (
 // topK is the k of the queries that are timed.
 const topK = 5
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the program at once.
-	context.AfterFunc(ctx, stop)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "compare: interrupted:", err)
-		os.Exit(130)
-	default:
-		fmt.Fprintln(os.Stderr, "compare:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("compare", run) }
 
 // run runs the comparison that the arguments describe.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -231,7 +215,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 		Machine: points.Here(),
 		Layer:   points.Layer{Name: data.name, Labels: layer.Labels(), Dim: d},
 		K:       topK, Seed: seed,
-		TrainContexts: len(data.train) / d, LabelSeconds: round(labelSeconds, 3),
+		TrainContexts: len(data.train) / d, LabelSeconds: measure.Round(labelSeconds, 3),
 		TestContexts: len(tests), PrecisionContexts: n, Rounds: rounds, TurnContexts: leastQueries,
 	}
 	if coldRounds > 0 {
@@ -259,7 +243,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 			f.Text, f.Tokens = text.Name, len(text.Next)
 		}
 	}
-	f.Seconds = round(time.Since(start).Seconds(), 3)
+	f.Seconds = measure.Round(time.Since(start).Seconds(), 3)
 	return f, nil
 }
 
@@ -392,7 +376,7 @@ func judge(ctx context.Context, list []*contestant, layer *softmax.Layer, judged
 func (c *contestant) point() points.Point {
 	p := points.Point{
 		Method: c.method.Name(), Build: c.build(), Query: c.setting.Params(),
-		BuildSeconds: round(c.buildSeconds, 3), Bytes: c.bytes,
+		BuildSeconds: measure.Round(c.buildSeconds, 3), Bytes: c.bytes,
 		Timing: c.turn.Timing(), P1: c.p1, P5: c.p5,
 	}
 	if c.cold != nil {
@@ -401,16 +385,10 @@ func (c *contestant) point() points.Point {
 	}
 	if s, ok := c.setting.(methods.Screened); ok {
 		p.Clusters, p.Budget = s.Model.Clusters(), s.Budget
-		p.MeanCandidates = round(c.rung.MeanCandidates, 2)
-		p.RowsScanned = round(float64(p.Clusters)+c.rung.MeanCandidates, 2)
+		p.MeanCandidates = measure.Round(c.rung.MeanCandidates, 2)
+		p.RowsScanned = measure.Round(float64(p.Clusters)+c.rung.MeanCandidates, 2)
 	}
 	return p
-}
-
-// round rounds x to a number of decimals.
-func round(x float64, decimals int) float64 {
-	f := math.Pow10(decimals)
-	return math.Round(x*f) / f
 }
 
 // checkLeast returns an error unless the screen that package train decides reaches the

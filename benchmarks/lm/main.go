@@ -16,27 +16,18 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
+	"github.com/learning-to-screen/l2s/benchmarks/internal/command"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/npy"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
 	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the program at once.
-	context.AfterFunc(ctx, stop)
-	if err := run(ctx, os.Args[1:], os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "lm:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("lm", run) }
 
 // run writes the contexts that the arguments name.
-func run(ctx context.Context, args []string, stderr io.Writer) error {
+func run(ctx context.Context, args []string, _, stderr io.Writer) error {
 	f := flag.NewFlagSet("lm", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	dir := f.String("lm", "lm/model", "`folder` of a language model, with model.safetensors and vocab.txt")

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/head"
 )
 
 const story = "it was the best of times\nunheardof words\n"
@@ -22,7 +23,7 @@ func TestContexts(t *testing.T) {
 	if err := os.WriteFile(textFile, []byte(story), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(context.Background(), []string{"--lm", "model", "--text", textFile, "--out", out}, io.Discard); err != nil {
+	if err := run(context.Background(), []string{"--lm", "model", "--text", textFile, "--out", out}, io.Discard, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	m, v, err := layers.LoadLM("model")
@@ -38,7 +39,7 @@ func TestContexts(t *testing.T) {
 		}
 		want = append(want, state.Step(id)...)
 	}
-	got, release, err := layers.ReadRows(out, 200)
+	got, release, err := head.OpenContexts(out, 200)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestRefusals(t *testing.T) {
 		`found the argument "more"`:                     {"more"},
 		"flag provided but not defined: -no-such-thing": {"--no-such-thing"},
 	} {
-		if err := run(context.Background(), args, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+		if err := run(context.Background(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want one with %q", args, err, want)
 		}
 	}

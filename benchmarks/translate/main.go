@@ -10,27 +10,25 @@
 // A speedup is to the dense float32 scan with top-k and log-sum-exp in the same round.
 //
 // The figures go to translate.json in the folder --out, and the tables that package report makes of
-// them to TRANSLATE.md there. An interrupt leaves neither; the contexts, labels and screens in the
-// folder --cache are kept for the next run.
+// them to TRANSLATE.md there. An interrupt leaves neither; the contexts in the folder --cache are
+// kept for the next run.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/bleu"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/command"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
@@ -39,24 +37,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
-	"github.com/learning-to-screen/l2s/train"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the program at once.
-	context.AfterFunc(ctx, stop)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "translate: interrupted:", err)
-		os.Exit(130)
-	default:
-		fmt.Fprintln(os.Stderr, "translate:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("translate", run) }
 
 // sweep has the measurements of a run and their length.
 type sweep struct {
@@ -101,7 +84,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.SetOutput(stderr)
 	var o options
 	f.StringVar(&o.model, "model", "../../shared/data/nmt-multi30k", "`folder` of a translation model: model.safetensors, vocab.de and vocab.en, and the texts train and test in both languages")
-	f.StringVar(&o.cache, "cache", "../bin/translate", "`folder` that keeps contexts, labels and screens for the next run")
+	f.StringVar(&o.cache, "cache", "../bin/translate", "`folder` that keeps contexts for the next run")
 	f.StringVar(&o.out, "out", "results", "`folder` to write to")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of all random choices")
 	f.Float64Var(&o.alpha, "alpha", 1, "divide log-probabilities by the length to the power of `A`")
@@ -153,7 +136,7 @@ func translate(ctx context.Context, d *data, s sweep, o options, stdout io.Write
 		return err
 	}
 	p.Line(fmt.Sprintf("%s: %d methods in %s", path, len(t.Rows), progress.Duration(time.Duration(t.Seconds*1e9))))
-	return report.TranslationTable(stdout, t)
+	return report.TranslationSummary(stdout, t)
 }
 
 // contestant is a setting that is measured.
@@ -194,17 +177,17 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 		return nil, err
 	}
 	defer tests.release()
-	want, err := train.Labels(ctx, layer, tests.rows, topK, train.RunOptions{})
+	want, err := labels(ctx, layer, tests.rows, p)
 	if err != nil {
 		return nil, err
 	}
-	wantHeld, err := train.Labels(ctx, layer, held.rows, topK, train.RunOptions{})
+	wantHeld, err := labels(ctx, layer, held.rows, p)
 	if err != nil {
 		return nil, err
 	}
-	c := &corpus{name: learn.name, cache: o.cache, layer: layer, rows: learn.rows, end: d.model.End(), seed: o.seed,
+	c := &corpus{layer: layer, rows: learn.rows, end: d.model.End(), seed: o.seed,
 		sentence: max(1, len(held.rows)/layer.Dim()/(2*len(d.held)))}
-	if c.labels, err = labels(ctx, layer, learn.rows, filepath.Join(o.cache, "train.labels"), p); err != nil {
+	if c.labels, err = labels(ctx, layer, learn.rows, p); err != nil {
 		return nil, err
 	}
 	list, err := contestants(ctx, c, s, held.rows, p)
@@ -252,7 +235,7 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 		t.Rows = append(t.Rows, x.row)
 	}
 	examples(t, d, list, s.examples)
-	t.Seconds = round(time.Since(start).Seconds(), 3)
+	t.Seconds = measure.Round(time.Since(start).Seconds(), 3)
 	return t, nil
 }
 
@@ -288,7 +271,7 @@ func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *pro
 		if err != nil {
 			return nil, err
 		}
-		seconds := round(time.Since(start).Seconds(), 3)
+		seconds := measure.Round(time.Since(start).Seconds(), 3)
 		p.End()
 		found := 0
 		for _, setting := range x.Settings() {
@@ -340,7 +323,7 @@ func decode(ctx context.Context, c *decoder, list []*contestant, width int, seed
 			return nil, err
 		}
 		difference := bleu.Paired(texts(found), texts(exact), c.data.words, resamples, seed)
-		r := points.Decoding{BLEU: round(c.data.score(found), 3), Low: round(difference.Low, 3), High: round(difference.High, 3)}
+		r := points.Decoding{BLEU: measure.Round(c.data.score(found), 3), Low: measure.Round(difference.Low, 3), High: measure.Round(difference.High, 3)}
 		for i, t := range found {
 			if !slices.Equal(t.words, exact[i].words) {
 				r.Differ++
@@ -419,10 +402,4 @@ func examples(t *points.Translation, d *data, list []*contestant, n int) {
 			Exact: strings.Join(exact[i].words, " "), Screened: strings.Join(other[i].words, " "),
 		})
 	}
-}
-
-// round rounds x to a number of decimals.
-func round(x float64, decimals int) float64 {
-	f := math.Pow10(decimals)
-	return math.Round(x*f) / f
 }

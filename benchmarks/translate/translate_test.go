@@ -205,11 +205,11 @@ func TestTheTableOfASmallModel(t *testing.T) {
 		t.Errorf("TRANSLATE.md: %v\n%s", err, text)
 	}
 
-	// The next run finds the contexts and the screens, and has the same figures.
+	// The next run finds the contexts, and has the same figures.
 	before := modified(t, o.cache)
 	again := measured()
 	if !slices.Equal(modified(t, o.cache), before) {
-		t.Error("the second run wrote contexts, labels or screens")
+		t.Error("the second run wrote contexts")
 	}
 	for i, r := range again.Rows {
 		for j, x := range r.Decodings {

@@ -10,26 +10,9 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/softmax"
 )
-
-// LanguageModel returns the softmax layer of the language model in dir
-// (model.safetensors, vocab.txt) and its contexts of the first n tokens of a
-// text there, as one stream from the zero state.
-func LanguageModel(dir, text string, n int) (*synthetic.Data, error) {
-	m, v, err := LoadLM(dir)
-	if err != nil {
-		return nil, err
-	}
-	layer, err := Decoder(m)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := Contexts(context.Background(), m, v, filepath.Join(dir, text), n, nil)
-	return &synthetic.Data{Layer: layer, Contexts: rows}, err
-}
 
 // LoadLM loads the language model in dir, model.safetensors and vocab.txt.
 func LoadLM(dir string) (*lstm.Model, *vocab.Vocab, error) {

@@ -67,7 +67,7 @@ func TestLoadErrors(t *testing.T) {
 		}, "rnn.bias_ih_l1 and rnn.bias_hh_l1: values: found the sum +Inf at element 2"},
 	} {
 		s := newSpec(1, 7, 5, 3, 2, false)
-		if _, err := Read(s.file("F32")); err != nil {
+		if _, err := read("language model", s.file("F32")); err != nil {
 			t.Fatalf("%s: before the change: %v", c.name, err)
 		}
 		c.change(s)
@@ -98,8 +98,8 @@ func TestLoadErrors(t *testing.T) {
 // of Read.
 func checkRefused(t *testing.T, name string, data []byte, want string) {
 	t.Helper()
-	if m, err := Read(data); err == nil || m != nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%s: Read gives %v, %v; want an error with %q", name, m, err, want)
+	if m, err := read("language model", data); err == nil || m != nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: read gives %v, %v; want an error with %q", name, m, err, want)
 	}
 	path := filepath.Join(t.TempDir(), "model.safetensors")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
@@ -118,7 +118,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(newSpec(1, 2, 1, 1, 2, true).file("BF16"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := Read(data)
+		m, err := read("language model", data)
 		if err != nil {
 			return
 		}

@@ -100,7 +100,7 @@ func TestAgainstReference(t *testing.T) {
 				embed = rapid.IntRange(1, 33).Draw(t, "embed")
 			}
 			s := newSpec(seed, vocab, embed, dim, layers, tied)
-			m, err := Read(s.file(dtype))
+			m, err := read("language model", s.file(dtype))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,7 +142,7 @@ func TestAgainstReference(t *testing.T) {
 	})
 }
 
-// TestContextsIsStep: the layers on their goroutines give the same bits as a state step by step,
+// TestContextsIsStep: chunks give the same bits as a state step by step,
 // wherever the stream ends within a chunk.
 func TestContextsIsStep(t *testing.T) {
 	s := newSpec(1, 50, 24, 40, 3, false)

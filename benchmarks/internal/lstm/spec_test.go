@@ -115,7 +115,7 @@ func float16(x float32) uint16 {
 
 func (s *spec) read(t testing.TB, dtype string) *Model {
 	t.Helper()
-	m, err := Read(s.file(dtype))
+	m, err := read("language model", s.file(dtype))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,9 +101,7 @@ type scanIndex struct {
 }
 
 func (x scanIndex) Bytes() int64        { return x.bytes }
-func (x scanIndex) Settings() []Setting { return []Setting{x} }
-func (x scanIndex) Params() string      { return "" }
-func (x scanIndex) Searcher() Searcher  { return x.searcher() }
+func (x scanIndex) Settings() []Setting { return []Setting{setting{"", x.searcher}} }
 
 // searcherFunc is a function that is a Searcher.
 type searcherFunc func(dst []softmax.Prediction, h []float32) int

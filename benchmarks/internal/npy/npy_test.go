@@ -2,8 +2,10 @@ package npy
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,5 +96,43 @@ func TestTheOldFileStays(t *testing.T) {
 	}
 	if !bytes.Equal(read(t, path), old) {
 		t.Error("found another file after all, expected the old one")
+	}
+}
+
+// Rows are written once, and again if a file that they depend on, or the key, is another one.
+func TestRowsAreKept(t *testing.T) {
+	dir := t.TempDir()
+	source := filepath.Join(dir, "source")
+	content, key, calls := "one", "key", 0
+	ask := func() []float32 {
+		t.Helper()
+		if err := os.WriteFile(source, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		rows, release, err := Kept(filepath.Join(dir, "new"), "x", key, []string{source}, 2, func(w *Writer) error {
+			calls++
+			return w.WriteRows([]float32{float32(calls), 7})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		return slices.Clone(rows)
+	}
+	for i, c := range []struct {
+		content, key string
+		want         float32
+	}{{"one", "key", 1}, {"one", "key", 1}, {"two", "key", 2}, {"two", "other", 3}, {"one", "key", 1}} {
+		content, key = c.content, c.key
+		if got := ask(); !slices.Equal(got, []float32{c.want, 7}) {
+			t.Errorf("call %d: found %v, expected the rows of call %v of write", i, got, c.want)
+		}
+	}
+	broken := errors.New("broken")
+	if _, _, err := Kept(dir, "y", "", nil, 2, func(*Writer) error { return broken }); err != broken {
+		t.Errorf("found %v, expected the error of write", err)
+	}
+	if found, _ := filepath.Glob(filepath.Join(dir, "y*")); found != nil {
+		t.Errorf("found %v after an error, expected no file", found)
 	}
 }

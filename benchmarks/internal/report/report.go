@@ -57,12 +57,8 @@ func writeFile(path string, write func(io.Writer) error) error {
 
 // Summary writes the table of the speedups at equal precision as text.
 func Summary(w io.Writer, f *points.File) error {
-	var b bytes.Buffer
 	t := tableEqual(f)
-	fmt.Fprintf(&b, "%s\n\n", t.note)
-	t.markdown(&b)
-	_, err := b.WriteTo(w)
-	return err
+	return t.plain(w)
 }
 
 func writeMarkdown(w io.Writer, f *points.File) error {
@@ -72,9 +68,22 @@ func writeMarkdown(w io.Writer, f *points.File) error {
 		fmt.Fprintf(&b, "%s\n\n", s)
 	}
 	b.WriteString("![P@5 against speedup](p5.png)\n\n![P@1 against speedup](p1.png)\n")
-	for _, t := range tables(f) {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", t.title, t.note)
-		t.markdown(&b)
+	return markdown(w, &b, tables(f))
+}
+
+// plain writes the note and the rows.
+func (t *table) plain(w io.Writer) error {
+	b := bytes.NewBufferString(t.note + "\n\n")
+	t.markdown(b)
+	_, err := b.WriteTo(w)
+	return err
+}
+
+// markdown writes what b has, and the tables after it.
+func markdown(w io.Writer, b *bytes.Buffer, tables []table) error {
+	for _, t := range tables {
+		fmt.Fprintf(b, "\n## %s\n\n%s\n\n", t.title, t.note)
+		t.markdown(b)
 	}
 	_, err := b.WriteTo(w)
 	return err

@@ -33,40 +33,15 @@ func WriteTranslation(dir string, t *points.Translation) error {
 	}
 	return writeFile(filepath.Join(dir, "TRANSLATE.md"), func(w io.Writer) error {
 		var b bytes.Buffer
-		fmt.Fprintf(&b, "# Translation with %s: beam search on the screen\n\n", t.Layer.Name)
-		for _, s := range translationMeasured(t) {
-			fmt.Fprintf(&b, "%s\n\n", s)
-		}
-		for i, table := range translationTables(t) {
-			if i > 0 {
-				b.WriteByte('\n')
-			}
-			fmt.Fprintf(&b, "## %s\n\n%s\n\n", table.title, table.note)
-			table.markdown(&b)
-		}
-		_, err := b.WriteTo(w)
-		return err
+		fmt.Fprintf(&b, "# Translation with %s: beam search on the screen\n\n%s\n", t.Layer.Name, strings.Join(translationMeasured(t), "\n\n"))
+		return markdown(w, &b, translationTables(t))
 	})
 }
 
-// TranslationTable prints the speedups and BLEU of t as text.
-func TranslationTable(w io.Writer, t *points.Translation) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%-62s%8s%8s", "", "P@1", "P@5")
-	for _, width := range t.Widths {
-		fmt.Fprintf(&b, "%10s%9s%9s", fmt.Sprintf("beam %d", width), "speedup", "BLEU")
-	}
-	b.WriteByte('\n')
-	for _, r := range t.Rows {
-		fmt.Fprintf(&b, "%-62s%8.4f%8.4f", TranslatorName(r), r.P1, r.P5)
-		for _, d := range r.Decodings {
-			fmt.Fprintf(&b, "%10s%9s%9.2f", micros(d.Micros)+" us", times(d.Speedup), d.BLEU)
-		}
-		b.WriteByte('\n')
-	}
-	fmt.Fprintf(&b, "\n%s\n", translationVerdict(t))
-	_, err := io.WriteString(w, b.String())
-	return err
+// TranslationSummary writes the table of speedups and BLEU as text.
+func TranslationSummary(w io.Writer, t *points.Translation) error {
+	main := translationTables(t)[0]
+	return main.plain(w)
 }
 
 // TranslatorName is the method with its parameters.
