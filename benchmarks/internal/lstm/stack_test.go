@@ -12,7 +12,7 @@ import (
 
 // testStack is a stack of 2 layers and some inputs for it.
 func testStack(t *testing.T) (s *Stack, inputs func(rng *rand.Rand, rows int) []float32) {
-	s = newSpec(1, 5, 7, 11, 2, false).read(t, "F32").stack
+	s = newSpec(1, 5, 7, 11, 2, false).read(t).stack
 	return s, func(rng *rand.Rand, rows int) []float32 {
 		x := make([]float32, rows*s.In())
 		for i := range x {

@@ -31,10 +31,10 @@ func Write(dir string, f *points.File) error {
 	}
 	for name, write := range map[string]func(io.Writer) error{
 		"REPORT.md": func(w io.Writer) error { return writeMarkdown(w, f) },
-		"p1.svg":    func(w io.Writer) error { return drawFigure(w, "svg", f, 1) },
-		"p1.png":    func(w io.Writer) error { return drawFigure(w, "png", f, 1) },
-		"p5.svg":    func(w io.Writer) error { return drawFigure(w, "svg", f, 5) },
-		"p5.png":    func(w io.Writer) error { return drawFigure(w, "png", f, 5) },
+		"p1.svg":    func(w io.Writer) error { return figure(f, 1).draw(w, "svg") },
+		"p1.png":    func(w io.Writer) error { return figure(f, 1).draw(w, "png") },
+		"p5.svg":    func(w io.Writer) error { return figure(f, 5).draw(w, "svg") },
+		"p5.png":    func(w io.Writer) error { return figure(f, 5).draw(w, "png") },
 	} {
 		if err := writeFile(filepath.Join(dir, name), write); err != nil {
 			return err

@@ -312,3 +312,26 @@ func TestOtherLayersAndPartsOfAComparison(t *testing.T) {
 		t.Error("no points: no error")
 	}
 }
+
+// Each library of the table is a line of the picture, with its settings.
+func TestThePictureOfPeers(t *testing.T) {
+	table, err := os.ReadFile("../../results/peers.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var svg strings.Builder
+	if err := report.Peers(table)(&svg, "svg"); err != nil {
+		t.Fatal(err)
+	}
+	checkXML(t, "peers.svg", svg.String())
+	for row := range strings.Lines(string(table)) {
+		if name, _, _ := strings.Cut(row, "\t"); name != "method" && !strings.Contains(svg.String(), ">"+name+"<") {
+			t.Errorf("found no legend of %s", name)
+		}
+	}
+	for _, tick := range []string{"0.99", "1", "50", "5000"} {
+		if !strings.Contains(svg.String(), ">"+tick+"<") {
+			t.Errorf("found no tick %s", tick)
+		}
+	}
+}
