@@ -186,9 +186,8 @@ own = $(if $(filter-out ../shared/data,$(DATA)),$(1) $(abspath $(DATA))/$(2))
 # there fails if a file is missing, and tells what to do instead.
 there = @[ -e "$(1)" ] || { echo "found no $(1), which is not part of l2s; DATA=FOLDER names the folder of your own models. $(2)" >&2; exit 1; }
 
-# The layer and the contexts of the two loads.
+# The layer and the contexts of the load.
 PTB      := $(DATA)/ptb-small/model.safetensors
-DEMOLM   := $(DEMO)/model.safetensors
 QUERIES  ?= 10000000
 
 .PHONY: load
@@ -202,12 +201,10 @@ bin/ptb/m.l2s:
 
 .PHONY: load-short
 load-short: build ## The same with 200,000 queries, on the model of l2s demo.
-	@mkdir -p bin/load
-	cd benchmarks && $(GO) run ./lm generate --length 12288 --quiet --contexts ../bin/load/h.npy >/dev/null
-	bin/l2s train --kind screen --weights $(DEMOLM):encoder.weight --bias $(DEMOLM):decoder.bias --contexts bin/load/h.npy \
-		--out bin/load/m.l2s 2>/dev/null
-	cd benchmarks && $(GO) run ./load -weights ../$(DEMOLM):encoder.weight -bias ../$(DEMOLM):decoder.bias \
-		-contexts ../bin/load/h.npy -screen ../bin/load/m.l2s -queries 200000
+	rm -rf bin/load
+	bin/l2s demo --lm $(DEMO) --keep bin/load --quiet >/dev/null
+	cd benchmarks && $(GO) run ./load -weights ../bin/load/layer.safetensors:weight -bias ../bin/load/layer.safetensors:bias \
+		-contexts ../bin/load/test.npy -screen ../bin/load/m.l2s -queries 200000
 
 .PHONY: service-load
 service-load: ## Put the example service under the load of 4 clients on loopback, with ten swaps.
@@ -264,22 +261,6 @@ bench: ## Run the Go benchmarks of the kernels and of whole queries.
 # OpenBLAS joins where pkg-config finds it (Debian: libopenblas-dev).
 OPENBLAS := $(shell pkg-config --exists openblas 2>/dev/null && echo -tags openblas)
 
-.PHONY: peers
-peers: ## Print the table of ratios to OpenBLAS, gonum, vek and plain Go.
-	cd benchmarks && $(GO) run $(OPENBLAS) ./peers
-
-# The folder of ggml's libraries: see benchmarks/internal/ggml.
-GGML ?=
-
-.PHONY: heads
-heads: ## Measure heads of language models: opening them, and queries; GGML=FOLDER adds ggml.
-	cd benchmarks && $(GO) run $(if $(GGML),-tags ggml) ./heads $(if $(GGML),-ggml $(abspath $(GGML)))
-
-.PHONY: labels-rate
-labels-rate: ## Print the rates of labelling contexts and of a plain matrix product, per level.
-	cd benchmarks && $(GO) run $(OPENBLAS) ./labels
-	cd benchmarks && L2S_SIMD=avx2 OPENBLAS_CORETYPE=Haswell $(GO) run $(OPENBLAS) ./labels
-
 .PHONY: predictions
 predictions: ## Print the cycles that llvm-mca predicts for the loops on arm64 and with AVX2. Needs LLVM 17.
 	cd gen && $(GO) run ./predict
@@ -287,14 +268,6 @@ predictions: ## Print the cycles that llvm-mca predicts for the loops on arm64 a
 .PHONY: train-ptb
 train-ptb: ## Print the figures of train/RESULTS.md, from DATA/ptb-small (DATA=../shared/data).
 	scripts/train-ptb $(DATA)/ptb-small bin/ptb
-
-.PHONY: probabilities
-probabilities: ## Print the figures of docs/probabilities.md, from DATA.
-	scripts/probabilities $(DATA) bin/probabilities
-
-.PHONY: probabilities-quick
-probabilities-quick: ## The same for the model of l2s demo, on texts that it writes, in some minutes.
-	scripts/probabilities --demo bin/probabilities-quick
 
 # LAYER names another layer: --weights SRC --bias SRC --contexts SRC, or --lm DIR.
 .PHONY: compare

@@ -19,18 +19,15 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/learning-to-screen/l2s/benchmarks/internal/command"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
-	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
@@ -45,24 +42,10 @@ import (
 // topK is the k of the queries that are timed.
 const topK = 5
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the program at once.
-	context.AfterFunc(ctx, stop)
-	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "compare: interrupted:", err)
-		os.Exit(130)
-	default:
-		fmt.Fprintln(os.Stderr, "compare:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("compare", run) }
 
 // run runs the comparison that the arguments describe.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	var src sourceFlags
@@ -81,8 +64,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	out := f.String("out", "results", "`folder` to write to")
 	rank := f.Int("rank", 20, "`rank` of the tail outside the candidates, for the perplexities")
 	least := f.Float64("least", 0, "fail unless the screen that is trained without options reaches this `P@5` and scans less than half of the rows")
-	pause := f.Bool("pause", false, measure.PauseUsage)
-	asJSON := f.Bool("json", false, "print the points as JSON")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -117,9 +98,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if s.mib = *mib; s.mib < 1 {
 		return fmt.Errorf("--cold: found %d MiB, expected at least 1", s.mib)
 	}
-	if *pause {
-		s.ready = func(ctx context.Context, p *progress.Printer) error { return measure.Pause(ctx, stdin, p) }
-	}
 	if *rank < 1 {
 		return fmt.Errorf("--rank: found %d, expected at least 1", *rank)
 	}
@@ -129,7 +107,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 	p := progress.New(stderr)
 	defer p.Close()
-	if openblas.Sgemv == nil {
+	if methods.Sgemv == nil {
 		p.Line("OpenBLAS is left out: build with -tags openblas (Debian: libopenblas-dev and pkg-config)")
 	}
 	data, err := src.open(ctx, s.train, s.test, p)
@@ -149,11 +127,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return err
 	}
 	p.Line(fmt.Sprintf("%s: %d points in %s", path, len(file.Points), progress.Duration(time.Duration(file.Seconds*1e9))))
-	if *asJSON {
-		if err := file.Write(stdout); err != nil {
-			return err
-		}
-	} else if _, err := io.WriteString(stdout, summary(file)); err != nil {
+	if err := report.Summary(stdout, file); err != nil {
 		return err
 	}
 	if !file.Complete {
@@ -226,11 +200,6 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 		}
 		turns = append(turns, c.turn)
 	}
-	if s.ready != nil {
-		if err := s.ready(ctx, p); err != nil {
-			return nil, err
-		}
-	}
 	p.Start("measuring", "rounds", s.rounds)
 	rounds := measure.InTurns(ctx, turns[0], turns[1:], len(tests), s.rounds, s.block, seed, p.Set)
 	if rounds == 0 {
@@ -246,7 +215,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 		Machine: points.Here(),
 		Layer:   points.Layer{Name: data.name, Labels: layer.Labels(), Dim: d},
 		K:       topK, Seed: seed,
-		TrainContexts: len(data.train) / d, LabelSeconds: round(labelSeconds, 3),
+		TrainContexts: len(data.train) / d, LabelSeconds: measure.Round(labelSeconds, 3),
 		TestContexts: len(tests), PrecisionContexts: n, Rounds: rounds, TurnContexts: leastQueries,
 	}
 	if coldRounds > 0 {
@@ -274,7 +243,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 			f.Text, f.Tokens = text.Name, len(text.Next)
 		}
 	}
-	f.Seconds = round(time.Since(start).Seconds(), 3)
+	f.Seconds = measure.Round(time.Since(start).Seconds(), 3)
 	return f, nil
 }
 
@@ -407,7 +376,7 @@ func judge(ctx context.Context, list []*contestant, layer *softmax.Layer, judged
 func (c *contestant) point() points.Point {
 	p := points.Point{
 		Method: c.method.Name(), Build: c.build(), Query: c.setting.Params(),
-		BuildSeconds: round(c.buildSeconds, 3), Bytes: c.bytes,
+		BuildSeconds: measure.Round(c.buildSeconds, 3), Bytes: c.bytes,
 		Timing: c.turn.Timing(), P1: c.p1, P5: c.p5,
 	}
 	if c.cold != nil {
@@ -416,16 +385,10 @@ func (c *contestant) point() points.Point {
 	}
 	if s, ok := c.setting.(methods.Screened); ok {
 		p.Clusters, p.Budget = s.Model.Clusters(), s.Budget
-		p.MeanCandidates = round(c.rung.MeanCandidates, 2)
-		p.RowsScanned = round(float64(p.Clusters)+c.rung.MeanCandidates, 2)
+		p.MeanCandidates = measure.Round(c.rung.MeanCandidates, 2)
+		p.RowsScanned = measure.Round(float64(p.Clusters)+c.rung.MeanCandidates, 2)
 	}
 	return p
-}
-
-// round rounds x to a number of decimals.
-func round(x float64, decimals int) float64 {
-	f := math.Pow10(decimals)
-	return math.Round(x*f) / f
 }
 
 // checkLeast returns an error unless the screen that package train decides reaches the
@@ -441,35 +404,4 @@ func checkLeast(f *points.File, least float64) error {
 		return fmt.Errorf("the best P@5 of l2s is %.4f, expected at least %v", best, least)
 	}
 	return nil
-}
-
-// summary is, for each method, the fastest setting that reaches some
-// precisions.
-func summary(f *points.File) string {
-	levels := []float64{0.95, 0.98, 0.99, 0.995}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s x %d, level %s, top-%d, one thread: the speedup over the dense float32 scan\nof the fastest setting with at least this P@%d\n\n%-46s", f.Layer.Name, progress.Count(f.Layer.Labels), f.Layer.Dim, f.Level, f.K, f.K, "")
-	for _, l := range levels {
-		fmt.Fprintf(&b, "%9.3f", l)
-	}
-	b.WriteByte('\n')
-	curves := f.Of(points.Curves)
-	for _, name := range f.Methods(points.Curves) {
-		fmt.Fprintf(&b, "%-46s", name)
-		for _, l := range levels {
-			var speedups []float64
-			for _, p := range curves {
-				if p.Method == name && p.P5 >= l {
-					speedups = append(speedups, p.Speedup)
-				}
-			}
-			if speedups == nil {
-				fmt.Fprintf(&b, "%9s", "-")
-			} else {
-				fmt.Fprintf(&b, "%8.2fx", slices.Max(speedups))
-			}
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
 }

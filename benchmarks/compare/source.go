@@ -2,20 +2,20 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/npy"
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/demolm"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -25,7 +25,7 @@ type source struct {
 	name        string
 	layer       *softmax.Layer
 	train, test []float32 // n x d
-	release     []func()
+	release     []func() error
 
 	dir, text string    // of a language model: its folder, and the name of its text for testing
 	valid     []float32 // contexts of its text for validation, if it has one
@@ -126,9 +126,6 @@ func openLM(ctx context.Context, dir, cache string, train, test int, p *progress
 	if s.layer, err = layers.Decoder(m); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(cache, 0o777); err != nil {
-		return nil, err
-	}
 	for _, part := range []struct {
 		pattern string
 		n       int
@@ -143,7 +140,7 @@ func openLM(ctx context.Context, dir, cache string, train, test int, p *progress
 		}
 		if err == nil {
 			s.text = filepath.Base(found[0]) // the last is that for testing
-			*part.rows, err = cachedContexts(ctx, m, v, filepath.Join(dir, "model.safetensors"), found[0], cache, part.n, p)
+			*part.rows, err = s.keptContexts(ctx, m, v, filepath.Join(dir, "model.safetensors"), found[0], cache, part.n, p)
 		}
 		if err != nil {
 			s.close()
@@ -153,29 +150,22 @@ func openLM(ctx context.Context, dir, cache string, train, test int, p *progress
 	return s, nil
 }
 
-// cachedContexts returns the contexts of the first n tokens of a text. They
-// are read from the folder cache if it has them, and put there if not.
-func cachedContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, model, text, cache string, n int, p *progress.Printer) ([]float32, error) {
-	key := sha256.New()
-	fmt.Fprintf(key, "%d\n", n)
-	for _, path := range []string{model, text} {
-		if err := layers.HashFile(key, path); err != nil {
-			return nil, err
-		}
-	}
+// keptContexts returns the contexts of the first n tokens of a text, which the folder cache keeps.
+func (s *source) keptContexts(ctx context.Context, m *lstm.Model, v *vocab.Vocab, model, text, cache string, n int, p *progress.Printer) ([]float32, error) {
 	base := filepath.Base(text)
-	path := filepath.Join(cache, fmt.Sprintf("%s-%x.npy", base[:len(base)-len(filepath.Ext(base))], key.Sum(nil)[:8]))
-	if _, err := os.Stat(path); err == nil {
-		rows, _, err := layers.ReadRows(path, m.Dim())
-		return rows, err
+	rows, release, err := npy.Kept(cache, strings.TrimSuffix(base, filepath.Ext(base)), fmt.Sprint(n), []string{model, text}, m.Dim(), func(w *npy.Writer) error {
+		p.Start("contexts of "+base, "tokens", n)
+		rows, err := layers.Contexts(ctx, m, v, text, n, p.Set)
+		if err != nil {
+			return err
+		}
+		p.End()
+		return w.WriteRows(rows)
+	})
+	if err == nil {
+		s.release = append(s.release, release)
 	}
-	p.Start("contexts of "+base, "tokens", n)
-	rows, err := layers.Contexts(ctx, m, v, text, n, p.Set)
-	if err != nil {
-		return nil, err
-	}
-	p.End()
-	return rows, tensorfile.WriteNPY(path, rows, len(rows)/m.Dim(), m.Dim())
+	return rows, err
 }
 
 // openFiles returns a layer and contexts in files. If there are no contexts for testing, the last
@@ -193,7 +183,7 @@ func openFiles(weights, bias, contexts, testContexts string, train, test int) (_
 	}
 	s.layer = layer
 	read := func(src string) ([]float32, error) {
-		rows, release, err := layers.ReadRows(src, layer.Dim())
+		rows, release, err := head.OpenContexts(src, layer.Dim())
 		if err == nil {
 			s.release = append(s.release, release)
 		}

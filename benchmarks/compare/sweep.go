@@ -2,15 +2,12 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"time"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
-	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
-	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
 // sweep is the part of the comparison that a run takes.
@@ -23,8 +20,6 @@ type sweep struct {
 	cold, mib       int           // rounds with cold caches, and the MiB read before each of their queries
 	block           time.Duration // of a turn
 	screens, rivals func(labels int) []methods.Method
-	// ready, unless nil, is called when all is built, before the times are measured.
-	ready func(ctx context.Context, p *progress.Printer) error
 }
 
 var sweeps = map[string]sweep{
@@ -46,7 +41,7 @@ var sweeps = map[string]sweep{
 // the dense scan first.
 func (s sweep) methods(labels, contexts int) []methods.Method {
 	list := []methods.Method{methods.Dense{}}
-	if openblas.Sgemv != nil {
+	if methods.Sgemv != nil {
 		list = append(list, methods.OpenBLAS{})
 	}
 	list = append(list, methods.Certified{})

@@ -14,6 +14,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -25,10 +26,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -48,39 +51,19 @@ func main() {
 	}
 }
 
-func read(src string) ([]float32, int, error) {
-	t, err := tensorfile.OpenTensor(src)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer t.Close()
-	x, err := t.Float32s()
-	return x, t.Cols(), err
-}
-
 func run(weights, bias, contexts, path string, queries, goroutines, k int) error {
 	if queries < 1 || goroutines < 1 || k < 1 {
 		return fmt.Errorf("found %d queries, %d goroutines and k = %d, expected at least 1 of each", queries, goroutines, k)
 	}
-	w, dim, err := read(weights)
+	layer, _, err := layerfile.Open(weights, head.Options{Bias: bias, Copy: true})
 	if err != nil {
 		return err
 	}
-	b, _, err := read(bias)
+	h, release, err := head.OpenContexts(contexts, layer.Dim())
 	if err != nil {
 		return err
 	}
-	h, cols, err := read(contexts)
-	if err != nil {
-		return err
-	}
-	if cols != dim || len(h) < dim {
-		return fmt.Errorf("%s: shape: found rows of %d, expected at least one of %d", contexts, cols, dim)
-	}
-	layer, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b)
-	if err != nil {
-		return err
-	}
+	defer release()
 	model, err := screen.Load(path)
 	if err != nil {
 		return err
@@ -119,7 +102,7 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 		return nil, fmt.Errorf("found a screen with an exact margin, expected one without")
 	}
 	d := m.Dim()
-	weights, _ := l.Weights().AsFloat32()
+	weights := dense.Weights(l)
 	if k > l.Labels() {
 		return nil, fmt.Errorf("found k = %d, expected at most the %d labels", k, l.Labels())
 	}
@@ -146,15 +129,7 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 			for _, id := range ids {
 				all = append(all, softmax.Prediction{ID: id, Logit: dot(weights[int(id)*d:(int(id)+1)*d], x) + float64(l.Bias()[id])})
 			}
-			slices.SortStableFunc(all, func(a, b softmax.Prediction) int {
-				switch {
-				case a.Logit > b.Logit:
-					return -1
-				case a.Logit < b.Logit:
-					return 1
-				}
-				return 0
-			})
+			slices.SortStableFunc(all, func(a, b softmax.Prediction) int { return cmp.Compare(b.Logit, a.Logit) })
 			copy(want[i*k:(i+1)*k], all)
 		}
 		return nil

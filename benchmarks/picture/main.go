@@ -16,13 +16,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	_ "gonum.org/v1/plot" // which fills the cache of fonts
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
-	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
+	"github.com/learning-to-screen/l2s/internal/atomicfile"
 )
 
 // Sizes are in points.
@@ -69,8 +69,12 @@ func main() {
 	log.SetPrefix("picture: ")
 	out := flag.String("out", "../docs", "the `folder` to write to")
 	flag.Parse()
-	both(filepath.Join(*out, "how"), height, paint)
-	both(filepath.Join(*out, "peers"), peersHeight, func(c draw.Canvas) { paintPeers(c, readTable("results/peers.tsv")) })
+	table, err := os.ReadFile("results/peers.tsv")
+	if err != nil {
+		log.Fatal(err)
+	}
+	both(filepath.Join(*out, "how"), painted(height, paint))
+	both(filepath.Join(*out, "peers"), report.Peers(table))
 	if flag.NArg() == 0 {
 		return
 	}
@@ -79,34 +83,24 @@ func main() {
 		name, file, _ := strings.Cut(arg, "=")
 		models = append(models, model{name, readRows(file)})
 	}
-	both(filepath.Join(*out, "token"), 60+vg.Length(len(models))*modelHeight, func(c draw.Canvas) { paintTokens(c, models) })
+	both(filepath.Join(*out, "token"), painted(60+vg.Length(len(models))*modelHeight, func(c draw.Canvas) { paintTokens(c, models) }))
 }
 
 // both writes a picture as SVG and PNG.
-func both(path string, high vg.Length, paint func(draw.Canvas)) {
-	svg := vgsvg.New(width, high)
-	paint(draw.New(svg))
-	write(path+".svg", svg)
-	img := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, high), vgimg.UseDPI(144), vgimg.UseBackgroundColor(color.White))}
-	paint(draw.New(img))
-	write(path+".png", img)
-}
-
-func write(path string, picture io.WriterTo) {
-	f, err := os.Create(path)
-	if err == nil {
-		if _, err = picture.WriteTo(f); err == nil {
-			err = f.Close()
+func both(path string, picture func(w io.Writer, format string) error) {
+	for _, format := range []string{"svg", "png"} {
+		if err := atomicfile.WriteFile(path+"."+format, func(w io.Writer) error { return picture(w, format) }); err != nil {
+			log.Fatal(err)
 		}
 	}
-	if err != nil {
-		log.Fatal(err)
-	}
+}
+
+// painted is a picture of this width.
+func painted(high vg.Length, paint func(draw.Canvas)) func(w io.Writer, format string) error {
+	return func(w io.Writer, format string) error { return report.Draw(w, format, width, high, paint) }
 }
 
 func paint(c draw.Canvas) {
-	c.SetColor(color.White)
-	c.Fill(rectangle(0, 0, width, height))
 	words(c, "One query: a context h, and the k largest logits of W h + b", 16, height-26, 14, color.Black)
 	for i, s := range searches {
 		top := vg.Length(height - 52 - 104*i)
@@ -206,8 +200,6 @@ func readRows(file string) (rows []row) {
 // paintTokens draws a bar for each head: the model without its head, and the head.
 func paintTokens(c draw.Canvas, models []model) {
 	high := 60 + vg.Length(len(models))*modelHeight
-	c.SetColor(color.White)
-	c.Fill(rectangle(0, 0, width, high))
 	words(c, "The time of a token by parts: greedy, one thread", 16, high-26, 14, color.Black)
 	most := 0.0
 	for _, m := range models {

@@ -2,18 +2,14 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/npy"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -110,52 +106,34 @@ func (d *data) pairs(name string, limit int) (lines []string, words [][]string, 
 // contexts are the contexts of pairs: the ones under teacher forcing, then the ones of
 // the model's own greedy decoding.
 type contexts struct {
-	name       string    // of their file, which tells their content
 	rows       []float32 // n x d
 	references int       // of the n
-	release    func()
+	release    func() error
 }
 
 // contexts returns the contexts of pairs, from the folder cache if it has them. It includes the
 // model's own decoding if own is true.
 func (d *data) contexts(ctx context.Context, name string, pairs []seq2seq.Pair, own bool, longest int, cache string, p *progress.Printer) (*contexts, error) {
-	key := sha256.New()
-	fmt.Fprintf(key, "%v %d %v\n", own, longest, pairs)
-	if err := layers.HashFile(key, filepath.Join(d.dir, "model.safetensors")); err != nil {
-		return nil, err
-	}
 	c := &contexts{}
 	for _, pair := range pairs {
 		c.references += len(pair.Target) + 1
 	}
 	dim := d.model.Dim()
-	c.name = fmt.Sprintf("%s-%x.npy", name, key.Sum(nil)[:8])
-	path := filepath.Join(cache, c.name)
-	if _, err := os.Stat(path); err != nil {
-		if err := os.MkdirAll(cache, 0o777); err != nil {
-			return nil, err
-		}
-		if err := d.writeContexts(ctx, path, name, pairs, own, longest, p); err != nil {
-			return nil, err
-		}
-	}
 	var err error
-	if c.rows, c.release, err = layers.ReadRows(path, dim); err != nil {
+	c.rows, c.release, err = npy.Kept(cache, name, fmt.Sprintf("%v %d %v", own, longest, pairs), []string{filepath.Join(d.dir, "model.safetensors")}, dim, func(w *npy.Writer) error {
+		return d.writeContexts(ctx, w, name, pairs, own, longest, p)
+	})
+	if err != nil {
 		return nil, err
 	}
 	if n := len(c.rows) / dim; n < c.references || !own && n > c.references {
 		c.release()
-		return nil, fmt.Errorf("%s: found %d contexts, expected %d under teacher forcing", path, n, c.references)
+		return nil, fmt.Errorf("%s: %s: found %d contexts, expected %d under teacher forcing", cache, name, n, c.references)
 	}
 	return c, nil
 }
 
-func (d *data) writeContexts(ctx context.Context, path, name string, pairs []seq2seq.Pair, own bool, longest int, p *progress.Printer) error {
-	w, err := npy.Create(path, d.model.Dim())
-	if err != nil {
-		return err
-	}
-	defer w.Abort()
+func (d *data) writeContexts(ctx context.Context, w *npy.Writer, name string, pairs []seq2seq.Pair, own bool, longest int, p *progress.Printer) error {
 	done := 0
 	take := func(x seq2seq.Decoded) error {
 		done++
@@ -179,43 +157,15 @@ func (d *data) writeContexts(ctx context.Context, path, name string, pairs []seq
 		}
 		p.End()
 	}
-	return w.Commit()
+	return nil
 }
 
-// labels returns the exact labels of contexts, from the file at path if that exists.
-func labels(ctx context.Context, l *softmax.Layer, rows []float32, path string, p *progress.Printer) ([]uint32, error) {
-	n := len(rows) / l.Dim()
-	want := labelfile.Header{K: topK, Count: n, Total: n, Labels: l.Labels(), Dim: l.Dim(), Fingerprint: l.Fingerprint()}
-	digest, err := labelfile.DigestOf(ctx, kernels.Float32Rows(rows, l.Dim()), 0, 0)
-	if err != nil {
-		return nil, err
-	}
-	want.Contexts = digest
-	if _, err := os.Stat(path); err == nil {
-		f, err := labelfile.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		if f.Header == want {
-			return f.ReadAll(ctx)
-		}
-	}
-	p.Start("labels", "contexts", n)
+// labels returns the exact labels of contexts.
+func labels(ctx context.Context, l *softmax.Layer, rows []float32, p *progress.Printer) ([]uint32, error) {
+	p.Start("labels", "contexts", len(rows)/l.Dim())
 	ids, err := train.Labels(ctx, l, rows, topK, train.RunOptions{Progress: func(r train.Progress) { p.Set(r.Done) }})
-	if err != nil {
-		return nil, err
-	}
 	p.End()
-	w, err := labelfile.Create(path, want)
-	if err != nil {
-		return nil, err
-	}
-	defer w.Abort()
-	if err := w.Write(ids, digest); err != nil {
-		return nil, err
-	}
-	return ids, w.Commit()
+	return ids, err
 }
 
 // text returns words of the target vocabulary.

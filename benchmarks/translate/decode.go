@@ -214,26 +214,12 @@ func (d *data) score(list []translation) float64 {
 	return c.Score()
 }
 
-// batches returns the contexts that a search of group sentences together gives to its Searcher,
-// step by step, for every stride-th of the sentences of an exact search: the contexts of a step
-// belong to the sentences that are not done, in order.
-func batches(exact []translation, stride, group int) (list [][]float32) {
-	var some []translation
+// batches returns the contexts that a search of one sentence gives to its Searcher, step by step,
+// for every stride-th of the sentences of an exact search.
+func batches(exact []translation, stride int) (list [][]float32) {
 	for i := 0; i < len(exact); i += stride {
-		some = append(some, exact[i])
-	}
-	for part := range slices.Chunk(some, group) {
-		for at := 0; ; at++ {
-			var together []float32
-			for _, t := range part {
-				if at < len(t.steps) {
-					together = append(together, t.steps[at].contexts...)
-				}
-			}
-			if together == nil {
-				break
-			}
-			list = append(list, together)
+		for _, step := range exact[i].steps {
+			list = append(list, step.contexts)
 		}
 	}
 	return list

@@ -9,30 +9,26 @@
 // contexts of the exact search, step by step. Methods take turns on the same steps, on one thread.
 // A speedup is to the dense float32 scan with top-k and log-sum-exp in the same round.
 //
-// With --whole it measures whole translations instead: decoder, search and layer.
-//
 // The figures go to translate.json in the folder --out, and the tables that package report makes of
-// them to TRANSLATE.md there. An interrupt leaves neither; the contexts, labels and screens in the
-// folder --cache are kept for the next run.
+// them to TRANSLATE.md there. An interrupt leaves neither; the contexts in the folder --cache are
+// kept for the next run.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/bleu"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/command"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
@@ -41,35 +37,19 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
-	"github.com/learning-to-screen/l2s/train"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second signal ends the program at once.
-	context.AfterFunc(ctx, stop)
-	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
-	case ctx.Err() != nil:
-		fmt.Fprintln(os.Stderr, "translate: interrupted:", err)
-		os.Exit(130)
-	default:
-		fmt.Fprintln(os.Stderr, "translate:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("translate", run) }
 
 // sweep has the measurements of a run and their length.
 type sweep struct {
-	plans          []plan
-	ablations      []ablation
-	rivals         []rival
-	widths, groups []int // of the beam; of sentences decoded together
-	timed          int   // sentences whose contexts are timed, at most
-	rounds         int
-	block          time.Duration // of a turn
-	examples       int
+	plans    []plan
+	rivals   []rival
+	widths   []int // of the beam
+	timed    int   // sentences whose contexts are timed, at most
+	rounds   int
+	block    time.Duration // of a turn
+	examples int
 }
 
 // rival is a method of package methods, at some of its settings.
@@ -80,13 +60,12 @@ type rival struct {
 
 func defaultSweep(labels int) sweep {
 	return sweep{
-		plans: plans(labels), ablations: ablations(),
+		plans: plans(labels),
 		rivals: []rival{
 			{methods.FGD{M: 16}, []string{"ef=48"}},
 			{methods.IPNSW{M: 16}, []string{"ef=48"}},
 		},
-		widths: []int{1, 5}, groups: []int{1, 8},
-		timed: 200, rounds: 21, block: 10 * time.Millisecond, examples: 8,
+		widths: []int{1, 5}, timed: 200, rounds: 21, block: 10 * time.Millisecond, examples: 8,
 	}
 }
 
@@ -97,34 +76,21 @@ type options struct {
 	alpha             float64
 	longest, limit    int
 	rounds            int
-	ablate, json      bool
-	whole             bool
-	// ready, unless nil, is called before the times are measured, after all other work.
-	ready func(ctx context.Context, p *progress.Printer) error
 }
 
 // run runs the measurement that the arguments describe.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("translate", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	var o options
 	f.StringVar(&o.model, "model", "../../shared/data/nmt-multi30k", "`folder` of a translation model: model.safetensors, vocab.de and vocab.en, and the texts train and test in both languages")
-	f.StringVar(&o.cache, "cache", "../bin/translate", "`folder` that keeps contexts, labels and screens for the next run")
+	f.StringVar(&o.cache, "cache", "../bin/translate", "`folder` that keeps contexts for the next run")
 	f.StringVar(&o.out, "out", "results", "`folder` to write to")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of all random choices")
 	f.Float64Var(&o.alpha, "alpha", 1, "divide log-probabilities by the length to the power of `A`")
 	f.IntVar(&o.longest, "longest", 60, "cut translations after `N` words")
 	f.IntVar(&o.limit, "limit", 0, "take the first `N` pairs of each text; 0 for all")
 	f.IntVar(&o.rounds, "rounds", 0, "`number` of rounds (default: 21)")
-	f.BoolVar(&o.ablate, "ablations", false, "also train screens without each part of the training, to show the effect of the part")
-	f.BoolVar(&o.whole, "whole", false, "measure whole translations of the test text instead, from words to words, and print a table")
-	w := wholeOptions{}
-	f.StringVar(&w.screen, "screen", "", "with --whole: a screen `file`, measured with the exact layers")
-	f.IntVar(&w.width, "beam", 5, "with --whole: keep `N` hypotheses a sentence")
-	f.IntVar(&w.group, "batch", 1, "with --whole: translate `N` sentences together")
-	f.IntVar(&w.threads, "threads", 1, "with --whole: on `N` threads, 0 for all CPUs")
-	pause := f.Bool("pause", false, measure.PauseUsage)
-	f.BoolVar(&o.json, "json", false, "print the figures as JSON")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -137,8 +103,6 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return fmt.Errorf("--longest: found %d, expected at least 1", o.longest)
 	case o.limit < 0:
 		return fmt.Errorf("--limit: found %d, expected at least 0", o.limit)
-	case w.width < 1 || w.group < 1 || w.threads < 0:
-		return fmt.Errorf("--beam, --batch, --threads: found %d, %d and %d, expected at least 1, 1 and 0", w.width, w.group, w.threads)
 	case o.rounds < 0:
 		return fmt.Errorf("--rounds: found %d, expected at least 1", o.rounds)
 	}
@@ -148,19 +112,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		return err
 	}
-	if o.whole {
-		w.alpha, w.longest, w.rounds = o.alpha, o.longest, max(o.rounds, 1)
-		return whole(ctx, d, w, stdout, p)
-	}
 	s := defaultSweep(d.model.Layer().Labels())
 	if o.rounds > 0 {
 		s.rounds = o.rounds
-	}
-	if *pause {
-		o.ready = func(ctx context.Context, p *progress.Printer) error { return measure.Pause(ctx, stdin, p) }
-	}
-	if !o.ablate {
-		s.ablations = nil
 	}
 	return translate(ctx, d, s, o, stdout, p)
 }
@@ -182,10 +136,7 @@ func translate(ctx context.Context, d *data, s sweep, o options, stdout io.Write
 		return err
 	}
 	p.Line(fmt.Sprintf("%s: %d methods in %s", path, len(t.Rows), progress.Duration(time.Duration(t.Seconds*1e9))))
-	if o.json {
-		return t.Write(stdout)
-	}
-	return report.TranslationTable(stdout, t)
+	return report.TranslationSummary(stdout, t)
 }
 
 // contestant is a setting that is measured.
@@ -226,17 +177,17 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 		return nil, err
 	}
 	defer tests.release()
-	want, err := train.Labels(ctx, layer, tests.rows, topK, train.RunOptions{})
+	want, err := labels(ctx, layer, tests.rows, p)
 	if err != nil {
 		return nil, err
 	}
-	wantHeld, err := train.Labels(ctx, layer, held.rows, topK, train.RunOptions{})
+	wantHeld, err := labels(ctx, layer, held.rows, p)
 	if err != nil {
 		return nil, err
 	}
-	c := &corpus{name: learn.name, cache: o.cache, layer: layer, rows: learn.rows, references: learn.references, end: d.model.End(), seed: o.seed,
+	c := &corpus{layer: layer, rows: learn.rows, end: d.model.End(), seed: o.seed,
 		sentence: max(1, len(held.rows)/layer.Dim()/(2*len(d.held)))}
-	if c.labels, err = labels(ctx, layer, learn.rows, filepath.Join(o.cache, "train.labels"), p); err != nil {
+	if c.labels, err = labels(ctx, layer, learn.rows, p); err != nil {
 		return nil, err
 	}
 	list, err := contestants(ctx, c, s, held.rows, p)
@@ -263,10 +214,7 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 		Seed:  o.seed, Alpha: o.alpha, MaxLen: o.longest, Sentences: len(d.test),
 		References: learn.references, Own: len(learn.rows)/dim - learn.references,
 		Calibration: len(held.rows) / dim, TestContexts: len(tests.rows) / dim,
-		Rounds: s.rounds, Resamples: resamples, Widths: s.widths, Groups: s.groups,
-	}
-	if t.Screens, err = ablate(ctx, c, s.ablations, tests.rows, want, p); err != nil {
-		return nil, err
+		Rounds: s.rounds, Resamples: resamples, Widths: s.widths,
 	}
 	coder := newDecoder(d, o.alpha, o.longest)
 	exact := make([][]translation, len(s.widths))
@@ -275,18 +223,11 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 			return nil, err
 		}
 	}
-	if o.ready != nil {
-		if err := o.ready(ctx, p); err != nil {
-			return nil, err
-		}
-	}
 	for i := range s.widths {
 		stride := max((len(exact[i])+s.timed-1)/s.timed, 1)
 		t.TimedSentences = (len(exact[i]) + stride - 1) / stride
-		for _, group := range s.groups {
-			if err := clock(ctx, list, batches(exact[i], stride, group), dim, i, group, s, o.seed, p); err != nil {
-				return nil, err
-			}
+		if err := clock(ctx, list, batches(exact[i], stride), dim, i, s, o.seed, p); err != nil {
+			return nil, err
 		}
 	}
 	t.LeftOut = c.leftOut
@@ -294,7 +235,7 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 		t.Rows = append(t.Rows, x.row)
 	}
 	examples(t, d, list, s.examples)
-	t.Seconds = round(time.Since(start).Seconds(), 3)
+	t.Seconds = measure.Round(time.Since(start).Seconds(), 3)
 	return t, nil
 }
 
@@ -330,7 +271,7 @@ func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *pro
 		if err != nil {
 			return nil, err
 		}
-		seconds := round(time.Since(start).Seconds(), 3)
+		seconds := measure.Round(time.Since(start).Seconds(), 3)
 		p.End()
 		found := 0
 		for _, setting := range x.Settings() {
@@ -362,29 +303,6 @@ func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *pro
 	return list, nil
 }
 
-// ablate trains screens and finds their precision.
-func ablate(ctx context.Context, c *corpus, list []ablation, contexts []float32, want []uint32, p *progress.Printer) (found []points.ScreenPrecision, err error) {
-	for _, a := range list {
-		m, seconds, err := c.train(ctx, a.plan, p)
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range budgets(m, a.budgets) {
-			x, err := screened(c.layer, m, a.plan, b, "", seconds)
-			if err != nil {
-				return nil, err
-			}
-			if err := x.judge(ctx, contexts, want); err != nil {
-				return nil, err
-			}
-			found = append(found, points.ScreenPrecision{
-				Name: a.name, Budget: b, P1: x.row.P1, P5: x.row.P5, RowsScanned: x.row.RowsScanned, Seconds: round(seconds, 3),
-			})
-		}
-	}
-	return found, nil
-}
-
 // resamples is the number of resamples of an interval.
 const resamples = 1000
 
@@ -405,7 +323,7 @@ func decode(ctx context.Context, c *decoder, list []*contestant, width int, seed
 			return nil, err
 		}
 		difference := bleu.Paired(texts(found), texts(exact), c.data.words, resamples, seed)
-		r := points.Decoding{BLEU: round(c.data.score(found), 3), Low: round(difference.Low, 3), High: round(difference.High, 3)}
+		r := points.Decoding{BLEU: measure.Round(c.data.score(found), 3), Low: measure.Round(difference.Low, 3), High: measure.Round(difference.High, 3)}
 		for i, t := range found {
 			if !slices.Equal(t.words, exact[i].words) {
 				r.Differ++
@@ -432,16 +350,15 @@ func texts(list []translation) [][]string {
 
 // clock times the contestants on batches of contexts of the exact search with the beam
 // at that place of the widths.
-func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, at, group int, s sweep, seed uint64, p *progress.Printer) error {
+func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, at int, s sweep, seed uint64, p *progress.Printer) error {
 	width := s.widths[at]
-	most := width * group
 	var turns []*measure.Turn
 	for _, x := range list {
 		searcher, err := x.searcher()
 		if err != nil {
 			return err
 		}
-		dst, answers := make([]softmax.Prediction, most*width), make([]softmax.Answer, most)
+		dst, answers := make([]softmax.Prediction, width*width), make([]softmax.Answer, width)
 		x.turn = &measure.Turn{Query: func(i int) int {
 			n := len(batches[i]) / dim
 			if err := searcher.SearchBatch(dst[:n*width], answers[:n], batches[i], softmax.Request{K: width, LogSum: true}); err != nil {
@@ -451,14 +368,13 @@ func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, at
 		}}
 		turns = append(turns, x.turn)
 	}
-	p.Start(fmt.Sprintf("measuring, beam %d, sentences by %d", width, group), "rounds", s.rounds)
+	p.Start(fmt.Sprintf("measuring, beam %d", width), "rounds", s.rounds)
 	if n := measure.InTurns(ctx, turns[0], turns[1:], len(batches), s.rounds, s.block, seed, p.Set); n < s.rounds {
 		return fmt.Errorf("%d of %d rounds are complete: %w", n, s.rounds, context.Cause(ctx))
 	}
 	p.End()
 	for _, x := range list {
-		of := &x.row.Decodings[at]
-		of.Times = append(of.Times, x.turn.Timing())
+		x.row.Decodings[at].Timing = x.turn.Timing()
 	}
 	return nil
 }
@@ -486,10 +402,4 @@ func examples(t *points.Translation, d *data, list []*contestant, n int) {
 			Exact: strings.Join(exact[i].words, " "), Screened: strings.Join(other[i].words, " "),
 		})
 	}
-}
-
-// round rounds x to a number of decimals.
-func round(x float64, decimals int) float64 {
-	f := math.Pow10(decimals)
-	return math.Round(x*f) / f
 }

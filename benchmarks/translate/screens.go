@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -25,20 +21,9 @@ import (
 // topK is the number of labels of the precisions, and of the labels that screens learn from.
 const topK = 5
 
-// part chooses the contexts that a screen learns from.
-type part int
-
-const (
-	both part = iota
-	references
-	own
-)
-
 // plan is a screen to train.
 type plan struct {
 	methods.L2S
-	part      part
-	counts    bool // lists by counts, where L2S would take the geometry of the layer too
 	budgets   []float64
 	calibrate []target
 	tail      bool // the screen is wanted with a tail too
@@ -65,82 +50,33 @@ type target struct {
 func (p plan) options(end uint32, seed uint64) train.Options {
 	opt := p.Options()
 	opt.Always, opt.K, opt.Seed = []uint32{end}, topK, seed
-	if p.counts {
-		opt.Geometry = 0
-	}
 	return opt
 }
 
 // corpus has the contexts that screens learn from.
 type corpus struct {
-	name       string // of the contexts, which tells their content
-	cache      string // the folder that keeps screens for the next run
-	layer      *softmax.Layer
-	rows       []float32
-	labels     []uint32
-	references int // of the contexts, the first ones
-	end        uint32
-	sentence   int // contexts of one for calibration, about: they depend on each other
-	seed       uint64
-	leftOut    []string // contestants that cannot be measured, with the reasons
-}
-
-func (c *corpus) of(p part) (rows []float32, labels []uint32) {
-	at, d := c.references, c.layer.Dim()
-	switch p {
-	case references:
-		return c.rows[:at*d], c.labels[:at*topK]
-	case own:
-		return c.rows[at*d:], c.labels[at*topK:]
-	}
-	return c.rows, c.labels
+	layer    *softmax.Layer
+	rows     []float32
+	labels   []uint32
+	end      uint32
+	sentence int // contexts of one for calibration, about: they depend on each other
+	seed     uint64
+	leftOut  []string // contestants that cannot be measured, with the reasons
 }
 
 // train returns the screen of a plan, and the time of training.
 func (c *corpus) train(ctx context.Context, p plan, progress *progress.Printer) (*screen.Model, float64, error) {
 	opt := p.options(c.end, c.seed)
-	key := fmt.Sprint(c.name, opt, p.part)
-	return c.kept(key, "training "+p.title(), progress, func() (*screen.Model, error) {
-		rows, labels := c.of(p.part)
-		opt.Labels = labels
-		m, _, err := train.Run(ctx, c.layer, rows, opt)
-		return m, err
-	})
+	opt.Labels = c.labels
+	progress.Start("training "+p.title(), "steps", 0)
+	start := time.Now()
+	m, _, err := train.Run(ctx, c.layer, c.rows, opt)
+	progress.End()
+	return m, time.Since(start).Seconds(), err
 }
 
 // title names the plan.
 func (p plan) title() string { return strings.TrimSuffix(p.Name()+", "+p.Params(), ", ") }
-
-// kept returns the screen that the folder of the run keeps under a key, with the seconds that it
-// took to make it. If the folder has none, kept makes the screen and keeps it there.
-func (c *corpus) kept(key, title string, progress *progress.Printer, make func() (*screen.Model, error)) (m *screen.Model, seconds float64, err error) {
-	name := filepath.Join(c.cache, fmt.Sprintf("screen-%x", sha256.Sum256([]byte(key)))[:24])
-	// The file that is written last marks a complete screen.
-	var of struct {
-		Title   string  `json:"title"`
-		Key     string  `json:"key"`
-		Seconds float64 `json:"seconds"`
-	}
-	if data, err := os.ReadFile(name + ".json"); err == nil && json.Unmarshal(data, &of) == nil && of.Key == key {
-		m, err = screen.Load(name + ".l2s")
-		return m, of.Seconds, err
-	}
-	progress.Start(title, "steps", 0)
-	start := time.Now()
-	if m, err = make(); err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", title, err)
-	}
-	of.Title, of.Key, of.Seconds = title, key, time.Since(start).Seconds()
-	progress.End()
-	if err := m.Save(name + ".l2s"); err != nil {
-		return nil, 0, err
-	}
-	data, err := json.MarshalIndent(of, "", "  ")
-	if err != nil {
-		return nil, 0, err
-	}
-	return m, of.Seconds, os.WriteFile(name+".json", data, 0o666)
-}
 
 // budgets returns the budgets of a screen's ladder for the wanted budgets, each the largest not
 // above the wanted one, and the default budget, ascending.
@@ -213,10 +149,10 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 		}
 	}
 	if p.tail {
-		key := fmt.Sprint(c.name, p.options(c.end, c.seed), p.part, "tail")
-		with, more, err := c.kept(key, "tail of "+p.title(), progress, func() (*screen.Model, error) { return c.withTail(ctx, m) })
+		start := time.Now()
+		with, err := c.withTail(ctx, m)
 		if err == nil {
-			err = add(with, with.Budget(), ", with its tail", seconds+more)
+			err = add(with, with.Budget(), ", with its tail", seconds+time.Since(start).Seconds())
 		}
 		if err != nil {
 			return nil, err
@@ -240,8 +176,8 @@ func (c *contestant) judge(ctx context.Context, contexts []float32, want []uint3
 		return err
 	}
 	stats := s.Stats()
-	c.row.RowsScanned = round(float64(stats.Candidates+stats.Routing)/float64(stats.Queries), 2)
-	c.row.ExactShare = round(float64(stats.Exact)/float64(stats.Queries), 6)
+	c.row.RowsScanned = measure.Round(float64(stats.Candidates+stats.Routing)/float64(stats.Queries), 2)
+	c.row.ExactShare = measure.Round(float64(stats.Exact)/float64(stats.Queries), 6)
 	return nil
 }
 
@@ -260,7 +196,7 @@ func (c *contestant) precision(ctx context.Context, contexts []float32, want []u
 		rows[i] = contexts[i*d : (i+1)*d]
 	}
 	p1, p5, err = measure.Precision(ctx, c.setting, rows, want, topK)
-	return round(p1, 6), round(p5, 6), err
+	return measure.Round(p1, 6), measure.Round(p5, 6), err
 }
 
 // plans are the screens of the table.
@@ -271,19 +207,4 @@ func plans(labels int) []plan {
 		list = append(list, plan{L2S: flat, budgets: []float64{200, 400}})
 	}
 	return list
-}
-
-// ablation is a screen that is trained to show the effect of a part of the training: its precision
-// alone is measured.
-type ablation struct {
-	name string
-	plan
-}
-
-func ablations() []ablation {
-	at := []float64{200, 300, 400}
-	return []ablation{
-		{"contexts of references alone", plan{part: references, budgets: at}},
-		{"lists by counts", plan{counts: true, budgets: at}},
-	}
 }

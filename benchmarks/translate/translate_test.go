@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -115,13 +114,8 @@ var smallSweep = sweep{
 		{budgets: []float64{12, 10}, calibrate: []target{{1, 0.5}, {5, 0.9999}}, tail: true},
 		{L2S: methods.L2S{Form: methods.Expected, Clusters: 5, Budget: 20}},
 	},
-	ablations: []ablation{
-		{"own", plan{L2S: methods.L2S{Form: methods.KMeans, Clusters: 4, Budget: 20}, part: own}},
-		{"learned", plan{L2S: methods.L2S{Form: methods.Gumbel, Clusters: 4, Budget: 20}, part: references}},
-	},
 	rivals: []rival{{methods.FGD{M: 4, EfConstruction: 20}, []string{"ef=16"}}},
-	widths: []int{1, 3}, groups: []int{1, 4},
-	timed: 5, rounds: 2, block: time.Microsecond, examples: 3,
+	widths: []int{1, 3}, timed: 5, rounds: 2, block: time.Microsecond, examples: 3,
 }
 
 // quiet returns a printer of progress that shows nothing.
@@ -133,17 +127,14 @@ func quiet(t *testing.T) *progress.Printer {
 
 func TestTheTableOfASmallModel(t *testing.T) {
 	d := open(t, 150)
-	o := options{cache: t.TempDir(), out: filepath.Join(t.TempDir(), "new"), seed: 1, alpha: 1, longest: 12, json: true}
-	asked := 0
-	o.ready = func(context.Context, *progress.Printer) error { asked++; return nil }
+	o := options{cache: t.TempDir(), out: filepath.Join(t.TempDir(), "new"), seed: 1, alpha: 1, longest: 12}
 	measured := func() *points.Translation {
-		var stdout bytes.Buffer
-		if err := translate(context.Background(), d, smallSweep, o, &stdout, quiet(t)); err != nil {
+		if err := translate(context.Background(), d, smallSweep, o, io.Discard, quiet(t)); err != nil {
 			t.Fatal(err)
 		}
 		saved, err := os.ReadFile(filepath.Join(o.out, "translate.json"))
-		if err != nil || !bytes.Equal(saved, stdout.Bytes()) {
-			t.Fatalf("the JSON that is printed is not that saved: %v", err)
+		if err != nil {
+			t.Fatal(err)
 		}
 		f := new(points.Translation)
 		if err := json.Unmarshal(saved, f); err != nil {
@@ -152,9 +143,6 @@ func TestTheTableOfASmallModel(t *testing.T) {
 		return f
 	}
 	f := measured()
-	if asked != 1 {
-		t.Errorf("found %d questions whether the machine is idle, expected one before all times", asked)
-	}
 	var names []string
 	at := map[string]points.Translator{}
 	for _, r := range f.Rows {
@@ -165,14 +153,12 @@ func TestTheTableOfASmallModel(t *testing.T) {
 			name = "l2s" + more
 		}
 		names = append(names, name)
-		if len(r.Decodings) != 2 || len(r.Decodings[0].Times) != 2 || len(r.Decodings[1].Times) != 2 {
-			t.Fatalf("%s: %+v, expected two widths with two groups each", r.Method, r.Decodings)
+		if len(r.Decodings) != 2 {
+			t.Fatalf("%s: %+v, expected two widths", r.Method, r.Decodings)
 		}
 		for _, x := range r.Decodings {
-			for _, times := range x.Times {
-				if !(times.Micros > 0 && times.Speedup > 0) {
-					t.Errorf("%s: %+v, expected times above 0", r.Method, times)
-				}
+			if !(x.Micros > 0 && x.Speedup > 0) {
+				t.Errorf("%s: %+v, expected times above 0", r.Method, x)
 			}
 		}
 	}
@@ -212,9 +198,6 @@ func TestTheTableOfASmallModel(t *testing.T) {
 			t.Errorf("%s: %+v, want the precision of the screen without a tail", name, r)
 		}
 	}
-	if len(f.Screens) != 2 || f.Screens[0].Name != "own" || f.Screens[0].P1 == 0 {
-		t.Errorf("ablations: %+v", f.Screens)
-	}
 	if f.Sentences != 150 || f.TimedSentences != 5 || f.TestContexts == 0 || f.References == 0 || f.Own == 0 || f.Calibration == 0 {
 		t.Errorf("counts: %+v", f)
 	}
@@ -222,11 +205,11 @@ func TestTheTableOfASmallModel(t *testing.T) {
 		t.Errorf("TRANSLATE.md: %v\n%s", err, text)
 	}
 
-	// The next run finds the contexts and the screens, and has the same figures.
+	// The next run finds the contexts, and has the same figures.
 	before := modified(t, o.cache)
 	again := measured()
 	if !slices.Equal(modified(t, o.cache), before) {
-		t.Error("the second run wrote contexts, labels or screens")
+		t.Error("the second run wrote contexts")
 	}
 	for i, r := range again.Rows {
 		for j, x := range r.Decodings {
@@ -316,21 +299,20 @@ func TestKnownStepsChangeNothing(t *testing.T) {
 	}
 }
 
-// joint is the Decoder of several sentences, and records the queries of a Searcher.
-type joint struct {
-	beam.Searcher
+// recorder is a Decoder that records the contexts of its steps.
+type recorder struct {
 	d     *seq2seq.Decoder
 	asked [][]float32
 }
 
-func (j *joint) Step(parents []int, tokens []uint32) ([]float32, error) {
+func (j *recorder) Step(parents []int, tokens []uint32) ([]float32, error) {
 	j.d.Reorder(parents)
 	h := j.d.Step(tokens)
 	j.asked = append(j.asked, slices.Clone(h))
 	return h, nil
 }
 
-func TestBatchesAreThoseOfASearchOfSeveralSentences(t *testing.T) {
+func TestBatchesAreTheStepsOfASearch(t *testing.T) {
 	d := open(t, 30)
 	c := newDecoder(d, 1, 12)
 	m := d.model
@@ -340,25 +322,21 @@ func TestBatchesAreThoseOfASearchOfSeveralSentences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const stride, group = 2, 4
+		const stride = 2
 		var want [][]float32
-		var some []*seq2seq.Source
 		for i := 0; i < len(c.sources); i += stride {
-			some = append(some, c.sources[i])
-		}
-		for part := range slices.Chunk(some, group) {
-			j := &joint{d: m.NewDecoder()}
-			j.d.Start(part)
+			j := &recorder{d: m.NewDecoder()}
+			j.d.Start(c.sources[i : i+1])
 			search, err := beam.New(j, softmax.NewSearcher(m.Layer()), beam.Options{Width: width, MaxLen: 12, Start: m.Start(), End: m.End(), Alpha: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := search.Run(context.Background(), len(part)); err != nil {
+			if _, err := search.Run(context.Background(), 1); err != nil {
 				t.Fatal(err)
 			}
 			want = append(want, j.asked...)
 		}
-		if got := batches(known, stride, group); !slices.EqualFunc(got, want, slices.Equal) {
+		if got := batches(known, stride); !slices.EqualFunc(got, want, slices.Equal) {
 			t.Errorf("beam %d: %d batches, want the %d of a search", width, len(got), len(want))
 		}
 	}
@@ -433,7 +411,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{[]string{"--model", dir, "--limit", "1"}, "found 1 pairs, expected at least 2"},
 	} {
 		out := filepath.Join(t.TempDir(), "out")
-		err := run(context.Background(), append([]string{"--out", out, "--cache", t.TempDir()}, c.args...), strings.NewReader(""), io.Discard, io.Discard)
+		err := run(context.Background(), append([]string{"--out", out, "--cache", t.TempDir()}, c.args...), io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.args, err, c.want)
 		}

@@ -3,7 +3,6 @@ package layers
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"os"
 	"path/filepath"
@@ -11,28 +10,9 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
-	"github.com/learning-to-screen/l2s/train"
 )
-
-// LanguageModel returns the softmax layer of the language model in dir
-// (model.safetensors, vocab.txt) and its contexts of the first n tokens of a
-// text there, as one stream from the zero state.
-func LanguageModel(dir, text string, n int) (*synthetic.Data, error) {
-	m, v, err := LoadLM(dir)
-	if err != nil {
-		return nil, err
-	}
-	layer, err := Decoder(m)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := Contexts(context.Background(), m, v, filepath.Join(dir, text), n, nil)
-	return &synthetic.Data{Layer: layer, Contexts: rows}, err
-}
 
 // LoadLM loads the language model in dir, model.safetensors and vocab.txt.
 func LoadLM(dir string) (*lstm.Model, *vocab.Vocab, error) {
@@ -87,16 +67,4 @@ func head(tokens iter.Seq2[uint32, error], n int) iter.Seq2[uint32, error] {
 			left--
 		}
 	}
-}
-
-// KMeans returns the screen that spherical k-means gives for contexts of a layer, with no more
-// than its clusters.
-func KMeans(d *synthetic.Data, clusters int, budget float64) (*screen.Model, error) {
-	if d.Len() == 0 {
-		return nil, errors.New("layers: no contexts to train on")
-	}
-	opt := train.DefaultOptions()
-	opt.Clusters, opt.Iterations, opt.Budget = clusters, 0, budget
-	m, _, err := train.Run(context.Background(), d.Layer, d.Contexts, opt)
-	return m, err
 }

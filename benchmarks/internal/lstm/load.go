@@ -30,10 +30,8 @@ func Load(path string) (*Model, error) {
 	return read(path, data)
 }
 
-// Read is [Load] for the bytes of a file. The model may alias data, which
-// must not change from then on.
-func Read(data []byte) (*Model, error) { return read("language model", data) }
-
+// read is [Load] for the bytes of a file of that name. The model may alias data, which must not
+// change from then on.
 func read(name string, data []byte) (*Model, error) {
 	file, err := tensorfile.ReadSafetensors(data, name)
 	if err != nil {

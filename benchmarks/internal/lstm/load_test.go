@@ -67,25 +67,21 @@ func TestLoadErrors(t *testing.T) {
 		}, "rnn.bias_ih_l1 and rnn.bias_hh_l1: values: found the sum +Inf at element 2"},
 	} {
 		s := newSpec(1, 7, 5, 3, 2, false)
-		if _, err := Read(s.file("F32")); err != nil {
+		if _, err := read("language model", s.file(t)); err != nil {
 			t.Fatalf("%s: before the change: %v", c.name, err)
 		}
 		c.change(s)
-		checkRefused(t, c.name, s.file("F32"), c.want)
+		checkRefused(t, c.name, s.file(t), c.want)
 	}
 
-	good := newSpec(1, 7, 5, 3, 2, false).file("F32")
+	good := newSpec(1, 7, 5, 3, 2, false).file(t)
 	for _, c := range []struct {
 		name string
 		data []byte
 		want string
 	}{
 		{"empty", nil, "found a file of 0 bytes"},
-		{"truncated within the length of the header", good[:5], "found a file of 5 bytes"},
-		{"truncated within the header", good[:40], "header length: found"},
 		{"truncated within the data", good[:len(good)-1], "data: found 144 bytes at offset 972, expected them within the 1115 bytes of data"},
-		{"a foreign file", []byte("\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }"), "header length: found"},
-		{"integers", newSpec(1, 7, 5, 3, 2, false).file("I32"), "encoder.weight: dtype: found int32"},
 	} {
 		checkRefused(t, c.name, c.data, c.want)
 	}
@@ -98,8 +94,8 @@ func TestLoadErrors(t *testing.T) {
 // of Read.
 func checkRefused(t *testing.T, name string, data []byte, want string) {
 	t.Helper()
-	if m, err := Read(data); err == nil || m != nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%s: Read gives %v, %v; want an error with %q", name, m, err, want)
+	if m, err := read("language model", data); err == nil || m != nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: read gives %v, %v; want an error with %q", name, m, err, want)
 	}
 	path := filepath.Join(t.TempDir(), "model.safetensors")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
@@ -112,13 +108,11 @@ func checkRefused(t *testing.T, name string, data []byte, want string) {
 
 // FuzzRead: any bytes are a model that works or an error.
 func FuzzRead(f *testing.F) {
-	for _, dtype := range []string{"F32", "F16", "BF16", "I32"} {
-		f.Add(newSpec(1, 2, 2, 1, 1, false).file(dtype))
-	}
-	f.Add(newSpec(1, 2, 1, 1, 2, true).file("BF16"))
+	f.Add(newSpec(1, 2, 2, 1, 1, false).file(f))
+	f.Add(newSpec(1, 2, 1, 1, 2, true).file(f))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := Read(data)
+		m, err := read("language model", data)
 		if err != nil {
 			return
 		}

@@ -62,7 +62,7 @@ func TestByHand(t *testing.T) {
 		{-0.14936417696675486, -0.13233767031634805},
 		{-0.16173995316070044, -0.14352351822836243},
 	}
-	st := s.read(t, "F32").NewState()
+	st := s.read(t).NewState()
 	reference := s.reference(tokens)
 	for i, token := range tokens {
 		if err := maxError(st.Step(token), want[i]); err > 1e-7 {
@@ -92,7 +92,6 @@ func TestAgainstReference(t *testing.T) {
 				dim    = rapid.IntRange(1, 33).Draw(t, "dim")
 				layers = rapid.IntRange(1, 3).Draw(t, "layers")
 				tied   = rapid.Bool().Draw(t, "tied")
-				dtype  = rapid.SampledFrom([]string{"F32", "F16", "BF16"}).Draw(t, "dtype")
 				n      = rapid.SampledFrom([]int{1, 2, 5, 20}).Draw(t, "tokens")
 				embed  = dim
 			)
@@ -100,7 +99,7 @@ func TestAgainstReference(t *testing.T) {
 				embed = rapid.IntRange(1, 33).Draw(t, "embed")
 			}
 			s := newSpec(seed, vocab, embed, dim, layers, tied)
-			m, err := Read(s.file(dtype))
+			m, err := read("language model", s.file(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,11 +141,11 @@ func TestAgainstReference(t *testing.T) {
 	})
 }
 
-// TestContextsIsStep: the layers on their goroutines give the same bits as a state step by step,
+// TestContextsIsStep: chunks give the same bits as a state step by step,
 // wherever the stream ends within a chunk.
 func TestContextsIsStep(t *testing.T) {
 	s := newSpec(1, 50, 24, 40, 3, false)
-	m := s.read(t, "F32")
+	m := s.read(t)
 	simdtest.EachLevel(t, func(t *testing.T) {
 		for _, n := range []int{0, 1, chunkLen - 1, chunkLen, chunkLen + 1, 5*chunkLen - 1, 5 * chunkLen, 12*chunkLen + 7} {
 			tokens := randomTokens(uint64(n), n, 50)
@@ -166,7 +165,7 @@ func TestContextsIsStep(t *testing.T) {
 }
 
 func TestContextsEndsEarly(t *testing.T) {
-	m := newSpec(1, 50, 8, 8, 2, false).read(t, "F32")
+	m := newSpec(1, 50, 8, 8, 2, false).read(t)
 	tokens := randomTokens(1, 20*chunkLen, 50)
 	broken := errors.New("broken")
 	for _, at := range []int{0, 1, chunkLen, 7*chunkLen + 3} {
@@ -206,7 +205,7 @@ func TestContextsEndsEarly(t *testing.T) {
 
 func TestTokenOutOfRange(t *testing.T) {
 	s := newSpec(1, 5, 4, 4, 2, false)
-	m := s.read(t, "F32")
+	m := s.read(t)
 	st := m.NewState()
 	before := slices.Clone(st.Step(3))
 	for _, token := range []uint32{5, math.MaxUint32} {
@@ -267,7 +266,7 @@ func TestProducts(t *testing.T) {
 }
 
 func TestNoAllocation(t *testing.T) {
-	m := newSpec(1, 300, 24, 40, 2, false).read(t, "F32")
+	m := newSpec(1, 300, 24, 40, 2, false).read(t)
 	st := m.NewState()
 	if n := simdtest.AllocsPerRun(50, func() { st.Step(7) }); n != 0 {
 		t.Errorf("%v allocations in Step, want none", n)

@@ -1,14 +1,16 @@
 package lstm
 
 import (
-	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
 // tensor is one tensor of a test model, in float32 for any dtype.
@@ -35,8 +37,7 @@ type spec struct {
 	tensors                   map[string]tensor
 }
 
-// newSpec draws a model whose weights are multiples of 1/64 in [-1, 1]: they
-// are the same numbers in float32, float16 and bfloat16.
+// newSpec draws a model whose weights are multiples of 1/64 in [-1, 1].
 func newSpec(seed uint64, vocab, embed, dim, layers int, tied bool) *spec {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	value := func(int) float32 { return float32(rng.IntN(129)-64) / 64 }
@@ -59,63 +60,31 @@ func newSpec(seed uint64, vocab, embed, dim, layers int, tied bool) *spec {
 	return s
 }
 
-// file writes the model as safetensors of one dtype: the length of the header in 8 bytes,
-// the header in JSON, the data.
-func (s *spec) file(dtype string) []byte {
-	type entry struct {
-		Dtype   string `json:"dtype"`
-		Shape   []int  `json:"shape"`
-		Offsets [2]int `json:"data_offsets"`
-	}
-	header, data := map[string]entry{}, []byte{}
-	for _, name := range slices.Sorted(maps.Keys(s.tensors)) {
-		t, from := s.tensors[name], len(data)
-		for _, x := range t.data {
-			switch bits := math.Float32bits(x); dtype {
-			case "F32":
-				data = binary.LittleEndian.AppendUint32(data, bits)
-			case "BF16":
-				data = binary.LittleEndian.AppendUint16(data, uint16(bits>>16))
-			case "F16":
-				data = binary.LittleEndian.AppendUint16(data, float16(x))
-			case "I32":
-				data = binary.LittleEndian.AppendUint32(data, uint32(int32(x)))
-			default:
-				panic(dtype)
-			}
-		}
-		header[name] = entry{dtype, t.shape, [2]int{from, len(data)}}
-	}
-	text, err := json.Marshal(header)
+// file is the model's file.
+func (s *spec) file(t interface{ Fatal(...any) }) []byte {
+	dir, err := os.MkdirTemp("", "lstm")
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
-	for len(text)%8 != 0 {
-		text = append(text, ' ')
+	defer os.RemoveAll(dir)
+	var arrays []tensorfile.Array
+	for _, name := range slices.Sorted(maps.Keys(s.tensors)) {
+		arrays = append(arrays, tensorfile.Array{Name: name, Shape: s.tensors[name].shape, Data: s.tensors[name].data})
 	}
-	out := binary.LittleEndian.AppendUint64(nil, uint64(len(text)))
-	return append(append(out, text...), data...)
+	path := filepath.Join(dir, "model.safetensors")
+	if err := tensorfile.WriteSafetensors(path, arrays...); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
-// float16 is the binary16 form of a number that has one, zero or normal,
-// infinite or NaN.
-func float16(x float32) uint16 {
-	bits := math.Float32bits(x)
-	sign, exp, frac := uint16(bits>>16&0x8000), int(bits>>23&0xff), bits&0x7fffff
-	switch {
-	case exp == 0xff:
-		return sign | 0x7c00 | uint16(frac>>13)
-	case bits<<1 == 0:
-		return sign
-	case exp < 127-14 || exp > 127+15 || frac&0x1fff != 0:
-		panic(fmt.Sprintf("%v has no normal float16 form", x))
-	}
-	return sign | uint16(exp-127+15)<<10 | uint16(frac>>13)
-}
-
-func (s *spec) read(t testing.TB, dtype string) *Model {
+func (s *spec) read(t testing.TB) *Model {
 	t.Helper()
-	m, err := Read(s.file(dtype))
+	m, err := read("language model", s.file(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,22 +127,6 @@ func (s *spec) reference(tokens []uint32) [][]float64 {
 			x = next
 		}
 		out = append(out, x)
-	}
-	return out
-}
-
-// logits returns the logits of the softmax layer after a context, in float64.
-func (s *spec) logits(h []float64) []float64 {
-	w, ok := s.tensors["decoder.weight"]
-	if !ok {
-		w = s.tensors["encoder.weight"]
-	}
-	out := make([]float64, s.vocab)
-	for i := range out {
-		out[i] = float64(s.tensors["decoder.bias"].data[i])
-		for j, v := range h {
-			out[i] += float64(w.data[i*s.dim+j]) * v
-		}
 	}
 	return out
 }

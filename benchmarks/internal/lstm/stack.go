@@ -127,14 +127,6 @@ func (st *Streams) Grow(n int) {
 	st.n = n
 }
 
-// Reset takes all streams back to the zero state.
-func (st *Streams) Reset() {
-	for l := range st.h {
-		clear(st.h[l])
-		clear(st.c[l])
-	}
-}
-
 // Run takes some time steps of the streams through all layers. At step t the first active[t]
 // streams read a row of x each, In elements; the rows of one step follow the rows of the step
 // before. It returns the outputs, a row of Dim elements for each of x, valid until the next call.

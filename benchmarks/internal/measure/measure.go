@@ -157,7 +157,7 @@ func (t *Turn) Timing() points.Timing {
 		x.Speedup, x.SpeedupQ1, x.SpeedupQ3 = Quantile(r, 0.5), Quantile(r, 0.25), Quantile(r, 0.75)
 	}
 	for _, v := range []*float64{&x.Micros, &x.MicrosQ1, &x.MicrosQ3, &x.Speedup, &x.SpeedupQ1, &x.SpeedupQ3} {
-		*v = math.Round(*v*1e4) / 1e4
+		*v = Round(*v, 4)
 	}
 	return x
 }
@@ -166,4 +166,10 @@ func (t *Turn) Timing() points.Timing {
 func Quantile(x []float64, q float64) float64 {
 	s := slices.Sorted(slices.Values(x))
 	return s[int(q*float64(len(s)-1)+0.5)]
+}
+
+// Round rounds x to a number of decimals.
+func Round(x float64, decimals int) float64 {
+	f := math.Pow10(decimals)
+	return math.Round(x*f) / f
 }

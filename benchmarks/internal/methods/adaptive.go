@@ -278,36 +278,23 @@ func (x *adaptiveIndex) Bytes() int64 {
 // adaptiveMargins are the z worth measuring.
 var adaptiveMargins = []float64{math.Inf(-1), -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3}
 
-func (x *adaptiveIndex) Settings() []Setting {
-	var all []Setting
-	for _, z := range adaptiveMargins {
-		all = append(all, adaptiveSetting{x, z})
-	}
-	return all
-}
+func (x *adaptiveIndex) Settings() []Setting { return settings("z=%g", adaptiveMargins, x.searcher) }
 
-type adaptiveSetting struct {
-	*adaptiveIndex
-	z float64
-}
-
-func (s adaptiveSetting) Params() string { return fmt.Sprintf("z=%g", s.z) }
-
-func (s adaptiveSetting) Searcher() Searcher {
-	tails := len(s.tails())
+func (x *adaptiveIndex) searcher(z float64) Searcher {
+	tails := len(x.tails())
 	t := &adaptiveSearcher{
-		adaptiveSetting: s,
-		exact:           make([]exactSearch, len(s.parts)),
-		margin:          make([]float32, tails),
-		score:           make([]float32, tails),
-		order:           make([]int, tails),
+		adaptiveIndex: x, z: z,
+		exact:  make([]exactSearch, len(x.parts)),
+		margin: make([]float32, tails),
+		score:  make([]float32, tails),
+		order:  make([]int, tails),
 	}
-	for i, p := range s.parts {
+	for i, p := range x.parts {
 		t.exact[i] = newExactSearch(p.layer)
 	}
-	for j, e := range s.stdErr {
-		t.margin[j] = float32(s.z)
-		if !math.IsInf(s.z, 0) {
+	for j, e := range x.stdErr {
+		t.margin[j] = float32(z)
+		if !math.IsInf(z, 0) {
 			t.margin[j] *= e
 		}
 	}
@@ -315,7 +302,8 @@ func (s adaptiveSetting) Searcher() Searcher {
 }
 
 type adaptiveSearcher struct {
-	adaptiveSetting
+	*adaptiveIndex
+	z      float64
 	exact  []exactSearch // of each part
 	margin []float32     // z e_j
 	score  []float32     // the class scores of the query

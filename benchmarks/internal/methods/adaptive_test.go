@@ -30,7 +30,7 @@ func TestAdaptiveSoftmaxCutsTheLabelsAndWithoutAMarginAnswersFromTheHead(t *test
 		if len(head) < specK {
 			continue // labels of tails fill the answer
 		}
-		s := adaptiveSetting{x, math.Inf(-1)}.Searcher()
+		s := x.searcher(math.Inf(-1))
 		for i, h := range contexts {
 			if got, want := answerOf(s, h), exactOf(in.Layer, h, head); !slices.Equal(got, want) {
 				t.Fatalf("%s, context %d: got %v, want %v", a.Params(), i, got, want)
@@ -47,7 +47,7 @@ func TestAdaptiveSoftmaxGivesTheLogitsOfWhatItOpens(t *testing.T) {
 	x := build(t, AdaptiveSoftmax{[]int{50, 150, 300}}, in).(*adaptiveIndex)
 	dst, counts := make([]float64, l.Labels()), map[int]int{}
 	for _, z := range []float64{math.Inf(-1), -1, 0, 1, math.Inf(1)} {
-		s := adaptiveSetting{x, z}.Searcher().(LogitSearcher)
+		s := x.searcher(z).(LogitSearcher)
 		for i, h := range contexts {
 			for id := range dst {
 				dst[id] = math.NaN()
@@ -140,7 +140,7 @@ func TestAdaptiveSoftmaxOfEqualContexts(t *testing.T) {
 	in, contexts := small(t)
 	same := *in
 	same.Contexts, same.Labels = slices.Repeat(contexts[0], 20), nil
-	s := adaptiveSetting{build(t, AdaptiveSoftmax{[]int{50}}, &same).(*adaptiveIndex), 3}.Searcher()
+	s := build(t, AdaptiveSoftmax{[]int{50}}, &same).(*adaptiveIndex).searcher(3)
 	if got, want := answerOf(s, contexts[0]), exactOf(in.Layer, contexts[0], nil); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

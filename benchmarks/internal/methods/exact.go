@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/grow"
@@ -30,6 +29,11 @@ func (Dense) Build(_ context.Context, in *Input) (Index, error) {
 	}}, nil
 }
 
+// Sgemv writes the inner products of h with the rows of a matrix, row-major with len(dst) rows of
+// len(h) elements, to dst, on one thread. It is nil unless OpenBLAS is built in, by -tags openblas
+// (Debian: libopenblas-dev and pkg-config).
+var Sgemv func(dst, rows, h []float32)
+
 // OpenBLAS is Dense with the scan of OpenBLAS: cblas_sgemv on one thread, the
 // bias added, then the same selection of the k largest. It has no parameters.
 type OpenBLAS struct{}
@@ -41,9 +45,9 @@ func (OpenBLAS) Name() string { return "OpenBLAS sgemv" }
 func (OpenBLAS) Params() string { return "" }
 
 // Build returns an error where OpenBLAS is not built in: see
-// [openblas.Sgemv].
+// [Sgemv].
 func (OpenBLAS) Build(_ context.Context, in *Input) (Index, error) {
-	if openblas.Sgemv == nil {
+	if Sgemv == nil {
 		return nil, errors.New("methods: OpenBLAS is not built in: build with -tags openblas")
 	}
 	l := in.Layer
@@ -53,7 +57,7 @@ func (OpenBLAS) Build(_ context.Context, in *Input) (Index, error) {
 		var ids []uint32
 		var best []float32
 		return searcherFunc(func(dst []softmax.Prediction, h []float32) int {
-			openblas.Sgemv(scores, weights, h)
+			Sgemv(scores, weights, h)
 			for i, b := range l.Bias() {
 				scores[i] += b
 			}
@@ -97,9 +101,7 @@ type scanIndex struct {
 }
 
 func (x scanIndex) Bytes() int64        { return x.bytes }
-func (x scanIndex) Settings() []Setting { return []Setting{x} }
-func (x scanIndex) Params() string      { return "" }
-func (x scanIndex) Searcher() Searcher  { return x.searcher() }
+func (x scanIndex) Settings() []Setting { return []Setting{setting{"", x.searcher}} }
 
 // searcherFunc is a function that is a Searcher.
 type searcherFunc func(dst []softmax.Prediction, h []float32) int

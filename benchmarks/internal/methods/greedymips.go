@@ -84,29 +84,16 @@ func (x *greedyIndex) list(j int) []listEntry {
 
 func (x *greedyIndex) Bytes() int64 { return 8*int64(len(x.lists)) + layerCodes(x.layer) }
 
-func (x *greedyIndex) Settings() []Setting {
-	var list []Setting
-	for _, b := range x.budgets {
-		list = append(list, greedySetting{x, b})
-	}
-	return list
-}
+func (x *greedyIndex) Settings() []Setting { return settings("budget=%d", x.budgets, x.searcher) }
 
-type greedySetting struct {
-	index  *greedyIndex
-	budget int
-}
-
-func (s greedySetting) Params() string { return fmt.Sprintf("budget=%d", s.budget) }
-
-func (s greedySetting) Searcher() Searcher {
-	lists := s.index.layer.Dim() + 1
+func (x *greedyIndex) searcher(budget int) Searcher {
+	lists := x.layer.Dim() + 1
 	leaves := 1
 	for leaves < lists {
 		leaves *= 2
 	}
 	g := &greedySearcher{
-		candidates: newCandidates(s.index.layer), index: s.index, budget: min(s.budget, s.index.layer.Labels()),
+		candidates: newCandidates(x.layer), index: x, budget: min(budget, x.layer.Labels()),
 		at: make([]listIterator, lists), key: make([]float32, leaves), winner: make([]int32, 2*leaves),
 	}
 	for j := range g.key {

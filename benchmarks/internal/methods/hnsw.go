@@ -319,9 +319,6 @@ func buildGraph(ctx context.Context, in *Input, rows []float32, dim int, order [
 				return nil, err
 			}
 		}
-		if in.Note != nil && i%10000 == 9999 {
-			in.Note("graph %v: %d of %d nodes", p, i+1, n)
-		}
 		b.insert(id, layers[id])
 	}
 	return g, nil
@@ -413,12 +410,9 @@ func (x *graphIndex) Bytes() int64 { return x.bytes() + layerCodes(x.layer) }
 // graphEfs are the sizes of the list of candidates worth measuring.
 var graphEfs = []int{5, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024}
 
-func (x *graphIndex) Settings() []Setting {
-	var all []Setting
-	for _, ef := range graphEfs {
-		if all == nil || ef <= x.layer.Labels() {
-			all = append(all, graphSetting{x, ef})
-		}
+func (x *graphIndex) Settings() (all []Setting) {
+	for _, ef := range upTo(graphEfs, x.layer.Labels()) {
+		all = append(all, graphSetting{x, ef})
 	}
 	return all
 }

@@ -2,12 +2,13 @@ package methods
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -120,7 +121,7 @@ func TestASeedGivesOneGraph(t *testing.T) {
 // Nodes with room for links to all others are linked to all earlier nodes.
 func TestGraphsOfFewLabels(t *testing.T) {
 	for _, labels := range []int{1, 2, 3, 5, 9} {
-		data, err := layers.Structureless(labels, 5, 30, 7)
+		data, err := structureless(labels, 5, 30, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,4 +224,18 @@ func TestAugmentedRowsHaveOneNormAndTheLogits(t *testing.T) {
 			}
 		}
 	}
+}
+
+// structureless returns a layer and n contexts of independent normal numbers.
+func structureless(labels, dim, n int, seed uint64) (*synthetic.Data, error) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	normal := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+		}
+		return x
+	}
+	l, err := softmax.NewLayer(kernels.Float32Rows(normal(labels*dim), dim), normal(labels))
+	return &synthetic.Data{Layer: l, Contexts: normal(n * dim)}, err
 }

@@ -111,25 +111,11 @@ func (x *lshIndex) Bytes() int64 {
 	return 4*int64(len(x.directions)+len(x.ones)+len(x.ids)+len(x.firsts)) + layerCodes(x.layer)
 }
 
-func (x *lshIndex) Settings() []Setting {
-	var list []Setting
-	for _, p := range x.probes {
-		list = append(list, lshSetting{x, p})
-	}
-	return list
-}
+func (x *lshIndex) Settings() []Setting { return settings("probes=%d", x.probes, x.searcher) }
 
-type lshSetting struct {
-	index  *lshIndex
-	probes int
-}
-
-func (s lshSetting) Params() string { return fmt.Sprintf("probes=%d", s.probes) }
-
-func (s lshSetting) Searcher() Searcher {
-	x := s.index
-	return &lshSearcher{candidates: newCandidates(x.layer), index: x, probes: s.probes,
-		products: make([]float32, x.tables*x.bits), order: make([]signBit, x.bits), heap: make([]probe, 0, s.probes+1)}
+func (x *lshIndex) searcher(probes int) Searcher {
+	return &lshSearcher{candidates: newCandidates(x.layer), index: x, probes: probes,
+		products: make([]float32, x.tables*x.bits), order: make([]signBit, x.bits), heap: make([]probe, 0, probes+1)}
 }
 
 type lshSearcher struct {

@@ -7,6 +7,7 @@ package methods
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -25,8 +26,6 @@ type Input struct {
 	K int
 	// Seed seeds all random choices.
 	Seed uint64
-	// Note, unless nil, gets the progress of a long construction.
-	Note func(format string, args ...any)
 }
 
 // Method is a way to answer, with the parameters of its construction.
@@ -77,4 +76,30 @@ type Normaliser interface {
 	// log-probability of the label, normalised over the labels found. softmax.Answer describes its
 	// precision.
 	TopKLogSumExp(dst []softmax.Prediction, h []float32) (n int, lse float64)
+}
+
+// setting is a Setting by its parameters and a function.
+type setting struct {
+	params   string
+	searcher func() Searcher
+}
+
+func (s setting) Params() string     { return s.params }
+func (s setting) Searcher() Searcher { return s.searcher() }
+
+// settings returns a setting for each value of a parameter, which format prints.
+func settings[V any](format string, values []V, searcher func(V) Searcher) (list []Setting) {
+	for _, v := range values {
+		list = append(list, setting{fmt.Sprintf(format, v), func() Searcher { return searcher(v) }})
+	}
+	return list
+}
+
+// upTo returns the values that are at most n, but at least the first.
+func upTo(values []int, n int) []int {
+	last := 1
+	for last < len(values) && values[last] <= n {
+		last++
+	}
+	return values[:last]
 }

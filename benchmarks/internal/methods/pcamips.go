@@ -140,26 +140,12 @@ func (x *pcaIndex) Bytes() int64 {
 	return 4*int64(len(x.directions)+len(x.ones)+len(x.offsets)+len(x.thresholds)+len(x.ids)+len(x.firsts)) + layerCodes(x.layer)
 }
 
-func (x *pcaIndex) Settings() []Setting {
-	var list []Setting
-	for _, t := range x.distances {
-		list = append(list, pcaSetting{x, t})
-	}
-	return list
-}
+func (x *pcaIndex) Settings() []Setting { return settings("distance=%d", x.distances, x.searcher) }
 
-type pcaSetting struct {
-	index    *pcaIndex
-	distance int
-}
-
-func (s pcaSetting) Params() string { return fmt.Sprintf("distance=%d", s.distance) }
-
-func (s pcaSetting) Searcher() Searcher {
-	x := s.index
+func (x *pcaIndex) searcher(distance int) Searcher {
 	p := &pcaSearcher{candidates: newCandidates(x.layer), index: x, r: reduction{radius: x.reduction}, height: make([]float32, x.depth)}
 	for flips := range uint32(1) << x.depth {
-		if bits.OnesCount32(flips) <= s.distance {
+		if bits.OnesCount32(flips) <= distance {
 			p.flips = append(p.flips, flips)
 		}
 	}

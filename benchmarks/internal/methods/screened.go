@@ -97,13 +97,6 @@ func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 	}
 	opt := m.Options()
 	opt.K, opt.Seed, opt.Labels = in.K, in.Seed, in.Labels
-	if in.Note != nil {
-		opt.Progress = func(p train.Progress) {
-			if p.Message != "" {
-				in.Note("%s: %s", p.Stage, p.Message)
-			}
-		}
-	}
 	s, _, err := train.Run(ctx, in.Layer, in.Contexts, opt)
 	if err != nil {
 		return nil, err

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
-	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
 	"github.com/learning-to-screen/l2s/internal/demolm"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -65,7 +64,7 @@ func specimens() []specimen {
 		{Method: IPNSW{M: 4, EfConstruction: 20}, own: graph},
 	}
 	for _, width := range []int{1, 8, dim, 1000} {
-		every := func(x Index) Setting { return svdSetting{x.(*svdIndex), labels} }
+		every := func(x Index) Setting { return settings("N=%d", []int{labels}, x.(*svdIndex).searcher)[0] }
 		list = append(list, specimen{Method: SVDSoftmax{width}, every: every})
 	}
 	for _, width := range []int{1, 8, dim, 1000} {
@@ -76,10 +75,10 @@ func specimens() []specimen {
 		list = append(list, m)
 	}
 	for _, cutoffs := range [][]int{nil, {100}, {2, 300}, {7, 50, 300}, {3, 50, 200, 400}, {200, labels}, {250, 700, 800}} {
-		every := func(x Index) Setting { return adaptiveSetting{x.(*adaptiveIndex), math.Inf(1)} }
+		every := func(x Index) Setting { return settings("z=%g", []float64{math.Inf(1)}, x.(*adaptiveIndex).searcher)[0] }
 		list = append(list, specimen{Method: AdaptiveSoftmax{cutoffs}, every: every, instant: cutoffs == nil})
 	}
-	if openblas.Sgemv != nil {
+	if Sgemv != nil {
 		list = append(list, specimen{Method: OpenBLAS{}, every: lastOf, rough: true, instant: true})
 	}
 	return list
@@ -392,10 +391,19 @@ func TestRecallOnPTBSmall(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil {
 		t.Skip("../shared/data/ptb-small is not there (CONTRIBUTING.md, Data, describes it)")
 	}
-	d, err := layers.LanguageModel(dir, "ptb.valid.txt", 20500)
+	m, v, err := layers.LoadLM(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	layer, err := layers.Decoder(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := layers.Contexts(context.Background(), m, v, filepath.Join(dir, "ptb.valid.txt"), 20500, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &synthetic.Data{Layer: layer, Contexts: rows}
 	t.Run("all labels", func(t *testing.T) {
 		checkRecall(t, d, 20000, []recallCase{
 			{method: Dense{}, least: 0.999},

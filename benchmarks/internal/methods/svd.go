@@ -2,13 +2,8 @@ package methods
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
-	"gonum.org/v1/gonum/mat"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -80,33 +75,17 @@ func (m SVDSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 // matrix of rows of d elements, as n rows: the ones with the largest singular
 // values, the largest first.
 func RightSingularVectors(ctx context.Context, rows []float32, d, n int) ([]float32, error) {
-	// The sum over blocks of rows, in float64.
-	const block = 256
-	gram := mat.NewSymDense(d, nil)
-	wide := make([]float64, block*d)
-	for len(rows) > 0 {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		m := min(block, len(rows)/d)
-		for i, x := range rows[:m*d] {
-			wide[i] = float64(x)
-		}
-		blas64.Syrk(blas.Trans, 1, blas64.General{Rows: m, Cols: d, Stride: d, Data: wide[:m*d]}, 1, gram.RawSymmetric())
-		rows = rows[m*d:]
+	gram, err := sumOfSquares(ctx, rows, 1, make([]float64, d))
+	if err != nil {
+		return nil, err
 	}
-	var e mat.EigenSym
-	if !e.Factorize(gram, true) {
-		return nil, errors.New("methods: the singular vectors did not converge")
+	_, vectors, err := eigen(gram)
+	if err != nil {
+		return nil, err
 	}
-	var vectors mat.Dense
-	e.VectorsTo(&vectors)
 	v := make([]float32, n*d)
-	for j := range n {
-		// Eigenvalues ascend.
-		for i := range d {
-			v[j*d+i] = float32(vectors.At(i, d-1-j))
-		}
+	for j := range v {
+		v[j] = float32(vectors.At(j%d, j/d))
 	}
 	return v, nil
 }
@@ -126,36 +105,24 @@ func (x *svdIndex) Bytes() int64 {
 var svdCounts = []int{16, 32, 64, 128, 256, 512, 1024, 2048}
 
 func (x *svdIndex) Settings() []Setting {
-	var all []Setting
-	for _, n := range svdCounts {
-		if all == nil || n <= x.layer.Labels() {
-			all = append(all, svdSetting{x, n})
-		}
-	}
-	return all
+	return settings("N=%d", upTo(svdCounts, x.layer.Labels()), x.searcher)
 }
 
-type svdSetting struct {
-	*svdIndex
-	n int
-}
-
-func (s svdSetting) Params() string { return fmt.Sprintf("N=%d", s.n) }
-
-func (s svdSetting) Searcher() Searcher {
-	labels := s.layer.Labels()
+func (x *svdIndex) searcher(n int) Searcher {
+	labels := x.layer.Labels()
 	return &svdSearcher{
-		svdSetting: s,
-		rotated:    make([]float32, s.width),
-		previews:   make([]float32, labels),
-		ids:        make([]uint32, labels),
-		by:         newScorer(s.preview, labels),
-		exact:      newExactSearch(s.layer),
+		svdIndex: x, n: n,
+		rotated:  make([]float32, x.width),
+		previews: make([]float32, labels),
+		ids:      make([]uint32, labels),
+		by:       newScorer(x.preview, labels),
+		exact:    newExactSearch(x.layer),
 	}
 }
 
 type svdSearcher struct {
-	svdSetting
+	*svdIndex
+	n        int
 	rotated  []float32 // the first elements of V^T h
 	previews []float32
 	ids      []uint32

@@ -1,34 +1,23 @@
-// Package npy writes .npy files that are larger than memory, and lists of integers.
+// Package npy writes .npy files that are larger than memory, and keeps them.
 package npy
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
+	"os"
+	"path/filepath"
 
+	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
 func fail(path, field, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %w", path, field, fmt.Errorf(format, args...))
-}
-
-// WriteInt32s writes a list of int32. The file appears under its name when it is complete.
-func WriteInt32s(path string, data []int32) error {
-	file, err := atomicfile.Create(path)
-	if err != nil {
-		return err
-	}
-	defer file.Abort()
-	if _, err := file.Write(tensorfile.NPYHeader("i4", len(data))); err != nil {
-		return err
-	}
-	if err := binary.Write(file, binary.LittleEndian, data); err != nil {
-		return err
-	}
-	return file.Commit()
 }
 
 // Writer writes a float32 matrix row by row, so that it need not be held in
@@ -102,4 +91,48 @@ func (w *Writer) Commit() error {
 func (w *Writer) Abort() {
 	w.done = true
 	w.file.Abort()
+}
+
+// Kept returns the rows that write writes, of cols columns, and a function that ends their use. The
+// folder keeps them in a file for the next call: its name has a hash of key and of the contents of
+// files, all that the rows depend on.
+func Kept(folder, name, key string, files []string, cols int, write func(w *Writer) error) (rows []float32, release func() error, err error) {
+	hash := sha256.New()
+	fmt.Fprintln(hash, key)
+	for _, path := range files {
+		if err := hashFile(hash, path); err != nil {
+			return nil, nil, err
+		}
+	}
+	path := filepath.Join(folder, fmt.Sprintf("%s-%x.npy", name, hash.Sum(nil)[:8]))
+	if _, err := os.Stat(path); err == nil {
+		return head.OpenContexts(path, cols)
+	}
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return nil, nil, err
+	}
+	w, err := Create(path, cols)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer w.Abort()
+	if err := write(w); err != nil {
+		return nil, nil, err
+	}
+	if err := w.Commit(); err != nil {
+		return nil, nil, err
+	}
+	return head.OpenContexts(path, cols)
+}
+
+// hashFile adds the content of a file, and its length, to a hash.
+func hashFile(w io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	n, err := io.Copy(w, f)
+	fmt.Fprintf(w, "%d\n", n)
+	return err
 }

@@ -2,6 +2,7 @@ package npy
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -62,7 +63,7 @@ func TestRowsInPortions(t *testing.T) {
 // The old file is there until Commit, in every case.
 func TestTheOldFileStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.npy")
-	if err := WriteInt32s(path, []int32{7, -1}); err != nil {
+	if err := tensorfile.WriteNPY(path, []float32{7, -1}, 2); err != nil {
 		t.Fatal(err)
 	}
 	old := read(t, path)
@@ -93,12 +94,45 @@ func TestTheOldFileStays(t *testing.T) {
 			t.Errorf("%d columns: found %v, expected an error", cols, err)
 		}
 	}
-	x, err := tensorfile.OpenTensor(path)
-	if err != nil {
-		t.Fatal(err)
+	if !bytes.Equal(read(t, path), old) {
+		t.Error("found another file after all, expected the old one")
 	}
-	defer x.Close()
-	if list, err := x.Int64s(); err != nil || !slices.Equal(list, []int64{7, -1}) || x.DType != tensorfile.Int32 {
-		t.Errorf("found %v of %v, %v, expected 7 and -1 of int32", list, x.DType, err)
+}
+
+// Rows are written once, and again if a file that they depend on, or the key, is another one.
+func TestRowsAreKept(t *testing.T) {
+	dir := t.TempDir()
+	source := filepath.Join(dir, "source")
+	content, key, calls := "one", "key", 0
+	ask := func() []float32 {
+		t.Helper()
+		if err := os.WriteFile(source, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		rows, release, err := Kept(filepath.Join(dir, "new"), "x", key, []string{source}, 2, func(w *Writer) error {
+			calls++
+			return w.WriteRows([]float32{float32(calls), 7})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		return slices.Clone(rows)
+	}
+	for i, c := range []struct {
+		content, key string
+		want         float32
+	}{{"one", "key", 1}, {"one", "key", 1}, {"two", "key", 2}, {"two", "other", 3}, {"one", "key", 1}} {
+		content, key = c.content, c.key
+		if got := ask(); !slices.Equal(got, []float32{c.want, 7}) {
+			t.Errorf("call %d: found %v, expected the rows of call %v of write", i, got, c.want)
+		}
+	}
+	broken := errors.New("broken")
+	if _, _, err := Kept(dir, "y", "", nil, 2, func(*Writer) error { return broken }); err != broken {
+		t.Errorf("found %v, expected the error of write", err)
+	}
+	if found, _ := filepath.Glob(filepath.Join(dir, "y*")); found != nil {
+		t.Errorf("found %v after an error, expected no file", found)
 	}
 }

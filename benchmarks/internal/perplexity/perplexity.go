@@ -21,7 +21,6 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -43,7 +42,11 @@ type Text struct {
 // (model.safetensors, vocab.txt). The first word is predicted by nothing, so
 // that there is one context less than words.
 func Load(dir, name string, n int) (*Text, error) {
-	v, err := vocab.Load(filepath.Join(dir, "vocab.txt"))
+	m, v, err := layers.LoadLM(dir)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := layers.Decoder(m)
 	if err != nil {
 		return nil, err
 	}
@@ -65,11 +68,8 @@ func Load(dir, name string, n int) (*Text, error) {
 	if len(words) < 2 {
 		return nil, fmt.Errorf("%s: found %d words, expected at least 2", path, len(words))
 	}
-	d, err := layers.LanguageModel(dir, name, len(words)-1)
-	if err != nil {
-		return nil, err
-	}
-	return &Text{Name: name, Layer: d.Layer, Contexts: d.Contexts, Next: words[1:]}, nil
+	rows, err := layers.Contexts(context.Background(), m, v, path, len(words)-1, nil)
+	return &Text{Name: name, Layer: layer, Contexts: rows, Next: words[1:]}, err
 }
 
 func (t *Text) check() error {

@@ -4,18 +4,12 @@
 package points
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"math"
-	"os"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 )
 
-// Schema is the version of the form. A file of another one is refused.
+// Schema is the version of the form.
 const Schema = 2
 
 // The sweeps: the extents of a comparison.
@@ -189,17 +183,8 @@ func (f *File) Methods(table string) []string {
 	return names
 }
 
-// Write writes the file's JSON to w.
-func (f *File) Write(w io.Writer) error { return write(w, f) }
-
 // Save writes the file to path, where it appears when it is complete.
 func (f *File) Save(path string) error { return save(path, f) }
-
-func write(w io.Writer, file any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(file)
-}
 
 func save(path string, file any) error {
 	out, err := atomicfile.Create(path)
@@ -207,70 +192,10 @@ func save(path string, file any) error {
 		return err
 	}
 	defer out.Abort()
-	if err := write(out, file); err != nil {
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(file); err != nil {
 		return err
 	}
 	return out.Commit()
-}
-
-// Load reads the file at path. An error names the file and the fault.
-func Load(path string) (*File, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	f, err := Read(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return f, nil
-}
-
-// Read is Load for the bytes of a file.
-func Read(data []byte) (*File, error) {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	f := new(File)
-	if err := dec.Decode(f); err != nil {
-		return nil, err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("found more after the JSON object, expected the end")
-	}
-	if f.Schema != Schema {
-		return nil, fmt.Errorf("schema: found %d, expected %d", f.Schema, Schema)
-	}
-	for i, p := range f.Points {
-		if err := p.check(); err != nil {
-			return nil, fmt.Errorf("points[%d]: %w", i, err)
-		}
-	}
-	return f, nil
-}
-
-// check returns an error where a point cannot be drawn.
-func (p *Point) check() error {
-	switch p.Table {
-	case Curves, Clusters, KMeans:
-	default:
-		return fmt.Errorf("table: found %q, expected %q, %q or %q", p.Table, Curves, Clusters, KMeans)
-	}
-	if p.Method == "" {
-		return errors.New("method: found none, expected a name")
-	}
-	for _, x := range []struct {
-		field string
-		value float64
-	}{{"us", p.Micros}, {"us_q1", p.MicrosQ1}, {"us_q3", p.MicrosQ3}, {"speedup", p.Speedup}, {"speedup_q1", p.SpeedupQ1}, {"speedup_q3", p.SpeedupQ3}} {
-		if !(x.value > 0) || math.IsInf(x.value, 0) {
-			return fmt.Errorf("%s: found %v, expected a number above 0", x.field, x.value)
-		}
-	}
-	if !(p.P1 >= 0 && p.P1 <= 1) {
-		return fmt.Errorf("p1: found %v, expected 0 to 1", p.P1)
-	}
-	if !(p.P5 >= 0 && p.P5 <= 1) {
-		return fmt.Errorf("p5: found %v, expected 0 to 1", p.P5)
-	}
-	return nil
 }

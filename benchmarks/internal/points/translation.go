@@ -1,7 +1,6 @@
 package points
 
 import (
-	"io"
 	"runtime"
 
 	"github.com/klauspost/cpuid/v2"
@@ -44,18 +43,12 @@ type Translation struct {
 	Resamples int `json:"resamples"`
 	// Seconds is the time of the whole run.
 	Seconds float64 `json:"seconds"`
-	// Widths are the widths of the beam, and Groups the numbers of sentences
-	// that are decoded together, in the order of the elements of Decodings and
-	// their Times.
+	// Widths are the widths of the beam, in the order of the elements of Decodings.
 	Widths []int `json:"widths"`
-	Groups []int `json:"groups"`
 	// Rows are the methods, the dense scan first and the exact layer among them.
 	Rows []Translator `json:"rows"`
 	// LeftOut are the settings that could not be measured, and why.
 	LeftOut []string `json:"left_out,omitempty"`
-	// Screens are screens that were not used to translate: they show the effect of each part of the
-	// training.
-	Screens []ScreenPrecision `json:"screens,omitempty"`
 	// Examples are sentences that the method named in Example translates in
 	// another way than the exact layer does, with the widest beam.
 	Example  string        `json:"example,omitempty"`
@@ -94,19 +87,8 @@ type Decoding struct {
 	// layer's.
 	Differ int `json:"differ"`
 	// Cut is the number of translations that did not end by themselves.
-	Cut   int      `json:"cut"`
-	Times []Timing `json:"times"`
-}
-
-// ScreenPrecision is the precision of a screen.
-type ScreenPrecision struct {
-	Name        string  `json:"name"`
-	Budget      float64 `json:"budget"`
-	P1          float64 `json:"p1"`
-	P5          float64 `json:"p5"`
-	RowsScanned float64 `json:"rows_scanned"`
-	// Seconds is the time of the training that gave it, without the labels.
-	Seconds float64 `json:"seconds"`
+	Cut int `json:"cut"`
+	Timing
 }
 
 // Differently is a sentence with two translations.
@@ -116,9 +98,6 @@ type Differently struct {
 	Exact     string `json:"exact"`
 	Screened  string `json:"screened"`
 }
-
-// Write writes the JSON to w.
-func (t *Translation) Write(w io.Writer) error { return write(w, t) }
 
 // Save writes the JSON to path, where it appears when it is complete.
 func (t *Translation) Save(path string) error { return save(path, t) }

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -77,6 +78,15 @@ var styles = map[string]style{
 	pca:              {brown, draw.PlusGlyph{}, short, 1.5},
 	lsh:              {grey, draw.SquareGlyph{}, dotted, 1.5},
 	"Frequency head": {black, draw.RingGlyph{}, dotted, 1.5},
+
+	"l2s preview":           {red, draw.CircleGlyph{}, nil, 2.4},
+	"l2s exact":             {dark, draw.BoxGlyph{}, nil, 1.5},
+	"hnswlib":               {blue, draw.TriangleGlyph{}, nil, 1.5},
+	"faiss HNSW32":          {green, draw.PyramidGlyph{}, long, 1.5},
+	"usearch i8":            {pink, draw.SquareGlyph{}, nil, 1.5},
+	"ScaNN":                 {sky, draw.RingGlyph{}, nil, 1.5},
+	"faiss IVF1024":         {grey, draw.CrossGlyph{}, short, 1.5},
+	"faiss PQ320 fast scan": {orange, draw.PlusGlyph{}, nil, 1.5},
 }
 
 // spare are the styles of other methods, such as the exact ones, which are a
@@ -111,27 +121,48 @@ func legendOrder(names []string, of map[string][]points.Point) []string {
 	return names
 }
 
-// spot is a point of a figure, in points from its lower left corner.
-type spot struct {
-	at    vg.Point
-	point points.Point
+// chart is a picture of precisions, a line for each method, against a number on a logarithmic scale.
+type chart struct {
+	title, note string
+	x, y        string // what the axes are
+	unit        string // of the ticks of x
+	lines       []line // in the order of the legend
 }
 
-// drawFigure draws P@k against speedup in the format svg or png.
-func drawFigure(w io.Writer, format string, f *points.File, k int) error {
-	_, err := drawSpots(w, format, f, k)
-	return err
+// line is the points of one method.
+type line struct {
+	name   string
+	points []xy
 }
 
-// drawSpots is drawFigure that also returns where the points are.
-func drawSpots(w io.Writer, format string, f *points.File, k int) ([]spot, error) {
+type xy struct{ x, precision float64 }
+
+// figure returns the chart of P@k against speedup.
+func figure(f *points.File, k int) chart {
 	precision := p1
 	if k == 5 {
 		precision = p5
 	}
+	c := chart{
+		title: fmt.Sprintf("P@%d against speedup: %s, %s labels, dimension %s", k, f.Layer.Name, thousands(f.Layer.Labels), thousands(f.Layer.Dim)),
+		note:  fmt.Sprintf("Pareto front of each method's settings; one thread, level %s, %s", f.Level, f.Machine.CPU),
+		x:     "speedup over the dense float32 scan", y: fmt.Sprintf("P@%d", k), unit: "x",
+	}
 	names, of := byMethod(f)
+	for _, name := range legendOrder(names, of) {
+		l := line{name: name}
+		for _, q := range front(of[name], precision) {
+			l.points = append(l.points, xy{q.Speedup, precision(q)})
+		}
+		c.lines = append(c.lines, l)
+	}
+	return c
+}
+
+// draw draws the chart in the format svg or png.
+func (c chart) draw(w io.Writer, format string) error {
 	p := plot.New()
-	p.X.Label.Text, p.Y.Label.Text = "speedup over the dense float32 scan (log scale)", fmt.Sprintf("P@%d (scale: number of nines)", k)
+	p.X.Label.Text, p.Y.Label.Text = c.x+" (log scale)", c.y+" (scale: number of nines)"
 	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
 		axis.Label.TextStyle.Font = font.From(figureFont, vg.Points(12))
 		axis.Tick.Label.Font = font.From(figureFont, vg.Points(10.5))
@@ -143,87 +174,107 @@ func drawSpots(w io.Writer, format string, f *points.File, k int) ([]spot, error
 	p.Add(grid)
 
 	looks, spares := map[string]style{}, 0
-	fast, slow := 1.0, 1.0
-	listed := legendOrder(names, of)
-	for _, name := range listed {
-		s, ok := styles[name]
+	low, high := math.Inf(1), 0.0
+	for _, l := range c.lines {
+		s, ok := styles[l.name]
 		if !ok {
 			s = spare[spares%len(spare)]
 			spares++
 		}
-		looks[name] = s
+		looks[l.name] = s
 	}
-	for _, name := range slices.Backward(listed) { // the best on top
-		line := front(of[name], precision)
+	for _, l := range slices.Backward(c.lines) { // the best on top
 		var xys plotter.XYs
-		for _, q := range line {
-			xys = append(xys, plotter.XY{X: math.Log10(q.Speedup), Y: nines(precision(q))})
-			fast, slow = max(fast, q.Speedup), min(slow, q.Speedup)
+		for _, q := range l.points {
+			xys = append(xys, plotter.XY{X: math.Log10(q.x), Y: nines(q.precision)})
+			low, high = min(low, q.x), max(high, q.x)
 		}
-		l, marks, err := plotter.NewLinePoints(xys)
+		way, marks, err := plotter.NewLinePoints(xys)
 		if err != nil {
-			return nil, fmt.Errorf("report: %s: %w", name, err)
+			return fmt.Errorf("report: %s: %w", l.name, err)
 		}
-		l.LineStyle = lineStyle(looks[name])
-		marks.GlyphStyle = glyphStyle(looks[name])
-		p.Add(l, marks)
+		way.LineStyle = lineStyle(looks[l.name])
+		marks.GlyphStyle = glyphStyle(looks[l.name])
+		p.Add(way, marks)
 	}
 	// The axis is in powers of 10: plot.LogScale would take room for a label that
-	// is centred on the speedup in the middle.
-	p.X.Min, p.X.Max = math.Log10(slow/1.2), math.Log10(fast*1.2)
-	p.X.Tick.Marker = plot.TickerFunc(speedupTicks)
+	// is centred on the number in the middle.
+	p.X.Min, p.X.Max = math.Log10(low/1.2), math.Log10(high*1.2)
+	p.X.Tick.Marker = plot.TickerFunc(func(lo, hi float64) []plot.Tick { return logTicks(lo, hi, c.unit) })
 	p.Y.Min, p.Y.Max = 0, mostNines+0.15
 	p.Y.Tick.Marker = plot.TickerFunc(func(_, _ float64) []plot.Tick { return precisionTicks() })
 
+	return Draw(w, format, figureWidth, figureHeight, func(dc draw.Canvas) {
+		p.Draw(draw.Crop(dc, margin, -legendWidth-2*margin, margin, -headHeight))
+		top := dc.Max.Y - margin
+		dc.FillText(textStyle(14), vg.Point{X: 2 * margin, Y: top}, c.title)
+		dc.FillText(textStyle(10), vg.Point{X: 2 * margin, Y: top - 0.25*vg.Inch}, c.note)
+		x, y := dc.Max.X-legendWidth, dc.Max.Y-headHeight-0.1*vg.Inch
+		for i, l := range c.lines {
+			at := y - vg.Length(i)*legendStep
+			middle := at - vg.Points(5.5)
+			if len(l.points) > 1 {
+				dc.StrokeLine2(lineStyle(looks[l.name]), x, middle, x+0.48*vg.Inch, middle)
+			}
+			dc.DrawGlyph(glyphStyle(looks[l.name]), vg.Point{X: x + 0.24*vg.Inch, Y: middle})
+			dc.FillText(textStyle(10.5), vg.Point{X: x + 0.57*vg.Inch, Y: at}, l.name)
+		}
+	})
+}
+
+// Draw writes a picture of the size, which paint paints on white, in the format svg or png.
+func Draw(w io.Writer, format string, width, height vg.Length, paint func(draw.Canvas)) error {
 	var canvas interface {
 		vg.CanvasSizer
 		io.WriterTo
 	}
 	if format == "svg" {
-		canvas = vgsvg.New(figureWidth, figureHeight)
+		canvas = vgsvg.New(width, height)
 	} else {
-		canvas = vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(figureWidth, figureHeight), vgimg.UseDPI(figureDPI))}
+		canvas = vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(figureDPI))}
 	}
 	dc := draw.New(canvas)
 	dc.SetColor(color.White)
 	dc.Fill(dc.Rectangle.Path())
-	axes := draw.Crop(dc, margin, -legendWidth-2*margin, margin, -headHeight)
-	p.Draw(axes)
-	var spots []spot
-	inner := p.DataCanvas(axes)
-	toX, toY := p.Transforms(&inner)
-	for _, name := range listed {
-		for _, q := range front(of[name], precision) {
-			spots = append(spots, spot{vg.Point{X: toX(math.Log10(q.Speedup)), Y: toY(nines(precision(q)))}, q})
-		}
-	}
-
-	top := dc.Max.Y - margin
-	dc.FillText(textStyle(14), vg.Point{X: 2 * margin, Y: top}, fmt.Sprintf("P@%d against speedup: %s, %s labels, dimension %s",
-		k, f.Layer.Name, thousands(f.Layer.Labels), thousands(f.Layer.Dim)))
-	dc.FillText(textStyle(10), vg.Point{X: 2 * margin, Y: top - 0.25*vg.Inch}, fmt.Sprintf(
-		"Pareto front of each method's settings; one thread, level %s, %s", f.Level, f.Machine.CPU))
-	x, y := dc.Max.X-legendWidth, dc.Max.Y-headHeight-0.1*vg.Inch
-	for i, name := range listed {
-		at := y - vg.Length(i)*legendStep
-		middle := at - vg.Points(5.5)
-		if len(front(of[name], precision)) > 1 {
-			dc.StrokeLine2(lineStyle(looks[name]), x, middle, x+0.48*vg.Inch, middle)
-		}
-		dc.DrawGlyph(glyphStyle(looks[name]), vg.Point{X: x + 0.24*vg.Inch, Y: middle})
-		dc.FillText(textStyle(10.5), vg.Point{X: x + 0.57*vg.Inch, Y: at}, name)
-	}
+	paint(dc)
 	if format == "png" {
 		_, err := canvas.WriteTo(w)
-		return spots, err
+		return err
 	}
 	var b bytes.Buffer
 	if _, err := canvas.WriteTo(&b); err != nil {
-		return nil, err
+		return err
 	}
 	// The font may not be there where the picture is looked at.
 	_, err := w.Write(fontFamily.ReplaceAll(b.Bytes(), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif")))
-	return spots, err
+	return err
+}
+
+// Peers returns a function that draws P@5 against the time of a query from the table of libraries of
+// nearest neighbours: method, setting, P@1, P@5 and the median of microseconds, by tabs.
+func Peers(table []byte) func(w io.Writer, format string) error {
+	c := chart{
+		title: "P@5 against the time of a query: the head of Gemma 3 270M, 262,144 labels",
+		note:  "one thread, one query for five labels at a time",
+		x:     "microseconds per query", y: "P@5",
+	}
+	for row := range strings.Lines(string(table)) {
+		cells := strings.Split(row, "\t")
+		if len(cells) < 5 {
+			continue
+		}
+		precision, err := strconv.ParseFloat(cells[3], 64)
+		micros, wrong := strconv.ParseFloat(strings.ReplaceAll(cells[4], ",", ""), 64)
+		if err != nil || wrong != nil {
+			continue // the head of the table
+		}
+		if n := len(c.lines); n == 0 || c.lines[n-1].name != cells[0] {
+			c.lines = append(c.lines, line{name: cells[0]})
+		}
+		l := &c.lines[len(c.lines)-1]
+		l.points = append(l.points, xy{micros, precision})
+	}
+	return c.draw
 }
 
 var fontFamily = regexp.MustCompile(`font-family:Liberation Sans`)
@@ -254,12 +305,12 @@ func precisionTicks() (ticks []plot.Tick) {
 	return append(ticks, plot.Tick{Value: mostNines, Label: "1"})
 }
 
-// speedupTicks are 1, 2 and 5 times powers of 10, in an axis of powers of 10.
-func speedupTicks(lo, hi float64) (ticks []plot.Tick) {
+// logTicks are 1, 2 and 5 times powers of 10, in an axis of powers of 10.
+func logTicks(lo, hi float64, unit string) (ticks []plot.Tick) {
 	for e := math.Floor(lo); e <= hi; e++ {
 		for _, m := range []float64{1, 2, 5} {
 			if v := m * math.Pow(10, e); math.Log10(v) >= lo && math.Log10(v) <= hi {
-				ticks = append(ticks, plot.Tick{Value: math.Log10(v), Label: strconv.FormatFloat(v, 'f', max(0, -int(e)), 64) + "x"})
+				ticks = append(ticks, plot.Tick{Value: math.Log10(v), Label: strconv.FormatFloat(v, 'f', max(0, -int(e)), 64) + unit})
 			}
 		}
 	}

@@ -19,8 +19,7 @@ import (
 // not there:
 //
 //   - REPORT.md, the tables with links to the figures;
-//   - p1.svg, p1.png, p5.svg and p5.png, precision against speedup;
-//   - report.html, one page with figures and tables that needs nothing else.
+//   - p1.svg, p1.png, p5.svg and p5.png, precision against speedup.
 //
 // It returns an error where f has no curve, or where a file cannot be written.
 func Write(dir string, f *points.File) error {
@@ -31,12 +30,11 @@ func Write(dir string, f *points.File) error {
 		return err
 	}
 	for name, write := range map[string]func(io.Writer) error{
-		"REPORT.md":   func(w io.Writer) error { return writeMarkdown(w, f) },
-		"report.html": func(w io.Writer) error { return writeHTML(w, f) },
-		"p1.svg":      func(w io.Writer) error { return drawFigure(w, "svg", f, 1) },
-		"p1.png":      func(w io.Writer) error { return drawFigure(w, "png", f, 1) },
-		"p5.svg":      func(w io.Writer) error { return drawFigure(w, "svg", f, 5) },
-		"p5.png":      func(w io.Writer) error { return drawFigure(w, "png", f, 5) },
+		"REPORT.md": func(w io.Writer) error { return writeMarkdown(w, f) },
+		"p1.svg":    func(w io.Writer) error { return figure(f, 1).draw(w, "svg") },
+		"p1.png":    func(w io.Writer) error { return figure(f, 1).draw(w, "png") },
+		"p5.svg":    func(w io.Writer) error { return figure(f, 5).draw(w, "svg") },
+		"p5.png":    func(w io.Writer) error { return figure(f, 5).draw(w, "png") },
 	} {
 		if err := writeFile(filepath.Join(dir, name), write); err != nil {
 			return err
@@ -57,6 +55,12 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return out.Commit()
 }
 
+// Summary writes the table of the speedups at equal precision as text.
+func Summary(w io.Writer, f *points.File) error {
+	t := tableEqual(f)
+	return t.plain(w)
+}
+
 func writeMarkdown(w io.Writer, f *points.File) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n\n", title(f))
@@ -64,9 +68,22 @@ func writeMarkdown(w io.Writer, f *points.File) error {
 		fmt.Fprintf(&b, "%s\n\n", s)
 	}
 	b.WriteString("![P@5 against speedup](p5.png)\n\n![P@1 against speedup](p1.png)\n")
-	for _, t := range tables(f) {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", t.title, t.note)
-		t.markdown(&b)
+	return markdown(w, &b, tables(f))
+}
+
+// plain writes the note and the rows.
+func (t *table) plain(w io.Writer) error {
+	b := bytes.NewBufferString(t.note + "\n\n")
+	t.markdown(b)
+	_, err := b.WriteTo(w)
+	return err
+}
+
+// markdown writes what b has, and the tables after it.
+func markdown(w io.Writer, b *bytes.Buffer, tables []table) error {
+	for _, t := range tables {
+		fmt.Fprintf(b, "\n## %s\n\n%s\n\n", t.title, t.note)
+		t.markdown(b)
 	}
 	_, err := b.WriteTo(w)
 	return err

@@ -33,40 +33,15 @@ func WriteTranslation(dir string, t *points.Translation) error {
 	}
 	return writeFile(filepath.Join(dir, "TRANSLATE.md"), func(w io.Writer) error {
 		var b bytes.Buffer
-		fmt.Fprintf(&b, "# Translation with %s: beam search on the screen\n\n", t.Layer.Name)
-		for _, s := range translationMeasured(t) {
-			fmt.Fprintf(&b, "%s\n\n", s)
-		}
-		for i, table := range translationTables(t) {
-			if i > 0 {
-				b.WriteByte('\n')
-			}
-			fmt.Fprintf(&b, "## %s\n\n%s\n\n", table.title, table.note)
-			table.markdown(&b)
-		}
-		_, err := b.WriteTo(w)
-		return err
+		fmt.Fprintf(&b, "# Translation with %s: beam search on the screen\n\n%s\n", t.Layer.Name, strings.Join(translationMeasured(t), "\n\n"))
+		return markdown(w, &b, translationTables(t))
 	})
 }
 
-// TranslationTable prints the speedups and BLEU of t as text.
-func TranslationTable(w io.Writer, t *points.Translation) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%-62s%8s%8s", "", "P@1", "P@5")
-	for _, width := range t.Widths {
-		fmt.Fprintf(&b, "%10s%9s%9s", fmt.Sprintf("beam %d", width), "speedup", "BLEU")
-	}
-	b.WriteByte('\n')
-	for _, r := range t.Rows {
-		fmt.Fprintf(&b, "%-62s%8.4f%8.4f", TranslatorName(r), r.P1, r.P5)
-		for _, d := range r.Decodings {
-			fmt.Fprintf(&b, "%10s%9s%9.2f", micros(d.Times[0].Micros)+" us", times(d.Times[0].Speedup), d.BLEU)
-		}
-		b.WriteByte('\n')
-	}
-	fmt.Fprintf(&b, "\n%s\n", translationVerdict(t))
-	_, err := io.WriteString(w, b.String())
-	return err
+// TranslationSummary writes the table of speedups and BLEU as text.
+func TranslationSummary(w io.Writer, t *points.Translation) error {
+	main := translationTables(t)[0]
+	return main.plain(w)
 }
 
 // TranslatorName is the method with its parameters.
@@ -102,7 +77,7 @@ func Representative(t *points.Translation) int {
 			continue
 		}
 		other := t.Rows[best]
-		gain, least := widest(r).Times[0].Speedup, widest(other).Times[0].Speedup
+		gain, least := widest(r).Speedup, widest(other).Speedup
 		switch {
 		case gain >= leastGain && least >= leastGain:
 			if r.HeldP5 > other.HeldP5 || r.HeldP5 == other.HeldP5 && r.OverAll && !other.OverAll {
@@ -127,11 +102,11 @@ func translationVerdict(t *points.Translation) string {
 	for i, d := range r.Decodings {
 		losses = append(losses, fmt.Sprintf("%+.2f", difference(t, r, i)))
 		intervals = append(intervals, interval(d))
-		gains = append(gains, times(d.Times[0].Speedup))
+		gains = append(gains, times(d.Speedup))
 	}
 	last := len(t.Widths) - 1
 	reached := "it is not reached"
-	if difference(t, r, last) >= -mostLoss && widest(r).Times[0].Speedup >= leastGain {
+	if difference(t, r, last) >= -mostLoss && widest(r).Speedup >= leastGain {
 		reached = "it is reached"
 	}
 	return fmt.Sprintf("%s has BLEU %s against the exact layer at beam %s (%s), %s over the dense scan, P@1 %s. "+
@@ -197,8 +172,7 @@ func translationTables(t *points.Translation) []table {
 		}
 		has := !said[base]
 		for j, d := range r.Decodings {
-			x := d.Times[0]
-			row = append(row, micros(x.Micros), spread(x.Speedup, x.SpeedupQ1, x.SpeedupQ3), fmt.Sprintf("%.2f", d.BLEU), interval(d), fmt.Sprint(d.Differ))
+			row = append(row, micros(d.Micros), spread(d.Speedup, d.SpeedupQ1, d.SpeedupQ3), fmt.Sprintf("%.2f", d.BLEU), interval(d), fmt.Sprint(d.Differ))
 			if f, ok := paperBLEU[t.Widths[j]][base]; ok && has {
 				row = append(row, fmt.Sprintf("%gx", f[0]), fmt.Sprintf("%.2f", f[1]))
 			} else {
@@ -215,64 +189,10 @@ func translationTables(t *points.Translation) []table {
 		main.note += " " + left + "."
 	}
 	list := []table{main}
-	if len(t.Groups) > 1 {
-		list = append(list, groupTable(t))
-	}
-	if len(t.Screens) > 0 {
-		list = append(list, screenTable(t))
-	}
 	if len(t.Examples) > 0 {
 		list = append(list, exampleTable(t))
 	}
 	return list
-}
-
-// groupTable is of sentences that are decoded together.
-func groupTable(t *points.Translation) table {
-	g := table{
-		title: "Several sentences together",
-		note:  "The time per context, and the speedup over the dense scan of single contexts, if one step answers the hypotheses of several sentences. BLEU is the same.",
-		head:  []string{"method"}, text: 1,
-	}
-	for _, width := range t.Widths {
-		for _, n := range t.Groups {
-			g.head = append(g.head, fmt.Sprintf("beam %d, %d: µs", width, n), "speedup")
-		}
-	}
-	for i, r := range t.Rows {
-		row := []string{TranslatorName(r)}
-		for _, d := range r.Decodings {
-			for _, x := range d.Times {
-				row = append(row, micros(x.Micros), times(x.Speedup))
-			}
-		}
-		if i == Representative(t) {
-			g.best = append(g.best, i)
-		}
-		g.rows = append(g.rows, row)
-	}
-	return g
-}
-
-// screenTable shows the effect of parts of the training.
-func screenTable(t *points.Translation) table {
-	s := table{
-		title: "Parts of the training",
-		note:  "Screens with one change to the training, on the same test contexts.",
-		head:  []string{"screen", "rows scanned", "P@1", "P@5"}, text: 1,
-	}
-	add := func(name string, rows, p1, p5 float64) {
-		s.rows = append(s.rows, []string{name, fmt.Sprintf("%.0f", rows), share(p1), share(p5)})
-	}
-	for _, r := range t.Rows {
-		if screened(r.Method) && r.RowsScanned > 0 {
-			add(TranslatorName(r), r.RowsScanned, r.P1, r.P5)
-		}
-	}
-	for _, x := range t.Screens {
-		add(fmt.Sprintf("%s, B=%g", x.Name, x.Budget), x.RowsScanned, x.P1, x.P5)
-	}
-	return s
 }
 
 // exampleTable shows sentences with two translations.

@@ -46,12 +46,8 @@ func TestLoadErrors(t *testing.T) {
 	}{
 		{"no embedding of the source", remove("encoder.embeddings.weight"), "found no tensor encoder.embeddings.weight"},
 		{"no embedding of the target", remove("decoder.embeddings.weight"), "found no tensor decoder.embeddings.weight"},
-		{"embedding of rank 1", zeros("decoder.embeddings.weight", 28), "decoder.embeddings.weight: shape: found [28]"},
-		{"no words", zeros("encoder.embeddings.weight", 0, 5), "encoder.embeddings.weight: shape: found [0 5]"},
 		{"no encoder", remove(slices.Concat(layer("encoder", "0"), layer("encoder", "1"))...), "found no tensor encoder.rnn.weight_hh_l0"},
 		{"a gap between layers", remove(layer("decoder", "0")...), "_l1: found, but no layer 0"},
-		{"a layer without a bias", remove("decoder.rnn.bias_ih_l1"), "found no tensor decoder.rnn.bias_ih_l1"},
-		{"a GRU", zeros("encoder.rnn.weight_hh_l0", 9, 3), "encoder.rnn.weight_hh_l0: shape: found [9 3], expected the shape of an LSTM layer"},
 		{"input feeding", zeros("decoder.rnn.weight_ih_l0", 12, 7), "decoder.rnn.weight_ih_l0: shape: found [12 7], expected [12 4]"},
 		{"fewer layers in the encoder", remove(layer("encoder", "1")...), "encoder.rnn.weight_hh_l0: found 1 layers, expected 2"},
 		{"fewer layers in the decoder", remove(layer("decoder", "1")...), "encoder.rnn.weight_hh_l0: found 2 layers, expected 1"},
@@ -98,16 +94,8 @@ func checkRefused(t *testing.T, name, dir, file, want string) {
 }
 
 func TestFilesThatDoNotFit(t *testing.T) {
-	good := t.TempDir()
-	newSpec(1, tinyShape, 1).write(t, good)
-	model, err := os.ReadFile(filepath.Join(good, "model.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, c := range []struct{ name, file, content, want string }{
 		{"an empty model", "model.safetensors", "", "found a file of 0 bytes"},
-		{"a truncated model", "model.safetensors", string(model[:len(model)-1]), "data: found 84 bytes at offset 2048, expected them within the 2131 bytes of data"},
-		{"a foreign file for a model", "model.safetensors", "%PDF-1.7 which is no array", "header length: found"},
 		{"too few words", "vocab.de", words(5), "found 5 words, expected 6, the rows of " + filepath.Join("DIR", "model.safetensors") + ":encoder.embeddings.weight"},
 		{"too many words", "vocab.en", words(8), "found 8 words, expected 7, the rows of " + filepath.Join("DIR", "model.safetensors") + ":decoder.embeddings.weight"},
 		{"the other language", "vocab.de", words(7), "found 7 words, expected 6"},

@@ -264,16 +264,3 @@ func TestPennTreebank(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkTokens(b *testing.B) {
-	v := mustRead(b, "<unk>", "<eos>", "a", "word", "naïve")
-	text := strings.Repeat("a word and a naïve other\n", 1000)
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		for _, err := range Tokens(v, strings.NewReader(text), "text") {
-			if err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-}

@@ -1,6 +1,6 @@
 //go:build openblas
 
-package openblas
+package methods
 
 // #cgo pkg-config: openblas
 // #include <cblas.h>
