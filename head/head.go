@@ -206,7 +206,7 @@ func (m *model) head(opt Options) (*Head, error) {
 	if err := h.leaveOutZeros(); err != nil {
 		return nil, err
 	}
-	h.rows = h.rows.Part(0, h.rows.Len()-h.padding)
+	h.rows = kernels.Part(h.rows, 0, h.rows.Len()-h.padding)
 	h.model.suppressed = slices.DeleteFunc(h.model.suppressed, func(id uint32) bool { return int64(id) >= int64(h.vocabulary) })
 	slices.Sort(h.model.suppressed)
 	h.model.suppressed = slices.Compact(h.model.suppressed)
@@ -458,7 +458,7 @@ func (h *Head) inFile(f func() error) error {
 // Check reads all rows and returns an error that names the first NaN or infinity.
 func (h *Head) Check() error {
 	return h.Read(func() error {
-		row, column, found := h.rows.NotFinite()
+		row, column, found := kernels.FirstNotFinite(h.rows)
 		if !found {
 			return nil
 		}

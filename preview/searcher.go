@@ -504,7 +504,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 	if len(dst) != req.K*n {
 		return invalid{softmax.ErrRequest, fmt.Sprintf("preview: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
 	}
-	if i, j, found := kernels.Float32Rows(contexts, d).NotFinite(); found {
+	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
 		return invalid{softmax.ErrContext, fmt.Sprintf("preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)}
 	}
 	if exact.IsList(req.Among) || req.Exact {

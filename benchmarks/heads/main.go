@@ -114,7 +114,7 @@ func note(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args
 // structured makes a structured head, without a bias as language models have it.
 func structured(name string, labels, dim int, screened bool) (*shape, error) {
 	data := synthetic.Structured(labels, dim, clusters, contexts, 1)
-	wide, _ := data.Layer.Weights().AsFloat32()
+	wide, _ := kernels.AsFloat32(data.Layer.Weights())
 	narrow := make([]uint16, len(wide))
 	for i, w := range wide {
 		bits := math.Float32bits(w)

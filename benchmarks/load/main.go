@@ -119,7 +119,7 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 		return nil, fmt.Errorf("found a screen with an exact margin, expected one without")
 	}
 	d := m.Dim()
-	weights, _ := l.Weights().AsFloat32()
+	weights, _ := kernels.AsFloat32(l.Weights())
 	if k > l.Labels() {
 		return nil, fmt.Errorf("found k = %d, expected at most the %d labels", k, l.Labels())
 	}

@@ -164,7 +164,7 @@ func (s *Searcher) rank(dst []Prediction, q *Query, among *Labels, left []uint32
 	if p != nil {
 		rows = &p.near.rows
 	}
-	rows.Prefetch(ids)
+	kernels.Prefetch(*rows, ids)
 	rows.RefGatherDot(logits, nil, ids, q.vec.Vector())
 	for j, row := range left {
 		if p != nil {

@@ -236,7 +236,7 @@ func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, c
 	if len(dst) != req.K*n {
 		return invalid{exact.ErrRequest, fmt.Sprintf("screen: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
 	}
-	if i, j, found := kernels.Float32Rows(contexts, d).NotFinite(); found {
+	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
 		return invalid{exact.ErrContext, fmt.Sprintf("screen: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)}
 	}
 	if exactly(&req) {
