@@ -172,10 +172,10 @@ func TestAnswersAreExactAtFirst(t *testing.T) {
 	if n, err := l.TopK(nil, data.Context(0)); n != 0 || !errors.Is(err, softmax.ErrRequest) {
 		t.Errorf("no labels: found %d, %v, expected a refusal", n, err)
 	}
-	if n := l.Contexts().Kept(); n != 8 {
+	if n := l.Kept(); n != 8 {
 		t.Errorf("found %d contexts kept, expected the contexts of 8 answers", n)
 	}
-	for i, known := range l.Contexts().since(0).Known {
+	for i, known := range l.contexts.since(0).Known {
 		if !known {
 			t.Errorf("context %d: found no labels", i)
 		}
@@ -345,11 +345,11 @@ func TestContextsThatAreNotKeptAreAnsweredExactly(t *testing.T) {
 			for j := range h {
 				h[j] *= scale
 			}
-			if l.Contexts().mu.TryLock() {
+			if l.contexts.mu.TryLock() {
 				if narrow(make([]uint16, len(h)), h) && scale >= 1e-5 {
 					t.Fatalf("found a context times %v that is kept: it tests nothing", scale)
 				}
-				l.Contexts().mu.Unlock()
+				l.contexts.mu.Unlock()
 			}
 			got, want := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
 			a, err := l.Search(got, h, softmax.Request{K: 5})
@@ -491,7 +491,7 @@ func TestUnlearningDoublesTheWait(t *testing.T) {
 	ended := uint64(0)
 	for alarm := range uint64(3) {
 		ask(t, l, events, answering, same)
-		if kept := l.Contexts().Kept(); alarm > 0 && kept < ended+1000<<(alarm-1) {
+		if kept := l.Kept(); alarm > 0 && kept < ended+1000<<(alarm-1) {
 			t.Errorf("alarm %d: found a screen after %d contexts, expected at least %d", alarm, kept-ended, 1000<<(alarm-1))
 		}
 		if err := os.Remove(o.Keep); err != nil {
@@ -612,8 +612,8 @@ func TestForgottenContexts(t *testing.T) {
 		if _, err := l.TopK(top, testData().Context(i)); err != nil {
 			t.Fatal(err)
 		}
-		if l.Contexts().Kept() >= l.next.Load() {
-			l.Contexts().Forget()
+		if l.Kept() >= l.next.Load() {
+			l.Forget()
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
@@ -634,7 +634,7 @@ func TestForgottenContextsDoNotCount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l.Contexts().Forget()
+	l.Forget()
 	if e, _ := ask(t, l, events, began, same); e.Contexts < o.Least-2*runLength {
 		t.Errorf("found %+v, expected nearly %d contexts", e, o.Least)
 	}
@@ -644,8 +644,8 @@ func TestForgottenContextsDoNotCount(t *testing.T) {
 		}
 	}
 	forgets := func([]float32) {
-		if l.Contexts().Kept()%64 == 0 {
-			l.Contexts().Forget()
+		if l.Kept()%64 == 0 {
+			l.Forget()
 		}
 	}
 	if e, _ := ask(t, l, events, declined, forgets); !strings.Contains(e.Text, "forgotten") || e.Budget != 0 {
@@ -662,7 +662,7 @@ func TestForgottenContextsTrainNothing(t *testing.T) {
 	o := testOptions(events)
 	o.Keep = filepath.Join(t.TempDir(), "m.l2s")
 	var l *Learner
-	forget := sync.OnceFunc(func() { l.Contexts().Forget() })
+	forget := sync.OnceFunc(func() { l.Forget() })
 	o.Event = func(e Event) {
 		if events <- e; e.Kind == trains {
 			forget()

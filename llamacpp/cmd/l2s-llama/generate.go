@@ -298,7 +298,7 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 		f.say("the exact head chose %d of these tokens, since the text is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", r.Exact)
 	}
 	if l := x.Learner(); l != nil && !l.Screened() {
-		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Contexts().Kept())
+		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Kept())
 	}
 	return err
 }
