@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
@@ -277,7 +278,7 @@ func TestAKeptScreenIsTried(t *testing.T) {
 	data := testData()
 	r := rand.New(rand.NewPCG(1, 2))
 	sure := screen.Estimate{Value: 1, Low: 1, High: 1}
-	c := screen.Config{Dim: testDim, Labels: data.Layer.Labels(), Clusters: make([]float32, 8*testDim), Lists: make([]screen.List, 8), K: 5, HeldOut: 4000,
+	c := screening.Config{Dim: testDim, Labels: data.Layer.Labels(), Clusters: make([]float32, 8*testDim), Lists: make([]screening.List, 8), K: 5, HeldOut: 4000,
 		Ladder: []screen.Rung{{Budget: 50, Precision1: sure, PrecisionK: sure}}}
 	for i := range c.Clusters {
 		c.Clusters[i] = float32(r.NormFloat64())
@@ -288,7 +289,7 @@ func TestAKeptScreenIsTried(t *testing.T) {
 		}
 		slices.Sort(c.Lists[i].IDs)
 	}
-	poor, err := screen.NewModel(c)
+	poor, err := synthetic.Screen(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,10 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -147,7 +148,7 @@ func TestRefusals(t *testing.T) {
 	if err := os.WriteFile(at("bad"), []byte("it was\nthe \xff\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	bare, err := screen.NewModel(screen.Config{Dim: 200, Labels: 20000, Clusters: make([]float32, 200), Lists: []screen.List{{IDs: []uint32{1}}}})
+	bare, err := synthetic.Screen(screening.Config{Dim: 200, Labels: 20000, Clusters: make([]float32, 200), Lists: []screening.List{{IDs: []uint32{1}}}})
 	if err == nil {
 		err = bare.Save(at("bare.l2s"))
 	}

@@ -162,7 +162,7 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 	return want, err
 }
 
-// cellOf returns the cell of a context by the definition of screen.Config.
+// cellOf returns the cell of a context by the definition of screening.Config.
 func cellOf(m *screen.Model, x []float32) int {
 	v, d, r := (*screening.Model)(m).ClusterWeights(), m.Dim(), m.Clusters()
 	first, best := 0, math.Inf(-1)

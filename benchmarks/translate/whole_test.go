@@ -8,7 +8,8 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/screen"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 )
 
 // The table has a row per layer. The exact layers, and a screen whose set has all labels, give the
@@ -20,7 +21,7 @@ func TestWholeTranslationsOfAllLayersAreThoseOfTheDenseScan(t *testing.T) {
 	for i := range all {
 		all[i] = uint32(i)
 	}
-	m, err := screen.NewModel(screen.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: make([]float32, l.Dim()), Lists: []screen.List{{IDs: all}}, Fingerprint: l.Fingerprint()})
+	m, err := synthetic.Screen(screening.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: make([]float32, l.Dim()), Lists: []screening.List{{IDs: all}}, Fingerprint: l.Fingerprint()})
 	if err != nil {
 		t.Fatal(err)
 	}

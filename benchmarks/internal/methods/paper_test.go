@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -47,11 +48,11 @@ func TestThePapersArithmeticIsTheScreens(t *testing.T) {
 
 func TestThePapersArithmeticIsForClustersAlone(t *testing.T) {
 	d := synthetic.Structured(60, 8, 3, 10, 1)
-	lists := make([]screen.List, 6)
+	lists := make([]screening.List, 6)
 	for i := range lists {
 		lists[i].IDs = []uint32{1, 2, 3}
 	}
-	m, err := screen.NewModel(screen.Config{Dim: 8, Labels: 60, Clusters: d.Contexts[:3*8], Shells: []float64{0.5}, Lists: lists})
+	m, err := synthetic.Screen(screening.Config{Dim: 8, Labels: 60, Clusters: d.Contexts[:3*8], Shells: []float64{0.5}, Lists: lists})
 	if err != nil {
 		t.Fatal(err)
 	}
