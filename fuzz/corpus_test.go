@@ -17,9 +17,9 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -75,7 +75,7 @@ var readers = map[string]func(t *testing.T, path string) error{
 
 // openHead opens the head of a model and reads its rows.
 func openHead(_ *testing.T, path string) error {
-	h, err := head.Open(path, head.Options{})
+	h, err := heads.Open(path, heads.Options{})
 	if err != nil {
 		return err
 	}

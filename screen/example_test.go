@@ -75,7 +75,7 @@ func ExampleSearcher_TopK() {
 	if err := model.Save(path); err != nil {
 		panic(err)
 	}
-	arrays := filepath.Join("..", "head", "testdata", "contexts") // 6 labels in 2 dimensions
+	arrays := filepath.Join("..", "internal", "heads", "testdata", "contexts") // 6 labels in 2 dimensions
 	s, err := open(filepath.Join(arrays, "W.npy"), filepath.Join(arrays, "b.npy"), path)
 	if err != nil {
 		panic(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/fault"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/preview"
@@ -86,7 +87,7 @@ func (f *flags) openLayer() (_ *layer, err error) {
 		source, opt.Copy = *in.head, false
 	}
 	if *in.ids != "" {
-		if opt.IDs, err = head.ReadIDs(*in.ids); err != nil {
+		if opt.IDs, err = heads.ReadIDs(*in.ids); err != nil {
 			return nil, err
 		}
 	}
@@ -166,7 +167,7 @@ func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err e
 		return err
 	}, func() error { return parallel.ErrGone })
 	if in.layer != nil && errors.Is(err, parallel.ErrGone) {
-		err = cmp.Or(in.layer.head.Check(), fmt.Errorf("%s: %w", in.contexts.Name(), parallel.ErrGone))
+		err = cmp.Or((*heads.Head)(in.layer.head).Check(), fmt.Errorf("%s: %w", in.contexts.Name(), parallel.ErrGone))
 	}
 	if in.contexts != nil {
 		in.contexts.Close()

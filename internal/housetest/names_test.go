@@ -89,7 +89,7 @@ func methodsOf(file *ast.File, t ast.Expr) (names []string) {
 // mostNames are the exported names of each package that other programs import. A name that is
 // not for them belongs to internal/. A new one is a promise: raise the number with it.
 var mostNames = map[string]int{
-	"beam": 7, "bitset": 16, "head": 27, "kernels": 33, "learn": 15, "preview": 23, "sample": 26,
+	"beam": 7, "bitset": 16, "head": 21, "kernels": 33, "learn": 15, "preview": 23, "sample": 26,
 	"screen": 51, "softmax": 28, "train": 17, "train/calibrate": 5,
 }
 

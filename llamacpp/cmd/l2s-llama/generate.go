@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/sample"
@@ -138,7 +138,7 @@ func parseIDs(list string) (ids []uint32, err error) {
 		part = strings.TrimSpace(part)
 		words := []string{part}
 		if file, named := strings.CutPrefix(part, "@"); named {
-			if of, err := head.ReadIDs(file); err == nil {
+			if of, err := heads.ReadIDs(file); err == nil {
 				ids = append(ids, of...)
 				continue
 			}
