@@ -70,9 +70,6 @@ func (m *Model) Labels() int { return m.model().Labels() }
 // Clusters returns r, the number of clusters.
 func (m *Model) Clusters() int { return m.model().Clusters() }
 
-// ExactMargin returns the lead below which the exact layer answers, 0 for never.
-func (m *Model) ExactMargin() float64 { return m.model().ExactMargin() }
-
 // Budget returns the budget of requests without a budget.
 func (m *Model) Budget() float64 { return m.model().Budget() }
 

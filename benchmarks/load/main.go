@@ -115,7 +115,7 @@ func dot(x, y []float32) float64 {
 
 // answers returns the top k of each context by the definition.
 func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.Prediction, error) {
-	if m.ExactMargin() > 0 {
+	if (*screening.Model)(m).ExactMargin() > 0 {
 		return nil, fmt.Errorf("found a screen with an exact margin, expected one without")
 	}
 	d := m.Dim()

@@ -12,6 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/internal/heads"
+	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/preview"
@@ -130,7 +131,7 @@ func (f *flags) noteK(in *inputs, k int) {
 // noteTraining reports whether a screen was trained on exactly these contexts, with a note to the
 // user if so.
 func (f *flags) noteTraining(ctx context.Context, in *inputs, threads int) (bool, error) {
-	trained, err := in.record.TrainedOn(ctx, in.rows, in.layer.Dim(), threads)
+	trained, err := labelfile.SameContexts(ctx, in.rows, in.layer.Dim(), in.record.Contexts, in.record.ContextsDigest, threads)
 	if trained {
 		f.note(in.path, "the screen was trained on these contexts: on others its figures are lower")
 	}

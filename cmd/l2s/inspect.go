@@ -89,7 +89,7 @@ func inspectVerb(f *flags) action {
 		}
 		r := inspectResult{
 			screenResult: screenResultOf(m), File: in.path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, (*screening.Model)(m).Shells()...), Lists: sizesOf(m),
-			ExactMargin: m.ExactMargin(), Record: m.Record(),
+			ExactMargin: (*screening.Model)(m).ExactMargin(), Record: m.Record(),
 		}
 		if t := (*screening.Model)(m).Tail(); t != nil {
 			r.TailTemperatures = t.Config().Temperatures
