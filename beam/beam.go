@@ -37,7 +37,7 @@ type Decoder interface {
 // softmax.Searcher and screen.Searcher do. Here the request asks for labels and
 // the log-sum: the log-probability of a label is its logit minus that. Every
 // list of a screen should hold the end of a sentence
-// (screen.Config.Always), or hypotheses there cannot end.
+// (train.Options.Always), or hypotheses there cannot end.
 type Searcher interface {
 	SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error
 }

@@ -14,7 +14,9 @@ import (
 
 	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -173,7 +175,7 @@ func TestFullSetsAndSentencesAlone(t *testing.T) {
 		for i := range all {
 			all[i] = uint32(i)
 		}
-		m, err := screen.NewModel(screen.Config{Dim: dim, Labels: labels, Clusters: []float32{1, 0, 0, 0, 0, 1, 0, 0}, Lists: []screen.List{{IDs: all}, {IDs: all}}})
+		m, err := synthetic.Screen(screening.Config{Dim: dim, Labels: labels, Clusters: []float32{1, 0, 0, 0, 0, 1, 0, 0}, Lists: []screening.List{{IDs: all}, {IDs: all}}})
 		if err != nil {
 			t.Fatal(err)
 		}

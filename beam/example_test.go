@@ -6,7 +6,9 @@ import (
 	"log"
 
 	"github.com/learning-to-screen/l2s/beam"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -26,6 +28,16 @@ func (c *chain) Step(_ []int, tokens []uint32) ([]float32, error) {
 	return c.contexts, nil
 }
 
+// made is a screen; screen.Load opens one that l2s train, or package train, has made.
+func made() (*screen.Model, error) {
+	return synthetic.Screen(screening.Config{
+		Dim: len(words), Labels: len(words),
+		Clusters: []float32{1, 0, 0, 0, 0 /**/, 0, 1, 1, 1, 1},
+		Lists:    []screening.List{{IDs: []uint32{1, 2, 3}}, {IDs: []uint32{1, 3, 4}}},
+		Always:   1,
+	})
+}
+
 // A search over a screen of two clusters: words that begin a sentence, and all
 // others. Every candidate set holds </s>.
 func Example() {
@@ -39,12 +51,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	model, err := screen.NewModel(screen.Config{
-		Dim: n, Labels: n,
-		Clusters: []float32{1, 0, 0, 0, 0 /**/, 0, 1, 1, 1, 1},
-		Lists:    []screen.List{{IDs: []uint32{1, 2, 3}}, {IDs: []uint32{1, 3, 4}}},
-		Always:   1,
-	})
+	model, err := made()
 	if err != nil {
 		log.Fatal(err)
 	}

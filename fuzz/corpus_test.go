@@ -17,12 +17,13 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
@@ -74,7 +75,7 @@ var readers = map[string]func(t *testing.T, path string) error{
 
 // openHead opens the head of a model and reads its rows.
 func openHead(_ *testing.T, path string) error {
-	h, err := head.Open(path, head.Options{})
+	h, err := heads.Open(path, heads.Options{})
 	if err != nil {
 		return err
 	}
@@ -147,7 +148,7 @@ func good(t *testing.T) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model, err := screen.NewModel(screen.Config{
+	model, err := synthetic.Screen(screening.Config{
 		Dim: 3, Labels: 8, Clusters: numbers[:6], Lists: lists([]uint32{2, 0, 5}, []uint32{2, 1, 5, 7}), Always: 1,
 		Fingerprint: layer.Fingerprint(), Record: []byte(`{"seed":1}`),
 	})
@@ -463,9 +464,9 @@ func badFiles(t *testing.T) (cases []badFile) {
 }
 
 // lists are lists of candidates without shares.
-func lists(ids ...[]uint32) (list []screen.List) {
+func lists(ids ...[]uint32) (list []screening.List) {
 	for _, ids := range ids {
-		l := screen.List{IDs: ids, Shares: make([]uint16, len(ids))}
+		l := screening.List{IDs: ids, Shares: make([]uint16, len(ids))}
 		for i := range ids {
 			l.Shares[i] = math.MaxUint16
 		}
@@ -485,11 +486,11 @@ func badCalls(t *testing.T) map[string]func() error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := func(change func(c *screen.Config)) func() error {
+	config := func(change func(c *screening.Config)) func() error {
 		return func() error {
-			c := screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Lists: lists([]uint32{0, 1}, []uint32{1, 2})}
+			c := screening.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Lists: lists([]uint32{0, 1}, []uint32{1, 2})}
 			change(&c)
-			m, err := screen.NewModel(c)
+			m, err := synthetic.Screen(c)
 			if err != nil {
 				return err
 			}
@@ -497,7 +498,7 @@ func badCalls(t *testing.T) map[string]func() error {
 			return err
 		}
 	}
-	model, err := screen.NewModel(screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Lists: lists([]uint32{0, 1}, []uint32{1, 2})})
+	model, err := synthetic.Screen(screening.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Lists: lists([]uint32{0, 1}, []uint32{1, 2})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -553,29 +554,31 @@ func badCalls(t *testing.T) map[string]func() error {
 		"Set: a short context":          func() error { return exact.NewQuery(2).Set([]float32{1}) },
 		"Set: NaN":                      func() error { return exact.NewQuery(2).Set([]float32{1, nan}) },
 		"Set: -Inf":                     func() error { return exact.NewQuery(2).Set([]float32{-inf, 1}) },
-		"NewModel: dim of 0":            config(func(c *screen.Config) { c.Dim = 0 }),
-		"NewModel: no labels":           config(func(c *screen.Config) { c.Labels = 0 }),
-		"NewModel: no clusters":         config(func(c *screen.Config) { c.Clusters = nil }),
-		"NewModel: half a cluster":      config(func(c *screen.Config) { c.Clusters = c.Clusters[:3] }),
-		"NewModel: NaN in a cluster":    config(func(c *screen.Config) { c.Clusters[3] = nan }),
-		"NewModel: a list too few":      config(func(c *screen.Config) { c.Lists = c.Lists[:1] }),
-		"NewModel: an id of L":          config(func(c *screen.Config) { c.Lists[1].IDs[1] = 3 }),
-		"NewModel: an id twice":         config(func(c *screen.Config) { c.Lists[1].IDs[1] = 1 }),
-		"NewModel: ids out of order":    config(func(c *screen.Config) { c.Lists[0].IDs = []uint32{1, 0} }),
-		"NewModel: other ids by decree": config(func(c *screen.Config) { c.Always = 1 }),
-		"NewModel: a share too few":     config(func(c *screen.Config) { c.Lists[0].Shares = []uint16{9} }),
-		"NewModel: shares that ascend":  config(func(c *screen.Config) { c.Lists[0].Shares = []uint16{8, 9} }),
-		"NewModel: budgets that fall": config(func(c *screen.Config) {
+		"NewModel: dim of 0":            config(func(c *screening.Config) { c.Dim = 0 }),
+		"NewModel: no labels":           config(func(c *screening.Config) { c.Labels = 0 }),
+		"NewModel: no clusters":         config(func(c *screening.Config) { c.Clusters = nil }),
+		"NewModel: half a cluster":      config(func(c *screening.Config) { c.Clusters = c.Clusters[:3] }),
+		"NewModel: NaN in a cluster":    config(func(c *screening.Config) { c.Clusters[3] = nan }),
+		"NewModel: a list too few":      config(func(c *screening.Config) { c.Lists = c.Lists[:1] }),
+		"NewModel: an id of L":          config(func(c *screening.Config) { c.Lists[1].IDs[1] = 3 }),
+		"NewModel: an id twice":         config(func(c *screening.Config) { c.Lists[1].IDs[1] = 1 }),
+		"NewModel: ids out of order":    config(func(c *screening.Config) { c.Lists[0].IDs = []uint32{1, 0} }),
+		"NewModel: other ids by decree": config(func(c *screening.Config) { c.Always = 1 }),
+		"NewModel: a share too few":     config(func(c *screening.Config) { c.Lists[0].Shares = []uint16{9} }),
+		"NewModel: shares that ascend":  config(func(c *screening.Config) { c.Lists[0].Shares = []uint16{8, 9} }),
+		"NewModel: budgets that fall": config(func(c *screening.Config) {
 			c.Ladder = []screen.Rung{{Budget: 2}, {Budget: 1}}
 		}),
-		"NewModel: a budget of no rung": config(func(c *screen.Config) { c.Budget = 1.5 }),
-		"NewModel: a record of text":    config(func(c *screen.Config) { c.Record = []byte("seed") }),
-		"NewModel: shells that ascend":  config(func(c *screen.Config) { c.Shells = []float64{0.1, 0.2} }),
-		"NewModel: a NaN margin":        config(func(c *screen.Config) { c.ExactMargin = math.NaN() }),
-		"NewModel: a negative margin":   config(func(c *screen.Config) { c.ExactMargin = -1 }),
-		"NewSearcher: another layer":    config(func(c *screen.Config) { c.Fingerprint[0] = 1 }),
-		"NewSearcher: another dim":      config(func(c *screen.Config) { c.Dim, c.Lists = 1, lists([]uint32{0}, []uint32{0}, []uint32{0}, []uint32{0}) }),
-		"NewSearcher: more labels":      config(func(c *screen.Config) { c.Labels = 4 }),
+		"NewModel: a budget of no rung": config(func(c *screening.Config) { c.Budget = 1.5 }),
+		"NewModel: a record of text":    config(func(c *screening.Config) { c.Record = []byte("seed") }),
+		"NewModel: shells that ascend":  config(func(c *screening.Config) { c.Shells = []float64{0.1, 0.2} }),
+		"NewModel: a NaN margin":        config(func(c *screening.Config) { c.ExactMargin = math.NaN() }),
+		"NewModel: a negative margin":   config(func(c *screening.Config) { c.ExactMargin = -1 }),
+		"NewSearcher: another layer":    config(func(c *screening.Config) { c.Fingerprint[0] = 1 }),
+		"NewSearcher: another dim": config(func(c *screening.Config) {
+			c.Dim, c.Lists = 1, lists([]uint32{0}, []uint32{0}, []uint32{0}, []uint32{0})
+		}),
+		"NewSearcher: more labels":      config(func(c *screening.Config) { c.Labels = 4 }),
 		"TopK: k of 0":                  topK(0, 1, 0),
 		"TopK: k above L":               topK(4, 1, 0),
 		"TopK: no context":              topK(1),

@@ -20,6 +20,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simd"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -73,7 +74,7 @@ func checkQueries(t *rapid.T) {
 		t.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "sets seed"), 2))
-	lists := make([]screen.List, clusters)
+	lists := make([]screening.List, clusters)
 	for c := range lists {
 		share := r.IntN(101)
 		for id := range labels {
@@ -83,7 +84,7 @@ func checkQueries(t *rapid.T) {
 		}
 	}
 	v := drawFloats(t, "clusters", clusters*dim)
-	model, err := screen.NewModel(screen.Config{Dim: dim, Labels: labels, Clusters: v, Lists: lists, Fingerprint: layer.Fingerprint()})
+	model, err := synthetic.Screen(screening.Config{Dim: dim, Labels: labels, Clusters: v, Lists: lists, Fingerprint: layer.Fingerprint()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,14 +150,14 @@ func FuzzQueriesAreTheDefinitionAtEveryLevel(f *testing.F) { f.Fuzz(rapid.MakeFu
 // labels of the candidate set alone.
 func FuzzScreenFileToAnswers(f *testing.F) {
 	for _, sets := range [][][]uint32{{{0}}, {{0, 1, 2}, {3}}, {{}, {1, 3}, {0, 1, 2, 3}}} {
-		clusters, lists := make([]float32, 2*len(sets)), make([]screen.List, len(sets))
+		clusters, lists := make([]float32, 2*len(sets)), make([]screening.List, len(sets))
 		for i, set := range sets {
 			lists[i].IDs = set
 		}
 		for i := range clusters {
 			clusters[i] = float32(i%3) - 1
 		}
-		m, err := screen.NewModel(screen.Config{Dim: 2, Labels: 4, Clusters: clusters, Lists: lists})
+		m, err := synthetic.Screen(screening.Config{Dim: 2, Labels: 4, Clusters: clusters, Lists: lists})
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 // The head of a model of llama.cpp, whose rows stay in the file: the best label for
 // a context, and its log-probability.
 func ExampleOpen() {
-	h, err := head.Open(filepath.Join("testdata", "gguf", "head-q6_k.gguf"), head.Options{})
+	h, err := head.Open(filepath.Join("..", "internal", "heads", "testdata", "gguf", "head-q6_k.gguf"), head.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

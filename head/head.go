@@ -1,21 +1,34 @@
 package head
 
 import (
-	"fmt"
-	"math"
-	"os"
-	"slices"
-	"strings"
-	"sync"
-	"unsafe"
-
-	"github.com/learning-to-screen/l2s/internal/fault"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// noBias is the Bias of a head without one.
-const noBias = "none"
+// OpenContexts opens context vectors of dim elements: FILE.npy, FILE.npz:name or
+// FILE.safetensors:name, of float16, bfloat16, float32 or float64. They are a matrix with one
+// context a row; a vector is one context. It returns all of them, row by row: context i is
+// rows[i*dim : (i+1)*dim]. They must not be changed, and are valid until the call of release, which
+// closes the file.
+//
+// Rows of float32 in C order stay in the file, so that contexts may be larger than memory: the
+// package's documentation describes mapped files. Others are copied as float32. OpenContexts reads
+// all once, and an error names the first NaN or infinity.
+func OpenContexts(source string, dim int) (rows []float32, release func() error, err error) {
+	return heads.OpenContexts(source, dim)
+}
+
+// Tokens returns the text of each token of a model, by its id, as in the tokenizer: pieces, in
+// which Ġ or ▁ usually means a space. The source is the folder of a model, a tokenizer.json or
+// vocab.json, a tokenizer.model of sentencepiece, or a GGUF file, all of which it reads. A file may
+// have any name: its first bytes tell the format. An error names the file, the value found and the
+// value expected.
+func Tokens(source string) (map[uint32]string, error) { return heads.Tokens(source) }
+
+// IsTokenizer reports whether Tokens reads a source: a folder, or a file whose first bytes are
+// JSON, a model of sentencepiece or a GGUF file. Any other file may be a list
+// with a word a line.
+func IsTokenizer(source string) bool { return heads.IsTokenizer(source) }
 
 // Options configures Open. The zero value is ready.
 type Options struct {
@@ -24,69 +37,11 @@ type Options struct {
 	// none.
 	Bias string
 	// IDs are the labels whose rows make the head, in this order, each at most once:
-	// a draft head, see [ReadIDs]. All, if it is nil. The rows are copied.
+	// a draft head. All, if it is nil. The rows are copied.
 	IDs []uint32
 	// Copy copies the rows into the program's memory and checks that they are
 	// finite, so that nothing that happens to the file later matters.
 	Copy bool
-}
-
-// Head is the head of a model. Its methods may be called by many goroutines at once.
-type Head struct {
-	model
-	dim        int
-	bias       []float32
-	ids        []uint32
-	vocabulary int
-	padding    int
-	element    kernels.Element
-	biasName   string
-	norm       norm
-	mapped     bool         // rows are in a file
-	widened    bool         // rows are float32, and the rows of the file are not
-	mu         sync.RWMutex // held for reading by who reads rows, for writing by Close
-	rows       kernels.Rows
-	closed     bool
-}
-
-// Open opens the head source, see the package's documentation. An error names the file, the value
-// found and the value expected. Open does not read mapped rows: [Head.Check], or the layer that is
-// made of them, checks that they are finite.
-func Open(source string, opt Options) (*Head, error) {
-	m, err := openModel(source)
-	if err != nil {
-		return nil, err
-	}
-	h, err := m.head(opt)
-	if err != nil {
-		m.file.Close()
-		return nil, err
-	}
-	return h, nil
-}
-
-// tensors is an open file or folder of them. Close may be called twice.
-type tensors interface {
-	Tensor(name string) (*tensorfile.Tensor, error)
-	Has(name string) bool
-	Close() error
-}
-
-// model names the tensor of a file or a folder that is the head, with its metadata.
-type model struct {
-	path     string
-	file     tensors
-	weights  string   // the tensor's name
-	biases   []string // names a bias may have
-	norms    []string // names the last normalisation may have
-	tokens   int      // size of the tokenizer, 0 if it is not known
-	declared int      // size of the vocabulary that the model states, 0 for none
-	offsets  bool     // a tensor d2t holds differences, not ids
-	whole    bool     // it is a model, with its own tokenizer
-	finish   finish
-	origin   Origin
-
-	suppressed []uint32 // in any order, of any ids
 }
 
 // Origin tells where a head was found, and why it was taken.
@@ -102,380 +57,81 @@ type Origin struct {
 	Notes   []string // decisions where the files leave a choice, or contradict each other
 }
 
-// Origin returns where the head was found.
-func (h *Head) Origin() Origin {
-	o := h.origin
-	o.Tensor, o.Bias, o.Padding, o.Mapped, o.Notes = h.weights, h.biasName, h.padding, h.mapped, slices.Clone(o.Notes)
-	return o
+// Head is the head of a model. Its methods may be called by many goroutines at once.
+type Head heads.Head
+
+func (h *Head) head() *heads.Head { return (*heads.Head)(h) }
+
+// Open opens the head source, see the package's documentation. An error names the file, the value
+// found and the value expected. Open does not read mapped rows: softmax.NewLayer
+// checks that they are finite.
+func Open(source string, opt Options) (*Head, error) {
+	h, err := heads.Open(source, heads.Options(opt))
+	return (*Head)(h), err
 }
+
+// Origin returns where the head was found.
+func (h *Head) Origin() Origin { return Origin(h.head().Origin()) }
 
 // Suppressed returns the tokens that the model's files forbid, ascending: the tokens to which
 // llama.cpp (tokenizer.ggml.suppress_tokens) and transformers' generate (suppress_tokens of
 // generation_config.json) give a logit of minus infinity. They are no padding, and are among the
 // answers unless a request bans them, as by bitset.FromIDs(h.Labels(), h.Suppressed()) if it is no
 // draft. They must not be changed.
-func (h *Head) Suppressed() []uint32 { return h.model.suppressed }
-
-// openModel opens a source.
-func openModel(source string) (*model, error) {
-	path, name, _ := tensorfile.SplitSource(source)
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return openFolder(path, name)
-	}
-	f, name, named, err := tensorfile.OpenSource(source, wantedMetadata)
-	if err != nil {
-		return nil, err
-	}
-	m := &model{path: path, file: f, weights: name, biases: []string{biasOf(name)}}
-	m.origin = Origin{File: path, Why: "its tensor was named", State: "the vector that the rows are multiplied by"}
-	if f.Format != ".gguf" {
-		return m, nil
-	}
-	s, err := openSet(path, f)
-	if err != nil {
-		return nil, err
-	}
-	m.file, m.whole = s, true
-	if err := m.gguf(s, named); err != nil {
-		s.Close()
-		return nil, err
-	}
-	return m, nil
-}
-
-// biasOf returns the name of the bias of a tensor, "" for none.
-func biasOf(weights string) string {
-	if stem, ok := strings.CutSuffix(weights, "weight"); ok {
-		return stem + "bias"
-	}
-	return ""
-}
-
-// elements are the types whose rows are not converted.
-var elements = map[tensorfile.DType]kernels.Element{
-	tensorfile.Float32: kernels.Float32, tensorfile.Float16: kernels.Float16, tensorfile.BFloat16: kernels.BFloat16,
-	tensorfile.Q4_0: kernels.Q4_0, tensorfile.Q5_0: kernels.Q5_0, tensorfile.Q8_0: kernels.Q8_0,
-	tensorfile.Q4_K: kernels.Q4_K, tensorfile.Q5_K: kernels.Q5_K, tensorfile.Q6_K: kernels.Q6_K,
-	tensorfile.Q4_1: kernels.Q4_1, tensorfile.Q5_1: kernels.Q5_1,
-}
-
-// head makes the head of the model, which is closed if no row is in it.
-func (m *model) head(opt Options) (*Head, error) {
-	t, err := m.file.Tensor(m.weights)
-	if err != nil {
-		return nil, err
-	}
-	if err := t.ExpectMatrix(); err != nil {
-		return nil, err
-	}
-	h := &Head{model: *m, dim: t.Cols()}
-	labels := t.Rows()
-	if uint64(labels) > math.MaxUint32 {
-		return nil, m.fail("shape", "found %d rows, expected at most %d", labels, uint32(math.MaxUint32))
-	}
-	h.vocabulary = labels
-	if m.tokens > 0 {
-		h.vocabulary = min(labels, m.tokens)
-	}
-	if opt.IDs != nil {
-		h.ids = slices.Clone(opt.IDs)
-		err = m.checkChosen(h.ids, labels, h.vocabulary)
-	} else if h.ids, err = m.ownIDs(labels); h.ids != nil {
-		h.vocabulary = max(m.declared, int(slices.Max(h.ids))+1)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if h.ids == nil {
-		h.padding = labels - h.vocabulary
-	}
-	if h.bias, h.biasName, err = m.bias(opt.Bias, t); err != nil {
-		return nil, err
-	}
-	h.norm = m.norm(h.dim)
-	data, err := h.data(t, opt.Copy && opt.IDs == nil)
-	if err != nil {
-		return nil, err
-	}
-	if opt.IDs != nil {
-		if data, err = h.pick(data, labels); err != nil {
-			return nil, err
-		}
-	}
-	h.rows = rowsOf(data, h.element, h.dim)
-	if err := h.leaveOutZeros(); err != nil {
-		return nil, err
-	}
-	h.rows = h.rows.Part(0, h.rows.Len()-h.padding)
-	h.model.suppressed = slices.DeleteFunc(h.model.suppressed, func(id uint32) bool { return int64(id) >= int64(h.vocabulary) })
-	slices.Sort(h.model.suppressed)
-	h.model.suppressed = slices.Compact(h.model.suppressed)
-	if h.bias != nil {
-		h.bias = h.bias[:h.Labels()]
-	}
-	if !h.mapped {
-		if err := m.file.Close(); err != nil {
-			return nil, err
-		}
-	}
-	if opt.Copy {
-		return h, h.Check()
-	}
-	return h, nil
-}
-
-// data returns all rows of a tensor, in the file if they can stay there and need not be the head's
-// own, and sets their element.
-func (h *Head) data(t *tensorfile.Tensor, own bool) ([]byte, error) {
-	e, known := elements[t.DType]
-	if h.element = e; known && !own {
-		if data, ok := t.View(); ok {
-			h.mapped = t.InFile()
-			return data, nil
-		}
-	}
-	if known {
-		data, ok, err := t.Copy()
-		if ok || err != nil {
-			return data, err
-		}
-	}
-	switch name := t.DType.String(); {
-	case strings.HasPrefix(name, "float8_"), strings.HasPrefix(name, "float6_"), strings.HasPrefix(name, "float4_"):
-		return nil, h.fail("dtype", "found %s, weights that have their scales in another tensor, expected float32, float16 or bfloat16: save the model in bfloat16", t.DType)
-	case t.DType.Block() > 1 || t.DType == 0:
-		return nil, h.fail("dtype", "found %s, expected float32, float16, bfloat16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k or q6_k: llama-quantize --output-tensor-type q6_K makes a file with such a head, of one that is not quantised", t.DType)
-	case h.whole && !strings.HasPrefix(name, "float"):
-		stem, _ := strings.CutSuffix(h.weights, ".weight")
-		if kind := quantisation(stem, h.file.Has, ""); kind != "" {
-			return nil, h.fail("dtype", "found %s, %s, expected float32, float16 or bfloat16: %s", t.DType, kind, original)
-		}
-	}
-	wide, err := t.Float32s()
-	h.element, h.widened = kernels.Float32, t.DType != tensorfile.Float32
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(wide))), 4*len(wide)), err
-}
-
-// leaveOutZeros treats rows of zeros at the end as padding, if no file tells which rows are tokens:
-// training makes no such row for a token, and if all other logits are negative it would be the
-// best.
-func (h *Head) leaveOutZeros() error {
-	if !h.whole || h.tokens > 0 || h.ids != nil || h.bias != nil {
-		return nil
-	}
-	n := h.rows.Len()
-	row := make([]float32, h.dim)
-	zeros := 0
-	err := h.inFile(func() error {
-		for ; zeros < n; zeros++ {
-			h.rows.Widen(row, n-1-zeros)
-			if slices.ContainsFunc(row, func(x float32) bool { return x != 0 }) {
-				break
-			}
-		}
-		return nil
-	})
-	if err == nil && zeros > 0 && zeros < n {
-		h.padding, h.vocabulary = zeros, n-zeros
-		h.origin.Notes = append(h.origin.Notes, fmt.Sprintf("no file tells which rows are tokens: %d rows of zeros at the end were taken for padding", zeros))
-	}
-	return err
-}
-
-// pick copies the rows of the head's labels, and their biases.
-func (h *Head) pick(data []byte, rows int) (out []byte, err error) {
-	size := len(data) / rows
-	out = tensorfile.Aligned(len(h.ids) * size)
-	err = h.inFile(func() error {
-		for i, id := range h.ids {
-			copy(out[i*size:(i+1)*size], data[int(id)*size:])
-		}
-		return nil
-	})
-	h.mapped = false
-	if all := h.bias; all != nil {
-		h.bias = make([]float32, len(h.ids))
-		for i, id := range h.ids {
-			h.bias[i] = all[id]
-		}
-	}
-	return out, err
-}
-
-// rowsOf returns the rows of dim elements in data.
-func rowsOf(data []byte, e kernels.Element, dim int) kernels.Rows {
-	p := unsafe.Pointer(unsafe.SliceData(data))
-	switch e {
-	case kernels.Float32:
-		return kernels.Float32Rows(unsafe.Slice((*float32)(p), len(data)/4), dim)
-	case kernels.Float16:
-		return kernels.Float16Rows(unsafe.Slice((*uint16)(p), len(data)/2), dim)
-	case kernels.BFloat16:
-		return kernels.BFloat16Rows(unsafe.Slice((*uint16)(p), len(data)/2), dim)
-	}
-	return kernels.QuantisedRows(data, e, dim)
-}
-
-// bias reads the bias of the weights from source, or from the place of the weights. It is one
-// number a row: a vector, or a matrix of one row or one column.
-func (m *model) bias(source string, weights *tensorfile.Tensor) (bias []float32, name string, err error) {
-	var t *tensorfile.Tensor
-	rows := weights.Rows()
-	switch {
-	case source == noBias:
-		return nil, "", nil
-	case source != "":
-		if t, err = tensorfile.OpenTensor(source); err != nil {
-			return nil, "", err
-		}
-		defer t.Close()
-		name = source
-	default:
-		i := slices.IndexFunc(m.biases, func(name string) bool { return name != "" && m.file.Has(name) })
-		if i < 0 {
-			return nil, "", nil
-		}
-		name = m.biases[i]
-		if t, err = m.file.Tensor(name); err != nil {
-			return nil, "", err
-		}
-	}
-	// BART has it as 1 x labels.
-	if err := t.ExpectShape(rows); err != nil && t.ExpectShape(1, rows) != nil && t.ExpectShape(rows, 1) != nil {
-		if source != "" && len(t.Shape) == 1 && t.Rows() == weights.Cols() {
-			return nil, "", fmt.Errorf("%w, one number for each number of %s: save its transpose", weights.ExpectShape(weights.Cols(), rows), source)
-		}
-		return nil, "", fmt.Errorf("%w, one number for each row of %s", err, m.name())
-	}
-	bias, err = t.Float32s()
-	return bias, name, err
-}
-
-// name is the file and the tensor as errors name them.
-func (m *model) name() string { return sourceName(m.path, m.weights) }
-
-func (m *model) fail(field, format string, args ...any) error {
-	return fail(m.name(), field, format, args...)
-}
-
-func sourceName(path, tensor string) string {
-	if tensor == "" {
-		return path
-	}
-	return path + ":" + tensorfile.Label(tensor)
-}
-
-func fail(source, field, format string, args ...any) error {
-	return fmt.Errorf("head: %s: %s: %w", source, field, fmt.Errorf(format, args...))
-}
+func (h *Head) Suppressed() []uint32 { return h.head().Suppressed() }
 
 // Labels returns the number of rows that can be answered, without padding.
-func (h *Head) Labels() int { return h.rows.Len() }
+func (h *Head) Labels() int { return h.head().Labels() }
 
 // Dim returns the number of elements of a row and of a context vector.
-func (h *Head) Dim() int { return h.dim }
+func (h *Head) Dim() int { return h.head().Dim() }
 
 // Rows returns W, Labels x Dim. They are valid until Close, and are best read within
-// [Head.Read] if [Head.Mapped] is true.
-func (h *Head) Rows() kernels.Rows { return h.rows }
+// [Head.Read] if Origin.Mapped is true.
+func (h *Head) Rows() kernels.Rows { return h.head().Rows() }
 
 // Bias returns b, one number per row, or nil for none. It must not be changed, and is valid after
 // Close.
-func (h *Head) Bias() []float32 { return h.bias }
+func (h *Head) Bias() []float32 { return h.head().Bias() }
 
 // IDs returns the label of the full vocabulary of each row of a draft head, or nil if row i belongs
 // to label i. It must not be changed.
-func (h *Head) IDs() []uint32 { return h.ids }
+func (h *Head) IDs() []uint32 { return h.head().IDs() }
 
-// Vocabulary returns the bound of all ids of answers: the size of the full vocabulary for a draft
-// head, otherwise Labels.
-func (h *Head) Vocabulary() int { return h.vocabulary }
+// StateScale returns the factor of a state between the last normalisation and the head, and 1 if
+// there is none: T5 with a tied embedding, MiniCPM and Inkling have one. Contexts that were taken
+// at the head include it; multiply a last hidden state from after the normalisation by it. It is no
+// part of [Head.LogitScale]. For a GGUF file it is 1.
+func (h *Head) StateScale() float64 { return h.head().StateScale() }
+
+// LogitScale returns the factor of a logit, 1 by default. It is a scale after
+// the head, of the logit of the context that the head is applied to: of a folder the input of the
+// head, which a hook on it sees; of a GGUF file the node result_norm of llama.cpp, whose embeddings
+// without pooling it is. docs/head.md has a row for each family of models: the fields of its files,
+// and their defaults.
+func (h *Head) LogitScale() float64 { return h.head().LogitScale() }
+
+// SoftCap returns c if the model maps a scaled logit x to c tanh(x/c), 0 if it does not:
+// final_logit_softcapping of Gemma and others, logits_soft_cap of RecurrentGemma. The cap comes
+// after the scale, as in llama.cpp's src/models/grok.cpp and in Muse Glimmer of transformers. Gemma
+// 2 has it first, https://arxiv.org/abs/2408.00118, section 2.
+func (h *Head) SoftCap() float64 { return h.head().SoftCap() }
+
+// Logit returns the logit that the model's softmax is of, from the raw one, w_s.h + b_s. Apart from
+// rounding it rises with the raw one, so the best labels are the same for both. Log-probabilities
+// are of final logits. The bits are the same on every machine.
+func (h *Head) Logit(raw float64) float64 { return h.head().Logit(raw) }
 
 // String describes the opened head in one line:
 //
 //	lm_head.weight, 32000 x 2048 bfloat16, mapped; no bias; 64 rows of padding left out; scale 0.0625
-func (h *Head) String() string {
-	var b strings.Builder
-	if h.weights != "" {
-		fmt.Fprintf(&b, "%s, ", tensorfile.Label(h.weights))
-	}
-	held := "copied"
-	switch {
-	case h.mapped:
-		held = "mapped"
-	case h.widened:
-		held = "copied as float32"
-	}
-	fmt.Fprintf(&b, "%d x %d %s, %s; ", h.Labels(), h.dim, h.element, held)
-	if h.bias == nil {
-		b.WriteString("no bias")
-	} else {
-		fmt.Fprintf(&b, "bias %s", tensorfile.Label(h.biasName))
-	}
-	if h.padding > 0 {
-		fmt.Fprintf(&b, "; %d rows of padding left out", h.padding)
-	}
-	if h.ids != nil {
-		fmt.Fprintf(&b, "; a draft of %d labels", h.vocabulary)
-	}
-	if s := h.StateScale(); s != 1 {
-		fmt.Fprintf(&b, "; states are scaled by %g before it", s)
-	}
-	if s := h.LogitScale(); s != 1 {
-		fmt.Fprintf(&b, "; scale %g", s)
-	}
-	if c := h.SoftCap(); c != 0 {
-		fmt.Fprintf(&b, "; soft cap %g", c)
-	}
-	if n := len(h.Suppressed()); n > 0 {
-		fmt.Fprintf(&b, "; the model forbids %d tokens", n)
-	}
-	return b.String()
-}
+func (h *Head) String() string { return h.head().String() }
 
 // Read runs f, which reads Rows: Close waits for it. A closed head is an error; so is a fault of a
 // mapped file in the goroutine of f, which ends f. Goroutines that f starts need their own Read. f
 // must not call Close or Read.
-func (h *Head) Read(f func() error) error {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	if h.closed {
-		return h.fail("data", "found a closed head, expected an open one")
-	}
-	return h.inFile(f)
-}
-
-// inFile runs f, which reads rows that may be in a mapped file.
-func (h *Head) inFile(f func() error) error {
-	if !h.mapped {
-		return f()
-	}
-	return fault.Guard(f, func() error {
-		return h.fail("data", "found bytes that cannot be read any more, expected a file that stays as it was opened")
-	})
-}
-
-// Check reads all rows and returns an error that names the first NaN or infinity.
-func (h *Head) Check() error {
-	return h.Read(func() error {
-		row, column, found := h.rows.NotFinite()
-		if !found {
-			return nil
-		}
-		values := make([]float32, h.dim)
-		h.rows.Widen(values, row)
-		if h.ids != nil {
-			return h.fail("values", "found %v at column %d of the row of label %d, expected finite numbers", values[column], column, h.ids[row])
-		}
-		return h.fail("values", "found %v at row %d, column %d, expected finite numbers: --ids (Options.IDs) takes the rows of the other labels", values[column], row, column)
-	})
-}
+func (h *Head) Read(f func() error) error { return h.head().Read(f) }
 
 // Close releases the file, after the reads that are under way within Read. After Close, Rows must
 // not be read any more. A mapped head that is not closed stays mapped.
-func (h *Head) Close() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
-	return h.file.Close()
-}
+func (h *Head) Close() error { return h.head().Close() }

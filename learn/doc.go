@@ -14,6 +14,6 @@
 //
 // A training begins with Options.Least contexts, again with all contexts as long as the target is
 // not reached, and after that with four times the contexts. A learned screen has no tail unless
-// Options.Train has one: then sums over all labels are exact. [Reservoir] keeps contexts by itself,
-// for a training elsewhere.
+// Options.Train has one: then sums over all labels are exact.
+// [Learner.WriteContexts] writes the contexts for a training elsewhere.
 package learn

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -104,7 +105,7 @@ type Learner struct {
 	audit    *screening.Audit
 	none     *screening.Model // with which the exact layer answers
 	kept     *screening.Model // of Options.Keep, to be tried
-	contexts *Reservoir
+	contexts *reservoir
 	screened atomic.Bool
 	next     atomic.Uint64 // the number of contexts at which a training begins
 	// The number of contexts at which a preview is made or checked.
@@ -192,7 +193,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := NewReservoir(layer.Dim(), o.Train.K, room, o.HalfLife/screenedRuns)
+	r, err := newReservoir(layer.Dim(), o.Train.K, room, o.HalfLife/screenedRuns)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +213,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	return l, err
 }
 
-// held has the exact layer answer contexts that a [Reservoir] may pass over by their size: no
+// held has the exact layer answer contexts that a reservoir may pass over by their size: no
 // training and no trial has them.
 func (l *Learner) held() screening.Option {
 	return screening.Lengths(0x1p-14*math.Sqrt(float64(l.layer.Dim())), 65519)
@@ -283,8 +284,17 @@ func (l *Learner) Screened() bool { return l.screened.Load() }
 // Audit returns the audit of the pool.
 func (l *Learner) Audit() *screen.Audit { return (*screen.Audit)(l.audit) }
 
-// Contexts returns the reservoir of contexts.
-func (l *Learner) Contexts() *Reservoir { return l.contexts }
+// Kept returns the number of contexts that were taken for training so far.
+func (l *Learner) Kept() uint64 { return l.contexts.Kept() }
+
+// Forget drops all contexts, and overwrites them. The learner then waits for the number of contexts
+// of its first training: a screen that is being trained or tried will not answer, but one that is
+// being written to Options.Keep or put in place does.
+func (l *Learner) Forget() { l.contexts.Forget() }
+
+// WriteContexts writes the contexts that are kept as a .npy file of float16, which l2s train takes,
+// in the order of the text. It returns their number.
+func (l *Learner) WriteContexts(w io.Writer) (int, error) { return l.contexts.WriteNPY(w) }
 
 // TopK writes the best labels of h to dst, as [screen.Pool.TopK] does, and learns from it.
 func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (int, error) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
@@ -179,10 +180,10 @@ func TestAnswersAreExactAtFirst(t *testing.T) {
 	if n, err := l.TopK(nil, data.Context(0)); n != 0 || !errors.Is(err, softmax.ErrRequest) {
 		t.Errorf("no labels: found %d, %v, expected a refusal", n, err)
 	}
-	if n := l.Contexts().Kept(); n != 8 {
+	if n := l.Kept(); n != 8 {
 		t.Errorf("found %d contexts kept, expected the contexts of 8 answers", n)
 	}
-	for i, known := range l.Contexts().since(0).Known {
+	for i, known := range l.contexts.since(0).Known {
 		if !known {
 			t.Errorf("context %d: found no labels", i)
 		}
@@ -286,7 +287,7 @@ func TestAKeptScreenIsTried(t *testing.T) {
 	data := testData()
 	r := rand.New(rand.NewPCG(1, 2))
 	sure := screen.Estimate{Value: 1, Low: 1, High: 1}
-	c := screen.Config{Dim: testDim, Labels: data.Layer.Labels(), Clusters: make([]float32, 8*testDim), Lists: make([]screen.List, 8), K: 5, HeldOut: 4000,
+	c := screening.Config{Dim: testDim, Labels: data.Layer.Labels(), Clusters: make([]float32, 8*testDim), Lists: make([]screening.List, 8), K: 5, HeldOut: 4000,
 		Ladder: []screen.Rung{{Budget: 50, Precision1: sure, PrecisionK: sure}}}
 	for i := range c.Clusters {
 		c.Clusters[i] = float32(r.NormFloat64())
@@ -297,7 +298,7 @@ func TestAKeptScreenIsTried(t *testing.T) {
 		}
 		slices.Sort(c.Lists[i].IDs)
 	}
-	poor, err := screen.NewModel(c)
+	poor, err := synthetic.Screen(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,11 +355,11 @@ func TestContextsThatAreNotKeptAreAnsweredExactly(t *testing.T) {
 			for j := range h {
 				h[j] *= scale
 			}
-			if l.Contexts().mu.TryLock() {
+			if l.contexts.mu.TryLock() {
 				if narrow(make([]uint16, len(h)), h) && scale >= 1e-5 {
 					t.Fatalf("found a context times %v that is kept: it tests nothing", scale)
 				}
-				l.Contexts().mu.Unlock()
+				l.contexts.mu.Unlock()
 			}
 			got, want := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
 			a, err := l.Search(got, h, softmax.Request{K: 5})
@@ -500,7 +501,7 @@ func TestUnlearningDoublesTheWait(t *testing.T) {
 	ended := uint64(0)
 	for alarm := range uint64(3) {
 		ask(t, l, events, answering, same)
-		if kept := l.Contexts().Kept(); alarm > 0 && kept < ended+1000<<(alarm-1) {
+		if kept := l.Kept(); alarm > 0 && kept < ended+1000<<(alarm-1) {
 			t.Errorf("alarm %d: found a screen after %d contexts, expected at least %d", alarm, kept-ended, 1000<<(alarm-1))
 		}
 		if err := os.Remove(o.Keep); err != nil {
@@ -621,8 +622,8 @@ func TestForgottenContexts(t *testing.T) {
 		if _, err := l.TopK(top, testData().Context(i)); err != nil {
 			t.Fatal(err)
 		}
-		if l.Contexts().Kept() >= l.next.Load() {
-			l.Contexts().Forget()
+		if l.Kept() >= l.next.Load() {
+			l.Forget()
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
@@ -643,7 +644,7 @@ func TestForgottenContextsDoNotCount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l.Contexts().Forget()
+	l.Forget()
 	if e, _ := ask(t, l, events, began, same); e.Contexts < o.Least-2*runLength {
 		t.Errorf("found %+v, expected nearly %d contexts", e, o.Least)
 	}
@@ -653,8 +654,8 @@ func TestForgottenContextsDoNotCount(t *testing.T) {
 		}
 	}
 	forgets := func([]float32) {
-		if l.Contexts().Kept()%64 == 0 {
-			l.Contexts().Forget()
+		if l.Kept()%64 == 0 {
+			l.Forget()
 		}
 	}
 	if e, _ := ask(t, l, events, declined, forgets); !strings.Contains(e.Text, "forgotten") || e.Budget != 0 {
@@ -671,7 +672,7 @@ func TestForgottenContextsTrainNothing(t *testing.T) {
 	o := testOptions(events)
 	o.Keep = filepath.Join(t.TempDir(), "m.l2s")
 	var l *Learner
-	forget := sync.OnceFunc(func() { l.Contexts().Forget() })
+	forget := sync.OnceFunc(func() { l.Forget() })
 	o.Event = func(e Event) {
 		if events <- e; e.Kind == trains {
 			forget()

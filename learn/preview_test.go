@@ -39,7 +39,7 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 			t.Fatal(err)
 		}
 		// When there are enough contexts, no query comes before there is a preview.
-		for enough := l.Contexts().Kept() >= l.previewStep(); enough && !begun; {
+		for enough := l.Kept() >= l.previewStep(); enough && !begun; {
 			e := <-events
 			kinds = append(kinds, e.Kind)
 			if begun = e.Kind == previewed; !begun && e.Kind != began {
@@ -128,8 +128,8 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	if l.look.Load() != p || len(events) > 0 {
 		t.Errorf("found a precise preview given up, or events: %d", len(events))
 	}
-	if p.checked != l.contexts.Kept() {
-		t.Errorf("found contexts up to %d checked, expected %d", p.checked, l.contexts.Kept())
+	if p.checked != l.Kept() {
+		t.Errorf("found contexts up to %d checked, expected %d", p.checked, l.Kept())
 	}
 }
 

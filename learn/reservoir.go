@@ -17,11 +17,11 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// Reservoir keeps contexts of a service within a number of bytes: a sample of the contexts that it
+// reservoir keeps contexts of a service within a number of bytes: a sample of the contexts that it
 // was given, in runs of neighbours, as float16, few of them twice. When it is full a new run
 // replaces a random one, so that old contexts disappear: half of them after the half-life. All
-// goroutines may use one Reservoir. It writes nothing to disk.
-type Reservoir struct {
+// goroutines may use one reservoir. It writes nothing to disk.
+type reservoir struct {
 	dim, k int
 	seed   maphash.Seed
 
@@ -58,11 +58,11 @@ const mostHalfLife = 1e12
 // runLength is the number of neighbours that are kept together: bits of run.known.
 const runLength = 32
 
-// NewReservoir returns a reservoir for contexts of dim elements with k labels each, which takes at
+// newReservoir returns a reservoir for contexts of dim elements with k labels each, which takes at
 // most the given bytes, and whose contexts have the given half-life, in numbers of contexts that
 // are added; 0 is the shortest half-life, with which all contexts are taken. An error names the
 // argument that does not fit.
-func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error) {
+func newReservoir(dim, k int, bytes int64, halfLife float64) (*reservoir, error) {
 	const mostElements, mostBytes = 1 << 24, 1 << 40
 	if dim < 1 || dim > mostElements || k < 0 || k > mostElements || bytes > mostBytes {
 		return nil, fmt.Errorf("learn: reservoir: found dimension %d, %d labels and %d bytes, expected at least 1 and 0, and at most %d, %d and %d", dim, k, bytes, mostElements, mostElements, int64(mostBytes))
@@ -74,7 +74,7 @@ func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error)
 		return nil, fmt.Errorf("learn: reservoir: found %d bytes and a half-life of %v contexts, expected room for %d contexts of %d bytes, and 0 to %g", bytes, halfLife, runLength, each, float64(mostHalfLife))
 	}
 	n := most * runLength
-	r := &Reservoir{
+	r := &reservoir{
 		dim: dim, k: k, seed: maphash.MakeSeed(), most: most, at: -1, accept: 1,
 		data: make([]uint16, n*dim), labels: make([]uint32, n*k), runs: make([]run, 0, most),
 		hashes: make([]uint64, n), again: make([]uint32, n), seen: make([]uint32, 2*n),
@@ -90,7 +90,7 @@ func NewReservoir(dim, k int, bytes int64, halfLife float64) (*Reservoir, error)
 // 65,520 or more, or without one of 2^-14 or more. It returns the number of contexts that it has
 // taken so far, or 0 if another goroutine is using the reservoir: then the context is skipped, so
 // that no query waits for a copy.
-func (r *Reservoir) Add(h []float32, labels []uint32) uint64 {
+func (r *reservoir) Add(h []float32, labels []uint32) uint64 {
 	if !r.mu.TryLock() {
 		return 0
 	}
@@ -103,7 +103,7 @@ func (r *Reservoir) Add(h []float32, labels []uint32) uint64 {
 	return r.kept
 }
 
-func (r *Reservoir) add(h []float32, labels []uint32) {
+func (r *reservoir) add(h []float32, labels []uint32) {
 	if len(h) != r.dim || len(labels) != 0 && len(labels) != r.k {
 		return
 	}
@@ -136,7 +136,7 @@ func (r *Reservoir) add(h []float32, labels []uint32) {
 }
 
 // begin finds the place of a run. It reports false if the next run is passed over.
-func (r *Reservoir) begin() bool {
+func (r *reservoir) begin() bool {
 	if len(r.runs) < r.most {
 		r.at = len(r.runs)
 		r.runs = append(r.runs, run{first: r.kept})
@@ -154,7 +154,7 @@ func (r *Reservoir) begin() bool {
 
 // Kept returns the number of contexts that it took since it was made: later ones have higher
 // numbers, from 0 on.
-func (r *Reservoir) Kept() uint64 { r.mu.Lock(); defer r.mu.Unlock(); return r.kept }
+func (r *reservoir) Kept() uint64 { r.mu.Lock(); defer r.mu.Unlock(); return r.kept }
 
 // sample is a copy of the contexts of a reservoir, in the order in which they were taken.
 type sample struct {
@@ -167,10 +167,10 @@ type sample struct {
 }
 
 // since returns a copy of its contexts from a number on.
-func (r *Reservoir) since(number uint64) sample { return r.those(number, false) }
+func (r *reservoir) since(number uint64) sample { return r.those(number, false) }
 
 // mark begins to count the repetitions of contexts.
-func (r *Reservoir) mark() {
+func (r *reservoir) mark() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.again)
@@ -178,7 +178,7 @@ func (r *Reservoir) mark() {
 
 // those returns the contexts of since, with repeated also the earlier contexts that came again
 // since the last mark.
-func (r *Reservoir) those(number uint64, repeated bool) (s sample) {
+func (r *reservoir) those(number uint64, repeated bool) (s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	wanted := func(i, j int) bool { // context j of run i
@@ -214,10 +214,8 @@ func (r *Reservoir) those(number uint64, repeated bool) (s sample) {
 	return s
 }
 
-// Forget drops all contexts, and overwrites them. A [Learner] then waits for the number of contexts
-// of its first training: a screen that is being trained or tried will not answer, but one that is
-// being written to Options.Keep or put in place does.
-func (r *Reservoir) Forget() {
+// Forget is [Learner.Forget].
+func (r *reservoir) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.data[:len(r.runs)*runLength*r.dim])
@@ -231,7 +229,7 @@ func (r *Reservoir) Forget() {
 
 // WriteNPY writes the contexts as a .npy file of float16, rows in the order of the text, which l2s
 // train takes. It returns their number.
-func (r *Reservoir) WriteNPY(w io.Writer) (int, error) {
+func (r *reservoir) WriteNPY(w io.Writer) (int, error) {
 	s := r.since(0)
 	n := len(s.Known)
 	if _, err := w.Write(tensorfile.NPYHeader("f2", n, r.dim)); err != nil {

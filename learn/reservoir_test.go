@@ -15,8 +15,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
-func newReservoir(t interface{ Fatal(...any) }, dim, k, runs int, halfLife float64) *Reservoir {
-	r, err := NewReservoir(dim, k, int64(runs)*(contextBytes(int64(dim), int64(k))*runLength+24), halfLife)
+func reservoirOf(t interface{ Fatal(...any) }, dim, k, runs int, halfLife float64) *reservoir {
+	r, err := newReservoir(dim, k, int64(runs)*(contextBytes(int64(dim), int64(k))*runLength+24), halfLife)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestNarrow(t *testing.T) {
 // A reservoir holds the last contexts that it was given, in order, each context once and never more
 // than there is room for. No query waits while contexts are copied.
 func TestAddingWaitsForNothing(t *testing.T) {
-	r := newReservoir(t, 1, 0, 1, 0)
+	r := reservoirOf(t, 1, 0, 1, 0)
 	r.mu.Lock()
 	if n := r.Add([]float32{1}, nil); n != 0 {
 		t.Errorf("found %d contexts, expected it to be passed over", n)
@@ -74,7 +74,7 @@ func TestAddingWaitsForNothing(t *testing.T) {
 
 // A context whose elements in float16 are zeros, or numbers of few bits, is not used for learning.
 func TestTinyContexts(t *testing.T) {
-	r := newReservoir(t, 2, 0, 1, 0)
+	r := reservoirOf(t, 2, 0, 1, 0)
 	for _, h := range [][]float32{{0, 0}, {1e-7, 1e-9}, {-0x1p-15, 0x1.8p-15}} {
 		if n := r.Add(h, nil); n != 0 {
 			t.Errorf("%v: found it taken", h)
@@ -89,7 +89,7 @@ func TestReservoir(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dim, k := rapid.IntRange(1, 5).Draw(t, "dim"), rapid.IntRange(0, 3).Draw(t, "k")
 		places := rapid.IntRange(1, 5).Draw(t, "runs")
-		r := newReservoir(t, dim, k, places, rapid.SampledFrom([]float64{0, 100, 10000}).Draw(t, "half-life"))
+		r := reservoirOf(t, dim, k, places, rapid.SampledFrom([]float64{0, 100, 10000}).Draw(t, "half-life"))
 		n := rapid.IntRange(0, 400).Draw(t, "contexts")
 		distinct := rapid.IntRange(1, 400).Draw(t, "distinct")
 		for i := range n {
@@ -134,7 +134,7 @@ func TestHalfLife(t *testing.T) {
 	const reservoirs, places, halfLife = 16, 200, 50000
 	left := 0
 	for range reservoirs {
-		r := newReservoir(t, 1, 0, places, halfLife)
+		r := reservoirOf(t, 1, 0, places, halfLife)
 		h := []float32{0}
 		next := func(n int, sign float32) {
 			for range n {
@@ -158,7 +158,7 @@ func TestHalfLife(t *testing.T) {
 
 // head.OpenContexts and l2s train open the files that are written.
 func TestWrittenContextsAreOpened(t *testing.T) {
-	r := newReservoir(t, 3, 0, 100, 0)
+	r := reservoirOf(t, 3, 0, 100, 0)
 	var want []float32
 	for i := range 1000 {
 		h := []float32{float32(i), -0.5, 2}
@@ -188,7 +188,7 @@ func TestWrittenContextsAreOpened(t *testing.T) {
 // again.
 func TestRepeatedContexts(t *testing.T) {
 	// Contexts whose hashes have one place take it from each other: not these.
-	apart := newReservoir(t, 1, 0, 2, 0)
+	apart := reservoirOf(t, 1, 0, 2, 0)
 	for {
 		for _, x := range []float32{1, 2, 3, 1, 2, 3} {
 			apart.Add([]float32{x}, nil)
@@ -196,9 +196,9 @@ func TestRepeatedContexts(t *testing.T) {
 		if apart.Kept() == 3 {
 			break
 		}
-		apart = newReservoir(t, 1, 0, 2, 0)
+		apart = reservoirOf(t, 1, 0, 2, 0)
 	}
-	r := newReservoir(t, 1, 0, 2, 0)
+	r := reservoirOf(t, 1, 0, 2, 0)
 	r.seed = apart.seed
 	add := func(x float32, times int) {
 		for range times {
@@ -229,16 +229,16 @@ func TestRepeatedContexts(t *testing.T) {
 }
 
 func TestAddingAllocatesNothing(t *testing.T) {
-	r := newReservoir(t, 8, 2, 20, 0)
+	r := reservoirOf(t, 8, 2, 20, 0)
 	h, labels := make([]float32, 8), []uint32{1, 2}
 	if n := simdtest.AllocsPerRun(2000, func() { h[0]++; r.Add(h, labels) }); n != 0 {
 		t.Errorf("found %v allocations", n)
 	}
-	if _, err := NewReservoir(8, 2, 100, 0); err == nil {
+	if _, err := newReservoir(8, 2, 100, 0); err == nil {
 		t.Error("found no error for 100 bytes")
 	}
 	for _, halfLife := range []float64{-1, 1.01e12, math.Inf(1), math.NaN()} {
-		if _, err := NewReservoir(8, 2, 1<<20, halfLife); err == nil {
+		if _, err := newReservoir(8, 2, 1<<20, halfLife); err == nil {
 			t.Errorf("a half-life of %v: found no error", halfLife)
 		}
 	}

@@ -22,7 +22,7 @@ type HeadOptions struct {
 	// Screen is a file of l2s train for this head. Without it and Preview all answers are exact.
 	Screen string
 	// Preview is a preview of this head, of preview.Load or preview.Make, in place of a screen. An
-	// error of [OpenHead] is preview.ErrLayer, by errors.Is, if it is of another one.
+	// error of [OpenHead] is softmax.ErrLayer, by errors.Is, if it is of another one.
 	Preview *preview.Model
 	// Budget is the budget over a preview for requests and samplers that name none: it names a rung
 	// by its Kept. 0: the preview's own.

@@ -236,8 +236,8 @@ func TestAPreviewOfAnotherHeadIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := llamacpp.OpenHead(other, llamacpp.HeadOptions{Preview: made}); !errors.Is(err, preview.ErrLayer) {
-		t.Errorf("found %v, expected preview.ErrLayer", err)
+	if _, err := llamacpp.OpenHead(other, llamacpp.HeadOptions{Preview: made}); !errors.Is(err, softmax.ErrLayer) {
+		t.Errorf("found %v, expected softmax.ErrLayer", err)
 	}
 	if _, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{Preview: made, Screen: "m.l2s"}); err == nil {
 		t.Error("found a head over a preview and a screen, expected an error")

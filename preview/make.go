@@ -88,7 +88,7 @@ func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) 
 		return nil, fmt.Errorf("preview: states: found %d to make the model from, besides %d held out, expected at least %d", n, len(held)/d, leastStates)
 	}
 	for _, x := range [][]float32{states, held} {
-		if i, j, found := kernels.Float32Rows(x, d).NotFinite(); found {
+		if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(x, d)); found {
 			return nil, fmt.Errorf("preview: states: found %v at element %d of one, expected finite numbers", x[i*d+j], j)
 		}
 	}
@@ -250,7 +250,7 @@ func (m *Model) turns(ctx context.Context, l *softmax.Layer, states []float32, o
 	m.probe(ctx, rows, n)
 	m.outside = m.contextProbes(ctx, m.extended(states), len(states)/d)
 	for _, x := range [][]float32{m.turn, m.through} {
-		if _, _, found := kernels.Float32Rows(x, width).NotFinite(); found {
+		if _, _, found := kernels.FirstNotFinite(kernels.Float32Rows(x, width)); found {
 			return errors.New("states: found coordinates that are not finite, expected states and weights of smaller numbers")
 		}
 	}

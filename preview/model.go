@@ -166,12 +166,3 @@ func intervalOf(misses []int, k int) precision.Estimate {
 	three := min(3/float64(n), 1)
 	return precision.Estimate{Value: 1 - mean, Low: max(0, min(1-mean-half, 1-max(mean, three))), High: min(1, 1-mean+half)}
 }
-
-// invalid is an error of a kind that package softmax or this one exports.
-type invalid struct {
-	kind error
-	text string
-}
-
-func (e invalid) Error() string { return e.text }
-func (e invalid) Unwrap() error { return e.kind }

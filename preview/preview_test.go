@@ -894,11 +894,11 @@ func TestWhatIsRefused(t *testing.T) {
 		{"the room of a batch", "found room for 2", softmax.ErrRequest, func() error {
 			return s.SearchBatch(top, make([]softmax.Answer, 1), h, softmax.Request{K: 1})
 		}},
-		{"another layer", "fingerprint: found", ErrLayer, func() error {
+		{"another layer", "fingerprint: found", softmax.ErrLayer, func() error {
 			_, err := NewSearcher(x.model, newData(t, 3000, 42, false, 99).layer)
 			return err
 		}},
-		{"another shape", "shape: found", ErrLayer, func() error {
+		{"another shape", "shape: found", softmax.ErrLayer, func() error {
 			_, err := NewSearcher(x.model, newData(t, 300, 42, false, 99).layer)
 			return err
 		}},

@@ -3,7 +3,6 @@ package preview
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 
@@ -11,10 +10,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
-
-// ErrLayer is the error of NewSearcher, by errors.Is, for a layer that is not the one that the
-// model was made for.
-var ErrLayer = errors.New("preview: the model was made for another layer")
 
 // Stats has the counts of a Searcher's work.
 type Stats struct {
@@ -82,7 +77,7 @@ var maxKeptShare = 1.0 / 8 // tests change it
 func (m *Model) crowd(k int) int { return max(int(maxKeptShare*float64(m.labels)), 4*k) }
 
 // NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
-// errors.Is holds with [ErrLayer], if the model was made for another layer.
+// errors.Is holds with [softmax.ErrLayer], if the model was made for another layer.
 //
 // The first call for a layer computes the layer's fingerprint, see [softmax.Layer.Fingerprint], on
 // all cores. Further calls take little more than the memory of a Searcher.
@@ -91,10 +86,10 @@ func NewSearcher(m *Model, l *softmax.Layer) (*Searcher, error) {
 		return nil, errors.New("preview: found no model or no layer, expected both")
 	}
 	if m.labels != l.Labels() || m.dim != l.Dim() {
-		return nil, invalid{ErrLayer, fmt.Sprintf("preview: shape: found a model of %d labels x %d, expected the layer's %d x %d", m.labels, m.dim, l.Labels(), l.Dim())}
+		return nil, exact.Invalid(exact.ErrLayer, "preview: shape: found a model of %d labels x %d, expected the layer's %d x %d", m.labels, m.dim, l.Labels(), l.Dim())
 	}
 	if own := l.Fingerprint(); own != m.fingerprint {
-		return nil, invalid{ErrLayer, fmt.Sprintf("preview: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", m.fingerprint, own)}
+		return nil, exact.Invalid(exact.ErrLayer, "preview: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", m.fingerprint, own)
 	}
 	return m.newSearcher(l), nil
 }
@@ -141,7 +136,7 @@ func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Req
 		return softmax.Answer{}, err
 	}
 	if len(dst) != req.K {
-		return softmax.Answer{}, invalid{softmax.ErrRequest, fmt.Sprintf("preview: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
+		return softmax.Answer{}, exact.Invalid(exact.ErrRequest, "preview: dst: found room for %d labels, expected k = %d", len(dst), req.K)
 	}
 	if err := s.query[0].Set(h); err != nil {
 		return softmax.Answer{}, err
@@ -496,16 +491,16 @@ func keepBelow(blocks []uint32, x []float32, limit float32) int {
 func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
 	d, n := s.model.dim, len(answers)
 	if len(contexts) != n*d {
-		return invalid{softmax.ErrContext, fmt.Sprintf("preview: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)}
+		return exact.Invalid(exact.ErrContext, "preview: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)
 	}
 	if err := exact.Check(&req, s.model.labels); err != nil {
 		return err
 	}
 	if len(dst) != req.K*n {
-		return invalid{softmax.ErrRequest, fmt.Sprintf("preview: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
+		return exact.Invalid(exact.ErrRequest, "preview: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)
 	}
-	if i, j, found := kernels.Float32Rows(contexts, d).NotFinite(); found {
-		return invalid{softmax.ErrContext, fmt.Sprintf("preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)}
+	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
+		return exact.Invalid(exact.ErrContext, "preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
 	}
 	if exact.IsList(req.Among) || req.Exact {
 		s.stats.Queries += uint64(n)

@@ -8,7 +8,9 @@ import (
 	"sort"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -207,12 +209,12 @@ func screenNear(t *testing.T, l *softmax.Layer, h []float32, labels int) *screen
 	if _, err := softmax.NewSearcher(l).TopK(best, h); err != nil {
 		t.Fatal(err)
 	}
-	c := screen.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: h, Lists: make([]screen.List, 1)}
+	c := screening.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: h, Lists: make([]screening.List, 1)}
 	for _, p := range best {
 		c.Lists[0].IDs = append(c.Lists[0].IDs, p.ID)
 	}
 	slices.Sort(c.Lists[0].IDs)
-	m, err := screen.NewModel(c)
+	m, err := synthetic.Screen(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -314,7 +315,7 @@ func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...flo
 	t.Helper()
 	r, d := newRand(5), l.Dim()
 	const clusters = 2
-	c := screen.Config{Dim: d, Labels: l.Labels(), Clusters: normals(r, clusters*d, 1), Lists: make([]screen.List, clusters), Ladder: []screen.Rung{{Budget: 10, Share: 2000}, {Budget: 30, Share: 1000}}, Budget: 10}
+	c := screening.Config{Dim: d, Labels: l.Labels(), Clusters: normals(r, clusters*d, 1), Lists: make([]screening.List, clusters), Ladder: []screen.Rung{{Budget: 10, Share: 2000}, {Budget: 30, Share: 1000}}, Budget: 10}
 	for i := range c.Lists {
 		list := &c.Lists[i]
 		var last []uint32
@@ -330,7 +331,7 @@ func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...flo
 			list.IDs, list.Shares = append(list.IDs, id), append(list.Shares, 1000)
 		}
 	}
-	m, err := screen.NewModel(c)
+	m, err := synthetic.Screen(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -865,7 +866,7 @@ func TestSamplersRefuse(t *testing.T) {
 			}
 		}
 	}
-	m, err := screen.NewModel(screen.Config{Dim: 3, Labels: 10, Clusters: make([]float32, 3), Lists: make([]screen.List, 1)})
+	m, err := synthetic.Screen(screening.Config{Dim: 3, Labels: 10, Clusters: make([]float32, 3), Lists: make([]screening.List, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}

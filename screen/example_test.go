@@ -6,21 +6,34 @@ import (
 	"path/filepath"
 
 	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
+
+// made is a model of lists; screen.Load opens one that l2s train, or package train, has made.
+func made(dim, labels int, clusters []float32, lists ...[]uint32) *screen.Model {
+	c := screening.Config{Dim: dim, Labels: labels, Clusters: clusters}
+	for _, ids := range lists {
+		c.Lists = append(c.Lists, screening.List{IDs: ids})
+	}
+	m, err := synthetic.Screen(c)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
 
 // Errors are left out for brevity. A model from training comes from
 // screen.Load("model.l2s") instead.
 func Example() {
 	weights := []float32{2, 0, 1, 0, 0, 2, 0, 1} // 4 labels in 2 dimensions
 	layer, _ := softmax.NewLayer(kernels.Float32Rows(weights, 2), []float32{0, 0.5, 0, 0.5})
-	model, _ := screen.NewModel(screen.Config{
-		Dim: 2, Labels: 4,
-		Clusters: []float32{1, 0, 0, 1},                                       // contexts that point right, and up
-		Lists:    []screen.List{{IDs: []uint32{0, 1}}, {IDs: []uint32{2, 3}}}, // the labels worth a look in each
-	})
+	model := made(2, 4,
+		[]float32{1, 0, 0, 1},          // clusters of contexts that point right, and up
+		[]uint32{0, 1}, []uint32{2, 3}) // the labels worth a look in each
 	searcher, _ := screen.NewSearcher(model, layer, screen.Options{}) // one for each goroutine
 	top := make([]softmax.Prediction, 2)
 	n, _ := searcher.TopK(top, []float32{3, 1})
@@ -52,12 +65,7 @@ func topFive(s *screen.Searcher, h []float32) ([]softmax.Prediction, error) {
 }
 
 func ExampleSearcher_TopK() {
-	model, err := screen.NewModel(screen.Config{
-		Dim: 2, Labels: 6, Clusters: []float32{1, 0}, Lists: []screen.List{{IDs: []uint32{0, 1, 2, 4, 5}}},
-	})
-	if err != nil {
-		panic(err)
-	}
+	model := made(2, 6, []float32{1, 0}, []uint32{0, 1, 2, 4, 5})
 	dir, err := os.MkdirTemp("", "l2s")
 	if err != nil {
 		panic(err)
@@ -67,7 +75,7 @@ func ExampleSearcher_TopK() {
 	if err := model.Save(path); err != nil {
 		panic(err)
 	}
-	arrays := filepath.Join("..", "head", "testdata", "contexts") // 6 labels in 2 dimensions
+	arrays := filepath.Join("..", "internal", "heads", "testdata", "contexts") // 6 labels in 2 dimensions
 	s, err := open(filepath.Join(arrays, "W.npy"), filepath.Join(arrays, "b.npy"), path)
 	if err != nil {
 		panic(err)

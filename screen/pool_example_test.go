@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -14,8 +14,7 @@ import (
 func ExamplePool() {
 	open := func(first float32) (*screen.Model, *softmax.Layer) { // errors are left out for brevity
 		layer, _ := softmax.NewLayer(kernels.Float32Rows([]float32{first, 2, 3}, 1), nil)
-		model, _ := screen.NewModel(screen.Config{Dim: 1, Labels: 3, Clusters: []float32{1}, Lists: []screen.List{{IDs: []uint32{0, 2}}}, Fingerprint: layer.Fingerprint()})
-		return model, layer
+		return made(1, 3, []float32{1}, []uint32{0, 2}), layer // screen.Load opens a trained model
 	}
 	model, layer := open(1)
 	pool, err := screen.NewPool(model, layer, screen.Options{})

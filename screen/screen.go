@@ -11,39 +11,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// ErrLayer is the error of NewSearcher, by errors.Is, for a layer that is not the
-// one that the model was made for.
-var ErrLayer = screening.ErrLayer
-
 // ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
 var ErrNoTail = screening.ErrNoTail
-
-// Config has the parts of a Model, for a program with its own clusters and lists; package train
-// makes models from contexts. The fields of Config:
-//
-//	Dim          int          d, the dimension of a context, at least 1
-//	Labels       int          L, the number of labels of the softmax layer, at least 1
-//	Clusters     []float32    V: r rows of Dim elements, row-major, r >= 1
-//	Shells       []float64    cosines that cut the clusters, descending, above -1 and below 1; nil: none
-//	Lists        []List       the candidates of each cell
-//	Always       int          ids that begin every list, in each the same, ascending
-//	Ladder       []Rung       the budgets, 1 to 64, ascending; nil: one, which takes whole lists
-//	Budget       float64      of requests without a budget: one of the ladder; 0: the largest
-//	K, HeldOut   int          the k of PrecisionK in the ladder, and the contexts measured; 0: none
-//	ExactMargin  float64      the lead below which the exact layer answers; 0: never
-//	Tail         *screening.Tail  made by package train; nil: none
-//	Fingerprint  [32]byte     softmax.Layer.Fingerprint; zero: any layer of the shape
-//	Record       []byte       a JSON object about the origin of the model, kept unchanged; nil: {}
-//
-// The cluster of a context h is z(h), the t with the largest v_t.h (Eq. 2 of the paper). A context
-// whose cosine with v_t is below j of Shells is in shell j; cell j r + t is for cluster t in shell
-// j.
-type Config = screening.Config
-
-// List has the candidates of a cell, best first. IDs are distinct. Shares has, for each of them,
-// the probability that it is among the best labels of a context of the cell: shares do not ascend,
-// and of equal ones the lower id comes first. Nil means equal shares: then the ids ascend.
-type List = screening.List
 
 // Rung is one budget of a model, with figures on held-out contexts, all 0 without such contexts:
 //
@@ -65,14 +34,6 @@ type Estimate = precision.Estimate
 type Model screening.Model
 
 func (m *Model) model() *screening.Model { return (*screening.Model)(m) }
-
-// NewModel returns the model of c. It copies the parts that it needs, unless a field's comment
-// tells otherwise, and quantises the vectors of the clusters: a byte or more per number of V. An
-// error names the field, the value found and the value expected.
-func NewModel(c Config) (*Model, error) {
-	m, err := screening.NewModel(c)
-	return (*Model)(m), err
-}
 
 // Load reads a model from a file, which is read whole and not kept open. Time and memory are in
 // proportion to its size: all of it is checked, and the vectors of the clusters are quantised. An
@@ -108,9 +69,6 @@ func (m *Model) Labels() int { return m.model().Labels() }
 
 // Clusters returns r, the number of clusters.
 func (m *Model) Clusters() int { return m.model().Clusters() }
-
-// ExactMargin returns the lead below which the exact layer answers, 0 for never.
-func (m *Model) ExactMargin() float64 { return m.model().ExactMargin() }
 
 // Budget returns the budget of requests without a budget.
 func (m *Model) Budget() float64 { return m.model().Budget() }
@@ -180,7 +138,7 @@ type Stats struct {
 	Routing uint64
 	// Exact is the number of contexts that the exact layer answered: because the request
 	// asks for it or names the labels to choose among, because the lead of the best cluster
-	// was below Config.ExactMargin, and Lacking times because fewer than k candidates may be
+	// was below the exact margin, and Lacking times because fewer than k candidates may be
 	// answered.
 	Exact, Lacking uint64
 }
@@ -200,7 +158,7 @@ type Searcher screening.Searcher
 func (s *Searcher) searcher() *screening.Searcher { return (*screening.Searcher)(s) }
 
 // NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
-// errors.Is holds with [ErrLayer], if the shapes of the two differ or if the model was made for
+// errors.Is holds with [softmax.ErrLayer], if the shapes of the two differ or if the model was made for
 // another layer: its fingerprint is neither the layer's nor all zero; and another error if one of
 // them is nil or an option does not fit.
 //

@@ -11,6 +11,8 @@ var (
 	ErrContext = exact.ErrContext
 	// ErrRequest: the request, or the room for its answer, does not fit the layer.
 	ErrRequest = exact.ErrRequest
+	// ErrLayer: a screen or a preview was made for another layer.
+	ErrLayer = exact.ErrLayer
 )
 
 // Prediction is one label, its ID, and its Logit x_s = w_s.h + b_s, plus the label's bias of the

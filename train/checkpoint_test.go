@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
@@ -185,7 +186,7 @@ func TestRunOfFloat16(t *testing.T) {
 	if !bytes.Equal(encode(t, got), encode(t, want)) || record.LeftOut != 10 || wantRecord.LeftOut != 10 {
 		t.Errorf("found other bytes, or %d contexts left out, expected the same and 10", record.LeftOut)
 	}
-	if trained, err := record.TrainedOn(t.Context(), s.contexts, s.dim, 0); !trained || err != nil {
+	if trained, err := labelfile.SameContexts(t.Context(), s.contexts, s.dim, record.Contexts, record.ContextsDigest, 0); !trained || err != nil {
 		t.Errorf("found that the screen was trained on other contexts (%v), expected the same", err)
 	}
 

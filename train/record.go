@@ -1,12 +1,6 @@
 package train
 
 import (
-	"context"
-	"encoding/hex"
-	"fmt"
-
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
@@ -41,24 +35,4 @@ type Record struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// TailFit has the precision of the tail's estimates, nil without a tail.
 	TailFit *TailFit `json:"tail_fit,omitempty"`
-}
-
-// TrainedOn reports whether these contexts, row-major with dim elements each, are the contexts of
-// the run in their order, held-out ones included. Figures on contexts of training flatter a screen,
-// and a calibration with them promises nothing. All contexts are read, on the given number of
-// goroutines, 0 for all cores.
-//
-// Errors: contexts that are not whole rows, a NaN or Inf (the context is named), ctx cancelled.
-func (r *Record) TrainedOn(ctx context.Context, contexts []float32, dim, threads int) (bool, error) {
-	if dim < 1 || len(contexts)%dim != 0 {
-		return false, fmt.Errorf("train: contexts: found %d values, expected rows of %d", len(contexts), dim)
-	}
-	if r.ContextsDigest == "" || len(contexts)/dim != r.Contexts {
-		return false, nil
-	}
-	digest, err := labelfile.DigestOf(ctx, kernels.Float32Rows(contexts, dim), 0, threads)
-	if err != nil {
-		return false, fmt.Errorf("train: contexts: %w", err)
-	}
-	return hex.EncodeToString(digest[:]) == r.ContextsDigest, nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/labelfile"
 )
 
 // A record knows the contexts of its run in their order, and no others.
@@ -34,7 +36,7 @@ func TestTrainedOn(t *testing.T) {
 		{"no dimension", r, s.contexts, 0, false, "expected rows of 0"},
 		{"a NaN", r, broken, s.dim, false, "context 5: found NaN"},
 	} {
-		got, err := c.record.TrainedOn(t.Context(), c.contexts, c.dim, 0)
+		got, err := labelfile.SameContexts(t.Context(), c.contexts, c.dim, c.record.Contexts, c.record.ContextsDigest, 0)
 		if got != c.want || (err != nil) != (c.fault != "") || err != nil && !strings.Contains(err.Error(), c.fault) {
 			t.Errorf("%s: found %v, %v, expected %v, %q", c.name, got, err, c.want, c.fault)
 		}

@@ -27,7 +27,7 @@ func tailInstance(t *testing.T, contexts int) (*layers.Data, *screen.Model) {
 		d.Contexts[i] *= 0.2 // as far apart as the contexts of a cluster
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	c := screen.Config{Dim: dim, Labels: labels, Clusters: make([]float32, clusters*dim), Lists: make([]screen.List, clusters)}
+	c := screening.Config{Dim: dim, Labels: labels, Clusters: make([]float32, clusters*dim), Lists: make([]screening.List, clusters)}
 	for i := range c.Clusters {
 		c.Clusters[i] = float32(r.NormFloat64())
 	}
@@ -38,7 +38,7 @@ func tailInstance(t *testing.T, contexts int) (*layers.Data, *screen.Model) {
 			}
 		}
 	}
-	m, err := screen.NewModel(c)
+	m, err := layers.Screen(c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/heads"
 )
 
 const story = "it was the best of times\nunheardof words\n"
@@ -39,7 +39,7 @@ func TestContexts(t *testing.T) {
 		}
 		want = append(want, state.Step(id)...)
 	}
-	got, release, err := head.OpenContexts(out, 200)
+	got, release, err := heads.OpenContexts(out, 200)
 	if err != nil {
 		t.Fatal(err)
 	}

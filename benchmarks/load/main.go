@@ -98,7 +98,7 @@ func dot(x, y []float32) float64 {
 
 // answers returns the top k of each context by the definition.
 func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.Prediction, error) {
-	if m.ExactMargin() > 0 {
+	if (*screening.Model)(m).ExactMargin() > 0 {
 		return nil, fmt.Errorf("found a screen with an exact margin, expected one without")
 	}
 	d := m.Dim()
@@ -137,7 +137,7 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 	return want, err
 }
 
-// cellOf returns the cell of a context by the definition of screen.Config.
+// cellOf returns the cell of a context by the definition of screening.Config.
 func cellOf(m *screen.Model, x []float32) int {
 	v, d, r := (*screening.Model)(m).ClusterWeights(), m.Dim(), m.Clusters()
 	first, best := 0, math.Inf(-1)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -27,7 +28,7 @@ func instance(t *testing.T) (*screen.Model, *softmax.Layer, []float32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lists := make([]screen.List, clusters)
+	lists := make([]screening.List, clusters)
 	for c := range lists {
 		for id := range uint32(labels) {
 			if r.IntN(3) == 0 && (c > 0 || id < 6) {
@@ -35,7 +36,7 @@ func instance(t *testing.T) (*screen.Model, *softmax.Layer, []float32) {
 			}
 		}
 	}
-	m, err := screen.NewModel(screen.Config{Dim: dim, Labels: labels, Clusters: normal(clusters * dim), Lists: lists})
+	m, err := synthetic.Screen(screening.Config{Dim: dim, Labels: labels, Clusters: normal(clusters * dim), Lists: lists})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,14 +46,14 @@ func instance(t *testing.T) (*screen.Model, *softmax.Layer, []float32) {
 // The definition and the screen agree on contexts in shells.
 func TestLoadOfAScreenWithShells(t *testing.T) {
 	flat, layer, h := instance(t)
-	c := screen.Config{
+	c := screening.Config{
 		Dim: flat.Dim(), Labels: flat.Labels(), Clusters: (*screening.Model)(flat).ClusterWeights(),
 		Shells: []float64{0.4, 0.25},
 	}
 	for cell := range 4 * 3 {
-		c.Lists = append(c.Lists, screen.List{IDs: []uint32{uint32(cell), 20, 21, 22, 23, 24, uint32(30 + cell)}})
+		c.Lists = append(c.Lists, screening.List{IDs: []uint32{uint32(cell), 20, 21, 22, 23, 24, uint32(30 + cell)}})
 	}
-	m, err := screen.NewModel(c)
+	m, err := synthetic.Screen(c)
 	if err != nil {
 		t.Fatal(err)
 	}

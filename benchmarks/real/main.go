@@ -25,6 +25,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/stream"
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/scored"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
@@ -54,7 +55,7 @@ func main() {
 	c, _, err := head.OpenContexts(*test, l.Dim())
 	check(err)
 	t := &table{layer: l, states: c}
-	l.Weights().Advise(func(rows []byte) { t.rows = rows })
+	kernels.Advise(l.Weights(), func(rows []byte) { t.rows = rows })
 	fmt.Printf("%s: %d x %d, %v, %.1f MB\n\n", *model, l.Labels(), l.Dim(), l.Weights().Element(), float64(len(t.rows))/1e6)
 	check(t.exact(*queries))
 	if *train != "" {

@@ -20,6 +20,8 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -242,7 +244,7 @@ func modified(t *testing.T, dir string) (list []string) {
 func narrow(t *testing.T, l *softmax.Layer, end uint32) searchers {
 	t.Helper()
 	r := rand.New(rand.NewPCG(3, 3))
-	config := screen.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: make([]float32, 3*l.Dim())}
+	config := screening.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: make([]float32, 3*l.Dim())}
 	for i := range config.Clusters {
 		config.Clusters[i] = float32(r.NormFloat64())
 	}
@@ -254,9 +256,9 @@ func narrow(t *testing.T, l *softmax.Layer, end uint32) searchers {
 			}
 		}
 		slices.Sort(set)
-		config.Lists = append(config.Lists, screen.List{IDs: set})
+		config.Lists = append(config.Lists, screening.List{IDs: set})
 	}
-	m, err := screen.NewModel(config)
+	m, err := synthetic.Screen(config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -89,7 +89,7 @@ func (f *flags) readAlways(ctx context.Context, flag string, parts []alwaysPart,
 		case p.suppressed:
 			list = l.head.Suppressed()
 		case p.specials:
-			list, err = head.Specials(*f.inputs.head)
+			list, err = heads.Specials(*f.inputs.head)
 		case p.file != "":
 			from = flag + " @" + p.file
 			list, err = readIDs(ctx, p.file)
@@ -164,7 +164,7 @@ const (
 // with ids between spaces, commas or ends of lines.
 func readIDs(ctx context.Context, source string) ([]uint32, error) {
 	if path, _, _ := tensorfile.SplitSource(source); tensorfile.Extension(path) != "" {
-		return head.ReadIDs(source)
+		return heads.ReadIDs(source)
 	}
 	file, err := loading(ctx, os.Open, source)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
 )
 
@@ -33,8 +34,8 @@ func TestCalibrate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if budget := number(t, o, "budget"); m.Budget() != budget || budget >= before.Budget() || m.ExactMargin() != 0 || number(t, o, "exact_margin") != 0 {
-		t.Errorf("found budget %v and margin %v in the file, expected the budget %v, below %v, and no margin", m.Budget(), m.ExactMargin(), budget, before.Budget())
+	if budget := number(t, o, "budget"); m.Budget() != budget || budget >= before.Budget() || (*screening.Model)(m).ExactMargin() != 0 || number(t, o, "exact_margin") != 0 {
+		t.Errorf("found budget %v and margin %v in the file, expected the budget %v, below %v, and no margin", m.Budget(), (*screening.Model)(m).ExactMargin(), budget, before.Budget())
 	}
 	e := eval("out.l2s")
 	if p, used := number(t, e, "precision", "5"), number(t, e, "budget"); p < 0.95 || used != m.Budget() {

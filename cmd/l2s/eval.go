@@ -9,6 +9,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 )
@@ -259,7 +260,7 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ta
 	}
 	trained, _ := m.LadderOf()
 	r.more = k > trained
-	if m.ExactMargin() > 0 {
+	if (*screening.Model)(m).ExactMargin() > 0 {
 		r.margin = ", or a small lead"
 	}
 	for _, at := range e.AtK {

@@ -40,7 +40,7 @@ func scattered(t *testing.T, path string, n, dim int) {
 // .npy file, and the answers are equal, byte for byte.
 func TestHeadsInGGUFFiles(t *testing.T) {
 	notUnderRace(t)
-	paths, err := filepath.Glob(filepath.Join("..", "..", "head", "testdata", "gguf", "*.gguf"))
+	paths, err := filepath.Glob(filepath.Join("..", "..", "internal", "heads", "testdata", "gguf", "*.gguf"))
 	if err != nil || len(paths) < 9 {
 		t.Fatalf("found %d files (%v), expected at least 9", len(paths), err)
 	}
@@ -103,7 +103,7 @@ func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 			t.Parallel()
 			dir, gguf := t.TempDir(), name+".gguf"
 			in := filepath.Join(dir, gguf)
-			writeFile(t, in, readFile(t, filepath.Join("..", "..", "head", "testdata", "gguf", gguf)))
+			writeFile(t, in, readFile(t, filepath.Join("..", "..", "internal", "heads", "testdata", "gguf", gguf)))
 			model, err := head.Open(in, head.Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/fault"
+	"github.com/learning-to-screen/l2s/internal/heads"
+	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/preview"
@@ -86,7 +88,7 @@ func (f *flags) openLayer() (_ *layer, err error) {
 		source, opt.Copy = *in.head, false
 	}
 	if *in.ids != "" {
-		if opt.IDs, err = head.ReadIDs(*in.ids); err != nil {
+		if opt.IDs, err = heads.ReadIDs(*in.ids); err != nil {
 			return nil, err
 		}
 	}
@@ -129,7 +131,7 @@ func (f *flags) noteK(in *inputs, k int) {
 // noteTraining reports whether a screen was trained on exactly these contexts, with a note to the
 // user if so.
 func (f *flags) noteTraining(ctx context.Context, in *inputs, threads int) (bool, error) {
-	trained, err := in.record.TrainedOn(ctx, in.rows, in.layer.Dim(), threads)
+	trained, err := labelfile.SameContexts(ctx, in.rows, in.layer.Dim(), in.record.Contexts, in.record.ContextsDigest, threads)
 	if trained {
 		f.note(in.path, "the screen was trained on these contexts: on others its figures are lower")
 	}
@@ -166,7 +168,7 @@ func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err e
 		return err
 	}, func() error { return parallel.ErrGone })
 	if in.layer != nil && errors.Is(err, parallel.ErrGone) {
-		err = cmp.Or(in.layer.head.Check(), fmt.Errorf("%s: %w", in.contexts.Name(), parallel.ErrGone))
+		err = cmp.Or((*heads.Head)(in.layer.head).Check(), fmt.Errorf("%s: %w", in.contexts.Name(), parallel.ErrGone))
 	}
 	if in.contexts != nil {
 		in.contexts.Close()

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -75,7 +76,7 @@ func inspectVerb(f *flags) action {
 		}
 		always := append([]uint32{}, (*screening.Model)(m).Always()...)
 		if *source != "" {
-			ids, err := loading(ctx, head.ReadIDs, *source)
+			ids, err := loading(ctx, heads.ReadIDs, *source)
 			if err != nil {
 				return nil, err
 			}
@@ -88,7 +89,7 @@ func inspectVerb(f *flags) action {
 		}
 		r := inspectResult{
 			screenResult: screenResultOf(m), File: in.path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, (*screening.Model)(m).Shells()...), Lists: sizesOf(m),
-			ExactMargin: m.ExactMargin(), Record: m.Record(),
+			ExactMargin: (*screening.Model)(m).ExactMargin(), Record: m.Record(),
 		}
 		if t := (*screening.Model)(m).Tail(); t != nil {
 			r.TailTemperatures = t.Config().Temperatures
@@ -228,7 +229,7 @@ func inspectModel(ctx context.Context, source string) (fmt.Stringer, error) {
 		Source: source, File: o.File, Tensor: o.Tensor, Labels: h.Labels(), Dim: h.Dim(), Type: h.Rows().Element().String(), Tied: o.Tied, Why: o.Why, Bias: o.Bias, Padding: o.Padding,
 		LogitScale: h.LogitScale(), StateScale: h.StateScale(), SoftCap: h.SoftCap(), Contexts: o.State, Specials: []uint32{}, Suppressed: append([]uint32{}, h.Suppressed()...), Notes: append([]string{}, o.Notes...),
 	}
-	if ids, err := head.Specials(source); err == nil { // a file of one tensor has none
+	if ids, err := heads.Specials(source); err == nil { // a file of one tensor has none
 		r.Specials = ids
 	}
 	return r, nil

@@ -164,7 +164,7 @@ func TestInspectAModel(t *testing.T) {
 	if r := l2s(t, dir, "inspect", "m", "--ids", "x.npy"); r.code != 2 || !strings.Contains(r.stderr, "--ids is for a screen, found the model m") {
 		t.Errorf("found %d, %q", r.code, r.stderr)
 	}
-	golden, err := filepath.Abs(filepath.Join("../..", "head", "testdata", "wild", "split-00001-of-00002.gguf"))
+	golden, err := filepath.Abs(filepath.Join("../..", "internal", "heads", "testdata", "wild", "split-00001-of-00002.gguf"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/heads"
 )
 
 // output is a file that a verb writes.
@@ -36,7 +36,7 @@ func checkOutputs(ctx context.Context, f *flags, outputs []output, more ...strin
 	places := make([][]place, len(inputs)) // each may be some thousands of files
 	for i, in := range inputs {
 		if in != "" && in != "none" {
-			for _, file := range head.Files(in) {
+			for _, file := range heads.Files(in) {
 				if err := ctx.Err(); err != nil {
 					return err
 				}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -211,13 +212,13 @@ func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32)
 		if err != nil {
 			return nil, err
 		}
-		return voc.Word, voc.CheckLen(l.head.Vocabulary())
+		return voc.Word, voc.CheckLen((*heads.Head)(l.head).Vocabulary())
 	}
 	tokens, err := loading(ctx, head.Tokens, path)
 	if err != nil {
 		return nil, err
 	}
-	if n := l.head.Vocabulary(); !besideEachOther(path, own) {
+	if n := (*heads.Head)(l.head).Vocabulary(); !besideEachOther(path, own) {
 		// Ids above the rows are no labels: a tokenizer may have such ids, for pictures.
 		named := 0
 		for id := range tokens {

@@ -24,6 +24,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/stage"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 )
@@ -1000,7 +1001,7 @@ func TestInspect(t *testing.T) {
 	expectIn(t, text, "m.l2s", "clusters", "cells", "at budget 40 with ", "training", "seed 1", "alternation", "  *     40 ")
 
 	t.Run("a screen without a record", func(t *testing.T) {
-		bare, err := screen.NewModel(screen.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Lists: []screen.List{{IDs: []uint32{0, 2}}, {}}})
+		bare, err := synthetic.Screen(screening.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Lists: []screening.List{{IDs: []uint32{0, 2}}, {}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -1015,7 +1016,7 @@ func TestInspect(t *testing.T) {
 	t.Run("memory follows the file, with any number of labels in its header", func(t *testing.T) {
 		path := filepath.Join(dir, "wide.l2s")
 		most := min(math.MaxInt, math.MaxUint32) // labels of an int
-		wide, err := screen.NewModel(screen.Config{Dim: 1, Labels: most, Clusters: []float32{1, -1}, Lists: []screen.List{{IDs: []uint32{0, 7}}, {IDs: []uint32{7, uint32(most - 1)}}}})
+		wide, err := synthetic.Screen(screening.Config{Dim: 1, Labels: most, Clusters: []float32{1, -1}, Lists: []screening.List{{IDs: []uint32{0, 7}}, {IDs: []uint32{7, uint32(most - 1)}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

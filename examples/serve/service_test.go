@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/screen"
@@ -40,7 +42,7 @@ var (
 type files struct {
 	dir     string
 	w, b, v []float32
-	lists   []screen.List
+	lists   []screening.List
 }
 
 func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
@@ -69,7 +71,7 @@ func newFiles(t *testing.T) (*files, *files) {
 	}
 	second := *f
 	for name, f := range map[string]*files{"a.l2s": f, "b.l2s": &second} {
-		f.v, f.lists = draw(r, clusters*dim), make([]screen.List, clusters)
+		f.v, f.lists = draw(r, clusters*dim), make([]screening.List, clusters)
 		for i := range f.lists {
 			for id := range uint32(labels) {
 				if r.IntN(4) == 0 {
@@ -77,7 +79,7 @@ func newFiles(t *testing.T) (*files, *files) {
 				}
 			}
 		}
-		m, err := screen.NewModel(screen.Config{Dim: dim, Labels: labels, Clusters: f.v, Lists: f.lists, Fingerprint: layer.Fingerprint()})
+		m, err := synthetic.Screen(screening.Config{Dim: dim, Labels: labels, Clusters: f.v, Lists: f.lists, Fingerprint: layer.Fingerprint()})
 		if err == nil {
 			err = m.Save(f.path(name))
 		}

@@ -139,8 +139,8 @@ func learner(ctx context.Context, s *soak) error {
 	}
 	// Each wait is twice the previous one, unless a screen has answered 64 times that number of
 	// queries.
-	if most := 2 + bits.Len64(l.Contexts().Kept()/least) + byScreen*2/(64*least); int(unlearnt.Load()) > most {
-		s.fault("learner: found %d alarms that ended screens in %d contexts, expected at most %d", unlearnt.Load(), l.Contexts().Kept(), most)
+	if most := 2 + bits.Len64(l.Kept()/least) + byScreen*2/(64*least); int(unlearnt.Load()) > most {
+		s.fault("learner: found %d alarms that ended screens in %d contexts, expected at most %d", unlearnt.Load(), l.Kept(), most)
 	}
 	return nil
 }

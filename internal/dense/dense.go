@@ -24,7 +24,7 @@ func New(l *softmax.Layer) *Searcher { return &Searcher{weights: Weights(l), bia
 // Weights returns W in float32, row-major: the layer's own, or a widened copy if
 // its elements are of another type.
 func Weights(l *softmax.Layer) []float32 {
-	w, ok := l.Weights().AsFloat32()
+	w, ok := kernels.AsFloat32(l.Weights())
 	if !ok {
 		w = make([]float32, l.Labels()*l.Dim())
 		for s := range l.Labels() {

@@ -51,20 +51,20 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	if len(bias) != labels {
 		return nil, fmt.Errorf("softmax: bias: found %d elements, expected one for each of %d rows of weights", len(bias), labels)
 	}
-	if i, j, found := kernels.Float32Rows(bias, 1).NotFinite(); found {
+	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(bias, 1)); found {
 		return nil, fmt.Errorf("softmax: bias: found %v at element %d, expected finite numbers", bias[i+j], i)
 	}
 	l := &Layer{rows: weights, bias: bias}
 	l.fingerprint = sync.OnceValue(l.hash)
 	if err := l.encode(); err == nil {
-		weights.Advise(bigmem.Advise)
+		kernels.Advise(weights, bigmem.Advise)
 		return l, nil
 	} else if errors.Is(err, parallel.ErrGone) {
 		return nil, fmt.Errorf("softmax: weights: %w", err)
 	}
 	// Rows that cannot be certified are no error: the reference arithmetic answers for them. Rows
 	// that are not finite are among them.
-	if i, j, found := weights.NotFinite(); found {
+	if i, j, found := kernels.FirstNotFinite(weights); found {
 		row := make([]float32, weights.Dim())
 		weights.Widen(row, i)
 		return nil, fmt.Errorf("softmax: weights: found %v at row %d, column %d, expected finite numbers", row[j], i, j)
@@ -75,7 +75,7 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 // encode makes the codes in one pass. Without an error all rows are finite.
 func (l *Layer) encode() error {
 	labels, dim := l.Labels(), l.Dim()
-	if l.rows.Element().Quantised() {
+	if kernels.Quantised(l.rows.Element()) {
 		blocks, err := kernels.NewBlockRows(l.rows, l.bias)
 		if err == nil {
 			l.blocks = blocks

@@ -1,7 +1,6 @@
 package exact
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -21,10 +20,10 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum fl
 		return 0, 0, err
 	}
 	if req.K != 0 {
-		return 0, 0, invalid(ErrRequest, fmt.Sprintf("softmax: k: found %d, expected 0, a request for a log-sum alone", req.K))
+		return 0, 0, Invalid(ErrRequest, "softmax: k: found %d, expected 0, a request for a log-sum alone", req.K)
 	}
 	if int64(id) >= int64(s.layer.Labels()) {
-		return 0, 0, invalid(ErrRequest, fmt.Sprintf("softmax: id: found %d, expected one below the %d labels", id, s.layer.Labels()))
+		return 0, 0, Invalid(ErrRequest, "softmax: id: found %d, expected one below the %d labels", id, s.layer.Labels())
 	}
 	if err := q.check(s.layer); err != nil {
 		return 0, 0, err

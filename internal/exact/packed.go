@@ -58,11 +58,11 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 		return nil, err
 	}
 	if len(starts) == 0 || starts[0] != 0 || starts[len(starts)-1] != len(ids) {
-		return nil, invalid(ErrRequest, fmt.Sprintf("softmax: starts: found %v, expected 0 to the %d ids", starts, len(ids)))
+		return nil, Invalid(ErrRequest, "softmax: starts: found %v, expected 0 to the %d ids", starts, len(ids))
 	}
 	for t := range starts[1:] {
 		if starts[t] > starts[t+1] {
-			return nil, invalid(ErrRequest, fmt.Sprintf("softmax: starts[%d]: found %d after %d, expected at least that", t+1, starts[t+1], starts[t]))
+			return nil, Invalid(ErrRequest, "softmax: starts[%d]: found %d after %d, expected at least that", t+1, starts[t+1], starts[t])
 		}
 	}
 	codes := l.codes

@@ -1,7 +1,6 @@
 package exact
 
 import (
-	"fmt"
 	"math"
 	"runtime"
 	"unsafe"
@@ -164,7 +163,7 @@ func (s *Searcher) rank(dst []Prediction, q *Query, among *Labels, left []uint32
 	if p != nil {
 		rows = &p.near.rows
 	}
-	rows.Prefetch(ids)
+	kernels.Prefetch(*rows, ids)
 	rows.RefGatherDot(logits, nil, ids, q.vec.Vector())
 	for j, row := range left {
 		if p != nil {
@@ -244,14 +243,14 @@ func (s *Searcher) AddLines(l *kernels.Lines) {
 // refuse returns the reason why h is not a context, after Set found no codes for it.
 func (q *Query) refuse(h []float32) error {
 	if len(h) != q.dim {
-		return invalid(ErrContext, fmt.Sprintf("softmax: context: found %d elements, expected %d", len(h), q.dim))
+		return Invalid(ErrContext, "softmax: context: found %d elements, expected %d", len(h), q.dim)
 	}
 	for i, x := range h {
 		if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
-			return invalid(ErrContext, fmt.Sprintf("softmax: context: found %v at element %d, expected finite numbers", x, i))
+			return Invalid(ErrContext, "softmax: context: found %v at element %d, expected finite numbers", x, i)
 		}
 	}
-	return invalid(ErrContext, "softmax: context: found numbers that change meanwhile, expected finite ones")
+	return Invalid(ErrContext, "softmax: context: found numbers that change meanwhile, expected finite ones")
 }
 
 // Vector returns the context, valid until the next Set. It must not be changed.
@@ -259,10 +258,10 @@ func (q *Query) Vector() []float32 { return q.vec.Vector() }
 
 func (q *Query) check(l *Layer) error {
 	if q.dim != l.Dim() {
-		return invalid(ErrContext, fmt.Sprintf("softmax: context: found %d elements, expected %d", q.dim, l.Dim()))
+		return Invalid(ErrContext, "softmax: context: found %d elements, expected %d", q.dim, l.Dim())
 	}
 	if q.fit == kernels.NotFinite {
-		return invalid(ErrContext, "softmax: context: found none that was set, expected one")
+		return Invalid(ErrContext, "softmax: context: found none that was set, expected one")
 	}
 	return nil
 }

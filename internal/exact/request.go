@@ -17,10 +17,14 @@ var (
 	ErrContext = errors.New("softmax: not a context")
 	// ErrRequest: the request, or the room for its answer, does not fit the layer.
 	ErrRequest = errors.New("softmax: not a request for this layer")
+	// ErrLayer: a screen or a preview was made for another layer.
+	ErrLayer = errors.New("softmax: the model was made for another layer")
 )
 
-// invalid returns an error with that text, which is of that kind.
-func invalid(kind error, text string) error { return &kindError{kind, text} }
+// Invalid returns an error with that text, which is of that kind.
+func Invalid(kind error, format string, args ...any) error {
+	return &kindError{kind, fmt.Sprintf(format, args...)}
+}
 
 type kindError struct {
 	kind error
@@ -172,7 +176,7 @@ func Check(r *Request, labels int) error {
 func (l *Labels) check(labels int) error {
 	for i, id := range l.ids {
 		if uint64(id) >= uint64(labels) {
-			return invalid(ErrRequest, fmt.Sprintf("softmax: ids[%d]: found label %d, expected one below the %d labels", i, id, labels))
+			return Invalid(ErrRequest, "softmax: ids[%d]: found label %d, expected one below the %d labels", i, id, labels)
 		}
 	}
 	return nil
@@ -185,31 +189,31 @@ func (r *Request) check(labels int) error {
 		least = 0
 	}
 	if r.K < least || r.K > labels {
-		return invalid(ErrRequest, fmt.Sprintf("softmax: k: found %d, expected %d to the %d labels", r.K, least, labels))
+		return Invalid(ErrRequest, "softmax: k: found %d, expected %d to the %d labels", r.K, least, labels)
 	}
 	if s := r.Allowed; s != nil && s.Len() != labels {
-		return invalid(ErrRequest, fmt.Sprintf("softmax: allowed: found a set over %d labels, expected %d", s.Len(), labels))
+		return Invalid(ErrRequest, "softmax: allowed: found a set over %d labels, expected %d", s.Len(), labels)
 	}
 	if s := r.Banned; s != nil && s.Len() != labels {
-		return invalid(ErrRequest, fmt.Sprintf("softmax: banned: found a set over %d labels, expected %d", s.Len(), labels))
+		return Invalid(ErrRequest, "softmax: banned: found a set over %d labels, expected %d", s.Len(), labels)
 	}
 	if t := r.Temperature; t != 0 && !(t >= MinTemperature && t <= math.MaxFloat64) {
-		return invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found %v, expected a finite number of at least %v, or 0 for 1", t, MinTemperature))
+		return Invalid(ErrRequest, "softmax: temperature: found %v, expected a finite number of at least %v, or 0 for 1", t, MinTemperature)
 	}
 	if !(r.Within >= 0 && r.Within <= math.MaxFloat64) {
-		return invalid(ErrRequest, fmt.Sprintf("softmax: within: found %v, expected a finite number above 0, or 0 for none", r.Within))
+		return Invalid(ErrRequest, "softmax: within: found %v, expected a finite number above 0, or 0 for none", r.Within)
 	}
 	if !(r.Budget >= 0) {
-		return invalid(ErrRequest, fmt.Sprintf("softmax: budget: found %v, expected a number above 0, or 0 for the budget of the searcher", r.Budget))
+		return Invalid(ErrRequest, "softmax: budget: found %v, expected a number above 0, or 0 for the budget of the searcher", r.Budget)
 	}
 	for i, b := range r.Biases {
 		switch {
 		case uint64(b.ID) >= uint64(labels):
-			return invalid(ErrRequest, fmt.Sprintf("softmax: biases[%d]: found label %d, expected one below the %d labels", i, b.ID, labels))
+			return Invalid(ErrRequest, "softmax: biases[%d]: found label %d, expected one below the %d labels", i, b.ID, labels)
 		case i > 0 && b.ID <= r.Biases[i-1].ID:
-			return invalid(ErrRequest, fmt.Sprintf("softmax: biases[%d]: found label %d after %d, expected ascending, distinct labels", i, b.ID, r.Biases[i-1].ID))
+			return Invalid(ErrRequest, "softmax: biases[%d]: found label %d after %d, expected ascending, distinct labels", i, b.ID, r.Biases[i-1].ID)
 		case !(math.Abs(float64(b.Add)) <= maxBias):
-			return invalid(ErrRequest, fmt.Sprintf("softmax: biases[%d]: found %v, expected a finite number of at most %v in magnitude", i, b.Add, float64(maxBias)))
+			return Invalid(ErrRequest, "softmax: biases[%d]: found %v, expected a finite number of at most %v in magnitude", i, b.Add, float64(maxBias))
 		}
 	}
 	return nil

@@ -91,7 +91,7 @@ func (s *Searcher) set(answers []Answer, contexts []float32) ([]*Query, error) {
 		return s.queries[:1], s.queries[0].Set(contexts)
 	}
 	if len(contexts) != n*d {
-		return nil, invalid(ErrContext, fmt.Sprintf("softmax: contexts: found %d elements, expected %d for each of %d answers", len(contexts), d, n))
+		return nil, Invalid(ErrContext, "softmax: contexts: found %d elements, expected %d for each of %d answers", len(contexts), d, n)
 	}
 	for i, q := range s.queries[:n] {
 		if err := q.Set(contexts[i*d : (i+1)*d]); err != nil {
@@ -108,12 +108,12 @@ func (s *Searcher) findAny(dst []Prediction, answers []Answer, qs []*Query, req 
 	}
 	if len(dst) != req.K*len(qs) || len(answers) != len(qs) {
 		if len(qs) == 1 && len(answers) == 1 {
-			return invalid(ErrRequest, fmt.Sprintf("softmax: dst: found room for %d labels, expected k = %d", len(dst), req.K))
+			return Invalid(ErrRequest, "softmax: dst: found room for %d labels, expected k = %d", len(dst), req.K)
 		}
-		return invalid(ErrRequest, fmt.Sprintf("softmax: found room for %d labels and %d answers, expected k = %d labels for each of %d contexts", len(dst), len(answers), req.K, len(qs)))
+		return Invalid(ErrRequest, "softmax: found room for %d labels and %d answers, expected k = %d labels for each of %d contexts", len(dst), len(answers), req.K, len(qs))
 	}
 	if p := req.Among.packed; p != nil && p.near.layer != s.layer {
-		return invalid(ErrRequest, "softmax: among: found a list that is packed for another layer, expected one of this layer")
+		return Invalid(ErrRequest, "softmax: among: found a list that is packed for another layer, expected one of this layer")
 	}
 	for _, q := range qs {
 		if err := q.check(s.layer); err != nil {
@@ -133,7 +133,7 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 	}
 	p := place{req: &Request{Among: among}}
 	if s.resolve(&p); len(dst) != p.n {
-		return invalid(ErrRequest, fmt.Sprintf("softmax: logits: found room for %d, expected one for each of %d labels", len(dst), p.n))
+		return Invalid(ErrRequest, "softmax: logits: found room for %d, expected one for each of %d labels", len(dst), p.n)
 	}
 	s.layer.logits(dst, q, &p)
 	return nil
@@ -176,7 +176,7 @@ func (s *Searcher) Score(dst []float64, h []float32, among Labels) error {
 // and at least [MinTemperature]: of probabilities in proportion to e^(x/T). See package softmax.
 func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
 	if temperature == 0 {
-		return 0, invalid(ErrRequest, fmt.Sprintf("softmax: temperature: found 0, expected a finite number of at least %v", MinTemperature))
+		return 0, Invalid(ErrRequest, "softmax: temperature: found 0, expected a finite number of at least %v", MinTemperature)
 	}
 	qs, err := s.set(s.one[:], h)
 	if err != nil {

@@ -89,8 +89,8 @@ func methodsOf(file *ast.File, t ast.Expr) (names []string) {
 // mostNames are the exported names of each package that other programs import. A name that is
 // not for them belongs to internal/. A new one is a promise: raise the number with it.
 var mostNames = map[string]int{
-	"beam": 7, "bitset": 16, "head": 27, "kernels": 40, "learn": 19, "preview": 24, "sample": 26,
-	"screen": 55, "softmax": 27, "train": 17, "train/calibrate": 5,
+	"beam": 7, "bitset": 16, "head": 21, "kernels": 33, "learn": 15, "preview": 23, "sample": 26,
+	"screen": 50, "softmax": 28, "train": 16, "train/calibrate": 5,
 }
 
 func TestExportedNames(t *testing.T) {

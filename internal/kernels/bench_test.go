@@ -114,7 +114,7 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 		run("RefGatherDot/"+e.String(), 10*rows.rowBytes(), func() {
 			rows.RefGatherDot(ref[:10], m.bias, m.sets[m.turn()][:10], m.contexts[m.turn()])
 		})
-		run("NotFinite/"+e.String(), n*rows.rowBytes(), func() { rows.NotFinite() })
+		run("NotFinite/"+e.String(), n*rows.rowBytes(), func() { FirstNotFinite(rows) })
 	}
 	run("Int8Bounds", n*record, func() { m.codes.Bounds(dst[:n], upper[:n], m.vectors[m.turn()]) })
 	run("Int8BoundsBatch4", n*record, func() {

@@ -39,7 +39,7 @@ type blockMeta struct{ norm, bias, err, _ float32 }
 // It returns an error if the float32 arithmetic of the intervals could not certify anything: a
 // dimension above MaxInt8Dim, or a weight or bias that is not a number or above 2^40 in magnitude.
 func NewBlockRows(rows Rows, bias []float32) (*BlockRows, error) {
-	if !rows.element.Quantised() {
+	if !Quantised(rows.element) {
 		panic("kernels: element is not quantised")
 	}
 	m, err := newBlockRows(rows, rows.dim, bias)
@@ -162,7 +162,7 @@ func (m *BlockRows) each(f func(i int) (norm, rest float64, err error)) error {
 
 // squares returns sum g_j^2 of row i, which is NaN or infinite if a weight is.
 func (m Rows) squares(i int) (sum float64) {
-	_, bytes := m.element.Block()
+	_, bytes := BlockOf(m.element)
 	blocks := m.bytes()[i*m.rowBytes():][:m.rowBytes()]
 	var x splitBlock
 	for ; len(blocks) > 0; blocks = blocks[bytes:] {
@@ -191,7 +191,7 @@ func (m *BlockRows) RowBytes() int { return m.rows.rowBytes() }
 
 // Part returns the rows from first on, before end.
 func (m *BlockRows) Part(first, end int) BlockRows {
-	return BlockRows{m.rows.Part(first, end), m.dim, m.meta[first:end], m.slack}
+	return BlockRows{Part(m.rows, first, end), m.dim, m.meta[first:end], m.slack}
 }
 
 const (
@@ -395,9 +395,9 @@ func (m *BlockRows) intervals(lower, upper []float32, ids []uint32, n int, c *Bl
 		}
 		// Rows far apart, on different pages, come from memory while the rows before them are
 		// computed.
-		m.rows.Prefetch(ids[at.at:at.end])
+		Prefetch(m.rows, ids[at.at:at.end])
 		for i := at.at; i < at.end; i += prefetched {
-			m.rows.Prefetch(ids[min(i+prefetched, at.end):at.end])
+			Prefetch(m.rows, ids[min(i+prefetched, at.end):at.end])
 			m.leaf(lower[i:], upper[i:], n, first, &ids[i], min(prefetched, at.end-i), c)
 		}
 	}
@@ -410,7 +410,7 @@ func (m *BlockRows) leaf(lower, upper []float32, ld, first int, ids *uint32, n i
 	b.meta, b.slack = &m.meta[first], m.slack
 	rows, arg := (*byte)(unsafe.Add(m.rows.data, first*b.bytes)), (*byte)(unsafe.Pointer(&b))
 	lo, up := &lower[0], &upper[0]
-	elements, _ := m.rows.element.Block()
+	elements, _ := BlockOf(m.rows.element)
 	blocks := m.rows.dim / elements
 	if c.n > 1 && c.n < BatchContexts {
 		// The form for all has no fewer: the surplus goes to other memory.
@@ -497,7 +497,7 @@ type splitBlock struct {
 }
 
 func (e Element) split(block []byte, x *splitBlock) {
-	x.n, _ = e.Block()
+	x.n, _ = BlockOf(e)
 	switch e {
 	case Q8_0:
 		for j, q := range (*[32]byte)(block[2:]) {
@@ -565,7 +565,7 @@ func (m *BlockRows) generic(lower, upper []float32, ld, first int, ids *uint32, 
 	}
 	var x splitBlock
 	e, size := m.rows.element, m.rows.rowBytes()
-	elements, bytes := e.Block()
+	elements, bytes := BlockOf(e)
 	pairs := (m.rows.dim + 2*groupSize - 1) / (2 * groupSize)
 	part := e.pairBytes()
 	planes := unsafe.Slice(c.bound.planes, pairs*wide*part)

@@ -30,7 +30,7 @@ type blockCase struct {
 
 // newBlockCase draws rows of any bytes, and contexts that have outliers.
 func newBlockCase(r *rand.Rand, e Element, n, blocks, contexts int) *blockCase {
-	elements, _ := e.Block()
+	elements, _ := BlockOf(e)
 	d := elements * blocks
 	c := &blockCase{rows: QuantisedRows(randomBlocks(r, e, n*blocks), e, d), bias: fill(r, make([]float32, n))}
 	var err error
@@ -131,7 +131,7 @@ func TestBlockBoundsHoldTheLogits(t *testing.T) {
 // rounding.
 func TestBlockBoundsAtTheLimits(t *testing.T) {
 	for _, e := range blockTypes {
-		elements, size := e.Block()
+		elements, size := BlockOf(e)
 		d := 3 * elements
 		patterns := []byte{0x00, 0x7f, 0x80, 0x81, 0xff, 0x0f, 0xf0, 0x88}
 		data := make([]byte, 0, len(patterns)*3*size)
@@ -347,7 +347,7 @@ func TestPartsOfBlocks(t *testing.T) {
 func TestBlockRowsRefuse(t *testing.T) {
 	r := newRand(9)
 	for e, offsets := range scaleOffsets {
-		elements, size := e.Block()
+		elements, size := BlockOf(e)
 		for at := range 4 {
 			for _, o := range offsets {
 				data := randomBlocks(r, e, 4)
@@ -390,7 +390,7 @@ func BenchmarkBlockBounds(b *testing.B) {
 	for _, e := range blockTypes {
 		for _, contexts := range []int{1, 4} {
 			const n, d = 16384, 768
-			elements, _ := e.Block()
+			elements, _ := BlockOf(e)
 			c := newBlockCase(r, e, n, d/elements, contexts)
 			var x BlockContexts
 			x.Set(c.m, c.vs...)

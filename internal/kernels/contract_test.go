@@ -61,7 +61,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Rows.RefGatherDot id", "id out of range", func() { BFloat16Rows(make([]uint16, 12), 3).RefGatherDot(dst64, nil, []uint32{4, 0, 0, 0}, f(3)) }},
 		{"Rows.Widen length", "length of dst", func() { BFloat16Rows(make([]uint16, 12), 3).Widen(dst32, 0) }},
 		{"Rows.Widen row", "row out of range", func() { BFloat16Rows(make([]uint16, 12), 4).Widen(dst32, 3) }},
-		{"Rows.Part", "part is not within", func() { BFloat16Rows(make([]uint16, 12), 3).Part(2, 5) }},
+		{"Part", "part is not within", func() { Part(BFloat16Rows(make([]uint16, 12), 3), 2, 5) }},
 		{"Axpy lengths", "lengths of dst and x differ", func() { Axpy(dst64, 1, f(3)) }},
 		{"TopK k", "k is larger", func() { TopK(ids, dst32, f(3)) }},
 		{"TopK vals", "lengths of ids and vals differ", func() { TopK(ids, dst32[:3], f(9)) }},
@@ -183,7 +183,7 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 				m.RefScan(dst64[:], dst[:], h[:])
 				m.RefGatherDot(dst64[:5], dst[:], ids[:], h[:])
 				m.Widen(h[:], 3)
-				m.NotFinite()
+				FirstNotFinite(m)
 			}
 			Axpy(grad[:], 1, h[:])
 			TopK(top[:], vals[:], dst[:])

@@ -137,7 +137,7 @@ func (a *atEdges) set(v *Int8Vector) {
 // blockRows returns rows of one to seven blocks, of a type that changes with d, and contexts.
 func (a *atEdges) blockRows(contexts int) (*BlockRows, *BlockContexts) {
 	e, blocks := blockTypes[a.d%len(blockTypes)], 1+a.d/len(blockTypes)%7
-	elements, size := e.Block()
+	elements, size := BlockOf(e)
 	data := take[byte](a.edges, a.n*blocks*size)
 	copy(data, randomBlocks(a.r, e, a.n*blocks))
 	m, err := NewBlockRows(QuantisedRows(data, e, blocks*elements), a.floats(a.n))
@@ -200,9 +200,9 @@ var kernelsAtEdges = []struct {
 			a.rows(e).Widen(take[float32](a.edges, a.d), i)
 		}
 	}},
-	{"Rows.NotFinite", func(a *atEdges) {
+	{"FirstNotFinite", func(a *atEdges) {
 		for _, e := range elements {
-			if _, _, found := a.rows(e).NotFinite(); found {
+			if _, _, found := FirstNotFinite(a.rows(e)); found {
 				a.t.Fatal("found an element that is not finite")
 			}
 		}

@@ -46,7 +46,7 @@ var elements = []Element{Float32, Float16, BFloat16, Q4_0, Q5_0, Q8_0, Q4_K, Q5_
 // start on, and returns them widened too. Magnitudes are 2^exponent and, from element to element,
 // far from it; quantised elements, with d a multiple of a block, may have any magnitude.
 func randomRows(r *rand.Rand, n, d, offset, exponent int, e Element) (rows Rows, wide []float32) {
-	if e.Quantised() {
+	if Quantised(e) {
 		return randomBlockRows(r, n, d, offset, e)
 	}
 	wide, narrow := make([]float32, offset+n*d)[offset:], make([]uint16, offset+n*d)[offset:]
@@ -94,7 +94,7 @@ type operands struct {
 // newOperands returns n rows of d elements, or of the next whole blocks, offset elements after a
 // word's start.
 func newOperands(r *rand.Rand, n, d, offset, exponent int, e Element) *operands {
-	block, _ := e.Block()
+	block, _ := BlockOf(e)
 	d = (d + block - 1) / block * block
 	o := &operands{n: n, d: d, k: 1 + r.IntN(min(n, 16)), ids: randomIDs(r, r.IntN(2*n), n), x: make([]float64, n)}
 	o.rows, o.wide = randomRows(r, n, d, offset, exponent, e)
@@ -110,7 +110,7 @@ func newOperands(r *rand.Rand, n, d, offset, exponent int, e Element) *operands 
 	// Rows that cannot be certified are left out.
 	o.m, _ = NewInt8Rows(alignedBytes(n*Int8Stride(d)), o.rows, o.bias)
 	o.m4, _ = newInt4Rows(alignedBytes(n*Int4Stride(d)), o.rows, o.bias)
-	if e.Quantised() {
+	if Quantised(e) {
 		o.blocks, _ = NewBlockRows(o.rows, o.bias)
 	}
 	return o
@@ -168,7 +168,7 @@ var sameOnEveryLevel = []struct {
 	}},
 	{"Rows.RefScan of a part", true, func(o *operands) []float64 {
 		dst := make([]float64, o.n-o.n/3)
-		o.rows.Part(o.n/3, o.n).RefScan(dst, o.bias[o.n/3:], o.h)
+		Part(o.rows, o.n/3, o.n).RefScan(dst, o.bias[o.n/3:], o.h)
 		return dst
 	}, func(o *operands) (want []float64) {
 		for i := o.n / 3; i < o.n; i++ {
@@ -191,8 +191,8 @@ var sameOnEveryLevel = []struct {
 		o.rows.Widen(dst, o.n-1)
 		return numbers(dst...)
 	}, func(o *operands) []float64 { return numbers(o.row(o.n - 1)...) }},
-	{"Rows.NotFinite", true, func(o *operands) []float64 {
-		if _, _, found := o.rows.NotFinite(); found {
+	{"FirstNotFinite", true, func(o *operands) []float64 {
+		if _, _, found := FirstNotFinite(o.rows); found {
 			return []float64{1}
 		}
 		return nil
@@ -410,7 +410,7 @@ func TestKernelsAtEveryLength(t *testing.T) {
 	r := newRand(1)
 	for _, d := range dims() {
 		for _, e := range elements {
-			block, _ := e.Block()
+			block, _ := BlockOf(e)
 			switch {
 			case block == 1:
 				checkKernels(t, newOperands(r, 1+r.IntN(21), d, d%16, 0, e))

@@ -93,7 +93,7 @@ func TestTheCollectorComesBetween(t *testing.T) {
 		{"ArgmaxDot", true, func() { ArgmaxDot(rows, h) }},
 		{"RefScan", true, func() { Float32Rows(rows, d).RefScan(dst64, nil, h) }},
 		{"RefScan of bfloat16", true, func() { BFloat16Rows(narrow, d).RefScan(dst64, nil, h) }},
-		{"NotFinite", false, func() { Float32Rows(rows, d).NotFinite() }},
+		{"NotFinite", false, func() { FirstNotFinite(Float32Rows(rows, d)) }},
 		{"Int8 Bounds", false, func() { m.Bounds(lower, upper, v) }},
 		{"Int8 GatherBounds", false, func() { m.GatherBounds(lower, upper, all, v) }},
 		{"Int4 Bounds", false, func() { m4.Bounds(lower, upper, v) }},

@@ -50,11 +50,11 @@ var elementTypes = [...]struct {
 }
 
 // Quantised reports whether elements are stored in blocks.
-func (e Element) Quantised() bool { return e > BFloat16 }
+func Quantised(e Element) bool { return e > BFloat16 }
 
-// Block returns the number of elements that are stored together, 1 unless quantised, and
+// BlockOf returns the number of elements that are stored together, 1 unless quantised, and
 // their size in bytes. The dimension of Rows is a multiple of it.
-func (e Element) Block() (elements, bytes int) {
+func BlockOf(e Element) (elements, bytes int) {
 	q := &elementTypes[e]
 	return q.elements, q.bytes
 }
@@ -62,21 +62,21 @@ func (e Element) Block() (elements, bytes int) {
 // QuantisedRows is Float32Rows for elements of a quantised type, Q4_0 to Q5_1,
 // given as the bytes of their blocks, in any alignment.
 func QuantisedRows(data []byte, e Element, dim int) Rows {
-	if !e.Quantised() || int(e) >= len(elementTypes) {
+	if !Quantised(e) || int(e) >= len(elementTypes) {
 		panic("kernels: element is not quantised")
 	}
 	return rowsOf(data, dim, e)
 }
 
 func (m Rows) rowBytes() int {
-	elements, bytes := m.element.Block()
+	elements, bytes := BlockOf(m.element)
 	return m.dim / elements * bytes
 }
 
 // widenBlocks writes the len(dst) quantised elements from first on to dst; both
 // are multiples of the block. A table of functions would make dst escape.
 func (m Rows) widenBlocks(dst []float32, first int) {
-	elements, bytes := m.element.Block()
+	elements, bytes := BlockOf(m.element)
 	blocks := m.bytes()[first/elements*bytes:]
 	for ; len(dst) > 0; dst, blocks = dst[elements:], blocks[bytes:] {
 		part, block := dst[:elements], blocks[:bytes]

@@ -12,7 +12,7 @@ var scaleOffsets = map[Element][]int{Q4_0: {0}, Q5_0: {0}, Q8_0: {0}, Q4_K: {0, 
 
 // randomBlocks returns n blocks of any bytes whose scales are finite.
 func randomBlocks(r *rand.Rand, e Element, n int) []byte {
-	_, size := e.Block()
+	_, size := BlockOf(e)
 	b := make([]byte, n*size)
 	for i := range b {
 		b[i] = byte(r.Uint32())
@@ -29,7 +29,7 @@ func randomBlocks(r *rand.Rand, e Element, n int) []byte {
 
 // randomBlockRows is randomRows for quantised elements.
 func randomBlockRows(r *rand.Rand, n, d, offset int, e Element) (rows Rows, wide []float32) {
-	elements, size := e.Block()
+	elements, size := BlockOf(e)
 	blocks := randomBlocks(r, e, n*d/elements)
 	wide = make([]float32, n*d)
 	for i := range wide {
@@ -91,7 +91,7 @@ func blockValue(e Element, b []byte, i int) float32 {
 func TestQuantisedElementsHaveTheirDefinedValues(t *testing.T) {
 	r := newRand(7)
 	for e := Q4_0; e <= Q5_1; e++ {
-		elements, size := e.Block()
+		elements, size := BlockOf(e)
 		const n, perRow = 40, 3
 		data := randomBlocks(r, e, n*perRow)
 		rows := QuantisedRows(data, e, perRow*elements)
@@ -115,17 +115,17 @@ func TestQuantisedElementsHaveTheirDefinedValues(t *testing.T) {
 func TestNotFiniteIsFoundInBlocks(t *testing.T) {
 	r := newRand(8)
 	for e, offsets := range scaleOffsets {
-		elements, size := e.Block()
+		elements, size := BlockOf(e)
 		const n, perRow = 5, 2
 		for at := range n * perRow {
 			data := randomBlocks(r, e, n*perRow)
-			if row, column, found := QuantisedRows(data, e, perRow*elements).NotFinite(); found {
+			if row, column, found := FirstNotFinite(QuantisedRows(data, e, perRow*elements)); found {
 				t.Fatalf("%s: row %d, column %d is not finite", e, row, column)
 			}
 			for _, o := range offsets {
 				broken := append([]byte(nil), data...)
 				binary.LittleEndian.PutUint16(broken[at*size+o:], 0x7e00) // NaN, multiplied by any number
-				row, column, found := QuantisedRows(broken, e, perRow*elements).NotFinite()
+				row, column, found := FirstNotFinite(QuantisedRows(broken, e, perRow*elements))
 				if !found || row != at/perRow || column != at%perRow*elements {
 					t.Fatalf("%s: block %d: found %v at row %d, column %d", e, at, found, row, column)
 				}

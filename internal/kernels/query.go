@@ -258,13 +258,13 @@ func (m Rows) gatherLeaf(dst []float64, ids []uint32, h []float32) {
 	}
 }
 
-// prefetched is the largest number of rows that Rows.Prefetch asks for.
+// prefetched is the largest number of rows that Prefetch asks for.
 const prefetched = 16
 
 // Prefetch asks for the first two cache lines of the first 16 of the rows ids, and does not wait:
 // then their pages are looked up in parallel, and two consecutive lines make the CPU read ahead. It
 // is a hint, which changes no result. Plain Go has none.
-func (m Rows) Prefetch(ids []uint32) {
+func Prefetch(m Rows, ids []uint32) {
 	if len(ids) == 0 || m.n == 0 {
 		return
 	}

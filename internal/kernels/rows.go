@@ -51,7 +51,7 @@ func rowsOf[T any](data []T, dim int, e Element) Rows {
 	if dim <= 0 {
 		panic("kernels: dimension is not positive")
 	}
-	elements, bytes := e.Block()
+	elements, bytes := BlockOf(e)
 	if dim%elements != 0 {
 		panic("kernels: dimension is not a multiple of the block")
 	}
@@ -72,7 +72,7 @@ func (m Rows) Dim() int { return m.dim }
 func (m Rows) Element() Element { return m.element }
 
 // Part returns the rows from first on, before end.
-func (m Rows) Part(first, end int) Rows {
+func Part(m Rows, first, end int) Rows {
 	if first < 0 || first > end || end > m.n {
 		panic("kernels: part is not within the rows")
 	}
@@ -85,7 +85,7 @@ func (m Rows) Part(first, end int) Rows {
 
 // AsFloat32 returns the elements if they are float32, row-major, and whether
 // they are. They must not be changed.
-func (m Rows) AsFloat32() (elements []float32, ok bool) {
+func AsFloat32(m Rows) (elements []float32, ok bool) {
 	if m.element != Float32 {
 		return nil, false
 	}
@@ -113,7 +113,7 @@ func (m Rows) widen(dst []float32, first int) {
 		copy(dst, m.wide()[first:])
 		return
 	}
-	if m.element.Quantised() {
+	if Quantised(m.element) {
 		m.widenBlocks(dst, first)
 		return
 	}
@@ -172,8 +172,8 @@ func widenFloat16(x uint16) float32 {
 	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
 }
 
-// NotFinite returns the place of the first NaN or infinity, if there is one.
-func (m Rows) NotFinite() (row, column int, found bool) {
+// FirstNotFinite returns the place of the first NaN or infinity, if there is one.
+func FirstNotFinite(m Rows) (row, column int, found bool) {
 	var block [blockElements]float32
 	for c := callsOf(m.n*m.dim, len(block)); c.at < c.n; c = c.next() {
 		part := block[:c.end-c.at]
@@ -224,7 +224,7 @@ func (m Rows) check(dst, n int, bias, h []float32) {
 
 // Advise hands the memory of the rows, which must not be changed, to a function that may advise
 // about its pages.
-func (m Rows) Advise(by func([]byte)) {
+func Advise(m Rows, by func([]byte)) {
 	if m.n > 0 && m.dim > 0 {
 		by(m.bytes())
 	}
@@ -236,7 +236,7 @@ func (m Rows) bytes() []byte {
 
 func (m Rows) refScan(dst []float64, h []float32) {
 	for c := callsOf(m.n, callRows(m.rowBytes())); c.at < c.n; c = c.next() {
-		m.Part(c.at, c.end).scanLeaf(dst[c.at:c.end], h)
+		Part(m, c.at, c.end).scanLeaf(dst[c.at:c.end], h)
 	}
 }
 

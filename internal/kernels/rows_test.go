@@ -99,7 +99,7 @@ func TestNotFiniteIsFound(t *testing.T) {
 				wide[at+5], half[at+5], brain[at+5] = float32(math.NaN()), 0x7c00, 0x7f80
 			}
 			for _, rows := range []Rows{Float32Rows(wide, d), Float16Rows(half, d), BFloat16Rows(brain, d)} {
-				if row, column, found := rows.NotFinite(); !found || row != at/d || column != at%d {
+				if row, column, found := FirstNotFinite(rows); !found || row != at/d || column != at%d {
 					t.Fatalf("%s: element %d: found %v at row %d, column %d", rows.Element(), at, found, row, column)
 				}
 			}

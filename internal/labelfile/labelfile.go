@@ -14,6 +14,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"math"
@@ -176,6 +177,24 @@ func DigestOf(ctx context.Context, rows kernels.Rows, first, threads int) (sum D
 		sum.Add(d)
 	}
 	return sum, err
+}
+
+// SameContexts reports whether contexts, row-major with dim elements each, are n contexts with a
+// digest in hexadecimal, "" for none known: those that a screen was trained on, in their order, by
+// its record. Figures on them flatter the screen, and a calibration with them promises nothing. It
+// reads all contexts, on the given number of goroutines, 0 for all cores.
+func SameContexts(ctx context.Context, contexts []float32, dim, n int, digest string, threads int) (bool, error) {
+	if dim < 1 || len(contexts)%dim != 0 {
+		return false, fmt.Errorf("contexts: found %d values, expected rows of %d", len(contexts), dim)
+	}
+	if digest == "" || len(contexts)/dim != n {
+		return false, nil
+	}
+	own, err := DigestOf(ctx, kernels.Float32Rows(contexts, dim), 0, threads)
+	if err != nil {
+		return false, fmt.Errorf("contexts: %w", err)
+	}
+	return hex.EncodeToString(own[:]) == digest, nil
 }
 
 // Writer writes a file from its first context to its last. It must end with

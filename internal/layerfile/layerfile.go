@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -24,7 +25,7 @@ func Open(source string, opt head.Options) (*softmax.Layer, *head.Head, error) {
 		return err
 	})
 	if err != nil {
-		if bad := h.Check(); bad != nil { // tells the place, and a way out
+		if bad := (*heads.Head)(h).Check(); bad != nil { // tells the place, and a way out
 			err = bad
 		} else {
 			err = fmt.Errorf("%s: %w", source, err)
@@ -52,7 +53,7 @@ const (
 // as three labels of an even distribution.
 func Unnormed(h *head.Head, contexts []float32) string {
 	d := h.Dim()
-	if gain, bias := h.Norm(); gain != nil {
+	if gain, bias := (*heads.Head)(h).Norm(); gain != nil {
 		squares := make([]float64, 0, normSample)
 		state, logit := h.StateScale(), h.LogitScale()
 		const ( // possible factors of a state

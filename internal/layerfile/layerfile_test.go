@@ -53,7 +53,7 @@ func TestOpen(t *testing.T) {
 
 // The layer of a model has the head's own rows, whose values are those that ggml reads.
 func TestOpenAModel(t *testing.T) {
-	base := filepath.Join("..", "..", "head", "testdata", "gguf", "head-q4_k")
+	base := filepath.Join("..", "..", "internal", "heads", "testdata", "gguf", "head-q4_k")
 	l, h, err := Open(base+".gguf", head.Options{})
 	if err != nil {
 		t.Fatal(err)

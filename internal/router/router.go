@@ -47,7 +47,7 @@ func New(c Config) (*Router, error) {
 		return nil, fmt.Errorf("clusters: found %d elements, expected a positive multiple of dim %d", len(c.Clusters), c.Dim)
 	}
 	rows := kernels.Float32Rows(c.Clusters, c.Dim)
-	if i, j, found := rows.NotFinite(); found {
+	if i, j, found := kernels.FirstNotFinite(rows); found {
 		return nil, fmt.Errorf("clusters: found %v at row %d, column %d, expected finite numbers", c.Clusters[i*c.Dim+j], i, j)
 	}
 	layer, err := exact.NewLayer(rows, nil)
@@ -100,7 +100,7 @@ func (r *Router) ClusterOf(cell int) int { return cell % r.r }
 
 // Vectors returns V, r x dim, row-major. It must not be changed.
 func (r *Router) Vectors() []float32 {
-	x, _ := r.layer.Weights().AsFloat32()
+	x, _ := kernels.AsFloat32(r.layer.Weights())
 	return x
 }
 

@@ -73,7 +73,7 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 		return s.SearchBatch(many, answers, data.Contexts[next*dim:(next+batch)*dim], exact.Request{K: k})
 	})
 	// The same values in each type that can hold them: the upper bits of a float32.
-	wide, _ := layer.Weights().AsFloat32()
+	wide, _ := kernels.AsFloat32(layer.Weights())
 	values, half, brain := make([]float32, len(wide)), make([]uint16, len(wide)), make([]uint16, len(wide))
 	for i, x := range wide {
 		brain[i] = uint16(math.Float32bits(x) >> 16)

@@ -2,7 +2,6 @@ package screening
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
@@ -27,7 +26,7 @@ import (
 // finite or below 1e-100, or if h is not a context, as TopK does.
 func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
 	if int64(id) >= int64(s.model.c.Labels) {
-		return 0, invalid{exact.ErrRequest, fmt.Sprintf("screen: id: found %d, expected one below the %d labels", id, s.model.c.Labels)}
+		return 0, exact.Invalid(exact.ErrRequest, "screen: id: found %d, expected one below the %d labels", id, s.model.c.Labels)
 	}
 	if err := s.checkTail(temperature); err != nil {
 		return 0, err
@@ -89,7 +88,7 @@ func (s *Searcher) tailOf(cell int, temperature, confidence float64) Interval {
 
 func checkTemperature(temperature float64) error {
 	if !(temperature >= exact.MinTemperature && temperature <= math.MaxFloat64) {
-		return invalid{exact.ErrRequest, fmt.Sprintf("screen: temperature: found %v, expected a finite number of at least %v", temperature, exact.MinTemperature)}
+		return exact.Invalid(exact.ErrRequest, "screen: temperature: found %v, expected a finite number of at least %v", temperature, exact.MinTemperature)
 	}
 	return nil
 }
@@ -114,7 +113,7 @@ var noLabels = Interval{math.Inf(-1), math.Inf(-1), math.Inf(-1)}
 // out of range, or if h is not a context.
 func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interval, error) {
 	if !(confidence >= 0 && confidence < 1) {
-		return Interval{}, invalid{exact.ErrRequest, fmt.Sprintf("screen: confidence: found %v, expected at least 0 and below 1", confidence)}
+		return Interval{}, exact.Invalid(exact.ErrRequest, "screen: confidence: found %v, expected at least 0 and below 1", confidence)
 	}
 	if err := s.checkTail(temperature); err != nil {
 		return Interval{}, err

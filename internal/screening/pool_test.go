@@ -322,8 +322,8 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 		is    error  // nil for any
 		text  string // of the error
 	}{
-		{"another layer", in.model, other.layer, screening.ErrLayer, "screen: "},
-		{"another model", other.model, in.layer, screening.ErrLayer, "screen: "},
+		{"another layer", in.model, other.layer, exact.ErrLayer, "screen: "},
+		{"another model", other.model, in.layer, exact.ErrLayer, "screen: "},
 		{"no model", nil, in.layer, nil, "screen: model: found none"},
 		{"no layer", in.model, nil, nil, "screen: layer: found none"},
 		{"a zero model", new(screening.Model), in.layer, nil, "screen: model: found none"},

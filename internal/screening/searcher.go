@@ -11,10 +11,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/router"
 )
 
-// ErrLayer is the error of NewSearcher, by errors.Is, for a layer that is not the
-// one that the model was made for.
-var ErrLayer = errors.New("screen: the model was made for another layer")
-
 // ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
 var ErrNoTail = errors.New("screen: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
 
@@ -111,7 +107,7 @@ func there(m *Model, l *exact.Layer) error {
 }
 
 // NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
-// errors.Is holds with [ErrLayer], if the shapes of the two differ or if the model was made for
+// errors.Is holds with [exact.ErrLayer], if the shapes of the two differ or if the model was made for
 // another layer: its fingerprint is neither the layer's nor all zero; and another error if one of
 // them is nil or an option does not fit.
 //
@@ -123,14 +119,14 @@ func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
 		return nil, err
 	}
 	if m.Dim() != l.Dim() {
-		return nil, invalid{ErrLayer, fmt.Sprintf("screen: dim: found a model of dimension %d, expected the layer's, %d", m.Dim(), l.Dim())}
+		return nil, exact.Invalid(exact.ErrLayer, "screen: dim: found a model of dimension %d, expected the layer's, %d", m.Dim(), l.Dim())
 	}
 	if m.Labels() != l.Labels() {
-		return nil, invalid{ErrLayer, fmt.Sprintf("screen: labels: found a model of %d labels, expected the layer's, %d", m.Labels(), l.Labels())}
+		return nil, exact.Invalid(exact.ErrLayer, "screen: labels: found a model of %d labels, expected the layer's, %d", m.Labels(), l.Labels())
 	}
 	if made := m.Fingerprint(); made != [32]byte{} {
 		if own := l.Fingerprint(); own != made {
-			return nil, invalid{ErrLayer, fmt.Sprintf("screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", made, own)}
+			return nil, exact.Invalid(exact.ErrLayer, "screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", made, own)
 		}
 	}
 	s := &Searcher{
@@ -228,16 +224,16 @@ func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request
 func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
 	d, n := s.model.Dim(), len(answers)
 	if len(contexts) != n*d {
-		return invalid{exact.ErrContext, fmt.Sprintf("screen: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)}
+		return exact.Invalid(exact.ErrContext, "screen: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)
 	}
 	if err := exact.Check(&req, s.model.c.Labels); err != nil {
 		return err
 	}
 	if len(dst) != req.K*n {
-		return invalid{exact.ErrRequest, fmt.Sprintf("screen: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)}
+		return exact.Invalid(exact.ErrRequest, "screen: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)
 	}
-	if i, j, found := kernels.Float32Rows(contexts, d).NotFinite(); found {
-		return invalid{exact.ErrContext, fmt.Sprintf("screen: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)}
+	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
+		return exact.Invalid(exact.ErrContext, "screen: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
 	}
 	if exactly(&req) {
 		err := s.layer.SearchBatch(dst, answers, contexts, req)
@@ -331,7 +327,7 @@ func (s *Searcher) check(dst []exact.Prediction, req *exact.Request) (rung int, 
 		return 0, err
 	}
 	if len(dst) != req.K {
-		return 0, invalid{exact.ErrRequest, fmt.Sprintf("screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)}
+		return 0, exact.Invalid(exact.ErrRequest, "screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)
 	}
 	if exactly(req) {
 		return s.rung, nil
@@ -410,19 +406,10 @@ func (s *Searcher) rungOf(budget float64) (int, error) {
 	}
 	rung, err := s.model.rungOf(budget)
 	if err != nil {
-		return 0, invalid{exact.ErrRequest, "screen: " + err.Error()}
+		return 0, exact.Invalid(exact.ErrRequest, "screen: %v", err)
 	}
 	return rung, nil
 }
-
-// invalid is an error of a kind that this package or softmax exports.
-type invalid struct {
-	kind error
-	text string
-}
-
-func (e invalid) Error() string { return e.text }
-func (e invalid) Unwrap() error { return e.kind }
 
 func (s *Searcher) exact(dst []exact.Prediction, req *exact.Request) (exact.Answer, error) {
 	a, err := s.find(dst, req)

@@ -520,7 +520,7 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 		switch {
 		case c.want == "" && (err != nil || s == nil):
 			t.Errorf("%s: %v", c.name, err)
-		case c.want != "" && (err == nil || err.Error() != c.want || s != nil || !errors.Is(err, screening.ErrLayer)):
+		case c.want != "" && (err == nil || err.Error() != c.want || s != nil || !errors.Is(err, exact.ErrLayer)):
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
 		}
 	}

@@ -211,7 +211,7 @@ func (in *instance) clusters() int { return len(in.config.Clusters) / in.config.
 
 // weights returns W, row-major.
 func (in *instance) weights() []float32 {
-	w, ok := in.layer.Weights().AsFloat32()
+	w, ok := kernels.AsFloat32(in.layer.Weights())
 	if !ok {
 		panic("the layer is not of float32")
 	}

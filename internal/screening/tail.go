@@ -123,7 +123,7 @@ func newTail(c TailConfig) (*Tail, error) {
 		x     []float32
 		width int
 	}{{"intercepts", c.Intercepts, 1}, {"slopes", c.Slopes, dim}, {"directions", c.Directions, dim}, {"squares", c.Squares, 2}} {
-		if i, j, found := kernels.Float32Rows(part.x, part.width).NotFinite(); found {
+		if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(part.x, part.width)); found {
 			return nil, fmt.Errorf("%s: found %v at row %d, column %d, expected finite numbers", part.name, part.x[i*part.width+j], i, j)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -113,7 +114,7 @@ func (d *Data) Screen(size int) (*screen.Model, error) {
 	dim := d.Layer.Dim()
 	s := softmax.NewSearcher(d.Layer)
 	top := make([]softmax.Prediction, size)
-	lists := make([]screen.List, len(d.directions)/dim)
+	lists := make([]screening.List, len(d.directions)/dim)
 	h := make([]float32, dim)
 	for t := range lists {
 		for i := range h {
@@ -127,7 +128,13 @@ func (d *Data) Screen(size int) (*screen.Model, error) {
 		}
 		slices.Sort(lists[t].IDs)
 	}
-	return screen.NewModel(screen.Config{
+	return Screen(screening.Config{
 		Dim: dim, Labels: d.Layer.Labels(), Clusters: d.directions, Lists: lists, Fingerprint: d.Layer.Fingerprint(),
 	})
+}
+
+// Screen returns the screen of c.
+func Screen(c screening.Config) (*screen.Model, error) {
+	m, err := screening.NewModel(c)
+	return (*screen.Model)(m), err
 }

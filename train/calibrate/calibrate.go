@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -133,7 +134,7 @@ func run(ctx context.Context, m *screening.Model, layer *softmax.Layer, contexts
 	// A model from another program has a record of another form, or none.
 	var made train.Record
 	if json.Unmarshal(m.Record(), &made) == nil {
-		trained, err := made.TrainedOn(ctx, contexts, layer.Dim(), opt.Threads)
+		trained, err := labelfile.SameContexts(ctx, contexts, layer.Dim(), made.Contexts, made.ContextsDigest, opt.Threads)
 		if err != nil {
 			return nil, nil, err
 		}

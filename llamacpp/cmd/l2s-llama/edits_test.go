@@ -18,7 +18,7 @@ import (
 // written: by the best token, by draws, and by a head that learns. The head of the golden file has
 // 4 tokens, and forbids 1 and 3.
 func TestForbiddenTokensAreNotWritten(t *testing.T) {
-	const file = "../../../head/testdata/wild/split-00001-of-00002.gguf"
+	const file = "../../../internal/heads/testdata/wild/split-00001-of-00002.gguf"
 	f, err := head.Open(file, head.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/sample"
@@ -138,7 +138,7 @@ func parseIDs(list string) (ids []uint32, err error) {
 		part = strings.TrimSpace(part)
 		words := []string{part}
 		if file, named := strings.CutPrefix(part, "@"); named {
-			if of, err := head.ReadIDs(file); err == nil {
+			if of, err := heads.ReadIDs(file); err == nil {
 				ids = append(ids, of...)
 				continue
 			}
@@ -298,7 +298,7 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 		f.say("the exact head chose %d of these tokens, since the text is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", r.Exact)
 	}
 	if l := x.Learner(); l != nil && !l.Screened() {
-		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Contexts().Kept())
+		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Kept())
 	}
 	return err
 }

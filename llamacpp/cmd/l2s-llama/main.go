@@ -29,6 +29,7 @@ import (
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/softmax"
 )
 
 type verb struct {
@@ -388,7 +389,7 @@ func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, k kind) (*llama
 		source = f.model
 	}
 	x, err := waiting(ctx, f, func() (*llamacpp.Head, error) { return m.HeadOf(source, o) })
-	if k == previewHead && errors.Is(err, preview.ErrLayer) {
+	if k == previewHead && errors.Is(err, softmax.ErrLayer) {
 		f.say("preview: %s is of another head than this model's: making it anew\n", f.previewFile)
 		if err := f.newPreview(ctx, true); err != nil {
 			return nil, err

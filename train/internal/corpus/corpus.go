@@ -52,7 +52,7 @@ func Of(layer *softmax.Layer, contexts kernels.Rows, threads int) (*Corpus, erro
 		return nil, fmt.Errorf("contexts: found %d, expected at most %d", n, uint32(math.MaxUint32))
 	}
 	c := &Corpus{rows: contexts, N: n, Dim: dim, Labels: layer.Labels(), Threads: parallel.Threads(threads, n), Report: &Reporter{}}
-	c.elements, _ = contexts.AsFloat32()
+	c.elements, _ = kernels.AsFloat32(contexts)
 	return c, nil
 }
 

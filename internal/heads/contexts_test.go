@@ -1,4 +1,4 @@
-package head_test
+package heads_test
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -19,7 +19,7 @@ import (
 // asked in the same way, and train.Run learns one from the rows.
 func ExampleOpenContexts() {
 	dir := filepath.Join("testdata", "contexts")
-	h, err := head.Open(filepath.Join(dir, "W.npy"), head.Options{Bias: filepath.Join(dir, "b.npy")})
+	h, err := heads.Open(filepath.Join(dir, "W.npy"), heads.Options{Bias: filepath.Join(dir, "b.npy")})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func ExampleOpenContexts() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	contexts, release, err := head.OpenContexts(filepath.Join(dir, "H.npy"), h.Dim())
+	contexts, release, err := heads.OpenContexts(filepath.Join(dir, "H.npy"), h.Dim())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestOpenContexts(t *testing.T) {
 			{"float16", half, 3},
 			{"a tensor of a safetensors file", tensors + ":h", 3},
 		} {
-			contexts, release, err := head.OpenContexts(c.source, c.dim)
+			contexts, release, err := heads.OpenContexts(c.source, c.dim)
 			if err != nil {
 				t.Errorf("%s: %v", c.name, err)
 				continue
@@ -99,7 +99,7 @@ func TestOpenContexts(t *testing.T) {
 		{"no file", filepath.Join(t.TempDir(), "H.npy"), "H.npy: no such file or directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, _, err := head.OpenContexts(c.source, 3); err == nil || !strings.HasSuffix(err.Error(), c.want) {
+			if _, _, err := heads.OpenContexts(c.source, 3); err == nil || !strings.HasSuffix(err.Error(), c.want) {
 				t.Errorf("found error %v, expected one that ends with %q", err, c.want)
 			}
 		})

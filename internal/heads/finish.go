@@ -1,4 +1,4 @@
-package head
+package heads
 
 import (
 	"math"
@@ -20,11 +20,7 @@ func inRange(x float64) bool { return 0x1p-126 <= x && x <= 0x1p126 }
 
 const rangeText = "a number from 1.2e-38 to 8.5e+37"
 
-// LogitScale returns the factor of a logit, 1 by default. It is a scale after
-// the head, of the logit of the context that the head is applied to: of a folder the input of the
-// head, which a hook on it sees; of a GGUF file the node result_norm of llama.cpp, whose embeddings
-// without pooling it is. docs/head.md has a row for each family of models: the fields of its files,
-// and their defaults.
+// LogitScale is documented in package head.
 func (h *Head) LogitScale() float64 {
 	if h.finish.scale == 0 {
 		return 1
@@ -32,10 +28,7 @@ func (h *Head) LogitScale() float64 {
 	return h.finish.scale
 }
 
-// StateScale returns the factor of a state between the last normalisation and the head, and 1 if
-// there is none: T5 with a tied embedding, MiniCPM and Inkling have one. Contexts that were taken
-// at the head include it; multiply a last hidden state from after the normalisation by it. It is no
-// part of [Head.LogitScale]. For a GGUF file it is 1.
+// StateScale is documented in package head.
 func (h *Head) StateScale() float64 {
 	if h.finish.state == 0 {
 		return 1
@@ -43,15 +36,10 @@ func (h *Head) StateScale() float64 {
 	return h.finish.state
 }
 
-// SoftCap returns c if the model maps a scaled logit x to c tanh(x/c), 0 if it does not:
-// final_logit_softcapping of Gemma and others, logits_soft_cap of RecurrentGemma. The cap comes
-// after the scale, as in llama.cpp's src/models/grok.cpp and in Muse Glimmer of transformers. Gemma
-// 2 has it first, https://arxiv.org/abs/2408.00118, section 2.
+// SoftCap is documented in package head.
 func (h *Head) SoftCap() float64 { return h.finish.cap }
 
-// Logit returns the logit that the model's softmax is of, from the raw one, w_s.h + b_s. Apart from
-// rounding it rises with the raw one, so the best labels are the same for both. Log-probabilities
-// are of final logits. The bits are the same on every machine.
+// Logit is documented in package head.
 func (h *Head) Logit(raw float64) float64 {
 	x := raw * h.LogitScale()
 	if c := h.finish.cap; c > 0 {

@@ -1,6 +1,6 @@
-"""Writes the golden files of head/testdata/wild with gguf of PyPI, which llama.cpp's converter uses.
+"""Writes the golden files of internal/heads/testdata/wild with gguf of PyPI, which llama.cpp's converter uses.
 
-    python3 -m venv venv && venv/bin/pip install gguf numpy && venv/bin/python head/testdata/wild/make_goldens.py head/testdata/wild
+    python3 -m venv venv && venv/bin/pip install gguf numpy && venv/bin/python internal/heads/testdata/wild/make_goldens.py internal/heads/testdata/wild
 
 head-TYPE.gguf has a head in a quantised type, and head-TYPE.npy the values that gguf.quants reads back. The
 split-*.gguf are one model in two files, whose head is in the second; split.npy is its head.

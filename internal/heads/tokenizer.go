@@ -1,4 +1,4 @@
-package head
+package heads
 
 import (
 	"bytes"
@@ -61,11 +61,7 @@ func tokenizerSize(folder string, c *config) (n int, err error) {
 	return n, nil
 }
 
-// Tokens returns the text of each token of a model, by its id, as in the tokenizer: pieces, in
-// which Ġ or ▁ usually means a space. The source is the folder of a model, a tokenizer.json or
-// vocab.json, a tokenizer.model of sentencepiece, or a GGUF file, all of which it reads. A file may
-// have any name: its first bytes tell the format. An error names the file, the value found and the
-// value expected.
+// Tokens is documented in package head.
 func Tokens(source string) (map[uint32]string, error) {
 	t := tokens{texts: map[uint32]string{}}
 	info, err := os.Stat(source)
@@ -121,9 +117,7 @@ func kindOfTokens(path string) (int, error) {
 	return notTokens, nil
 }
 
-// IsTokenizer reports whether Tokens reads a source: a folder, or a file whose first bytes are
-// JSON, a model of sentencepiece or a GGUF file. Any other file may be a list
-// with a word a line.
+// IsTokenizer is documented in package head.
 func IsTokenizer(source string) bool {
 	if info, err := os.Stat(source); err != nil || info.IsDir() {
 		return err == nil

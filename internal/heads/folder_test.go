@@ -1,4 +1,4 @@
-package head_test
+package heads_test
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/heads"
 )
 
 // tensors returns a safetensors file of float32 tensors: of each its shape, and
@@ -134,18 +134,18 @@ func TestFolders(t *testing.T) {
 				}
 			}
 			if strings.Contains(c.want, ", expected ") || strings.Contains(c.want, "no such file") {
-				_, err := head.Open(dir+c.name, head.Options{})
+				_, err := heads.Open(dir+c.name, heads.Options{})
 				refuse(t, err, dir, c.want)
 				return
 			}
-			h := open(t, dir+c.name, head.Options{})
+			h := open(t, dir+c.name, heads.Options{})
 			if runtime.GOOS == "windows" {
 				c.want = strings.Replace(c.want, "mapped", "copied", 1)
 			}
 			if got := h.String(); got != c.want || !sameBits(values(h), counting(c.rows, h.Labels()*2)) || !slices.Equal(h.Bias(), c.bias) || !slices.Equal(h.IDs(), c.ids) {
 				t.Errorf("found %q, %v, %v, %v\n want %q", got, values(h), h.Bias(), h.IDs(), c.want)
 			}
-			own := open(t, dir+c.name, head.Options{Copy: true})
+			own := open(t, dir+c.name, heads.Options{Copy: true})
 			if own.Origin().Mapped || !sameBits(values(own), values(h)) {
 				t.Errorf("the copy is %v, %v", own, values(own))
 			}
@@ -176,6 +176,6 @@ func withDraft(t testing.TB, names, list string) []byte {
 // Weights of 8 bits are refused with the reason.
 func TestFloat8IsRefused(t *testing.T) {
 	path := write(t, "w.safetensors", safetensors(`{"w":{"dtype":"F8_E4M3","shape":[1,2],"data_offsets":[0,2]}}`, []byte{1, 2}))
-	_, err := head.Open(path+":w", head.Options{})
+	_, err := heads.Open(path+":w", heads.Options{})
 	refuse(t, err, filepath.Dir(path), "head: w.safetensors:w: dtype: found float8_e4m3, weights that have their scales in another tensor, expected float32, float16 or bfloat16: save the model in bfloat16")
 }

@@ -1,4 +1,4 @@
-package head_test
+package heads_test
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
@@ -218,7 +218,7 @@ func TestWild(t *testing.T) {
 			if runtime.GOOS == "windows" {
 				c.want = strings.Replace(c.want, "mapped", "copied", 1)
 			}
-			h, err := head.Open(dir+c.source, head.Options{})
+			h, err := heads.Open(dir+c.source, heads.Options{})
 			if err != nil || strings.Contains(c.want, ", expected ") {
 				if err == nil {
 					h.Close()
@@ -263,7 +263,7 @@ func TestWildGoldens(t *testing.T) {
 		"split-00001-of-00002.gguf": {"split.npy", 4, "output.weight, 4 x 8 float32, mapped; no bias; 1 rows of padding left out; scale 0.125; the model forbids 2 tokens"},
 		"split-00002-of-00002.gguf": {"split.npy", 4, "output.weight, 4 x 8 float32, mapped; no bias; 1 rows of padding left out; scale 0.125; the model forbids 2 tokens"},
 	} {
-		h := open(t, filepath.Join(dir, file), head.Options{})
+		h := open(t, filepath.Join(dir, file), heads.Options{})
 		x, shape := readArray(t, filepath.Join(dir, want.array))
 		if !sameBits(values(h), x[:want.rows*shape[1]]) {
 			t.Errorf("%s: the rows differ from gguf's", file)
@@ -294,7 +294,7 @@ func TestScaleBeforeTheHeadIsAppliedOnce(t *testing.T) {
 	}
 	write("config.json", []byte(`{"model_type":"t5","tie_word_embeddings":true,"d_model":32}`))
 	write("model.safetensors", safetensors(`{"shared.weight":{"dtype":"F32","shape":[7,32],"data_offsets":[0,896]}}`, f32s(w...)))
-	h := open(t, dir, head.Options{})
+	h := open(t, dir, heads.Options{})
 	atHead := make([]float32, d) // the input of the head, which a hook sees
 	for j, x := range u {
 		atHead[j] = float32(float64(x) / math.Sqrt(d))
@@ -346,7 +346,7 @@ func TestNoHeadIsOverlooked(t *testing.T) {
 			source = dir
 			writeShards(t, dir, name, n, in, embedding)
 		}
-		h, err := head.Open(source, head.Options{})
+		h, err := heads.Open(source, heads.Options{})
 		if err != nil {
 			if name == "" && (!gguf || n == 1) {
 				t.Fatalf("a tied model is refused: %v", err)

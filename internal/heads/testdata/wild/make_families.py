@@ -1,6 +1,6 @@
-"""Writes head/testdata/wild/families.json: the default scales and caps of transformers.
+"""Writes internal/heads/testdata/wild/families.json: the default scales and caps of transformers.
 
-    venv/bin/pip install transformers && venv/bin/python head/testdata/wild/make_families.py head/testdata/wild/families.json
+    venv/bin/pip install transformers && venv/bin/python internal/heads/testdata/wild/make_families.py internal/heads/testdata/wild/families.json
 
 For each model type whose configuration has one of these fields, by default: model_type of the whole and
 of its text model, and the fields with their values. transformers needs no torch for this.

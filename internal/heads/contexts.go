@@ -1,16 +1,8 @@
-package head
+package heads
 
 import "github.com/learning-to-screen/l2s/internal/tensorfile"
 
-// OpenContexts opens context vectors of dim elements: FILE.npy, FILE.npz:name or
-// FILE.safetensors:name, of float16, bfloat16, float32 or float64. They are a matrix with one
-// context a row; a vector is one context. It returns all of them, row by row: context i is
-// rows[i*dim : (i+1)*dim]. They must not be changed, and are valid until the call of release, which
-// closes the file.
-//
-// Rows of float32 in C order stay in the file, so that contexts may be larger than memory: the
-// package's documentation describes mapped files. Others are copied as float32. OpenContexts reads
-// all once, and an error names the first NaN or infinity.
+// OpenContexts is documented in package head.
 func OpenContexts(source string, dim int) (rows []float32, release func() error, err error) {
 	t, err := tensorfile.OpenTensor(source)
 	if err != nil {

@@ -1,4 +1,4 @@
-package head
+package heads
 
 import (
 	"encoding/json"
@@ -77,7 +77,7 @@ func TestDefaultsAreThoseOfTransformers(t *testing.T) {
 
 // docs/head.md has the rows of the tables, in their order.
 func TestDocumentHasTheFamilies(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("..", "docs", "head.md"))
+	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "head.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

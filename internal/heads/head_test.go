@@ -1,4 +1,4 @@
-package head_test
+package heads_test
 
 import (
 	"bytes"
@@ -15,15 +15,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-func open(t testing.TB, source string, opt head.Options) *head.Head {
+func open(t testing.TB, source string, opt heads.Options) *heads.Head {
 	t.Helper()
-	h, err := head.Open(source, opt)
+	h, err := heads.Open(source, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func write(t testing.TB, name string, data []byte) string {
 }
 
 // values returns all rows of a head, widened.
-func values(h *head.Head) []float32 {
+func values(h *heads.Head) []float32 {
 	x := make([]float32, h.Labels()*h.Dim())
 	for i := range h.Labels() {
 		h.Rows().Widen(x[i*h.Dim():(i+1)*h.Dim()], i)
@@ -96,7 +96,7 @@ func TestRowsAreWhatGGMLReads(t *testing.T) {
 		for held, own := range map[string]bool{"in the file": false, "copied": true} {
 			t.Run(name+" "+held, func(t *testing.T) {
 				base := filepath.Join("testdata", "gguf", "head-"+name)
-				h := open(t, base+".gguf", head.Options{Copy: own})
+				h := open(t, base+".gguf", heads.Options{Copy: own})
 				x, shape := readArray(t, base+".npy")
 				labels := shape[0] - want.padding
 				if h.Labels() != labels || h.Dim() != want.dim || h.Origin().Padding != want.padding || h.Vocabulary() != labels || h.Bias() != nil || h.IDs() != nil {
@@ -162,7 +162,7 @@ func TestModelFolder(t *testing.T) {
 	if _, err := os.Stat(folder); err != nil {
 		t.Skipf("needs the optional test data: %v", err)
 	}
-	h := open(t, folder, head.Options{})
+	h := open(t, folder, heads.Options{})
 	if got, want := h.String(), "model.embed_tokens.weight, 65536 x 384 bfloat16, mapped; no bias"; got != want {
 		t.Errorf("found %q, want %q", got, want)
 	}
@@ -242,7 +242,7 @@ func TestCopies(t *testing.T) {
 		"an odd address, F32": {"w.safetensors", ":w", safetensors(`{"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}} `, f32s(1, 2, 3, 4)), "w, 2 x 2 float32, copied; no bias"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := open(t, write(t, c.file, c.data)+c.suffix, head.Options{})
+			h := open(t, write(t, c.file, c.data)+c.suffix, heads.Options{})
 			if runtime.GOOS == "windows" {
 				c.want = strings.Replace(c.want, "mapped", "copied", 1)
 			}
@@ -276,14 +276,14 @@ func TestBias(t *testing.T) {
 		"named":               {path + ":other", path + ":other", []float32{10, 11, 12}},
 		"none":                {"none", "", nil},
 	} {
-		h := open(t, path+":a.weight", head.Options{Bias: c.bias})
+		h := open(t, path+":a.weight", heads.Options{Bias: c.bias})
 		if !slices.Equal(h.Bias(), c.want) || h.Origin().Bias != c.taken {
 			t.Errorf("%s: %v of %q", name, h.Bias(), h.Origin().Bias)
 		}
 	}
-	_, err := head.Open(path+":a.weight", head.Options{Bias: path + ":a.weight"})
+	_, err := heads.Open(path+":a.weight", heads.Options{Bias: path + ":a.weight"})
 	refuse(t, err, filepath.Dir(path), "tensorfile: m.safetensors:a.weight: shape: found [3 2], expected [3], one number for each row of m.safetensors:a.weight")
-	_, err = head.Open(path+":a.weight", head.Options{Bias: path + ":short"})
+	_, err = heads.Open(path+":a.weight", heads.Options{Bias: path + ":short"})
 	refuse(t, err, filepath.Dir(path), "tensorfile: m.safetensors:a.weight: shape: found [3 2], expected [2 3], one number for each number of m.safetensors:short: save its transpose")
 }
 
@@ -300,19 +300,19 @@ func refuse(t testing.TB, err error, dir, want string) {
 // A draft head has the rows that were chosen, in the order of the list.
 func TestDraftOfAList(t *testing.T) {
 	path := threeByTwo(t)
-	offsets, err := head.ReadIDs(path + ":d2t")
+	offsets, err := heads.ReadIDs(path + ":d2t")
 	if err != nil || !slices.Equal(offsets, []uint32{0, 2}) {
 		t.Fatalf("d2t: %v, %v", offsets, err)
 	}
-	ids, err := head.ReadIDs(path + ":ids")
+	ids, err := heads.ReadIDs(path + ":ids")
 	if err != nil || !slices.Equal(ids, []uint32{2, 0}) {
 		t.Fatalf("ids: %v, %v", ids, err)
 	}
-	h := open(t, write(t, "x.npy", numpy("<f4", "False", "(3, 2)", f32s(1, 2, 3, 4, 5, 6))), head.Options{IDs: ids})
+	h := open(t, write(t, "x.npy", numpy("<f4", "False", "(3, 2)", f32s(1, 2, 3, 4, 5, 6))), heads.Options{IDs: ids})
 	if h.Labels() != 2 || h.Vocabulary() != 3 || !slices.Equal(h.IDs(), ids) || h.Origin().Mapped || !sameBits(values(h), []float32{5, 6, 1, 2}) {
 		t.Errorf("%v: %v of %v, %d labels", h, values(h), h.IDs(), h.Vocabulary())
 	}
-	h = open(t, filepath.Join("testdata", "gguf", "head-q8_0.gguf"), head.Options{IDs: []uint32{43, 0, 7}})
+	h = open(t, filepath.Join("testdata", "gguf", "head-q8_0.gguf"), heads.Options{IDs: []uint32{43, 0, 7}})
 	x, _ := readArray(t, filepath.Join("testdata", "gguf", "head-q8_0.npy"))
 	want := slices.Concat(x[43*608:44*608], x[:608], x[7*608:8*608])
 	if !sameBits(values(h), want) || h.Vocabulary() != 44 || h.Origin().Padding != 0 {
@@ -327,7 +327,7 @@ func TestDraftOfAList(t *testing.T) {
 		"of padding": {[]uint32{43, 44}, "found label 44 at position 1, expected one below 44"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := head.Open(filepath.Join("testdata", "gguf", "head-q8_0.gguf"), head.Options{IDs: c.ids})
+			_, err := heads.Open(filepath.Join("testdata", "gguf", "head-q8_0.gguf"), heads.Options{IDs: c.ids})
 			refuse(t, err, filepath.Join("testdata", "gguf"), "head: head-q8_0.gguf:token_embd.weight: labels: "+c.want)
 		})
 	}
@@ -352,20 +352,20 @@ func TestBadLists(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, "x.npy", c.data)
-			_, err := head.ReadIDs(path)
+			_, err := heads.ReadIDs(path)
 			refuse(t, err, filepath.Dir(path), c.want)
 		})
 	}
 	array := write(t, "x.npy", numpy("<i8", "False", "(1, 1)", i64(1)))
 	for _, name := range []string{"", "w"} {
 		want := "tensorfile: x.npy: name: found " + tensorfile.Label(name) + ", expected none, since a .npy file holds one array"
-		_, err := head.ReadIDs(array + ":" + name)
+		_, err := heads.ReadIDs(array + ":" + name)
 		refuse(t, err, filepath.Dir(array), want)
-		_, err = head.Open(array+":"+name, head.Options{})
+		_, err = heads.Open(array+":"+name, heads.Options{})
 		refuse(t, err, filepath.Dir(array), want)
 	}
 	path := write(t, "x.safetensors", safetensors(`{"d2t":{"dtype":"I64","shape":[2],"data_offsets":[0,16]}}`, i64(math.MaxInt64, -2)))
-	_, err := head.ReadIDs(path + ":d2t")
+	_, err := heads.ReadIDs(path + ":d2t")
 	refuse(t, err, filepath.Dir(path), "head: x.safetensors:d2t: labels: found label 9223372036854775807 at position 0, expected 0 to 4294967294")
 }
 
@@ -401,11 +401,11 @@ func TestGGUFHeads(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, "x", c.file.Bytes()) // as Ollama names them, without an end
 			if strings.Contains(c.want, "expected") {
-				_, err := head.Open(path+c.suffix, head.Options{})
+				_, err := heads.Open(path+c.suffix, heads.Options{})
 				refuse(t, err, filepath.Dir(path), c.want)
 				return
 			}
-			h := open(t, path+c.suffix, head.Options{})
+			h := open(t, path+c.suffix, heads.Options{})
 			if runtime.GOOS == "windows" {
 				c.want = strings.Replace(c.want, "mapped", "copied", 1)
 			}
@@ -420,19 +420,19 @@ func TestGGUFHeads(t *testing.T) {
 func TestNotFinite(t *testing.T) {
 	path := write(t, "w.npy", numpy("<f4", "False", "(2, 2)", f32s(1, 2, float32(math.Inf(-1)), 4)))
 	dir, want := filepath.Dir(path), "head: w.npy: values: found -Inf at row 1, column 0, expected finite numbers: --ids (Options.IDs) takes the rows of the other labels"
-	refuse(t, open(t, path, head.Options{}).Check(), dir, want)
-	_, err := head.Open(path, head.Options{Copy: true})
+	refuse(t, open(t, path, heads.Options{}).Check(), dir, want)
+	_, err := heads.Open(path, heads.Options{Copy: true})
 	refuse(t, err, dir, want)
-	_, err = head.Open(path, head.Options{Copy: true, IDs: []uint32{1}})
+	_, err = heads.Open(path, heads.Options{Copy: true, IDs: []uint32{1}})
 	refuse(t, err, dir, "head: w.npy: values: found -Inf at column 0 of the row of label 1, expected finite numbers")
-	if h := open(t, path, head.Options{Copy: true, IDs: []uint32{0}}); !sameBits(values(h), []float32{1, 2}) {
+	if h := open(t, path, heads.Options{Copy: true, IDs: []uint32{0}}); !sameBits(values(h), []float32{1, 2}) {
 		t.Errorf("%v", values(h))
 	}
 }
 
 // Close waits for the running reads, and later reads are refused.
 func TestCloseWaitsForReads(t *testing.T) {
-	h := open(t, filepath.Join("testdata", "gguf", "head-f32.gguf"), head.Options{})
+	h := open(t, filepath.Join("testdata", "gguf", "head-f32.gguf"), heads.Options{})
 	reading, proceed, closed := make(chan bool), make(chan bool), make(chan error)
 	want := values(h)
 	go func() {
@@ -473,7 +473,7 @@ func TestCloseWaitsForReads(t *testing.T) {
 func TestFileCutOff(t *testing.T) {
 	const labels, dim = 1 << 12, 64
 	data := numpy("<f4", "False", "(4096, 64)", make([]byte, 4*labels*dim))
-	cut := func(opt head.Options) (*head.Head, string) {
+	cut := func(opt heads.Options) (*heads.Head, string) {
 		path := write(t, "w.npy", data)
 		h := open(t, path, opt)
 		if err := os.Truncate(path, 128); err != nil {
@@ -481,17 +481,17 @@ func TestFileCutOff(t *testing.T) {
 		}
 		return h, filepath.Dir(path)
 	}
-	scan := func(h *head.Head) func() error {
+	scan := func(h *heads.Head) func() error {
 		return func() error {
 			h.Rows().RefScan(make([]float64, labels), nil, make([]float32, dim))
 			return nil
 		}
 	}
-	h, _ := cut(head.Options{Copy: true})
+	h, _ := cut(heads.Options{Copy: true})
 	if err := h.Read(scan(h)); err != nil {
 		t.Error(err)
 	}
-	h, dir := cut(head.Options{})
+	h, dir := cut(heads.Options{})
 	if !h.Origin().Mapped {
 		t.Skip("files are not mapped here")
 	}
@@ -506,7 +506,7 @@ func TestFileCutOff(t *testing.T) {
 
 func TestNoFile(t *testing.T) {
 	for _, source := range []string{"none.npy", "none.gguf", "none.safetensors:w", "none", ""} {
-		if _, err := head.Open(source, head.Options{}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := heads.Open(source, heads.Options{}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%q: %v", source, err)
 		}
 	}
@@ -514,7 +514,7 @@ func TestNoFile(t *testing.T) {
 
 // Readers and closers at once do not race, in any order.
 func TestConcurrentUse(t *testing.T) {
-	h := open(t, filepath.Join("testdata", "gguf", "head-q4_k.gguf"), head.Options{})
+	h := open(t, filepath.Join("testdata", "gguf", "head-q4_k.gguf"), heads.Options{})
 	done := make(chan bool)
 	const readers = 8
 	for i := range readers {
@@ -540,11 +540,11 @@ func TestConcurrentUse(t *testing.T) {
 
 // The last normalisation is found in the file of the head, with one element per column.
 func TestNorm(t *testing.T) {
-	h := open(t, filepath.Join("testdata", "gguf", "head-f32.gguf"), head.Options{})
+	h := open(t, filepath.Join("testdata", "gguf", "head-f32.gguf"), heads.Options{})
 	if gain, bias := h.Norm(); len(gain) != h.Dim() || bias != nil {
 		t.Errorf("found %d elements, expected %d", len(gain), h.Dim())
 	}
-	h = open(t, threeByTwo(t)+":a.weight", head.Options{})
+	h = open(t, threeByTwo(t)+":a.weight", heads.Options{})
 	if gain, _ := h.Norm(); gain != nil {
 		t.Errorf("found %v in a file that has none", gain)
 	}
