@@ -653,7 +653,7 @@ func TestRunStopsWhenCancelled(t *testing.T) {
 	for _, stage := range []string{stage.Labels, stage.KMeans, stage.Learn, stage.Assign} {
 		t.Run(stage, func(t *testing.T) {
 			opt := testOptions()
-			opt.Iterations = 100000 // never finishes
+			opt.Iterations, opt.Threads = 100000, 4 // never finishes; each thread may report once more
 			ctx, cancel := context.WithCancelCause(t.Context())
 			after := 0
 			opt.Progress = func(p Progress) {
