@@ -304,14 +304,15 @@ func (c *BlockContexts) Set(m *BlockRows, vs ...*Int8Vector) {
 	dim := m.rows.dim
 	c.element, c.dim, c.n = m.rows.element, dim, len(vs)
 	wide := 1
+	ahead, several := simd.Ahead()
 	if c.n > 1 {
-		wide = BatchContexts
+		wide, ahead = BatchContexts, several
 	}
 	pairs, size := (dim+2*groupSize-1)/(2*groupSize), c.element.pairBytes()
 	c.memory = grow.Slice(c.memory, pairs*wide*size+rowAlign)
 	planes := c.memory[int(-uintptr(unsafe.Pointer(&c.memory[0]))%rowAlign):][:pairs*wide*size]
 	clear(planes)
-	c.bound = blockBound{planes: &planes[0], bytes: m.rows.rowBytes(), ahead: simd.Ahead()}
+	c.bound = blockBound{planes: &planes[0], bytes: m.rows.rowBytes(), ahead: ahead}
 	for i := range BatchContexts {
 		v := vs[min(i, c.n-1)]
 		if i < wide {

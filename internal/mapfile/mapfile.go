@@ -38,6 +38,7 @@ func Map(f *os.File) (data []byte, unmap func([]byte) error, err error) {
 		return nil, nil, nil
 	}
 	if data, unmap := mapFile(f, int(size)); data != nil {
+		advise(data)
 		return data, unmap, nil
 	}
 	data = make([]byte, size)

@@ -8,7 +8,7 @@ import (
 )
 
 func TestOpenGivesTheBytesOfTheFile(t *testing.T) {
-	for _, n := range []int{0, 1, 4095, 4096, 3*4096 + 5} {
+	for _, n := range []int{0, 1, 4095, 4096, 3*4096 + 5, 5<<20 + 1} {
 		want := make([]byte, n)
 		for i := range want {
 			want[i] = byte(i%251 + 1)

@@ -106,10 +106,10 @@ func Current() Level { return current }
 func Available() []Level { return available }
 
 // Ahead is the number of bytes by which the prefetches of a kernel that reads memory in order are
-// ahead.
-func Ahead() int { return prefetchAhead }
+// ahead, for one context and for several that share the load of a row.
+func Ahead() (one, several int) { return aheadOfOne, aheadOfSeveral }
 
-var prefetchAhead = ahead()
+var aheadOfOne, aheadOfSeveral = ahead()
 
 // Set switches the kernels to a level that must be in Available, and returns a function that
 // switches back. It is for tests: no other goroutine may run a kernel meanwhile.

@@ -4,3 +4,5 @@ package mapfile
 
 // Forget does nothing: package syscall has no such call here.
 func Forget([]byte) {}
+
+func advise([]byte) {}
