@@ -16,8 +16,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -28,11 +26,10 @@ import (
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
-	"github.com/learning-to-screen/l2s/train"
 )
 
-// The corpus holds broken files and calls of the library, each with its name and the exact text of
-// its error.
+// The corpus holds broken files, each with its name and the exact text of its error. Packages have
+// tables of their own of the faults of a format; here are all kinds of files, and the faults of size.
 //
 //	go test ./fuzz -run Corpus -update
 //
@@ -400,21 +397,11 @@ func badFiles(t *testing.T) (cases []badFile) {
 		return append(append(b, dict...), make([]byte, data)...)
 	}
 	for name, file := range map[string][]byte{
-		"version 9":                    append([]byte("\x93NUMPY\x09\x00\x02\x00{}"), 0),
 		"a header of 4 GiB":            []byte("\x93NUMPY\x02\x00\xff\xff\xff\xff{"),
-		"no shape":                     head("{'descr': '<f4', 'fortran_order': False}", 4),
 		"a shape beyond 64 bits":       head("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 1)}", 4),
 		"a shape whose size overflows": head("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4294967296)}", 4),
 		"a shape of exabytes":          head("{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,)}", 4),
-		"nine dimensions":              head("{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", 4),
-		"a negative size":              head("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", 4),
 		"objects":                      head("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", 8),
-		"code in the header":           head("{'descr': __import__('os').system('id')}", 8),
-		"a key twice":                  head("{'descr': '<f4', 'descr': '<f8', 'fortran_order': False, 'shape': (1,)}", 4),
-		"integers":                     head("{'descr': '<i4', 'fortran_order': False, 'shape': (1,)}", 4),
-		"NaN":                          append(head("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", 4), 0, 0, 0xc0, 0x7f),
-		"an infinite float16":          append(head("{'descr': '<f2', 'fortran_order': False, 'shape': (2,)}", 2), 0, 0x7c),
-		"a float64 beyond float32":     append(head("{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}", 0), 0, 0, 0, 0, 0, 0, 0xf0, 0x7e),
 	} {
 		add(".npy", name, file)
 	}
@@ -422,21 +409,10 @@ func badFiles(t *testing.T) (cases []badFile) {
 		return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), make([]byte, data)...)
 	}
 	for name, file := range map[string][]byte{
-		"a header of exabytes":       append(binary.LittleEndian.AppendUint64(nil, math.MaxUint64>>1), "{}"...),
-		"no tensor":                  tensors(`{}`, 0),
-		"tensors that overlap":       tensors(`{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"y":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}`, 12),
-		"a gap":                      tensors(`{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"y":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}}`, 12),
-		"a tensor beyond the end":    tensors(`{"x":{"dtype":"F32","shape":[100],"data_offsets":[0,400]}}`, 8),
-		"offsets that run backwards": tensors(`{"x":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}`, 4),
-		"a shape that overflows":     tensors(`{"x":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,4]}}`, 4),
-		"a shape of other size":      tensors(`{"x":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}}`, 8),
-		"a name twice":               tensors(`{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, 8),
-		"an unknown type":            tensors(`{"x":{"dtype":"F13","shape":[1],"data_offsets":[0,4]}}`, 4),
-		"an unknown field":           tensors(`{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"code":"x"}}`, 4),
-		"a fraction for a size":      tensors(`{"x":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}}`, 4),
-		"deep nesting":               tensors(strings.Repeat(`{"x":`, 5000), 4),
-		"another name":               tensors(`{"z":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4),
-		"bytes that are no UTF-8":    tensors("{\"\xff\":1}", 4),
+		"a header of exabytes":    append(binary.LittleEndian.AppendUint64(nil, math.MaxUint64>>1), "{}"...),
+		"a tensor beyond the end": tensors(`{"x":{"dtype":"F32","shape":[100],"data_offsets":[0,400]}}`, 8),
+		"a shape that overflows":  tensors(`{"x":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,4]}}`, 4),
+		"deep nesting":            tensors(strings.Repeat(`{"x":`, 5000), 4),
 	} {
 		add(".safetensors", name, file)
 	}
@@ -475,158 +451,6 @@ func lists(ids ...[]uint32) (list []screening.List) {
 	return list
 }
 
-// badCalls returns calls of the library that must fail.
-func badCalls(t *testing.T) map[string]func() error {
-	t.Helper()
-	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	layer := func(w, b []float32, dim int) func() error {
-		return func() error { _, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b); return err }
-	}
-	ok, err := softmax.NewLayer(kernels.Float32Rows([]float32{1, 0, 0, 1, 1, 1}, 2), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := func(change func(c *screening.Config)) func() error {
-		return func() error {
-			c := screening.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Lists: lists([]uint32{0, 1}, []uint32{1, 2})}
-			change(&c)
-			m, err := synthetic.Screen(c)
-			if err != nil {
-				return err
-			}
-			_, err = screen.NewSearcher(m, ok, screen.Options{})
-			return err
-		}
-	}
-	model, err := synthetic.Screen(screening.Config{Dim: 2, Labels: 3, Clusters: []float32{1, 0, 0, 1}, Lists: lists([]uint32{0, 1}, []uint32{1, 2})})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tail, err := screening.NewTail(screening.TailConfig{
-		Clusters: 2, Temperatures: []float64{1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 4), Directions: []float32{1, 0}, Squares: make([]float32, 4), Ranges: make([]float64, 12),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	tailed, err := (*screening.Model)(model).WithTail(tail, model.Record())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := screen.NewSearcher((*screen.Model)(tailed), ok, screen.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	bare, err := screen.NewSearcher(model, ok, screen.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	topK := func(k int, h ...float32) func() error {
-		return func() error {
-			dst := make([]softmax.Prediction, k)
-			n, err := s.TopK(dst, h)
-			if n != 0 || slices.ContainsFunc(dst, func(p softmax.Prediction) bool { return p != softmax.Prediction{} }) {
-				return errors.New("something was written")
-			}
-			return err
-		}
-	}
-	contexts, full := []float32{1, 0, 0, 1, 1, 0.5, 0.5, 1}, softmax.NewSearcher(ok)
-	batch := func(room, n int, req softmax.Request, h ...float32) func() error {
-		return func() error {
-			return s.SearchBatch(make([]softmax.Prediction, room), make([]softmax.Answer, n), h, req)
-		}
-	}
-	run := func(change func(o *train.Options)) func() error {
-		return func() error {
-			o := train.DefaultOptions()
-			o.Clusters, o.K, o.Budget, o.Iterations = 2, 1, 2, 1
-			change(&o)
-			_, _, err := train.Run(t.Context(), ok, contexts, o)
-			return err
-		}
-	}
-	return map[string]func() error{
-		"NewLayer: no weights":          layer(nil, nil, 2),
-		"NewLayer: a short bias":        layer([]float32{1, 2, 3, 4}, []float32{1}, 2),
-		"NewLayer: NaN in the weights":  layer([]float32{1, 2, nan, 4}, nil, 2),
-		"NewLayer: Inf in the weights":  layer([]float32{1, inf, 3, 4}, nil, 2),
-		"NewLayer: NaN in the bias":     layer([]float32{1, 2, 3, 4}, []float32{0, nan}, 2),
-		"Set: a short context":          func() error { return exact.NewQuery(2).Set([]float32{1}) },
-		"Set: NaN":                      func() error { return exact.NewQuery(2).Set([]float32{1, nan}) },
-		"Set: -Inf":                     func() error { return exact.NewQuery(2).Set([]float32{-inf, 1}) },
-		"NewModel: dim of 0":            config(func(c *screening.Config) { c.Dim = 0 }),
-		"NewModel: no labels":           config(func(c *screening.Config) { c.Labels = 0 }),
-		"NewModel: no clusters":         config(func(c *screening.Config) { c.Clusters = nil }),
-		"NewModel: half a cluster":      config(func(c *screening.Config) { c.Clusters = c.Clusters[:3] }),
-		"NewModel: NaN in a cluster":    config(func(c *screening.Config) { c.Clusters[3] = nan }),
-		"NewModel: a list too few":      config(func(c *screening.Config) { c.Lists = c.Lists[:1] }),
-		"NewModel: an id of L":          config(func(c *screening.Config) { c.Lists[1].IDs[1] = 3 }),
-		"NewModel: an id twice":         config(func(c *screening.Config) { c.Lists[1].IDs[1] = 1 }),
-		"NewModel: ids out of order":    config(func(c *screening.Config) { c.Lists[0].IDs = []uint32{1, 0} }),
-		"NewModel: other ids by decree": config(func(c *screening.Config) { c.Always = 1 }),
-		"NewModel: a share too few":     config(func(c *screening.Config) { c.Lists[0].Shares = []uint16{9} }),
-		"NewModel: shares that ascend":  config(func(c *screening.Config) { c.Lists[0].Shares = []uint16{8, 9} }),
-		"NewModel: budgets that fall": config(func(c *screening.Config) {
-			c.Ladder = []screen.Rung{{Budget: 2}, {Budget: 1}}
-		}),
-		"NewModel: a budget of no rung": config(func(c *screening.Config) { c.Budget = 1.5 }),
-		"NewModel: a record of text":    config(func(c *screening.Config) { c.Record = []byte("seed") }),
-		"NewModel: shells that ascend":  config(func(c *screening.Config) { c.Shells = []float64{0.1, 0.2} }),
-		"NewModel: a NaN margin":        config(func(c *screening.Config) { c.ExactMargin = math.NaN() }),
-		"NewModel: a negative margin":   config(func(c *screening.Config) { c.ExactMargin = -1 }),
-		"NewSearcher: another layer":    config(func(c *screening.Config) { c.Fingerprint[0] = 1 }),
-		"NewSearcher: another dim": config(func(c *screening.Config) {
-			c.Dim, c.Lists = 1, lists([]uint32{0}, []uint32{0}, []uint32{0}, []uint32{0})
-		}),
-		"NewSearcher: more labels":      config(func(c *screening.Config) { c.Labels = 4 }),
-		"TopK: k of 0":                  topK(0, 1, 0),
-		"TopK: k above L":               topK(4, 1, 0),
-		"TopK: no context":              topK(1),
-		"TopK: a long context":          topK(1, 1, 0, 0),
-		"TopK: NaN":                     topK(1, nan, 0),
-		"TopK: Inf":                     topK(1, 0, inf),
-		"LogProb: NaN":                  func() error { _, err := s.LogProb([]float32{0, nan}, 0, 1); return err },
-		"LogProb: an id of L":           func() error { _, err := s.LogProb([]float32{0, 1}, 3, 1); return err },
-		"LogProb: no tail":              func() error { _, err := bare.LogProb([]float32{0, 1}, 0, 1); return err },
-		"SearchBatch: half a context":   batch(2, 2, softmax.Request{K: 1}, 1, 2, 3),
-		"SearchBatch: a short dst":      batch(1, 2, softmax.Request{K: 1}, contexts[:4]...),
-		"SearchBatch: NaN in row 1":     batch(2, 2, softmax.Request{K: 1}, 1, 2, 3, nan),
-		"SearchBatch: another's labels": batch(2, 2, softmax.Request{K: 1, Banned: bitset.New(4)}, contexts[:4]...),
-		"SearchBatch: a bias of NaN":    batch(2, 2, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 1, Add: nan}}}, contexts[:4]...),
-		"Search: a list beyond L": func() error {
-			_, err := full.Search(make([]softmax.Prediction, 1), contexts[:2], softmax.Request{K: 1, Among: softmax.Only([]uint32{1, 3})})
-			return err
-		},
-		"Evaluate: half a context": func() error {
-			_, err := screen.Evaluate(t.Context(), model, ok, contexts[:3], screen.EvaluateOptions{})
-			return err
-		},
-		"Run: clusters below 0":          run(func(o *train.Options) { o.Clusters = -1 }),
-		"Run: clusters than contexts":    run(func(o *train.Options) { o.Clusters = 5 }),
-		"Run: k of 0":                    run(func(o *train.Options) { o.K = 0 }),
-		"Run: k above L":                 run(func(o *train.Options) { o.K = 4 }),
-		"Run: a NaN budget":              run(func(o *train.Options) { o.Budget = math.NaN() }),
-		"Run: a budget below k":          run(func(o *train.Options) { o.Budget = 0.5 }),
-		"Run: a negative lambda":         run(func(o *train.Options) { o.Learning.Lambda = -1 }),
-		"Run: an infinite gamma":         run(func(o *train.Options) { o.Learning.Gamma = math.Inf(1) }),
-		"Run: iterations below 0":        run(func(o *train.Options) { o.Iterations = -1 }),
-		"Run: threads below 0":           run(func(o *train.Options) { o.Threads = -1 }),
-		"Run: a batch of 0":              run(func(o *train.Options) { o.Learning.BatchSize = 0 }),
-		"Run: a learning rate of 0":      run(func(o *train.Options) { o.Learning.Rate = 0 }),
-		"Run: an always id of L":         run(func(o *train.Options) { o.Always = []uint32{3} }),
-		"Run: shells that ascend":        run(func(o *train.Options) { o.Shells = []float64{0.1, 0.4} }),
-		"Run: most contexts held out":    run(func(o *train.Options) { o.HeldOut = 3 }),
-		"Run: a target of 1":             run(func(o *train.Options) { o.Target = 1 }),
-		"Run: half a context to measure": run(func(o *train.Options) { o.Validation = contexts[:3] }),
-		"Run: a folder that is missing":  run(func(o *train.Options) { o.Checkpoint = "missing/folder/x" }),
-		"Labels: k of 0": func() error {
-			_, err := train.Labels(t.Context(), ok, contexts, 0, train.RunOptions{})
-			return err
-		},
-		"bitset: an id of n": func() error { _, err := bitset.FromIDs(3, []uint32{3}); return err },
-	}
-}
-
 func TestCorpus(t *testing.T) {
 	dir := t.TempDir()
 	var lines []string
@@ -656,9 +480,6 @@ func TestCorpus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, call := range badCalls(t) {
-		answer(name, call())
-	}
 	slices.Sort(lines)
 	got := strings.Join(lines, "\n") + "\n"
 	if *update {
@@ -685,8 +506,8 @@ func TestCorpus(t *testing.T) {
 	for name := range errorOf {
 		t.Errorf("%s: found no such case, expected one", name)
 	}
-	t.Logf("%d broken files and calls of the library, each with its exact error", len(lines))
-	if len(lines) < 400 {
-		t.Errorf("%d cases, want at least 400", len(lines))
+	t.Logf("%d broken files, each with its exact error", len(lines))
+	if len(lines) < 300 {
+		t.Errorf("%d cases, want at least 300", len(lines))
 	}
 }

@@ -605,6 +605,7 @@ func TestRunRefuses(t *testing.T) {
 		{"learning: batch size: found 0", func(o *Options) { o.Learning.BatchSize = 0 }},
 		{"learning: rate: found 0", func(o *Options) { o.Learning.Rate = 0 }},
 		{"learning: confidence: found 1", func(o *Options) { o.Learning.Confidence = 1 }},
+		{"checkpoint: missing/folder/x: cannot be written", func(o *Options) { o.Checkpoint = "missing/folder/x" }},
 		{"threads: found -2", func(o *Options) { o.Threads = -2 }},
 		{"always[1]: found id 50, expected below 50", func(o *Options) { o.Always = []uint32{1, 50} }},
 		{"budget: found 12, expected at least 13", func(o *Options) { o.Always = ascending(13) }},

@@ -137,6 +137,8 @@ func TestNewModelRefuses(t *testing.T) {
 		{"a negative margin", func(c *screening.Config) { c.ExactMargin = -0.5 }, "screen: exact margin: found -0.5, expected a finite number that is not negative"},
 		{"negative zero", func(c *screening.Config) { c.ExactMargin = math.Copysign(0, -1) }, "screen: exact margin: found -0, expected a finite number that is not negative"},
 		{"an infinite margin", func(c *screening.Config) { c.ExactMargin = math.Inf(1) }, "screen: exact margin: found +Inf, expected a finite number that is not negative"},
+		{"a margin of NaN", func(c *screening.Config) { c.ExactMargin = math.NaN() }, "screen: exact margin: found NaN, expected a finite number that is not negative"},
+		{"cosines that ascend", func(c *screening.Config) { c.Shells = []float64{0.1, 0.2} }, "screen: shells: found cosine 0.2 at position 1, expected descending numbers above -1 and below 1"},
 		{"a cosine of 1", func(c *screening.Config) { c.Shells = []float64{1} }, "screen: shells: found cosine 1 at position 0, expected descending numbers above -1 and below 1"},
 		{"a list too few", func(c *screening.Config) { c.Lists = c.Lists[:1] }, "screen: lists: found 1, expected one for each of 2 cells"},
 		{"a list too many", func(c *screening.Config) { c.Lists = append(c.Lists, screening.List{}) }, "screen: lists: found 3, expected one for each of 2 cells"},
