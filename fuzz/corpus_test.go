@@ -588,13 +588,13 @@ func badCalls(t *testing.T) map[string]func() error {
 		"LogProb: NaN":                  func() error { _, err := s.LogProb([]float32{0, nan}, 0, 1); return err },
 		"LogProb: an id of L":           func() error { _, err := s.LogProb([]float32{0, 1}, 3, 1); return err },
 		"LogProb: no tail":              func() error { _, err := bare.LogProb([]float32{0, 1}, 0, 1); return err },
-		"SearchBatch: half a context":   batch(2, 2, softmax.Request{K: 1}, 1, 2, 3),
-		"SearchBatch: a short dst":      batch(1, 2, softmax.Request{K: 1}, contexts[:4]...),
-		"SearchBatch: NaN in row 1":     batch(2, 2, softmax.Request{K: 1}, 1, 2, 3, nan),
-		"SearchBatch: another's labels": batch(2, 2, softmax.Request{K: 1, Banned: bitset.New(4)}, contexts[:4]...),
-		"SearchBatch: a bias of NaN":    batch(2, 2, softmax.Request{K: 1, Biases: []softmax.Bias{{ID: 1, Add: nan}}}, contexts[:4]...),
+		"SearchBatch: half a context":   batch(2, 2, softmax.Request{}, 1, 2, 3),
+		"SearchBatch: a short dst":      batch(1, 2, softmax.Request{}, contexts[:4]...),
+		"SearchBatch: NaN in row 1":     batch(2, 2, softmax.Request{}, 1, 2, 3, nan),
+		"SearchBatch: another's labels": batch(2, 2, softmax.Request{Banned: bitset.New(4)}, contexts[:4]...),
+		"SearchBatch: a bias of NaN":    batch(2, 2, softmax.Request{Biases: []softmax.Bias{{ID: 1, Add: nan}}}, contexts[:4]...),
 		"Search: a list beyond L": func() error {
-			_, err := full.Search(make([]softmax.Prediction, 1), contexts[:2], softmax.Request{K: 1, Among: softmax.Only([]uint32{1, 3})})
+			_, err := full.Search(make([]softmax.Prediction, 1), contexts[:2], softmax.Request{Among: softmax.Only([]uint32{1, 3})})
 			return err
 		},
 		"Evaluate: half a context": func() error {

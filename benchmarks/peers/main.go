@@ -241,7 +241,7 @@ func contestants(s *shape) []method {
 	many, found := make([]softmax.Prediction, batch*k), make([]softmax.Answer, batch)
 	list = append(list, method{name: "exact, batch of 32", query: func(i int) int {
 		first := i * batch % (n - batch)
-		must(exact.SearchBatch(many, found, s.data.Contexts[first*d:(first+batch)*d], softmax.Request{K: k}))
+		must(exact.SearchBatch(many, found, s.data.Contexts[first*d:(first+batch)*d], softmax.Request{}))
 		return batch
 	}})
 	if s.model == nil {
@@ -260,7 +260,7 @@ func contestants(s *shape) []method {
 	answers, of := make([]softmax.Prediction, screened*k), make([]softmax.Answer, screened)
 	return append(list, method{name: "screened, batch of 256", query: func(i int) int {
 		first := i * screened % (n - screened)
-		must(sr.SearchBatch(answers, of, s.data.Contexts[first*d:(first+screened)*d], softmax.Request{K: k}))
+		must(sr.SearchBatch(answers, of, s.data.Contexts[first*d:(first+screened)*d], softmax.Request{}))
 		return screened
 	}})
 }

@@ -97,7 +97,7 @@ func measure(s *preview.Searcher, e *softmax.Searcher, x []float32, n, timed, on
 		for j := i; j < min(i+32, n); j++ {
 			some = append(some, at(j)...)
 		}
-		check(e.SearchBatch(want[i*k:][:len(some)/d*k], make([]softmax.Answer, len(some)/d), some, softmax.Request{K: k}))
+		check(e.SearchBatch(want[i*k:][:len(some)/d*k], make([]softmax.Answer, len(some)/d), some, softmax.Request{}))
 	}
 	dst := make([]softmax.Prediction, k)
 	exact := map[int]float64{}
@@ -126,7 +126,7 @@ func measure(s *preview.Searcher, e *softmax.Searcher, x []float32, n, timed, on
 			before := s.Stats()
 			for c := range n {
 				start := time.Now()
-				_, err := s.Search(dst[:k], at(c), softmax.Request{K: k, Budget: r.Kept})
+				_, err := s.Search(dst[:k], at(c), softmax.Request{Budget: r.Kept})
 				times = append(times, time.Since(start).Seconds()*1e6)
 				check(err)
 				best := want[c*5:]
