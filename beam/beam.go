@@ -183,7 +183,7 @@ func (s *Search) step(length int) error {
 	}
 	k := s.opt.Candidates
 	s.top, s.answers = grow.Slice(s.top, k*len(s.live)), grow.Slice(s.answers, len(s.live))
-	if err := s.searcher.SearchBatch(s.top, s.answers, contexts, softmax.Request{K: k, LogSum: true}); err != nil {
+	if err := s.searcher.SearchBatch(s.top, s.answers, contexts, softmax.Request{LogSum: true}); err != nil {
 		return err
 	}
 	s.next = s.next[:0]

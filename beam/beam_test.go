@@ -205,7 +205,8 @@ type scripted map[float32][]softmax.Prediction
 
 func (s scripted) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
 	for i, h := range contexts {
-		answers[i] = softmax.Answer{Count: copy(dst[i*req.K:(i+1)*req.K], s[h])}
+		k := len(dst) / len(answers)
+		answers[i] = softmax.Answer{Count: copy(dst[i*k:(i+1)*k], s[h])}
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func checkQueries(t *rapid.T) {
 				t.Fatal(err)
 			}
 			batch, answers := make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
-			if err := s.SearchBatch(batch, answers, contexts, softmax.Request{K: k}); err != nil {
+			if err := s.SearchBatch(batch, answers, contexts, softmax.Request{}); err != nil {
 				t.Fatal(err)
 			}
 			got := make([]softmax.Prediction, k)
@@ -190,7 +190,7 @@ func FuzzScreenFileToAnswers(f *testing.F) {
 			h[i] = float32(i%5) - 2
 		}
 		top := make([]softmax.Prediction, min(3, m.Labels()))
-		a, err := s.Search(top, h, softmax.Request{K: len(top), Within: math.MaxFloat64})
+		a, err := s.Search(top, h, softmax.Request{Within: math.MaxFloat64})
 		if err != nil {
 			t.Fatal(err)
 		}

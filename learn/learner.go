@@ -298,7 +298,7 @@ func (l *Learner) WriteContexts(w io.Writer) (int, error) { return l.contexts.Wr
 
 // TopK writes the best labels of h to dst, as [screen.Pool.TopK] does, and learns from it.
 func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (int, error) {
-	a, err := l.Search(dst, h, softmax.Request{K: len(dst)})
+	a, err := l.Search(dst, h, softmax.Request{})
 	return a.Count, err
 }
 
@@ -315,8 +315,8 @@ func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Requ
 		return a, err
 	}
 	// More labels than the request wants are found only if the answer to it is the same then: a distance may
-	// leave fewer labels, and the estimate of a sum depends on K.
-	if edited || l.Screened() || req.K == 0 || req.K >= k || len(dst) != req.K || req.Within > 0 || req.LogSum {
+	// leave fewer labels, and the estimate of a sum depends on k.
+	if edited || l.Screened() || len(dst) == 0 || len(dst) >= k || req.Within > 0 || req.LogSum {
 		a, err := l.pool.Search(dst, h, req)
 		if err != nil {
 			return a, err
@@ -330,7 +330,6 @@ func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Requ
 	}
 	s := l.scratch.Get().(*scratch)
 	defer l.scratch.Put(s)
-	req.K = k
 	a, err := l.pool.Search(s.best, h, req)
 	if err == nil {
 		l.Add(h, s.best[:a.Count], a.Source)

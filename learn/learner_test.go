@@ -101,7 +101,7 @@ func TestALearnerLearnsAndUnlearns(t *testing.T) {
 	if e.Contexts < 3000 || e.PrecisionK < 0.98 || !l.Screened() {
 		t.Fatalf("found %+v, expected a screen of the target", e)
 	}
-	a, err := l.Pool().Search(make([]softmax.Prediction, 3), testData().Context(0), softmax.Request{K: 3})
+	a, err := l.Pool().Search(make([]softmax.Prediction, 3), testData().Context(0), softmax.Request{})
 	if err != nil || a.Source != softmax.FromSet {
 		t.Errorf("found %+v, %v, expected an answer of the screen", a, err)
 	}
@@ -152,15 +152,21 @@ func TestStagesAreToldOnce(t *testing.T) {
 	}
 }
 
+// question is a request for the k best labels.
+type question struct {
+	k int
+	softmax.Request
+}
+
 // Without a screen all answers come from the exact layer.
 func TestAnswersAreExactAtFirst(t *testing.T) {
 	data := testData()
 	l := newTest(t, data.Layer, testOptions(make(chan Event, 1000)))
 	by := softmax.NewSearcher(data.Layer)
-	for i, req := range []softmax.Request{{K: 1}, {K: 3, LogSum: true}, {K: 5}, {K: 9, Temperature: 0.5, LogSum: true}, {K: 2, Among: softmax.Only([]uint32{3, 17, 40})}, {K: 2, Biases: []softmax.Bias{{ID: 7, Add: 3}}}, {K: 1500}} {
-		got, want := make([]softmax.Prediction, req.K), make([]softmax.Prediction, req.K)
-		a, err := l.Pool().Search(got, data.Context(i), req)
-		b, failed := by.Search(want, data.Context(i), req)
+	for i, req := range []question{{k: 1}, {3, softmax.Request{LogSum: true}}, {k: 5}, {9, softmax.Request{Temperature: 0.5, LogSum: true}}, {2, softmax.Request{Among: softmax.Only([]uint32{3, 17, 40})}}, {2, softmax.Request{Biases: []softmax.Bias{{ID: 7, Add: 3}}}}, {k: 1500}} {
+		got, want := make([]softmax.Prediction, req.k), make([]softmax.Prediction, req.k)
+		a, err := l.Pool().Search(got, data.Context(i), req.Request)
+		b, failed := by.Search(want, data.Context(i), req.Request)
 		if a != b || err != nil || failed != nil || !slices.Equal(got, want) {
 			t.Errorf("%+v: found %+v %v %v, expected %+v %v", req, a, got, err, b, want)
 		}
@@ -198,15 +204,15 @@ func TestRequestsAreAnsweredAsTheLayerDoes(t *testing.T) {
 	o.Least, o.Bytes = 12000, 64<<20
 	l := newTest(t, data.Layer, o)
 	exact := softmax.NewSearcher(data.Layer)
-	requests := []softmax.Request{{K: 1, Within: 0.5}, {K: 4, Within: 0.5}, {K: 5, Within: 0.5}, {K: 8, Within: 1e-6}, {K: 3}, {K: 4, LogSum: true}, {K: 8, LogSum: true}}
+	requests := []question{{1, softmax.Request{Within: 0.5}}, {4, softmax.Request{Within: 0.5}}, {5, softmax.Request{Within: 0.5}}, {8, softmax.Request{Within: 1e-6}}, {k: 3}, {4, softmax.Request{LogSum: true}}, {8, softmax.Request{LogSum: true}}}
 	for i := range 700 {
 		req, h := requests[i%len(requests)], data.Context(i)
-		got, want := make([]softmax.Prediction, req.K), make([]softmax.Prediction, req.K)
-		a, err := l.Search(got, h, req)
+		got, want := make([]softmax.Prediction, req.k), make([]softmax.Prediction, req.k)
+		a, err := l.Search(got, h, req.Request)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := exact.Search(want, h, req)
+		b, err := exact.Search(want, h, req.Request)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +368,7 @@ func TestContextsThatAreNotKeptAreAnsweredExactly(t *testing.T) {
 				l.contexts.mu.Unlock()
 			}
 			got, want := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
-			a, err := l.Search(got, h, softmax.Request{K: 5})
+			a, err := l.Search(got, h, softmax.Request{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -419,7 +425,7 @@ func TestARepeatedContextThatAScreenMisses(t *testing.T) {
 	top, best := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
 	for i := 0; i < data.Len() && missed == nil; i++ {
 		h := data.Context(i)
-		a, err := by.Search(top, h, softmax.Request{K: 5, Budget: model.Ladder()[len(model.Ladder())-1].Budget})
+		a, err := by.Search(top, h, softmax.Request{Budget: model.Ladder()[len(model.Ladder())-1].Budget})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -523,7 +529,7 @@ func TestSmallBudgets(t *testing.T) {
 			ask(t, l, events, answering, same)
 		}
 		for _, budget := range []float64{1e-300, 1, 5} {
-			a, err := l.Search(make([]softmax.Prediction, 1), testData().Context(0), softmax.Request{K: 1, Budget: budget})
+			a, err := l.Search(make([]softmax.Prediction, 1), testData().Context(0), softmax.Request{Budget: budget})
 			if err != nil || a.Count != 1 {
 				t.Errorf("a screen answers: %v, a budget of %v: found %+v, %v", screened, budget, a, err)
 			}

@@ -167,7 +167,7 @@ func (l *Learner) check(ctx context.Context, p *look) {
 			return err
 		}
 		return l.each(ctx, some, func(i int, h []float32) error {
-			a, err := p.search(l.layer, top, h, softmax.Request{K: k})
+			a, err := p.search(l.layer, top, h, softmax.Request{})
 			if err != nil {
 				return err
 			}

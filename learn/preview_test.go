@@ -34,7 +34,7 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 	asked, missed := 0, 0
 	for i := 0; i < data.Len() && asked < 500; i++ {
 		h := data.Context(i)
-		a, err := l.Search(top, h, softmax.Request{K: 5})
+		a, err := l.Search(top, h, softmax.Request{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	if e.Kind != unlearnt || e.Contexts != mostChecked || !(e.Precision1 < 0.99) || l.look.Load() != nil || l.stale != 600 {
 		t.Errorf("found the event %+v, a preview: %v, and contexts from %d on, expected one that is given up", e, l.look.Load() != nil, l.stale)
 	}
-	if a, err := l.Search(top, states[:testDim], softmax.Request{K: 5}); err != nil || a.Source != softmax.FromLayer {
+	if a, err := l.Search(top, states[:testDim], softmax.Request{}); err != nil || a.Source != softmax.FromLayer {
 		t.Errorf("found an answer from %v (%v), expected the exact layer's", a.Source, err)
 	}
 

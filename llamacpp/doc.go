@@ -11,7 +11,7 @@
 //	m, err := llamacpp.Open("M.gguf", llamacpp.Options{})
 //	x, err := m.Head(llamacpp.HeadOptions{Screen: "M.l2s"})
 //	h, err := m.Feed(ctx, 0, m.Tokens("Once upon a time", true)...)
-//	_, err = x.Search(best, h, softmax.Request{K: len(best)})
+//	_, err = x.Search(best, h, softmax.Request{})
 //
 // A program that has a model of yzma makes a hook with [NewHook] in place of
 // llama.InitFromModel.

@@ -36,7 +36,7 @@ func ExampleNewHook() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if _, err := x.Search(best, h, softmax.Request{K: 1}); err != nil {
+		if _, err := x.Search(best, h, softmax.Request{}); err != nil {
 			log.Fatal(err)
 		}
 		tokens = []llama.Token{llama.Token(best[0].ID)}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
 	"github.com/learning-to-screen/l2s/preview"
@@ -250,7 +251,7 @@ func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, s
 		return x.file.Read(func() error { return x.pool.SearchBatch(dst, answers, states, req) })
 	}
 	n, d := len(answers), x.Dim()
-	if x.learner == nil || len(dst) != n*req.K || len(states) != n*d {
+	if x.learner == nil || n == 0 || len(dst)%n != 0 || len(states) != n*d {
 		return x.with(func(s *scratch) error {
 			if s.preview != nil {
 				req.Budget = cmp.Or(req.Budget, x.budget)
@@ -261,7 +262,8 @@ func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, s
 	}
 	for i := range answers {
 		var err error
-		if answers[i], err = x.Search(dst[i*req.K:][:req.K], states[i*d:][:d], req); err != nil {
+		k := len(dst) / n
+		if answers[i], err = x.Search(dst[i*k:][:k], states[i*d:][:d], req); err != nil {
 			return err
 		}
 	}
@@ -297,7 +299,7 @@ type Choice struct {
 	Logit, LogProb float64
 }
 
-// Best writes the best req.K tokens to dst, with their log-probabilities at req.Temperature, and
+// Best writes the best len(dst) tokens to dst, with their log-probabilities at req.Temperature, and
 // returns their number and log Z, the log of the sum of e^(logit/T) over all tokens that may be
 // answered. Logits are exact. The sum is Answer.LogSum; over a screen it includes an estimate for
 // the tokens that are not looked at if the options have screen.OverTail. A preview estimates their
@@ -305,19 +307,14 @@ type Choice struct {
 // head without a preview: both are passes over all rows. For a model with a soft cap all logits are
 // computed, which takes several times as long.
 func (x *Head) Best(dst []Choice, h []float32, req softmax.Request) (n int, logZ float64, err error) {
-	if len(dst) != req.K {
-		return 0, 0, fmt.Errorf("llamacpp: found room for %d tokens, expected k = %d", len(dst), req.K)
-	}
 	t := req.Temperature
 	if t == 0 {
 		t = 1
 	}
 	s := x.free.Get().(*scratch)
 	defer x.free.Put(s)
-	if cap(s.best) < req.K {
-		s.best = make([]softmax.Prediction, req.K)
-	}
-	best := s.best[:req.K]
+	s.best = grow.Slice(s.best, len(dst))
+	best := s.best
 	req.LogSum = x.file.SoftCap() == 0
 	req.Temperature = t / x.scale()
 	a, err := x.Search(best, h, req)

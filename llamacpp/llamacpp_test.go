@@ -347,7 +347,7 @@ func TestAnswersOfAHead(t *testing.T) {
 	x := openHead(t, m)
 	h := feed(t, m, 0, m.Tokens(text, true)...)
 	best := make([]llamacpp.Choice, 20)
-	n, logZ, err := x.Best(best, h, softmax.Request{K: len(best)})
+	n, logZ, err := x.Best(best, h, softmax.Request{})
 	if err != nil || n != len(best) {
 		t.Fatal(n, err)
 	}
@@ -369,10 +369,10 @@ func TestAnswersOfAHead(t *testing.T) {
 	}
 	// Allowed tokens.
 	one := make([]softmax.Prediction, 1)
-	if _, err := x.Search(one, h, softmax.Request{K: 1, Among: softmax.Only(ids[:7])}); err != nil || one[0].ID != ids[6] {
+	if _, err := x.Search(one, h, softmax.Request{Among: softmax.Only(ids[:7])}); err != nil || one[0].ID != ids[6] {
 		t.Errorf("among 7: found token %d, %v, expected %d", one[0].ID, err, ids[6])
 	}
-	if _, err := x.Search(one, h, softmax.Request{K: 1, Banned: set(t, x, ids[n-1])}); err != nil || one[0].ID != ids[n-2] {
+	if _, err := x.Search(one, h, softmax.Request{Banned: set(t, x, ids[n-1])}); err != nil || one[0].ID != ids[n-2] {
 		t.Errorf("the best banned: found token %d, %v, expected %d", one[0].ID, err, ids[n-2])
 	}
 	o := sample.DefaultOptions()
@@ -411,7 +411,7 @@ func TestADraftInOneBatch(t *testing.T) {
 	h := feed(t, m, 0, prompt...)
 	var greedy []uint32
 	for range 6 {
-		if _, err := x.Search(one, h, softmax.Request{K: 1}); err != nil {
+		if _, err := x.Search(one, h, softmax.Request{}); err != nil {
 			t.Fatal(err)
 		}
 		greedy = append(greedy, one[0].ID)
@@ -429,7 +429,7 @@ func TestADraftInOneBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	best, answers := make([]softmax.Prediction, 5), make([]softmax.Answer, 5)
-	if err := x.SearchBatch(best, answers, states, softmax.Request{K: 1}); err != nil {
+	if err := x.SearchBatch(best, answers, states, softmax.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	for i, p := range best {
@@ -553,8 +553,8 @@ func TestAHeadThatLearns(t *testing.T) {
 	}
 	h = slices.Clone(h)
 	best, want := make([]softmax.Prediction, 2), make([]softmax.Prediction, 2)
-	a, err := x.Search(best, h, softmax.Request{K: 2})
-	if _, failed := exact.Search(want, h, softmax.Request{K: 2}); err != nil || failed != nil || a.Source != softmax.FromLayer || !slices.Equal(best, want) {
+	a, err := x.Search(best, h, softmax.Request{})
+	if _, failed := exact.Search(want, h, softmax.Request{}); err != nil || failed != nil || a.Source != softmax.FromLayer || !slices.Equal(best, want) {
 		t.Fatalf("found %v from %v (%v, %v), expected %v from the layer", best, a.Source, err, failed, want)
 	}
 	r, usual := rand.New(rand.NewPCG(1, 2)), slices.Clone(h)
@@ -563,17 +563,17 @@ func TestAHeadThatLearns(t *testing.T) {
 			h[i] = usual[i] * float32(1+.02*r.NormFloat64())
 		}
 		answers := make([]softmax.Answer, 2)
-		if err := x.SearchBatch(best, answers, slices.Concat(h, h), softmax.Request{K: 1}); err != nil {
+		if err := x.SearchBatch(best, answers, slices.Concat(h, h), softmax.Request{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	h = usual
-	if a, err := x.Search(best, h, softmax.Request{K: 2}); err != nil || a.Source != softmax.FromSet {
+	if a, err := x.Search(best, h, softmax.Request{}); err != nil || a.Source != softmax.FromSet {
 		t.Errorf("found %v, %v, expected an answer of the screen", a.Source, err)
 	}
 	c, d := make([]llamacpp.Choice, 2), make([]llamacpp.Choice, 2)
-	_, z, err := x.Best(c, h, softmax.Request{K: 2})
-	if _, y, failed := exact.Best(d, h, softmax.Request{K: 2}); err != nil || failed != nil || z != y || !slices.Equal(c, d) {
+	_, z, err := x.Best(c, h, softmax.Request{})
+	if _, y, failed := exact.Best(d, h, softmax.Request{}); err != nil || failed != nil || z != y || !slices.Equal(c, d) {
 		t.Errorf("log-probabilities: found %v, %v, expected the exact ones, %v, %v", c, z, d, y)
 	}
 }

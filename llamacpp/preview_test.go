@@ -101,7 +101,7 @@ func TestAHeadOverAPreview(t *testing.T) {
 			return exact.Compare(softmax.Prediction{ID: a, Logit: logits[a]}, softmax.Prediction{ID: b, Logit: logits[b]})
 		})
 		best := make([]softmax.Prediction, k)
-		a, err := x.Search(best, h, softmax.Request{K: k})
+		a, err := x.Search(best, h, softmax.Request{})
 		if err != nil || a.Count != k {
 			t.Fatal(a, err)
 		}
@@ -117,11 +117,11 @@ func TestAHeadOverAPreview(t *testing.T) {
 			}
 		}
 		batch, answers := make([]softmax.Prediction, 2*k), make([]softmax.Answer, 2)
-		if err := x.SearchBatch(batch, answers, slices.Concat(h, h), softmax.Request{K: k}); err != nil || !slices.Equal(batch, slices.Concat(best, best)) {
+		if err := x.SearchBatch(batch, answers, slices.Concat(h, h), softmax.Request{}); err != nil || !slices.Equal(batch, slices.Concat(best, best)) {
 			t.Fatalf("context %d in a batch: found %v, %v, expected %v twice", i, batch, err, best)
 		}
 		choices := make([]llamacpp.Choice, k)
-		_, z, err := x.Best(choices, h, softmax.Request{K: k})
+		_, z, err := x.Best(choices, h, softmax.Request{})
 		if err != nil || choices[0].LogProb != choices[0].Logit-z {
 			t.Fatal(choices, z, err)
 		}
@@ -132,11 +132,11 @@ func TestAHeadOverAPreview(t *testing.T) {
 		if err != nil || math.Abs(p-(best[0].Logit-z)) > 2*rungs[normal].LogSumOff+1e-4 {
 			t.Errorf("context %d: found the log-probability %v, %v, expected about %v", i, p, err, best[0].Logit-z)
 		}
-		if _, z, err = x.Best(choices, h, softmax.Request{K: k, ExactSum: true}); err != nil || math.Abs(z-math.Log(sum)) > 1e-9 {
+		if _, z, err = x.Best(choices, h, softmax.Request{ExactSum: true}); err != nil || math.Abs(z-math.Log(sum)) > 1e-9 {
 			t.Errorf("context %d: found the sum %v in full, %v, expected %v", i, z, err, math.Log(sum))
 		}
-		_, of, failed := whole.Best(choices, h, softmax.Request{K: k})
-		if _, z, err = x.Best(choices, h, softmax.Request{K: k, Exact: true}); err != nil || failed != nil || z != of {
+		_, of, failed := whole.Best(choices, h, softmax.Request{})
+		if _, z, err = x.Best(choices, h, softmax.Request{Exact: true}); err != nil || failed != nil || z != of {
 			t.Errorf("context %d: found the sum %v of an exact request, %v, %v, expected %v as without a preview", i, z, err, failed, of)
 		}
 		// Among some the answer is exact.
@@ -144,12 +144,12 @@ func TestAHeadOverAPreview(t *testing.T) {
 		want := slices.MaxFunc(among, func(a, b uint32) int {
 			return -exact.Compare(softmax.Prediction{ID: a, Logit: logits[a]}, softmax.Prediction{ID: b, Logit: logits[b]})
 		})
-		if _, err := x.Search(best[:1], h, softmax.Request{K: 1, Among: softmax.Only(among)}); err != nil || best[0].ID != want {
+		if _, err := x.Search(best[:1], h, softmax.Request{Among: softmax.Only(among)}); err != nil || best[0].ID != want {
 			t.Errorf("context %d: found token %d among some, %v, expected %d", i, best[0].ID, err, want)
 		}
 		// The tokens within a distance of the best.
 		near := make([]softmax.Prediction, 50)
-		a, err = x.Search(near, h, softmax.Request{K: len(near), Within: 1})
+		a, err = x.Search(near, h, softmax.Request{Within: 1})
 		for _, p := range near[:a.Count] {
 			if p.Logit < near[0].Logit-1 {
 				t.Errorf("context %d: found the logit %v, expected none below %v", i, p.Logit, near[0].Logit-1)
@@ -206,10 +206,10 @@ func TestDrawsOfAHeadOverAPreview(t *testing.T) {
 				if got.ID == token.ID {
 					same++
 				}
-				if _, err := x.Search(best, h, softmax.Request{K: 1}); err != nil {
+				if _, err := x.Search(best, h, softmax.Request{}); err != nil {
 					t.Error(err)
 				}
-				if _, err := whole.Search(want, h, softmax.Request{K: 1}); err != nil {
+				if _, err := whole.Search(want, h, softmax.Request{}); err != nil {
 					t.Error(err)
 				}
 				if best[0].ID == want[0].ID {

@@ -60,7 +60,7 @@ func TestSearchesOnTheThreadsOfAModel(t *testing.T) {
 	x.SetThreads(1)
 	search := func(h []float32) []softmax.Prediction {
 		best := make([]softmax.Prediction, 20)
-		if _, err := x.Search(best, h, softmax.Request{K: len(best)}); err != nil {
+		if _, err := x.Search(best, h, softmax.Request{}); err != nil {
 			t.Error(err)
 		}
 		return best

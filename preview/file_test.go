@@ -176,7 +176,7 @@ func FuzzRead(f *testing.F) {
 					if i > 0 && exact.Compare(top[i-1], p) >= 0 {
 						t.Fatalf("found %v, want them in order", top)
 					}
-					if _, err := e.Search(one, h, softmax.Request{K: 1, Among: softmax.Only([]uint32{p.ID})}); err != nil || one[0] != p {
+					if _, err := e.Search(one, h, softmax.Request{Among: softmax.Only([]uint32{p.ID})}); err != nil || one[0] != p {
 						t.Fatalf("found %v, want %v; %v", p, one[0], err)
 					}
 				}
@@ -190,5 +190,5 @@ func (s *Searcher) search3(top []softmax.Prediction, h []float32, r Rung) (softm
 	if err := s.query[0].Set(h); err != nil {
 		return softmax.Answer{}, err
 	}
-	return s.search(top, &softmax.Request{K: 3, LogSum: true}, &r)
+	return s.search(top, &softmax.Request{LogSum: true}, &r)
 }

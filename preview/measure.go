@@ -28,7 +28,7 @@ func truth(ctx context.Context, l *softmax.Layer, contexts []float32, k int, don
 	best := make([]softmax.Prediction, n*k)
 	err := parallel.With(ctx, 0, n, 16, done, func() *exact.Searcher { return exact.NewSearcher((*exact.Layer)(l)) }, func(s *exact.Searcher, lo, hi int) error {
 		answers := make([]softmax.Answer, hi-lo)
-		return s.SearchBatch(best[lo*k:hi*k], answers, contexts[lo*d:hi*d], softmax.Request{K: k})
+		return s.SearchBatch(best[lo*k:hi*k], answers, contexts[lo*d:hi*d], softmax.Request{})
 	})
 	return best, err
 }
@@ -188,7 +188,7 @@ func (m *Model) measureSums(ctx context.Context, l *softmax.Layer, held []float3
 // leavesOut returns the number of the best labels that a rung does not score in full. A search for
 // len(best) labels finds the others: they are the best of any labels that include them.
 func (s *Searcher) leavesOut(best []softmax.Prediction, rung *Rung) (n int) {
-	if !s.look(&softmax.Request{K: len(best)}, rung) {
+	if !s.look(len(best), &softmax.Request{}, rung) {
 		s.stats.Exact++
 		return 0
 	}

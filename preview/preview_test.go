@@ -134,8 +134,8 @@ func (m *Model) withRung(r Rung) *Model {
 	return &x
 }
 
-// drawRequest draws a request with edits.
-func drawRequest(t *rapid.T, labels int) softmax.Request {
+// drawRequest draws a request with edits for k labels.
+func drawRequest(t *rapid.T, labels int) (k int, req softmax.Request) {
 	set := func(name string, share int) *bitset.Set {
 		if !rapid.Bool().Draw(t, name) {
 			return nil
@@ -149,13 +149,13 @@ func drawRequest(t *rapid.T, labels int) softmax.Request {
 		}
 		return s
 	}
-	req := softmax.Request{K: rapid.IntRange(1, 60).Draw(t, "k"), Allowed: set("allowed", 70), Banned: set("banned", 10)}
+	k, req = rapid.IntRange(1, 60).Draw(t, "k"), softmax.Request{Allowed: set("allowed", 70), Banned: set("banned", 10)}
 	ids := rapid.SliceOfNDistinct(rapid.Uint32Range(0, uint32(labels-1)), 0, 9, rapid.ID).Draw(t, "biased")
 	slices.Sort(ids)
 	for _, id := range ids {
 		req.Biases = append(req.Biases, softmax.Bias{ID: id, Add: float32(rapid.IntRange(-40, 40).Draw(t, "add"))})
 	}
-	return req
+	return k, req
 }
 
 // If all labels are looked at and scored in full, the answer equals the exact search, bit for bit.
@@ -164,9 +164,9 @@ func TestTheWholeLayerGivesTheExactAnswer(t *testing.T) {
 		m := x.model.withRung(whole)
 		s, e := mustSearch(t, m, x.layer), softmax.NewSearcher(x.layer)
 		rapid.Check(t, func(t *rapid.T) {
-			req := drawRequest(t, m.Labels())
+			k, req := drawRequest(t, m.Labels())
 			h := x.contexts(1)
-			got, want := make([]softmax.Prediction, req.K), make([]softmax.Prediction, req.K)
+			got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
 			a, err := s.Search(got, h, req)
 			if err != nil {
 				t.Fatal(err)
@@ -192,7 +192,7 @@ func TestTheWholeLayerIsScoredFromPreviews(t *testing.T) {
 	s, e := mustSearch(t, x.model.withRung(whole), x.layer), softmax.NewSearcher(x.layer)
 	for range 50 {
 		h, got, want := x.contexts(1), make([]softmax.Prediction, 7), make([]softmax.Prediction, 7)
-		a, err := s.Search(got, h, softmax.Request{K: 7})
+		a, err := s.Search(got, h, softmax.Request{})
 		if err != nil || a.Source != softmax.FromSet {
 			t.Fatalf("found an answer from the %v, %v; want one from the set", a.Source, err)
 		}
@@ -212,19 +212,19 @@ func TestAnswersAreExactAmongWhatIsLookedAt(t *testing.T) {
 		s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
 		rungs, _ := x.model.Rungs()
 		rapid.Check(t, func(t *rapid.T) {
-			req := drawRequest(t, x.model.Labels())
+			k, req := drawRequest(t, x.model.Labels())
 			req.Budget = rapid.SampledFrom(rungs).Draw(t, "rung").Kept
 			h := x.contexts(1)
-			got := make([]softmax.Prediction, req.K)
+			got := make([]softmax.Prediction, k)
 			a, err := s.Search(got, h, req)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, among := make([]softmax.Prediction, req.K), req
+			want, among := make([]softmax.Prediction, k), req
 			among.Budget = 0
 			if a.Source == softmax.FromSet {
-				if a.Count != req.K {
-					t.Fatalf("found %d labels from previews, want %d", a.Count, req.K)
+				if a.Count != k {
+					t.Fatalf("found %d labels from previews, want %d", a.Count, k)
 				}
 				ids := slices.Clone(s.ids)
 				slices.Sort(ids)
@@ -394,7 +394,7 @@ func TestARungMissesWhatItLeavesOut(t *testing.T) {
 					if err := s.query[0].Set(h); err != nil {
 						t.Fatal(err)
 					}
-					if _, err := s.search(got, &softmax.Request{K: k}, &r); err != nil {
+					if _, err := s.search(got, &softmax.Request{}, &r); err != nil {
 						t.Fatal(err)
 					}
 					n := misses(got, want)
@@ -475,11 +475,11 @@ func TestADistanceSparesWork(t *testing.T) {
 		for range n {
 			h := x.contexts(1)
 			got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
-			a, err := near.Search(got, h, softmax.Request{K: k, Within: 0.5})
+			a, err := near.Search(got, h, softmax.Request{Within: 0.5})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := far.Search(want, h, softmax.Request{K: k}); err != nil {
+			if _, err := far.Search(want, h, softmax.Request{}); err != nil {
 				t.Fatal(err)
 			}
 			cut := slices.IndexFunc(want, func(p softmax.Prediction) bool { return p.Logit < want[0].Logit-0.5 })
@@ -508,7 +508,7 @@ func TestRungsSayHowPreciseSearchesAre(t *testing.T) {
 			missed := 0
 			for range n {
 				h, got, want := x.contexts(1), make([]softmax.Prediction, k), make([]softmax.Prediction, k)
-				if _, err := s.Search(got, h, softmax.Request{K: k, Budget: r.Kept}); err != nil {
+				if _, err := s.Search(got, h, softmax.Request{Budget: r.Kept}); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := e.TopK(want, h); err != nil {
@@ -544,7 +544,7 @@ func TestABudgetIsTheLastRungWithinIt(t *testing.T) {
 		}
 		search := func(s *Searcher, h []float32, budget float64) (list []softmax.Prediction, kept uint64) {
 			list, before := make([]softmax.Prediction, 5), s.stats.Kept
-			if _, err := s.Search(list, h, softmax.Request{K: 5, Budget: budget}); err != nil {
+			if _, err := s.Search(list, h, softmax.Request{Budget: budget}); err != nil {
 				t.Fatalf("budget %v: %v", budget, err)
 			}
 			return list, s.stats.Kept - before
@@ -579,7 +579,7 @@ func TestStrangeContextsAreAnsweredAsPrecisely(t *testing.T) {
 		for range n {
 			got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
 			h := x.strange()
-			a, err := s.Search(got, h, softmax.Request{K: k})
+			a, err := s.Search(got, h, softmax.Request{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -622,16 +622,16 @@ func TestAnswersDependOnTheContextAlone(t *testing.T) {
 		got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
 		if i%2 == 0 {
 			for range 20 {
-				if _, err := one.Search(got, x.strange(), softmax.Request{K: k}); err != nil {
+				if _, err := one.Search(got, x.strange(), softmax.Request{}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		a, err := one.Search(got, h, softmax.Request{K: k})
+		a, err := one.Search(got, h, softmax.Request{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := mustSearch(t, x.model, x.layer).Search(want, h, softmax.Request{K: k})
+		b, err := mustSearch(t, x.model, x.layer).Search(want, h, softmax.Request{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -659,7 +659,7 @@ func TestModelsAndAnswersAreTheSameEverywhere(t *testing.T) {
 			for at := 0; at < len(tests); at += d.dim {
 				for _, r := range m.rungs {
 					top := make([]softmax.Prediction, 3)
-					a, err := s.Search(top, tests[at:at+d.dim], softmax.Request{K: 3, Budget: r.Kept, LogSum: true})
+					a, err := s.Search(top, tests[at:at+d.dim], softmax.Request{Budget: r.Kept, LogSum: true})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -683,13 +683,14 @@ func TestQueriesAllocateNothing(t *testing.T) {
 		banned := bitset.New(x.model.Labels())
 		banned.Add(7)
 		h, top, answers := x.contexts(4), make([]softmax.Prediction, 40), make([]softmax.Answer, 4)
-		reqs := []softmax.Request{{K: 1}, {K: 5}, {K: 5, LogSum: true}, {K: 10, Banned: banned}, {K: 10, Biases: []softmax.Bias{{ID: 3, Add: 1}}}, {K: 3, Exact: true}}
+		reqs := []softmax.Request{{}, {LogSum: true}, {Banned: banned}, {Biases: []softmax.Bias{{ID: 3, Add: 1}}}, {Exact: true}}
 		ask := func() {
-			for _, req := range reqs {
-				if _, err := s.Search(top[:req.K], h[:x.dim], req); err != nil {
+			for i, req := range reqs {
+				k := []int{1, 5, 10}[i%3]
+				if _, err := s.Search(top[:k], h[:x.dim], req); err != nil {
 					t.Fatal(err)
 				}
-				if err := s.SearchBatch(top[:4*req.K], answers, h, req); err != nil {
+				if err := s.SearchBatch(top[:4*k], answers, h, req); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -708,7 +709,7 @@ func TestBatchesAnswerAsSearchDoes(t *testing.T) {
 	const n, k = 9, 4
 	h := x.contexts(n)
 	for _, req := range []softmax.Request{{}, {Exact: true}, {Budget: x.model.rungs[0].Kept}} {
-		req.K, req.LogSum = k, true
+		req.LogSum = true
 		got, answers := make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
 		if err := s.SearchBatch(got, answers, h, req); err != nil {
 			t.Fatal(err)
@@ -760,8 +761,8 @@ func TestLogSums(t *testing.T) {
 		for i := range far {
 			far[i] *= 50
 		}
-		for _, req := range []softmax.Request{{K: 3, LogSum: true, Banned: banned}, {K: 3, LogSum: true, ExactSum: true},
-			{K: 3, LogSum: true, Temperature: 0.1}, {K: 3, LogSum: true, Temperature: 30}, {K: 3, LogSum: true}} {
+		for _, req := range []softmax.Request{{LogSum: true, Banned: banned}, {LogSum: true, ExactSum: true},
+			{LogSum: true, Temperature: 0.1}, {LogSum: true, Temperature: 30}, {LogSum: true}} {
 			h, got, want := x.contexts(1), make([]softmax.Prediction, 3), make([]softmax.Prediction, 3)
 			if !exact.Edits(&req) && !req.ExactSum && req.Temperature == 0 {
 				h = far
@@ -789,7 +790,7 @@ func TestDistancesBeyondAllNumbers(t *testing.T) {
 			s := mustSearch(t, x.model.withRung(Rung{Deviations: distance, Reach: distance, Share: 1, Most: math.MaxUint32, Kept: 1e9}), x.layer)
 			for range 50 {
 				h, got, want := x.contexts(1), make([]softmax.Prediction, 20), make([]softmax.Prediction, 20)
-				req := softmax.Request{K: 20, Banned: banned}
+				req := softmax.Request{Banned: banned}
 				if _, err := s.Search(got, h, req); err != nil {
 					t.Fatal(err)
 				}
@@ -827,7 +828,7 @@ func TestLogSumsArePossible(t *testing.T) {
 	s, estimates := mustSearch(t, m, l), 0
 	for range 400 {
 		h, best := draw(dim, 1.5), make([]softmax.Prediction, 1)
-		a, err := s.Search(best, h, softmax.Request{K: 1, LogSum: true, Budget: m.rungs[0].Kept})
+		a, err := s.Search(best, h, softmax.Request{LogSum: true, Budget: m.rungs[0].Kept})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -879,20 +880,19 @@ func TestWhatIsRefused(t *testing.T) {
 		{"infinity", "found +Inf at element 3", softmax.ErrContext, func() error { _, err := s.TopK(top, with(inf)); return err }},
 		{"a short context", "found 41 elements", softmax.ErrContext, func() error { _, err := s.TopK(top, h[1:]); return err }},
 		{"k of 0", "k: found 0", softmax.ErrRequest, func() error { _, err := s.TopK(nil, h); return err }},
-		{"room", "dst: found room for 2", softmax.ErrRequest, func() error { _, err := s.Search(top, h, softmax.Request{K: 1}); return err }},
-		{"a negative budget", "budget: found -1", softmax.ErrRequest, func() error { _, err := s.Search(top, h, softmax.Request{K: 2, Budget: -1}); return err }},
+		{"a negative budget", "budget: found -1", softmax.ErrRequest, func() error { _, err := s.Search(top, h, softmax.Request{Budget: -1}); return err }},
 		{"a budget of NaN", "budget: found NaN", softmax.ErrRequest, func() error {
-			_, err := s.Search(top, h, softmax.Request{K: 2, Budget: math.NaN()})
+			_, err := s.Search(top, h, softmax.Request{Budget: math.NaN()})
 			return err
 		}},
 		{"a batch with NaN", "row 1: found NaN at element 3", softmax.ErrContext, func() error {
-			return s.SearchBatch(make([]softmax.Prediction, 4), make([]softmax.Answer, 2), append(slices.Clone(h), with(nan)...), softmax.Request{K: 2})
+			return s.SearchBatch(make([]softmax.Prediction, 4), make([]softmax.Answer, 2), append(slices.Clone(h), with(nan)...), softmax.Request{})
 		}},
 		{"a ragged batch", "found 41 elements", softmax.ErrContext, func() error {
-			return s.SearchBatch(top, make([]softmax.Answer, 1), h[1:], softmax.Request{K: 2})
+			return s.SearchBatch(top, make([]softmax.Answer, 1), h[1:], softmax.Request{})
 		}},
-		{"the room of a batch", "found room for 2", softmax.ErrRequest, func() error {
-			return s.SearchBatch(top, make([]softmax.Answer, 1), h, softmax.Request{K: 1})
+		{"the room of a batch", "found room for 3", softmax.ErrRequest, func() error {
+			return s.SearchBatch(make([]softmax.Prediction, 3), make([]softmax.Answer, 2), append(slices.Clone(h), h...), softmax.Request{})
 		}},
 		{"another layer", "fingerprint: found", softmax.ErrLayer, func() error {
 			_, err := NewSearcher(x.model, newData(t, 3000, 42, false, 99).layer)
@@ -956,7 +956,7 @@ func TestSmallLayers(t *testing.T) {
 			for range 20 {
 				for k := 1; k <= min(c.labels, 6); k++ {
 					h, got, want := d.contexts(1), make([]softmax.Prediction, k), make([]softmax.Prediction, k)
-					if _, err := s.Search(got, h, softmax.Request{K: k, LogSum: true}); err != nil {
+					if _, err := s.Search(got, h, softmax.Request{LogSum: true}); err != nil {
 						t.Fatal(err)
 					}
 					if _, err := e.TopK(want, h); err != nil {

@@ -115,7 +115,7 @@ func (m *Model) newSearcher(l *softmax.Layer) *Searcher {
 // TopK writes the labels with the k = len(dst) largest logits that the preview leaves to dst, in
 // order, and returns their number. Errors are as from Search.
 func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
-	a, err := s.Search(dst, h, softmax.Request{K: len(dst)})
+	a, err := s.Search(dst, h, softmax.Request{})
 	return a.Count, err
 }
 
@@ -132,11 +132,8 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // on held-out contexts.
 func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	m := s.model
-	if err := exact.Check(&req, m.labels); err != nil {
+	if err := exact.Check(&req, m.labels, len(dst)); err != nil {
 		return softmax.Answer{}, err
-	}
-	if len(dst) != req.K {
-		return softmax.Answer{}, exact.Invalid(exact.ErrRequest, "preview: dst: found room for %d labels, expected k = %d", len(dst), req.K)
 	}
 	if err := s.query[0].Set(h); err != nil {
 		return softmax.Answer{}, err
@@ -152,11 +149,11 @@ func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Req
 func (s *Searcher) search(dst []softmax.Prediction, req *softmax.Request, rung *Rung) (softmax.Answer, error) {
 	m := s.model
 	s.stats.Queries++
-	if req.K > maxPreviewed || req.LogSum && (req.ExactSum || exact.Edits(req) || !estimated(req.Temperature)) || !s.look(req, rung) {
+	if len(dst) > maxPreviewed || req.LogSum && (req.ExactSum || exact.Edits(req) || !estimated(req.Temperature)) || !s.look(len(dst), req, rung) {
 		return s.exactly(dst, req)
 	}
 	s.stats.Kept += uint64(len(s.ids))
-	ask := softmax.Request{K: req.K, Within: req.Within, LogSum: req.LogSum, Temperature: req.Temperature, Among: softmax.Only(s.ids), Biases: req.Biases}
+	ask := softmax.Request{Within: req.Within, LogSum: req.LogSum, Temperature: req.Temperature, Among: softmax.Only(s.ids), Biases: req.Biases}
 	if err := s.exact.Find(dst, s.one[:], s.query[:], &ask); err != nil {
 		return softmax.Answer{}, err
 	}
@@ -267,8 +264,8 @@ func (s *Searcher) turn() bool {
 
 // look leaves the labels to score in full in s.ids, and reports false if the exact layer is to
 // answer.
-func (s *Searcher) look(req *softmax.Request, rung *Rung) bool {
-	m, t, k := s.model, s.tables, max(req.K, 1)
+func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
+	m, t, k := s.model, s.tables, max(k, 1)
 	if !s.turn() {
 		return false
 	}
@@ -486,18 +483,19 @@ func keepBelow(blocks []uint32, x []float32, limit float32) int {
 }
 
 // SearchBatch answers the same request about each of n contexts, row-major, n x d, as Search does,
-// bit for bit. dst has exactly req.K elements a context, the answer to context i is
-// dst[i*req.K:][:answers[i].Count], and answers has n elements. Errors are as from Search.
+// bit for bit. answers has n elements, and dst has k elements per context: the answer to context i is
+// dst[i*k:][:answers[i].Count]. Errors are as from Search.
 func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
 	d, n := s.model.dim, len(answers)
 	if len(contexts) != n*d {
 		return exact.Invalid(exact.ErrContext, "preview: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)
 	}
-	if err := exact.Check(&req, s.model.labels); err != nil {
+	k, err := exact.Each(len(dst), n)
+	if err != nil {
 		return err
 	}
-	if len(dst) != req.K*n {
-		return exact.Invalid(exact.ErrRequest, "preview: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)
+	if err := exact.Check(&req, s.model.labels, k); err != nil {
+		return err
 	}
 	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
 		return exact.Invalid(exact.ErrContext, "preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
@@ -508,8 +506,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 		return s.exact.SearchBatch(dst, answers, contexts, req)
 	}
 	for i := range answers {
-		var err error
-		if answers[i], err = s.Search(dst[i*req.K:(i+1)*req.K], contexts[i*d:(i+1)*d], req); err != nil {
+		if answers[i], err = s.Search(dst[i*k:(i+1)*k], contexts[i*d:(i+1)*d], req); err != nil {
 			return err
 		}
 	}

@@ -177,7 +177,7 @@ func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
 	const labels, dim = 1200, 8
 	l := newLayer(t, 25, labels, dim)
 	h := normals(newRand(26), dim, 0.7)
-	best, err := softmax.NewSearcher(l).Search(make([]softmax.Prediction, 1), h, softmax.Request{K: 1})
+	best, err := softmax.NewSearcher(l).Search(make([]softmax.Prediction, 1), h, softmax.Request{})
 	if err != nil || best.Count != 1 {
 		t.Fatal(best, err)
 	}

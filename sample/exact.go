@@ -165,7 +165,7 @@ func (s *Sampler) lookAtBest(k int) error {
 		return err
 	}
 	s.found = grow.Slice(s.found, k)
-	s.request.K, s.request.Within = k, s.within(history, s.terms)
+	s.request.Within = s.within(history, s.terms)
 	if s.exactly {
 		s.asked[0] = s.query
 		if err := s.layer.Find(s.found, s.one[:], s.asked[:], &s.request); err != nil {

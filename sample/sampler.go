@@ -239,21 +239,15 @@ func (s *Sampler) Distribution(dst []softmax.Prediction) ([]softmax.Prediction, 
 	return dst, true
 }
 
-// badEdits is an error of the kind softmax.ErrRequest.
-type badEdits string
-
-func (e badEdits) Error() string { return string(e) }
-func (e badEdits) Unwrap() error { return softmax.ErrRequest }
-
 // prepare checks the edits, and finds their effects. Edits that the order has no step for
 // are dropped.
 func (s *Sampler) prepare(e *Edits) error {
-	s.request = softmax.Request{K: 1, Allowed: e.Allowed, Banned: e.Banned, Biases: e.Biases}
-	if err := exact.Check(&s.request, s.labels); err != nil {
+	s.request = softmax.Request{Allowed: e.Allowed, Banned: e.Banned, Biases: e.Biases}
+	if err := exact.Check(&s.request, s.labels, 1); err != nil {
 		return err
 	}
 	if len(e.History) > int(times) {
-		return badEdits(fmt.Sprintf("sample: history: found %d labels, expected at most %d", len(e.History), times))
+		return exact.Invalid(softmax.ErrRequest, "sample: history: found %d labels, expected at most %d", len(e.History), times)
 	}
 	history := e.History
 	beyond := func(id uint32) bool { return int64(id) >= int64(s.labels) }

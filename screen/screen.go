@@ -178,20 +178,19 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 
 // Search answers a request about the context h, as [softmax.Searcher.Search] does, but among the
 // candidates that the model has for h within the budget of the request. Labels that the request
-// biases are candidates. The exact layer answers if fewer than req.K candidates may be answered, if
+// biases are candidates. The exact layer answers if fewer than k = len(dst) candidates may be answered, if
 // the lead of the cluster is below the exact margin, if the request is Exact, and if it names the
 // labels to choose among. Answer.Source tells which labels the answer was chosen among.
 //
-// The length of dst is req.K exactly. It returns an error, and writes nothing, if h is not a
-// context (softmax.ErrContext) or if the request or the length of dst does not fit the layer or the
+// It returns an error, and writes nothing, if h is not a context (softmax.ErrContext) or if the request or the length of dst does not fit the layer or the
 // model (softmax.ErrRequest).
 func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	return s.searcher().Search(dst, h, req)
 }
 
 // SearchBatch answers the same request about each of n contexts, row-major, n x d, as Search does,
-// bit for bit. dst has exactly req.K elements a context, the answer to context i is
-// dst[i*req.K:][:answers[i].Count], and answers has n elements. Errors are as from Search.
+// bit for bit. answers has n elements, and dst has k elements per context: the answer to context i is
+// dst[i*k:][:answers[i].Count]. Errors are as from Search.
 func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
 	return s.searcher().SearchBatch(dst, answers, contexts, req)
 }

@@ -39,7 +39,6 @@ func ExampleSearcher_Search() {
 	}
 	top := make([]softmax.Prediction, 1)
 	answer, err := softmax.NewSearcher(square()).Search(top, []float32{2, 1}, softmax.Request{
-		K:       1,
 		LogSum:  true,
 		Allowed: allowed,
 		Banned:  said,

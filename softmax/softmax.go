@@ -19,9 +19,9 @@ var (
 // request if it has one.
 type Prediction = exact.Prediction
 
-// Request is a question about a context. Its fields:
+// Request is a question about a context, for as many labels as the answer has room for: 1 to L, or 0
+// for LogSum alone. Its fields:
 //
-//	K                int          labels wanted: 1 to L, or 0 for LogSum alone
 //	Within           float64      the largest distance from the best logit; 0: any
 //	LogSum           bool         the logarithm of the sum of e^x too, see [Answer]
 //	ExactSum         bool         that sum by the reference arithmetic: a pass over all weights
@@ -51,14 +51,14 @@ func Only(ids []uint32) Labels { return exact.Only(ids) }
 
 // Answer is the result of a search, besides the best labels.
 //
-// Count is the number of labels written: K, or fewer if fewer may be answered, or are within the
+// Count is the number of labels written: k, or fewer if fewer may be answered, or are within the
 // distance of the request. Source tells which labels the answer was chosen among.
 //
 // LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of e^x, or of
 // e^(x/T) at the temperature of the request, over the labels that the answer was chosen among: the
 // logarithm of a label's probability among them is its logit minus that. The sum over no labels is
-// -Inf. Without ExactSum it is an estimate: labels that may be among the K largest count with
-// their logits, all others with the centre of their interval, so that it depends on K, and on
+// -Inf. Without ExactSum it is an estimate: labels that may be among the k largest count with
+// their logits, all others with the centre of their interval, so that it depends on k, and on
 // nothing else. If a share p of the sum belongs to the others, and no interval of theirs is wider
 // than 2e, the result is off by at most log(1 + p(exp(e) - 1)), and far less in practice.
 //
@@ -137,8 +137,8 @@ func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
 	return s.searcher().TopK(dst, h)
 }
 
-// Search answers a request about the context h: the labels of the req.K largest
-// logits go to dst, in order. The length of dst is req.K exactly.
+// Search answers a request about the context h: the labels of the k = len(dst)
+// largest logits go to dst, in order.
 //
 // It returns an error, and writes nothing, if h is not a context ([ErrContext])
 // or if the request or the length of dst does not fit the layer ([ErrRequest]).
@@ -147,9 +147,8 @@ func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, e
 }
 
 // SearchBatch answers the same request about each of n contexts, row-major, n x d, as
-// Search does, bit for bit; rows are read once for several contexts. dst has exactly req.K
-// elements a context, the answer to context i is dst[i*req.K:][:answers[i].Count], and
-// answers has n elements. Errors are as from Search.
+// Search does, bit for bit; rows are read once for several contexts. answers has n elements, and dst has
+// k elements per context: the answer to context i is dst[i*k:][:answers[i].Count]. Errors are as from Search.
 func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []float32, req Request) error {
 	return s.searcher().SearchBatch(dst, answers, contexts, req)
 }

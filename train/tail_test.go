@@ -295,7 +295,7 @@ func TestTailsKnowTheirRange(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a, err := s.Search(make([]softmax.Prediction, 1), h, softmax.Request{K: 1, LogSum: true, Temperature: temperature})
+				a, err := s.Search(make([]softmax.Prediction, 1), h, softmax.Request{LogSum: true, Temperature: temperature})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -137,7 +137,7 @@ func (t *table) racers(threads int) ([]*racer, error) {
 			for j := range batch {
 				copy(contexts[j*d:(j+1)*d], t.state(i+j, n))
 			}
-			return s.SearchBatch(dst, answers, contexts, softmax.Request{K: k})
+			return s.SearchBatch(dst, answers, contexts, softmax.Request{})
 		}})
 	}
 	return list, nil
@@ -256,7 +256,7 @@ func (t *table) preview(train string, n int) error {
 		for c := range n {
 			for j, k := range []int{1, k} {
 				start := time.Now()
-				_, err := s.Search(dst[:k], t.state(c, n), softmax.Request{K: k, Budget: rung.Kept})
+				_, err := s.Search(dst[:k], t.state(c, n), softmax.Request{Budget: rung.Kept})
 				times[j] = append(times[j], time.Since(start).Seconds()*1e6)
 				if err != nil {
 					return err

@@ -361,7 +361,7 @@ func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, at
 		dst, answers := make([]softmax.Prediction, width*width), make([]softmax.Answer, width)
 		x.turn = &measure.Turn{Query: func(i int) int {
 			n := len(batches[i]) / dim
-			if err := searcher.SearchBatch(dst[:n*width], answers[:n], batches[i], softmax.Request{K: width, LogSum: true}); err != nil {
+			if err := searcher.SearchBatch(dst[:n*width], answers[:n], batches[i], softmax.Request{LogSum: true}); err != nil {
 				panic(err) // the contexts were good enough for the exact layer
 			}
 			return n

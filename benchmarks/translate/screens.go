@@ -172,7 +172,7 @@ func (c *contestant) judge(ctx context.Context, contexts []float32, want []uint3
 		return err
 	}
 	n := len(want) / topK
-	if err := s.SearchBatch(make([]softmax.Prediction, topK*n), make([]softmax.Answer, n), contexts, softmax.Request{K: topK}); err != nil {
+	if err := s.SearchBatch(make([]softmax.Prediction, topK*n), make([]softmax.Answer, n), contexts, softmax.Request{}); err != nil {
 		return err
 	}
 	stats := s.Stats()

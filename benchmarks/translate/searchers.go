@@ -44,7 +44,7 @@ func newOneScan(l *softmax.Layer) *oneScan {
 }
 
 func (s *oneScan) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
-	d, k := s.layer.Dim(), req.K
+	d, k := s.layer.Dim(), len(dst)/len(answers)
 	s.scores = grow.Slice(s.scores, s.layer.Labels())
 	for i := range answers {
 		kernels.Scan(s.scores, s.weights, s.layer.Bias(), contexts[i*d:(i+1)*d])
@@ -64,7 +64,7 @@ func (s *shared) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer,
 	l, n := s.layer, len(answers)
 	s.scores = grow.Slice(s.scores, n*l.Labels())
 	lstm.Products(s.scores, s.weights, l.Bias(), contexts, l.Dim(), n)
-	s.answers(dst, answers, req.K)
+	s.answers(dst, answers, len(dst)/n)
 	return nil
 }
 
@@ -77,7 +77,8 @@ type oneByOne struct {
 
 func (s *oneByOne) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
 	for i := range answers {
-		n, sum := s.by.TopKLogSumExp(dst[i*req.K:(i+1)*req.K], contexts[i*s.dim:(i+1)*s.dim])
+		k := len(dst) / len(answers)
+		n, sum := s.by.TopKLogSumExp(dst[i*k:(i+1)*k], contexts[i*s.dim:(i+1)*s.dim])
 		answers[i] = softmax.Answer{Count: n, LogSum: sum}
 	}
 	return nil

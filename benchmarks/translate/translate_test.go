@@ -364,7 +364,7 @@ func TestSearchersNormalise(t *testing.T) {
 		"FGD": &oneByOne{by: all.Searcher().(methods.Normaliser), dim: dim},
 	} {
 		dst, answers := make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
-		if err := s.SearchBatch(dst, answers, h, softmax.Request{K: k, LogSum: true}); err != nil {
+		if err := s.SearchBatch(dst, answers, h, softmax.Request{LogSum: true}); err != nil {
 			t.Fatal(err)
 		}
 		logits := make([]float64, words)

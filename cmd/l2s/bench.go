@@ -251,7 +251,7 @@ func rivals(l *layer, s searcher, rows [][]float32, k int, budget float64) []fun
 		func(i int) { scan.TopK(dst, rows[i]) },
 		topKQuery(softmax.NewSearcher(l.Layer).TopK, rows, dst),
 		topKQuery(func(dst []softmax.Prediction, h []float32) (int, error) {
-			a, err := s.Search(dst, h, softmax.Request{K: k, Budget: budget})
+			a, err := s.Search(dst, h, softmax.Request{Budget: budget})
 			return a.Count, err
 		}, rows, dst),
 	}

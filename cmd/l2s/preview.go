@@ -105,13 +105,13 @@ func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, 
 	err := parallel.Each(ctx, len(searchers), n, 16, parallel.Counter(n, p.Set), func(worker, lo, hi int) error {
 		s, found := searchers[worker], make([]softmax.Prediction, most)
 		best, answers := make([]softmax.Prediction, (hi-lo)*most), make([]softmax.Answer, hi-lo)
-		if err := exact[worker].SearchBatch(best, answers, rows[lo*d:hi*d], softmax.Request{K: most}); err != nil {
+		if err := exact[worker].SearchBatch(best, answers, rows[lo*d:hi*d], softmax.Request{}); err != nil {
 			return err
 		}
 		for c := lo; c < hi; c++ {
 			for i, k := range ks {
 				before := s.Stats()
-				a, err := s.Search(found[:k], rows[c*d:(c+1)*d], softmax.Request{K: k, Budget: budget})
+				a, err := s.Search(found[:k], rows[c*d:(c+1)*d], softmax.Request{Budget: budget})
 				if err != nil {
 					return err
 				}

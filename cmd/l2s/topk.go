@@ -78,7 +78,7 @@ func topKVerb(f *flags) action {
 		if err != nil {
 			return nil, err
 		}
-		req := softmax.Request{K: *k, Exact: exact, LogSum: *logProbs && !capped, ExactSum: exact}
+		req := softmax.Request{Exact: exact, LogSum: *logProbs && !capped, ExactSum: exact}
 		if !exact {
 			req.Budget = *budget
 		}

@@ -194,7 +194,7 @@ func (v *service) ask(body io.Reader, logProbs bool, hold func(int64) error) ([]
 	case len(q.Contexts) < 1 || int64(len(q.Contexts)) > v.limits.contexts:
 		return nil, bad("contexts: found %d, expected 1 to %d", len(q.Contexts), v.limits.contexts)
 	}
-	req := softmax.Request{K: q.K, Budget: q.Budget, LogSum: logProbs}
+	req := softmax.Request{Budget: q.Budget, LogSum: logProbs}
 	if q.Exact {
 		req.Exact = true
 	}

@@ -79,17 +79,17 @@ func learner(ctx context.Context, s *soak) error {
 		case traffic == 3 && i%3 > 0: // one context again and again
 			copy(h, repeated)
 		}
-		req := softmax.Request{K: 1 + rand.IntN(5), Budget: []float64{0, 0, 0, 1e-300, 1, 30, 1e9}[rand.IntN(7)], Exact: rand.IntN(8) == 0}
+		k, req := 1+rand.IntN(5), softmax.Request{Budget: []float64{0, 0, 0, 1e-300, 1, 30, 1e9}[rand.IntN(7)], Exact: rand.IntN(8) == 0}
 		if rand.IntN(100) == 0 {
 			bad := slices.Clone(h)
 			bad[rand.IntN(dim)] = float32([]float64{math.NaN(), math.Inf(1), math.Inf(-1)}[rand.IntN(3)])
-			if _, err := l.Search(make([]softmax.Prediction, req.K), bad, req); !errors.Is(err, softmax.ErrContext) {
+			if _, err := l.Search(make([]softmax.Prediction, k), bad, req); !errors.Is(err, softmax.ErrContext) {
 				s.fault("learner: a context with %v: found %v, expected a refusal", bad, err)
 			}
 		}
-		got, want := make([]softmax.Prediction, req.K), make([]softmax.Prediction, req.K)
+		got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
 		a, err := l.Search(got, h, req)
-		if err != nil || a.Count != req.K {
+		if err != nil || a.Count != k {
 			s.fault("learner: %+v: found %d labels, %v", req, a.Count, err)
 			continue
 		}
@@ -159,7 +159,7 @@ func tails(ctx context.Context, s *soak) error {
 	top, one := make([]softmax.Prediction, 5), make([]softmax.Prediction, 1)
 	// off returns the largest error of log Z on the three ways to it.
 	off := func(h []float32, temperature float64) (float64, error) {
-		want, err := exact.Search(one, h, softmax.Request{K: 1, LogSum: true, ExactSum: true, Temperature: temperature})
+		want, err := exact.Search(one, h, softmax.Request{LogSum: true, ExactSum: true, Temperature: temperature})
 		if err != nil {
 			return 0, err
 		}
@@ -171,7 +171,7 @@ func tails(ctx context.Context, s *soak) error {
 		if err != nil {
 			return 0, err
 		}
-		a, err := by.Search(top, h, softmax.Request{K: 5, LogSum: true, Temperature: temperature})
+		a, err := by.Search(top, h, softmax.Request{LogSum: true, Temperature: temperature})
 		if err != nil {
 			return 0, err
 		}

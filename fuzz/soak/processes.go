@@ -230,7 +230,7 @@ func (s *soak) client(ctx context.Context, url string, models [2]*screen.Model) 
 		right := false
 		for _, x := range by {
 			want := make([]softmax.Prediction, k)
-			b, err := x.Search(want, h, softmax.Request{K: k, Budget: budget})
+			b, err := x.Search(want, h, softmax.Request{Budget: budget})
 			if err != nil {
 				s.fault("service: %v", err)
 			}

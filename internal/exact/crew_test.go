@@ -33,22 +33,28 @@ func sharedLayer(t *testing.T) (w, contexts []float32, dim int) {
 	return w, contexts, d
 }
 
-func sharedRequests() []exact.Request {
+// question is a request for the k best labels.
+type question struct {
+	k int
+	exact.Request
+}
+
+func sharedRequests() []question {
 	few := bitset.New(6_000)
 	for id := range uint32(50) {
 		few.Add(100 * id)
 	}
-	return []exact.Request{
-		{K: 1},
-		{K: 40},
-		{K: 300},
-		{K: 300, Within: 2},
-		{K: 6_000, Within: 0.5},
-		{K: 5, LogSum: true},
-		{K: 5, Allowed: few},
-		{K: 5, Among: exact.Only(allIDs(400))},
-		{K: 1, Biases: []exact.Bias{{ID: 5_999, Add: 300}}},
-		{K: 0, LogSum: true, Temperature: 2},
+	return []question{
+		{k: 1},
+		{k: 40},
+		{k: 300},
+		{300, exact.Request{Within: 2}},
+		{6_000, exact.Request{Within: 0.5}},
+		{5, exact.Request{LogSum: true}},
+		{5, exact.Request{Allowed: few}},
+		{5, exact.Request{Among: exact.Only(allIDs(400))}},
+		{1, exact.Request{Biases: []exact.Bias{{ID: 5_999, Add: 300}}}},
+		{0, exact.Request{LogSum: true, Temperature: 2}},
 	}
 }
 
@@ -66,10 +72,10 @@ func TestThreadsDoNotShow(t *testing.T) {
 				all.Go(func() {
 					got, want := exact.NewSearcher(many), exact.NewSearcher(one)
 					for _, req := range sharedRequests() {
-						a, b := make([]exact.Prediction, req.K), make([]exact.Prediction, req.K)
+						a, b := make([]exact.Prediction, req.k), make([]exact.Prediction, req.k)
 						for at := 0; at < len(contexts); at += dim {
-							x, errX := got.Search(a, contexts[at:at+dim], req)
-							y, errY := want.Search(b, contexts[at:at+dim], req)
+							x, errX := got.Search(a, contexts[at:at+dim], req.Request)
+							y, errY := want.Search(b, contexts[at:at+dim], req.Request)
 							if errX != nil || errY != nil || x != y || !slices.Equal(a, b) {
 								t.Errorf("%d threads, %+v: found %v, %v, %v, expected %v, %v, %v", threads, req, x, a, errX, y, b, errY)
 								return
@@ -90,9 +96,9 @@ func TestSearchesOnThreadsDoNotAllocate(t *testing.T) {
 	l.SetThreads(3)
 	s := exact.NewSearcher(l)
 	for _, req := range sharedRequests() {
-		dst := make([]exact.Prediction, req.K)
+		dst := make([]exact.Prediction, req.k)
 		f := func() {
-			if _, err := s.Search(dst, contexts[:dim], req); err != nil {
+			if _, err := s.Search(dst, contexts[:dim], req.Request); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -114,7 +120,7 @@ func TestAWrongLabelPanicsInTheCaller(t *testing.T) {
 			t.Error("found no panic, expected one")
 		}
 	}()
-	req, dst, answers := exact.Request{K: 1, Among: exact.Only(ids)}, make([]exact.Prediction, 1), make([]exact.Answer, 1)
+	req, dst, answers := exact.Request{Among: exact.Only(ids)}, make([]exact.Prediction, 1), make([]exact.Answer, 1)
 	_ = exact.NewSearcher(l).Find(dst, answers, []*exact.Query{newQuery(t, contexts[:dim])}, &req)
 }
 
@@ -146,9 +152,9 @@ func TestThreadsThatAreNotLent(t *testing.T) {
 		many.LendThreads(3, all)
 		got, want := exact.NewSearcher(many), exact.NewSearcher(one)
 		for _, req := range sharedRequests() {
-			a, b := make([]exact.Prediction, req.K), make([]exact.Prediction, req.K)
-			x, errX := got.Search(a, contexts[:dim], req)
-			y, errY := want.Search(b, contexts[:dim], req)
+			a, b := make([]exact.Prediction, req.k), make([]exact.Prediction, req.k)
+			x, errX := got.Search(a, contexts[:dim], req.Request)
+			y, errY := want.Search(b, contexts[:dim], req.Request)
 			if errX != nil || errY != nil || x != y || !slices.Equal(a, b) {
 				t.Errorf("%+v: found %v, %v, %v, expected %v, %v, %v", req, x, a, errX, y, b, errY)
 			}

@@ -9,18 +9,15 @@ import (
 )
 
 // LogitAndSum returns the parts of a log-probability: the logit of the label id, by the reference
-// arithmetic, with its bias, and the log-sum of the answer to a request for no labels (K = 0), see
+// arithmetic, with its bias, and the log-sum of the answer to a request for no labels, see
 // [Answer], in which that label counts with its logit if it is among the labels to choose from.
 //
 // It returns an error, for which errors.Is holds with [ErrRequest] or [ErrContext], if id, the
 // query or the request does not fit the layer. It panics if a list has an id that is not below
 // L.
 func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum float64, err error) {
-	if err := req.check(s.layer.Labels()); err != nil {
+	if err := req.check(s.layer.Labels(), 0); err != nil {
 		return 0, 0, err
-	}
-	if req.K != 0 {
-		return 0, 0, Invalid(ErrRequest, "softmax: k: found %d, expected 0, a request for a log-sum alone", req.K)
 	}
 	if int64(id) >= int64(s.layer.Labels()) {
 		return 0, 0, Invalid(ErrRequest, "softmax: id: found %d, expected one below the %d labels", id, s.layer.Labels())
@@ -32,7 +29,7 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum fl
 	s.logits = grow.Slice(s.logits, 1)
 	s.layer.rows.RefGatherDot(s.logits, s.layer.bias, s.label[:], q.Vector())
 	logit = s.logits[0] + Added(req, id)
-	p := s.begin(req)
+	p := s.begin(req, 0)
 	defer s.end()
 	if p.n == 0 {
 		return logit, math.Inf(-1), nil

@@ -43,7 +43,7 @@ func TestAPackedListIsOfItsLayerAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = exact.NewSearcher(newLayer(t, w, nil, 2)).Search(make([]exact.Prediction, 1), []float32{1, 1}, exact.Request{K: 1, Among: packed.List(0)})
+	_, err = exact.NewSearcher(newLayer(t, w, nil, 2)).Search(make([]exact.Prediction, 1), []float32{1, 1}, exact.Request{Among: packed.List(0)})
 	if want := "packed for another layer"; err == nil || !errors.Is(err, exact.ErrRequest) || !strings.Contains(err.Error(), want) {
 		t.Errorf("found error %v, expected %q", err, want)
 	}
@@ -100,7 +100,7 @@ func TestTheShortWayIsFind(t *testing.T) {
 				plain := exact.Only(ids[starts[list]:starts[list+1]])
 				find := func(k int, sum bool, among exact.Labels) ([]exact.Prediction, float64) {
 					top, answer := make([]exact.Prediction, k), make([]exact.Answer, 1)
-					if err := s.Find(top, answer, []*exact.Query{q}, &exact.Request{K: k, LogSum: sum, Among: among}); err != nil {
+					if err := s.Find(top, answer, []*exact.Query{q}, &exact.Request{LogSum: sum, Among: among}); err != nil {
 						t.Fatal(err)
 					}
 					return top, answer[0].LogSum
@@ -120,8 +120,8 @@ func TestTheShortWayIsFind(t *testing.T) {
 					for _, withSum := range []bool{false, true} {
 						var got, other [22]exact.Prediction
 						var a, b exact.Answer
-						answered := s.Short(got[:k], &a, short, &exact.Request{K: k, LogSum: withSum, Among: packed.List(list)})
-						if s.Short(other[:k], &b, short, &exact.Request{K: k, LogSum: withSum, Among: plain}) && (!answered || got != other || a != b) {
+						answered := s.Short(got[:k], &a, short, &exact.Request{LogSum: withSum, Among: packed.List(list)})
+						if s.Short(other[:k], &b, short, &exact.Request{LogSum: withSum, Among: plain}) && (!answered || got != other || a != b) {
 							t.Errorf("%d of %d labels: found %v, %+v packed, %v, %+v not packed", k, size, got, a, other, b)
 						}
 						if possible := k > 0 && 2*k <= size; answered && !possible || !answered && possible && !withSum {
@@ -163,7 +163,7 @@ func TestTheShortWayIsFind(t *testing.T) {
 						}
 					}
 				}
-				if size == 299 && !s.Short(make([]exact.Prediction, 5), new(exact.Answer), short, &exact.Request{K: 5, LogSum: true, Among: packed.List(list)}) {
+				if size == 299 && !s.Short(make([]exact.Prediction, 5), new(exact.Answer), short, &exact.Request{LogSum: true, Among: packed.List(list)}) {
 					t.Error("found no answer with a sum for 5 of 299 labels, expected one")
 				}
 			}
@@ -186,21 +186,20 @@ func TestTheShortWayIsFind(t *testing.T) {
 			req  exact.Request
 			want bool
 		}{
-			{"two of a list", s, short, exact.Request{K: 2, Among: all}, true},
-			{"a budget, which is none of the layer's business", s, short, exact.Request{K: 2, Among: all, Budget: 5}, true},
-			{"no room", s, q, exact.Request{K: 2, Among: all}, false},
-			{"less room than labels", s, few, exact.Request{K: 2, Among: all}, false},
-			{"another k than there is room for", s, short, exact.Request{K: 3, Among: all}, false},
-			{"all labels", s, short, exact.Request{K: 2}, false},
-			{"a part of a packed list", s, short, exact.Request{K: 2, Among: part}, false},
-			{"a temperature", s, short, exact.Request{K: 2, Among: all, Temperature: 2}, false},
-			{"a distance", s, short, exact.Request{K: 2, Among: all, Within: 2}, false},
-			{"an exact sum", s, short, exact.Request{K: 2, Among: all, LogSum: true, ExactSum: true}, false},
-			{"banned labels", s, short, exact.Request{K: 2, Among: all, Banned: bitset.New(labels)}, false},
-			{"allowed labels", s, short, exact.Request{K: 2, Among: all, Allowed: bitset.New(labels)}, false},
-			{"biased labels", s, short, exact.Request{K: 2, Among: all, Biases: []exact.Bias{{ID: 1, Add: 1}}}, false},
-			{"a list of another layer", exact.NewSearcher(other), short, exact.Request{K: 2, Among: all}, false},
-			{"a layer of another dimension", exact.NewSearcher(narrow), short, exact.Request{K: 2, Among: exact.Only([]uint32{1, 2, 3, 4})}, false},
+			{"two of a list", s, short, exact.Request{Among: all}, true},
+			{"a budget, which is none of the layer's business", s, short, exact.Request{Among: all, Budget: 5}, true},
+			{"no room", s, q, exact.Request{Among: all}, false},
+			{"less room than labels", s, few, exact.Request{Among: all}, false},
+			{"all labels", s, short, exact.Request{}, false},
+			{"a part of a packed list", s, short, exact.Request{Among: part}, false},
+			{"a temperature", s, short, exact.Request{Among: all, Temperature: 2}, false},
+			{"a distance", s, short, exact.Request{Among: all, Within: 2}, false},
+			{"an exact sum", s, short, exact.Request{Among: all, LogSum: true, ExactSum: true}, false},
+			{"banned labels", s, short, exact.Request{Among: all, Banned: bitset.New(labels)}, false},
+			{"allowed labels", s, short, exact.Request{Among: all, Allowed: bitset.New(labels)}, false},
+			{"biased labels", s, short, exact.Request{Among: all, Biases: []exact.Bias{{ID: 1, Add: 1}}}, false},
+			{"a list of another layer", exact.NewSearcher(other), short, exact.Request{Among: all}, false},
+			{"a layer of another dimension", exact.NewSearcher(narrow), short, exact.Request{Among: exact.Only([]uint32{1, 2, 3, 4})}, false},
 		} {
 			var top [2]exact.Prediction
 			if got := c.s.Short(top[:], new(exact.Answer), c.q, &c.req); got != c.want {
@@ -220,7 +219,7 @@ func TestTheShortWayIsFind(t *testing.T) {
 		notANumber[19] = float32(math.NaN())
 		var top, want [2]exact.Prediction
 		var answers [2]exact.Answer
-		req := exact.Request{K: 2, LogSum: true, Among: all}
+		req := exact.Request{LogSum: true, Among: all}
 		if _, _, _, ok := s.Nearest(short, &req); ok || s.Short(top[:], &answers[0], short, &req) {
 			t.Error("found the short way taken by a context without intervals, expected the longer one")
 		}

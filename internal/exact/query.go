@@ -109,7 +109,7 @@ func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Re
 // that the query has room for, unless most of their labels may be among the best.
 func (s *Searcher) short(dst []Prediction, a *Answer, q *Query, req *Request) bool {
 	n, k := len(req.Among.ids), len(dst)
-	if k < 1 || k != req.K || most(k, n) || req.Temperature != 0 || req.Within != 0 || req.ExactSum || Edits(req) {
+	if k < 1 || most(k, n) || req.Temperature != 0 || req.Within != 0 || req.ExactSum || Edits(req) {
 		return false
 	}
 	left := s.survivors(q, &req.Among, k)

@@ -58,15 +58,13 @@ func Compare(p, o Prediction) int {
 	return 1
 }
 
-// Request is a question about a context. The edits, which are
-// Allowed, Banned and Biases, take part in the search: the answer is as for a
-// layer whose logits are edited so.
+// Request is a question about a context, for as many labels as the answer has room for: 1 to L, or 0
+// for LogSum alone. The edits, which are Allowed, Banned and Biases, take part in the search: the
+// answer is as for a layer whose logits are edited so.
 type Request struct {
-	// K is the number of labels wanted: 1 to L, or 0 for LogSum alone.
-	K int
 	// Within, unless 0, leaves out labels whose logit is below the largest by more than Within, a
-	// finite number above 0: Count may be less than K. A truncation of samplers is such a distance,
-	// min-p by p at temperature T one of -T log p. So K may be large, a bound on the answer, at no
+	// finite number above 0: Count may be less than k. A truncation of samplers is such a distance,
+	// min-p by p at temperature T one of -T log p. So k may be large, a bound on the answer, at no
 	// cost.
 	Within float64
 	// LogSum asks for the logarithm of the sum of e^x too, see [Answer].
@@ -164,10 +162,22 @@ func (r *Request) logSum(logits []float64) float64 {
 
 func compareBias(b Bias, id uint32) int { return int(int64(b.ID) - int64(id)) }
 
+// Each returns k, the number of labels per context for which n contexts have room. It is 1 for no
+// contexts, for which no request is wrong by its k.
+func Each(room, n int) (k int, err error) {
+	switch {
+	case n == 0 && room == 0:
+		return 1, nil
+	case n == 0 || room%n != 0:
+		return 0, Invalid(ErrRequest, "softmax: dst: found room for %d labels, expected the same number for each of %d contexts", room, n)
+	}
+	return room / n, nil
+}
+
 // Check returns an error, for which errors.Is holds with [ErrRequest], unless the request is valid
-// for a layer with that number of labels.
-func Check(r *Request, labels int) error {
-	if err := r.check(labels); err != nil {
+// for the k best of a number of labels.
+func Check(r *Request, labels, k int) error {
+	if err := r.check(labels, k); err != nil {
 		return err
 	}
 	return r.Among.check(labels)
@@ -183,13 +193,13 @@ func (l *Labels) check(labels int) error {
 }
 
 // check is Check without the ids of a list.
-func (r *Request) check(labels int) error {
+func (r *Request) check(labels, k int) error {
 	least := 1
 	if r.LogSum {
 		least = 0
 	}
-	if r.K < least || r.K > labels {
-		return Invalid(ErrRequest, "softmax: k: found %d, expected %d to the %d labels", r.K, least, labels)
+	if k < least || k > labels {
+		return Invalid(ErrRequest, "softmax: k: found %d, expected %d to the %d labels", k, least, labels)
 	}
 	if s := r.Allowed; s != nil && s.Len() != labels {
 		return Invalid(ErrRequest, "softmax: allowed: found a set over %d labels, expected %d", s.Len(), labels)
@@ -221,7 +231,7 @@ func (r *Request) check(labels int) error {
 
 // Answer is the result of a search, in addition to the best labels.
 type Answer struct {
-	// Count is the number of labels written: K, or fewer if fewer may be answered, or are within
+	// Count is the number of labels written: k, or fewer if fewer may be answered, or are within
 	// the distance of the request.
 	Count int
 	// LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of e^x, or of
@@ -234,12 +244,12 @@ type Answer struct {
 	// by the method Logit of package head's Head, and take the sum over the results.
 	//
 	// Unless the request has ExactSum, the sum is not computed in the reference arithmetic. Labels
-	// that may be among the K largest count with their logits, all others with the centre of the
+	// that may be among the k largest count with their logits, all others with the centre of the
 	// interval that the int8 codes give. If a share p of the sum belongs to the others, and no
 	// interval of theirs is wider than 2e, the result is off by at most log(1 + p(exp(e) - 1)),
 	// about p*e, and by less than 10^-5 more for exponentials in float32 ([kernels.SumExpCentres]).
 	// In practice roundings cancel and the error is far below that. It has the same bits on every
-	// CPU, but depends on K: with K = 0 no logit is computed.
+	// CPU, but depends on k: with k = 0 no logit is computed.
 	LogSum float64
 	// Source tells which labels the answer was chosen among.
 	Source Source

@@ -39,7 +39,8 @@ const (
 type place struct {
 	Labels
 	n    int
-	k    int         // the number of labels to answer with: no more than may be answered
+	each int         // the number of labels that a context has room for
+	k    int         // the number of labels to answer with: no more than each, or than may be answered
 	mask *bitset.Set // which of all labels may be answered; nil for each
 	req  *Request
 }
@@ -79,7 +80,7 @@ func (s *Searcher) resolve(p *place) {
 	if req.Allowed != nil || req.Banned != nil {
 		s.restrict(p)
 	}
-	p.k = min(req.K, p.n)
+	p.k = min(p.each, p.n)
 	if p.mask != nil {
 		p.k = min(p.k, p.mask.Count())
 	}
@@ -117,18 +118,18 @@ func (s *Searcher) restrict(p *place) {
 
 // search is Find for a request that was checked.
 func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *Request) {
-	p := s.begin(req)
+	p := s.begin(req, len(dst)/len(qs))
 	defer s.end()
 	for i := range answers {
 		answers[i] = Answer{Count: p.k, LogSum: math.Inf(-1)}
 	}
-	if len(qs) > 0 && p.n > 0 && (p.k > 0 || req.LogSum) {
+	if p.n > 0 && (p.k > 0 || req.LogSum) {
 		s.find(dst, answers, qs, p)
 	}
 	if req.Within > 0 {
 		for i := range answers {
 			a := &answers[i]
-			a.Count = within(dst[i*req.K:][:a.Count], req.Within)
+			a.Count = within(dst[i*(len(dst)/len(qs)):][:a.Count], req.Within)
 		}
 	}
 }
@@ -144,9 +145,9 @@ func within(best []Prediction, distance float64) int {
 }
 
 // begin finds out where a request looks. Threads read it, so it is the searcher's until end.
-func (s *Searcher) begin(req *Request) *place {
+func (s *Searcher) begin(req *Request, each int) *place {
 	s.req = *req
-	s.place = place{req: &s.req}
+	s.place = place{req: &s.req, each: each}
 	s.resolve(&s.place)
 	return &s.place
 }
@@ -160,9 +161,9 @@ func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *plac
 	}
 	if n := len(qs); n > 1 && (!certified || s.oneByOne(n, p)) {
 		for i := range qs { // each alone
-			*p = place{req: &s.req}
+			*p = place{req: &s.req, each: p.each}
 			s.resolve(p)
-			s.find(dst[i*p.req.K:][:p.req.K], answers[i:i+1], qs[i:i+1], p)
+			s.find(dst[i*p.each:][:p.each], answers[i:i+1], qs[i:i+1], p)
 		}
 		return
 	}
@@ -185,7 +186,7 @@ func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *plac
 		room := p.room(p.n)
 		for c := range x.n {
 			i := g*kernels.BatchContexts + c
-			s.finish(dst[i*p.req.K:][:p.k], &answers[i], qs[i], p, s.lower[c*room:][:p.n], s.upper[c*room:][:p.n])
+			s.finish(dst[i*p.each:][:p.k], &answers[i], qs[i], p, s.lower[c*room:][:p.n], s.upper[c*room:][:p.n])
 		}
 	}
 }
@@ -490,7 +491,7 @@ func (s *Searcher) byTiles(dst []Prediction, answers []Answer, qs []*Query, p *p
 	s.scan = scan{p: p, tiles: true}
 	s.run(p.n, s.layer.rowBytes())
 	for i := range qs {
-		x, best := &s.workers[0].kept[i], dst[i*p.req.K:][:p.k]
+		x, best := &s.workers[0].kept[i], dst[i*p.each:][:p.k]
 		for _, w := range s.workers[1:threads] {
 			x.ids, x.lower, x.upper = append(x.ids, w.kept[i].ids...), append(x.lower, w.kept[i].lower...), append(x.upper, w.kept[i].upper...)
 		}

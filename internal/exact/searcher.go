@@ -49,12 +49,12 @@ func NewSearcher(l *Layer) *Searcher {
 // TopK writes the labels with the k = len(dst) largest logits to dst, in order,
 // and returns their number, k. Errors are as from Search.
 func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
-	a, err := s.Search(dst, h, Request{K: len(dst)})
+	a, err := s.Search(dst, h, Request{})
 	return a.Count, err
 }
 
-// Search answers a request about the context h: the labels of the req.K largest
-// logits go to dst, in order. The length of dst is req.K exactly.
+// Search answers a request about the context h: the labels of the k = len(dst) largest logits go to
+// dst, in order.
 //
 // It returns an error, and writes nothing, if h is not a context ([ErrContext])
 // or if the request or the length of dst does not fit the layer ([ErrRequest]).
@@ -66,9 +66,8 @@ func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, e
 }
 
 // SearchBatch answers the same request about each of n contexts, row-major, n x d, as
-// Search does, bit for bit; rows are read once for several contexts. dst has exactly req.K
-// elements a context, the answer to context i is dst[i*req.K:][:answers[i].Count], and
-// answers has n elements. Errors are as from Search.
+// Search does, bit for bit; rows are read once for several contexts. answers has n elements, and dst has
+// k elements per context: the answer to context i is dst[i*k:][:answers[i].Count]. Errors are as from Search.
 func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []float32, req Request) error {
 	qs, err := s.set(answers, contexts)
 	if err != nil {
@@ -103,14 +102,15 @@ func (s *Searcher) set(answers []Answer, contexts []float32) ([]*Query, error) {
 
 // findAny is Find for requests of all kinds.
 func (s *Searcher) findAny(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
-	if err := req.check(s.layer.Labels()); err != nil {
+	if len(answers) != len(qs) {
+		return Invalid(ErrRequest, "softmax: answers: found %d, expected one for each of %d contexts", len(answers), len(qs))
+	}
+	k, err := Each(len(dst), len(qs))
+	if err != nil {
 		return err
 	}
-	if len(dst) != req.K*len(qs) || len(answers) != len(qs) {
-		if len(qs) == 1 && len(answers) == 1 {
-			return Invalid(ErrRequest, "softmax: dst: found room for %d labels, expected k = %d", len(dst), req.K)
-		}
-		return Invalid(ErrRequest, "softmax: found room for %d labels and %d answers, expected k = %d labels for each of %d contexts", len(dst), len(answers), req.K, len(qs))
+	if err := req.check(s.layer.Labels(), k); err != nil {
+		return err
 	}
 	if p := req.Among.packed; p != nil && p.near.layer != s.layer {
 		return Invalid(ErrRequest, "softmax: among: found a list that is packed for another layer, expected one of this layer")
@@ -120,7 +120,9 @@ func (s *Searcher) findAny(dst []Prediction, answers []Answer, qs []*Query, req 
 			return err
 		}
 	}
-	s.search(dst, answers, qs, req)
+	if len(qs) > 0 {
+		s.search(dst, answers, qs, req)
+	}
 	return nil
 }
 
@@ -152,7 +154,7 @@ func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err e
 	if !s.layer.certifies(q) {
 		return nil, nil, nil
 	}
-	p := s.begin(&Request{Among: among})
+	p := s.begin(&Request{Among: among}, 0)
 	defer s.end()
 	s.prepareOne(q, p)
 	s.intervals(&s.groups[0], p)

@@ -235,14 +235,14 @@ func halfBits(x float32) uint16 {
 	return sign | uint16(e+14)<<10 | uint16((2*f-1)*1024)
 }
 
-// drawRequest draws a request for a layer, and the labels that it chooses among.
-func drawRequest(t *rapid.T, l *exact.Layer) (req exact.Request, among []uint32) {
+// drawRequest draws a request for the k best labels of a layer, and the labels that it chooses among.
+func drawRequest(t *rapid.T, l *exact.Layer) (k int, req exact.Request, among []uint32) {
 	n := l.Labels()
 	r := newRand(rapid.Uint64().Draw(t, "request seed"))
 	req.LogSum = rapid.Bool().Draw(t, "log-sum")
-	req.K = rapid.IntRange(1, n).Draw(t, "k")
+	k = rapid.IntRange(1, n).Draw(t, "k")
 	if req.LogSum && r.IntN(4) == 0 {
-		req.K = 0
+		k = 0
 	}
 	req.Within = rapid.SampledFrom([]float64{0, 0, 1e-30, 0.3, 2, 30, 1e300}).Draw(t, "within")
 	some := func(percent int) (ids []uint32) {
@@ -293,7 +293,7 @@ func drawRequest(t *rapid.T, l *exact.Layer) (req exact.Request, among []uint32)
 			req.Biases = append(req.Biases, exact.Bias{ID: id, Add: float32(max(-1, min(1, r.NormFloat64())) * scale)})
 		}
 	}
-	return req, among
+	return k, req, among
 }
 
 // checkRequests: the answer to any request is the one of its definition, bit for
@@ -315,23 +315,23 @@ func checkRequests(t *rapid.T) {
 	}
 	s, w := exact.NewSearcher(l), wide(l)
 	for range rapid.IntRange(1, 3).Draw(t, "requests") { // scratch of one must not show in the next
-		req, among := drawRequest(t, l)
-		dst, answers := make([]exact.Prediction, n*req.K), make([]exact.Answer, n)
+		k, req, among := drawRequest(t, l)
+		dst, answers := make([]exact.Prediction, n*k), make([]exact.Answer, n)
 		if err := s.SearchBatch(dst, answers, contexts, req); err != nil {
 			t.Fatal(err)
 		}
 		for i, a := range answers {
 			h := contexts[i*l.Dim() : (i+1)*l.Dim()]
 			all := definition(l, w, h, among, &req)
-			want := all[:min(req.K, len(all))]
+			want := all[:min(k, len(all))]
 			if j := slices.IndexFunc(want, func(p exact.Prediction) bool { return p.Logit < want[0].Logit-req.Within }); req.Within > 0 && j > 0 {
 				want = want[:j]
 			}
-			if got := dst[i*req.K:][:a.Count]; !slices.Equal(got, want) || a.Source != exact.FromLayer {
+			if got := dst[i*k:][:a.Count]; !slices.Equal(got, want) || a.Source != exact.FromLayer {
 				t.Fatalf("context %d of %d: got %v %v, want %v", i, n, a, got, want)
 			}
-			checkSum(t, l, w, h, &req, all, a.LogSum)
-			one := make([]exact.Prediction, req.K)
+			checkSum(t, l, w, h, k, &req, all, a.LogSum)
+			one := make([]exact.Prediction, k)
 			alone, err := s.Search(one, h, req)
 			if err != nil || alone != a || !slices.Equal(one[:alone.Count], want) {
 				t.Fatalf("context %d of %d: alone %v %v, %v, together %v %v", i, n, alone, one, err, a, want)
@@ -341,7 +341,7 @@ func checkRequests(t *rapid.T) {
 }
 
 // checkSum compares a log-sum with the definition over all edited logits.
-func checkSum(t *rapid.T, l *exact.Layer, w, h []float32, req *exact.Request, all []exact.Prediction, got float64) {
+func checkSum(t *rapid.T, l *exact.Layer, w, h []float32, k int, req *exact.Request, all []exact.Prediction, got float64) {
 	var logits []float64 // in the order of labels, the order of the sum without a list
 	for _, p := range slices.SortedFunc(slices.Values(all), func(a, b exact.Prediction) int { return int(a.ID) - int(b.ID) }) {
 		logits = append(logits, p.Logit)
@@ -351,7 +351,7 @@ func checkSum(t *rapid.T, l *exact.Layer, w, h []float32, req *exact.Request, al
 	case !req.LogSum || len(all) == 0:
 		want = math.Inf(-1)
 		fallthrough
-	case req.K == l.Labels() && !exact.IsList(req.Among) && !exact.Edits(req):
+	case k == l.Labels() && !exact.IsList(req.Among) && !exact.Edits(req):
 		if got != want {
 			t.Fatalf("log-sum: got %v, want %v", got, want)
 		}
@@ -390,7 +390,7 @@ func TestAListOfAllLabelsIsAllLabels(t *testing.T) {
 			var sums [2]exact.Answer
 			for i, among := range []exact.Labels{{}, exact.Only(allIDs(l.Labels()))} {
 				tops[i] = make([]exact.Prediction, k)
-				if err := s.Find(tops[i], sums[i:i+1], []*exact.Query{q}, &exact.Request{K: k, LogSum: true, Among: among}); err != nil {
+				if err := s.Find(tops[i], sums[i:i+1], []*exact.Query{q}, &exact.Request{LogSum: true, Among: among}); err != nil {
 					t.Fatal(err)
 				}
 				if !slices.Equal(tops[i], tops[0]) || sums[i] != sums[0] {
@@ -426,7 +426,7 @@ func TestElementsDoNotShow(t *testing.T) {
 			if l.Fingerprint() != plain.Fingerprint() {
 				t.Errorf("%s: another fingerprint", rows.Element())
 			}
-			for _, req := range []exact.Request{{K: k}, {K: k, LogSum: true}} {
+			for _, req := range []exact.Request{{}, {LogSum: true}} {
 				var tops [2][]exact.Prediction
 				var answers [2][]exact.Answer
 				for i, l := range []*exact.Layer{l, plain} {
@@ -485,11 +485,11 @@ func TestBatchOverManyTilesEqualsSingles(t *testing.T) {
 				biases := []exact.Bias{{ID: 0, Add: -3}, {ID: 228, Add: 1000}, {ID: 689, Add: 50}}
 				for _, k := range []int{1, 5, 16, 17, 300} {
 					for name, req := range map[string]exact.Request{
-						"all":         {K: k},
-						"listed":      {K: k, Among: exact.Only(odd)},
-						"banned":      {K: k, Banned: banned},
-						"biased":      {K: k, Biases: biases},
-						"all at once": {K: k, Among: exact.Only(odd), Banned: banned, Biases: biases},
+						"all":         {},
+						"listed":      {Among: exact.Only(odd)},
+						"banned":      {Banned: banned},
+						"biased":      {Biases: biases},
+						"all at once": {Among: exact.Only(odd), Banned: banned, Biases: biases},
 					} {
 						got, want := make([]exact.Prediction, n*k), make([]exact.Prediction, k)
 						answers := make([]exact.Answer, n)
@@ -573,7 +573,6 @@ func TestTopKThroughTheFirstPass(t *testing.T) {
 					t.Errorf("%s, k %d: not the head of the sort", kind, k)
 				}
 				got, req := make([]exact.Prediction, k), edits
-				req.K = k
 				a, err := exact.NewSearcher(l).Search(got, h, req)
 				if err != nil || !slices.Equal(got[:a.Count], edited[:min(k, len(edited))]) {
 					t.Errorf("%s, k %d, edited: not the head of the sort, %v", kind, k, err)
@@ -664,14 +663,14 @@ func TestContextsAreRefused(t *testing.T) {
 				t.Errorf("Set: got %v, want %s", err, c.want)
 			}
 			top, answers := []exact.Prediction{{ID: 9, Logit: 9}}, []exact.Answer{{Count: 9}}
-			if err := s.Find(top, answers, []*exact.Query{q}, &exact.Request{K: 1}); !errors.Is(err, exact.ErrContext) {
+			if err := s.Find(top, answers, []*exact.Query{q}, &exact.Request{}); !errors.Is(err, exact.ErrContext) {
 				t.Errorf("Find after a failed Set: got %v", err)
 			}
-			if _, err := s.Search(top, c.h, exact.Request{K: 1}); err == nil || err.Error() != c.want {
+			if _, err := s.Search(top, c.h, exact.Request{}); err == nil || err.Error() != c.want {
 				t.Errorf("Search: got %v, want %s", err, c.want)
 			}
 			good := make([]float32, 3)
-			if err := s.SearchBatch(make([]exact.Prediction, 2), make([]exact.Answer, 2), append(good, c.h...), exact.Request{K: 1}); !errors.Is(err, exact.ErrContext) {
+			if err := s.SearchBatch(make([]exact.Prediction, 2), make([]exact.Answer, 2), append(good, c.h...), exact.Request{}); !errors.Is(err, exact.ErrContext) {
 				t.Errorf("SearchBatch: got %v", err)
 			}
 			if top[0].ID != 9 || answers[0].Count != 9 {
@@ -692,18 +691,15 @@ func TestRequestsAreRefused(t *testing.T) {
 		want string
 	}{
 		{"k of 0", 0, exact.Request{}, "softmax: k: found 0, expected 1 to the 4 labels"},
-		{"k below 0", 0, exact.Request{K: -1, LogSum: true}, "softmax: k: found -1, expected 0 to the 4 labels"},
-		{"k above L", 5, exact.Request{K: 5}, "softmax: k: found 5, expected 1 to the 4 labels"},
-		{"too little room", 1, exact.Request{K: 2}, "softmax: dst: found room for 1 labels, expected k = 2"},
-		{"too much room", 3, exact.Request{K: 2}, "softmax: dst: found room for 3 labels, expected k = 2"},
-		{"an id beyond L", 1, exact.Request{K: 1, Among: exact.Only([]uint32{3, 4})}, "softmax: ids[1]: found label 4, expected one below the 4 labels"},
-		{"allowed of another layer", 1, exact.Request{K: 1, Allowed: bitset.New(3)}, "softmax: allowed: found a set over 3 labels, expected 4"},
-		{"banned of another layer", 1, exact.Request{K: 1, Banned: bitset.New(5)}, "softmax: banned: found a set over 5 labels, expected 4"},
-		{"a bias beyond L", 1, exact.Request{K: 1, Biases: []exact.Bias{{ID: 4}}}, "softmax: biases[0]: found label 4, expected one below the 4 labels"},
-		{"biases out of order", 1, exact.Request{K: 1, Biases: []exact.Bias{{ID: 2}, {ID: 1}}}, "softmax: biases[1]: found label 1 after 2, expected ascending, distinct labels"},
-		{"two biases of a label", 1, exact.Request{K: 1, Biases: []exact.Bias{{ID: 2}, {ID: 2}}}, "softmax: biases[1]: found label 2 after 2, expected ascending, distinct labels"},
-		{"a bias that is NaN", 1, exact.Request{K: 1, Biases: []exact.Bias{{ID: 2, Add: nan}}}, "softmax: biases[0]: found NaN, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
-		{"a huge bias", 1, exact.Request{K: 1, Biases: []exact.Bias{{ID: 2, Add: 2e30}}}, "softmax: biases[0]: found 2e+30, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
+		{"k above L", 5, exact.Request{}, "softmax: k: found 5, expected 1 to the 4 labels"},
+		{"an id beyond L", 1, exact.Request{Among: exact.Only([]uint32{3, 4})}, "softmax: ids[1]: found label 4, expected one below the 4 labels"},
+		{"allowed of another layer", 1, exact.Request{Allowed: bitset.New(3)}, "softmax: allowed: found a set over 3 labels, expected 4"},
+		{"banned of another layer", 1, exact.Request{Banned: bitset.New(5)}, "softmax: banned: found a set over 5 labels, expected 4"},
+		{"a bias beyond L", 1, exact.Request{Biases: []exact.Bias{{ID: 4}}}, "softmax: biases[0]: found label 4, expected one below the 4 labels"},
+		{"biases out of order", 1, exact.Request{Biases: []exact.Bias{{ID: 2}, {ID: 1}}}, "softmax: biases[1]: found label 1 after 2, expected ascending, distinct labels"},
+		{"two biases of a label", 1, exact.Request{Biases: []exact.Bias{{ID: 2}, {ID: 2}}}, "softmax: biases[1]: found label 2 after 2, expected ascending, distinct labels"},
+		{"a bias that is NaN", 1, exact.Request{Biases: []exact.Bias{{ID: 2, Add: nan}}}, "softmax: biases[0]: found NaN, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
+		{"a huge bias", 1, exact.Request{Biases: []exact.Bias{{ID: 2, Add: 2e30}}}, "softmax: biases[0]: found 2e+30, expected a finite number of at most 1.2676506002282294e+30 in magnitude"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := s.Search(make([]exact.Prediction, c.room), make([]float32, 2), c.req)
@@ -714,11 +710,44 @@ func TestRequestsAreRefused(t *testing.T) {
 	}
 }
 
+// The room for the labels tells their number: the same for each context.
+func TestTheRoomIsTheNumberOfLabels(t *testing.T) {
+	s := exact.NewSearcher(newLayer(t, []float32{1, 2, 3, 4}, nil, 1))
+	for _, c := range []struct {
+		room, contexts int
+		want           string
+	}{
+		{2, 1, ""}, {4, 1, ""}, {6, 2, ""}, {8, 2, ""}, {0, 0, ""},
+		{3, 2, "softmax: dst: found room for 3 labels, expected the same number for each of 2 contexts"},
+		{1, 0, "softmax: dst: found room for 1 labels, expected the same number for each of 0 contexts"},
+		{0, 2, "softmax: k: found 0, expected 1 to the 4 labels"},
+		{10, 2, "softmax: k: found 5, expected 1 to the 4 labels"},
+	} {
+		dst, answers := make([]exact.Prediction, c.room), make([]exact.Answer, c.contexts)
+		err := s.SearchBatch(dst, answers, slices.Repeat([]float32{1}, c.contexts), exact.Request{})
+		if c.want != "" {
+			if err == nil || err.Error() != c.want || !errors.Is(err, exact.ErrRequest) {
+				t.Errorf("room for %d, %d contexts: found %v, expected %s", c.room, c.contexts, err, c.want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("room for %d, %d contexts: %v", c.room, c.contexts, err)
+		}
+		for i, a := range answers {
+			k := c.room / c.contexts
+			if a.Count != k || dst[i*k].ID != 3 || dst[i*k+k-1].ID != uint32(4-k) {
+				t.Errorf("room for %d, %d contexts: found %+v and %v", c.room, c.contexts, a, dst)
+			}
+		}
+	}
+}
+
 // A log-sum that the request does not want is -Inf.
 func TestLogSumUnasked(t *testing.T) {
 	s := exact.NewSearcher(newLayer(t, make([]float32, 8), nil, 2))
 	for _, among := range []exact.Labels{{}, exact.Only([]uint32{1, 2})} {
-		a, err := s.Search(make([]exact.Prediction, 1), make([]float32, 2), exact.Request{K: 1, Among: among})
+		a, err := s.Search(make([]exact.Prediction, 1), make([]float32, 2), exact.Request{Among: among})
 		if err != nil || !math.IsInf(a.LogSum, -1) {
 			t.Errorf("found log-sum %v and error %v, expected -Inf", a.LogSum, err)
 		}
@@ -758,21 +787,19 @@ func TestSearchesDoNotAllocate(t *testing.T) {
 		}
 		check("Set", func() error { return q.Set(h) })
 		check("TopK", func() error { _, err := s.TopK(top[:k], h); return err })
+		check("many", func() error { var p [300]exact.Prediction; _, err := s.TopK(p[:], h); return err })
 		check("Logits", func() error { return s.Logits(logits, q, exact.Labels{}) })
 		for name, req := range map[string]exact.Request{
-			"all":        {K: k},
-			"many":       {K: 300},
-			"list":       {K: k, Among: exact.Only(allIDs(100))},
-			"log-sum":    {K: k, LogSum: true},
-			"few left":   {K: k, Allowed: few, LogSum: true},
-			"many left":  {K: k, Allowed: most, Banned: few},
-			"biases":     {K: k, Biases: biases},
-			"everything": {K: k, Among: exact.Only(allIDs(100)), LogSum: true, Banned: few, Biases: biases},
+			"all":        {},
+			"list":       {Among: exact.Only(allIDs(100))},
+			"log-sum":    {LogSum: true},
+			"few left":   {Allowed: few, LogSum: true},
+			"many left":  {Allowed: most, Banned: few},
+			"biases":     {Biases: biases},
+			"everything": {Among: exact.Only(allIDs(100)), LogSum: true, Banned: few, Biases: biases},
 		} {
-			check(name, func() error { var p [300]exact.Prediction; _, err := s.Search(p[:req.K], h, req); return err })
-			if req.K == k {
-				check(name+", batch", func() error { return s.SearchBatch(top, answers, contexts, req) })
-			}
+			check(name, func() error { var p [k]exact.Prediction; _, err := s.Search(p[:], h, req); return err })
+			check(name+", batch", func() error { return s.SearchBatch(top, answers, contexts, req) })
 		}
 	})
 }
@@ -891,10 +918,10 @@ func TestExactSumsAndTemperatures(t *testing.T) {
 	for _, temperature := range []float64{0, 0.5, 1, 3} {
 		sums, usual := make([]exact.Answer, m), make([]exact.Answer, m)
 		top, other := make([]exact.Prediction, m*k), make([]exact.Prediction, m*k)
-		if err := s.SearchBatch(top, sums, hs, exact.Request{K: k, LogSum: true, ExactSum: true, Temperature: temperature}); err != nil {
+		if err := s.SearchBatch(top, sums, hs, exact.Request{LogSum: true, ExactSum: true, Temperature: temperature}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.SearchBatch(other, usual, hs, exact.Request{K: k, LogSum: true, Temperature: temperature}); err != nil {
+		if err := s.SearchBatch(other, usual, hs, exact.Request{LogSum: true, Temperature: temperature}); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(top, other) {

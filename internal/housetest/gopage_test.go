@@ -58,7 +58,7 @@ func screened(ctx context.Context, layer *softmax.Layer, contexts []float32, fil
 
 func ask(pool *screen.Pool, h []float32, banned *bitset.Set) ([]softmax.Prediction, []float64, error) {
 	top := make([]softmax.Prediction, 5)
-	a, err := pool.Search(top, h, softmax.Request{K: len(top), Banned: banned, LogSum: true})
+	a, err := pool.Search(top, h, softmax.Request{Banned: banned, LogSum: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,7 +71,7 @@ func ask(pool *screen.Pool, h []float32, banned *bitset.Set) ([]softmax.Predicti
 
 func choose(s *softmax.Searcher, h []float32, ids []uint32) (best uint32, logProb float64, err error) {
 	top := make([]softmax.Prediction, 1)
-	if _, err = s.Search(top, h, softmax.Request{K: 1, Among: softmax.Only(ids)}); err != nil {
+	if _, err = s.Search(top, h, softmax.Request{Among: softmax.Only(ids)}); err != nil {
 		return 0, 0, err
 	}
 	logProb, err = s.LogProb(h, top[0].ID, 1) // over all labels

@@ -142,7 +142,7 @@ type Searcher struct {
 	// The fields that every query reads, next to each other.
 	r       *Router
 	by      *exact.Searcher
-	req     exact.Request // for the best two
+	req     exact.Request // of the list of all clusters
 	best    []exact.Prediction
 	answers []exact.Answer
 	one     [1]exact.Answer
@@ -151,8 +151,8 @@ type Searcher struct {
 
 // NewSearcher returns a searcher.
 func (r *Router) NewSearcher() *Searcher {
-	s := &Searcher{r: r, by: exact.NewSearcher(r.layer), req: exact.Request{K: min(2, r.r)}}
-	s.best, s.answers = s.two[:s.req.K], s.one[:]
+	s := &Searcher{r: r, by: exact.NewSearcher(r.layer)}
+	s.best, s.answers = s.two[:min(2, r.r)], s.one[:]
 	if r.packed != nil {
 		s.req.Among = r.packed.List(0)
 	}
@@ -163,7 +163,7 @@ func (r *Router) NewSearcher() *Searcher {
 // Results that neither need nor the shells ask for may be missing. Find returns an error if a query
 // has no context of the router's dimension.
 func (s *Searcher) Find(dst []Found, qs []*exact.Query, need Need) error {
-	r, k := s.r, s.req.K
+	r, k := s.r, min(2, s.r.r)
 	if len(qs) == 1 && !need.Lead && !need.Cosine {
 		if id, low, high, ok := s.by.Nearest(qs[0], &s.req); ok {
 			dst[0] = Found{Cluster: int(id), Cosine: r.inShell(qs[0], id, low, high)}

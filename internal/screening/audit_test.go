@@ -254,7 +254,7 @@ func TestAuditOfManyGoroutines(t *testing.T) {
 			top := make([]exact.Prediction, 5)
 			for i := range 2000 {
 				at := (i*7 + g) % 3000
-				if _, err := p.Search(top, w.contexts[at*24:(at+1)*24], exact.Request{K: 5, Budget: w.model.Ladder()[i%len(w.model.Ladder())].Budget}); err != nil {
+				if _, err := p.Search(top, w.contexts[at*24:(at+1)*24], exact.Request{Budget: w.model.Ladder()[i%len(w.model.Ladder())].Budget}); err != nil {
 					t.Error(err)
 				}
 			}

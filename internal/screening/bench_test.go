@@ -70,7 +70,7 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 	many, answers := make([]exact.Prediction, batch*k), make([]exact.Answer, batch)
 	run("screened-batch32", batch, func() error {
 		next = (next + batch) % (contexts - batch)
-		return s.SearchBatch(many, answers, data.Contexts[next*dim:(next+batch)*dim], exact.Request{K: k})
+		return s.SearchBatch(many, answers, data.Contexts[next*dim:(next+batch)*dim], exact.Request{})
 	})
 	// The same values in each type that can hold them: the upper bits of a float32.
 	wide, _ := kernels.AsFloat32(layer.Weights())

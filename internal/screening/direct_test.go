@@ -41,8 +41,8 @@ func TestTheShortWayAnswersAsTheLongOne(t *testing.T) {
 					}
 					for _, k := range []int{1, 4, 30} {
 						for _, logSum := range []bool{false, true} {
-							got, a := search(t, short, h, exact.Request{K: k, LogSum: logSum})
-							want, b := search(t, long, h, exact.Request{K: k, LogSum: logSum, Temperature: 1})
+							got, a := search(t, short, k, h, exact.Request{LogSum: logSum})
+							want, b := search(t, long, k, h, exact.Request{LogSum: logSum, Temperature: 1})
 							if !slices.Equal(got, want) || a != b {
 								t.Fatalf("context %d, %d labels, log-sum %v: found %v, %+v, expected %v, %+v", i, k, logSum, got, a, want, b)
 							}
@@ -80,7 +80,7 @@ func TestTheShortWayRefusesWhatIsNoContext(t *testing.T) {
 		contexts []float32
 	}{{"a NaN in the last", h}, {"an element too few", h[:3*dim-1]}} {
 		top, answers := make([]exact.Prediction, 3*k), make([]exact.Answer, 3)
-		if err := short.SearchBatch(top, answers, c.contexts, exact.Request{K: k}); !errors.Is(err, exact.ErrContext) {
+		if err := short.SearchBatch(top, answers, c.contexts, exact.Request{}); !errors.Is(err, exact.ErrContext) {
 			t.Errorf("%s: found error %v, expected ErrContext", c.name, err)
 		}
 		if !slices.Equal(top, make([]exact.Prediction, 3*k)) || !slices.Equal(answers, make([]exact.Answer, 3)) {

@@ -49,7 +49,7 @@ func checkEvaluate(t *rapid.T) {
 		p := screening.Precision{K: k}
 		for i := range in.n {
 			h := in.context(i)
-			among, source := in.answer(h, &exact.Request{K: k}, set)
+			among, source := in.answer(h, k, &exact.Request{}, set)
 			scored += len(among)
 			inside += common(in.truth(h, k), idsOf(among[:min(k, len(among))]))
 			if source == exact.FromLayer {

@@ -103,17 +103,17 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 			n      int
 		}{{0, without}, {5e-324, 1}, {0.5, 1}, {1, 1}, {0, without}, {1.99, 1}, {2, 2}, {3, 2}, {4, 4}, {0, without}, {1e300, 4}, {math.MaxFloat64, 4}, {0, without}} {
 			before := s.Stats().Candidates
-			got, a := search(t, s, h, exact.Request{K: 1, Budget: ask.budget})
+			got, a := search(t, s, 1, h, exact.Request{Budget: ask.budget})
 			n := int(s.Stats().Candidates - before)
 			if want := best[ask.n]; n != ask.n || got[0].ID != want || a.Source != exact.FromSet {
 				t.Errorf("searcher with %v, request with %v: found %v of %d candidates, %v, expected label %d of %d", own, ask.budget, got, n, a.Source, want, ask.n)
 			}
 		}
-		if got, a := search(t, s, h, exact.Request{K: 1, Budget: 1, Exact: true}); got[0].ID != 0 || a.Source != exact.FromLayer {
+		if got, a := search(t, s, 1, h, exact.Request{Budget: 1, Exact: true}); got[0].ID != 0 || a.Source != exact.FromLayer {
 			t.Errorf("found %v of %v, expected the best label of the layer", got, a.Source)
 		}
 		for _, bad := range []float64{-1, math.NaN()} {
-			if _, err := s.Search(make([]exact.Prediction, 1), h, exact.Request{K: 1, Budget: bad}); !errors.Is(err, exact.ErrRequest) || !strings.Contains(err.Error(), fmt.Sprintf("budget: found %v, expected", bad)) {
+			if _, err := s.Search(make([]exact.Prediction, 1), h, exact.Request{Budget: bad}); !errors.Is(err, exact.ErrRequest) || !strings.Contains(err.Error(), fmt.Sprintf("budget: found %v, expected", bad)) {
 				t.Errorf("a budget of %v: found error %v", bad, err)
 			}
 			if _, err := screening.NewSearcher(in.model, in.layer, screening.Budget(bad)); err == nil || err.Error() != fmt.Sprintf("screen: budget: found %v, expected a number above 0", bad) {

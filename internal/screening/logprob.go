@@ -254,8 +254,8 @@ func without(a, b float64) float64 {
 const maxBanned = 256
 
 // sumOverTail returns the log of the sum of e^(x/T) over all labels that the request permits, with
-// the edits of the request, given the sum over the candidates of an answer.
-func (s *Searcher) sumOverTail(x *location, candidates float64, req *exact.Request) (float64, error) {
+// the edits of the request, given the sum over the candidates of an answer with k labels.
+func (s *Searcher) sumOverTail(x *location, k int, candidates float64, req *exact.Request) (float64, error) {
 	temperature := cmp.Or(req.Temperature, 1)
 	head := int(s.inTail[x.cell])
 	switch {
@@ -267,8 +267,8 @@ func (s *Searcher) sumOverTail(x *location, candidates float64, req *exact.Reque
 		return s.sumOfLayer(&ask)
 	case !exact.Edits(req):
 		if x.n != head { // the candidates within the budget of the tail count with their logits
-			s.top = grow.Slice(s.top, min(req.K, head))
-			ask := exact.Request{K: len(s.top), LogSum: true, Temperature: temperature, Among: s.labels(x.cell, head)}
+			s.top = grow.Slice(s.top, min(k, head))
+			ask := exact.Request{LogSum: true, Temperature: temperature, Among: s.labels(x.cell, head)}
 			a, err := s.find(s.top, &ask)
 			if err != nil {
 				return 0, err
@@ -301,8 +301,6 @@ func (s *Searcher) sumOverTail(x *location, candidates float64, req *exact.Reque
 }
 
 func (s *Searcher) sumOfLayer(req *exact.Request) (float64, error) {
-	ask := *req
-	ask.K = 0
-	a, err := s.find(nil, &ask)
+	a, err := s.find(nil, req)
 	return a.LogSum, err
 }

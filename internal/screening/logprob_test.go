@@ -56,7 +56,7 @@ func checkTail(t *rapid.T) {
 	set := drawSettings(t, in)
 	set.overTail = true
 	s := in.searcher(t, set.options()...)
-	req := drawRequest(t, in)
+	k, req := drawRequest(t, in)
 	req.LogSum = true
 	for i := range in.n {
 		h := in.context(i)
@@ -100,8 +100,8 @@ func checkTail(t *rapid.T) {
 			}
 			near("log-probability", got, min(x-math.Log(sum+tail), 0))
 		}
-		_, a := search(t, s, h, req)
-		among, source := in.answer(h, &req, set)
+		_, a := search(t, s, k, h, req)
+		among, source := in.answer(h, k, &req, set)
 		if source == exact.FromLayer || req.Allowed != nil {
 			var logits []float64
 			for _, p := range in.edited(h, allIDs(len(all)), &req) {
@@ -146,7 +146,7 @@ func checkProbabilities(t *rapid.T) {
 	set := drawSettings(t, in)
 	set.overTail = rapid.Bool().Draw(t, "over the tail")
 	s := in.searcher(t, set.options()...)
-	req := drawRequest(t, in)
+	k, req := drawRequest(t, in)
 	req.LogSum, req.Temperature = true, rapid.SampledFrom([]float64{0, 0.3, 0.5, 0.7, 1, 4}).Draw(t, "temperature")
 	req.ExactSum = rapid.Bool().Draw(t, "exact sum")
 	temperature := req.Temperature
@@ -155,7 +155,7 @@ func checkProbabilities(t *rapid.T) {
 	}
 	for i := range in.n {
 		h := in.context(i)
-		got, a := search(t, s, h, req)
+		got, a := search(t, s, k, h, req)
 		total := 0.0
 		for _, p := range got {
 			total += math.Exp(p.Logit/temperature - a.LogSum)
@@ -321,13 +321,14 @@ func TestOverTheTailAnswersAreThoseWithoutIt(t *testing.T) {
 		drawn := drawShape(t)
 		drawn.tail = []float64{1}
 		in := drawn.instance(t)
-		req, set := drawRequest(t, in), drawSettings(t, in)
+		k, req := drawRequest(t, in)
+		set := drawSettings(t, in)
 		plain := in.searcher(t, set.options()...)
 		set.overTail = true
 		over := in.searcher(t, set.options()...)
 		for i := range in.n {
-			want, a := search(t, plain, in.context(i), req)
-			got, b := search(t, over, in.context(i), req)
+			want, a := search(t, plain, k, in.context(i), req)
+			got, b := search(t, over, k, in.context(i), req)
 			if b.Source != exact.FromLayer && req.LogSum {
 				if !(b.LogSum >= a.LogSum) {
 					t.Fatalf("context %d: found the log-sum %v over all labels, and %v over the candidates", i, b.LogSum, a.LogSum)
@@ -502,7 +503,7 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, temperature := range []float64{0.7, 0.8, 1} {
-				want, err := whole.Search(top, h, exact.Request{K: 5, LogSum: true, ExactSum: true, Temperature: temperature})
+				want, err := whole.Search(top, h, exact.Request{LogSum: true, ExactSum: true, Temperature: temperature})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -514,7 +515,7 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a, err := s.Search(make([]exact.Prediction, 5), h, exact.Request{K: 5, LogSum: true, Temperature: temperature})
+				a, err := s.Search(make([]exact.Prediction, 5), h, exact.Request{LogSum: true, Temperature: temperature})
 				if err != nil {
 					t.Fatal(err)
 				}

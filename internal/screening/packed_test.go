@@ -77,7 +77,7 @@ func TestPackCopiesWhatTheBudgetTakes(t *testing.T) {
 	}
 	for budget, want := range map[float64]exact.Prediction{0: {ID: 3, Logit: -2}, 3: {ID: 2, Logit: 3}} {
 		var got [1]exact.Prediction
-		if _, err := s.Search(got[:], []float32{2, 1}, exact.Request{K: 1, Budget: budget}); err != nil || got[0] != want {
+		if _, err := s.Search(got[:], []float32{2, 1}, exact.Request{Budget: budget}); err != nil || got[0] != want {
 			t.Errorf("budget %v: found %v, %v, expected %v", budget, got[0], err, want)
 		}
 	}

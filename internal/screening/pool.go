@@ -260,7 +260,7 @@ func (p *Pool) Do(f func(s *Searcher) error) error {
 
 // TopK is [Searcher.TopK].
 func (p *Pool) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
-	a, err := p.Search(dst, h, exact.Request{K: len(dst)})
+	a, err := p.Search(dst, h, exact.Request{})
 	return a.Count, err
 }
 

@@ -57,29 +57,29 @@ type asker interface {
 }
 
 // ask asks one question by its number, and returns all that is answered.
-func ask(a asker, question int, in *instance, at int, req exact.Request) []any {
+func ask(a asker, question int, in *instance, at, k int, req exact.Request) []any {
 	h := in.context(at)
 	switch question {
 	case 0:
-		dst := make([]exact.Prediction, req.K)
+		dst := make([]exact.Prediction, k)
 		n, err := a.TopK(dst, h)
 		return []any{dst, n, err}
 	case 1:
-		dst := make([]exact.Prediction, req.K)
+		dst := make([]exact.Prediction, k)
 		answer, err := a.Search(dst, h, req)
 		return []any{dst, answer, err}
 	case 2:
-		dst, answers := make([]exact.Prediction, req.K*in.n), make([]exact.Answer, in.n)
+		dst, answers := make([]exact.Prediction, k*in.n), make([]exact.Answer, in.n)
 		err := a.SearchBatch(dst, answers, in.contexts, req)
 		return []any{dst, answers, err}
 	case 3:
-		x, err := a.LogProb(h, uint32(req.K-1), 1)
+		x, err := a.LogProb(h, uint32(k-1), 1)
 		return []any{x, err}
 	case 4:
 		x, err := a.LogSum(h, 1, 0)
 		return []any{x, err}
 	case 5:
-		x, err := a.LogProb(h, uint32(req.K-1), 0.5)
+		x, err := a.LogProb(h, uint32(k-1), 0.5)
 		return []any{x, err}
 	}
 	_, err := a.TopK(nil, h[:len(h)-1])
@@ -106,8 +106,8 @@ func checkPool(t *rapid.T) {
 	query := func(a asker, generation int) {
 		in := ins[generation]
 		question, at := rapid.IntRange(0, 6).Draw(t, "question"), rapid.IntRange(0, in.n-1).Draw(t, "context")
-		req := exact.Request{K: rapid.IntRange(1, in.config.Labels).Draw(t, "k"), LogSum: rapid.Bool().Draw(t, "log-sum"), Budget: drawBudget(t, in)}
-		got, want := ask(a, question, in, at, req), ask(searchers[generation], question, in, at, req)
+		k, req := rapid.IntRange(1, in.config.Labels).Draw(t, "k"), exact.Request{LogSum: rapid.Bool().Draw(t, "log-sum"), Budget: drawBudget(t, in)}
+		got, want := ask(a, question, in, at, k, req), ask(searchers[generation], question, in, at, k, req)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("generation %d, question %d: got %v, want %v", number, question, got, want)
 		}
@@ -195,7 +195,7 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 		x := &all[i]
 		x.config, x.weights, x.bias = other.config, other.weights(), other.layer.Bias()
 		x.want, x.answers = make([]exact.Prediction, n*k), make([]exact.Answer, n)
-		if err := other.searcher(t).SearchBatch(x.want, x.answers, contexts, exact.Request{K: k, LogSum: true}); err != nil {
+		if err := other.searcher(t).SearchBatch(x.want, x.answers, contexts, exact.Request{LogSum: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -233,7 +233,7 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 					x := owner.(*kind)
 					if round%3 == 0 {
 						queries.Add(n)
-						if err := s.SearchBatch(dst, answers, contexts, exact.Request{K: k, LogSum: true}); err != nil {
+						if err := s.SearchBatch(dst, answers, contexts, exact.Request{LogSum: true}); err != nil {
 							return err
 						}
 						if !slices.Equal(dst, x.want) || !slices.Equal(answers, x.answers) {
@@ -243,7 +243,7 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 					}
 					queries.Add(1)
 					at := round % n
-					a, err := s.Search(dst[:k], contexts[at*24:(at+1)*24], exact.Request{K: k, LogSum: true})
+					a, err := s.Search(dst[:k], contexts[at*24:(at+1)*24], exact.Request{LogSum: true})
 					if a != x.answers[at] || !slices.Equal(dst[:k], x.want[at*k:(at+1)*k]) {
 						t.Error("an answer is of another generation")
 					}
@@ -428,11 +428,11 @@ func TestQueriesOfAPoolDoNotAllocate(t *testing.T) {
 		{"TopK", func() error { var dst [5]exact.Prediction; _, err := p.TopK(dst[:], next()); return err }},
 		{"Search", func() error {
 			var dst [5]exact.Prediction
-			_, err := p.Search(dst[:], next(), exact.Request{K: 5, LogSum: true})
+			_, err := p.Search(dst[:], next(), exact.Request{LogSum: true})
 			return err
 		}},
 		{"SearchBatch", func() error {
-			return p.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], exact.Request{K: 5})
+			return p.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], exact.Request{})
 		}},
 		{"LogProb", func() error { _, err := p.LogProb(next(), 7, 1); return err }},
 		{"Do", func() error { return p.Do(func(s *screening.Searcher) error { next(); return nil }) }},

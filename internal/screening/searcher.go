@@ -180,7 +180,7 @@ func (s *Searcher) warm() error {
 		set[i] = uint32(i)
 	}
 	for _, k := range []int{size, max(size/2, 1)} { // by the weights alone, and by intervals
-		if _, err := s.find(all[:k], &exact.Request{K: k, Among: exact.Only(set)}); err != nil {
+		if _, err := s.find(all[:k], &exact.Request{Among: exact.Only(set)}); err != nil {
 			return err
 		}
 	}
@@ -201,36 +201,36 @@ func (s *Searcher) addLines() {
 // TopK writes the labels with the k = len(dst) largest logits among the candidates of h to dst, in
 // order, and returns their number: k, or fewer if the layer has fewer. Errors are as from Search.
 func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
-	a, err := s.answer(dst, h, &exact.Request{K: len(dst)})
+	a, err := s.answer(dst, h, &exact.Request{})
 	return a.Count, err
 }
 
 // Search answers a request about the context h, as [exact.Searcher.Search] does, but among the
 // candidates that the model has for h within the budget of the request. Labels that the request
-// biases are candidates. The exact layer answers if fewer than req.K candidates may be answered, if
+// biases are candidates. The exact layer answers if fewer than k = len(dst) candidates may be answered, if
 // the lead of the cluster is below the exact margin, if the request is Exact, and if it names the
 // labels to choose among. Answer.Source tells which labels the answer was chosen among.
 //
-// The length of dst is req.K exactly. It returns an error, and writes nothing, if h is not a
-// context (exact.ErrContext) or if the request or the length of dst does not fit the layer or the
+// It returns an error, and writes nothing, if h is not a context (exact.ErrContext) or if the request or the length of dst does not fit the layer or the
 // model (exact.ErrRequest).
 func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request) (exact.Answer, error) {
 	return s.answer(dst, h, &req)
 }
 
 // SearchBatch answers the same request about each of n contexts, row-major, n x d, as Search does,
-// bit for bit. dst has exactly req.K elements a context, the answer to context i is
-// dst[i*req.K:][:answers[i].Count], and answers has n elements. Errors are as from Search.
+// bit for bit. answers has n elements, and dst has k elements per context: the answer to context i is
+// dst[i*k:][:answers[i].Count]. Errors are as from Search.
 func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
 	d, n := s.model.Dim(), len(answers)
 	if len(contexts) != n*d {
 		return exact.Invalid(exact.ErrContext, "screen: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)
 	}
-	if err := exact.Check(&req, s.model.c.Labels); err != nil {
+	k, err := exact.Each(len(dst), n)
+	if err != nil {
 		return err
 	}
-	if len(dst) != req.K*n {
-		return exact.Invalid(exact.ErrRequest, "screen: found room for %d labels, expected k = %d for each of %d contexts", len(dst), req.K, n)
+	if err := exact.Check(&req, s.model.c.Labels, k); err != nil {
+		return err
 	}
 	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
 		return exact.Invalid(exact.ErrContext, "screen: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
@@ -244,8 +244,7 @@ func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, c
 		return err
 	}
 	for i := range answers {
-		var err error
-		if answers[i], err = s.answer(dst[i*req.K:(i+1)*req.K], contexts[i*d:(i+1)*d], &req); err != nil {
+		if answers[i], err = s.answer(dst[i*k:(i+1)*k], contexts[i*d:(i+1)*d], &req); err != nil {
 			return err
 		}
 	}
@@ -268,8 +267,8 @@ type location struct {
 func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Request) (a exact.Answer, err error) {
 	s.lines.Prefetch()
 	rung := s.rung
-	if !plain(req) || len(dst) != req.K { // else the layer checks it
-		if rung, err = s.check(dst, req); err != nil {
+	if !plain(req) { // else the layer checks it
+		if rung, err = s.check(req, len(dst)); err != nil {
 			return exact.Answer{}, err
 		}
 		if exactly(req) {
@@ -289,7 +288,7 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 		s.edit(s.model.first(x.cell, n), req)
 		n = len(s.edited)
 	}
-	if lacking := n < req.K && (req.Within == 0 || n == 0); x.exact || lacking {
+	if lacking := n < len(dst) && (req.Within == 0 || n == 0); x.exact || lacking {
 		if a, err = s.exact(dst, req); err == nil {
 			s.count(&x)
 			if !x.exact {
@@ -299,7 +298,7 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 		return a, err
 	}
 	if edits { // all remaining labels may be answered
-		ask := exact.Request{K: req.K, LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: exact.Only(s.edited), Biases: req.Biases}
+		ask := exact.Request{LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: exact.Only(s.edited), Biases: req.Biases}
 		a, err = s.find(dst, &ask)
 	} else {
 		req.Among = s.labels(x.cell, n)
@@ -312,7 +311,7 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	s.count(&x)
 	a.Source = exact.FromSet
 	if req.LogSum && s.overTail {
-		sum, err := s.sumOverTail(&x, a.LogSum, req)
+		sum, err := s.sumOverTail(&x, len(dst), a.LogSum, req)
 		if err != nil {
 			return exact.Answer{}, err
 		}
@@ -322,12 +321,9 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 }
 
 // check returns the rung of a request's budget.
-func (s *Searcher) check(dst []exact.Prediction, req *exact.Request) (rung int, err error) {
-	if err := exact.Check(req, s.model.c.Labels); err != nil {
+func (s *Searcher) check(req *exact.Request, k int) (rung int, err error) {
+	if err := exact.Check(req, s.model.c.Labels, k); err != nil {
 		return 0, err
-	}
-	if len(dst) != req.K {
-		return 0, exact.Invalid(exact.ErrRequest, "screen: dst: found room for %d labels, expected k = %d", len(dst), req.K)
 	}
 	if exactly(req) {
 		return s.rung, nil

@@ -36,7 +36,7 @@ func checkScreened(t *rapid.T) {
 		}
 		budget := drawBudget(t, in)
 		// Within any distance, so that few candidates have no answer by the exact layer.
-		got, a := search(t, s, h, exact.Request{K: k, Budget: budget, Within: math.MaxFloat64})
+		got, a := search(t, s, k, h, exact.Request{Budget: budget, Within: math.MaxFloat64})
 		candidates := in.candidates(f.cell, set, budget)
 		if f.exact || len(candidates) == 0 {
 			if a.Source != exact.FromLayer || !slices.Equal(got, truth) {
@@ -58,7 +58,7 @@ func checkScreened(t *rapid.T) {
 		if budget == 0 {
 			usual = topK(t, s, k, h)
 		} else {
-			usual, _ = search(t, s, h, exact.Request{K: k, Budget: budget})
+			usual, _ = search(t, s, k, h, exact.Request{Budget: budget})
 		}
 		if len(candidates) < k {
 			if !slices.Equal(usual, truth) {
@@ -87,7 +87,7 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 		for i := range in.n {
 			h, budget := in.context(i), drawBudget(t, in)
 			whole := rapid.IntRange(0, 4).Draw(t, "exact") == 0
-			search(t, s, h, exact.Request{K: k, Budget: budget, Exact: whole})
+			search(t, s, k, h, exact.Request{Budget: budget, Exact: whole})
 			want.Queries++
 			if whole {
 				want.Exact++
@@ -132,13 +132,13 @@ func nearest(t failer, s *screening.Searcher, h []float32) int {
 	return found[0].Cluster
 }
 
-// drawRequest draws a request for the instance's layer.
-func drawRequest(t *rapid.T, in *instance) (req exact.Request) {
+// drawRequest draws a request for the k best labels of the instance's layer.
+func drawRequest(t *rapid.T, in *instance) (k int, req exact.Request) {
 	n := in.config.Labels
 	r := newRand(rapid.Uint64().Draw(t, "request seed"))
 	req.LogSum = rapid.Bool().Draw(t, "log-sum")
-	if req.K = rapid.IntRange(1, n).Draw(t, "k"); req.LogSum && r.IntN(4) == 0 {
-		req.K = 0
+	if k = rapid.IntRange(1, n).Draw(t, "k"); req.LogSum && r.IntN(4) == 0 {
+		k = 0
 	}
 	set := func(name string) *bitset.Set {
 		s, percent := bitset.New(n), rapid.SampledFrom([]int{0, 5, 50, 95, 100}).Draw(t, name)
@@ -162,7 +162,7 @@ func drawRequest(t *rapid.T, in *instance) (req exact.Request) {
 		}
 	}
 	req.Budget, req.Exact = drawBudget(t, in), r.IntN(8) == 0
-	return req
+	return k, req
 }
 
 // checkRequests: the answer to a request is the one of its definition, for one context as for many,
@@ -175,16 +175,16 @@ func checkRequests(t *rapid.T) {
 	single, batch := in.searcher(t, set.options()...), in.searcher(t, append(set.options(), screening.Pack(1<<40))...)
 	// Several batches of different sizes: scratch of one must not show in the next.
 	for _, n := range []int{in.n, rapid.IntRange(0, in.n).Draw(t, "second batch")} {
-		req := drawRequest(t, in)
-		dst, answers := make([]exact.Prediction, n*req.K), make([]exact.Answer, n)
+		k, req := drawRequest(t, in)
+		dst, answers := make([]exact.Prediction, n*k), make([]exact.Answer, n)
 		if err := batch.SearchBatch(dst, answers, in.contexts[:n*in.config.Dim], req); err != nil {
 			t.Fatal(err)
 		}
-		one := make([]exact.Prediction, req.K)
+		one := make([]exact.Prediction, k)
 		for i, a := range answers {
-			h, got := in.context(i), dst[i*req.K:(i+1)*req.K]
-			among, source := in.answer(h, &req, set)
-			if want := among[:min(req.K, len(among))]; !slices.Equal(got[:a.Count], want) || a.Source != source {
+			h, got := in.context(i), dst[i*k:(i+1)*k]
+			among, source := in.answer(h, k, &req, set)
+			if want := among[:min(k, len(among))]; !slices.Equal(got[:a.Count], want) || a.Source != source {
 				t.Fatalf("context %d of %d: got %v of %+v, want %v from %s", i, n, got[:a.Count], a, want, source)
 			}
 			for _, p := range got[a.Count:] {
@@ -200,11 +200,11 @@ func checkRequests(t *rapid.T) {
 		if got, want := batch.Stats(), single.Stats(); got != want {
 			t.Fatalf("stats %+v, want %+v", got, want)
 		}
-		plain := exact.Request{K: 1, LogSum: true}
+		plain := exact.Request{LogSum: true}
 		for i := range n {
 			fresh := in.searcher(t, set.options()...)
-			want, wantAnswer := search(t, fresh, in.context(i), plain)
-			if got, a := search(t, single, in.context(i), plain); !slices.Equal(got, want) || a != wantAnswer {
+			want, wantAnswer := search(t, fresh, 1, in.context(i), plain)
+			if got, a := search(t, single, 1, in.context(i), plain); !slices.Equal(got, want) || a != wantAnswer {
 				t.Fatalf("context %d, after other requests: got %v, %+v, want %v, %+v", i, got, a, want, wantAnswer)
 			}
 			if i == 2 {
@@ -251,7 +251,7 @@ func TestARequestThatNamesItsLabelsIsForTheLayer(t *testing.T) {
 	in := ordinary(t)
 	s, whole := in.searcher(t), exact.NewSearcher(in.layer)
 	for i := range in.n {
-		req := exact.Request{K: 3, Among: exact.Only([]uint32{40, 7, 52, 61, 80}), LogSum: true}
+		req := exact.Request{Among: exact.Only([]uint32{40, 7, 52, 61, 80}), LogSum: true}
 		var got, want [3]exact.Prediction
 		a, err := s.Search(got[:], in.context(i), req)
 		if err != nil {
@@ -269,18 +269,18 @@ func TestARequestThatNamesItsLabelsIsForTheLayer(t *testing.T) {
 func TestAnswersHaveTheSameBitsOnEveryLevel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawHardShape(t).instance(t)
-		req := drawRequest(t, in)
+		k, req := drawRequest(t, in)
 		var first string
 		for _, level := range simd.Available() {
 			restore := simd.Set(level)
 			s := in.searcher(t)
-			dst, answers := make([]exact.Prediction, in.n*req.K), make([]exact.Answer, in.n)
+			dst, answers := make([]exact.Prediction, in.n*k), make([]exact.Answer, in.n)
 			if err := s.SearchBatch(dst, answers, in.contexts, req); err != nil {
 				t.Fatal(err)
 			}
 			got := ""
 			for i, a := range answers {
-				for _, p := range dst[i*req.K:][:a.Count] {
+				for _, p := range dst[i*k:][:a.Count] {
 					got += fmt.Sprintf("%d %x ", p.ID, math.Float64bits(p.Logit))
 				}
 				got += fmt.Sprintf("%x ", math.Float64bits(a.LogSum))
@@ -423,23 +423,21 @@ func TestBatchesAreRefused(t *testing.T) {
 	nan := float32(math.NaN())
 	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
 	for _, c := range []struct {
-		name      string
-		dst, k, n int
-		contexts  []float32
-		kind      error
-		want      string
+		name     string
+		dst, n   int
+		contexts []float32
+		kind     error
+		want     string
 	}{
-		{"k 0", 0, 0, 1, []float32{1, 2}, exact.ErrRequest, "softmax: k: found 0, expected 1 to the 4 labels"},
-		{"k negative", 0, -1, 1, []float32{1, 2}, exact.ErrRequest, "softmax: k: found -1, expected 1 to the 4 labels"},
-		{"k above L", 5, 5, 1, []float32{1, 2}, exact.ErrRequest, "softmax: k: found 5, expected 1 to the 4 labels"},
-		{"ragged contexts", 2, 1, 2, []float32{1, 2, 3}, exact.ErrContext, "screen: contexts: found 3 elements, expected dimension 2 for each of 2 answers"},
-		{"short dst, one context", 1, 2, 1, []float32{1, 2}, exact.ErrRequest, "screen: found room for 1 labels, expected k = 2 for each of 1 contexts"},
-		{"short dst", 3, 2, 2, []float32{1, 2, 3, 4}, exact.ErrRequest, "screen: found room for 3 labels, expected k = 2 for each of 2 contexts"},
-		{"long dst", 6, 2, 2, []float32{1, 2, 3, 4}, exact.ErrRequest, "screen: found room for 6 labels, expected k = 2 for each of 2 contexts"},
-		{"NaN in the last row", 2, 1, 2, []float32{1, 2, 3, nan}, exact.ErrContext, "screen: contexts: row 1: found NaN at element 1, expected finite numbers"},
+		{"k 0", 0, 1, []float32{1, 2}, exact.ErrRequest, "softmax: k: found 0, expected 1 to the 4 labels"},
+		{"k above L", 5, 1, []float32{1, 2}, exact.ErrRequest, "softmax: k: found 5, expected 1 to the 4 labels"},
+		{"ragged contexts", 2, 2, []float32{1, 2, 3}, exact.ErrContext, "screen: contexts: found 3 elements, expected dimension 2 for each of 2 answers"},
+		{"odd dst", 3, 2, []float32{1, 2, 3, 4}, exact.ErrRequest, "softmax: dst: found room for 3 labels, expected the same number for each of 2 contexts"},
+		{"room without contexts", 1, 0, nil, exact.ErrRequest, "softmax: dst: found room for 1 labels, expected the same number for each of 0 contexts"},
+		{"NaN in the last row", 2, 2, []float32{1, 2, 3, nan}, exact.ErrContext, "screen: contexts: row 1: found NaN at element 1, expected finite numbers"},
 	} {
 		dst, answers := make([]exact.Prediction, c.dst), make([]exact.Answer, c.n)
-		if err := s.SearchBatch(dst, answers, c.contexts, exact.Request{K: c.k}); err == nil || err.Error() != c.want || !errors.Is(err, c.kind) {
+		if err := s.SearchBatch(dst, answers, c.contexts, exact.Request{}); err == nil || err.Error() != c.want || !errors.Is(err, c.kind) {
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
 		}
 		for _, p := range dst {
@@ -451,7 +449,7 @@ func TestBatchesAreRefused(t *testing.T) {
 	if got := s.Stats(); got != (screening.Stats{}) {
 		t.Errorf("refused batches were counted: %+v", got)
 	}
-	if err := s.SearchBatch(nil, nil, nil, exact.Request{K: 1}); err != nil {
+	if err := s.SearchBatch(nil, nil, nil, exact.Request{}); err != nil {
 		t.Errorf("an empty batch: %v", err)
 	}
 }
@@ -460,7 +458,7 @@ func TestBatchesAreRefused(t *testing.T) {
 func TestLogSumUnasked(t *testing.T) {
 	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
 	for _, k := range []int{1, 3} { // from the set, and from the layer
-		a, err := s.Search(make([]exact.Prediction, k), []float32{1, 2}, exact.Request{K: k})
+		a, err := s.Search(make([]exact.Prediction, k), []float32{1, 2}, exact.Request{})
 		if err != nil || !math.IsInf(a.LogSum, -1) {
 			t.Errorf("k = %d: found log-sum %v and error %v, expected -Inf", k, a.LogSum, err)
 		}
@@ -470,7 +468,7 @@ func TestLogSumUnasked(t *testing.T) {
 // Ids of a list that the layer does not have are an error, and nothing is counted.
 func TestListsOfLabelsAreChecked(t *testing.T) {
 	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
-	req := exact.Request{K: 1, Among: exact.Only([]uint32{0, 4})}
+	req := exact.Request{Among: exact.Only([]uint32{0, 4})}
 	_, one := s.Search(make([]exact.Prediction, 1), []float32{1, 2}, req)
 	several := s.SearchBatch(make([]exact.Prediction, 2), make([]exact.Answer, 2), []float32{1, 2, 3, 4}, req)
 	for _, err := range []error{one, several} {
@@ -557,16 +555,16 @@ func checkAllocations(t *testing.T, in *instance, opts ...screening.Option) {
 		asks := map[string]func() error{
 			"TopK":                   func() error { var p [k]exact.Prediction; _, err := s.TopK(p[:], next()); return err },
 			"TopK of all of L":       func() error { _, err := s.TopK(all, next()); return err },
-			"a log-sum":              one(exact.Request{K: k, LogSum: true}),
-			"a temperature":          one(exact.Request{K: k, LogSum: true, Temperature: 0.8}),
-			"a budget":               one(exact.Request{K: k, Budget: ladder[1].Budget}),
-			"a budget and a log-sum": one(exact.Request{K: k, Budget: ladder[2].Budget, LogSum: true}),
-			"the exact layer":        one(exact.Request{K: k, Exact: true}),
-			"banned labels":          one(exact.Request{K: k, Banned: banned}),
-			"biases and a budget":    one(exact.Request{K: k, Biases: biases, Budget: ladder[1].Budget}),
-			"all edits":              one(exact.Request{K: k, LogSum: true, Banned: banned, Biases: biases}),
-			"SearchBatch":            many(exact.Request{K: k, LogSum: true}),
-			"SearchBatch with edits": many(exact.Request{K: k, LogSum: true, Banned: banned, Biases: biases}),
+			"a log-sum":              one(exact.Request{LogSum: true}),
+			"a temperature":          one(exact.Request{LogSum: true, Temperature: 0.8}),
+			"a budget":               one(exact.Request{Budget: ladder[1].Budget}),
+			"a budget and a log-sum": one(exact.Request{Budget: ladder[2].Budget, LogSum: true}),
+			"the exact layer":        one(exact.Request{Exact: true}),
+			"banned labels":          one(exact.Request{Banned: banned}),
+			"biases and a budget":    one(exact.Request{Biases: biases, Budget: ladder[1].Budget}),
+			"all edits":              one(exact.Request{LogSum: true, Banned: banned, Biases: biases}),
+			"SearchBatch":            many(exact.Request{LogSum: true}),
+			"SearchBatch with edits": many(exact.Request{LogSum: true, Banned: banned, Biases: biases}),
 		}
 		if in.config.Tail != nil {
 			asks["LogProb"] = func() error { _, err := s.LogProb(next(), 7, 1); return err }
@@ -630,7 +628,7 @@ func TestManyGoroutinesShareOneModel(t *testing.T) {
 			got := make([]exact.Prediction, in.n*k)
 			for round := range 3 {
 				if round == 2 {
-					if err := s.SearchBatch(got, make([]exact.Answer, in.n), in.contexts, exact.Request{K: k}); err != nil {
+					if err := s.SearchBatch(got, make([]exact.Answer, in.n), in.contexts, exact.Request{}); err != nil {
 						t.Error(err)
 					}
 				} else {

@@ -363,9 +363,9 @@ func allIDs(n int) []uint32 {
 	return ids
 }
 
-// answer is the answer to a request by its definition: the labels that it is
+// answer is the answer to a request for k labels by its definition: the labels that it is
 // chosen among, by descending edited logit, and where they come from.
-func (in *instance) answer(h []float32, req *exact.Request, s settings) ([]exact.Prediction, exact.Source) {
+func (in *instance) answer(h []float32, k int, req *exact.Request, s settings) ([]exact.Prediction, exact.Source) {
 	f := in.find(h)
 	set := slices.Clone(in.candidates(f.cell, s, req.Budget))
 	for _, b := range req.Biases {
@@ -374,7 +374,7 @@ func (in *instance) answer(h []float32, req *exact.Request, s settings) ([]exact
 		}
 	}
 	among := in.edited(h, set, req)
-	if f.exact || req.Exact || len(among) < req.K {
+	if f.exact || req.Exact || len(among) < k {
 		return in.edited(h, allIDs(in.config.Labels), req), exact.FromLayer
 	}
 	return among, exact.FromSet
@@ -409,9 +409,9 @@ func topK(t failer, s *screening.Searcher, k int, h []float32) []exact.Predictio
 	return dst[:n]
 }
 
-func search(t failer, s *screening.Searcher, h []float32, req exact.Request) ([]exact.Prediction, exact.Answer) {
+func search(t failer, s *screening.Searcher, k int, h []float32, req exact.Request) ([]exact.Prediction, exact.Answer) {
 	t.Helper()
-	dst := make([]exact.Prediction, req.K)
+	dst := make([]exact.Prediction, k)
 	a, err := s.Search(dst, h, req)
 	if err != nil {
 		t.Fatal(err)

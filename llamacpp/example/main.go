@@ -46,7 +46,7 @@ func run(libraries, model, prompt string, screens []string) error {
 	}
 	best := make([]softmax.Prediction, 1)
 	for m.Len(0) < m.Context() {
-		if _, err := x.Search(best, h, softmax.Request{K: 1}); err != nil {
+		if _, err := x.Search(best, h, softmax.Request{}); err != nil {
 			return err
 		}
 		if m.Ends(best[0].ID) {

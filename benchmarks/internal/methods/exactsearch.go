@@ -26,10 +26,11 @@ func (s exactSearch) topKLogSum(dst []softmax.Prediction, h []float32, among sof
 }
 
 func (s exactSearch) ask(dst []softmax.Prediction, h []float32, req softmax.Request) (int, float64) {
-	if req.K = min(len(dst), s.labels); req.K == 0 && !req.LogSum {
+	k := min(len(dst), s.labels)
+	if k == 0 && !req.LogSum {
 		return 0, 0
 	}
-	a, err := s.Search(dst[:req.K], h, req)
+	a, err := s.Search(dst[:k], h, req)
 	if err != nil {
 		panic(err)
 	}

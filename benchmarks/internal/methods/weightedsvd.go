@@ -321,7 +321,7 @@ func (s *weightedSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	}
 	k := min(len(dst), s.layer.Labels())
 	var answers [1]softmax.Answer
-	if err := (*exact.Searcher)(s.exact.Searcher).Find(dst[:k], answers[:], s.query[:], &softmax.Request{K: k, Among: softmax.Only(ids)}); err != nil {
+	if err := (*exact.Searcher)(s.exact.Searcher).Find(dst[:k], answers[:], s.query[:], &softmax.Request{Among: softmax.Only(ids)}); err != nil {
 		panic(err)
 	}
 	return answers[0].Count

@@ -89,7 +89,7 @@ func (s screened) LogProb(h []float32, id uint32) float64 {
 type candidates struct{ *screen.Searcher }
 
 func (c candidates) TopK(dst []softmax.Prediction, h []float32) int {
-	a, err := c.Searcher.Search(dst, h, softmax.Request{K: len(dst), Within: math.MaxFloat64}) // of any distance: no fewer than k have the layer answer
+	a, err := c.Searcher.Search(dst, h, softmax.Request{Within: math.MaxFloat64}) // of any distance: no fewer than k have the layer answer
 	if err != nil {
 		panic(err) // contexts were checked
 	}

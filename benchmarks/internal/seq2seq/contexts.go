@@ -151,7 +151,7 @@ func (g *greedy) run(ctx context.Context, sentences [][]uint32) ([]Decoded, erro
 		}
 		n := len(g.going)
 		h := g.d.Step(g.tokens)
-		if err := g.searcher.SearchBatch(g.best[:n], g.answers[:n], h, softmax.Request{K: 1}); err != nil {
+		if err := g.searcher.SearchBatch(g.best[:n], g.answers[:n], h, softmax.Request{}); err != nil {
 			return nil, err
 		}
 		g.parents, g.tokens = g.parents[:0], g.tokens[:0]

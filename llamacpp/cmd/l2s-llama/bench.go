@@ -147,7 +147,7 @@ func (b *bench) racers(tasks []string) ([]*racer, error) {
 			for _, h := range heads {
 				var best [1]softmax.Prediction
 				add(task, h.name, true, b.with(func(state []float32) (uint32, error) {
-					_, err := h.x.Search(best[:], state, softmax.Request{K: 1})
+					_, err := h.x.Search(best[:], state, softmax.Request{})
 					return best[0].ID, err
 				}))
 			}
@@ -174,7 +174,7 @@ func (b *bench) racers(tasks []string) ([]*racer, error) {
 			for _, h := range heads {
 				best := make([]llamacpp.Choice, 20)
 				add(task, h.name, true, b.with(func(state []float32) (uint32, error) {
-					_, _, err := h.x.Best(best, state, softmax.Request{K: len(best)})
+					_, _, err := h.x.Best(best, state, softmax.Request{})
 					return best[0].ID, err
 				}))
 			}
@@ -243,7 +243,7 @@ func (b *bench) racers(tasks []string) ([]*racer, error) {
 					if err != nil {
 						return 0, err
 					}
-					err = h.x.SearchBatch(best, answers, states, softmax.Request{K: 1})
+					err = h.x.SearchBatch(best, answers, states, softmax.Request{})
 					return best[n-1].ID, err
 				})
 			}

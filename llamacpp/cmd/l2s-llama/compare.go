@@ -228,7 +228,7 @@ func (c *comparison) follow(ctx context.Context, prompt []uint32) error {
 		if err != nil {
 			return err
 		}
-		if _, err := c.exact.Search(best[:], h, softmax.Request{K: 1}); err != nil {
+		if _, err := c.exact.Search(best[:], h, softmax.Request{}); err != nil {
 			return err
 		}
 		exact := best[0].ID
@@ -245,7 +245,7 @@ func (c *comparison) follow(ctx context.Context, prompt []uint32) error {
 				}
 				theirs = uint32(argmax(logits))
 			case "preview", "screen":
-				if _, err := d.other.Search(other[:], h, softmax.Request{K: 1}); err != nil {
+				if _, err := d.other.Search(other[:], h, softmax.Request{}); err != nil {
 					return err
 				}
 				theirs = other[0].ID

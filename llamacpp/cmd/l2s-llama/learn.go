@@ -49,7 +49,7 @@ func anonymous() (kB int64) {
 func (b *bench) learns(ctx context.Context, ids []uint32, most int, each func(stretch)) ([]stretch, error) {
 	begin, begins := b.m.Begins()
 	top, best := make([]softmax.Prediction, learnK), make([]softmax.Prediction, learnK)
-	if _, err := b.screen.Search(top, make([]float32, b.m.Dim()), softmax.Request{K: learnK}); err != nil {
+	if _, err := b.screen.Search(top, make([]float32, b.m.Dim()), softmax.Request{}); err != nil {
 		return nil, err
 	}
 	var lines []stretch
@@ -73,7 +73,7 @@ func (b *bench) learns(ctx context.Context, ids []uint32, most int, each func(st
 				if err != nil {
 					return lines, err
 				}
-				a, err := b.screen.Search(top, h, softmax.Request{K: learnK})
+				a, err := b.screen.Search(top, h, softmax.Request{})
 				if err != nil {
 					return lines, err
 				}
@@ -87,7 +87,7 @@ func (b *bench) learns(ctx context.Context, ids []uint32, most int, each func(st
 				if screened++; screened%checked > 0 {
 					continue
 				}
-				if _, err := b.exact.Search(best, h, softmax.Request{K: learnK}); err != nil {
+				if _, err := b.exact.Search(best, h, softmax.Request{}); err != nil {
 					return lines, err
 				}
 				line.Checked++

@@ -140,7 +140,7 @@ func first(o *sample.Options) sample.Step {
 
 // request is the search whose answer choose takes.
 func (c *Chooser) request() softmax.Request {
-	r := softmax.Request{K: c.width, Banned: c.Banned, Allowed: c.Allowed}
+	r := softmax.Request{Banned: c.Banned, Allowed: c.Allowed}
 	if c.draw == nil {
 		r.Biases = c.Biases
 	}

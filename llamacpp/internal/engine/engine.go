@@ -625,10 +625,10 @@ func (e *Engine) audit(took time.Duration) {
 		return
 	}
 	var found, best [1]softmax.Prediction
-	if _, err := e.x.Search(found[:], h, softmax.Request{K: 1}); err != nil {
+	if _, err := e.x.Search(found[:], h, softmax.Request{}); err != nil {
 		return
 	}
-	if _, err := e.x.Search(best[:], h, softmax.Request{K: 1, Exact: true}); err != nil {
+	if _, err := e.x.Search(best[:], h, softmax.Request{Exact: true}); err != nil {
 		return
 	}
 	if e.step.Audited++; found[0].ID == best[0].ID {
@@ -645,7 +645,7 @@ func (e *Engine) logProbs(s *slot) error {
 		s.best = make([]llamacpp.Choice, k)
 	}
 	choices := s.best[:k]
-	r := softmax.Request{K: k}
+	var r softmax.Request
 	if e.x.Preview() == nil {
 		r.Exact, r.ExactSum = true, true
 	}

@@ -210,7 +210,7 @@ func TestOneSequenceIsThatOfALoop(t *testing.T) {
 	for range 16 {
 		var best [1]softmax.Prediction
 		if err == nil {
-			_, err = x.Search(best[:], h, softmax.Request{K: 1})
+			_, err = x.Search(best[:], h, softmax.Request{})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -388,7 +388,7 @@ func TestOneStepForRequestsOfAllKinds(t *testing.T) {
 			if a.LogProbs >= 0 {
 				best := make([]llamacpp.Choice, max(a.LogProbs, 1))
 				logZ := 0.0
-				if _, logZ, err = x.Best(best, a.H, softmax.Request{K: len(best), ExactSum: x == exact}); err != nil {
+				if _, logZ, err = x.Best(best, a.H, softmax.Request{ExactSum: x == exact}); err != nil {
 					t.Fatal(err)
 				}
 				for _, c := range best[:a.LogProbs] {

@@ -140,7 +140,7 @@ func (e *Engine) logSums(states []float32) ([]float64, error) {
 		best := make([]llamacpp.Choice, 1)
 		for i := range sums {
 			var err error
-			if _, sums[i], err = e.x.Best(best, states[i*d:][:d], softmax.Request{K: 1}); err != nil {
+			if _, sums[i], err = e.x.Best(best, states[i*d:][:d], softmax.Request{}); err != nil {
 				return nil, err
 			}
 		}

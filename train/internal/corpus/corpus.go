@@ -223,7 +223,7 @@ func Search(ctx context.Context, layer *softmax.Layer, threads, n, chunk, k int,
 		if err := set(w.queries[:m], lo); err != nil {
 			return err
 		}
-		if err := w.Find(w.top[:m*k], w.answers[:m], w.queries[:m], &softmax.Request{K: k}); err != nil {
+		if err := w.Find(w.top[:m*k], w.answers[:m], w.queries[:m], &softmax.Request{}); err != nil {
 			return err
 		}
 		for i := lo; i < hi; i++ {
