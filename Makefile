@@ -261,6 +261,10 @@ bench: ## Run the Go benchmarks of the kernels and of whole queries.
 # OpenBLAS joins where pkg-config finds it (Debian: libopenblas-dev).
 OPENBLAS := $(shell pkg-config --exists openblas 2>/dev/null && echo -tags openblas)
 
+.PHONY: peers
+peers: ## Print the table of ratios to OpenBLAS, gonum, vek and plain Go.
+	cd benchmarks && $(GO) run $(OPENBLAS) ./peers
+
 .PHONY: predictions
 predictions: ## Print the cycles that llvm-mca predicts for the loops on arm64 and with AVX2. Needs LLVM 17.
 	cd gen && $(GO) run ./predict
