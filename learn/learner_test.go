@@ -59,7 +59,7 @@ func ask(t *testing.T, l *Learner, events <-chan Event, kind string, change func
 			t.Fatal(err)
 		}
 		if queries%64 == 0 {
-			time.Sleep(20 * time.Microsecond)
+			runtime.Gosched()
 			// The goroutine of the audit tells of an alarm: no query comes before it has its turn.
 			for kind == unlearnt && l.Screened() && len(l.Audit().Report().Alarms) > 0 {
 				time.Sleep(time.Millisecond)
