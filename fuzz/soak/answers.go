@@ -126,7 +126,7 @@ func learner(ctx context.Context, s *soak) error {
 		}
 		// The goroutine of the audit tells of an alarm: on a busy machine it has its turn late, and no
 		// query comes before.
-		for queries%250 == 0 && l.Screened() && len(l.Audit().Report().Alarms) > 0 && ctx.Err() == nil {
+		for traffic == 1 && queries%25 == 0 && l.Screened() && len(l.Audit().Report().Alarms) > 0 && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -134,8 +134,9 @@ func learner(ctx context.Context, s *soak) error {
 	s.count("misses of these", missed)
 	s.count("screens that answered", int(screenedEvents.Load()))
 	s.count("alarms", int(unlearnt.Load()))
-	if missed > 20+byScreen/50 {
-		s.fault("learner: found %d of %d answers of screens wrong in the best label, expected at most a fiftieth, in contexts of other kinds too", missed, byScreen)
+	// Before an alarm there are some tens of samples, one query in eight.
+	if most := 20 + byScreen/50 + 300*int(unlearnt.Load()); missed > most {
+		s.fault("learner: found %d of %d answers of screens wrong in the best label, expected at most %d: a fiftieth, and 300 before each of %d alarms", missed, byScreen, most, unlearnt.Load())
 	}
 	// Each wait is twice the previous one, unless a screen has answered 64 times that number of
 	// queries.
