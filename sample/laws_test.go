@@ -41,15 +41,13 @@ func follows(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits, to
 }
 
 // errorOf is the largest error of log-probabilities: draws over the layer may have estimates, which
-// are coarser at a lower temperature.
+// are within 1, as Token promises.
 func errorOf(l *softmax.Layer, o sample.Options) float64 {
 	switch {
 	case l.Labels() < 1024 || o.ExactLogProb || o.TopK > 0 && o.TopK < l.Labels() || o.MinP > 0:
 		return 1e-9
-	case o.Temperature < 0.3:
-		return 1
 	}
-	return 0.15
+	return 1
 }
 
 // Top-p just below 1 keeps no more than another truncation leaves, with any rounding.
