@@ -1,7 +1,6 @@
-// Command compare measures every method of package methods on one softmax
-// layer and its contexts: the tables and figures of "Learning to Screen for
-// Fast Softmax Inference on Large Vocabulary Neural Networks" (Section 4 and
-// the appendix), on the layer and contexts that it is given.
+// Command compare measures every method of package methods on one softmax layer and its contexts:
+// the tables and figures of "Learning to Screen for Fast Softmax Inference on Large Vocabulary
+// Neural Networks" (Section 4 and the appendix), on the layer and contexts that it is given.
 //
 // The layer is the head of a language model (--lm), the head of l2s demo (--demo), or any head in
 // files (--weights, --bias, --contexts). Every method is built, then all settings of all methods
@@ -274,9 +273,8 @@ func measureCold(ctx context.Context, list []*contestant, tests [][]float32, rou
 	return done
 }
 
-// fastestSettings returns the dense scan, which is the first of the list, and of each
-// method the settings that are the fastest of a P@5 of the report's, in the order of the
-// list.
+// fastestSettings returns the dense scan, which is the first of the list, and of each method the
+// settings that are the fastest of a P@5 of the report's, in the order of the list.
 func fastestSettings(list []*contestant) []*contestant {
 	wanted := map[*contestant]bool{list[0]: true}
 	for _, least := range report.Levels {
@@ -340,8 +338,7 @@ func build(ctx context.Context, list []methods.Method, in *methods.Input, p *pro
 	return built, nil
 }
 
-// judge finds the precision of all settings on the contexts judged, whose exact
-// labels are want.
+// judge finds the precision of all settings on the contexts judged, whose exact labels are want.
 func judge(ctx context.Context, list []*contestant, layer *softmax.Layer, judged []float32, want []uint32, p *progress.Printer) error {
 	d := layer.Dim()
 	contexts := make([][]float32, len(judged)/d)

@@ -212,8 +212,7 @@ func openFiles(weights, bias, contexts, testContexts string, train, test int) (_
 	return s, nil
 }
 
-// checkContexts returns an error if there are too few contexts, or one that
-// is not finite.
+// checkContexts returns an error if there are too few contexts, or one that is not finite.
 func (s *source) checkContexts(least int) error {
 	d := s.layer.Dim()
 	for _, part := range []struct {

@@ -6,10 +6,9 @@
 //
 //	load -weights SRC -bias SRC -contexts H.npy -screen m.l2s -queries 10000000
 //
-// It prints the number of wrong answers, of allocations, the growth of the
-// resident memory, and quantiles of the time of a query, and fails unless the
-// answers are right, nothing was allocated and the memory is flat. It takes
-// screens without an exact margin.
+// It prints the number of wrong answers, of allocations, the growth of the resident memory, and
+// quantiles of the time of a query, and fails unless the answers are right, nothing was allocated
+// and the memory is flat. It takes screens without an exact margin.
 package main
 
 import (

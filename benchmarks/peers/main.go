@@ -22,7 +22,7 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
-	"github.com/learning-to-screen/l2s/benchmarks/internal/openblas"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
@@ -52,7 +52,7 @@ func main() {
 	flag.Parse()
 
 	note := func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-	if openblas.Sgemv == nil {
+	if methods.Sgemv == nil {
 		note("OpenBLAS is left out: build with -tags openblas (Debian: libopenblas-dev and pkg-config)")
 	}
 	fmt.Printf("level %s, top-%d, one thread, %d rounds\n", kernels.Level(), k, *rounds)
@@ -68,8 +68,7 @@ func main() {
 	}
 }
 
-// shapes returns the makers of the shapes, so that one is in memory at a
-// time.
+// shapes returns the makers of the shapes, so that one is in memory at a time.
 func shapes(large bool, note func(string, ...any)) []func() (*shape, error) {
 	structured := func(labels, dim, clusters, size int) func() (*shape, error) {
 		return func() (*shape, error) {
@@ -117,8 +116,8 @@ func contestants(s *shape) []method {
 			kernels.TopK(ids, vals, scores)
 		}))
 	}
-	if openblas.Sgemv != nil {
-		peer("OpenBLAS sgemv", openblas.Sgemv)
+	if methods.Sgemv != nil {
+		peer("OpenBLAS sgemv", methods.Sgemv)
 	}
 	peer("gonum Gemv", func(dst, rows, h []float32) {
 		blas32.Gemv(blas.NoTrans, 1, blas32.General{Rows: labels, Cols: d, Stride: d, Data: rows},

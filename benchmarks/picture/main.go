@@ -1,6 +1,6 @@
-// Command picture draws the pictures of the documents, each as SVG and PNG: how, the path of a
-// query through the three searches; peers, precision against time, from results/peers.tsv; and
-// token, the time of a token by parts, from the JSON of l2s-llama bench.
+// Command picture draws pictures of measurements for the documents, each as SVG and PNG: peers,
+// precision against time, from results/peers.tsv; and token, the time of a token by parts, from the
+// JSON of l2s-llama bench.
 //
 //	cd benchmarks && go run ./picture -out ../docs ["Gemma 3 270M=gemma.json" ...]
 package main
@@ -25,43 +25,11 @@ import (
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 )
 
-// Sizes are in points.
-const (
-	width, height = 730, 372
-	boxWidth      = 152
-	boxHeight     = 62
-)
+const width = 730 // in points
 
-// box is a step of a search: its name, the data that it reads, and the number of labels after it,
-// as the length of a bar from 0 to 1.
-type box struct {
-	name, reads, left string
-	bar               float64
-}
-
-// search is one row of the picture.
-type search struct {
-	name, needs string
-	color       color.RGBA
-	steps       []box
-}
-
-var searches = []search{
-	{"exact", "needs nothing", color.RGBA{0x55, 0x55, 0x55, 0xff}, []box{
-		{"scan all labels", "8-bit codes, or the file's blocks", "262,144 intervals", 1},
-		{"keep survivors", "upper end reaches the k-th", "some 10 rows", .05},
-		{"exact logits", "float64 sums in fixed order", "k labels, none missed", .03},
-	}},
-	{"preview", "needs 4,000 contexts", color.RGBA{0xd5, 0x5e, 0x00, 0xff}, []box{
-		{"nearest blocks", "few coordinates of h, 7-bit centres", "some tenths of the labels", .35},
-		{"previews", "4-bit codes of their labels", "some hundred labels", .1},
-		{"exact logits", "rows of W", "k labels, few missed", .03},
-	}},
-	{"screen", "needs 100,000 contexts", color.RGBA{0x00, 0x72, 0xb2, 0xff}, []box{
-		{"nearest cluster", "150 vectors", "its list: some hundred labels", .1},
-		{"keep survivors", "8-bit codes of the list", "some 10 rows", .05},
-		{"exact logits", "rows of W", "k labels, few missed", .03},
-	}},
+// inks are the colours of the heads, as in how.svg.
+var inks = map[string]color.RGBA{
+	"exact": {0x55, 0x55, 0x55, 0xff}, "preview": {0xd5, 0x5e, 0x00, 0xff}, "screen": {0x00, 0x72, 0xb2, 0xff}, "llama.cpp": {0x22, 0x22, 0x22, 0xff},
 }
 
 func main() {
@@ -73,7 +41,6 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	both(filepath.Join(*out, "how"), painted(height, paint))
 	both(filepath.Join(*out, "peers"), report.Peers(table))
 	if flag.NArg() == 0 {
 		return
@@ -100,38 +67,6 @@ func painted(high vg.Length, paint func(draw.Canvas)) func(w io.Writer, format s
 	return func(w io.Writer, format string) error { return report.Draw(w, format, width, high, paint) }
 }
 
-func paint(c draw.Canvas) {
-	words(c, "One query: a context h, and the k largest logits of W h + b", 16, height-26, 14, color.Black)
-	for i, s := range searches {
-		top := vg.Length(height - 52 - 104*i)
-		middle := top - 8 - boxHeight/2
-		words(c, s.name, 16, middle+4, 14, s.color)
-		words(c, s.needs, 16, middle-12, 9, color.Black)
-		from := vg.Length(132)
-		arrow(c, from-14, from, middle, s.color)
-		for j, b := range s.steps {
-			x := from + vg.Length(j)*(boxWidth+64)
-			c.SetColor(s.color)
-			c.SetLineWidth(1.4)
-			c.Stroke(rectangle(x, top-8-boxHeight, boxWidth, boxHeight))
-			words(c, b.name, x+8, middle+10, 12, color.Black)
-			words(c, b.reads, x+8, middle-6, 8.5, color.Black)
-			pale := s.color
-			pale.A = 0xff
-			pale.R, pale.G, pale.B = light(pale.R), light(pale.G), light(pale.B)
-			c.SetColor(pale)
-			c.Fill(rectangle(x+8, middle-25, (boxWidth-16)*vg.Length(b.bar), 8))
-			words(c, b.left, x, top-8-boxHeight-13, 9, s.color)
-			if j+1 < len(s.steps) {
-				arrow(c, x+boxWidth+4, x+boxWidth+60, middle, s.color)
-			}
-		}
-	}
-	words(c, "Bars (not to scale): labels that go on. Every logit of an answer is exact; only previews and screens may miss a label.", 16, 10, 9, color.Black)
-}
-
-func light(x uint8) uint8 { return 255 - (255-x)/2 }
-
 func rectangle(x, y, w, h vg.Length) vg.Path {
 	var p vg.Path
 	p.Move(vg.Point{X: x, Y: y})
@@ -140,21 +75,6 @@ func rectangle(x, y, w, h vg.Length) vg.Path {
 	p.Line(vg.Point{X: x, Y: y + h})
 	p.Close()
 	return p
-}
-
-func arrow(c draw.Canvas, from, to, y vg.Length, ink color.Color) {
-	c.SetColor(ink)
-	c.SetLineWidth(1.4)
-	var line vg.Path
-	line.Move(vg.Point{X: from, Y: y})
-	line.Line(vg.Point{X: to - 6, Y: y})
-	c.Stroke(line)
-	var head vg.Path
-	head.Move(vg.Point{X: to, Y: y})
-	head.Line(vg.Point{X: to - 8, Y: y + 4})
-	head.Line(vg.Point{X: to - 8, Y: y - 4})
-	head.Close()
-	c.Fill(head)
 }
 
 func words(c draw.Canvas, s string, x, y vg.Length, size vg.Length, ink color.Color) {
@@ -225,14 +145,9 @@ func paintTokens(c draw.Canvas, models []model) {
 			}
 			y := top - 34 - vg.Length(line)*20
 			line++
-			ink := color.Color(searches[0].color)
-			switch r.Head {
-			case "preview":
-				ink = searches[1].color
-			case "screen":
-				ink = searches[2].color
-			case "llama.cpp":
-				ink = color.RGBA{0x22, 0x22, 0x22, 0xff}
+			ink, ok := inks[r.Head]
+			if !ok {
+				ink = inks["exact"]
 			}
 			words(c, r.Head+" head", 32, y+3, 10, ink)
 			c.SetColor(grey)

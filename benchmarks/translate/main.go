@@ -1,7 +1,6 @@
-// Command translate reproduces Table 2 of "Learning to Screen for Fast Softmax
-// Inference on Large Vocabulary Neural Networks" and its table of translations
-// (Section 4) on a translation model: BLEU against the speedup of the softmax
-// layer in beam search.
+// Command translate reproduces Table 2 of "Learning to Screen for Fast Softmax Inference on Large
+// Vocabulary Neural Networks" and its table of translations (Section 4) on a translation model:
+// BLEU against the speedup of the softmax layer in beam search.
 //
 // It makes the contexts of the model's decoder, under teacher forcing with the references and of
 // its own greedy decoding; trains screens on them; translates the test text with each method; and
@@ -239,8 +238,7 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 	return t, nil
 }
 
-// contestants builds all methods, the dense scan first and the exact layer after
-// it.
+// contestants builds all methods, the dense scan first and the exact layer after it.
 func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *progress.Printer) ([]*contestant, error) {
 	l := c.layer
 	in := &methods.Input{Layer: l, Contexts: c.rows, Labels: c.labels, K: topK, Seed: c.seed}

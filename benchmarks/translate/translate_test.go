@@ -203,7 +203,8 @@ func TestTheTableOfASmallModel(t *testing.T) {
 	if f.Sentences != 150 || f.TimedSentences != 5 || f.TestContexts == 0 || f.References == 0 || f.Own == 0 || f.Calibration == 0 {
 		t.Errorf("counts: %+v", f)
 	}
-	if text, err := os.ReadFile(filepath.Join(o.out, "TRANSLATE.md")); err != nil || !strings.Contains(string(text), "| L2S learned, expected loss, r=5 learned for B=20, B=20 |") {
+	// The times decide which row is stressed.
+	if text, err := os.ReadFile(filepath.Join(o.out, "TRANSLATE.md")); err != nil || !strings.Contains(strings.ReplaceAll(string(text), "**", ""), "| L2S learned, expected loss, r=5 learned for B=20, B=20 |") {
 		t.Errorf("TRANSLATE.md: %v\n%s", err, text)
 	}
 

@@ -374,7 +374,9 @@ func (in *instance) answer(h []float32, k int, req *exact.Request, s settings) (
 		}
 	}
 	among := in.edited(h, set, req)
-	if f.exact || req.Exact || len(among) < k {
+	// Few candidates are enough if the request has a distance, unless there are none.
+	lacking := len(among) < k && (req.Within == 0 || len(among) == 0)
+	if f.exact || req.Exact || lacking {
 		return in.edited(h, allIDs(in.config.Labels), req), exact.FromLayer
 	}
 	return among, exact.FromSet

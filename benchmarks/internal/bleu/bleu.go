@@ -34,8 +34,7 @@ func (c *Corpus) Add(translation, reference []string) {
 	}
 }
 
-// gram returns up to four words as a key. n-grams of different lengths are
-// not mixed.
+// gram returns up to four words as a key. n-grams of different lengths are not mixed.
 func gram(words []string) (key [most]string) {
 	copy(key[:], words)
 	return key
@@ -67,8 +66,7 @@ func (c *Corpus) BrevityPenalty() float64 {
 	return math.Exp(1 - float64(c.references)/float64(c.candidate))
 }
 
-// Precision is the share of n-grams that match, n from 1 to 4, or 0 if there
-// are none.
+// Precision is the share of n-grams that match, n from 1 to 4, or 0 if there are none.
 func (c *Corpus) Precision(n int) float64 {
 	if c.total[n-1] == 0 {
 		return 0

@@ -7,9 +7,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
-// Load reads a model from a safetensors file, of float16, bfloat16, float32
-// or float64. Its tensors are named as in PyTorch's word_language_model
-// example:
+// Load reads a model from a safetensors file, of float16, bfloat16, float32 or float64. Its tensors
+// are named as in PyTorch's word_language_model example:
 //
 //	encoder.weight                        V x e    the embedding
 //	rnn.weight_ih_l0, _l1, ...            4d x e, and 4d x d above the first layer
@@ -18,10 +17,9 @@ import (
 //	decoder.weight                        V x d    not in a tied model, where encoder.weight takes its place
 //	decoder.bias                          V
 //
-// It returns an error that names the file and the tensor if one is
-// missing, has another shape, or holds NaN or an infinity, and if the file
-// holds any other tensor: a model with more parts, run without them, would
-// give wrong answers in silence.
+// It returns an error that names the file and the tensor if one is missing, has another shape, or
+// holds NaN or an infinity, and if the file holds any other tensor: a model with more parts, run
+// without them, would give wrong answers in silence.
 func Load(path string) (*Model, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

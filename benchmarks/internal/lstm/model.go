@@ -9,15 +9,13 @@
 //	c = sigmoid(f) c + sigmoid(i) tanh(g)
 //	h = sigmoid(o) tanh(c)
 //
-// The first layer reads the embedding of a token, each other layer the h of
-// the one below; the h of the top layer is the context vector. kernels.Scan computes the
-// matrix products, in float32.
+// The first layer reads the embedding of a token, each other layer the h of the one below; the h of
+// the top layer is the context vector. kernels.Scan computes the matrix products, in float32.
 package lstm
 
 const errToken = "lstm: token out of range"
 
-// Model is an LSTM language model. It does not change and may be used by many
-// goroutines.
+// Model is an LSTM language model. It does not change and may be used by many goroutines.
 type Model struct {
 	encoder     *Embedding
 	stack       *Stack

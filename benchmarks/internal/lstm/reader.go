@@ -20,9 +20,8 @@ type Reader struct {
 	err           error
 }
 
-// NewReader returns a reader of a file. Errors name the file by name, begin
-// with pkg, the name of the package that reads it, and call the model of: "an
-// LSTM language model".
+// NewReader returns a reader of a file. Errors name the file by name, begin with pkg, the name of
+// the package that reads it, and call the model of: "an LSTM language model".
 func NewReader(file *tensorfile.File, name, pkg, of string) *Reader {
 	r := &Reader{file: file, has: map[string]bool{}, name: name, pkg: pkg, of: of}
 	for _, tensor := range file.Names() {
@@ -44,12 +43,10 @@ func (r *Reader) Fail(tensor, format string, args ...any) {
 	}
 }
 
-// layerTensors are the tensors of a layer, without the prefix before and the
-// number that follows.
+// layerTensors are the tensors of a layer, without the prefix before and the number that follows.
 var layerTensors = []string{"weight_ih_l", "weight_hh_l", "bias_ih_l", "bias_hh_l"}
 
-// layerOf returns the number of the layer of prefix that a tensor belongs to,
-// if it belongs to one.
+// layerOf returns the number of the layer of prefix that a tensor belongs to, if it belongs to one.
 func layerOf(prefix, tensor string) (l int, ok bool) {
 	rest, ok := strings.CutPrefix(tensor, prefix)
 	if !ok {
@@ -84,8 +81,7 @@ func (r *Reader) Only(prefixes []string, others ...string) error {
 	return r.err
 }
 
-// open returns a tensor of the given shape, where -1 is any size, or nil
-// after an error.
+// open returns a tensor of the given shape, where -1 is any size, or nil after an error.
 func (r *Reader) open(name string, shape ...int) *tensorfile.Tensor {
 	if r.err != nil {
 		return nil
@@ -129,10 +125,9 @@ func (r *Reader) Embedding(name string) *Embedding {
 	return e
 }
 
-// Stack returns the layers whose tensors begin with prefix, and which read
-// the vectors of e: prefix and weight_ih_l0 (4d x e), weight_hh_l0 (4d x d),
-// bias_ih_l0 and bias_hh_l0 (4d), and so for _l1 and on, with weight_ih of
-// 4d x d.
+// Stack returns the layers whose tensors begin with prefix, and which read the vectors of e: prefix
+// and weight_ih_l0 (4d x e), weight_hh_l0 (4d x d), bias_ih_l0 and bias_hh_l0 (4d), and so for _l1
+// and on, with weight_ih of 4d x d.
 func (r *Reader) Stack(prefix string, e *Embedding) *Stack {
 	s := &Stack{in: e.dim}
 	layers := r.countLayers(prefix)

@@ -7,8 +7,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// layer is one LSTM layer: gates = input x + hidden h + bias, 4d of them in
-// the order i, f, g, o.
+// layer is one LSTM layer: gates = input x + hidden h + bias, 4d of them in the order i, f, g, o.
 type layer struct {
 	input  []float32 // 4d x e for the first layer, 4d x d above: weight_ih
 	hidden []float32 // 4d x d: weight_hh
@@ -81,8 +80,7 @@ func (l *layer) run(y, x []float32, active []int, h, c, gates []float32) []float
 	return gates
 }
 
-// cell advances the state of a stream by the gates, each the sum of an element of a and
-// one of b.
+// cell advances the state of a stream by the gates, each the sum of an element of a and one of b.
 func cell(c, h, a, b []float32) {
 	d := len(c)
 	gate := func(j int) float64 { return float64(a[j]) + float64(b[j]) }
@@ -173,9 +171,8 @@ func (st *Streams) Restore(i int, src []float32) {
 	}
 }
 
-// Reorder gives stream i the state that stream parents[i] had before the
-// call, for all i below len(parents). It makes room for them if there is
-// too little.
+// Reorder gives stream i the state that stream parents[i] had before the call, for all i below
+// len(parents). It makes room for them if there is too little.
 func (st *Streams) Reorder(parents []int) {
 	st.Grow(len(parents))
 	d := st.s.dim

@@ -1,5 +1,4 @@
-// Package measure takes the times of methods that are compared, in turns, and
-// their precision.
+// Package measure takes the times of methods that are compared, in turns, and their precision.
 package measure
 
 import (

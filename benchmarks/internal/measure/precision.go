@@ -10,11 +10,10 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Precision returns P@1 and P@k of a setting (Section 4 of the paper): the
-// share of the exact k best labels that are among the k of its answer. labels
-// are the exact ones, k for each context. The first of the k labels is the
-// answer for P@1, so that both precisions are of the answer that is timed. It
-// runs on all cores.
+// Precision returns P@1 and P@k of a setting (Section 4 of the paper): the share of the exact k
+// best labels that are among the k of its answer. labels are the exact ones, k for each context.
+// The first of the k labels is the answer for P@1, so that both precisions are of the answer that
+// is timed. It runs on all cores.
 func Precision(ctx context.Context, s methods.Setting, contexts [][]float32, labels []uint32, k int) (p1, pk float64, err error) {
 	const chunk = 64
 	var hits1, hitsK atomic.Int64

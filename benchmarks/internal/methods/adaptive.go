@@ -19,9 +19,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// AdaptiveSoftmax is adaptive softmax in inference: E. Grave, A. Joulin, M.
-// Cissé, D. Grangier and H. Jégou, "Efficient softmax approximation for GPUs",
-// ICML 2017.
+// AdaptiveSoftmax is adaptive softmax in inference: E. Grave, A. Joulin, M. Cissé, D. Grangier and
+// H. Jégou, "Efficient softmax approximation for GPUs", ICML 2017.
 //
 // Labels are ordered by frequency and cut into a head and tails. A query computes the logits of the
 // head, and the logits of a tail only if its class score allows one of the largest logits in it.
@@ -71,13 +70,11 @@ func (m AdaptiveSoftmax) Params() string {
 	return b.String()
 }
 
-// adaptiveContexts is the largest number of contexts that class scores are
-// fitted to.
+// adaptiveContexts is the largest number of contexts that class scores are fitted to.
 const adaptiveContexts = 10000
 
-// Build orders the labels and fits the class scores, to contexts of Input at
-// even distances. Cut-offs that are not below the number of labels are left
-// out.
+// Build orders the labels and fits the class scores, to contexts of Input at even distances.
+// Cut-offs that are not below the number of labels are left out.
 func (m AdaptiveSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 	d, labels := in.Layer.Dim(), in.Layer.Labels()
 	last := 0
@@ -318,8 +315,7 @@ type adaptiveSearcher struct {
 	values []float32
 }
 
-// LogitSearcher is a Searcher that gives all the logits that it computes, for a
-// perplexity.
+// LogitSearcher is a Searcher that gives all the logits that it computes, for a perplexity.
 type LogitSearcher interface {
 	Searcher
 	// Logits writes the logits of all labels that a search for the k largest computes, in float32,
@@ -335,16 +331,14 @@ func (s *adaptiveSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	return s.search(dst, h)
 }
 
-// Logits writes the logits of the head and of the tails that TopK opens for k
-// labels.
+// Logits writes the logits of the head and of the tails that TopK opens for k labels.
 func (s *adaptiveSearcher) Logits(dst []float64, h []float32, k int) {
 	s.top, s.logits = grow.Slice(s.top, max(k, 1)), dst
 	s.search(s.top, h)
 	s.logits = nil
 }
 
-// search opens the head, and those tails that may hold one of the len(dst)
-// largest logits.
+// search opens the head, and those tails that may hold one of the len(dst) largest logits.
 func (s *adaptiveSearcher) search(dst []softmax.Prediction, h []float32) int {
 	b := best{dst: dst}
 	s.open(&b, 0, h)

@@ -6,8 +6,7 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// best collects the labels of the largest logits: the largest first, of equals
-// the lower id.
+// best collects the labels of the largest logits: the largest first, of equals the lower id.
 type best struct {
 	dst []softmax.Prediction
 	n   int // the number collected so far
@@ -16,8 +15,7 @@ type best struct {
 // full reports whether the list has no more room.
 func (b *best) full() bool { return b.n == len(b.dst) }
 
-// offer adds a label that was not offered before, and reports whether it is
-// among the best so far.
+// offer adds a label that was not offered before, and reports whether it is among the best so far.
 func (b *best) offer(p softmax.Prediction) bool {
 	at := b.n
 	for at > 0 && compare(p, b.dst[at-1]) < 0 {

@@ -24,8 +24,7 @@ func (c *candidates) begin(h []float32) {
 	}
 }
 
-// add adds the label id unless it is a candidate already, and reports whether
-// it did.
+// add adds the label id unless it is a candidate already, and reports whether it did.
 func (c *candidates) add(id uint32) bool {
 	if c.seen[id] == c.stamp {
 		return false

@@ -11,9 +11,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// Dense is the plain form of the layer (Eq. 1 of the paper): a scan of W and b
-// in float32, then the k largest scores. It is the speedup of 1. It has no
-// parameters.
+// Dense is the plain form of the layer (Eq. 1 of the paper): a scan of W and b in float32, then the
+// k largest scores. It is the speedup of 1. It has no parameters.
 type Dense struct{}
 
 // Name returns "Dense float32".
@@ -44,8 +43,7 @@ func (OpenBLAS) Name() string { return "OpenBLAS sgemv" }
 // Params returns "".
 func (OpenBLAS) Params() string { return "" }
 
-// Build returns an error where OpenBLAS is not built in: see
-// [Sgemv].
+// Build returns an error where OpenBLAS is not built in: see [Sgemv].
 func (OpenBLAS) Build(_ context.Context, in *Input) (Index, error) {
 	if Sgemv == nil {
 		return nil, errors.New("methods: OpenBLAS is not built in: build with -tags openblas")
@@ -72,9 +70,8 @@ func (OpenBLAS) Build(_ context.Context, in *Input) (Index, error) {
 	}}, nil
 }
 
-// Certified is the exact search of package softmax: a scan of int8 codes with
-// a proven error bound leaves few labels, which are scored by the reference
-// arithmetic. It has no parameters.
+// Certified is the exact search of package softmax: a scan of int8 codes with a proven error bound
+// leaves few labels, which are scored by the reference arithmetic. It has no parameters.
 type Certified struct{}
 
 // Name returns "Exact, certified int8".
@@ -93,8 +90,7 @@ func (Certified) Build(_ context.Context, in *Input) (Index, error) {
 	}}, nil
 }
 
-// scanIndex is the index of a method without query-time parameters, and its
-// only setting.
+// scanIndex is the index of a method without query-time parameters, and its only setting.
 type scanIndex struct {
 	bytes    int64
 	searcher func() Searcher

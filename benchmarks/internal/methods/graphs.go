@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// FGD is fast graph decoding: M. Zhang, X. Liu, W. Wang, J. Gao and Y. He,
-// "Navigating with Graph Representations for Fast and Scalable Decoding of
-// Neural Language Models", NeurIPS 2018.
+// FGD is fast graph decoding: M. Zhang, X. Liu, W. Wang, J. Gao and Y. He, "Navigating with Graph
+// Representations for Fast and Scalable Decoding of Neural Language Models", NeurIPS 2018.
 //
 // The search of the largest logits becomes one of the nearest neighbours, in
 // d+2 dimensions. With U^2 the largest |w_s|^2 + b_s^2,
@@ -51,10 +50,9 @@ func (m FGD) Build(ctx context.Context, in *Input) (Index, error) {
 	return newGraphIndex(ctx, in, rows, dim, order, newGraphParams(m.M, m.EfConstruction, false))
 }
 
-// augment returns the rows [w_s; b_s], and with oneNorm the rows of the reduction
-// of MIPS to nearest neighbours, [w_s; b_s; sqrt(U^2 - |w_s|^2 - b_s^2)]; their
-// dimension, which is made a multiple of 16 by zeros; and the labels by |w_s|^2
-// + b_s^2, the largest first.
+// augment returns the rows [w_s; b_s], and with oneNorm the rows of the reduction of MIPS to
+// nearest neighbours, [w_s; b_s; sqrt(U^2 - |w_s|^2 - b_s^2)]; their dimension, which is made a
+// multiple of 16 by zeros; and the labels by |w_s|^2 + b_s^2, the largest first.
 func augment(in *Input, oneNorm bool) (rows []float32, dim int, order []uint32) {
 	r, n := newReduction(in.Layer), in.Layer.Labels()
 	dim = (r.dim + 15) &^ 15

@@ -12,9 +12,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// GreedyMIPS is "A Greedy Approach for Budgeted Maximum Inner Product Search"
-// (Yu, Hsieh, Lei and Dhillon, NIPS 2017). The bias is one more dimension, in
-// which a context has 1.
+// GreedyMIPS is "A Greedy Approach for Budgeted Maximum Inner Product Search" (Yu, Hsieh, Lei and
+// Dhillon, NIPS 2017). The bias is one more dimension, in which a context has 1.
 //
 // Construction sorts the labels by their element in each dimension. A query walks these d+1 lists
 // at once, each from the end where its products h_j w_sj are largest: a tournament among the lists
@@ -103,9 +102,8 @@ func (x *greedyIndex) searcher(budget int) Searcher {
 	return g
 }
 
-// greedySearcher walks the lists. The tournament is a complete binary tree:
-// leaf i of the leaves is list i, an inner node holds the list with the larger
-// key of its two children, node 1 is the root.
+// greedySearcher walks the lists. The tournament is a complete binary tree: leaf i of the leaves is
+// list i, an inner node holds the list with the larger key of its two children, node 1 is the root.
 type greedySearcher struct {
 	*candidates
 	index  *greedyIndex

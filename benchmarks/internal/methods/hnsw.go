@@ -14,10 +14,9 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// graph is a hierarchical navigable small world: Yu. A. Malkov and D. A.
-// Yashunin, "Efficient and robust approximate nearest neighbor search using
-// Hierarchical Navigable Small World graphs", arXiv:1603.09320 (2016), IEEE
-// TPAMI 2018.
+// graph is a hierarchical navigable small world: Yu. A. Malkov and D. A. Yashunin, "Efficient and
+// robust approximate nearest neighbor search using Hierarchical Navigable Small World graphs",
+// arXiv:1603.09320 (2016), IEEE TPAMI 2018.
 //
 // Nodes are the rows of a matrix, and near means a large inner product. Where
 // all rows have one norm that is the order of L2 distances too: see FGD.
@@ -29,9 +28,8 @@ import (
 //     neighbour if it is nearer to the node than to every neighbour so far.
 //   - ef is the size of the list of candidates of a search.
 //
-// The layer of a node is floor(-ln(u) / ln(M)), u uniform and drawn from the
-// seed. One goroutine builds, so a seed gives one graph on one level of the
-// kernels.
+// The layer of a node is floor(-ln(u) / ln(M)), u uniform and drawn from the seed. One goroutine
+// builds, so a seed gives one graph on one level of the kernels.
 //
 // The paper does not define the order of the nodes, and calls the last step of Algorithm 4
 // optional: to fill the links up with the nearest of the candidates that were left out. Both matter
@@ -81,8 +79,7 @@ func (p graphParams) check() error {
 	return nil
 }
 
-// record returns the record of a node in a layer: the number of its links,
-// then room for them.
+// record returns the record of a node in a layer: the number of its links, then room for them.
 func (g *graph) record(node uint32, layer int) []uint32 {
 	if layer == 0 {
 		size := 1 + 2*g.m
@@ -112,10 +109,9 @@ func (g *graph) bytes() int64 {
 	return 4 * int64(len(g.lowest)+len(g.upper)+len(g.start))
 }
 
-// A node that a search has met is one uint64 that orders by score, equals by
-// the lower id: the score as an ordered integer, the id with its bits flipped,
-// and a bit that is set until the node's links have been followed. The last
-// decides nothing, for ids are distinct.
+// A node that a search has met is one uint64 that orders by score, equals by the lower id: the
+// score as an ordered integer, the id with its bits flipped, and a bit that is set until the node's
+// links have been followed. The last decides nothing, for ids are distinct.
 const (
 	pending  = 1
 	idMask   = 1<<31 - 1
@@ -342,8 +338,7 @@ func (b *builder) insert(id uint32, top int) {
 	}
 }
 
-// link adds id to the neighbours of a node; where they are too many, it picks
-// among them and id.
+// link adds id to the neighbours of a node; where they are too many, it picks among them and id.
 func (b *builder) link(node, id uint32, layer int) {
 	r := b.record(node, layer)
 	if n := int(r[0]); n+1 < len(r) {

@@ -12,10 +12,9 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// LSHMIPS is the hashing of "On Symmetric and Asymmetric LSHs for Inner Product
-// Search" (Neyshabur and Srebro, ICML 2015), Simple-LSH: sign random
-// projections of the reduction to nearest neighbours, with the bias as one more
-// dimension.
+// LSHMIPS is the hashing of "On Symmetric and Asymmetric LSHs for Inner Product Search" (Neyshabur
+// and Srebro, ICML 2015), Simple-LSH: sign random projections of the reduction to nearest
+// neighbours, with the bias as one more dimension.
 //
 // A table hashes a point to the signs of its products with Bits random normal vectors. The
 // candidates of a context are the points that share its bucket in any of the tables. With more than

@@ -19,8 +19,7 @@ type Input struct {
 	// Contexts are contexts to learn from, n x d, row-major. The contexts that
 	// are measured are not among them.
 	Contexts []float32
-	// Labels, unless nil, are the labels of Contexts as train.Labels gives
-	// them: n rows of K.
+	// Labels, unless nil, are the labels of Contexts as train.Labels gives them: n rows of K.
 	Labels []uint32
 	// K is the number of labels of a context.
 	K int

@@ -11,18 +11,15 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// PCAMIPS is the PCA tree of "Speeding Up the Xbox Recommender System Using a
-// Euclidean Transformation for Inner-Product Spaces" (Bachrach et al., RecSys
-// 2014), on the reduction to nearest neighbours with the bias as one more
-// dimension.
+// PCAMIPS is the PCA tree of "Speeding Up the Xbox Recommender System Using a Euclidean
+// Transformation for Inner-Product Spaces" (Bachrach et al., RecSys 2014), on the reduction to
+// nearest neighbours with the bias as one more dimension.
 //
-// The principal components u_1, u_2, ... of the points, centred at their mean,
-// are the rotation. Level i of a complete binary tree splits the points of each
-// node at the median of their i-th component; so the leaves are of equal size.
-// A context is centred and rotated like the points, walks down the tree, and
-// its candidates are the points of its leaf and of the neighbouring leaves,
-// those whose path from the root differs in at most a given number of the
-// decisions.
+// The principal components u_1, u_2, ... of the points, centred at their mean, are the rotation.
+// Level i of a complete binary tree splits the points of each node at the median of their i-th
+// component; so the leaves are of equal size. A context is centred and rotated like the points,
+// walks down the tree, and its candidates are the points of its leaf and of the neighbouring
+// leaves, those whose path from the root differs in at most a given number of the decisions.
 //
 // In the paper's table this method reads as a random selection. The program that measured that row
 // rotates contexts in another way than the points, so that a context does not arrive where its
@@ -85,9 +82,8 @@ func (m PCAMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 	return x, nil
 }
 
-// principalComponents returns the first n principal components of the points,
-// row-major, and the mean of the points: the components are the right singular
-// vectors of the points centred at it.
+// principalComponents returns the first n principal components of the points, row-major, and the
+// mean of the points: the components are the right singular vectors of the points centred at it.
 func principalComponents(ctx context.Context, r *reduction, n int) (components, mean []float32, err error) {
 	rows := len(r.points) / r.dim
 	sum := make([]float64, r.dim)

@@ -9,9 +9,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// reduction turns the search for the largest inner product into one for the
-// nearest neighbour (Bachrach et al. 2014; Neyshabur and Srebro 2015): labels
-// become the points
+// reduction turns the search for the largest inner product into one for the nearest neighbour
+// (Bachrach et al. 2014; Neyshabur and Srebro 2015): labels become the points
 //
 //	x_s = [w_s; b_s; sqrt(U^2 - ||w_s||^2 - b_s^2)],  U^2 = max_s ||w_s||^2 + b_s^2
 //

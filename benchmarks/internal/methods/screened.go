@@ -114,8 +114,7 @@ func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 
 type screenIndex struct{ settings []Setting }
 
-// Bytes returns the memory of the largest budget: [Screened.Bytes] is the memory of
-// each.
+// Bytes returns the memory of the largest budget: [Screened.Bytes] is the memory of each.
 func (x *screenIndex) Bytes() int64 { return x.settings[len(x.settings)-1].(Screened).Bytes() }
 
 func (x *screenIndex) Settings() []Setting { return x.settings }
@@ -160,8 +159,7 @@ func (s Screened) Bytes() int64 {
 	return n + layerCodes(s.layer)
 }
 
-// Searcher returns a searcher of package screen, with its exact answers within
-// the candidates.
+// Searcher returns a searcher of package screen, with its exact answers within the candidates.
 func (s Screened) Searcher() Searcher {
 	sr, err := screen.NewSearcher(s.Model, s.layer, screen.Options{Budget: s.Budget})
 	if err != nil {

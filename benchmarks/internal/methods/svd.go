@@ -10,9 +10,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// SVDSoftmax is SVD-softmax: K. Shim, M. Lee, I. Choi, Y. Boo and W. Sung,
-// "SVD-Softmax: Fast Softmax Approximation on Large Vocabulary Neural Networks",
-// NIPS 2017.
+// SVDSoftmax is SVD-softmax: K. Shim, M. Lee, I. Choi, Y. Boo and W. Sung, "SVD-Softmax: Fast
+// Softmax Approximation on Large Vocabulary Neural Networks", NIPS 2017.
 //
 // With W = U S V^T, the preview of all logits is made of the first columns of
 // A = U S, the ones with the largest singular values:
@@ -71,9 +70,8 @@ func (m SVDSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 	return x, nil
 }
 
-// RightSingularVectors returns the first n right singular vectors of the
-// matrix of rows of d elements, as n rows: the ones with the largest singular
-// values, the largest first.
+// RightSingularVectors returns the first n right singular vectors of the matrix of rows of d
+// elements, as n rows: the ones with the largest singular values, the largest first.
 func RightSingularVectors(ctx context.Context, rows []float32, d, n int) ([]float32, error) {
 	gram, err := sumOfSquares(ctx, rows, 1, make([]float64, d))
 	if err != nil {

@@ -86,8 +86,7 @@ func (w *Writer) Commit() error {
 	return err
 }
 
-// Abort gives the file up. After Commit it does nothing, so that it may be
-// deferred.
+// Abort gives the file up. After Commit it does nothing, so that it may be deferred.
 func (w *Writer) Abort() {
 	w.done = true
 	w.file.Abort()

@@ -47,8 +47,7 @@ func NewLowRank(ctx context.Context, l *softmax.Layer, rank int) (*LowRank, erro
 // the columns of A are added up.
 const lowRankBlock = 1024
 
-// logits writes w~_s.h + b_s for every label to dst. Up to a rank of 64 it allocates
-// nothing.
+// logits writes w~_s.h + b_s for every label to dst. Up to a rank of 64 it allocates nothing.
 func (t *LowRank) logits(dst []float64, bias, h []float32) {
 	var fixed [64]float64
 	products := fixed[:min(t.rank, len(fixed))]

@@ -1,11 +1,9 @@
-// Package perplexity measures the perplexity of a text under a language model
-// whose softmax layer is approximated, and the time of it: the table of the
-// paper's appendix ("Perplexity Results").
+// Package perplexity measures the perplexity of a text under a language model whose softmax layer
+// is approximated, and the time of it: the table of the paper's appendix ("Perplexity Results").
 //
-// The logits of the labels that a method finds are exact, the logits of all others
-// are w~_s.h + b_s with a low-rank W~ ([LowRank]), and the probability is the
-// softmax over all labels. So a method that misses the next word still gives it
-// a probability.
+// The logits of the labels that a method finds are exact, the logits of all others are w~_s.h + b_s
+// with a low-rank W~ ([LowRank]), and the probability is the softmax over all labels. So a method
+// that misses the next word still gives it a probability.
 package perplexity
 
 import (
@@ -37,10 +35,9 @@ type Text struct {
 	Next []uint32
 }
 
-// Load reads the first n words of the text of that name in dir, all where n is
-// 0, as one stream from the zero state of the language model in dir
-// (model.safetensors, vocab.txt). The first word is predicted by nothing, so
-// that there is one context less than words.
+// Load reads the first n words of the text of that name in dir, all where n is 0, as one stream
+// from the zero state of the language model in dir (model.safetensors, vocab.txt). The first word
+// is predicted by nothing, so that there is one context less than words.
 func Load(dir, name string, n int) (*Text, error) {
 	m, v, err := layers.LoadLM(dir)
 	if err != nil {
@@ -91,9 +88,8 @@ func (t *Text) context(i int) []float32 {
 
 // LogProber gives log-probabilities of labels, on one thread.
 type LogProber interface {
-	// LogProb returns the natural logarithm of the probability of the label id
-	// in the context h. It does not keep h, and allocates nothing once it has
-	// answered a few.
+	// LogProb returns the natural logarithm of the probability of the label id in the context h. It
+	// does not keep h, and allocates nothing once it has answered a few.
 	LogProb(h []float32, id uint32) float64
 }
 
@@ -113,8 +109,7 @@ type Options struct {
 	Rounds int
 	// Block is the approximate time of a turn.
 	Block time.Duration
-	// Seed seeds the order of the rows in a round and where in the text it
-	// begins.
+	// Seed seeds the order of the rows in a round and where in the text it begins.
 	Seed uint64
 	// Progress, unless nil, is called with a line for each row whose perplexity
 	// is found, and when times are taken.

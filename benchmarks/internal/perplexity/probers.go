@@ -108,8 +108,7 @@ func newTailed(l *softmax.Layer, t *LowRank, n int) tailed {
 	return tailed{weights: dense.Weights(l), bias: l.Bias(), tail: t, logits: make([]float64, l.Labels()), ids: make([]uint32, n)}
 }
 
-// tailLogits leaves the logits of all labels by the tail in t.logits: -Inf without
-// one.
+// tailLogits leaves the logits of all labels by the tail in t.logits: -Inf without one.
 func (t *tailed) tailLogits(h []float32) {
 	if t.tail != nil {
 		t.tail.logits(t.logits, t.bias, h)
@@ -187,10 +186,9 @@ type svd struct {
 	scores   []float32
 }
 
-// SVD is the row of SVD-softmax (Shim et al., NIPS 2017): the logits of the tail
-// are the preview, whose rank is the width of the preview window; the logits of the n
-// labels with the largest previews are exact, and the others keep their preview.
-// n is at least 1.
+// SVD is the row of SVD-softmax (Shim et al., NIPS 2017): the logits of the tail are the preview,
+// whose rank is the width of the preview window; the logits of the n labels with the largest
+// previews are exact, and the others keep their preview. n is at least 1.
 //
 // The preview is A (B h), with B the leading right singular vectors and A = U S
 // in the leading columns. The n largest previews are found by a bound, which is

@@ -1,6 +1,5 @@
-// Package points is the form in which a comparison of methods is kept: a JSON
-// file with one point for each setting of each method. Command compare writes
-// it, package report reads it.
+// Package points is the form in which a comparison of methods is kept: a JSON file with one point
+// for each setting of each method. Command compare writes it, package report reads it.
 package points
 
 import (
@@ -24,9 +23,8 @@ const (
 	// Curves is the precision-against-speedup curves, and Table 1 of the paper:
 	// all points whose Table is empty.
 	Curves = ""
-	// Clusters is the table of r = 50, 100, 200, 250 learned clusters at a
-	// like number of rows scanned (the paper's "Selection of the Number of
-	// Clusters").
+	// Clusters is the table of r = 50, 100, 200, 250 learned clusters at a like number of rows
+	// scanned (the paper's "Selection of the Number of Clusters").
 	Clusters = "clusters"
 	// KMeans is the table of spherical k-means against learned clusters, with the same number of
 	// clusters and the same budget (the paper's appendix).
@@ -51,8 +49,7 @@ type File struct {
 	// K is the number of labels of a query when times were taken.
 	K    int    `json:"k"`
 	Seed uint64 `json:"seed"`
-	// TrainContexts is the number of contexts that the methods could learn
-	// from.
+	// TrainContexts is the number of contexts that the methods could learn from.
 	TrainContexts int `json:"train_contexts"`
 	// LabelSeconds is the time that their labels took. Screens and the
 	// frequency head need them and share them; no BuildSeconds contains it.
@@ -74,8 +71,7 @@ type File struct {
 	// Seconds is the time of the whole run.
 	Seconds float64 `json:"seconds"`
 	Points  []Point `json:"points"`
-	// Perplexity is the table of perplexities, empty where the layer has no
-	// text.
+	// Perplexity is the table of perplexities, empty where the layer has no text.
 	Perplexity []Perplexity `json:"perplexity,omitempty"`
 	// Text is the name of the text of Perplexity, and Tokens its length.
 	Text   string `json:"text,omitempty"`
@@ -98,15 +94,13 @@ type Layer struct {
 	Dim    int    `json:"dim"`
 }
 
-// Point is one setting of one method: a construction and its query-time
-// parameters.
+// Point is one setting of one method: a construction and its query-time parameters.
 type Point struct {
 	// Table is Curves, Clusters or KMeans.
 	Table string `json:"table,omitempty"`
 	// Method names the curve.
 	Method string `json:"method"`
-	// Build and Query are the parameters of the construction and of the query,
-	// either may be empty.
+	// Build and Query are the parameters of the construction and of the query, either may be empty.
 	Build string `json:"build,omitempty"`
 	Query string `json:"query,omitempty"`
 	// BuildSeconds is the time of the construction, on all cores.
@@ -139,8 +133,7 @@ type Perplexity struct {
 	Method string `json:"method"`
 	// Params are the parameters of construction and query.
 	Params string `json:"params,omitempty"`
-	// Rank is the rank of the tail outside the candidates, 0 if there is
-	// none.
+	// Rank is the rank of the tail outside the candidates, 0 if there is none.
 	Rank       int     `json:"rank,omitempty"`
 	Perplexity float64 `json:"perplexity"`
 	// Timing is for the log-probability of one token, next to the exact row.

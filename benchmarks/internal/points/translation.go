@@ -83,8 +83,7 @@ type Decoding struct {
 	// BLEU: 95 %, by the paired bootstrap.
 	Low  float64 `json:"bleu_difference_low"`
 	High float64 `json:"bleu_difference_high"`
-	// Differ is the number of sentences whose translation differs from the exact
-	// layer's.
+	// Differ is the number of sentences whose translation differs from the exact layer's.
 	Differ int `json:"differ"`
 	// Cut is the number of translations that did not end by themselves.
 	Cut int `json:"cut"`

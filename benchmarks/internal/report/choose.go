@@ -33,8 +33,7 @@ func nines(p float64) float64 { return min(-math.Log10(1-p), mostNines) }
 
 const mostNines = 4.5
 
-// closest returns the point of the fronts whose precisions are closest to the
-// paper's, in nines.
+// closest returns the point of the fronts whose precisions are closest to the paper's, in nines.
 func closest(all []points.Point, target figures) points.Point {
 	candidates := append(front(all, p1), front(all, p5)...)
 	distance := func(p points.Point) float64 {

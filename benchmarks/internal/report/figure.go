@@ -89,8 +89,7 @@ var styles = map[string]style{
 	"faiss PQ320 fast scan": {orange, draw.PlusGlyph{}, nil, 1.5},
 }
 
-// spare are the styles of other methods, such as the exact ones, which are a
-// point each.
+// spare are the styles of other methods, such as the exact ones, which are a point each.
 var spare = []style{
 	{dark, draw.PlusGlyph{}, nil, 1.5}, {dark, draw.CrossGlyph{}, nil, 1.5}, {dark, draw.TriangleGlyph{}, nil, 1.5}, {dark, draw.SquareGlyph{}, nil, 1.5},
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 )
 
-// Write writes the report of f into the folder dir, which it makes where it is
-// not there:
+// Write writes the report of f into the folder dir, which it makes where it is not there:
 //
 //   - REPORT.md, the tables with links to the figures;
 //   - p1.svg, p1.png, p5.svg and p5.png, precision against speedup.

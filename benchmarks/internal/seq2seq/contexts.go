@@ -30,9 +30,8 @@ type Decoded struct {
 // teacher forcing: the decoder reads <s> and the words of Target, whatever words it would have
 // chosen. There is one context more than words, the last for </s>. f may keep the slices.
 //
-// The work runs on threads goroutines, 0 for GOMAXPROCS, which does not change
-// the result. f runs on the caller's. Contexts returns the first error of f,
-// or the error of ctx once it is done.
+// The work runs on threads goroutines, 0 for GOMAXPROCS, which does not change the result. f runs
+// on the caller's. Contexts returns the first error of f, or the error of ctx once it is done.
 func (m *Model) Contexts(ctx context.Context, pairs []Pair, threads int, f func(Decoded) error) error {
 	return m.groups(ctx, len(pairs), threads, func() groupWork {
 		d := m.NewDecoder()

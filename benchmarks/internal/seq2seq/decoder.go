@@ -48,11 +48,10 @@ func (d *Decoder) Start(sources []*Source) {
 // Len returns the number of hypotheses.
 func (d *Decoder) Len() int { return len(d.sources) }
 
-// Step lets each hypothesis read one word and returns the context vector of
-// each, a row of Dim elements in their order: all within [-1, 1], or NaN if
-// the weights are so large that products overflow. The slice is valid until
-// the next call. Step panics if there is not one word a hypothesis, or a
-// word is not in the target vocabulary.
+// Step lets each hypothesis read one word and returns the context vector of each, a row of Dim
+// elements in their order: all within [-1, 1], or NaN if the weights are so large that products
+// overflow. The slice is valid until the next call. Step panics if there is not one word a
+// hypothesis, or a word is not in the target vocabulary.
 func (d *Decoder) Step(tokens []uint32) []float32 {
 	n, dim := len(d.sources), d.m.Dim()
 	if len(tokens) != n {

@@ -8,9 +8,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/grow"
 )
 
-// Source is a sentence as the encoder of a model leaves it. It does not
-// change: any number of decoders of that model, and of hypotheses, may share
-// it.
+// Source is a sentence as the encoder of a model leaves it. It does not change: any number of
+// decoders of that model, and of hypotheses, may share it.
 type Source struct {
 	m      *Model
 	keys   []float32 // n x d: A' y_s for each word, and for </s>

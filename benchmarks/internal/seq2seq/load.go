@@ -25,11 +25,10 @@ func Files(dir, from, to string) []string {
 	return []string{in("model.safetensors"), in("vocab." + from), in("vocab." + to)}
 }
 
-// Load reads a model from a folder: its tensors from model.safetensors, of
-// float16, bfloat16, float32 or float64, and its vocabularies from vocab.from
-// and vocab.to, where from and to name the languages ("de", "en"). For
-// embeddings of e_s and e_t elements, S and T words and the dimension d the
-// tensors are
+// Load reads a model from a folder: its tensors from model.safetensors, of float16, bfloat16,
+// float32 or float64, and its vocabularies from vocab.from and vocab.to, where from and to name the
+// languages ("de", "en"). For embeddings of e_s and e_t elements, S and T words and the dimension d
+// the tensors are
 //
 //	encoder.embeddings.weight                    S x e_s
 //	encoder.rnn.weight_ih_l0, _l1, ...           4d x e_s, and 4d x d above the first layer

@@ -3,10 +3,9 @@
 // general attention and no input feeding. It computes the context vectors h, which a softmax layer
 // turns into next-word probabilities; the caller decides how to use these.
 //
-// The encoder reads the words x_1 ... x_n of a sentence and then </s>. Its
-// outputs are y_1 ... y_(n+1), and the last state (h, c) of each layer starts
-// the decoder. One step of the decoder reads the embedding of the word before,
-// <s> at first; with q the output of its top layer,
+// The encoder reads the words x_1 ... x_n of a sentence and then </s>. Its outputs are y_1 ...
+// y_(n+1), and the last state (h, c) of each layer starts the decoder. One step of the decoder
+// reads the embedding of the word before, <s> at first; with q the output of its top layer,
 //
 //	a = softmax_s((A q) . y_s)
 //	c = sum_s a_s y_s
@@ -56,12 +55,10 @@ func (m *Model) Source() *vocab.Vocab { return m.encoder.words }
 // Target returns the vocabulary of the translations.
 func (m *Model) Target() *vocab.Vocab { return m.decoder.words }
 
-// Start returns the id of <s> in the target vocabulary: the word that a
-// hypothesis reads first.
+// Start returns the id of <s> in the target vocabulary: the word that a hypothesis reads first.
 func (m *Model) Start() uint32 { return m.decoder.start }
 
-// End returns the id of </s> in the target vocabulary: the label that ends a
-// translation.
+// End returns the id of </s> in the target vocabulary: the label that ends a translation.
 func (m *Model) End() uint32 { return m.decoder.end }
 
 // Layer returns the softmax layer that follows the model: one label a word of

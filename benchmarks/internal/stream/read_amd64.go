@@ -10,8 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// Read returns a function that reads b once as fast as the widest loads
-// allow.
+// Read returns a function that reads b once as fast as the widest loads allow.
 func Read(b []byte) func() {
 	p, n := (*uint32)(unsafe.Pointer(&b[0])), len(b)/64*16
 	if cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512VL) {
