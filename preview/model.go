@@ -8,6 +8,8 @@ import (
 
 // Model is a preview of a layer: coordinates, blocks of labels, and rungs. It is immutable and safe
 // for use by many goroutines.
+//
+// [Load], [Read] and [Make] make one: a zero value has no use, and its methods may panic.
 type Model struct {
 	labels, dim int
 	fingerprint [32]byte

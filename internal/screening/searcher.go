@@ -11,6 +11,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/router"
 )
 
+var errNoModel = errors.New("screen: model: found none, expected one of Load, Read or a training")
+
 // ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
 var ErrNoTail = errors.New("screen: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
 
@@ -99,7 +101,7 @@ type Stats struct {
 func there(m *Model, l *exact.Layer) error {
 	switch {
 	case m == nil || m.router == nil:
-		return errors.New("screen: model: found none, expected one of Load, Read, NewModel or a training")
+		return errNoModel
 	case l == nil || l.Labels() == 0:
 		return errors.New("screen: layer: found none, expected one of softmax.NewLayer")
 	}
