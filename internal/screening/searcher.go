@@ -97,8 +97,8 @@ type Stats struct {
 	Exact, Lacking uint64
 }
 
-// there returns an error unless there are a model and a layer, made by their constructors.
-func there(m *Model, l *exact.Layer) error {
+// checkParts returns an error unless there are a model and a layer, made by their constructors.
+func checkParts(m *Model, l *exact.Layer) error {
 	switch {
 	case m == nil || m.router == nil:
 		return errNoModel
@@ -117,7 +117,7 @@ func there(m *Model, l *exact.Layer) error {
 // the first for a budget copies candidates ([Pack]). Further calls take little more than the memory
 // of a Searcher.
 func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
-	if err := there(m, l); err != nil {
+	if err := checkParts(m, l); err != nil {
 		return nil, err
 	}
 	if m.Dim() != l.Dim() {
