@@ -75,6 +75,8 @@ type Hypothesis struct {
 
 // Search is a beam search, for one goroutine, as its Decoder and Searcher are. After its
 // largest batch and longest result it allocates nothing.
+//
+// [New] makes one: a zero value has no use, and its methods may panic.
 type Search struct {
 	decoder  Decoder
 	searcher Searcher

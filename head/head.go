@@ -58,6 +58,8 @@ type Origin struct {
 }
 
 // Head is the head of a model. Its methods may be called by many goroutines at once.
+//
+// [Open] makes one: a zero value has no use, and its methods may panic.
 type Head heads.Head
 
 func (h *Head) head() *heads.Head { return (*heads.Head)(h) }

@@ -98,6 +98,8 @@ const (
 // eighth of Options.Least on, which is checked on new contexts. Afterwards the screen answers, as
 // long as an audit finds it as precise as it was on contexts that came after its training, while
 // the Learner learns from new contexts. All goroutines may use it.
+//
+// [New] makes one: a zero value has no use, and its methods may panic.
 type Learner struct {
 	layer    *softmax.Layer
 	o        Options

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -198,23 +200,16 @@ func (l *Learner) check(ctx context.Context, p *look) {
 // found returns 1 if the first of the best labels is the first that was found, 0 otherwise, and the
 // number of best labels that were found.
 func found(top []softmax.Prediction, best []uint32) (first, all int) {
-	for i, p := range top {
-		for j, id := range best {
-			if p.ID == id {
-				all++
-				if i == 0 && j == 0 {
-					first = 1
-				}
-			}
-		}
+	if len(top) > 0 && top[0].ID == best[0] {
+		first = 1
 	}
-	return first, all
+	return first, precision.Found(exact.IDs(nil, top), best)
 }
 
 // target returns the shares of the best labels and of the k best that may be missed, and a text
 // about them.
 func (l *Learner) target() (missed1, missedK float64, text string) {
-	missed1, missedK = 0.0005, 0.002
+	missed1, missedK = 1-precision.Target1, 1-precision.TargetK
 	if x := l.o.Train.Target; x > 0 {
 		missed1, missedK = 1, 1-x
 	}

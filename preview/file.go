@@ -3,6 +3,7 @@ package preview
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -86,6 +87,9 @@ func (m *Model) Save(path string) error {
 
 // WriteTo writes the bytes of the model's file to w.
 func (m *Model) WriteTo(w io.Writer) (int64, error) {
+	if m.labels == 0 {
+		return 0, errors.New("model: found none, expected one of Load, Read or Make")
+	}
 	n, err := w.Write(m.encode())
 	return int64(n), err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -45,7 +46,7 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 	if n == 0 {
 		return nil
 	}
-	p1, pk := cmp.Or(opt.Precision1, 0.9995), cmp.Or(opt.PrecisionK, 0.998)
+	p1, pk := cmp.Or(opt.Precision1, precision.Target1), cmp.Or(opt.PrecisionK, precision.TargetK)
 	counted := func(from, to float64) func(int) {
 		return parallel.Counter(n, func(done int) { opt.Progress("precision", from+(to-from)*float64(done)/float64(n)) })
 	}
@@ -79,7 +80,7 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 		if err != nil {
 			return err
 		}
-		x.Precision1, x.PrecisionK = intervalOf(miss1, 1), intervalOf(missK, m.k)
+		x.Precision1, x.PrecisionK = precision.Interval(miss1, 1), precision.Interval(missK, m.k)
 		var sum Stats
 		for _, s := range stats {
 			sum.Looked += s.Looked
@@ -187,16 +188,11 @@ func (m *Model) measureSums(ctx context.Context, l *softmax.Layer, held []float3
 
 // leavesOut returns the number of the best labels that a rung does not score in full. A search for
 // len(best) labels finds the others: they are the best of any labels that include them.
-func (s *Searcher) leavesOut(best []softmax.Prediction, rung *Rung) (n int) {
+func (s *Searcher) leavesOut(best []softmax.Prediction, rung *Rung) int {
 	if !s.look(len(best), &softmax.Request{}, rung) {
 		s.stats.Exact++
 		return 0
 	}
 	s.stats.Kept += uint64(len(s.ids))
-	for _, p := range best {
-		if !slices.Contains(s.ids, p.ID) {
-			n++
-		}
-	}
-	return n
+	return len(best) - precision.Found(s.ids, exact.IDs(nil, best))
 }

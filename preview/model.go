@@ -8,6 +8,8 @@ import (
 
 // Model is a preview of a layer: coordinates, blocks of labels, and rungs. It is immutable and safe
 // for use by many goroutines.
+//
+// [Load], [Read] and [Make] make one: a zero value has no use, and its methods may panic.
 type Model struct {
 	labels, dim int
 	fingerprint [32]byte
@@ -136,33 +138,4 @@ func lifted(bound, lift, all float64) float64 {
 		return x
 	}
 	return all
-}
-
-// intervalOf is the share of hits among runs of neighbouring contexts, with its interval:
-// Student's, about; where too few are missed for that, the rule of three.
-func intervalOf(misses []int, k int) precision.Estimate {
-	n := len(misses)
-	const most = 50
-	runs := min(most, n)
-	total := 0
-	for _, x := range misses {
-		total += x
-	}
-	mean := float64(total) / float64(n*k)
-	squares := 0.0
-	for b := range runs {
-		lo, hi := b*n/runs, (b+1)*n/runs
-		sum := 0
-		for _, x := range misses[lo:hi] {
-			sum += x
-		}
-		off := float64(sum) - float64(mean*float64((hi-lo)*k))
-		squares += float64(off * off)
-	}
-	half := 0.0
-	if runs > 1 {
-		half = 2 * math.Sqrt(float64(squares*float64(runs)/float64(runs-1))) / float64(n*k)
-	}
-	three := min(3/float64(n), 1)
-	return precision.Estimate{Value: 1 - mean, Low: max(0, min(1-mean-half, 1-max(mean, three))), High: min(1, 1-mean+half)}
 }

@@ -32,6 +32,8 @@ type Stats struct {
 // Searcher answers requests by a model and its layer. It is for one goroutine; any number of
 // searchers share the model, its codes and the layer. It takes some 20 bytes per label, and the
 // memory of an exact search once there is one; beyond such growth nothing is allocated.
+//
+// [NewSearcher] makes one: a zero value has no use, and its methods may panic.
 type Searcher struct {
 	model  *Model
 	tables *tables

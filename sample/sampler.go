@@ -64,6 +64,8 @@ type Stats struct {
 
 // Sampler draws labels. It belongs to one goroutine. Its memory is proportional to L. Beyond
 // growth with the first draws, nothing is allocated.
+//
+// [New], [NewScreened] and [NewPreviewed] make one: a zero value has no use, and its methods may panic.
 type Sampler struct {
 	o Options
 	plan
@@ -119,6 +121,9 @@ const (
 func New(l *softmax.Layer, o Options) (*Sampler, error) {
 	if err := o.check(); err != nil {
 		return nil, err
+	}
+	if l == nil || l.Labels() == 0 {
+		return nil, errors.New("sample: layer: found none, expected one of softmax.NewLayer")
 	}
 	o.Order = slices.Clone(o.Order)
 	return &Sampler{

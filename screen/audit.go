@@ -21,6 +21,8 @@ type AuditOptions struct {
 // at least a week at 1,000 queries per second, because the tests are e-detectors. They assume that,
 // given the samples before it, a sample is expected to miss at most the allowed part, and is in a
 // bin of the geometry at most as often as the contexts of a stretch of training.
+//
+// [Pool.Audit] makes one: a zero value has no use, and its methods may panic.
 type Audit screening.Audit
 
 // Alarm reports that more labels are missed, or more contexts are elsewhere, than allowed. Of is

@@ -15,6 +15,8 @@ import (
 // A query borrows a searcher, and no lock is held while it runs. A pool makes a searcher per
 // concurrent query, and keeps them, with their counts, where a sync.Pool would drop them: a query
 // allocates nothing unless it makes a searcher, or a searcher grows as its type describes.
+//
+// [NewPool] makes one: a zero value has no use, and its methods may panic.
 type Pool screening.Pool
 
 func (p *Pool) pool() *screening.Pool { return (*screening.Pool)(p) }

@@ -31,6 +31,8 @@ type Estimate = precision.Estimate
 // Model is a screen: the vectors of clusters v_1, ..., v_r and for each cell its candidates, in an
 // order such that every budget takes the first ones. It is immutable and safe for use by many
 // goroutines.
+//
+// [Load], [Read] and package train make one: a zero value has no use, and its methods may panic.
 type Model screening.Model
 
 func (m *Model) model() *screening.Model { return (*screening.Model)(m) }
@@ -153,6 +155,8 @@ type Interval struct {
 // searchers share the model and the layer. Its memory is proportional to r, to the largest number
 // of candidates and to d, and to L after the first query that the exact layer answers; beyond such
 // growth nothing is allocated.
+//
+// [NewSearcher] makes one: a zero value has no use, and its methods may panic.
 type Searcher screening.Searcher
 
 func (s *Searcher) searcher() *screening.Searcher { return (*screening.Searcher)(s) }

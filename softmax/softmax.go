@@ -77,6 +77,8 @@ const (
 
 // Layer is a softmax layer: weights W (labels x dim, row s is w_s) and bias b. It is immutable,
 // except for its threads, and safe for use by many goroutines.
+//
+// [NewLayer] makes one: a zero value has no use, and its methods may panic.
 type Layer exact.Layer
 
 // NewLayer returns the layer with the weights W and the bias, one element a row of W, or nil
@@ -124,6 +126,8 @@ func (l *Layer) Fingerprint() [32]byte { return l.layer().Fingerprint() }
 // Searcher answers requests exactly, over all labels of a layer. It belongs to one goroutine; any
 // number of searchers share the layer. Its memory grows to the need of the largest search; beyond
 // such growth nothing is allocated.
+//
+// [NewSearcher] makes one, of a layer of [NewLayer]: a zero value has no use, and its methods may panic.
 type Searcher exact.Searcher
 
 // NewSearcher returns a searcher, without memory before the first search.

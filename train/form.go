@@ -265,11 +265,8 @@ func (t *trainer) allowed() (first, all float64) {
 	if t.opt.Target > 0 {
 		return 1, 1 - t.opt.Target
 	}
-	return 1 - targetP1, 1 - targetPK
+	return 1 - (precision.Target1 - precision.Printed), 1 - (precision.TargetK - precision.Printed)
 }
-
-// The target of a run without one, which tables print as .9995 and .9980.
-const targetP1, targetPK = 0.99945, 0.99795
 
 // mostBudget is the largest budget of a ladder.
 func (t *trainer) mostBudget() float64 {

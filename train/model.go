@@ -163,7 +163,7 @@ func (t *trainer) misses(last screening.Rung) error {
 	if t.opt.Budget > 0 || t.opt.AnyPrecision {
 		return nil
 	}
-	name, found, want := "P@1", last.Precision1, float64(targetP1)
+	name, found, want := "P@1", last.Precision1, float64(precision.Target1-precision.Printed)
 	if t.opt.Target > 0 {
 		name, found, want = fmt.Sprintf("P@%d", t.K), last.PrecisionK, t.opt.Target
 	}

@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
@@ -95,17 +97,18 @@ func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, 
 			return nil, err
 		}
 	}
-	exact := make([]*softmax.Searcher, len(searchers))
+	whole := make([]*softmax.Searcher, len(searchers))
 	hits, exactly := make([][]int, len(searchers)), make([][]int, len(searchers))
 	looked, scored := make([]uint64, len(searchers)), make([]uint64, len(searchers))
 	for i := range searchers {
-		exact[i], hits[i], exactly[i] = softmax.NewSearcher(l.Layer), make([]int, len(ks)), make([]int, len(ks))
+		whole[i], hits[i], exactly[i] = softmax.NewSearcher(l.Layer), make([]int, len(ks)), make([]int, len(ks))
 	}
 	p.Start("eval", "contexts", n)
 	err := parallel.Each(ctx, len(searchers), n, 16, parallel.Counter(n, p.Set), func(worker, lo, hi int) error {
 		s, found := searchers[worker], make([]softmax.Prediction, most)
 		best, answers := make([]softmax.Prediction, (hi-lo)*most), make([]softmax.Answer, hi-lo)
-		if err := exact[worker].SearchBatch(best, answers, rows[lo*d:hi*d], softmax.Request{}); err != nil {
+		var ids, right []uint32
+		if err := whole[worker].SearchBatch(best, answers, rows[lo*d:hi*d], softmax.Request{}); err != nil {
 			return err
 		}
 		for c := lo; c < hi; c++ {
@@ -115,7 +118,8 @@ func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, 
 				if err != nil {
 					return err
 				}
-				hits[worker][i] += len(found[:a.Count]) - misses(found[:a.Count], best[(c-lo)*most:][:k])
+				ids, right = exact.IDs(ids[:0], found[:a.Count]), exact.IDs(right[:0], best[(c-lo)*most:][:k])
+				hits[worker][i] += precision.Found(ids, right)
 				after := s.Stats()
 				exactly[worker][i] += int(after.Exact - before.Exact)
 				if k == most {
@@ -143,16 +147,6 @@ func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, 
 		r.Precision[strconv.Itoa(k)], r.ExactAnswers[strconv.Itoa(k)] = float64(found)/float64(n*k), alone
 	}
 	return r, nil
-}
-
-// misses returns the number of the labels found that are not among the best.
-func misses(found, best []softmax.Prediction) (n int) {
-	for _, p := range found {
-		if !slices.ContainsFunc(best, func(q softmax.Prediction) bool { return q.ID == p.ID }) {
-			n++
-		}
-	}
-	return n
 }
 
 func (r *previewEval) String() string {
@@ -227,8 +221,9 @@ func (c candidate) String() string {
 // reaches the target is better than a candidate that misses it. If both reach it the faster one is
 // better, and if neither does the more precise one.
 func (c candidate) better(than candidate, least1, leastK float64) (bool, string) {
-	const half = 0.00005 // a precision that is printed as the target counts
-	reaches := func(x candidate) bool { return x.p1 >= least1-half && x.pK >= leastK-half }
+	reaches := func(x candidate) bool {
+		return x.p1 >= least1-precision.Printed && x.pK >= leastK-precision.Printed
+	}
 	switch mine, other := reaches(c), reaches(than); {
 	case mine && other:
 		return c.time < than.time, "both reach the target, and the " + c.kind + " is faster"
@@ -241,14 +236,6 @@ func (c candidate) better(than candidate, least1, leastK float64) (bool, string)
 // fewForAScreen is the number of contexts below which no screen is trained if there is a preview that
 // reaches the target, and fewer contexts than a quarter of the labels.
 const fewForAScreen = 100000
-
-// targets returns the least P@1 and P@k for a target of train.Options.
-func targets(target float64) (least1, leastK float64) {
-	if target > 0 {
-		return 0, target
-	}
-	return 0.9995, 0.998
-}
 
 // reaches reports whether the default rung of a preview has these precisions.
 func reaches(v *preview.Model, least1, leastK float64) bool {

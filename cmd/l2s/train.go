@@ -21,6 +21,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/preview"
@@ -283,7 +284,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 			return r.savePreview(first, in, nil, start)
 		}
 		p.Line("preview: " + rungText(first, noPreview))
-		least1, leastK := targets(o.Target)
+		least1, leastK := precision.Targets(o.Target)
 		if n := len(in.rows) / in.layer.Dim(); first != nil && n < fewForAScreen && n < in.layer.Labels()/4 && reaches(first, least1, leastK) {
 			why := fmt.Sprintf("a preview is written, which reaches the target; no screen is trained, since %s contexts are few for %s labels (--kind screen trains one)", progress.Count(n), progress.Count(in.layer.Labels()))
 			p.Line(why)
@@ -317,7 +318,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 	if kind == kindAuto {
 		seconds[kindPreview] = round(previewed.Seconds())
 		seconds["total"] = round(time.Since(start).Seconds())
-		least1, leastK := targets(o.Target)
+		least1, leastK := precision.Targets(o.Target)
 		found, err := choose(ctx, m, first, noPreview, in.layer, in.rows, least1, leastK, o.K, p)
 		if err != nil {
 			return nil, err

@@ -58,6 +58,14 @@ func Compare(p, o Prediction) int {
 	return 1
 }
 
+// IDs appends the labels of predictions to ids.
+func IDs(ids []uint32, of []Prediction) []uint32 {
+	for _, p := range of {
+		ids = append(ids, p.ID)
+	}
+	return ids
+}
+
 // Request is a question about a context, for as many labels as the answer has room for: 1 to L, or 0
 // for LogSum alone. The edits, which are Allowed, Banned and Biases, take part in the search: the
 // answer is as for a layer whose logits are edited so.

@@ -463,5 +463,8 @@ func (h *Head) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
+	if h.file == nil { // the zero value
+		return nil
+	}
 	return h.file.Close()
 }

@@ -13,6 +13,32 @@ type Estimate struct {
 	High  float64 `json:"high"`
 }
 
+// The default target: the least P@1 and P@k. A precision that is printed as the target, with four
+// digits, reaches it: it may be less by Printed.
+const (
+	Target1 = 0.9995
+	TargetK = 0.998
+	Printed = 0.00005
+)
+
+// Targets returns the least P@1 and P@k for a target of P@k, 0 for the default of both.
+func Targets(target float64) (least1, leastK float64) {
+	if target > 0 {
+		return 0, target
+	}
+	return Target1, TargetK
+}
+
+// Found returns the number of the best labels that are among the labels found. Both are distinct.
+func Found(found, best []uint32) (n int) {
+	for _, id := range best {
+		if slices.Contains(found, id) {
+			n++
+		}
+	}
+	return n
+}
+
 // Outcome holds the places of the best labels of a context in the list of its cell. The precision
 // of every budget follows from them.
 type Outcome struct {
@@ -90,29 +116,38 @@ func Spread(sizes []int) (mean float64, p99, largest int) {
 	return float64(total) / float64(n), sizes[(99*n+99)/100-1], sizes[n-1]
 }
 
-// At is P@k of contexts with these numbers of candidates. Its interval is Student's, about, over
-// runs of neighbours; with too few missed labels for that, the rule of three gives it: the bound at
-// 95% after n contexts without a miss.
+// At is P@k of contexts with these numbers of candidates, see [Interval].
 func At(outcomes []Outcome, sizes []int, k int) Estimate {
-	n := len(outcomes)
-	missed := make([]int, min(Runs, n))
+	missed := make([]int, len(outcomes))
+	for i := range outcomes {
+		missed[i] = k - outcomes[i].Hits(k, sizes[i])
+	}
+	return Interval(missed, k)
+}
+
+// Interval is P@k of contexts, in the order of the text, with these numbers of missed labels. Its
+// interval is Student's, about, over runs of neighbours; with too few missed labels for that, the
+// rule of three gives it: the bound at 95% after n contexts without a miss.
+func Interval(missed []int, k int) Estimate {
+	n := len(missed)
+	runs := min(Runs, n)
 	all := 0
-	for b := range missed {
-		for i := b * n / len(missed); i < (b+1)*n/len(missed); i++ {
-			missed[b] += k - outcomes[i].Hits(k, sizes[i])
-		}
-		all += missed[b]
+	for _, x := range missed {
+		all += x
 	}
 	labels := float64(n * k)
 	mean := float64(all) / labels
 	squares := 0.0
-	for b, x := range missed {
-		size := (b+1)*n/len(missed) - b*n/len(missed)
-		off := float64(x) - float64(mean*float64(size*k))
+	for b := range runs {
+		first, end, some := b*n/runs, (b+1)*n/runs, 0
+		for _, x := range missed[first:end] {
+			some += x
+		}
+		off := float64(some) - float64(mean*float64((end-first)*k))
 		squares += float64(off * off)
 	}
 	half := 0.0
-	if r := float64(len(missed)); r > 1 {
+	if r := float64(runs); r > 1 {
 		half = 2 * math.Sqrt(float64(squares*r/(r-1))) / labels
 	}
 	three := min(3/float64(n), 1)

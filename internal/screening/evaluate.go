@@ -83,7 +83,7 @@ const chunk = 64
 // It returns an error if NewSearcher does, if an option or a context
 // is wrong, or if ctx ends before the work does.
 func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32, opt EvaluateOptions) (*Evaluation, error) {
-	if err := there(m, l); err != nil {
+	if err := checkParts(m, l); err != nil {
 		return nil, err
 	}
 	d := m.Dim()

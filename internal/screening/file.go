@@ -111,6 +111,9 @@ func (m *Model) Save(path string) error {
 
 // WriteTo writes the bytes of the model's file to w.
 func (m *Model) WriteTo(w io.Writer) (int64, error) {
+	if m.router == nil {
+		return 0, errNoModel
+	}
 	n, err := w.Write(m.encode())
 	return int64(n), err
 }

@@ -161,11 +161,7 @@ func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 
 // outcome returns the outcome of a context of that cell whose best labels are these.
 func (m *Model) outcome(cell int, best []exact.Prediction) precision.Outcome {
-	ids := make([]uint32, len(best))
-	for i, p := range best {
-		ids[i] = p.ID
-	}
-	return precision.Find(cell, m.c.Lists[cell].IDs, ids)
+	return precision.Find(cell, m.c.Lists[cell].IDs, exact.IDs(make([]uint32, 0, len(best)), best))
 }
 
 // measure returns the ladder with the figures of these contexts, given in the order of the

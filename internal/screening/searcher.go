@@ -11,6 +11,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/router"
 )
 
+var errNoModel = errors.New("screen: model: found none, expected one of Load, Read or a training")
+
 // ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
 var ErrNoTail = errors.New("screen: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
 
@@ -95,11 +97,11 @@ type Stats struct {
 	Exact, Lacking uint64
 }
 
-// there returns an error unless there are a model and a layer, made by their constructors.
-func there(m *Model, l *exact.Layer) error {
+// checkParts returns an error unless there are a model and a layer, made by their constructors.
+func checkParts(m *Model, l *exact.Layer) error {
 	switch {
 	case m == nil || m.router == nil:
-		return errors.New("screen: model: found none, expected one of Load, Read, NewModel or a training")
+		return errNoModel
 	case l == nil || l.Labels() == 0:
 		return errors.New("screen: layer: found none, expected one of softmax.NewLayer")
 	}
@@ -115,7 +117,7 @@ func there(m *Model, l *exact.Layer) error {
 // the first for a budget copies candidates ([Pack]). Further calls take little more than the memory
 // of a Searcher.
 func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
-	if err := there(m, l); err != nil {
+	if err := checkParts(m, l); err != nil {
 		return nil, err
 	}
 	if m.Dim() != l.Dim() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -53,7 +54,7 @@ type Options struct {
 // DefaultOptions asks for P@5 of 0.998, as training does, with confidence 0.95 on single contexts,
 // by the screen alone.
 func DefaultOptions() Options {
-	return Options{Target: 0.998, K: 5, Confidence: 0.95, Block: 1, Seed: 1}
+	return Options{Target: precision.TargetK, K: 5, Confidence: 0.95, Block: 1, Seed: 1}
 }
 
 // Calibration has the target of [Run] and its results. It is kept in the record of the screen,

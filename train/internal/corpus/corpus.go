@@ -4,6 +4,7 @@ package corpus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -34,14 +35,22 @@ type Corpus struct {
 
 // New returns the view of all contexts of the layer, row-major.
 func New(layer *softmax.Layer, contexts []float32, threads int) (*Corpus, error) {
+	if layer == nil || layer.Labels() == 0 {
+		return nil, errNoLayer
+	}
 	if dim := layer.Dim(); len(contexts)%dim != 0 {
 		return nil, fmt.Errorf("contexts: found %d values, expected rows of %d, the dimension of the layer", len(contexts), dim)
 	}
 	return Of(layer, kernels.Float32Rows(contexts, layer.Dim()), threads)
 }
 
+var errNoLayer = errors.New("layer: found none, expected one of softmax.NewLayer")
+
 // Of is New for rows of any type.
 func Of(layer *softmax.Layer, contexts kernels.Rows, threads int) (*Corpus, error) {
+	if layer == nil || layer.Labels() == 0 {
+		return nil, errNoLayer
+	}
 	n, dim := contexts.Len(), layer.Dim()
 	switch {
 	case n == 0:

@@ -158,14 +158,8 @@ func (l *Lists) At(share uint16, outcomes []precision.Outcome) (first, all, cand
 	for _, o := range outcomes {
 		n := l.Count(o.Cell, share)
 		candidates += float64(n)
-		for j, place := range o.Places {
-			if int(place) > n {
-				all++
-				if j == 0 {
-					first++
-				}
-			}
-		}
+		first += float64(1 - o.Among(1, n))
+		all += float64(len(o.Places) - o.Among(len(o.Places), n))
 	}
 	n := float64(len(outcomes))
 	return first / n, all / (n * float64(len(outcomes[0].Places))), candidates / n
