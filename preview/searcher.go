@@ -61,6 +61,7 @@ type Searcher struct {
 
 	sigma  float64 // deviation of the part outside the coordinates
 	length float64 // root mean square of the coordinates
+	top    [mostTight]softmax.Prediction
 	rest   float64 // the log-sum over the labels that were not kept
 	seen   []bool  // blocks
 	scale  float32 // of the codes of labels
@@ -69,6 +70,7 @@ type Searcher struct {
 
 const (
 	firstShare  = 0.004 // of the labels: in the blocks that are looked at first
+	secondShare = 0.04
 	firstReach  = 2
 	fewestFirst = 8
 )
@@ -202,11 +204,7 @@ func (s *Searcher) outside(temperature float64, looked int, kept []uint32) float
 	}
 	most, sum = kernels.SumExpCentres(s.wide[:m.blocks()], s.wide[:m.blocks()], scale)
 	rest = kernels.LogAddExp(rest, float64(most)/temperature+kernels.Log(sum))
-	mean := 0.0
-	for j, x := range s.x {
-		mean += float64(float64(x) * float64(m.mean[j]))
-	}
-	return rest + mean/temperature + float64(m.tail*float64(s.sigma*s.sigma))/(2*temperature*temperature)
+	return rest + s.meanLogit()/temperature + float64(m.tail*float64(s.sigma*s.sigma))/(2*temperature*temperature)
 }
 
 // estimated reports whether a log-sum at a temperature, 0 for 1, may be estimated: labels that are
@@ -267,12 +265,15 @@ func (s *Searcher) turn() bool {
 // look leaves the labels to score in full in s.ids, and reports false if the exact layer is to
 // answer.
 func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
-	m, t, k := s.model, s.tables, max(k, 1)
+	m := s.model
+	k = max(k, 1)
 	if !s.turn() {
 		return false
 	}
 	more := m.slack(s.sigma)
-	lift, reach, deviations := more.lift, max(float64(rung.Reach*more.times), more.reach), max(float64(rung.Deviations*more.times), more.deviations)
+	nearer, closer := ofMany(k)
+	lift, reach := more.lift, max(float64(rung.Reach*more.times*nearer), more.reach)
+	deviations := max(float64(rung.Deviations*more.times*closer), more.deviations)
 	if math.IsInf(lift, 1) {
 		if req.LogSum {
 			return false // no held-out context tells the error of an estimate
@@ -290,6 +291,11 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 		s.wide[b] = c + float32(far*m.radii[b])
 	}
 	n := kernels.SelectAtLeast(s.picked, s.wide[:blocks], best)
+	if n > m.second() { // the best of these raise the mark for the others
+		first, looked = s.further(first, looked, req)
+		best = s.reached(looked, k, req)
+		n = kernels.SelectAtLeast(s.picked, s.wide[:blocks], best)
+	}
 	if most := int(lifted(rung.Share, lift, 1) * float64(blocks)); n > most {
 		for i, b := range s.picked[:n] {
 			s.wide[b] = m.usualWide(s, int(b))
@@ -311,6 +317,11 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 	}
 	// Rows without a label, and labels that may not be answered, are at -Inf.
 	n = s.near(looked, best, float64(deviations*s.sigma))
+	if k <= mostTight && n > 4*(k+behind) {
+		if limit, ok := s.scored(k, s.rows[:n], best); ok {
+			n = s.nearer(s.rows[:n], best, limit, float64(tighter*deviations*s.sigma))
+		}
+	}
 	crowd := m.crowd(k)
 	most := max(int(lifted(float64(rung.Most), lift, float64(m.labels))), 4*k)
 	if lift == 1 {
@@ -328,8 +339,7 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 	}
 	s.ids = s.ids[:0]
 	for _, row := range s.rows[:n] {
-		id := t.slots[s.panels[row/kernels.PanelRows]*kernels.PanelRows+row%kernels.PanelRows]
-		s.ids = append(s.ids, id)
+		s.ids = append(s.ids, s.idOf(row))
 	}
 	for _, b := range req.Biases { // which permit left out
 		if exact.Permits(req, b.ID) {
@@ -359,6 +369,70 @@ func (s *Searcher) near(n int, mark float32, far float64) int {
 	return n
 }
 
+// A request for many labels may miss a share of them, and its best are far above its mark. So it
+// looks less far than a request for few labels, by these factors from manyLabels on.
+const (
+	fewLabels, manyLabels = 5, 40
+	manyReach             = 0.92
+	manyDeviations        = 0.8
+)
+
+// ofMany returns the factors of a rung's reach and deviations for k labels.
+func ofMany(k int) (reach, deviations float64) {
+	x := float64(min(max(k-fewLabels, 0), manyLabels-fewLabels)) / (manyLabels - fewLabels)
+	return 1 - float64((1-manyReach)*x), 1 - float64((1-manyDeviations)*x)
+}
+
+const (
+	// mostTight is the largest k for which the k-th best logit among the best previews rules out
+	// more labels than the mark does. It rules out labels that are farther below it than deviations
+	// times tighter.
+	mostTight = 3
+	tighter   = 2
+)
+
+// scored returns the k-th largest logit, less the mean row's, of the rows with a preview of at
+// least the mark. It reports false if there are fewer.
+func (s *Searcher) scored(k int, rows []uint32, mark float32) (limit float64, ok bool) {
+	s.ids = s.ids[:0]
+	for _, row := range rows {
+		if s.scores[row] >= mark {
+			s.ids = append(s.ids, s.idOf(row))
+		}
+	}
+	ask := softmax.Request{Among: softmax.Only(s.ids)}
+	if err := s.exact.Find(s.top[:k], s.one[:], s.query[:], &ask); err != nil || s.one[0].Count < k {
+		return 0, false
+	}
+	return s.top[k-1].Logit - s.meanLogit(), true
+}
+
+// meanLogit returns the product of the context with the mean row.
+func (s *Searcher) meanLogit() float64 {
+	mean := 0.0
+	for j, x := range s.x {
+		mean += float64(float64(x) * float64(s.model.mean[j]))
+	}
+	return mean
+}
+
+// nearer keeps the rows with a preview of at least the mark, and those at most far times the factor
+// of their block below the limit. It returns their number.
+func (s *Searcher) nearer(rows []uint32, mark float32, limit, far float64) (n int) {
+	for _, row := range rows {
+		rows[n] = row
+		if x := s.scores[row]; x >= mark || float64(x) >= limit-float64(far*float64(s.model.beyond[s.blockOf(row)])) {
+			n++
+		}
+	}
+	return n
+}
+
+// idOf returns the label of a row.
+func (s *Searcher) idOf(row uint32) uint32 {
+	return s.tables.slots[s.panels[row/kernels.PanelRows]*kernels.PanelRows+row%kernels.PanelRows]
+}
+
 // blockOf returns the block of a row.
 func (s *Searcher) blockOf(row uint32) uint32 {
 	return s.tables.owner[s.panels[row/kernels.PanelRows]]
@@ -381,6 +455,24 @@ func (s *Searcher) begin(k int, req *softmax.Request) (first float32, looked int
 	looked = s.scan(s.picked[:kernels.SelectAtLeast(s.picked, s.reach[:blocks], first)], 0)
 	s.permit(req, 0, looked)
 	return first, looked
+}
+
+// further looks at the blocks after those that begin has looked at, up to a larger share of them. It
+// returns the same as begin.
+func (s *Searcher) further(first float32, looked int, req *softmax.Request) (float32, int) {
+	m := s.model
+	reach := s.reach[:m.blocks()]
+	limit := min(s.kth(reach, m.second()), first)
+	n := kernels.SelectAtLeast(s.picked, reach, limit)
+	from := looked
+	looked = s.scan(s.picked[:keepBelow(s.picked[:n], reach, first)], from)
+	s.permit(req, from, looked)
+	return limit, looked
+}
+
+// second is the number of blocks that are looked at before the others of a search for more.
+func (m *Model) second() int {
+	return min(m.blocks(), max(fewestFirst, int(secondShare*float64(m.blocks()))))
 }
 
 // scan computes the previews of the labels of some blocks, to scores from a row on, and returns the
@@ -416,7 +508,7 @@ func (s *Searcher) permit(req *softmax.Request, from, to int) {
 	}
 	none := float32(math.Inf(-1))
 	for row := from; row < to; row++ {
-		id := s.tables.slots[int(s.panels[row/kernels.PanelRows])*kernels.PanelRows+row%kernels.PanelRows]
+		id := s.idOf(uint32(row))
 		if id == noLabel {
 			continue
 		}
