@@ -78,7 +78,7 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 	if far := sorted[n*99/100]; far > 0 && far < math.MaxFloat64 {
 		m.usual, m.far = sorted[n*95/100], far
 	}
-	rowOf := make([]uint32, m.labels) // of each label, where all blocks are looked at
+	rowOf := slices.Repeat([]uint32{noLabel}, m.labels) // of each label, where all blocks are looked at
 	for row, id := range m.slots {
 		if id != noLabel {
 			rowOf[id] = uint32(row)
@@ -125,7 +125,11 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 		all := s.scores[:looked]
 		first := &v.first[c]
 		for j, p := range best[c*m.k : (c+1)*m.k] {
+			y := &v.best[c*m.k+j]
 			row := rowOf[p.ID]
+			if row == noLabel { // an outlier: it is always found
+				continue
+			}
 			block, x := int(m.owner[row/kernels.PanelRows]), all[row]
 			b := block
 			wide, before := m.usualWide(s, b), 0
@@ -134,7 +138,6 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 					before++
 				}
 			}
-			y := &v.best[c*m.k+j]
 			if s.reach[b] >= begun { // at any rate
 				b, before = -1, 0
 			}

@@ -22,7 +22,7 @@ import (
 
 const (
 	magic   = "\x89L2P\r\n\x1a\n"
-	version = 3
+	version = 4
 	// atChecksum and atSize are places in the header; the checksum is of the bytes after it.
 	atChecksum = 12
 	atSize     = 16
@@ -37,7 +37,7 @@ type header struct {
 	Size                                                                  uint64
 	Fingerprint                                                           [32]byte
 	Labels, Dim, Biased, Coordinates, Probes, Centred, Blocks, K, HeldOut uint32
-	Rungs, Normal                                                         uint32
+	Rungs, Normal, Outliers                                               uint32
 	Usual, Far, Tail                                                      float64
 }
 
@@ -68,7 +68,7 @@ func (m *Model) parts(h *header, codes *[]byte) []part {
 		{"beyond", &m.beyond, []uint64{blocks}},
 		{"sizes", &m.sizes, []uint64{blocks}},
 		{"ids", &m.ids, []uint64{uint64(h.Labels)}},
-		{"codes", codes, []uint64{uint64(h.Labels), r / 2}},
+		{"codes", codes, []uint64{uint64(h.Labels - h.Outliers), r / 2}},
 	}
 }
 
@@ -99,7 +99,7 @@ func (m *Model) encode() []byte {
 		Magic: [8]byte([]byte(magic)), Version: version, Fingerprint: m.fingerprint,
 		Labels: uint32(m.labels), Dim: uint32(m.dim), Biased: uint32(m.width() - m.dim),
 		Coordinates: uint32(m.coordinates), Probes: uint32(m.probes), Centred: uint32(m.centred), Blocks: uint32(m.blocks()),
-		K: uint32(m.k), HeldOut: uint32(m.heldOut), Rungs: uint32(len(m.rungs)), Normal: uint32(m.normal), Usual: m.usual, Far: m.far, Tail: m.tail,
+		K: uint32(m.k), HeldOut: uint32(m.heldOut), Rungs: uint32(len(m.rungs)), Normal: uint32(m.normal), Outliers: uint32(m.outliers), Usual: m.usual, Far: m.far, Tail: m.tail,
 	}
 	lists, size := []any{h}, headerSize
 	codes := m.rows(m.coordinates / 2)
@@ -199,7 +199,7 @@ func decode(data []byte) (*Model, error) {
 		{"biased", h.Biased, 0, 1, 1}, {"coordinates", h.Coordinates, 8, kernels.MaxInt8Dim, 8},
 		{"probes", h.Probes, 0, maxProbes, 1}, {"centred", h.Centred, 4, h.Coordinates, 4},
 		{"blocks", h.Blocks, 1, h.Labels/8 + 1, 1}, {"k", h.K, 1, h.Labels, 1}, {"held-out contexts", h.HeldOut, 0, math.MaxInt32, 1},
-		{"rungs", h.Rungs, 1, maxRungs, 1}, {"normal rung", h.Normal, 0, h.Rungs - 1, 1},
+		{"rungs", h.Rungs, 1, maxRungs, 1}, {"normal rung", h.Normal, 0, h.Rungs - 1, 1}, {"outliers", h.Outliers, 0, h.Labels - 1, 1},
 	} {
 		if x.found < x.least || x.found > x.most || x.found%x.multiple != 0 {
 			return nil, fmt.Errorf("%s: found %d, expected %d to %d, a multiple of %d", x.name, x.found, x.least, x.most, x.multiple)
@@ -214,7 +214,7 @@ func decode(data []byte) (*Model, error) {
 	m := &Model{
 		labels: int(h.Labels), dim: int(h.Dim), fingerprint: h.Fingerprint, biased: h.Biased == 1,
 		coordinates: int(h.Coordinates), probes: int(h.Probes), centred: int(h.Centred), usual: h.Usual, far: h.Far, tail: h.Tail,
-		k: int(h.K), heldOut: int(h.HeldOut), normal: int(h.Normal),
+		k: int(h.K), heldOut: int(h.HeldOut), normal: int(h.Normal), outliers: int(h.Outliers),
 	}
 	data = data[headerSize:]
 	var codes []byte
@@ -272,24 +272,34 @@ func (m *Model) check() error {
 			return fmt.Errorf("centres: found %d at %d, expected -64 to 63", c, i)
 		}
 	}
-	seen, at := bitset.New(m.labels), uint64(0)
+	inBlocks := uint64(m.labels - m.outliers)
+	at := uint64(0)
 	for b, size := range m.sizes {
-		if size < 1 || uint64(size) > uint64(m.labels)-at {
-			return fmt.Errorf("sizes: block %d: found %d labels, expected 1 to the %d that are left", b, size, uint64(m.labels)-at)
-		}
-		for i, id := range m.ids[at : at+uint64(size)] {
-			if uint64(id) >= uint64(m.labels) || seen.Has(id) {
-				return fmt.Errorf("ids: block %d: found %d, expected each label below %d once", b, id, m.labels)
-			}
-			if i > 0 && id < m.ids[at+uint64(i)-1] {
-				return fmt.Errorf("ids: block %d: found %d after %d, expected ascending ids", b, id, m.ids[at+uint64(i)-1])
-			}
-			seen.Add(id)
+		if size < 1 || uint64(size) > inBlocks-at {
+			return fmt.Errorf("sizes: block %d: found %d labels, expected 1 to the %d that are left", b, size, inBlocks-at)
 		}
 		at += uint64(size)
 	}
-	if at != uint64(m.labels) {
-		return fmt.Errorf("sizes: found %d labels in all blocks, expected %d", at, m.labels)
+	if at != inBlocks {
+		return fmt.Errorf("sizes: found %d labels in all blocks, expected %d", at, inBlocks)
+	}
+	seen := bitset.New(m.labels)
+	ids := m.ids
+	for b := range len(m.sizes) + 1 {
+		size, name := uint32(m.outliers), "outliers"
+		if b < len(m.sizes) {
+			size, name = m.sizes[b], fmt.Sprintf("block %d", b)
+		}
+		for i, id := range ids[:size] {
+			if uint64(id) >= uint64(m.labels) || seen.Has(id) {
+				return fmt.Errorf("ids: %s: found %d, expected each label below %d once", name, id, m.labels)
+			}
+			if i > 0 && id < ids[i-1] {
+				return fmt.Errorf("ids: %s: found %d after %d, expected ascending ids", name, id, ids[i-1])
+			}
+			seen.Add(id)
+		}
+		ids = ids[size:]
 	}
 	const mostDistance = 1e6 // of a rung that is measured it is below 20
 	for i, r := range m.rungs {

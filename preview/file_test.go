@@ -132,7 +132,7 @@ func TestFilesThatAreNone(t *testing.T) {
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
-		write("old", old):                "version: found 9, expected 3",
+		write("old", old):                "version: found 9, expected 4",
 		write("cut", data[:len(data)-1]): "file size",
 		write("more", append(data, 1)):   "file size",
 	} {

@@ -50,6 +50,9 @@ const (
 	clip        = 3.5  // deviations of a coordinate that codes reach to
 	mostBeyond  = 16   // labels of a block that give its part outside the coordinates
 	leastBeyond = 0.25
+
+	mostOutliers     = 64
+	labelsPerOutlier = 512 // at least
 )
 
 // Make makes a model of a layer from contexts of the text to come: states, row-major, n x d. Some
@@ -249,6 +252,11 @@ func (m *Model) turns(ctx context.Context, l *softmax.Layer, states []float32, o
 	}
 	m.probe(ctx, rows, n)
 	m.outside = m.contextProbes(ctx, m.extended(states), len(states)/d)
+	units := make([]float32, width*width)
+	for i := range width {
+		units[i*width+i] = 1
+	}
+	m.rest = m.contextProbes(ctx, units, width)
 	for _, x := range [][]float32{m.turn, m.through} {
 		if _, _, found := kernels.FirstNotFinite(kernels.Float32Rows(x, width)); found {
 			return errors.New("states: found coordinates that are not finite, expected states and weights of smaller numbers")
@@ -347,14 +355,30 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 	for _, t := range to {
 		m.sizes[t]++
 	}
+	apart, err := m.farthest(ctx, l)
+	if err != nil {
+		return err
+	}
+	apart = slices.DeleteFunc(apart, func(id uint32) bool {
+		if m.sizes[to[id]] == 1 { // no block is empty
+			return true
+		}
+		m.sizes[to[id]]--
+		to[id] = noLabel
+		return false
+	})
+	m.outliers = len(apart)
+	copy(m.ids[m.labels-m.outliers:], apart)
 	starts := make([]int, blocks+1)
 	for t, n := range m.sizes {
 		starts[t+1] = starts[t] + int(n)
 	}
 	next := slices.Clone(starts)
 	for id, t := range to {
-		m.ids[next[t]] = uint32(id)
-		next[t]++
+		if t != noLabel {
+			m.ids[next[t]] = uint32(id)
+			next[t]++
+		}
 	}
 	q := newCentres(x, m.centred)
 	m.axes, m.centres = q.step, make([]int8, blocks*m.centred)
@@ -442,6 +466,62 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 		return err
 	}
 	return m.findBeyond(ctx, l, starts)
+}
+
+// farthest returns the outliers: the labels whose rows have the longest part outside the
+// coordinates, ascending. Such a row has a direction almost for itself. Contexts along it are rare,
+// so the coordinates leave the direction out, and little of what a context has outside the
+// coordinates, over all labels, tells of it.
+func (m *Model) farthest(ctx context.Context, l *softmax.Layer) ([]uint32, error) {
+	n := min(mostOutliers, m.labels/labelsPerOutlier)
+	if n == 0 {
+		return nil, nil
+	}
+	// Probes estimate the length for all labels, and some of the longest are measured.
+	c, squares := newCoder(l, m.rest, m.mean), make([]float64, m.labels)
+	err := parallel.With(ctx, 0, m.labels, 256, nil, c.reader, func(r *reader, lo, hi int) error {
+		for id := lo; id < hi; id++ {
+			r.read(id)
+			for _, x := range r.a {
+				squares[id] += float64(x * x)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	longest := func(ids []uint32, n int) []uint32 {
+		slices.SortFunc(ids, func(a, b uint32) int {
+			return cmp.Or(cmp.Compare(squares[b], squares[a]), cmp.Compare(a, b))
+		})
+		return ids[:min(n, len(ids))]
+	}
+	ids := make([]uint32, m.labels)
+	for id := range ids {
+		ids[id] = uint32(id)
+	}
+	ids = longest(ids, 16*n)
+	width, r := m.width(), newCoder(l, m.through, m.mean).reader()
+	rest := make([]float64, width)
+	for _, id := range ids {
+		r.read(int(id))
+		for j, x := range r.row {
+			rest[j] = float64(x) - float64(m.mean[j])
+		}
+		for i, a := range r.a {
+			for j, x := range m.turn[i*width : (i+1)*width] {
+				rest[j] -= float64(a * float64(x))
+			}
+		}
+		squares[id] = 0
+		for _, x := range rest {
+			squares[id] += float64(x * x)
+		}
+	}
+	ids = longest(ids, n)
+	slices.Sort(ids)
+	return ids, nil
 }
 
 // findBeyond finds, for each block, the part of its labels' logits outside the coordinates, from

@@ -22,6 +22,7 @@ type Model struct {
 	turn    []float32 // (R + probes) x width: for the coordinates of a context, and for its part outside them
 	through []float32 // R x width: the coordinates of a label, of a model that was just made
 	outside []float32 // probes x width: for the part of a label outside them, in such a model
+	rest    []float32 // the same, for contexts of any direction
 	mean    []float32 // width: of the rows
 	steps   []float32 // R: of the codes of labels
 	noise   []float32 // R: the mean squares that these lose
@@ -31,7 +32,9 @@ type Model struct {
 	gauges  []float32 // blocks: factors of the steps
 	beyond  []float32 // blocks: factors of the part of their labels' logits outside the coordinates
 	sizes   []uint32  // blocks
-	ids     []uint32  // labels, block after block
+	ids     []uint32  // labels, block after block, and the outliers after them
+
+	outliers int // labels that are always scored in full: what they have outside the coordinates is largest
 
 	tail    float64 // factor of the squared deviations outside, in log-sums
 	usual   float64 // deviation outside the coordinates that one in 20 held-out contexts exceeds; 0 if unknown

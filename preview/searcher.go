@@ -108,7 +108,7 @@ func (m *Model) newSearcher(l *softmax.Layer) *Searcher {
 		centre: make([]float32, blocks), reach: make([]float32, blocks), wide: make([]float32, blocks), scratch: make([]float32, max(blocks, len(t.slots))),
 		picked: make([]uint32, blocks), scores: make([]float32, len(t.slots)), panels: make([]uint32, len(t.slots)/kernels.PanelRows),
 		beyond: slices.Max(m.beyond),
-		rows:   make([]uint32, len(t.slots)), ids: make([]uint32, 0, len(t.slots)), seen: make([]bool, m.blocks()),
+		rows:   make([]uint32, len(t.slots)), ids: make([]uint32, 0, len(t.slots)+m.outliers), seen: make([]bool, m.blocks()),
 	}
 	if m.biased {
 		s.x[m.dim] = 1
@@ -340,6 +340,11 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 	s.ids = s.ids[:0]
 	for _, row := range s.rows[:n] {
 		s.ids = append(s.ids, s.idOf(row))
+	}
+	for _, id := range m.ids[m.labels-m.outliers:] {
+		if _, biased := exact.BiasOf(req, id); !biased && exact.Permits(req, id) {
+			s.ids = append(s.ids, id)
+		}
 	}
 	for _, b := range req.Biases { // which permit left out
 		if exact.Permits(req, b.ID) {
