@@ -168,7 +168,7 @@ func (x *Head) Labels() int { return x.layer.Labels() }
 // File returns the head as it was opened.
 func (x *Head) File() *head.Head { return x.file }
 
-// mostLent is the most threads that softmax.Layer.LendThreads takes.
+// mostLent is the most threads that exact.Layer.LendThreads takes.
 const mostLent = 256
 
 // SetThreads changes the number of threads of exact searches, at most 256. A head of [Model.Head]

@@ -15,12 +15,12 @@ import (
 
 // Options are the options of Make. The zero value has the defaults.
 type Options struct {
-	// Coordinates is R, rounded up to a multiple of 8 and at most the dimension: 0 for 192.
+	// Coordinates is R, rounded up to a multiple of 8 and at most the dimension: 0 for 256.
 	Coordinates int
 	// K is the k of the second precision: 0 for 5.
 	K int
 	// HeldOut are states, row-major, that the rungs are measured on, in the order of their text.
-	// Nil: every fourth run of the states that the model is made from, which it is then not made from.
+	// None: every fourth run of the states that the model is made from, which it is then not made from.
 	HeldOut []float32
 	// Precision1 and PrecisionK are the least precision of the rung for requests that name no
 	// budget: 0 for 0.9995 and 0.998. If no rung has it, requests use the rung that scores most
@@ -105,6 +105,9 @@ func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) 
 	if err := m.make(ctx, l, states, held, &opt); err != nil {
 		return nil, fmt.Errorf("preview: %w", err)
 	}
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("preview: found weights, biases or states too large for a preview, expected smaller numbers: %w", err)
+	}
 	return m, nil
 }
 
@@ -122,7 +125,7 @@ func split(states, held []float32, d int) (rest, out []float32) {
 		}
 		return some
 	}
-	if held == nil {
+	if len(held) == 0 {
 		n := len(states) / d
 		for run := range heldRuns {
 			part := states[run*n/heldRuns*d : (run+1)*n/heldRuns*d]
@@ -147,7 +150,11 @@ func (m *Model) make(ctx context.Context, l *softmax.Layer, states, held []float
 		return err
 	}
 	m.arrange()
-	if err := m.encodeAll(ctx, l); err != nil {
+	lost := make([]float64, m.labels)
+	if err := m.encodeAll(ctx, l, lost); err != nil {
+		return err
+	}
+	if err := m.setApart(ctx, l, lost); err != nil {
 		return err
 	}
 	opt.Progress("fingerprint", 0)
@@ -355,30 +362,14 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 	for _, t := range to {
 		m.sizes[t]++
 	}
-	apart, err := m.farthest(ctx, l)
-	if err != nil {
-		return err
-	}
-	apart = slices.DeleteFunc(apart, func(id uint32) bool {
-		if m.sizes[to[id]] == 1 { // no block is empty
-			return true
-		}
-		m.sizes[to[id]]--
-		to[id] = noLabel
-		return false
-	})
-	m.outliers = len(apart)
-	copy(m.ids[m.labels-m.outliers:], apart)
 	starts := make([]int, blocks+1)
 	for t, n := range m.sizes {
 		starts[t+1] = starts[t] + int(n)
 	}
 	next := slices.Clone(starts)
 	for id, t := range to {
-		if t != noLabel {
-			m.ids[next[t]] = uint32(id)
-			next[t]++
-		}
+		m.ids[next[t]] = uint32(id)
+		next[t]++
 	}
 	q := newCentres(x, m.centred)
 	m.axes, m.centres = q.step, make([]int8, blocks*m.centred)
@@ -468,16 +459,65 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 	return m.findBeyond(ctx, l, starts)
 }
 
-// farthest returns the outliers: the labels whose rows have the longest part outside the
-// coordinates, ascending. Such a row has a direction almost for itself. Contexts along it are rare,
-// so the coordinates leave the direction out, and little of what a context has outside the
-// coordinates, over all labels, tells of it.
-func (m *Model) farthest(ctx context.Context, l *softmax.Layer) ([]uint32, error) {
-	n := min(mostOutliers, m.labels/labelsPerOutlier)
+// setApart takes the outliers out of their blocks: labels with previews that tell little of their
+// logits. They are those whose codes lose most (lost has the squares), since coordinates are too
+// large for them, and those whose rows have the longest part outside the coordinates. Such a row
+// has a direction almost for itself: contexts along it are rare, so the coordinates leave it out.
+func (m *Model) setApart(ctx context.Context, l *softmax.Layer, lost []float64) error {
+	n := min(mostOutliers, m.labels/labelsPerOutlier) / 2
 	if n == 0 {
-		return nil, nil
+		return nil
 	}
-	// Probes estimate the length for all labels, and some of the longest are measured.
+	longest, err := m.farthest(ctx, l, n)
+	if err != nil {
+		return err
+	}
+	apart := make(map[uint32]bool, 2*n)
+	for _, id := range slices.Concat(longest, largest(m.all(), lost, n)) {
+		apart[id] = true
+	}
+	size := m.coordinates / 2
+	codes := m.rows(size)
+	var ids, outliers []uint32
+	var rows []byte
+	at := 0
+	for b, n := range m.sizes {
+		for range n {
+			id := m.ids[at]
+			if apart[id] && m.sizes[b] > 1 { // no block is empty
+				outliers = append(outliers, id)
+				m.sizes[b]--
+			} else {
+				ids, rows = append(ids, id), append(rows, codes[at*size:(at+1)*size]...)
+			}
+			at++
+		}
+	}
+	slices.Sort(outliers)
+	m.ids, m.outliers = append(ids, outliers...), len(outliers)
+	m.arrange()
+	m.put(rows, size)
+	return nil
+}
+
+// all returns all labels.
+func (m *Model) all() []uint32 {
+	ids := make([]uint32, m.labels)
+	for id := range ids {
+		ids[id] = uint32(id)
+	}
+	return ids
+}
+
+// largest returns the n labels of ids with the largest numbers.
+func largest(ids []uint32, of []float64, n int) []uint32 {
+	slices.SortFunc(ids, func(a, b uint32) int { return cmp.Or(cmp.Compare(of[b], of[a]), cmp.Compare(a, b)) })
+	return ids[:min(n, len(ids))]
+}
+
+// farthest returns the n labels whose rows have the longest part outside the coordinates. Probes
+// estimate the length for all labels, and some of the longest are measured.
+func (m *Model) farthest(ctx context.Context, l *softmax.Layer, n int) ([]uint32, error) {
 	c, squares := newCoder(l, m.rest, m.mean), make([]float64, m.labels)
 	err := parallel.With(ctx, 0, m.labels, 256, nil, c.reader, func(r *reader, lo, hi int) error {
 		for id := lo; id < hi; id++ {
@@ -491,17 +531,7 @@ func (m *Model) farthest(ctx context.Context, l *softmax.Layer) ([]uint32, error
 	if err != nil {
 		return nil, err
 	}
-	longest := func(ids []uint32, n int) []uint32 {
-		slices.SortFunc(ids, func(a, b uint32) int {
-			return cmp.Or(cmp.Compare(squares[b], squares[a]), cmp.Compare(a, b))
-		})
-		return ids[:min(n, len(ids))]
-	}
-	ids := make([]uint32, m.labels)
-	for id := range ids {
-		ids[id] = uint32(id)
-	}
-	ids = longest(ids, 16*n)
+	ids := largest(m.all(), squares, 16*n)
 	width, r := m.width(), newCoder(l, m.through, m.mean).reader()
 	rest := make([]float64, width)
 	for _, id := range ids {
@@ -519,9 +549,7 @@ func (m *Model) farthest(ctx context.Context, l *softmax.Layer) ([]uint32, error
 			squares[id] += float64(x * x)
 		}
 	}
-	ids = longest(ids, n)
-	slices.Sort(ids)
-	return ids, nil
+	return largest(ids, squares, n), nil
 }
 
 // findBeyond finds, for each block, the part of its labels' logits outside the coordinates, from

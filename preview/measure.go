@@ -95,6 +95,10 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 	normal := m.rungs[slices.Index(factors, 1)]
 	slices.SortStableFunc(m.rungs, func(a, b Rung) int { return cmp.Compare(a.Kept, b.Kept) })
 	m.normal = slices.Index(m.rungs, normal)
+	// It was chosen by estimates: the next one that has the precision takes its place, or the last.
+	for m.normal < len(m.rungs)-1 && (m.rungs[m.normal].Precision1.Value < p1 || m.rungs[m.normal].PrecisionK.Value < pk) {
+		m.normal++
+	}
 	if !slices.ContainsFunc(m.rungs, func(r Rung) bool {
 		return 1-r.Precision1.High <= byFar*(1-p1) && 1-r.PrecisionK.High <= byFar*(1-pk)
 	}) {

@@ -61,7 +61,6 @@ type Searcher struct {
 
 	sigma  float64 // deviation of the part outside the coordinates
 	length float64 // root mean square of the coordinates
-	top    [mostTight]softmax.Prediction
 	rest   float64 // the log-sum over the labels that were not kept
 	seen   []bool  // blocks
 	scale  float32 // of the codes of labels
@@ -317,11 +316,6 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 	}
 	// Rows without a label, and labels that may not be answered, are at -Inf.
 	n = s.near(looked, best, float64(deviations*s.sigma))
-	if k <= mostTight && n > 4*(k+behind) {
-		if limit, ok := s.scored(k, s.rows[:n], best); ok {
-			n = s.nearer(s.rows[:n], best, limit, float64(tighter*deviations*s.sigma))
-		}
-	}
 	crowd := m.crowd(k)
 	most := max(int(lifted(float64(rung.Most), lift, float64(m.labels))), 4*k)
 	if lift == 1 {
@@ -388,30 +382,6 @@ func ofMany(k int) (reach, deviations float64) {
 	return 1 - float64((1-manyReach)*x), 1 - float64((1-manyDeviations)*x)
 }
 
-const (
-	// mostTight is the largest k for which the k-th best logit among the best previews rules out
-	// more labels than the mark does. It rules out labels that are farther below it than deviations
-	// times tighter.
-	mostTight = 3
-	tighter   = 2
-)
-
-// scored returns the k-th largest logit, less the mean row's, of the rows with a preview of at
-// least the mark. It reports false if there are fewer.
-func (s *Searcher) scored(k int, rows []uint32, mark float32) (limit float64, ok bool) {
-	s.ids = s.ids[:0]
-	for _, row := range rows {
-		if s.scores[row] >= mark {
-			s.ids = append(s.ids, s.idOf(row))
-		}
-	}
-	ask := softmax.Request{Among: softmax.Only(s.ids)}
-	if err := s.exact.Find(s.top[:k], s.one[:], s.query[:], &ask); err != nil || s.one[0].Count < k {
-		return 0, false
-	}
-	return s.top[k-1].Logit - s.meanLogit(), true
-}
-
 // meanLogit returns the product of the context with the mean row.
 func (s *Searcher) meanLogit() float64 {
 	mean := 0.0
@@ -419,18 +389,6 @@ func (s *Searcher) meanLogit() float64 {
 		mean += float64(float64(x) * float64(s.model.mean[j]))
 	}
 	return mean
-}
-
-// nearer keeps the rows with a preview of at least the mark, and those at most far times the factor
-// of their block below the limit. It returns their number.
-func (s *Searcher) nearer(rows []uint32, mark float32, limit, far float64) (n int) {
-	for _, row := range rows {
-		rows[n] = row
-		if x := s.scores[row]; x >= mark || float64(x) >= limit-float64(far*float64(s.model.beyond[s.blockOf(row)])) {
-			n++
-		}
-	}
-	return n
 }
 
 // idOf returns the label of a row.

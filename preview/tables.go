@@ -205,8 +205,8 @@ func (t *tables) put(rows []byte, size int) {
 	}
 }
 
-// encodeAll makes the codes of all labels.
-func (m *Model) encodeAll(ctx context.Context, l *softmax.Layer) error {
+// encodeAll makes the codes of all labels, and adds the squares of what the codes of a label lose.
+func (m *Model) encodeAll(ctx context.Context, l *softmax.Layer, lost []float64) error {
 	type scratch struct {
 		*reader
 		*encoder
@@ -221,6 +221,10 @@ func (m *Model) encodeAll(ctx context.Context, l *softmax.Layer) error {
 				if id := m.tables.slots[at]; id != noLabel {
 					s.read(int(id))
 					s.encode(s.a)
+					for r, a := range s.a {
+						off := a - s.centre[r] - s.value(b, r)
+						lost[id] += float64(off * off)
+					}
 					kernels.PackCodes4(row, s.codes)
 					kernels.PutRow4(m.tables.codes, int(at), row)
 				}

@@ -295,7 +295,7 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos continues, and --chat takes the prompt as a message\n", r.End, m.Name(r.End))
 	}
 	if x.Preview() != nil && 10*r.Exact > r.Written {
-		f.say("the exact head chose %d of these tokens, since the text is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", r.Exact)
+		f.say("the exact head chose %d of these tokens, by the flags (--allow, or draws without --top-k and --min-p), or since the text is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", r.Exact)
 	}
 	if l := x.Learner(); l != nil && !l.Screened() {
 		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Kept())
