@@ -1038,3 +1038,59 @@ func TestModelsRoundTrip(t *testing.T) {
 		}
 	})
 }
+
+// A label with previews that tell little of its logits, since its coordinates are too large for codes
+// or its row has a direction for itself, is found by every rung, unless the request forbids it.
+func TestOutliersAreFound(t *testing.T) {
+	const labels, dim, large, alone = 2048, 32, 700, 900
+	d := newData(t, labels, dim, false, 5)
+	w := make([]float32, labels*dim)
+	for id := range labels {
+		d.layer.Weights().Widen(w[id*dim:(id+1)*dim], id)
+	}
+	for j := range dim {
+		w[large*dim+j] *= 8
+	}
+	w[alone*dim+dim-1] = 20 // the contexts of the making hardly have it
+	layer, err := softmax.NewLayer(kernels.Float32Rows(w, dim), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.layer = layer
+	m := mustMake(t, d, d.contexts(1500), Options{Coordinates: 16, Precision1: 0.5, PrecisionK: 0.5})
+	outliers := m.ids[m.labels-m.outliers:]
+	if !slices.Contains(outliers, large) || !slices.Contains(outliers, alone) || len(outliers) > labels/labelsPerOutlier {
+		t.Fatalf("found the outliers %v, expected %d and %d among at most %d", outliers, large, alone, labels/labelsPerOutlier)
+	}
+	again, err := Read(m.encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	exactly, dst, want := softmax.NewSearcher(layer), make([]softmax.Prediction, 1), make([]softmax.Prediction, 1)
+	for _, m := range []*Model{m, again} {
+		s := mustSearch(t, m, layer)
+		for i := range 50 {
+			h := d.contexts(1)
+			if h[dim-1] = 5; i%2 == 1 { // along a row
+				copy(h, w[large*dim:(large+1)*dim])
+			}
+			if _, err := exactly.TopK(want, h); err != nil {
+				t.Fatal(err)
+			}
+			if id := want[0].ID; id != alone && id != large {
+				t.Fatalf("found the best label %d, expected an outlier", id)
+			}
+			for _, r := range m.rungs {
+				a, err := s.Search(dst, h, softmax.Request{Budget: r.Kept})
+				if err != nil || a.Count != 1 || dst[0] != want[0] {
+					t.Fatalf("found %v, %+v, %v, expected %v", dst, a, err, want)
+				}
+			}
+			banned := bitset.New(labels)
+			banned.Add(want[0].ID)
+			if a, err := s.Search(dst, h, softmax.Request{Banned: banned}); err != nil || a.Count != 1 || dst[0].ID == want[0].ID {
+				t.Fatalf("found %v, %+v, %v, expected another label than the banned %d", dst, a, err, want[0].ID)
+			}
+		}
+	}
+}
