@@ -10,14 +10,10 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// The reach of a rung, and the number of labels that it scores in full, are chosen from these. A
-// bound is the number that a share of the held-out contexts does not exceed. The share falls while
-// times have a long tail, as long as the precision is kept: bounds that many contexts exceed tell
-// little of other texts.
+// The reach and the deviations of a rung are chosen from these.
 var (
 	reaches    = append(steps(2, 0.25, 33), 11, 12, 13, 15, 17, 20, 24, 30, 40)
 	deviations = append(steps(0.5, 0.25, 31), 9, 10, 11, 12, 14, 16, 20, 24, 30, 40)
-	boundedBy  = []float64{1, 0.98, 0.96, 0.93}
 )
 
 func steps(from, step float64, n int) (x []float64) {
@@ -36,15 +32,11 @@ var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 // these factors.
 const (
 	marginReach      = 1
-	marginDeviations = 1.25
+	marginDeviations = 1
 )
 
-// longTail is the largest ratio of the 99th percentile of the time to the median, for times as
-// estimated here.
-const longTail = 3.5
-
 // need has the settings that the search for one label takes.
-type need struct{ reach, share, deviations, labels float32 }
+type need struct{ reach, deviations float32 }
 
 // survey has the needs of held-out contexts and their costs, found by a look at all labels.
 type survey struct {
@@ -54,27 +46,25 @@ type survey struct {
 	// For each context, the share of the labels within each reach, and the number of labels within
 	// each of the deviations.
 	looked, kept []float32
-	sigmas       []float64 // outside the coordinates
-	lifts        []float64 // the factors of the bounds
 }
 
 // survey looks at all labels for each of the held-out contexts, whose best labels are given.
 func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, best []softmax.Prediction, done func(int)) (*survey, error) {
 	n := len(held) / m.dim
-	v := &survey{n: n, k: m.k, first: make([]need, n), best: make([]need, n*m.k), looked: make([]float32, n*len(reaches)), kept: make([]float32, n*len(deviations)),
-		sigmas: make([]float64, n), lifts: make([]float64, n)}
+	v := &survey{n: n, k: m.k, first: make([]need, n), best: make([]need, n*m.k), looked: make([]float32, n*len(reaches)), kept: make([]float32, n*len(deviations))}
+	sigmas := make([]float64, n) // outside the coordinates
 	err := m.each(ctx, l, n, nil, func(s *Searcher, c int) error {
 		if err := s.query[0].Set(held[c*m.dim : (c+1)*m.dim]); err != nil {
 			return err
 		}
 		s.turn()
-		v.sigmas[c] = s.sigma
+		sigmas[c] = s.sigma
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	sorted := slices.Sorted(slices.Values(v.sigmas))
+	sorted := slices.Sorted(slices.Values(sigmas))
 	if far := sorted[n*99/100]; far > 0 && far < math.MaxFloat64 {
 		m.usual, m.far = sorted[n*95/100], far
 	}
@@ -92,7 +82,6 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 			return nil // the layer answers
 		}
 		more := m.slack(s.sigma)
-		v.lifts[c] = more.lift
 		of := func(x, least float64) float64 { // the distance of a rung that becomes x
 			if x <= least {
 				return 0
@@ -132,16 +121,10 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 			}
 			block, x := int(m.owner[row/kernels.PanelRows]), all[row]
 			b := block
-			wide, before := m.usualWide(s, b), 0
-			for o := range m.sizes {
-				if m.usualWide(s, o) >= wide {
-					before++
-				}
-			}
 			if s.reach[b] >= begun { // at any rate
-				b, before = -1, 0
+				b = -1
 			}
-			*y = need{float32(reach(b, markK)), float32(before) / float32(m.blocks()), outside(s.mark(looked, m.k), x, block), float32(kernels.SelectAtLeast(s.rows, all, x))}
+			*y = need{float32(reach(b, markK)), outside(s.mark(looked, m.k), x, block)}
 			if j == 0 {
 				*first = *y
 				first.reach, first.deviations = float32(reach(b, mark1)), outside(s.mark(looked, 1), x, block)
@@ -160,50 +143,37 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 	return v, err
 }
 
-// usualWide returns the key of a block in the order in which a survey looks at blocks.
-func (m *Model) usualWide(s *Searcher, b int) float32 {
-	const reach = 6
-	return s.centre[b] + float32(reach*s.length)*m.radii[b]
-}
-
 func sumUp(x []float32) {
 	for i := 1; i < len(x); i++ {
 		x[i] += x[i-1]
 	}
 }
 
-// option is a setting of a rung for looking or for scoring in full: its two numbers, its misses and
-// its cost.
+// option is a setting of a rung for looking or for scoring in full: its bound, its misses and its
+// cost.
 type option struct {
-	bound, most      float64
-	at               int     // of the bound
+	bound            float64
 	miss1, missK     float64 // estimates, as shares
 	cost             float64
 	missed1, missedK int
 }
 
 // options returns the settings that miss less than all settings that take less time, by ascending
-// time. Each has the bound that a share of the contexts do not reach. Its misses are the misses of
-// a setting that looks less far by the margin.
-func (v *survey) options(bounds []float64, margin, share float64, amounts []float32, takes func(c, at int, most float64) float64, found func(n need, bound, most float64) bool) []option {
+// time. The misses of a setting are those of one that looks less far by the margin.
+func (v *survey) options(bounds []float64, margin float64, amounts []float32, takes func(amount float64) float64, of func(n need) float32) []option {
 	var list []option
-	all := make([]float32, v.n)
 	for at, bound := range bounds {
-		for c := range all {
-			all[c] = amounts[c*len(bounds)+at]
-		}
-		slices.Sort(all)
-		o := option{bound: bound, most: float64(all[min(int(share*float64(v.n)), v.n-1)]), at: at}
-		for c, lift := range v.lifts {
-			if !found(v.first[c], bound-margin, o.most*lift) {
+		o := option{bound: bound}
+		for c := range v.n {
+			if float64(of(v.first[c])) > bound-margin {
 				o.missed1++
 			}
 			for _, x := range v.best[c*v.k : (c+1)*v.k] {
-				if !found(x, bound-margin, o.most*lift) {
+				if float64(of(x)) > bound-margin {
 					o.missedK++
 				}
 			}
-			o.cost += takes(c, at, o.most) / float64(v.n)
+			o.cost += takes(float64(amounts[c*len(bounds)+at])) / float64(v.n)
 		}
 		list = append(list, o)
 	}
@@ -244,64 +214,38 @@ const fewMissed = 10
 // choose returns the rungs: for each of the factors the rung that takes least time among the rungs
 // that, by estimate, miss at most that multiple of the labels that the normal rung may miss.
 func (v *survey) choose(m *Model, miss1, missK float64) []Rung {
-	// Times are reckoned in bytes: rows are read at random and scored twice, which takes some eight
+	// Times are reckoned in bytes: rows are read at random and scored twice, which takes some six
 	// times as long.
-	codes, row, crowd := float64(m.labels*m.coordinates/2), float64(8*m.dim), float64(m.crowd(m.k))
-	always := float64(2*(m.coordinates+m.probes)*m.width() + m.blocks()*m.centred)
-	looked := func(c, at int, most float64) float64 {
-		return codes * min(float64(v.looked[c*len(reaches)+at]), most*v.lifts[c])
-	}
-	kept := func(c, at int, most float64) float64 {
-		n := min(float64(v.kept[c*len(deviations)+at]), most*v.lifts[c])
-		if n > crowd && v.lifts[c] > 1 {
-			return float64(m.labels*m.dim) + n
+	codes, row, crowd := float64(m.labels*m.coordinates/2), float64(6*m.dim), float64(m.crowd(m.k))
+	looks := v.options(reaches, marginReach, v.looked, func(share float64) float64 { return codes * share }, func(n need) float32 { return n.reach })
+	keeps := v.options(deviations, marginDeviations, v.kept, func(n float64) float64 {
+		if n > crowd {
+			return float64(m.labels * m.dim) // of the exact layer
 		}
-		return row * min(n, crowd)
-	}
-	var normal pair
+		return row * n
+	}, func(n need) float32 { return n.deviations })
 	var pairs []pair
-	for i, share := range boundedBy {
-		looks := v.options(reaches, marginReach, share, v.looked, looked, func(n need, reach, share float64) bool {
-			return float64(n.reach) <= reach && float64(n.share) <= share
-		})
-		keeps := v.options(deviations, marginDeviations, share, v.kept, kept, func(n need, deviations, most float64) bool {
-			return float64(n.deviations) <= deviations && float64(n.labels) <= most
-		})
-		var all []pair
-		for _, a := range looks {
-			for _, b := range keeps {
-				all = append(all, pair{a, b, a.miss1 + b.miss1, a.missK + b.missK, a.cost + b.cost})
-			}
-		}
-		slices.SortStableFunc(all, func(a, b pair) int { return cmp.Compare(a.cost, b.cost) })
-		p, precise := v.least(all, miss1, missK)
-		if i > 0 && !precise {
-			break
-		}
-		normal, pairs = p, all
-		times := make([]float64, v.n)
-		for c := range times {
-			times[c] = always + looked(c, normal.look.at, normal.look.most) + kept(c, normal.keep.at, normal.keep.most)
-		}
-		slices.Sort(times)
-		if times[v.n*99/100] <= longTail*times[v.n/2] {
-			break
+	for _, a := range looks {
+		for _, b := range keeps {
+			pairs = append(pairs, pair{a, b, a.miss1 + b.miss1, a.missK + b.missK, a.cost + b.cost})
 		}
 	}
+	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(a.cost, b.cost) })
+	normal := v.least(pairs, miss1, missK)
 	// From the normal rung on, others look less far, or farther.
 	at := slices.Index(factors, 1)
 	chosen := make([]pair, len(factors))
 	chosen[at] = normal
 	for i := at - 1; i >= 0; i-- {
-		chosen[i], _ = v.least(between(pairs, pair{}, chosen[i+1]), factors[i]*miss1, factors[i]*missK)
+		chosen[i] = v.least(between(pairs, pair{}, chosen[i+1]), factors[i]*miss1, factors[i]*missK)
 	}
 	widest := pair{look: option{bound: math.Inf(1)}, keep: option{bound: math.Inf(1)}}
 	for i := at + 1; i < len(factors); i++ {
-		chosen[i], _ = v.least(between(pairs, chosen[i-1], widest), factors[i]*miss1, factors[i]*missK)
+		chosen[i] = v.least(between(pairs, chosen[i-1], widest), factors[i]*miss1, factors[i]*missK)
 	}
 	var rungs []Rung
 	for _, p := range chosen {
-		rungs = append(rungs, Rung{Deviations: p.keep.bound, Reach: p.look.bound, Share: min(p.look.most, 1), Most: uint32(p.keep.most)})
+		rungs = append(rungs, Rung{Deviations: p.keep.bound, Reach: p.look.bound})
 	}
 	return rungs
 }
@@ -323,18 +267,18 @@ func between(pairs []pair, from, to pair) (list []pair) {
 }
 
 // least returns the first of pairs, which are ordered by time, whose estimates are at most miss1
-// and missK, the latter less half a deviation of the missed number, and true. If there is none it
-// returns the pair that misses least.
-func (v *survey) least(pairs []pair, miss1, missK float64) (pair, bool) {
+// and missK, the latter less half a deviation of the missed number. If there is none it returns the
+// pair that misses least.
+func (v *survey) least(pairs []pair, miss1, missK float64) pair {
 	best := pairs[0]
 	for _, p := range pairs {
 		deviation := math.Sqrt(p.missK / float64(v.n*v.k))
 		if p.miss1 <= miss1 && p.missK+deviation/2 <= missK {
-			return p, true
+			return p
 		}
 		if p.miss1+p.missK < best.miss1+best.missK {
 			best = p
 		}
 	}
-	return best, false
+	return best
 }

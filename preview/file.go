@@ -22,7 +22,7 @@ import (
 
 const (
 	magic   = "\x89L2P\r\n\x1a\n"
-	version = 4
+	version = 5
 	// atChecksum and atSize are places in the header; the checksum is of the bytes after it.
 	atChecksum = 12
 	atSize     = 16
@@ -307,7 +307,7 @@ func (m *Model) check() error {
 			name              string
 			found, least, top float64
 		}{
-			{"deviations", r.Deviations, 0, mostDistance}, {"reach", r.Reach, 0, mostDistance}, {"share", r.Share, 0, 1},
+			{"deviations", r.Deviations, 0, mostDistance}, {"reach", r.Reach, 0, mostDistance},
 			{"looked", r.Looked, 0, 2}, {"kept", r.Kept, 0, math.MaxFloat64}, {"exact", r.Exact, 0, 1}, {"log-sum off", r.LogSumOff, 0, math.MaxFloat64},
 		} {
 			if !(x.found >= x.least && x.found <= x.top) || math.Signbit(x.found) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -24,7 +25,7 @@ type Options struct {
 	HeldOut []float32
 	// Precision1 and PrecisionK are the least precision of the rung for requests that name no
 	// budget: 0 for 0.9995 and 0.998. If no rung has it, requests use the rung that scores most
-	// labels; Rungs returns its precision. If all rungs miss ten times that number, Make returns
+	// labels; Rungs returns its precision. If that one misses ten times the number, Make returns
 	// [ErrPrecision].
 	Precision1, PrecisionK float64
 	// Threads is the number of threads, 0 for all CPUs. The model does not depend on it.
@@ -53,6 +54,7 @@ const (
 
 	mostOutliers     = 64
 	labelsPerOutlier = 512 // at least
+	hugeLength       = 16  // times the median
 )
 
 // Make makes a model of a layer from contexts of the text to come: states, row-major, n x d. Some
@@ -142,6 +144,9 @@ func split(states, held []float32, d int) (rest, out []float32) {
 
 func (m *Model) make(ctx context.Context, l *softmax.Layer, states, held []float32, opt *Options) error {
 	opt.Progress("coordinates", 0)
+	if err := m.findHuge(ctx, l); err != nil {
+		return err
+	}
 	if err := m.turns(ctx, l, states, opt); err != nil {
 		return err
 	}
@@ -175,6 +180,41 @@ func (m *Model) extended(states []float32) []float32 {
 	return x
 }
 
+// findHuge finds labels whose rows, with their biases, are much longer than most: a few of them would
+// decide the mean row, the coordinates and the blocks of all others.
+func (m *Model) findHuge(ctx context.Context, l *softmax.Layer) error {
+	n := m.mostApart() / 2
+	if n == 0 {
+		return nil
+	}
+	squares := make([]float64, m.labels)
+	fresh := func() []float32 { return make([]float32, m.width()) }
+	err := parallel.With(ctx, 0, m.labels, 256, nil, fresh, func(row []float32, lo, hi int) error {
+		for id := lo; id < hi; id++ {
+			widen(row, l, id)
+			for _, x := range row {
+				squares[id] += float64(float64(x) * float64(x))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	sorted := slices.Sorted(slices.Values(squares))
+	median := sorted[len(sorted)/2]
+	m.huge = map[uint32]bool{}
+	for _, id := range largest(m.all(), squares, n) {
+		if median > 0 && squares[id] > hugeLength*hugeLength*median {
+			m.huge[id] = true
+		}
+	}
+	return nil
+}
+
+// mostApart is the largest number of outliers.
+func (m *Model) mostApart() int { return min(mostOutliers, m.labels/labelsPerOutlier) }
+
 // turns finds the coordinates. With M = E[hh^T] = L L^T of contexts and G = W'^T W'/labels of the
 // rows less their mean, let the rows of Q be the first eigenvectors of L^T G L. Then z = Q L^-1 h
 // has E[zz^T] = 1, the coordinates of a label are a = Q L^T w', and w'.h = a.z + the part outside.
@@ -199,20 +239,21 @@ func (m *Model) turns(ctx context.Context, l *softmax.Layer, states []float32, o
 		return errors.New("states: found second moments that are not positive, expected smaller numbers")
 	}
 	opt.Progress("coordinates", 0.1)
-	n := min(l.Labels(), mostRows)
-	rows := make([]float32, n*width)
+	rows := make([]float32, 0, min(l.Labels(), mostRows)*width)
 	sum := make([]float64, width)
-	for i := range n {
-		id := i * l.Labels() / n
-		row := rows[i*width : (i+1)*width]
-		l.Weights().Widen(row[:d], id)
-		if m.biased {
-			row[d] = l.Bias()[id]
+	for i := range cap(rows) / width {
+		id := i * l.Labels() / (cap(rows) / width)
+		if m.huge[uint32(id)] {
+			continue
 		}
+		rows = rows[:len(rows)+width]
+		row := rows[len(rows)-width:]
+		widen(row, l, id)
 		for j, x := range row {
 			sum[j] += float64(x)
 		}
 	}
+	n := len(rows) / width
 	m.mean = make([]float32, width)
 	for j, x := range sum {
 		m.mean[j] = float32(x / float64(n))
@@ -325,7 +366,7 @@ func (m *Model) signed(ctx context.Context, out, rows []float32, n int, from, to
 
 // group makes the blocks, and the scales of their codes.
 func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error {
-	c := newCoder(l, m.through, m.mean)
+	c := m.coder(l, m.through)
 	p := &points{n: m.labels, dim: m.centred, x: make([]int16, m.labels*m.centred), step: make([]float32, m.centred)}
 	// The steps of the points, from a sample.
 	some, r := min(m.labels, 4096), c.reader()
@@ -460,19 +501,19 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 }
 
 // setApart takes the outliers out of their blocks: labels with previews that tell little of their
-// logits. They are those whose codes lose most (lost has the squares), since coordinates are too
+// logits. They are the huge ones, those whose codes lose most (lost has the squares), since coordinates are too
 // large for them, and those whose rows have the longest part outside the coordinates. Such a row
 // has a direction almost for itself: contexts along it are rare, so the coordinates leave it out.
 func (m *Model) setApart(ctx context.Context, l *softmax.Layer, lost []float64) error {
-	n := min(mostOutliers, m.labels/labelsPerOutlier) / 2
-	if n == 0 {
+	n := (m.mostApart() - len(m.huge)) / 2
+	if n == 0 && len(m.huge) == 0 {
 		return nil
 	}
 	longest, err := m.farthest(ctx, l, n)
 	if err != nil {
 		return err
 	}
-	apart := make(map[uint32]bool, 2*n)
+	apart := maps.Clone(m.huge)
 	for _, id := range slices.Concat(longest, largest(m.all(), lost, n)) {
 		apart[id] = true
 	}
@@ -518,7 +559,7 @@ func largest(ids []uint32, of []float64, n int) []uint32 {
 // farthest returns the n labels whose rows have the longest part outside the coordinates. Probes
 // estimate the length for all labels, and some of the longest are measured.
 func (m *Model) farthest(ctx context.Context, l *softmax.Layer, n int) ([]uint32, error) {
-	c, squares := newCoder(l, m.rest, m.mean), make([]float64, m.labels)
+	c, squares := m.coder(l, m.rest), make([]float64, m.labels)
 	err := parallel.With(ctx, 0, m.labels, 256, nil, c.reader, func(r *reader, lo, hi int) error {
 		for id := lo; id < hi; id++ {
 			r.read(id)
@@ -532,7 +573,7 @@ func (m *Model) farthest(ctx context.Context, l *softmax.Layer, n int) ([]uint32
 		return nil, err
 	}
 	ids := largest(m.all(), squares, 16*n)
-	width, r := m.width(), newCoder(l, m.through, m.mean).reader()
+	width, r := m.width(), m.coder(l, m.through).reader()
 	rest := make([]float64, width)
 	for _, id := range ids {
 		r.read(int(id))
@@ -555,7 +596,7 @@ func (m *Model) farthest(ctx context.Context, l *softmax.Layer, n int) ([]uint32
 // findBeyond finds, for each block, the part of its labels' logits outside the coordinates, from
 // some of the labels.
 func (m *Model) findBeyond(ctx context.Context, l *softmax.Layer, starts []int) error {
-	c := newCoder(l, m.outside, m.mean)
+	c := m.coder(l, m.outside)
 	squares := make([]float64, m.blocks())
 	err := parallel.With(ctx, 0, m.blocks(), 8, nil, c.reader, func(r *reader, lo, hi int) error {
 		for b := lo; b < hi; b++ {

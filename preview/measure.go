@@ -14,9 +14,10 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// ErrPrecision is the error of Make, by errors.Is, for a layer and states with which every rung
-// misses more than ten times the allowed number of labels: in flat distributions any label may be
-// among the best.
+// ErrPrecision is the error of Make, by errors.Is, for a layer and states with which the rung of
+// requests that name no budget misses more than ten times the allowed number of labels, or, of a
+// layer of LeastLabels or more, leaves more than half of the contexts to the exact layer: in flat distributions any label may be among
+// the best.
 var ErrPrecision = errors.New("precision")
 
 // byFar is the multiple of the allowed misses at which Make gives up.
@@ -40,7 +41,7 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 	m.heldOut = n
 	for i := range factors { // of no held-out states
 		x := float64(i) / float64(len(factors)-1)
-		m.rungs = append(m.rungs, Rung{Deviations: 1 + 4.5*x, Reach: 4 + 4*x, Share: 0.02 + 0.5*x*x, Most: uint32(200 + 6000*x*x), Kept: float64(i + 1)})
+		m.rungs = append(m.rungs, Rung{Deviations: 1 + 4.5*x, Reach: 4 + 4*x, Kept: float64(i + 1)})
 	}
 	m.normal = len(m.rungs) - 1
 	if n == 0 {
@@ -94,19 +95,27 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 	}
 	normal := m.rungs[slices.Index(factors, 1)]
 	slices.SortStableFunc(m.rungs, func(a, b Rung) int { return cmp.Compare(a.Kept, b.Kept) })
+	// A budget names one rung: the normal one, or of equal ones the most precise, which is the last.
+	slices.Reverse(m.rungs)
+	m.rungs = slices.DeleteFunc(m.rungs, func(r Rung) bool { return r.Kept == normal.Kept && r != normal })
+	m.rungs = slices.CompactFunc(m.rungs, func(a, b Rung) bool { return a.Kept == b.Kept })
+	slices.Reverse(m.rungs)
 	m.normal = slices.Index(m.rungs, normal)
 	// It was chosen by estimates: the next one that has the precision takes its place, or the last.
 	for m.normal < len(m.rungs)-1 && (m.rungs[m.normal].Precision1.Value < p1 || m.rungs[m.normal].PrecisionK.Value < pk) {
 		m.normal++
 	}
-	if !slices.ContainsFunc(m.rungs, func(r Rung) bool {
-		return 1-r.Precision1.High <= byFar*(1-p1) && 1-r.PrecisionK.High <= byFar*(1-pk)
-	}) {
-		r := m.rungs[len(m.rungs)-1]
+	if r := m.rungs[m.normal]; 1-r.Precision1.High > byFar*(1-p1) || 1-r.PrecisionK.High > byFar*(1-pk) {
 		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", ErrPrecision, r.Precision1.Value, m.k, r.PrecisionK.Value, n, p1, pk)
+	}
+	if r := m.rungs[m.normal]; m.labels >= LeastLabels && r.Exact > mostExact {
+		return fmt.Errorf("%w: found %.0f%% of %d held-out states answered by the exact layer, since too many labels look alike, expected at most %.0f%%: take the exact search", ErrPrecision, 100*r.Exact, n, 100*mostExact)
 	}
 	return nil
 }
+
+// mostExact is the largest share of contexts that the exact layer answers, of a preview that pays.
+const mostExact = 0.5
 
 // each calls work for each of n contexts, with a searcher for each goroutine, and done after some
 // of them.

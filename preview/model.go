@@ -1,10 +1,6 @@
 package preview
 
-import (
-	"math"
-
-	"github.com/learning-to-screen/l2s/internal/precision"
-)
+import "github.com/learning-to-screen/l2s/internal/precision"
 
 // Model is a preview of a layer: coordinates, blocks of labels, and rungs. It is immutable and safe
 // for use by many goroutines.
@@ -19,20 +15,21 @@ type Model struct {
 	probes      int // rows of turn after the coordinates
 	centred     int // coordinates that blocks have centres in, a multiple of 4
 
-	turn    []float32 // (R + probes) x width: for the coordinates of a context, and for its part outside them
-	through []float32 // R x width: the coordinates of a label, of a model that was just made
-	outside []float32 // probes x width: for the part of a label outside them, in such a model
-	rest    []float32 // the same, for contexts of any direction
-	mean    []float32 // width: of the rows
-	steps   []float32 // R: of the codes of labels
-	noise   []float32 // R: the mean squares that these lose
-	axes    []float32 // centred: the steps of the centres
-	centres []int8    // blocks x centred
-	radii   []float32 // blocks: root mean square distance of a label from the centre
-	gauges  []float32 // blocks: factors of the steps
-	beyond  []float32 // blocks: factors of the part of their labels' logits outside the coordinates
-	sizes   []uint32  // blocks
-	ids     []uint32  // labels, block after block, and the outliers after them
+	turn    []float32       // (R + probes) x width: for the coordinates of a context, and for its part outside them
+	through []float32       // R x width: the coordinates of a label, of a model that was just made
+	outside []float32       // probes x width: for the part of a label outside them, in such a model
+	rest    []float32       // the same, for contexts of any direction
+	mean    []float32       // width: of the rows
+	huge    map[uint32]bool // labels that count as the mean row, in such a model
+	steps   []float32       // R: of the codes of labels
+	noise   []float32       // R: the mean squares that these lose
+	axes    []float32       // centred: the steps of the centres
+	centres []int8          // blocks x centred
+	radii   []float32       // blocks: root mean square distance of a label from the centre
+	gauges  []float32       // blocks: factors of the steps
+	beyond  []float32       // blocks: factors of the part of their labels' logits outside the coordinates
+	sizes   []uint32        // blocks
+	ids     []uint32        // labels, block after block, and the outliers after them
 
 	outliers int // labels that are always scored in full: what they have outside the coordinates is largest
 
@@ -54,14 +51,9 @@ type Rung struct {
 	// deviation of the context's part outside the coordinates, for the labels of the block.
 	Deviations float64 `json:"deviations"`
 	// Reach is the largest distance of a block below the mark at which it is still looked at, in
-	// root mean square distances of its labels from its centre.
+	// root mean square distances of its labels from its centre. Both distances are larger by a fifth
+	// for a context whose part outside the coordinates is larger than in 19 of 20 held-out ones.
 	Reach float64 `json:"reach"`
-	// Share bounds the share of the labels that is looked at, and Most the number scored in full. A
-	// context whose part outside the coordinates is larger than in 19 of 20 held-out ones has
-	// bounds that are larger by a quarter, and reach and deviations are larger by a fifth; a
-	// context whose part is larger than in 99 of 100 has no bounds.
-	Share float64 `json:"share"`
-	Most  uint32  `json:"most"`
 	// Looked is the mean share of labels that was looked at, and Kept the mean number of labels
 	// scored in full, which is the budget of a [softmax.Request]. It ascends over the rungs.
 	Looked float64 `json:"looked"`
@@ -120,25 +112,17 @@ func (m *Model) rungOf(budget float64) int {
 // slack has the factors by which a search looks farther than its rung: if the part of a context
 // outside the coordinates is large, more labels look alike.
 type slack struct {
-	lift              float64 // the factor of bounds
-	times             float64 // and distances
+	far               bool    // nothing was measured for such contexts
+	times             float64 // the factor of distances
 	reach, deviations float64 // which are this at least
 }
 
 func (m *Model) slack(sigma float64) slack {
 	switch {
 	case m.far == 0 || sigma <= m.usual:
-		return slack{lift: 1, times: 1}
+		return slack{times: 1}
 	case sigma <= m.far:
-		return slack{lift: 1.25, times: 1.2}
+		return slack{times: 1.2}
 	}
-	return slack{lift: math.Inf(1), times: 1.2, reach: 8, deviations: 5} // for which nothing was measured
-}
-
-// lifted returns a bound times a lift, and at most all.
-func lifted(bound, lift, all float64) float64 {
-	if x := bound * lift; x < all {
-		return x
-	}
-	return all
+	return slack{far: true, times: 1.2, reach: 8, deviations: 5}
 }

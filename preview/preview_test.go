@@ -125,7 +125,7 @@ func both(t *testing.T, f func(t *testing.T, x made)) {
 }
 
 // whole is a rung that looks at everything and scores it in full.
-var whole = Rung{Deviations: 1e9, Reach: 1e9, Share: 1, Most: math.MaxUint32, Kept: 1e9}
+var whole = Rung{Deviations: 1e9, Reach: 1e9, Kept: 1e9}
 
 // withRung is a model with that rung as the one of requests that name no budget.
 func (m *Model) withRung(r Rung) *Model {
@@ -389,7 +389,7 @@ func TestARungMissesWhatItLeavesOut(t *testing.T) {
 				if _, err := e.TopK(want, h); err != nil {
 					t.Fatal(err)
 				}
-				narrow := Rung{Deviations: 0.1, Reach: 0.5, Share: 0.02, Most: 20}
+				narrow := Rung{Deviations: 0.1, Reach: 0.5}
 				for i, r := range append(slices.Clone(x.model.rungs), narrow) {
 					if err := s.query[0].Set(h); err != nil {
 						t.Fatal(err)
@@ -533,6 +533,9 @@ func TestRungsSayHowPreciseSearchesAre(t *testing.T) {
 // A budget is the last rung that does not score more labels, and a budget below all of them is the
 // first.
 func TestABudgetIsTheLastRungWithinIt(t *testing.T) {
+	limit := maxKeptShare
+	maxKeptShare = 1
+	defer func() { maxKeptShare = limit }()
 	both(t, func(t *testing.T, x made) {
 		m := *x.model
 		m.rungs, m.normal = []Rung{m.rungs[0], m.rungs[len(m.rungs)-1], whole}, 1
@@ -569,7 +572,7 @@ func TestABudgetIsTheLastRungWithinIt(t *testing.T) {
 	})
 }
 
-// Contexts of another kind have no bounds: nearly all of their best labels are found, by previews
+// Contexts of another kind look farther: nearly all of their best labels are found, by previews
 // or exactly.
 func TestStrangeContextsAreAnsweredAsPrecisely(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
@@ -787,7 +790,7 @@ func TestDistancesBeyondAllNumbers(t *testing.T) {
 		}
 		e := softmax.NewSearcher(x.layer)
 		for _, distance := range []float64{1e38, 1e308, math.MaxFloat64} {
-			s := mustSearch(t, x.model.withRung(Rung{Deviations: distance, Reach: distance, Share: 1, Most: math.MaxUint32, Kept: 1e9}), x.layer)
+			s := mustSearch(t, x.model.withRung(Rung{Deviations: distance, Reach: distance, Kept: 1e9}), x.layer)
 			for range 50 {
 				h, got, want := x.contexts(1), make([]softmax.Prediction, 20), make([]softmax.Prediction, 20)
 				req := softmax.Request{Banned: banned}
@@ -846,7 +849,7 @@ func TestLogSumsArePossible(t *testing.T) {
 
 // A layer of which any label may be among the best has no preview, and Make returns an error.
 func TestAFlatLayerHasNoPreview(t *testing.T) {
-	const labels, dim, n = 3000, 128, 400
+	const labels, dim, n = LeastLabels, 128, 400
 	r := rand.New(rand.NewPCG(1, 2))
 	draw := func(n int) []float32 {
 		x := make([]float32, n)
@@ -1093,4 +1096,98 @@ func TestOutliersAreFound(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A few labels of huge rows or biases, as those of tokens that are not to be written, do not decide
+// the coordinates and blocks of the others.
+func TestHugeRowsAreSetApart(t *testing.T) {
+	const labels, dim = 4096, 32
+	for name, change := range map[string]func(row []float32, bias *float32){
+		"bias -1e9": func(_ []float32, bias *float32) { *bias = -1e9 },
+		"bias 1e6":  func(_ []float32, bias *float32) { *bias = 1e6 },
+		"row x 1e6": func(row []float32, _ *float32) {
+			for j := range row {
+				row[j] *= 1e6
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newData(t, labels, dim, true, 6)
+			states := d.contexts(1500)
+			before := mustMake(t, d, states, Options{Coordinates: 16})
+			w, bias := make([]float32, labels*dim), slices.Clone(d.layer.Bias())
+			for id := range labels {
+				d.layer.Weights().Widen(w[id*dim:(id+1)*dim], id)
+			}
+			for _, id := range []int{7, 900, 901} {
+				change(w[id*dim:(id+1)*dim], &bias[id])
+			}
+			var err error
+			if d.layer, err = softmax.NewLayer(kernels.Float32Rows(w, dim), bias); err != nil {
+				t.Fatal(err)
+			}
+			m := mustMake(t, d, states, Options{Coordinates: 16})
+			if outliers := m.ids[m.labels-m.outliers:]; !slices.Contains(outliers, 7) || !slices.Contains(outliers, 900) || !slices.Contains(outliers, 901) {
+				t.Errorf("found the outliers %v, expected 7, 900 and 901 among them", outliers)
+			}
+			if same := slices.Equal(m.steps, before.steps); !same && m.rungs[m.normal].Kept > 2*before.rungs[before.normal].Kept+labels/100 {
+				t.Errorf("found %v labels scored in full, expected about the %v without huge rows", m.rungs[m.normal].Kept, before.rungs[before.normal].Kept)
+			}
+			if p := m.rungs[m.normal].Precision1; p.High < 0.9995 {
+				t.Errorf("found P@1 %+v, expected .9995 within it", p)
+			}
+		})
+	}
+}
+
+// No bound cuts off labels that look alike: they are scored in full, or the exact layer answers. So a
+// search that looks farther misses less, in unusual contexts too.
+func TestWhoLooksFartherMissesLess(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		exactly := softmax.NewSearcher(x.layer)
+		missed, scored := make([]int, 3), make([]uint64, 3)
+		const n, k = 300, 3
+		var list []*Searcher
+		for i := range missed {
+			list = append(list, mustSearch(t, x.model.withRung(Rung{Deviations: []float64{0.1, 0.5, 3}[i], Reach: []float64{0.5, 2, 6}[i], Kept: 1e9}), x.layer))
+		}
+		want, got := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+		for i := range n {
+			h := x.contexts(1)
+			if i%2 == 1 {
+				h = x.strange()
+			}
+			if _, err := exactly.TopK(want, h); err != nil {
+				t.Fatal(err)
+			}
+			for i, s := range list {
+				before := s.stats.Kept
+				a, err := s.Search(got, h, softmax.Request{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				missed[i] += misses(got, want)
+				scored[i] += s.stats.Kept - before
+				if kept := int(s.stats.Kept - before); kept > s.model.crowd(k)+s.model.outliers || a.Source == softmax.FromLayer && kept > 0 {
+					t.Fatalf("found %d labels scored in full, expected at most %d, or the exact layer", kept, s.model.crowd(k)+s.model.outliers)
+				}
+			}
+		}
+		if !(missed[0] >= missed[1] && missed[1] >= missed[2] && missed[2] <= n*k/500) {
+			t.Errorf("found %d missed labels, of %d, in searches that look farther and farther, expected no more in a wider one", missed, n*k)
+		}
+		if scored[0] == 0 {
+			t.Errorf("found %d labels scored in full, expected some", scored)
+		}
+	})
+}
+
+func TestABudgetNamesOneRung(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		for i := 1; i < len(x.model.rungs); i++ {
+			if a, b := x.model.rungs[i-1], x.model.rungs[i]; !(a.Kept < b.Kept) {
+				t.Errorf("found rungs of %v and %v labels, expected ascending numbers", a.Kept, b.Kept)
+			}
+		}
+	})
 }

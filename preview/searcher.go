@@ -236,6 +236,11 @@ func (s *Searcher) turn() bool {
 		square += float64(float64(z*z) * float64(m.noise[r]))
 	}
 	s.sigma = math.Sqrt(square)
+	square = 0
+	for _, z := range s.z[:m.centred] {
+		square += float64(z * z)
+	}
+	s.length = math.Sqrt(square / float64(m.centred))
 	for j, step := range m.axes {
 		s.v[j] = float64(s.z[j] * float64(step))
 	}
@@ -271,9 +276,9 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 	}
 	more := m.slack(s.sigma)
 	nearer, closer := ofMany(k)
-	lift, reach := more.lift, max(float64(rung.Reach*more.times*nearer), more.reach)
+	reach := max(float64(rung.Reach*more.times*nearer), more.reach)
 	deviations := max(float64(rung.Deviations*more.times*closer), more.deviations)
-	if math.IsInf(lift, 1) {
+	if more.far {
 		if req.LogSum {
 			return false // no held-out context tells the error of an estimate
 		}
@@ -295,17 +300,6 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 		best = s.reached(looked, k, req)
 		n = kernels.SelectAtLeast(s.picked, s.wide[:blocks], best)
 	}
-	if most := int(lifted(rung.Share, lift, 1) * float64(blocks)); n > most {
-		for i, b := range s.picked[:n] {
-			s.wide[b] = m.usualWide(s, int(b))
-			s.scratch[i] = s.wide[b]
-		}
-		limit := float32(math.Inf(1))
-		if most > 0 {
-			limit = kernels.KthLargest(s.scratch[:n], most)
-		}
-		n = keepAtLeast(s.picked[:n], s.wide, limit)
-	}
 	n = keepBelow(s.picked[:n], s.reach, first)
 	from := looked
 	looked = s.scan(s.picked[:n], from)
@@ -316,18 +310,7 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 	}
 	// Rows without a label, and labels that may not be answered, are at -Inf.
 	n = s.near(looked, best, float64(deviations*s.sigma))
-	crowd := m.crowd(k)
-	most := max(int(lifted(float64(rung.Most), lift, float64(m.labels))), 4*k)
-	if lift == 1 {
-		most = min(most, crowd)
-	}
-	if n > most && most <= crowd {
-		for i, row := range s.rows[:n] {
-			s.scratch[i] = s.scores[row]
-		}
-		n = keepAtLeast(s.rows[:n], s.scores, kernels.KthLargest(s.scratch[:n], most))
-	}
-	if n > crowd && lift > 1 {
+	if n > m.crowd(k) {
 		s.stats.Crowded++
 		return false
 	}
@@ -405,11 +388,6 @@ func (s *Searcher) blockOf(row uint32) uint32 {
 // returns the largest preview that these blocks may reach, and the number of their rows.
 func (s *Searcher) begin(k int, req *softmax.Request) (first float32, looked int) {
 	m := s.model
-	square := 0.0
-	for _, z := range s.z[:m.centred] {
-		square += float64(z * z)
-	}
-	s.length = math.Sqrt(square / float64(m.centred))
 	blocks, near := m.blocks(), float32(firstReach*s.length)
 	for b, c := range s.centre[:blocks] {
 		s.reach[b] = c + float32(near*m.radii[b])
@@ -515,17 +493,6 @@ func (s *Searcher) kth(scores []float32, k int) float32 {
 		few = append(few, scores...)
 	}
 	return kernels.KthLargest(few, k)
-}
-
-func keepAtLeast(blocks []uint32, x []float32, limit float32) int {
-	n := 0
-	for _, b := range blocks {
-		blocks[n] = b
-		if x[b] >= limit {
-			n++
-		}
-	}
-	return n
 }
 
 func keepBelow(blocks []uint32, x []float32, limit float32) int {

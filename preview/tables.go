@@ -73,14 +73,15 @@ type coder struct {
 	*directions
 	layer  *softmax.Layer
 	offset []float64 // the coordinates of the mean row
+	huge   map[uint32]bool
 }
 
-func newCoder(l *softmax.Layer, through, mean []float32) *coder {
-	width := len(mean)
-	c := &coder{newDirections(through, width), l, make([]float64, len(through)/width)}
+func (m *Model) coder(l *softmax.Layer, through []float32) *coder {
+	width := len(m.mean)
+	c := &coder{newDirections(through, width), l, make([]float64, len(through)/width), m.huge}
 	for r := range c.offset {
 		for j, x := range through[r*width : (r+1)*width] {
-			c.offset[r] += float64(float64(x) * float64(mean[j]))
+			c.offset[r] += float64(float64(x) * float64(m.mean[j]))
 		}
 	}
 	return c
@@ -98,18 +99,23 @@ func (c *coder) reader() *reader {
 	return &reader{c, c.turner(), make([]float32, c.directions.width), make([]float64, len(c.offset))}
 }
 
-// widen leaves the row of a label in r.row.
-func (r *reader) widen(id int) {
-	d := r.layer.Dim()
-	r.layer.Weights().Widen(r.row[:d], id)
-	if len(r.row) > d {
-		r.row[d] = r.layer.Bias()[id]
+// widen writes the row of a label to row, with its bias at the end if there is room for it.
+func widen(row []float32, l *softmax.Layer, id int) {
+	d := l.Dim()
+	l.Weights().Widen(row[:d], id)
+	if len(row) > d {
+		row[d] = l.Bias()[id]
 	}
 }
 
-// read leaves the coordinates of a label in r.a.
+// read leaves the coordinates of a label in r.a, and its row in r.row. A huge row counts as the mean
+// row.
 func (r *reader) read(id int) {
-	r.widen(id)
+	widen(r.row, r.layer, id)
+	if r.huge[uint32(id)] {
+		clear(r.a)
+		return
+	}
 	r.turn(r.a, r.row)
 	for i, x := range r.offset {
 		r.a[i] -= x
@@ -211,7 +217,7 @@ func (m *Model) encodeAll(ctx context.Context, l *softmax.Layer, lost []float64)
 		*reader
 		*encoder
 	}
-	c := newCoder(l, m.through, m.mean)
+	c := m.coder(l, m.through)
 	fresh := func() scratch { return scratch{c.reader(), m.encoder()} }
 	return parallel.With(ctx, 0, m.blocks(), 8, nil, fresh, func(s scratch, lo, hi int) error {
 		row := make([]byte, m.coordinates/2)
