@@ -13,7 +13,6 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
-	"github.com/learning-to-screen/l2s/train/calibrate"
 )
 
 // Who gives a zero value in place of a layer or a model gets an error.
@@ -48,7 +47,6 @@ func TestZeroValuesAreRefused(t *testing.T) {
 			_, _, err := train.FitTail(ctx, model, layer, h, train.DefaultTailOptions(), train.RunOptions{})
 			return err
 		},
-		"calibrate.Run": func() error { _, _, err := calibrate.Run(ctx, model, layer, h, calibrate.DefaultOptions()); return err },
 	} {
 		if call() == nil {
 			t.Errorf("%s: found no error for a zero value, expected one", name)

@@ -74,7 +74,6 @@ func TestVerbsTakeAPreview(t *testing.T) {
 	}{
 		{[]any{"bench", "m.l2p", testArgs(), "--pack", "1"}, 1, "m.l2p: found a preview, expected a screen for --pack"},
 		{[]any{"eval", "m.l2p", testArgs(), "--targets", "T.npy"}, 1, "m.l2p: found a preview, expected a screen for --targets"},
-		{[]any{"calibrate", "m.l2p", testArgs(), "--out", "c.l2s"}, 1, "found a preview, expected a screen"},
 		{[]any{"topk", "m.l2p", testArgs(), "--budget", "0.001"}, 0, "the smallest budget of the preview"},
 		{[]any{"train", trainArgs(), "--kind", "preview", "--out", "x.l2p"}, 2, "--options is for a screen, found --kind preview"},
 		{[]any{"train", trainArgs(), "--kind", "tree", "--out", "x.l2p"}, 2, "expected auto, screen or preview"},

@@ -14,7 +14,7 @@ import (
 func speaking() [][]string {
 	return [][]string{
 		{"demo", "-h"},
-		goodLabels, goodMerge, goodTrain, goodCalibrate, goodEval, goodBench,
+		goodLabels, goodMerge, goodTrain, goodEval, goodBench,
 		goodTopK, joined(goodTopK, "--json"), {"inspect", "m.l2s"}, {"version"}, {"help"}, {"help", "sources"},
 	}
 }
