@@ -5,6 +5,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/learn"
@@ -43,6 +44,7 @@ func TestZeroValuesAreRefused(t *testing.T) {
 			return err
 		},
 		"train.Labels": func() error { _, err := train.Labels(ctx, nil, h, 1, train.RunOptions{}); return err },
+		"beam.New":     func() error { _, err := beam.New(nil, nil, beam.Options{Width: 1, MaxLen: 1}); return err },
 		"train.FitTail": func() error {
 			_, _, err := train.FitTail(ctx, model, layer, h, train.DefaultTailOptions(), train.RunOptions{})
 			return err

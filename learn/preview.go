@@ -121,7 +121,7 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 	switch {
 	case ctx.Err() != nil:
 		return true
-	case errors.Is(err, preview.ErrPrecision):
+	case errors.Is(err, preview.ErrTarget):
 		e.Kind, e.Text = declined, err.Error()
 	case err != nil:
 		e.Text = err.Error()

@@ -3,7 +3,6 @@ package preview
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -14,10 +13,10 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// ErrPrecision is the error of Make, by errors.Is, for a layer and states with which every rung
-// misses more than ten times the allowed number of labels: in flat distributions any label may be
-// among the best.
-var ErrPrecision = errors.New("precision")
+// ErrTarget is the error of Make, by errors.Is, for a layer and states with which every rung misses
+// more than ten times the allowed number of labels: in flat distributions any label may be among
+// the best. It is train.ErrTarget too.
+var ErrTarget = precision.ErrTarget
 
 // byFar is the multiple of the allowed misses at which Make gives up.
 const byFar = 10
@@ -103,7 +102,7 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 		return 1-r.Precision1.High <= byFar*(1-p1) && 1-r.PrecisionK.High <= byFar*(1-pk)
 	}) {
 		r := m.rungs[len(m.rungs)-1]
-		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", ErrPrecision, r.Precision1.Value, m.k, r.PrecisionK.Value, n, p1, pk)
+		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", ErrTarget, r.Precision1.Value, m.k, r.PrecisionK.Value, n, p1, pk)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -219,7 +220,7 @@ func RemoveCheckpoint(path string) error { return state.Remove(path) }
 // 0.02 below. More contexts help, or contexts that are states of the layer; [Options.AnyPrecision]
 // accepts the screen. A run with a Budget, or with no contexts to measure on, has no target. The
 // checkpoint is kept.
-var ErrTarget = errors.New("the target is missed by far")
+var ErrTarget = precision.ErrTarget
 
 // ErrCheckpoint is the cause, for errors.Is, of the error of a run that cannot continue from its
 // checkpoint, because the checkpoint is damaged or belongs to another run. [RemoveCheckpoint]

@@ -215,8 +215,7 @@ var (
 	goodTrain = joined("train", trainArgs(), "--out", "out.l2s")
 	goodEval  = joined("eval", "m.l2s", testArgs())
 	goodBench = joined("bench", "m.l2s", testArgs())
-	// A target that so few contexts can show.
-	goodTopK      = joined("topk", "m.l2s", testArgs())
+	goodTopK  = joined("topk", "m.l2s", testArgs())
 )
 
 func TestBadTensors(t *testing.T) {
