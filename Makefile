@@ -17,7 +17,7 @@ help: ## List the targets.
 
 .PHONY: demo
 demo: ## Train and measure a screen on the small language model of benchmarks/lm/model.
-	$(GO) run ./cmd/l2s demo --lm $(DEMO)
+	scripts/demo $(DEMO) bin/demo
 
 .PHONY: build
 build: ## Build the command to bin/l2s.
@@ -196,15 +196,13 @@ load: bin/ptb/m.l2s ## Ask the PTB screen 10 million times from 2 goroutines and
 		-contexts ../bin/ptb/test.npy -screen ../bin/ptb/m.l2s -queries $(QUERIES)
 
 bin/ptb/m.l2s:
-	$(call there,$(PTB),make load-short asks the model of l2s demo.)
+	$(call there,$(PTB),make load-short asks the model of make demo.)
 	$(MAKE) train-ptb
 
 .PHONY: load-short
-load-short: build ## The same with 200,000 queries, on the model of l2s demo.
-	rm -rf bin/load
-	bin/l2s demo --lm $(DEMO) --keep bin/load --quiet >/dev/null
-	cd benchmarks && $(GO) run ./load -weights ../bin/load/layer.safetensors:weight -bias ../bin/load/layer.safetensors:bias \
-		-contexts ../bin/load/test.npy -screen ../bin/load/m.l2s -queries 200000
+load-short: demo ## The same with 200,000 queries, on the model of make demo.
+	cd benchmarks && $(GO) run ./load -weights ../$(DEMO)/model.safetensors:encoder.weight -bias ../$(DEMO)/model.safetensors:decoder.bias \
+		-contexts ../bin/demo/test.npy -screen ../bin/demo/m.l2s -queries 200000
 
 .PHONY: service-load
 service-load: ## Put the example service under the load of 4 clients on loopback, with ten swaps.
@@ -283,7 +281,7 @@ compare-full: ## The same with finer sweeps, learning from all contexts.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --full $(call own,--lm,ptb-small) $(LAYER)
 
 .PHONY: compare-quick
-compare-quick: ## Compare on the model of l2s demo in two minutes, into bin/compare-quick.
+compare-quick: ## Compare on the model of make demo in two minutes, into bin/compare-quick.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --quick --demo --least 0.98 --out ../bin/compare-quick
 
 .PHONY: translate

@@ -525,7 +525,7 @@ func TestBadVocabularies(t *testing.T) {
 func TestWrongUse(t *testing.T) {
 	notUnderRace(t)
 	cases := []badCase{
-		{name: "no verb", want: []string{"expected one of demo, labels, merge, train, eval, bench, topk, inspect, version"}},
+		{name: "no verb", want: []string{"expected one of labels, merge, train, eval, bench, topk, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},
@@ -533,7 +533,6 @@ func TestWrongUse(t *testing.T) {
 		{name: "flag without value", args: []string{"train", "--budget"}, want: []string{"--budget needs a value"}},
 		{name: "flag that takes no value", args: joined(goodTrain, "--json=perhaps"), want: []string{"--json", `"perhaps"`}},
 		{name: "train: an argument too many", args: joined(goodTrain, "m.l2s"), want: []string{`unexpected argument "m.l2s"`}},
-		{name: "demo: an argument too many", args: []string{"demo", "--lm", "x", "now"}, want: []string{`unexpected argument "now"`}},
 		{name: "version: an argument too many", args: []string{"version", "1"}, want: []string{`unexpected argument "1"`}},
 		{name: "eval: two screens", args: joined(goodEval, "n.l2s"), want: []string{`unexpected argument "n.l2s"`}},
 		{name: "inspect: no screen", args: []string{"inspect"}, want: []string{"screen file", "l2s inspect m.l2s"}},

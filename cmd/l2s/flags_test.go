@@ -23,7 +23,6 @@ func TestVersionFlags(t *testing.T) {
 // flagsOfVerbs is the contract of the command's flags: the flags of each verb, except --json and
 // --quiet.
 var flagsOfVerbs = []struct{ verb, flags string }{
-	{"demo", "keep lm seed"},
 	{"labels", "bias contexts head ids k out shard threads weights"},
 	{"merge", "out"},
 	{"train", "always any-precision bias budget contexts head ids kind labels options out target threads validation weights"},

@@ -2,7 +2,6 @@
 // largest for a context vector, by looking at few of them. It learns a screen
 // for a layer from context vectors, measures it and asks it.
 //
-//	l2s demo       show the whole on a small language model
 //	l2s labels     find the best labels of all contexts or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      make a screen or a preview for a layer from context vectors
@@ -49,7 +48,6 @@ type action func(ctx context.Context, in *inputs) (fmt.Stringer, error)
 
 func verbs() []verb {
 	return []verb{
-		{"demo", "show the whole on a small language model", demoVerb},
 		{"labels", "find the best labels of all contexts or of one shard", labelsVerb},
 		{"merge", "join the labels of shards", mergeVerb},
 		{"train", "make a screen or a preview for a layer from context vectors", trainVerb},
