@@ -106,26 +106,26 @@ type Learner struct {
 	pool     *screening.Pool
 	audit    *screening.Audit
 	none     *screening.Model // with which the exact layer answers
-	kept     *screening.Model // of Options.Keep, to be tried
+	stored   *screening.Model // of Options.Keep, to be tried
 	contexts *reservoir
 	screened atomic.Bool
 	next     atomic.Uint64 // the number of contexts at which a training begins
 	// The number of contexts at which a preview is made or checked.
-	nextPreview atomic.Uint64
-	look        atomic.Pointer[look] // nil without a preview
-	stale       uint64               // the number of the first context that previews are made from
-	rests       time.Time            // no check begins before
-	queries     atomic.Uint64
-	scratch     sync.Pool // of *scratch
-	wake        chan struct{}
-	cancel      context.CancelFunc
-	ended       chan struct{}
-	run         func(context.Context, sample, train.Options) (*screen.Model, error) // a training
+	nextPreview  atomic.Uint64
+	live         atomic.Pointer[livePreview] // nil without a preview
+	previewsFrom uint64                      // the number of the first context that previews are made from
+	nextCheck    time.Time                   // no check begins before
+	queries      atomic.Uint64
+	scratch      sync.Pool // of *scratch
+	wake         chan struct{}
+	cancel       context.CancelFunc
+	ended        chan struct{}
+	run          func(context.Context, sample, train.Options) (*screen.Model, error) // a training
 
-	mu    sync.Mutex // of Swap, with screened, next, and these:
-	wait  uint64     // the number of contexts after the next alarm
-	hold  uint64     // no screen answers before this number
-	since uint64     // the number of queries when the screen began to answer
+	mu          sync.Mutex // of Swap, with screened, next, and these:
+	alarmWait   uint64     // the number of contexts after the next alarm
+	screensFrom uint64     // no screen answers before this number
+	since       uint64     // the number of queries when the screen began to answer
 
 	telling sync.Mutex // of Event
 }
@@ -199,7 +199,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Learner{wait: uint64(o.Least), layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	l := &Learner{alarmWait: uint64(o.Least), layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.scratch.New = func() any { return &scratch{make([]softmax.Prediction, o.Train.K), make([]uint32, o.Train.K)} }
 	l.run = l.train
 	l.next.Store(uint64(o.Least))
@@ -246,16 +246,16 @@ func (o *Options) contextBytes(layer *softmax.Layer) int64 {
 // begin opens the kept screen, and starts to learn.
 func (l *Learner) begin() (err error) {
 	if l.o.Keep != "" {
-		if l.kept, err = screening.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if l.stored, err = screening.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("learn: %w: a screen that is learned would take its place", err)
 		}
 	}
 	if l.audit, err = l.pool.Audit(screening.AuditOptions{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
 		return err
 	}
-	if l.kept != nil {
-		if _, err := screening.NewSearcher(l.kept, (*exact.Layer)(l.layer), screening.Pack(0)); err != nil {
-			l.kept = nil
+	if l.stored != nil {
+		if _, err := screening.NewSearcher(l.stored, (*exact.Layer)(l.layer), screening.Pack(0)); err != nil {
+			l.stored = nil
 			l.tell(Event{Kind: failed, Text: err.Error()})
 		}
 	}
@@ -309,7 +309,7 @@ func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (int, error) {
 func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	k := l.o.Train.K
 	edited := exact.Edits(&req) || exact.IsList(req.Among)
-	if p := l.look.Load(); p != nil && !l.Screened() && !req.Exact {
+	if p := l.live.Load(); p != nil && !l.Screened() && !req.Exact {
 		a, err := p.search(l.layer, dst, h, req)
 		if err == nil {
 			l.Add(h, nil, a.Source)
@@ -367,12 +367,12 @@ func (l *Learner) Add(h []float32, best []softmax.Prediction, source softmax.Sou
 // learn trains when there are enough contexts, until ctx is done.
 func (l *Learner) learn(ctx context.Context) {
 	defer close(l.ended)
-	if m := l.kept; m != nil {
-		l.kept = nil
+	if m := l.stored; m != nil {
+		l.stored = nil
 		l.retry(ctx, m)
 	}
 	for l.await(ctx, func() uint64 { return min(l.next.Load(), l.nextPreview.Load()) }) {
-		if l.tend(ctx) {
+		if l.updatePreview(ctx) {
 			continue
 		}
 		later := l.nextPreview.Swap(never) // no query wakes a training or a trial for it
@@ -410,12 +410,12 @@ func (l *Learner) unlearn(x screening.Alarm) {
 			l.tell(Event{Kind: failed, Text: err.Error()})
 		}
 	}
-	if l.queries.Load()-l.since >= longAgo*l.wait { // it served long enough: this is no cycle
-		l.wait = uint64(l.o.Least)
+	if l.queries.Load()-l.since >= longAgo*l.alarmWait { // it served long enough: this is no cycle
+		l.alarmWait = uint64(l.o.Least)
 	}
-	kept, wait := l.contexts.Kept(), l.wait
-	l.hold, l.wait = kept+wait, min(2*wait, mostWait)
-	l.next.Store(l.hold)
+	kept, wait := l.contexts.Kept(), l.alarmWait
+	l.screensFrom, l.alarmWait = kept+wait, min(2*wait, mostWait)
+	l.next.Store(l.screensFrom)
 	l.tell(Event{Kind: unlearnt, Contexts: int(kept), Text: fmt.Sprintf("%s: %s: the exact layer answers, and a training begins after %d more contexts; one that is under way ends, and its screen waits for them", x.Of, x.Text, wait)})
 }
 
@@ -503,7 +503,7 @@ func (l *Learner) settle(ctx context.Context, m *screening.Model, err error, e E
 	if err != nil {
 		e.Kind, e.Text = failed, err.Error()
 	}
-	l.next.Store(max(next, l.hold))
+	l.next.Store(max(next, l.screensFrom))
 	l.tell(e)
 }
 
@@ -526,7 +526,7 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 		first = ladder[i]
 	}
 	l.mu.Lock()
-	enough = max(enough, l.hold) // after an alarm
+	enough = max(enough, l.screensFrom) // after an alarm
 	l.next.Store(enough)
 	l.mu.Unlock()
 	l.tell(Event{Kind: tried, Contexts: e.Contexts, Time: e.Time, Text: fmt.Sprintf("%s is tried on %d contexts that come after: %d are there", name, enough-after, min(l.contexts.Kept(), enough)-after)})

@@ -285,16 +285,16 @@ func timeBoth(ctx context.Context, m *screen.Model, v *preview.Model, l *layer, 
 	return times[0].Median(), times[1].Median(), nil
 }
 
-// choice is the outcome of l2s train --kind auto: the preview, nil for the screen, and the reason.
-type choice struct {
+// comparison is the outcome of l2s train --kind auto: the preview, nil for the screen, and the reason.
+type comparison struct {
 	preview *preview.Model
 	why     string
 }
 
-// choose compares a screen with a preview, which is nil if no preview is precise enough.
-func choose(ctx context.Context, m *screen.Model, v *preview.Model, noPreview error, l *layer, rows []float32, least1, leastK float64, k int, p *progress.Printer) (choice, error) {
+// compareKinds compares a screen with a preview, which is nil if no preview is precise enough.
+func compareKinds(ctx context.Context, m *screen.Model, v *preview.Model, noPreview error, l *layer, rows []float32, least1, leastK float64, k int, p *progress.Printer) (comparison, error) {
 	if v == nil {
-		return choice{why: fmt.Sprintf("a screen is written, since no preview is precise enough: %v", noPreview)}, nil
+		return comparison{why: fmt.Sprintf("a screen is written, since no preview is precise enough: %v", noPreview)}, nil
 	}
 	rungs, at := v.Rungs()
 	ladder := m.Ladder()
@@ -303,13 +303,13 @@ func choose(ctx context.Context, m *screen.Model, v *preview.Model, noPreview er
 	y := candidate{kind: kindPreview, k: k, p1: rungs[at].Precision1.Value, pK: rungs[at].PrecisionK.Value}
 	var err error
 	if x.time, y.time, err = timeBoth(ctx, m, v, l, rows, k, p); err != nil {
-		return choice{}, err
+		return comparison{}, err
 	}
 	if better, why := y.better(x, least1, leastK); better {
-		return choice{v, fmt.Sprintf("a preview is written, with %v; the screen has %v: %s", y, x, why)}, nil
+		return comparison{v, fmt.Sprintf("a preview is written, with %v; the screen has %v: %s", y, x, why)}, nil
 	}
 	_, why := x.better(y, least1, leastK)
-	return choice{nil, fmt.Sprintf("a screen is written, with %v; the preview has %v: %s", x, y, why)}, nil
+	return comparison{nil, fmt.Sprintf("a screen is written, with %v; the preview has %v: %s", x, y, why)}, nil
 }
 
 // rungText tells the precision of the default rung of a preview, or the reason that there is no

@@ -319,7 +319,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		seconds[kindPreview] = round(previewed.Seconds())
 		seconds["total"] = round(time.Since(start).Seconds())
 		least1, leastK := precision.Targets(o.Target)
-		found, err := choose(ctx, m, first, noPreview, in.layer, in.rows, least1, leastK, o.K, p)
+		found, err := compareKinds(ctx, m, first, noPreview, in.layer, in.rows, least1, leastK, o.K, p)
 		if err != nil {
 			return nil, err
 		}
