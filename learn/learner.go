@@ -224,7 +224,7 @@ func (l *Learner) held() screening.Option {
 // room is the part of Bytes that is the reservoir's.
 func (o *Options) room(layer *softmax.Layer) (int64, error) {
 	d, k := int64(layer.Dim()), int64(o.Train.K)
-	cells := int64(600) // if the training decides: clusters, or a quarter of them, and these in three shells
+	cells := int64(600) // if the training decides: 150 clusters, and these in three shells
 	if c := o.Train.Clusters; c > 0 {
 		cells = int64(c * (2 + len(o.Train.Shells)))
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/stage"
-	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
@@ -33,14 +32,6 @@ func (f form) String() string {
 // The constants that decide the form.
 const (
 	usualClusters = 150
-	// manyClusters are tried for contexts around more centres than usualClusters. If they halve the
-	// distance of contexts from their cluster, 1 less the mean cosine, they are worth the scan in
-	// every query. For contexts without such centres four times the clusters reduce the distance by
-	// a fifth or so.
-	manyClusters = 600
-	// pilotContexts and pilotIterations are the contexts and the iterations of the trial.
-	pilotContexts   = 15000
-	pilotIterations = 6
 	// contextsPerCluster is the least number of contexts of a cluster, on average.
 	contextsPerCluster = 50
 	// leastToLearn is the number of contexts of a cluster above which learning is worth its time:
@@ -58,25 +49,22 @@ const (
 // cutShells are the shares of contexts of the shells that are tried.
 var cutShells = []float64{0.4, 0.1}
 
-// form returns the form that the options ask for, or the part of it that the contexts alone decide.
-func (t *trainer) form(ctx context.Context) (form, error) {
+// form returns the form that the options ask for, or the part of it that the number of contexts
+// decides.
+func (t *trainer) form() form {
 	o := t.opt
 	if o.Clusters > 0 {
-		return form{clusters: o.Clusters, iterations: o.Iterations, shells: o.Shells}, nil
+		return form{clusters: o.Clusters, iterations: o.Iterations, shells: o.Shells}
 	}
 	if advised := min(perLabel*t.Labels, wellServed); t.N < advised/4 {
 		t.warn("%d contexts are few for %d labels, %d are advised: more find more labels of other text, and tell the precision better", t.N, t.Labels, advised)
 	}
-	clusters, why, err := t.clusters(ctx)
-	if err != nil {
-		return form{}, err
-	}
-	return t.formOf(clusters, why), nil
+	return t.formOf(min(max(t.N/contextsPerCluster, 1), usualClusters, t.pool.N), "")
 }
 
 // formOf returns the form with a number of clusters; its shells are still open.
 func (t *trainer) formOf(clusters int, why string) form {
-	f, how := form{clusters: clusters, open: clusters <= usualClusters}, "by k-means"
+	f, how := form{clusters: clusters, open: true}, "by k-means"
 	if t.N/clusters < leastToLearn {
 		how = fmt.Sprintf("by k-means alone, since learning pays from %d on", leastToLearn)
 	} else if f.iterations = t.opt.Iterations; f.iterations > 0 {
@@ -109,10 +97,7 @@ func (x *trial) of(ids []uint32) []router.Found {
 // best returns the trial of the form that is wanted. If vectors are most of the bytes that a query
 // reads, it also tries half the clusters, and returns that trial if a query then reads less.
 func (t *trainer) best(ctx context.Context) (*trial, error) {
-	f, err := t.form(ctx)
-	if err != nil {
-		return nil, err
-	}
+	f := t.form()
 	x, err := t.try(ctx, f)
 	if err != nil || !f.open || f.clusters < 2 || 2*t.vectorBytes(f.clusters) <= x.bytes {
 		return x, err
@@ -150,36 +135,6 @@ func (t *trainer) try(ctx context.Context, f form) (x *trial, err error) {
 		return nil, err
 	}
 	return x, t.cut(ctx, x, b)
-}
-
-// clusters decides the number of clusters, and gives the reason if it is not the usual one.
-func (t *trainer) clusters(ctx context.Context) (n int, why string, err error) {
-	usual := min(max(t.N/contextsPerCluster, 1), usualClusters, t.pool.N)
-	if t.N/manyClusters < contextsPerCluster {
-		return usual, "", nil
-	}
-	pilot := *t.pool.Spaced(pilotContexts)
-	pilot.Report = &corpus.Reporter{}
-	var away [2]float64
-	for i, n := range []int{usual, manyClusters} {
-		if tell := t.Report.Call; tell != nil {
-			pilot.Report.Call = func(p corpus.Progress) {
-				if p.Message == "" {
-					p.Part = strings.TrimSpace(fmt.Sprintf("trial of %d clusters %s", n, p.Part))
-					tell(p)
-				}
-			}
-		}
-		_, history, err := kmeans.Find(ctx, &pilot, n, pilotIterations)
-		if err != nil {
-			return 0, "", err
-		}
-		away[i] = 1 - history[len(history)-1].Objective
-	}
-	if away[1] > away[0]/2 {
-		return usual, "", nil
-	}
-	return manyClusters, fmt.Sprintf("; contexts lie around many centres, %.3f away by cosines with so many clusters, %.3f with %d", away[1], away[0], usual), nil
 }
 
 // decide records a decision.
