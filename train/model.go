@@ -16,8 +16,8 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/tail"
 )
 
-// screen makes the screen of a trial from all contexts.
-func (t *trainer) screen(ctx context.Context, x *trial) (*screening.Model, error) {
+// screen makes the screen of an attempt from all contexts.
+func (t *trainer) screen(ctx context.Context, x *attempt) (*screening.Model, error) {
 	var rungs []screening.Rung
 	if x.made != nil {
 		// As in use, where contexts of training come, too.
@@ -42,7 +42,7 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screening.Model, error
 	if rungs != nil {
 		most = rungs[len(rungs)-1].Budget
 	}
-	made, err := b.build(ctx, x.form, most)
+	made, err := b.build(ctx, x.shape, most)
 	if err != nil {
 		return nil, err
 	}

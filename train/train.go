@@ -163,19 +163,19 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 	return t, nil
 }
 
-// vectors returns the vectors of the clusters of the form, and how they were found.
-func (t *trainer) vectors(ctx context.Context, form form) (v []float32, history []kmeans.Iteration, course *learn.Course, err error) {
-	of := fmt.Sprintf(" of %d clusters", form.clusters)
-	v, history, err = cached(t.store, stage.KMeans+of, form.clusters*t.Dim, func() ([]float32, []kmeans.Iteration, error) {
-		return kmeans.Find(ctx, t.pool, min(form.clusters, t.pool.N), t.opt.KMeansIterations)
+// vectors returns the vectors of the clusters of the shape, and how they were found.
+func (t *trainer) vectors(ctx context.Context, shape shape) (v []float32, history []kmeans.Iteration, course *learn.Course, err error) {
+	of := fmt.Sprintf(" of %d clusters", shape.clusters)
+	v, history, err = cached(t.store, stage.KMeans+of, shape.clusters*t.Dim, func() ([]float32, []kmeans.Iteration, error) {
+		return kmeans.Find(ctx, t.pool, min(shape.clusters, t.pool.N), t.opt.KMeansIterations)
 	})
-	if err != nil || form.iterations == 0 {
+	if err != nil || shape.iterations == 0 {
 		return v, history, nil, err
 	}
 	o := learn.Options(t.opt.Learning)
 	o.Budget = t.opt.learningBudget(t.Labels)
 	v, course, err = cached(t.store, stage.Learn+of, len(v), func() ([]float32, *learn.Course, error) {
-		return learn.Run(ctx, t.pool, t.held, v, form.iterations, t.opt.always(), &o)
+		return learn.Run(ctx, t.pool, t.held, v, shape.iterations, t.opt.always(), &o)
 	})
 	return v, history, course, err
 }
