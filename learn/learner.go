@@ -211,14 +211,8 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if l.none, err = screening.NewModel(screening.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screening.List, 2), ExactMargin: 1}); err != nil {
 		return nil, err
 	}
-	l.pool, err = screening.NewPool(l.none, (*exact.Layer)(layer), screening.Pack(o.Bytes/4), l.held())
+	l.pool, err = screening.NewPool(l.none, (*exact.Layer)(layer), screening.Pack(o.Bytes/4), screening.Observe(lengthsOf(layer.Dim())))
 	return l, err
-}
-
-// held has the exact layer answer contexts that a reservoir may pass over by their size: no
-// training and no trial has them.
-func (l *Learner) held() screening.Option {
-	return screening.Lengths(0x1p-14*math.Sqrt(float64(l.layer.Dim())), 65519)
 }
 
 // room is the part of Bytes that is the reservoir's.
@@ -561,7 +555,7 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 // after on, each counted once, or on all contexts, each as often as it came, whichever precision is
 // lower.
 func (l *Learner) measure(ctx context.Context, m *screening.Model, s sample, after uint64, e *Event) error {
-	by, err := screening.NewSearcher(m, (*exact.Layer)(l.layer), screening.Pack(0), l.held())
+	by, err := screening.NewSearcher(m, (*exact.Layer)(l.layer), screening.Pack(0), screening.Observe(lengthsOf(l.layer.Dim())))
 	if err != nil {
 		return err
 	}

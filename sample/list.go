@@ -23,6 +23,7 @@ const maxBanned = 256
 
 // list is the knowledge of a draw over a screen.
 type list struct {
+	outside    screening.Rest
 	rests      [2]restAt
 	known      int       // of rests
 	beyond     []float64 // logits without edits of labels of the pool that the tail counts
@@ -68,7 +69,7 @@ func (s *Sampler) rest(temperature float64) screening.Interval {
 			return r.log
 		}
 	}
-	x := s.screened.Outside(temperature, s.confidence)
+	x := l.outside.At(temperature, s.confidence)
 	if len(l.beyond) > 0 || len(l.lower) > 0 {
 		b := logSumOf(l.lower, l.lower, temperature)
 		if len(l.beyond) > 0 {
@@ -127,7 +128,7 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 		if i > 0 {
 			s.stats.More++
 		}
-		head, ok, err := s.screened.Head(h, budget)
+		head, ok, err := s.screened.Head(h, budget, &s.list.outside)
 		if err != nil || !ok {
 			return Token{}, false, err
 		}

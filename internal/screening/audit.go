@@ -3,6 +3,7 @@ package screening
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -45,8 +46,8 @@ type Audit struct {
 	geometry     *Geometry  // nil: not known
 	stopped      bool
 	wanted, full bool     // h must be set; h is set
-	at           location // of h
-	of           *Model   // of at
+	located      location // of h
+	of           *Model   // of located
 	k            int
 	cosine, lead *drift
 	first, all   *excess
@@ -147,24 +148,37 @@ func (a *Audit) begin(m *Model) {
 	a.outcomes, a.begun, a.err = nil, nil, nil
 }
 
-// see takes a sample: a context that a searcher has answered.
-func (a *Audit) see(s *Searcher, x location) {
+// Before asks to see a sample of the queries, each with the same chance.
+func (a *Audit) Before(*exact.Query) Wish {
+	if rand.Uint64N(sampleEvery) != 0 {
+		return 0
+	}
+	return Sees | Places
+}
+
+// After takes a sample, unless the query is none, or the context is of no use: a sample of contexts
+// that the screen is not for tells nothing of others.
+func (a *Audit) After(v *View) error {
+	if v.wish&Places == 0 || v.wish&Refuses != 0 {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s.model != a.model || a.stopped {
-		return
+	if v.model() != a.model || a.stopped {
+		return nil
 	}
-	if a.cosine.add(x.found.Cosine) {
+	if a.cosine.add(v.found.Cosine) {
 		a.begins(a.strange(a.cosine))
 	}
-	if a.lead.add(x.found.Lead) {
+	if a.lead.add(v.found.Lead) {
 		a.begins(a.strange(a.lead))
 	}
-	if a.wanted && !x.exact {
-		a.h = append(a.h[:0], s.query[0].Vector()...) // of the size of the first one
-		a.at, a.of, a.wanted, a.full = x, s.model, false, true
+	if a.wanted && !v.exact {
+		a.h = append(a.h[:0], v.query().Vector()...) // of the size of the first one
+		a.located, a.of, a.wanted, a.full = v.location, v.model(), false, true
 		a.call()
 	}
+	return nil
 }
 
 func (a *Audit) call() {
@@ -241,7 +255,7 @@ func (a *Audit) run() {
 
 func (a *Audit) answer() bool {
 	a.mu.Lock()
-	x, model, full := a.at, a.of, a.full
+	x, model, full := a.located, a.of, a.full
 	a.mu.Unlock()
 	if !full {
 		return false

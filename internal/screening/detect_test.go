@@ -18,8 +18,15 @@ func TestFalseAlarmsAreFewerThanOneAWeek(t *testing.T) {
 	if rate := tests * samples / alarmAt; rate > 1 {
 		t.Errorf("found up to %v false alarms a week, expected one at most", rate)
 	}
-	if mean := 1 + float64(2*sampleEvery-2)/2; mean < sampleEvery {
-		t.Errorf("found a sample every %v queries, expected %d", mean, sampleEvery)
+	sampled, a := 0.0, new(Audit)
+	const queries = 1 << 20
+	for range queries {
+		if a.Before(nil) == Sees|Places {
+			sampled++
+		}
+	}
+	if p := 1.0 / sampleEvery; math.Abs(sampled/queries-p) > 8*math.Sqrt(p*(1-p)/queries) { // 8 deviations
+		t.Errorf("found %v samples of %d queries, expected one of %d", sampled, queries, sampleEvery)
 	}
 }
 
@@ -302,9 +309,9 @@ func TestUnknownWidthsBetweenTemperatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, temperature := range []float64{math.Nextafter(0.7, 1), 0.8, math.Nextafter(0.9, 0)} {
-		var logs reckoned
-		known := tail.reckon(&logs, []float32{1}, 0)
-		if x := tail.at(&logs, 0, temperature, 0.5); !known || x.High != math.Inf(1) || !(x.Log >= 1 && x.Log <= 2) {
+		var rest Rest
+		known := tail.predict(&rest, []float32{1})
+		if x := tail.at(&rest, temperature, 0.5); !known || x.High != math.Inf(1) || !(x.Log >= 1 && x.Log <= 2) {
 			t.Errorf("T = %v: found %+v, expected a logarithm from 1 to 2 and no upper end", temperature, x)
 		}
 	}

@@ -81,7 +81,7 @@ func TestTheTailOfNaN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := tail.at(new(reckoned), 0, 1, nan); i.Low != math.Inf(-1) || i.High != math.Inf(1) {
+	if i := tail.at(new(Rest), 1, nan); i.Low != math.Inf(-1) || i.High != math.Inf(1) {
 		t.Errorf("a confidence of NaN: %+v", i)
 	}
 	layer, err := exact.NewLayer(kernels.Float32Rows([]float32{1, 2, 3}, 1), nil)
@@ -96,11 +96,12 @@ func TestTheTailOfNaN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := s.Head([]float32{1}, 0); err != nil || !ok {
+	var rest Rest
+	if _, ok, err := s.Head([]float32{1}, 0, &rest); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	for _, temperature := range []float64{nan, 0, -1, exact.MinTemperature / 2, math.Inf(1), math.Inf(-1)} {
-		if i := s.Outside(temperature, 0.5); !math.IsNaN(i.Log) || i.Low != math.Inf(-1) || i.High != math.Inf(1) {
+		if i := rest.At(temperature, 0.5); !math.IsNaN(i.Log) || i.Low != math.Inf(-1) || i.High != math.Inf(1) {
 			t.Errorf("a temperature of %v: %+v", temperature, i)
 		}
 	}

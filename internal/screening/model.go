@@ -75,6 +75,7 @@ type List struct {
 type Model struct {
 	c        Config    // with a ladder, a budget of it, a record, and shares in all lists
 	geometry *Geometry // of the record
+	heads    []uint32  // of each cell, the number of candidates that are not in the tail; nil without one
 	router   *router.Router
 	*derived
 }
@@ -136,6 +137,7 @@ func newModel(c Config) (*Model, error) {
 		return nil, err
 	}
 	m.geometry = geometryOf(m.c.Record)
+	m.setTail(c.Tail)
 	return m, nil
 }
 

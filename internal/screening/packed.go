@@ -34,7 +34,7 @@ func packedByDefault(l *exact.Layer) int64 {
 // of a decoder. If the codes of the layer fit the caches and the copies are many times as large as
 // the caches, they make a query slower that follows another. All searchers of a model and a layer
 // share them. The answers are the same.
-func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo = bytes } }
+func Pack(bytes int64) Option { return func(s *Searcher) error { s.packUpTo = bytes; return nil } }
 
 // packKey is a layer, and the least share of the candidates that are packed for it.
 type packKey struct {

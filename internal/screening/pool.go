@@ -147,6 +147,7 @@ type loan struct {
 	of    *generation
 	from  *shelf // which counts it
 	home  *shelf // where it goes afterwards
+	own   int    // observers of the searcher, without the audit
 	sound bool   // the searcher, after the query
 }
 
@@ -179,7 +180,10 @@ func (p *Pool) borrow() (l loan, err error) {
 			return loan{}, err
 		}
 	}
-	l.watch = p.audit.Load()
+	l.own = len(l.observers)
+	if a := p.audit.Load(); a != nil {
+		l.observers = append(l.observers, a)
+	}
 	return l, nil
 }
 
@@ -217,7 +221,7 @@ func (l *loan) giveBack() {
 	}
 	if l.Searcher != nil {
 		l.from.stats.add(l.stats)
-		l.stats = Stats{}
+		l.stats, l.observers = Stats{}, l.observers[:l.own]
 	}
 	if l.from.of != l.of {
 		l.of.release()

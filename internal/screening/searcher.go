@@ -1,9 +1,10 @@
 package screening
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"slices"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
@@ -13,30 +14,18 @@ import (
 
 var errNoModel = errors.New("screen: model: found none, expected one of Load, Read or a training")
 
-// ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
-var ErrNoTail = errors.New("screen: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
-
 // Option changes how a Searcher answers.
-type Option func(*Searcher)
-
-// OverTail makes the log-sum of an answer from candidates a sum over all labels. The model's tail
-// gives the sum of the labels that are not looked at, as for [Searcher.LogProb]. The labels of the
-// answer are the same as without the option. The exact layer gives the sum if the request asks for
-// ExactSum, has allowed labels, more than 256 banned ones, or a temperature that the tail does not
-// cover. NewSearcher returns [ErrNoTail] if the model has no tail.
-func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
+type Option func(*Searcher) error
 
 // Budget is the budget of requests without a budget, see exact.Request: the largest of the model's
 // ladder that is not above it, or the smallest. Without the option it is Model.Budget.
-func Budget(b float64) Option { return func(s *Searcher) { s.budget = b } }
-
-// Lengths makes a Searcher answer by the exact layer where the length ||h|| of a context may be
-// below low, or above high, or has no bounds, as for a context of zeros. It is for a screen that
-// was trained only on contexts of such lengths, for instance because of float16 or a filter, and
-// was not tried on others. Lengths are compared to one in a million. An audit does not examine the
-// other contexts.
-func Lengths(low, high float64) Option {
-	return func(s *Searcher) { s.lengths, s.shortest, s.longest = true, low, high }
+func Budget(b float64) Option {
+	return func(s *Searcher) (err error) {
+		if s.rung, err = s.model.rungOf(b); err != nil {
+			err = fmt.Errorf("screen: %w", err)
+		}
+		return err
+	}
 }
 
 // Searcher answers requests with a model and its layer. It is for one goroutine; any number of
@@ -45,39 +34,28 @@ func Lengths(low, high float64) Option {
 // growth nothing is allocated.
 type Searcher struct {
 	// The fields that every query reads, next to each other.
-	query    [1]*exact.Query
-	routing  *router.Searcher
-	router   *router.Router
-	layer    *exact.Searcher
-	packed   *exact.Packed // candidates of all cells; nil for none
-	cut      []uint32      // of each cell, the number of candidates within the searcher's budget
-	lead     bool          // whether the lead is always wanted
-	lengths  bool          // whether a context is to have a length from shortest to longest
-	watch    *Audit        // nil for none
-	until    uint64        // queries up to the next sample
-	rung     int           // of the ladder, that cut is of
-	overTail bool
-	stats    Stats
-	lines    kernels.Lines
+	query     [1]*exact.Query
+	routing   *router.Searcher
+	router    *router.Router
+	layer     *exact.Searcher
+	packed    *exact.Packed // candidates of all cells; nil for none
+	cut       []uint32      // of each cell, the number of candidates within the searcher's budget
+	lead      bool          // whether the lead is always wanted
+	rung      int           // of the ladder, that cut is of
+	observers []Observer
+	stats     Stats
+	lines     kernels.Lines
 
 	model    *Model
 	over     *exact.Layer
-	inTail   []uint32 // of each cell, the number of candidates that are not in the tail
-	budget   float64
 	packUpTo int64 // bytes
 	copies   int64 // bytes of the copies
 	whole    int64 // bytes of copies of all lists
 
-	marked []bool   // the biases of a request whose labels are candidates
-	edited []uint32 // candidates with the edits of a request
-	// For log-sums: labels, logits and terms.
-	editedIDs, headIDs []uint32
-	top                []exact.Prediction
-	drawCell           int // the cell of the last Head
-	shortest           float64
-	longest            float64
-	reckoned           reckoned
-	logits, terms      []float64
+	marked  []bool   // the biases of a request whose labels are candidates
+	edited  []uint32 // candidates with the edits of a request
+	view    View     // of the last query that was seen
+	scratch scratch  // of those who see it
 }
 
 // Stats has the counts of a Searcher's work in TopK, Search and SearchBatch.
@@ -92,8 +70,8 @@ type Stats struct {
 	Routing uint64
 	// Exact is the number of contexts that the exact layer answered: because the request
 	// asks for it or names the labels to choose among, because the lead of
-	// the best cluster was below Config.ExactMargin, because of [Lengths], and Lacking times
-	// because fewer than k candidates may be answered.
+	// the best cluster was below Config.ExactMargin, because an [Observer] refused the context, and
+	// Lacking times because fewer than k candidates may be answered.
 	Exact, Lacking uint64
 }
 
@@ -133,23 +111,19 @@ func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
 	}
 	s := &Searcher{
 		model: m, layer: exact.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
-		packUpTo: packedByDefault(l), budget: m.Budget(), lead: m.c.ExactMargin > 0,
+		packUpTo: packedByDefault(l), lead: m.c.ExactMargin > 0,
 	}
+	err := Budget(m.Budget())(s)
 	for _, o := range opts {
-		o(s)
+		err = cmp.Or(err, o(s))
 	}
-	if s.overTail && m.c.Tail == nil {
-		return nil, ErrNoTail
-	}
-	rung, err := m.rungOf(s.budget)
 	if err != nil {
-		return nil, fmt.Errorf("screen: %w", err)
+		return nil, err
 	}
-	s.cut, s.rung = m.cut(m.c.Ladder[rung].Share), rung
-	if m.c.Tail != nil {
-		s.inTail = m.cut(m.c.Tail.c.Share)
-	}
-	if s.packed, s.copies, s.whole, err = m.pack(l, m.c.Ladder[rung].Share, s.packUpTo); err != nil {
+	s.observers = slices.Grow(s.observers, 1) // an audit may come
+	share := m.c.Ladder[s.rung].Share
+	s.cut = m.cut(share)
+	if s.packed, s.copies, s.whole, err = m.pack(l, share, s.packUpTo); err != nil {
 		return nil, err
 	}
 	return s, s.warm()
@@ -169,7 +143,7 @@ func (s *Searcher) warm() error {
 		return err
 	}
 	var found [1]router.Found
-	for _, need := range []router.Need{s.need(false), router.All} {
+	for _, need := range []router.Need{{Lead: s.lead}, router.All} {
 		if err := s.routing.Find(found[:], s.query[:], need); err != nil {
 			return err
 		}
@@ -259,7 +233,8 @@ func exactly(req *exact.Request) bool { return exact.IsList(req.Among) || req.Ex
 type location struct {
 	cell  int
 	n     int  // candidates: the first n of the cell
-	exact bool // its lead is below the exact margin
+	exact bool // its lead is below the exact margin, or an observer refuses it
+	wish  Wish // of the observers
 	rung  int  // of the ladder, that n is of
 	found router.Found
 }
@@ -291,13 +266,14 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 		n = len(s.edited)
 	}
 	if lacking := n < len(dst) && (req.Within == 0 || n == 0); x.exact || lacking {
-		if a, err = s.exact(dst, req); err == nil {
-			s.count(&x)
-			if !x.exact {
-				s.stats.Lacking++
-			}
+		if a, err = s.exact(dst, req); err != nil {
+			return a, err
 		}
-		return a, err
+		s.count(&x)
+		if !x.exact {
+			s.stats.Lacking++
+		}
+		return s.show(&x, len(dst), req, a)
 	}
 	if edits { // all remaining labels may be answered
 		ask := exact.Request{LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: exact.Only(s.edited), Biases: req.Biases}
@@ -312,14 +288,7 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	}
 	s.count(&x)
 	a.Source = exact.FromSet
-	if req.LogSum && s.overTail {
-		sum, err := s.sumOverTail(&x, len(dst), a.LogSum, req)
-		if err != nil {
-			return exact.Answer{}, err
-		}
-		a.LogSum = max(a.LogSum, sum) // the labels of the answer are not more than certain
-	}
-	return a, nil
+	return s.show(&x, len(dst), req, a)
 }
 
 // check returns the rung of a request's budget.
@@ -338,15 +307,19 @@ func plain(req *exact.Request) bool {
 	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Exact && !exact.IsList(req.Among) && !exact.Edits(req)
 }
 
-// locate sets the query's context and finds its candidates within the budget of a rung. An audit
-// sees it.
+// locate sets the query's context and finds its candidates within the budget of a rung.
 func (s *Searcher) locate(h []float32, rung int) (x location, err error) {
-	watched := s.watch != nil && s.sampled() // then all of found is needed
 	if err = s.query[0].Set(h); err != nil {
 		return location{}, err
 	}
+	need := router.Need{Lead: s.lead}
+	if len(s.observers) > 0 {
+		if x.wish = s.ask(); x.wish&Places != 0 {
+			need = router.All
+		}
+	}
 	var found [1]router.Found
-	if err = s.routing.Find(found[:], s.query[:], s.need(watched)); err != nil {
+	if err = s.routing.Find(found[:], s.query[:], need); err != nil {
 		return location{}, err
 	}
 	x.found = found[0]
@@ -356,17 +329,8 @@ func (s *Searcher) locate(h []float32, rung int) (x location, err error) {
 		cut = s.model.cut(s.model.c.Ladder[rung].Share)
 	}
 	x.n, x.rung = int(cut[x.cell]), rung
-	strange := s.lengths && s.strangeLength()
-	x.exact = strange || s.lead && x.found.Lead < s.model.c.ExactMargin
-	if watched && !strange { // else the sample tells nothing of the contexts that the model answers
-		s.watch.see(s, x)
-	}
+	x.exact = x.wish&Refuses != 0 || s.lead && x.found.Lead < s.model.c.ExactMargin
 	return x, nil
-}
-
-// need returns the facts about its context that a query needs: all if it is watched.
-func (s *Searcher) need(watched bool) router.Need {
-	return router.Need{Lead: s.lead || watched, Cosine: watched}
 }
 
 // find asks the layer about the query's context.
@@ -374,22 +338,6 @@ func (s *Searcher) find(dst []exact.Prediction, req *exact.Request) (exact.Answe
 	var one [1]exact.Answer
 	err := s.layer.Find(dst, one[:], s.query[:], req)
 	return one[0], err
-}
-
-// strangeLength reports whether the length of the context is out of the range of Lengths.
-func (s *Searcher) strangeLength() bool {
-	low, high := s.query[0].Length() // or NaN
-	return !(low >= s.shortest && high <= s.longest)
-}
-
-// sampled reports whether a query is a sample of the audit: at random, one in sampleEvery.
-func (s *Searcher) sampled() bool {
-	if s.until > 0 {
-		s.until--
-		return false
-	}
-	s.until = rand.Uint64N(2*sampleEvery - 1)
-	return true
 }
 
 func (s *Searcher) count(x *location) {

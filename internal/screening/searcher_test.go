@@ -457,6 +457,9 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 func TestQueriesDoNotAllocate(t *testing.T) {
 	t.Run("flat", func(t *testing.T) { checkAllocations(t, ordinary(t)) })
 	t.Run("without copies", func(t *testing.T) { checkAllocations(t, ordinary(t), screening.Pack(0)) })
+	t.Run("observed", func(t *testing.T) {
+		checkAllocations(t, ordinary(t), screening.Observe(&wishes{Wish: screening.Sees | screening.Places}))
+	})
 	t.Run("shells and a tail", func(t *testing.T) { checkAllocations(t, shelled(t)) })
 	t.Run("log-sums over the tail", func(t *testing.T) { checkAllocations(t, tailed(t), screening.OverTail()) })
 }
@@ -499,7 +502,8 @@ func checkAllocations(t *testing.T, in *instance, opts ...screening.Option) {
 		if in.config.Tail != nil {
 			asks["LogProb"] = func() error { _, err := s.LogProb(next(), 7, 1); return err }
 			asks["LogSum"] = func() error { _, err := s.LogSum(next(), 1, 0.9); return err }
-			asks["Head"] = func() error { _, _, err := s.Head(next(), 0); s.Outside(1, 0.9); return err }
+			var rest screening.Rest
+			asks["Head"] = func() error { _, _, err := s.Head(next(), 0, &rest); rest.At(1, 0.9); return err }
 		}
 		for name, f := range asks {
 			warm := in.n // calls, in which scratch grows to the largest list
