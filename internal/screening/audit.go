@@ -12,25 +12,13 @@ import (
 	"github.com/learning-to-screen/l2s/internal/precision"
 )
 
-// AuditOptions are the options of Pool.Audit. The zero value is ready.
+// AuditOptions is screen.AuditOptions.
 type AuditOptions struct {
-	// Share is the part of one core that exact answers may take, at most 1. 0 means 0.02.
 	Share float64
-	// Alarm, unless nil, is called when an alarm begins, by the goroutine of the audit.
 	Alarm func(Alarm)
 }
 
-// Audit watches whether the answers of a pool are as precise as the ladder of its model promises.
-// It samples queries at random, one in eight. For every sample it compares the place of the context
-// among the clusters with the held-out contexts of training ([Model.Geometry]). Some samples are
-// also answered exactly, in the background, one at a time: the places of their best labels in the
-// list of their cell give P@1 and P@k. After [Pool.Swap] the audit watches the new model.
-//
-// Tests examine the samples one by one, and give an alarm when more labels are missed, or more
-// contexts are elsewhere, than allowed. Without such a change the mean time between two alarms is
-// at least a week at 1,000 queries per second, because the tests are e-detectors. They assume that,
-// given the samples before it, a sample is expected to miss at most the allowed part, and is in a
-// bin of the geometry at most as often as the contexts of a stretch of training.
+// Audit is screen.Audit. The tests that it makes of samples are e-detectors.
 type Audit struct {
 	pool    *Pool
 	options AuditOptions
@@ -49,8 +37,8 @@ type Audit struct {
 	located      location // of h
 	of           *Model   // of located
 	k            int
-	cosine, lead *drift
-	first, all   *excess
+	cosine, lead *driftDetector
+	first, all   *missDetector
 	outcomes     []audited // the last window ones
 	begun        []Alarm   // that the callback must get
 	err          error     // of the last exact answer
@@ -65,45 +53,30 @@ type audited struct {
 const (
 	// window is the number of queries that the figures of a report are of, at most.
 	window = 5000
-	// lately is the number of samples that the text of an alarm describes.
-	lately = 200
+	// recentSamples is the number of samples that the text of an alarm describes.
+	recentSamples = 200
 )
 
-// Alarm reports that more labels are missed, or more contexts are elsewhere, than allowed.
+// Alarm is screen.Alarm.
 type Alarm struct {
-	// Of is the subject of the alarm: "P@1", "P@5" for the k of the ladder, "cosine" or "lead".
-	Of string
-	// Text describes the value found and the value expected.
-	Text string
+	Of, Text string
 }
 
-// AuditReport has the results of an audit.
+// AuditReport is screen.AuditReport.
 type AuditReport struct {
-	// Sampled is the number of queries of this model whose context was examined, and Audited the
-	// number of queries that were also answered exactly.
-	Sampled, Audited uint64
-	// K is the k of PrecisionK.
-	K int
-	// Precision1 and PrecisionK are P@1 and P@k of the last Window audited queries, with intervals
-	// over runs of neighbours, and the Expected ones are the ladder's at the budgets of the
-	// queries: 0 if nothing was held out in training, and then there is no alarm of precision.
+	Sampled, Audited      uint64
+	K                     int
 	Window                int
 	Precision1, Expected1 Estimate
 	PrecisionK, ExpectedK Estimate
-	// Ladder has the precision that each budget would have on these queries.
-	Ladder []Rung
-	// Geometry is the geometry of training, nil if the model has none; Cosine and Lead are the
-	// shares of its bins among the last samples, some thousand.
-	Geometry     *Geometry
-	Cosine, Lead []float64
-	// Alarms are the alarms that are not over: 2,000 samples of its test without it end an alarm.
-	Alarms []Alarm
-	// Err is the error of the last exact answer.
-	Err error
+	Ladder                []Rung
+	Geometry              *Geometry
+	Cosine, Lead          []float64
+	Alarms                []Alarm
+	Err                   error
 }
 
-// Audit starts to audit the queries of the pool, in place of an audit that may be under way. The
-// caller ends it with Stop. It returns an error if an option does not fit.
+// Audit is screen.Pool.Audit.
 func (p *Pool) Audit(o AuditOptions) (*Audit, error) {
 	if o.Share == 0 {
 		o.Share = 0.02
@@ -142,8 +115,8 @@ func (a *Audit) begin(m *Model) {
 	a.model, a.geometry = m, m.Geometry()
 	a.k = max(m.c.K, 1)
 	known := cmp.Or(a.geometry, new(Geometry))
-	a.cosine, a.lead = newDrift(known.Cosine), newDrift(known.Lead)
-	a.first, a.all = newExcess(), newExcess()
+	a.cosine, a.lead = newDriftDetector(known.Cosine), newDriftDetector(known.Lead)
+	a.first, a.all = newMissDetector(), newMissDetector()
 	a.cosine.name, a.lead.name, a.first.k, a.all.k = "cosine", "lead", 1, a.k
 	a.outcomes, a.begun, a.err = nil, nil, nil
 }
@@ -168,10 +141,10 @@ func (a *Audit) After(v *View) error {
 		return nil
 	}
 	if a.cosine.add(v.found.Cosine) {
-		a.begins(a.strange(a.cosine))
+		a.begins(a.driftAlarm(a.cosine))
 	}
 	if a.lead.add(v.found.Lead) {
-		a.begins(a.strange(a.lead))
+		a.begins(a.driftAlarm(a.lead))
 	}
 	if a.wanted && !v.exact {
 		a.h = append(a.h[:0], v.query().Vector()...) // of the size of the first one
@@ -193,16 +166,16 @@ func (a *Audit) begins(x Alarm) {
 	a.call()
 }
 
-// missing is the alarm of P@k.
-func (a *Audit) missing(test *excess) Alarm {
-	of := a.recent(lately)
+// missAlarm is the alarm of P@k.
+func (a *Audit) missAlarm(test *missDetector) Alarm {
+	of := a.recent(recentSamples)
 	outcomes, sizes := split(of)
 	found, expected := precision.At(outcomes, sizes, test.k), a.expected(of[len(of)-1], test.k)
 	return Alarm{fmt.Sprintf("P@%d", test.k), fmt.Sprintf("found %.4f in the last %d audited queries, expected about %.4f as in training, and at least %.4f", found.Value, len(of), expected.Value, 1-allowed(expected))}
 }
 
-// strange names the bin of a histogram that has too much.
-func (a *Audit) strange(d *drift) Alarm {
+// driftAlarm names the bin of a histogram that has too much.
+func (a *Audit) driftAlarm(d *driftDetector) Alarm {
 	worst, m, name := 0, &d.recent[0], d.name
 	for i, x := range m.counts {
 		if x/d.of.Most[i] > m.counts[worst]/d.of.Most[worst] {
@@ -284,11 +257,11 @@ func (a *Audit) answer() bool {
 
 func (a *Audit) add(o audited) {
 	a.outcomes = append(a.recent(window-1), o)
-	for _, test := range []*excess{a.first, a.all} {
+	for _, test := range []*missDetector{a.first, a.all} {
 		if k := test.k; a.model.c.HeldOut == 0 {
 			test.sample()
 		} else if test.add(float64(k-o.Hits(k, o.n))/float64(k), allowed(a.expected(o, k))) {
-			a.begins(a.missing(test))
+			a.begins(a.missAlarm(test))
 		}
 	}
 }
@@ -334,14 +307,14 @@ func (a *Audit) Report() AuditReport {
 	a.mu.Lock()
 	m, of := a.model, a.recent(window)
 	r := AuditReport{Sampled: a.cosine.samples, Audited: a.all.samples, K: a.k, Window: len(of), Geometry: a.geometry, Cosine: a.cosine.now(), Lead: a.lead.now(), Err: a.err}
-	for _, test := range []*excess{a.first, a.all} {
+	for _, test := range []*missDetector{a.first, a.all} {
 		if test.up() {
-			r.Alarms = append(r.Alarms, a.missing(test))
+			r.Alarms = append(r.Alarms, a.missAlarm(test))
 		}
 	}
-	for _, test := range []*drift{a.cosine, a.lead} {
+	for _, test := range []*driftDetector{a.cosine, a.lead} {
 		if test.up() {
-			r.Alarms = append(r.Alarms, a.strange(test))
+			r.Alarms = append(r.Alarms, a.driftAlarm(test))
 		}
 	}
 	a.mu.Unlock()

@@ -52,7 +52,7 @@ func drawHistogram(t *rapid.T) Histogram {
 // one an expectation above 1: the rate of false alarms depends on this.
 func TestSamplesOfAPromiseThatHoldsAreFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := newDrift(drawHistogram(t))
+		d := newDriftDetector(drawHistogram(t))
 		for _, bin := range rapid.SliceOf(rapid.IntRange(0, len(d.of.Shares)-1)).Draw(t, "samples") {
 			for i := range d.recent {
 				d.recent[i].add(bin)
@@ -61,14 +61,14 @@ func TestSamplesOfAPromiseThatHoldsAreFair(t *testing.T) {
 		for i := range d.recent {
 			expected := 0.0
 			for bin, most := range d.of.Most {
-				expected += most * d.recent[i].foretold(bin) / most
+				expected += most * d.recent[i].predict(bin) / most
 			}
 			if expected > 1+1e-12 {
 				t.Errorf("found an expectation of %v, expected at most 1", expected)
 			}
 		}
 		allowed := rapid.Float64Range(1e-4, 1).Draw(t, "allowed")
-		fair, never := newExcess(), newExcess()
+		fair, never := newMissDetector(), newMissDetector()
 		fair.add(allowed, allowed) // linear in the missed part: the payoff of the mean is the mean payoff
 		for _, r := range fair.r {
 			if math.Abs(r-1) > 1e-12 {
@@ -129,7 +129,7 @@ func TestMeanTimeToAFalseAlarm(t *testing.T) {
 			h.Edges = append(h.Edges, float64(i+1))
 		}
 		if n := mean(func() (*detector, func()) {
-			d := newDrift(h)
+			d := newDriftDetector(h)
 			return &d.detector, func() {
 				at := r.Float64()
 				bin := 0
@@ -145,7 +145,7 @@ func TestMeanTimeToAFalseAlarm(t *testing.T) {
 	for _, allowed := range []float64{0.002, 0.01, 0.2} {
 		for _, part := range []float64{0.2, 1} {
 			if n := mean(func() (*detector, func()) {
-				d := newExcess()
+				d := newMissDetector()
 				return &d.detector, func() {
 					missed := 0.0
 					if r.Float64() < allowed/part {
@@ -183,7 +183,7 @@ func TestTextsThatDifferAreNoDrift(t *testing.T) {
 	for range 4000 {
 		held = append(held, training.next(r))
 	}
-	d, streams := newDrift(newHistogram(held)), make([]text, 16)
+	d, streams := newDriftDetector(newHistogram(held)), make([]text, 16)
 	add := func(n int, by float64) {
 		for range n {
 			d.add(streams[r.IntN(len(streams))].next(r) + by)
@@ -210,7 +210,7 @@ func TestMissesAreNoticed(t *testing.T) {
 		allowed, mean float64
 		within        int
 	}{{0.006, 0.03, 500}, {0.01, 0.03, 1500}, {0.001, 0.01, 3000}, {0.5, 1, 60}} {
-		d := newExcess()
+		d := newMissDetector()
 		for range 5000 {
 			if r.Float64() < c.allowed/2*5 {
 				d.add(0.2, c.allowed)

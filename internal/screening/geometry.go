@@ -28,8 +28,8 @@ type Histogram struct {
 	Most []float64 `json:"most"`
 }
 
-// cuts are the shares of contexts below the edges: fine at the contexts far from their clusters.
-var cuts = []float64{0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99}
+// quantiles are the shares of contexts below the edges: fine at the contexts far from their clusters.
+var quantiles = []float64{0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99}
 
 // NewGeometry returns the geometry of contexts with these cosines and leads, in the order of the
 // text.
@@ -44,8 +44,8 @@ func newHistogram(x []float64) (h Histogram) {
 	}
 	sorted := slices.Clone(x)
 	slices.Sort(sorted)
-	for _, cut := range cuts {
-		if e := sorted[int(float64(cut*float64(n)))]; e > sorted[0] && (len(h.Edges) == 0 || e > h.Edges[len(h.Edges)-1]) {
+	for _, q := range quantiles {
+		if e := sorted[int(float64(q*float64(n)))]; e > sorted[0] && (len(h.Edges) == 0 || e > h.Edges[len(h.Edges)-1]) {
 			h.Edges = append(h.Edges, e)
 		}
 	}
@@ -88,7 +88,7 @@ func (h *Histogram) bin(x float64) int {
 
 // valid reports whether h is a histogram, in the properties that its users need.
 func (h *Histogram) valid() bool {
-	ok := len(h.Edges) <= len(cuts) && len(h.Shares) == len(h.Edges)+1 && len(h.Most) == len(h.Shares) && slices.IsSorted(h.Edges)
+	ok := len(h.Edges) <= len(quantiles) && len(h.Shares) == len(h.Edges)+1 && len(h.Most) == len(h.Shares) && slices.IsSorted(h.Edges)
 	for _, p := range h.Most {
 		ok = ok && p > 0 && p <= 1
 	}

@@ -120,25 +120,25 @@ func (m *Model) rungOf(budget float64) (int, error) {
 // derived has the values that are computed from a model at their first use, and that its copies
 // share.
 type derived struct {
-	mu      sync.Mutex // of cuts
-	cuts    map[uint16][]uint32
+	mu      sync.Mutex // of sizes
+	sizes   map[uint16][]uint32
 	packing sync.Mutex                             // of packs
 	packs   map[packKey]weak.Pointer[exact.Packed] // which searchers keep alive
 }
 
-// cut returns for each cell the number of its candidates of at least that share.
-func (m *Model) cut(share uint16) []uint32 {
+// sizesAt returns for each cell the number of its candidates of at least that share.
+func (m *Model) sizesAt(share uint16) []uint32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if cut, ok := m.cuts[share]; ok {
-		return cut
+	if sizes, ok := m.sizes[share]; ok {
+		return sizes
 	}
-	cut := make([]uint32, m.Cells())
-	for t := range cut {
-		cut[t] = uint32(m.candidates(t, share))
+	sizes := make([]uint32, m.Cells())
+	for t := range sizes {
+		sizes[t] = uint32(m.candidates(t, share))
 	}
-	m.cuts[share] = cut
-	return cut
+	m.sizes[share] = sizes
+	return sizes
 }
 
 // candidates returns the number of candidates of a cell of at least that share.
@@ -169,8 +169,8 @@ func (m *Model) outcome(cell int, best []exact.Prediction) precision.Outcome {
 func (m *Model) measure(outcomes []precision.Outcome, k int) []Rung {
 	ladder := slices.Clone(m.c.Ladder)
 	for i, x := range ladder {
-		cut := m.cut(x.Share)
-		ladder[i] = newRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(cut[cell]) }))
+		sizes := m.sizesAt(x.Share)
+		ladder[i] = newRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(sizes[cell]) }))
 	}
 	return ladder
 }

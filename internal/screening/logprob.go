@@ -14,20 +14,7 @@ import (
 // ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
 var ErrNoTail = errors.New("screen: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
 
-// LogProb returns the log-probability of the label id for the context h at a temperature T, of
-// probabilities in proportion to e^(x/T): its logit over T, which is exact, minus the log of the
-// sum of e^(x/T) over all labels, which is an estimate: over the candidates that are not in the
-// model's tail from the int8 codes, but with the exact logit of the label if it is one of them
-// (exact.Answer); over the others by the tail ([Tail]). It is exact if the lead of the best cluster
-// is below the exact margin, and where the tail knows no such contexts or has no coefficients for
-// T. The result is not above 0, and has the same bits on every CPU. Probabilities need not sum to
-// 1: see [Searcher.LogSum].
-//
-// Logits are w_s.h + b_s: T is 1 for a model without a logit scale, and 1/scale for one with it.
-// For one with a soft cap only the exact layer has the probabilities, see [exact.Answer].
-//
-// It returns [ErrNoTail] if the model has no tail, and an error if id is not below L, if T is not
-// finite or below 1e-100, or if h is not a context, as TopK does.
+// LogProb is screen.Searcher.LogProb.
 func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
 	if int64(id) >= int64(s.model.c.Labels) {
 		return 0, exact.Invalid(exact.ErrRequest, "screen: id: found %d, expected one below the %d labels", id, s.model.c.Labels)
@@ -73,7 +60,7 @@ func checkTemperature(temperature float64) error {
 	return nil
 }
 
-// Interval is a number that is known about.
+// Interval is screen.Interval.
 type Interval struct {
 	// Log is the estimate, Low and High are the ends, -Inf and +Inf if nothing is known.
 	Log, Low, High float64
@@ -82,15 +69,7 @@ type Interval struct {
 // noLabels is the log of the sum over no labels.
 var noLabels = Interval{math.Inf(-1), math.Inf(-1), math.Inf(-1)}
 
-// LogSum returns the log of the sum of e^(x/T) over all labels, log Z at the temperature T, and an
-// interval that contains it with the confidence, at least 0 and below 1, if the model's tail has
-// half-widths at that confidence or above. The promise is for contexts drawn from the same
-// distribution as the contexts that gave the half-widths ([Tail]). The ends are the same if the
-// exact layer answers: if the lead of the best cluster is below the exact margin, or the tail has
-// no coefficients for T.
-//
-// It returns [ErrNoTail] if the model has no tail, and an error if temperature or confidence are
-// out of range, or if h is not a context.
+// LogSum is screen.Searcher.LogSum.
 func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interval, error) {
 	if !(confidence >= 0 && confidence < 1) {
 		return Interval{}, exact.Invalid(exact.ErrRequest, "screen: confidence: found %v, expected at least 0 and below 1", confidence)
@@ -212,11 +191,7 @@ func without(a, b float64) float64 {
 // maxBanned bounds the labels whose share of the tail is computed to take it off.
 const maxBanned = 256
 
-// OverTail makes the log-sum of an answer from candidates a sum over all labels. The model's tail
-// gives the sum of the labels that are not looked at, as for [Searcher.LogProb]. The labels of the
-// answer are the same as without the option. The exact layer gives the sum if the request asks for
-// ExactSum, has allowed labels, more than 256 banned ones, or a temperature that the tail does not
-// cover. NewSearcher returns [ErrNoTail] if the model has no tail.
+// OverTail is screen.Options.OverTail.
 func OverTail() Option {
 	return func(s *Searcher) error {
 		if s.model.c.Tail == nil {

@@ -69,9 +69,7 @@ type List struct {
 	Shares []uint16
 }
 
-// Model is a screen: the vectors of clusters v_1, ..., v_r and for each cell its candidates, in an
-// order such that every budget takes the first ones. It is immutable and safe for use by many
-// goroutines.
+// Model is screen.Model.
 type Model struct {
 	c        Config    // with a ladder, a budget of it, a record, and shares in all lists
 	geometry *Geometry // of the record
@@ -115,7 +113,7 @@ func newModel(c Config) (*Model, error) {
 			return nil, fmt.Errorf("lists: list %d: found %d shares, expected one for each of %d ids", t, len(l.Shares), len(l.IDs))
 		}
 	}
-	m := &Model{c: c, router: r, derived: &derived{cuts: map[uint16][]uint32{}, packs: map[packKey]weak.Pointer[exact.Packed]{}}}
+	m := &Model{c: c, router: r, derived: &derived{sizes: map[uint16][]uint32{}, packs: map[packKey]weak.Pointer[exact.Packed]{}}}
 	if c.Ladder == nil {
 		m.c.Ladder = []Rung{{Budget: float64(max(m.largestList(), 1))}}
 	}

@@ -9,15 +9,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 )
 
-// Pool answers requests for all goroutines, and changes its model and its layer while they ask.
-// Its methods give the answers of a [Searcher], bit for bit.
-//
-// A model with its layer is a generation. A query ends with the generation that it began with, and
-// a query that begins after [Pool.Swap] has returned uses the new one.
-//
-// A query borrows a searcher, and no lock is held while it runs. A pool makes a searcher per
-// concurrent query, and keeps them, with their counts, where a sync.Pool would drop them: a query
-// allocates nothing unless it makes a searcher, or a searcher grows as its type describes.
+// Pool is screen.Pool.
 type Pool struct {
 	opts    []Option
 	current atomic.Pointer[generation]
@@ -28,7 +20,6 @@ type Pool struct {
 
 // generation is a model with its layer.
 type generation struct {
-	number  uint64
 	model   *Model
 	layer   *exact.Layer
 	inUse   atomic.Int64 // 1 as long as it is current, plus 1 per searcher on loan
@@ -51,8 +42,7 @@ const (
 	shelves   = 1 << shelfBits
 )
 
-// NewPool returns a pool with the model m over the layer l, the generation 1. Its
-// searchers have the options. Errors are as from [NewSearcher].
+// NewPool is screen.NewPool.
 func NewPool(m *Model, l *exact.Layer, opts ...Option) (*Pool, error) {
 	p := &Pool{opts: opts}
 	p.current.Store(&generation{}) // which no query uses
@@ -62,12 +52,7 @@ func NewPool(m *Model, l *exact.Layer, opts ...Option) (*Pool, error) {
 	return p, nil
 }
 
-// Swap makes m and l the model and the layer of all queries that begin after it has returned.
-// Before any query uses them, it makes the number of searchers that the pool has, at least one. The
-// channel is closed when the last query with the old model and the old layer has ended. Then their
-// memory can be released, such as a mapped head.
-//
-// Errors are as from [NewSearcher]. After an error the pool is as it was.
+// Swap is screen.Pool.Swap.
 func (p *Pool) Swap(m *Model, l *exact.Layer) (drained <-chan struct{}, err error) {
 	made := make([]*Searcher, max(p.count(), 1)) // one checks m and l: all may have gone after errors
 	for i := range made {
@@ -78,7 +63,7 @@ func (p *Pool) Swap(m *Model, l *exact.Layer) (drained <-chan struct{}, err erro
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.current.Load()
-	g := &generation{number: old.number + 1, model: m, layer: l, drained: make(chan struct{})}
+	g := &generation{model: m, layer: l, drained: make(chan struct{})}
 	g.inUse.Store(1)
 	p.current.Store(g)
 	if a := p.audit.Load(); a != nil {
@@ -118,12 +103,7 @@ func (g *generation) release() {
 	}
 }
 
-// Generation returns the number of the generation: 1 at first, 1 more after each Swap.
-func (p *Pool) Generation() uint64 { return p.current.Load().number }
-
-// Stats returns the counts of TopK, Search and SearchBatch since NewPool, over all generations. A
-// query counts when it has ended, with all its numbers at once. The counts never fall: the
-// difference of two calls has the counts between them.
+// Stats is screen.Pool.Stats.
 func (p *Pool) Stats() (sum Stats) {
 	p.lock()
 	defer p.unlock()
@@ -243,14 +223,7 @@ func (p *Pool) count() (n int) {
 	return n
 }
 
-// Do lends f a searcher, for as long as f runs: for several queries of one generation,
-// and for the methods of a Searcher that a Pool does not have. [Searcher.Model] tells
-// the generations apart. The searcher's own Stats begin at 0. A channel of Swap waits
-// for f, so f must not wait for the channel.
-//
-// Do returns the error of f. The searcher is not used again after a panic, or after an
-// error that is neither exact.ErrContext nor exact.ErrRequest, such as a fault of a
-// mapped head: its scratch may be in any state.
+// Do is screen.Pool.Do.
 func (p *Pool) Do(f func(s *Searcher) error) error {
 	l, err := p.borrow()
 	if err != nil {
@@ -289,13 +262,4 @@ func (p *Pool) LogProb(h []float32, id uint32, temperature float64) (x float64, 
 		return err
 	})
 	return x, err
-}
-
-// LogSum is [Searcher.LogSum].
-func (p *Pool) LogSum(h []float32, temperature, confidence float64) (i Interval, err error) {
-	err = p.Do(func(s *Searcher) (err error) {
-		i, err = s.LogSum(h, temperature, confidence)
-		return err
-	})
-	return i, err
 }

@@ -28,10 +28,7 @@ func Budget(b float64) Option {
 	}
 }
 
-// Searcher answers requests with a model and its layer. It is for one goroutine; any number of
-// searchers share the model and the layer. Its memory is proportional to r, to the largest number
-// of candidates and to d, and to L after the first query that the exact layer answers; beyond such
-// growth nothing is allocated.
+// Searcher is screen.Searcher. It knows none of those who observe its queries.
 type Searcher struct {
 	// The fields that every query reads, next to each other.
 	query     [1]*exact.Query
@@ -39,9 +36,9 @@ type Searcher struct {
 	router    *router.Router
 	layer     *exact.Searcher
 	packed    *exact.Packed // candidates of all cells; nil for none
-	cut       []uint32      // of each cell, the number of candidates within the searcher's budget
+	sizes     []uint32      // of each cell, the number of candidates within the searcher's budget
 	lead      bool          // whether the lead is always wanted
-	rung      int           // of the ladder, that cut is of
+	rung      int           // of the ladder, that sizes is of
 	observers []Observer
 	stats     Stats
 	lines     kernels.Lines
@@ -58,21 +55,9 @@ type Searcher struct {
 	scratch scratch  // of those who see it
 }
 
-// Stats has the counts of a Searcher's work in TopK, Search and SearchBatch.
+// Stats is screen.Stats.
 type Stats struct {
-	// Queries is the number of contexts answered.
-	Queries uint64
-	// Candidates is the sum of the numbers of their candidates, before a request edits them.
-	// Candidates / Queries is L-bar, if the exact layer answered no query.
-	Candidates uint64
-	// Routing is the number of vectors scanned to find the clusters. (Routing + Candidates)
-	// / Queries is the mean number of rows scanned, without the exact layer's.
-	Routing uint64
-	// Exact is the number of contexts that the exact layer answered: because the request
-	// asks for it or names the labels to choose among, because the lead of
-	// the best cluster was below Config.ExactMargin, because an [Observer] refused the context, and
-	// Lacking times because fewer than k candidates may be answered.
-	Exact, Lacking uint64
+	Queries, Candidates, Routing, Exact, Lacking uint64
 }
 
 // checkParts returns an error unless there are a model and a layer, made by their constructors.
@@ -86,14 +71,7 @@ func checkParts(m *Model, l *exact.Layer) error {
 	return nil
 }
 
-// NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
-// errors.Is holds with [exact.ErrLayer], if the shapes of the two differ or if the model was made for
-// another layer: its fingerprint is neither the layer's nor all zero; and another error if one of
-// them is nil or an option does not fit.
-//
-// The first call for a layer computes the layer's fingerprint, see [exact.Layer.Fingerprint], and
-// the first for a budget copies candidates ([Pack]). Further calls take little more than the memory
-// of a Searcher.
+// NewSearcher is screen.NewSearcher.
 func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
 	if err := checkParts(m, l); err != nil {
 		return nil, err
@@ -122,7 +100,7 @@ func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
 	}
 	s.observers = slices.Grow(s.observers, 1) // an audit may come
 	share := m.c.Ladder[s.rung].Share
-	s.cut = m.cut(share)
+	s.sizes = m.sizesAt(share)
 	if s.packed, s.copies, s.whole, err = m.pack(l, share, s.packUpTo); err != nil {
 		return nil, err
 	}
@@ -174,28 +152,18 @@ func (s *Searcher) addLines() {
 	}
 }
 
-// TopK writes the labels with the k = len(dst) largest logits among the candidates of h to dst, in
-// order, and returns their number: k, or fewer if the layer has fewer. Errors are as from Search.
+// TopK is screen.Searcher.TopK.
 func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
 	a, err := s.answer(dst, h, &exact.Request{})
 	return a.Count, err
 }
 
-// Search answers a request about the context h, as [exact.Searcher.Search] does, but among the
-// candidates that the model has for h within the budget of the request. Labels that the request
-// biases are candidates. The exact layer answers if fewer than k = len(dst) candidates may be answered, if
-// the lead of the cluster is below the exact margin, if the request is Exact, and if it names the
-// labels to choose among. Answer.Source tells which labels the answer was chosen among.
-//
-// It returns an error, and writes nothing, if h is not a context (exact.ErrContext) or if the request or the length of dst does not fit the layer or the
-// model (exact.ErrRequest).
+// Search is screen.Searcher.Search.
 func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request) (exact.Answer, error) {
 	return s.answer(dst, h, &req)
 }
 
-// SearchBatch answers the same request about each of n contexts, row-major, n x d, as Search does,
-// bit for bit. answers has n elements, and dst has k elements per context: the answer to context i is
-// dst[i*k:][:answers[i].Count]. Errors are as from Search.
+// SearchBatch is screen.Searcher.SearchBatch.
 func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
 	d, n := s.model.Dim(), len(answers)
 	if len(contexts) != n*d {
@@ -324,11 +292,11 @@ func (s *Searcher) locate(h []float32, rung int) (x location, err error) {
 	}
 	x.found = found[0]
 	x.cell = s.router.Cell(x.found)
-	cut := s.cut
+	sizes := s.sizes
 	if rung != s.rung {
-		cut = s.model.cut(s.model.c.Ladder[rung].Share)
+		sizes = s.model.sizesAt(s.model.c.Ladder[rung].Share)
 	}
-	x.n, x.rung = int(cut[x.cell]), rung
+	x.n, x.rung = int(sizes[x.cell]), rung
 	x.exact = x.wish&Refuses != 0 || s.lead && x.found.Lead < s.model.c.ExactMargin
 	return x, nil
 }
@@ -393,9 +361,8 @@ func (s *Searcher) edit(set []uint32, req *exact.Request) {
 	}
 }
 
-// PackedBytes returns the memory that the copies of candidates take ([Pack]), and the memory that
-// copies of all lists within the budget would take. If the two differ, Pack allows less memory, or
-// the layer has no codes to copy.
+// PackedBytes returns the memory that the copies of candidates take, and the memory that copies of all
+// lists within the budget would take: more if [Pack] allows less, or if the layer has no codes to copy.
 func (s *Searcher) PackedBytes() (copies, all int64) { return s.copies, s.whole }
 
 // Model returns the searcher's model.

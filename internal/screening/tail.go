@@ -292,7 +292,7 @@ func (m *Model) WithTail(t *Tail, record []byte) (*Model, error) {
 
 func (m *Model) setTail(t *Tail) {
 	if m.c.Tail, m.heads = t, nil; t != nil {
-		m.heads = m.cut(t.c.Share)
+		m.heads = m.sizesAt(t.c.Share)
 	}
 }
 
