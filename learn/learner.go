@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/audit"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -104,7 +105,7 @@ type Learner struct {
 	layer    *softmax.Layer
 	o        Options
 	pool     *screening.Pool
-	audit    *screening.Audit
+	audit    *audit.Audit
 	none     *screening.Model // with which the exact layer answers
 	kept     *screening.Model // of Options.Keep, to be tried
 	contexts *reservoir
@@ -244,7 +245,7 @@ func (l *Learner) begin() (err error) {
 			return fmt.Errorf("learn: %w: a screen that is learned would take its place", err)
 		}
 	}
-	if l.audit, err = l.pool.Audit(screening.AuditOptions{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
+	if l.audit, err = audit.Start(l.pool, audit.Options{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
 		return err
 	}
 	if l.kept != nil {
@@ -389,7 +390,7 @@ func (l *Learner) await(ctx context.Context, number func() uint64) bool {
 }
 
 // unlearn lets the exact layer answer after an alarm.
-func (l *Learner) unlearn(x screening.Alarm) {
+func (l *Learner) unlearn(x audit.Alarm) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.Screened() || len(l.audit.Report().Alarms) == 0 {

@@ -21,7 +21,8 @@ type Packed struct {
 	codes *kernels.Int8Panels
 }
 
-// hot holds copies of the memory that each short search reads, together and without further pointers.
+// hot holds copies of the memory that each short search reads, together and without further
+// pointers.
 type hot struct {
 	layer *Layer
 	codes kernels.Int8Panels

@@ -82,7 +82,7 @@ func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32,
 	}
 	logs := make([][2]float64, len(opt.Targets)) // added up in order
 	r := &Evaluation{Contexts: n, Routing: m.Clusters(), AtK: make([]Precision, len(ks))}
-	located, outcomes, sizes := make([]location, n), make([]precision.Outcome, n), make([]int, n)
+	located, outcomes, sizes := make([]Location, n), make([]precision.Outcome, n), make([]int, n)
 	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
 	// All searchers are made before any work, so that a wrong input is an error at once.
 	searchers, layers := make([]*Searcher, threads), make([]*exact.Searcher, threads)
@@ -115,7 +115,7 @@ func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32,
 			if err != nil {
 				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
 			}
-			outcomes[i] = m.outcome(located[i].cell, best)
+			outcomes[i] = m.Outcome(located[i].Cell, best)
 		}
 		return nil
 	})
@@ -126,21 +126,21 @@ func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32,
 		return nil, err
 	}
 	for i, x := range located {
-		sizes[i] = x.n
+		sizes[i] = x.N
 	}
 	for i, k := range ks {
 		p, hits, scored := &r.AtK[i], 0, 0
 		p.K = k
 		for j, x := range located {
-			if x.exact || x.n < k {
+			if x.Exact || x.N < k {
 				p.Exact, hits, scored = p.Exact+1, hits+k, scored+m.Labels()
 				continue
 			}
-			hits, scored = hits+outcomes[j].Among(k, x.n), scored+x.n
+			hits, scored = hits+outcomes[j].Among(k, x.N), scored+x.N
 		}
 		p.Precision, p.MeanScored = float64(hits)/(float64(n)*float64(k)), float64(scored)/float64(n)
 	}
-	r.Ladder = m.measure(outcomes, largest)
+	r.Ladder = m.Measure(outcomes, largest)
 	r.MeanCandidates, r.P99Candidates, r.MaxCandidates = precision.Spread(sizes)
 	targets, screened, full := 0.0, 0.0, 0.0
 	for i, id := range opt.Targets {

@@ -106,3 +106,22 @@ func TestTheTailOfNaN(t *testing.T) {
 		}
 	}
 }
+
+// Between two temperatures with equal 1/T an unknown half-width is unknown, too.
+func TestUnknownWidthsBetweenTemperatures(t *testing.T) {
+	inf := float32(math.Inf(1))
+	tail, err := NewTail(TailConfig{
+		Clusters: 1, Temperatures: []float64{0.7, 0.9}, Intercepts: []float32{1, 2}, Slopes: make([]float32, 2),
+		Directions: []float32{1}, Squares: make([]float32, 4), Levels: []float64{0.9}, Widths: []float32{inf, 0.5}, Ranges: Everything(1, 2),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, temperature := range []float64{math.Nextafter(0.7, 1), 0.8, math.Nextafter(0.9, 0)} {
+		var rest Rest
+		known := tail.predict(&rest, []float32{1})
+		if x := tail.at(&rest, temperature, 0.5); !known || x.High != math.Inf(1) || !(x.Log >= 1 && x.Log <= 2) {
+			t.Errorf("T = %v: found %+v, expected a logarithm from 1 to 2 and no upper end", temperature, x)
+		}
+	}
+}

@@ -159,14 +159,14 @@ func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 	return m.first(cell, m.candidates(cell, m.c.Ladder[at].Share)), nil
 }
 
-// outcome returns the outcome of a context of that cell whose best labels are these.
-func (m *Model) outcome(cell int, best []exact.Prediction) precision.Outcome {
+// Outcome returns the outcome of a context of that cell whose best labels are these.
+func (m *Model) Outcome(cell int, best []exact.Prediction) precision.Outcome {
 	return precision.Find(cell, m.c.Lists[cell].IDs, exact.IDs(make([]uint32, 0, len(best)), best))
 }
 
-// measure returns the ladder with the figures of these contexts, given in the order of the
+// Measure returns the ladder with the figures of these contexts, given in the order of the
 // text: P@1, and P@k for the k of each outcome, at least 1.
-func (m *Model) measure(outcomes []precision.Outcome, k int) []Rung {
+func (m *Model) Measure(outcomes []precision.Outcome, k int) []Rung {
 	ladder := slices.Clone(m.c.Ladder)
 	for i, x := range ladder {
 		sizes := m.sizesAt(x.Share)

@@ -31,7 +31,7 @@ func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64
 	if req.ExactSum = !known; known {
 		req.Among = v.first(len(v.head()))
 	}
-	logit, sum, err := v.layer().LogitAndSum(v.query(), id, &req)
+	logit, sum, err := v.layer().LogitAndSum(v.Query(), id, &req)
 	if err != nil {
 		return 0, err
 	}
@@ -133,9 +133,9 @@ func (s *Searcher) Head(h []float32, budget float64, rest *Rest) (Head, bool, er
 		return Head{}, false, err
 	}
 	known := len(v.head())
-	n := max(v.n, known)
-	lower, upper, err := v.layer().Bounds(v.query(), v.first(n))
-	return Head{v.model().first(v.cell, n), known, lower, upper}, lower != nil, err
+	n := max(v.N, known)
+	lower, upper, err := v.layer().Bounds(v.Query(), v.first(n))
+	return Head{v.Model().first(v.Cell, n), known, lower, upper}, lower != nil, err
 }
 
 // Logits writes the logits of labels, by the reference arithmetic, in the context of the last query
@@ -159,10 +159,10 @@ func (v *View) outside(rest *Rest, others []uint32, temperature, confidence floa
 		}
 	}
 	m.logits = grow.Slice(m.logits, len(m.ids)+1)[:len(m.ids)]
-	if err := v.layer().Logits(m.logits, v.query(), exact.Only(m.ids)); err != nil {
+	if err := v.layer().Logits(m.logits, v.Query(), exact.Only(m.ids)); err != nil {
 		return Interval{}, err
 	}
-	if len(m.ids) == v.model().c.Labels {
+	if len(m.ids) == v.Model().c.Labels {
 		return noLabels, nil
 	}
 	tail := rest.at(temperature, confidence)
@@ -230,7 +230,7 @@ func (v *View) sumOverTail() (float64, error) {
 		return v.sumOfLayer(&ask)
 	case !exact.Edits(req):
 		candidates, head := v.answer.LogSum, len(v.head())
-		if v.n != head { // the candidates within the budget of the tail count with their logits
+		if v.N != head { // the candidates within the budget of the tail count with their logits
 			m.top = grow.Slice(m.top, min(v.k, head))
 			ask := exact.Request{LogSum: true, Temperature: temperature, Among: v.first(head)}
 			a, err := v.searcher.find(m.top, &ask)

@@ -71,10 +71,9 @@ type List struct {
 
 // Model is screen.Model.
 type Model struct {
-	c        Config    // with a ladder, a budget of it, a record, and shares in all lists
-	geometry *Geometry // of the record
-	heads    []uint32  // of each cell, the number of candidates that are not in the tail; nil without one
-	router   *router.Router
+	c      Config   // with a ladder, a budget of it, a record, and shares in all lists
+	heads  []uint32 // of each cell, the number of candidates that are not in the tail; nil without one
+	router *router.Router
 	*derived
 }
 
@@ -134,7 +133,6 @@ func newModel(c Config) (*Model, error) {
 	if err := cmp.Or(checkExactMargin(c.ExactMargin), checkRecord(m.c.Record), m.checkTail(c.Tail)); err != nil {
 		return nil, err
 	}
-	m.geometry = geometryOf(m.c.Record)
 	m.setTail(c.Tail)
 	return m, nil
 }
@@ -241,7 +239,7 @@ func (m *Model) withRecord(record json.RawMessage) (*Model, error) {
 		if err := checkRecord(record); err != nil {
 			return nil, fmt.Errorf("screen: %w", err)
 		}
-		c.c.Record, c.geometry = bytes.Clone(record), geometryOf(record)
+		c.c.Record = bytes.Clone(record)
 	}
 	return &c, nil
 }

@@ -31,22 +31,23 @@ func Observe(o Observer) Option {
 // View is a query as others than the searcher see it: they read nothing else of a searcher. It is
 // valid until the searcher's next query.
 type View struct {
-	location
+	Location
 	searcher *Searcher
 	k        int           // the room for labels
 	request  exact.Request // zero for a query that asks for a probability or a sum
 	answer   exact.Answer  // an observer may change it
 }
 
-func (v *View) model() *Model { return v.searcher.model }
+// Model returns the model that answered.
+func (v *View) Model() *Model { return v.searcher.model }
 
-// query returns the context, set, for searches of the layer.
-func (v *View) query() *exact.Query { return v.searcher.query[0] }
+// Query returns the context, set, for searches of the layer.
+func (v *View) Query() *exact.Query { return v.searcher.query[0] }
 
 func (v *View) layer() *exact.Searcher { return v.searcher.layer }
 
 // first is the set of the first n labels of the list of the cell.
-func (v *View) first(n int) exact.Labels { return v.searcher.labels(v.cell, n) }
+func (v *View) first(n int) exact.Labels { return v.searcher.labels(v.Cell, n) }
 
 // scratch returns memory for the view, whose content is of no use to others.
 func (v *View) scratch() *scratch { return &v.searcher.scratch }
@@ -67,8 +68,8 @@ func (s *Searcher) ask() (all Wish) {
 }
 
 // show shows an answered query to the observers, if one of them wishes to see it.
-func (s *Searcher) show(x *location, k int, req *exact.Request, a exact.Answer) (exact.Answer, error) {
-	if x.wish&Sees == 0 {
+func (s *Searcher) show(x *Location, k int, req *exact.Request, a exact.Answer) (exact.Answer, error) {
+	if x.Wish&Sees == 0 {
 		return a, nil
 	}
 	s.view = View{*x, s, k, *req, a}
@@ -89,6 +90,6 @@ func (s *Searcher) look(h []float32, rung int) (*View, error) {
 	if _, err = s.show(&x, 0, &exact.Request{}, exact.Answer{}); err != nil {
 		return nil, err
 	}
-	s.view = View{location: x, searcher: s}
+	s.view = View{Location: x, searcher: s}
 	return &s.view, nil
 }

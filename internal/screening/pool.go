@@ -13,8 +13,8 @@ import (
 type Pool struct {
 	opts    []Option
 	current atomic.Pointer[generation]
-	audit   atomic.Pointer[Audit] // nil for none
-	mu      sync.Mutex            // one Swap at a time, and none while an audit begins
+	watch   atomic.Pointer[watch] // nil for none
+	mu      sync.Mutex            // one Swap at a time, and none while a watch begins
 	shelves [shelves]shelf
 }
 
@@ -66,8 +66,8 @@ func (p *Pool) Swap(m *Model, l *exact.Layer) (drained <-chan struct{}, err erro
 	g := &generation{model: m, layer: l, drained: make(chan struct{})}
 	g.inUse.Store(1)
 	p.current.Store(g)
-	if a := p.audit.Load(); a != nil {
-		a.begin(m)
+	if w := p.watch.Load(); w != nil {
+		w.by.Began(m)
 	}
 	p.lock() // or a query that finds some shelves empty would make a searcher too many
 	for i := range p.shelves {
@@ -103,6 +103,38 @@ func (g *generation) release() {
 	}
 }
 
+// Watcher observes the queries of a pool.
+type Watcher interface {
+	Observer
+	// Began is called when a model begins to answer, and at the start of the watch with the one
+	// that answers.
+	Began(m *Model)
+}
+
+type watch struct {
+	by       Watcher
+	observer Observer // the same
+}
+
+// Watch lets w observe the queries that begin after it has returned, and returns the watcher whose
+// place it takes, nil for none.
+func (p *Pool) Watch(w Watcher) (earlier Watcher) {
+	p.mu.Lock() // no Swap
+	defer p.mu.Unlock()
+	w.Began(p.current.Load().model)
+	if old := p.watch.Swap(&watch{w, w}); old != nil {
+		earlier = old.by
+	}
+	return earlier
+}
+
+// Unwatch ends the watch of w, unless another one has its place.
+func (p *Pool) Unwatch(w Watcher) {
+	if at := p.watch.Load(); at != nil && at.by == w {
+		p.watch.CompareAndSwap(at, nil)
+	}
+}
+
 // Stats is screen.Pool.Stats.
 func (p *Pool) Stats() (sum Stats) {
 	p.lock()
@@ -127,7 +159,7 @@ type loan struct {
 	of    *generation
 	from  *shelf // which counts it
 	home  *shelf // where it goes afterwards
-	own   int    // observers of the searcher, without the audit
+	own   int    // observers of the searcher, without the watch
 	sound bool   // the searcher, after the query
 }
 
@@ -161,8 +193,8 @@ func (p *Pool) borrow() (l loan, err error) {
 		}
 	}
 	l.own = len(l.observers)
-	if a := p.audit.Load(); a != nil {
-		l.observers = append(l.observers, a)
+	if w := p.watch.Load(); w != nil {
+		l.observers = append(l.observers, w.observer)
 	}
 	return l, nil
 }

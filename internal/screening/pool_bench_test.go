@@ -3,6 +3,7 @@ package screening_test
 import (
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/audit"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
@@ -27,11 +28,11 @@ func BenchmarkPool(b *testing.B) {
 	}
 	plain := pool()
 	watched := pool()
-	audit, err := watched.Audit(screening.AuditOptions{})
+	watch, err := audit.Start(watched, audit.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer audit.Stop()
+	defer watch.Stop()
 	for _, c := range []struct {
 		name  string
 		asker func() func(dst []exact.Prediction, h []float32) (int, error) // one for each goroutine

@@ -98,7 +98,7 @@ func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.observers = slices.Grow(s.observers, 1) // an audit may come
+	s.observers = slices.Grow(s.observers, 1) // a watch may come
 	share := m.c.Ladder[s.rung].Share
 	s.sizes = m.sizesAt(share)
 	if s.packed, s.copies, s.whole, err = m.pack(l, share, s.packUpTo); err != nil {
@@ -197,14 +197,14 @@ func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, c
 
 func exactly(req *exact.Request) bool { return exact.IsList(req.Among) || req.Exact }
 
-// location is the cell of a query's context, with its candidates within the budget.
-type location struct {
-	cell  int
-	n     int  // candidates: the first n of the cell
-	exact bool // its lead is below the exact margin, or an observer refuses it
-	wish  Wish // of the observers
-	rung  int  // of the ladder, that n is of
-	found router.Found
+// Location is the cell of a query's context, with its candidates within the budget.
+type Location struct {
+	Cell  int
+	N     int  // candidates: the first N of the cell
+	Exact bool // the lead is below the exact margin, or an observer refuses the context
+	Wish  Wish // of the observers
+	Rung  int  // of the ladder, that N is of
+	Found router.Found
 }
 
 // answer answers about the context h, from its candidates or by the exact layer. During the call it
@@ -228,17 +228,17 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	if err != nil {
 		return exact.Answer{}, err
 	}
-	n, edits := x.n, exact.Edits(req)
+	n, edits := x.N, exact.Edits(req)
 	if edits {
-		s.edit(s.model.first(x.cell, n), req)
+		s.edit(s.model.first(x.Cell, n), req)
 		n = len(s.edited)
 	}
-	if lacking := n < len(dst) && (req.Within == 0 || n == 0); x.exact || lacking {
+	if lacking := n < len(dst) && (req.Within == 0 || n == 0); x.Exact || lacking {
 		if a, err = s.exact(dst, req); err != nil {
 			return a, err
 		}
 		s.count(&x)
-		if !x.exact {
+		if !x.Exact {
 			s.stats.Lacking++
 		}
 		return s.show(&x, len(dst), req, a)
@@ -247,7 +247,7 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 		ask := exact.Request{LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: exact.Only(s.edited), Biases: req.Biases}
 		a, err = s.find(dst, &ask)
 	} else {
-		req.Among = s.labels(x.cell, n)
+		req.Among = s.labels(x.Cell, n)
 		a, err = s.find(dst, req)
 		req.Among = exact.Labels{}
 	}
@@ -276,28 +276,28 @@ func plain(req *exact.Request) bool {
 }
 
 // locate sets the query's context and finds its candidates within the budget of a rung.
-func (s *Searcher) locate(h []float32, rung int) (x location, err error) {
+func (s *Searcher) locate(h []float32, rung int) (x Location, err error) {
 	if err = s.query[0].Set(h); err != nil {
-		return location{}, err
+		return Location{}, err
 	}
 	need := router.Need{Lead: s.lead}
 	if len(s.observers) > 0 {
-		if x.wish = s.ask(); x.wish&Places != 0 {
+		if x.Wish = s.ask(); x.Wish&Places != 0 {
 			need = router.All
 		}
 	}
 	var found [1]router.Found
 	if err = s.routing.Find(found[:], s.query[:], need); err != nil {
-		return location{}, err
+		return Location{}, err
 	}
-	x.found = found[0]
-	x.cell = s.router.Cell(x.found)
+	x.Found = found[0]
+	x.Cell = s.router.Cell(x.Found)
 	sizes := s.sizes
 	if rung != s.rung {
 		sizes = s.model.sizesAt(s.model.c.Ladder[rung].Share)
 	}
-	x.n, x.rung = int(sizes[x.cell]), rung
-	x.exact = x.wish&Refuses != 0 || s.lead && x.found.Lead < s.model.c.ExactMargin
+	x.N, x.Rung = int(sizes[x.Cell]), rung
+	x.Exact = x.Wish&Refuses != 0 || s.lead && x.Found.Lead < s.model.c.ExactMargin
 	return x, nil
 }
 
@@ -308,9 +308,9 @@ func (s *Searcher) find(dst []exact.Prediction, req *exact.Request) (exact.Answe
 	return one[0], err
 }
 
-func (s *Searcher) count(x *location) {
+func (s *Searcher) count(x *Location) {
 	s.stats.Queries++
-	s.stats.Candidates += uint64(x.n)
+	s.stats.Candidates += uint64(x.N)
 	s.stats.Routing += uint64(s.router.Clusters())
 }
 
@@ -361,9 +361,13 @@ func (s *Searcher) edit(set []uint32, req *exact.Request) {
 	}
 }
 
-// PackedBytes returns the memory that the copies of candidates take, and the memory that copies of all
-// lists within the budget would take: more if [Pack] allows less, or if the layer has no codes to copy.
+// PackedBytes returns the memory that the copies of candidates take, and the memory that copies of
+// all lists within the budget would take: more if [Pack] allows less, or if the layer has no codes
+// to copy.
 func (s *Searcher) PackedBytes() (copies, all int64) { return s.copies, s.whole }
+
+// Layer returns the layer that the exact answers are of.
+func (s *Searcher) Layer() *exact.Layer { return s.over }
 
 // Model returns the searcher's model.
 func (s *Searcher) Model() *Model { return s.model }

@@ -153,19 +153,19 @@ type Rest struct {
 }
 
 // head returns the candidates of the cell that are not in the tail.
-func (v *View) head() []uint32 { return v.model().first(v.cell, int(v.model().heads[v.cell])) }
+func (v *View) head() []uint32 { return v.Model().first(v.Cell, int(v.Model().heads[v.Cell])) }
 
 // set makes r the rest of a view, and reports whether there is an estimate for its context at a
 // temperature: at returns it.
 func (r *Rest) set(v *View, temperature float64) bool {
-	return v.model().c.Tail.covers(temperature) && r.setAll(v)
+	return v.Model().c.Tail.covers(temperature) && r.setAll(v)
 }
 
 // setAll is set for all temperatures that the tail covers.
 func (r *Rest) setAll(v *View) bool {
-	m := v.model()
-	r.tail, r.cluster, r.labels = m.c.Tail, m.router.ClusterOf(v.cell), m.c.Labels-len(v.head())
-	return !v.exact && (r.labels == 0 || r.tail.predict(r, v.query().Vector()))
+	m := v.Model()
+	r.tail, r.cluster, r.labels = m.c.Tail, m.router.ClusterOf(v.Cell), m.c.Labels-len(v.head())
+	return !v.Exact && (r.labels == 0 || r.tail.predict(r, v.Query().Vector()))
 }
 
 // at returns the log of the sum of e^(x/T) over the labels, at a temperature that the tail covers,

@@ -1,4 +1,6 @@
-package screening
+// Package audit watches whether the answers of a pool of searchers are as precise as the ladder of
+// their model promises. It observes their queries (screening.Watcher).
+package audit
 
 import (
 	"cmp"
@@ -10,18 +12,19 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
-// AuditOptions is screen.AuditOptions.
-type AuditOptions struct {
+// Options is screen.AuditOptions.
+type Options struct {
 	Share float64
 	Alarm func(Alarm)
 }
 
 // Audit is screen.Audit. The tests that it makes of samples are e-detectors.
 type Audit struct {
-	pool    *Pool
-	options AuditOptions
+	pool    *screening.Pool
+	options Options
 	called  chan struct{} // there is work
 	ending  chan struct{}
 	ended   chan struct{}
@@ -29,14 +32,14 @@ type Audit struct {
 	layer   *exact.Layer
 	h       []float32 // the context of the sample to answer
 
-	mu           sync.Mutex // sampled queries hold it for a moment
-	model        *Model     // whose samples count
-	geometry     *Geometry  // nil: not known
+	mu           sync.Mutex       // sampled queries hold it for a moment
+	model        *screening.Model // whose samples count
+	geometry     *Geometry        // nil: not known
 	stopped      bool
-	wanted, full bool     // h must be set; h is set
-	located      location // of h
-	of           *Model   // of located
-	k            int
+	wanted, full bool               // h must be set; h is set
+	located      screening.Location // of h
+	of           *screening.Model   // of located
+	k, heldOut   int                // of its ladder
 	cosine, lead *driftDetector
 	first, all   *missDetector
 	outcomes     []audited // the last window ones
@@ -62,38 +65,38 @@ type Alarm struct {
 	Of, Text string
 }
 
-// AuditReport is screen.AuditReport.
-type AuditReport struct {
+// Report is screen.AuditReport.
+type Report struct {
 	Sampled, Audited      uint64
 	K                     int
 	Window                int
-	Precision1, Expected1 Estimate
-	PrecisionK, ExpectedK Estimate
-	Ladder                []Rung
+	Precision1, Expected1 precision.Estimate
+	PrecisionK, ExpectedK precision.Estimate
+	Ladder                []screening.Rung
 	Geometry              *Geometry
 	Cosine, Lead          []float64
 	Alarms                []Alarm
 	Err                   error
 }
 
-// Audit is screen.Pool.Audit.
-func (p *Pool) Audit(o AuditOptions) (*Audit, error) {
+// Start is screen.Pool.Audit.
+func Start(p *screening.Pool, o Options) (*Audit, error) {
 	if o.Share == 0 {
 		o.Share = 0.02
 	}
 	if !(o.Share > 0 && o.Share <= 1) {
 		return nil, fmt.Errorf("screen: audit: share: found %v, expected above 0 and at most 1", o.Share)
 	}
-	a := &Audit{pool: p, options: o, called: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{}), wanted: true}
-	p.mu.Lock() // no Swap
-	a.begin(p.current.Load().model)
-	old := p.audit.Swap(a)
-	p.mu.Unlock()
-	if old != nil {
+	a := newAudit(p, o)
+	if old, ok := p.Watch(a).(*Audit); ok {
 		old.Stop()
 	}
 	go a.run()
 	return a, nil
+}
+
+func newAudit(p *screening.Pool, o Options) *Audit {
+	return &Audit{pool: p, options: o, called: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{}), wanted: true}
 }
 
 // Stop ends the audit, and returns when its callback is called no more. Not from the callback.
@@ -104,16 +107,17 @@ func (a *Audit) Stop() {
 		close(a.ending)
 	}
 	a.mu.Unlock()
-	a.pool.audit.CompareAndSwap(a, nil)
+	a.pool.Unwatch(a)
 	<-a.ended
 }
 
-// begin drops all earlier samples: the samples of the model m count from now on.
-func (a *Audit) begin(m *Model) {
+// Began drops all earlier samples: the samples of the model m count from now on.
+func (a *Audit) Began(m *screening.Model) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.model, a.geometry = m, m.Geometry()
-	a.k = max(m.c.K, 1)
+	a.model, a.geometry = m, geometryOf(m.Record())
+	k, heldOut := m.LadderOf()
+	a.k, a.heldOut = max(k, 1), heldOut
 	known := cmp.Or(a.geometry, new(Geometry))
 	a.cosine, a.lead = newDriftDetector(known.Cosine), newDriftDetector(known.Lead)
 	a.first, a.all = newMissDetector(), newMissDetector()
@@ -122,33 +126,33 @@ func (a *Audit) begin(m *Model) {
 }
 
 // Before asks to see a sample of the queries, each with the same chance.
-func (a *Audit) Before(*exact.Query) Wish {
+func (a *Audit) Before(*exact.Query) screening.Wish {
 	if rand.Uint64N(sampleEvery) != 0 {
 		return 0
 	}
-	return Sees | Places
+	return screening.Sees | screening.Places
 }
 
 // After takes a sample, unless the query is none, or the context is of no use: a sample of contexts
 // that the screen is not for tells nothing of others.
-func (a *Audit) After(v *View) error {
-	if v.wish&Places == 0 || v.wish&Refuses != 0 {
+func (a *Audit) After(v *screening.View) error {
+	if v.Wish&screening.Places == 0 || v.Wish&screening.Refuses != 0 {
 		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if v.model() != a.model || a.stopped {
+	if v.Model() != a.model || a.stopped {
 		return nil
 	}
-	if a.cosine.add(v.found.Cosine) {
+	if a.cosine.add(v.Found.Cosine) {
 		a.begins(a.driftAlarm(a.cosine))
 	}
-	if a.lead.add(v.found.Lead) {
+	if a.lead.add(v.Found.Lead) {
 		a.begins(a.driftAlarm(a.lead))
 	}
-	if a.wanted && !v.exact {
-		a.h = append(a.h[:0], v.query().Vector()...) // of the size of the first one
-		a.located, a.of, a.wanted, a.full = v.location, v.model(), false, true
+	if a.wanted && !v.Exact {
+		a.h = append(a.h[:0], v.Query().Vector()...) // of the size of the first one
+		a.located, a.of, a.wanted, a.full = v.Location, v.Model(), false, true
 		a.call()
 	}
 	return nil
@@ -233,13 +237,14 @@ func (a *Audit) answer() bool {
 	if !full {
 		return false
 	}
-	best, known := make([]exact.Prediction, max(model.c.K, 1)), false
-	err := a.pool.Do(func(s *Searcher) error { // so that nobody closes the layer during the answer
-		if s.model != model { // it was swapped
+	k, _ := model.LadderOf()
+	best, known := make([]exact.Prediction, max(k, 1)), false
+	err := a.pool.Do(func(s *screening.Searcher) error { // so that nobody closes the layer during the answer
+		if s.Model() != model { // it was swapped
 			return nil
 		}
-		if a.layer != s.over {
-			a.layer, a.exact = s.over, exact.NewSearcher(s.over)
+		if a.layer != s.Layer() {
+			a.layer, a.exact = s.Layer(), exact.NewSearcher(s.Layer())
 		}
 		return parallel.Guard(func() error {
 			_, err := a.exact.TopK(best, a.h)
@@ -250,7 +255,7 @@ func (a *Audit) answer() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.full, a.err = false, err; known && model == a.model {
-		a.add(audited{model.outcome(x.cell, best), x.rung, x.n})
+		a.add(audited{model.Outcome(x.Cell, best), x.Rung, x.N})
 	}
 	return true
 }
@@ -258,7 +263,7 @@ func (a *Audit) answer() bool {
 func (a *Audit) add(o audited) {
 	a.outcomes = append(a.recent(window-1), o)
 	for _, test := range []*missDetector{a.first, a.all} {
-		if k := test.k; a.model.c.HeldOut == 0 {
+		if k := test.k; a.heldOut == 0 {
 			test.sample()
 		} else if test.add(float64(k-o.Hits(k, o.n))/float64(k), allowed(a.expected(o, k))) {
 			a.begins(a.missAlarm(test))
@@ -267,8 +272,8 @@ func (a *Audit) add(o audited) {
 }
 
 // expected is the P@k of the ladder at the budget of a query.
-func (a *Audit) expected(o audited, k int) Estimate {
-	rung := &a.model.c.Ladder[o.rung]
+func (a *Audit) expected(o audited, k int) precision.Estimate {
+	rung := &a.model.Ladder()[o.rung]
 	if k == 1 {
 		return rung.Precision1
 	}
@@ -277,7 +282,7 @@ func (a *Audit) expected(o audited, k int) Estimate {
 
 // allowed is the part of the labels that may be missed: twice the largest part, by its interval,
 // that the held-out contexts of training missed.
-func allowed(expected Estimate) float64 { return min(1, max(1e-4, 2*(1-expected.Low))) }
+func allowed(expected precision.Estimate) float64 { return min(1, max(1e-4, 2*(1-expected.Low))) }
 
 // recent are the last n audited queries in their order, or all if there are fewer.
 func (a *Audit) recent(n int) []audited { return a.outcomes[max(0, len(a.outcomes)-n):] }
@@ -303,10 +308,10 @@ func (a *Audit) tell() {
 }
 
 // Report returns the results of the audit.
-func (a *Audit) Report() AuditReport {
+func (a *Audit) Report() Report {
 	a.mu.Lock()
 	m, of := a.model, a.recent(window)
-	r := AuditReport{Sampled: a.cosine.samples, Audited: a.all.samples, K: a.k, Window: len(of), Geometry: a.geometry, Cosine: a.cosine.now(), Lead: a.lead.now(), Err: a.err}
+	r := Report{Sampled: a.cosine.samples, Audited: a.all.samples, K: a.k, Window: len(of), Geometry: a.geometry, Cosine: a.cosine.now(), Lead: a.lead.now(), Err: a.err}
 	for _, test := range []*missDetector{a.first, a.all} {
 		if test.up() {
 			r.Alarms = append(r.Alarms, a.missAlarm(test))
@@ -321,19 +326,19 @@ func (a *Audit) Report() AuditReport {
 	if len(of) == 0 {
 		return r
 	}
-	r.Expected1 = mean(of, func(o audited) Estimate { return m.c.Ladder[o.rung].Precision1 })
-	r.ExpectedK = mean(of, func(o audited) Estimate { return m.c.Ladder[o.rung].PrecisionK })
+	r.Expected1 = mean(of, func(o audited) precision.Estimate { return m.Ladder()[o.rung].Precision1 })
+	r.ExpectedK = mean(of, func(o audited) precision.Estimate { return m.Ladder()[o.rung].PrecisionK })
 	outcomes, sizes := split(of)
-	r.Precision1, r.PrecisionK, r.Ladder = precision.At(outcomes, sizes, 1), precision.At(outcomes, sizes, r.K), m.measure(outcomes, r.K)
+	r.Precision1, r.PrecisionK, r.Ladder = precision.At(outcomes, sizes, 1), precision.At(outcomes, sizes, r.K), m.Measure(outcomes, r.K)
 	return r
 }
 
 // mean returns the mean of the estimates of the queries; of returns the estimate of one.
-func mean(queries []audited, of func(audited) Estimate) (e Estimate) {
+func mean(queries []audited, of func(audited) precision.Estimate) (e precision.Estimate) {
 	for _, o := range queries {
 		x := of(o)
 		e.Value, e.Low, e.High = e.Value+x.Value, e.Low+x.Low, e.High+x.High
 	}
 	n := float64(len(queries))
-	return Estimate{Value: e.Value / n, Low: e.Low / n, High: e.High / n}
+	return precision.Estimate{Value: e.Value / n, Low: e.Low / n, High: e.High / n}
 }

@@ -1,4 +1,4 @@
-package screening
+package audit
 
 import (
 	"math"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
 // The rate of false alarms follows from the threshold.
@@ -21,7 +22,7 @@ func TestFalseAlarmsAreFewerThanOneAWeek(t *testing.T) {
 	sampled, a := 0.0, new(Audit)
 	const queries = 1 << 20
 	for range queries {
-		if a.Before(nil) == Sees|Places {
+		if a.Before(nil) == screening.Sees|screening.Places {
 			sampled++
 		}
 	}
@@ -241,8 +242,7 @@ func TestMissesAreNoticed(t *testing.T) {
 func TestRecordsMayHoldAnything(t *testing.T) {
 	for _, record := range []string{`{}`, `{"geometry":3}`, `{"geometry":{}}`, `{"geometry":{"cosine":{"edges":[1],"shares":[1],"most":[1]}}}`,
 		`{"geometry":{"cosine":{"edges":[],"shares":[1],"most":[0]}}}`, `{"geometry":{"cosine":{"edges":[2,1],"shares":[1,1,1],"most":[1,1,1]}}}`} {
-		m := &Model{c: Config{Record: []byte(record)}}
-		if g := m.Geometry(); g != nil && !slices.Equal(g.Cosine.Shares, nil) {
+		if g := geometryOf([]byte(record)); g != nil && !slices.Equal(g.Cosine.Shares, nil) {
 			t.Errorf("%s: found %+v", record, g)
 		}
 	}
@@ -260,27 +260,26 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := func(budgets ...float64) *Model {
-		c := Config{Dim: 2, Labels: labels, Clusters: []float32{1, 0}, Lists: make([]List, 1), K: 1, HeldOut: 100}
+	model := func(budgets ...float64) *screening.Model {
+		c := screening.Config{Dim: 2, Labels: labels, Clusters: []float32{1, 0}, Lists: make([]screening.List, 1), K: 1, HeldOut: 100}
 		for i := range uint32(labels) {
-			c.Lists[0].IDs, c.Lists[0].Shares = append(c.Lists[0].IDs, i), append(c.Lists[0].Shares, Share(1/float64(2+i)))
+			c.Lists[0].IDs, c.Lists[0].Shares = append(c.Lists[0].IDs, i), append(c.Lists[0].Shares, screening.Share(1/float64(2+i)))
 		}
 		for _, b := range budgets {
-			c.Ladder = append(c.Ladder, Rung{Budget: b, Share: c.Lists[0].Shares[int(b)-1]})
+			c.Ladder = append(c.Ladder, screening.Rung{Budget: b, Share: c.Lists[0].Shares[int(b)-1]})
 		}
-		m, err := NewModel(c)
+		m, err := screening.NewModel(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return m
 	}
-	p, err := NewPool(model(2, 4, 8), layer)
+	p, err := screening.NewPool(model(2, 4, 8), layer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Audit{pool: p, options: AuditOptions{Share: 1}, called: make(chan struct{}, 1), wanted: true} // without its goroutine
-	a.begin(p.current.Load().model)
-	p.audit.Store(a)
+	a := newAudit(p, Options{Share: 1}) // without its goroutine
+	p.Watch(a)
 	top := make([]exact.Prediction, 1)
 	for !a.full {
 		if _, err := p.TopK(top, []float32{1, 2}); err != nil {
@@ -295,24 +294,5 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 	}
 	if r := a.Report(); r.Audited != 0 || r.Window != 0 || r.Err != nil {
 		t.Errorf("found %+v, expected nothing of the model before", r)
-	}
-}
-
-// Between two temperatures with equal 1/T an unknown half-width is unknown, too.
-func TestUnknownWidthsBetweenTemperatures(t *testing.T) {
-	inf := float32(math.Inf(1))
-	tail, err := NewTail(TailConfig{
-		Clusters: 1, Temperatures: []float64{0.7, 0.9}, Intercepts: []float32{1, 2}, Slopes: make([]float32, 2),
-		Directions: []float32{1}, Squares: make([]float32, 4), Levels: []float64{0.9}, Widths: []float32{inf, 0.5}, Ranges: Everything(1, 2),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, temperature := range []float64{math.Nextafter(0.7, 1), 0.8, math.Nextafter(0.9, 0)} {
-		var rest Rest
-		known := tail.predict(&rest, []float32{1})
-		if x := tail.at(&rest, temperature, 0.5); !known || x.High != math.Inf(1) || !(x.Log >= 1 && x.Log <= 2) {
-			t.Errorf("T = %v: found %+v, expected a logarithm from 1 to 2 and no upper end", temperature, x)
-		}
 	}
 }

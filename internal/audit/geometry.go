@@ -1,4 +1,4 @@
-package screening
+package audit
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 )
 
 // Geometry describes the places of contexts relative to their clusters. Training keeps the geometry
-// of held-out contexts in the record of the model, for [Pool.Audit].
+// of held-out contexts in the record of the model.
 type Geometry struct {
 	// Cosine is of the cosines of contexts and the vectors of their clusters.
 	Cosine Histogram `json:"cosine"`
@@ -28,7 +28,8 @@ type Histogram struct {
 	Most []float64 `json:"most"`
 }
 
-// quantiles are the shares of contexts below the edges: fine at the contexts far from their clusters.
+// quantiles are the shares of contexts below the edges: fine at the contexts far from their
+// clusters.
 var quantiles = []float64{0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99}
 
 // NewGeometry returns the geometry of contexts with these cosines and leads, in the order of the
@@ -95,11 +96,8 @@ func (h *Histogram) valid() bool {
 	return ok
 }
 
-// Geometry returns the geometry of the held-out contexts of training, nil if the record has none.
-// It must not be changed.
-func (m *Model) Geometry() *Geometry { return m.geometry }
-
-func geometryOf(of []byte) *Geometry {
+// geometryOf returns the geometry of the held-out contexts of training, nil if the record has none.
+func geometryOf(of json.RawMessage) *Geometry {
 	var record struct {
 		Geometry *Geometry `json:"geometry"`
 	}

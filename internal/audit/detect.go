@@ -1,4 +1,4 @@
-package screening
+package audit
 
 import "slices"
 
@@ -50,8 +50,8 @@ func (d *detector) sample(e ...float64) (begins bool) {
 
 func (d *detector) up() bool { return d.crossed > 0 && d.samples-d.crossed < calm }
 
-// driftDetector looks for bins of a histogram with more than their largest share. Its e is q/most for the
-// bin of the sample, where q is the prediction from the earlier samples.
+// driftDetector looks for bins of a histogram with more than their largest share. Its e is q/most
+// for the bin of the sample, where q is the prediction from the earlier samples.
 type driftDetector struct {
 	detector
 	name   string
@@ -112,8 +112,8 @@ func (d *driftDetector) now() []float64 {
 	return shares
 }
 
-// missDetector looks for misses whose mean is above the allowed part. Its e is the payoff of bets of
-// several sizes: 1 - c + c x/allowed, where x is the part of the labels that were missed.
+// missDetector looks for misses whose mean is above the allowed part. Its e is the payoff of bets
+// of several sizes: 1 - c + c x/allowed, where x is the part of the labels that were missed.
 type missDetector struct {
 	detector
 	k int // of P@k
