@@ -78,6 +78,7 @@ func (s *Searcher) show(x *Location, k int, req *exact.Request, a exact.Answer) 
 			return exact.Answer{}, err
 		}
 	}
+	s.view.request = exact.Request{} // whose sets are the caller's
 	return s.view.answer, nil
 }
 

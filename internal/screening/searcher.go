@@ -213,7 +213,7 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	s.lines.Prefetch()
 	rung := s.rung
 	if !plain(req) { // else the layer checks it
-		if rung, err = s.check(req, len(dst)); err != nil {
+		if err = exact.Check(req, s.model.c.Labels, len(dst)); err != nil {
 			return exact.Answer{}, err
 		}
 		if exactly(req) {
@@ -222,6 +222,9 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 			}
 			s.stats.Queries++
 			return s.exact(dst, req)
+		}
+		if rung, err = s.rungOf(req.Budget); err != nil {
+			return exact.Answer{}, err
 		}
 	}
 	x, err := s.locate(h, rung)
@@ -257,17 +260,6 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	s.count(&x)
 	a.Source = exact.FromSet
 	return s.show(&x, len(dst), req, a)
-}
-
-// check returns the rung of a request's budget.
-func (s *Searcher) check(req *exact.Request, k int) (rung int, err error) {
-	if err := exact.Check(req, s.model.c.Labels, k); err != nil {
-		return 0, err
-	}
-	if exactly(req) {
-		return s.rung, nil
-	}
-	return s.rungOf(req.Budget)
 }
 
 // plain reports whether a request asks for nothing but labels, and their log-sum.
