@@ -212,7 +212,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if l.none, err = screening.NewModel(screening.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screening.List, 2), ExactMargin: 1}); err != nil {
 		return nil, err
 	}
-	l.pool, err = screening.NewPool(l.none, (*exact.Layer)(layer), screening.Pack(o.Bytes/4), screening.Observe(lengthsOf(layer.Dim())))
+	l.pool, err = screening.NewPool(l.none, (*exact.Layer)(layer), screening.Options{Copies: o.Bytes / 4, Observers: []screening.Observer{lengthsOf(layer.Dim())}})
 	return l, err
 }
 
@@ -249,7 +249,7 @@ func (l *Learner) begin() (err error) {
 		return err
 	}
 	if l.kept != nil {
-		if _, err := screening.NewSearcher(l.kept, (*exact.Layer)(l.layer), screening.Pack(0)); err != nil {
+		if _, err := screening.NewSearcher(l.kept, (*exact.Layer)(l.layer), screening.Options{Copies: -1}); err != nil {
 			l.kept = nil
 			l.tell(Event{Kind: failed, Text: err.Error()})
 		}
@@ -556,7 +556,7 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 // after on, each counted once, or on all contexts, each as often as it came, whichever precision is
 // lower.
 func (l *Learner) measure(ctx context.Context, m *screening.Model, s sample, after uint64, e *Event) error {
-	by, err := screening.NewSearcher(m, (*exact.Layer)(l.layer), screening.Pack(0), screening.Observe(lengthsOf(l.layer.Dim())))
+	by, err := screening.NewSearcher(m, (*exact.Layer)(l.layer), screening.Options{Copies: -1, Observers: []screening.Observer{lengthsOf(l.layer.Dim())}})
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ var watchedOnce = sync.OnceValue(func() watched {
 // the alarms that began, with the number of audited queries at that time.
 func (w watched) traffic(t *testing.T, change func(h []float32), audited uint64, until func(audit.Report) bool) (alarms map[string]uint64, r audit.Report) {
 	t.Helper()
-	p, err := screening.NewPool(w.model, w.layer)
+	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestAuditNoticesDrift(t *testing.T) {
 // An audit continues with the next model, ends when it is asked to, and refuses wrong options.
 func TestAuditsBeginAndEnd(t *testing.T) {
 	w := watchedOnce()
-	p, err := screening.NewPool(w.model, w.layer)
+	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestAuditsBeginAndEnd(t *testing.T) {
 // A share that leaves no time for a second exact answer gets none.
 func TestTheSmallestShareOfAnAudit(t *testing.T) {
 	w := watchedOnce()
-	p, err := screening.NewPool(w.model, w.layer)
+	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestTheSmallestShareOfAnAudit(t *testing.T) {
 // Queries of a pool with an audit allocate nothing, whichever query is sampled.
 func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 	w := watchedOnce()
-	p, err := screening.NewPool(w.model, w.layer)
+	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 // Many goroutines ask while models are swapped, and the audit reports.
 func TestAuditOfManyGoroutines(t *testing.T) {
 	w := watchedOnce()
-	p, err := screening.NewPool(w.model, w.layer)
+	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

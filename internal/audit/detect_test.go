@@ -274,7 +274,7 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 		}
 		return m
 	}
-	p, err := screening.NewPool(model(2, 4, 8), layer)
+	p, err := screening.NewPool(model(2, 4, 8), layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ type EvaluateOptions struct {
 	Threads     int
 	Targets     []int64
 	Temperature float64
-	Searcher    []Option
+	Searcher    Options
 	Progress    func(done, total int)
 }
 
@@ -87,7 +87,7 @@ func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32,
 	// All searchers are made before any work, so that a wrong input is an error at once.
 	searchers, layers := make([]*Searcher, threads), make([]*exact.Searcher, threads)
 	for i := range searchers {
-		s, err := NewSearcher(m, l, opt.Searcher...)
+		s, err := NewSearcher(m, l, opt.Searcher)
 		if err != nil {
 			return nil, err
 		}

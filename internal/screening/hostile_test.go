@@ -92,7 +92,7 @@ func TestTheTailOfNaN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSearcher(m, layer)
+	s, err := NewSearcher(m, layer, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -191,17 +191,7 @@ func without(a, b float64) float64 {
 // maxBanned bounds the labels whose share of the tail is computed to take it off.
 const maxBanned = 256
 
-// OverTail is screen.Options.OverTail.
-func OverTail() Option {
-	return func(s *Searcher) error {
-		if s.model.c.Tail == nil {
-			return ErrNoTail
-		}
-		return Observe(overTail{})(s)
-	}
-}
-
-// overTail makes log-sums sums over all labels.
+// overTail makes log-sums sums over all labels, see Options.OverTail.
 type overTail struct{}
 
 func (overTail) Before(*exact.Query) Wish { return Sees }

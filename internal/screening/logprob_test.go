@@ -55,7 +55,7 @@ func checkTail(t *rapid.T) {
 	c := in.config.Tail.Config()
 	set := drawSettings(t, in)
 	set.overTail = true
-	s := in.searcher(t, set.options()...)
+	s := in.searcher(t, set.options())
 	k, req := drawRequest(t, in)
 	req.LogSum = true
 	for i := range in.n {
@@ -145,7 +145,7 @@ func checkProbabilities(t *rapid.T) {
 	in := drawn.instance(t)
 	set := drawSettings(t, in)
 	set.overTail = rapid.Bool().Draw(t, "over the tail")
-	s := in.searcher(t, set.options()...)
+	s := in.searcher(t, set.options())
 	k, req := drawRequest(t, in)
 	req.LogSum, req.Temperature = true, rapid.SampledFrom([]float64{0, 0.3, 0.5, 0.7, 1, 4}).Draw(t, "temperature")
 	req.ExactSum = rapid.Bool().Draw(t, "exact sum")
@@ -325,9 +325,9 @@ func TestOverTheTailAnswersAreThoseWithoutIt(t *testing.T) {
 		in := drawn.instance(t)
 		k, req := drawRequest(t, in)
 		set := drawSettings(t, in)
-		plain := in.searcher(t, set.options()...)
+		plain := in.searcher(t, set.options())
 		set.overTail = true
-		over := in.searcher(t, set.options()...)
+		over := in.searcher(t, set.options())
 		for i := range in.n {
 			want, a := search(t, plain, k, in.context(i), req)
 			got, b := search(t, over, k, in.context(i), req)
@@ -350,10 +350,13 @@ func TestWithoutATailThereAreNoProbabilities(t *testing.T) {
 	in := ordinary(t)
 	s, h := in.searcher(t), in.context(0)
 	for name, ask := range map[string]func() error{
-		"LogProb":  func() error { _, err := s.LogProb(h, 1, 2); return err },
-		"LogSum":   func() error { _, err := s.LogSum(h, 1, 0); return err },
-		"Head":     func() error { _, _, err := s.Head(h, 0, new(screening.Rest)); return err },
-		"OverTail": func() error { _, err := screening.NewSearcher(in.model, in.layer, screening.OverTail()); return err },
+		"LogProb": func() error { _, err := s.LogProb(h, 1, 2); return err },
+		"LogSum":  func() error { _, err := s.LogSum(h, 1, 0); return err },
+		"Head":    func() error { _, _, err := s.Head(h, 0, new(screening.Rest)); return err },
+		"OverTail": func() error {
+			_, err := screening.NewSearcher(in.model, in.layer, screening.Options{OverTail: true})
+			return err
+		},
 		"targets": func() error {
 			_, err := screening.Evaluate(t.Context(), in.model, in.layer, h, screening.EvaluateOptions{Targets: []int64{1}})
 			return err
@@ -500,7 +503,7 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := screening.NewSearcher(m, in.layer, screening.OverTail())
+			s, err := screening.NewSearcher(m, in.layer, screening.Options{OverTail: true})
 			if err != nil {
 				t.Fatal(err)
 			}

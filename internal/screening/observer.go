@@ -3,8 +3,8 @@ package screening
 import "github.com/learning-to-screen/l2s/internal/exact"
 
 // Observer takes part in the queries of a searcher from outside: an audit, the estimate of a sum
-// over all labels, a learner. The goroutine of the query calls it. Exact requests, which have no
-// cell, are not observed.
+// over all labels, a learner. The goroutine of the query calls it; of several searchers several
+// goroutines. Exact requests, which have no cell, are not observed.
 type Observer interface {
 	// Before is called with the context of a query, before its cell is found.
 	Before(q *exact.Query) Wish
@@ -21,12 +21,6 @@ const (
 	Places                   // with the lead and the cosine of the context, which take time
 	Refuses                  // the exact layer is to answer: the screen is not for such contexts
 )
-
-// Observe adds an observer to a searcher. Observers of several searchers are called by several
-// goroutines.
-func Observe(o Observer) Option {
-	return func(s *Searcher) error { s.observers = append(s.observers, o); return nil }
-}
 
 // View is a query as others than the searcher see it: they read nothing else of a searcher. It is
 // valid until the searcher's next query.

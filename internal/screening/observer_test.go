@@ -30,7 +30,7 @@ func TestObservers(t *testing.T) {
 	plain, layer := in.searcher(t), exact.NewSearcher(in.layer)
 	for _, wish := range []screening.Wish{0, screening.Sees, screening.Places, screening.Sees | screening.Places, screening.Refuses, screening.Sees | screening.Refuses} {
 		one, two := &wishes{Wish: wish}, &wishes{}
-		s := in.searcher(t, screening.Observe(one), screening.Observe(two))
+		s := in.searcher(t, screening.Options{Observers: []screening.Observer{one, two}})
 		for i := range in.n {
 			h, k := in.context(i), 1+i%3
 			want, got := make([]exact.Prediction, k), make([]exact.Prediction, k)

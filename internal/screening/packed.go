@@ -24,9 +24,6 @@ func packedByDefault(l *exact.Layer) int64 {
 	return smallPacked
 }
 
-// Pack is screen.Options.Copies, but 0 for no copies.
-func Pack(bytes int64) Option { return func(s *Searcher) error { s.packUpTo = bytes; return nil } }
-
 // packKey is a layer, and the least share of the candidates that are packed for it.
 type packKey struct {
 	layer weak.Pointer[exact.Layer]
@@ -35,8 +32,11 @@ type packKey struct {
 
 // pack returns the candidates of at least a share, packed for the layer, and the bytes that they
 // take and would take. It returns nil if the layer has no codes, or if they would take more than
-// most bytes.
+// most bytes, see Options.Copies.
 func (m *Model) pack(l *exact.Layer, share uint16, most int64) (packed *exact.Packed, copies, all int64, err error) {
+	if most == 0 {
+		most = packedByDefault(l)
+	}
 	sizes := m.sizesAt(share)
 	starts := make([]int, 1, len(sizes)+1)
 	for t, n := range sizes {

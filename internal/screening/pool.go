@@ -11,7 +11,7 @@ import (
 
 // Pool is screen.Pool.
 type Pool struct {
-	opts    []Option
+	options Options
 	current atomic.Pointer[generation]
 	watch   atomic.Pointer[watch] // nil for none
 	mu      sync.Mutex            // one Swap at a time, and none while a watch begins
@@ -43,8 +43,8 @@ const (
 )
 
 // NewPool is screen.NewPool.
-func NewPool(m *Model, l *exact.Layer, opts ...Option) (*Pool, error) {
-	p := &Pool{opts: opts}
+func NewPool(m *Model, l *exact.Layer, o Options) (*Pool, error) {
+	p := &Pool{options: o}
 	p.current.Store(&generation{}) // which no query uses
 	if _, err := p.Swap(m, l); err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func NewPool(m *Model, l *exact.Layer, opts ...Option) (*Pool, error) {
 func (p *Pool) Swap(m *Model, l *exact.Layer) (drained <-chan struct{}, err error) {
 	made := make([]*Searcher, max(p.count(), 1)) // one checks m and l: all may have gone after errors
 	for i := range made {
-		if made[i], err = NewSearcher(m, l, p.opts...); err != nil {
+		if made[i], err = NewSearcher(m, l, p.options); err != nil {
 			return nil, err
 		}
 	}
@@ -187,7 +187,7 @@ func (p *Pool) borrow() (l loan, err error) {
 		p.unlock()
 	}
 	if l.Searcher == nil {
-		if l.Searcher, err = NewSearcher(l.of.model, l.of.layer, p.opts...); err != nil {
+		if l.Searcher, err = NewSearcher(l.of.model, l.of.layer, p.options); err != nil {
 			l.giveBack()
 			return loan{}, err
 		}

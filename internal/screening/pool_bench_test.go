@@ -19,8 +19,8 @@ func BenchmarkPool(b *testing.B) {
 		b.Fatal(err)
 	}
 	model := (*screening.Model)(made)
-	pool := func(opts ...screening.Option) *screening.Pool {
-		p, err := screening.NewPool(model, (*exact.Layer)(data.Layer), opts...)
+	pool := func() *screening.Pool {
+		p, err := screening.NewPool(model, (*exact.Layer)(data.Layer), screening.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func BenchmarkPool(b *testing.B) {
 		asker func() func(dst []exact.Prediction, h []float32) (int, error) // one for each goroutine
 	}{
 		{"searcher", func() func([]exact.Prediction, []float32) (int, error) {
-			s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer))
+			s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), screening.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -19,9 +19,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
-func (in *instance) pool(t failer, opts ...screening.Option) *screening.Pool {
+func (in *instance) pool(t failer, o ...screening.Options) *screening.Pool {
 	t.Helper()
-	p, err := screening.NewPool(in.model, in.layer, opts...)
+	p, err := screening.NewPool(in.model, in.layer, append(o, screening.Options{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,15 +90,15 @@ func checkPool(t *rapid.T) {
 	for range rapid.IntRange(1, 3).Draw(t, "instances") {
 		ins = append(ins, drawShape(t).instance(t))
 	}
-	var opts []screening.Option
+	var o screening.Options
 	if rapid.Bool().Draw(t, "small budget") {
-		opts = append(opts, screening.Budget(1))
+		o.Budget = 1
 	}
 	var searchers []*screening.Searcher
 	for _, in := range ins {
-		searchers = append(searchers, in.searcher(t, opts...))
+		searchers = append(searchers, in.searcher(t, o))
 	}
-	pool, current, number := ins[0].pool(t, opts...), 0, uint64(1)
+	pool, current, number := ins[0].pool(t, o), 0, uint64(1)
 	query := func(a asker, generation int) {
 		in := ins[generation]
 		question, at := rapid.IntRange(0, 5).Draw(t, "question"), rapid.IntRange(0, in.n-1).Draw(t, "context")
@@ -208,7 +208,7 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 		return model, layer, weights
 	}
 	model, layer, weights := open(0)
-	pool, err := screening.NewPool(model, layer)
+	pool, err := screening.NewPool(model, layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 			}
 		}
 		t.Run(c.name, func(t *testing.T) {
-			p, err := screening.NewPool(c.model, c.layer)
+			p, err := screening.NewPool(c.model, c.layer, screening.Options{})
 			if refused(t, err); p != nil {
 				t.Error("NewPool: found a pool and an error")
 			}
@@ -346,7 +346,7 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 			}
 		})
 	}
-	if p, err := screening.NewPool(in.model, in.layer, screening.OverTail()); err == nil || p != nil {
+	if p, err := screening.NewPool(in.model, in.layer, screening.Options{OverTail: true}); err == nil || p != nil {
 		t.Error("NewPool: found no error for OverTail without a tail")
 	}
 }

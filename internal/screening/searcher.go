@@ -14,18 +14,12 @@ import (
 
 var errNoModel = errors.New("screen: model: found none, expected one of Load, Read or a training")
 
-// Option changes how a Searcher answers.
-type Option func(*Searcher) error
-
-// Budget is the budget of requests without a budget, see exact.Request: the largest of the model's
-// ladder that is not above it, or the smallest. Without the option it is Model.Budget.
-func Budget(b float64) Option {
-	return func(s *Searcher) (err error) {
-		if s.rung, err = s.model.rungOf(b); err != nil {
-			err = fmt.Errorf("screen: %w", err)
-		}
-		return err
-	}
+// Options are screen.Options, with observers.
+type Options struct {
+	Budget    float64
+	OverTail  bool
+	Copies    int64
+	Observers []Observer
 }
 
 // Searcher is screen.Searcher. It knows none of those who observe its queries.
@@ -43,11 +37,10 @@ type Searcher struct {
 	stats     Stats
 	lines     kernels.Lines
 
-	model    *Model
-	over     *exact.Layer
-	packUpTo int64 // bytes
-	copies   int64 // bytes of the copies
-	whole    int64 // bytes of copies of all lists
+	model  *Model
+	over   *exact.Layer
+	copies int64 // bytes of the copies
+	whole  int64 // bytes of copies of all lists
 
 	marked  []bool   // the biases of a request whose labels are candidates
 	edited  []uint32 // candidates with the edits of a request
@@ -72,7 +65,7 @@ func checkParts(m *Model, l *exact.Layer) error {
 }
 
 // NewSearcher is screen.NewSearcher.
-func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
+func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 	if err := checkParts(m, l); err != nil {
 		return nil, err
 	}
@@ -87,21 +80,23 @@ func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
 			return nil, exact.Invalid(exact.ErrLayer, "screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", made, own)
 		}
 	}
+	if o.OverTail {
+		if m.c.Tail == nil {
+			return nil, ErrNoTail
+		}
+		o.Observers = append(slices.Clip(o.Observers), overTail{})
+	}
+	rung, err := m.rungOf(cmp.Or(o.Budget, m.Budget()))
+	if err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	share := m.c.Ladder[rung].Share
 	s := &Searcher{
 		model: m, layer: exact.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
-		packUpTo: packedByDefault(l), lead: m.c.ExactMargin > 0,
+		sizes: m.sizesAt(share), rung: rung, lead: m.c.ExactMargin > 0,
+		observers: append(make([]Observer, 0, len(o.Observers)+1), o.Observers...), // a watch may come
 	}
-	err := Budget(m.Budget())(s)
-	for _, o := range opts {
-		err = cmp.Or(err, o(s))
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.observers = slices.Grow(s.observers, 1) // a watch may come
-	share := m.c.Ladder[s.rung].Share
-	s.sizes = m.sizesAt(share)
-	if s.packed, s.copies, s.whole, err = m.pack(l, share, s.packUpTo); err != nil {
+	if s.packed, s.copies, s.whole, err = m.pack(l, share, o.Copies); err != nil {
 		return nil, err
 	}
 	return s, s.warm()
@@ -354,7 +349,7 @@ func (s *Searcher) edit(set []uint32, req *exact.Request) {
 }
 
 // PackedBytes returns the memory that the copies of candidates take, and the memory that copies of
-// all lists within the budget would take: more if [Pack] allows less, or if the layer has no codes
+// all lists within the budget would take: more if Options.Copies allows less, or if the layer has no codes
 // to copy.
 func (s *Searcher) PackedBytes() (copies, all int64) { return s.copies, s.whole }
 

@@ -27,7 +27,7 @@ type outcome struct {
 
 // findOutcomes finds the outcomes of all contexts.
 func findOutcomes(ctx context.Context, m *screening.Model, layer *softmax.Layer, contexts []float32, opt *Options) ([]outcome, error) {
-	if _, err := screening.NewSearcher(m, (*exact.Layer)(layer)); err != nil { // it does not go with the layer
+	if _, err := screening.NewSearcher(m, (*exact.Layer)(layer), screening.Options{}); err != nil { // it does not go with the layer
 		return nil, err
 	}
 	c, err := corpus.New(layer, contexts, opt.Threads)
