@@ -79,8 +79,8 @@ func (s *Sampler) rest(temperature float64) screening.Interval {
 			}
 			b = kernels.LogSumExp(s.terms) // such a chain has no lower ends
 		}
-		if x.High = without(x.High, b); !s.narrow {
-			x.Log, x.Low = without(x.Log, b), without(x.Low, b)
+		if x.High = kernels.LogSubExp(x.High, b); !s.narrow {
+			x.Log, x.Low = kernels.LogSubExp(x.Log, b), kernels.LogSubExp(x.Low, b)
 		}
 	}
 	if l.known == len(l.rests) {
@@ -89,17 +89,6 @@ func (s *Sampler) rest(temperature float64) screening.Interval {
 	l.rests[l.known] = restAt{temperature, x}
 	l.known++
 	return x
-}
-
-// without returns log(e^a - e^b), -Inf if nothing is left.
-func without(a, b float64) float64 {
-	switch {
-	case a <= b:
-		return math.Inf(-1)
-	case math.IsInf(a, 1):
-		return a
-	}
-	return a + kernels.Log(1-kernels.Exp(b-a))
 }
 
 // outside leaves the probabilities among the first n labels of the head in s.terms, and returns the

@@ -170,12 +170,12 @@ func (m *Model) Measure(outcomes []precision.Outcome, k int) []Rung {
 	ladder := slices.Clone(m.c.Ladder)
 	for i, x := range ladder {
 		sizes := m.sizesAt(x.Share)
-		ladder[i] = newRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(sizes[cell]) }))
+		ladder[i] = NewRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(sizes[cell]) }))
 	}
 	return ladder
 }
 
-// newRung is a rung with these figures.
-func newRung(budget float64, share uint16, f precision.Figures) Rung {
+// NewRung is a rung with these figures.
+func NewRung(budget float64, share uint16, f precision.Figures) Rung {
 	return Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
 }

@@ -174,18 +174,7 @@ func (v *View) outside(rest *Rest, others []uint32, temperature, confidence floa
 		m.terms = append(m.terms, x/temperature)
 	}
 	known := kernels.LogSumExp(m.terms)
-	return Interval{without(tail.Log, known), without(tail.Low, known), without(tail.High, known)}, nil
-}
-
-// without returns log(e^a - e^b), -Inf if nothing is left.
-func without(a, b float64) float64 {
-	if a <= b {
-		return math.Inf(-1)
-	}
-	if math.IsInf(a, 1) {
-		return a
-	}
-	return a + kernels.Log(1-kernels.Exp(b-a))
+	return Interval{kernels.LogSubExp(tail.Log, known), kernels.LogSubExp(tail.Low, known), kernels.LogSubExp(tail.High, known)}, nil
 }
 
 // maxBanned bounds the labels whose share of the tail is computed to take it off.
