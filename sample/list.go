@@ -23,7 +23,6 @@ const maxBanned = 256
 
 // list is the knowledge of a draw over a screen.
 type list struct {
-	outside    screening.Rest
 	rests      [2]restAt
 	known      int       // of rests
 	beyond     []float64 // logits without edits of labels of the pool that the tail counts
@@ -36,6 +35,8 @@ type list struct {
 	shares []float64 // of each label, the probability that is sure
 	ids    []uint32  // the candidates that have one
 	sure   float64   // the sum of the shares
+
+	outside screening.Rest // of the context
 }
 
 // restAt describes the labels outside the pool at a temperature.
