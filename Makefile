@@ -47,7 +47,7 @@ test-draws: ## Run the tests of package sample with four times as many draws.
 
 .PHONY: test-long
 test-long: ## Run an audit and a head that learns over the contexts of a language model of ../shared/data, for some minutes.
-	$(GO) test -timeout 40m ./internal/screening -run AuditOfALanguageModel -v -count=1 -args -long
+	$(GO) test -timeout 40m ./internal/audit -run AuditOfALanguageModel -v -count=1 -args -long
 	$(GO) test ./learn -run 'Replay|ALongTime' -v -count=1 -timeout 30m -args -long
 
 .PHONY: test-llama
@@ -63,7 +63,7 @@ test-kubernetes: ## Check the Job of docs/labels.md by the types of Kubernetes, 
 .PHONY: test-purego
 test-purego: ## Run all tests without assembly, and queries on the level without it.
 	L2S_BEST=generic $(GO) test -vet=off -tags purego -timeout 40m ./...
-	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening
+	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening ./internal/audit
 
 # The parts that run in parallel without disturbing each other, the longest first.
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
@@ -145,7 +145,7 @@ lint: ## Check formatting, go.mod, and go vet.
 vet-all: ## Run go vet in the other modules and for other architectures.
 	GOARCH=386 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
-	GOOS=js GOARCH=wasm $(GO) vet ./internal/kernels ./kernels/... ./internal/exact ./internal/screening ./softmax ./screen ./train
+	GOOS=js GOARCH=wasm $(GO) vet ./internal/kernels ./kernels/... ./internal/exact ./internal/screening ./internal/audit ./softmax ./screen ./train
 	cd gen && $(GO) vet ./...
 	cd benchmarks && $(GO) vet ./...
 	cd examples && $(GO) vet -tags kubernetes -mod=readonly ./...

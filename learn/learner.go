@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/audit"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -104,7 +105,7 @@ type Learner struct {
 	layer    *softmax.Layer
 	o        Options
 	pool     *screening.Pool
-	audit    *screening.Audit
+	audit    *audit.Audit
 	none     *screening.Model // with which the exact layer answers
 	stored   *screening.Model // of Options.Keep, to be tried
 	contexts *reservoir
@@ -211,14 +212,8 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if l.none, err = screening.NewModel(screening.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screening.List, 2), ExactMargin: 1}); err != nil {
 		return nil, err
 	}
-	l.pool, err = screening.NewPool(l.none, (*exact.Layer)(layer), screening.Pack(o.Bytes/4), l.held())
+	l.pool, err = screening.NewPool(l.none, (*exact.Layer)(layer), screening.Options{Copies: o.Bytes / 4, Observers: []screening.Observer{lengthsOf(layer.Dim())}})
 	return l, err
-}
-
-// held has the exact layer answer contexts that a reservoir may pass over by their size: no
-// training and no trial has them.
-func (l *Learner) held() screening.Option {
-	return screening.Lengths(0x1p-14*math.Sqrt(float64(l.layer.Dim())), 65519)
 }
 
 // room is the part of Bytes that is the reservoir's.
@@ -250,11 +245,11 @@ func (l *Learner) begin() (err error) {
 			return fmt.Errorf("learn: %w: a screen that is learned would take its place", err)
 		}
 	}
-	if l.audit, err = l.pool.Audit(screening.AuditOptions{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
+	if l.audit, err = audit.Start(l.pool, audit.Options{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
 		return err
 	}
 	if l.stored != nil {
-		if _, err := screening.NewSearcher(l.stored, (*exact.Layer)(l.layer), screening.Pack(0)); err != nil {
+		if _, err := screening.NewSearcher(l.stored, (*exact.Layer)(l.layer), screening.Options{Copies: -1}); err != nil {
 			l.stored = nil
 			l.tell(Event{Kind: failed, Text: err.Error()})
 		}
@@ -395,7 +390,7 @@ func (l *Learner) await(ctx context.Context, number func() uint64) bool {
 }
 
 // unlearn lets the exact layer answer after an alarm.
-func (l *Learner) unlearn(x screening.Alarm) {
+func (l *Learner) unlearn(x audit.Alarm) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.Screened() || len(l.audit.Report().Alarms) == 0 {
@@ -561,7 +556,7 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 // after on, each counted once, or on all contexts, each as often as it came, whichever precision is
 // lower.
 func (l *Learner) measure(ctx context.Context, m *screening.Model, s sample, after uint64, e *Event) error {
-	by, err := screening.NewSearcher(m, (*exact.Layer)(l.layer), screening.Pack(0), l.held())
+	by, err := screening.NewSearcher(m, (*exact.Layer)(l.layer), screening.Options{Copies: -1, Observers: []screening.Observer{lengthsOf(l.layer.Dim())}})
 	if err != nil {
 		return err
 	}

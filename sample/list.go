@@ -35,6 +35,8 @@ type list struct {
 	shares []float64 // of each label, the probability that is sure
 	ids    []uint32  // the candidates that have one
 	sure   float64   // the sum of the shares
+
+	outside screening.Rest // of the context
 }
 
 // outsideAt describes the labels outside the pool at a temperature.
@@ -68,7 +70,7 @@ func (s *Sampler) rest(temperature float64) screening.Interval {
 			return r.log
 		}
 	}
-	x := s.screened.Outside(temperature, s.confidence)
+	x := l.outside.At(temperature, s.confidence)
 	if len(l.beyond) > 0 || len(l.lower) > 0 {
 		b := logSumOf(l.lower, l.lower, temperature)
 		if len(l.beyond) > 0 {
@@ -78,8 +80,8 @@ func (s *Sampler) rest(temperature float64) screening.Interval {
 			}
 			b = kernels.LogSumExp(s.terms) // such a chain has no lower ends
 		}
-		if x.High = without(x.High, b); !s.narrow {
-			x.Log, x.Low = without(x.Log, b), without(x.Low, b)
+		if x.High = kernels.LogSubExp(x.High, b); !s.narrow {
+			x.Log, x.Low = kernels.LogSubExp(x.Log, b), kernels.LogSubExp(x.Low, b)
 		}
 	}
 	if l.outsideCount == len(l.outsideSums) {
@@ -88,17 +90,6 @@ func (s *Sampler) rest(temperature float64) screening.Interval {
 	l.outsideSums[l.outsideCount] = outsideAt{temperature, x}
 	l.outsideCount++
 	return x
-}
-
-// without returns log(e^a - e^b), -Inf if nothing is left.
-func without(a, b float64) float64 {
-	switch {
-	case a <= b:
-		return math.Inf(-1)
-	case math.IsInf(a, 1):
-		return a
-	}
-	return a + kernels.Log(1-kernels.Exp(b-a))
 }
 
 // outside leaves the probabilities among the first n labels of the head in s.terms, and returns the
@@ -127,7 +118,7 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 		if i > 0 {
 			s.stats.More++
 		}
-		head, ok, err := s.screened.Head(h, budget)
+		head, ok, err := s.screened.Head(h, budget, &s.list.outside)
 		if err != nil || !ok {
 			return Token{}, false, err
 		}

@@ -165,7 +165,7 @@ func NewScreened(of *screen.Model, l *softmax.Layer, o Options) (*Sampler, error
 	if s.budgets = append(s.budgets, budget); budget < most {
 		s.budgets = append(s.budgets, most)
 	}
-	s.screened, err = screening.NewSearcher(m, (*exact.Layer)(l), screening.Budget(budget))
+	s.screened, err = screening.NewSearcher(m, (*exact.Layer)(l), screening.Options{Budget: budget})
 	return s, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/audit"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -80,12 +81,12 @@ func (t *trainer) config(made *built, rungs []screening.Rung, budget float64) sc
 }
 
 // geometryOf describes the places of contexts relative to their clusters.
-func geometryOf(found []router.Found) *screening.Geometry {
+func geometryOf(found []router.Found) *audit.Geometry {
 	cosines, leads := make([]float64, len(found)), make([]float64, len(found))
 	for i, f := range found {
 		cosines[i], leads[i] = f.Cosine, f.Lead
 	}
-	return screening.NewGeometry(cosines, leads)
+	return audit.NewGeometry(cosines, leads)
 }
 
 // budgets returns the budgets of a ladder.

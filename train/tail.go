@@ -76,7 +76,7 @@ func FitTail(ctx context.Context, of *screen.Model, layer *softmax.Layer, contex
 		if err := (*tail.Options)(&opt).Check(); err != nil {
 			return err
 		}
-		if _, err := screening.NewSearcher(m, (*exact.Layer)(layer)); err != nil { // it does not go with the layer
+		if _, err := screening.NewSearcher(m, (*exact.Layer)(layer), screening.Options{}); err != nil { // it does not go with the layer
 			return err
 		}
 		r, found, err := c.RouteBy(ctx, m, stage.Assign)
