@@ -69,6 +69,7 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 func (l *Layer) encode() error {
 	labels, dim := l.Labels(), l.Dim()
 	if kernels.Quantised(l.rows.Element()) {
+		kernels.Advise(l.rows, bigmem.Reload)
 		blocks, err := kernels.NewBlockRows(l.rows, l.bias)
 		if err == nil {
 			l.blocks = blocks
