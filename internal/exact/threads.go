@@ -15,8 +15,6 @@ import (
 var minShared = 2 << 20 // tests change it
 
 const (
-	// shareBytes is the size of the rows that a thread takes at a time.
-	shareBytes = 128 << 10
 	// mostThreads is the largest number of threads that a scan can use.
 	mostThreads = 256
 	// fewLooks is the number of times that the caller checks for helpers that still have rows, some
@@ -136,11 +134,11 @@ func (s *Searcher) run(n, bytes int) {
 	alone := c == nil || n*bytes < minShared
 	switch {
 	case s.scan.tiles:
-		s.scan.step = s.layer.tile()
+		s.scan.step = s.tile(n)
 	case alone:
 		s.scan.step = n // no cuts but those of the kernel
 	default:
-		s.scan.step = max(shareBytes/bytes/kernels.PanelRows*kernels.PanelRows, kernels.PanelRows)
+		s.scan.step = max(partBytes(n*bytes)/bytes/kernels.PanelRows*kernels.PanelRows, kernels.PanelRows)
 	}
 	s.next.Store(0)
 	s.failed.Store(false)
