@@ -478,7 +478,7 @@ func TestBenchTellsWhatItHas(t *testing.T) {
 		after string // a line that is followed by the interrupt
 		want  int    // lines
 		json  bool
-	}{{"load", 0, false}, {"bench, 1 thread: rounds: 1, of 2 tokens for each of 3 lines in ", 4, false}, {"bench, 1 thread: rounds: 1, of 2 tokens for each of 3 lines in ", 3, true}} {
+	}{{"load", 0, false}, {"bench, 1 thread: rounds: 1, of 2 tokens for each of 4 lines in ", 5, false}, {"bench, 1 thread: rounds: 1, of 2 tokens for each of 4 lines in ", 4, true}} {
 		ctx, cancel := context.WithCancel(context.Background())
 		if c.after == "load" {
 			cancel()
