@@ -17,7 +17,7 @@ help: ## List the targets.
 
 .PHONY: demo
 demo: ## Train and measure a screen on the small language model of benchmarks/lm/model.
-	$(GO) run ./cmd/l2s demo --lm $(DEMO)
+	scripts/demo $(DEMO) bin/demo
 
 .PHONY: build
 build: ## Build the command to bin/l2s.
@@ -47,7 +47,7 @@ test-draws: ## Run the tests of package sample with four times as many draws.
 
 .PHONY: test-long
 test-long: ## Run an audit and a head that learns over the contexts of a language model of ../shared/data, for some minutes.
-	$(GO) test -timeout 40m ./internal/screening -run AuditOfALanguageModel -v -count=1 -args -long
+	$(GO) test -timeout 40m ./internal/audit -run AuditOfALanguageModel -v -count=1 -args -long
 	$(GO) test ./learn -run 'Replay|ALongTime' -v -count=1 -timeout 30m -args -long
 
 .PHONY: test-llama
@@ -63,7 +63,7 @@ test-kubernetes: ## Check the Job of docs/labels.md by the types of Kubernetes, 
 .PHONY: test-purego
 test-purego: ## Run all tests without assembly, and queries on the level without it.
 	L2S_BEST=generic $(GO) test -vet=off -tags purego -timeout 40m ./...
-	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening
+	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening ./internal/audit
 
 # The parts that run in parallel without disturbing each other, the longest first.
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
@@ -145,7 +145,7 @@ lint: ## Check formatting, go.mod, and go vet.
 vet-all: ## Run go vet in the other modules and for other architectures.
 	GOARCH=386 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
-	GOOS=js GOARCH=wasm $(GO) vet ./internal/kernels ./kernels/... ./internal/exact ./internal/screening ./softmax ./screen ./train
+	GOOS=js GOARCH=wasm $(GO) vet ./internal/kernels ./kernels/... ./internal/exact ./internal/screening ./internal/audit ./softmax ./screen ./train
 	cd gen && $(GO) vet ./...
 	cd benchmarks && $(GO) vet ./...
 	cd examples && $(GO) vet -tags kubernetes -mod=readonly ./...
@@ -196,15 +196,13 @@ load: bin/ptb/m.l2s ## Ask the PTB screen 10 million times from 2 goroutines and
 		-contexts ../bin/ptb/test.npy -screen ../bin/ptb/m.l2s -queries $(QUERIES)
 
 bin/ptb/m.l2s:
-	$(call there,$(PTB),make load-short asks the model of l2s demo.)
+	$(call there,$(PTB),make load-short asks the model of make demo.)
 	$(MAKE) train-ptb
 
 .PHONY: load-short
-load-short: build ## The same with 200,000 queries, on the model of l2s demo.
-	rm -rf bin/load
-	bin/l2s demo --lm $(DEMO) --keep bin/load --quiet >/dev/null
-	cd benchmarks && $(GO) run ./load -weights ../bin/load/layer.safetensors:weight -bias ../bin/load/layer.safetensors:bias \
-		-contexts ../bin/load/test.npy -screen ../bin/load/m.l2s -queries 200000
+load-short: demo ## The same with 200,000 queries, on the model of make demo.
+	cd benchmarks && $(GO) run ./load -weights ../$(DEMO)/model.safetensors:encoder.weight -bias ../$(DEMO)/model.safetensors:decoder.bias \
+		-contexts ../bin/demo/test.npy -screen ../bin/demo/m.l2s -queries 200000
 
 .PHONY: service-load
 service-load: ## Put the example service under the load of 4 clients on loopback, with ten swaps.
@@ -283,7 +281,7 @@ compare-full: ## The same with finer sweeps, learning from all contexts.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --full $(call own,--lm,ptb-small) $(LAYER)
 
 .PHONY: compare-quick
-compare-quick: ## Compare on the model of l2s demo in two minutes, into bin/compare-quick.
+compare-quick: ## Compare on the model of make demo in two minutes, into bin/compare-quick.
 	cd benchmarks && $(GO) run $(OPENBLAS) ./compare --quick --demo --least 0.98 --out ../bin/compare-quick
 
 .PHONY: translate

@@ -14,6 +14,7 @@ package beam
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -123,6 +124,8 @@ type sentence struct {
 // New returns a search. Errors name the option, the value found and the value expected.
 func New(d Decoder, s Searcher, opt Options) (*Search, error) {
 	switch {
+	case d == nil || s == nil:
+		return nil, errors.New("beam: found no decoder or no searcher, expected both")
 	case opt.Width < 1:
 		return nil, fmt.Errorf("beam: width: found %d, expected at least 1", opt.Width)
 	case opt.MaxLen < 1:

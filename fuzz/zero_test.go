@@ -5,6 +5,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/learn"
@@ -13,7 +14,6 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
-	"github.com/learning-to-screen/l2s/train/calibrate"
 )
 
 // Who gives a zero value in place of a layer or a model gets an error.
@@ -44,11 +44,11 @@ func TestZeroValuesAreRefused(t *testing.T) {
 			return err
 		},
 		"train.Labels": func() error { _, err := train.Labels(ctx, nil, h, 1, train.RunOptions{}); return err },
+		"beam.New":     func() error { _, err := beam.New(nil, nil, beam.Options{Width: 1, MaxLen: 1}); return err },
 		"train.FitTail": func() error {
 			_, _, err := train.FitTail(ctx, model, layer, h, train.DefaultTailOptions(), train.RunOptions{})
 			return err
 		},
-		"calibrate.Run": func() error { _, _, err := calibrate.Run(ctx, model, layer, h, calibrate.DefaultOptions()); return err },
 	} {
 		if call() == nil {
 			t.Errorf("%s: found no error for a zero value, expected one", name)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/audit"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -104,28 +105,28 @@ type Learner struct {
 	layer    *softmax.Layer
 	o        Options
 	pool     *screening.Pool
-	audit    *screening.Audit
+	audit    *audit.Audit
 	none     *screening.Model // with which the exact layer answers
-	kept     *screening.Model // of Options.Keep, to be tried
+	stored   *screening.Model // of Options.Keep, to be tried
 	contexts *reservoir
 	screened atomic.Bool
 	next     atomic.Uint64 // the number of contexts at which a training begins
 	// The number of contexts at which a preview is made or checked.
-	nextPreview atomic.Uint64
-	look        atomic.Pointer[look] // nil without a preview
-	stale       uint64               // the number of the first context that previews are made from
-	rests       time.Time            // no check begins before
-	queries     atomic.Uint64
-	scratch     sync.Pool // of *scratch
-	wake        chan struct{}
-	cancel      context.CancelFunc
-	ended       chan struct{}
-	run         func(context.Context, sample, train.Options) (*screen.Model, error) // a training
+	nextPreview  atomic.Uint64
+	live         atomic.Pointer[livePreview] // nil without a preview
+	previewsFrom uint64                      // the number of the first context that previews are made from
+	nextCheck    time.Time                   // no check begins before
+	queries      atomic.Uint64
+	scratch      sync.Pool // of *scratch
+	wake         chan struct{}
+	cancel       context.CancelFunc
+	ended        chan struct{}
+	run          func(context.Context, sample, train.Options) (*screen.Model, error) // a training
 
-	mu    sync.Mutex // of Swap, with screened, next, and these:
-	wait  uint64     // the number of contexts after the next alarm
-	hold  uint64     // no screen answers before this number
-	since uint64     // the number of queries when the screen began to answer
+	mu          sync.Mutex // of Swap, with screened, next, and these:
+	alarmWait   uint64     // the number of contexts after the next alarm
+	screensFrom uint64     // no screen answers before this number
+	since       uint64     // the number of queries when the screen began to answer
 
 	telling sync.Mutex // of Event
 }
@@ -199,7 +200,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Learner{wait: uint64(o.Least), layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	l := &Learner{alarmWait: uint64(o.Least), layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.scratch.New = func() any { return &scratch{make([]softmax.Prediction, o.Train.K), make([]uint32, o.Train.K)} }
 	l.run = l.train
 	l.next.Store(uint64(o.Least))
@@ -211,20 +212,14 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if l.none, err = screening.NewModel(screening.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screening.List, 2), ExactMargin: 1}); err != nil {
 		return nil, err
 	}
-	l.pool, err = screening.NewPool(l.none, (*exact.Layer)(layer), screening.Pack(o.Bytes/4), l.held())
+	l.pool, err = screening.NewPool(l.none, (*exact.Layer)(layer), screening.Options{Copies: o.Bytes / 4, Observers: []screening.Observer{lengthsOf(layer.Dim())}})
 	return l, err
-}
-
-// held has the exact layer answer contexts that a reservoir may pass over by their size: no
-// training and no trial has them.
-func (l *Learner) held() screening.Option {
-	return screening.Lengths(0x1p-14*math.Sqrt(float64(l.layer.Dim())), 65519)
 }
 
 // room is the part of Bytes that is the reservoir's.
 func (o *Options) room(layer *softmax.Layer) (int64, error) {
 	d, k := int64(layer.Dim()), int64(o.Train.K)
-	cells := int64(600) // if the training decides: clusters, or a quarter of them, and these in three shells
+	cells := int64(600) // if the training decides: 150 clusters, and these in three shells
 	if c := o.Train.Clusters; c > 0 {
 		cells = int64(c * (2 + len(o.Train.Shells)))
 	}
@@ -246,16 +241,16 @@ func (o *Options) contextBytes(layer *softmax.Layer) int64 {
 // begin opens the kept screen, and starts to learn.
 func (l *Learner) begin() (err error) {
 	if l.o.Keep != "" {
-		if l.kept, err = screening.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if l.stored, err = screening.Load(l.o.Keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("learn: %w: a screen that is learned would take its place", err)
 		}
 	}
-	if l.audit, err = l.pool.Audit(screening.AuditOptions{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
+	if l.audit, err = audit.Start(l.pool, audit.Options{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
 		return err
 	}
-	if l.kept != nil {
-		if _, err := screening.NewSearcher(l.kept, (*exact.Layer)(l.layer), screening.Pack(0)); err != nil {
-			l.kept = nil
+	if l.stored != nil {
+		if _, err := screening.NewSearcher(l.stored, (*exact.Layer)(l.layer), screening.Options{Copies: -1}); err != nil {
+			l.stored = nil
 			l.tell(Event{Kind: failed, Text: err.Error()})
 		}
 	}
@@ -309,7 +304,7 @@ func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (int, error) {
 func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	k := l.o.Train.K
 	edited := exact.Edits(&req) || exact.IsList(req.Among)
-	if p := l.look.Load(); p != nil && !l.Screened() && !req.Exact {
+	if p := l.live.Load(); p != nil && !l.Screened() && !req.Exact {
 		a, err := p.search(l.layer, dst, h, req)
 		if err == nil {
 			l.Add(h, nil, a.Source)
@@ -367,12 +362,12 @@ func (l *Learner) Add(h []float32, best []softmax.Prediction, source softmax.Sou
 // learn trains when there are enough contexts, until ctx is done.
 func (l *Learner) learn(ctx context.Context) {
 	defer close(l.ended)
-	if m := l.kept; m != nil {
-		l.kept = nil
+	if m := l.stored; m != nil {
+		l.stored = nil
 		l.retry(ctx, m)
 	}
 	for l.await(ctx, func() uint64 { return min(l.next.Load(), l.nextPreview.Load()) }) {
-		if l.tend(ctx) {
+		if l.updatePreview(ctx) {
 			continue
 		}
 		later := l.nextPreview.Swap(never) // no query wakes a training or a trial for it
@@ -395,7 +390,7 @@ func (l *Learner) await(ctx context.Context, number func() uint64) bool {
 }
 
 // unlearn lets the exact layer answer after an alarm.
-func (l *Learner) unlearn(x screening.Alarm) {
+func (l *Learner) unlearn(x audit.Alarm) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.Screened() || len(l.audit.Report().Alarms) == 0 {
@@ -410,12 +405,12 @@ func (l *Learner) unlearn(x screening.Alarm) {
 			l.tell(Event{Kind: failed, Text: err.Error()})
 		}
 	}
-	if l.queries.Load()-l.since >= longAgo*l.wait { // it served long enough: this is no cycle
-		l.wait = uint64(l.o.Least)
+	if l.queries.Load()-l.since >= longAgo*l.alarmWait { // it served long enough: this is no cycle
+		l.alarmWait = uint64(l.o.Least)
 	}
-	kept, wait := l.contexts.Kept(), l.wait
-	l.hold, l.wait = kept+wait, min(2*wait, mostWait)
-	l.next.Store(l.hold)
+	kept, wait := l.contexts.Kept(), l.alarmWait
+	l.screensFrom, l.alarmWait = kept+wait, min(2*wait, mostWait)
+	l.next.Store(l.screensFrom)
 	l.tell(Event{Kind: unlearnt, Contexts: int(kept), Text: fmt.Sprintf("%s: %s: the exact layer answers, and a training begins after %d more contexts; one that is under way ends, and its screen waits for them", x.Of, x.Text, wait)})
 }
 
@@ -503,7 +498,7 @@ func (l *Learner) settle(ctx context.Context, m *screening.Model, err error, e E
 	if err != nil {
 		e.Kind, e.Text = failed, err.Error()
 	}
-	l.next.Store(max(next, l.hold))
+	l.next.Store(max(next, l.screensFrom))
 	l.tell(e)
 }
 
@@ -526,7 +521,7 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 		first = ladder[i]
 	}
 	l.mu.Lock()
-	enough = max(enough, l.hold) // after an alarm
+	enough = max(enough, l.screensFrom) // after an alarm
 	l.next.Store(enough)
 	l.mu.Unlock()
 	l.tell(Event{Kind: tried, Contexts: e.Contexts, Time: e.Time, Text: fmt.Sprintf("%s is tried on %d contexts that come after: %d are there", name, enough-after, min(l.contexts.Kept(), enough)-after)})
@@ -561,7 +556,7 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 // after on, each counted once, or on all contexts, each as often as it came, whichever precision is
 // lower.
 func (l *Learner) measure(ctx context.Context, m *screening.Model, s sample, after uint64, e *Event) error {
-	by, err := screening.NewSearcher(m, (*exact.Layer)(l.layer), screening.Pack(0), l.held())
+	by, err := screening.NewSearcher(m, (*exact.Layer)(l.layer), screening.Options{Copies: -1, Observers: []screening.Observer{lengthsOf(l.layer.Dim())}})
 	if err != nil {
 		return err
 	}

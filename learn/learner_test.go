@@ -514,8 +514,8 @@ func TestUnlearningDoublesTheWait(t *testing.T) {
 			t.Fatal(err)
 		}
 		e, _ := ask(t, l, events, unlearnt, permuted)
-		if ended = uint64(e.Contexts); l.wait != 2000<<alarm {
-			t.Errorf("alarm %d: found a wait of %d contexts next, expected %d", alarm, l.wait, 2000<<alarm)
+		if ended = uint64(e.Contexts); l.alarmWait != 2000<<alarm {
+			t.Errorf("alarm %d: found a wait of %d contexts next, expected %d", alarm, l.alarmWait, 2000<<alarm)
 		}
 	}
 }

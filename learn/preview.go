@@ -15,8 +15,8 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// look is a preview that answers before there is a screen, and after an alarm.
-type look struct {
+// livePreview is a preview that answers before there is a screen, and after an alarm.
+type livePreview struct {
 	model     *preview.Model
 	searchers sync.Pool // of *preview.Searcher
 	made      uint64    // the number of contexts that were there
@@ -50,7 +50,7 @@ func (l *Learner) previewStep() uint64 {
 }
 
 // search answers a request by the preview.
-func (p *look) search(layer *softmax.Layer, dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
+func (p *livePreview) search(layer *softmax.Layer, dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
 	s, ok := p.searchers.Get().(*preview.Searcher)
 	if !ok {
 		if s, err = preview.NewSearcher(p.model, layer); err != nil {
@@ -67,16 +67,16 @@ func (p *look) search(layer *softmax.Layer, dst []softmax.Prediction, h []float3
 	return a, err
 }
 
-// tend makes a preview, or checks the one that answers. It reports false if a training is due
+// updatePreview makes a preview, or checks the one that answers. It reports false if a training is due
 // instead.
-func (l *Learner) tend(ctx context.Context) bool {
+func (l *Learner) updatePreview(ctx context.Context) bool {
 	kept := l.contexts.Kept()
 	if kept < l.nextPreview.Load() {
 		return false
 	}
 	next := kept + l.previewStep()
-	switch p := l.look.Load(); {
-	case l.Screened() || p != nil && time.Now().Before(l.rests):
+	switch p := l.live.Load(); {
+	case l.Screened() || p != nil && time.Now().Before(l.nextCheck):
 	case p == nil || kept >= renewedBy*p.made:
 		if !l.makePreview(ctx) {
 			next = renewedBy * kept
@@ -84,7 +84,7 @@ func (l *Learner) tend(ctx context.Context) bool {
 	default:
 		begin := time.Now()
 		l.check(ctx, p)
-		l.rests = begin.Add(time.Duration(float64(time.Since(begin)) * l.o.CPU / l.o.Audit))
+		l.nextCheck = begin.Add(time.Duration(float64(time.Since(begin)) * l.o.CPU / l.o.Audit))
 	}
 	l.nextPreview.Store(next)
 	return kept < l.next.Load()
@@ -94,7 +94,7 @@ func (l *Learner) tend(ctx context.Context) bool {
 // preview is precise enough.
 func (l *Learner) makePreview(ctx context.Context) bool {
 	forgets := l.contexts.forgets.Load()
-	s := l.contexts.since(l.stale)
+	s := l.contexts.since(l.previewsFrom)
 	n := len(s.Known)
 	if n < leastContexts*partOfLeast { // forgotten
 		return true
@@ -121,7 +121,7 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 	switch {
 	case ctx.Err() != nil:
 		return true
-	case errors.Is(err, preview.ErrPrecision):
+	case errors.Is(err, preview.ErrTarget):
 		e.Kind, e.Text = declined, err.Error()
 	case err != nil:
 		e.Text = err.Error()
@@ -142,14 +142,14 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 	_, held := m.RungsOf()
 	e.Text = fmt.Sprintf("a preview answers: P@1 %.5f and P@%d %.5f on %d of the contexts that it was not made from; it looks at %.1f%% of the labels", e.Precision1, l.o.Train.K, e.PrecisionK, held, 100*r.Looked)
 	kept := l.contexts.Kept()
-	l.look.Store(&look{model: m, made: kept, checked: kept})
+	l.live.Store(&livePreview{model: m, made: kept, checked: kept})
 	l.tell(e)
 	return true
 }
 
 // check asks the preview about contexts that came since the last check, and gives it up if it
 // misses more than four times the labels that it may miss, plus four.
-func (l *Learner) check(ctx context.Context, p *look) {
+func (l *Learner) check(ctx context.Context, p *livePreview) {
 	s := l.contexts.since(p.checked)
 	p.checked = l.contexts.Kept()
 	d, k, n := l.layer.Dim(), l.o.Train.K, min(len(s.Known), mostChecked)
@@ -191,8 +191,8 @@ func (l *Learner) check(ctx context.Context, p *look) {
 		return
 	default:
 		e.Text = fmt.Sprintf("the preview missed too much: found P@1 %.4f and P@%d %.4f on %d contexts that came after it", e.Precision1, k, e.PrecisionK, n)
-		l.stale = p.made // one from the later contexts
-		l.look.Store(nil)
+		l.previewsFrom = p.made // one from the later contexts
+		l.live.Store(nil)
 	}
 	l.tell(e)
 }

@@ -103,15 +103,15 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := &look{model: poor, made: 600}
-	l.look.Store(p)
+	p := &livePreview{model: poor, made: 600}
+	l.live.Store(p)
 	l.check(context.Background(), p)
 	var e Event
 	if len(events) > 0 {
 		e = <-events
 	}
-	if e.Kind != unlearnt || e.Contexts != mostChecked || !(e.Precision1 < 0.99) || l.look.Load() != nil || l.stale != 600 {
-		t.Errorf("found the event %+v, a preview: %v, and contexts from %d on, expected one that is given up", e, l.look.Load() != nil, l.stale)
+	if e.Kind != unlearnt || e.Contexts != mostChecked || !(e.Precision1 < 0.99) || l.live.Load() != nil || l.previewsFrom != 600 {
+		t.Errorf("found the event %+v, a preview: %v, and contexts from %d on, expected one that is given up", e, l.live.Load() != nil, l.previewsFrom)
 	}
 	if a, err := l.Search(top, states[:testDim], softmax.Request{}); err != nil || a.Source != softmax.FromLayer {
 		t.Errorf("found an answer from %v (%v), expected the exact layer's", a.Source, err)
@@ -122,10 +122,10 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p = &look{model: good}
-	l.look.Store(p)
+	p = &livePreview{model: good}
+	l.live.Store(p)
 	l.check(context.Background(), p)
-	if l.look.Load() != p || len(events) > 0 {
+	if l.live.Load() != p || len(events) > 0 {
 		t.Errorf("found a precise preview given up, or events: %d", len(events))
 	}
 	if p.checked != l.Kept() {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"runtime"
 	"strings"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
@@ -31,7 +30,9 @@ type Options struct {
 	// States is the largest number of hidden states of a batch, 32 or Sequences if it is 0, and at
 	// most Batch.
 	States int
-	// Threads is the number of threads, at most MaxThreads; 0 means the number that Go uses.
+	// Threads is the number of threads, at most MaxThreads; 0 means the number that Go uses. While
+	// a model has two or more runtime.GOMAXPROCS is 2 more than before, so that Go's scheduler does
+	// not disturb them.
 	Threads int
 }
 
@@ -86,7 +87,7 @@ func Open(path string, o Options) (*Model, error) {
 		return nil, fail("found no vocabulary, expected a tokenizer")
 	}
 	if o.Threads == 0 {
-		o.Threads = min(runtime.GOMAXPROCS(0), MaxThreads)
+		o.Threads = min(threadpool.Processors(), MaxThreads)
 	}
 	if o.Threads < 1 || o.Threads > MaxThreads {
 		m.Close()

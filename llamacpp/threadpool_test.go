@@ -2,6 +2,7 @@ package llamacpp_test
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -47,6 +48,45 @@ func TestAModelLendsItsThreads(t *testing.T) {
 			}
 		})
 	})
+}
+
+// While a model has two threads or more Go has spare processors, which count for no default, and
+// then the number that it had before.
+func TestAModelHasSpareProcessors(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	expect := func(when string, want int) {
+		t.Helper()
+		if n := runtime.GOMAXPROCS(0); n != want {
+			t.Errorf("%s: found GOMAXPROCS %d, expected %d", when, n, want)
+		}
+	}
+	m := open(t, llamacpp.Options{Context: 16, Threads: 2})
+	expect("with two threads", 4)
+	another, err := llamacpp.Open(gguf, llamacpp.Options{Context: 16}) // two, by default
+	if err != nil {
+		t.Fatal(err)
+	}
+	workers := 0
+	another.Lend(9, func(worker int) {
+		if worker > 0 {
+			workers = worker
+		}
+	})
+	if workers != 1 {
+		t.Errorf("found a worker %d, expected 1 as the last: two threads by default", workers)
+	}
+	another.Close()
+	expect("with one model left", 4)
+	if err := m.SetThreads(1); err != nil {
+		t.Fatal(err)
+	}
+	expect("with one thread", 2)
+	if err := m.SetThreads(2); err != nil {
+		t.Fatal(err)
+	}
+	runtime.GOMAXPROCS(3) // by the program
+	m.Close()
+	expect("after another number of the program", 3)
 }
 
 // Searches on the threads of a model have the answers of one thread: between decodes, while another

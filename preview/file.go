@@ -149,10 +149,10 @@ func load(f io.Reader) (*Model, error) {
 	return decode(data.Bytes())
 }
 
-// Read returns the model whose file has the bytes data. It copies the parts that it needs, and
-// allocates at most a small multiple of len(data). Errors are as from Load, without the file.
-func Read(data []byte) (*Model, error) {
-	m, err := decode(data)
+// Read returns the model whose file r has the bytes of, all of them. It allocates at most a small
+// multiple of their number. Errors are as from [Load], without the file, or of r.
+func Read(r io.Reader) (*Model, error) {
+	m, err := load(r)
 	if err != nil {
 		return nil, fmt.Errorf("preview: %w", err)
 	}

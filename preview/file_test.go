@@ -34,22 +34,22 @@ func sealed(data []byte) []byte {
 // Every byte that is changed, and every end that is missing or too much, is found.
 func TestDamagedFilesAreRefused(t *testing.T) {
 	data := small().model.encode()
-	if _, err := Read(data); err != nil {
+	if _, err := Read(bytes.NewReader(data)); err != nil {
 		t.Fatal(err)
 	}
 	for at := range data {
 		for _, flip := range []byte{1, 0x80, 0xff} {
 			data[at] ^= flip
-			if _, err := Read(data); err == nil {
+			if _, err := Read(bytes.NewReader(data)); err == nil {
 				t.Fatalf("byte %d with %02x: found no error", at, flip)
 			}
 			data[at] ^= flip
 		}
-		if _, err := Read(data[:at]); err == nil {
+		if _, err := Read(bytes.NewReader(data[:at])); err == nil {
 			t.Fatalf("the first %d bytes: found no error", at)
 		}
 	}
-	if _, err := Read(append(data, 0)); err == nil {
+	if _, err := Read(bytes.NewReader(append(data, 0))); err == nil {
 		t.Fatal("one byte more: found no error")
 	}
 }
@@ -103,7 +103,7 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		}
 		m.centres, m.ids, m.sizes, m.rungs = slices.Clone(m.centres), slices.Clone(m.ids), slices.Clone(m.sizes), slices.Repeat(m.rungs[:1], 2)
 		c.change(&m)
-		_, err := Read(sealed(m.encode()))
+		_, err := Read(bytes.NewReader(sealed(m.encode())))
 		want := c.want
 		if strings.HasPrefix(want, "rung 1: found -1") {
 			want = "numbers that do not descend"
@@ -149,7 +149,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(magic))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, data := range [][]byte{data, sealed(bytes.Clone(data))} {
-			m, err := Read(data)
+			m, err := Read(bytes.NewReader(data))
 			if err != nil {
 				continue
 			}

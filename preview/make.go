@@ -26,7 +26,7 @@ type Options struct {
 	// Precision1 and PrecisionK are the least precision of the rung for requests that name no
 	// budget: 0 for 0.9995 and 0.998. If no rung has it, requests use the rung that scores most
 	// labels; Rungs returns its precision. If that one misses ten times the number, Make returns
-	// [ErrPrecision].
+	// [ErrTarget].
 	Precision1, PrecisionK float64
 	// Threads is the number of threads, 0 for all CPUs. The model does not depend on it.
 	Threads int

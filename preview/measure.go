@@ -3,7 +3,6 @@ package preview
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -14,11 +13,11 @@ import (
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// ErrPrecision is the error of Make, by errors.Is, for a layer and states with which the rung of
+// ErrTarget is the error of Make, by errors.Is, for a layer and states with which the rung of
 // requests that name no budget misses more than ten times the allowed number of labels, or, of a
-// layer of LeastLabels or more, leaves more than half of the contexts to the exact layer: in flat distributions any label may be among
-// the best.
-var ErrPrecision = errors.New("precision")
+// layer of LeastLabels or more, leaves more than half of the contexts to the exact layer: in flat
+// distributions any label may be among the best. It is train.ErrTarget too.
+var ErrTarget = precision.ErrTarget
 
 // byFar is the multiple of the allowed misses at which Make gives up.
 const byFar = 10
@@ -106,10 +105,10 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 		m.normal++
 	}
 	if r := m.rungs[m.normal]; 1-r.Precision1.High > byFar*(1-p1) || 1-r.PrecisionK.High > byFar*(1-pk) {
-		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", ErrPrecision, r.Precision1.Value, m.k, r.PrecisionK.Value, n, p1, pk)
+		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", ErrTarget, r.Precision1.Value, m.k, r.PrecisionK.Value, n, p1, pk)
 	}
 	if r := m.rungs[m.normal]; m.labels >= LeastLabels && r.Exact > mostExact {
-		return fmt.Errorf("%w: found %.0f%% of %d held-out states answered by the exact layer, since too many labels look alike, expected at most %.0f%%: take the exact search", ErrPrecision, 100*r.Exact, n, 100*mostExact)
+		return fmt.Errorf("%w: found %.0f%% of %d held-out states answered by the exact layer, since too many labels look alike, expected at most %.0f%%: take the exact search", ErrTarget, 100*r.Exact, n, 100*mostExact)
 	}
 	return nil
 }

@@ -822,7 +822,7 @@ func TestLogSumsArePossible(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, err := Make(context.Background(), l, draw(n*dim, 1.5), Options{Coordinates: 16})
-	if err != nil && !errors.Is(err, ErrPrecision) {
+	if err != nil && !errors.Is(err, ErrTarget) {
 		t.Fatal(err)
 	}
 	if m == nil {
@@ -862,7 +862,7 @@ func TestAFlatLayerHasNoPreview(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Make(context.Background(), l, draw(n*dim), Options{Coordinates: 16}); !errors.Is(err, ErrPrecision) {
+	if _, err := Make(context.Background(), l, draw(n*dim), Options{Coordinates: 16}); !errors.Is(err, ErrTarget) {
 		t.Errorf("found %v, expected an error of the precision", err)
 	}
 }
@@ -951,7 +951,7 @@ func TestSmallLayers(t *testing.T) {
 		for _, biased := range []bool{false, true} {
 			d := newData(t, c.labels, c.dim, biased, 3)
 			m := mustMake(t, d, d.contexts(200), Options{})
-			m, err := Read(m.encode())
+			m, err := Read(bytes.NewReader(m.encode()))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -1065,7 +1065,7 @@ func TestOutliersAreFound(t *testing.T) {
 	if !slices.Contains(outliers, large) || !slices.Contains(outliers, alone) || len(outliers) > labels/labelsPerOutlier {
 		t.Fatalf("found the outliers %v, expected %d and %d among at most %d", outliers, large, alone, labels/labelsPerOutlier)
 	}
-	again, err := Read(m.encode())
+	again, err := Read(bytes.NewReader(m.encode()))
 	if err != nil {
 		t.Fatal(err)
 	}

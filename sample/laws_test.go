@@ -313,7 +313,7 @@ func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 		o.MinP = rapid.SampledFrom([]float64{1e-6, 0.05, 0.5}).Draw(t, "min-p")
 		o.Repetition = rapid.SampledFrom([]float64{1, 1.1, 3, 100, 0.8}).Draw(t, "repetition")
 		o.Presence = rapid.SampledFrom([]float64{0, 0.5, 30, -0.5}).Draw(t, "presence")
-		head, ok, err := (*screening.Searcher)(look).Head(h, budget)
+		head, ok, err := (*screening.Searcher)(look).Head(h, budget, new(screening.Rest))
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}

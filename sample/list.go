@@ -23,22 +23,24 @@ const maxBanned = 256
 
 // list is the knowledge of a draw over a screen.
 type list struct {
-	rests      [2]restAt
-	known      int       // of rests
-	beyond     []float64 // logits without edits of labels of the pool that the tail counts
-	lower      []float32 // lower ends of other candidates that it counts
-	rows       []uint32  // scratch: places of candidates,
-	near       []uint32  // some of them,
-	low, upper []float32 // their edited intervals,
-	order      []float32 // and the lower ends, to select from
+	outsideSums  [2]outsideAt
+	outsideCount int       // of outsideSums
+	beyond       []float64 // logits without edits of labels of the pool that the tail counts
+	lower        []float32 // lower ends of other candidates that it counts
+	rows         []uint32  // scratch: places of candidates,
+	narrowIDs    []uint32  // some of them,
+	low, upper   []float32 // their edited intervals,
+	order        []float32 // and the lower ends, to select from
 
 	shares []float64 // of each label, the probability that is sure
 	ids    []uint32  // the candidates that have one
 	sure   float64   // the sum of the shares
+
+	outside screening.Rest // of the context
 }
 
-// restAt describes the labels outside the pool at a temperature.
-type restAt struct {
+// outsideAt describes the labels outside the pool at a temperature.
+type outsideAt struct {
 	temperature float64
 	log         screening.Interval
 }
@@ -63,12 +65,12 @@ func (l *list) share(id uint32) float64 {
 // truncation only its upper end is used, and only that is valid.
 func (s *Sampler) rest(temperature float64) screening.Interval {
 	l := &s.list
-	for _, r := range l.rests[:l.known] {
+	for _, r := range l.outsideSums[:l.outsideCount] {
 		if r.temperature == temperature {
 			return r.log
 		}
 	}
-	x := s.screened.Outside(temperature, s.confidence)
+	x := l.outside.At(temperature, s.confidence)
 	if len(l.beyond) > 0 || len(l.lower) > 0 {
 		b := logSumOf(l.lower, l.lower, temperature)
 		if len(l.beyond) > 0 {
@@ -78,27 +80,16 @@ func (s *Sampler) rest(temperature float64) screening.Interval {
 			}
 			b = kernels.LogSumExp(s.terms) // such a chain has no lower ends
 		}
-		if x.High = without(x.High, b); !s.narrow {
-			x.Log, x.Low = without(x.Log, b), without(x.Low, b)
+		if x.High = kernels.LogSubExp(x.High, b); !s.narrow {
+			x.Log, x.Low = kernels.LogSubExp(x.Log, b), kernels.LogSubExp(x.Low, b)
 		}
 	}
-	if l.known == len(l.rests) {
-		l.known = 0
+	if l.outsideCount == len(l.outsideSums) {
+		l.outsideCount = 0
 	}
-	l.rests[l.known] = restAt{temperature, x}
-	l.known++
+	l.outsideSums[l.outsideCount] = outsideAt{temperature, x}
+	l.outsideCount++
 	return x
-}
-
-// without returns log(e^a - e^b), -Inf if nothing is left.
-func without(a, b float64) float64 {
-	switch {
-	case a <= b:
-		return math.Inf(-1)
-	case math.IsInf(a, 1):
-		return a
-	}
-	return a + kernels.Log(1-kernels.Exp(b-a))
 }
 
 // outside leaves the probabilities among the first n labels of the head in s.terms, and returns the
@@ -127,7 +118,7 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 		if i > 0 {
 			s.stats.More++
 		}
-		head, ok, err := s.screened.Head(h, budget)
+		head, ok, err := s.screened.Head(h, budget, &s.list.outside)
 		if err != nil || !ok {
 			return Token{}, false, err
 		}
@@ -151,7 +142,7 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 // otherwise all, and other labels that edits change.
 func (s *Sampler) gather(head *screening.Head) error {
 	l := &s.list
-	l.known, l.beyond, l.lower = 0, l.beyond[:0], nil
+	l.outsideCount, l.beyond, l.lower = 0, l.beyond[:0], nil
 	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
 	every := true
 	if s.narrow { // other labels, whose logits the edits do not raise, stay after the candidates
@@ -223,7 +214,7 @@ func (s *Sampler) best(head *screening.Head) (every bool, err error) {
 	}
 	if none := float32(math.Inf(-1)); s.fewest > 0 && bound > none {
 		for _, at := range l.rows[:kernels.SelectAtLeast(l.rows, l.low, bound)] {
-			s.poolIDs = append(s.poolIDs, l.near[at])
+			s.poolIDs = append(s.poolIDs, l.narrowIDs[at])
 			l.upper[at] = none
 		}
 		if err := s.look(0); err != nil {
@@ -233,9 +224,9 @@ func (s *Sampler) best(head *screening.Head) (every bool, err error) {
 	}
 	first := len(s.poolIDs)
 	for _, at := range l.rows[:kernels.SelectAtLeast(l.rows, l.upper, bound)] {
-		s.poolIDs = append(s.poolIDs, l.near[at])
+		s.poolIDs = append(s.poolIDs, l.narrowIDs[at])
 	}
-	every = every && len(s.poolIDs) == len(l.near)
+	every = every && len(s.poolIDs) == len(l.narrowIDs)
 	for _, id := range s.raised {
 		if exact.Permits(&s.request, id) {
 			s.poolIDs = append(s.poolIDs, id)
@@ -250,7 +241,7 @@ func (s *Sampler) narrowed(head *screening.Head, threshold float32) (bound float
 	l := &s.list
 	rows := l.rows[:kernels.SelectAtLeast(l.rows, head.Upper, threshold)]
 	// Not by append: a CPU waits for a length that is in memory.
-	near, lowers, uppers := grow.Slice(l.near, len(rows)), grow.Slice(l.low, len(rows)), grow.Slice(l.upper, len(rows))
+	ids, lowers, uppers := grow.Slice(l.narrowIDs, len(rows)), grow.Slice(l.low, len(rows)), grow.Slice(l.upper, len(rows))
 	n := 0
 	for _, row := range rows {
 		id, lower, upper := head.IDs[row], head.Lower[row], head.Upper[row]
@@ -263,10 +254,10 @@ func (s *Sampler) narrowed(head *screening.Head, threshold float32) (bound float
 			}
 			lower, upper = below(s.edit(id, float64(lower))), above(s.edit(id, float64(upper)))
 		}
-		near[n], lowers[n], uppers[n] = id, lower, upper
+		ids[n], lowers[n], uppers[n] = id, lower, upper
 		n++
 	}
-	l.near, l.low, l.upper = near[:n], lowers[:n], uppers[:n]
+	l.narrowIDs, l.low, l.upper = ids[:n], lowers[:n], uppers[:n]
 	l.order = append(l.order[:0], l.low...)
 	return s.bound(l.order)
 }
@@ -304,16 +295,16 @@ const poorBound = 0.2
 // drawKept draws from the kept part of the head if that is as near to the layer's distribution as
 // the options require, or from the certain part. It reports false if neither is possible, or if
 // there is a longer list and the bound is poor.
-func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
-	near := s.near
-	if near == 1 && (more || k.lacks && s.o.MaxVariation == ByChain) {
-		near = poorBound
+func (s *Sampler) drawKept(k truncated, u float64, more bool) (Token, bool) {
+	allowed := s.allowed
+	if allowed == 1 && (more || k.lacks && s.o.MaxVariation == ByChain) {
+		allowed = poorBound
 	}
 	temperature := s.temperature
 	if temperature == 0 {
 		variation := float64(1 - k.least)
-		s.kept = 1
-		return Token{ID: s.head[0].ID, Variation: variation}, variation <= near
+		s.lastKept = 1
+		return Token{ID: s.head[0].ID, Variation: variation}, variation <= allowed
 	}
 	others, high := screening.Interval{Log: math.Inf(-1)}, 0.0
 	if k.others {
@@ -338,9 +329,9 @@ func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 	token := func(i int, variation float64) Token {
 		return Token{s.head[i].ID, min((s.head[i].Logit-s.head[0].Logit)/temperature+first, 0), variation}
 	}
-	if variation <= near {
-		if s.kept = k.n; !s.cut {
-			s.kept = 0
+	if variation <= allowed {
+		if s.lastKept = k.n; !s.cut {
+			s.lastKept = 0
 		}
 		s.terms = s.terms[:k.n]
 		for i := range s.terms {
@@ -351,7 +342,7 @@ func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 	// The certain part of a longer list is at least as large, unless the interval of the tail is
 	// wrong.
 	l, share := &s.list, least/most
-	if s.near == 1 || k.vague || !(share > l.sure) {
+	if s.allowed == 1 || k.vague || !(share > l.sure) {
 		return Token{}, false
 	}
 	l.shares = grow.Slice(l.shares, s.labels)
@@ -371,9 +362,9 @@ func (s *Sampler) drawKept(k kept, u float64, more bool) (Token, bool) {
 	if u < share {
 		s.terms = s.terms[:k.least]
 		if !more {
-			near = 0
+			allowed = 0
 		} // otherwise a longer list may be near enough for the rest
-		return token(s.pick(u, func(i int) uint32 { return s.head[i].ID }), near), true
+		return token(s.pick(u, func(i int) uint32 { return s.head[i].ID }), allowed), true
 	}
 	for i, x := range s.head[:k.least] {
 		if l.shares[x.ID] == 0 {

@@ -185,14 +185,14 @@ type plan struct {
 	// distance is the largest distance of a kept label from the largest logit, if the truncations
 	// begin with a min-p, or with a top-k and a min-p; otherwise 0.
 	distance float64
-	near     float64 // MaxVariation, or the value of ByChain for the chain
+	allowed  float64 // MaxVariation, or the value of ByChain for the chain
 	// confidence is the confidence of each interval of the tail: a chain that looks at two
 	// temperatures needs two intervals.
 	confidence float64
 }
 
 func (o *Options) plan() plan {
-	p := plan{temperature: 1, near: o.MaxVariation, confidence: o.Confidence}
+	p := plan{temperature: 1, allowed: o.MaxVariation, confidence: o.Confidence}
 	for _, s := range o.Order {
 		switch {
 		case s <= Penalties:
@@ -220,9 +220,9 @@ func (o *Options) plan() plan {
 	}
 	p.distance = o.distance(p.steps)
 	if o.MaxVariation == ByChain {
-		p.near = 0
+		p.allowed = 0
 		if greedy || slices.Contains(p.steps, TopK) || slices.Contains(p.steps, MinP) {
-			p.near = 1
+			p.allowed = 1
 		}
 	}
 	if p.at != p.temperature && !greedy {

@@ -104,7 +104,7 @@ type Sampler struct {
 	proposed []softmax.Prediction // a label that is drawn if all logits agree,
 	chance   float64              // and less of its probability is sure than leaves this
 	order    []softmax.Prediction // places in the head, to put in order
-	kept     int                  // the first labels of the head that the last draw was from, 0 if they are others
+	lastKept int                  // the first labels of the head that the last draw was from, 0 if they are others
 	list     list
 }
 
@@ -165,7 +165,7 @@ func NewScreened(of *screen.Model, l *softmax.Layer, o Options) (*Sampler, error
 	if s.budgets = append(s.budgets, budget); budget < most {
 		s.budgets = append(s.budgets, most)
 	}
-	s.screened, err = screening.NewSearcher(m, (*exact.Layer)(l), screening.Budget(budget))
+	s.screened, err = screening.NewSearcher(m, (*exact.Layer)(l), screening.Options{Budget: budget})
 	return s, err
 }
 
@@ -201,7 +201,7 @@ func (s *Sampler) Draw(h []float32, e Edits) (Token, error) {
 		return Token{}, err
 	}
 	u := s.random.Float64()
-	s.kept = 0
+	s.lastKept = 0
 	t, ok, err := Token{}, false, error(nil)
 	s.list.forget()
 	if s.screened != nil {
@@ -230,15 +230,15 @@ func (s *Sampler) Draw(h []float32, e Edits) (Token, error) {
 // truncation, by the certain part of the candidates, or with a nucleus of the exact layer whose end
 // intervals leave open.
 func (s *Sampler) Distribution(dst []softmax.Prediction) ([]softmax.Prediction, bool) {
-	if s.kept == 0 {
+	if s.lastKept == 0 {
 		return dst, false
 	}
 	t := s.temperature
 	if t == 0 {
 		return append(dst, softmax.Prediction{ID: s.head[0].ID}), true
 	}
-	logSum := s.weighHead(s.kept, t)
-	for _, x := range s.head[:s.kept] {
+	logSum := s.weighHead(s.lastKept, t)
+	for _, x := range s.head[:s.lastKept] {
 		dst = append(dst, softmax.Prediction{ID: x.ID, Logit: min((x.Logit-s.head[0].Logit)/t-logSum, 0)})
 	}
 	return dst, true

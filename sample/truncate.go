@@ -16,10 +16,10 @@ import (
 // step sorts further down a pool: labels are sorted only as far as needed.
 const headStep = 3.0
 
-// kept is the part of the head that truncations keep. If the pool is open, unknown labels may
+// truncated is the part of the head that truncations keep. If the pool is open, unknown labels may
 // belong to the part of all labels that they keep. Their places decide the number of labels of the
 // head that belong to it.
-type kept struct {
+type truncated struct {
 	n           int  // the first labels of the head that are drawn from
 	least, most int  // bounds of the number of first labels that belong to the kept part of all labels
 	others      bool // labels that are not known may belong to it
@@ -29,7 +29,7 @@ type kept struct {
 
 // truncate leaves the kept labels at the front of s.head. It reports false if the pool does not
 // include all of them.
-func (s *Sampler) truncate() (k kept, ok bool, err error) {
+func (s *Sampler) truncate() (k truncated, ok bool, err error) {
 	p := &s.pool
 	temperature := s.at
 	if s.temperature == 0 {
@@ -76,8 +76,8 @@ func (s *Sampler) truncate() (k kept, ok bool, err error) {
 //
 // Unknown labels weigh no more together than the upper end W of their interval,
 // relative to the labels of the head, and no less than the lower end.
-func (s *Sampler) keep(all bool) (k kept, ok bool) {
-	k = kept{n: len(s.head), least: len(s.head), most: len(s.head), others: s.pool.open}
+func (s *Sampler) keep(all bool) (k truncated, ok bool) {
+	k = truncated{n: len(s.head), least: len(s.head), most: len(s.head), others: s.pool.open}
 	if s.temperature == 0 { // the largest, with any truncation
 		if k.cut(1, 1, 1); k.others && s.rest(1).High >= s.head[0].Logit {
 			k.least = 0
@@ -119,7 +119,7 @@ func (s *Sampler) keep(all bool) (k kept, ok bool) {
 }
 
 // cut takes labels away after the first ones.
-func (k *kept) cut(n, least, most int) {
+func (k *truncated) cut(n, least, most int) {
 	k.most = min(k.most, most)
 	k.n = min(k.n, n, k.most)
 	k.least = min(k.least, least, k.n)
@@ -127,7 +127,7 @@ func (k *kept) cut(n, least, most int) {
 
 // keepTopK keeps the first k labels. d of the last ones may be replaced by d others, none of which
 // weighs less than the heaviest of them, so that d times its weight is at most W.
-func (s *Sampler) keepTopK(k *kept, first bool) {
+func (s *Sampler) keepTopK(k *truncated, first bool) {
 	k.cut(s.o.TopK, s.o.TopK, s.o.TopK)
 	if !k.others {
 		return
@@ -144,7 +144,7 @@ func (s *Sampler) keepTopK(k *kept, first bool) {
 
 // keepMinP keeps labels of a share of the first one's weight. If W is below that none of the
 // others is kept; if one of them weighs more than the first, its share counts.
-func (s *Sampler) keepMinP(k *kept, temperature float64, all, first bool) (ok bool) {
+func (s *Sampler) keepMinP(k *truncated, temperature float64, all, first bool) (ok bool) {
 	share := kernels.Log(s.o.MinP)
 	count := func(from float64) int { // the least logit is share below it, in units of the temperature
 		for i, x := range s.head[:k.most] {
@@ -174,7 +174,7 @@ func (s *Sampler) keepMinP(k *kept, temperature float64, all, first bool) (ok bo
 // keepTopP keeps the first labels that have a share of the rest. W before all of them gives the
 // fewest, and W after them the most; if no label with the weight W can come before the last one,
 // all of it comes after.
-func (s *Sampler) keepTopP(k *kept, temperature float64, all, first bool) (ok bool) {
+func (s *Sampler) keepTopP(k *truncated, temperature float64, all, first bool) (ok bool) {
 	more := 0.0 // the pool without the head
 	if first && len(s.pool.logits) > len(s.head) {
 		inside := s.sumInside(temperature)
@@ -225,7 +225,7 @@ func (s *Sampler) keepTopP(k *kept, temperature float64, all, first bool) (ok bo
 
 // keepTypical keeps the labels whose -log p is nearest to the entropy of the rest. Where the
 // rest is uncertain, any may be.
-func (s *Sampler) keepTypical(k *kept, temperature float64) {
+func (s *Sampler) keepTypical(k *truncated, temperature float64) {
 	logSum := s.weighHead(k.n, temperature)
 	surprise := func(i int) float64 { return logSum - (s.head[i].Logit-s.head[0].Logit)/temperature }
 	entropy := 0.0
@@ -273,7 +273,7 @@ func (s *Sampler) weighHead(n int, temperature float64) float64 {
 // drawHead draws from the first n labels of the head.
 func (s *Sampler) drawHead(n int, u float64) Token {
 	temperature := s.temperature
-	s.kept = n
+	s.lastKept = n
 	if temperature == 0 {
 		return Token{ID: s.head[0].ID}
 	}

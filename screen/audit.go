@@ -1,6 +1,6 @@
 package screen
 
-import "github.com/learning-to-screen/l2s/internal/screening"
+import "github.com/learning-to-screen/l2s/internal/audit"
 
 // AuditOptions are the options of Pool.Audit. The zero value is ready.
 type AuditOptions struct {
@@ -23,19 +23,19 @@ type AuditOptions struct {
 // bin of the geometry at most as often as the contexts of a stretch of training.
 //
 // [Pool.Audit] makes one: a zero value has no use, and its methods may panic.
-type Audit screening.Audit
+type Audit audit.Audit
 
 // Alarm reports that more labels are missed, or more contexts are elsewhere, than allowed. Of is
 // its subject: "P@1", "P@5" for the k of the ladder, "cosine" or "lead". Text describes the value
 // found and the value expected.
-type Alarm = screening.Alarm
+type Alarm = audit.Alarm
 
 // Geometry has two histograms of contexts: Cosine, of the cosines with the vectors of their
 // clusters, and Lead, of the leads of the best clusters over the second best, which is empty if
 // there is one cluster. Each has Edges and Shares of bins, and in Most the largest shares that a
 // stretch of such contexts may have, since contexts of one text are alike. Training keeps the
 // geometry of held-out contexts in the record of the model, for [Pool.Audit].
-type Geometry = screening.Geometry
+type Geometry = audit.Geometry
 
 // AuditReport has the results of an audit.
 type AuditReport struct {
@@ -65,14 +65,12 @@ type AuditReport struct {
 // Audit starts to audit the queries of the pool, in place of an audit that may be under way. The
 // caller ends it with Stop. It returns an error if an option does not fit.
 func (p *Pool) Audit(o AuditOptions) (*Audit, error) {
-	a, err := p.pool().Audit(screening.AuditOptions(o))
+	a, err := audit.Start(p.pool(), audit.Options(o))
 	return (*Audit)(a), err
 }
 
-func (a *Audit) audit() *screening.Audit { return (*screening.Audit)(a) }
-
 // Stop ends the audit, and returns when its callback is called no more. Not from the callback.
-func (a *Audit) Stop() { a.audit().Stop() }
+func (a *Audit) Stop() { (*audit.Audit)(a).Stop() }
 
 // Report returns the results of the audit.
-func (a *Audit) Report() AuditReport { return AuditReport(a.audit().Report()) }
+func (a *Audit) Report() AuditReport { return AuditReport((*audit.Audit)(a).Report()) }

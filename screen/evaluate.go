@@ -67,7 +67,7 @@ type Precision = screening.Precision
 // is wrong, or if ctx ends before the work does.
 func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float32, opt EvaluateOptions) (*Evaluation, error) {
 	e, err := screening.Evaluate(ctx, m.model(), (*exact.Layer)(l), contexts, screening.EvaluateOptions{
-		K: opt.K, Threads: opt.Threads, Targets: opt.Targets, Temperature: opt.Temperature, Searcher: opt.Searcher.list(), Progress: opt.Progress,
+		K: opt.K, Threads: opt.Threads, Targets: opt.Targets, Temperature: opt.Temperature, Searcher: opt.Searcher.options(), Progress: opt.Progress,
 	})
 	return (*Evaluation)(e), err
 }

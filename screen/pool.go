@@ -24,7 +24,7 @@ func (p *Pool) pool() *screening.Pool { return (*screening.Pool)(p) }
 // NewPool returns a pool with the model m over the layer l. Its searchers have the options. Errors
 // are as from [NewSearcher].
 func NewPool(m *Model, l *softmax.Layer, o Options) (*Pool, error) {
-	p, err := screening.NewPool(m.model(), (*exact.Layer)(l), o.list()...)
+	p, err := screening.NewPool(m.model(), (*exact.Layer)(l), o.options())
 	return (*Pool)(p), err
 }
 

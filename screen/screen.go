@@ -115,17 +115,8 @@ type Options struct {
 	Copies int64
 }
 
-func (o Options) list() (list []screening.Option) {
-	if o.Budget != 0 {
-		list = append(list, screening.Budget(o.Budget))
-	}
-	if o.OverTail {
-		list = append(list, screening.OverTail())
-	}
-	if o.Copies != 0 {
-		list = append(list, screening.Pack(max(o.Copies, 0)))
-	}
-	return list
+func (o Options) options() screening.Options {
+	return screening.Options{Budget: o.Budget, OverTail: o.OverTail, Copies: o.Copies}
 }
 
 // Stats has the counts of a Searcher's work in TopK, Search and SearchBatch.
@@ -170,7 +161,7 @@ func (s *Searcher) searcher() *screening.Searcher { return (*screening.Searcher)
 // the first for a budget copies candidates (Options.Copies). Further calls take little more than
 // the memory of a Searcher.
 func NewSearcher(m *Model, l *softmax.Layer, o Options) (*Searcher, error) {
-	s, err := screening.NewSearcher(m.model(), (*exact.Layer)(l), o.list()...)
+	s, err := screening.NewSearcher(m.model(), (*exact.Layer)(l), o.options())
 	return (*Searcher)(s), err
 }
 

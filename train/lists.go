@@ -46,10 +46,10 @@ type built struct {
 	lists  *ladder.Lists
 }
 
-// build makes the lists of clusters, or of their cells in the shells of a form. They are as long as
-// the budget most needs.
-func (b *builder) build(ctx context.Context, form form, most float64) (_ *built, err error) {
-	cosines := b.cosines(form.shells)
+// build makes the lists of clusters, or of their cells in the shells of a shape. They are as
+// long as the budget most needs.
+func (b *builder) build(ctx context.Context, shape shape, most float64) (_ *built, err error) {
+	cosines := b.cosines(shape.shells)
 	if b.plain == nil {
 		if b.plain, err = b.rank(ctx, b.router, cellsOf(b.router, b.found), b.clusters); err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/audit"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -16,8 +17,8 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/tail"
 )
 
-// screen makes the screen of a trial from all contexts.
-func (t *trainer) screen(ctx context.Context, x *trial) (*screening.Model, error) {
+// screen makes the screen of an attempt from all contexts.
+func (t *trainer) screen(ctx context.Context, x *attempt) (*screening.Model, error) {
 	var rungs []screening.Rung
 	if x.made != nil {
 		// As in use, where contexts of training come, too.
@@ -42,7 +43,7 @@ func (t *trainer) screen(ctx context.Context, x *trial) (*screening.Model, error
 	if rungs != nil {
 		most = rungs[len(rungs)-1].Budget
 	}
-	made, err := b.build(ctx, x.form, most)
+	made, err := b.build(ctx, x.shape, most)
 	if err != nil {
 		return nil, err
 	}
@@ -80,12 +81,12 @@ func (t *trainer) config(made *built, rungs []screening.Rung, budget float64) sc
 }
 
 // geometryOf describes the places of contexts relative to their clusters.
-func geometryOf(found []router.Found) *screening.Geometry {
+func geometryOf(found []router.Found) *audit.Geometry {
 	cosines, leads := make([]float64, len(found)), make([]float64, len(found))
 	for i, f := range found {
 		cosines[i], leads[i] = f.Cosine, f.Lead
 	}
-	return screening.NewGeometry(cosines, leads)
+	return audit.NewGeometry(cosines, leads)
 }
 
 // budgets returns the budgets of a ladder.

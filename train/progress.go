@@ -7,8 +7,7 @@ type Progress struct {
 	// Stage is, in the order of a run, "labels" (the exact labels of every context), "k-means",
 	// "learn" (gradient descent on V), "assign" (the clusters of all contexts, to which a run may
 	// come back), "measure" (lists without the held-out contexts), "lists" (of all contexts) or
-	// "tail" (the weight of the labels outside the candidates). A calibration has "labels" and
-	// "route".
+	// "tail" (the weight of the labels outside the candidates).
 	Stage string
 	// Part, if not empty, names the current part of the stage. The stage then consists of several
 	// parts, one after the other, and the fields below are about this part.

@@ -49,11 +49,10 @@ type TailFit = tail.Fit
 //
 // For each cluster it draws contexts among its contexts and computes the log of the sum of e^(x/T)
 // over the labels outside the candidates, by the intervals of the int8 codes. A ridge regression on
-// most of them gives a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2; its weight, one for all
-// clusters, is chosen by 4-fold cross-validation in at most 4 of them. The directions g_k are the
-// leading eigenvectors of the covariance of the rows of W, times the square roots of their
-// eigenvalues, so that the last sum is about the variance of the logits over the labels. The other
-// contexts give the half-widths: for each cluster from its own contexts, and for clusters that have
+// most of them gives a + u_t.h + c_t ||h||^2 + e_t sum_k (g_k.h)^2: first slopes of all clusters,
+// then what each cluster adds to them. The directions g_k are the leading eigenvectors of the
+// covariance of the rows of W, times the square roots of their eigenvalues, so that the last sum is
+// about the variance of the logits over the labels. The other contexts give the half-widths: for each cluster from its own contexts, and for clusters that have
 // too few from the contexts of all of these clusters together (split conformal prediction; Lei,
 // G'Sell, Rinaldo, Tibshirani and Wasserman 2018): at level p, the half-width is the error number
 // ceil((n+1) p) of n errors in order, which a further context exceeds with a probability of at most
@@ -77,7 +76,7 @@ func FitTail(ctx context.Context, of *screen.Model, layer *softmax.Layer, contex
 		if err := (*tail.Options)(&opt).Check(); err != nil {
 			return err
 		}
-		if _, err := screening.NewSearcher(m, (*exact.Layer)(layer)); err != nil { // it does not go with the layer
+		if _, err := screening.NewSearcher(m, (*exact.Layer)(layer), screening.Options{}); err != nil { // it does not go with the layer
 			return err
 		}
 		r, found, err := c.RouteBy(ctx, m, stage.Assign)

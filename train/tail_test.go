@@ -89,7 +89,7 @@ func TestTailEstimates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			head, _, err := (*screening.Searcher)(s).Head(h, 0)
+			head, _, err := (*screening.Searcher)(s).Head(h, 0, new(screening.Rest))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -162,19 +163,19 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 	return t, nil
 }
 
-// vectors returns the vectors of the clusters of the form, and how they were found.
-func (t *trainer) vectors(ctx context.Context, form form) (v []float32, history []kmeans.Iteration, course *learn.Course, err error) {
-	of := fmt.Sprintf(" of %d clusters", form.clusters)
-	v, history, err = cached(t.store, stage.KMeans+of, form.clusters*t.Dim, func() ([]float32, []kmeans.Iteration, error) {
-		return kmeans.Find(ctx, t.pool, min(form.clusters, t.pool.N), t.opt.KMeansIterations)
+// vectors returns the vectors of the clusters of the shape, and how they were found.
+func (t *trainer) vectors(ctx context.Context, shape shape) (v []float32, history []kmeans.Iteration, course *learn.Course, err error) {
+	of := fmt.Sprintf(" of %d clusters", shape.clusters)
+	v, history, err = cached(t.store, stage.KMeans+of, shape.clusters*t.Dim, func() ([]float32, []kmeans.Iteration, error) {
+		return kmeans.Find(ctx, t.pool, min(shape.clusters, t.pool.N), t.opt.KMeansIterations)
 	})
-	if err != nil || form.iterations == 0 {
+	if err != nil || shape.iterations == 0 {
 		return v, history, nil, err
 	}
 	o := learn.Options(t.opt.Learning)
 	o.Budget = t.opt.learningBudget(t.Labels)
 	v, course, err = cached(t.store, stage.Learn+of, len(v), func() ([]float32, *learn.Course, error) {
-		return learn.Run(ctx, t.pool, t.held, v, form.iterations, t.opt.always(), &o)
+		return learn.Run(ctx, t.pool, t.held, v, shape.iterations, t.opt.always(), &o)
 	})
 	return v, history, course, err
 }
@@ -219,7 +220,7 @@ func RemoveCheckpoint(path string) error { return state.Remove(path) }
 // 0.02 below. More contexts help, or contexts that are states of the layer; [Options.AnyPrecision]
 // accepts the screen. A run with a Budget, or with no contexts to measure on, has no target. The
 // checkpoint is kept.
-var ErrTarget = errors.New("the target is missed by far")
+var ErrTarget = precision.ErrTarget
 
 // ErrCheckpoint is the cause, for errors.Is, of the error of a run that cannot continue from its
 // checkpoint, because the checkpoint is damaged or belongs to another run. [RemoveCheckpoint]

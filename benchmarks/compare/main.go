@@ -2,7 +2,7 @@
 // the tables and figures of "Learning to Screen for Fast Softmax Inference on Large Vocabulary
 // Neural Networks" (Section 4 and the appendix), on the layer and contexts that it is given.
 //
-// The layer is the head of a language model (--lm), the head of l2s demo (--demo), or any head in
+// The layer is the head of a language model (--lm), the head of make demo (--demo), or any head in
 // files (--weights, --bias, --contexts). Every method is built, then all settings of all methods
 // answer the same contexts in turns, on one thread, in one run. Times are medians over the rounds,
 // speedups are ratios to the dense float32 scan within the round, and precision is as in the paper:
@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.SetOutput(stderr)
 	var src sourceFlags
 	f.StringVar(&src.lm, "lm", "../../shared/data/ptb-small", "`folder` of a language model: model.safetensors, vocab.txt, *train.txt, *test.txt")
-	f.BoolVar(&src.demo, "demo", false, "take the language model of l2s demo, in lm/model")
+	f.BoolVar(&src.demo, "demo", false, "take the language model of make demo, in lm/model")
 	f.StringVar(&src.weights, "weights", "", "softmax weights W, labels x dim: file.npy, file.npz:name or file.safetensors:tensor")
 	f.StringVar(&src.bias, "bias", "", "softmax bias b likewise, or none")
 	f.StringVar(&src.contexts, "contexts", "", "contexts to learn from, one per row, in the same form")

@@ -13,7 +13,6 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/npy"
 	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/demolm"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
@@ -85,31 +84,35 @@ func (f *sourceFlags) open(ctx context.Context, train, test int, p *progress.Pri
 	// Nothing takes the place of a layer that is not there: readers would take its
 	// results for the results of the layer.
 	if _, err := os.Stat(f.lm); err != nil {
-		return nil, fmt.Errorf("--lm: %w: name another folder, or give --demo for the language model of l2s demo", err)
+		return nil, fmt.Errorf("--lm: %w: name another folder, or give --demo for the language model of make demo", err)
 	}
 	return openLM(ctx, f.lm, f.cache, train, test, p)
 }
 
-// openDemo returns the model of l2s demo with contexts of text that it writes itself. Each stream
+// openDemo returns the model of make demo with contexts of text that it writes itself. Each piece
 // of the text is used either for learning or for measuring.
 func openDemo(ctx context.Context, seed uint64, train, test int, p *progress.Printer) (*source, error) {
-	m, err := demolm.Load("lm/model")
+	m, v, err := layers.LoadLM("lm/model")
 	if err != nil {
 		return nil, err
 	}
-	whole := func(n int) int { return (n + demolm.Stream - 1) / demolm.Stream * demolm.Stream }
+	layer, err := layers.Decoder(m)
+	if err != nil {
+		return nil, err
+	}
+	whole := func(n int) int { return (n + layers.Piece - 1) / layers.Piece * layers.Piece }
 	if train == 0 {
-		train = 400 * demolm.Stream
+		train = 400 * layers.Piece
 	}
 	train, test = whole(train), whole(test)
 	p.Start("text", "tokens", train+test)
-	rows, err := m.Contexts(ctx, train+test, seed, p.Set)
+	rows, err := layers.Written(ctx, m, v, train+test, seed, p.Set)
 	if err != nil {
 		return nil, err
 	}
 	p.End()
-	at := train * m.Layer.Dim()
-	return &source{name: "demo model", layer: m.Layer, train: rows[:at:at], test: rows[at:]}, nil
+	at := train * m.Dim()
+	return &source{name: "demo model", layer: layer, train: rows[:at:at], test: rows[at:]}, nil
 }
 
 // openLM returns the language model in dir with the contexts of its texts for

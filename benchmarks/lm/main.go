@@ -2,11 +2,14 @@
 // states of an LSTM language model, one after each word.
 //
 //	lm --lm DIR --text F --out H.npy
+//	lm --lm DIR --write N --seed S --out H.npy
+//
+// With --write the model writes the text itself, N words.
 //
 // The folder of a model has model.safetensors, with the tensor names of PyTorch's
 // word_language_model example (encoder.weight; rnn.weight_ih_l0, rnn.weight_hh_l0,
 // rnn.bias_ih_l0, rnn.bias_hh_l0 and so on; decoder.weight, not in a tied model;
-// decoder.bias), and vocab.txt, a word a line. Without --lm it is the model of l2s demo.
+// decoder.bias), and vocab.txt, a word a line. Without --lm it is the model of make demo.
 package main
 
 import (
@@ -32,6 +35,8 @@ func run(ctx context.Context, args []string, _, stderr io.Writer) error {
 	f.SetOutput(stderr)
 	dir := f.String("lm", "lm/model", "`folder` of a language model, with model.safetensors and vocab.txt")
 	path := f.String("text", "", "text `file`, UTF-8: words between white space, <eos> at the end of each line")
+	words := f.Int("write", 0, "`number` of words of a text that the model writes, in place of --text")
+	seed := f.Uint64("seed", 1, "seed of that text")
 	out := f.String("out", "", ".npy `file` to write")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -39,18 +44,13 @@ func run(ctx context.Context, args []string, _, stderr io.Writer) error {
 	switch {
 	case f.NArg() > 0:
 		return fmt.Errorf("found the argument %q, expected flags only", f.Arg(0))
-	case *path == "" || *out == "":
-		return errors.New("found no --text or no --out, expected both")
+	case (*path == "") == (*words <= 0) || *out == "":
+		return errors.New("found no --out, or not one of --text and --write, expected --out and one of both")
 	}
 	m, v, err := layers.LoadLM(*dir)
 	if err != nil {
 		return err
 	}
-	file, err := os.Open(*path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
 	w, err := npy.Create(*out, m.Dim())
 	if err != nil {
 		return err
@@ -58,7 +58,23 @@ func run(ctx context.Context, args []string, _, stderr io.Writer) error {
 	defer w.Abort()
 	p := progress.New(stderr)
 	defer p.Close()
-	p.Start("contexts", "words", 0)
+	p.Start("contexts", "words", *words)
+	if *words > 0 {
+		rows, err := layers.Written(ctx, m, v, *words, *seed, p.Set)
+		if err == nil {
+			err = w.WriteRows(rows)
+		}
+		if err != nil {
+			return err
+		}
+		p.End()
+		return w.Commit()
+	}
+	file, err := os.Open(*path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
 	if err := m.Contexts(ctx, text.Tokens(v, file, *path), func(h []float32) error {
 		p.Set(w.Rows() + 1)
 		return w.WriteRows(h)

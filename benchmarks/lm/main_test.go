@@ -49,6 +49,38 @@ func TestContexts(t *testing.T) {
 	}
 }
 
+// A text that the model writes has its own contexts, and a shorter one is its beginning.
+func TestWrittenContexts(t *testing.T) {
+	dir := t.TempDir()
+	written := func(name, n, seed string) []float32 {
+		out := filepath.Join(dir, name)
+		if err := run(context.Background(), []string{"--lm", "model", "--write", n, "--seed", seed, "--out", out}, io.Discard, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		rows, release, err := heads.OpenContexts(out, 200)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { release() })
+		return rows
+	}
+	long, short, other := written("long.npy", "600", "3"), written("short.npy", "550", "3"), written("other.npy", "550", "4")
+	m, v, err := layers.LoadLM("model")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eos, _ := v.ID("<eos>")
+	first := m.NewState().Step(eos)
+	switch {
+	case len(long) != 600*200 || !slices.Equal(short, long[:550*200]):
+		t.Error("found another beginning in a longer text")
+	case slices.Equal(short[200:], other[200:]):
+		t.Error("found the same text by another seed")
+	case !slices.Equal(long[:200], first) || !slices.Equal(long[layers.Piece*200:][:200], first):
+		t.Error("found pieces that do not begin after <eos>")
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	dir := t.TempDir()
 	bad, out := filepath.Join(dir, "bad"), filepath.Join(dir, "x.npy")
@@ -56,8 +88,9 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"found no --text or no --out":                   {"--out", out},
-		"found no --text or no --out, expected both":    {"--text", bad},
+		"expected --out and one of both":                {"--out", out},
+		"found no --out, or not one of":                 {"--text", bad},
+		"not one of --text and --write":                 {"--text", bad, "--write", "5", "--out", out},
 		"bad: line 2: found bytes that are not UTF-8":   {"--lm", "model", "--text", bad, "--out", out},
 		"model.safetensors: no such file":               {"--lm", dir, "--text", bad, "--out", out},
 		`found the argument "more"`:                     {"more"},

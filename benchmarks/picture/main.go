@@ -110,7 +110,7 @@ func readRows(file string) (rows []row) {
 		log.Fatal(err)
 	}
 	for _, r := range bench.Rows {
-		if r.Threads == 1 && (r.Task == "greedy" || r.Task == "none") {
+		if r.Threads == 1 && (r.Task == "greedy" || r.Task == "none" && r.Head == "none") {
 			rows = append(rows, r)
 		}
 	}

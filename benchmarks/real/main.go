@@ -23,10 +23,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/learning-to-screen/l2s/benchmarks/internal/stream"
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/scored"
+	"github.com/learning-to-screen/l2s/internal/stream"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -145,16 +145,13 @@ func (t *table) racers(threads int) ([]*racer, error) {
 
 // read reads the rows once, with some threads.
 func (t *table) read(threads int) func(i, n int) error {
-	parts := make([]func(), threads)
-	for i := range parts {
-		parts[i] = stream.Read(t.rows[i*len(t.rows)/threads : (i+1)*len(t.rows)/threads])
-	}
+	part := func(i int) { stream.Read(t.rows[i*len(t.rows)/threads : (i+1)*len(t.rows)/threads]) }
 	return func(int, int) error {
 		var wait sync.WaitGroup
-		for _, part := range parts[1:] {
-			wait.Go(part)
+		for i := range threads - 1 {
+			wait.Go(func() { part(i + 1) })
 		}
-		parts[0]()
+		part(0)
 		wait.Wait()
 		return nil
 	}

@@ -31,7 +31,7 @@ type data struct {
 	words   [][]string     // the references of test
 }
 
-// heldOut is the share of the pairs for training that only calibration uses.
+// heldOut is the share of the pairs for training that only measurements use.
 const heldOut = 30 // one of this number
 
 // load reads the model in dir and its texts: train and test, a file per language, at most limit

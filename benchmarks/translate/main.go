@@ -184,12 +184,11 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 	if err != nil {
 		return nil, err
 	}
-	c := &corpus{layer: layer, rows: learn.rows, end: d.model.End(), seed: o.seed,
-		sentence: max(1, len(held.rows)/layer.Dim()/(2*len(d.held)))}
+	c := &corpus{layer: layer, rows: learn.rows, end: d.model.End(), seed: o.seed}
 	if c.labels, err = labels(ctx, layer, learn.rows, p); err != nil {
 		return nil, err
 	}
-	list, err := contestants(ctx, c, s, held.rows, p)
+	list, err := contestants(ctx, c, s, p)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +228,6 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 			return nil, err
 		}
 	}
-	t.LeftOut = c.leftOut
 	for _, x := range list {
 		t.Rows = append(t.Rows, x.row)
 	}
@@ -239,7 +237,7 @@ func table(ctx context.Context, d *data, s sweep, o options, p *progress.Printer
 }
 
 // contestants builds all methods, the dense scan first and the exact layer after it.
-func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *progress.Printer) ([]*contestant, error) {
+func contestants(ctx context.Context, c *corpus, s sweep, p *progress.Printer) ([]*contestant, error) {
 	l := c.layer
 	in := &methods.Input{Layer: l, Contexts: c.rows, Labels: c.labels, K: topK, Seed: c.seed}
 	setting := func(m methods.Method) (methods.Setting, error) {
@@ -292,7 +290,7 @@ func contestants(ctx context.Context, c *corpus, s sweep, held []float32, p *pro
 		}
 	}
 	for _, plan := range s.plans {
-		more, err := c.contest(ctx, plan, held, p)
+		more, err := c.contest(ctx, plan, p)
 		if err != nil {
 			return nil, err
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
-	"github.com/learning-to-screen/l2s/train/calibrate"
 )
 
 // topK is the number of labels of the precisions, and of the labels that screens learn from.
@@ -24,9 +22,8 @@ const topK = 5
 // plan is a screen to train.
 type plan struct {
 	methods.L2S
-	budgets   []float64
-	calibrate []target
-	tail      bool // the screen is wanted with a tail too
+	budgets []float64
+	tail    bool // the screen is wanted with a tail too
 }
 
 // tailContexts bounds the contexts that a tail is fitted on, about.
@@ -40,12 +37,6 @@ func (c *corpus) withTail(ctx context.Context, m *screen.Model) (*screen.Model, 
 	return m, err
 }
 
-// target is a precision for calibration to reach.
-type target struct {
-	k         int
-	precision float64
-}
-
 // options returns the options of the training.
 func (p plan) options(end uint32, seed uint64) train.Options {
 	opt := p.Options()
@@ -55,13 +46,11 @@ func (p plan) options(end uint32, seed uint64) train.Options {
 
 // corpus has the contexts that screens learn from.
 type corpus struct {
-	layer    *softmax.Layer
-	rows     []float32
-	labels   []uint32
-	end      uint32
-	sentence int // contexts of one for calibration, about: they depend on each other
-	seed     uint64
-	leftOut  []string // contestants that cannot be measured, with the reasons
+	layer  *softmax.Layer
+	rows   []float32
+	labels []uint32
+	end    uint32
+	seed   uint64
 }
 
 // train returns the screen of a plan, and the time of training.
@@ -112,9 +101,9 @@ func screened(l *softmax.Layer, m *screen.Model, p plan, budget float64, query s
 	}, nil
 }
 
-// contest returns the contestants of a plan: its screen at some budgets, at the calibrated budget
-// for each target, and with a tail if the plan wants one.
-func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *progress.Printer) (list []*contestant, err error) {
+// contest returns the contestants of a plan: its screen at some budgets, and with a tail if
+// the plan wants one.
+func (c *corpus) contest(ctx context.Context, p plan, progress *progress.Printer) (list []*contestant, err error) {
 	m, seconds, err := c.train(ctx, p, progress)
 	if err != nil {
 		return nil, err
@@ -126,25 +115,6 @@ func (c *corpus) contest(ctx context.Context, p plan, held []float32, progress *
 	}
 	for _, b := range budgets(m, p.budgets) {
 		if err := add(m, b, "", seconds); err != nil {
-			return nil, err
-		}
-	}
-	for _, t := range p.calibrate {
-		opt := calibrate.DefaultOptions()
-		opt.K, opt.Target, opt.Seed = t.k, t.precision, c.seed
-		opt.Block = c.sentence
-		query := fmt.Sprintf("calibrated to P@%d %g", t.k, t.precision)
-		calibrated, _, err := calibrate.Run(ctx, m, c.layer, held, opt)
-		if ctx.Err() != nil {
-			return nil, err
-		} else if err != nil {
-			// A target out of reach is a finding, not a failure.
-			left := fmt.Sprintf("%s, %s is left out: %v", p.title(), query, err)
-			progress.Line(left)
-			c.leftOut = append(c.leftOut, left)
-			continue
-		}
-		if err := add(calibrated, calibrated.Budget(), ", "+query, seconds); err != nil {
 			return nil, err
 		}
 	}
@@ -201,7 +171,7 @@ func (c *contestant) precision(ctx context.Context, contexts []float32, want []u
 
 // plans are the screens of the table.
 func plans(labels int) []plan {
-	list := []plan{{budgets: []float64{100, 150, 200, 250, 300, 350, 400}, calibrate: []target{{5, 0.99}}, tail: true}}
+	list := []plan{{budgets: []float64{100, 150, 200, 250, 300, 350, 400}, tail: true}}
 	flat := methods.L2S{Form: methods.Expected, Clusters: 100, Budget: 300}
 	if flat.Budget <= float64(labels)/2 {
 		list = append(list, plan{L2S: flat, budgets: []float64{200, 400}})

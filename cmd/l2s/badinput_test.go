@@ -215,9 +215,7 @@ var (
 	goodTrain = joined("train", trainArgs(), "--out", "out.l2s")
 	goodEval  = joined("eval", "m.l2s", testArgs())
 	goodBench = joined("bench", "m.l2s", testArgs())
-	// A target that so few contexts can show.
-	goodCalibrate = joined("calibrate", "m.l2s", testArgs(), "--target", "0.9", "--out", "out.l2s", "--quiet")
-	goodTopK      = joined("topk", "m.l2s", testArgs())
+	goodTopK  = joined("topk", "m.l2s", testArgs())
 )
 
 func TestBadTensors(t *testing.T) {
@@ -233,7 +231,7 @@ func TestBadTensors(t *testing.T) {
 		{"W.npy", "--weights", [][]string{goodTrain, goodEval}, true},
 		{"b.npy", "--bias", [][]string{goodTrain, goodTopK}, false},
 		{"H.npy", "--contexts", [][]string{goodTrain}, true},
-		{"T.npy", "--contexts", [][]string{goodEval, goodBench, goodTopK, goodCalibrate}, true},
+		{"T.npy", "--contexts", [][]string{goodEval, goodBench, goodTopK}, true},
 	} {
 		for _, verb := range in.verbs {
 			add := func(name string, files func(*testing.T, string), args []string, want ...string) {
@@ -325,7 +323,7 @@ func TestCheapMistakesComeFirst(t *testing.T) {
 
 func TestBadScreens(t *testing.T) {
 	var cases []badCase
-	for _, verb := range [][]string{goodEval, goodBench, goodTopK, goodCalibrate, {"inspect", "m.l2s"}} {
+	for _, verb := range [][]string{goodEval, goodBench, goodTopK, {"inspect", "m.l2s"}} {
 		add := func(name string, files func(*testing.T, string), want ...string) {
 			cases = append(cases, badCase{name: verb[0] + ": " + name, files: files, args: verb, code: 1,
 				want: append(want, "l2s "+verb[0]+": ", "m.l2s")})
@@ -424,17 +422,6 @@ func TestBadNumbers(t *testing.T) {
 		{name: "bench: the same context all the time", files: matrixIn("T.npy", 5000, tinyDim), args: goodBench, code: 1, want: []string{"T.npy", "1 different", "1000"}},
 		{name: "topk: k of 0", args: joined(goodTopK, "--k", "0"), code: 2, want: []string{`"0"`, "--k", "at least 1"}},
 		{name: "topk: k above the labels", args: joined(goodTopK, "--k", "301"), code: 1, want: []string{"W.npy", "300", "301"}},
-		{name: "calibrate: k of 0", args: joined(goodCalibrate, "--k", "0"), code: 2, want: []string{`"0"`, "--k", "at least 1"}},
-		{name: "calibrate: k above the labels", args: joined(goodCalibrate, "--k", "301"), code: 1, want: []string{"W.npy", "300", "301"}},
-		{name: "calibrate: the contexts of training", args: append(without(goodCalibrate, "--contexts"), "--contexts", "H.npy"), code: 1, want: []string{"H.npy", "found the contexts that the screen was trained on", "expected others"}},
-		{name: "calibrate: a target of 1", args: joined(goodCalibrate, "--target", "1"), code: 2, want: []string{`"1"`, "--target", "above 0 and below 1"}},
-		{name: "calibrate: a target in per cent", args: joined(goodCalibrate, "--target", "99%"), code: 2, want: []string{`"99%"`, "--target"}},
-		{name: "calibrate: a confidence of 0", args: joined(goodCalibrate, "--confidence", "0"), code: 2, want: []string{`"0"`, "--confidence"}},
-		{name: "calibrate: a confidence that is no number", args: joined(goodCalibrate, "--confidence", "NaN"), code: 2, want: []string{"--confidence"}},
-		{name: "calibrate: the exact layer for all", args: joined(goodCalibrate, "--exact-limit", "1"), code: 2, want: []string{`"1"`, "--exact-limit", "at least 0 and below 1"}},
-		{name: "calibrate: a block of 0", args: joined(goodCalibrate, "--block", "0"), code: 2, want: []string{`"0"`, "--block", "at least 1"}},
-		{name: "calibrate: too few contexts for the target", args: joined(goodCalibrate, "--target", "0.9999"), code: 1, want: []string{"T.npy", "found 1200", "expected at least", "0.9999"}},
-		{name: "calibrate: too few blocks", args: joined(goodCalibrate, "--block", "300"), code: 1, want: []string{"T.npy", "in blocks of 300"}},
 		{name: "topk: a limit below zero", args: joined(goodTopK, "--limit", "-1"), code: 2, want: []string{"--limit", "at least 0"}},
 		{name: "topk: a limit that is too large", args: joined(goodTopK, "--limit", "99999999999999999999"), code: 2, want: []string{"--limit", "a smaller whole number"}},
 	})
@@ -491,7 +478,7 @@ func TestBadOutputs(t *testing.T) {
 		}
 	}
 	var cases []badCase
-	for _, verb := range [][]string{goodTrain, goodCalibrate} {
+	for _, verb := range [][]string{goodTrain} {
 		name := verb[0]
 		cases = append(cases,
 			badCase{name: name + ": a missing folder", args: joined(verb, "--out", "no/such/out"), code: 1, want: []string{"no/such/out: cannot be written", "no such file or directory"}},
@@ -505,8 +492,6 @@ func TestBadOutputs(t *testing.T) {
 		}
 	}
 	cases = append(cases,
-		badCase{name: "calibrate: over the screen", args: joined(goodCalibrate, "--out", "m.l2s"), code: 2, want: []string{"--out m.l2s would replace the input m.l2s"}},
-		badCase{name: "calibrate: an old file stays when the target is not shown", files: inFile("out.l2s", []byte("precious")), args: joined(goodCalibrate, "--target", "0.9999"), code: 1, want: []string{"T.npy"}},
 		badCase{name: "train: over the contexts", args: joined(goodTrain, "--out", "H.npy"), code: 2, want: []string{"--out H.npy would replace the input H.npy"}},
 		badCase{name: "train: another file where the state is kept", files: inFile("out.l2s.partial", []byte("precious")), args: goodTrain, code: 1, want: []string{"out.l2s.partial: found another kind of file, expected the state of an interrupted run: move it away"}},
 		badCase{name: "train: labels of l2s labels where the state keeps its own", files: func(t *testing.T, dir string) {
@@ -540,7 +525,7 @@ func TestBadVocabularies(t *testing.T) {
 func TestWrongUse(t *testing.T) {
 	notUnderRace(t)
 	cases := []badCase{
-		{name: "no verb", want: []string{"expected one of demo, labels, merge, train, calibrate, eval, bench, topk, inspect, version"}},
+		{name: "no verb", want: []string{"expected one of labels, merge, train, eval, bench, topk, inspect, version"}},
 		{name: "unknown verb", args: []string{"trian"}, want: []string{`unknown verb "trian"`, "train"}},
 		{name: "help on an unknown verb", args: []string{"help", "trian"}, want: []string{`unknown verb "trian"`}},
 		{name: "a flag before the verb", args: []string{"--json", "eval"}, want: []string{`"--json"`, "expected one of"}},
@@ -548,14 +533,13 @@ func TestWrongUse(t *testing.T) {
 		{name: "flag without value", args: []string{"train", "--budget"}, want: []string{"--budget needs a value"}},
 		{name: "flag that takes no value", args: joined(goodTrain, "--json=perhaps"), want: []string{"--json", `"perhaps"`}},
 		{name: "train: an argument too many", args: joined(goodTrain, "m.l2s"), want: []string{`unexpected argument "m.l2s"`}},
-		{name: "demo: an argument too many", args: []string{"demo", "--lm", "x", "now"}, want: []string{`unexpected argument "now"`}},
 		{name: "version: an argument too many", args: []string{"version", "1"}, want: []string{`unexpected argument "1"`}},
 		{name: "eval: two screens", args: joined(goodEval, "n.l2s"), want: []string{`unexpected argument "n.l2s"`}},
 		{name: "inspect: no screen", args: []string{"inspect"}, want: []string{"screen file", "l2s inspect m.l2s"}},
 	}
-	for _, verb := range [][]string{goodTrain, goodEval, goodBench, goodTopK, goodCalibrate} {
+	for _, verb := range [][]string{goodTrain, goodEval, goodBench, goodTopK} {
 		required := []string{"--weights", "--bias", "--contexts"}
-		if verb[0] == "train" || verb[0] == "calibrate" {
+		if verb[0] == "train" {
 			required = append(required, "--out")
 		}
 		for _, flag := range required {

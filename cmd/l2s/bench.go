@@ -89,7 +89,7 @@ func benchVerb(f *flags) action {
 		l, p := in.layer, f.progress
 		f.noteK(in, *k)
 		f.noteBudget(in, *budget)
-		opts := screen.Options{Budget: within(*budget), Copies: *copies}
+		opts := screen.Options{Budget: searcherBudget(*budget), Copies: *copies}
 		rows := different(in.rows, l.Dim())
 		if len(rows) < leastContexts {
 			return nil, fmt.Errorf("%s: found %d different contexts, expected at least %d", in.contexts.Name(), len(rows), leastContexts)

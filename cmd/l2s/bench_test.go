@@ -15,7 +15,6 @@ func TestABusyMachineIsSaid(t *testing.T) {
 	}{{"idle", 61, false}, {"just idle", 72, false}, {"busy", 90, true}} {
 		for table, text := range map[string]string{
 			"bench": (&benchResult{DenseF32: c.mean, DenseF32Median: 60}).String(),
-			"demo":  (&demoResult{evalResult: &evalResult{}, benchResult: &benchResult{DenseF32: c.mean, DenseF32Median: 60}, Seconds: map[string]float64{}}).String(),
 		} {
 			t.Run(c.name+": "+table, func(t *testing.T) {
 				if found := strings.Contains(text, note); found != c.want || strings.Contains(text, "busy") != c.want {

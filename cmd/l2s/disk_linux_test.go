@@ -35,7 +35,6 @@ var outputs = []struct {
 	out  string
 }{
 	{"train", goodTrain, "--out"},
-	{"calibrate", goodCalibrate, "--out"},
 	{"labels", joined(goodLabels, "--k", "100"), "--out"},
 	{"merge", goodMerge, "--out"},
 }

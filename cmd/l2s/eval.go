@@ -172,7 +172,7 @@ func evalVerb(f *flags) action {
 		if err != nil {
 			return nil, err
 		}
-		r, err := evaluate(ctx, in.screen, l, in.rows, next, *ks, *threads, f.progress, screen.Options{Budget: within(*budget)})
+		r, err := evaluate(ctx, in.screen, l, in.rows, next, *ks, *threads, f.progress, screen.Options{Budget: searcherBudget(*budget)})
 		if err != nil {
 			return nil, err
 		}

@@ -148,8 +148,8 @@ func (f *flags) noteBudget(in *inputs, budget float64) {
 	}
 }
 
-// within is the budget of a searcher for one of --budget, 0 for the screen's own.
-func within(budget float64) float64 {
+// searcherBudget is the budget of a searcher for one of --budget, 0 for the screen's own.
+func searcherBudget(budget float64) float64 {
 	if budget == exactBudget {
 		return 0
 	}

@@ -23,11 +23,9 @@ func TestVersionFlags(t *testing.T) {
 // flagsOfVerbs is the contract of the command's flags: the flags of each verb, except --json and
 // --quiet.
 var flagsOfVerbs = []struct{ verb, flags string }{
-	{"demo", "keep lm seed"},
 	{"labels", "bias contexts head ids k out shard threads weights"},
 	{"merge", "out"},
 	{"train", "always any-precision bias budget contexts head ids kind labels options out target threads validation weights"},
-	{"calibrate", "bias block confidence contexts exact-limit head ids k out seed target threads weights"},
 	{"eval", "bias budget contexts head ids k targets threads weights"},
 	{"bench", "bias budget cold contexts head ids k pack weights"},
 	{"topk", "allow ban bias budget contexts head header ids k limit logprobs vocab weights"},

@@ -232,7 +232,6 @@ func TestTheHeadOfAFolder(t *testing.T) {
 	for _, verb := range [][]string{
 		joined("train", "--contexts", "H.npy", options(t, `{"tail": null}`), "--out"),
 		joined("labels", "--contexts", "H.npy", "--quiet", "--out"),
-		joined("calibrate", "m.l2s", "--contexts", "T.npy", "--target", "0.9", "--quiet", "--out"),
 	} {
 		succeed(t, dir, joined(verb, "want", layerArgs())...)
 		succeed(t, dir, joined(verb, "model/got", head)...) // a new file in the folder harms nothing
@@ -426,7 +425,6 @@ func TestContextsInSeveralFiles(t *testing.T) {
 	}{
 		{"H", "out.l2s", joined("train", trainArgs(), "--out", "out.l2s")},
 		{"H", "out", joined("labels", layerArgs(), "--contexts", "H.npy", "--out", "out", "--quiet")},
-		{"T", "out.l2s", goodCalibrate},
 		{"T", "", joined(goodEval, "--json", "--quiet")},
 		{"T", "", goodTopK},
 	} {

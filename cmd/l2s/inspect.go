@@ -18,7 +18,6 @@ import (
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
-	"github.com/learning-to-screen/l2s/train/calibrate"
 )
 
 // inspectResult is the JSON of l2s inspect.
@@ -321,10 +320,6 @@ func (r inspectResult) String() string {
 	}
 	if r.ExactMargin > 0 {
 		line("exact layer", "below a lead of %.6g", r.ExactMargin)
-	}
-	var t struct{ Calibration *calibrate.Calibration }
-	if err := json.Unmarshal(r.Record, &t); err == nil && t.Calibration != nil {
-		line("calibrated", "%s", strings.TrimRight(calibrationText(t.Calibration), "\n"))
 	}
 	b.WriteString(trainingText(r.Record))
 	if r.HeldOut == 0 {

@@ -64,7 +64,6 @@ func TestInterrupt(t *testing.T) {
 	}{
 		{"train", joined(goodTrain, "--contexts", "noise.npy", options(t, `{"iterations": 1000000}`)), "P@1", ""},
 		{"labels", joined(goodLabels, "--contexts", "many.npy", "--k", "300", "--threads", "1"), "", ".out.labels.tmp-"},
-		{"calibrate", joined(goodCalibrate, "--quiet=false", "--contexts", "many.npy", "--k", "300", "--threads", "1"), "labels", ""},
 	} {
 		signals := []os.Signal{os.Interrupt} // which all verbs handle in one place
 		if c.name == "train" {
@@ -79,7 +78,7 @@ func TestInterrupt(t *testing.T) {
 				dir := files(t)
 				out := slices.IndexFunc(c.args, func(s string) bool { return s == "--out" || s == "--png" })
 				writeFile(t, filepath.Join(dir, c.args[out+1]), []byte("precious"))
-				if c.name == "labels" || c.name == "calibrate" {
+				if c.name == "labels" {
 					matrixIn("many.npy", 1<<18, tinyDim)(t, dir)
 				}
 				if c.name == "train" {

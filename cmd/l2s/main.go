@@ -2,11 +2,9 @@
 // largest for a context vector, by looking at few of them. It learns a screen
 // for a layer from context vectors, measures it and asks it.
 //
-//	l2s demo       show the whole on a small language model
 //	l2s labels     find the best labels of all contexts or of one shard
 //	l2s merge      join the labels of shards
 //	l2s train      make a screen or a preview for a layer from context vectors
-//	l2s calibrate  choose the budget of a screen such that it reaches a precision
 //	l2s eval       measure the precision of a screen or a preview
 //	l2s bench      measure the time of a query
 //	l2s topk       answer: the best labels of each context
@@ -50,11 +48,9 @@ type action func(ctx context.Context, in *inputs) (fmt.Stringer, error)
 
 func verbs() []verb {
 	return []verb{
-		{"demo", "show the whole on a small language model", demoVerb},
 		{"labels", "find the best labels of all contexts or of one shard", labelsVerb},
 		{"merge", "join the labels of shards", mergeVerb},
 		{"train", "make a screen or a preview for a layer from context vectors", trainVerb},
-		{"calibrate", "choose the budget of a screen such that it reaches a precision", calibrateVerb},
 		{"eval", "measure the precision of a screen or a preview", evalVerb},
 		{"bench", "measure the time of a query", benchVerb},
 		{"topk", "answer: the best labels of each context", topKVerb},
@@ -182,7 +178,7 @@ func report(ctx context.Context, what string, err error, stderr io.Writer) int {
 		err = fmt.Errorf("%s: cannot %s: %w", path.Path, path.Op, path.Err)
 	}
 	text := err.Error()
-	for _, pkg := range []string{"tensorfile", "head", "screen", "softmax", "train", "calibrate"} {
+	for _, pkg := range []string{"tensorfile", "head", "screen", "softmax", "train"} {
 		// The packages begin with their names, which mean nothing to the user.
 		text = strings.TrimPrefix(text, pkg+": ")
 		text = strings.Replace(text, ": "+pkg+": ", ": ", 1) // after the name of a file

@@ -278,10 +278,4 @@ func TestInspectPreview(t *testing.T) {
 	if got := number(t, object(t, dir, "inspect", "m.gguf.l2p", "--json"), "held_out"); got != float64(held) {
 		t.Errorf("found %v held-out contexts, expected %d", got, held)
 	}
-	of := slices.Clone(goodCalibrate)
-	of[1] = "m.gguf.l2p"
-	want := "l2s calibrate: m.gguf.l2p: magic: found a preview, expected a screen: l2s topk, eval, bench and inspect take previews, and so does l2s-llama --fast\n"
-	if r := l2s(t, dir, of...); r.code != 1 || r.stderr != want {
-		t.Errorf("found the exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
-	}
 }

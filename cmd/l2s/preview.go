@@ -187,7 +187,7 @@ func makePreview(ctx context.Context, l *layer, rows []float32, k int, o preview
 		p.Set(int(all * (from[stage] + (to[stage]-from[stage])*min(max(done, 0), 1))))
 	}
 	m, err := preview.Make(ctx, l.Layer, rows, o)
-	if errors.Is(err, preview.ErrPrecision) {
+	if errors.Is(err, preview.ErrTarget) {
 		text, _, _ := strings.Cut(err.Error(), "; Options.")
 		return nil, lessPrecise{text + "; --target P allows less"}
 	}
@@ -198,11 +198,11 @@ func makePreview(ctx context.Context, l *layer, rows []float32, k int, o preview
 	return m, nil
 }
 
-// lessPrecise is preview.ErrPrecision with the flag that allows less in place of the options.
+// lessPrecise is preview.ErrTarget with the flag that allows less in place of the options.
 type lessPrecise struct{ text string }
 
 func (e lessPrecise) Error() string { return e.text }
-func (e lessPrecise) Unwrap() error { return preview.ErrPrecision }
+func (e lessPrecise) Unwrap() error { return preview.ErrTarget }
 
 // candidate is a screen or a preview to write: its precision on held-out contexts, and the median
 // time of a query.
@@ -221,10 +221,7 @@ func (c candidate) String() string {
 // reaches the target is better than a candidate that misses it. If both reach it the faster one is
 // better, and if neither does the more precise one.
 func (c candidate) better(than candidate, least1, leastK float64) (bool, string) {
-	reaches := func(x candidate) bool {
-		return x.p1 >= least1-precision.Printed && x.pK >= leastK-precision.Printed
-	}
-	switch mine, other := reaches(c), reaches(than); {
+	switch mine, other := reaches(c.p1, c.pK, least1, leastK), reaches(than.p1, than.pK, least1, leastK); {
 	case mine && other:
 		return c.time < than.time, "both reach the target, and the " + c.kind + " is faster"
 	case mine != other:
@@ -237,10 +234,27 @@ func (c candidate) better(than candidate, least1, leastK float64) (bool, string)
 // reaches the target, and fewer contexts than a quarter of the labels.
 const fewForAScreen = 100000
 
-// reaches reports whether the default rung of a preview has these precisions.
-func reaches(v *preview.Model, least1, leastK float64) bool {
+// reaches reports whether these precisions, as they are printed, reach a target.
+func reaches(p1, pK, least1, leastK float64) bool {
+	return p1 >= least1-precision.Printed && pK >= leastK-precision.Printed
+}
+
+// previewReaches reports whether the default rung of a preview reaches a target.
+func previewReaches(v *preview.Model, least1, leastK float64) bool {
 	rungs, at := v.Rungs()
-	return rungs[at].Precision1.Value >= least1 && rungs[at].PrecisionK.Value >= leastK
+	return reaches(rungs[at].Precision1.Value, rungs[at].PrecisionK.Value, least1, leastK)
+}
+
+// previewWarning is the reason to doubt a preview, "" if there is none.
+func previewWarning(v *preview.Model, target float64) string {
+	least1, leastK := precision.Targets(target)
+	switch k, heldOut := v.RungsOf(); {
+	case heldOut == 0:
+		return "there are no held-out contexts, so that nothing is known of the precision: measure it with l2s eval"
+	case !previewReaches(v, least1, leastK):
+		return fmt.Sprintf("no budget reaches the target, P@1 %.4f and P@%d %.4f: %s; more contexts of such texts help", least1, k, leastK, rungText(v, nil))
+	}
+	return ""
 }
 
 // timedContexts is the number of contexts that a screen and a preview are timed on.
@@ -271,16 +285,16 @@ func timeBoth(ctx context.Context, m *screen.Model, v *preview.Model, l *layer, 
 	return times[0].Median(), times[1].Median(), nil
 }
 
-// choice is the outcome of l2s train --kind auto: the preview, nil for the screen, and the reason.
-type choice struct {
+// comparison is the outcome of l2s train --kind auto: the preview, nil for the screen, and the reason.
+type comparison struct {
 	preview *preview.Model
 	why     string
 }
 
-// choose compares a screen with a preview, which is nil if no preview is precise enough.
-func choose(ctx context.Context, m *screen.Model, v *preview.Model, noPreview error, l *layer, rows []float32, least1, leastK float64, k int, p *progress.Printer) (choice, error) {
+// compareKinds compares a screen with a preview, which is nil if no preview is precise enough.
+func compareKinds(ctx context.Context, m *screen.Model, v *preview.Model, noPreview error, l *layer, rows []float32, least1, leastK float64, k int, p *progress.Printer) (comparison, error) {
 	if v == nil {
-		return choice{why: fmt.Sprintf("a screen is written, since no preview is precise enough: %v", noPreview)}, nil
+		return comparison{why: fmt.Sprintf("a screen is written, since no preview is precise enough: %v", noPreview)}, nil
 	}
 	rungs, at := v.Rungs()
 	ladder := m.Ladder()
@@ -289,13 +303,13 @@ func choose(ctx context.Context, m *screen.Model, v *preview.Model, noPreview er
 	y := candidate{kind: kindPreview, k: k, p1: rungs[at].Precision1.Value, pK: rungs[at].PrecisionK.Value}
 	var err error
 	if x.time, y.time, err = timeBoth(ctx, m, v, l, rows, k, p); err != nil {
-		return choice{}, err
+		return comparison{}, err
 	}
 	if better, why := y.better(x, least1, leastK); better {
-		return choice{v, fmt.Sprintf("a preview is written, with %v; the screen has %v: %s", y, x, why)}, nil
+		return comparison{v, fmt.Sprintf("a preview is written, with %v; the screen has %v: %s", y, x, why)}, nil
 	}
 	_, why := x.better(y, least1, leastK)
-	return choice{nil, fmt.Sprintf("a screen is written, with %v; the preview has %v: %s", x, y, why)}, nil
+	return comparison{nil, fmt.Sprintf("a screen is written, with %v; the preview has %v: %s", x, y, why)}, nil
 }
 
 // rungText tells the precision of the default rung of a preview, or the reason that there is no
@@ -316,6 +330,7 @@ type previewTrained struct {
 	previewResult
 	Contexts  int                `json:"contexts"`
 	Decisions []string           `json:"decisions,omitempty"`
+	Warnings  []string           `json:"warnings,omitempty"` // reasons to doubt the result
 	Seconds   map[string]float64 `json:"seconds"`
 	Level     string             `json:"level"`
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/train"
 )
 
 // A preview answers in the verbs that ask for labels, as a screen does.
@@ -35,6 +37,29 @@ func TestVerbsTakeAPreview(t *testing.T) {
 		t.Fatal(err)
 	}
 	rungs, normal := m.Rungs()
+
+	// A target that the default misses is a warning, on the screen and in the JSON.
+	for target, want := range map[float64]bool{0.9: false, 2: true} {
+		var stderr bytes.Buffer
+		out := filepath.Join(dir, "w.l2p")
+		r := &trainRun{f: newFlags("train", io.Discard, &stderr), out: &out, all: train.Options{Target: target}}
+		rows := make([]float32, 10*m.Dim())
+		of, _, err := layerfile.Open(filepath.Join(dir, "W.npy"), head.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := r.savePreview(m, &inputs{layer: &layer{Layer: of}, rows: rows}, nil, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		const warning = "no budget reaches the target"
+		if list := made.(previewTrained).Warnings; strings.Contains(stderr.String(), warning) != want || slices.ContainsFunc(list, func(w string) bool { return strings.HasPrefix(w, warning) }) != want {
+			t.Errorf("target %v: found the warnings %q and %q, expected one: %v", target, list, stderr.String(), want)
+		}
+	}
+	if list := made["warnings"]; list != nil {
+		t.Errorf("found the warnings %v, expected none", list)
+	}
 
 	// With a budget the largest rung answers, and exact answers come from the layer.
 	exact := succeed(t, dir, joined("topk", "m.l2p", testArgs(), "--budget", "exact", "--quiet")...)
@@ -74,7 +99,6 @@ func TestVerbsTakeAPreview(t *testing.T) {
 	}{
 		{[]any{"bench", "m.l2p", testArgs(), "--pack", "1"}, 1, "m.l2p: found a preview, expected a screen for --pack"},
 		{[]any{"eval", "m.l2p", testArgs(), "--targets", "T.npy"}, 1, "m.l2p: found a preview, expected a screen for --targets"},
-		{[]any{"calibrate", "m.l2p", testArgs(), "--out", "c.l2s"}, 1, "found a preview, expected a screen"},
 		{[]any{"topk", "m.l2p", testArgs(), "--budget", "0.001"}, 0, "the smallest budget of the preview"},
 		{[]any{"train", trainArgs(), "--kind", "preview", "--out", "x.l2p"}, 2, "--options is for a screen, found --kind preview"},
 		{[]any{"train", trainArgs(), "--kind", "tree", "--out", "x.l2p"}, 2, "expected auto, screen or preview"},

@@ -9,12 +9,10 @@ import (
 	"testing"
 )
 
-// speaking are calls of all verbs that end well and print something. A run of demo takes long: its
-// help, which is written in the same way, replaces it.
+// speaking are calls of all verbs that end well and print something.
 func speaking() [][]string {
 	return [][]string{
-		{"demo", "-h"},
-		goodLabels, goodMerge, goodTrain, goodCalibrate, goodEval, goodBench,
+		goodLabels, goodMerge, goodTrain, goodEval, goodBench,
 		goodTopK, joined(goodTopK, "--json"), {"inspect", "m.l2s"}, {"version"}, {"help"}, {"help", "sources"},
 	}
 }

@@ -277,7 +277,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		if first == nil {
 			first, noPreview = makePreview(ctx, in.layer, in.rows, o.K, preview.Options{HeldOut: o.Validation, Precision1: o.Target, PrecisionK: o.Target, Threads: o.Threads}, p)
 		}
-		if noPreview != nil && (kind == kindPreview || !errors.Is(noPreview, preview.ErrPrecision)) {
+		if noPreview != nil && (kind == kindPreview || !errors.Is(noPreview, preview.ErrTarget)) {
 			return nil, noPreview
 		}
 		if kind == kindPreview {
@@ -285,7 +285,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		}
 		p.Line("preview: " + rungText(first, noPreview))
 		least1, leastK := precision.Targets(o.Target)
-		if n := len(in.rows) / in.layer.Dim(); first != nil && n < fewForAScreen && n < in.layer.Labels()/4 && reaches(first, least1, leastK) {
+		if n := len(in.rows) / in.layer.Dim(); first != nil && n < fewForAScreen && n < in.layer.Labels()/4 && previewReaches(first, least1, leastK) {
 			why := fmt.Sprintf("a preview is written, which reaches the target; no screen is trained, since %s contexts are few for %s labels (--kind screen trains one)", progress.Count(n), progress.Count(in.layer.Labels()))
 			p.Line(why)
 			return r.savePreview(first, in, []string{why}, start)
@@ -319,7 +319,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		seconds[kindPreview] = round(previewed.Seconds())
 		seconds["total"] = round(time.Since(start).Seconds())
 		least1, leastK := precision.Targets(o.Target)
-		found, err := choose(ctx, m, first, noPreview, in.layer, in.rows, least1, leastK, o.K, p)
+		found, err := compareKinds(ctx, m, first, noPreview, in.layer, in.rows, least1, leastK, o.K, p)
 		if err != nil {
 			return nil, err
 		}
@@ -368,7 +368,12 @@ func (r *trainRun) savePreview(v *preview.Model, in *inputs, decisions []string,
 	if err != nil {
 		return nil, err
 	}
-	return previewTrained{kindPreview, of, len(in.rows) / in.layer.Dim(), decisions, map[string]float64{"total": round(time.Since(start).Seconds())}, kernels.Level()}, nil
+	var warnings []string
+	if why := previewWarning(v, r.all.Target); why != "" {
+		warnings = append(warnings, why)
+		r.f.warn(*r.out, "%s", why)
+	}
+	return previewTrained{kindPreview, of, len(in.rows) / in.layer.Dim(), decisions, warnings, map[string]float64{"total": round(time.Since(start).Seconds())}, kernels.Level()}, nil
 }
 
 // complete completes the options from the layer.

@@ -10,7 +10,6 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -19,8 +18,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/demolm"
-	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/stage"
@@ -64,7 +61,6 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 		}
 	})
 	t.Run("numbers equal the numbers in the code", func(t *testing.T) {
-		expectIn(t, page("demo"), progress.Count(demoHeldOut)+" contexts")
 		expectIn(t, page("bench"), fmt.Sprintf("on %d different contexts or more", leastContexts))
 	})
 }
@@ -1035,146 +1031,6 @@ func TestInspect(t *testing.T) {
 			t.Errorf("found %v labels that are in a list, expected 3", union)
 		}
 	})
-}
-
-// demoModel is the folder of the demonstration's model, from here.
-const demoModel = "../../benchmarks/lm/model"
-
-// TestDemoInSmall runs the demonstration with few contexts.
-func TestDemoInSmall(t *testing.T) {
-	notUnderRace(t)
-	if testing.Short() {
-		t.Skip("takes some seconds: not with -short")
-	}
-	var progressText strings.Builder
-	keep := filepath.Join(t.TempDir(), "kept")
-	if err := os.Mkdir(keep, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	r, err := demo(t.Context(), demoModel, 4*512, 2*512, 3, keep, progress.New(&progressText))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	if err := printJSON(&b, r); err != nil {
-		t.Fatal(err)
-	}
-	o := parseObject(t, b.String())
-	expectDemoFields(t, o)
-	for name, want := range map[string]float64{"clusters": 40, "dim": 200, "labels": 20000, "contexts": 2 * 512, "seed": 3, "k": 5} {
-		if got := number(t, o, name); got != want {
-			t.Errorf("%s: found %v, expected %v", name, got, want)
-		}
-	}
-	if p1, p5 := number(t, o, "precision", "1"), number(t, o, "precision", "5"); p1 < 0.8 || p5 < 0.7 {
-		t.Errorf("found P@1 %v and P@5 %v, expected at least 0.8 and 0.7", p1, p5)
-	}
-	if c, b := number(t, o, "mean_candidates"), number(t, o, "budget"); c > 1.2*b {
-		t.Errorf("found %v candidates on held-out contexts, expected about the budget, %v", c, b)
-	}
-	text := r.String()
-	for _, want := range append([]string{"clusters", "candidates", "P@1", "P@5", "dense float32 scan", "exact layer", "screen", "speedup"}, demoPrompts...) {
-		if !strings.Contains(text, want) {
-			t.Errorf("found no %q in\n%s", want, text)
-		}
-	}
-	t.Run("the commands that it ends with work on the files that it keeps", func(t *testing.T) {
-		commands := 0
-		for line := range strings.Lines(text) {
-			args, ok := strings.CutPrefix(line, "  l2s ")
-			if !ok {
-				continue
-			}
-			commands++
-			words := strings.Fields(args)
-			switch words[0] {
-			case "eval":
-				o := object(t, keep, append(words, "--json")...)
-				for _, path := range [][]string{{"precision", "1"}, {"precision", "5"}, {"mean_candidates"}} {
-					if found, want := number(t, o, path...), number(t, parseObject(t, b.String()), path...); found != want {
-						t.Errorf("%v: found %v by the files kept, expected %v", path, found, want)
-					}
-				}
-			case "train":
-				succeed(t, keep, words...)
-				if !bytes.Equal(readFile(t, filepath.Join(keep, "mine.l2s")), readFile(t, filepath.Join(keep, "m.l2s"))) {
-					t.Error("train: found another screen than the one of the demonstration")
-				}
-			default:
-				succeed(t, keep, words...)
-			}
-		}
-		if commands != 3 {
-			t.Errorf("found %d commands, expected 3, in\n%s", commands, text)
-		}
-	})
-	for _, a := range r.answers {
-		if len(a.exact) != 5 || len(a.screened) != 5 {
-			t.Errorf("%s: found %d and %d words, expected 5 each", a.prompt, len(a.exact), len(a.screened))
-		}
-	}
-	for _, want := range []string{"text: 3,072 tokens", "labels: ", "k-means: ", "tail: ", "eval: 1,024 contexts", "bench"} {
-		if !strings.Contains(progressText.String(), want) {
-			t.Errorf("found no %q in the progress\n%s", want, progressText.String())
-		}
-	}
-}
-
-// Files in the folder are not replaced, and a folder that cannot be written is an error before the
-// work.
-func TestDemoKeepsNothingOverOtherFiles(t *testing.T) {
-	dir := files(t)
-	for _, c := range []struct{ keep, want string }{
-		{".", "l2s demo: .: found a folder that holds H.npy, expected a new or an empty one\n"},
-		{"W.npy", "l2s demo: W.npy: cannot "},
-		{"no/such/folder", "l2s demo: no/such/folder: cannot mkdir: no such file or directory\n"},
-	} {
-		before := contentOf(t, dir)
-		r := l2s(t, dir, "demo", "--lm", demoModel, "--quiet", "--keep", c.keep)
-		if r.code != 1 || !strings.HasPrefix(r.stderr, c.want) {
-			t.Errorf("%s: found exit status %d and %q, expected 1 and %q", c.keep, r.code, r.stderr, c.want)
-		}
-		if !maps.Equal(before, contentOf(t, dir)) {
-			t.Errorf("%s: found other files than before", c.keep)
-		}
-	}
-}
-
-// The prompts consist of words that the model knows.
-func TestDemoPromptsAreInTheVocabulary(t *testing.T) {
-	m, err := demolm.Load(demoModel)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, prompt := range demoPrompts {
-		for word := range strings.FieldsSeq(prompt) {
-			if _, ok := m.Words.ID(word); !ok {
-				t.Errorf("found no word %q of the prompt %q in the vocabulary", word, prompt)
-			}
-		}
-	}
-}
-
-func expectDemoFields(t *testing.T, o map[string]any) {
-	t.Helper()
-	expectFields(t, o, "precision", "mean_candidates", "clusters", "dim", "labels", "contexts", "level",
-		"dense_f32_us", "exact_us", "screened_us", "screened_p99_us", "speedup")
-}
-
-// TestDemo runs the whole demonstration.
-func TestDemo(t *testing.T) {
-	if os.Getenv("L2S_TEST_DEMO") == "" {
-		t.Skip("takes most of a minute: set L2S_TEST_DEMO=1 to run it")
-	}
-	lm, err := filepath.Abs(demoModel)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := object(t, t.TempDir(), "demo", "--lm", lm, "--json")
-	expectDemoFields(t, o)
-	if p1, p5 := number(t, o, "precision", "1"), number(t, o, "precision", "5"); p1 < 0.95 || p5 < 0.9 {
-		t.Errorf("found P@1 %v and P@5 %v, expected at least 0.95 and 0.9", p1, p5)
-	}
 }
 
 // The text of a run names the stages that took a second or more, in their order.

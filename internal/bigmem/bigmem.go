@@ -86,6 +86,20 @@ func allocShared(n int) (table []byte, release func(), ok bool) {
 // maxAdvised bounds the memory that Advise moves, some 0.3 ms a MiB.
 const maxAdvised = 64 << 20
 
+// minReloaded is the size from which a part of a file is worth it to read it again.
+const minReloaded = 8 << 20
+
+// Reload has a part of a mapped file, which is searched again and again, be in large pages of the
+// system's cache. What is in small ones, as of a file that was downloaded or copied, leaves the
+// cache and is read again, unless another program has it mapped too: some .2 s for 178 MB, and a
+// pass over them takes 6.5 ms then, not 9. Where the file system has no large pages it reads some
+// pages in vain. Other memory, and parts below 8 MiB, stay as they are.
+func Reload(x []byte) {
+	if len(x) >= minReloaded {
+		reload(x)
+	}
+}
+
 // Advise asks the system to move allocated memory to large pages at once. It does not report
 // whether this was done: memory of a file is not moved. Tables above 64 MiB are not moved.
 func Advise(x []byte) {

@@ -15,8 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
-// Layer is a softmax layer: weights W (labels x dim, row s is w_s) and bias b. It is immutable,
-// except for its threads, and safe for use by many goroutines.
+// Layer is softmax.Layer.
 type Layer struct {
 	rows kernels.Rows
 	bias []float32
@@ -25,18 +24,12 @@ type Layer struct {
 	blocks *kernels.BlockRows
 	codes  *kernels.Int8Rows
 	coarse *kernels.Int4Rows // nil for a layer too small to need a first pass
-	crew   *crew             // shares scans among threads; nil for one
+	team   *team             // shares scans among threads; nil for one
 
 	fingerprint func() [32]byte
 }
 
-// NewLayer returns the layer with the weights W and the bias, one element per row of W, or nil for
-// zeros. The elements are kept, not copied, and must not be changed. The search reads quantised
-// rows in place, with 16 additional bytes per row; of others it makes codes, one to one and a half
-// bytes per weight.
-//
-// It returns an error if the lengths do not match, if there is no row, or if a weight or a bias is
-// NaN or infinite. It reads W once, on all cores.
+// NewLayer is softmax.NewLayer.
 func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	labels := weights.Len()
 	if labels < 1 {
@@ -76,6 +69,7 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 func (l *Layer) encode() error {
 	labels, dim := l.Labels(), l.Dim()
 	if kernels.Quantised(l.rows.Element()) {
+		kernels.Advise(l.rows, bigmem.Reload)
 		blocks, err := kernels.NewBlockRows(l.rows, l.bias)
 		if err == nil {
 			l.blocks = blocks
@@ -160,13 +154,7 @@ func (l *Layer) Weights() kernels.Rows { return l.rows }
 // Bias returns b, one element a label. It must not be changed.
 func (l *Layer) Bias() []float32 { return l.bias }
 
-// Fingerprint returns a hash of the layer: its shape, W and b, for any type of W. A screen carries
-// the fingerprint of the layer that it was trained for. It is computed on the first call, which
-// reads all of W on all cores.
-//
-// It is the SHA-256 of: the number of labels and the dimension, as little-endian 64-bit
-// integers; the SHA-256 of each 256 rows of W, the last of the rest; the SHA-256
-// of b. Weights and bias are hashed as little-endian 32-bit floats.
+// Fingerprint is softmax.Layer.Fingerprint.
 func (l *Layer) Fingerprint() [32]byte { return l.fingerprint() }
 
 // hashedRows is the number of rows that are hashed at a time.

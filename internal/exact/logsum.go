@@ -41,17 +41,17 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum fl
 	}
 	s.prepareOne(q, p)
 	s.intervals(&s.groups[0], p)
-	s.places = s.places[:0]
+	s.survivorRows = s.survivorRows[:0]
 	row := int(id)
 	if p.listed {
 		row = slices.Index(p.ids, id)
 	}
 	if row >= 0 && Permits(req, id) {
-		s.places, s.logits[0] = append(s.places, uint32(row)), logit
+		s.survivorRows, s.logits[0] = append(s.survivorRows, uint32(row)), logit
 	} else {
 		s.logits = s.logits[:0]
 	}
-	return logit, logSum(req, s.places, s.logits, s.lower[:p.n], s.upper[:p.n]), nil
+	return logit, logSum(req, s.survivorRows, s.logits, s.lower[:p.n], s.upper[:p.n]), nil
 }
 
 // logSum returns the log-sum over rows. Some count with their logits, all others with the

@@ -17,12 +17,13 @@ import (
 // blocks (see [NewLayer]), whose intervals are narrower than the intervals of packed codes. It is
 // immutable and safe for use by many goroutines.
 type Packed struct {
-	near  near
+	hot   hot
 	codes *kernels.Int8Panels
 }
 
-// near holds copies of the memory of a short search, together and without further pointers.
-type near struct {
+// hot holds copies of the memory that each short search reads, together and without further
+// pointers.
+type hot struct {
 	layer *Layer
 	codes kernels.Int8Panels
 	rows  kernels.Rows // of the layer
@@ -90,12 +91,12 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 	if panelCodes = own(panelCodes, err, release); err != nil {
 		return nil, fmt.Errorf("softmax: codes: %w", err)
 	}
-	p := &Packed{near{l, *panelCodes, l.rows, ids, where, ids}, panelCodes}
+	p := &Packed{hot{l, *panelCodes, l.rows, ids, where, ids}, panelCodes}
 	if len(ids) > 0 {
-		p.near.lists = unsafe.Slice((*packedList)(unsafe.Pointer(&table[size])), len(where))
-		p.near.ids = unsafe.Slice((*uint32)(unsafe.Pointer(&table[size+lists])), len(ids))
-		copy(p.near.lists, where)
-		copy(p.near.ids, ids)
+		p.hot.lists = unsafe.Slice((*packedList)(unsafe.Pointer(&table[size])), len(where))
+		p.hot.ids = unsafe.Slice((*uint32)(unsafe.Pointer(&table[size+lists])), len(ids))
+		copy(p.hot.lists, where)
+		copy(p.hot.ids, ids)
 	}
 	return p, nil
 }
@@ -106,14 +107,14 @@ func (p *Packed) List(t int) Labels { return p.First(t, p.Size(t)) }
 
 // First is the set of the first n labels of list t.
 func (p *Packed) First(t, n int) Labels {
-	l := &p.near.lists[t]
-	ids := p.near.all[l.first:l.end:l.end]
+	l := &p.hot.lists[t]
+	ids := p.hot.all[l.first:l.end:l.end]
 	return Labels{listed: true, ids: ids[:n:n], packed: p, list: l}
 }
 
 // Size returns the number of labels of list t.
 func (p *Packed) Size(t int) int {
-	l := &p.near.lists[t]
+	l := &p.hot.lists[t]
 	n := l.end - l.first
 	runtime.KeepAlive(p)
 	return n
@@ -121,7 +122,7 @@ func (p *Packed) Size(t int) int {
 
 // AddLines adds the places of the lists, and some of their codes.
 func (p *Packed) AddLines(l *kernels.Lines) {
-	kernels.AddLines(l, math.MaxInt, unsafe.Slice(&p.near, 1))
-	kernels.AddLines(l, scratchBytes, p.near.lists)
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(&p.hot, 1))
+	kernels.AddLines(l, scratchBytes, p.hot.lists)
 	p.codes.AddLines(l)
 }

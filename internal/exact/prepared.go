@@ -16,8 +16,8 @@ func (l *Layer) certifies(q *Query) bool {
 	return (l.codes != nil || l.blocks != nil) && q.fit == kernels.Certified
 }
 
-// prepare makes groups of the queries, all of which are certified, for a place.
-func (s *Searcher) prepare(qs []*Query, p *place) {
+// prepare makes groups of the queries, all of which are certified, for a scope.
+func (s *Searcher) prepare(qs []*Query, p *scope) {
 	groups := (len(qs) + kernels.BatchContexts - 1) / kernels.BatchContexts
 	for cap(s.groups) < groups {
 		s.groups = append(s.groups[:cap(s.groups)], prepared{})
@@ -36,14 +36,14 @@ func (s *Searcher) prepare(qs []*Query, p *place) {
 }
 
 // prepareOne is prepare for one query.
-func (s *Searcher) prepareOne(q *Query, p *place) {
+func (s *Searcher) prepareOne(q *Query, p *scope) {
 	s.query[0] = q
 	s.prepare(s.query[:], p)
 }
 
-// bounds computes the intervals of size rows of a place, from row at on, p.room(size)
-// apart for each context. A packed place is cut at panels.
-func (l *Layer) bounds(lower, upper []float32, x *prepared, p *place, at, size int) {
+// bounds computes the intervals of size rows of a scope, from row at on, p.room(size)
+// apart for each context. A packed scope is cut at panels.
+func (l *Layer) bounds(lower, upper []float32, x *prepared, p *scope, at, size int) {
 	switch {
 	case p.packed != nil:
 		p.packed.codes.Bounds(lower, upper, p.list.panel+at/kernels.PanelRows, panelsOf(size), x.vecs[:x.n]...)

@@ -134,10 +134,10 @@ func (s *Searcher) survivors(q *Query, among *Labels, k int) []uint32 {
 		return nil
 	}
 	if p := among.packed; p != nil {
-		if p.near.layer != s.layer || among.list.end-among.list.first != n || q.dim != p.near.rows.Dim() {
+		if p.hot.layer != s.layer || among.list.end-among.list.first != n || q.dim != p.hot.rows.Dim() {
 			return nil
 		}
-		return q.rows[:p.near.codes.Survivors(q.lower, q.upper, q.rows, among.list.panel, n, k, &q.vec)]
+		return q.rows[:p.hot.codes.Survivors(q.lower, q.upper, q.rows, among.list.panel, n, k, &q.vec)]
 	}
 	codes := s.layer.codes
 	if codes == nil || q.dim != codes.Dim() {
@@ -161,13 +161,13 @@ func (s *Searcher) rank(dst []Prediction, q *Query, among *Labels, left []uint32
 	}
 	rows, p := &s.layer.rows, among.packed
 	if p != nil {
-		rows = &p.near.rows
+		rows = &p.hot.rows
 	}
 	kernels.Prefetch(*rows, ids)
 	rows.RefGatherDot(logits, nil, ids, q.vec.Vector())
 	for j, row := range left {
 		if p != nil {
-			logits[j] += float64(p.near.codes.Bias(among.list.panel*kernels.PanelRows + int(row)))
+			logits[j] += float64(p.hot.codes.Bias(among.list.panel*kernels.PanelRows + int(row)))
 		} else {
 			logits[j] += float64(s.layer.codes.Bias(int(ids[j])))
 		}
@@ -178,7 +178,7 @@ func (s *Searcher) rank(dst []Prediction, q *Query, among *Labels, left []uint32
 // id returns the label of a row of a list.
 func (l *Labels) id(row int) uint32 {
 	if l.packed != nil {
-		return l.packed.near.ids[l.list.first+row]
+		return l.packed.hot.ids[l.list.first+row]
 	}
 	return l.ids[row]
 }

@@ -237,29 +237,13 @@ func (r *Request) check(labels, k int) error {
 	return nil
 }
 
-// Answer is the result of a search, in addition to the best labels.
+// Answer is softmax.Answer.
 type Answer struct {
-	// Count is the number of labels written: k, or fewer if fewer may be answered, or are within
-	// the distance of the request.
 	Count int
-	// LogSum is -Inf unless the request wants it. Then it is the logarithm of the sum of e^x, or of
-	// e^(x/T) at the temperature of the request, over the labels that the answer was chosen among:
-	// the logarithm of a label's probability among them is its logit minus LogSum. The sum over no
-	// labels is -Inf.
-	//
-	// Logits are w_s.h + b_s. A model that multiplies them by a scale has the probabilities of the
-	// temperature 1/scale. For a model that also has a soft cap, map all logits ([Searcher.Logits])
-	// by the method Logit of package head's Head, and take the sum over the results.
-	//
-	// Unless the request has ExactSum, the sum is not computed in the reference arithmetic. Labels
-	// that may be among the k largest count with their logits, all others with the centre of the
-	// interval that the int8 codes give. If a share p of the sum belongs to the others, and no
-	// interval of theirs is wider than 2e, the result is off by at most log(1 + p(exp(e) - 1)),
-	// about p*e, and by less than 10^-5 more for exponentials in float32 ([kernels.SumExpCentres]).
-	// In practice roundings cancel and the error is far below that. It has the same bits on every
-	// CPU, but depends on k: with k = 0 no logit is computed.
+	// LogSum, unless the request has ExactSum, is not computed in the reference arithmetic, and with
+	// k = 0 no logit is. It is off by less than 10^-5 more than the intervals alone allow, for
+	// exponentials in float32 ([kernels.SumExpCentres]), and has the same bits on every CPU.
 	LogSum float64
-	// Source tells which labels the answer was chosen among.
 	Source Source
 }
 

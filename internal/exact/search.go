@@ -35,8 +35,8 @@ const (
 	minListed = 0.125
 )
 
-// place has the rows that a request looks at: n rows of a layer, all or the rows in a list.
-type place struct {
+// scope has the rows that a request looks at: n rows of a layer, all or the rows in a list.
+type scope struct {
 	Labels
 	n    int
 	each int         // the number of labels that a context has room for
@@ -46,22 +46,22 @@ type place struct {
 }
 
 // room returns the room for the intervals of n rows: packed ones come by whole panels.
-func (p *place) room(n int) int {
+func (p *scope) room(n int) int {
 	if p.packed != nil {
 		return panelsOf(n) * kernels.PanelRows
 	}
 	return n
 }
 
-func (p *place) label(row int) uint32 {
+func (p *scope) label(row int) uint32 {
 	if p.listed {
 		return p.ids[row]
 	}
 	return uint32(row)
 }
 
-// checkIDs panics if the place has a list with an id that is not below L.
-func (p *place) checkIDs(l *Layer) {
+// checkIDs panics if the scope has a list with an id that is not below L.
+func (p *scope) checkIDs(l *Layer) {
 	for i, id := range p.ids {
 		if int64(id) >= int64(l.Labels()) {
 			panic(fmt.Sprintf("softmax: ids[%d]: found label %d, expected one below the %d labels", i, id, l.Labels()))
@@ -71,7 +71,7 @@ func (p *place) checkIDs(l *Layer) {
 
 // resolve finds out where the request of p looks. Labels that may not be answered are
 // taken from a list, and masked among all.
-func (s *Searcher) resolve(p *place) {
+func (s *Searcher) resolve(p *scope) {
 	req := p.req // set by the caller, so that it does not move to the heap
 	p.Labels, p.n = req.Among, s.layer.Labels()
 	if p.listed {
@@ -86,7 +86,7 @@ func (s *Searcher) resolve(p *place) {
 	}
 }
 
-func (s *Searcher) restrict(p *place) {
+func (s *Searcher) restrict(p *scope) {
 	req := p.req
 	if p.listed {
 		s.list = s.list[:0]
@@ -129,13 +129,13 @@ func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *
 	if req.Within > 0 {
 		for i := range answers {
 			a := &answers[i]
-			a.Count = within(dst[i*(len(dst)/len(qs)):][:a.Count], req.Within)
+			a.Count = countWithin(dst[i*(len(dst)/len(qs)):][:a.Count], req.Within)
 		}
 	}
 }
 
-// within returns the number of labels, in order, that are at most distance below the first.
-func within(best []Prediction, distance float64) int {
+// countWithin returns the number of labels, in order, that are at most distance below the first.
+func countWithin(best []Prediction, distance float64) int {
 	for i, p := range best {
 		if !(p.Logit >= best[0].Logit-distance) {
 			return i
@@ -145,23 +145,23 @@ func within(best []Prediction, distance float64) int {
 }
 
 // begin finds out where a request looks. Threads read it, so it is the searcher's until end.
-func (s *Searcher) begin(req *Request, each int) *place {
+func (s *Searcher) begin(req *Request, each int) *scope {
 	s.req = *req
-	s.place = place{req: &s.req, each: each}
-	s.resolve(&s.place)
-	return &s.place
+	s.scope = scope{req: &s.req, each: each}
+	s.resolve(&s.scope)
+	return &s.scope
 }
 
-func (s *Searcher) end() { s.req, s.place = Request{}, place{} }
+func (s *Searcher) end() { s.req, s.scope = Request{}, scope{} }
 
-func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *place) {
+func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *scope) {
 	certified := !p.req.sumsExactly() && !p.wantsMost()
 	for _, q := range qs {
 		certified = certified && s.layer.certifies(q)
 	}
 	if n := len(qs); n > 1 && (!certified || s.oneByOne(n, p)) {
 		for i := range qs { // each alone
-			*p = place{req: &s.req, each: p.each}
+			*p = scope{req: &s.req, each: p.each}
 			s.resolve(p)
 			s.find(dst[i*p.each:][:p.each], answers[i:i+1], qs[i:i+1], p)
 		}
@@ -176,7 +176,7 @@ func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *plac
 		// Labels that are left are permitted ones.
 		p.Labels, p.n, p.mask = Only(s.list), len(s.list), nil
 	}
-	if tile := s.layer.tile(); !p.req.LogSum && p.n > tile && (p.n > 8*p.k || p.req.Within > 0) {
+	if tile := s.tile(p.n); !p.req.LogSum && p.n > tile && (p.n > 8*p.k || p.req.Within > 0) {
 		s.byTiles(dst, answers, qs, p)
 		return
 	}
@@ -192,7 +192,7 @@ func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *plac
 }
 
 // oneByOne reports whether a search for each of n contexts alone is faster than one search for all.
-func (s *Searcher) oneByOne(n int, p *place) bool {
+func (s *Searcher) oneByOne(n int, p *scope) bool {
 	l := s.layer
 	return l.coarse != nil && s.skip == 0 && n <= fewContexts && p.k <= fewLabels && !p.listed && !p.req.LogSum && l.Labels()*l.rowBytes() > cachedBytes
 }
@@ -201,11 +201,11 @@ func (s *Searcher) oneByOne(n int, p *place) bool {
 func most(survivors, n int) bool { return 2*survivors > n }
 
 // wantsMost reports whether most rows survive with any intervals.
-func (p *place) wantsMost() bool { return (p.req.Within == 0 || p.req.LogSum) && most(p.k, p.n) }
+func (p *scope) wantsMost() bool { return (p.req.Within == 0 || p.req.LogSum) && most(p.k, p.n) }
 
 // raised returns a threshold of k lower ends, or a higher one below which no logit is within the
 // distance of the request, if it has one.
-func (p *place) raised(threshold float32, lower []float32) float32 {
+func (p *scope) raised(threshold float32, lower []float32) float32 {
 	if p.req.Within == 0 {
 		return threshold
 	}
@@ -217,9 +217,9 @@ func (p *place) raised(threshold float32, lower []float32) float32 {
 	return max(threshold, math.Nextafter32(float32(float64(largest)-p.req.Within), float32(math.Inf(-1))))
 }
 
-// intervals leaves the edited intervals of the rows of a place in s.lower and s.upper, for the
+// intervals leaves the edited intervals of the rows of a scope in s.lower and s.upper, for the
 // contexts that share the load of a row, p.room(p.n) apart.
-func (s *Searcher) intervals(x *prepared, p *place) {
+func (s *Searcher) intervals(x *prepared, p *scope) {
 	room := p.room(p.n)
 	s.reserve(max(room, panelsOf(p.n)*kernels.PanelRows) * x.n) // packed or not: the scratch grows alike
 	s.lower, s.upper = s.lower[:room*x.n], s.upper[:room*x.n]
@@ -242,7 +242,7 @@ func (s *Searcher) reserve(n int) {
 
 // firstPass leaves the labels in s.list that survive a pass over 4-bit codes of all rows, and
 // reports whether they are few enough.
-func (s *Searcher) firstPass(q *Query, p *place) bool {
+func (s *Searcher) firstPass(q *Query, p *scope) bool {
 	if s.skip > 0 {
 		s.skip--
 		return false
@@ -255,13 +255,13 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 	}
 	// Labels with large lower ends have higher ones by 8-bit codes, which others must reach.
 	threshold := p.raised(s.threshold(p.k, s.lower), s.lower)
-	near := s.ids[:kernels.SelectAtLeast(s.ids, s.lower, threshold)] // at least k
-	s.scores, s.biases = grow.Slice(s.scores, len(near)), grow.Slice(s.biases, len(near))
-	s.layer.codes.GatherBounds(s.scores, s.biases, near, &q.vec)
+	likely := s.ids[:kernels.SelectAtLeast(s.ids, s.lower, threshold)] // at least k
+	s.scores, s.biases = grow.Slice(s.scores, len(likely)), grow.Slice(s.biases, len(likely))
+	s.layer.codes.GatherBounds(s.scores, s.biases, likely, &q.vec)
 	if p.edits() {
-		(&place{Labels: Only(near), n: len(near), req: p.req}).edit(s.scores, s.biases, 0)
+		(&scope{Labels: Only(likely), n: len(likely), req: p.req}).edit(s.scores, s.biases, 0)
 	}
-	if len(near) >= p.k { // of labels within a distance there may be fewer
+	if len(likely) >= p.k { // of labels within a distance there may be fewer
 		threshold = max(threshold, kernels.KthLargest(s.scores, p.k))
 	}
 	ids := s.ids[:kernels.SelectAtLeast(s.ids, s.upper, threshold)]
@@ -276,11 +276,11 @@ func (s *Searcher) firstPass(q *Query, p *place) bool {
 }
 
 // edits reports whether there is something to edit in the intervals.
-func (p *place) edits() bool { return p.mask != nil || len(p.req.Biases) > 0 }
+func (p *scope) edits() bool { return p.mask != nil || len(p.req.Biases) > 0 }
 
 // edit applies the request's edits to the intervals of rows from at on: labels that may not
 // be answered get the logit -Inf, and biases move the ends, rounded outwards.
-func (p *place) edit(lower, upper []float32, at int) {
+func (p *scope) edit(lower, upper []float32, at int) {
 	n := len(lower)
 	if p.mask != nil {
 		for id := range p.mask.Missing(at, at+n) {
@@ -320,10 +320,10 @@ func shift(lower, upper, add float32) (lo, up float32) {
 	return lo, up
 }
 
-// finish fills dst with the best labels of a place, and the sum if it is asked
+// finish fills dst with the best labels of a scope, and the sum if it is asked
 // for, from the edited intervals, len(dst) of which are finite: the labels that they
 // cannot exclude are scored by the reference arithmetic.
-func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower, upper []float32) {
+func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *scope, lower, upper []float32) {
 	var left []uint32 // rows that may be among the best
 	if len(dst) > 0 {
 		s.biases = grow.Slice(s.biases, len(lower))
@@ -337,7 +337,7 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 		return
 	}
 	if p.req.LogSum {
-		s.places = append(s.places[:0], left...)
+		s.survivorRows = append(s.survivorRows[:0], left...)
 	}
 	dst = dst[:min(len(dst), len(left))]
 	a.Count = len(dst)
@@ -351,12 +351,12 @@ func (s *Searcher) finish(dst []Prediction, a *Answer, q *Query, p *place, lower
 	}
 	s.score(dst, q, left, p.req)
 	if p.req.LogSum {
-		a.LogSum = logSum(p.req, s.places, s.logits, lower, upper)
+		a.LogSum = logSum(p.req, s.survivorRows, s.logits, lower, upper)
 	}
 }
 
-// biasOf returns the bias of a row of a place, from its record, which has just been read.
-func (l *Layer) biasOf(p *place, row int) float32 {
+// biasOf returns the bias of a row of a scope, from its record, which has just been read.
+func (l *Layer) biasOf(p *scope, row int) float32 {
 	switch {
 	case p.packed != nil:
 		return p.packed.codes.Bias(p.list.panel*kernels.PanelRows + row)
@@ -398,9 +398,9 @@ func (s *Searcher) score(dst []Prediction, q *Query, ids []uint32, req *Request)
 	s.selectTop(dst, s.logits, ids)
 }
 
-// scoreAll fills dst with the best labels of a place, and the sum, by the
+// scoreAll fills dst with the best labels of a scope, and the sum, by the
 // reference arithmetic for all of its rows.
-func (s *Searcher) scoreAll(dst []Prediction, a *Answer, q *Query, p *place) {
+func (s *Searcher) scoreAll(dst []Prediction, a *Answer, q *Query, p *scope) {
 	scored.Count(p.n)
 	s.logits = grow.Slice(s.logits, p.n)
 	s.layer.logits(s.logits, q, p)
@@ -424,7 +424,7 @@ func (s *Searcher) scoreAll(dst []Prediction, a *Answer, q *Query, p *place) {
 	}
 }
 
-func (l *Layer) logits(dst []float64, q *Query, p *place) {
+func (l *Layer) logits(dst []float64, q *Query, p *scope) {
 	if p.listed {
 		l.rows.RefGatherDot(dst, l.bias, p.ids, q.Vector())
 		return
@@ -435,15 +435,33 @@ func (l *Layer) logits(dst []float64, q *Query, p *place) {
 // Tests change these.
 var (
 	// tileBytes is the size of the codes that stay in the second-level cache while the contexts of
-	// a batch pass, and that a thread takes at a time.
+	// a batch pass, and the least size that a thread takes at a time.
 	tileBytes = 1 << 17
 	// minTile is the least number of rows of a tile.
 	minTile = 64
 )
 
-// tile returns the number of rows whose codes stay in the cache: of whole panels.
-func (l *Layer) tile() int {
-	return max(minTile, tileBytes/l.rowBytes()/kernels.PanelRows*kernels.PanelRows)
+const (
+	// largestPart is the largest size that a thread takes at a time. The memory delivers less after
+	// each end of a part: Gemma's head takes 6.9 ms in parts of 512 KiB and 7.3 in parts of 128,
+	// and on two threads 5.1 and 5.6.
+	largestPart = 1 << 19
+	// fewestParts is the number of parts that a scan has at least, so that few rows come before the
+	// first threshold, and threads end at the same time.
+	fewestParts = 128
+)
+
+// partBytes returns the size that a thread takes at a time of so many bytes.
+func partBytes(bytes int) int { return max(min(bytes/fewestParts, largestPart), tileBytes) }
+
+// tile returns the number of rows of a tile of n rows, in whole panels: groups of contexts find the
+// codes in the cache, and one group goes by larger parts.
+func (s *Searcher) tile(n int) int {
+	size, bytes := s.layer.rowBytes(), tileBytes
+	if len(s.groups) == 1 {
+		bytes = partBytes(n * size)
+	}
+	return max(minTile, bytes/size/kernels.PanelRows*kernels.PanelRows)
 }
 
 // rowBytes is the number of bytes of one row's interval.
@@ -454,8 +472,8 @@ func (l *Layer) rowBytes() int {
 	return kernels.Int8Stride(l.Dim())
 }
 
-// kept has the labels of a query that may be among the best, of the tiles so far.
-type kept struct {
+// tileSurvivors has the labels of a query that may be among the best, of the tiles so far.
+type tileSurvivors struct {
 	ids          []uint32
 	lower, upper []float32
 	threshold    float32
@@ -467,44 +485,44 @@ type kept struct {
 type worker struct {
 	lower, upper []float32 // of a tile
 	ids          []uint32
-	kept         []kept // of each context
+	survivors    []tileSurvivors // of each context
 }
 
 // byTiles answers queries by tiles of rows, and keeps the rows that may be among the best k of all,
 // by a threshold that k rows so far reach. So a thread holds at most a tile of intervals, and the
 // kept rows include the k largest lower ends, and therefore the same survivors as all rows.
-func (s *Searcher) byTiles(dst []Prediction, answers []Answer, qs []*Query, p *place) {
+func (s *Searcher) byTiles(dst []Prediction, answers []Answer, qs []*Query, p *scope) {
 	threads := s.layer.threads()
 	for len(s.workers) < threads {
 		s.workers = append(s.workers, worker{})
 	}
 	for i := range s.workers[:threads] {
 		w := &s.workers[i]
-		for len(w.kept) < len(qs) {
-			w.kept = append(w.kept, kept{})
+		for len(w.survivors) < len(qs) {
+			w.survivors = append(w.survivors, tileSurvivors{})
 		}
-		for c := range w.kept[:len(qs)] {
-			x := &w.kept[c]
+		for c := range w.survivors[:len(qs)] {
+			x := &w.survivors[c]
 			x.ids, x.lower, x.upper, x.threshold, x.most = x.ids[:0], x.lower[:0], x.upper[:0], float32(math.Inf(-1)), 2*p.k+minTile
 		}
 	}
 	s.scan = scan{p: p, tiles: true}
 	s.run(p.n, s.layer.rowBytes())
 	for i := range qs {
-		x, best := &s.workers[0].kept[i], dst[i*p.each:][:p.k]
+		x, best := &s.workers[0].survivors[i], dst[i*p.each:][:p.k]
 		for _, w := range s.workers[1:threads] {
-			x.ids, x.lower, x.upper = append(x.ids, w.kept[i].ids...), append(x.lower, w.kept[i].lower...), append(x.upper, w.kept[i].upper...)
+			x.ids, x.lower, x.upper = append(x.ids, w.survivors[i].ids...), append(x.lower, w.survivors[i].lower...), append(x.upper, w.survivors[i].upper...)
 		}
 		if !p.listed && most(len(x.ids), p.n) {
 			s.scoreAll(best, &answers[i], qs[i], p)
 			continue
 		}
-		s.finish(best, &answers[i], qs[i], &place{Labels: Only(x.ids), n: len(x.ids), k: p.k, req: p.req}, x.lower, x.upper)
+		s.finish(best, &answers[i], qs[i], &scope{Labels: Only(x.ids), n: len(x.ids), k: p.k, req: p.req}, x.lower, x.upper)
 	}
 }
 
 // take adds the rows of a tile, from row at on, to the worker's survivors for each context.
-func (w *worker) take(s *Searcher, p *place, at, size int) {
+func (w *worker) take(s *Searcher, p *scope, at, size int) {
 	room := p.room(size)
 	w.lower, w.upper = grow.Slice(w.lower, room*kernels.BatchContexts), grow.Slice(w.upper, room*kernels.BatchContexts)
 	w.ids = grow.Slice(w.ids, size)
@@ -516,14 +534,14 @@ func (w *worker) take(s *Searcher, p *place, at, size int) {
 			if p.edits() {
 				p.edit(lower, upper, at)
 			}
-			w.kept[g*kernels.BatchContexts+c].add(w.ids, lower, upper, p, at)
+			w.survivors[g*kernels.BatchContexts+c].add(w.ids, lower, upper, p, at)
 		}
 	}
 }
 
 // add takes the rows of a tile that may be among the best. Most tiles have none, and raise no
 // threshold.
-func (x *kept) add(ids []uint32, lower, upper []float32, p *place, at int) {
+func (x *tileSurvivors) add(ids []uint32, lower, upper []float32, p *scope, at int) {
 	if kernels.SelectAtLeast(ids, upper, x.threshold) == 0 {
 		return
 	}
@@ -541,7 +559,7 @@ func (x *kept) add(ids []uint32, lower, upper []float32, p *place, at int) {
 }
 
 // prune removes the rows that the k largest lower ends so far exclude.
-func (x *kept) prune(k int) {
+func (x *tileSurvivors) prune(k int) {
 	x.scores = append(x.scores[:0], x.lower...)
 	x.threshold = max(x.threshold, kernels.KthLargest(x.scores, k))
 	n := 0

@@ -7,9 +7,7 @@ import (
 	"github.com/learning-to-screen/l2s/bitset"
 )
 
-// Searcher answers requests exactly, over all labels of a layer. It belongs to one goroutine; any
-// number of searchers share the layer. Its memory grows to the need of the largest search; beyond
-// such growth nothing is allocated.
+// Searcher is softmax.Searcher.
 type Searcher struct {
 	layer   *Layer
 	queries []*Query // of the contexts of a batch
@@ -18,10 +16,10 @@ type Searcher struct {
 	skip, skipBackoff int // the number of searches that still skip the pass over 4-bit codes, and the number after the last pass without a gain
 	lower, upper      []float32
 	ids               []uint32 // survivors
-	places            []uint32 // of the survivors among the rows
+	survivorRows      []uint32 // the same, as rows of the scope
 	list              []uint32 // labels to search among
 	scores            []float32
-	order             []Prediction // all labels of a place, to be put in order
+	order             []Prediction // all labels of a scope, to be put in order
 	sorter            Sorter
 	biases            []float32 // of the survivors
 	logits            []float64
@@ -29,7 +27,7 @@ type Searcher struct {
 	mask              *bitset.Set
 
 	req     Request    // of the search that is under way
-	place   place      // of it
+	scope   scope      // of it
 	groups  []prepared // its contexts
 	scan    scan
 	query   [1]*Query
@@ -46,18 +44,13 @@ func NewSearcher(l *Layer) *Searcher {
 	return s
 }
 
-// TopK writes the labels with the k = len(dst) largest logits to dst, in order,
-// and returns their number, k. Errors are as from Search.
+// TopK is softmax.Searcher.TopK.
 func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
 	a, err := s.Search(dst, h, Request{})
 	return a.Count, err
 }
 
-// Search answers a request about the context h: the labels of the k = len(dst) largest logits go to
-// dst, in order.
-//
-// It returns an error, and writes nothing, if h is not a context ([ErrContext])
-// or if the request or the length of dst does not fit the layer ([ErrRequest]).
+// Search is softmax.Searcher.Search.
 func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, error) {
 	if err := s.SearchBatch(dst, s.one[:], h, req); err != nil {
 		return Answer{}, err
@@ -65,9 +58,7 @@ func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, e
 	return s.one[0], nil
 }
 
-// SearchBatch answers the same request about each of n contexts, row-major, n x d, as
-// Search does, bit for bit; rows are read once for several contexts. answers has n elements, and dst has
-// k elements per context: the answer to context i is dst[i*k:][:answers[i].Count]. Errors are as from Search.
+// SearchBatch is softmax.Searcher.SearchBatch.
 func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []float32, req Request) error {
 	qs, err := s.set(answers, contexts)
 	if err != nil {
@@ -112,7 +103,7 @@ func (s *Searcher) findAny(dst []Prediction, answers []Answer, qs []*Query, req 
 	if err := req.check(s.layer.Labels(), k); err != nil {
 		return err
 	}
-	if p := req.Among.packed; p != nil && p.near.layer != s.layer {
+	if p := req.Among.packed; p != nil && p.hot.layer != s.layer {
 		return Invalid(ErrRequest, "softmax: among: found a list that is packed for another layer, expected one of this layer")
 	}
 	for _, q := range qs {
@@ -133,7 +124,7 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 	if err := q.check(s.layer); err != nil {
 		return err
 	}
-	p := place{req: &Request{Among: among}}
+	p := scope{req: &Request{Among: among}}
 	if s.resolve(&p); len(dst) != p.n {
 		return Invalid(ErrRequest, "softmax: logits: found room for %d, expected one for each of %d labels", len(dst), p.n)
 	}
@@ -161,8 +152,7 @@ func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err e
 	return s.lower[:p.n], s.upper[:p.n], nil
 }
 
-// Score is Logits for a context that is not set, and returns an error ([ErrRequest]) for an id of
-// the list that is not below L.
+// Score is softmax.Searcher.Logits.
 func (s *Searcher) Score(dst []float64, h []float32, among Labels) error {
 	qs, err := s.set(s.one[:], h)
 	if err != nil {
@@ -174,8 +164,7 @@ func (s *Searcher) Score(dst []float64, h []float32, among Labels) error {
 	return s.Logits(dst, qs[0], among)
 }
 
-// LogProb returns the log-probability of the label id in the context h, at a temperature T, finite
-// and at least [MinTemperature]: of probabilities in proportion to e^(x/T). See package softmax.
+// LogProb is softmax.Searcher.LogProb.
 func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
 	if temperature == 0 {
 		return 0, Invalid(ErrRequest, "softmax: temperature: found 0, expected a finite number of at least %v", MinTemperature)

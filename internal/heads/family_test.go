@@ -100,3 +100,49 @@ func TestDocumentHasTheFamilies(t *testing.T) {
 		text = behind
 	}
 }
+
+// row is the family as the table in docs/head.md has it.
+func (f *family) row() string {
+	show := func(list []factor) string {
+		var parts []string
+		for _, x := range list {
+			if x.shows != "" {
+				parts = append(parts, x.shows)
+			}
+		}
+		return strings.Join(parts, "; ")
+	}
+	field := f.field
+	if field == "" {
+		field = "final_logit_softcapping"
+	}
+	soft := ""
+	switch {
+	case f.cap != 0:
+		soft = fmt.Sprintf("%s, %v by default", field, f.cap)
+	case f.types == "":
+		soft = field + ", if the file has it"
+	}
+	return tableRow(f.name, show(f.state), show(f.logit), soft)
+}
+
+func (f *ggufFamily) row() string {
+	soft := ""
+	switch {
+	case f.always:
+		soft = fmt.Sprintf("%v, always", f.cap)
+	case f.cap != 0:
+		soft = fmt.Sprintf("final_logit_softcapping, %v by default", f.cap)
+	case f.may:
+		soft = "final_logit_softcapping, if the file has it"
+	}
+	return tableRow(f.name, f.shows, soft)
+}
+
+func tableRow(cells ...string) string {
+	row := "|"
+	for _, cell := range cells {
+		row += strings.TrimRight(" "+cell, " ") + " |"
+	}
+	return row
+}

@@ -17,17 +17,10 @@ import (
 // noBias is the Bias of a head without one.
 const noBias = "none"
 
-// Options configures Open. The zero value is ready.
+// Options is documented in package head, whose Options convert to these.
 type Options struct {
-	// Bias is the source of the bias, one number per row, or "none" for no bias, even if one is
-	// next to the weights. If it is empty, the bias is looked for next to the weights; there may be
-	// none.
 	Bias string
-	// IDs are the labels whose rows make the head, in this order, each at most once:
-	// a draft head, see [ReadIDs]. All, if it is nil. The rows are copied.
-	IDs []uint32
-	// Copy copies the rows into the program's memory and checks that they are
-	// finite, so that nothing that happens to the file later matters.
+	IDs  []uint32
 	Copy bool
 }
 
@@ -87,17 +80,13 @@ type model struct {
 	suppressed []uint32 // in any order, of any ids
 }
 
-// Origin tells where a head was found, and why it was taken.
+// Origin is documented in package head, which converts it to its own.
 type Origin struct {
-	File    string   // that has the rows
-	Tensor  string   // that W is; a .npy file has no name for it
-	Bias    string   // the tensor of b, or its source in Options; "" for none
-	Padding int      // the number of rows at the end of W that belong to no token and are left out
-	Mapped  bool     // the rows are in a mapped file: see the package's documentation
-	Tied    bool     // the head is the input embedding of the model
-	Why     string   // it is, or is not, taken for it
-	State   string   // where to take a context
-	Notes   []string // decisions where the files leave a choice, or contradict each other
+	File, Tensor, Bias string
+	Padding            int
+	Mapped, Tied       bool
+	Why, State         string
+	Notes              []string
 }
 
 // Origin is documented in package head.

@@ -89,6 +89,18 @@ func LogAddExp(a, b float64) float64 {
 	return a + Log(1+Exp(b-a))
 }
 
+// LogSubExp returns log(e^a - e^b) without overflow, and -Inf if nothing is left. a may be +Inf, and
+// is the result then if b is not. It has the same bits on every architecture.
+func LogSubExp(a, b float64) float64 {
+	switch {
+	case a <= b:
+		return math.Inf(-1)
+	case math.IsInf(a, 1):
+		return a
+	}
+	return a + Log(1-Exp(b-a))
+}
+
 // expLanes is the number of partial sums of LogSumExp and Softmax.
 const expLanes = 8
 

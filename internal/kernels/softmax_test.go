@@ -60,6 +60,18 @@ func TestLogIsWithinTwoUlps(t *testing.T) {
 	}
 }
 
+func TestLogSubExp(t *testing.T) {
+	inf := math.Inf(1)
+	for _, c := range []struct{ a, b, want float64 }{
+		{0, -inf, 0}, {0, 0, -inf}, {-1, 0, -inf}, {inf, 3, inf}, {inf, inf, -inf}, {-inf, -inf, -inf},
+		{1000 + math.Log(3), 1000, 1000 + math.Ln2}, {math.Log(5), math.Log(2), math.Log(3)}, {-900, -901, -900 + math.Log(1-math.Exp(-1))},
+	} {
+		if got := LogSubExp(c.a, c.b); got != c.want && !(math.Abs(got-c.want) < 1e-12) {
+			t.Errorf("LogSubExp(%v, %v): found %v, expected %v", c.a, c.b, got, c.want)
+		}
+	}
+}
+
 func TestLogAddExp(t *testing.T) {
 	none := math.Inf(-1)
 	for _, c := range []struct{ a, b, want float64 }{

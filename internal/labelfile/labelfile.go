@@ -181,8 +181,8 @@ func DigestOf(ctx context.Context, rows kernels.Rows, first, threads int) (sum D
 
 // SameContexts reports whether contexts, row-major with dim elements each, are n contexts with a
 // digest in hexadecimal, "" for none known: those that a screen was trained on, in their order, by
-// its record. Figures on them flatter the screen, and a calibration with them promises nothing. It
-// reads all contexts, on the given number of goroutines, 0 for all cores.
+// its record. Figures on them flatter the screen. It reads all contexts, on the given number of
+// goroutines, 0 for all cores.
 func SameContexts(ctx context.Context, contexts []float32, dim, n int, digest string, threads int) (bool, error) {
 	if dim < 1 || len(contexts)%dim != 0 {
 		return false, fmt.Errorf("contexts: found %d values, expected rows of %d", len(contexts), dim)

@@ -2,6 +2,7 @@
 package precision
 
 import (
+	"errors"
 	"math"
 	"slices"
 )
@@ -20,6 +21,9 @@ const (
 	TargetK = 0.998
 	Printed = 0.00005
 )
+
+// ErrTarget is the cause of the error of a screen or a preview that misses its target by far.
+var ErrTarget = errors.New("the target is missed by far")
 
 // Targets returns the least P@1 and P@k for a target of P@k, 0 for the default of both.
 func Targets(target float64) (least1, leastK float64) {

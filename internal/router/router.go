@@ -119,8 +119,8 @@ type Found struct {
 // Cell returns the cell of a context.
 func (r *Router) Cell(f Found) int {
 	cell := f.Cluster
-	for _, cut := range r.shells {
-		if f.Cosine < cut {
+	for _, end := range r.shells {
+		if f.Cosine < end {
 			cell += r.r
 		}
 	}
@@ -206,8 +206,8 @@ func (r *Router) inShell(q *exact.Query, best uint32, low, high float64) float64
 	const rounding = 1e-12
 	least, most := low/(r.lengths[best]*longest)-rounding, high/(r.lengths[best]*shortest)+rounding
 	told := (low >= 0) == (high >= 0) && most-least < 1 // or NaN
-	for _, cut := range r.shells {
-		told = told && (least < cut) == (most < cut)
+	for _, end := range r.shells {
+		told = told && (least < end) == (most < end)
 	}
 	if told {
 		return least

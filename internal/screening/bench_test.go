@@ -62,7 +62,7 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*per), "ns/context")
 		})
 	}
-	s, err := screening.NewSearcher(model, layer)
+	s, err := screening.NewSearcher(model, layer, screening.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		s, err := screening.NewSearcher(unbound(b, model), l)
+		s, err := screening.NewSearcher(unbound(b, model), l, screening.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -122,8 +122,8 @@ func BenchmarkCold(b *testing.B) {
 
 func benchmarkCold(b *testing.B, data *synthetic.Data, model *screening.Model, mib int) {
 	top := make([]exact.Prediction, 5)
-	searcher := func(opts ...screening.Option) func(h []float32) {
-		s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), opts...)
+	searcher := func(o screening.Options) func(h []float32) {
+		s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), o)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -136,15 +136,15 @@ func benchmarkCold(b *testing.B, data *synthetic.Data, model *screening.Model, m
 		times []time.Duration
 	}
 	ways := []way{
-		{name: "screened", query: searcher()},
-		{name: "packed", query: searcher(screening.Pack(1 << 40))},
-		{name: "not-packed", query: searcher(screening.Pack(0))},
+		{name: "screened", query: searcher(screening.Options{})},
+		{name: "packed", query: searcher(screening.Options{Copies: 1 << 40})},
+		{name: "not-packed", query: searcher(screening.Options{Copies: -1})},
 		{name: "exact", query: func(h []float32) { _, _ = whole.TopK(top, h) }},
 		{name: "dense", query: func(h []float32) { plain.TopK(top, h) }},
 	}
 	// A loop that only reads the number of bytes of the codes of a screened query: no query can be
 	// faster than that.
-	s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer))
+	s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), screening.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func BenchmarkManyLabels(b *testing.B) {
 		b.Fatal(err)
 	}
 	model := (*screening.Model)(made)
-	s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer))
+	s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), screening.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -30,9 +30,9 @@ func TestTheShortWayAnswersAsTheLongOne(t *testing.T) {
 		{"flat", ordinary(t)},
 		{"shells", shelled(t)},
 	} {
-		for _, pack := range []int64{0, 1 << 40} {
+		for _, pack := range []int64{-1, 1 << 40} {
 			t.Run(fmt.Sprint(c.name, ", copies of ", pack), func(t *testing.T) {
-				short, long := c.in.searcher(t, screening.Pack(pack)), c.in.searcher(t, screening.Pack(pack))
+				short, long := c.in.searcher(t, screening.Options{Copies: pack}), c.in.searcher(t, screening.Options{Copies: pack})
 				from := map[exact.Source]int{}
 				for i := range c.in.n {
 					h := slices.Clone(c.in.context(i))
@@ -69,7 +69,7 @@ func TestTheShortWayRefusesWhatIsNoContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	model := (*screening.Model)(made)
-	short, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), screening.Pack(1<<40))
+	short, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), screening.Options{Copies: 1 << 40})
 	if err != nil {
 		t.Fatal(err)
 	}

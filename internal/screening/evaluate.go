@@ -13,75 +13,40 @@ import (
 	"github.com/learning-to-screen/l2s/internal/precision"
 )
 
-// EvaluateOptions are the options of Evaluate. The zero value is ready.
+// EvaluateOptions is screen.EvaluateOptions.
 type EvaluateOptions struct {
-	// K lists the k of the P@k wanted, each within 1 and L. nil: 1 and 5, or at most L.
-	K []int
-	// Threads is the number of goroutines, 0 for GOMAXPROCS. It changes no result.
-	Threads int
-	// Targets, unless nil, holds the label that followed each context, below 0 for none: Perplexity
-	// is their perplexity.
-	Targets []int64
-	// Temperature is the temperature of the probabilities of the targets, above 0 and finite; 0
-	// means 1. A model with a logit scale has 1/scale.
+	K           []int
+	Threads     int
+	Targets     []int64
 	Temperature float64
-	// Searcher holds the options of the searchers that are measured.
-	Searcher []Option
-	// Progress, unless nil, is called with the number of finished contexts and of all; at the end
-	// the two are equal. Calls do not overlap, and come from several goroutines.
-	Progress func(done, total int)
+	Searcher    Options
+	Progress    func(done, total int)
 }
 
-// Evaluation has the precision of the answers of a screen.
+// Evaluation is screen.Evaluation.
 type Evaluation struct {
-	// Contexts is the number of contexts measured.
-	Contexts int
-	// Budget is the budget of the searchers.
-	Budget float64
-	// MeanCandidates is L-bar (Section 3 of the paper): the mean number of candidates of a context.
-	// P99Candidates is the 99th percentile of these numbers, and MaxCandidates the largest: they
-	// decide the slowest queries.
+	Contexts                     int
+	Budget                       float64
 	MeanCandidates               float64
 	P99Candidates, MaxCandidates int
-	// Routing is the number of vectors scanned to find the cluster of a context. For any k Routing
-	// + Precision.MeanScored is the mean number of rows scanned in all.
-	Routing int
-	// Perplexity is e to the mean of -log p over the contexts with a target, p the probability that
-	// the screen gives to it ([Searcher.LogProb]), and ExactPerplexity the same with the
-	// probability of the layer. Both are 0 if there are no targets.
-	Perplexity, ExactPerplexity float64
-	// AtK holds one element for each k of the options, in that order.
-	AtK []Precision
-	// Ladder has the figures of every budget of the model on these contexts: P@1 and P@k
-	// for the largest k, of a searcher without an exact margin. The
-	// intervals are over runs of neighbouring contexts.
-	Ladder []Rung
+	Routing                      int
+	Perplexity, ExactPerplexity  float64
+	AtK                          []Precision
+	Ladder                       []Rung
 }
 
-// Precision is the quality of the answers with k labels.
+// Precision is screen.Precision.
 type Precision struct {
-	// K is k.
-	K int
-	// Precision is P@k: the mean of |A_k and S_k| / k over the contexts, where A_k are the k labels
-	// that the exact layer gives and S_k the labels that the Searcher gave (Section 4 of the
-	// paper).
-	Precision float64
-	// Exact is the number of contexts that the exact layer answered, see
-	// Stats.Exact. Their S_k is that answer.
-	Exact int
-	// MeanScored is the mean number of labels that an answer was chosen among: the candidates', or
-	// L if the exact layer answered.
+	K          int
+	Precision  float64
+	Exact      int
 	MeanScored float64
 }
 
 // chunk is the number of contexts that a goroutine of Evaluate takes at once.
 const chunk = 64
 
-// Evaluate measures the model m against its layer l on contexts that it was
-// not trained on, row-major, n x d, n >= 1.
-//
-// It returns an error if NewSearcher does, if an option or a context
-// is wrong, or if ctx ends before the work does.
+// Evaluate is screen.Evaluate.
 func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32, opt EvaluateOptions) (*Evaluation, error) {
 	if err := checkParts(m, l); err != nil {
 		return nil, err
@@ -117,12 +82,12 @@ func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32,
 	}
 	logs := make([][2]float64, len(opt.Targets)) // added up in order
 	r := &Evaluation{Contexts: n, Routing: m.Clusters(), AtK: make([]Precision, len(ks))}
-	located, outcomes, sizes := make([]location, n), make([]precision.Outcome, n), make([]int, n)
+	located, outcomes, sizes := make([]Location, n), make([]precision.Outcome, n), make([]int, n)
 	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
 	// All searchers are made before any work, so that a wrong input is an error at once.
 	searchers, layers := make([]*Searcher, threads), make([]*exact.Searcher, threads)
 	for i := range searchers {
-		s, err := NewSearcher(m, l, opt.Searcher...)
+		s, err := NewSearcher(m, l, opt.Searcher)
 		if err != nil {
 			return nil, err
 		}
@@ -150,7 +115,7 @@ func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32,
 			if err != nil {
 				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
 			}
-			outcomes[i] = m.outcome(located[i].cell, best)
+			outcomes[i] = m.Outcome(located[i].Cell, best)
 		}
 		return nil
 	})
@@ -161,21 +126,21 @@ func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32,
 		return nil, err
 	}
 	for i, x := range located {
-		sizes[i] = x.n
+		sizes[i] = x.N
 	}
 	for i, k := range ks {
 		p, hits, scored := &r.AtK[i], 0, 0
 		p.K = k
 		for j, x := range located {
-			if x.exact || x.n < k {
+			if x.Exact || x.N < k {
 				p.Exact, hits, scored = p.Exact+1, hits+k, scored+m.Labels()
 				continue
 			}
-			hits, scored = hits+outcomes[j].Among(k, x.n), scored+x.n
+			hits, scored = hits+outcomes[j].Among(k, x.N), scored+x.N
 		}
 		p.Precision, p.MeanScored = float64(hits)/(float64(n)*float64(k)), float64(scored)/float64(n)
 	}
-	r.Ladder = m.measure(outcomes, largest)
+	r.Ladder = m.Measure(outcomes, largest)
 	r.MeanCandidates, r.P99Candidates, r.MaxCandidates = precision.Spread(sizes)
 	targets, screened, full := 0.0, 0.0, 0.0
 	for i, id := range opt.Targets {

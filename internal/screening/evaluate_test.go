@@ -99,7 +99,7 @@ func (in *instance) checkLadder(t *rapid.T, ladder []screening.Rung, k int) {
 		t.Fatal(err)
 	}
 	for j, rung := range ladder {
-		s, err := screening.NewSearcher(model, in.layer, screening.Budget(rung.Budget))
+		s, err := screening.NewSearcher(model, in.layer, screening.Options{Budget: rung.Budget})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +240,7 @@ func TestEvaluateRefuses(t *testing.T) {
 			case err == nil || e != nil:
 				t.Errorf("%s: no error", c.name)
 			case c.want == "fingerprint":
-				if _, want := screening.NewSearcher(c.model, in.layer); want == nil || err.Error() != want.Error() {
+				if _, want := screening.NewSearcher(c.model, in.layer, screening.Options{}); want == nil || err.Error() != want.Error() {
 					t.Errorf("%s: %v, want %v", c.name, err, want)
 				}
 			case err.Error() != c.want:

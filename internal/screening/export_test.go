@@ -1,11 +1,6 @@
 package screening
 
-import (
-	"math"
-
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/precision"
-)
+import "math"
 
 // Everything are the ranges of a tail, that includes all contexts.
 func Everything(clusters, temperatures int) (ranges []float64) {
@@ -14,9 +9,3 @@ func Everything(clusters, temperatures int) (ranges []float64) {
 	}
 	return ranges
 }
-
-func (m *Model) Outcome(cell int, best []exact.Prediction) precision.Outcome {
-	return m.outcome(cell, best)
-}
-
-func (m *Model) Measure(outcomes []precision.Outcome, k int) []Rung { return m.measure(outcomes, k) }

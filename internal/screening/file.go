@@ -96,8 +96,7 @@ func (f *file) parts() []part {
 	}
 }
 
-// Save writes the model to a file, which appears under its name when it is complete: an error, or
-// the end of the process in between, leaves the earlier file. Equal models give equal files.
+// Save is screen.Model.Save.
 func (m *Model) Save(path string) error {
 	err := atomicfile.WriteFile(path, func(w io.Writer) error {
 		_, err := m.WriteTo(w)
@@ -151,9 +150,7 @@ func (m *Model) encode() (data []byte) {
 	return data
 }
 
-// Load reads a model from a file, which is read whole and not kept open. Time and memory are in
-// proportion to its size: all of it is checked, and the vectors of the clusters are quantised. An
-// error names the file, the field, the value found and the value expected.
+// Load is screen.Load.
 func Load(path string) (*Model, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -194,8 +191,7 @@ func load(f *os.File) (*Model, error) {
 	return decode(data.Bytes())
 }
 
-// Read returns the model whose file has the bytes data. It copies the parts that it needs, and
-// allocates at most a small multiple of len(data). Errors are as from Load, without the file.
+// Read is screen.Read of bytes, of which it keeps none.
 func Read(data []byte) (*Model, error) {
 	m, err := decode(data)
 	if err != nil {

@@ -81,7 +81,7 @@ func TestTheTailOfNaN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := tail.at(new(reckoned), 0, 1, nan); i.Low != math.Inf(-1) || i.High != math.Inf(1) {
+	if i := tail.at(new(Rest), 1, nan); i.Low != math.Inf(-1) || i.High != math.Inf(1) {
 		t.Errorf("a confidence of NaN: %+v", i)
 	}
 	layer, err := exact.NewLayer(kernels.Float32Rows([]float32{1, 2, 3}, 1), nil)
@@ -92,16 +92,36 @@ func TestTheTailOfNaN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSearcher(m, layer)
+	s, err := NewSearcher(m, layer, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := s.Head([]float32{1}, 0); err != nil || !ok {
+	var rest Rest
+	if _, ok, err := s.Head([]float32{1}, 0, &rest); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	for _, temperature := range []float64{nan, 0, -1, exact.MinTemperature / 2, math.Inf(1), math.Inf(-1)} {
-		if i := s.Outside(temperature, 0.5); !math.IsNaN(i.Log) || i.Low != math.Inf(-1) || i.High != math.Inf(1) {
+		if i := rest.At(temperature, 0.5); !math.IsNaN(i.Log) || i.Low != math.Inf(-1) || i.High != math.Inf(1) {
 			t.Errorf("a temperature of %v: %+v", temperature, i)
+		}
+	}
+}
+
+// Between two temperatures with equal 1/T an unknown half-width is unknown, too.
+func TestUnknownWidthsBetweenTemperatures(t *testing.T) {
+	inf := float32(math.Inf(1))
+	tail, err := NewTail(TailConfig{
+		Clusters: 1, Temperatures: []float64{0.7, 0.9}, Intercepts: []float32{1, 2}, Slopes: make([]float32, 2),
+		Directions: []float32{1}, Squares: make([]float32, 4), Levels: []float64{0.9}, Widths: []float32{inf, 0.5}, Ranges: Everything(1, 2),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, temperature := range []float64{math.Nextafter(0.7, 1), 0.8, math.Nextafter(0.9, 0)} {
+		var rest Rest
+		known := tail.predict(&rest, []float32{1})
+		if x := tail.at(&rest, temperature, 0.5); !known || x.High != math.Inf(1) || !(x.Log >= 1 && x.Log <= 2) {
+			t.Errorf("T = %v: found %+v, expected a logarithm from 1 to 2 and no upper end", temperature, x)
 		}
 	}
 }

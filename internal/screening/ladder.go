@@ -120,25 +120,25 @@ func (m *Model) rungOf(budget float64) (int, error) {
 // derived has the values that are computed from a model at their first use, and that its copies
 // share.
 type derived struct {
-	mu      sync.Mutex // of cuts
-	cuts    map[uint16][]uint32
+	mu      sync.Mutex // of sizes
+	sizes   map[uint16][]uint32
 	packing sync.Mutex                             // of packs
 	packs   map[packKey]weak.Pointer[exact.Packed] // which searchers keep alive
 }
 
-// cut returns for each cell the number of its candidates of at least that share.
-func (m *Model) cut(share uint16) []uint32 {
+// sizesAt returns for each cell the number of its candidates of at least that share.
+func (m *Model) sizesAt(share uint16) []uint32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if cut, ok := m.cuts[share]; ok {
-		return cut
+	if sizes, ok := m.sizes[share]; ok {
+		return sizes
 	}
-	cut := make([]uint32, m.Cells())
-	for t := range cut {
-		cut[t] = uint32(m.candidates(t, share))
+	sizes := make([]uint32, m.Cells())
+	for t := range sizes {
+		sizes[t] = uint32(m.candidates(t, share))
 	}
-	m.cuts[share] = cut
-	return cut
+	m.sizes[share] = sizes
+	return sizes
 }
 
 // candidates returns the number of candidates of a cell of at least that share.
@@ -159,23 +159,23 @@ func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 	return m.first(cell, m.candidates(cell, m.c.Ladder[at].Share)), nil
 }
 
-// outcome returns the outcome of a context of that cell whose best labels are these.
-func (m *Model) outcome(cell int, best []exact.Prediction) precision.Outcome {
+// Outcome returns the outcome of a context of that cell whose best labels are these.
+func (m *Model) Outcome(cell int, best []exact.Prediction) precision.Outcome {
 	return precision.Find(cell, m.c.Lists[cell].IDs, exact.IDs(make([]uint32, 0, len(best)), best))
 }
 
-// measure returns the ladder with the figures of these contexts, given in the order of the
+// Measure returns the ladder with the figures of these contexts, given in the order of the
 // text: P@1, and P@k for the k of each outcome, at least 1.
-func (m *Model) measure(outcomes []precision.Outcome, k int) []Rung {
+func (m *Model) Measure(outcomes []precision.Outcome, k int) []Rung {
 	ladder := slices.Clone(m.c.Ladder)
 	for i, x := range ladder {
-		cut := m.cut(x.Share)
-		ladder[i] = newRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(cut[cell]) }))
+		sizes := m.sizesAt(x.Share)
+		ladder[i] = NewRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(sizes[cell]) }))
 	}
 	return ladder
 }
 
-// newRung is a rung with these figures.
-func newRung(budget float64, share uint16, f precision.Figures) Rung {
+// NewRung is a rung with these figures.
+func NewRung(budget float64, share uint16, f precision.Figures) Rung {
 	return Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
 }

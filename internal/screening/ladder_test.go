@@ -96,7 +96,7 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 	h := []float32{3, 1}
 	best := map[int]uint32{1: 3, 2: 1, 4: 0} // by the number of candidates
 	for _, own := range []float64{1e-300, 0.5, 1, 1.5, 2, 4, 100} {
-		s := in.searcher(t, screening.Budget(own))
+		s := in.searcher(t, screening.Options{Budget: own})
 		without := map[float64]int{1e-300: 1, 0.5: 1, 1: 1, 1.5: 1, 2: 2, 4: 4, 100: 4}[own]
 		for _, ask := range []struct {
 			budget float64
@@ -116,7 +116,7 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 			if _, err := s.Search(make([]exact.Prediction, 1), h, exact.Request{Budget: bad}); !errors.Is(err, exact.ErrRequest) || !strings.Contains(err.Error(), fmt.Sprintf("budget: found %v, expected", bad)) {
 				t.Errorf("a budget of %v: found error %v", bad, err)
 			}
-			if _, err := screening.NewSearcher(in.model, in.layer, screening.Budget(bad)); err == nil || err.Error() != fmt.Sprintf("screen: budget: found %v, expected a number above 0", bad) {
+			if _, err := screening.NewSearcher(in.model, in.layer, screening.Options{Budget: bad}); err == nil || err.Error() != fmt.Sprintf("screen: budget: found %v, expected a number above 0", bad) {
 				t.Errorf("a searcher with a budget of %v: found error %v", bad, err)
 			}
 		}

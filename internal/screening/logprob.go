@@ -2,6 +2,7 @@ package screening
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"slices"
 
@@ -10,20 +11,10 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// LogProb returns the log-probability of the label id for the context h at a temperature T, of
-// probabilities in proportion to e^(x/T): its logit over T, which is exact, minus the log of the
-// sum of e^(x/T) over all labels, which is an estimate: over the candidates that are not in the
-// model's tail from the int8 codes, but with the exact logit of the label if it is one of them
-// (exact.Answer); over the others by the tail ([Tail]). It is exact if the lead of the best cluster
-// is below the exact margin, and where the tail knows no such contexts or has no coefficients for
-// T. The result is not above 0, and has the same bits on every CPU. Probabilities need not sum to
-// 1: see [Searcher.LogSum].
-//
-// Logits are w_s.h + b_s: T is 1 for a model without a logit scale, and 1/scale for one with it.
-// For one with a soft cap only the exact layer has the probabilities, see [exact.Answer].
-//
-// It returns [ErrNoTail] if the model has no tail, and an error if id is not below L, if T is not
-// finite or below 1e-100, or if h is not a context, as TopK does.
+// ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
+var ErrNoTail = errors.New("screen: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
+
+// LogProb is screen.Searcher.LogProb.
 func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
 	if int64(id) >= int64(s.model.c.Labels) {
 		return 0, exact.Invalid(exact.ErrRequest, "screen: id: found %d, expected one below the %d labels", id, s.model.c.Labels)
@@ -31,24 +22,23 @@ func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64
 	if err := s.checkTail(temperature); err != nil {
 		return 0, err
 	}
-	x, err := s.locate(h, s.rung)
+	v, err := s.look(h, s.rung)
 	if err != nil {
 		return 0, err
 	}
-	source, req := exact.FromSet, exact.Request{LogSum: true, Temperature: temperature}
-	if !s.tailKnows(&x, temperature) {
-		source, req.ExactSum = exact.FromLayer, true
-	} else {
-		req.Among = s.labels(x.cell, int(s.inTail[x.cell]))
+	var rest Rest
+	known, req := rest.set(v, temperature), exact.Request{LogSum: true, Temperature: temperature}
+	if req.ExactSum = !known; known {
+		req.Among = v.first(len(v.head()))
 	}
-	logit, sum, err := s.layer.LogitAndSum(s.query[0], id, &req)
+	logit, sum, err := v.layer().LogitAndSum(v.Query(), id, &req)
 	if err != nil {
 		return 0, err
 	}
 	logit /= temperature
-	if source == exact.FromSet {
-		tail := s.tailOf(x.cell, temperature, 0).Log
-		if tail < logit && !slices.Contains(s.head(x.cell), id) {
+	if known {
+		tail := rest.at(temperature, 0).Log
+		if tail < logit && !slices.Contains(v.head(), id) {
 			tail = logit // it is one of the labels of the tail
 		}
 		sum = kernels.LogAddExp(sum, tail)
@@ -63,29 +53,6 @@ func (s *Searcher) checkTail(temperature float64) error {
 	return checkTemperature(temperature)
 }
 
-// head returns the candidates of a cell that are not in the tail.
-func (s *Searcher) head(cell int) []uint32 { return s.model.first(cell, int(s.inTail[cell])) }
-
-// tailKnows reports whether the tail has an estimate for the located context at a temperature:
-// tailOf returns it.
-func (s *Searcher) tailKnows(x *location, temperature float64) bool {
-	return !x.exact && s.model.c.Tail.covers(temperature) && s.reckon(x.cell)
-}
-
-// reckon has the tail reckon with the query's context, and reports whether it knows such contexts.
-func (s *Searcher) reckon(cell int) bool {
-	return int(s.inTail[cell]) == s.model.c.Labels || s.model.c.Tail.reckon(&s.reckoned, s.query[0].Vector(), s.router.ClusterOf(cell))
-}
-
-// tailOf returns the tail's interval for the labels outside the head, at a temperature that it
-// covers, for a context for which reckon has computed the logs.
-func (s *Searcher) tailOf(cell int, temperature, confidence float64) Interval {
-	if int(s.inTail[cell]) == s.model.c.Labels {
-		return noLabels
-	}
-	return s.model.c.Tail.at(&s.reckoned, s.router.ClusterOf(cell), temperature, confidence)
-}
-
 func checkTemperature(temperature float64) error {
 	if !(temperature >= exact.MinTemperature && temperature <= math.MaxFloat64) {
 		return exact.Invalid(exact.ErrRequest, "screen: temperature: found %v, expected a finite number of at least %v", temperature, exact.MinTemperature)
@@ -93,7 +60,7 @@ func checkTemperature(temperature float64) error {
 	return nil
 }
 
-// Interval is a number that is known about.
+// Interval is screen.Interval.
 type Interval struct {
 	// Log is the estimate, Low and High are the ends, -Inf and +Inf if nothing is known.
 	Log, Low, High float64
@@ -102,15 +69,7 @@ type Interval struct {
 // noLabels is the log of the sum over no labels.
 var noLabels = Interval{math.Inf(-1), math.Inf(-1), math.Inf(-1)}
 
-// LogSum returns the log of the sum of e^(x/T) over all labels, log Z at the temperature T, and an
-// interval that contains it with the confidence, at least 0 and below 1, if the model's tail has
-// half-widths at that confidence or above. The promise is for contexts drawn from the same
-// distribution as the contexts that gave the half-widths ([Tail]). The ends are the same if the
-// exact layer answers: if the lead of the best cluster is below the exact margin, or the tail has
-// no coefficients for T.
-//
-// It returns [ErrNoTail] if the model has no tail, and an error if temperature or confidence are
-// out of range, or if h is not a context.
+// LogSum is screen.Searcher.LogSum.
 func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interval, error) {
 	if !(confidence >= 0 && confidence < 1) {
 		return Interval{}, exact.Invalid(exact.ErrRequest, "screen: confidence: found %v, expected at least 0 and below 1", confidence)
@@ -118,28 +77,30 @@ func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interva
 	if err := s.checkTail(temperature); err != nil {
 		return Interval{}, err
 	}
-	at, err := s.locate(h, s.rung)
+	v, err := s.look(h, s.rung)
 	if err != nil {
 		return Interval{}, err
 	}
-	if !s.tailKnows(&at, temperature) {
-		x, err := s.sumOfLayer(&exact.Request{LogSum: true, ExactSum: true, Temperature: temperature})
+	var rest Rest
+	if !rest.set(v, temperature) {
+		x, err := v.sumOfLayer(&exact.Request{LogSum: true, ExactSum: true, Temperature: temperature})
 		return Interval{x, x, x}, err
 	}
-	tail, err := s.outside(&at, nil, temperature, confidence)
+	tail, err := v.outside(&rest, nil, temperature, confidence)
 	if err != nil {
 		return Interval{}, err
 	}
-	s.terms = grow.Slice(s.terms, len(s.logits)+1)
-	for i, x := range s.logits {
-		s.terms[i] = x / temperature
+	m := v.scratch()
+	m.terms = grow.Slice(m.terms, len(m.logits)+1)
+	for i, x := range m.logits {
+		m.terms[i] = x / temperature
 	}
 	with := func(tail float64) float64 {
 		if math.IsInf(tail, 1) {
 			return tail
 		}
-		s.terms[len(s.terms)-1] = tail
-		return kernels.LogSumExp(s.terms)
+		m.terms[len(m.terms)-1] = tail
+		return kernels.LogSumExp(m.terms)
 	}
 	return Interval{with(tail.Log), with(tail.Low), with(tail.High)}, nil
 }
@@ -151,15 +112,15 @@ type Head struct {
 	IDs   []uint32
 	Known int
 	// Lower and Upper are the ends of intervals that contain their logits. They are scratch of the
-	// searcher, valid until its next call except Logits and Outside; the caller may change them.
+	// searcher, valid until its next call except Logits; the caller may change them.
 	Lower, Upper []float32
 }
 
 // Head returns the candidates of h within a budget, 0 for the searcher's own, and the labels that
-// are not in the tail. It returns false if the caller must ask the exact layer: if the lead is
-// below the exact margin, the tail does not cover such contexts, or h has no intervals. Errors are
-// as from Search, and [ErrNoTail].
-func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
+// are not in the tail, and sets rest to the estimate of the others. It returns false if the caller
+// must ask the exact layer: if the lead is below the exact margin, the tail does not cover such
+// contexts, or h has no intervals. Errors are as from Search, and [ErrNoTail].
+func (s *Searcher) Head(h []float32, budget float64, rest *Rest) (Head, bool, error) {
 	if s.model.c.Tail == nil {
 		return Head{}, false, ErrNoTail
 	}
@@ -167,140 +128,122 @@ func (s *Searcher) Head(h []float32, budget float64) (Head, bool, error) {
 	if err != nil {
 		return Head{}, false, err
 	}
-	x, err := s.locate(h, rung)
-	if err != nil || x.exact || !s.reckon(x.cell) {
+	v, err := s.look(h, rung)
+	if err != nil || !rest.setAll(v) {
 		return Head{}, false, err
 	}
-	s.drawCell = x.cell
-	known := int(s.inTail[x.cell])
-	n := max(x.n, known)
-	lower, upper, err := s.layer.Bounds(s.query[0], s.labels(x.cell, n))
-	return Head{s.model.first(x.cell, n), known, lower, upper}, lower != nil, err
+	known := len(v.head())
+	n := max(v.N, known)
+	lower, upper, err := v.layer().Bounds(v.Query(), v.first(n))
+	return Head{v.Model().first(v.Cell, n), known, lower, upper}, lower != nil, err
 }
 
-// Logits writes the logits of labels, by the reference arithmetic, in the context of the last
-// Head to dst. It panics if an id is not below L.
+// Logits writes the logits of labels, by the reference arithmetic, in the context of the last query
+// to dst. It panics if an id is not below L.
 func (s *Searcher) Logits(dst []float64, ids []uint32) error {
 	return s.layer.Logits(dst, s.query[0], exact.Only(ids))
 }
 
-// Outside returns the log of the sum of e^(x/T) over the labels of the tail, which are the labels
-// outside the Known ones of the last Head, and an interval that contains it with the confidence. If
-// the tail has no coefficients for T it gives only an upper bound of the sum, by the nearest
-// temperature T0 that it has: with a = T0/T a sum of n positive terms to the power a is at most the
-// sum of the powers if a >= 1, and otherwise n^(1-a) times the power of the sum. Log is High then.
-// A temperature that is no finite number of at least [exact.MinTemperature] tells nothing.
-func (s *Searcher) Outside(temperature, confidence float64) Interval {
-	others, list := s.model.c.Labels-int(s.inTail[s.drawCell]), s.model.c.Tail.c.Temperatures
-	at := min(max(temperature, list[0]), list[len(list)-1])
-	if checkTemperature(temperature) != nil {
-		return Interval{math.NaN(), math.Inf(-1), math.Inf(1)}
-	}
-	tail := s.tailOf(s.drawCell, at, confidence)
-	if at == temperature || others == 0 {
-		return tail
-	}
-	high := float64(tail.High * (at / temperature))
-	if at < temperature {
-		high += float64((1 - at/temperature) * kernels.Log(float64(others)))
-	}
-	return Interval{high, math.Inf(-1), high}
-}
-
-// outside writes the labels of the head of a cell, ascending, and after them the labels of others
-// that are not in the head, to s.headIDs, and their logits to s.logits. It returns the log of the
-// sum of e^(x/T) over all other labels, at a temperature that the tail covers: the tail's sum less
-// the labels with known logits.
-func (s *Searcher) outside(x *location, others []uint32, temperature, confidence float64) (Interval, error) {
-	s.headIDs = append(s.headIDs[:0], s.head(x.cell)...)
-	slices.Sort(s.headIDs)
-	head := len(s.headIDs)
+// outside writes the labels of the head of the cell, ascending, and after them the labels of others
+// that are not in the head, to the ids of the scratch, and their logits to its logits. It returns
+// the log of the sum of e^(x/T) over all other labels, at a temperature that the tail covers: the
+// rest, less the labels with known logits.
+func (v *View) outside(rest *Rest, others []uint32, temperature, confidence float64) (Interval, error) {
+	m := v.scratch()
+	m.ids = append(m.ids[:0], v.head()...)
+	slices.Sort(m.ids)
+	head := len(m.ids)
 	for _, id := range others {
-		if _, known := slices.BinarySearch(s.headIDs[:head], id); !known {
-			s.headIDs = append(s.headIDs, id)
+		if _, known := slices.BinarySearch(m.ids[:head], id); !known {
+			m.ids = append(m.ids, id)
 		}
 	}
-	s.logits = grow.Slice(s.logits, len(s.headIDs)+1)[:len(s.headIDs)]
-	if err := s.layer.Logits(s.logits, s.query[0], exact.Only(s.headIDs)); err != nil {
+	m.logits = grow.Slice(m.logits, len(m.ids)+1)[:len(m.ids)]
+	if err := v.layer().Logits(m.logits, v.Query(), exact.Only(m.ids)); err != nil {
 		return Interval{}, err
 	}
-	if len(s.headIDs) == s.model.c.Labels {
+	if len(m.ids) == v.Model().c.Labels {
 		return noLabels, nil
 	}
-	tail := s.tailOf(x.cell, temperature, confidence)
-	if len(s.headIDs) == head {
+	tail := rest.at(temperature, confidence)
+	if len(m.ids) == head {
 		return tail, nil
 	}
-	s.terms = s.terms[:0]
-	for _, x := range s.logits[head:] {
-		s.terms = append(s.terms, x/temperature)
+	m.terms = m.terms[:0]
+	for _, x := range m.logits[head:] {
+		m.terms = append(m.terms, x/temperature)
 	}
-	known := kernels.LogSumExp(s.terms)
-	return Interval{without(tail.Log, known), without(tail.Low, known), without(tail.High, known)}, nil
-}
-
-// without returns log(e^a - e^b), -Inf if nothing is left.
-func without(a, b float64) float64 {
-	if a <= b {
-		return math.Inf(-1)
-	}
-	if math.IsInf(a, 1) {
-		return a
-	}
-	return a + kernels.Log(1-kernels.Exp(b-a))
+	known := kernels.LogSumExp(m.terms)
+	return Interval{kernels.LogSubExp(tail.Log, known), kernels.LogSubExp(tail.Low, known), kernels.LogSubExp(tail.High, known)}, nil
 }
 
 // maxBanned bounds the labels whose share of the tail is computed to take it off.
 const maxBanned = 256
 
+// overTail makes log-sums sums over all labels, see Options.OverTail.
+type overTail struct{}
+
+func (overTail) Before(*exact.Query) Wish { return Sees }
+
+func (overTail) After(v *View) error {
+	if !v.request.LogSum || v.answer.Source != exact.FromSet {
+		return nil
+	}
+	sum, err := v.sumOverTail()
+	v.answer.LogSum = max(v.answer.LogSum, sum) // the labels of the answer are not more than certain
+	return err
+}
+
 // sumOverTail returns the log of the sum of e^(x/T) over all labels that the request permits, with
-// the edits of the request, given the sum over the candidates of an answer with k labels.
-func (s *Searcher) sumOverTail(x *location, k int, candidates float64, req *exact.Request) (float64, error) {
+// its edits.
+func (v *View) sumOverTail() (float64, error) {
+	req, m := &v.request, v.scratch()
 	temperature := cmp.Or(req.Temperature, 1)
-	head := int(s.inTail[x.cell])
+	var rest Rest
 	switch {
 	case req.ExactSum, req.Allowed != nil, req.Banned != nil && req.Banned.Count() > maxBanned:
-		return s.sumOfLayer(req)
-	case !s.tailKnows(x, temperature): // whose logits may be so large that the middles of their intervals tell little
+		return v.sumOfLayer(req)
+	case !rest.set(v, temperature): // whose logits may be so large that the middles of their intervals tell little
 		ask := *req
 		ask.ExactSum = true
-		return s.sumOfLayer(&ask)
+		return v.sumOfLayer(&ask)
 	case !exact.Edits(req):
-		if x.n != head { // the candidates within the budget of the tail count with their logits
-			s.top = grow.Slice(s.top, min(k, head))
-			ask := exact.Request{LogSum: true, Temperature: temperature, Among: s.labels(x.cell, head)}
-			a, err := s.find(s.top, &ask)
+		candidates, head := v.answer.LogSum, len(v.head())
+		if v.N != head { // the candidates within the budget of the tail count with their logits
+			m.top = grow.Slice(m.top, min(v.k, head))
+			ask := exact.Request{LogSum: true, Temperature: temperature, Among: v.first(head)}
+			a, err := v.searcher.find(m.top, &ask)
 			if err != nil {
 				return 0, err
 			}
 			candidates = a.LogSum
 		}
-		return kernels.LogAddExp(candidates, s.tailOf(x.cell, temperature, 0).Log), nil
+		return kernels.LogAddExp(candidates, rest.at(temperature, 0).Log), nil
 	}
-	s.editedIDs = s.editedIDs[:0]
+	m.edited = m.edited[:0]
 	for _, b := range req.Biases {
-		s.editedIDs = append(s.editedIDs, b.ID)
+		m.edited = append(m.edited, b.ID)
 	}
 	if req.Banned != nil {
-		s.editedIDs = slices.AppendSeq(slices.Grow(s.editedIDs, req.Banned.Count()), req.Banned.All())
-		slices.Sort(s.editedIDs)
-		s.editedIDs = slices.Compact(s.editedIDs)
+		m.edited = slices.AppendSeq(slices.Grow(m.edited, req.Banned.Count()), req.Banned.All())
+		slices.Sort(m.edited)
+		m.edited = slices.Compact(m.edited)
 	}
-	tail, err := s.outside(x, s.editedIDs, temperature, 0)
+	tail, err := v.outside(&rest, m.edited, temperature, 0)
 	if err != nil {
 		return 0, err
 	}
-	for i, id := range s.headIDs {
-		s.logits[i] += exact.Added(req, id)
+	for i, id := range m.ids {
+		m.logits[i] += exact.Added(req, id)
 		if !exact.Permits(req, id) {
-			s.logits[i] = math.Inf(-1)
+			m.logits[i] = math.Inf(-1)
 		}
-		s.logits[i] /= temperature
+		m.logits[i] /= temperature
 	}
-	return kernels.LogSumExp(append(s.logits, tail.Log)), nil
+	return kernels.LogSumExp(append(m.logits, tail.Log)), nil
 }
 
-func (s *Searcher) sumOfLayer(req *exact.Request) (float64, error) {
-	a, err := s.find(nil, req)
+func (v *View) sumOfLayer(req *exact.Request) (float64, error) {
+	a, err := v.searcher.find(nil, req)
 	return a.LogSum, err
 }

@@ -55,7 +55,7 @@ func checkTail(t *rapid.T) {
 	c := in.config.Tail.Config()
 	set := drawSettings(t, in)
 	set.overTail = true
-	s := in.searcher(t, set.options()...)
+	s := in.searcher(t, set.options())
 	k, req := drawRequest(t, in)
 	req.LogSum = true
 	for i := range in.n {
@@ -145,7 +145,7 @@ func checkProbabilities(t *rapid.T) {
 	in := drawn.instance(t)
 	set := drawSettings(t, in)
 	set.overTail = rapid.Bool().Draw(t, "over the tail")
-	s := in.searcher(t, set.options()...)
+	s := in.searcher(t, set.options())
 	k, req := drawRequest(t, in)
 	req.LogSum, req.Temperature = true, rapid.SampledFrom([]float64{0, 0.3, 0.5, 0.7, 1, 4}).Draw(t, "temperature")
 	req.ExactSum = rapid.Bool().Draw(t, "exact sum")
@@ -174,7 +174,8 @@ func checkProbabilities(t *rapid.T) {
 			t.Fatalf("context %d: found a log-sum of %+v, %v", i, z, err)
 		}
 		// The labels of the head, and their tail, have all the probability.
-		head, ok, err := s.Head(h, 0)
+		var rest screening.Rest
+		head, ok, err := s.Head(h, 0, &rest)
 		temperatures := in.config.Tail.Config().Temperatures
 		if err != nil || !ok || temperature < temperatures[0] || temperature > temperatures[len(temperatures)-1] {
 			continue
@@ -186,7 +187,7 @@ func checkProbabilities(t *rapid.T) {
 		for i := range terms {
 			terms[i] /= temperature
 		}
-		terms = append(terms, s.Outside(temperature, 0.9).Log)
+		terms = append(terms, rest.At(temperature, 0.9).Log)
 		if sum := kernels.LogSumExp(terms); sum != z.Log && !(math.Abs(sum-z.Log) <= 1e-9*(1+math.Abs(sum))) {
 			t.Fatalf("context %d: found a log-sum of %v, its terms have %v", i, z.Log, sum)
 		}
@@ -251,11 +252,12 @@ func TestLogSumAtATemperature(t *testing.T) {
 func TestHeadHoldsTheCandidates(t *testing.T) {
 	in := tailed(t)
 	s, c := in.searcher(t), in.config.Tail.Config()
+	var rest screening.Rest
 	for i := range in.n {
 		h := in.context(i)
 		f := in.find(h)
 		for _, budget := range []float64{0, in.config.Ladder[0].Budget, in.config.Ladder[len(in.config.Ladder)-1].Budget} {
-			head, ok, err := s.Head(h, budget)
+			head, ok, err := s.Head(h, budget, &rest)
 			if err != nil || !ok {
 				t.Fatal(ok, err)
 			}
@@ -281,7 +283,7 @@ func TestHeadHoldsTheCandidates(t *testing.T) {
 			}
 		}
 		log, width := estimateOf(c, 0, f.cluster, 1, h)
-		got := s.Outside(1, 0.9)
+		got := rest.At(1, 0.9)
 		for _, pair := range [][2]float64{{got.Log, log}, {got.Low, log - width}, {got.High, log + width}} {
 			if pair[0] != pair[1] && !(math.Abs(pair[0]-pair[1]) < 1e-6*(1+math.Abs(pair[1]))) {
 				t.Fatalf("context %d: found the tail %+v, expected %v, %v and %v", i, got, log, log-width, log+width)
@@ -303,7 +305,7 @@ func TestHeadHoldsTheCandidates(t *testing.T) {
 		}
 		off := truth(1) - got.High // a bound with the error off at T0 has the error off T0/T at T
 		for _, temperature := range []float64{0.1, 0.5, 1.3, 10} {
-			x := s.Outside(temperature, 0.9)
+			x := rest.At(temperature, 0.9)
 			if x.Log != x.High || !math.IsInf(x.Low, -1) {
 				t.Fatalf("context %d, temperature %v: found %+v, expected an upper end alone", i, temperature, x)
 			}
@@ -323,9 +325,9 @@ func TestOverTheTailAnswersAreThoseWithoutIt(t *testing.T) {
 		in := drawn.instance(t)
 		k, req := drawRequest(t, in)
 		set := drawSettings(t, in)
-		plain := in.searcher(t, set.options()...)
+		plain := in.searcher(t, set.options())
 		set.overTail = true
-		over := in.searcher(t, set.options()...)
+		over := in.searcher(t, set.options())
 		for i := range in.n {
 			want, a := search(t, plain, k, in.context(i), req)
 			got, b := search(t, over, k, in.context(i), req)
@@ -348,10 +350,13 @@ func TestWithoutATailThereAreNoProbabilities(t *testing.T) {
 	in := ordinary(t)
 	s, h := in.searcher(t), in.context(0)
 	for name, ask := range map[string]func() error{
-		"LogProb":  func() error { _, err := s.LogProb(h, 1, 2); return err },
-		"LogSum":   func() error { _, err := s.LogSum(h, 1, 0); return err },
-		"Head":     func() error { _, _, err := s.Head(h, 0); return err },
-		"OverTail": func() error { _, err := screening.NewSearcher(in.model, in.layer, screening.OverTail()); return err },
+		"LogProb": func() error { _, err := s.LogProb(h, 1, 2); return err },
+		"LogSum":  func() error { _, err := s.LogSum(h, 1, 0); return err },
+		"Head":    func() error { _, _, err := s.Head(h, 0, new(screening.Rest)); return err },
+		"OverTail": func() error {
+			_, err := screening.NewSearcher(in.model, in.layer, screening.Options{OverTail: true})
+			return err
+		},
 		"targets": func() error {
 			_, err := screening.Evaluate(t.Context(), in.model, in.layer, h, screening.EvaluateOptions{Targets: []int64{1}})
 			return err
@@ -379,8 +384,8 @@ func TestLogProbRefuses(t *testing.T) {
 		{"temperature", func() error { _, err := s.LogSum(h, 0, 0.5); return err }, exact.ErrRequest, "screen: temperature: found 0, expected"},
 		{"temperature of a log-probability", func() error { _, err := s.LogProb(h, 0, math.Inf(1)); return err }, exact.ErrRequest, "screen: temperature: found +Inf, expected"},
 		{"confidence", func() error { _, err := s.LogSum(h, 1, 1); return err }, exact.ErrRequest, "screen: confidence: found 1, expected"},
-		{"budget", func() error { _, _, err := s.Head(h, -1); return err }, exact.ErrRequest, "screen: budget: found -1"},
-		{"context", func() error { _, _, err := s.Head(h[1:], 0); return err }, exact.ErrContext, "softmax: context: found 23"},
+		{"budget", func() error { _, _, err := s.Head(h, -1, new(screening.Rest)); return err }, exact.ErrRequest, "screen: budget: found -1"},
+		{"context", func() error { _, _, err := s.Head(h[1:], 0, new(screening.Rest)); return err }, exact.ErrContext, "softmax: context: found 23"},
 	} {
 		if err := c.call(); err == nil || !strings.HasPrefix(err.Error(), c.want) || !errors.Is(err, c.kind) {
 			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)
@@ -498,7 +503,7 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := screening.NewSearcher(m, in.layer, screening.OverTail())
+			s, err := screening.NewSearcher(m, in.layer, screening.Options{OverTail: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -519,7 +524,7 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				_, ok, err := s.Head(h, 0)
+				_, ok, err := s.Head(h, 0, new(screening.Rest))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -69,13 +69,11 @@ type List struct {
 	Shares []uint16
 }
 
-// Model is a screen: the vectors of clusters v_1, ..., v_r and for each cell its candidates, in an
-// order such that every budget takes the first ones. It is immutable and safe for use by many
-// goroutines.
+// Model is screen.Model.
 type Model struct {
-	c        Config    // with a ladder, a budget of it, a record, and shares in all lists
-	geometry *Geometry // of the record
-	router   *router.Router
+	c      Config   // with a ladder, a budget of it, a record, and shares in all lists
+	heads  []uint32 // of each cell, the number of candidates that are not in the tail; nil without one
+	router *router.Router
 	*derived
 }
 
@@ -114,7 +112,7 @@ func newModel(c Config) (*Model, error) {
 			return nil, fmt.Errorf("lists: list %d: found %d shares, expected one for each of %d ids", t, len(l.Shares), len(l.IDs))
 		}
 	}
-	m := &Model{c: c, router: r, derived: &derived{cuts: map[uint16][]uint32{}, packs: map[packKey]weak.Pointer[exact.Packed]{}}}
+	m := &Model{c: c, router: r, derived: &derived{sizes: map[uint16][]uint32{}, packs: map[packKey]weak.Pointer[exact.Packed]{}}}
 	if c.Ladder == nil {
 		m.c.Ladder = []Rung{{Budget: float64(max(m.largestList(), 1))}}
 	}
@@ -135,7 +133,7 @@ func newModel(c Config) (*Model, error) {
 	if err := cmp.Or(checkExactMargin(c.ExactMargin), checkRecord(m.c.Record), m.checkTail(c.Tail)); err != nil {
 		return nil, err
 	}
-	m.geometry = geometryOf(m.c.Record)
+	m.setTail(c.Tail)
 	return m, nil
 }
 
@@ -241,7 +239,7 @@ func (m *Model) withRecord(record json.RawMessage) (*Model, error) {
 		if err := checkRecord(record); err != nil {
 			return nil, fmt.Errorf("screen: %w", err)
 		}
-		c.c.Record, c.geometry = bytes.Clone(record), geometryOf(record)
+		c.c.Record = bytes.Clone(record)
 	}
 	return &c, nil
 }

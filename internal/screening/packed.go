@@ -24,18 +24,6 @@ func packedByDefault(l *exact.Layer) int64 {
 	return smallPacked
 }
 
-// Pack bounds the memory that copies of the codes of candidates within the searcher's budget may
-// take, in bytes: 0 for no copies ([exact.Layer.PackedBytes] returns the bytes of lists). If the
-// copies of all cells together take more, there are none. Without the option there are copies of up
-// to 256 MiB for a layer whose own codes take more than 4 MiB, and of up to 8 MiB for a smaller
-// one.
-//
-// Copies make a query faster, most of all if its data are not in the caches, as between two steps
-// of a decoder. If the codes of the layer fit the caches and the copies are many times as large as
-// the caches, they make a query slower that follows another. All searchers of a model and a layer
-// share them. The answers are the same.
-func Pack(bytes int64) Option { return func(s *Searcher) { s.packUpTo = bytes } }
-
 // packKey is a layer, and the least share of the candidates that are packed for it.
 type packKey struct {
 	layer weak.Pointer[exact.Layer]
@@ -44,15 +32,18 @@ type packKey struct {
 
 // pack returns the candidates of at least a share, packed for the layer, and the bytes that they
 // take and would take. It returns nil if the layer has no codes, or if they would take more than
-// most bytes.
+// most bytes, see Options.Copies.
 func (m *Model) pack(l *exact.Layer, share uint16, most int64) (packed *exact.Packed, copies, all int64, err error) {
-	cut := m.cut(share)
-	starts := make([]int, 1, len(cut)+1)
-	for t, n := range cut {
+	if most == 0 {
+		most = packedByDefault(l)
+	}
+	sizes := m.sizesAt(share)
+	starts := make([]int, 1, len(sizes)+1)
+	for t, n := range sizes {
 		starts = append(starts, starts[t]+int(n))
 	}
 	all = l.PackedBytes(starts)
-	if starts[len(cut)] == 0 || all > most {
+	if starts[len(sizes)] == 0 || all > most {
 		return nil, 0, all, nil
 	}
 	m.packing.Lock()
@@ -62,8 +53,8 @@ func (m *Model) pack(l *exact.Layer, share uint16, most int64) (packed *exact.Pa
 		return packed, all, all, nil
 	}
 	maps.DeleteFunc(m.packs, func(_ packKey, lists weak.Pointer[exact.Packed]) bool { return lists.Value() == nil })
-	ids := make([]uint32, 0, starts[len(cut)])
-	for t := range cut {
+	ids := make([]uint32, 0, starts[len(sizes)])
+	for t := range sizes {
 		ids = append(ids, m.first(t, starts[t+1]-starts[t])...)
 	}
 	if packed, err = l.Pack(ids, starts); err != nil || packed == nil {

@@ -36,16 +36,16 @@ func TestPackBoundsTheMemoryOfCopies(t *testing.T) {
 	all := l.PackedBytes([]int{0, 3, 5})
 	for _, c := range []struct {
 		name   string
-		opts   []Option
+		copies int64
 		packed bool
 	}{
-		{"no option", nil, true},
-		{"the memory of all lists", []Option{Pack(all)}, true},
-		{"a byte less", []Option{Pack(all - 1)}, false},
-		{"none", []Option{Pack(0)}, false},
+		{"no option", 0, true},
+		{"the memory of all lists", all, true},
+		{"a byte less", all - 1, false},
+		{"none", -1, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, err := NewSearcher(m, l, c.opts...)
+			s, err := NewSearcher(m, l, Options{Copies: c.copies})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func TestPackCopiesWhatTheBudgetTakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSearcher(m, l)
+	s, err := NewSearcher(m, l, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestCopiesByDefaultDependOnTheLayer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := NewSearcher(m, l)
+			s, err := NewSearcher(m, l, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func TestCopiesByDefaultDependOnTheLayer(t *testing.T) {
 func TestSearchersShareTheCopies(t *testing.T) {
 	m, l := packable(t)
 	searcher := func(m *Model, l *exact.Layer) *Searcher {
-		s, err := NewSearcher(m, l, Pack(1<<20))
+		s, err := NewSearcher(m, l, Options{Copies: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestSearchersShareTheCopies(t *testing.T) {
 func TestCopiesGoWithTheLastSearcher(t *testing.T) {
 	m, l := packable(t)
 	gone := make(chan bool, 1)
-	s, err := NewSearcher(m, l, Pack(1<<20))
+	s, err := NewSearcher(m, l, Options{Copies: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestCopiesGoWithTheLastSearcher(t *testing.T) {
 		runtime.GC()
 		select {
 		case <-gone:
-			if s, err = NewSearcher(m, l, Pack(1<<20)); err != nil || s.packed == nil || len(m.packs) != 1 {
+			if s, err = NewSearcher(m, l, Options{Copies: 1 << 20}); err != nil || s.packed == nil || len(m.packs) != 1 {
 				t.Errorf("found %d copies, error %v, expected 1 that is made again", len(m.packs), err)
 			}
 			return

@@ -9,26 +9,17 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 )
 
-// Pool answers requests for all goroutines, and changes its model and its layer while they ask.
-// Its methods give the answers of a [Searcher], bit for bit.
-//
-// A model with its layer is a generation. A query ends with the generation that it began with, and
-// a query that begins after [Pool.Swap] has returned uses the new one.
-//
-// A query borrows a searcher, and no lock is held while it runs. A pool makes a searcher per
-// concurrent query, and keeps them, with their counts, where a sync.Pool would drop them: a query
-// allocates nothing unless it makes a searcher, or a searcher grows as its type describes.
+// Pool is screen.Pool.
 type Pool struct {
-	opts    []Option
+	options Options
 	current atomic.Pointer[generation]
-	audit   atomic.Pointer[Audit] // nil for none
-	mu      sync.Mutex            // one Swap at a time, and none while an audit begins
+	watch   atomic.Pointer[watch] // nil for none
+	mu      sync.Mutex            // one Swap at a time, and none while a watch begins
 	shelves [shelves]shelf
 }
 
 // generation is a model with its layer.
 type generation struct {
-	number  uint64
 	model   *Model
 	layer   *exact.Layer
 	inUse   atomic.Int64 // 1 as long as it is current, plus 1 per searcher on loan
@@ -51,10 +42,9 @@ const (
 	shelves   = 1 << shelfBits
 )
 
-// NewPool returns a pool with the model m over the layer l, the generation 1. Its
-// searchers have the options. Errors are as from [NewSearcher].
-func NewPool(m *Model, l *exact.Layer, opts ...Option) (*Pool, error) {
-	p := &Pool{opts: opts}
+// NewPool is screen.NewPool.
+func NewPool(m *Model, l *exact.Layer, o Options) (*Pool, error) {
+	p := &Pool{options: o}
 	p.current.Store(&generation{}) // which no query uses
 	if _, err := p.Swap(m, l); err != nil {
 		return nil, err
@@ -62,27 +52,22 @@ func NewPool(m *Model, l *exact.Layer, opts ...Option) (*Pool, error) {
 	return p, nil
 }
 
-// Swap makes m and l the model and the layer of all queries that begin after it has returned.
-// Before any query uses them, it makes the number of searchers that the pool has, at least one. The
-// channel is closed when the last query with the old model and the old layer has ended. Then their
-// memory can be released, such as a mapped head.
-//
-// Errors are as from [NewSearcher]. After an error the pool is as it was.
+// Swap is screen.Pool.Swap.
 func (p *Pool) Swap(m *Model, l *exact.Layer) (drained <-chan struct{}, err error) {
 	made := make([]*Searcher, max(p.count(), 1)) // one checks m and l: all may have gone after errors
 	for i := range made {
-		if made[i], err = NewSearcher(m, l, p.opts...); err != nil {
+		if made[i], err = NewSearcher(m, l, p.options); err != nil {
 			return nil, err
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.current.Load()
-	g := &generation{number: old.number + 1, model: m, layer: l, drained: make(chan struct{})}
+	g := &generation{model: m, layer: l, drained: make(chan struct{})}
 	g.inUse.Store(1)
 	p.current.Store(g)
-	if a := p.audit.Load(); a != nil {
-		a.begin(m)
+	if w := p.watch.Load(); w != nil {
+		w.by.Began(m)
 	}
 	p.lock() // or a query that finds some shelves empty would make a searcher too many
 	for i := range p.shelves {
@@ -118,12 +103,39 @@ func (g *generation) release() {
 	}
 }
 
-// Generation returns the number of the generation: 1 at first, 1 more after each Swap.
-func (p *Pool) Generation() uint64 { return p.current.Load().number }
+// Watcher observes the queries of a pool.
+type Watcher interface {
+	Observer
+	// Began is called when a model begins to answer, and at the start of the watch with the one
+	// that answers.
+	Began(m *Model)
+}
 
-// Stats returns the counts of TopK, Search and SearchBatch since NewPool, over all generations. A
-// query counts when it has ended, with all its numbers at once. The counts never fall: the
-// difference of two calls has the counts between them.
+type watch struct {
+	by       Watcher
+	observer Observer // the same
+}
+
+// Watch lets w observe the queries that begin after it has returned, and returns the watcher whose
+// place it takes, nil for none.
+func (p *Pool) Watch(w Watcher) (earlier Watcher) {
+	p.mu.Lock() // no Swap
+	defer p.mu.Unlock()
+	w.Began(p.current.Load().model)
+	if old := p.watch.Swap(&watch{w, w}); old != nil {
+		earlier = old.by
+	}
+	return earlier
+}
+
+// Unwatch ends the watch of w, unless another one has its place.
+func (p *Pool) Unwatch(w Watcher) {
+	if at := p.watch.Load(); at != nil && at.by == w {
+		p.watch.CompareAndSwap(at, nil)
+	}
+}
+
+// Stats is screen.Pool.Stats.
 func (p *Pool) Stats() (sum Stats) {
 	p.lock()
 	defer p.unlock()
@@ -147,6 +159,7 @@ type loan struct {
 	of    *generation
 	from  *shelf // which counts it
 	home  *shelf // where it goes afterwards
+	own   int    // observers of the searcher, without the watch
 	sound bool   // the searcher, after the query
 }
 
@@ -174,12 +187,15 @@ func (p *Pool) borrow() (l loan, err error) {
 		p.unlock()
 	}
 	if l.Searcher == nil {
-		if l.Searcher, err = NewSearcher(l.of.model, l.of.layer, p.opts...); err != nil {
+		if l.Searcher, err = NewSearcher(l.of.model, l.of.layer, p.options); err != nil {
 			l.giveBack()
 			return loan{}, err
 		}
 	}
-	l.watch = p.audit.Load()
+	l.own = len(l.observers)
+	if w := p.watch.Load(); w != nil {
+		l.observers = append(l.observers, w.observer)
+	}
 	return l, nil
 }
 
@@ -217,7 +233,7 @@ func (l *loan) giveBack() {
 	}
 	if l.Searcher != nil {
 		l.from.stats.add(l.stats)
-		l.stats = Stats{}
+		l.stats, l.observers = Stats{}, l.observers[:l.own]
 	}
 	if l.from.of != l.of {
 		l.of.release()
@@ -239,14 +255,7 @@ func (p *Pool) count() (n int) {
 	return n
 }
 
-// Do lends f a searcher, for as long as f runs: for several queries of one generation,
-// and for the methods of a Searcher that a Pool does not have. [Searcher.Model] tells
-// the generations apart. The searcher's own Stats begin at 0. A channel of Swap waits
-// for f, so f must not wait for the channel.
-//
-// Do returns the error of f. The searcher is not used again after a panic, or after an
-// error that is neither exact.ErrContext nor exact.ErrRequest, such as a fault of a
-// mapped head: its scratch may be in any state.
+// Do is screen.Pool.Do.
 func (p *Pool) Do(f func(s *Searcher) error) error {
 	l, err := p.borrow()
 	if err != nil {
@@ -285,13 +294,4 @@ func (p *Pool) LogProb(h []float32, id uint32, temperature float64) (x float64, 
 		return err
 	})
 	return x, err
-}
-
-// LogSum is [Searcher.LogSum].
-func (p *Pool) LogSum(h []float32, temperature, confidence float64) (i Interval, err error) {
-	err = p.Do(func(s *Searcher) (err error) {
-		i, err = s.LogSum(h, temperature, confidence)
-		return err
-	})
-	return i, err
 }

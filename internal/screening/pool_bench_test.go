@@ -3,6 +3,7 @@ package screening_test
 import (
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/audit"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
@@ -18,8 +19,8 @@ func BenchmarkPool(b *testing.B) {
 		b.Fatal(err)
 	}
 	model := (*screening.Model)(made)
-	pool := func(opts ...screening.Option) *screening.Pool {
-		p, err := screening.NewPool(model, (*exact.Layer)(data.Layer), opts...)
+	pool := func() *screening.Pool {
+		p, err := screening.NewPool(model, (*exact.Layer)(data.Layer), screening.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -27,17 +28,17 @@ func BenchmarkPool(b *testing.B) {
 	}
 	plain := pool()
 	watched := pool()
-	audit, err := watched.Audit(screening.AuditOptions{})
+	watch, err := audit.Start(watched, audit.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer audit.Stop()
+	defer watch.Stop()
 	for _, c := range []struct {
 		name  string
 		asker func() func(dst []exact.Prediction, h []float32) (int, error) // one for each goroutine
 	}{
 		{"searcher", func() func([]exact.Prediction, []float32) (int, error) {
-			s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer))
+			s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), screening.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -1,9 +1,10 @@
 package screening
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"slices"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
@@ -13,88 +14,43 @@ import (
 
 var errNoModel = errors.New("screen: model: found none, expected one of Load, Read or a training")
 
-// ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
-var ErrNoTail = errors.New("screen: found a model without a tail, expected one for log-probabilities, as l2s train makes it unless its options leave it out")
-
-// Option changes how a Searcher answers.
-type Option func(*Searcher)
-
-// OverTail makes the log-sum of an answer from candidates a sum over all labels. The model's tail
-// gives the sum of the labels that are not looked at, as for [Searcher.LogProb]. The labels of the
-// answer are the same as without the option. The exact layer gives the sum if the request asks for
-// ExactSum, has allowed labels, more than 256 banned ones, or a temperature that the tail does not
-// cover. NewSearcher returns [ErrNoTail] if the model has no tail.
-func OverTail() Option { return func(s *Searcher) { s.overTail = true } }
-
-// Budget is the budget of requests without a budget, see exact.Request: the largest of the model's
-// ladder that is not above it, or the smallest. Without the option it is Model.Budget.
-func Budget(b float64) Option { return func(s *Searcher) { s.budget = b } }
-
-// Lengths makes a Searcher answer by the exact layer where the length ||h|| of a context may be
-// below low, or above high, or has no bounds, as for a context of zeros. It is for a screen that
-// was trained only on contexts of such lengths, for instance because of float16 or a filter, and
-// was not tried on others. Lengths are compared to one in a million. An audit does not examine the
-// other contexts.
-func Lengths(low, high float64) Option {
-	return func(s *Searcher) { s.lengths, s.shortest, s.longest = true, low, high }
+// Options are screen.Options, with observers.
+type Options struct {
+	Budget    float64
+	OverTail  bool
+	Copies    int64
+	Observers []Observer
 }
 
-// Searcher answers requests with a model and its layer. It is for one goroutine; any number of
-// searchers share the model and the layer. Its memory is proportional to r, to the largest number
-// of candidates and to d, and to L after the first query that the exact layer answers; beyond such
-// growth nothing is allocated.
+// Searcher is screen.Searcher. It knows none of those who observe its queries.
 type Searcher struct {
 	// The fields that every query reads, next to each other.
-	query    [1]*exact.Query
-	routing  *router.Searcher
-	router   *router.Router
-	layer    *exact.Searcher
-	packed   *exact.Packed // candidates of all cells; nil for none
-	cut      []uint32      // of each cell, the number of candidates within the searcher's budget
-	lead     bool          // whether the lead is always wanted
-	lengths  bool          // whether a context is to have a length from shortest to longest
-	watch    *Audit        // nil for none
-	until    uint64        // queries up to the next sample
-	rung     int           // of the ladder, that cut is of
-	overTail bool
-	stats    Stats
-	lines    kernels.Lines
+	query     [1]*exact.Query
+	routing   *router.Searcher
+	router    *router.Router
+	layer     *exact.Searcher
+	packed    *exact.Packed // candidates of all cells; nil for none
+	sizes     []uint32      // of each cell, the number of candidates within the searcher's budget
+	lead      bool          // whether the lead is always wanted
+	rung      int           // of the ladder, that sizes is of
+	observers []Observer
+	stats     Stats
+	lines     kernels.Lines
 
-	model    *Model
-	over     *exact.Layer
-	inTail   []uint32 // of each cell, the number of candidates that are not in the tail
-	budget   float64
-	packUpTo int64 // bytes
-	copies   int64 // bytes of the copies
-	whole    int64 // bytes of copies of all lists
+	model  *Model
+	over   *exact.Layer
+	copies int64 // bytes of the copies
+	whole  int64 // bytes of copies of all lists
 
-	marked []bool   // the biases of a request whose labels are candidates
-	edited []uint32 // candidates with the edits of a request
-	// For log-sums: labels, logits and terms.
-	editedIDs, headIDs []uint32
-	top                []exact.Prediction
-	drawCell           int // the cell of the last Head
-	shortest           float64
-	longest            float64
-	reckoned           reckoned
-	logits, terms      []float64
+	marked  []bool   // the biases of a request whose labels are candidates
+	edited  []uint32 // candidates with the edits of a request
+	view    View     // of the last query that was seen
+	scratch scratch  // of those who see it
 }
 
-// Stats has the counts of a Searcher's work in TopK, Search and SearchBatch.
+// Stats is screen.Stats.
 type Stats struct {
-	// Queries is the number of contexts answered.
-	Queries uint64
-	// Candidates is the sum of the numbers of their candidates, before a request edits them.
-	// Candidates / Queries is L-bar, if the exact layer answered no query.
-	Candidates uint64
-	// Routing is the number of vectors scanned to find the clusters. (Routing + Candidates)
-	// / Queries is the mean number of rows scanned, without the exact layer's.
-	Routing uint64
-	// Exact is the number of contexts that the exact layer answered: because the request
-	// asks for it or names the labels to choose among, because the lead of
-	// the best cluster was below Config.ExactMargin, because of [Lengths], and Lacking times
-	// because fewer than k candidates may be answered.
-	Exact, Lacking uint64
+	Queries, Candidates, Routing, Exact, Lacking uint64
 }
 
 // checkParts returns an error unless there are a model and a layer, made by their constructors.
@@ -108,15 +64,8 @@ func checkParts(m *Model, l *exact.Layer) error {
 	return nil
 }
 
-// NewSearcher returns a searcher with the model m over the layer l. It returns an error, for which
-// errors.Is holds with [exact.ErrLayer], if the shapes of the two differ or if the model was made for
-// another layer: its fingerprint is neither the layer's nor all zero; and another error if one of
-// them is nil or an option does not fit.
-//
-// The first call for a layer computes the layer's fingerprint, see [exact.Layer.Fingerprint], and
-// the first for a budget copies candidates ([Pack]). Further calls take little more than the memory
-// of a Searcher.
-func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
+// NewSearcher is screen.NewSearcher.
+func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 	if err := checkParts(m, l); err != nil {
 		return nil, err
 	}
@@ -131,25 +80,23 @@ func NewSearcher(m *Model, l *exact.Layer, opts ...Option) (*Searcher, error) {
 			return nil, exact.Invalid(exact.ErrLayer, "screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", made, own)
 		}
 	}
-	s := &Searcher{
-		model: m, layer: exact.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
-		packUpTo: packedByDefault(l), budget: m.Budget(), lead: m.c.ExactMargin > 0,
+	if o.OverTail {
+		if m.c.Tail == nil {
+			return nil, ErrNoTail
+		}
+		o.Observers = append(slices.Clip(o.Observers), overTail{})
 	}
-	for _, o := range opts {
-		o(s)
-	}
-	if s.overTail && m.c.Tail == nil {
-		return nil, ErrNoTail
-	}
-	rung, err := m.rungOf(s.budget)
+	rung, err := m.rungOf(cmp.Or(o.Budget, m.Budget()))
 	if err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
 	}
-	s.cut, s.rung = m.cut(m.c.Ladder[rung].Share), rung
-	if m.c.Tail != nil {
-		s.inTail = m.cut(m.c.Tail.c.Share)
+	share := m.c.Ladder[rung].Share
+	s := &Searcher{
+		model: m, layer: exact.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
+		sizes: m.sizesAt(share), rung: rung, lead: m.c.ExactMargin > 0,
+		observers: append(make([]Observer, 0, len(o.Observers)+1), o.Observers...), // a watch may come
 	}
-	if s.packed, s.copies, s.whole, err = m.pack(l, m.c.Ladder[rung].Share, s.packUpTo); err != nil {
+	if s.packed, s.copies, s.whole, err = m.pack(l, share, o.Copies); err != nil {
 		return nil, err
 	}
 	return s, s.warm()
@@ -169,7 +116,7 @@ func (s *Searcher) warm() error {
 		return err
 	}
 	var found [1]router.Found
-	for _, need := range []router.Need{s.need(false), router.All} {
+	for _, need := range []router.Need{{Lead: s.lead}, router.All} {
 		if err := s.routing.Find(found[:], s.query[:], need); err != nil {
 			return err
 		}
@@ -200,28 +147,18 @@ func (s *Searcher) addLines() {
 	}
 }
 
-// TopK writes the labels with the k = len(dst) largest logits among the candidates of h to dst, in
-// order, and returns their number: k, or fewer if the layer has fewer. Errors are as from Search.
+// TopK is screen.Searcher.TopK.
 func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
 	a, err := s.answer(dst, h, &exact.Request{})
 	return a.Count, err
 }
 
-// Search answers a request about the context h, as [exact.Searcher.Search] does, but among the
-// candidates that the model has for h within the budget of the request. Labels that the request
-// biases are candidates. The exact layer answers if fewer than k = len(dst) candidates may be answered, if
-// the lead of the cluster is below the exact margin, if the request is Exact, and if it names the
-// labels to choose among. Answer.Source tells which labels the answer was chosen among.
-//
-// It returns an error, and writes nothing, if h is not a context (exact.ErrContext) or if the request or the length of dst does not fit the layer or the
-// model (exact.ErrRequest).
+// Search is screen.Searcher.Search.
 func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request) (exact.Answer, error) {
 	return s.answer(dst, h, &req)
 }
 
-// SearchBatch answers the same request about each of n contexts, row-major, n x d, as Search does,
-// bit for bit. answers has n elements, and dst has k elements per context: the answer to context i is
-// dst[i*k:][:answers[i].Count]. Errors are as from Search.
+// SearchBatch is screen.Searcher.SearchBatch.
 func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
 	d, n := s.model.Dim(), len(answers)
 	if len(contexts) != n*d {
@@ -255,13 +192,14 @@ func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, c
 
 func exactly(req *exact.Request) bool { return exact.IsList(req.Among) || req.Exact }
 
-// location is the cell of a query's context, with its candidates within the budget.
-type location struct {
-	cell  int
-	n     int  // candidates: the first n of the cell
-	exact bool // its lead is below the exact margin
-	rung  int  // of the ladder, that n is of
-	found router.Found
+// Location is the cell of a query's context, with its candidates within the budget.
+type Location struct {
+	Cell  int
+	N     int  // candidates: the first N of the cell
+	Exact bool // the lead is below the exact margin, or an observer refuses the context
+	Wish  Wish // of the observers
+	Rung  int  // of the ladder, that N is of
+	Found router.Found
 }
 
 // answer answers about the context h, from its candidates or by the exact layer. During the call it
@@ -270,7 +208,7 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	s.lines.Prefetch()
 	rung := s.rung
 	if !plain(req) { // else the layer checks it
-		if rung, err = s.check(req, len(dst)); err != nil {
+		if err = exact.Check(req, s.model.c.Labels, len(dst)); err != nil {
 			return exact.Answer{}, err
 		}
 		if exactly(req) {
@@ -280,30 +218,34 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 			s.stats.Queries++
 			return s.exact(dst, req)
 		}
+		if rung, err = s.rungOf(req.Budget); err != nil {
+			return exact.Answer{}, err
+		}
 	}
 	x, err := s.locate(h, rung)
 	if err != nil {
 		return exact.Answer{}, err
 	}
-	n, edits := x.n, exact.Edits(req)
+	n, edits := x.N, exact.Edits(req)
 	if edits {
-		s.edit(s.model.first(x.cell, n), req)
+		s.edit(s.model.first(x.Cell, n), req)
 		n = len(s.edited)
 	}
-	if lacking := n < len(dst) && (req.Within == 0 || n == 0); x.exact || lacking {
-		if a, err = s.exact(dst, req); err == nil {
-			s.count(&x)
-			if !x.exact {
-				s.stats.Lacking++
-			}
+	if lacking := n < len(dst) && (req.Within == 0 || n == 0); x.Exact || lacking {
+		if a, err = s.exact(dst, req); err != nil {
+			return a, err
 		}
-		return a, err
+		s.count(&x)
+		if !x.Exact {
+			s.stats.Lacking++
+		}
+		return s.show(&x, len(dst), req, a)
 	}
 	if edits { // all remaining labels may be answered
 		ask := exact.Request{LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: exact.Only(s.edited), Biases: req.Biases}
 		a, err = s.find(dst, &ask)
 	} else {
-		req.Among = s.labels(x.cell, n)
+		req.Among = s.labels(x.Cell, n)
 		a, err = s.find(dst, req)
 		req.Among = exact.Labels{}
 	}
@@ -312,25 +254,7 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	}
 	s.count(&x)
 	a.Source = exact.FromSet
-	if req.LogSum && s.overTail {
-		sum, err := s.sumOverTail(&x, len(dst), a.LogSum, req)
-		if err != nil {
-			return exact.Answer{}, err
-		}
-		a.LogSum = max(a.LogSum, sum) // the labels of the answer are not more than certain
-	}
-	return a, nil
-}
-
-// check returns the rung of a request's budget.
-func (s *Searcher) check(req *exact.Request, k int) (rung int, err error) {
-	if err := exact.Check(req, s.model.c.Labels, k); err != nil {
-		return 0, err
-	}
-	if exactly(req) {
-		return s.rung, nil
-	}
-	return s.rungOf(req.Budget)
+	return s.show(&x, len(dst), req, a)
 }
 
 // plain reports whether a request asks for nothing but labels, and their log-sum.
@@ -338,35 +262,30 @@ func plain(req *exact.Request) bool {
 	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Exact && !exact.IsList(req.Among) && !exact.Edits(req)
 }
 
-// locate sets the query's context and finds its candidates within the budget of a rung. An audit
-// sees it.
-func (s *Searcher) locate(h []float32, rung int) (x location, err error) {
-	watched := s.watch != nil && s.sampled() // then all of found is needed
+// locate sets the query's context and finds its candidates within the budget of a rung.
+func (s *Searcher) locate(h []float32, rung int) (x Location, err error) {
 	if err = s.query[0].Set(h); err != nil {
-		return location{}, err
+		return Location{}, err
+	}
+	need := router.Need{Lead: s.lead}
+	if len(s.observers) > 0 {
+		if x.Wish = s.ask(); x.Wish&Places != 0 {
+			need = router.All
+		}
 	}
 	var found [1]router.Found
-	if err = s.routing.Find(found[:], s.query[:], s.need(watched)); err != nil {
-		return location{}, err
+	if err = s.routing.Find(found[:], s.query[:], need); err != nil {
+		return Location{}, err
 	}
-	x.found = found[0]
-	x.cell = s.router.Cell(x.found)
-	cut := s.cut
+	x.Found = found[0]
+	x.Cell = s.router.Cell(x.Found)
+	sizes := s.sizes
 	if rung != s.rung {
-		cut = s.model.cut(s.model.c.Ladder[rung].Share)
+		sizes = s.model.sizesAt(s.model.c.Ladder[rung].Share)
 	}
-	x.n, x.rung = int(cut[x.cell]), rung
-	strange := s.lengths && s.strangeLength()
-	x.exact = strange || s.lead && x.found.Lead < s.model.c.ExactMargin
-	if watched && !strange { // else the sample tells nothing of the contexts that the model answers
-		s.watch.see(s, x)
-	}
+	x.N, x.Rung = int(sizes[x.Cell]), rung
+	x.Exact = x.Wish&Refuses != 0 || s.lead && x.Found.Lead < s.model.c.ExactMargin
 	return x, nil
-}
-
-// need returns the facts about its context that a query needs: all if it is watched.
-func (s *Searcher) need(watched bool) router.Need {
-	return router.Need{Lead: s.lead || watched, Cosine: watched}
 }
 
 // find asks the layer about the query's context.
@@ -376,25 +295,9 @@ func (s *Searcher) find(dst []exact.Prediction, req *exact.Request) (exact.Answe
 	return one[0], err
 }
 
-// strangeLength reports whether the length of the context is out of the range of Lengths.
-func (s *Searcher) strangeLength() bool {
-	low, high := s.query[0].Length() // or NaN
-	return !(low >= s.shortest && high <= s.longest)
-}
-
-// sampled reports whether a query is a sample of the audit: at random, one in sampleEvery.
-func (s *Searcher) sampled() bool {
-	if s.until > 0 {
-		s.until--
-		return false
-	}
-	s.until = rand.Uint64N(2*sampleEvery - 1)
-	return true
-}
-
-func (s *Searcher) count(x *location) {
+func (s *Searcher) count(x *Location) {
 	s.stats.Queries++
-	s.stats.Candidates += uint64(x.n)
+	s.stats.Candidates += uint64(x.N)
 	s.stats.Routing += uint64(s.router.Clusters())
 }
 
@@ -445,10 +348,13 @@ func (s *Searcher) edit(set []uint32, req *exact.Request) {
 	}
 }
 
-// PackedBytes returns the memory that the copies of candidates take ([Pack]), and the memory that
-// copies of all lists within the budget would take. If the two differ, Pack allows less memory, or
-// the layer has no codes to copy.
+// PackedBytes returns the memory that the copies of candidates take, and the memory that copies of
+// all lists within the budget would take: more if Options.Copies allows less, or if the layer has no codes
+// to copy.
 func (s *Searcher) PackedBytes() (copies, all int64) { return s.copies, s.whole }
+
+// Layer returns the layer that the exact answers are of.
+func (s *Searcher) Layer() *exact.Layer { return s.over }
 
 // Model returns the searcher's model.
 func (s *Searcher) Model() *Model { return s.model }

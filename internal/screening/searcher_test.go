@@ -25,7 +25,7 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 		in := drawHardShape(t).instance(t)
 		k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
 		set := drawSettings(t, in)
-		s := in.searcher(t, set.options()...)
+		s := in.searcher(t, set.options())
 		var want screening.Stats
 		for i := range in.n {
 			h, budget := in.context(i), drawBudget(t, in)
@@ -98,7 +98,7 @@ func drawRequest(t *rapid.T, in *instance) (k int, req exact.Request) {
 func checkRequests(t *rapid.T) {
 	in := drawHardShape(t).instance(t)
 	set := drawSettings(t, in)
-	single, batch := in.searcher(t, set.options()...), in.searcher(t, append(set.options(), screening.Pack(1<<40))...)
+	single, batch := in.searcher(t, set.options()), in.searcher(t, set.copied(1<<40))
 	// Several batches of different sizes: scratch of one must not show in the next.
 	for _, n := range []int{in.n, rapid.IntRange(0, in.n).Draw(t, "second batch")} {
 		k, req := drawRequest(t, in)
@@ -132,7 +132,7 @@ func checkRequests(t *rapid.T) {
 		}
 		plain := exact.Request{LogSum: true}
 		for i := range n {
-			fresh := in.searcher(t, set.options()...)
+			fresh := in.searcher(t, set.options())
 			want, wantAnswer := search(t, fresh, 1, in.context(i), plain)
 			if got, a := search(t, single, 1, in.context(i), plain); !slices.Equal(got, want) || a != wantAnswer {
 				t.Fatalf("context %d, after other requests: got %v, %+v, want %v, %+v", i, got, a, want, wantAnswer)
@@ -141,7 +141,7 @@ func checkRequests(t *rapid.T) {
 				break
 			}
 		}
-		single, batch = in.searcher(t, set.options()...), in.searcher(t, append(set.options(), screening.Pack(0))...)
+		single, batch = in.searcher(t, set.options()), in.searcher(t, set.copied(-1))
 	}
 }
 
@@ -306,7 +306,7 @@ func TestOneClusterAndOneLabel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := screening.NewSearcher(m, layer)
+	s, err := screening.NewSearcher(m, layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -444,7 +444,7 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 		{"another layer of its shape", bound, changed, fmt.Sprintf(
 			"screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", own.Fingerprint(), changed.Fingerprint())},
 	} {
-		s, err := screening.NewSearcher(c.model, c.layer)
+		s, err := screening.NewSearcher(c.model, c.layer, screening.Options{})
 		switch {
 		case c.want == "" && (err != nil || s == nil):
 			t.Errorf("%s: %v", c.name, err)
@@ -456,13 +456,16 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 
 func TestQueriesDoNotAllocate(t *testing.T) {
 	t.Run("flat", func(t *testing.T) { checkAllocations(t, ordinary(t)) })
-	t.Run("without copies", func(t *testing.T) { checkAllocations(t, ordinary(t), screening.Pack(0)) })
+	t.Run("without copies", func(t *testing.T) { checkAllocations(t, ordinary(t), screening.Options{Copies: -1}) })
+	t.Run("observed", func(t *testing.T) {
+		checkAllocations(t, ordinary(t), screening.Options{Observers: []screening.Observer{&wishes{Wish: screening.Sees | screening.Places}}})
+	})
 	t.Run("shells and a tail", func(t *testing.T) { checkAllocations(t, shelled(t)) })
-	t.Run("log-sums over the tail", func(t *testing.T) { checkAllocations(t, tailed(t), screening.OverTail()) })
+	t.Run("log-sums over the tail", func(t *testing.T) { checkAllocations(t, tailed(t), screening.Options{OverTail: true}) })
 }
 
 // checkAllocations: nothing is allocated once scratch has grown, and a budget was asked for.
-func checkAllocations(t *testing.T, in *instance, opts ...screening.Option) {
+func checkAllocations(t *testing.T, in *instance, o ...screening.Options) {
 	const k = 5
 	banned := bitset.New(in.config.Labels)
 	for id := uint32(0); id < 300; id += 7 {
@@ -471,7 +474,7 @@ func checkAllocations(t *testing.T, in *instance, opts ...screening.Option) {
 	ladder := in.model.Ladder()
 	biases := []exact.Bias{{ID: 3, Add: 2}, {ID: 200, Add: -1}}
 	simdtest.EachLevel(t, func(t *testing.T) {
-		s := in.searcher(t, opts...)
+		s := in.searcher(t, o...)
 		batch, answers := make([]exact.Prediction, 100*k), make([]exact.Answer, 100)
 		all := make([]exact.Prediction, in.config.Labels)
 		i := 0
@@ -499,7 +502,8 @@ func checkAllocations(t *testing.T, in *instance, opts ...screening.Option) {
 		if in.config.Tail != nil {
 			asks["LogProb"] = func() error { _, err := s.LogProb(next(), 7, 1); return err }
 			asks["LogSum"] = func() error { _, err := s.LogSum(next(), 1, 0.9); return err }
-			asks["Head"] = func() error { _, _, err := s.Head(next(), 0); s.Outside(1, 0.9); return err }
+			var rest screening.Rest
+			asks["Head"] = func() error { _, _, err := s.Head(next(), 0, &rest); rest.At(1, 0.9); return err }
 		}
 		for name, f := range asks {
 			warm := in.n // calls, in which scratch grows to the largest list

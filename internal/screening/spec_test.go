@@ -197,9 +197,9 @@ func (in *instance) context(i int) []float32 {
 	return in.contexts[i*d : (i+1)*d]
 }
 
-func (in *instance) searcher(t failer, opts ...screening.Option) *screening.Searcher {
+func (in *instance) searcher(t failer, o ...screening.Options) *screening.Searcher {
 	t.Helper()
-	s, err := screening.NewSearcher(in.model, in.layer, opts...)
+	s, err := screening.NewSearcher(in.model, in.layer, append(o, screening.Options{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,14 +282,14 @@ func drawBudget(t *rapid.T, in *instance) float64 {
 	return rung.Budget * rapid.SampledFrom([]float64{1, 1.01, 1e9}).Draw(t, "times")
 }
 
-func (s settings) options() (opts []screening.Option) {
-	if s.overTail {
-		opts = append(opts, screening.OverTail())
-	}
-	if s.budget != 0 {
-		opts = append(opts, screening.Budget(s.budget))
-	}
-	return opts
+func (s settings) options() screening.Options {
+	return screening.Options{Budget: s.budget, OverTail: s.overTail}
+}
+
+func (s settings) copied(bytes int64) screening.Options {
+	o := s.options()
+	o.Copies = bytes
+	return o
 }
 
 // candidates are the candidates of a cell for a request with a budget, 0 for none.

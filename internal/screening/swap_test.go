@@ -20,7 +20,7 @@ func TestSwapsMakeNoMoreSearchers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPool(m, layer)
+	p, err := NewPool(m, layer, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -144,14 +144,67 @@ func (r *Tail) covers(temperature float64) bool {
 	return list[0] <= temperature && temperature <= list[len(list)-1]
 }
 
-// reckoned has a tail's estimates for a context: the log at each of the temperatures.
-type reckoned [MaxFits]float64
+// Rest is what a tail tells about one context: the weight of the labels outside the head of its
+// cell, which are the candidates that are not in the tail.
+type Rest struct {
+	tail            *Tail
+	cluster, labels int              // labels: their number
+	logs            [MaxFits]float64 // at each of the temperatures
+}
 
-// reckon sets logs to the logs for a context of cluster t. It reports false if a number that it
+// head returns the candidates of the cell that are not in the tail.
+func (v *View) head() []uint32 { return v.Model().first(v.Cell, int(v.Model().heads[v.Cell])) }
+
+// set makes r the rest of a view, and reports whether there is an estimate for its context at a
+// temperature: at returns it.
+func (r *Rest) set(v *View, temperature float64) bool {
+	return v.Model().c.Tail.covers(temperature) && r.setAll(v)
+}
+
+// setAll is set for all temperatures that the tail covers.
+func (r *Rest) setAll(v *View) bool {
+	m := v.Model()
+	r.tail, r.cluster, r.labels = m.c.Tail, m.router.ClusterOf(v.Cell), m.c.Labels-len(v.head())
+	return !v.Exact && (r.labels == 0 || r.tail.predict(r, v.Query().Vector()))
+}
+
+// at returns the log of the sum of e^(x/T) over the labels, at a temperature that the tail covers,
+// and an interval at a confidence (0: none is wanted).
+func (r *Rest) at(temperature, confidence float64) Interval {
+	if r.labels == 0 {
+		return noLabels
+	}
+	return r.tail.at(r, temperature, confidence)
+}
+
+// At is the log of the sum of e^(x/T) over the labels, and an interval that contains it with the
+// confidence. If the tail has no coefficients for T it gives only an upper bound of the sum, by the
+// nearest temperature T0 that it has: with a = T0/T a sum of n positive terms to the power a is at
+// most the sum of the powers if a >= 1, and otherwise n^(1-a) times the power of the sum. Log is
+// High then. A temperature that is no finite number of at least [exact.MinTemperature] tells
+// nothing.
+func (r *Rest) At(temperature, confidence float64) Interval {
+	if checkTemperature(temperature) != nil {
+		return Interval{math.NaN(), math.Inf(-1), math.Inf(1)}
+	}
+	list := r.tail.c.Temperatures
+	nearest := min(max(temperature, list[0]), list[len(list)-1])
+	x := r.at(nearest, confidence)
+	if nearest == temperature || r.labels == 0 {
+		return x
+	}
+	high := float64(x.High * (nearest / temperature))
+	if nearest < temperature {
+		high += float64((1 - nearest/temperature) * kernels.Log(float64(r.labels)))
+	}
+	return Interval{high, math.Inf(-1), high}
+}
+
+// predict sets the logs of x for a context of its cluster. It reports false if a number that it
 // computes with is outside the range of the cluster's contexts: then the logs have no meaning.
-func (r *Tail) reckon(logs *reckoned, h []float32, t int) bool {
+func (r *Tail) predict(x *Rest, h []float32) bool {
 	norm, along := SquaresOf(r.c.Directions, h)
-	m := len(r.c.Temperatures)
+	t, m := x.cluster, len(r.c.Temperatures)
 	ranges := r.c.Ranges[t*(2*m+4):][:2*m+4]
 	within := func(i int, x float64) bool { return ranges[2*i] <= x && x <= ranges[2*i+1] }
 	known := within(0, norm) && within(1, along)
@@ -161,19 +214,18 @@ func (r *Tail) reckon(logs *reckoned, h []float32, t int) bool {
 		kernels.Float32Rows(r.c.Slopes[row*r.dim:(row+1)*r.dim], r.dim).RefScan(product[:], nil, h)
 		log := product[0] + float64(r.c.Intercepts[row])
 		log += float64(float64(r.c.Squares[2*row])*norm) + float64(float64(r.c.Squares[2*row+1])*along)
-		logs[at], known = log, within(2+at, log)
+		x.logs[at], known = log, within(2+at, log)
 	}
 	return known
 }
 
-// at returns the log of the tail of a context of cluster t, whose logs reckon has set, at a
-// temperature that the tail covers, and an interval at a confidence (0: none is wanted).
+// at is [Rest.at] of x, whose logs predict has set.
 //
-// Between two of them it interpolates linearly in 1/T. The log of the tail is convex in 1/T, so
+// Between two temperatures it interpolates linearly in 1/T. The log of the tail is convex in 1/T, so
 // that the upper end stays an upper bound: it is valid if both ends that it is made of are valid,
 // each at half the risk. Then the lower end is unknown.
-func (r *Tail) at(logs *reckoned, t int, temperature, confidence float64) Interval {
-	list := r.c.Temperatures
+func (r *Tail) at(x *Rest, temperature, confidence float64) Interval {
+	list, logs, t := r.c.Temperatures, &x.logs, x.cluster
 	at, found := slices.BinarySearch(list, temperature)
 	if found {
 		log, width := logs[at], r.width(at, t, confidence)
@@ -234,8 +286,14 @@ func (m *Model) WithTail(t *Tail, record []byte) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	with.c.Tail = t
+	with.setTail(t)
 	return with, nil
+}
+
+func (m *Model) setTail(t *Tail) {
+	if m.c.Tail, m.heads = t, nil; t != nil {
+		m.heads = m.sizesAt(t.c.Share)
+	}
 }
 
 func (m *Model) checkTail(t *Tail) error {

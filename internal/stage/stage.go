@@ -13,9 +13,6 @@ const (
 	Tail    = "tail"    // the weight of the labels outside the candidates
 )
 
-// Route is the stage of a calibration that finds the cells of contexts.
-const Route = "route"
-
 // All returns the stages of a run in their order. A run may come back to Assign.
 func All() []string {
 	return []string{Labels, KMeans, Learn, Assign, Measure, Lists, Tail}

@@ -10,7 +10,9 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -67,4 +69,43 @@ func head(tokens iter.Seq2[uint32, error], n int) iter.Seq2[uint32, error] {
 			left--
 		}
 	}
+}
+
+// Piece is the number of words that [Written] writes in one piece: where learning and measuring are
+// to have no piece in common, both have a multiple of it.
+const Piece = 512
+
+// Written returns the contexts of n words that a model writes, in pieces. Each begins with <eos> and
+// continues with words drawn from the softmax at temperature 1, by random numbers of its own. So a
+// shorter text is the beginning of a longer one. progress gets the number of finished words.
+func Written(ctx context.Context, m *lstm.Model, v *vocab.Vocab, n int, seed uint64, progress func(done int)) ([]float32, error) {
+	layer, err := Decoder(m)
+	if err != nil {
+		return nil, err
+	}
+	eos, err := v.Special(vocab.EOSWord)
+	if err != nil {
+		return nil, err
+	}
+	rows, d, pieces := make([]float32, n*m.Dim()), m.Dim(), (n+Piece-1)/Piece
+	tell := parallel.Counter(pieces, func(done int) { progress(min(done*Piece, n)) })
+	return rows, parallel.Each(ctx, parallel.Threads(0, pieces), pieces, 1, tell, func(_, from, to int) error {
+		for i := from; i < to; i++ {
+			o := sample.DefaultOptions()
+			o.Seed = seed<<32 + uint64(i)
+			draws, err := sample.New(layer, o)
+			if err != nil {
+				return err
+			}
+			state, token := m.NewState(), sample.Token{ID: eos}
+			for at := i * Piece; at < min((i+1)*Piece, n); at++ {
+				h := state.Step(token.ID)
+				copy(rows[at*d:], h)
+				if token, err = draws.Draw(h, sample.Edits{}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
 }

@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
-	"github.com/learning-to-screen/l2s/internal/demolm"
+	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -344,15 +345,15 @@ func firstLabels(t *testing.T, l *softmax.Layer, contexts []float32) *synthetic.
 	return &synthetic.Data{Layer: l, Contexts: contexts}
 }
 
-// textsOf returns the first contexts of texts that the model of l2s demo writes. Over texts of 100
+// textsOf returns the first contexts of texts that the model of make demo writes. Over texts of 100
 // words P@5 of Greedy-MIPS has a standard deviation of .02, so that a few texts tell little.
-func textsOf(t *testing.T, m *demolm.Model, texts, words int) []float32 {
+func textsOf(t *testing.T, m *lstm.Model, v *vocab.Vocab, texts, words int) []float32 {
 	t.Helper()
-	size := words * m.Layer.Dim()
+	size := words * m.Dim()
 	rows := make([]float32, texts*size)
 	err := parallel.Each(context.Background(), 0, texts, 1, nil, func(_, from, to int) error {
 		for i := from; i < to; i++ {
-			contexts, err := m.Contexts(context.Background(), words, uint64(i+1), nil)
+			contexts, err := layers.Written(context.Background(), m, v, words, uint64(i+1), func(int) {})
 			if err != nil {
 				return err
 			}
@@ -366,13 +367,17 @@ func textsOf(t *testing.T, m *demolm.Model, texts, words int) []float32 {
 	return rows
 }
 
-// The model of l2s demo needs no data from outside the repository: it generates its contexts.
+// The model of make demo needs no data from outside the repository: it generates its contexts.
 func TestRecallOnTheDemoModel(t *testing.T) {
-	m, err := demolm.Load("../../lm/model")
+	m, v, err := layers.LoadLM("../../lm/model")
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkRecall(t, firstLabels(t, m.Layer, textsOf(t, m, 80, 100)), 2000, []recallCase{
+	layer, err := layers.Decoder(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkRecall(t, firstLabels(t, layer, textsOf(t, m, v, 80, 100)), 2000, []recallCase{
 		{method: Frequency{Sizes: []int{500}}, least: 0.992},
 		{method: GreedyMIPS{Budgets: []int{400}}, least: 0.95},
 		{method: PCAMIPS{Depth: 4, Distances: []int{1}}, least: 0.962},

@@ -30,7 +30,7 @@ type Translation struct {
 	TimedSentences int `json:"timed_sentences"`
 	// References and Own are the numbers of contexts to learn from: under teacher forcing and of
 	// the model's own greedy decoding. Calibration is the number of contexts of both kinds, from
-	// other sentences, that calibrate budgets and choose a screen.
+	// other sentences, that choose a screen.
 	References  int `json:"reference_contexts"`
 	Own         int `json:"own_contexts"`
 	Calibration int `json:"calibration_contexts"`
@@ -47,8 +47,6 @@ type Translation struct {
 	Widths []int `json:"widths"`
 	// Rows are the methods, the dense scan first and the exact layer among them.
 	Rows []Translator `json:"rows"`
-	// LeftOut are the settings that could not be measured, and why.
-	LeftOut []string `json:"left_out,omitempty"`
 	// Examples are sentences that the method named in Example translates in
 	// another way than the exact layer does, with the widest beam.
 	Example  string        `json:"example,omitempty"`

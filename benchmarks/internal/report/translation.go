@@ -185,9 +185,6 @@ func translationTables(t *points.Translation) []table {
 		}
 		main.rows = append(main.rows, row)
 	}
-	for _, left := range t.LeftOut {
-		main.note += " " + left + "."
-	}
 	list := []table{main}
 	if len(t.Examples) > 0 {
 		list = append(list, exampleTable(t))

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -20,6 +21,8 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/stream"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/preview"
@@ -35,7 +38,8 @@ Measures tokens per second with llama.cpp's own head and sampler, with the exact
 preview (--fast, see generate -h) and with a screen, in turns on one model, warmed up: with one
 thread and with all, unless --threads is given. A time is the median over the rounds of the mean per
 token, with the least and the largest; a speedup is over llama.cpp. After an interrupt bench prints
-the lines of the numbers of threads that are complete. The head "none" is llama.cpp without a head.
+the lines of the numbers of threads that are complete. The head "none" is llama.cpp without a head;
+"read" reads the bytes of the head's rows once and does no more: no exact head can take less time.
 Tasks:
   greedy    the best token
   sampled   temperature 0.8, top-k 40, top-p 0.95, each by its own sampler
@@ -69,10 +73,12 @@ type bench struct {
 	own           *plain
 	prompt        []uint32
 	tokens        int
+	threads       int
 }
 
 // setThreads changes the threads of all heads.
 func (b *bench) setThreads(n int) error {
+	b.threads = n
 	if err := b.m.SetThreads(n); err != nil {
 		return err
 	}
@@ -99,6 +105,8 @@ type racer struct {
 
 func (r *racer) name() string {
 	switch {
+	case r.head == "read":
+		return "a plain read of the head"
 	case r.task == "none":
 		return "no head"
 	case r.head == "none":
@@ -129,6 +137,7 @@ func (b *bench) racers(tasks []string) ([]*racer, error) {
 		_, err := b.m.Feed(ctx, 0, id)
 		return id, err
 	})
+	add("none", "read", true, b.with(func([]float32) (uint32, error) { return b.prompt[0], b.read() }))
 	labels := min(b.exact.Labels(), b.own.labels)
 	some := make([]uint32, 200)
 	for i := range some {
@@ -297,6 +306,22 @@ func (b *bench) with(f func([]float32) (uint32, error)) func(uint32) (uint32, er
 		}
 		return f(h)
 	}
+}
+
+// read reads the rows of the head once, on the threads of the model.
+func (b *bench) read() error {
+	return b.exact.File().Read(func() error {
+		kernels.Advise(b.exact.Layer().Weights(), func(rows []byte) {
+			const part = 1 << 20
+			var next atomic.Int64
+			b.m.Lend(b.threads, func(int) {
+				for end := int(next.Add(part)); end-part < len(rows); end = int(next.Add(part)) {
+					stream.Read(rows[end-part : min(end, len(rows))])
+				}
+			})
+		})
+		return nil
+	})
 }
 
 // run lets all racers write their tokens, in turns; told gets the progress.
@@ -543,7 +568,7 @@ func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []
 	var heads []row
 	first := ""
 	for _, r := range rows {
-		if r.Head == "none" || r.Threads != threads {
+		if r.Task == "none" || r.Head == "none" || r.Threads != threads {
 			continue
 		}
 		if first == "" {

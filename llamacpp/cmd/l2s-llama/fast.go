@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
 )
@@ -273,7 +273,7 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 	// Threads of llama.cpp wait for each other: if other programs use the cores, one thread is
 	// faster than all. The first part also reads the file, and the next two decide the number of
 	// threads.
-	threads := cmp.Or(f.threads, min(runtime.GOMAXPROCS(0), llamacpp.MaxThreads))
+	threads := cmp.Or(f.threads, min(threadpool.Processors(), llamacpp.MaxThreads))
 	var took [3]time.Duration // for each token
 	for at, part := range parts {
 		var err error

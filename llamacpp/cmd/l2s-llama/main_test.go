@@ -452,8 +452,8 @@ func TestBenchAndCompare(t *testing.T) {
 	if len(b.Heads) != 2 || b.Heads[0].Head != "llama.cpp" || b.Heads[1].Head != "exact" || !(b.Heads[1].Rate > 0) || b.Heads[0].Speedup != 1 || !(b.Heads[1].Speedup > 0) {
 		t.Errorf("found %+v, expected llama.cpp and the exact head", b.Heads)
 	}
-	if len(b.Rows) != 14 {
-		t.Errorf("found %d rows, expected 14", len(b.Rows))
+	if len(b.Rows) != 15 || b.Rows[1].Head != "read" || !(b.Rows[1].Microseconds > 0) {
+		t.Errorf("found %+v, expected 15 rows, the second of a plain read", b.Rows)
 	}
 	path := filepath.Join(t.TempDir(), "a.txt")
 	if err := os.WriteFile(path, []byte(words(500)), 0o600); err != nil {
@@ -478,7 +478,7 @@ func TestBenchTellsWhatItHas(t *testing.T) {
 		after string // a line that is followed by the interrupt
 		want  int    // lines
 		json  bool
-	}{{"load", 0, false}, {"bench, 1 thread: rounds: 1, of 2 tokens for each of 3 lines in ", 4, false}, {"bench, 1 thread: rounds: 1, of 2 tokens for each of 3 lines in ", 3, true}} {
+	}{{"load", 0, false}, {"bench, 1 thread: rounds: 1, of 2 tokens for each of 4 lines in ", 5, false}, {"bench, 1 thread: rounds: 1, of 2 tokens for each of 4 lines in ", 4, true}} {
 		ctx, cancel := context.WithCancel(context.Background())
 		if c.after == "load" {
 			cancel()
@@ -537,7 +537,10 @@ func TestBenchSaysHowFarItIs(t *testing.T) {
 	if err := b.run(context.Background(), list, 1, func(r *racer, turns int) { found = append(found, fmt.Sprint(turns, " ", r.name())) }); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"0 no head", "1 greedy by llama.cpp", "2 greedy by exact", "3 greedy by llama.cpp", "4 greedy by exact", "5 no head"}
+	want := []string{
+		"0 no head", "1 a plain read of the head", "2 greedy by llama.cpp", "3 greedy by exact",
+		"4 a plain read of the head", "5 greedy by llama.cpp", "6 greedy by exact", "7 no head",
+	}
 	if !slices.Equal(found, want) {
 		t.Errorf("found %q, expected %q", found, want)
 	}

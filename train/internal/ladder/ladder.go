@@ -148,8 +148,7 @@ func (l *Lists) Measure(c *corpus.Corpus, cells []uint32) []precision.Outcome {
 
 // Rung is the rung of a budget and its share with the figures of outcomes.
 func (l *Lists) Rung(budget float64, share uint16, outcomes []precision.Outcome, k int) screening.Rung {
-	f := precision.Measure(outcomes, k, func(cell int) int { return l.Count(cell, share) })
-	return screening.Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
+	return screening.NewRung(budget, share, precision.Measure(outcomes, k, func(cell int) int { return l.Count(cell, share) }))
 }
 
 // At returns means over outcomes, at least one, for the candidates at a share: the missed parts of

@@ -18,7 +18,7 @@ const (
 	Scale                        // contexts that set the scale of V
 	Order                        // of the contexts in gradient descent
 	Gumbel                       // Gumbel noise, one generator a context
-	Split                        // the contexts that choose the path of a calibration
+	_                            // keeps the numbers of the next ones
 	Tail                         // contexts that the tail is fitted on
 	Directions                   // of the squares of the tail
 )

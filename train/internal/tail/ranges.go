@@ -13,7 +13,7 @@ import (
 
 // beyond is the part by which a context may exceed the range of its cluster: in length, in the root
 // of the other square, and in the width of the range of a log. Then 2 of 1,000 contexts of the
-// model of l2s demo that are not in training are outside the ranges, and 9 without beyond.
+// model of make demo that are not in training are outside the ranges, and 9 without beyond.
 const beyond = 0.1
 
 // ranges returns the ranges of the clusters, see screening.TailConfig, over all contexts of c: the

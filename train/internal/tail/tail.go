@@ -60,7 +60,7 @@ type Fit struct {
 	// of contexts that the intervals and the figures come from.
 	Fitted  int `json:"fitted_contexts"`
 	HeldOut int `json:"held_out_contexts"`
-	// Ridge is the weight of the squares of the slopes that cross-validation chose.
+	// Ridge is the weight of the squares of a cluster's own slopes.
 	Ridge float64 `json:"ridge"`
 	// Errors are the errors at each temperature.
 	Errors []Error `json:"errors"`
@@ -84,11 +84,7 @@ func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screen
 			return nil, nil, err
 		}
 	}
-	ridge, err := f.chooseRidge(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	config, fit, err := f.solve(ctx, ridge)
+	config, fit, err := f.solve(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -125,7 +121,8 @@ type fit struct {
 	// For each context, at each temperature: the log of the sum outside the candidates, and within
 	// them, and the estimate of the first by the slopes of all clusters together.
 	logs, heads, shared []float64
-	all                 *coefficients // of all clusters together
+	all                 *coefficients // of the pooled contexts of all clusters
+	ridge               float64       // of the slopes of a cluster
 }
 
 // candidates returns the candidates of a cell within the budget of the model, which is in its
@@ -159,7 +156,7 @@ func (f *fit) residuals(ids []uint32) (y []float64) {
 
 // solve fits all clusters, and takes the half-widths and the figures from the
 // contexts held out.
-func (f *fit) solve(ctx context.Context, ridge float64) (screening.TailConfig, *Fit, error) {
+func (f *fit) solve(ctx context.Context) (screening.TailConfig, *Fit, error) {
 	m, q := f.temps, len(f.opt.Levels)
 	ladder := f.model.Ladder()
 	rung := slices.IndexFunc(ladder, func(x screening.Rung) bool { return x.Budget == f.model.Budget() })
@@ -186,7 +183,7 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screening.TailConfig, *
 		if len(f.fitted[t]) == 0 {
 			return nil
 		}
-		x := f.coefficients(t, ridge)
+		x := f.coefficients(t)
 		for k := range m {
 			row := k*f.clusters + t
 			c.Intercepts[row] = float32(x.a[k])
@@ -211,7 +208,7 @@ func (f *fit) solve(ctx context.Context, ridge float64) (screening.TailConfig, *
 		}
 		return nil
 	})
-	fit := &Fit{Ridge: ridge}
+	fit := &Fit{Ridge: f.ridge}
 	for t := range f.clusters {
 		fit.Fitted, fit.HeldOut = fit.Fitted+len(f.fitted[t]), fit.HeldOut+len(f.held[t])
 	}
@@ -235,10 +232,10 @@ func sumOfSquares(lists [][]float64) (sum float64) {
 }
 
 // coefficients fits a cluster. The slopes are the slopes of all clusters plus a ridge regression of
-// the residuals: a cluster of few contexts stays near the others.
-func (f *fit) coefficients(t int, ridge float64) *coefficients {
+// the residuals.
+func (f *fit) coefficients(t int) *coefficients {
 	ids := f.fitted[t]
-	c := newRegression(f.rows(ids), f.residuals(ids), len(ids), f.width).solve(ridge)
+	c := newRegression(f.rows(ids), f.residuals(ids), len(ids), f.width).solve(f.ridge)
 	for j, u := range f.all.u {
 		c.u[j] += u
 	}

@@ -1,4 +1,4 @@
-package screening
+package audit
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 )
 
 // Geometry describes the places of contexts relative to their clusters. Training keeps the geometry
-// of held-out contexts in the record of the model, for [Pool.Audit].
+// of held-out contexts in the record of the model.
 type Geometry struct {
 	// Cosine is of the cosines of contexts and the vectors of their clusters.
 	Cosine Histogram `json:"cosine"`
@@ -28,8 +28,9 @@ type Histogram struct {
 	Most []float64 `json:"most"`
 }
 
-// cuts are the shares of contexts below the edges: fine at the contexts far from their clusters.
-var cuts = []float64{0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99}
+// quantiles are the shares of contexts below the edges: fine at the contexts far from their
+// clusters.
+var quantiles = []float64{0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99}
 
 // NewGeometry returns the geometry of contexts with these cosines and leads, in the order of the
 // text.
@@ -44,8 +45,8 @@ func newHistogram(x []float64) (h Histogram) {
 	}
 	sorted := slices.Clone(x)
 	slices.Sort(sorted)
-	for _, cut := range cuts {
-		if e := sorted[int(float64(cut*float64(n)))]; e > sorted[0] && (len(h.Edges) == 0 || e > h.Edges[len(h.Edges)-1]) {
+	for _, q := range quantiles {
+		if e := sorted[int(float64(q*float64(n)))]; e > sorted[0] && (len(h.Edges) == 0 || e > h.Edges[len(h.Edges)-1]) {
 			h.Edges = append(h.Edges, e)
 		}
 	}
@@ -88,18 +89,15 @@ func (h *Histogram) bin(x float64) int {
 
 // valid reports whether h is a histogram, in the properties that its users need.
 func (h *Histogram) valid() bool {
-	ok := len(h.Edges) <= len(cuts) && len(h.Shares) == len(h.Edges)+1 && len(h.Most) == len(h.Shares) && slices.IsSorted(h.Edges)
+	ok := len(h.Edges) <= len(quantiles) && len(h.Shares) == len(h.Edges)+1 && len(h.Most) == len(h.Shares) && slices.IsSorted(h.Edges)
 	for _, p := range h.Most {
 		ok = ok && p > 0 && p <= 1
 	}
 	return ok
 }
 
-// Geometry returns the geometry of the held-out contexts of training, nil if the record has none.
-// It must not be changed.
-func (m *Model) Geometry() *Geometry { return m.geometry }
-
-func geometryOf(of []byte) *Geometry {
+// geometryOf returns the geometry of the held-out contexts of training, nil if the record has none.
+func geometryOf(of json.RawMessage) *Geometry {
 	var record struct {
 		Geometry *Geometry `json:"geometry"`
 	}

@@ -1,4 +1,4 @@
-package screening
+package audit
 
 import "slices"
 
@@ -50,17 +50,17 @@ func (d *detector) sample(e ...float64) (begins bool) {
 
 func (d *detector) up() bool { return d.crossed > 0 && d.samples-d.crossed < calm }
 
-// drift looks for bins of a histogram with more than their largest share. Its e is q/most for the
-// bin of the sample, where q is the prediction from the earlier samples.
-type drift struct {
+// driftDetector looks for bins of a histogram with more than their largest share. Its e is q/most
+// for the bin of the sample, where q is the prediction from the earlier samples.
+type driftDetector struct {
 	detector
 	name   string
 	of     Histogram
-	recent [2]memory
+	recent [2]decayingCounts
 }
 
-// memory is a distribution of bins that forgets.
-type memory struct {
+// decayingCounts is a distribution of bins that forgets.
+type decayingCounts struct {
 	keep   float64 // of a count, from sample to sample
 	counts []float64
 	total  float64
@@ -69,32 +69,32 @@ type memory struct {
 // prior is the count of each bin before any sample.
 const prior = 0.5
 
-func newDrift(h Histogram) *drift {
-	d := &drift{detector: detector{at: alarmAt, r: make([]float64, 2)}, of: h}
+func newDriftDetector(h Histogram) *driftDetector {
+	d := &driftDetector{detector: detector{at: alarmAt, r: make([]float64, 2)}, of: h}
 	for i, samples := range []float64{32, 1024} { // for sudden changes, and for small ones
-		d.recent[i] = memory{keep: 1 - 1/samples, counts: make([]float64, len(h.Shares))}
+		d.recent[i] = decayingCounts{keep: 1 - 1/samples, counts: make([]float64, len(h.Shares))}
 	}
 	return d
 }
 
-func (d *drift) add(x float64) (begins bool) {
+func (d *driftDetector) add(x float64) (begins bool) {
 	if len(d.of.Shares) == 0 {
 		return d.sample()
 	}
 	var e [2]float64
 	bin := d.of.bin(x)
 	for i := range d.recent {
-		e[i] = d.recent[i].foretold(bin) / d.of.Most[bin]
+		e[i] = d.recent[i].predict(bin) / d.of.Most[bin]
 		d.recent[i].add(bin)
 	}
 	return d.sample(e[:]...)
 }
 
-func (m *memory) foretold(bin int) float64 {
+func (m *decayingCounts) predict(bin int) float64 {
 	return (m.counts[bin] + prior) / (m.total + float64(prior*float64(len(m.counts))))
 }
 
-func (m *memory) add(bin int) {
+func (m *decayingCounts) add(bin int) {
 	for i := range m.counts {
 		m.counts[i] *= m.keep
 	}
@@ -103,7 +103,7 @@ func (m *memory) add(bin int) {
 }
 
 // now returns the shares of the last samples, some thousand of them.
-func (d *drift) now() []float64 {
+func (d *driftDetector) now() []float64 {
 	m := &d.recent[1]
 	shares := slices.Clone(m.counts)
 	for i := range shares {
@@ -112,20 +112,20 @@ func (d *drift) now() []float64 {
 	return shares
 }
 
-// excess looks for misses whose mean is above the allowed part. Its e is the payoff of bets of
-// several sizes: 1 - c + c x/allowed, where x is the part of the labels that were missed.
-type excess struct {
+// missDetector looks for misses whose mean is above the allowed part. Its e is the payoff of bets
+// of several sizes: 1 - c + c x/allowed, where x is the part of the labels that were missed.
+type missDetector struct {
 	detector
 	k int // of P@k
 }
 
 var bets = [4]float64{0.5, 0.1, 0.02, 0.005}
 
-func newExcess() *excess {
-	return &excess{detector: detector{at: alarmAt, r: make([]float64, len(bets))}}
+func newMissDetector() *missDetector {
+	return &missDetector{detector: detector{at: alarmAt, r: make([]float64, len(bets))}}
 }
 
-func (d *excess) add(missed, allowed float64) (begins bool) {
+func (d *missDetector) add(missed, allowed float64) (begins bool) {
 	var e [len(bets)]float64
 	for i, c := range bets {
 		e[i] = 1 - c + float64(c*missed/allowed)

@@ -1,4 +1,4 @@
-package screening
+package audit
 
 import (
 	"math"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
 // The rate of false alarms follows from the threshold.
@@ -18,8 +19,15 @@ func TestFalseAlarmsAreFewerThanOneAWeek(t *testing.T) {
 	if rate := tests * samples / alarmAt; rate > 1 {
 		t.Errorf("found up to %v false alarms a week, expected one at most", rate)
 	}
-	if mean := 1 + float64(2*sampleEvery-2)/2; mean < sampleEvery {
-		t.Errorf("found a sample every %v queries, expected %d", mean, sampleEvery)
+	sampled, a := 0.0, new(Audit)
+	const queries = 1 << 20
+	for range queries {
+		if a.Before(nil) == screening.Sees|screening.Places {
+			sampled++
+		}
+	}
+	if p := 1.0 / sampleEvery; math.Abs(sampled/queries-p) > 8*math.Sqrt(p*(1-p)/queries) { // 8 deviations
+		t.Errorf("found %v samples of %d queries, expected one of %d", sampled, queries, sampleEvery)
 	}
 }
 
@@ -45,7 +53,7 @@ func drawHistogram(t *rapid.T) Histogram {
 // one an expectation above 1: the rate of false alarms depends on this.
 func TestSamplesOfAPromiseThatHoldsAreFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := newDrift(drawHistogram(t))
+		d := newDriftDetector(drawHistogram(t))
 		for _, bin := range rapid.SliceOf(rapid.IntRange(0, len(d.of.Shares)-1)).Draw(t, "samples") {
 			for i := range d.recent {
 				d.recent[i].add(bin)
@@ -54,14 +62,14 @@ func TestSamplesOfAPromiseThatHoldsAreFair(t *testing.T) {
 		for i := range d.recent {
 			expected := 0.0
 			for bin, most := range d.of.Most {
-				expected += most * d.recent[i].foretold(bin) / most
+				expected += most * d.recent[i].predict(bin) / most
 			}
 			if expected > 1+1e-12 {
 				t.Errorf("found an expectation of %v, expected at most 1", expected)
 			}
 		}
 		allowed := rapid.Float64Range(1e-4, 1).Draw(t, "allowed")
-		fair, never := newExcess(), newExcess()
+		fair, never := newMissDetector(), newMissDetector()
 		fair.add(allowed, allowed) // linear in the missed part: the payoff of the mean is the mean payoff
 		for _, r := range fair.r {
 			if math.Abs(r-1) > 1e-12 {
@@ -122,7 +130,7 @@ func TestMeanTimeToAFalseAlarm(t *testing.T) {
 			h.Edges = append(h.Edges, float64(i+1))
 		}
 		if n := mean(func() (*detector, func()) {
-			d := newDrift(h)
+			d := newDriftDetector(h)
 			return &d.detector, func() {
 				at := r.Float64()
 				bin := 0
@@ -138,7 +146,7 @@ func TestMeanTimeToAFalseAlarm(t *testing.T) {
 	for _, allowed := range []float64{0.002, 0.01, 0.2} {
 		for _, part := range []float64{0.2, 1} {
 			if n := mean(func() (*detector, func()) {
-				d := newExcess()
+				d := newMissDetector()
 				return &d.detector, func() {
 					missed := 0.0
 					if r.Float64() < allowed/part {
@@ -176,7 +184,7 @@ func TestTextsThatDifferAreNoDrift(t *testing.T) {
 	for range 4000 {
 		held = append(held, training.next(r))
 	}
-	d, streams := newDrift(newHistogram(held)), make([]text, 16)
+	d, streams := newDriftDetector(newHistogram(held)), make([]text, 16)
 	add := func(n int, by float64) {
 		for range n {
 			d.add(streams[r.IntN(len(streams))].next(r) + by)
@@ -203,7 +211,7 @@ func TestMissesAreNoticed(t *testing.T) {
 		allowed, mean float64
 		within        int
 	}{{0.006, 0.03, 500}, {0.01, 0.03, 1500}, {0.001, 0.01, 3000}, {0.5, 1, 60}} {
-		d := newExcess()
+		d := newMissDetector()
 		for range 5000 {
 			if r.Float64() < c.allowed/2*5 {
 				d.add(0.2, c.allowed)
@@ -234,8 +242,7 @@ func TestMissesAreNoticed(t *testing.T) {
 func TestRecordsMayHoldAnything(t *testing.T) {
 	for _, record := range []string{`{}`, `{"geometry":3}`, `{"geometry":{}}`, `{"geometry":{"cosine":{"edges":[1],"shares":[1],"most":[1]}}}`,
 		`{"geometry":{"cosine":{"edges":[],"shares":[1],"most":[0]}}}`, `{"geometry":{"cosine":{"edges":[2,1],"shares":[1,1,1],"most":[1,1,1]}}}`} {
-		m := &Model{c: Config{Record: []byte(record)}}
-		if g := m.Geometry(); g != nil && !slices.Equal(g.Cosine.Shares, nil) {
+		if g := geometryOf([]byte(record)); g != nil && !slices.Equal(g.Cosine.Shares, nil) {
 			t.Errorf("%s: found %+v", record, g)
 		}
 	}
@@ -253,27 +260,26 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := func(budgets ...float64) *Model {
-		c := Config{Dim: 2, Labels: labels, Clusters: []float32{1, 0}, Lists: make([]List, 1), K: 1, HeldOut: 100}
+	model := func(budgets ...float64) *screening.Model {
+		c := screening.Config{Dim: 2, Labels: labels, Clusters: []float32{1, 0}, Lists: make([]screening.List, 1), K: 1, HeldOut: 100}
 		for i := range uint32(labels) {
-			c.Lists[0].IDs, c.Lists[0].Shares = append(c.Lists[0].IDs, i), append(c.Lists[0].Shares, Share(1/float64(2+i)))
+			c.Lists[0].IDs, c.Lists[0].Shares = append(c.Lists[0].IDs, i), append(c.Lists[0].Shares, screening.Share(1/float64(2+i)))
 		}
 		for _, b := range budgets {
-			c.Ladder = append(c.Ladder, Rung{Budget: b, Share: c.Lists[0].Shares[int(b)-1]})
+			c.Ladder = append(c.Ladder, screening.Rung{Budget: b, Share: c.Lists[0].Shares[int(b)-1]})
 		}
-		m, err := NewModel(c)
+		m, err := screening.NewModel(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return m
 	}
-	p, err := NewPool(model(2, 4, 8), layer)
+	p, err := screening.NewPool(model(2, 4, 8), layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Audit{pool: p, options: AuditOptions{Share: 1}, called: make(chan struct{}, 1), wanted: true} // without its goroutine
-	a.begin(p.current.Load().model)
-	p.audit.Store(a)
+	a := newAudit(p, Options{Share: 1}) // without its goroutine
+	p.Watch(a)
 	top := make([]exact.Prediction, 1)
 	for !a.full {
 		if _, err := p.TopK(top, []float32{1, 2}); err != nil {
@@ -288,24 +294,5 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 	}
 	if r := a.Report(); r.Audited != 0 || r.Window != 0 || r.Err != nil {
 		t.Errorf("found %+v, expected nothing of the model before", r)
-	}
-}
-
-// Between two temperatures with equal 1/T an unknown half-width is unknown, too.
-func TestUnknownWidthsBetweenTemperatures(t *testing.T) {
-	inf := float32(math.Inf(1))
-	tail, err := NewTail(TailConfig{
-		Clusters: 1, Temperatures: []float64{0.7, 0.9}, Intercepts: []float32{1, 2}, Slopes: make([]float32, 2),
-		Directions: []float32{1}, Squares: make([]float32, 4), Levels: []float64{0.9}, Widths: []float32{inf, 0.5}, Ranges: Everything(1, 2),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, temperature := range []float64{math.Nextafter(0.7, 1), 0.8, math.Nextafter(0.9, 0)} {
-		var logs reckoned
-		known := tail.reckon(&logs, []float32{1}, 0)
-		if x := tail.at(&logs, 0, temperature, 0.5); !known || x.High != math.Inf(1) || !(x.Log >= 1 && x.Log <= 2) {
-			t.Errorf("T = %v: found %+v, expected a logarithm from 1 to 2 and no upper end", temperature, x)
-		}
 	}
 }

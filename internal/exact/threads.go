@@ -15,8 +15,6 @@ import (
 var minShared = 2 << 20 // tests change it
 
 const (
-	// shareBytes is the size of the rows that a thread takes at a time.
-	shareBytes = 128 << 10
 	// mostThreads is the largest number of threads that a scan can use.
 	mostThreads = 256
 	// fewLooks is the number of times that the caller checks for helpers that still have rows, some
@@ -24,14 +22,10 @@ const (
 	fewLooks = 100
 )
 
-// SetThreads lets exact searches over large layers run on up to n threads, at most 256, the
-// caller's among them. Before, a layer has one thread. Answers are the same. The layer owns the
-// other threads, which are parked between searches and serve one search at a time: a goroutine that
-// finds them busy searches alone. They end with the next SetThreads, and when the layer is
-// unreachable. It must not be called while the layer is searched.
+// SetThreads is softmax.Layer.SetThreads.
 func (l *Layer) SetThreads(n int) {
 	if n < 2 {
-		l.crew = nil
+		l.team = nil
 		return
 	}
 	n = min(n, mostThreads)
@@ -39,8 +33,8 @@ func (l *Layer) SetThreads(n int) {
 	for i := range n - 1 {
 		go c.help(i + 1)
 	}
-	l.crew = &crew{threads: n, own: c}
-	runtime.AddCleanup(l.crew, func(wake chan struct{}) { close(wake) }, c.wake)
+	l.team = &team{threads: n, own: c}
+	runtime.AddCleanup(l.team, func(wake chan struct{}) { close(wake) }, c.wake)
 }
 
 // LendThreads is SetThreads for threads that the caller owns: all is called with a function, which
@@ -49,14 +43,14 @@ func (l *Layer) SetThreads(n int) {
 // 256.
 func (l *Layer) LendThreads(n int, all func(work func(worker int))) {
 	if n < 2 {
-		l.crew = nil
+		l.team = nil
 		return
 	}
-	l.crew = &crew{threads: min(n, mostThreads), lent: all}
+	l.team = &team{threads: min(n, mostThreads), lent: all}
 }
 
-// crew holds the threads of a layer, which end when it is unreachable.
-type crew struct {
+// team holds the threads of a layer, which end when it is unreachable.
+type team struct {
 	threads int
 	own     *shared
 	lent    func(work func(worker int))
@@ -64,10 +58,10 @@ type crew struct {
 
 // threads returns the most threads of a search.
 func (l *Layer) threads() int {
-	if l.crew == nil {
+	if l.team == nil {
 		return 1
 	}
-	return l.crew.threads
+	return l.team.threads
 }
 
 // shared is work that helpers take part in. A thread takes the next rows that nobody has
@@ -122,12 +116,12 @@ func (c *shared) help(worker int) {
 	}
 }
 
-// scan is the work of a search for all rows of a place: their intervals for one context, by 4-bit
+// scan is the work of a search for all rows of a scope: their intervals for one context, by 4-bit
 // codes or as the layer has them, or the survivors of each tile for all contexts.
 type scan struct {
 	coarse, tiles bool
 	x             *prepared
-	p             *place
+	p             *scope
 	lower, upper  []float32
 	n, step       int // rows, and rows to take at a time
 }
@@ -136,15 +130,15 @@ type scan struct {
 // large.
 func (s *Searcher) run(n, bytes int) {
 	s.scan.n = n
-	c := s.layer.crew
+	c := s.layer.team
 	alone := c == nil || n*bytes < minShared
 	switch {
 	case s.scan.tiles:
-		s.scan.step = s.layer.tile()
+		s.scan.step = s.tile(n)
 	case alone:
 		s.scan.step = n // no cuts but those of the kernel
 	default:
-		s.scan.step = max(shareBytes/bytes/kernels.PanelRows*kernels.PanelRows, kernels.PanelRows)
+		s.scan.step = max(partBytes(n*bytes)/bytes/kernels.PanelRows*kernels.PanelRows, kernels.PanelRows)
 	}
 	s.next.Store(0)
 	s.failed.Store(false)

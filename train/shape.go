@@ -10,37 +10,28 @@ import (
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/stage"
-	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
 
-// form is the form of a screen.
-type form struct {
+// shape is the number of clusters of a screen, of alternations of learning, and its shells.
+type shape struct {
 	clusters, iterations int
 	shells               []float64
-	open                 bool // shells are not decided yet
+	undecided            bool // the shells are not decided yet
 }
 
-func (f form) String() string {
+func (f shape) String() string {
 	if len(f.shells) > 0 {
 		return "shells"
 	}
 	return "clusters alone"
 }
 
-// The constants that decide the form.
+// The constants that decide the shape.
 const (
 	usualClusters = 150
-	// manyClusters are tried for contexts around more centres than usualClusters. If they halve the
-	// distance of contexts from their cluster, 1 less the mean cosine, they are worth the scan in
-	// every query. For contexts without such centres four times the clusters reduce the distance by
-	// a fifth or so.
-	manyClusters = 600
-	// pilotContexts and pilotIterations are the contexts and the iterations of the trial.
-	pilotContexts   = 15000
-	pilotIterations = 6
 	// contextsPerCluster is the least number of contexts of a cluster, on average.
 	contextsPerCluster = 50
 	// leastToLearn is the number of contexts of a cluster above which learning is worth its time:
@@ -58,25 +49,22 @@ const (
 // cutShells are the shares of contexts of the shells that are tried.
 var cutShells = []float64{0.4, 0.1}
 
-// form returns the form that the options ask for, or the part of it that the contexts alone decide.
-func (t *trainer) form(ctx context.Context) (form, error) {
+// shape returns the shape that the options ask for, or the part of it that the number of contexts
+// decides.
+func (t *trainer) shape() shape {
 	o := t.opt
 	if o.Clusters > 0 {
-		return form{clusters: o.Clusters, iterations: o.Iterations, shells: o.Shells}, nil
+		return shape{clusters: o.Clusters, iterations: o.Iterations, shells: o.Shells}
 	}
 	if advised := min(perLabel*t.Labels, wellServed); t.N < advised/4 {
 		t.warn("%d contexts are few for %d labels, %d are advised: more find more labels of other text, and tell the precision better", t.N, t.Labels, advised)
 	}
-	clusters, why, err := t.clusters(ctx)
-	if err != nil {
-		return form{}, err
-	}
-	return t.formOf(clusters, why), nil
+	return t.shapeOf(min(max(t.N/contextsPerCluster, 1), usualClusters, t.pool.N), "")
 }
 
-// formOf returns the form with a number of clusters; its shells are still open.
-func (t *trainer) formOf(clusters int, why string) form {
-	f, how := form{clusters: clusters, open: clusters <= usualClusters}, "by k-means"
+// shapeOf returns the shape with a number of clusters; its shells are undecided.
+func (t *trainer) shapeOf(clusters int, why string) shape {
+	f, how := shape{clusters: clusters, undecided: true}, "by k-means"
 	if t.N/clusters < leastToLearn {
 		how = fmt.Sprintf("by k-means alone, since learning pays from %d on", leastToLearn)
 	} else if f.iterations = t.opt.Iterations; f.iterations > 0 {
@@ -86,9 +74,9 @@ func (t *trainer) formOf(clusters int, why string) form {
 	return f
 }
 
-// trial is a form with its clusters, and its figures on held-out contexts.
-type trial struct {
-	form
+// attempt is a shape with its clusters, and its figures on held-out contexts.
+type attempt struct {
+	shape
 	kmeans      []kmeans.Iteration
 	learning    *learn.Course
 	router      *router.Router // of the clusters alone
@@ -97,8 +85,8 @@ type trial struct {
 	bytes       float64        // that a query at the target reads; infinite if that was not asked
 }
 
-// of is where the trial finds these contexts.
-func (x *trial) of(ids []uint32) []router.Found {
+// of is where the attempt finds these contexts.
+func (x *attempt) of(ids []uint32) []router.Found {
 	part := make([]router.Found, len(ids))
 	for j, i := range ids {
 		part[j] = x.found[i]
@@ -106,18 +94,15 @@ func (x *trial) of(ids []uint32) []router.Found {
 	return part
 }
 
-// best returns the trial of the form that is wanted. If vectors are most of the bytes that a query
-// reads, it also tries half the clusters, and returns that trial if a query then reads less.
-func (t *trainer) best(ctx context.Context) (*trial, error) {
-	f, err := t.form(ctx)
-	if err != nil {
-		return nil, err
-	}
+// best returns the attempt of the shape that is wanted. If vectors are most of the bytes that a
+// query reads, it also tries half the clusters, and returns that attempt if a query reads less.
+func (t *trainer) best(ctx context.Context) (*attempt, error) {
+	f := t.shape()
 	x, err := t.try(ctx, f)
-	if err != nil || !f.open || f.clusters < 2 || 2*t.vectorBytes(f.clusters) <= x.bytes {
+	if err != nil || !f.undecided || f.clusters < 2 || 2*t.vectorBytes(f.clusters) <= x.bytes {
 		return x, err
 	}
-	half, err := t.try(ctx, t.formOf(f.clusters/2, fmt.Sprintf("; tried because a query reads %.3g KB of vectors", t.vectorBytes(f.clusters)/1000)))
+	half, err := t.try(ctx, t.shapeOf(f.clusters/2, fmt.Sprintf("; tried because a query reads %.3g KB of vectors", t.vectorBytes(f.clusters)/1000)))
 	if err != nil {
 		return nil, err
 	}
@@ -128,9 +113,9 @@ func (t *trainer) best(ctx context.Context) (*trial, error) {
 	return x, nil
 }
 
-// try finds the clusters of a form, and decides the open parts of it.
-func (t *trainer) try(ctx context.Context, f form) (x *trial, err error) {
-	x = &trial{form: f, bytes: math.Inf(1)}
+// try finds the clusters of a shape, and decides the undecided parts of it.
+func (t *trainer) try(ctx context.Context, f shape) (x *attempt, err error) {
+	x = &attempt{shape: f, bytes: math.Inf(1)}
 	v, history, course, err := t.vectors(ctx, f)
 	if err != nil {
 		return nil, err
@@ -152,36 +137,6 @@ func (t *trainer) try(ctx context.Context, f form) (x *trial, err error) {
 	return x, t.cut(ctx, x, b)
 }
 
-// clusters decides the number of clusters, and gives the reason if it is not the usual one.
-func (t *trainer) clusters(ctx context.Context) (n int, why string, err error) {
-	usual := min(max(t.N/contextsPerCluster, 1), usualClusters, t.pool.N)
-	if t.N/manyClusters < contextsPerCluster {
-		return usual, "", nil
-	}
-	pilot := *t.pool.Spaced(pilotContexts)
-	pilot.Report = &corpus.Reporter{}
-	var away [2]float64
-	for i, n := range []int{usual, manyClusters} {
-		if tell := t.Report.Call; tell != nil {
-			pilot.Report.Call = func(p corpus.Progress) {
-				if p.Message == "" {
-					p.Part = strings.TrimSpace(fmt.Sprintf("trial of %d clusters %s", n, p.Part))
-					tell(p)
-				}
-			}
-		}
-		_, history, err := kmeans.Find(ctx, &pilot, n, pilotIterations)
-		if err != nil {
-			return 0, "", err
-		}
-		away[i] = 1 - history[len(history)-1].Objective
-	}
-	if away[1] > away[0]/2 {
-		return usual, "", nil
-	}
-	return manyClusters, fmt.Sprintf("; contexts lie around many centres, %.3f away by cosines with so many clusters, %.3f with %d", away[1], away[0], usual), nil
-}
-
 // decide records a decision.
 func (t *trainer) decide(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
@@ -189,15 +144,15 @@ func (t *trainer) decide(format string, args ...any) {
 	t.Report.Message(line)
 }
 
-// cut decides the shells of an open form, by the figures of held-out contexts for screens made from
-// the others, and leaves the lists of the form.
-func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
-	if !x.open {
-		x.made, err = b.build(ctx, x.form, t.mostBudget())
+// cut decides the shells of an undecided shape, by the figures of held-out contexts for screens
+// made from the others, and leaves the lists of the shape.
+func (t *trainer) cut(ctx context.Context, x *attempt, b *builder) (err error) {
+	if !x.undecided {
+		x.made, err = b.build(ctx, x.shape, t.mostBudget())
 		return err
 	}
-	f := x.form
-	tries := []form{f}
+	f := x.shape
+	tries := []shape{f}
 	if t.held.N < leastToCut || t.opt.Geometry == 0 {
 		t.decide("clusters alone: %d held-out contexts are too few to judge shells by", t.held.N)
 	} else {
@@ -221,11 +176,11 @@ func (t *trainer) cut(ctx context.Context, x *trial, b *builder) (err error) {
 			figures = append(figures, fmt.Sprintf("%.3g KB with %s", bytes/1000, try))
 		}
 		if x.made == nil || bytes < x.bytes {
-			x.form, x.made, x.bytes = try, made, bytes
+			x.shape, x.made, x.bytes = try, made, bytes
 		}
 	}
 	if len(tries) > 1 {
-		t.decide("%s: at precisions near the target a query reads %s", x.form, strings.Join(figures, ", "))
+		t.decide("%s: at precisions near the target a query reads %s", x.shape, strings.Join(figures, ", "))
 	}
 	return nil
 }

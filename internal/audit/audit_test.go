@@ -1,4 +1,4 @@
-package screening_test
+package audit_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/audit"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
@@ -41,15 +42,15 @@ var watchedOnce = sync.OnceValue(func() watched {
 
 // traffic asks a pool about contexts, changed, until audited queries of it are audited, and returns
 // the alarms that began, with the number of audited queries at that time.
-func (w watched) traffic(t *testing.T, change func(h []float32), audited uint64, until func(screening.AuditReport) bool) (alarms map[string]uint64, r screening.AuditReport) {
+func (w watched) traffic(t *testing.T, change func(h []float32), audited uint64, until func(audit.Report) bool) (alarms map[string]uint64, r audit.Report) {
 	t.Helper()
-	p, err := screening.NewPool(w.model, w.layer)
+	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
 	alarms = map[string]uint64{}
-	a, err := p.Audit(screening.AuditOptions{Share: 1, Alarm: func(x screening.Alarm) {
+	a, err := audit.Start(p, audit.Options{Share: 1, Alarm: func(x audit.Alarm) {
 		mu.Lock()
 		defer mu.Unlock()
 		if x.Text == "" {
@@ -117,12 +118,12 @@ func TestAuditNoticesDrift(t *testing.T) {
 	if len(r.Ladder) != len(w.model.Ladder()) || r.Geometry == nil || len(r.Cosine) != len(r.Geometry.Cosine.Shares) {
 		t.Errorf("found %d budgets and the shares %v, expected the ones of the model", len(r.Ladder), r.Cosine)
 	}
-	alarms, r = w.traffic(t, noise(rand.New(rand.NewPCG(1, 1)), 2), 2000, func(r screening.AuditReport) bool { return len(r.Alarms) > 0 && r.Alarms[0].Of[0] == 'P' })
+	alarms, r = w.traffic(t, noise(rand.New(rand.NewPCG(1, 1)), 2), 2000, func(r audit.Report) bool { return len(r.Alarms) > 0 && r.Alarms[0].Of[0] == 'P' })
 	if alarms["P@5"] == 0 && alarms["P@1"] == 0 {
 		t.Errorf("noise: found %v and P@5 %.4f, expected an alarm", alarms, r.PrecisionK.Value)
 	}
-	alarms, r = w.traffic(t, permuted(rand.New(rand.NewPCG(1, 1)), 24), 2000, func(r screening.AuditReport) bool {
-		return slices.ContainsFunc(r.Alarms, func(x screening.Alarm) bool { return x.Of == "cosine" || x.Of == "lead" })
+	alarms, r = w.traffic(t, permuted(rand.New(rand.NewPCG(1, 1)), 24), 2000, func(r audit.Report) bool {
+		return slices.ContainsFunc(r.Alarms, func(x audit.Alarm) bool { return x.Of == "cosine" || x.Of == "lead" })
 	})
 	if alarms["cosine"]+alarms["lead"] == 0 {
 		t.Errorf("another order of elements: found %v, expected an alarm of geometry", alarms)
@@ -132,14 +133,14 @@ func TestAuditNoticesDrift(t *testing.T) {
 // An audit continues with the next model, ends when it is asked to, and refuses wrong options.
 func TestAuditsBeginAndEnd(t *testing.T) {
 	w := watchedOnce()
-	p, err := screening.NewPool(w.model, w.layer)
+	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Audit(screening.AuditOptions{Share: 1.5}); err == nil {
+	if _, err := audit.Start(p, audit.Options{Share: 1.5}); err == nil {
 		t.Error("found no error for a share above 1")
 	}
-	a, err := p.Audit(screening.AuditOptions{Share: 1})
+	a, err := audit.Start(p, audit.Options{Share: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func TestAuditsBeginAndEnd(t *testing.T) {
 		t.Errorf("after a swap: found %+v, expected a new beginning", r)
 	}
 	ask(400)
-	second, err := p.Audit(screening.AuditOptions{}) // ends the first one
+	second, err := audit.Start(p, audit.Options{}) // ends the first one
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,11 +187,11 @@ func TestAuditsBeginAndEnd(t *testing.T) {
 // A share that leaves no time for a second exact answer gets none.
 func TestTheSmallestShareOfAnAudit(t *testing.T) {
 	w := watchedOnce()
-	p, err := screening.NewPool(w.model, w.layer)
+	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := p.Audit(screening.AuditOptions{Share: math.SmallestNonzeroFloat64})
+	a, err := audit.Start(p, audit.Options{Share: math.SmallestNonzeroFloat64})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,11 +213,11 @@ func TestTheSmallestShareOfAnAudit(t *testing.T) {
 // Queries of a pool with an audit allocate nothing, whichever query is sampled.
 func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 	w := watchedOnce()
-	p, err := screening.NewPool(w.model, w.layer)
+	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := p.Audit(screening.AuditOptions{Share: 0.0001}) // allocations of the audit itself are rare
+	a, err := audit.Start(p, audit.Options{Share: 0.0001}) // allocations of the audit itself are rare
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,11 +241,11 @@ func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 // Many goroutines ask while models are swapped, and the audit reports.
 func TestAuditOfManyGoroutines(t *testing.T) {
 	w := watchedOnce()
-	p, err := screening.NewPool(w.model, w.layer)
+	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := p.Audit(screening.AuditOptions{Share: 1})
+	a, err := audit.Start(p, audit.Options{Share: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,8 +334,8 @@ func TestAuditOfALanguageModel(t *testing.T) {
 		{"go", "go", func([]float32) {}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w, first := watched{m, layer, open(c.contexts)}, map[string]screening.AuditReport{}
-			alarms, r := w.traffic(t, c.change, 2000, func(r screening.AuditReport) bool {
+			w, first := watched{m, layer, open(c.contexts)}, map[string]audit.Report{}
+			alarms, r := w.traffic(t, c.change, 2000, func(r audit.Report) bool {
 				for _, x := range r.Alarms {
 					if _, ok := first[x.Of]; !ok {
 						first[x.Of] = r

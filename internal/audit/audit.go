@@ -1,0 +1,344 @@
+// Package audit watches whether the answers of a pool of searchers are as precise as the ladder of
+// their model promises. It observes their queries (screening.Watcher).
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/screening"
+)
+
+// Options is screen.AuditOptions.
+type Options struct {
+	Share float64
+	Alarm func(Alarm)
+}
+
+// Audit is screen.Audit. The tests that it makes of samples are e-detectors.
+type Audit struct {
+	pool    *screening.Pool
+	options Options
+	called  chan struct{} // there is work
+	ending  chan struct{}
+	ended   chan struct{}
+	exact   *exact.Searcher // over layer, for the goroutine of the audit
+	layer   *exact.Layer
+	h       []float32 // the context of the sample to answer
+
+	mu           sync.Mutex       // sampled queries hold it for a moment
+	model        *screening.Model // whose samples count
+	geometry     *Geometry        // nil: not known
+	stopped      bool
+	wanted, full bool               // h must be set; h is set
+	located      screening.Location // of h
+	of           *screening.Model   // of located
+	k, heldOut   int                // of its ladder
+	cosine, lead *driftDetector
+	first, all   *missDetector
+	outcomes     []audited // the last window ones
+	begun        []Alarm   // that the callback must get
+	err          error     // of the last exact answer
+}
+
+// audited is a query that was answered exactly too.
+type audited struct {
+	precision.Outcome
+	rung, n int
+}
+
+const (
+	// window is the number of queries that the figures of a report are of, at most.
+	window = 5000
+	// recentSamples is the number of samples that the text of an alarm describes.
+	recentSamples = 200
+)
+
+// Alarm is screen.Alarm.
+type Alarm struct {
+	Of, Text string
+}
+
+// Report is screen.AuditReport.
+type Report struct {
+	Sampled, Audited      uint64
+	K                     int
+	Window                int
+	Precision1, Expected1 precision.Estimate
+	PrecisionK, ExpectedK precision.Estimate
+	Ladder                []screening.Rung
+	Geometry              *Geometry
+	Cosine, Lead          []float64
+	Alarms                []Alarm
+	Err                   error
+}
+
+// Start is screen.Pool.Audit.
+func Start(p *screening.Pool, o Options) (*Audit, error) {
+	if o.Share == 0 {
+		o.Share = 0.02
+	}
+	if !(o.Share > 0 && o.Share <= 1) {
+		return nil, fmt.Errorf("screen: audit: share: found %v, expected above 0 and at most 1", o.Share)
+	}
+	a := newAudit(p, o)
+	if old, ok := p.Watch(a).(*Audit); ok {
+		old.Stop()
+	}
+	go a.run()
+	return a, nil
+}
+
+func newAudit(p *screening.Pool, o Options) *Audit {
+	return &Audit{pool: p, options: o, called: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{}), wanted: true}
+}
+
+// Stop ends the audit, and returns when its callback is called no more. Not from the callback.
+func (a *Audit) Stop() {
+	a.mu.Lock()
+	if !a.stopped {
+		a.stopped = true
+		close(a.ending)
+	}
+	a.mu.Unlock()
+	a.pool.Unwatch(a)
+	<-a.ended
+}
+
+// Began drops all earlier samples: the samples of the model m count from now on.
+func (a *Audit) Began(m *screening.Model) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.model, a.geometry = m, geometryOf(m.Record())
+	k, heldOut := m.LadderOf()
+	a.k, a.heldOut = max(k, 1), heldOut
+	known := cmp.Or(a.geometry, new(Geometry))
+	a.cosine, a.lead = newDriftDetector(known.Cosine), newDriftDetector(known.Lead)
+	a.first, a.all = newMissDetector(), newMissDetector()
+	a.cosine.name, a.lead.name, a.first.k, a.all.k = "cosine", "lead", 1, a.k
+	a.outcomes, a.begun, a.err = nil, nil, nil
+}
+
+// Before asks to see a sample of the queries, each with the same chance.
+func (a *Audit) Before(*exact.Query) screening.Wish {
+	if rand.Uint64N(sampleEvery) != 0 {
+		return 0
+	}
+	return screening.Sees | screening.Places
+}
+
+// After takes a sample, unless the query is none, or the context is of no use: a sample of contexts
+// that the screen is not for tells nothing of others.
+func (a *Audit) After(v *screening.View) error {
+	if v.Wish&screening.Places == 0 || v.Wish&screening.Refuses != 0 {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if v.Model() != a.model || a.stopped {
+		return nil
+	}
+	if a.cosine.add(v.Found.Cosine) {
+		a.begins(a.driftAlarm(a.cosine))
+	}
+	if a.lead.add(v.Found.Lead) {
+		a.begins(a.driftAlarm(a.lead))
+	}
+	if a.wanted && !v.Exact {
+		a.h = append(a.h[:0], v.Query().Vector()...) // of the size of the first one
+		a.located, a.of, a.wanted, a.full = v.Location, v.Model(), false, true
+		a.call()
+	}
+	return nil
+}
+
+func (a *Audit) call() {
+	select {
+	case a.called <- struct{}{}:
+	default:
+	}
+}
+
+func (a *Audit) begins(x Alarm) {
+	a.begun = append(a.begun, x)
+	a.call()
+}
+
+// missAlarm is the alarm of P@k.
+func (a *Audit) missAlarm(test *missDetector) Alarm {
+	of := a.recent(recentSamples)
+	outcomes, sizes := split(of)
+	found, expected := precision.At(outcomes, sizes, test.k), a.expected(of[len(of)-1], test.k)
+	return Alarm{fmt.Sprintf("P@%d", test.k), fmt.Sprintf("found %.4f in the last %d audited queries, expected about %.4f as in training, and at least %.4f", found.Value, len(of), expected.Value, 1-allowed(expected))}
+}
+
+// driftAlarm names the bin of a histogram that has too much.
+func (a *Audit) driftAlarm(d *driftDetector) Alarm {
+	worst, m, name := 0, &d.recent[0], d.name
+	for i, x := range m.counts {
+		if x/d.of.Most[i] > m.counts[worst]/d.of.Most[worst] {
+			worst = i
+		}
+	}
+	place := ""
+	switch e := d.of.Edges; {
+	case len(e) == 0:
+		place = "any " + name
+	case worst == 0:
+		place = fmt.Sprintf("a %s below %.4g", name, e[0])
+	case worst == len(e):
+		place = fmt.Sprintf("a %s of %.4g or more", name, e[worst-1])
+	default:
+		place = fmt.Sprintf("a %s from %.4g to %.4g", name, e[worst-1], e[worst])
+	}
+	return Alarm{name, fmt.Sprintf("found %s in %.1f%% of the last sampled contexts, expected at most %.1f%%", place, 100*m.counts[worst]/m.total, 100*d.of.Most[worst])}
+}
+
+// run reports alarms, and answers samples exactly as long as Share allows it.
+func (a *Audit) run() {
+	defer close(a.ended)
+	const burst = time.Second // the time whose share may be saved up
+	saved, last := float64(burst)*a.options.Share, time.Now()
+	ready := time.NewTimer(0)
+	defer ready.Stop()
+	for {
+		select {
+		case <-a.ending:
+			a.tell() // alarms that began meanwhile
+			return
+		case <-ready.C:
+			a.mu.Lock()
+			a.wanted = !a.full
+			a.mu.Unlock()
+			continue
+		case <-a.called:
+		}
+		begin := time.Now()
+		if a.answer() {
+			now := time.Now()
+			saved = min(saved+float64(now.Sub(last))*a.options.Share, float64(burst)*a.options.Share) - float64(now.Sub(begin))
+			last = now
+			ready.Reset(time.Duration(min(max(0, -saved/a.options.Share), 1<<62)))
+		}
+		a.tell()
+	}
+}
+
+func (a *Audit) answer() bool {
+	a.mu.Lock()
+	x, model, full := a.located, a.of, a.full
+	a.mu.Unlock()
+	if !full {
+		return false
+	}
+	k, _ := model.LadderOf()
+	best, known := make([]exact.Prediction, max(k, 1)), false
+	err := a.pool.Do(func(s *screening.Searcher) error { // so that nobody closes the layer during the answer
+		if s.Model() != model { // it was swapped
+			return nil
+		}
+		if a.layer != s.Layer() {
+			a.layer, a.exact = s.Layer(), exact.NewSearcher(s.Layer())
+		}
+		return parallel.Guard(func() error {
+			_, err := a.exact.TopK(best, a.h)
+			known = err == nil
+			return err
+		})
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.full, a.err = false, err; known && model == a.model {
+		a.add(audited{model.Outcome(x.Cell, best), x.Rung, x.N})
+	}
+	return true
+}
+
+func (a *Audit) add(o audited) {
+	a.outcomes = append(a.recent(window-1), o)
+	for _, test := range []*missDetector{a.first, a.all} {
+		if k := test.k; a.heldOut == 0 {
+			test.sample()
+		} else if test.add(float64(k-o.Hits(k, o.n))/float64(k), allowed(a.expected(o, k))) {
+			a.begins(a.missAlarm(test))
+		}
+	}
+}
+
+// expected is the P@k of the ladder at the budget of a query.
+func (a *Audit) expected(o audited, k int) precision.Estimate {
+	rung := &a.model.Ladder()[o.rung]
+	if k == 1 {
+		return rung.Precision1
+	}
+	return rung.PrecisionK
+}
+
+// allowed is the part of the labels that may be missed: twice the largest part, by its interval,
+// that the held-out contexts of training missed.
+func allowed(expected precision.Estimate) float64 { return min(1, max(1e-4, 2*(1-expected.Low))) }
+
+// recent are the last n audited queries in their order, or all if there are fewer.
+func (a *Audit) recent(n int) []audited { return a.outcomes[max(0, len(a.outcomes)-n):] }
+
+// split returns the outcomes of audited queries, and the numbers of their candidates.
+func split(of []audited) (outcomes []precision.Outcome, sizes []int) {
+	for _, o := range of {
+		outcomes, sizes = append(outcomes, o.Outcome), append(sizes, o.n)
+	}
+	return outcomes, sizes
+}
+
+func (a *Audit) tell() {
+	a.mu.Lock()
+	begun := a.begun
+	a.begun = nil
+	a.mu.Unlock()
+	for _, x := range begun {
+		if a.options.Alarm != nil {
+			a.options.Alarm(x)
+		}
+	}
+}
+
+// Report returns the results of the audit.
+func (a *Audit) Report() Report {
+	a.mu.Lock()
+	m, of := a.model, a.recent(window)
+	r := Report{Sampled: a.cosine.samples, Audited: a.all.samples, K: a.k, Window: len(of), Geometry: a.geometry, Cosine: a.cosine.now(), Lead: a.lead.now(), Err: a.err}
+	for _, test := range []*missDetector{a.first, a.all} {
+		if test.up() {
+			r.Alarms = append(r.Alarms, a.missAlarm(test))
+		}
+	}
+	for _, test := range []*driftDetector{a.cosine, a.lead} {
+		if test.up() {
+			r.Alarms = append(r.Alarms, a.driftAlarm(test))
+		}
+	}
+	a.mu.Unlock()
+	if len(of) == 0 {
+		return r
+	}
+	r.Expected1 = mean(of, func(o audited) precision.Estimate { return m.Ladder()[o.rung].Precision1 })
+	r.ExpectedK = mean(of, func(o audited) precision.Estimate { return m.Ladder()[o.rung].PrecisionK })
+	outcomes, sizes := split(of)
+	r.Precision1, r.PrecisionK, r.Ladder = precision.At(outcomes, sizes, 1), precision.At(outcomes, sizes, r.K), m.Measure(outcomes, r.K)
+	return r
+}
+
+// mean returns the mean of the estimates of the queries; of returns the estimate of one.
+func mean(queries []audited, of func(audited) precision.Estimate) (e precision.Estimate) {
+	for _, o := range queries {
+		x := of(o)
+		e.Value, e.Low, e.High = e.Value+x.Value, e.Low+x.Low, e.High+x.High
+	}
+	n := float64(len(queries))
+	return precision.Estimate{Value: e.Value / n, Low: e.Low / n, High: e.High / n}
+}

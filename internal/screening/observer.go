@@ -1,0 +1,90 @@
+package screening
+
+import "github.com/learning-to-screen/l2s/internal/exact"
+
+// Observer takes part in the queries of a searcher from outside: an audit, the estimate of a sum
+// over all labels, a learner. The goroutine of the query calls it; of several searchers several
+// goroutines. Exact requests, which have no cell, are not observed.
+type Observer interface {
+	// Before is called with the context of a query, before its cell is found.
+	Before(q *exact.Query) Wish
+	// After is called when the query is answered, if the Wish of an observer has Sees. Its error is
+	// the query's.
+	After(v *View) error
+}
+
+// Wish is the answer of an Observer before a query, of these bits.
+type Wish uint8
+
+const (
+	Sees    Wish = 1 << iota // After is to be called
+	Places                   // with the lead and the cosine of the context, which take time
+	Refuses                  // the exact layer is to answer: the screen is not for such contexts
+)
+
+// View is a query as others than the searcher see it: they read nothing else of a searcher. It is
+// valid until the searcher's next query.
+type View struct {
+	Location
+	searcher *Searcher
+	k        int           // the room for labels
+	request  exact.Request // zero for a query that asks for a probability or a sum
+	answer   exact.Answer  // an observer may change it
+}
+
+// Model returns the model that answered.
+func (v *View) Model() *Model { return v.searcher.model }
+
+// Query returns the context, set, for searches of the layer.
+func (v *View) Query() *exact.Query { return v.searcher.query[0] }
+
+func (v *View) layer() *exact.Searcher { return v.searcher.layer }
+
+// first is the set of the first n labels of the list of the cell.
+func (v *View) first(n int) exact.Labels { return v.searcher.labels(v.Cell, n) }
+
+// scratch returns memory for the view, whose content is of no use to others.
+func (v *View) scratch() *scratch { return &v.searcher.scratch }
+
+// scratch is memory that grows to the need of the largest query.
+type scratch struct {
+	ids, edited   []uint32
+	top           []exact.Prediction
+	logits, terms []float64
+}
+
+// ask asks the observers about the query's context.
+func (s *Searcher) ask() (all Wish) {
+	for _, o := range s.observers {
+		all |= o.Before(s.query[0])
+	}
+	return all
+}
+
+// show shows an answered query to the observers, if one of them wishes to see it.
+func (s *Searcher) show(x *Location, k int, req *exact.Request, a exact.Answer) (exact.Answer, error) {
+	if x.Wish&Sees == 0 {
+		return a, nil
+	}
+	s.view = View{*x, s, k, *req, a}
+	for _, o := range s.observers {
+		if err := o.After(&s.view); err != nil {
+			return exact.Answer{}, err
+		}
+	}
+	s.view.request = exact.Request{} // whose sets are the caller's
+	return s.view.answer, nil
+}
+
+// look locates a context, and shows a query that has no other answer to the observers.
+func (s *Searcher) look(h []float32, rung int) (*View, error) {
+	x, err := s.locate(h, rung)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = s.show(&x, 0, &exact.Request{}, exact.Answer{}); err != nil {
+		return nil, err
+	}
+	s.view = View{Location: x, searcher: s}
+	return &s.view, nil
+}
