@@ -304,7 +304,7 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 	from := looked
 	looked = s.scan(s.picked[:n], from)
 	s.permit(req, from, looked)
-	s.stats.Looked += uint64(looked)
+	s.stats.Looked += uint64(min(looked, m.labels)) // rows without a label are among them
 	if looked > from {
 		best = s.reached(looked, k, req)
 	}
