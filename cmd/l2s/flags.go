@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
@@ -82,7 +83,7 @@ func (f *flags) whole(name string, initial, least int) *int {
 var errTooLarge = errors.New("expected a smaller whole number")
 
 func parseWhole(s string, least int) (int, error) {
-	n, err := strconv.Atoi(s)
+	n, err := cmdline.Whole(s)
 	if n == math.MaxInt && errors.Is(err, strconv.ErrRange) {
 		return 0, errTooLarge
 	}
@@ -100,7 +101,7 @@ func (f *flags) share(name string, initial float64) *float64 {
 // number adds a flag for a number that good accepts; expected describes such numbers.
 func (f *flags) number(name string, initial float64, expected string, good func(float64) bool) *float64 {
 	return custom(f, name, initial, func(s string) (float64, error) {
-		x, err := strconv.ParseFloat(s, 64)
+		x, err := cmdline.Float(s)
 		if err != nil || !good(x) {
 			return 0, errors.New("expected " + expected)
 		}
@@ -115,7 +116,7 @@ var exactBudget = math.Inf(1)
 // notExact, the reason why the exact layer cannot answer, is given.
 func (f *flags) budget(notExact string) *float64 {
 	return custom(f, "budget", 0, func(s string) (float64, error) {
-		x, err := strconv.ParseFloat(s, 64)
+		x, err := cmdline.Float(s)
 		switch {
 		case s == "exact" && notExact != "":
 			return 0, errors.New("expected a number: " + notExact)

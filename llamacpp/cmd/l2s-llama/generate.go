@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -88,6 +89,16 @@ func (s *sampling) check() (err error) {
 		s.o.Seed = rand.Uint64()
 	}
 	return nil
+}
+
+// files returns the files of --ban and --allow.
+func (s *sampling) files() (list []string) {
+	for part := range strings.SplitSeq(s.ban+","+s.allow, ",") {
+		if file, named := strings.CutPrefix(strings.TrimSpace(part), "@"); named {
+			list = append(list, file)
+		}
+	}
+	return list
 }
 
 // below checks the ids of --ban and --allow.
@@ -196,6 +207,9 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	if len(s.banned)+len(s.allowed) > 0 {
 		f.ids = s.below
+	}
+	if err := f.checkOutputs(ctx, []cmdline.Output{{Flag: "--keep", Path: f.keep}}, append(s.files(), *file)...); err != nil {
+		return err
 	}
 	text := *prompt
 	if *file != "" {

@@ -20,11 +20,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -212,6 +215,25 @@ func (f *flags) parse(args []string) error {
 		f.threads = cpus
 	}
 	return nil
+}
+
+// checkOutputs returns an error if one of the outputs would replace a file that the flags name to
+// be read, or that more names, or another output.
+func (f *flags) checkOutputs(ctx context.Context, outputs []cmdline.Output, more ...string) error {
+	inputs := slices.Concat([]string{f.model, f.head, f.screen, f.text}, more)
+	if f.fast {
+		inputs = append(inputs, f.previewPaths()...)
+	}
+	lib := cmp.Or(f.lib, os.Getenv("YZMA_LIB"))
+	files, _ := os.ReadDir(lib) // an error comes where the libraries are opened
+	for _, file := range files {
+		inputs = append(inputs, filepath.Join(lib, file.Name()))
+	}
+	wrong, err := cmdline.CheckOutputs(ctx, outputs, inputs)
+	if wrong != "" {
+		return wrongUse("%s", wrong)
+	}
+	return err
 }
 
 func used(threads int) string {

@@ -126,7 +126,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--seed", "x"}, "for flag -seed"},
 		{[]string{"contexts", "--model", "m.gguf"}, "found no --text"},
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a"}, "--out"},
-		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "h"}, "another file"},
+		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "./h"}, "--out h and --targets ./h are the same file: give another --targets"},
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "t", "--window", "9", "--warmup", "8"}, "--window"},
 		{[]string{"bench", "--model", "m.gguf", "--rounds", "0"}, "--rounds"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--threads", "1000000"}, "--threads: found 1000000, expected 0 to 512"},
