@@ -247,10 +247,24 @@ func (f *flags) checkRequired() error {
 	if len(missing) > 0 {
 		return f.wrongUse("missing %s, as in: %s", strings.Join(missing, " and "), f.usage())
 	}
+	if empty := f.empty(); empty != "" {
+		return f.wrongUse("--%s: found an empty name, expected the name of a file: leave the flag out to go without one", empty)
+	}
 	if f.inputs == nil {
 		return nil
 	}
 	return f.expandContexts()
+}
+
+// empty returns a flag that is given with an empty text, which would count as not given, "" if there
+// is none. Flags with a parser of their own refuse it there.
+func (f *flags) empty() (name string) {
+	f.set.Visit(func(g *flag.Flag) {
+		if text, ok := g.Value.(flag.Getter); ok && name == "" && text.Get() == "" {
+			name = g.Name
+		}
+	})
+	return name
 }
 
 // given reports whether a flag was on the command line.
@@ -282,7 +296,8 @@ func (f *flags) flagError(err error) string {
 func (f *flags) usage() string {
 	_, text, _ := strings.Cut(page(f.verb), "Usage:\n")
 	text, _, _ = strings.Cut(text, "\n\n")
-	return strings.Join(strings.Fields(text), " ")
+	text = strings.Join(strings.Fields(text), " ")
+	return strings.ReplaceAll(text, " l2s "+f.verb+" ", ", or l2s "+f.verb+" ") // of a verb with several forms
 }
 
 func (f *flags) print(r fmt.Stringer) error {

@@ -13,6 +13,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
@@ -103,8 +104,14 @@ func hold(paths ...string) (release func(), err error) {
 // texts is a flag that may be given again, and takes the arguments that are left.
 type texts []string
 
-func (t *texts) String() string     { return "" }
-func (t *texts) Set(s string) error { *t = append(*t, s); return nil }
+func (t *texts) String() string { return strings.Join(*t, " ") }
+func (t *texts) Set(s string) error {
+	if s == "" {
+		return errors.New("expected the name of a file")
+	}
+	*t = append(*t, s)
+	return nil
+}
 
 func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("contexts", contextsUsage, stdout, stderr).withFast("")

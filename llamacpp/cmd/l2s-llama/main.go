@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -137,6 +138,84 @@ func newFlags(name, usage string, stdout, stderr io.Writer) *flags {
 	return f
 }
 
+// decimal is a flag for a number, which has decimal digits in all flags of both commands.
+type decimal struct {
+	value any // a pointer
+}
+
+func (d decimal) String() string {
+	switch p := d.value.(type) {
+	case *int:
+		return strconv.Itoa(*p)
+	case *uint64:
+		return strconv.FormatUint(*p, 10)
+	case *float64:
+		return strconv.FormatFloat(*p, 'g', -1, 64)
+	}
+	return "" // of a zero value, for package flag
+}
+
+func (d decimal) Set(s string) (err error) {
+	expected := "a whole number"
+	switch p := d.value.(type) {
+	case *int:
+		*p, err = cmdline.Whole(s)
+	case *uint64:
+		*p, err = strconv.ParseUint(s, 10, 64)
+	case *float64:
+		expected = "a number"
+		*p, err = cmdline.Float(s)
+	}
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return errors.New("expected a smaller number")
+	case err != nil:
+		return fmt.Errorf("expected %s in decimal digits", expected)
+	}
+	return nil
+}
+
+// These replace the methods of flag.FlagSet, which take 010 for eight.
+
+func (f *flags) IntVar(p *int, name string, value int, usage string) {
+	*p = value
+	f.Var(decimal{p}, name, usage)
+}
+
+func (f *flags) Int(name string, value int, usage string) *int {
+	p := new(int)
+	f.IntVar(p, name, value, usage)
+	return p
+}
+
+func (f *flags) Uint64Var(p *uint64, name string, value uint64, usage string) {
+	*p = value
+	f.Var(decimal{p}, name, usage)
+}
+
+func (f *flags) Float64Var(p *float64, name string, value float64, usage string) {
+	*p = value
+	f.Var(decimal{p}, name, usage)
+}
+
+// mayBeEmpty are the flags whose text may be empty.
+var mayBeEmpty = []string{"prompt", "system"}
+
+// checkEmpty returns an error if a flag that names a file, a list or anything else is given without
+// it: it would count as not given.
+func (f *flags) checkEmpty() (err error) {
+	f.Visit(func(g *flag.Flag) {
+		if err == nil && g.Value.String() == "" && !slices.Contains(mayBeEmpty, g.Name) {
+			kind, _ := flag.UnquoteUsage(g)
+			if slices.Contains([]string{"file", "source", "folder", "name"}, kind) {
+				kind = "a " + kind
+			}
+			err = wrongUse("--%s: found \"\", expected %s", g.Name, kind)
+		}
+	})
+	return err
+}
+
 // help is the text of -h.
 func (f *flags) help() string {
 	var names, texts []string
@@ -188,7 +267,12 @@ func (f *flags) parse(args []string) error {
 			f.left, args = append(f.left, args[0]), args[1:]
 		}
 	}
+	if err := f.checkEmpty(); err != nil {
+		return err
+	}
 	switch {
+	case slices.Contains(f.left, "") && f.takes:
+		return wrongUse("found an empty argument, expected the name of a file")
 	case len(f.left) > 0 && !f.takes:
 		return wrongUse("found the argument %q, expected flags alone", f.left[0])
 	case f.model == "":
