@@ -73,6 +73,9 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	defer listener.Close()
+	if at, ok := listener.Addr().(*net.TCPAddr); ok {
+		o.Local = at.IP.IsLoopback()
+	}
 	m, err := f.open(ctx, llamacpp.Options{Context: *size, Sequences: o.Parallel, Forks: openai.Forks})
 	if err != nil {
 		return err
