@@ -194,3 +194,51 @@ func TestContextsKeepsForeignFiles(t *testing.T) {
 		}
 	}
 }
+
+// A preview replaces a preview, whatever its state, and no other file; if it cannot be kept next to
+// the model, the start says so before the preview is made, and keeps it in the cache.
+func TestThePlaceOfAPreview(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
+	t.Setenv("HOME", dir) // of systems that have the cache there
+	model := filepath.Join(dir, "m.gguf")
+	path := model + ".l2p"
+	place := func() (string, string, error) {
+		var said bytes.Buffer
+		f := &flags{model: model, stderr: &said}
+		at, release, err := f.holdPreview(context.Background())
+		if err == nil {
+			release()
+		}
+		return at, said.String(), err
+	}
+	for name, text := range map[string]string{"none": "", "a preview": previewMagic + "rest", "a preview that is cut": previewMagic[:3]} {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if at, said, err := place(); at != path || said != "" || err != nil {
+			t.Errorf("%s: found %s, %q, %v, expected %s", name, at, said, err, path)
+		}
+	}
+	for _, text := range []string{"precious notes", "G", "version https://git-lfs.github.com/spec/v1", "\x89L2S\r\n\x1a\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if at, _, err := place(); fmt.Sprint(err) != path+": found another kind of file, expected a preview: move it away" {
+			t.Errorf("%q: found %s and the error %v, expected it refused", text, at, err)
+		}
+		if b, err := os.ReadFile(path); err != nil || string(b) != text {
+			t.Errorf("found %q, %v, expected %q as before", b, err, text)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	cache := (&flags{model: model}).previewPaths()[1]
+	if at, said, err := place(); at != cache || !strings.Contains(said, path+": cannot be written: found a folder") || !strings.Contains(said, "it is kept in "+cache) || err != nil {
+		t.Errorf("a folder: found %s, %q, %v, expected %s, and why", at, said, err, cache)
+	}
+}
