@@ -22,6 +22,7 @@ const (
 	ggufSplits       = "split.count"
 	ggufSplit        = "split.no"
 	ggufSplitTensors = "split.tensors.count"
+	ggufWidth        = ".embedding_length"
 	ggufScale        = ".logit_scale"
 	ggufCap          = ".final_logit_softcapping"
 
@@ -36,7 +37,7 @@ func wantedMetadata(key []byte) bool {
 	case ggufArchitecture, ggufTokens, ggufTypes, ggufSuppressed, ggufSplits, ggufSplit, ggufSplitTensors:
 		return true
 	}
-	return bytes.HasPrefix(key, []byte("tokenizer.ggml.")) && bytes.HasSuffix(key, []byte("_token_id")) || bytes.HasSuffix(key, []byte(ggufScale)) || bytes.HasSuffix(key, []byte(ggufCap))
+	return bytes.HasPrefix(key, []byte("tokenizer.ggml.")) && bytes.HasSuffix(key, []byte("_token_id")) || bytes.HasSuffix(key, []byte(ggufWidth)) || bytes.HasSuffix(key, []byte(ggufScale)) || bytes.HasSuffix(key, []byte(ggufCap))
 }
 
 // ggufSet is the open files of a GGUF model, as tensors: one, or several, which llama.cpp calls
@@ -276,6 +277,13 @@ func (m *model) gguf(s *ggufSet, named bool) error {
 	dim := 0
 	if t, err := s.Tensor(m.weights); err == nil {
 		dim = t.Cols()
+	}
+	if key := arch + ggufWidth; !named && s.saying(key).HasMetadata(key) {
+		x, err := s.saying(key).Number(key)
+		if err != nil {
+			return err
+		}
+		m.widths, m.widthField = []int{int(min(max(x, 0), 1<<31))}, "metadata "+key
 	}
 	m.finish, err = ggufFinish(s, m.path, arch, dim)
 	return err
