@@ -153,7 +153,7 @@ func parseIDs(list string) (ids []uint32, err error) {
 				ids = append(ids, of...)
 				continue
 			}
-			text, err := os.ReadFile(file)
+			text, err := readList(file)
 			if err != nil {
 				return nil, err
 			}
@@ -170,6 +170,23 @@ func parseIDs(list string) (ids []uint32, err error) {
 	return ids, nil
 }
 
+// mostIDs bounds the text of a file of ids: a device has no end.
+const mostIDs = 64 << 20
+
+// readList reads a text of ids, which may come through a pipe.
+func readList(path string) ([]byte, error) {
+	in, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	text, err := io.ReadAll(io.LimitReader(in, mostIDs+1))
+	if err == nil && len(text) > mostIDs {
+		err = fmt.Errorf("%s: found more than %d MiB of text, expected ids, of at most that", path, mostIDs>>20)
+	}
+	return text, err
+}
+
 func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("generate", generateUsage, stdout, stderr).withLearn().withFast("with --fast, a `file` of text like that to come, for the preview too")
 	prompt := f.String("prompt", "", "the `text` to continue")
@@ -184,7 +201,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err := f.parse(args); err != nil {
 		return err
 	}
-	if err := s.check(); err != nil {
+	if _, err := waiting(ctx, f, func() (any, error) { return nil, s.check() }); err != nil { // a list may be a pipe
 		return err
 	}
 	if o := (engine.Sampling{Options: s.o, LastN: s.lastN}); f.learn && !o.Learns() {

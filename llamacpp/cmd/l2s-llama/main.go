@@ -25,7 +25,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
@@ -50,7 +49,7 @@ var verbs = []verb{
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), cmdline.Interrupts()...)
 	context.AfterFunc(ctx, stop) // the next signal ends the program at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -405,8 +404,10 @@ func (f *flags) readText(ctx context.Context, path string) (string, error) {
 // early finds wrong use before a preview is made, which takes a minute, or a model is opened.
 func (f *flags) early(ctx context.Context) error {
 	if f.screen != "" {
-		if _, err := os.Stat(f.screen); err != nil {
+		if info, err := os.Stat(f.screen); err != nil {
 			return err
+		} else if !info.Mode().IsRegular() {
+			return fmt.Errorf("%s: found a folder, a pipe or a device, expected the regular file of a screen", f.screen)
 		}
 	}
 	if f.template != "" { // a template needs no model
