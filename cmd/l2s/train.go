@@ -190,8 +190,19 @@ func readSmall(path string) ([]byte, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
 	}
-	if !info.Mode().IsRegular() || info.Size() > mostOptions {
-		return nil, fmt.Errorf("%s: found a folder, a pipe, a device or %d bytes, expected a regular file of at most %d", path, info.Size(), mostOptions)
+	found := ""
+	switch mode := info.Mode(); {
+	case info.IsDir():
+		found = "a folder"
+	case mode&os.ModeNamedPipe != 0:
+		found = "a pipe"
+	case !mode.IsRegular():
+		found = "a device"
+	case info.Size() > mostOptions:
+		found = fmt.Sprintf("%d bytes", info.Size())
+	}
+	if found != "" {
+		return nil, fmt.Errorf("%s: found %s, expected a regular file of at most %d bytes", path, found, mostOptions)
 	}
 	return os.ReadFile(path)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -110,6 +111,9 @@ func (s *ggufSet) gather() error {
 		}
 	} else { // under other names
 		for _, beside := range others(path, "*") {
+			if sameFile(path, beside) { // a link
+				continue
+			}
 			if ext := tensorfile.Extension(beside); ext == "" || ext == ".gguf" {
 				if err := s.take(beside, false); err != nil {
 					return err
@@ -124,6 +128,13 @@ func (s *ggufSet) gather() error {
 	}
 	slices.SortFunc(s.parts, func(a, b ggufPart) int { return a.no - b.no })
 	return s.complete(path)
+}
+
+// sameFile reports whether two names are of one file.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // take opens a file and adds it if it belongs to the model, which it must if that is certain.
@@ -149,7 +160,7 @@ func (s *ggufSet) take(path string, certain bool) error {
 		err = nil
 	case err != nil:
 	case belongs:
-		err = fail(path, "metadata "+ggufSplit, "found number %d, which %s has too, expected the files of one model alone in their folder, or names that end in -00001-of-%05d.gguf", no, tensorfile.Label(filepath.Base(s.parts[i].path)), s.count)
+		err = fail(s.parts[i].path, "metadata "+ggufSplit, "found number %d in it and in %s, expected the files of one model alone in their folder: open the file whose name ends in -00001-of-%05d.gguf, or move the other one away", no, tensorfile.Label(filepath.Base(path)), s.count)
 	case certain:
 		err = fail(path, "metadata "+ggufSplits, "found a file of another model or of %v files, expected one of the %d of %s", count, s.count, tensorfile.Label(filepath.Base(s.parts[0].path)))
 	}

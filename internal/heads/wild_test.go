@@ -90,8 +90,10 @@ var wild = []struct {
 		files: map[string]string{"m-00002-of-00002.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 20))}},
 	{what: "under other names", source: "/a", first: 20, want: "output.weight, 3 x 2",
 		files: map[string]string{"a": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "b.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 20)), "c.gguf": split(1, 2, 9, nil, matrix("output.weight", 3, 30))}},
-	{what: "two that may be the second", source: "/a.gguf", want: "metadata split.no: found number 1, which b.gguf has too, expected the files of one model alone in their folder",
+	{what: "two that may be the second", source: "/a.gguf", want: "b.gguf: metadata split.no: found number 1 in it and in c.gguf, expected the files of one model alone in their folder",
 		files: map[string]string{"a.gguf": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "b.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 20)), "c.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 30))}},
+	{what: "a copy of a part under another name", source: "/sl.gguf", want: "sl.gguf: metadata split.no: found number 0 in it and in m-00001-of-00002.gguf, expected the files of one model alone in their folder: open the file whose name ends in -00001-of-00002.gguf, or move the other one away",
+		files: map[string]string{"sl.gguf": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "m-00001-of-00002.gguf": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "m-00002-of-00002.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 20))}},
 	{what: "a second file of another model", source: "/m-00001-of-00002.gguf", want: "m-00002-of-00002.gguf: metadata split.count: found a file of another model or of 2 files, expected one of the 2 of m-00001-of-00002.gguf",
 		files: map[string]string{"m-00001-of-00002.gguf": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "m-00002-of-00002.gguf": split(1, 2, 7, nil, matrix("output.weight", 3, 20))}},
 	{what: "an architecture that llama.cpp loads with output.weight alone", source: "/m.gguf", want: "tensors: found no output.weight in a model of architecture gpt-oss, expected it",
@@ -226,6 +228,33 @@ var wild = []struct {
 	{what: "two arrays in one file", source: "/w.npy", want: "data: found 140 bytes, expected 4",
 		files: map[string]string{"w.npy": string(numpy("<f2", "False", "(1, 2)", make([]byte, 4))) + string(numpy("<f2", "False", "(1, 2)", make([]byte, 8)))}},
 	{what: "float16 as a GPU's tensor saves it", source: "/w.npy", first: 1, want: "1 x 2 float16", files: map[string]string{"w.npy": string(numpy("<f2", "False", "(1, 2)", []byte{0, 0x3c, 0, 0x40}))}},
+}
+
+// A link to a part opens the model of the part.
+func TestLinkToAPart(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"m-00001-of-00002.gguf": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "m-00002-of-00002.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 20))} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, make := range []func(old, new string) error{os.Symlink, os.Link} {
+		path := filepath.Join(dir, "sl.gguf")
+		if err := make(filepath.Join(dir, "m-00001-of-00002.gguf"), path); err != nil {
+			t.Skip(err)
+		}
+		h, err := heads.Open(path, heads.Options{})
+		if err != nil {
+			t.Fatalf("link %d: found the error %v, expected the head of the second part", i, err)
+		}
+		if values(h)[0] != 20 {
+			t.Errorf("link %d: found %v, expected the rows of the second part", i, values(h))
+		}
+		h.Close()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestWild(t *testing.T) {
