@@ -154,6 +154,10 @@ func Open(path string, o Options) (*Model, error) {
 
 // checkFile looks at the first bytes.
 func checkFile(path string) error {
+	// Before it is opened, which would wait for the other end of a pipe.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("llamacpp: %s: found a folder, a pipe or a device, expected a regular file, which llama.cpp maps", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("llamacpp: %w", err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -107,7 +108,7 @@ func (f *flags) readAlways(ctx context.Context, flag string, parts []alwaysPart,
 			switch {
 			case ok:
 				rows = append(rows, uint32(row))
-			case p.specials, p.suppressed, flag == banFlag: // a token without a row is in no answer
+			case p.specials, p.suppressed, flag == banFlag && ids != nil: // a token without a row is in no answer
 			case ids != nil:
 				return nil, fmt.Errorf("%s: found no label %d in the draft head, expected it for %s", l.name, id, from)
 			default:
@@ -134,6 +135,23 @@ func (f *flags) edits() edits {
 	return edits{list(banFlag), list(allowFlag)}
 }
 
+// check refuses edits that leave no label.
+func (e edits) check(l *layer, req *softmax.Request) error {
+	for id := range uint32(l.Labels()) {
+		if exact.Permits(req, id) {
+			return nil
+		}
+	}
+	given := banFlag
+	if *e.allow != nil {
+		given = allowFlag
+		if *e.ban != nil {
+			given += " and " + banFlag
+		}
+	}
+	return fmt.Errorf("%s: found no label that may be answered, expected one at least: see %s", l.name, given)
+}
+
 // apply sets the bans and the allowed labels of a request from the flags.
 func (e edits) apply(ctx context.Context, f *flags, l *layer, req *softmax.Request) error {
 	for _, x := range []struct {
@@ -152,7 +170,7 @@ func (e edits) apply(ctx context.Context, f *flags, l *layer, req *softmax.Reque
 			return err
 		}
 	}
-	return nil
+	return e.check(l, req)
 }
 
 const (

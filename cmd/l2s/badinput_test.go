@@ -512,6 +512,27 @@ func TestBadOutputs(t *testing.T) {
 	runCases(t, cases)
 }
 
+// A file of any size is refused before it is read.
+func TestHugeVocabularies(t *testing.T) {
+	dir := files(t)
+	for name, c := range map[string]struct{ start, want string }{
+		"words.txt":  {"word\n", "words.txt: file size: found more than 268435456 bytes, expected a vocabulary"},
+		"words.json": {`{"a": 1`, "words.json: size: found 5368709120 bytes, expected a tokenizer, of at most 268435456"},
+	} {
+		path := filepath.Join(dir, name)
+		writeFile(t, path, []byte(c.start))
+		if err := os.Truncate(path, 5<<30); err != nil { // only the beginning takes room
+			t.Skip(err)
+		}
+		if r := l2s(t, dir, joined(goodTopK, "--vocab", name)...); r.code != 1 || !strings.Contains(r.stderr, c.want) {
+			t.Errorf("%s: found %d and %q, expected %q", name, r.code, r.stderr, c.want)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestBadVocabularies(t *testing.T) {
 	runCases(t, []badCase{
 		{name: "topk: missing vocabulary", args: joined(goodTopK, "--vocab", "no.txt"), code: 1, want: []string{"no.txt", "no such file"}},
@@ -549,6 +570,13 @@ func TestWrongUse(t *testing.T) {
 			cases = append(cases, badCase{name: verb[0] + ": no screen", args: slices.DeleteFunc(slices.Clone(verb), func(s string) bool { return s == "m.l2s" }), want: []string{"screen file", "l2s " + verb[0]}})
 		}
 	}
+	for _, c := range []struct {
+		args  []string
+		empty string
+	}{{goodTopK, "--ids"}, {goodTopK, "--vocab"}, {goodTopK, "--head"}, {goodEval, "--targets"}, {goodTrain, "--labels"}, {goodTrain, "--options"}, {goodBench, "--ids"}, {[]string{"inspect", "m.l2s"}, "--ids"}, {goodTrain, "--always"}, {goodTopK, "--ban"}, {goodTopK, "--allow"}, {goodTopK, "--budget"}, {goodEval, "--contexts"}} {
+		cases = append(cases, badCase{name: c.args[0] + ": an empty " + c.empty, args: joined(c.args, c.empty, ""), want: []string{c.empty}})
+	}
+	cases = append(cases, badCase{name: "inspect: an empty name", args: []string{"inspect", ""}, want: []string{"as in: l2s inspect m.l2s [flags], or l2s inspect M.gguf.l2p [flags], or l2s inspect MODEL [flags]; l2s inspect -h"}})
 	for i := range cases {
 		cases[i].code = 2
 	}

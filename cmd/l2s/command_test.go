@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -71,7 +72,7 @@ func hold(t *testing.T, cmd *exec.Cmd, at string) (release func()) {
 func TestMain(m *testing.M) {
 	benchBlock = 2 * time.Millisecond
 	if at := os.Getenv(heldAt); os.Getenv(asCommand) != "" && at != "" {
-		ctx, stop := signal.NotifyContext(context.Background(), interrupts()...)
+		ctx, stop := signal.NotifyContext(context.Background(), cmdline.Interrupts()...)
 		context.AfterFunc(ctx, stop)
 		os.Exit(run(ctx, os.Args[1:], os.Stdout, &held{ctx: ctx, at: at, file: os.Getenv(heldBy)}))
 	}

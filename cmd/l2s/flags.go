@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/progress"
 )
 
@@ -82,7 +83,7 @@ func (f *flags) whole(name string, initial, least int) *int {
 var errTooLarge = errors.New("expected a smaller whole number")
 
 func parseWhole(s string, least int) (int, error) {
-	n, err := strconv.Atoi(s)
+	n, err := cmdline.Whole(s)
 	if n == math.MaxInt && errors.Is(err, strconv.ErrRange) {
 		return 0, errTooLarge
 	}
@@ -100,7 +101,7 @@ func (f *flags) share(name string, initial float64) *float64 {
 // number adds a flag for a number that good accepts; expected describes such numbers.
 func (f *flags) number(name string, initial float64, expected string, good func(float64) bool) *float64 {
 	return custom(f, name, initial, func(s string) (float64, error) {
-		x, err := strconv.ParseFloat(s, 64)
+		x, err := cmdline.Float(s)
 		if err != nil || !good(x) {
 			return 0, errors.New("expected " + expected)
 		}
@@ -115,7 +116,7 @@ var exactBudget = math.Inf(1)
 // notExact, the reason why the exact layer cannot answer, is given.
 func (f *flags) budget(notExact string) *float64 {
 	return custom(f, "budget", 0, func(s string) (float64, error) {
-		x, err := strconv.ParseFloat(s, 64)
+		x, err := cmdline.Float(s)
 		switch {
 		case s == "exact" && notExact != "":
 			return 0, errors.New("expected a number: " + notExact)
@@ -246,10 +247,24 @@ func (f *flags) checkRequired() error {
 	if len(missing) > 0 {
 		return f.wrongUse("missing %s, as in: %s", strings.Join(missing, " and "), f.usage())
 	}
+	if empty := f.empty(); empty != "" {
+		return f.wrongUse("--%s: found an empty name, expected the name of a file: leave the flag out to go without one", empty)
+	}
 	if f.inputs == nil {
 		return nil
 	}
 	return f.expandContexts()
+}
+
+// empty returns a flag that is given with an empty text, which would count as not given, "" if there
+// is none. Flags with a parser of their own refuse it there.
+func (f *flags) empty() (name string) {
+	f.set.Visit(func(g *flag.Flag) {
+		if text, ok := g.Value.(flag.Getter); ok && name == "" && text.Get() == "" {
+			name = g.Name
+		}
+	})
+	return name
 }
 
 // given reports whether a flag was on the command line.
@@ -281,7 +296,8 @@ func (f *flags) flagError(err error) string {
 func (f *flags) usage() string {
 	_, text, _ := strings.Cut(page(f.verb), "Usage:\n")
 	text, _, _ = strings.Cut(text, "\n\n")
-	return strings.Join(strings.Fields(text), " ")
+	text = strings.Join(strings.Fields(text), " ")
+	return strings.ReplaceAll(text, " l2s "+f.verb+" ", ", or l2s "+f.verb+" ") // of a verb with several forms
 }
 
 func (f *flags) print(r fmt.Stringer) error {

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
@@ -56,6 +58,20 @@ func (f *flags) severalSources(name string) *[]string {
 		return nil
 	})
 	return &all
+}
+
+// checkOutputs returns an error if one of the outputs would replace an input in the arguments or in
+// more, or another output.
+func checkOutputs(ctx context.Context, f *flags, outputs []cmdline.Output, more ...string) error {
+	inputs := slices.Concat(f.files, more)
+	if in := f.inputs; in != nil {
+		inputs = slices.Concat([]string{*in.head, *in.weights, *in.bias, *in.ids}, *in.contexts, inputs)
+	}
+	wrong, err := cmdline.CheckOutputs(ctx, outputs, inputs)
+	if wrong != "" {
+		return f.wrongUse("%s", wrong)
+	}
+	return err
 }
 
 // expandContexts puts the names of files instead of the patterns in --contexts.

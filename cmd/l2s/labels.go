@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
@@ -72,7 +73,9 @@ func labelsVerb(f *flags) action {
 	out := f.needs("out")
 	part := custom(f, "shard", shard{0, 1}, parseShard)
 	threads := f.threads()
-	f.before = func(ctx context.Context) error { return checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}) }
+	f.before = func(ctx context.Context) error {
+		return checkOutputs(ctx, f, []cmdline.Output{{Flag: "--out", Path: *out}})
+	}
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
 		l, c, p := in.layer, in.contexts, f.progress
 		n, dim := c.Len(), l.Dim()
@@ -121,7 +124,9 @@ func mergeVerb(f *flags) action {
 	start := time.Now()
 	f.parts = true
 	out := f.needs("out")
-	f.before = func(ctx context.Context) error { return checkOutputs(ctx, f, []output{{flag: "--out", path: *out}}) }
+	f.before = func(ctx context.Context) error {
+		return checkOutputs(ctx, f, []cmdline.Output{{Flag: "--out", Path: *out}})
+	}
 	return func(ctx context.Context, _ *inputs) (fmt.Stringer, error) {
 		f.progress.Start("merge", "contexts", 0)
 		h, err := labelfile.Merge(ctx, *out, f.files, f.progress.Set)

@@ -29,8 +29,8 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/simd"
 )
@@ -91,17 +91,9 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), interrupts()...)
+	ctx, stop := signal.NotifyContext(context.Background(), cmdline.Interrupts()...)
 	context.AfterFunc(ctx, stop) // a second signal has its usual effect: it ends the program at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
-
-// interrupts returns the signals that end a run without losses: the request to end, and, unless the
-// caller has switched them off, the interrupt key and the end of the terminal. Nohup switches off
-// the last.
-func interrupts() []os.Signal {
-	fromTerminal := []os.Signal{os.Interrupt, syscall.SIGHUP}
-	return append(slices.DeleteFunc(fromTerminal, signal.Ignored), syscall.SIGTERM)
 }
 
 // run runs the verb that the arguments name and returns the exit status.

@@ -40,7 +40,7 @@ func TestBannedAndAllowedLabels(t *testing.T) {
 	}
 	all := lines(joined(exact, "--k", "300")...)
 	banned := []uint32{all[0].IDs[0], all[0].IDs[1], all[1].IDs[0], 9}
-	ban := fmt.Sprintf("%d,%d,%d,9,4000000000", banned[0], banned[1], banned[2]) // the last has no row
+	ban := fmt.Sprintf("%d,%d,%d,9", banned[0], banned[1], banned[2])
 	writeFile(t, filepath.Join(dir, "ids.txt"), []byte("1 2 3 4 5 6 7 8 9 10\n"))
 	for name, c := range map[string]struct {
 		args   []string
@@ -81,12 +81,20 @@ func TestBannedAndAllowedLabels(t *testing.T) {
 			}
 		}
 	}
+	every := ""
+	for id := range 300 {
+		every += fmt.Sprintln(id)
+	}
+	writeFile(t, filepath.Join(dir, "all.txt"), []byte(every))
 	for _, c := range []struct {
 		args []string
 		code int
 		want string
 	}{
 		{[]string{"--allow", "300"}, 1, "l2s topk: W.npy: found 300 labels, expected more than 300, an id of --allow\n"},
+		{[]string{"--ban", "500"}, 1, "W.npy: found 300 labels, expected more than 500, an id of --ban"},
+		{[]string{"--allow", "1,2", "--ban", "1,2"}, 1, "W.npy: found no label that may be answered, expected one at least: see --allow and --ban"},
+		{[]string{"--ban", "@all.txt"}, 1, "W.npy: found no label that may be answered, expected one at least: see --ban"},
 		{[]string{"--ban", "specials"}, 2, "--ban specials is for --head"},
 		{[]string{"--ban", "x"}, 2, `invalid value "x" for --ban: expected whole numbers, at least 0, @FILE or specials or suppressed, with commas between them`},
 	} {

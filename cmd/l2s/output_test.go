@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
@@ -106,7 +107,7 @@ func TestInterruptedCheckOfOutputs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	f := newFlags("labels", io.Discard, io.Discard)
-	if err := checkOutputs(ctx, f, []output{{flag: "--out", path: "x"}}, "y"); !errors.Is(err, context.Canceled) {
+	if err := checkOutputs(ctx, f, []cmdline.Output{{Flag: "--out", Path: "x"}}, "y"); !errors.Is(err, context.Canceled) {
 		t.Errorf("found the error %v, expected the error of the interrupt", err)
 	}
 }

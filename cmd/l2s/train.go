@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
@@ -85,7 +86,7 @@ type trainRun struct {
 	threads              *int
 	kind                 *string
 	inFile, all          train.Options // the options of the file, without the flags and with them
-	outputs              []output
+	outputs              []cmdline.Output
 }
 
 // commonOptions are the options of a run without flags and file: the defaults, with a tail.
@@ -189,8 +190,19 @@ func readSmall(path string) ([]byte, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
 	}
-	if !info.Mode().IsRegular() || info.Size() > mostOptions {
-		return nil, fmt.Errorf("%s: found a folder, a pipe, a device or %d bytes, expected a regular file of at most %d", path, info.Size(), mostOptions)
+	found := ""
+	switch mode := info.Mode(); {
+	case info.IsDir():
+		found = "a folder"
+	case mode&os.ModeNamedPipe != 0:
+		found = "a pipe"
+	case !mode.IsRegular():
+		found = "a device"
+	case info.Size() > mostOptions:
+		found = fmt.Sprintf("%d bytes", info.Size())
+	}
+	if found != "" {
+		return nil, fmt.Errorf("%s: found %s, expected a regular file of at most %d bytes", path, found, mostOptions)
 	}
 	return os.ReadFile(path)
 }
@@ -214,9 +226,9 @@ func (r *trainRun) check(ctx context.Context) (err error) {
 	if *r.validation, err = layerfile.Expand(*r.validation); err != nil {
 		return err
 	}
-	r.outputs = []output{{flag: "--out", path: *r.out}}
+	r.outputs = []cmdline.Output{{Flag: "--out", Path: *r.out}}
 	for _, file := range stage.Files(r.all.Checkpoint) {
-		r.outputs = append(r.outputs, output{"--out", file, "where the state of the run is kept"})
+		r.outputs = append(r.outputs, cmdline.Output{Flag: "--out", Path: file, What: "where the state of the run is kept"})
 	}
 	sources := append([]string{*r.labels, *r.options}, *r.validation...)
 	for _, part := range *r.always {
@@ -244,7 +256,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 			return nil, err
 		}
 	}
-	if err := checkWritable(r.outputs); err != nil {
+	if err := cmdline.CheckWritable(r.outputs); err != nil {
 		return nil, err
 	}
 	release, err := atomicfile.Hold(o.Checkpoint) // another run must neither change nor remove it

@@ -19,6 +19,7 @@ type config struct {
 	textTied   *bool               // of the text model alone
 	vocabulary int                 // 0 for none
 	width      int                 // of a state, 0 if absent
+	allWidths  []int               // that the columns of the head may have, of the text model and of the whole
 	unpadded   int                 // the rows that are labels, 0 if absent
 	tokens     int                 // one more than the largest id of a special token
 	specials   []uint32            // the ids of special tokens
@@ -33,6 +34,10 @@ var textModels = []string{"text_config", "llm_config", "language_config"}
 
 // widths are the names of the field with the number of elements of a state.
 var widths = []string{"hidden_size", "d_model", "n_embd", "dim"}
+
+// narrower are the names of the field with the columns of the head, of models that project a state
+// before it.
+var narrower = []string{"word_embed_proj_dim", "embedding_size", "embedding_dim", "emb_dim", "embed_dim"}
 
 // isField reports whether a field of this name is read.
 func isField(name string) bool {
@@ -164,6 +169,10 @@ func (c *config) field(name string, v jsonscan.Value) error {
 		if number && !width { // the text model's width is kept
 			c.numbers[name] = nil
 		}
+	case slices.Contains(narrower, name):
+		if n, err := v.Int(); err == nil {
+			c.allWidths = append(c.allWidths, n)
+		}
 	case name == "model_type":
 		b, err := v.Bytes()
 		c.types = append(c.types, string(b))
@@ -207,6 +216,7 @@ func (c *config) field(name string, v jsonscan.Value) error {
 		x, err := v.Float()
 		if width && 0 < x && x < math.MaxInt32 {
 			c.width = cmp.Or(c.width, int(x))
+			c.allWidths = append(c.allWidths, int(x))
 		}
 		if number {
 			c.numbers[name] = &x

@@ -155,6 +155,9 @@ func openFolder(path, name string) (*model, error) {
 	}
 	f := &folder{path: path, open: map[string]*tensorfile.File{}}
 	m := &model{path: path, file: f, weights: name, biases: []string{biasOf(name)}, declared: c.vocabulary, offsets: true, norms: normNames, whole: true}
+	if name == "" && c.width > 0 && !c.is("reformer") { // whose head has two states side by side
+		m.widths, m.widthField = c.allWidths, configFile+" says hidden_size"
+	}
 	m.origin = Origin{State: "the input of the head: a hook on it sees it", Why: "its tensor was named"}
 	err = f.find()
 	if err == nil && name == "" {

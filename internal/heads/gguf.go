@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,6 +23,7 @@ const (
 	ggufSplits       = "split.count"
 	ggufSplit        = "split.no"
 	ggufSplitTensors = "split.tensors.count"
+	ggufWidth        = ".embedding_length"
 	ggufScale        = ".logit_scale"
 	ggufCap          = ".final_logit_softcapping"
 
@@ -36,7 +38,7 @@ func wantedMetadata(key []byte) bool {
 	case ggufArchitecture, ggufTokens, ggufTypes, ggufSuppressed, ggufSplits, ggufSplit, ggufSplitTensors:
 		return true
 	}
-	return bytes.HasPrefix(key, []byte("tokenizer.ggml.")) && bytes.HasSuffix(key, []byte("_token_id")) || bytes.HasSuffix(key, []byte(ggufScale)) || bytes.HasSuffix(key, []byte(ggufCap))
+	return bytes.HasPrefix(key, []byte("tokenizer.ggml.")) && bytes.HasSuffix(key, []byte("_token_id")) || bytes.HasSuffix(key, []byte(ggufWidth)) || bytes.HasSuffix(key, []byte(ggufScale)) || bytes.HasSuffix(key, []byte(ggufCap))
 }
 
 // ggufSet is the open files of a GGUF model, as tensors: one, or several, which llama.cpp calls
@@ -109,6 +111,9 @@ func (s *ggufSet) gather() error {
 		}
 	} else { // under other names
 		for _, beside := range others(path, "*") {
+			if sameFile(path, beside) { // a link
+				continue
+			}
 			if ext := tensorfile.Extension(beside); ext == "" || ext == ".gguf" {
 				if err := s.take(beside, false); err != nil {
 					return err
@@ -123,6 +128,13 @@ func (s *ggufSet) gather() error {
 	}
 	slices.SortFunc(s.parts, func(a, b ggufPart) int { return a.no - b.no })
 	return s.complete(path)
+}
+
+// sameFile reports whether two names are of one file.
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
 // take opens a file and adds it if it belongs to the model, which it must if that is certain.
@@ -148,7 +160,7 @@ func (s *ggufSet) take(path string, certain bool) error {
 		err = nil
 	case err != nil:
 	case belongs:
-		err = fail(path, "metadata "+ggufSplit, "found number %d, which %s has too, expected the files of one model alone in their folder, or names that end in -00001-of-%05d.gguf", no, tensorfile.Label(filepath.Base(s.parts[i].path)), s.count)
+		err = fail(s.parts[i].path, "metadata "+ggufSplit, "found number %d in it and in %s, expected the files of one model alone in their folder: open the file whose name ends in -00001-of-%05d.gguf, or move the other one away", no, tensorfile.Label(filepath.Base(path)), s.count)
 	case certain:
 		err = fail(path, "metadata "+ggufSplits, "found a file of another model or of %v files, expected one of the %d of %s", count, s.count, tensorfile.Label(filepath.Base(s.parts[0].path)))
 	}
@@ -276,6 +288,13 @@ func (m *model) gguf(s *ggufSet, named bool) error {
 	dim := 0
 	if t, err := s.Tensor(m.weights); err == nil {
 		dim = t.Cols()
+	}
+	if key := arch + ggufWidth; !named && s.saying(key).HasMetadata(key) {
+		x, err := s.saying(key).Number(key)
+		if err != nil {
+			return err
+		}
+		m.widths, m.widthField = []int{int(min(max(x, 0), 1<<31))}, "metadata "+key
 	}
 	m.finish, err = ggufFinish(s, m.path, arch, dim)
 	return err

@@ -74,8 +74,11 @@ type model struct {
 	declared int      // size of the vocabulary that the model states, 0 for none
 	offsets  bool     // a tensor d2t holds differences, not ids
 	whole    bool     // it is a model, with its own tokenizer
-	finish   finish
-	origin   Origin
+	// widths are the columns that the head may have, as the model states them; empty if it does not.
+	widths     []int
+	widthField string // that has the first
+	finish     finish
+	origin     Origin
 
 	suppressed []uint32 // in any order, of any ids
 }
@@ -151,6 +154,12 @@ func (m *model) head(opt Options) (*Head, error) {
 	if err := t.ExpectMatrix(); err != nil {
 		return nil, err
 	}
+	if len(m.widths) > 0 && !slices.Contains(m.widths, t.Cols()) {
+		return nil, m.fail("columns", "found %d, expected %d, as %s: the files are of different models; name the tensor to take its rows as they are", t.Cols(), m.widths[0], tensorfile.Label(m.widthField))
+	}
+	if err := m.checkScales(t); err != nil {
+		return nil, err
+	}
 	h := &Head{model: *m, dim: t.Cols()}
 	labels := t.Rows()
 	if uint64(labels) > math.MaxUint32 {
@@ -171,6 +180,9 @@ func (m *model) head(opt Options) (*Head, error) {
 	}
 	if h.ids == nil {
 		h.padding = labels - h.vocabulary
+		if n := m.declared; n > labels || n > 0 && labels-n > n/8+512 { // fewer rows more are padding
+			h.origin.Notes = append(h.origin.Notes, fmt.Sprintf("%s says vocab_size %d, and the head has %d rows", configFile, n, labels))
+		}
 	}
 	if h.bias, h.biasName, err = m.bias(opt.Bias, t); err != nil {
 		return nil, err
@@ -205,6 +217,26 @@ func (m *model) head(opt Options) (*Head, error) {
 		return h, h.Check()
 	}
 	return h, nil
+}
+
+// scaleEnds are the ends of the names of tensors without which the elements of a matrix are no
+// weights: FP8, compressed-tensors, GPTQ, AWQ, bitsandbytes and MLX write them.
+var scaleEnds = []string{".weight_scale", ".weight_scale_inv", ".weight_scale_2", ".weight_global_scale", ".weight_packed", ".weight.absmax", ".absmax", ".weight.SCB", ".SCB", ".qweight", ".qzeros", ".scales", ".scale", ".scale_weight"}
+
+// checkScales refuses a matrix of floats that has scales in another tensor: the floats alone are
+// another head. Types that are not read are refused where they are read, and GGUF keeps its scales
+// in the rows, or as output.scale.
+func (m *model) checkScales(t *tensorfile.Tensor) error {
+	stem, ok := strings.CutSuffix(m.weights, ".weight")
+	if _, gguf := m.file.(*ggufSet); gguf || !ok || !strings.HasPrefix(t.DType.String(), "float") || strings.HasPrefix(t.DType.String(), "float8") {
+		return nil
+	}
+	for _, end := range scaleEnds {
+		if name := stem + end; m.file.Has(name) {
+			return m.fail("tensors", "found %s beside it, %s, expected weights without scales in another tensor: %s", tensorfile.Label(name), quantisation(stem, m.file.Has, "a scale of the weights"), original)
+		}
+	}
+	return nil
 }
 
 // data returns all rows of a tensor, in the file if they can stay there and need not be the head's

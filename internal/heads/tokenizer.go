@@ -126,8 +126,16 @@ func IsTokenizer(source string) bool {
 	return err == nil && kind != notTokens
 }
 
+// maxTokenizer bounds the memory for a file that is no tokenizer: one has seldom more than some tens
+// of megabytes.
+const maxTokenizer = 256 << 20
+
 // readTokens calls parse with the bytes of a file.
 func readTokens(path string, parse func(data []byte) error) error {
+	// Parsers take several times the size of the file.
+	if info, err := os.Stat(path); err == nil && info.Size() > maxTokenizer {
+		return fail(path, "size", "found %d bytes, expected a tokenizer, of at most %d", info.Size(), maxTokenizer)
+	}
 	data, err := tensorfile.ReadFile(path)
 	if err != nil {
 		return err

@@ -90,8 +90,10 @@ var wild = []struct {
 		files: map[string]string{"m-00002-of-00002.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 20))}},
 	{what: "under other names", source: "/a", first: 20, want: "output.weight, 3 x 2",
 		files: map[string]string{"a": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "b.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 20)), "c.gguf": split(1, 2, 9, nil, matrix("output.weight", 3, 30))}},
-	{what: "two that may be the second", source: "/a.gguf", want: "metadata split.no: found number 1, which b.gguf has too, expected the files of one model alone in their folder",
+	{what: "two that may be the second", source: "/a.gguf", want: "b.gguf: metadata split.no: found number 1 in it and in c.gguf, expected the files of one model alone in their folder",
 		files: map[string]string{"a.gguf": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "b.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 20)), "c.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 30))}},
+	{what: "a copy of a part under another name", source: "/sl.gguf", want: "sl.gguf: metadata split.no: found number 0 in it and in m-00001-of-00002.gguf, expected the files of one model alone in their folder: open the file whose name ends in -00001-of-00002.gguf, or move the other one away",
+		files: map[string]string{"sl.gguf": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "m-00001-of-00002.gguf": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "m-00002-of-00002.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 20))}},
 	{what: "a second file of another model", source: "/m-00001-of-00002.gguf", want: "m-00002-of-00002.gguf: metadata split.count: found a file of another model or of 2 files, expected one of the 2 of m-00001-of-00002.gguf",
 		files: map[string]string{"m-00001-of-00002.gguf": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "m-00002-of-00002.gguf": split(1, 2, 7, nil, matrix("output.weight", 3, 20))}},
 	{what: "an architecture that llama.cpp loads with output.weight alone", source: "/m.gguf", want: "tensors: found no output.weight in a model of architecture gpt-oss, expected it",
@@ -118,10 +120,39 @@ var wild = []struct {
 		files: map[string]string{"config.json": `{"vocab_size":3,"hidden_size":2}`, "model.safetensors": "a.proj 3 2 10\nb.emb 4 2 20\nc.weight 2 2 30\n"}},
 
 	// A scale before the head, and one after it.
-	{what: "T5, tied", first: 10, tied: true, want: "; states are scaled by 0.125 before it",
-		files: map[string]string{"config.json": `{"model_type":"t5","tie_word_embeddings":true,"d_model":64}`, "model.safetensors": "shared.weight 3 2 10\n"}},
-	{what: "T5, untied", first: 20, want: "lm_head.weight, 3 x 2 float32, mapped; no bias",
-		files: map[string]string{"config.json": `{"model_type":"t5","tie_word_embeddings":false,"d_model":64}`, "model.safetensors": "shared.weight 3 2 10\nlm_head.weight 3 2 20\n"}},
+	{what: "T5, tied", first: 10, tied: true, want: "; states are scaled by 0.25 before it",
+		files: map[string]string{"config.json": `{"model_type":"t5","tie_word_embeddings":true,"d_model":16}`, "model.safetensors": "shared.weight 3 16 10\n"}},
+	{what: "T5, untied", first: 20, want: "lm_head.weight, 3 x 16 float32, mapped; no bias",
+		files: map[string]string{"config.json": `{"model_type":"t5","tie_word_embeddings":false,"d_model":16}`, "model.safetensors": "shared.weight 3 16 10\nlm_head.weight 3 16 20\n"}},
+
+	// Sizes that the files of a model state, and the tensor.
+	{what: "another hidden_size", want: "model:lm_head.weight: columns: found 2, expected 77, as config.json says hidden_size: the files are of different models",
+		files: map[string]string{"config.json": `{"hidden_size":77}`, "model.safetensors": "lm_head.weight 3 2 20\n"}},
+	{what: "another hidden_size, and the tensor by its name", source: ":lm_head.weight", first: 20, want: "lm_head.weight, 3 x 2",
+		files: map[string]string{"config.json": `{"hidden_size":77}`, "model.safetensors": "lm_head.weight 3 2 20\n"}},
+	{what: "a projection before the head", first: 20, want: "lm_head.weight, 3 x 2",
+		files: map[string]string{"config.json": `{"hidden_size":77,"word_embed_proj_dim":2}`, "model.safetensors": "lm_head.weight 3 2 20\n"}},
+	{what: "the width of the whole, and of the text model", first: 20, want: "lm_head.weight, 3 x 2",
+		files: map[string]string{"config.json": `{"hidden_size":77,"text_config":{"hidden_size":2}}`, "model.safetensors": "lm_head.weight 3 2 20\n"}},
+	{what: "another embedding_length", source: "/m.gguf", want: "m.gguf:output.weight: columns: found 2, expected 77, as metadata llama.embedding_length",
+		files: map[string]string{"m.gguf": string(gguftest.File{Metadata: []gguftest.Value{gguftest.KV("general.architecture", "llama"), gguftest.KV("llama.embedding_length", uint32(77))}, Tensors: []gguftest.Tensor{matrix("output.weight", 3, 10)}}.Bytes())}},
+	{what: "the same embedding_length", source: "/m.gguf", first: 10, want: "output.weight, 3 x 2",
+		files: map[string]string{"m.gguf": string(gguftest.File{Metadata: []gguftest.Value{gguftest.KV("general.architecture", "llama"), gguftest.KV("llama.embedding_length", uint32(2))}, Tensors: []gguftest.Tensor{matrix("output.weight", 3, 10)}}.Bytes())}},
+	{what: "embedding_length twice", source: "/m.gguf", want: "metadata: found llama.embedding_length twice, expected once",
+		files: map[string]string{"m.gguf": string(gguftest.File{Metadata: []gguftest.Value{gguftest.KV("general.architecture", "llama"), gguftest.KV("llama.embedding_length", uint32(2)), gguftest.KV("llama.embedding_length", uint32(2))}, Tensors: []gguftest.Tensor{matrix("output.weight", 3, 10)}}.Bytes())}},
+	{what: "a larger vocab_size", first: 20, want: "lm_head.weight, 3 x 2", note: "config.json says vocab_size 9, and the head has 3 rows",
+		files: map[string]string{"config.json": `{"vocab_size":9}`, "model.safetensors": "lm_head.weight 3 2 20\n"}},
+	{what: "a vocab_size of few of the rows", first: 20, want: "lm_head.weight, 600 x 2", note: "config.json says vocab_size 10, and the head has 600 rows",
+		files: map[string]string{"config.json": `{"vocab_size":10}`, "model.safetensors": "lm_head.weight 600 2 20\n"}},
+
+	// A quantised head whose elements are stored as floats.
+	{what: "a scale beside the head", want: "model:lm_head.weight: tensors: found lm_head.weight_scale beside it, quantised with scales of its own, expected weights without scales in another tensor: take the folder of the model before it was quantised",
+		files: map[string]string{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 2 20\nlm_head.weight_scale 3 0 1\n"}},
+	{what: "scales of blocks", want: "found lm_head.weight_scale_inv beside it", files: map[string]string{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 2 20\nlm_head.weight_scale_inv 1 1 1\n"}},
+	{what: "scales of GPTQ", want: "found lm_head.qweight beside it, quantised by GPTQ", files: map[string]string{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 2 20\nlm_head.qweight 1 1 1\nlm_head.scales 1 1 1\n"}},
+	{what: "scales of bitsandbytes", want: "found lm_head.weight.absmax beside it, quantised to 4 bits by bitsandbytes", files: map[string]string{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 2 20\nlm_head.weight.absmax 1 0 1\n"}},
+	{what: "scales of a tied embedding", want: "model:model.embed_tokens.weight: tensors: found model.embed_tokens.scales beside it, quantised by MLX", files: map[string]string{"config.json": `{"tie_word_embeddings":true}`, "model.safetensors": "model.embed_tokens.weight 3 2 20\nmodel.embed_tokens.scales 1 1 1\n"}},
+	{what: "scales of another matrix", first: 20, want: "lm_head.weight, 3 x 2", files: map[string]string{"config.json": `{}`, "model.safetensors": "lm_head.weight 3 2 20\nmodel.layers.0.q.weight_scale 1 1 1\n"}},
 
 	// Defaults of the runtime.
 	{what: "Gemma 3n without a cap", source: "/m.gguf", first: 10, tied: true, want: "; soft cap 30",
@@ -197,6 +228,33 @@ var wild = []struct {
 	{what: "two arrays in one file", source: "/w.npy", want: "data: found 140 bytes, expected 4",
 		files: map[string]string{"w.npy": string(numpy("<f2", "False", "(1, 2)", make([]byte, 4))) + string(numpy("<f2", "False", "(1, 2)", make([]byte, 8)))}},
 	{what: "float16 as a GPU's tensor saves it", source: "/w.npy", first: 1, want: "1 x 2 float16", files: map[string]string{"w.npy": string(numpy("<f2", "False", "(1, 2)", []byte{0, 0x3c, 0, 0x40}))}},
+}
+
+// A link to a part opens the model of the part.
+func TestLinkToAPart(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"m-00001-of-00002.gguf": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "m-00002-of-00002.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 20))} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, make := range []func(old, new string) error{os.Symlink, os.Link} {
+		path := filepath.Join(dir, "sl.gguf")
+		if err := make(filepath.Join(dir, "m-00001-of-00002.gguf"), path); err != nil {
+			t.Skip(err)
+		}
+		h, err := heads.Open(path, heads.Options{})
+		if err != nil {
+			t.Fatalf("link %d: found the error %v, expected the head of the second part", i, err)
+		}
+		if values(h)[0] != 20 {
+			t.Errorf("link %d: found %v, expected the rows of the second part", i, values(h))
+		}
+		h.Close()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestWild(t *testing.T) {

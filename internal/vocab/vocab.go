@@ -32,8 +32,12 @@ type Vocab struct {
 // The last line may lack its newline. The errors name the file and the line, counted from 1. The
 // file may be a pipe, but not a device, and holds at most 256 MiB.
 func Load(path string) (*Vocab, error) {
-	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeDevice != 0 {
+	switch info, err := os.Stat(path); {
+	case err != nil: // Open tells it
+	case info.Mode()&os.ModeDevice != 0:
 		return nil, fmt.Errorf("%s: found a device, expected a file with one word a line", path)
+	case info.Size() > maxSize:
+		return nil, tooLarge(path, maxSize)
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -54,9 +58,13 @@ const maxSize = 256 << 20
 func readAll(r io.Reader, name string, most int) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
 	if err == nil && len(data) > most {
-		err = fmt.Errorf("%s: file size: found more than %d bytes, expected a vocabulary, of at most that", name, most)
+		err = tooLarge(name, most)
 	}
 	return data, err
+}
+
+func tooLarge(name string, most int) error {
+	return fmt.Errorf("%s: file size: found more than %d bytes, expected a vocabulary, of at most that", name, most)
 }
 
 // Read is [Load] for the bytes of a vocabulary file.

@@ -20,7 +20,7 @@ import (
 	"github.com/hybridgroup/yzma/pkg/llama"
 
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/stream"
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -441,6 +441,9 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		threads = []int{f.threads}
 	}
 	f.threads = threads[0]
+	if err := f.checkOutputs(ctx, []cmdline.Output{{Flag: "--svg", Path: *picture}, {Flag: "--keep", Path: f.keep}}); err != nil {
+		return err
+	}
 	var content string
 	if f.learn {
 		if content, err = f.readText(ctx, f.text); err != nil {
@@ -448,11 +451,9 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		}
 	}
 	if *picture != "" {
-		attempt, err := atomicfile.Create(*picture)
-		if err != nil {
+		if err := cmdline.CheckWritable([]cmdline.Output{{Flag: "--svg", Path: *picture}}); err != nil {
 			return err
 		}
-		attempt.Abort()
 	}
 	m, err := f.open(ctx, llamacpp.Options{Context: size})
 	if err != nil {

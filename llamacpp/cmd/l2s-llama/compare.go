@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/screen"
@@ -147,7 +147,7 @@ func parseBudgets(list string, one float64) ([]float64, error) {
 	}
 	var budgets []float64
 	for _, s := range strings.Split(list, ",") {
-		b, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+		b, err := cmdline.Float(strings.TrimSpace(s))
 		if err != nil || !(b > 0) {
 			return nil, wrongUse("--budgets: found %q, expected numbers above 0", s)
 		}

@@ -13,9 +13,11 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
@@ -86,7 +88,7 @@ func hold(paths ...string) (release func(), err error) {
 		}
 	}
 	for _, path := range paths {
-		f, err := atomicfile.Hold(path + ".part")
+		f, err := atomicfile.Hold(partOf(path))
 		if errors.Is(err, atomicfile.ErrHeld) {
 			err = fmt.Errorf("%w: wait for its end, or give other files", err)
 		}
@@ -102,8 +104,14 @@ func hold(paths ...string) (release func(), err error) {
 // texts is a flag that may be given again, and takes the arguments that are left.
 type texts []string
 
-func (t *texts) String() string     { return "" }
-func (t *texts) Set(s string) error { *t = append(*t, s); return nil }
+func (t *texts) String() string { return strings.Join(*t, " ") }
+func (t *texts) Set(s string) error {
+	if s == "" {
+		return errors.New("expected the name of a file")
+	}
+	*t = append(*t, s)
+	return nil
+}
 
 func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("contexts", contextsUsage, stdout, stderr).withFast("")
@@ -129,8 +137,6 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		return wrongUse("found no --text, expected a file at least")
 	case *out == "" || *targets == "":
 		return wrongUse("expected --out and --targets, files to write")
-	case *out == *targets:
-		return wrongUse("--targets: found %s, expected another file than --out", *targets)
 	case *window > mostTokens || *written > mostTokens:
 		return wrongUse("--window, --written: found %d and %d, expected at most %d", *window, *written, mostTokens)
 	case *warmup < 0 || *warmup > *window-2:
@@ -142,6 +148,9 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	if *states == 0 || *states > *window-*warmup-1 {
 		*states = *window - *warmup - 1
+	}
+	if err := f.checkOutputs(ctx, outputsOf(*out, *targets), list...); err != nil {
+		return err
 	}
 	release, err := hold(*out, *targets)
 	if err != nil {
@@ -159,6 +168,10 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		}
 		run.Texts = append(run.Texts, text)
 	}
+	earlier, err := earlierRun(*out, *targets, run, *restart)
+	if err != nil {
+		return err
+	}
 	m, err := f.open(ctx, llamacpp.Options{Context: *window + 1 + *written, Batch: *window + 1, States: *states + 1})
 	if err != nil {
 		return err
@@ -171,15 +184,15 @@ func runContexts(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		}
 		defer f.closes(nil, x)
 	}
-	w, done, err := openParts(*out, *targets, m.Dim(), run, *restart)
+	w, err := openParts(*out, *targets, m.Dim(), earlier)
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	if done.Rows > 0 {
-		f.say("going on after %d states\n", done.Rows)
+	if earlier.Rows > 0 {
+		f.say("going on after %d states\n", earlier.Rows)
 	}
-	c := &collector{f: f, m: m, x: x, w: w, done: done, start: time.Now(), before: done.Tokens}
+	c := &collector{f: f, m: m, x: x, w: w, done: earlier, start: time.Now(), before: earlier.Tokens}
 	if err := c.collect(ctx); err != nil {
 		if errors.Is(err, context.Canceled) {
 			f.say("%d states are kept in %s.part: the same command continues\n", w.saved, *out)
@@ -428,36 +441,95 @@ func (p *part) header(rows int) []byte {
 	return tensorfile.NPYHeader(p.descr, rows, p.cols)
 }
 
-// openParts begins two files, or opens the files of an earlier run with the same texts and flags.
-func openParts(out, targets string, dim int, run contextsRun, restart bool) (*parts, contextsDone, error) {
+// partOf and noteOf name the files in which a run keeps its work: a part of each output, and the
+// progress.
+func partOf(path string) string { return path + ".part" }
+func noteOf(out string) string  { return partOf(out) + ".json" }
+
+// outputsOf are the files that a run writes.
+func outputsOf(out, targets string) []cmdline.Output {
+	const kept = "where the work of the run is kept"
+	return []cmdline.Output{{Flag: "--out", Path: out}, {Flag: "--targets", Path: targets},
+		{Flag: "--out", Path: partOf(out), What: kept}, {Flag: "--targets", Path: partOf(targets), What: kept},
+		{Flag: "--out", Path: noteOf(out), What: kept}}
+}
+
+// earlierRun returns the progress of an earlier run with the same texts and flags, or the beginning
+// of a new one. Files that no run has left are an error: nothing replaces them.
+func earlierRun(out, targets string, run contextsRun, restart bool) (contextsDone, error) {
+	fresh := contextsDone{Run: run}
+	foreign := func(path string) (contextsDone, error) {
+		return fresh, fmt.Errorf("%s: found another kind of file, expected the state of an interrupted run: move it away", path)
+	}
+	note := noteOf(out)
+	info, err := os.Stat(note)
+	noted := err == nil
+	var old contextsDone
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return fresh, err
+	case !info.Mode().IsRegular():
+		return foreign(note)
+	default:
+		text, err := os.ReadFile(note)
+		if err != nil {
+			return fresh, err
+		}
+		if json.Unmarshal(text, &old) != nil || old.Run.Model.Path == "" {
+			return foreign(note)
+		}
+	}
+	for _, path := range []string{partOf(out), partOf(targets)} {
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return fresh, err
+		case !noted || !info.Mode().IsRegular(): // a run writes the progress first
+			return foreign(path)
+		case info.Size() == 0:
+			continue
+		}
+		start, err := tensorfile.Start(path, headerBytes)
+		if magic := tensorfile.NPYHeader("f4", 0)[:6]; err != nil || len(start) > 0 && !bytes.HasPrefix(start, magic) {
+			return foreign(path)
+		}
+	}
+	switch {
+	case !noted || restart:
+		return fresh, nil
+	case same(old.Run, run):
+		return old, nil
+	case old.Rows == 0:
+		return fresh, nil
+	}
+	return fresh, fmt.Errorf("%s: found a run with another model, other texts or other flags, expected this one: --restart begins anew", note)
+}
+
+// openParts begins two files, or opens the files of an earlier run.
+func openParts(out, targets string, dim int, done contextsDone) (*parts, error) {
 	element, descr := int64(4), "f4"
-	if run.Half {
+	if done.Run.Half {
 		element, descr = 2, "f2"
 	}
-	w := &parts{dim: dim, half: run.Half, note: out + ".part.json",
+	w := &parts{dim: dim, half: done.Run.Half, note: noteOf(out),
 		states:  &part{path: out, descr: descr, cols: dim, row: element * int64(dim)},
 		targets: &part{path: targets, descr: "i4", row: 4}}
-	done := contextsDone{Run: run}
-	if text, err := os.ReadFile(w.note); err == nil && !restart {
-		var old contextsDone
-		if err := json.Unmarshal(text, &old); err != nil {
-			return nil, done, fmt.Errorf("%s: found %v, expected the files of an earlier run: --restart begins anew", w.note, err)
+	if done.Rows == 0 { // the progress tells that the parts are of a run
+		if err := w.keep(done); err != nil {
+			return nil, err
 		}
-		if !same(old.Run, run) {
-			return nil, done, fmt.Errorf("%s: found a run with another model, other texts or other flags, expected this one: --restart begins anew", w.note)
-		}
-		done = old
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, done, err
 	}
 	for _, p := range []*part{w.states, w.targets} {
 		if err := p.open(done.Rows); err != nil {
 			w.close()
-			return nil, done, err
+			return nil, err
 		}
 	}
 	w.rows, w.saved = done.Rows, done.Rows
-	return w, done, nil
+	return w, nil
 }
 
 func same(a, b contextsRun) bool {
@@ -468,7 +540,7 @@ func (p *part) open(rows int) error {
 	if info, err := os.Stat(p.path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: found no regular file, expected one, or none", p.path)
 	}
-	f, err := os.OpenFile(p.path+".part", os.O_RDWR|os.O_CREATE, 0o666)
+	f, err := os.OpenFile(partOf(p.path), os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return err
 	}
@@ -534,18 +606,16 @@ func (w *parts) save(done contextsDone) error {
 			return err
 		}
 	}
-	text, err := json.Marshal(done)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(w.note+".new", text, 0o666); err != nil {
-		return err
-	}
-	if err := os.Rename(w.note+".new", w.note); err != nil {
+	if err := w.keep(done); err != nil {
 		return err
 	}
 	w.saved = w.rows
 	return nil
+}
+
+// keep writes the progress.
+func (w *parts) keep(done contextsDone) error {
+	return atomicfile.WriteFile(w.note, func(to io.Writer) error { return json.NewEncoder(to).Encode(done) })
 }
 
 // finish gives the files their names.
@@ -562,7 +632,7 @@ func (w *parts) finish() error {
 		}
 	}
 	for _, p := range []*part{w.targets, w.states} {
-		if err := os.Rename(p.path+".part", p.path); err != nil {
+		if err := os.Rename(partOf(p.path), p.path); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,9 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
@@ -91,6 +93,23 @@ func (f *flags) readPreview() (*preview.Model, string) {
 	return nil, ""
 }
 
+// ownPreview returns an error if a regular file has the name of a preview and is none: nothing
+// replaces it. A preview may be of another version or model, or damaged.
+func ownPreview(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return nil // what is there cannot be read, or cannot be replaced
+	}
+	start, err := tensorfile.Start(path, len(previewMagic))
+	if err != nil || !strings.HasPrefix(previewMagic, string(start)) {
+		return fmt.Errorf("%s: found another kind of file, expected a preview: move it away", path)
+	}
+	return nil
+}
+
+// previewMagic are the first bytes of the file of a preview.
+const previewMagic = "\x89L2P\r\n\x1a\n"
+
 // holdPreview holds the file for the preview, and waits while another run makes it. An empty path
 // means that no folder can be written to.
 func (f *flags) holdPreview(ctx context.Context) (path string, release func(), err error) {
@@ -100,10 +119,20 @@ func (f *flags) holdPreview(ctx context.Context) (path string, release func(), e
 	why := error(nil)
 	for _, path := range f.previewPaths() {
 		start, told := time.Now(), time.Time{}
+		if err := ownPreview(path); err != nil {
+			return "", nil, err
+		}
 		for {
 			release, err := atomicfile.Hold(path)
 			if err == nil {
-				return path, release, nil
+				// Before the minutes that the preview takes.
+				if err = cmdline.CheckWritable([]cmdline.Output{{Path: path}}); err == nil {
+					if why != nil {
+						f.say("preview: %v: it is kept in %s\n", why, path)
+					}
+					return path, release, nil
+				}
+				release()
 			}
 			if why = err; !errors.Is(err, atomicfile.ErrHeld) {
 				break
@@ -122,6 +151,9 @@ func (f *flags) holdPreview(ctx context.Context) (path string, release func(), e
 	f.say("preview: found no folder to keep it in, it is of this run alone: %v\n", why)
 	return "", func() {}, nil
 }
+
+// inMemory takes the place of the name of a preview that is in no file.
+const inMemory = "in memory"
 
 // since gives the time that something has taken, if that is more than a second.
 func since(start time.Time) string {
@@ -165,12 +197,13 @@ func (f *flags) newPreview(ctx context.Context, anew bool) error {
 	if f.preview, err = f.makePreview(ctx); err != nil {
 		return err
 	}
-	f.previewFile = cmp.Or(path, "in memory")
+	f.previewFile = cmp.Or(path, inMemory)
 	if path == "" {
 		return nil
 	}
 	if err := f.preview.Save(path); err != nil {
 		f.say("%v: the preview is of this run alone\n", err)
+		f.previewFile = inMemory
 	}
 	return nil
 }

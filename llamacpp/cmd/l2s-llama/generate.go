@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -90,6 +91,16 @@ func (s *sampling) check() (err error) {
 	return nil
 }
 
+// files returns the files of --ban and --allow.
+func (s *sampling) files() (list []string) {
+	for part := range strings.SplitSeq(s.ban+","+s.allow, ",") {
+		if file, named := strings.CutPrefix(strings.TrimSpace(part), "@"); named {
+			list = append(list, file)
+		}
+	}
+	return list
+}
+
 // below checks the ids of --ban and --allow.
 func (s *sampling) below(labels int) error {
 	for _, f := range []struct {
@@ -142,7 +153,7 @@ func parseIDs(list string) (ids []uint32, err error) {
 				ids = append(ids, of...)
 				continue
 			}
-			text, err := os.ReadFile(file)
+			text, err := readList(file)
 			if err != nil {
 				return nil, err
 			}
@@ -159,6 +170,23 @@ func parseIDs(list string) (ids []uint32, err error) {
 	return ids, nil
 }
 
+// mostIDs bounds the text of a file of ids: a device has no end.
+const mostIDs = 64 << 20
+
+// readList reads a text of ids, which may come through a pipe.
+func readList(path string) ([]byte, error) {
+	in, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	text, err := io.ReadAll(io.LimitReader(in, mostIDs+1))
+	if err == nil && len(text) > mostIDs {
+		err = fmt.Errorf("%s: found more than %d MiB of text, expected ids, of at most that", path, mostIDs>>20)
+	}
+	return text, err
+}
+
 func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("generate", generateUsage, stdout, stderr).withLearn().withFast("with --fast, a `file` of text like that to come, for the preview too")
 	prompt := f.String("prompt", "", "the `text` to continue")
@@ -173,7 +201,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err := f.parse(args); err != nil {
 		return err
 	}
-	if err := s.check(); err != nil {
+	if _, err := waiting(ctx, f, func() (any, error) { return nil, s.check() }); err != nil { // a list may be a pipe
 		return err
 	}
 	if o := (engine.Sampling{Options: s.o, LastN: s.lastN}); f.learn && !o.Learns() {
@@ -196,6 +224,9 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	if len(s.banned)+len(s.allowed) > 0 {
 		f.ids = s.below
+	}
+	if err := f.checkOutputs(ctx, []cmdline.Output{{Flag: "--keep", Path: f.keep}}, append(s.files(), *file)...); err != nil {
+		return err
 	}
 	text := *prompt
 	if *file != "" {

@@ -20,11 +20,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/cmdline"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -46,7 +49,7 @@ var verbs = []verb{
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), cmdline.Interrupts()...)
 	context.AfterFunc(ctx, stop) // the next signal ends the program at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -134,6 +137,84 @@ func newFlags(name, usage string, stdout, stderr io.Writer) *flags {
 	return f
 }
 
+// decimal is a flag for a number, which has decimal digits in all flags of both commands.
+type decimal struct {
+	value any // a pointer
+}
+
+func (d decimal) String() string {
+	switch p := d.value.(type) {
+	case *int:
+		return strconv.Itoa(*p)
+	case *uint64:
+		return strconv.FormatUint(*p, 10)
+	case *float64:
+		return strconv.FormatFloat(*p, 'g', -1, 64)
+	}
+	return "" // of a zero value, for package flag
+}
+
+func (d decimal) Set(s string) (err error) {
+	expected := "a whole number"
+	switch p := d.value.(type) {
+	case *int:
+		*p, err = cmdline.Whole(s)
+	case *uint64:
+		*p, err = strconv.ParseUint(s, 10, 64)
+	case *float64:
+		expected = "a number"
+		*p, err = cmdline.Float(s)
+	}
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return errors.New("expected a smaller number")
+	case err != nil:
+		return fmt.Errorf("expected %s in decimal digits", expected)
+	}
+	return nil
+}
+
+// These replace the methods of flag.FlagSet, which take 010 for eight.
+
+func (f *flags) IntVar(p *int, name string, value int, usage string) {
+	*p = value
+	f.Var(decimal{p}, name, usage)
+}
+
+func (f *flags) Int(name string, value int, usage string) *int {
+	p := new(int)
+	f.IntVar(p, name, value, usage)
+	return p
+}
+
+func (f *flags) Uint64Var(p *uint64, name string, value uint64, usage string) {
+	*p = value
+	f.Var(decimal{p}, name, usage)
+}
+
+func (f *flags) Float64Var(p *float64, name string, value float64, usage string) {
+	*p = value
+	f.Var(decimal{p}, name, usage)
+}
+
+// mayBeEmpty are the flags whose text may be empty.
+var mayBeEmpty = []string{"prompt", "system"}
+
+// checkEmpty returns an error if a flag that names a file, a list or anything else is given without
+// it: it would count as not given.
+func (f *flags) checkEmpty() (err error) {
+	f.Visit(func(g *flag.Flag) {
+		if err == nil && g.Value.String() == "" && !slices.Contains(mayBeEmpty, g.Name) {
+			kind, _ := flag.UnquoteUsage(g)
+			if slices.Contains([]string{"file", "source", "folder", "name"}, kind) {
+				kind = "a " + kind
+			}
+			err = wrongUse("--%s: found \"\", expected %s", g.Name, kind)
+		}
+	})
+	return err
+}
+
 // help is the text of -h.
 func (f *flags) help() string {
 	var names, texts []string
@@ -185,7 +266,12 @@ func (f *flags) parse(args []string) error {
 			f.left, args = append(f.left, args[0]), args[1:]
 		}
 	}
+	if err := f.checkEmpty(); err != nil {
+		return err
+	}
 	switch {
+	case slices.Contains(f.left, "") && f.takes:
+		return wrongUse("found an empty argument, expected the name of a file")
 	case len(f.left) > 0 && !f.takes:
 		return wrongUse("found the argument %q, expected flags alone", f.left[0])
 	case f.model == "":
@@ -212,6 +298,25 @@ func (f *flags) parse(args []string) error {
 		f.threads = cpus
 	}
 	return nil
+}
+
+// checkOutputs returns an error if one of the outputs would replace a file that the flags name to
+// be read, or that more names, or another output.
+func (f *flags) checkOutputs(ctx context.Context, outputs []cmdline.Output, more ...string) error {
+	inputs := slices.Concat([]string{f.model, f.head, f.screen, f.text}, more)
+	if f.fast {
+		inputs = append(inputs, f.previewPaths()...)
+	}
+	lib := cmp.Or(f.lib, os.Getenv("YZMA_LIB"))
+	files, _ := os.ReadDir(lib) // an error comes where the libraries are opened
+	for _, file := range files {
+		inputs = append(inputs, filepath.Join(lib, file.Name()))
+	}
+	wrong, err := cmdline.CheckOutputs(ctx, outputs, inputs)
+	if wrong != "" {
+		return wrongUse("%s", wrong)
+	}
+	return err
 }
 
 func used(threads int) string {
@@ -299,8 +404,10 @@ func (f *flags) readText(ctx context.Context, path string) (string, error) {
 // early finds wrong use before a preview is made, which takes a minute, or a model is opened.
 func (f *flags) early(ctx context.Context) error {
 	if f.screen != "" {
-		if _, err := os.Stat(f.screen); err != nil {
+		if info, err := os.Stat(f.screen); err != nil {
 			return err
+		} else if !info.Mode().IsRegular() {
+			return fmt.Errorf("%s: found a folder, a pipe or a device, expected the regular file of a screen", f.screen)
 		}
 	}
 	if f.template != "" { // a template needs no model

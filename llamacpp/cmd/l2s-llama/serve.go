@@ -30,7 +30,7 @@ const mostConnections = 1024
 func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := newFlags("serve", serveUsage, stdout, stderr).withHead().withFast("with --fast, a `file` of text like that to come, for the preview too")
 	o := openai.Options{}
-	addr := f.String("addr", "127.0.0.1:8080", "the `address`, host:port")
+	addr := f.String("addr", "127.0.0.1:8080", "the address, `host:port`")
 	size := f.Int("context", 0, "how `many` tokens a request has, 0 for the model's, at most 4096")
 	f.IntVar(&o.Parallel, "parallel", 4, "how `many` requests are under way at once")
 	f.IntVar(&o.Waiting, "waiting", 32, "how `many` more wait: the answer is 503 beyond them")
@@ -73,6 +73,9 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	defer listener.Close()
+	if at, ok := listener.Addr().(*net.TCPAddr); ok {
+		o.Local = at.IP.IsLoopback()
+	}
 	m, err := f.open(ctx, llamacpp.Options{Context: *size, Sequences: o.Parallel, Forks: openai.Forks})
 	if err != nil {
 		return err

@@ -157,6 +157,27 @@ func TestServeWithoutGrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Body.Close()
+	// On a loopback address the server answers for no other host: its owner can lead a name of a site
+	// to this machine, and a browser takes the page then for one of the same site.
+	for host, want := range map[string]int{"evil.com": 403, "evil.com:9272": 403, "localhost:9272": 200, "127.0.0.1": 200, "[::1]:1": 200} {
+		for _, path := range []string{"/v1/models", "/metrics"} {
+			q, err := http.NewRequest("GET", url+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Host = host
+			q.Header.Set("Origin", "http://"+host)
+			a, err := http.DefaultClient.Do(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(a.Body)
+			a.Body.Close()
+			if a.StatusCode != want || want == 403 && !strings.Contains(string(text), "expected localhost, 127.0.0.1 or [::1]") {
+				t.Errorf("the host %s: found %d and %s, expected %d", host, a.StatusCode, text, want)
+			}
+		}
+	}
 	stop()
 	text, _ := io.ReadAll(r.Body)
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "after --grace 0s") {

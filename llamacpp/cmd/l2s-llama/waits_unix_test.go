@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,9 +32,10 @@ func TestAnInterruptEndsTheWaitForAPipe(t *testing.T) {
 		{"generate", "--model", gguf, "--prompt", "a", "--head", pipe + ".gguf"},
 		{"compare", "--model", gguf, "--text", pipe},
 		{"bench", "--model", gguf, "--learn", "--text", pipe},
+		{"generate", "--model", gguf, "--prompt", "a", "--ban", "@" + pipe},
 	} {
 		want, word := 130, "interrupted"
-		if strings.HasSuffix(args[len(args)-1], ".gguf") && args[len(args)-1] != gguf { // heads of pipes are refused
+		if args[2] == pipe || slices.Contains(args, "--screen") || slices.Contains(args, "--head") { // heads, models and screens of pipes are refused
 			want, word = 1, "pipe"
 		}
 		ctx, cancel := context.WithCancel(context.Background())

@@ -274,7 +274,10 @@ func (s *Server) chat(f *fields) (string, *failure) {
 func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 	var none llamacpp.Message
 	m, failed := parse(raw)
-	if failed != nil {
+	switch {
+	case failed != nil && bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")): // of valid JSON: a field twice
+		return none, failed
+	case failed != nil:
 		return none, wrong("", "found %s, expected an object with role and content", short(raw))
 	}
 	x := llamacpp.Message{}

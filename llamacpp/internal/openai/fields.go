@@ -2,13 +2,17 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/learning-to-screen/l2s/internal/jsonscan"
 )
 
 // failure is an answer that is an error, in the shape of OpenAI's.
@@ -52,13 +56,36 @@ type fields struct {
 // parse reads a JSON object, and nothing after it.
 func parse(body []byte) (*fields, *failure) {
 	f := &fields{}
-	if err := json.Unmarshal(body, &f.of); err != nil {
+	err := json.Unmarshal(body, &f.of)
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &kind):
+		found := map[string]string{"array": "an array", "bool": "true or false"}[kind.Value]
+		return nil, wrong("", "body: found %s, expected an object", cmp.Or(found, "a "+kind.Value)).code("invalid_json")
+	case err != nil:
 		return nil, wrong("", "body: found no JSON object: %v", err).code("invalid_json")
-	}
-	if f.of == nil {
+	case f.of == nil:
 		return nil, wrong("", "body: found null, expected a JSON object").code("invalid_json")
 	}
+	if name := twice(body); name != "" {
+		return nil, wrong("", "%.40s: found the field twice, in letters of any case, expected it once", name).code("invalid_json")
+	}
 	return f, nil
+}
+
+// twice returns the name of a field of a valid object that is there twice, in letters of any case,
+// "" for none.
+func twice(object []byte) (name string) {
+	seen := map[string]bool{}
+	_ = jsonscan.Value(bytes.TrimSpace(object)).Entries(func(key []byte, _ jsonscan.Value) error {
+		folded := strings.ToLower(string(key))
+		if seen[folded] && name == "" {
+			name = cmp.Or(string(key), `""`)
+		}
+		seen[folded] = true
+		return nil
+	})
+	return name
 }
 
 func (f *fields) fail(name, format string, a ...any) {

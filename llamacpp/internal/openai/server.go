@@ -30,6 +30,7 @@ type Options struct {
 	Timeout  time.Duration // the longest time to read a request, and until a client takes a part of an answer
 	Budget   float64       // of the head's preview, 0 for its own
 	Audit    float64       // of the engine
+	Local    bool          // refuses requests whose Host is not this machine
 }
 
 // Forks is the Forks of the model of a server.
@@ -120,6 +121,9 @@ func (s *Server) Handler() http.Handler {
 	guard.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, wrong("", "found a request of a page of another site, expected none").with(http.StatusForbidden).code("cross_origin"))
 	}))
+	if s.o.Local {
+		return s.local(guard.Handler(mux))
+	}
 	return guard.Handler(mux)
 }
 
@@ -170,6 +174,9 @@ func (s *Server) patient(w http.ResponseWriter) {
 
 // read reads the fields of a request. The memory of its body is held until release.
 func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, release func(), failed *failure) {
+	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return nil, nil, wrong("", "Content-Encoding: found %.40q, expected a body without one", e).with(http.StatusUnsupportedMediaType).code("content_encoding")
+	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(s.o.Timeout))
 	h := hold{of: s}

@@ -513,7 +513,14 @@ func TestWrongRequests(t *testing.T) {
 		message    string
 	}{
 		{"completions", ``, 400, nil, "no JSON object"},
-		{"completions", `[]`, 400, nil, "no JSON object"},
+		{"completions", `[]`, 400, nil, "body: found an array, expected an object"},
+		{"completions", ` "x"`, 400, nil, "body: found a string, expected an object"},
+		{"completions", `1`, 400, nil, "body: found a number, expected an object"},
+		{"completions", `true`, 400, nil, "body: found true or false, expected an object"},
+		{"completions", `{"prompt":"a","prompt":"b"}`, 400, nil, "prompt: found the field twice"},
+		{"completions", ` {"prompt":"a","PROMPT":"b"} `, 400, nil, "PROMPT: found the field twice"},
+		{"completions", `{"prompt":"a","p\u0072ompt":"b"}`, 400, nil, "prompt: found the field twice"},
+		{"chat/completions", `{"messages":[{"role":"user","role":"system","content":"a"}]}`, 400, "messages[0]", "role: found the field twice"},
 		{"completions", `null`, 400, nil, "found null"},
 		{"completions", `{"prompt":"a"} x`, 400, nil, "no JSON object"},
 		{"completions", strings.Repeat(`{"a":`, 100_000), 400, nil, "no JSON object"},
@@ -632,9 +639,20 @@ func TestWrongRequests(t *testing.T) {
 	}
 	// Unknown fields, and null, count as absent.
 	for _, rest := range []string{`,"user":"me","metadata":{"a":1},"frobnicate":[1],"service_tier":"auto"`, `,"temperature":null,"stop":null,"seed":null,"logprobs":null,"logit_bias":null,"allowed_tokens":null,"stream":null,"max_tokens":null,"n":null,"tools":[],"response_format":null`, `,"max_tokens":3.0,"n":1,"best_of":1,"echo":false,"suffix":"","top_k":-1,"seed":-5,"top_p":0,"temperature":1e-300`} {
-		s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2`+rest+`}`)
+		if !strings.Contains(rest, `"max_tokens"`) {
+			rest += `,"max_tokens":2`
+		}
+		s.ok(t, "/v1/completions", `{"prompt":"a"`+rest+`}`)
 	}
 	s.ok(t, "/v1/chat/completions", chat+`,"max_tokens":2,"response_format":{"type":"text"},"tool_choice":"none","messages_":1}`)
+	// A body that says that it is compressed.
+	packed, _ := http.NewRequest("POST", s.url+"/v1/completions", strings.NewReader(`{"prompt":"a","max_tokens":1}`))
+	packed.Header.Set("Content-Encoding", "gzip")
+	if answer, err := http.DefaultClient.Do(packed); err != nil || answer.StatusCode != 415 {
+		t.Errorf("a body in gzip: found %v, %v, expected 415", answer, err)
+	} else {
+		answer.Body.Close()
+	}
 	// A page of another site.
 	r, _ := http.NewRequest("POST", s.url+"/v1/completions", strings.NewReader(`{"prompt":"a"}`))
 	r.Header.Set("Origin", "https://example.org")
