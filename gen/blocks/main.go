@@ -27,7 +27,7 @@ import (
 const (
 	// aheadRows is the number of rows by which the prefetches of a list of rows are ahead. The
 	// caller gives the number of bytes for rows that follow each other.
-	aheadRows = 3
+	aheadRows = 8
 )
 
 func main() {

@@ -390,17 +390,12 @@ func (m *BlockRows) intervals(lower, upper []float32, ids []uint32, n int, c *Bl
 			raceWrites(lower[i*n+at.at : i*n+at.end])
 			raceWrites(upper[i*n+at.at : i*n+at.end])
 		}
-		if ids == nil || c.n > 1 {
-			m.leaf(lower[at.at:], upper[at.at:], n, first, list, at.end-at.at, c)
-			continue
+		if ids != nil && c.n == 1 {
+			// Rows far apart, on different pages, come from memory while the rows before them are
+			// computed: the first ones are asked for here, the others by the leaf.
+			Prefetch(m.rows, ids[at.at:at.end])
 		}
-		// Rows far apart, on different pages, come from memory while the rows before them are
-		// computed.
-		Prefetch(m.rows, ids[at.at:at.end])
-		for i := at.at; i < at.end; i += prefetched {
-			Prefetch(m.rows, ids[min(i+prefetched, at.end):at.end])
-			m.leaf(lower[i:], upper[i:], n, first, &ids[i], min(prefetched, at.end-i), c)
-		}
+		m.leaf(lower[at.at:], upper[at.at:], n, first, list, at.end-at.at, c)
 	}
 	runtime.KeepAlive(c)
 }
@@ -409,6 +404,9 @@ func (m *BlockRows) intervals(lower, upper []float32, ids []uint32, n int, c *Bl
 func (m *BlockRows) leaf(lower, upper []float32, ld, first int, ids *uint32, n int, c *BlockContexts) {
 	b := c.bound
 	b.meta, b.slack = &m.meta[first], m.slack
+	if ids != nil {
+		b.ahead = 0 // what follows a row in memory is not read next
+	}
 	rows, arg := (*byte)(unsafe.Add(m.rows.data, first*b.bytes)), (*byte)(unsafe.Pointer(&b))
 	lo, up := &lower[0], &upper[0]
 	elements, _ := BlockOf(m.rows.element)

@@ -18,7 +18,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -140,7 +140,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -322,7 +322,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -469,7 +469,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -666,7 +666,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -841,7 +841,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -1056,7 +1056,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -1196,7 +1196,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -1405,7 +1405,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -1563,7 +1563,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -1790,7 +1790,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -2098,7 +2098,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -2495,7 +2495,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -2823,7 +2823,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -3260,7 +3260,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -3542,7 +3542,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -3916,7 +3916,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -4069,7 +4069,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -4296,7 +4296,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -4468,7 +4468,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -4703,7 +4703,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -4889,7 +4889,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -5135,7 +5135,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -5263,7 +5263,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -5436,7 +5436,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -5560,7 +5560,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -5739,7 +5739,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -5924,7 +5924,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -6184,7 +6184,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -6408,7 +6408,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -6678,7 +6678,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
@@ -6870,7 +6870,7 @@ row:
 	TESTQ BX, BX
 	JZ    named
 	MOVL  (BX)(AX*4), SI
-	LEAQ  3(AX), R8
+	LEAQ  8(AX), R8
 	MOVQ  n+40(FP), R9
 	CMPQ  R8, R9
 	JGE   named
