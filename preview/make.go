@@ -55,6 +55,7 @@ const (
 	mostOutliers     = 64
 	labelsPerOutlier = 512 // at least
 	hugeLength       = 16  // times the median
+	labelsPerHuge    = 64  // at least
 )
 
 // Make makes a model of a layer from contexts of the text to come: states, row-major, n x d. Some
@@ -183,7 +184,7 @@ func (m *Model) extended(states []float32) []float32 {
 // findHuge finds labels whose rows, with their biases, are much longer than most: a few of them would
 // decide the mean row, the coordinates and the blocks of all others.
 func (m *Model) findHuge(ctx context.Context, l *softmax.Layer) error {
-	n := m.mostApart() / 2
+	n := m.labels / labelsPerHuge
 	if n == 0 {
 		return nil
 	}
@@ -211,9 +212,6 @@ func (m *Model) findHuge(ctx context.Context, l *softmax.Layer) error {
 	}
 	return nil
 }
-
-// mostApart is the largest number of outliers.
-func (m *Model) mostApart() int { return min(mostOutliers, m.labels/labelsPerOutlier) }
 
 // turns finds the coordinates. With M = E[hh^T] = L L^T of contexts and G = W'^T W'/labels of the
 // rows less their mean, let the rows of Q be the first eigenvectors of L^T G L. Then z = Q L^-1 h
@@ -505,7 +503,7 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 // large for them, and those whose rows have the longest part outside the coordinates. Such a row
 // has a direction almost for itself: contexts along it are rare, so the coordinates leave it out.
 func (m *Model) setApart(ctx context.Context, l *softmax.Layer, lost []float64) error {
-	n := (m.mostApart() - len(m.huge)) / 2
+	n := min(mostOutliers, m.labels/labelsPerOutlier) / 2
 	if n == 0 && len(m.huge) == 0 {
 		return nil
 	}

@@ -108,7 +108,7 @@ func (m *Model) measure(ctx context.Context, l *softmax.Layer, held []float32, o
 		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", ErrTarget, r.Precision1.Value, m.k, r.PrecisionK.Value, n, p1, pk)
 	}
 	if r := m.rungs[m.normal]; m.labels >= LeastLabels && r.Exact > mostExact {
-		return fmt.Errorf("%w: found %.0f%% of %d held-out states answered by the exact layer, since too many labels look alike, expected at most %.0f%%: take the exact search", ErrTarget, 100*r.Exact, n, 100*mostExact)
+		return fmt.Errorf("%w: found %.0f%% of %d held-out states answered by the exact layer, since too many labels look alike, or too many have huge rows or biases, expected at most %.0f%%: take the exact search", ErrTarget, 100*r.Exact, n, 100*mostExact)
 	}
 	return nil
 }
