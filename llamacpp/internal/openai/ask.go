@@ -159,12 +159,20 @@ func (s *Server) biases(f *fields, o *engine.Sampling) {
 	if !f.get("logit_bias", "an object of numbers, by ids of tokens", &biases) {
 		return
 	}
+	if name := twice(f.of["logit_bias"]); name != "" {
+		f.fail("logit_bias", "found token %.40s twice, expected each once", name)
+		return
+	}
 	var bans []uint32
+	seen := map[uint64]bool{}
 	for key, add := range biases {
 		id, err := strconv.ParseUint(key, 10, 32)
 		switch {
 		case err != nil || int64(id) >= int64(s.x.Labels()):
 			f.fail("logit_bias", "found %.40q, expected ids of tokens, below %d", key, s.x.Labels())
+			return
+		case seen[id]:
+			f.fail("logit_bias", "found token %d twice, expected each once", id)
 			return
 		case !(math.Abs(add) <= mostBias):
 			f.fail("logit_bias", "found %v of token %d, expected %d to %d", add, id, -mostBias, mostBias)
@@ -174,14 +182,9 @@ func (s *Server) biases(f *fields, o *engine.Sampling) {
 		case add != 0:
 			o.Biases = append(o.Biases, softmax.Bias{ID: uint32(id), Add: float32(add)})
 		}
+		seen[id] = true
 	}
 	slices.SortFunc(o.Biases, func(a, b softmax.Bias) int { return cmp.Compare(a.ID, b.ID) })
-	for i := 1; i < len(o.Biases); i++ {
-		if o.Biases[i].ID == o.Biases[i-1].ID {
-			f.fail("logit_bias", "found token %d twice, expected each once", o.Biases[i].ID)
-			return
-		}
-	}
 	if len(bans) == 0 {
 		return
 	}

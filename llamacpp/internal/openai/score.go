@@ -59,6 +59,9 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answers [][]uint32, failed *failure) {
 	text := ""
 	if f.has("messages") {
+		if f.has("prompt") {
+			return nil, nil, wrong("prompt", "found a prompt and messages, expected one of both")
+		}
 		if text, failed = s.chat(f); failed != nil {
 			return nil, nil, failed
 		}
