@@ -17,26 +17,27 @@ func ExampleNewHook() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	hook, err := llamacpp.NewHook(model, llama.ContextDefaultParams())
+	hook, err := llamacpp.NewHook(model, llama.ContextDefaultParams()) // was llama.InitFromModel
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer hook.Close()
-	x, err := llamacpp.OpenHead("M.gguf", llamacpp.HeadOptions{Screen: "M.l2s"})
+	x, err := llamacpp.OpenHead("M.gguf", llamacpp.HeadOptions{Screen: "M.l2s"}) // once, for all goroutines
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := hook.Check(x); err != nil {
+	defer x.Close()
+	if err := hook.Check(x); err != nil { // for architectures that are not known
 		log.Fatal(err)
 	}
 	tokens := llama.Tokenize(llama.ModelGetVocab(model), "Are you ready to go?", true, false)
 	best := make([]softmax.Prediction, 1)
 	for range 12 {
-		h, err := hook.Decode(llama.BatchGetOne(tokens))
+		h, err := hook.Decode(llama.BatchGetOne(tokens)) // was llama.Decode
 		if err != nil {
 			log.Fatal(err)
 		}
-		if _, err := x.Search(best, h, softmax.Request{}); err != nil {
+		if _, err := x.Search(best, h, softmax.Request{}); err != nil { // was llama.SamplerSample
 			log.Fatal(err)
 		}
 		tokens = []llama.Token{llama.Token(best[0].ID)}

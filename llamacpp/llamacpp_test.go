@@ -531,6 +531,16 @@ func TestTheExampleOfTheREADME(t *testing.T) {
 	if !bytes.Contains(readme, append([]byte("```go\n"), example...)) {
 		t.Error("README.md: found another example than example/main.go")
 	}
+	source, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, hook, found := strings.Cut(string(source), "\n\thook, err := llamacpp.NewHook")
+	hook, _, _ = strings.Cut(hook, "\n}\n")
+	hook = "hook, err := llamacpp.NewHook" + strings.ReplaceAll(hook, "\n\t", "\n")
+	if !found || !strings.Contains(string(readme), "```go\n"+hook+"\n```\n") {
+		t.Errorf("README.md: found other code for users of yzma than ExampleNewHook has, expected\n%s", hook)
+	}
 }
 
 // A head that learns answers exactly, and then over the screen that it has learned.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/audit"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
@@ -171,8 +172,8 @@ func (t *trainer) misses(last screening.Rung) error {
 	if found.High >= want-far {
 		return nil
 	}
-	return fmt.Errorf("%w: found %s %.4f (%.4f to %.4f) on %d held-out contexts with the largest budget, %.0f candidates, expected %.4f: more contexts help, and they must be the states that the layer is applied to",
-		ErrTarget, name, found.Value, found.Low, found.High, t.held.N, last.Budget, want)
+	return fmt.Errorf("%w: found %s %.4f (%.4f to %.4f) on %s held-out contexts with the largest budget, %.0f candidates, expected %.4f: more contexts help, and they must be the states that the layer is applied to",
+		ErrTarget, name, found.Value, found.Low, found.High, progress.Count(t.held.N), last.Budget, want)
 }
 
 // saturated reports whether the labels that only the last rung finds are less than a quarter of the
@@ -184,8 +185,8 @@ func saturated(x, last screening.Rung) bool {
 
 // describe returns the figures of a rung as a text.
 func (t *trainer) describe(x screening.Rung) string {
-	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f (%.4f to %.4f) on %d held-out contexts, %.0f candidates",
-		x.Precision1.Value, x.Precision1.Low, x.Precision1.High, t.K, x.PrecisionK.Value, x.PrecisionK.Low, x.PrecisionK.High, t.held.N, x.MeanCandidates)
+	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f (%.4f to %.4f) on %s held-out contexts, %.0f candidates",
+		x.Precision1.Value, x.Precision1.Low, x.Precision1.High, t.K, x.PrecisionK.Value, x.PrecisionK.Low, x.PrecisionK.High, progress.Count(t.held.N), x.MeanCandidates)
 }
 
 func (t *trainer) warn(format string, args ...any) {

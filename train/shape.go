@@ -8,6 +8,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
@@ -64,13 +65,13 @@ func (t *trainer) shape() shape {
 
 // shapeOf returns the shape with a number of clusters; its shells are undecided.
 func (t *trainer) shapeOf(clusters int, why string) shape {
-	f, how := shape{clusters: clusters, undecided: true}, "by k-means"
+	f, how := shape{clusters: clusters, undecided: true}, "found by k-means"
 	if t.N/clusters < leastToLearn {
-		how = fmt.Sprintf("by k-means alone, since learning pays from %d on", leastToLearn)
+		how = fmt.Sprintf("found by k-means alone: training the vectors helps from %s contexts in each on", progress.Count(leastToLearn))
 	} else if f.iterations = t.opt.Iterations; f.iterations > 0 {
-		how = fmt.Sprintf("learned, which pays from %d on", leastToLearn)
+		how = fmt.Sprintf("found by k-means and trained: that helps from %s contexts in each on", progress.Count(leastToLearn))
 	}
-	t.decide("%d clusters, %d contexts in each, %s%s", clusters, t.N/clusters, how, why)
+	t.decide("%s clusters, %s contexts in each, %s%s", progress.Count(clusters), progress.Count(t.N/clusters), how, why)
 	return f
 }
 
@@ -109,7 +110,7 @@ func (t *trainer) best(ctx context.Context) (*attempt, error) {
 	if half.bytes < x.bytes {
 		x = half
 	}
-	t.decide("%d clusters are taken", x.clusters)
+	t.decide("%s clusters are taken", progress.Count(x.clusters))
 	return x, nil
 }
 
@@ -180,7 +181,7 @@ func (t *trainer) cut(ctx context.Context, x *attempt, b *builder) (err error) {
 		}
 	}
 	if len(tries) > 1 {
-		t.decide("%s: at precisions near the target a query reads %s", x.shape, strings.Join(figures, ", "))
+		t.decide("%s are taken: near the target precision a query reads %s", x.shape, strings.Join(figures, ", "))
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -158,7 +159,8 @@ func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt
 	t.held = from.Part(t.heldIDs)
 	t.record.HeldOut, t.record.LeftOut = t.held.N, len(ids)-t.held.N
 	if t.record.LeftOut > 0 {
-		t.decide("precision is measured on %d contexts: %d others are equal to contexts of training", t.held.N, t.record.LeftOut)
+		t.decide("precision is measured on %s contexts: %s others are equal to contexts of training",
+			progress.Count(t.held.N), progress.Count(t.record.LeftOut))
 	}
 	return t, nil
 }

@@ -20,7 +20,7 @@ func TestTrainSaysWhatItDecides(t *testing.T) {
 	plain := joined("train", testArgs(), "--out", "x.l2s")
 	r := l2s(t, dir, plain...)
 	inspected := succeed(t, dir, "inspect", "x.l2s")
-	for _, want := range []string{"24 clusters, 50 contexts in each, by k-means alone, since learning pays from 1000 on\n", "clusters alone: 24 held-out contexts", "budget "} {
+	for _, want := range []string{"24 clusters, 50 contexts in each, found by k-means alone: training the vectors helps from 1,000 contexts in each on\n", "clusters alone: 24 held-out contexts", "budget "} {
 		expectIn(t, r.stderr, want)
 		expectIn(t, inspected, "                "+want)
 	}

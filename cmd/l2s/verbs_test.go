@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/stage"
@@ -576,7 +577,7 @@ func TestTrainMeasuresOnHeldOutContexts(t *testing.T) {
 			if text := r.stderr; r.code != 0 || strings.Contains(text, "warning: there are no contexts to measure on") != (c.held == 0) {
 				t.Errorf("found in\n%sa warning that none were held out, or none, of %v", text, c.held)
 			}
-			if said := fmt.Sprintf("precision is measured on %v contexts: %v others are equal to contexts of training\n", c.held, c.leftOut); strings.Contains(r.stderr, said) != (c.leftOut > 0) {
+			if said := fmt.Sprintf("precision is measured on %s contexts: %v others are equal to contexts of training\n", progress.Count(int(c.held)), c.leftOut); strings.Contains(r.stderr, said) != (c.leftOut > 0) {
 				t.Errorf("found in\n%sthe words %q, expected: %v", r.stderr, said, c.leftOut > 0)
 			}
 		})
