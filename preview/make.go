@@ -499,9 +499,10 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 }
 
 // setApart takes the outliers out of their blocks: labels with previews that tell little of their
-// logits. They are the huge ones, those whose codes lose most (lost has the squares), since coordinates are too
-// large for them, and those whose rows have the longest part outside the coordinates. Such a row
-// has a direction almost for itself: contexts along it are rare, so the coordinates leave it out.
+// logits. They are the huge ones, those whose codes lose most (lost has the squares), since
+// coordinates are too large for them, and those whose rows have the longest part outside the
+// coordinates. Such a row has a direction almost for itself: contexts along it are rare, so the
+// coordinates leave it out.
 func (m *Model) setApart(ctx context.Context, l *softmax.Layer, lost []float64) error {
 	n := min(mostOutliers, m.labels/labelsPerOutlier) / 2
 	if n == 0 && len(m.huge) == 0 {
