@@ -105,8 +105,8 @@ func openFolder(t *testing.T, path, name string) error {
 			t.Fatal(err)
 		}
 	}
-	shard := tensorfile.Array{Name: "model.embed_tokens.weight", Shape: []int{6, 2}, Data: make([]float32, 12)}
-	if err := tensorfile.WriteSafetensors(filepath.Join(dir, "shard.safetensors"), shard); err != nil {
+	shard := gguftest.Array{Name: "model.embed_tokens.weight", Shape: []int{6, 2}, Data: make([]float32, 12)}
+	if err := gguftest.WriteSafetensors(filepath.Join(dir, "shard.safetensors"), shard); err != nil {
 		t.Fatal(err)
 	}
 	return openHead(t, dir)
@@ -164,16 +164,16 @@ func good(t *testing.T) map[string][]byte {
 	for i := range ids {
 		ids[i] = uint32(i % 8)
 	}
-	array := func(name string, shape ...int) tensorfile.Array {
+	array := func(name string, shape ...int) gguftest.Array {
 		n := 1
 		for _, s := range shape {
 			n *= s
 		}
-		return tensorfile.Array{Name: name, Shape: shape, Data: numbers[:n]}
+		return gguftest.Array{Name: name, Shape: shape, Data: numbers[:n]}
 	}
 	for _, err := range []error{
 		tensorfile.WriteNPY(at("x.npy"), numbers, 20, 3),
-		tensorfile.WriteSafetensors(at("x.safetensors"), array("x", 20, 3), array("y", 5)),
+		gguftest.WriteSafetensors(at("x.safetensors"), array("x", 20, 3), array("y", 5)),
 		os.WriteFile(at("x.txt"), []byte("<unk>\n<eos>\nthe\nof\n"), 0o666),
 		os.WriteFile(at("x.gguf"), goodGGUF().Bytes(), 0o666),
 		os.WriteFile(at("x.config"), []byte(goodFolder["config.json"]), 0o666),

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/float16"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
@@ -256,7 +257,7 @@ func widen(rows []uint16) []float32 {
 func narrow(dst []uint16, x []float32) bool {
 	for i, f := range x {
 		var ok bool
-		if dst[i], ok = tensorfile.ToFloat16(f); !ok {
+		if dst[i], ok = float16.Narrow(f); !ok {
 			return false
 		}
 	}

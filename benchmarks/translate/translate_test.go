@@ -18,11 +18,11 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/seq2seq"
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -39,7 +39,7 @@ func folder(t testing.TB, n int) string {
 	t.Helper()
 	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(7, 1))
-	var arrays []tensorfile.Array
+	var arrays []gguftest.Array
 	add := func(name string, scale float32, shape ...int) {
 		size := 1
 		for _, s := range shape {
@@ -49,7 +49,7 @@ func folder(t testing.TB, n int) string {
 		for i := range data {
 			data[i] = scale * float32(r.NormFloat64())
 		}
-		arrays = append(arrays, tensorfile.Array{Name: name, Shape: shape, Data: data})
+		arrays = append(arrays, gguftest.Array{Name: name, Shape: shape, Data: data})
 	}
 	for _, half := range []string{"encoder", "decoder"} {
 		add(half+".embeddings.weight", 1, words, embed)
@@ -66,7 +66,7 @@ func folder(t testing.TB, n int) string {
 	add("decoder.attn.linear_out.weight", 0.5, dim, 2*dim)
 	add("generator.weight", 1, words, dim)
 	add("generator.bias", 1, words)
-	if err := tensorfile.WriteSafetensors(filepath.Join(dir, "model.safetensors"), arrays...); err != nil {
+	if err := gguftest.WriteSafetensors(filepath.Join(dir, "model.safetensors"), arrays...); err != nil {
 		t.Fatal(err)
 	}
 	vocabulary := "<pad>\n<unk>\n<s>\n</s>\n"

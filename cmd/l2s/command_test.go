@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
@@ -308,9 +309,9 @@ func makeFiles() (err error) {
 	for _, err := range []error{
 		tensorfile.WriteNPY(in("W.npy"), w, tinyLabels, tinyDim),
 		tensorfile.WriteNPY(in("b.npy"), b, tinyLabels),
-		tensorfile.WriteSafetensors(in("layer.safetensors"),
-			tensorfile.Array{Name: "weight", Shape: []int{tinyLabels, tinyDim}, Data: w},
-			tensorfile.Array{Name: "bias", Shape: []int{tinyLabels}, Data: b}),
+		gguftest.WriteSafetensors(in("layer.safetensors"),
+			gguftest.Array{Name: "weight", Shape: []int{tinyLabels, tinyDim}, Data: w},
+			gguftest.Array{Name: "bias", Shape: []int{tinyLabels}, Data: b}),
 		tensorfile.WriteNPY(in("H.npy"), around(tinyTrain), tinyTrain, tinyDim),
 		tensorfile.WriteNPY(in("T.npy"), around(tinyTest), tinyTest, tinyDim),
 		os.WriteFile(in("words.txt"), words(tinyLabels), 0o666),

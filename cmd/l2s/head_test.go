@@ -200,11 +200,11 @@ func modelFolder(t *testing.T, dir, name string) {
 	w, labels, dim := rows(t, filepath.Join(dir, "W.npy"))
 	b := tensor(t, filepath.Join(dir, "b.npy")).Data
 	const padding = 20
-	for file, array := range map[string]tensorfile.Array{
+	for file, array := range map[string]gguftest.Array{
 		"one.safetensors": {Name: "lm_head.weight", Shape: []int{labels + padding, dim}, Data: append(slices.Clone(w), make([]float32, padding*dim)...)},
 		"two.safetensors": {Name: "lm_head.bias", Shape: []int{labels + padding}, Data: append(slices.Clone(b), make([]float32, padding)...)},
 	} {
-		if err := tensorfile.WriteSafetensors(in(file), array); err != nil {
+		if err := gguftest.WriteSafetensors(in(file), array); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/preview"
@@ -114,8 +115,8 @@ func TestTheTokenizerOfTheModelItself(t *testing.T) {
 	}
 	w, labels, dim := rows(t, in("W.npy"))
 	writeFile(t, in("model/config.json"), []byte(`{"tie_word_embeddings":false}`))
-	if err := tensorfile.WriteSafetensors(in("model/model.safetensors"), tensorfile.Array{Name: "lm_head.weight", Shape: []int{labels, dim}, Data: w},
-		tensorfile.Array{Name: "lm_head.bias", Shape: []int{labels}, Data: tensor(t, in("b.npy")).Data}); err != nil {
+	if err := gguftest.WriteSafetensors(in("model/model.safetensors"), gguftest.Array{Name: "lm_head.weight", Shape: []int{labels, dim}, Data: w},
+		gguftest.Array{Name: "lm_head.bias", Shape: []int{labels}, Data: tensor(t, in("b.npy")).Data}); err != nil {
 		t.Fatal(err)
 	}
 	vocabulary := []byte(`{"added_tokens":[{"id":300,"content":"<image>"}],"model":{"vocab":{"a":0,"last":299}}}`)
@@ -145,7 +146,7 @@ func TestInspectAModel(t *testing.T) {
 	}
 	writeFile(t, in("m/config.json"), []byte(`{"model_type":"t5","d_model":4,"tie_word_embeddings":true,"eos_token_id":1,"pad_token_id":0,"text_config":{"tie_word_embeddings":false}}`))
 	writeFile(t, in("m/generation_config.json"), []byte(`{"suppress_tokens":[2]}`))
-	if err := tensorfile.WriteSafetensors(in("m/model.safetensors"), tensorfile.Array{Name: "shared.weight", Shape: []int{3, 4}, Data: make([]float32, 12)}); err != nil {
+	if err := gguftest.WriteSafetensors(in("m/model.safetensors"), gguftest.Array{Name: "shared.weight", Shape: []int{3, 4}, Data: make([]float32, 12)}); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.Join([]string{
@@ -229,7 +230,7 @@ func TestStatesWithoutTheScaleAreNoticed(t *testing.T) {
 		targets = append(targets, byte(target), 0, 0, 0, 0, 0, 0, 0)
 	}
 	writeFile(t, in("m/config.json"), []byte(`{"model_type":"t5","d_model":32,"tie_word_embeddings":true}`))
-	if err := tensorfile.WriteSafetensors(in("m/model.safetensors"), tensorfile.Array{Name: "shared.weight", Shape: []int{labels, d}, Data: w}, tensorfile.Array{Name: "decoder.final_layer_norm.weight", Shape: []int{d}, Data: gain}); err != nil {
+	if err := gguftest.WriteSafetensors(in("m/model.safetensors"), gguftest.Array{Name: "shared.weight", Shape: []int{labels, d}, Data: w}, gguftest.Array{Name: "decoder.final_layer_norm.weight", Shape: []int{d}, Data: gain}); err != nil {
 		t.Fatal(err)
 	}
 	for name, x := range map[string][]float32{"head.npy": atHead, "after.npy": behind} {

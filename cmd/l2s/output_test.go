@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/cmdline"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 )
 
 // allInOne writes a file with the shared layer and the contexts H.npy and T.npy,
@@ -18,13 +18,13 @@ import (
 func allInOne(name string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		t.Helper()
-		var arrays []tensorfile.Array
+		var arrays []gguftest.Array
 		for as, file := range map[string]string{"kernel:0": "W.npy", "bias:0": "b.npy", "train:0": "H.npy", "test:0": "T.npy"} {
 			a := tensor(t, filepath.Join(dir, file))
 			a.Name = as
 			arrays = append(arrays, a)
 		}
-		if err := tensorfile.WriteSafetensors(filepath.Join(dir, name), arrays...); err != nil {
+		if err := gguftest.WriteSafetensors(filepath.Join(dir, name), arrays...); err != nil {
 			t.Fatal(err)
 		}
 	}

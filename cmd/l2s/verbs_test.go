@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simd"
@@ -105,7 +106,7 @@ func TestVersion(t *testing.T) {
 }
 
 // tensor reads the array of a file.
-func tensor(t *testing.T, path string) tensorfile.Array {
+func tensor(t *testing.T, path string) gguftest.Array {
 	t.Helper()
 	m, err := tensorfile.OpenTensor(path)
 	if err != nil {
@@ -116,7 +117,7 @@ func tensor(t *testing.T, path string) tensorfile.Array {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tensorfile.Array{Shape: slices.Clone(m.Shape), Data: slices.Clone(x)}
+	return gguftest.Array{Shape: slices.Clone(m.Shape), Data: slices.Clone(x)}
 }
 
 // rows reads a matrix.

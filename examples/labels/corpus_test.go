@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
@@ -40,9 +41,9 @@ func newCorpus(t *testing.T, labels, dim, n int) *corpus {
 	}
 	w, b, h := draw(labels*dim), draw(labels), draw(n*dim)
 	for _, err := range []error{
-		tensorfile.WriteSafetensors(filepath.Join(c.dir, "lm.safetensors"),
-			tensorfile.Array{Name: "decoder.weight", Data: w, Shape: []int{labels, dim}},
-			tensorfile.Array{Name: "decoder.bias", Data: b, Shape: []int{labels}}),
+		gguftest.WriteSafetensors(filepath.Join(c.dir, "lm.safetensors"),
+			gguftest.Array{Name: "decoder.weight", Data: w, Shape: []int{labels, dim}},
+			gguftest.Array{Name: "decoder.bias", Data: b, Shape: []int{labels}}),
 		tensorfile.WriteNPY(filepath.Join(c.dir, "W.npy"), w, labels, dim),
 		tensorfile.WriteNPY(filepath.Join(c.dir, "b.npy"), b, labels),
 		tensorfile.WriteNPY(filepath.Join(c.dir, "H.npy"), h, n, dim),

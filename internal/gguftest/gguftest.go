@@ -1,4 +1,5 @@
-// Package gguftest writes GGUF files for tests, also broken ones: it checks nothing.
+// Package gguftest writes GGUF files for tests, also broken ones, and files of safetensors: it checks
+// nothing.
 package gguftest
 
 import (

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -65,7 +66,7 @@ func TestOpenContexts(t *testing.T) {
 			t.Fatal(err)
 		}
 		tensors := filepath.Join(t.TempDir(), "states.safetensors")
-		if err := tensorfile.WriteSafetensors(tensors, tensorfile.Array{Name: "h", Data: six, Shape: []int{2, 3}}); err != nil {
+		if err := gguftest.WriteSafetensors(tensors, gguftest.Array{Name: "h", Data: six, Shape: []int{2, 3}}); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {

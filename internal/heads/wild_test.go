@@ -14,7 +14,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/heads"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
 // ints is an array of int32 as metadata.
@@ -501,9 +500,9 @@ func writeShards(t *rapid.T, dir, name string, n, in, embedding int) {
 		if single {
 			file = "model.safetensors"
 		}
-		var arrays []tensorfile.Array
+		var arrays []gguftest.Array
 		add := func(name string, first int) {
-			arrays = append(arrays, tensorfile.Array{Name: name, Shape: []int{3, 2}, Data: counting(first, 6)})
+			arrays = append(arrays, gguftest.Array{Name: name, Shape: []int{3, 2}, Data: counting(first, 6)})
 			if first != 20 || !forgotten {
 				entries = append(entries, fmt.Sprintf("%q:%q", name, file))
 			}
@@ -516,7 +515,7 @@ func writeShards(t *rapid.T, dir, name string, n, in, embedding int) {
 		}
 		add(fmt.Sprintf("model.layers.%d.x.weight", i), 30)
 		path := filepath.Join(dir, file)
-		if err := tensorfile.WriteSafetensors(path, arrays...); err != nil {
+		if err := gguftest.WriteSafetensors(path, arrays...); err != nil {
 			t.Fatal(err)
 		}
 		if single {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/float16"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/simd"
@@ -102,9 +103,9 @@ func encodeBlock(block []byte, w *[groupSize]float32) (norm, rest float64, ok bo
 	if !(largest <= maxBlockWeight) {
 		return 0, 0, false
 	}
-	bits := narrowFloat16(largest / maxCode)
+	bits, _ := float16.Narrow(largest / maxCode)
 	binary.LittleEndian.PutUint16(block, bits)
-	d := widenFloat16(bits)
+	d := float16.Widen(bits)
 	inv := 0.0
 	if d > 0 {
 		inv = 1 / float64(d)
@@ -117,16 +118,6 @@ func encodeBlock(block []byte, w *[groupSize]float32) (norm, rest float64, ok bo
 		rest += float64((float64(x) - y) * (float64(x) - y))
 	}
 	return norm, rest, true
-}
-
-// narrowFloat16 returns the binary16 next to x, which is not negative, below 2^15 and no NaN, ties
-// to even.
-func narrowFloat16(x float32) uint16 {
-	if x < 0x1p-14 { // subnormal
-		return uint16(math.RoundToEven(float64(x) * 0x1p24))
-	}
-	bits := math.Float32bits(x) - (127-15)<<23
-	return uint16((bits + 0xfff + bits>>13&1) >> 13)
 }
 
 func newBlockRows(blocks Rows, dim int, bias []float32) (*BlockRows, error) {

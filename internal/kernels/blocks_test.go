@@ -288,24 +288,6 @@ func TestEncodeBlocksRefuses(t *testing.T) {
 	}
 }
 
-// A scale is the float16 next to it.
-func TestNarrowFloat16(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		bits := uint16(rapid.IntRange(0, 0x77ff).Draw(t, "bits")) // below 2^15
-		x, next := widenFloat16(bits), widenFloat16(bits+1)
-		middle := (x + next) / 2 // exact
-		even := bits + bits&1
-		for _, c := range []struct {
-			x    float32
-			want uint16
-		}{{x, bits}, {math.Nextafter32(middle, 0), bits}, {middle, even}, {math.Nextafter32(middle, 1e9), bits + 1}} {
-			if got := narrowFloat16(c.x); got != c.want {
-				t.Fatalf("%v: found %#x, expected %#x", c.x, got, c.want)
-			}
-		}
-	})
-}
-
 // A context has the same interval alone and among others.
 func TestABatchOfBlocksIsItsContexts(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/float16"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
@@ -62,7 +63,7 @@ func randomRows(r *rand.Rand, n, d, offset, exponent int, e Element) (rows Rows,
 			if narrow[i] = uint16(r.Uint32()); narrow[i]>>10&31 == 31 {
 				narrow[i] &^= 1 << 14
 			}
-			wide[i] = widenFloat16(narrow[i])
+			wide[i] = float16.Widen(narrow[i])
 		case BFloat16:
 			narrow[i] = uint16(math.Float32bits(x) >> 16)
 			wide[i] = math.Float32frombits(uint32(narrow[i]) << 16)

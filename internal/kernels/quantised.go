@@ -1,6 +1,10 @@
 package kernels
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/learning-to-screen/l2s/internal/float16"
+)
 
 // The quantised elements are blocks of 32 or 256 weights of one row, as ggml stores them in memory
 // and in GGUF files. An element's value is the result of ggml's dequantisation in float32
@@ -101,7 +105,7 @@ func (m Rows) widenBlocks(dst []float32, first int) {
 	}
 }
 
-func half(b []byte) float32 { return widenFloat16(binary.LittleEndian.Uint16(b)) }
+func half(b []byte) float32 { return float16.Widen(binary.LittleEndian.Uint16(b)) }
 
 func widenQ40(dst []float32, block []byte) {
 	d, qs, y := half(block), (*[16]byte)(block[2:]), (*[32]float32)(dst)

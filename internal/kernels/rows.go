@@ -4,6 +4,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/float16"
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
@@ -154,22 +155,8 @@ func widenGeneric(dst []float32, x []uint16, e Element) {
 		return
 	}
 	for j, x := range x {
-		dst[j] = widenFloat16(x)
+		dst[j] = float16.Widen(x)
 	}
-}
-
-// widenFloat16 returns the value of a binary16. A NaN is quiet, as CPUs make it.
-func widenFloat16(x uint16) float32 {
-	sign, exponent, fraction := uint32(x>>15)<<31, uint32(x>>10&31), uint32(x&1023)
-	switch {
-	case exponent == 0: // zero and subnormals: fraction * 2^-24, exact
-		return math.Float32frombits(sign | math.Float32bits(float32(fraction)*0x1p-24))
-	case exponent == 31 && fraction != 0:
-		return math.Float32frombits(sign | 0x1ff<<22 | fraction<<13)
-	case exponent == 31:
-		return math.Float32frombits(sign | 0xff<<23)
-	}
-	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
 }
 
 // FirstNotFinite returns the place of the first NaN or infinity, if there is one.

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/float16"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
@@ -48,7 +49,7 @@ func testWiden(t *testing.T, all []uint16) {
 			t.Fatalf("bfloat16 %#04x: got %v, want %v", x, brain[i], want)
 		}
 		// The bits are the same as in plain Go, of NaNs too.
-		if math.Float32bits(half[i]) != math.Float32bits(widenFloat16(x)) || math.Float32bits(brain[i]) != uint32(x)<<16 {
+		if math.Float32bits(half[i]) != math.Float32bits(float16.Widen(x)) || math.Float32bits(brain[i]) != uint32(x)<<16 {
 			t.Fatalf("%#04x: other bits than plain Go's", x)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 )
 
 // normal returns n normal numbers.
@@ -49,11 +49,11 @@ func TestUnnormedByTheModelsNorm(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	open := func(t *testing.T, gain, bias []float32) *head.Head {
 		path := filepath.Join(t.TempDir(), "model.safetensors")
-		arrays := []tensorfile.Array{{Name: "lm_head.weight", Shape: []int{labels, dim}, Data: normal(r, labels*dim, 0.1)}, {Name: "transformer.ln_f.weight", Shape: []int{dim}, Data: gain}}
+		arrays := []gguftest.Array{{Name: "lm_head.weight", Shape: []int{labels, dim}, Data: normal(r, labels*dim, 0.1)}, {Name: "transformer.ln_f.weight", Shape: []int{dim}, Data: gain}}
 		if bias != nil {
-			arrays = append(arrays, tensorfile.Array{Name: "transformer.ln_f.bias", Shape: []int{dim}, Data: bias})
+			arrays = append(arrays, gguftest.Array{Name: "transformer.ln_f.bias", Shape: []int{dim}, Data: bias})
 		}
-		if err := tensorfile.WriteSafetensors(path, arrays...); err != nil {
+		if err := gguftest.WriteSafetensors(path, arrays...); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(filepath.Dir(path), "config.json"), []byte(`{"model_type":"gpt2","tie_word_embeddings":false}`), 0o666); err != nil {
@@ -141,9 +141,9 @@ func TestUnnormedByTheModelsScale(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := tensorfile.WriteSafetensors(filepath.Join(dir, "model.safetensors"),
-				tensorfile.Array{Name: "lm_head.weight", Shape: []int{labels, dim}, Data: normal(r, labels*dim, 0.1)},
-				tensorfile.Array{Name: "decoder.final_layer_norm.weight", Shape: []int{dim}, Data: gain}); err != nil {
+			if err := gguftest.WriteSafetensors(filepath.Join(dir, "model.safetensors"),
+				gguftest.Array{Name: "lm_head.weight", Shape: []int{labels, dim}, Data: normal(r, labels*dim, 0.1)},
+				gguftest.Array{Name: "decoder.final_layer_norm.weight", Shape: []int{dim}, Data: gain}); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(c.config), 0o666); err != nil {

@@ -1,7 +1,5 @@
 package tensorfile
 
-import "math"
-
 // DType is the type of a tensor's elements as the file stores them: its place in dtypes.
 type DType uint8
 
@@ -109,18 +107,3 @@ func (d DType) packed() bool { return dtypes[d].block > 1 && dtypes[d].safetenso
 
 func (d DType) float() bool   { return Float16 <= d && d <= Float64 }
 func (d DType) integer() bool { return Int8 <= d && d <= Uint64 }
-
-// halfBits returns the bits of the float32 equal to the binary16 number h. A
-// NaN keeps its sign and payload.
-func halfBits(h uint16) uint32 {
-	sign := uint32(h) >> 15 << 31
-	magnitude := uint32(h & 0x7fff)
-	switch {
-	case magnitude >= 0x7c00: // Inf and NaN
-		return sign | 0x7f800000 | magnitude<<13
-	case magnitude >= 0x0400: // the exponent's bias is 15 here, 127 there
-		return sign | (magnitude<<13 + (127-15)<<23)
-	}
-	// Zero and the subnormal numbers are multiples of 2^-24, all of them normal in float32.
-	return sign | math.Float32bits(float32(magnitude)*0x1p-24)
-}

@@ -544,23 +544,6 @@ func smallFloat(bits uint64, exponent, fraction int) float64 {
 	return v
 }
 
-func TestSmallFloat(t *testing.T) {
-	for h := range uint64(1 << 16) {
-		want := smallFloat(h, 5, 10)
-		got := math.Float32frombits(halfBits(uint16(h)))
-		if math.IsNaN(want) {
-			if !math.IsNaN(float64(got)) {
-				t.Errorf("%04x: found %v, want NaN", h, got)
-			}
-		} else if !sameFloat(got, float32(want)) {
-			t.Errorf("%04x: found %v, want %v", h, got, want)
-		}
-		if b := float64(math.Float32frombits(uint32(h) << 16)); b != smallFloat(h, 8, 7) && b == b {
-			t.Errorf("bfloat16 %04x: found %v, want %v", h, b, smallFloat(h, 8, 7))
-		}
-	}
-}
-
 // A fault in mapped memory is an error, any other panic is not hidden.
 func TestGuardLetsOtherPanicsPass(t *testing.T) {
 	cause := errors.New("cause")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"pgregory.net/rapid"
 )
 
@@ -29,13 +30,13 @@ func TestFilesAreThoseThatDecideWhatIsOpened(t *testing.T) {
 				continue
 			}
 			name := filepath.Join(dir, "m.safetensors") + strings.TrimSuffix(":"+strings.Join(parts[:n], ":"), ":")
-			var arrays []Array
+			var arrays []gguftest.Array
 			for from := range parts {
-				arrays = append(arrays, Array{Name: strings.Join(parts[from:], ":"), Shape: []int{n + 1}, Data: make([]float32, n+1)})
+				arrays = append(arrays, gguftest.Array{Name: strings.Join(parts[from:], ":"), Shape: []int{n + 1}, Data: make([]float32, n+1)})
 			}
-			slices.SortFunc(arrays, func(a, b Array) int { return strings.Compare(a.Name, b.Name) })
-			arrays = slices.CompactFunc(arrays, func(a, b Array) bool { return a.Name == b.Name })
-			if err := WriteSafetensors(name, arrays...); err != nil {
+			slices.SortFunc(arrays, func(a, b gguftest.Array) int { return strings.Compare(a.Name, b.Name) })
+			arrays = slices.CompactFunc(arrays, func(a, b gguftest.Array) bool { return a.Name == b.Name })
+			if err := gguftest.WriteSafetensors(name, arrays...); err != nil {
 				t.Fatal(err)
 			}
 			sizes[n+1] = name

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s/internal/float16"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/mapfile"
 )
@@ -366,7 +367,7 @@ func (t *Tensor) convert(dst []float32, src []byte) {
 	switch t.DType {
 	case Float16:
 		for i := range dst {
-			dst[i] = math.Float32frombits(halfBits(le.Uint16(src[2*i:])))
+			dst[i] = float16.Widen(le.Uint16(src[2*i:]))
 		}
 	case BFloat16:
 		for i := range dst {

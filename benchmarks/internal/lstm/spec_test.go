@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 )
 
 // tensor is one tensor of a test model, in float32 for any dtype.
@@ -67,12 +67,12 @@ func (s *spec) file(t interface{ Fatal(...any) }) []byte {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	var arrays []tensorfile.Array
+	var arrays []gguftest.Array
 	for _, name := range slices.Sorted(maps.Keys(s.tensors)) {
-		arrays = append(arrays, tensorfile.Array{Name: name, Shape: s.tensors[name].shape, Data: s.tensors[name].data})
+		arrays = append(arrays, gguftest.Array{Name: name, Shape: s.tensors[name].shape, Data: s.tensors[name].data})
 	}
 	path := filepath.Join(dir, "model.safetensors")
-	if err := tensorfile.WriteSafetensors(path, arrays...); err != nil {
+	if err := gguftest.WriteSafetensors(path, arrays...); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(path)

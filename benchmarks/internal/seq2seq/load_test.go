@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 )
 
 // tinyShape is the shape of the models that must be refused.
@@ -23,7 +23,7 @@ func TestLoadErrors(t *testing.T) {
 			for _, size := range shape {
 				n *= size
 			}
-			s.tensors[name] = tensorfile.Array{Name: name, Shape: shape, Data: make([]float32, n)}
+			s.tensors[name] = gguftest.Array{Name: name, Shape: shape, Data: make([]float32, n)}
 		}
 	}
 	remove := func(names ...string) func(*spec) {

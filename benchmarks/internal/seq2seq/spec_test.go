@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 )
@@ -31,13 +32,13 @@ type shape struct{ source, target, embedSource, embedTarget, dim, layers int }
 // spec is a test model by its tensors, in float32.
 type spec struct {
 	shape
-	tensors map[string]tensorfile.Array
+	tensors map[string]gguftest.Array
 }
 
 // newSpec draws a model with weights of at most scale.
 func newSpec(seed uint64, sh shape, scale float32) *spec {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	s := &spec{shape: sh, tensors: map[string]tensorfile.Array{}}
+	s := &spec{shape: sh, tensors: map[string]gguftest.Array{}}
 	add := func(name string, shape ...int) {
 		n := 1
 		for _, size := range shape {
@@ -47,7 +48,7 @@ func newSpec(seed uint64, sh shape, scale float32) *spec {
 		for i := range data {
 			data[i] = scale * (2*rng.Float32() - 1)
 		}
-		s.tensors[name] = tensorfile.Array{Name: name, Shape: shape, Data: data}
+		s.tensors[name] = gguftest.Array{Name: name, Shape: shape, Data: data}
 	}
 	d := sh.dim
 	for _, half := range []struct {
@@ -154,7 +155,7 @@ func openSpec(t testing.TB, dir string) *spec {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	s := &spec{tensors: map[string]tensorfile.Array{}}
+	s := &spec{tensors: map[string]gguftest.Array{}}
 	for _, name := range f.Names() {
 		tensor, err := f.Tensor(name)
 		if err != nil {
@@ -164,7 +165,7 @@ func openSpec(t testing.TB, dir string) *spec {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.tensors[name] = tensorfile.Array{Name: name, Shape: tensor.Shape, Data: data}
+		s.tensors[name] = gguftest.Array{Name: name, Shape: tensor.Shape, Data: data}
 		if strings.HasPrefix(name, "encoder.rnn.bias_ih_l") {
 			s.layers++
 		}

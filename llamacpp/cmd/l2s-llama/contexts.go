@@ -18,6 +18,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	"github.com/learning-to-screen/l2s/internal/float16"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
@@ -579,7 +580,7 @@ func (w *parts) add(states []float32, follow []int32) error {
 			w.buf = binary.LittleEndian.AppendUint32(w.buf, math.Float32bits(x))
 			continue
 		}
-		b, ok := tensorfile.ToFloat16(x)
+		b, ok := float16.Narrow(x)
 		if !ok {
 			return fmt.Errorf("state %d: found %v, expected numbers of float16: leave --float16 out", w.rows+i/w.dim, x)
 		}

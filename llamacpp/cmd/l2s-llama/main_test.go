@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 
@@ -648,16 +647,5 @@ func TestTheWholeWay(t *testing.T) {
 	text, _ = runs(t, ctx, 0, append([]string{"bench", "--tasks", "greedy", "--rounds", "1", "--tokens", "2"}, screened...)...)
 	if !strings.Contains(text, "screen") {
 		t.Errorf("found %q, expected a line of the screen", text)
-	}
-}
-
-func TestFloat16(t *testing.T) {
-	for x, want := range map[float32]uint16{0: 0, 1: 0x3c00, -2: 0xc000, 65504: 0x7bff, 0x1p-24: 1, 0x1p-25: 0, 0x1.8p-24: 2, 0x1p-14: 0x0400, 1 + 0x1p-11: 0x3c00, 1 + 0x1.8p-10: 0x3c02, 2047.5: 0x6800, 65519: 0x7bff} {
-		if found, ok := tensorfile.ToFloat16(x); found != want || !ok {
-			t.Errorf("%v: found %#x, expected %#x", x, found, want)
-		}
-	}
-	if _, ok := tensorfile.ToFloat16(65520); ok {
-		t.Error("65520: found a float16, expected none")
 	}
 }

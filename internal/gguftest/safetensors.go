@@ -1,0 +1,35 @@
+package gguftest
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+)
+
+// Array is a float32 tensor, whose elements are in C order.
+type Array struct {
+	Name  string
+	Shape []int
+	Data  []float32
+}
+
+// WriteSafetensors writes arrays, in their order, as a file of safetensors.
+func WriteSafetensors(path string, arrays ...Array) error {
+	var header bytes.Buffer
+	var data []byte
+	text := func(x any) { // of a type that JSON has
+		b, _ := json.Marshal(x)
+		header.Write(b)
+	}
+	for i, a := range arrays {
+		header.WriteByte("{,"[min(i, 1)])
+		at := len(data)
+		data = append(data, Floats(a.Data...)...)
+		text(a.Name)
+		header.WriteByte(':')
+		text(map[string]any{"dtype": "F32", "shape": append([]int{}, a.Shape...), "data_offsets": []int{at, len(data)}})
+	}
+	header.WriteByte('}')
+	file := le.AppendUint64(nil, uint64(header.Len()))
+	return os.WriteFile(path, append(append(file, header.Bytes()...), data...), 0o666)
+}
