@@ -6,8 +6,8 @@ import "github.com/learning-to-screen/l2s/internal/kernels"
 // need.
 type prepared struct {
 	n      int
+	room   int // the number of contexts that their intervals take
 	vecs   [kernels.BatchContexts]*kernels.Int8Vector
-	fine   bool // by both planes of a context
 	blocks kernels.BlockContexts
 }
 
@@ -25,12 +25,16 @@ func (s *Searcher) prepare(qs []*Query, p *scope) {
 	s.groups = s.groups[:groups]
 	for g := range s.groups {
 		x, part := &s.groups[g], qs[g*kernels.BatchContexts:]
-		x.n, x.fine = min(len(part), kernels.BatchContexts), false
+		x.n = min(len(part), kernels.BatchContexts)
+		x.room = x.n
 		for c, q := range part[:x.n] {
 			x.vecs[c] = &q.vec
 		}
 		if s.layer.blocks != nil && p.packed == nil {
 			x.blocks.Set(s.layer.blocks, x.vecs[:x.n]...)
+			if x.n > 1 {
+				x.room = kernels.BatchContexts
+			}
 		}
 	}
 }

@@ -172,7 +172,7 @@ func (s *Searcher) find(dst []Prediction, answers []Answer, qs []*Query, p *scop
 		return
 	}
 	s.prepare(qs, p)
-	if len(qs) == 1 && !p.listed && s.layer.coarse != nil && !p.req.LogSum && !s.groups[0].fine && s.firstPass(qs[0], p) {
+	if len(qs) == 1 && !p.listed && s.layer.coarse != nil && !p.req.LogSum && s.firstPass(qs[0], p) {
 		// Labels that are left are permitted ones.
 		p.Labels, p.n, p.mask = Only(s.list), len(s.list), nil
 	}
@@ -221,8 +221,8 @@ func (p *scope) raised(threshold float32, lower []float32) float32 {
 // contexts that share the load of a row, p.room(p.n) apart.
 func (s *Searcher) intervals(x *prepared, p *scope) {
 	room := p.room(p.n)
-	s.reserve(max(room, panelsOf(p.n)*kernels.PanelRows) * x.n) // packed or not: the scratch grows alike
-	s.lower, s.upper = s.lower[:room*x.n], s.upper[:room*x.n]
+	s.reserve(max(room, panelsOf(p.n)*kernels.PanelRows) * x.room) // packed or not: the scratch grows alike
+	s.lower, s.upper = s.lower[:room*x.room], s.upper[:room*x.room]
 	if x.n > 1 || p.packed != nil {
 		s.layer.bounds(s.lower, s.upper, x, p, 0, p.n)
 	} else {
@@ -528,7 +528,7 @@ func (w *worker) take(s *Searcher, p *scope, at, size int) {
 	w.ids = grow.Slice(w.ids, size)
 	for g := range s.groups {
 		x := &s.groups[g]
-		s.layer.bounds(w.lower[:x.n*room], w.upper[:x.n*room], x, p, at, size)
+		s.layer.bounds(w.lower[:x.room*room], w.upper[:x.room*room], x, p, at, size)
 		for c := range x.n {
 			lower, upper := w.lower[c*room:][:size], w.upper[c*room:][:size]
 			if p.edits() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"strings"
 )
 
 // Array is a float32 tensor, whose elements are in C order.
@@ -27,9 +28,14 @@ func WriteSafetensors(path string, arrays ...Array) error {
 		data = append(data, Floats(a.Data...)...)
 		text(a.Name)
 		header.WriteByte(':')
-		text(map[string]any{"dtype": "F32", "shape": append([]int{}, a.Shape...), "data_offsets": []int{at, len(data)}})
+		text(struct {
+			DType   string `json:"dtype"`
+			Shape   []int  `json:"shape"`
+			Offsets [2]int `json:"data_offsets"`
+		}{"F32", append([]int{}, a.Shape...), [2]int{at, len(data)}})
 	}
 	header.WriteByte('}')
+	header.WriteString(strings.Repeat(" ", -header.Len()&7))
 	file := le.AppendUint64(nil, uint64(header.Len()))
 	return os.WriteFile(path, append(append(file, header.Bytes()...), data...), 0o666)
 }

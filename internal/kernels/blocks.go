@@ -230,6 +230,7 @@ type BlockContexts struct {
 	memory  []byte
 	element Element
 	dim, n  int
+	wide    int // contexts that intervals have room for: 1 or BatchContexts
 	bound   blockBound
 }
 
@@ -294,20 +295,20 @@ func (c *BlockContexts) Set(m *BlockRows, vs ...*Int8Vector) {
 	}
 	dim := m.rows.dim
 	c.element, c.dim, c.n = m.rows.element, dim, len(vs)
-	wide := 1
+	c.wide = 1
 	ahead, several := simd.Ahead()
 	if c.n > 1 {
-		wide, ahead = BatchContexts, several
+		c.wide, ahead = BatchContexts, several
 	}
 	pairs, size := (dim+2*groupSize-1)/(2*groupSize), c.element.pairBytes()
-	c.memory = grow.Slice(c.memory, pairs*wide*size+rowAlign)
-	planes := c.memory[int(-uintptr(unsafe.Pointer(&c.memory[0]))%rowAlign):][:pairs*wide*size]
+	c.memory = grow.Slice(c.memory, pairs*c.wide*size+rowAlign)
+	planes := c.memory[int(-uintptr(unsafe.Pointer(&c.memory[0]))%rowAlign):][:pairs*c.wide*size]
 	clear(planes)
 	c.bound = blockBound{planes: &planes[0], bytes: m.rows.rowBytes(), ahead: ahead}
 	for i := range BatchContexts {
 		v := vs[min(i, c.n-1)]
-		if i < wide {
-			c.set(i, wide, planes, v, pairs)
+		if i < c.wide {
+			c.set(i, c.wide, planes, v, pairs)
 		}
 	}
 }
@@ -346,8 +347,8 @@ func (c *BlockContexts) set(i, wide int, planes []byte, v *Int8Vector, pairs int
 }
 
 // Bounds computes an interval for the reference logit of every row and each of the contexts:
-// context c's are from c*Len on of lower and upper, which have Len elements a context. The
-// intervals have the same bits on every CPU.
+// context c's are from c*Len on of lower and upper, which have Len elements for one context, and for
+// more of them Len elements for each of BatchContexts. The intervals have the same bits on every CPU.
 func (m *BlockRows) Bounds(lower, upper []float32, c *BlockContexts) {
 	m.intervals(lower, upper, nil, m.rows.n, c)
 }
@@ -364,7 +365,7 @@ func (m *BlockRows) intervals(lower, upper []float32, ids []uint32, n int, c *Bl
 	if c.n == 0 || c.element != m.rows.element || c.dim != m.rows.dim {
 		panic("kernels: contexts are not set for these rows")
 	}
-	if len(lower) != c.n*n || len(upper) != c.n*n {
+	if len(lower) != c.wide*n || len(upper) != c.wide*n {
 		panic("kernels: length of lower or upper differs from the number of rows or ids, for each context")
 	}
 	raceReads(c.memory)
@@ -377,7 +378,7 @@ func (m *BlockRows) intervals(lower, upper []float32, ids []uint32, n int, c *Bl
 			first, list = 0, &ids[at.at]
 			raceReadsRows(m.rows.bytes(), size, ids[at.at:at.end])
 		}
-		for i := range c.n {
+		for i := range c.wide {
 			raceWrites(lower[i*n+at.at : i*n+at.end])
 			raceWrites(upper[i*n+at.at : i*n+at.end])
 		}
@@ -402,35 +403,10 @@ func (m *BlockRows) leaf(lower, upper []float32, ld, first int, ids *uint32, n i
 	lo, up := &lower[0], &upper[0]
 	elements, _ := BlockOf(m.rows.element)
 	blocks := m.rows.dim / elements
-	if c.n > 1 && c.n < BatchContexts {
-		// The form for all has no fewer: the surplus goes to other memory.
-		m.fewer(lower, upper, ld, first, ids, n, c)
-		return
-	}
-	if !m.rows.element.blockLeaf(lo, up, ld, rows, ids, n, blocks, arg, c.n > 1) {
+	if !m.rows.element.blockLeaf(lo, up, ld, rows, ids, n, blocks, arg, c.wide > 1) {
 		m.generic(lower, upper, ld, first, ids, n, c)
 	}
 }
-
-// fewer is leaf for 2 or 3 contexts.
-func (m *BlockRows) fewer(lower, upper []float32, ld, first int, ids *uint32, n int, c *BlockContexts) {
-	var lo, up [BatchContexts * fewRows]float32
-	all := *c
-	all.n = BatchContexts
-	for at := 0; at < n; at += fewRows {
-		size, from, list := min(fewRows, n-at), first+at, ids
-		if ids != nil {
-			from, list = first, (*uint32)(unsafe.Add(unsafe.Pointer(ids), 4*at))
-		}
-		m.leaf(lo[:], up[:], fewRows, from, list, size, &all)
-		for i := range c.n {
-			copy(lower[i*ld+at:][:size], lo[i*fewRows:])
-			copy(upper[i*ld+at:][:size], up[i*fewRows:])
-		}
-	}
-}
-
-const fewRows = 64
 
 func (e Element) blockLeaf(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte, batch bool) bool {
 	switch e {
@@ -549,10 +525,7 @@ func (e Element) split(block []byte, x *splitBlock) {
 
 // generic is leaf in plain Go.
 func (m *BlockRows) generic(lower, upper []float32, ld, first int, ids *uint32, n int, c *BlockContexts) {
-	wide := 1
-	if c.n > 1 {
-		wide = BatchContexts
-	}
+	wide := c.wide
 	var x splitBlock
 	e, size := m.rows.element, m.rows.rowBytes()
 	elements, bytes := BlockOf(e)

@@ -65,13 +65,17 @@ func (c *blockCase) bounds(ids []uint32) (lower, upper []float32) {
 	if ids != nil {
 		n = len(ids)
 	}
-	lower, upper = make([]float32, n*len(c.vs)), make([]float32, n*len(c.vs))
+	room := n
+	if len(c.vs) > 1 {
+		room *= BatchContexts
+	}
+	lower, upper = make([]float32, room), make([]float32, room)
 	if ids == nil {
 		c.m.Bounds(lower, upper, &x)
 	} else {
 		c.m.GatherBounds(lower, upper, ids, &x)
 	}
-	return lower, upper
+	return lower[:n*len(c.vs)], upper[:n*len(c.vs)]
 }
 
 // Intervals of blocks hold the reference logits, are narrow, and have the same bits on each level,

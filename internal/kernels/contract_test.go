@@ -226,8 +226,8 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 			vs := [4]*Int8Vector{u, u, u, u}
 			for n := len(vs); n > 0; n-- {
 				c.Set(blocks, vs[:n]...)
-				blocks.Bounds(lower[:20*n], upper[:20*n], &c)
-				blocks.GatherBounds(lower[:5*n], upper[:5*n], ids[:], &c)
+				blocks.Bounds(lower[:20*c.wide], upper[:20*c.wide], &c)
+				blocks.GatherBounds(lower[:5*c.wide], upper[:5*c.wide], ids[:], &c)
 			}
 		})
 		if n != 0 {

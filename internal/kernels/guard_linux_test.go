@@ -239,14 +239,14 @@ var kernelsAtEdges = []struct {
 	{"BlockRows.Bounds", func(a *atEdges) {
 		for _, contexts := range []int{1, 2, BatchContexts} {
 			m, c := a.blockRows(contexts)
-			lower, upper := a.bounds(contexts * a.n)
+			lower, upper := a.bounds(c.wide * a.n)
 			m.Bounds(lower, upper, c)
 		}
 	}},
 	{"BlockRows.GatherBounds", func(a *atEdges) {
 		for _, contexts := range []int{1, 2, BatchContexts} {
 			m, c := a.blockRows(contexts)
-			lower, upper := a.bounds(contexts * a.m)
+			lower, upper := a.bounds(c.wide * a.m)
 			m.GatherBounds(lower, upper, a.ids(), c)
 		}
 	}},

@@ -283,7 +283,7 @@ var sameOnEveryLevel = []struct {
 		if v.Set(o.h) != Certified || w.Set(reversed) != Certified || o.blocks == nil {
 			return nil
 		}
-		for _, vs := range [][]*Int8Vector{{v}, {v, w, w}, {w, v, v, w}} {
+		for _, vs := range [][]*Int8Vector{{v}, {w, v, v, w}} {
 			var c BlockContexts
 			c.Set(o.blocks, vs...)
 			all = slices.Concat(all,
