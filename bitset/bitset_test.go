@@ -28,14 +28,6 @@ func drawIDs(t *rapid.T, labels int, name string) []uint32 {
 	return ids
 }
 
-func drawSet(t *rapid.T, labels int, name string) *Set {
-	s, err := FromIDs(labels, drawIDs(t, labels, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // same reports whether two sets have the same universe and the same labels.
 func same(s, o *Set) bool {
 	return s.Len() == o.Len() && slices.Equal(slices.Collect(s.All()), slices.Collect(o.All()))
@@ -152,44 +144,6 @@ func againstMap(t *rapid.T) {
 
 func TestAgainstMap(t *testing.T) { rapid.Check(t, againstMap) }
 func FuzzAgainstMap(f *testing.F) { f.Fuzz(rapid.MakeFuzz(againstMap)) }
-
-func TestLaws(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		labels := drawLabels(t)
-		a, b, c := drawSet(t, labels, "a"), drawSet(t, labels, "b"), drawSet(t, labels, "c")
-		union := func(x, y *Set) *Set { z := x.Clone(); z.Union(y); return z }
-		intersect := func(x, y *Set) *Set { z := x.Clone(); z.Intersect(y); return z }
-		difference := func(x, y *Set) *Set { z := x.Clone(); z.Difference(y); return z }
-		equal := func(law string, x, y *Set) {
-			if !same(x, y) || !same(y, x) {
-				t.Fatalf("%s: %v and %v", law, slices.Collect(x.All()), slices.Collect(y.All()))
-			}
-		}
-		equal("union commutes", union(a, b), union(b, a))
-		equal("intersection commutes", intersect(a, b), intersect(b, a))
-		equal("union associates", union(union(a, b), c), union(a, union(b, c)))
-		equal("intersection distributes over union", intersect(a, union(b, c)), union(intersect(a, b), intersect(a, c)))
-		equal("difference and intersection make up the whole", union(difference(a, b), intersect(a, b)), a)
-		equal("the empty set is neutral", union(a, New(labels)), a)
-		if got, want := union(a, b).Count()+intersect(a, b).Count(), a.Count()+b.Count(); got != want {
-			t.Fatalf("|a or b| + |a and b| = %d, |a| + |b| = %d", got, want)
-		}
-	})
-}
-
-func TestIDsRoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		labels := drawLabels(t)
-		ids := drawIDs(t, labels, "ids")
-		s, err := FromIDs(labels, ids)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := slices.Collect(s.All()); !slices.Equal(got, ids) {
-			t.Fatalf("ids %v came back as %v", ids, got)
-		}
-	})
-}
 
 func TestFullUniverse(t *testing.T) {
 	for _, labels := range edges {

@@ -82,10 +82,6 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	code := m.Run()
-	if err := corpus.end(code == 0); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
 	if shared.dir != "" {
 		os.RemoveAll(shared.dir)
 	}

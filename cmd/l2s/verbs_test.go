@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"go/parser"
@@ -342,45 +341,6 @@ func TestTails(t *testing.T) {
 	}
 }
 
-// TestLayerFormats reads one layer and the same contexts in every format and
-// type that numpy and PyTorch write.
-func TestLayerFormats(t *testing.T) {
-	notUnderRace(t)
-	dir := files(t)
-	at := func(name string) string { return filepath.Join(dir, name) }
-	want := succeed(t, dir, joined("topk", "m.l2s", testArgs())...)
-	w, _, _ := rows(t, at("W.npy"))
-
-	var f64 []byte
-	for _, x := range w {
-		f64 = binary.LittleEndian.AppendUint64(f64, math.Float64bits(float64(x)))
-	}
-	writeFile(t, at("W64.npy"), append(npyHead("<f8", false, tinyLabels, tinyDim), f64...))
-	var columns []byte
-	for j := range tinyDim {
-		for i := range tinyLabels {
-			columns = binary.LittleEndian.AppendUint32(columns, math.Float32bits(w[i*tinyDim+j]))
-		}
-	}
-	writeFile(t, at("Wf.npy"), append(npyHead("<f4", true, tinyLabels, tinyDim), columns...))
-	writeFile(t, at("layer.npz"), npz(t, map[string][]byte{
-		"weight.npy": readFile(t, at("W.npy")), "bias.npy": readFile(t, at("b.npy")), "H.npy": readFile(t, at("T.npy")),
-	}))
-	for _, c := range []struct{ name, weights, bias, contexts string }{
-		{"safetensors", "layer.safetensors:weight", "layer.safetensors:bias", "T.npy"},
-		{"npz", "layer.npz:weight", "layer.npz:bias", "layer.npz:H"},
-		{"float64", "W64.npy", "b.npy", "T.npy"},
-		{"Fortran order", "Wf.npy", "b.npy", "T.npy"},
-		{"absolute path", at("W.npy"), at("b.npy"), at("T.npy")},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if got := succeed(t, dir, "topk", "--weights", c.weights, "--bias", c.bias, "--contexts", c.contexts, "m.l2s"); got != want {
-				t.Error("found other answers, expected the same")
-			}
-		})
-	}
-}
-
 func TestEval(t *testing.T) {
 	dir := files(t)
 	o := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json")...)
@@ -506,29 +466,6 @@ func TestEval(t *testing.T) {
 				t.Errorf("found no %q in the line of P@%s:\n%s", want, k, text)
 			}
 		}
-	})
-	t.Run("a report for people", func(t *testing.T) {
-		text := succeed(t, dir, joined("eval", "m.l2s", testArgs(), "--quiet")...)
-		for _, want := range []string{"P@1", "P@5", "candidates", "clusters"} {
-			if !strings.Contains(text, want) {
-				t.Errorf("found no %s in\n%s", want, text)
-			}
-		}
-	})
-	t.Run("the level changes nothing but its name", func(t *testing.T) {
-		levels(t, func(t *testing.T, level, env string) {
-			cmd := command(t, dir, joined("eval", "m.l2s", testArgs(), "--json")...)
-			cmd.Env = append(cmd.Env, env)
-			got := parseObject(t, finish(t, cmd).stdout)
-			if got["level"] != level {
-				t.Errorf("level: found %v, expected %s", got["level"], level)
-			}
-			for _, k := range []string{"1", "5"} {
-				if a, b := number(t, got, "precision", k), number(t, o, "precision", k); a != b {
-					t.Errorf("P@%s: found %v, expected %v", k, a, b)
-				}
-			}
-		})
 	})
 }
 
@@ -821,42 +758,6 @@ func TestTopK(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a line for each context, of ids and logits", func(t *testing.T) {
-		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-		if len(lines) != tinyTest {
-			t.Fatalf("found %d lines, expected %d", len(lines), tinyTest)
-		}
-		for i, line := range lines {
-			columns := strings.Split(line, "\t")
-			if len(columns) != 2 {
-				t.Fatalf("line %d: found %d columns, expected 2: %s", i+1, len(columns), line)
-			}
-			ids, logits := strings.Split(columns[0], " "), strings.Split(columns[1], " ")
-			if len(ids) != 3 || len(logits) != 3 {
-				t.Fatalf("line %d: found %d ids and %d logits, expected 3 each", i+1, len(ids), len(logits))
-			}
-			last := math.Inf(1)
-			for j, s := range logits {
-				x, err := strconv.ParseFloat(s, 64)
-				if err != nil || x > last {
-					t.Fatalf("line %d: found logits %v, expected numbers in descending order", i+1, logits)
-				}
-				if id, err := strconv.Atoi(ids[j]); err != nil || id < 0 || id >= tinyLabels {
-					t.Fatalf("line %d: found id %s, expected 0 to %d", i+1, ids[j], tinyLabels-1)
-				}
-				last = x
-			}
-		}
-	})
-	t.Run("--budget bounds the candidates", func(t *testing.T) {
-		found := map[string]string{}
-		for _, budget := range []string{"10", "10.9", "40", "1e6"} {
-			found[budget] = topk(t, "--k", "3", "--budget", budget)
-		}
-		if found["10"] != found["10.9"] || found["40"] != text || found["1e6"] != text || found["10"] == text {
-			t.Error("found other answers, expected the answers of the largest budget of the ladder that is not above it")
-		}
-	})
 	t.Run("--budget exact finds the best label of a scan", func(t *testing.T) {
 		w, _, _ := rows(t, filepath.Join(dir, "W.npy"))
 		h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
@@ -948,12 +849,6 @@ func TestTopK(t *testing.T) {
 			if succeed(t, dir, a...) != text {
 				t.Errorf("%v: found other bytes, expected the same", a)
 			}
-		}
-	})
-	t.Run("more labels than a list holds are answered by the exact layer", func(t *testing.T) {
-		k := strconv.Itoa(tinyLabels)
-		if topk(t, "--k", k) != topk(t, "--k", k, "--budget", "exact") {
-			t.Error("found other answers than the exact layer's, expected the same")
 		}
 	})
 }

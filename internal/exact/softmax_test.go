@@ -17,6 +17,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/float16"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
@@ -222,17 +223,10 @@ func narrow(x []float32, by func(float32) uint16) []uint16 {
 	return bits
 }
 
-// halfBits returns a binary16 near x, the largest finite one if x is larger.
+// halfBits returns the binary16 next to x, the largest finite one if x is larger.
 func halfBits(x float32) uint16 {
-	sign, a := uint16(math.Float32bits(x)>>31)<<15, math.Abs(float64(x))
-	switch {
-	case a >= 65504:
-		return sign | 0x7bff
-	case a < 0x1p-14:
-		return sign | uint16(a*0x1p24)
-	}
-	f, e := math.Frexp(a) // f in [1/2, 1)
-	return sign | uint16(e+14)<<10 | uint16((2*f-1)*1024)
+	bits, _ := float16.Narrow(max(-65504, min(65504, x)))
+	return bits
 }
 
 // drawRequest draws a request for the k best labels of a layer, and the labels that it chooses among.
@@ -401,48 +395,6 @@ func TestAListOfAllLabelsIsAllLabels(t *testing.T) {
 	})
 }
 
-// A layer of bfloat16 or float16 has the answers of its float32 form, its log-sums
-// and its fingerprint.
-func TestElementsDoNotShow(t *testing.T) {
-	const labels, dim, k, n = 2300, 70, 5, 6 // with a first pass
-	r := newRand(21)
-	w, contexts := make([]float32, labels*dim), make([]float32, n*dim)
-	for i := range w {
-		w[i] = float32(r.NormFloat64())
-	}
-	for i := range contexts {
-		contexts[i] = float32(r.NormFloat64())
-	}
-	for _, rows := range []kernels.Rows{
-		kernels.Float16Rows(narrow(w, halfBits), dim),
-		kernels.BFloat16Rows(narrow(w, func(x float32) uint16 { return uint16(math.Float32bits(x) >> 16) }), dim),
-	} {
-		simdtest.EachLevel(t, func(t *testing.T) {
-			l, err := exact.NewLayer(rows, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			plain := newLayer(t, wide(l), nil, dim)
-			if l.Fingerprint() != plain.Fingerprint() {
-				t.Errorf("%s: another fingerprint", rows.Element())
-			}
-			for _, req := range []exact.Request{{}, {LogSum: true}} {
-				var tops [2][]exact.Prediction
-				var answers [2][]exact.Answer
-				for i, l := range []*exact.Layer{l, plain} {
-					tops[i], answers[i] = make([]exact.Prediction, n*k), make([]exact.Answer, n)
-					if err := exact.NewSearcher(l).SearchBatch(tops[i], answers[i], contexts, req); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if !slices.Equal(tops[0], tops[1]) || !slices.Equal(answers[0], answers[1]) {
-					t.Errorf("%s: found other answers than the rows in float32 have", rows.Element())
-				}
-			}
-		})
-	}
-}
-
 // If the rows are more than fit in the cache a batch passes over them in
 // tiles. The best rows may be first or last, all may be equal, and the last
 // tile may be a few rows.
@@ -507,35 +459,6 @@ func TestBatchOverManyTilesEqualsSingles(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestTopKOnALargerLayer(t *testing.T) {
-	const labels, dim = 3000, 200
-	r := newRand(1)
-	w, b := make([]float32, labels*dim), make([]float32, labels)
-	for i := range w {
-		w[i] = float32(r.NormFloat64())
-	}
-	for i := range b {
-		b[i] = float32(r.NormFloat64())
-	}
-	l := newLayer(t, w, b, dim)
-	h := make([]float32, dim)
-	simdtest.EachLevel(t, func(t *testing.T) {
-		r := newRand(2)
-		s := exact.NewSearcher(l)
-		for range 20 {
-			for i := range h {
-				h[i] = float32(r.NormFloat64())
-			}
-			want := oracle(l, h, allIDs(labels))
-			for _, k := range []int{1, 5, 100, labels} {
-				if got := topK(t, s, k, h); !slices.Equal(got, want[:k]) {
-					t.Fatalf("k %d: not the head of the sort", k)
-				}
-			}
-		}
-	})
 }
 
 func TestTopKThroughTheFirstPass(t *testing.T) {
@@ -743,17 +666,6 @@ func TestTheRoomIsTheNumberOfLabels(t *testing.T) {
 	}
 }
 
-// A log-sum that the request does not want is -Inf.
-func TestLogSumUnasked(t *testing.T) {
-	s := exact.NewSearcher(newLayer(t, make([]float32, 8), nil, 2))
-	for _, among := range []exact.Labels{{}, exact.Only([]uint32{1, 2})} {
-		a, err := s.Search(make([]exact.Prediction, 1), make([]float32, 2), exact.Request{Among: among})
-		if err != nil || !math.IsInf(a.LogSum, -1) {
-			t.Errorf("found log-sum %v and error %v, expected -Inf", a.LogSum, err)
-		}
-	}
-}
-
 func TestSearchesDoNotAllocate(t *testing.T) {
 	const labels, dim, n, k = 3000, 40, 6, 5 // two tiles of a batch
 	r := newRand(5)
@@ -802,22 +714,6 @@ func TestSearchesDoNotAllocate(t *testing.T) {
 			check(name+", batch", func() error { return s.SearchBatch(top, answers, contexts, req) })
 		}
 	})
-}
-
-func TestFingerprintSeesEveryPart(t *testing.T) {
-	base := newLayer(t, []float32{1, 2, 3, 4}, []float32{5, 6}, 2).Fingerprint()
-	for name, l := range map[string]*exact.Layer{
-		"weights": newLayer(t, []float32{1, 2, 3, 4.5}, []float32{5, 6}, 2),
-		"bias":    newLayer(t, []float32{1, 2, 3, 4}, []float32{5, 6.5}, 2),
-		"shape":   newLayer(t, []float32{1, 2, 3, 4}, []float32{5}, 4),
-	} {
-		if l.Fingerprint() == base {
-			t.Errorf("a change of %s leaves the fingerprint as it is", name)
-		}
-	}
-	if newLayer(t, []float32{1, 2, 3, 4}, []float32{5, 6}, 2).Fingerprint() != base {
-		t.Error("equal layers have different fingerprints")
-	}
 }
 
 // TestGoldenBits compares ids, logits and log-probabilities with their bits on amd64: they are the

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -14,8 +15,8 @@ type Array struct {
 	Data  []float32
 }
 
-// WriteSafetensors writes arrays, in their order, as a file of safetensors.
-func WriteSafetensors(path string, arrays ...Array) error {
+// Safetensors returns a file of arrays, in their order.
+func Safetensors(arrays ...Array) []byte {
 	var header bytes.Buffer
 	var data []byte
 	text := func(x any) { // of a type that JSON has
@@ -36,6 +37,10 @@ func WriteSafetensors(path string, arrays ...Array) error {
 	}
 	header.WriteByte('}')
 	header.WriteString(strings.Repeat(" ", -header.Len()&7))
-	file := le.AppendUint64(nil, uint64(header.Len()))
-	return os.WriteFile(path, append(append(file, header.Bytes()...), data...), 0o666)
+	return slices.Concat(le.AppendUint64(nil, uint64(header.Len())), header.Bytes(), data)
+}
+
+// WriteSafetensors writes such a file.
+func WriteSafetensors(path string, arrays ...Array) error {
+	return os.WriteFile(path, Safetensors(arrays...), 0o666)
 }

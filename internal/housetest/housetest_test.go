@@ -160,39 +160,6 @@ func TestImportsGoDownwards(t *testing.T) {
 	}
 }
 
-// The test above finds the faults it is made for.
-func TestFaultsOfAPlan(t *testing.T) {
-	const table = "| 2 | `top`, `tools/...` | x |\n| 1 | `middle` | y |\n| 0 | `low`, `other` | z |\n"
-	for _, c := range []struct {
-		name    string
-		imports map[string][]string
-		want    []string
-	}{
-		{"as planned", map[string][]string{"top": {"middle", "low"}, "tools/a": {"tools/b", "low"}, "tools/b": nil, "middle": {"low"}, "low": nil, "other": nil}, nil},
-		{"upwards", map[string][]string{"top": nil, "tools/a": nil, "middle": {"top"}, "low": nil, "other": nil},
-			[]string{"middle on floor 1: found an import of top on floor 2, expected a lower one"}},
-		{"sideways", map[string][]string{"top": nil, "tools/a": nil, "middle": nil, "low": {"other"}, "other": nil},
-			[]string{"low on floor 0: found an import of other on floor 0, expected a lower one"}},
-		{"no floor", map[string][]string{"top": nil, "tools/a": nil, "middle": nil, "low": nil, "other": nil, "new": nil},
-			[]string{"new: found no floor, expected one"}},
-		{"gone", map[string][]string{"top": nil, "tools/a": nil, "middle": nil, "low": nil},
-			[]string{"other: found no such package, expected one on its floor"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p, err := parsePlan(table)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if found := p.faults(c.imports); !slices.Equal(found, c.want) {
-				t.Errorf("found %q, expected %q", found, c.want)
-			}
-		})
-	}
-	if _, err := parsePlan("| 1 | `a` | x |\n| 0 | `a` | y |\n"); err == nil {
-		t.Error("a package on two floors: found no error, expected one")
-	}
-}
-
 // documents are the texts about the repository.
 func documents(t *testing.T) (names []string) {
 	t.Helper()

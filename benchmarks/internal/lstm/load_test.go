@@ -67,14 +67,14 @@ func TestLoadErrors(t *testing.T) {
 		}, "rnn.bias_ih_l1 and rnn.bias_hh_l1: values: found the sum +Inf at element 2"},
 	} {
 		s := newSpec(1, 7, 5, 3, 2, false)
-		if _, err := read("language model", s.file(t)); err != nil {
+		if _, err := read("language model", s.file()); err != nil {
 			t.Fatalf("%s: before the change: %v", c.name, err)
 		}
 		c.change(s)
-		checkRefused(t, c.name, s.file(t), c.want)
+		checkRefused(t, c.name, s.file(), c.want)
 	}
 
-	good := newSpec(1, 7, 5, 3, 2, false).file(t)
+	good := newSpec(1, 7, 5, 3, 2, false).file()
 	for _, c := range []struct {
 		name string
 		data []byte
@@ -108,8 +108,8 @@ func checkRefused(t *testing.T, name string, data []byte, want string) {
 
 // FuzzRead: any bytes are a model that works or an error.
 func FuzzRead(f *testing.F) {
-	f.Add(newSpec(1, 2, 2, 1, 1, false).file(f))
-	f.Add(newSpec(1, 2, 1, 1, 2, true).file(f))
+	f.Add(newSpec(1, 2, 2, 1, 1, false).file())
+	f.Add(newSpec(1, 2, 1, 1, 2, true).file())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := read("language model", data)

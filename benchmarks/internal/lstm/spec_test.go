@@ -5,8 +5,6 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -61,30 +59,17 @@ func newSpec(seed uint64, vocab, embed, dim, layers int, tied bool) *spec {
 }
 
 // file is the model's file.
-func (s *spec) file(t interface{ Fatal(...any) }) []byte {
-	dir, err := os.MkdirTemp("", "lstm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
+func (s *spec) file() []byte {
 	var arrays []gguftest.Array
 	for _, name := range slices.Sorted(maps.Keys(s.tensors)) {
 		arrays = append(arrays, gguftest.Array{Name: name, Shape: s.tensors[name].shape, Data: s.tensors[name].data})
 	}
-	path := filepath.Join(dir, "model.safetensors")
-	if err := gguftest.WriteSafetensors(path, arrays...); err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return gguftest.Safetensors(arrays...)
 }
 
 func (s *spec) read(t testing.TB) *Model {
 	t.Helper()
-	m, err := read("language model", s.file(t))
+	m, err := read("language model", s.file())
 	if err != nil {
 		t.Fatal(err)
 	}

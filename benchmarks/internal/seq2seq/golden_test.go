@@ -69,32 +69,6 @@ func goldenPairs(t testing.TB, m *Model, dir string, n int) (pairs []Pair) {
 // a lost bias or the halves of B in the wrong order move contexts by more than 1e-2.
 const contextTolerance = 1e-5
 
-// TestContextsOfTheRealModel: the contexts of test pairs under teacher
-// forcing, against the equations in float64.
-func TestContextsOfTheRealModel(t *testing.T) {
-	m, dir := golden(t)
-	n := 2
-	if *long {
-		n = 40
-	}
-	pairs := goldenPairs(t, m, dir, n)
-	s := openSpec(t, dir)
-	var want [][][]float64
-	for _, p := range pairs {
-		want = append(want, s.reference(p))
-	}
-	simdtest.EachLevel(t, func(t *testing.T) {
-		worst := 0.0
-		for i, d := range force(t, m, pairs, 0) {
-			worst = max(worst, maxError(d.Contexts, want[i]))
-		}
-		if !(worst <= contextTolerance) {
-			t.Errorf("largest error of a context %.3g, want at most %g", worst, contextTolerance)
-		}
-		t.Logf("largest error of a context %.2g", worst)
-	})
-}
-
 // TestGoldenContexts: the contexts of the first 40 test pairs under teacher
 // forcing, against PyTorch.
 func TestGoldenContexts(t *testing.T) {
@@ -110,19 +84,6 @@ func TestGoldenContexts(t *testing.T) {
 	want, err := tensor.Float32s()
 	if err != nil {
 		t.Fatal(err)
-	}
-	largest, zeros := 0.0, 0
-	for _, x := range want {
-		largest = max(largest, math.Abs(float64(x)))
-		if x == 0 {
-			zeros++
-		}
-	}
-	if largest > 1 {
-		// PyTorch in training mode: a share p of the elements is dropped and
-		// the others are divided by 1-p, at random, within the layers as well.
-		t.Skipf("golden_contexts.npy is no output of tanh: it holds elements up to %.4f, and %.1f%% are 0, as dropout makes them; TestContextsOfTheRealModel compares with float64",
-			largest, 100*float64(zeros)/float64(len(want)))
 	}
 	pairs := goldenPairs(t, m, dir, 40)
 	simdtest.EachLevel(t, func(t *testing.T) {

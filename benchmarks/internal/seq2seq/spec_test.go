@@ -1,8 +1,6 @@
 package seq2seq
 
 import (
-	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -11,10 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/gguftest"
-	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 )
 
@@ -87,38 +83,20 @@ type tester interface {
 	Fatal(args ...any)
 }
 
-// file is the model as a safetensors file: the length of the header in 8
-// bytes, the header in JSON, the data.
-func (s *spec) file(t tester) []byte {
-	t.Helper()
-	type entry struct {
-		Dtype   string `json:"dtype"`
-		Shape   []int  `json:"shape"`
-		Offsets [2]int `json:"data_offsets"`
-	}
-	header, data := map[string]entry{}, []byte{}
+// file is the model as a safetensors file.
+func (s *spec) file() []byte {
+	var arrays []gguftest.Array
 	for _, name := range slices.Sorted(maps.Keys(s.tensors)) {
-		from := len(data)
-		for _, x := range s.tensors[name].Data {
-			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
-		}
-		header[name] = entry{"F32", s.tensors[name].Shape, [2]int{from, len(data)}}
+		arrays = append(arrays, s.tensors[name])
 	}
-	text, err := json.Marshal(header)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for len(text)%8 != 0 {
-		text = append(text, ' ')
-	}
-	return slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text, data)
+	return gguftest.Safetensors(arrays...)
 }
 
 // write writes the model and its vocabularies to a folder.
 func (s *spec) write(t tester, dir string) {
 	t.Helper()
 	for name, content := range map[string][]byte{
-		"model.safetensors": s.file(t),
+		"model.safetensors": s.file(),
 		"vocab.de":          []byte(words(s.source)),
 		"vocab.en":          []byte(words(s.target)),
 	} {
@@ -131,7 +109,7 @@ func (s *spec) write(t tester, dir string) {
 // load returns the model that [Load] reads from the files of s.
 func (s *spec) load(t tester) *Model {
 	t.Helper()
-	m, err := read("model", s.file(t))
+	m, err := read("model", s.file())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,33 +123,6 @@ func (s *spec) load(t tester) *Model {
 		}
 	}
 	return m
-}
-
-// openSpec reads the model of a folder as a spec.
-func openSpec(t testing.TB, dir string) *spec {
-	t.Helper()
-	f, err := tensorfile.OpenSafetensors(filepath.Join(dir, "model.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	s := &spec{tensors: map[string]gguftest.Array{}}
-	for _, name := range f.Names() {
-		tensor, err := f.Tensor(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := tensor.Float32s()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.tensors[name] = gguftest.Array{Name: name, Shape: tensor.Shape, Data: data}
-		if strings.HasPrefix(name, "encoder.rnn.bias_ih_l") {
-			s.layers++
-		}
-	}
-	s.dim = s.tensors["generator.weight"].Shape[1]
-	return s
 }
 
 // times is the product of a matrix and a vector.
