@@ -2,7 +2,6 @@ package sample_test
 
 import (
 	"math"
-	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -48,41 +47,6 @@ func errorOf(l *softmax.Layer, o sample.Options) float64 {
 		return 1e-9
 	}
 	return 1
-}
-
-// Top-p just below 1 keeps no more than another truncation leaves, with any rounding.
-func TestTopPJustBelowOne(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		labels, dim := rapid.IntRange(1, 400).Draw(t, "labels"), rapid.IntRange(1, 9).Draw(t, "dim")
-		l := newLayer(t, rapid.Uint64().Draw(t, "layer"), labels, dim)
-		h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, 0.5)
-		o := sample.DefaultOptions()
-		o.Order = rapid.SampledFrom(orders).Draw(t, "order").steps
-		o.Seed = rapid.Uint64().Draw(t, "seed")
-		o.TopK = rapid.SampledFrom([]int{0, 1, 2, 7, 50, labels, math.MaxInt}).Draw(t, "top-k")
-		o.TopP = rapid.SampledFrom(justBelowOne).Draw(t, "top-p")
-		o.MinP = rapid.SampledFrom([]float64{0, 5e-324, 1e-12, 0.01, 1}).Draw(t, "min-p")
-		s, err := sample.New(l, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		best := make([]softmax.Prediction, labels)
-		if _, err := softmax.NewSearcher(l).TopK(best, h); err != nil {
-			t.Fatal(err)
-		}
-		for range 20 {
-			token, err := s.Draw(h, sample.Edits{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if k := o.TopK; k > 0 && k < labels && !slices.ContainsFunc(best[:k], func(p softmax.Prediction) bool { return p.ID == token.ID }) {
-				t.Fatalf("found %+v, expected one of the best %d labels", token, k)
-			}
-			if token.LogProb > 0 || token.Variation != 0 || !follows(l, h, o, sample.Edits{}, token, 1e-9) {
-				t.Fatalf("found %+v, expected a log-probability of %v", token, math.Log(definition(l, h, o, sample.Edits{})[token.ID]))
-			}
-		}
-	})
 }
 
 // Numbers that options accept, among them the largest and the smallest that are allowed.

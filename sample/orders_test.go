@@ -186,13 +186,7 @@ func TestTruncationsOverAScreenHaveTheDistribution(t *testing.T) {
 			c.change(&o)
 			t.Run(order.name+"/"+c.name, func(t *testing.T) {
 				s, err := sample.NewScreened(m, l, o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if x := chiSquare(t, count(t, s, h, c.edits, l.Labels()), definition(l, h, o, c.edits)); x > 5 {
-					t.Errorf("chi-square %.1f standard deviations above its mean", x)
-				}
-				st := s.Stats()
+				st := follow(t, s, err, l, h, o, c.edits)
 				if asked := c.edits.Allowed != nil || o.Temperature > 2 || o.Typical < 1 && o.TopK == 0; !asked && st.Layer > 0 {
 					t.Errorf("stats %+v, expected that the screen answers", st)
 				}

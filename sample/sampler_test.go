@@ -263,9 +263,17 @@ func chiSquare(t *testing.T, counts []int, p []float64) float64 {
 	return (x - df) / math.Sqrt(2*df)
 }
 
-func count(t *testing.T, s *sample.Sampler, h []float32, e sample.Edits, labels int) []int {
+// follow demands that draws of a sampler have the distribution of the definition.
+func follow(t *testing.T, s *sample.Sampler, err error, l *softmax.Layer, h []float32, o sample.Options, e sample.Edits) sample.Stats {
 	t.Helper()
-	return countOf(t, draws(), s, h, e, labels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 5 standard deviations of a sum of squares: about 1 in 10,000 at worst, and the seed is fixed.
+	if x := chiSquare(t, countOf(t, draws(), s, h, e, l.Labels()), definition(l, h, o, e)); x > 5 {
+		t.Errorf("chi-square %.1f standard deviations above its mean", x)
+	}
+	return s.Stats()
 }
 
 func countOf(t *testing.T, n int, s *sample.Sampler, h []float32, e sample.Edits, labels int) []int {
@@ -296,14 +304,7 @@ func TestDrawsHaveTheDistribution(t *testing.T) {
 				o.Order, o.Seed = order.steps, 3
 				c.change(&o)
 				s, err := sample.New(l, o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				// 5 standard deviations of a sum of squares: about 1 in 10,000 at worst, and
-				// the seed is fixed.
-				if x := chiSquare(t, count(t, s, h, c.edits, labels), definition(l, h, o, c.edits)); x > 5 {
-					t.Errorf("chi-square %.1f standard deviations above its mean", x)
-				}
+				follow(t, s, err, l, h, o, c.edits)
 			})
 		}
 	}
@@ -385,13 +386,7 @@ func TestDrawsOverAScreenHaveTheDistribution(t *testing.T) {
 					o.Seed, o.Temperature, o.Confidence = uint64(i), temperature, 0.99
 					c.change(&o)
 					s, err := sample.NewScreened(m, l, o)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if x := chiSquare(t, count(t, s, h, c.edits, labels), definition(l, h, o, c.edits)); x > 5 {
-						t.Errorf("chi-square %.1f standard deviations above its mean", x)
-					}
-					st := s.Stats()
+					st := follow(t, s, err, l, h, o, c.edits)
 					if st.Draws != uint64(draws()) || st.Layer == 0 {
 						t.Errorf("stats %+v, want draws of which the layer answered some", st)
 					}
@@ -433,37 +428,6 @@ func drawOptions(t *rapid.T, labels int) (sample.Options, sample.Edits) {
 	}
 	return o, e
 }
-
-// A token's probability equals the definition, and an error tells that no label is left.
-func checkTokens(t *rapid.T) {
-	labels, dim := rapid.IntRange(1, 60).Draw(t, "labels"), rapid.IntRange(1, 9).Draw(t, "dim")
-	l := newLayer(t, rapid.Uint64().Draw(t, "layer"), labels, dim)
-	h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, 1)
-	o, e := drawOptions(t, labels)
-	s, err := sample.New(l, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := definition(l, h, o, e)
-	none := true
-	for _, x := range p {
-		none = none && !(x > 0)
-	}
-	for range 5 {
-		token, err := s.Draw(h, e)
-		if (err != nil) != none {
-			t.Fatalf("error %v, want one: %v", err, none)
-		}
-		if err != nil {
-			return
-		}
-		if want := math.Log(p[token.ID]); token.Variation != 0 || !(math.Abs(token.LogProb-want) < 1e-9) {
-			t.Fatalf("found %+v, want a log-probability of %v", token, want)
-		}
-	}
-}
-
-func TestTokensHaveTheirProbability(t *testing.T) { rapid.Check(t, checkTokens) }
 
 // The same draws on every level, over a layer and over a screen, and no memory for any.
 func TestTheSameTokensOnEveryLevel(t *testing.T) {
@@ -530,13 +494,7 @@ func TestTruncatedDrawsOverAScreenHaveTheDistribution(t *testing.T) {
 				o.Order, o.Seed, o.Confidence, o.MaxVariation = orders[i].steps, uint64(i), 0.99, 0
 				c.change(&o)
 				s, err := sample.NewScreened(m, l, o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if x := chiSquare(t, count(t, s, h, c.edits, labels), definition(l, h, o, c.edits)); x > 5 {
-					t.Errorf("chi-square %.1f standard deviations above its mean", x)
-				}
-				if st := s.Stats(); st.Draws != uint64(draws()) || st.Variation != 0 {
+				if st := follow(t, s, err, l, h, o, c.edits); st.Draws != uint64(draws()) || st.Variation != 0 {
 					t.Errorf("stats %+v, want draws of the layer's distribution", st)
 				}
 			})
@@ -719,33 +677,6 @@ func TestWhenTheLayerIsAsked(t *testing.T) {
 		if x := share(c.change, c.edits); x < c.least || x > c.most {
 			t.Errorf("%s: the layer answered %.2f of the draws, expected %v to %v", c.name, x, c.least, c.most)
 		}
-	}
-}
-
-// A top-p before another truncation keeps a share of all labels, including labels far below the
-// first.
-func TestTopPBeforeAnotherTruncation(t *testing.T) {
-	const labels, dim = 300, 8
-	l := newLayer(t, 19, labels, dim)
-	for _, order := range orders {
-		t.Run(order.name, func(t *testing.T) {
-			o := sample.DefaultOptions()
-			o.Order, o.Temperature, o.TopP, o.MinP = order.steps, 0.6, 0.6, 1e-9
-			s, err := sample.New(l, o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range 50 {
-				h := normals(newRand(uint64(i)), dim, 0.4)
-				token, err := s.Draw(h, sample.Edits{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if want := math.Log(definition(l, h, o, sample.Edits{})[token.ID]); math.Abs(token.LogProb-want) > 1e-9 {
-					t.Errorf("context %d: found %+v, expected a log-probability of %v", i, token, want)
-				}
-			}
-		})
 	}
 }
 

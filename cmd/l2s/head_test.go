@@ -334,17 +334,6 @@ func TestTheWordsOfATokenizer(t *testing.T) {
 			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}
 	})
-	t.Run("a tokenizer with more tokens", func(t *testing.T) {
-		var tokens []string
-		for i := range 304 { // three more may be ids beyond the rows
-			tokens = append(tokens, fmt.Sprintf(`"t%d":%d`, i, i))
-		}
-		writeFile(t, in("more.json"), []byte(`{"model":{"vocab":{`+strings.Join(tokens, ",")+`}}}`))
-		r := l2s(t, dir, joined(goodTopK, "--vocab", "more.json")...)
-		if want := "l2s topk: more.json: found 304 tokens, expected 300, one per label\n"; r.code != 1 || r.stderr != want {
-			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
-		}
-	})
 	t.Run("the model's own tokenizer, which does not name all labels", func(t *testing.T) {
 		writeFile(t, in("model/tokenizer.json"), []byte(`{"model":{"vocab":{"a":0,"last":299}}}`))
 		r := l2s(t, dir, "topk", "m.l2s", "--head", "model", "--contexts", "T.npy", "--vocab", "model", "--k", "1")
@@ -398,47 +387,6 @@ func TestADraftHead(t *testing.T) {
 		for c, column := range columns {
 			if column != strings.Join(want[c], " ") {
 				t.Fatalf("context %d: found %q, expected %q", i, column, strings.Join(want[c], " "))
-			}
-		}
-	}
-}
-
-// Contexts in several files are the same contexts as in one.
-func TestContextsInSeveralFiles(t *testing.T) {
-	dir := files(t)
-	for _, name := range []string{"H", "T"} {
-		h, n, dim := rows(t, filepath.Join(dir, name+".npy"))
-		for i, at := range []int{0, 1, 400} {
-			end := []int{1, 400, n}[i]
-			if err := tensorfile.WriteNPY(filepath.Join(dir, fmt.Sprintf("part%s-%d.npy", name, i)), h[at*dim:end*dim], end-at, dim); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	globs := func(name string) []string { return []string{"--contexts", "part" + name + "-?.npy"} }
-	each := func(name string) []string {
-		return []string{"--contexts", "part" + name + "-0.npy", "--contexts", "part" + name + "-[1-2].npy"}
-	}
-	for _, c := range []struct {
-		name, out string
-		args      []string
-	}{
-		{"H", "out.l2s", joined("train", trainArgs(), "--out", "out.l2s")},
-		{"H", "out", joined("labels", layerArgs(), "--contexts", "H.npy", "--out", "out", "--quiet")},
-		{"T", "", joined(goodEval, "--json", "--quiet")},
-		{"T", "", goodTopK},
-	} {
-		result := func(args []string) string {
-			stdout := succeed(t, dir, args...)
-			if c.out == "" {
-				return stdout
-			}
-			return string(readFile(t, filepath.Join(dir, c.out)))
-		}
-		want := result(c.args)
-		for _, contexts := range [][]string{globs(c.name), each(c.name)} {
-			if got := result(append(without(c.args, "--contexts"), contexts...)); got != want {
-				t.Errorf("%s %v: found another result than of one file", c.args[0], contexts)
 			}
 		}
 	}

@@ -56,26 +56,6 @@ func TestShardsMergeToWhatOneProcessWrites(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a merge of two shards of other sizes", func(t *testing.T) {
-		labelParts(t, dir, 7)
-		// A part may be anything but must not be missing.
-		r := l2s(t, dir, "merge", "--out", "merged", "part-0", "part-1", "part-2", "part-3", "part-4", "part-6")
-		if r.code != 1 || !strings.Contains(r.stderr, "found no labels of contexts 642 to 770") {
-			t.Errorf("found exit status %d and %s", r.code, r.stderr)
-		}
-	})
-	t.Run("the level leaves no trace", func(t *testing.T) {
-		levels(t, func(t *testing.T, _, env string) {
-			cmd := command(t, dir, joined(goodLabels, "--out", "level.labels", "--threads", "1")...)
-			cmd.Env = append(cmd.Env, env)
-			if r := finish(t, cmd); r.code != 0 {
-				t.Fatal(r.stderr)
-			}
-			if !bytes.Equal(readFile(t, at("level.labels")), want) {
-				t.Error("found other bytes, expected the same")
-			}
-		})
-	})
 	t.Run("training takes them for its own", func(t *testing.T) {
 		succeed(t, dir, joined(goodTrain, "--labels", "merged")...)
 		if !bytes.Equal(readFile(t, at("out.l2s")), readFile(t, at("m.l2s"))) {

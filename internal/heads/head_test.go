@@ -133,28 +133,6 @@ func TestRowsAreWhatGGMLReads(t *testing.T) {
 	}
 }
 
-// The files in testdata are the files of the shared data, all of them.
-func TestGoldenFilesAreAll(t *testing.T) {
-	shared := filepath.Join("..", "..", "shared", "data", "gguf")
-	if _, err := os.Stat(shared); err != nil {
-		t.Skipf("needs the optional test data: %v", err)
-	}
-	files, err := filepath.Glob(filepath.Join(shared, "*"))
-	if err != nil || len(files) != 2*len(golden) {
-		t.Fatalf("%d files, want %d; %v", len(files), 2*len(golden), err)
-	}
-	for _, file := range files {
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := os.ReadFile(filepath.Join("testdata", "gguf", filepath.Base(file)))
-		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s differs from the one here (%v)", file, err)
-		}
-	}
-}
-
 // A model of shards, tied and in bfloat16, is opened in place; the labels that
 // followed its contexts are likely by it.
 func TestModelFolder(t *testing.T) {
