@@ -292,27 +292,6 @@ func TestEncodeBlocksRefuses(t *testing.T) {
 	}
 }
 
-// A context has the same interval alone and among others.
-func TestABatchOfBlocksIsItsContexts(t *testing.T) {
-	simdtest.EachLevel(t, func(t *testing.T) {
-		r := newRand(5)
-		for _, e := range blockTypes {
-			for contexts := 2; contexts <= BatchContexts; contexts++ {
-				c := newBlockCase(r, e, 150, 3, contexts)
-				lower, upper := c.bounds(nil)
-				for k := range contexts {
-					one := *c
-					one.vs = c.vs[k : k+1]
-					l, u := one.bounds(nil)
-					if !slices.Equal(l, lower[k*150:][:150]) || !slices.Equal(u, upper[k*150:][:150]) {
-						t.Errorf("%v: context %d of %d has other intervals alone", e, k, contexts)
-					}
-				}
-			}
-		}
-	})
-}
-
 // Parts have the intervals of their rows.
 func TestPartsOfBlocks(t *testing.T) {
 	r := newRand(6)

@@ -36,32 +36,6 @@ func newInt4Rows(data []byte, rows Rows, bias []float32) (*Int4Rows, error) {
 	return m, err
 }
 
-func TestQuantizedVectorIsEqualBitForBit(t *testing.T) {
-	for _, d := range dims() {
-		h := fill(newRand(uint64(d)), make([]float32, d))
-		var want Int8Vector
-		first := true
-		simdtest.EachLevel(t, func(t *testing.T) {
-			v := NewInt8Vector(d)
-			if got := v.Set(h); got != Certified {
-				t.Fatalf("dim %d: Set = %v", d, got)
-			}
-			if first {
-				want, first = *v, false
-				return
-			}
-			if v.scale != want.scale || v.norm != want.norm || v.err != want.err || v.sum != want.sum || v.below != want.below {
-				t.Errorf("dim %d: %v %v %v %v, want %v %v %v %v", d, v.scale, v.norm, v.err, v.sum, want.scale, want.norm, want.err, want.sum)
-			}
-			for i := range v.codes {
-				if v.codes[i] != want.codes[i] {
-					t.Fatalf("dim %d: code %d is %d, want %d", d, i, v.codes[i], want.codes[i])
-				}
-			}
-		})
-	}
-}
-
 func TestQuantizedVectorBoundsItsNormAndError(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
@@ -609,39 +583,4 @@ func TestSurvivorsAreThoseOfItsParts(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestBatchBoundsEqualSingleBounds(t *testing.T) {
-	simdtest.EachLevel(t, func(t *testing.T) {
-		r := newRand(10)
-		for _, d := range dims() {
-			n := 1 + r.IntN(30)
-			m := int8Rows(t, fill(r, make([]float32, n*d)), fill(r, make([]float32, n)), d)
-			vs := make([]*Int8Vector, r.IntN(BatchContexts+1))
-			for c := range vs {
-				vs[c] = NewInt8Vector(d)
-				vs[c].Set(fill(r, make([]float32, d)))
-			}
-			lower, upper := make([]float32, n*len(vs)), make([]float32, n*len(vs))
-			m.Bounds(lower, upper, vs...)
-			wantLower, wantUpper := make([]float32, n), make([]float32, n)
-			for c, v := range vs {
-				m.Bounds(wantLower, wantUpper, v)
-				if !slices.Equal(lower[c*n:(c+1)*n], wantLower) || !slices.Equal(upper[c*n:(c+1)*n], wantUpper) {
-					t.Fatalf("dim %d, %d rows, context %d of %d differs", d, n, c, len(vs))
-				}
-			}
-			ids := randomIDs(r, r.IntN(30), n)
-			k := len(ids)
-			lower, upper = make([]float32, k*len(vs)), make([]float32, k*len(vs))
-			m.GatherBounds(lower, upper, ids, vs...)
-			wantLower, wantUpper = make([]float32, k), make([]float32, k)
-			for c, v := range vs {
-				m.GatherBounds(wantLower, wantUpper, ids, v)
-				if !slices.Equal(lower[c*k:(c+1)*k], wantLower) || !slices.Equal(upper[c*k:(c+1)*k], wantUpper) {
-					t.Fatalf("dim %d, %d ids, context %d of %d differs", d, k, c, len(vs))
-				}
-			}
-		}
-	})
 }

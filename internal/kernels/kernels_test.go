@@ -117,6 +117,17 @@ func newOperands(r *rand.Rand, n, d, offset, exponent int, e Element) *operands 
 	return o
 }
 
+// vectors returns two vectors, of h and of the reverse of h, or none.
+func (o *operands) vectors() (v, w *Int8Vector) {
+	v, w = NewInt8Vector(o.d), NewInt8Vector(o.d)
+	reversed := slices.Clone(o.h)
+	slices.Reverse(reversed)
+	if v.Set(o.h) != Certified || w.Set(reversed) != Certified {
+		return nil, nil
+	}
+	return v, w
+}
+
 func (o *operands) row(i int) []float32 { return o.wide[i*o.d : (i+1)*o.d] }
 
 // logit is the reference logit by its definition.
@@ -213,10 +224,6 @@ var sameOnEveryLevel = []struct {
 		}
 		return want
 	}},
-	{"Softmax", false, func(o *operands) []float64 {
-		dst := make([]float64, o.n)
-		return append(dst, Softmax(dst, o.x), LogSumExp(o.x))
-	}, nil},
 	{"SumExpCentres", false, func(o *operands) []float64 {
 		lower, upper := make([]float32, o.n), make([]float32, o.n)
 		for i, x := range o.x {
@@ -225,23 +232,14 @@ var sameOnEveryLevel = []struct {
 		m, sum := SumExpCentres(lower, upper, 0.37)
 		return []float64{float64(m), sum}
 	}, nil},
-	{"SelectAtLeast", false, func(o *operands) []float64 {
-		dst := make([]uint32, o.n)
-		return numbers(dst[:SelectAtLeast(dst, o.bias, o.threshold)]...)
-	}, nil},
-	{"TopK", false, func(o *operands) []float64 {
-		ids, vals := make([]uint32, o.k), make([]float32, o.k)
-		TopK(ids, vals, o.bias)
-		return append(numbers(ids...), numbers(vals...)...)
-	}, nil},
-	{"KthBound", false, func(o *operands) []float64 {
-		bound, _ := KthBound(o.bias, o.k)
-		return numbers(bound)
-	}, nil},
 	{"Int8Vector.Set", false, func(o *operands) []float64 {
 		v := NewInt8Vector(o.d)
 		fit := v.Set(o.h)
-		return []float64{float64(fit), float64(v.scale), float64(v.norm), float64(v.err), float64(v.sum), float64(v.below)}
+		all := []float64{float64(fit), float64(v.scale), float64(v.norm), float64(v.err), float64(v.sum), float64(v.below)}
+		for _, q := range v.codes {
+			all = append(all, float64(q))
+		}
+		return all
 	}, nil},
 	{"the codes", true, func(o *operands) (all []float64) {
 		data8, data4 := alignedBytes(o.n*Int8Stride(o.d)), alignedBytes(o.n*Int4Stride(o.d))
@@ -262,11 +260,11 @@ var sameOnEveryLevel = []struct {
 		return all
 	}},
 	{"the bounds", true, func(o *operands) []float64 {
-		v := NewInt8Vector(o.d)
-		if v.Set(o.h) != Certified || o.m == nil || o.m4 == nil {
+		v, w := o.vectors()
+		if w == nil || o.m == nil || o.m4 == nil {
 			return nil
 		}
-		vs := []*Int8Vector{v, v, v}
+		vs := []*Int8Vector{v, w, w}
 		panels := panelsOfLists(o.m, o.ids)
 		return slices.Concat(
 			intervals(3*PanelRows*panels.Len(), func(lower, upper []float32) { panels.Bounds(lower, upper, 0, panels.Len(), vs...) }),
@@ -277,10 +275,8 @@ var sameOnEveryLevel = []struct {
 			intervals(3*len(o.ids), func(lower, upper []float32) { o.m.GatherBounds(lower, upper, o.ids, vs...) }))
 	}, nil},
 	{"the bounds of blocks", true, func(o *operands) (all []float64) {
-		v, w := NewInt8Vector(o.d), NewInt8Vector(o.d)
-		reversed := slices.Clone(o.h)
-		slices.Reverse(reversed)
-		if v.Set(o.h) != Certified || w.Set(reversed) != Certified || o.blocks == nil {
+		v, w := o.vectors()
+		if w == nil || o.blocks == nil {
 			return nil
 		}
 		for _, vs := range [][]*Int8Vector{{v}, {w, v, v, w}} {

@@ -88,29 +88,6 @@ func blockValue(e Element, b []byte, i int) float32 {
 	panic("not quantised")
 }
 
-func TestQuantisedElementsHaveTheirDefinedValues(t *testing.T) {
-	r := newRand(7)
-	for e := Q4_0; e <= Q5_1; e++ {
-		elements, size := BlockOf(e)
-		const n, perRow = 40, 3
-		data := randomBlocks(r, e, n*perRow)
-		rows := QuantisedRows(data, e, perRow*elements)
-		if rows.Len() != n || rows.Dim() != perRow*elements || rows.Element() != e {
-			t.Fatalf("%s: %d x %d of %s", e, rows.Len(), rows.Dim(), rows.Element())
-		}
-		row := make([]float32, rows.Dim())
-		for i := range n {
-			rows.Widen(row, i)
-			for j, got := range row {
-				block := data[(i*perRow+j/elements)*size:][:size]
-				if want := blockValue(e, block, j%elements); math.Float32bits(got) != math.Float32bits(want) {
-					t.Fatalf("%s: row %d, element %d: got %v, want %v", e, i, j, got, want)
-				}
-			}
-		}
-	}
-}
-
 // A scale that is not finite is found in each type, in the first block it is in.
 func TestNotFiniteIsFoundInBlocks(t *testing.T) {
 	r := newRand(8)
