@@ -255,24 +255,27 @@ func drawRequest(t *rapid.T, l *exact.Layer) (k int, req exact.Request, among []
 		}
 		return s
 	}
-	switch rapid.SampledFrom([]string{"all", "list", "packed list"}).Draw(t, "among") {
+	switch kind := rapid.SampledFrom([]string{"all", "list", "packed list", "part of a packed list"}).Draw(t, "among"); kind {
 	case "all":
 		among = allIDs(n)
 	case "list":
 		among = some(share.Draw(t, "listed"))
 		r.Shuffle(len(among), func(i, j int) { among[i], among[j] = among[j], among[i] })
 		req.Among = exact.Only(among)
-	case "packed list":
+	default:
 		// Between two others, whose labels it may share.
 		lists := [][]uint32{some(50), some(share.Draw(t, "packed")), some(50)}
 		packed, err := l.Pack(slices.Concat(lists...), []int{0, len(lists[0]), len(lists[0]) + len(lists[1]), len(lists[0]) + len(lists[1]) + len(lists[2])})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if among = lists[1]; packed == nil { // a layer without codes
+		if among = lists[1]; kind != "packed list" {
+			among = among[:r.IntN(len(among)+1)]
+		}
+		if packed == nil { // a layer without codes
 			req.Among = exact.Only(among)
 		} else {
-			req.Among = packed.List(1)
+			req.Among = packed.First(1, len(among))
 		}
 	}
 	if rapid.Bool().Draw(t, "with allowed labels") {
@@ -330,6 +333,27 @@ func checkRequests(t *rapid.T) {
 			if err != nil || alone != a || !slices.Equal(one[:alone.Count], want) {
 				t.Fatalf("context %d of %d: alone %v %v, %v, together %v %v", i, n, alone, one, err, a, want)
 			}
+			checkShort(t, l, s, w, h, one, req, among, alone, want)
+		}
+	}
+}
+
+// checkShort: a query with room for the labels of a list, which may go the short way, has the same
+// answer, and so has the search for its best label alone.
+func checkShort(t *rapid.T, l *exact.Layer, s *exact.Searcher, w, h []float32, dst []exact.Prediction, req exact.Request, among []uint32, a exact.Answer, want []exact.Prediction) {
+	q := newQuery(t, h)
+	q.Reserve(l.Labels())
+	if err := q.Set(h); err != nil {
+		t.Fatal(err)
+	}
+	clear(dst)
+	var got [1]exact.Answer
+	if err := s.Find(dst, got[:], []*exact.Query{q}, &req); err != nil || got[0] != a || !slices.Equal(dst[:a.Count], want) {
+		t.Fatalf("with room: %v %v, %v, without %v %v", got, dst, err, a, want)
+	}
+	if id, low, high, ok := s.Nearest(q, &req); ok {
+		if best := definition(l, w, h, among, &exact.Request{})[0]; id != best.ID || !(low <= best.Logit && best.Logit <= high) {
+			t.Fatalf("the best: found %d with a logit from %v to %v, expected %v", id, low, high, best)
 		}
 	}
 }
