@@ -333,28 +333,42 @@ func checkRequests(t *rapid.T) {
 			if err != nil || alone != a || !slices.Equal(one[:alone.Count], want) {
 				t.Fatalf("context %d of %d: alone %v %v, %v, together %v %v", i, n, alone, one, err, a, want)
 			}
-			checkShort(t, l, s, w, h, one, req, among, alone, want)
+			checkShort(t, l, s, w, h, req, among)
 		}
 	}
 }
 
-// checkShort: a query with room for the labels of a list, which may go the short way, has the same
-// answer, and so has the search for its best label alone.
-func checkShort(t *rapid.T, l *exact.Layer, s *exact.Searcher, w, h []float32, dst []exact.Prediction, req exact.Request, among []uint32, a exact.Answer, want []exact.Prediction) {
-	q := newQuery(t, h)
-	q.Reserve(l.Labels())
-	if err := q.Set(h); err != nil {
+// checkShort: the best labels of a list, by a query with room for them, which may go the short way,
+// are those of the definition, with the sum of a query without room; so is the best one alone.
+func checkShort(t *rapid.T, l *exact.Layer, s *exact.Searcher, w, h []float32, req exact.Request, among []uint32) {
+	if !exact.IsList(req.Among) || len(among) == 0 {
+		return
+	}
+	req = exact.Request{LogSum: req.LogSum, Among: req.Among}
+	q, room := newQuery(t, h), exact.NewQuery(len(h))
+	room.Reserve(l.Labels())
+	if err := room.Set(h); err != nil {
 		t.Fatal(err)
 	}
-	clear(dst)
-	var got [1]exact.Answer
-	if err := s.Find(dst, got[:], []*exact.Query{q}, &req); err != nil || got[0] != a || !slices.Equal(dst[:a.Count], want) {
-		t.Fatalf("with room: %v %v, %v, without %v %v", got, dst, err, a, want)
-	}
-	if id, low, high, ok := s.Nearest(q, &req); ok {
-		if best := definition(l, w, h, among, &exact.Request{})[0]; id != best.ID || !(low <= best.Logit && best.Logit <= high) {
-			t.Fatalf("the best: found %d with a logit from %v to %v, expected %v", id, low, high, best)
+	want := definition(l, w, h, among, &req)
+	for _, k := range []int{1, 2, len(among) / 3} {
+		if k < 1 || k > len(among) {
+			continue
 		}
+		var tops [2][]exact.Prediction
+		var answers [2]exact.Answer
+		for i, q := range []*exact.Query{q, room} {
+			tops[i] = make([]exact.Prediction, k)
+			if err := s.Find(tops[i], answers[i:i+1], []*exact.Query{q}, &req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if answers[1] != answers[0] || !slices.Equal(tops[1], want[:k]) {
+			t.Fatalf("%d of %d: with room %v %v, without %v, want %v", k, len(among), answers[1], tops[1], answers[0], want[:k])
+		}
+	}
+	if id, low, high, ok := s.Nearest(room, &req); ok && (id != want[0].ID || !(low <= want[0].Logit && want[0].Logit <= high)) {
+		t.Fatalf("the best: found %d with a logit from %v to %v, expected %v", id, low, high, want[0])
 	}
 }
 

@@ -117,11 +117,14 @@ func newOperands(r *rand.Rand, n, d, offset, exponent int, e Element) *operands 
 	return o
 }
 
-// vectors returns two vectors, of h and of the reverse of h, or none.
+// vectors returns two vectors, of h and of the reverse of h, at another scale, or none.
 func (o *operands) vectors() (v, w *Int8Vector) {
 	v, w = NewInt8Vector(o.d), NewInt8Vector(o.d)
 	reversed := slices.Clone(o.h)
 	slices.Reverse(reversed)
+	for i := range reversed {
+		reversed[i] *= 0.75
+	}
 	if v.Set(o.h) != Certified || w.Set(reversed) != Certified {
 		return nil, nil
 	}
