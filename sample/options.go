@@ -84,15 +84,15 @@ type Options struct {
 	// Presence and Frequency are at most 2^100 in magnitude. 0 changes nothing, and more makes
 	// labels that have occurred less probable.
 	Presence, Frequency float64
-	// Budget is for draws over a screen or a preview: the number of labels to look at, as in
+	// Budget applies to draws over a screen or a preview: the number of labels to look at, as in
 	// softmax.Request. 0 is the screen's largest, or its own if that is less than a third of it,
 	// and the preview's own.
 	Budget float64
-	// Confidence is for draws over a screen: the confidence of the bound Token.Variation, at
+	// Confidence applies to draws over a screen: the confidence of the bound Token.Variation, at
 	// least 0 and below 1. A screen has intervals up to a largest confidence, 0.995 by
 	// default; above it nothing is known of the labels that are not looked at.
 	Confidence float64
-	// MaxVariation is for draws over a screen: the largest total variation from the layer's
+	// MaxVariation applies to draws over a screen: the largest total variation from the layer's
 	// distribution, as Token.Variation bounds it, with which the candidates alone answer. If the
 	// bound is larger, a draw has the distribution of the layer: see [NewScreened]. 0 to 1, where 1
 	// always takes the candidates; [ByChain] is 1 if a top-k or min-p bounds the set to draw from

@@ -1,6 +1,6 @@
 // Command l2s answers which k outputs of a large softmax layer are the
 // largest for a context vector, by looking at few of them. It learns a screen
-// for a layer from context vectors, measures it and asks it.
+// for a layer from context vectors, measures it and answers with it.
 //
 //	l2s labels     find the best labels of all contexts or of one shard
 //	l2s merge      join the labels of shards

@@ -170,8 +170,8 @@ func (r *Request) logSum(logits []float64) float64 {
 
 func compareBias(b Bias, id uint32) int { return int(int64(b.ID) - int64(id)) }
 
-// Each returns k, the number of labels per context for which n contexts have room. It is 1 for no
-// contexts, for which no request is wrong by its k.
+// Each returns k, the number of labels per context for which n contexts have room, and 1 if there
+// are no contexts.
 func Each(room, n int) (k int, err error) {
 	switch {
 	case n == 0 && room == 0:

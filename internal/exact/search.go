@@ -451,7 +451,7 @@ const (
 	fewestParts = 128
 )
 
-// partBytes returns the size that a thread takes at a time of so many bytes.
+// partBytes returns the size that a thread takes at a time of a number of bytes.
 func partBytes(bytes int) int { return max(min(bytes/fewestParts, largestPart), tileBytes) }
 
 // tile returns the number of rows of a tile of n rows, in whole panels: groups of contexts find the

@@ -136,7 +136,7 @@ func (s *Searcher) run(n, bytes int) {
 	case s.scan.tiles:
 		s.scan.step = s.tile(n)
 	case alone:
-		s.scan.step = n // no cuts but those of the kernel
+		s.scan.step = n // no cuts but the kernel's
 	default:
 		s.scan.step = max(partBytes(n*bytes)/bytes/kernels.PanelRows*kernels.PanelRows, kernels.PanelRows)
 	}

@@ -95,7 +95,7 @@ type Figures struct {
 }
 
 // Measure returns the figures of outcomes, in the order of the text, if candidates gives the number
-// of candidates of a cell. All are 0 without outcomes. P@k is for a k of 1 or more.
+// of candidates of a cell. All are 0 without outcomes. k is at least 1 in P@k.
 func Measure(outcomes []Outcome, k int, candidates func(cell int) int) (f Figures) {
 	if len(outcomes) == 0 {
 		return f

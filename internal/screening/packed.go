@@ -10,10 +10,10 @@ import (
 
 // The memory that packed candidates may take without an option.
 const (
-	// defaultPacked is for a layer whose own codes take more than smallLayer.
+	// defaultPacked applies to a layer whose own codes take more than smallLayer.
 	defaultPacked = 256 << 20
 	smallLayer    = 4 << 20
-	// smallPacked is for a smaller layer, whose codes and copies stay in the caches.
+	// smallPacked applies to a smaller layer, whose codes and copies stay in the caches.
 	smallPacked = 8 << 20
 )
 

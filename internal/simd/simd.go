@@ -112,7 +112,7 @@ func Ahead() (one, several int) { return aheadOfOne, aheadOfSeveral }
 var aheadOfOne, aheadOfSeveral = ahead()
 
 // Set switches the kernels to a level that must be in Available, and returns a function that
-// switches back. It is for tests: no other goroutine may run a kernel meanwhile.
+// switches back. Tests use it: no other goroutine may run a kernel meanwhile.
 func Set(l Level) (restore func()) {
 	if !slices.Contains(available, l) {
 		panic("simd: level " + l.String() + " is not available here")
@@ -123,7 +123,7 @@ func Set(l Level) (restore func()) {
 }
 
 // WithoutBit switches off the bit in addition to the current level, VNNI or I8MM, and returns a
-// function that switches back. It is for tests, as Set is.
+// function that switches back. Tests use it, as Set.
 func WithoutBit() (restore func()) {
 	vnni, i8mm := asm.HasVNNI, asm.HasI8MM
 	asm.HasVNNI, asm.HasI8MM = false, false

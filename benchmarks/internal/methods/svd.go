@@ -142,7 +142,7 @@ func (s *svdSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 }
 
 // Largest finds the largest of many scores, and some that follow them. The zero
-// value is ready; it is for one goroutine.
+// value is ready; one goroutine may use it.
 type Largest struct {
 	sample []float32
 	ids    []uint32

@@ -21,7 +21,7 @@ import (
 )
 
 // WeightedSVD is SVD-softmax (see [SVDSoftmax]) in the coordinates in which logits differ most over
-// contexts, and not in the coordinates in which rows differ most: the factors are those of P. Chen,
+// contexts, and not in the coordinates in which rows differ most: the factors are of P. Chen,
 // H.-F. Yu, I. Dhillon and C.-J. Hsieh, "DRONE: Data-aware Low-rank Compression for Large NLP
 // Models", NeurIPS 2021, which compresses layers by them.
 //

@@ -21,7 +21,7 @@ func fail(path, field, format string, args ...any) error {
 }
 
 // Writer writes a float32 matrix row by row, so that it need not be held in
-// memory. It must end with Commit or Abort. It is for one goroutine.
+// memory. It must end with Commit or Abort. One goroutine may use it.
 type Writer struct {
 	file *atomicfile.File
 	buf  *bufio.Writer
