@@ -105,19 +105,6 @@ func TestAGraphHasTheLinksItPromises(t *testing.T) {
 	}
 }
 
-func TestASeedGivesOneGraph(t *testing.T) {
-	in, _ := small(t)
-	x, y := build(t, FGD{}, in).(*graphIndex), build(t, FGD{}, in).(*graphIndex)
-	if !slices.Equal(x.lowest, y.lowest) || !slices.Equal(x.upper, y.upper) {
-		t.Error("two graphs of one seed differ")
-	}
-	other := *in
-	other.Seed++
-	if y := build(t, FGD{}, &other).(*graphIndex); slices.Equal(x.start, y.start) {
-		t.Error("graphs of two seeds have the same layers")
-	}
-}
-
 // Nodes with room for links to all others are linked to all earlier nodes.
 func TestGraphsOfFewLabels(t *testing.T) {
 	for _, labels := range []int{1, 2, 3, 5, 9} {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -388,50 +386,5 @@ func TestRecallOnTheDemoModel(t *testing.T) {
 		{SVDSoftmax{48}, "N=64", 0.999, 0.999},
 		{WeightedSVD{48, []float64{0.1, 0.2, 0.4}}, "f=0.2", 0.999, 0.999},
 		{AdaptiveSoftmax{[]int{500, 1000}}, "z=2", 0.995, 0.996},
-	})
-}
-
-func TestRecallOnPTBSmall(t *testing.T) {
-	dir := filepath.Join("..", "..", "..", "..", "shared", "data", "ptb-small")
-	if _, err := os.Stat(dir); err != nil {
-		t.Skip("../shared/data/ptb-small is not there (CONTRIBUTING.md, Data, describes it)")
-	}
-	m, v, err := layers.LoadLM(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	layer, err := layers.Decoder(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := layers.Contexts(context.Background(), m, v, filepath.Join(dir, "ptb.valid.txt"), 20500, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := &synthetic.Data{Layer: layer, Contexts: rows}
-	t.Run("all labels", func(t *testing.T) {
-		checkRecall(t, d, 20000, []recallCase{
-			{method: Dense{}, least: 0.999},
-			{method: Certified{}, least: 1},
-			{method: L2S{}, setting: "", least: 0.99},
-			{method: L2S{Expected, 50, 300}, setting: "B=300", least: 0.96},
-			{method: L2S{Gumbel, 50, 300}, setting: "B=300", least: 0.95},
-			{method: L2S{KMeans, 50, 300}, setting: "B=300", least: 0.955},
-			{method: Frequency{Sizes: []int{1000}}, least: 0.96},
-			{method: GreedyMIPS{Budgets: []int{2000}}, least: 0.99},
-			{method: PCAMIPS{Depth: 6, Distances: []int{2}}, least: 0.793},
-			// At most 16*4/2^8 of the labels, a quarter, and twice that precision:
-			// a random selection it is not.
-			{method: LSHMIPS{Tables: 16, Bits: 8, Probes: []int{4}}, least: 0.487},
-		})
-	})
-	t.Run("the first labels", func(t *testing.T) {
-		checkRecall(t, firstLabels(t, d.Layer, d.Contexts[:2200*d.Layer.Dim()]), 2000, []recallCase{
-			{FGD{}, "ef=64", 0.955, 0.997},
-			{IPNSW{}, "ef=64", 0.992, 0.997},
-			{SVDSoftmax{48}, "N=64", 0.995, 0.997},
-			{WeightedSVD{48, []float64{0.1, 0.2, 0.4}}, "f=0.2", 0.988, 0.999},
-			{AdaptiveSoftmax{[]int{500, 1000}}, "z=2", 0.982, 0.993},
-		})
 	})
 }
