@@ -454,27 +454,6 @@ func TestBadHeads(t *testing.T) {
 	runCases(t, cases)
 }
 
-// Contexts from before the model's last normalisation, or scaled, are trained on with a
-// warning.
-func TestTrainWarnsOfContextsThatAreNotNormed(t *testing.T) {
-	dir := files(t)
-	h, n, dim := rows(t, filepath.Join(dir, "H.npy"))
-	for i := range h {
-		h[i] *= 100
-	}
-	if err := tensorfile.WriteNPY(filepath.Join(dir, "far.npy"), h, n, dim); err != nil {
-		t.Fatal(err)
-	}
-	for contexts, want := range map[string]string{
-		"H.npy":   "",
-		"far.npy": "l2s train: warning: far.npy: the contexts do not look like those that the layer is applied to: for most of them the best label has all of the probability\n",
-	} {
-		if r := l2s(t, dir, joined(goodTrain, "--contexts", contexts)...); r.code != 0 || !strings.HasPrefix(r.stderr, want) || want == "" && strings.Contains(r.stderr, "warning") {
-			t.Errorf("%s: found exit status %d and on standard error %q, expected %q first", contexts, r.code, r.stderr, want)
-		}
-	}
-}
-
 // A real model's folder: a screen is trained on its head and measured, with --head and
 // --contexts alone.
 func TestARealModel(t *testing.T) {

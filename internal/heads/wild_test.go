@@ -2,7 +2,6 @@ package heads_test
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -328,47 +327,6 @@ func TestWildGoldens(t *testing.T) {
 		if runtime.GOOS != "windows" && h.String() != want.line {
 			t.Errorf("%s: found %q, want %q", file, h, want.line)
 		}
-	}
-}
-
-// The log-probabilities of T5 from the input of its head, by a sum in float64 over the product of
-// the state that the model has scaled once.
-func TestScaleBeforeTheHeadIsAppliedOnce(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name string, data []byte) {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const labels, d = 7, 32
-	w := make([]float32, labels*d)
-	u := make([]float32, d)
-	for i := range w {
-		w[i] = float32(math.Sin(float64(3 * i)))
-	}
-	for j := range u {
-		u[j] = float32(2 * math.Cos(float64(j)))
-	}
-	write("config.json", []byte(`{"model_type":"t5","tie_word_embeddings":true,"d_model":32}`))
-	write("model.safetensors", safetensors(`{"shared.weight":{"dtype":"F32","shape":[7,32],"data_offsets":[0,896]}}`, f32s(w...)))
-	h := open(t, dir, heads.Options{})
-	atHead := make([]float32, d) // the input of the head, which a hook sees
-	for j, x := range u {
-		atHead[j] = float32(float64(x) / math.Sqrt(d))
-	}
-	raw := make([]float64, labels)
-	h.Rows().RefScan(raw, nil, atHead)
-	for s := range labels {
-		want := 0.0
-		for j := range d {
-			want += float64(w[s*d+j]) * float64(u[j]) / math.Sqrt(d)
-		}
-		if got := h.Logit(raw[s]); math.Abs(got-want) > 1e-6 {
-			t.Errorf("label %d: found the logit %v, want %v", s, got, want)
-		}
-	}
-	if h.StateScale() != 1/math.Sqrt(d) || h.LogitScale() != 1 {
-		t.Errorf("found the scales %v and %v", h.StateScale(), h.LogitScale())
 	}
 }
 
