@@ -1,7 +1,6 @@
 package exact
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -60,15 +59,6 @@ func (p *scope) label(row int) uint32 {
 	return uint32(row)
 }
 
-// checkIDs panics if the scope has a list with an id that is not below L.
-func (p *scope) checkIDs(l *Layer) {
-	for i, id := range p.ids {
-		if int64(id) >= int64(l.Labels()) {
-			panic(fmt.Sprintf("softmax: ids[%d]: found label %d, expected one below the %d labels", i, id, l.Labels()))
-		}
-	}
-}
-
 // resolve finds out where the request of p looks. Labels that may not be answered are
 // taken from a list, and masked among all.
 func (s *Searcher) resolve(p *scope) {
@@ -113,24 +103,6 @@ func (s *Searcher) restrict(p *scope) {
 	if left := p.mask.Count(); float64(left) < minListed*float64(p.n) {
 		s.list = slices.AppendSeq(slices.Grow(s.list[:0], left), p.mask.All())
 		p.Labels, p.n, p.mask = Only(s.list), left, nil
-	}
-}
-
-// search is Find for a request that was checked.
-func (s *Searcher) search(dst []Prediction, answers []Answer, qs []*Query, req *Request) {
-	p := s.begin(req, len(dst)/len(qs))
-	defer s.end()
-	for i := range answers {
-		answers[i] = Answer{Count: p.k, LogSum: math.Inf(-1)}
-	}
-	if p.n > 0 && (p.k > 0 || req.LogSum) {
-		s.find(dst, answers, qs, p)
-	}
-	if req.Within > 0 {
-		for i := range answers {
-			a := &answers[i]
-			a.Count = countWithin(dst[i*(len(dst)/len(qs)):][:a.Count], req.Within)
-		}
 	}
 }
 

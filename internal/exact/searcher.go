@@ -2,6 +2,7 @@ package exact
 
 import (
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/bitset"
@@ -111,8 +112,22 @@ func (s *Searcher) findAny(dst []Prediction, answers []Answer, qs []*Query, req 
 			return err
 		}
 	}
-	if len(qs) > 0 {
-		s.search(dst, answers, qs, req)
+	if len(qs) == 0 {
+		return nil
+	}
+	p := s.begin(req, k)
+	defer s.end()
+	for i := range answers {
+		answers[i] = Answer{Count: p.k, LogSum: math.Inf(-1)}
+	}
+	if p.n > 0 && (p.k > 0 || req.LogSum) {
+		s.find(dst, answers, qs, p)
+	}
+	if req.Within > 0 {
+		for i := range answers {
+			a := &answers[i]
+			a.Count = countWithin(dst[i*k:][:a.Count], req.Within)
+		}
 	}
 	return nil
 }

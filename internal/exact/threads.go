@@ -145,7 +145,9 @@ func (s *Searcher) run(n, bytes int) {
 	if alone {
 		s.takeAll(0)
 	} else {
-		s.scan.p.checkIDs(s.layer) // a wrong id is a panic here
+		if err := s.scan.p.check(s.layer.Labels()); err != nil { // a wrong id is a panic here
+			panic(err.Error())
+		}
 		// The first rows come before others look: a vector computes its missing parts then, which
 		// only one thread may.
 		first := min(n, kernels.PanelRows)
