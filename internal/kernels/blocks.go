@@ -409,46 +409,43 @@ func (m *BlockRows) leaf(lower, upper []float32, ld, first int, ids *uint32, n i
 }
 
 func (e Element) blockLeaf(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte, batch bool) bool {
-	switch e {
-	case Q8_0:
-		if batch {
+	if batch {
+		switch e {
+		case Q8_0:
 			return asm.BlockBatchQ80(lower, upper, ld, rows, ids, n, blocks, b)
-		}
-		return asm.BlockBoundsQ80(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q4_0:
-		if batch {
+		case Q4_0:
 			return asm.BlockBatchQ40(lower, upper, ld, rows, ids, n, blocks, b)
-		}
-		return asm.BlockBoundsQ40(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q5_0:
-		if batch {
+		case Q5_0:
 			return asm.BlockBatchQ50(lower, upper, ld, rows, ids, n, blocks, b)
-		}
-		return asm.BlockBoundsQ50(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q4_1:
-		if batch {
+		case Q4_1:
 			return asm.BlockBatchQ41(lower, upper, ld, rows, ids, n, blocks, b)
-		}
-		return asm.BlockBoundsQ41(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q5_1:
-		if batch {
+		case Q5_1:
 			return asm.BlockBatchQ51(lower, upper, ld, rows, ids, n, blocks, b)
-		}
-		return asm.BlockBoundsQ51(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q4_K:
-		if batch {
+		case Q4_K:
 			return asm.BlockBatchQ4K(lower, upper, ld, rows, ids, n, blocks, b)
-		}
-		return asm.BlockBoundsQ4K(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q5_K:
-		if batch {
+		case Q5_K:
 			return asm.BlockBatchQ5K(lower, upper, ld, rows, ids, n, blocks, b)
-		}
-		return asm.BlockBoundsQ5K(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q6_K:
-		if batch {
+		case Q6_K:
 			return asm.BlockBatchQ6K(lower, upper, ld, rows, ids, n, blocks, b)
 		}
+		return false
+	}
+	switch e {
+	case Q8_0:
+		return asm.BlockBoundsQ80(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q4_0:
+		return asm.BlockBoundsQ40(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q5_0:
+		return asm.BlockBoundsQ50(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q4_1:
+		return asm.BlockBoundsQ41(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q5_1:
+		return asm.BlockBoundsQ51(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q4_K:
+		return asm.BlockBoundsQ4K(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q5_K:
+		return asm.BlockBoundsQ5K(lower, upper, ld, rows, ids, n, blocks, b)
+	case Q6_K:
 		return asm.BlockBoundsQ6K(lower, upper, ld, rows, ids, n, blocks, b)
 	}
 	return false
