@@ -213,11 +213,6 @@ test-python: build ## Run examples/python with transformers from PyPI, on a tiny
 	cd examples && $(GO) build -mod=readonly -o ../bin/serve ./serve
 	examples/python/test bin
 
-.PHONY: slurm
-slurm: ## Run the recipe of docs/labels.md on a Slurm of this machine alone, which it installs on Debian as root.
-	scripts/slurm --install
-	cd examples && L2S_SLURM=1 $(GO) test -timeout 40m -mod=readonly -count=1 -v ./labels -run Slurm
-
 # The bridge takes part if there are a model and llama.cpp's libraries.
 SOAK     ?= 1h
 SOAKED   := $(DATA)/llm-65k-gguf/llm-65k.q8_0.gguf

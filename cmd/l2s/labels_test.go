@@ -8,9 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -73,55 +71,6 @@ func TestShardsMergeToWhatOneProcessWrites(t *testing.T) {
 			t.Errorf("found exit status %d, %q and %q", r.code, r.stdout, r.stderr)
 		}
 	})
-}
-
-// The commands of the Kubernetes manifest run unchanged, and its shards merge to the file of one
-// process.
-func TestKubernetesManifest(t *testing.T) {
-	manifest := string(readFile(t, filepath.Join("..", "..", "docs", "labels-job.yaml")))
-	find := func(pattern string) string {
-		m := regexp.MustCompile(pattern).FindStringSubmatch(manifest)
-		if m == nil {
-			t.Fatalf("found no %s in the manifest", pattern)
-		}
-		return m[1]
-	}
-	shards := find(`(?s)name: SHARDS.*?value: "(\d+)"`)
-	if completions := find(`completions: (\d+)`); completions != shards || find(`completionMode: (\w+)`) != "Indexed" {
-		t.Fatalf("found %s completions of %s shards, expected the same number, indexed", completions, shards)
-	}
-	if found := find(`command: (.*)`); found != `["l2s", "labels"]` {
-		t.Fatalf("found the command %s", found)
-	}
-	var args []string
-	for _, m := range regexp.MustCompile(`(?m)^ +- (--[a-z]+=[^ \n]*)`).FindAllStringSubmatch(manifest, -1) {
-		args = append(args, m[1])
-	}
-	dir := files(t)
-	if err := os.Mkdir(filepath.Join(dir, "labels"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	n, err := strconv.Atoi(shards)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var parts []string
-	for i := range n {
-		var pod []string
-		for _, arg := range args {
-			pod = append(pod, strings.NewReplacer(
-				"$(JOB_COMPLETION_INDEX)", strconv.Itoa(i), "$(SHARDS)", shards,
-				"/data/lm.safetensors:decoder.", "layer.safetensors:", "/data/train.npy", "H.npy", "/data/", "",
-			).Replace(arg))
-		}
-		succeed(t, dir, joined("labels", pod)...)
-		parts = append(parts, fmt.Sprintf("labels/part-%d", i))
-	}
-	succeed(t, dir, joined("merge", "--out", "merged", parts)...)
-	succeed(t, dir, goodLabels...)
-	if !bytes.Equal(readFile(t, filepath.Join(dir, "merged")), readFile(t, filepath.Join(dir, "out.labels"))) {
-		t.Error("found other bytes than one process writes, expected the same")
-	}
 }
 
 // Shards are a partition of the contexts into neighbours, as equal as can be.

@@ -65,17 +65,6 @@ func TestTheJobIsOneOfBatchV1(t *testing.T) {
 	}
 }
 
-func TestAFieldThatDoesNotExistIsFound(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(docs, "labels-job.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrong := strings.Replace(string(data), "backoffLimitPerIndex", "backoffLimitPerShard", 1)
-	if err := yaml.UnmarshalStrict([]byte(wrong), new(batch.Job)); err == nil || !strings.Contains(err.Error(), "backoffLimitPerShard") {
-		t.Errorf("found error %v, expected one that names the field", err)
-	}
-}
-
 var variable = regexp.MustCompile(`\$\(([A-Za-z_][A-Za-z0-9_]*)\)`)
 
 // expand replaces $(NAME) as Kubernetes does: a variable that is not set is not changed.
