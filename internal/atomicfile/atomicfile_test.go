@@ -120,23 +120,6 @@ func TestAbortLeavesTheOldFileAndNothingElse(t *testing.T) {
 	holds(t, dir, "out")
 }
 
-func TestTwoWritersOfOneFile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "out")
-	a, b := create(t, path), create(t, path)
-	write(t, a, "aaaa")
-	write(t, b, "b")
-	if err := a.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	content(t, path, "aaaa")
-	if err := b.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	content(t, path, "b")
-	holds(t, dir, "out")
-}
-
 func TestNothingWorksAfterTheEnd(t *testing.T) {
 	for _, end := range []string{"Commit", "Abort"} {
 		t.Run(end, func(t *testing.T) {

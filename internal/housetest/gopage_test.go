@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,6 +123,10 @@ func TestTheCodeOfTheGoPageRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ofREADME, err := fast(t.Context(), w, bias, data.Contexts[:n*d], d)
+	if err != nil {
+		t.Fatal(err)
+	}
 	pool, err := screened(t.Context(), layer, data.Contexts[:n*d], filepath.Join(t.TempDir(), "m.l2s"))
 	if err != nil {
 		t.Fatal(err)
@@ -149,6 +154,10 @@ func TestTheCodeOfTheGoPageRuns(t *testing.T) {
 			t.Fatal(err)
 		} else if top[0].ID == best {
 			byPreview++
+		}
+		same := make([]softmax.Prediction, len(top))
+		if _, err := ofREADME.TopK(same, h); err != nil || !slices.Equal(same, top) {
+			t.Errorf("README: found %v and the error %v, expected %v", same, err, top)
 		}
 
 		banned, err := bitset.FromIDs(labels, []uint32{best})
