@@ -1,59 +1,19 @@
 package main
 
 import (
-	"archive/zip"
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"maps"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
-
-// npyHead returns the header that numpy writes before the elements of an
-// array.
-func npyHead(descr string, fortran bool, shape ...int) []byte {
-	order := "False"
-	if fortran {
-		order = "True"
-	}
-	tuple := ""
-	for _, n := range shape {
-		tuple += strconv.Itoa(n) + ", "
-	}
-	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }", descr, order, strings.TrimSuffix(tuple, " "))
-	dict += strings.Repeat(" ", 63-(10+len(dict))%64) + "\n"
-	head := append([]byte("\x93NUMPY\x01\x00"), byte(len(dict)), byte(len(dict)>>8))
-	return append(head, dict...)
-}
-
-// npz returns a zip archive as numpy.savez writes it.
-func npz(t *testing.T, members map[string][]byte) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	z := zip.NewWriter(&b)
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
-		if err == nil {
-			_, err = w.Write(members[name])
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
 
 // badCase is a call of the command that must fail.
 type badCase struct {
@@ -189,12 +149,12 @@ func integers(shape ...int) []byte {
 	for _, s := range shape {
 		n *= s
 	}
-	return append(npyHead("<i8", false, shape...), make([]byte, n)...)
+	return append(tensorfile.NPYHeader("i8", shape...), make([]byte, n)...)
 }
 
 // writeInt32s writes a list of int32 as a .npy file.
 func writeInt32s(path string, list []int32) error {
-	data := npyHead("<i4", false, len(list))
+	data := tensorfile.NPYHeader("i4", len(list))
 	for _, x := range list {
 		data = binary.LittleEndian.AppendUint32(data, uint32(x))
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
 // A wrong context does not cost the answers to earlier contexts, and the error gives their number.
@@ -16,7 +18,7 @@ func TestTopKSaysWhatIsThereBeforeAnError(t *testing.T) {
 	all := strings.SplitAfter(succeed(t, dir, goodTopK...), "\n")
 	bad := slices.Clone(h)
 	bad[300*dim+1] = float32(math.NaN()) // in the second block of rows
-	data := npyHead("<f4", false, len(bad)/dim, dim)
+	data := tensorfile.NPYHeader("f4", len(bad)/dim, dim)
 	for _, x := range bad {
 		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
 	}

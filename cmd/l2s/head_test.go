@@ -351,7 +351,7 @@ func TestADraftHead(t *testing.T) {
 	for id := int32(299); id > 0; id -= 7 {
 		ids = append(ids, id)
 	}
-	data := npyHead("<i4", false, len(ids))
+	data := tensorfile.NPYHeader("i4", len(ids))
 	for _, id := range ids {
 		data = binary.LittleEndian.AppendUint32(data, uint32(id))
 	}
@@ -439,9 +439,9 @@ func TestBadHeads(t *testing.T) {
 		{name: "eval: a tensor that the model lacks", files: model, args: head(goodEval, "model:embed"), code: 1, want: []string{"found no embed, expected one of the 2 tensors there"}},
 		{name: "eval: a screen of another head", files: model, args: joined(head(goodEval, "model"), "--bias", "none", "--quiet"), code: 1, want: []string{"m.l2s: fingerprint", "the fingerprint of model and its bias"}},
 		{name: "train: ids that are no list", files: model, args: joined(head(goodTrain, "model"), "--ids", "W.npy"), code: 1, want: []string{"W.npy", "shape: found [300 12], expected [any]"}},
-		{name: "train: an id beyond the head", files: inFile("ids.npy", append(npyHead("<i4", false, 1), 44, 1, 0, 0)), args: joined(goodTrain, "--ids", "ids.npy"), code: 1,
+		{name: "train: an id beyond the head", files: inFile("ids.npy", append(tensorfile.NPYHeader("i4", 1), 44, 1, 0, 0)), args: joined(goodTrain, "--ids", "ids.npy"), code: 1,
 			want: []string{"found label 300 at position 0, expected one below 300"}},
-		{name: "train: an id of --always that the draft lacks", files: inFile("ids.npy", append(npyHead("<i4", false, 2), 5, 0, 0, 0, 6, 0, 0, 0)), args: joined(goodTrain, "--ids", "ids.npy", "--always", "7"), code: 1,
+		{name: "train: an id of --always that the draft lacks", files: inFile("ids.npy", append(tensorfile.NPYHeader("i4", 2), 5, 0, 0, 0, 6, 0, 0, 0)), args: joined(goodTrain, "--ids", "ids.npy", "--always", "7"), code: 1,
 			want: []string{"found no label 7 in the draft head, expected it for --always"}},
 		{name: "train: contexts by a pattern that no file has", args: joined(goodTrain, "--contexts", "no-*.npy"), code: 1, want: []string{"no-*.npy: found no such file, expected at least one"}},
 		{name: "train: one of several contexts of another dimension", files: matrixIn("I.npy", 10, 13), args: joined(goodTrain, []string{"--contexts", "H.npy", "--contexts", "I.npy"}), code: 1,

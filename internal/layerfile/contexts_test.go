@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/float16"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -68,15 +69,13 @@ func writeBFloat16(t *testing.T, path string, data []float32, shape string) {
 	}
 }
 
-// writeFloat16 writes whole numbers from 1 to 2,047 as a .npy file of float16.
-func writeFloat16(t *testing.T, path string, data []float32, shape string) {
+// writeFloat16 writes numbers as a .npy file of float16.
+func writeFloat16(t *testing.T, path string, data []float32, shape ...int) {
 	t.Helper()
-	header := "{'descr': '<f2', 'fortran_order': False, 'shape': " + shape + ", }"
-	header += strings.Repeat(" ", 117-len(header)) + "\n"
-	file := append([]byte("\x93NUMPY\x01\x00\x76\x00"), header...)
+	file := tensorfile.NPYHeader("f2", shape...)
 	for _, v := range data {
-		e := math.Ilogb(float64(v))
-		file = binary.LittleEndian.AppendUint16(file, uint16(e+15)<<10|uint16(math.Ldexp(float64(v), 10-e))&1023)
+		bits, _ := float16.Narrow(v)
+		file = binary.LittleEndian.AppendUint16(file, bits)
 	}
 	if err := os.WriteFile(path, file, 0o666); err != nil {
 		t.Fatal(err)
@@ -92,7 +91,7 @@ func TestContextsInSeveralFiles(t *testing.T) {
 	writeNPY(t, in("a.npy"), counting(1, 5*dim), 5, dim)
 	writeNPY(t, in("b.npy"), counting(1+5*dim, dim), dim)
 	writeBFloat16(t, in("c.safetensors"), counting(1+6*dim, 3*dim), "[3,1,12]")
-	writeFloat16(t, in("d.npy"), counting(1+9*dim, 2*dim), "(2, 12)")
+	writeFloat16(t, in("d.npy"), counting(1+9*dim, 2*dim), 2, dim)
 	want := counting(1, 11*dim)
 	sources := []string{in("a.npy"), in("b.npy"), in("c.safetensors:x"), in("d.npy")}
 	l := layerOf(t, 30, dim)
@@ -151,7 +150,7 @@ func TestConversionHasNoName(t *testing.T) {
 		t.Skip("open files have names here")
 	}
 	path := filepath.Join(t.TempDir(), "a.npy")
-	writeFloat16(t, path, counting(1, 24), "(2, 12)")
+	writeFloat16(t, path, counting(1, 24), 2, 12)
 	c, err := openFor(t, []string{path}, layerOf(t, 3, 12), "W")
 	if err != nil {
 		t.Fatal(err)

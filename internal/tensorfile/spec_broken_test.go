@@ -41,13 +41,10 @@ func broken() []brokenFile {
 	return []brokenFile{
 		// Any file.
 		{"empty file", "x.npy", "", nil, `FILE: size: found an empty file, expected .npy, .npz, safetensors or GGUF`},
-		{"empty safetensors", "x.safetensors", ":x", nil, `FILE: size: found an empty file, expected .npy, .npz, safetensors or GGUF`},
-		{"empty npz", "x.npz", ":x", nil, `FILE: size: found an empty file, expected .npy, .npz, safetensors or GGUF`},
 		{"foreign file", "x.bin", "", []byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00"), `FILE: format: found the first bytes "\x7fELF\x02\x01\x01\x00", expected a .npy, .npz, safetensors or GGUF file`},
 		{"lists of JSON", "x.json", "", []byte("\n[[1, 2]]"), `FILE: format: found text that looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save('x.npy', numpy.float32(json.load(open("x.json")))) makes one of a list of lists`},
 		{"foreign short file", "x", "", []byte("PK"), `FILE: format: found the first bytes "PK", expected a .npy, .npz, safetensors or GGUF file`},
 		{"text", "x.npy", "", []byte("1.0 2.0\n"), `FILE: magic: found "1.0 2.", expected "\x93NUMPY"`},
-		{"pickle", "x.npy", "", []byte("\x80\x04\x95\x0b\x00"), `FILE: magic: found "\x80\x04\x95\v\x00", expected "\x93NUMPY"`},
 		{"npy named npz", "x.npz", ":x", good, `FILE: archive: found zip: not a valid zip file, expected a zip archive as numpy.savez writes it`},
 		{"npz named npy", "x.npy", "", archive, `FILE: magic: found "PK\x03\x04-\x00", expected "\x93NUMPY"`},
 		{"npy named safetensors", "x.safetensors", ":x", good, `FILE: header length: found 379676406402707, expected at most 128`},
@@ -55,7 +52,6 @@ func broken() []brokenFile {
 		// .npy: truncated at each part.
 		{"within the magic", "x.npy", "", good[:4], `FILE: magic: found "\x93NUM", expected "\x93NUMPY"`},
 		{"after the magic", "x.npy", "", good[:6], `FILE: version: found the end of the file, expected 1.0, 2.0 or 3.0`},
-		{"within the version", "x.npy", "", good[:7], `FILE: version: found the end of the file, expected 1.0, 2.0 or 3.0`},
 		{"within the length", "x.npy", "", good[:9], `FILE: header length: found the end of the file, expected 2 bytes`},
 		{"within the long length", "x.npy", "", npy(2, "{}", nil)[:11], `FILE: header length: found the end of the file, expected 4 bytes`},
 		{"after the length", "x.npy", "", good[:10], `FILE: header length: found 118, expected at most 0`},
@@ -63,12 +59,10 @@ func broken() []brokenFile {
 		{"after the header", "x.npy", "", good[:len(good)-8], `FILE: data: found 0 bytes, expected 8 (shape [2] of float32)`},
 		{"within the data", "x.npy", "", good[:len(good)-1], `FILE: data: found 7 bytes, expected 8 (shape [2] of float32)`},
 		{"one byte more", "x.npy", "", append(good[:len(good):len(good)], 0), `FILE: data: found 9 bytes, expected 8 (shape [2] of float32)`},
-		{"two arrays", "x.npy", "", append(good[:len(good):len(good)], good...), `FILE: data: found 144 bytes, expected 8 (shape [2] of float32)`},
 
 		// .npy: magic and version.
 		{"magic", "x.npy", "", replace(good, "NUMPY", "NUMPi"), `FILE: magic: found "\x93NUMPi", expected "\x93NUMPY"`},
 		{"version 0", "x.npy", "", npy(0, dict("<f4", "False", "(2,)"), two), `FILE: version: found 0.0, expected 1.0, 2.0 or 3.0`},
-		{"version 4", "x.npy", "", npy(4, dict("<f4", "False", "(2,)"), two), `FILE: version: found 4.0, expected 1.0, 2.0 or 3.0`},
 		{"version 1.1", "x.npy", "", replace(good, "\x01\x00", "\x01\x01"), `FILE: version: found 1.1, expected 1.0, 2.0 or 3.0`},
 		{"huge header", "x.npy", "", append([]byte("\x93NUMPY\x02\x00\xff\xff\xff\xff"), good[10:]...), `FILE: header length: found 4294967295, expected at most 126`},
 
@@ -77,7 +71,6 @@ func broken() []brokenFile {
 		n("a list", "['descr']", `FILE: header: found "['descr']", expected a dict in braces`),
 		n("empty dict", "{}", `FILE: header: found the keys [], expected descr, fortran_order and shape`),
 		n("open dict", "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), ", `FILE: header: found "{'descr': '<f4', 'fortran_order': False,", expected a dict in braces`),
-		n("two dicts", dict("<f4", "False", "(2,)")+"{}", `FILE: header: found "}{", expected a key in quotes, a colon, a value and a comma`),
 		n("code", "__import__('os')", `FILE: header: found "__import__('os')", expected a dict in braces`),
 		n("a key twice", "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", `FILE: header: found the key "descr" twice, expected once`),
 		n("a key missing", "{'descr': '<f4', 'shape': (2,), }", `FILE: header: found the keys ["descr" "shape"], expected descr, fortran_order and shape`),
@@ -97,8 +90,6 @@ func broken() []brokenFile {
 		n("structured type", "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", `FILE: header: descr: found a structured type, expected a plain one such as '<f4'`),
 		n("big-endian", dict(">f4", "False", "(2,)"), `FILE: header: descr: found ">f4", big-endian, expected little-endian numbers: save x.astype('<f4')`),
 		n("the order of the machine", dict("=f4", "False", "(2,)"), `FILE: header: descr: found "=f4", expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8`),
-		n("no byte order", dict("f4", "False", "(2,)"), `FILE: header: descr: found "f4", expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8`),
-		n("byte order not known", dict("|f4", "False", "(2,)"), `FILE: header: descr: found "|f4", expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8`),
 		n("empty type", dict("", "False", "(2,)"), `FILE: header: descr: found "", expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8`),
 		n("long double", dict("<f16", "False", "(1,)"), `FILE: header: descr: found "<f16", expected a type of numbers: <f2, <f4, <f8, <i1 to <i8 or <u1 to <u8`),
 
@@ -108,7 +99,6 @@ func broken() []brokenFile {
 		n("a list for a tuple", dict("<f4", "False", "[2]"), `FILE: header: shape: found "[2],", expected a tuple`),
 		n("only a comma", dict("<f4", "False", "(,)"), `FILE: header: shape: found "", expected an integer from 0 to 9223372036854775807`),
 		n("negative size", dict("<f4", "False", "(-2,)"), `FILE: header: shape: found "-2", expected an integer from 0 to 9223372036854775807`),
-		n("a fraction", dict("<f4", "False", "(2.0,)"), `FILE: header: shape: found "2.0", expected an integer from 0 to 9223372036854775807`),
 		n("leading zero", dict("<f4", "False", "(02,)"), `FILE: header: shape: found "02", expected an integer from 0 to 9223372036854775807`),
 		n("a size beyond int", dict("<f4", "False", "(99999999999999999999,)"), `FILE: header: shape: found "99999999999999999999", expected an integer from 0 to 9223372036854775807`),
 		n("a product beyond int", dict("<f4", "False", "(4294967296, 4294967296)"), `FILE: shape: found [4294967296 4294967296] of float32, expected a size within 9223372036854775807 bytes`),
@@ -117,7 +107,6 @@ func broken() []brokenFile {
 		n("nine dimensions", dict("<f4", "False", "(1, 1, 1, 1, 1, 1, 1, 1, 2)"), `FILE: header: shape: found more than 8 dimensions, expected at most 8`),
 		n("too large", dict("<f4", "False", "(3,)"), `FILE: data: found 8 bytes, expected 12 (shape [3] of float32)`),
 		n("too small", dict("<f4", "False", "(1,)"), `FILE: data: found 8 bytes, expected 4 (shape [1] of float32)`),
-		n("much too large", dict("<f4", "False", "(1000000, 1000000)"), `FILE: data: found 8 bytes, expected 4000000000000 (shape [1000000 1000000] of float32)`),
 		n("data for no elements", dict("<f4", "False", "(0,)"), `FILE: data: found 8 bytes, expected 0 (shape [0] of float32)`),
 
 		// .npy: values and types that are not floats.
@@ -143,8 +132,6 @@ func broken() []brokenFile {
 		{"a zip of something else", "x.npz", ":x", npz(zipMember{name: "data.pkl", data: good}), `FILE: archive: found data.pkl and no member that ends in .npy, expected an archive as numpy.savez writes it`},
 		{"a name twice", "x.npz", ":x", npz(member, member), `FILE: name: found 2 members x, expected one`},
 		{"truncated directory", "x.npz", ":x", archive[:len(archive)-1], `FILE: archive: found zip: not a valid zip file, expected a zip archive as numpy.savez writes it`},
-		{"truncated archive", "x.npz", ":x", archive[:100], `FILE: archive: found zip: not a valid zip file, expected a zip archive as numpy.savez writes it`},
-		{"no zip", "x.npz", ":x", []byte("PK\x03\x04 but nothing else"), `FILE: archive: found zip: not a valid zip file, expected a zip archive as numpy.savez writes it`},
 		z("wrong checksum", zipMember{name: "x.npy", data: good, crc: 1}, `FILE:x: checksum: found e7abca9a, expected e7abca9b`),
 		z("wrong checksum of a compressed member", zipMember{name: "x.npy", data: good, deflated: true, crc: 1}, `FILE:x: member: found zip: checksum error, expected a deflated array`),
 		z("larger than its place", zipMember{name: "x.npy", data: good, size: 1 << 20, packedSize: 1 << 20}, `FILE:x: member: found 1048712 bytes at offset 55, expected them to end by 264, where the file ends`),
@@ -199,13 +186,11 @@ func broken() []brokenFile {
 		s("a field too many", entry(`"dtype":"F32","shape":[1],"data_offsets":[0,4],"stride":1`), 4, `FILE: header: tensor x: found the field stride, expected dtype, shape and data_offsets`),
 		s("a field in capitals", entry(`"DTYPE":"F32","shape":[1],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: found the field DTYPE, expected dtype, shape and data_offsets`),
 		s("no dtype", entry(`"shape":[1],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: found 2 fields, expected dtype, shape and data_offsets`),
-		s("no shape", entry(`"dtype":"F32","data_offsets":[0,4]`), 4, `FILE: header: tensor x: found 2 fields, expected dtype, shape and data_offsets`),
 		s("no offsets", entry(`"dtype":"F32","shape":[0]`), 0, `FILE: header: tensor x: found 2 fields, expected dtype, shape and data_offsets`),
 		s("dtype not known", entry(`"dtype":"Q4","shape":[1],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: dtype: found Q4, expected one of [F16 BF16 F32 F64 I8 I16 I32 I64 U8 U16 U32 U64 BOOL C64 F8_E4M3 F8_E5M2 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ F6_E2M3 F6_E3M2 F4]`),
 		s("dtype is a number", entry(`"dtype":32,"shape":[1],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: dtype: found "32", expected a string`),
 		s("negative size", entry(`"dtype":"F32","shape":[-1],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: shape: found "-1", expected an integer of 0 or more within 63 bits`),
 		s("a fraction", entry(`"dtype":"F32","shape":[1.0],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: shape: found "1.0", expected an integer of 0 or more within 63 bits`),
-		s("an exponent", entry(`"dtype":"F32","shape":[1e0],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: shape: found "1e0", expected an integer of 0 or more within 63 bits`),
 		s("text for a size", entry(`"dtype":"F32","shape":["1"],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: shape: found "\"1\"", expected an integer of 0 or more within 63 bits`),
 		s("null for a shape", entry(`"dtype":"F32","shape":null,"data_offsets":[0,4]`), 4, `FILE: header: tensor x: shape: found "null", expected an array`),
 		s("a size beyond int", entry(`"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,4]`), 4, `FILE: header: tensor x: shape: found "9223372036854775808", expected an integer of 0 or more within 63 bits`),
@@ -221,7 +206,6 @@ func broken() []brokenFile {
 		s("end outside", entry(`"dtype":"F32","shape":[2],"data_offsets":[0,8]`), 4, `FILE:x: data: found 8 bytes at offset 0, expected them within the 4 bytes of data`),
 		s("begin outside", entry(`"dtype":"F32","shape":[1],"data_offsets":[4,8]`), 4, `FILE:x: offset: found 4, expected 0, where the tensor before it ends`),
 		s("end before begin", `{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}`, 4, `FILE: header: tensor x: data_offsets: found [4 0], expected a begin and an end, in order`),
-		s("a gap at the start", entry(`"dtype":"F32","shape":[1],"data_offsets":[4,8]`), 8, `FILE:x: offset: found 4, expected 0, where the tensor before it ends`),
 		s("a gap at the end", entry(`"dtype":"F32","shape":[1],"data_offsets":[0,4]`), 8, `FILE: data: found 8 bytes, expected the 4 of the tensors`),
 		s("a gap between", `{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}}`, 12, `FILE:x: offset: found 8, expected 4, where the tensor before it ends`),
 		s("overlap", `{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"x":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}`, 8, `FILE:x: offset: found 4, expected 8, where the tensor before it ends`),

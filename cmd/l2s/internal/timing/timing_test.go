@@ -255,5 +255,3 @@ func TestMeasureStopsBetweenTwoQueriesThatAreApart(t *testing.T) {
 		}
 	}
 }
-
-var sink []byte
