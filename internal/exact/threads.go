@@ -33,7 +33,7 @@ func (l *Layer) SetThreads(n int) {
 	for i := range n - 1 {
 		go c.help(i + 1)
 	}
-	l.team = &team{threads: n, own: c}
+	l.team = &team{n, c.run}
 	runtime.AddCleanup(l.team, func(wake chan struct{}) { close(wake) }, c.wake)
 }
 
@@ -46,14 +46,13 @@ func (l *Layer) LendThreads(n int, all func(work func(worker int))) {
 		l.team = nil
 		return
 	}
-	l.team = &team{threads: min(n, mostThreads), lent: all}
+	l.team = &team{min(n, mostThreads), all}
 }
 
 // team holds the threads of a layer, which end when it is unreachable.
 type team struct {
 	threads int
-	own     *shared
-	lent    func(work func(worker int))
+	all     func(work func(worker int)) // runs work on the threads that are free, if any
 }
 
 // threads returns the most threads of a search.
@@ -75,10 +74,10 @@ type shared struct {
 }
 
 // run calls work on this thread, as number 0, and on those helpers that wake up before it ends. If
-// they are busy it reports false and does nothing.
-func (c *shared) run(work func(worker int)) bool {
+// they are busy it does nothing.
+func (c *shared) run(work func(worker int)) {
 	if !c.busy.CompareAndSwap(false, true) {
-		return false
+		return
 	}
 	c.work = work
 	c.open.Store(true)
@@ -101,7 +100,6 @@ func (c *shared) run(work func(worker int)) bool {
 		c.busy.Store(false)
 	}()
 	work(0)
-	return true
 }
 
 // help is the loop of a helper. The thread that closes the work waits until no helper is inside,
@@ -153,12 +151,8 @@ func (s *Searcher) run(n, bytes int) {
 		first := min(n, kernels.PanelRows)
 		s.rows(s.workerOf(0), 0, first)
 		s.next.Store(int64(first))
-		if c.lent != nil {
-			c.lent(s.share)
-			s.takeAll(0) // the rows that nobody took
-		} else if !c.own.run(s.share) {
-			s.takeAll(0)
-		}
+		c.all(s.share)
+		s.takeAll(0) // the rows that nobody took
 	}
 	if s.failed.Load() {
 		// A page that another thread could not read faults here, where the caller may expect it.

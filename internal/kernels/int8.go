@@ -181,7 +181,6 @@ type Int8Vector struct {
 	halves [2][]int8   // q in two halves, for 4-bit rows; made when first needed
 	plain8 [][4]uint64 // q as the plain form of 8-bit rows reads it; made when first needed
 	plain4 [][4]uint64 // the same for 4-bit rows
-	record []byte      // scratch of the plain form of panels; made when first needed
 }
 
 // NewInt8Vector returns a vector of dimension dim with room for the codes.

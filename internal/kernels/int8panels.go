@@ -233,26 +233,35 @@ func (p *Int8Panels) survivors(lower, upper []float32, rows []uint32, first, n, 
 	return SelectAtLeast(rows, upper[:n], threshold)
 }
 
-// panelGeneric computes the intervals of n panels, each row by way of a record.
+// panelGeneric computes the intervals of n panels. Several threads may call it with one vector.
 func panelGeneric(lower, upper *float32, data []byte, n int, p *Int8Panels, b *bound) {
 	lo, up := unsafe.Slice(lower, PanelRows*n), unsafe.Slice(upper, PanelRows*n)
-	rec, h := b.v.plainRecord(), b.v.plainCodes8()
-	size := len(data) / n
+	h, size, step := b.v.plainCodes8(), len(data)/n, stepCodes
+	if p.narrow {
+		step *= 2
+	}
 	for i := range lo {
 		panel, r := data[i/PanelRows*size:][:size], i%PanelRows
-		meta := panel[p.steps*stepBytes:]
-		for s := range p.steps {
-			codes := panel[s*stepBytes+r*stepCodes:][:stepCodes]
-			if p.narrow {
-				x := uint64(binary.LittleEndian.Uint32(codes))
-				binary.LittleEndian.PutUint64(rec[2*s*stepCodes:], (x&0x0f0f0f0f|x>>4&0x0f0f0f0f<<32)+narrowed)
-			} else {
-				copy(rec[s*stepCodes:], codes)
+		var row [64]byte // some codes of the row at a time, whose products dot8 sums
+		dot := int32(0)
+		for s, rest := 0, h; s < p.steps; s += len(row) / step {
+			for j := range min(len(row)/step, p.steps-s) {
+				codes, at := panel[(s+j)*stepBytes+r*stepCodes:][:stepCodes], row[j*step:]
+				if p.narrow {
+					x := uint64(binary.LittleEndian.Uint32(codes))
+					binary.LittleEndian.PutUint64(at, (x&0x0f0f0f0f|x>>4&0x0f0f0f0f<<32)+narrowed)
+				} else {
+					copy(at, codes)
+				}
 			}
+			part := min(len(row)/8, len(rest)) // codes after the last are multiplied by zeros
+			dot += dot8(row[:], rest[:part])
+			rest = rest[part:]
 		}
+		var rec [metaBytes]byte
 		for f := range metaBytes / 4 {
-			copy(rec[len(rec)-metaBytes+4*f:][:4], meta[f*stepBytes+4*r:])
+			copy(rec[4*f:], panel[(p.steps+f)*stepBytes+4*r:][:4])
 		}
-		lo[i], up[i] = interval(rec, dot8(rec, h)-codeBias*b.v.sum, b.v, b.slack)
+		lo[i], up[i] = interval(rec[:], dot-codeBias*b.v.sum, b.v, b.slack)
 	}
 }

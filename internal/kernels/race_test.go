@@ -176,21 +176,29 @@ func TestOrderedUseIsNoRace(t *testing.T) {
 			c.call()
 		}
 	})
-	// Goroutines that share their inputs, and write to outputs of their own.
+	// Goroutines that share their inputs, and write to outputs of their own. A vector has all parts
+	// after its first use.
 	const n, d = 96, 40
 	r := newRand(9)
 	rows, h := fill(r, make([]float32, n*d)), fill(r, make([]float32, d))
 	m := int8Rows(t, rows, nil, d)
 	dst := make([]float32, 4*n)
 	lower, upper := make([]float32, 4*n), make([]float32, 4*n)
-	var wg sync.WaitGroup
-	for g := range 4 {
-		wg.Go(func() {
-			v := NewInt8Vector(d)
-			v.Set(h)
-			Scan(dst[g*n:(g+1)*n], rows, nil, h)
-			m.Bounds(lower[g*n:(g+1)*n], upper[g*n:(g+1)*n], v)
-		})
-	}
-	wg.Wait()
+	packed, shared := panelsOfLists(m, randomIDs(r, n, n)), NewInt8Vector(d)
+	shared.Set(h)
+	simdtest.EachLevel(t, func(t *testing.T) {
+		packed.Bounds(lower[:n], upper[:n], 0, n/PanelRows, shared)
+		var wg sync.WaitGroup
+		for g := range 4 {
+			wg.Go(func() {
+				v := NewInt8Vector(d)
+				v.Set(h)
+				Scan(dst[g*n:(g+1)*n], rows, nil, h)
+				m.Bounds(lower[g*n:(g+1)*n], upper[g*n:(g+1)*n], v)
+				packed.Bounds(lower[g*n:(g+1)*n], upper[g*n:(g+1)*n], 0, n/PanelRows, shared)
+				m.Bounds(lower[g*n:(g+1)*n], upper[g*n:(g+1)*n], shared)
+			})
+		}
+		wg.Wait()
+	})
 }

@@ -33,14 +33,6 @@ func (v *Int8Vector) plainCodes8() [][4]uint64 {
 	return v.plain8
 }
 
-// plainRecord returns room for a record of 8-bit codes.
-func (v *Int8Vector) plainRecord() []byte {
-	if v.record == nil {
-		v.record = make([]byte, Int8Stride(v.dim))
-	}
-	return v.record
-}
-
 // words returns the first n words of eight bytes of a record.
 func words(rec []byte, n int) [][8]byte {
 	rec = rec[:8*n]
