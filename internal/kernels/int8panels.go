@@ -240,9 +240,9 @@ func panelGeneric(lower, upper *float32, data []byte, n int, p *Int8Panels, b *b
 	if p.narrow {
 		step *= 2
 	}
+	var row [256]byte // some codes of a row at a time, whose products dot8 sums
 	for i := range lo {
 		panel, r := data[i/PanelRows*size:][:size], i%PanelRows
-		var row [64]byte // some codes of the row at a time, whose products dot8 sums
 		dot := int32(0)
 		for s, rest := 0, h; s < p.steps; s += len(row) / step {
 			for j := range min(len(row)/step, p.steps-s) {
