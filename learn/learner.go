@@ -208,8 +208,8 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if o.previews(layer) {
 		l.nextPreview.Store(l.previewStep())
 	}
-	// Two equal clusters: no lead reaches the margin.
-	if l.none, err = screening.NewModel(screening.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, 2*layer.Dim()), Lists: make([]screening.List, 2), ExactMargin: 1}); err != nil {
+	// No candidates.
+	if l.none, err = screening.NewModel(screening.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, layer.Dim()), Lists: make([]screening.List, 1)}); err != nil {
 		return nil, err
 	}
 	l.pool, err = screening.NewPool(l.none, (*exact.Layer)(layer), screening.Options{Copies: o.Bytes / 4, Observers: []screening.Observer{lengthsOf(layer.Dim())}})
@@ -539,7 +539,7 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 			return err
 		}
 		for _, x := range []struct{ budget, part float64 }{{first.Budget, 0.5}, {last.Budget, 1}} {
-			if with, err = m.WithBudget(x.budget, m.ExactMargin(), nil); err != nil {
+			if with, err = m.WithBudget(x.budget, nil); err != nil {
 				return err
 			}
 			if err := l.measure(ctx, with, s, after, e); err != nil || within(e.Precision1, e.PrecisionK, x.part) {

@@ -26,15 +26,14 @@ type AuditOptions struct {
 type Audit audit.Audit
 
 // Alarm reports that more labels are missed, or more contexts are elsewhere, than allowed. Of is
-// its subject: "P@1", "P@5" for the k of the ladder, "cosine" or "lead". Text describes the value
+// its subject: "P@1", "P@5" for the k of the ladder, or "cosine". Text describes the value
 // found and the value expected.
 type Alarm = audit.Alarm
 
-// Geometry has two histograms of contexts: Cosine, of the cosines with the vectors of their
-// clusters, and Lead, of the leads of the best clusters over the second best, which is empty if
-// there is one cluster. Each has Edges and Shares of bins, and in Most the largest shares that a
-// stretch of such contexts may have, since contexts of one text are alike. Training keeps the
-// geometry of held-out contexts in the record of the model, for [Pool.Audit].
+// Geometry has a histogram of contexts: Cosine, of the cosines with the vectors of their clusters.
+// It has Edges and Shares of bins, and in Most the largest shares that a stretch of such contexts
+// may have, since contexts of one text are alike. Training keeps the geometry of held-out contexts
+// in the record of the model, for [Pool.Audit].
 type Geometry = audit.Geometry
 
 // AuditReport has the results of an audit.
@@ -52,10 +51,10 @@ type AuditReport struct {
 	PrecisionK, ExpectedK Estimate
 	// Ladder has the precision that each budget would have on these queries.
 	Ladder []Rung
-	// Geometry is the geometry of training, nil if the model has none; Cosine and Lead are the
-	// shares of its bins among the last samples, some thousand.
-	Geometry     *Geometry
-	Cosine, Lead []float64
+	// Geometry is the geometry of training, nil if the model has none; Cosine has the shares of its
+	// bins among the last samples, some thousand.
+	Geometry *Geometry
+	Cosine   []float64
 	// Alarms are the alarms that are not over: 2,000 samples of its test without it end an alarm.
 	Alarms []Alarm
 	// Err is the error of the last exact answer.

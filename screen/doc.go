@@ -14,9 +14,8 @@
 //
 // A [Searcher] answers the requests of package softmax: it finds the cell of h, and then the best
 // labels among the candidates of the cell, by r + |candidates| inner products instead of L. The
-// exact layer answers a request that is Exact, and a context whose best cluster
-// leads the second best by less than the exact margin of the model, or that has fewer candidates
-// than labels are wanted.
+// exact layer answers a request that is Exact, and a context that has fewer candidates than labels are
+// wanted.
 //
 // Among the candidates the answer is exact: logits are computed in the reference arithmetic of
 // package kernels, order is by larger logit, ties go to the lower id and, for clusters, to the

@@ -48,8 +48,7 @@ type Evaluation struct {
 	// AtK holds one element for each k of the options, in that order.
 	AtK []Precision
 	// Ladder has the figures of every budget of the model on these contexts: P@1 and P@k
-	// for the largest k, of a searcher without an exact margin. The
-	// intervals are over runs of neighbouring contexts.
+	// for the largest k. The intervals are over runs of neighbouring contexts.
 	Ladder []Rung
 }
 

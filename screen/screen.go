@@ -130,9 +130,8 @@ type Stats struct {
 	// / Queries is the mean number of rows scanned, without the exact layer's.
 	Routing uint64
 	// Exact is the number of contexts that the exact layer answered: because the request
-	// asks for it or names the labels to choose among, because the lead of the best cluster
-	// was below the exact margin, and Lacking times because fewer than k candidates may be
-	// answered.
+	// asks for it or names the labels to choose among, and Lacking times because there are no
+	// candidates, or fewer than k may be answered.
 	Exact, Lacking uint64
 }
 
@@ -173,9 +172,9 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 
 // Search answers a request about the context h, as [softmax.Searcher.Search] does, but among the
 // candidates that the model has for h within the budget of the request. Labels that the request
-// biases are candidates. The exact layer answers if fewer than k = len(dst) candidates may be answered, if
-// the lead of the cluster is below the exact margin, if the request is Exact, and if it names the
-// labels to choose among. Answer.Source tells which labels the answer was chosen among.
+// biases are candidates. The exact layer answers if there
+// are no candidates, if fewer than k = len(dst) may be answered, if the request is Exact, and if it
+// names the labels to choose among. Answer.Source tells which labels the answer was chosen among.
 //
 // It returns an error, and writes nothing, if h is not a context (softmax.ErrContext) or if the request or the length of dst does not fit the layer or the
 // model (softmax.ErrRequest).
@@ -194,9 +193,8 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 // probabilities in proportion to e^(x/T): its logit over T, which is exact, minus the log of the
 // sum of e^(x/T) over all labels, which is an estimate: over the candidates that are not in the
 // model's tail from the codes, but with the exact logit of the label if it is one of them
-// (softmax.Answer); over the others by the tail. It is exact if the lead of the best cluster is
-// below the exact margin, and where the tail knows no such contexts or has no coefficients for T.
-// The result is not above 0, and has the same bits on every CPU. Probabilities need not sum to 1:
+// (softmax.Answer); over the others by the tail. It is exact if there are no candidates, and
+// where the tail knows no such contexts or has no coefficients for T. The result is not above 0, and has the same bits on every CPU. Probabilities need not sum to 1:
 // see [Searcher.LogSum].
 //
 // Logits are w_s.h + b_s: T is 1 for a model without a logit scale, and 1/scale for one with it.
@@ -212,8 +210,7 @@ func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64
 // interval that contains it with the confidence, at least 0 and below 1, if the model's tail has
 // half-widths at that confidence or above. The promise is for contexts drawn from the same
 // distribution as the contexts that gave the half-widths. The ends are the same if the exact layer
-// answers: if the lead of the best cluster is below the exact margin, or the tail has no
-// coefficients for T.
+// answers: if there are no candidates, or the tail has no coefficients for T.
 //
 // It returns [ErrNoTail] if the model has no tail, and an error if temperature or confidence are
 // out of range, or if h is not a context.

@@ -35,9 +35,8 @@
 // listing: with all sets empty every cluster costs the same and the gradient
 // is exactly zero.
 //
-// With [Options].Clusters of 0 the run decides the form of the screen, by the number of contexts
-// and by held-out ones, never by times, and [Record] gives the reason. docs/training.md describes
-// cells.
+// With [Options].Clusters of 0 the run decides the form of the screen by the number of contexts, and
+// [Record] gives the reason. docs/training.md describes cells.
 //
 // # Reproducibility
 //

@@ -54,6 +54,6 @@ func ExampleRun() {
 	fmt.Println("best label of the first context:", top[0].ID)
 	// Output:
 	// reached on held-out contexts: true
-	// clusters: 50
+	// clusters: 100
 	// best label of the first context: 0
 }

@@ -83,11 +83,11 @@ func (t *trainer) config(made *built, rungs []screening.Rung, budget float64) sc
 
 // geometryOf describes the places of contexts relative to their clusters.
 func geometryOf(found []router.Found) *audit.Geometry {
-	cosines, leads := make([]float64, len(found)), make([]float64, len(found))
+	cosines := make([]float64, len(found))
 	for i, f := range found {
-		cosines[i], leads[i] = f.Cosine, f.Lead
+		cosines[i] = f.Cosine
 	}
-	return audit.NewGeometry(cosines, leads)
+	return audit.NewGeometry(cosines)
 }
 
 // budgets returns the budgets of a ladder.

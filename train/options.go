@@ -17,8 +17,8 @@ import (
 // except for the decisions and warnings in its record, since it decides nothing.
 type Options struct {
 	// Clusters is r, the number of rows of V: from 1 to the number of contexts. 0: the run decides
-	// the form of the screen, which is Clusters, Iterations and Shells, by the number of contexts
-	// and by figures on held-out contexts. Iterations and Shells are then not used.
+	// the form of the screen, which is Clusters, Iterations and Shells, by the number of contexts.
+	// Shells are then not used, and Iterations only with contexts enough to learn from.
 	Clusters int `json:"clusters"`
 	// Iterations is T, the number of alternations of learning, at most a million. 0 keeps the
 	// clusters of k-means.
@@ -51,10 +51,10 @@ type Options struct {
 	// Tail, unless nil, asks for an estimate of the weight of the labels that are no
 	// candidates within Budget, for log-probabilities over all labels ([FitTail]).
 	Tail *TailOptions `json:"tail,omitempty"`
-	// HeldOut is the number of contexts that are left out of training, to decide and to measure on:
+	// HeldOut is the number of contexts that are left out of training, to measure on:
 	// whole runs of neighbours. The lists of the screen are then made again from all contexts. -1:
 	// 4,000 of 40,000 contexts or more, and of fewer 2%, or 200. At most half of the contexts; 0
-	// measures nothing, and decides nothing by measurement.
+	// measures nothing, and the number of labels decides Budget.
 	HeldOut int `json:"held_out"`
 	// KMeansIterations bounds the iterations of k-means. At least 1.
 	KMeansIterations int `json:"kmeans_iterations"`

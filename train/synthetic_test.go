@@ -25,12 +25,6 @@ func clustersOf(t testing.TB, n int, seed uint64) synthetic {
 	return synthetic{d.Layer, d.Contexts, d.N, d.Dim}
 }
 
-// around returns n contexts around a number of directions, see traintest.Around.
-func around(t testing.TB, n, directions int, spread float64) synthetic {
-	d := traintest.Around(t, 1, n, 16, 400, directions, spread)
-	return synthetic{d.Layer, d.Contexts, d.N, d.Dim}
-}
-
 // testOptions are small and quick.
 func testOptions() Options {
 	o := DefaultOptions()

@@ -43,7 +43,7 @@ func Run[C []float32 | kernels.Rows](ctx context.Context, layer *softmax.Layer, 
 		if err != nil {
 			return err
 		}
-		x, err := t.best(ctx)
+		x, err := t.attempt(ctx)
 		if err != nil {
 			return err
 		}

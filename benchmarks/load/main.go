@@ -8,7 +8,7 @@
 //
 // It prints the number of wrong answers, of allocations, the growth of the resident memory, and
 // quantiles of the time of a query, and fails unless the answers are right, nothing was allocated
-// and the memory is flat. It takes screens without an exact margin.
+// and the memory is flat.
 package main
 
 import (
@@ -97,9 +97,6 @@ func dot(x, y []float32) float64 {
 
 // answers returns the top k of each context by the definition.
 func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.Prediction, error) {
-	if (*screening.Model)(m).ExactMargin() > 0 {
-		return nil, fmt.Errorf("found a screen with an exact margin, expected one without")
-	}
 	d := m.Dim()
 	weights := dense.Weights(l)
 	if k > l.Labels() {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
 )
@@ -34,16 +33,15 @@ type evalResult struct {
 	Ladder         []rungResult       `json:"ladder"` // of every budget of the screen
 	TrainedOn      bool               `json:"trained_on,omitempty"`
 	// ExactAnswers has, by k, the number of contexts that the exact layer answered because they had
-	// fewer than k candidates, or because of the exact margin.
+	// fewer than k candidates.
 	ExactAnswers map[string]int `json:"exact_answers"`
 	// The perplexities of the targets, by the probabilities of the screen and of the layer.
 	Perplexity      float64 `json:"perplexity,omitempty"`
 	ExactPerplexity float64 `json:"exact_perplexity,omitempty"`
 	Level           string  `json:"level"`
 
-	ks     []int
-	margin string // the other reason for exact answers, if there is one
-	more   bool   // k is larger than in training
+	ks   []int
+	more bool // k is larger than in training
 }
 
 // rungResult are the figures of one budget.
@@ -260,9 +258,6 @@ func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, ta
 	}
 	trained, _ := m.LadderOf()
 	r.more = k > trained
-	if (*screening.Model)(m).ExactMargin() > 0 {
-		r.margin = ", or a small lead"
-	}
 	for _, at := range e.AtK {
 		r.Precision[strconv.Itoa(at.K)] = at.Precision
 		r.RowsScannedAtK[strconv.Itoa(at.K)] = routing + at.MeanScored
@@ -286,7 +281,7 @@ func (r *evalResult) String() string {
 			if k == 1 {
 				fewer = "no candidate"
 			}
-			fmt.Fprintf(&b, "   (the exact layer answered %s of the contexts: %s%s)", progress.Count(n), fewer, r.margin)
+			fmt.Fprintf(&b, "   (the exact layer answered %s of the contexts: %s)", progress.Count(n), fewer)
 		}
 		b.WriteByte('\n')
 	}

@@ -30,7 +30,6 @@ type inspectResult struct {
 	Shells           []float64       `json:"shells"`      // the cosines that cut clusters
 	Lists            listSizes       `json:"lists"`
 	TailTemperatures []float64       `json:"tail_temperatures,omitempty"`
-	ExactMargin      float64         `json:"exact_margin"` // 0: no exact answers for a small lead
 	Record           json.RawMessage `json:"record"`
 }
 
@@ -88,7 +87,7 @@ func inspectVerb(f *flags) action {
 		}
 		r := inspectResult{
 			screenResult: screenResultOf(m), File: in.path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, (*screening.Model)(m).Shells()...), Lists: sizesOf(m),
-			ExactMargin: (*screening.Model)(m).ExactMargin(), Record: m.Record(),
+			Record: m.Record(),
 		}
 		if t := (*screening.Model)(m).Tail(); t != nil {
 			r.TailTemperatures = t.Config().Temperatures
@@ -317,9 +316,6 @@ func (r inspectResult) String() string {
 	}
 	if len(r.TailTemperatures) > 0 {
 		line("tail", "for probabilities at temperatures %s", strings.Trim(fmt.Sprint(r.TailTemperatures), "[]"))
-	}
-	if r.ExactMargin > 0 {
-		line("exact layer", "below a lead of %.6g", r.ExactMargin)
 	}
 	b.WriteString(trainingText(r.Record))
 	if r.HeldOut == 0 {

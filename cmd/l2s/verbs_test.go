@@ -871,7 +871,7 @@ func TestInspect(t *testing.T) {
 	if b := number(t, o, "record", "options", "budget"); b != 40 {
 		t.Errorf("record: found budget %v, expected 40", b)
 	}
-	expectFields(t, o, "file", "bytes", "fingerprint", "always", "shells", "budget", "ladder", "held_out", "tail_temperatures", "exact_margin")
+	expectFields(t, o, "file", "bytes", "fingerprint", "always", "shells", "budget", "ladder", "held_out", "tail_temperatures")
 	sum, most := 0, 0
 	for cell := range (*screening.Model)(m).Cells() {
 		list, err := (*screening.Model)(m).Candidates(cell, m.Budget())

@@ -40,7 +40,7 @@ type Audit struct {
 	located      screening.Location // of h
 	of           *screening.Model   // of located
 	k, heldOut   int                // of its ladder
-	cosine, lead *driftDetector
+	cosine       *driftDetector
 	first, all   *missDetector
 	outcomes     []audited // the last window ones
 	begun        []Alarm   // that the callback must get
@@ -74,7 +74,7 @@ type Report struct {
 	PrecisionK, ExpectedK precision.Estimate
 	Ladder                []screening.Rung
 	Geometry              *Geometry
-	Cosine, Lead          []float64
+	Cosine                []float64
 	Alarms                []Alarm
 	Err                   error
 }
@@ -119,9 +119,9 @@ func (a *Audit) Began(m *screening.Model) {
 	k, heldOut := m.LadderOf()
 	a.k, a.heldOut = max(k, 1), heldOut
 	known := cmp.Or(a.geometry, new(Geometry))
-	a.cosine, a.lead = newDriftDetector(known.Cosine), newDriftDetector(known.Lead)
+	a.cosine = newDriftDetector(known.Cosine)
 	a.first, a.all = newMissDetector(), newMissDetector()
-	a.cosine.name, a.lead.name, a.first.k, a.all.k = "cosine", "lead", 1, a.k
+	a.first.k, a.all.k = 1, a.k
 	a.outcomes, a.begun, a.err = nil, nil, nil
 }
 
@@ -145,10 +145,7 @@ func (a *Audit) After(v *screening.View) error {
 		return nil
 	}
 	if a.cosine.add(v.Found.Cosine) {
-		a.begins(a.driftAlarm(a.cosine))
-	}
-	if a.lead.add(v.Found.Lead) {
-		a.begins(a.driftAlarm(a.lead))
+		a.begins(a.driftAlarm())
 	}
 	if a.wanted && !v.Exact {
 		a.h = append(a.h[:0], v.Query().Vector()...) // of the size of the first one
@@ -179,8 +176,9 @@ func (a *Audit) missAlarm(test *missDetector) Alarm {
 }
 
 // driftAlarm names the bin of a histogram that has too much.
-func (a *Audit) driftAlarm(d *driftDetector) Alarm {
-	worst, m, name := 0, &d.recent[0], d.name
+func (a *Audit) driftAlarm() Alarm {
+	d := a.cosine
+	worst, m := 0, &d.recent[0]
 	for i, x := range m.counts {
 		if x/d.of.Most[i] > m.counts[worst]/d.of.Most[worst] {
 			worst = i
@@ -189,15 +187,15 @@ func (a *Audit) driftAlarm(d *driftDetector) Alarm {
 	place := ""
 	switch e := d.of.Edges; {
 	case len(e) == 0:
-		place = "any " + name
+		place = "any cosine"
 	case worst == 0:
-		place = fmt.Sprintf("a %s below %.4g", name, e[0])
+		place = fmt.Sprintf("a cosine below %.4g", e[0])
 	case worst == len(e):
-		place = fmt.Sprintf("a %s of %.4g or more", name, e[worst-1])
+		place = fmt.Sprintf("a cosine of %.4g or more", e[worst-1])
 	default:
-		place = fmt.Sprintf("a %s from %.4g to %.4g", name, e[worst-1], e[worst])
+		place = fmt.Sprintf("a cosine from %.4g to %.4g", e[worst-1], e[worst])
 	}
-	return Alarm{name, fmt.Sprintf("found %s in %.1f%% of the last sampled contexts, expected at most %.1f%%", place, 100*m.counts[worst]/m.total, 100*d.of.Most[worst])}
+	return Alarm{"cosine", fmt.Sprintf("found %s in %.1f%% of the last sampled contexts, expected at most %.1f%%", place, 100*m.counts[worst]/m.total, 100*d.of.Most[worst])}
 }
 
 // run reports alarms, and answers samples exactly as long as Share allows it.
@@ -311,16 +309,14 @@ func (a *Audit) tell() {
 func (a *Audit) Report() Report {
 	a.mu.Lock()
 	m, of := a.model, a.recent(window)
-	r := Report{Sampled: a.cosine.samples, Audited: a.all.samples, K: a.k, Window: len(of), Geometry: a.geometry, Cosine: a.cosine.now(), Lead: a.lead.now(), Err: a.err}
+	r := Report{Sampled: a.cosine.samples, Audited: a.all.samples, K: a.k, Window: len(of), Geometry: a.geometry, Cosine: a.cosine.now(), Err: a.err}
 	for _, test := range []*missDetector{a.first, a.all} {
 		if test.up() {
 			r.Alarms = append(r.Alarms, a.missAlarm(test))
 		}
 	}
-	for _, test := range []*driftDetector{a.cosine, a.lead} {
-		if test.up() {
-			r.Alarms = append(r.Alarms, a.driftAlarm(test))
-		}
+	if a.cosine.up() {
+		r.Alarms = append(r.Alarms, a.driftAlarm())
 	}
 	a.mu.Unlock()
 	if len(of) == 0 {

@@ -13,8 +13,8 @@ import "slices"
 const (
 	// sampleEvery is the mean number of queries of a searcher for one that is sampled.
 	sampleEvery = 8
-	// tests is the number of detectors: P@1, P@k, cosine and lead.
-	tests = 4
+	// tests is the number of detectors: P@1, P@k and cosine.
+	tests = 3
 	// alarmAt is the threshold of each: together they give at most one false alarm per week at
 	// 1,000 queries per second.
 	alarmAt = tests * 1000 * 7 * 24 * 60 * 60 / sampleEvery
@@ -54,7 +54,6 @@ func (d *detector) up() bool { return d.crossed > 0 && d.samples-d.crossed < cal
 // for the bin of the sample, where q is the prediction from the earlier samples.
 type driftDetector struct {
 	detector
-	name   string
 	of     Histogram
 	recent [2]decayingCounts
 }

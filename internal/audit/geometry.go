@@ -14,8 +14,6 @@ import (
 type Geometry struct {
 	// Cosine is of the cosines of contexts and the vectors of their clusters.
 	Cosine Histogram `json:"cosine"`
-	// Lead is of the leads of best clusters. It is empty if there is one cluster.
-	Lead Histogram `json:"lead"`
 }
 
 // Histogram has the shares of bins. Bin i counts the numbers from Edges[i-1] on and below Edges[i],
@@ -32,15 +30,12 @@ type Histogram struct {
 // clusters.
 var quantiles = []float64{0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.99}
 
-// NewGeometry returns the geometry of contexts with these cosines and leads, in the order of the
-// text.
-func NewGeometry(cosines, leads []float64) *Geometry {
-	return &Geometry{newHistogram(cosines), newHistogram(leads)}
-}
+// NewGeometry returns the geometry of contexts with these cosines, in the order of the text.
+func NewGeometry(cosines []float64) *Geometry { return &Geometry{newHistogram(cosines)} }
 
 func newHistogram(x []float64) (h Histogram) {
 	n := len(x)
-	if n == 0 || slices.ContainsFunc(x, func(x float64) bool { return math.IsInf(x, 0) }) {
+	if n == 0 {
 		return h
 	}
 	sorted := slices.Clone(x)
@@ -104,10 +99,8 @@ func geometryOf(of json.RawMessage) *Geometry {
 	if json.Unmarshal(of, &record) != nil || record.Geometry == nil {
 		return nil
 	}
-	for _, h := range []*Histogram{&record.Geometry.Cosine, &record.Geometry.Lead} {
-		if !h.valid() {
-			*h = Histogram{}
-		}
+	if h := &record.Geometry.Cosine; !h.valid() {
+		*h = Histogram{}
 	}
 	return record.Geometry
 }

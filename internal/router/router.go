@@ -110,8 +110,6 @@ func (r *Router) Shells() []float64 { return r.shells }
 // Found is the result of routing a context h.
 type Found struct {
 	Cluster int // z(h)
-	// Lead is v_z.h - v_y.h, y the second best cluster: +Inf if there is one cluster.
-	Lead float64
 	// Cosine is the cosine of h and v_z: 1 if one of them is zero.
 	Cosine float64
 }
@@ -127,15 +125,6 @@ func (r *Router) Cell(f Found) int {
 	return cell
 }
 
-// Need lists the results that a caller needs in addition to the cell.
-type Need struct {
-	Lead   bool
-	Cosine bool // without it there may be another one of the same shell
-}
-
-// All is the need of all of Found.
-var All = Need{Lead: true, Cosine: true}
-
 // Searcher finds the clusters of contexts. It belongs to one goroutine. Its memory grows to the
 // need of the largest search, and stays.
 type Searcher struct {
@@ -146,13 +135,13 @@ type Searcher struct {
 	best    []exact.Prediction
 	answers []exact.Answer
 	one     [1]exact.Answer
-	two     [2]exact.Prediction
+	first   [1]exact.Prediction
 }
 
 // NewSearcher returns a searcher.
 func (r *Router) NewSearcher() *Searcher {
 	s := &Searcher{r: r, by: exact.NewSearcher(r.layer)}
-	s.best, s.answers = s.two[:min(2, r.r)], s.one[:]
+	s.best, s.answers = s.first[:], s.one[:]
 	if r.packed != nil {
 		s.req.Among = r.packed.List(0)
 	}
@@ -160,34 +149,24 @@ func (r *Router) NewSearcher() *Searcher {
 }
 
 // Find writes the results for the contexts of the queries to dst, which has an element per query.
-// Results that neither need nor the shells ask for may be missing. Find returns an error if a query
-// has no context of the router's dimension.
-func (s *Searcher) Find(dst []Found, qs []*exact.Query, need Need) error {
-	r, k := s.r, min(2, s.r.r)
-	if len(qs) == 1 && !need.Lead && !need.Cosine {
+// Unless cosine is true, Found.Cosine may be another one of the same shell, which takes less time.
+// Find returns an error if a query has no context of the router's dimension.
+func (s *Searcher) Find(dst []Found, qs []*exact.Query, cosine bool) error {
+	r := s.r
+	if len(qs) == 1 && !cosine {
 		if id, low, high, ok := s.by.Nearest(qs[0], &s.req); ok {
 			dst[0] = Found{Cluster: int(id), Cosine: r.inShell(qs[0], id, low, high)}
 			return nil
 		}
 	}
 	if len(qs) != len(s.answers) {
-		s.best, s.answers = grow.Slice(s.best, k*len(qs)), grow.Slice(s.answers, len(qs))
+		s.best, s.answers = grow.Slice(s.best, len(qs)), grow.Slice(s.answers, len(qs))
 	}
 	if err := s.by.Find(s.best, s.answers, qs, &s.req); err != nil {
 		return err
 	}
-	for i, q := range qs {
-		best := s.best[i*k : (i+1)*k]
-		f := Found{Cluster: int(best[0].ID), Lead: math.Inf(1)}
-		if k > 1 {
-			f.Lead = best[0].Logit - best[1].Logit
-		}
-		if need.Cosine {
-			f.Cosine = r.cosine(q.Vector(), best[0])
-		} else {
-			f.Cosine = r.inShell(q, best[0].ID, best[0].Logit, best[0].Logit)
-		}
-		dst[i] = f
+	for i, best := range s.best {
+		dst[i] = Found{int(best.ID), r.cosine(qs[i].Vector(), best)}
 	}
 	return nil
 }

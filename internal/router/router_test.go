@@ -64,22 +64,11 @@ func drawShape(t *rapid.T) shape {
 // find returns the expected result for a context, by plain loops.
 func find(c Config, h []float32) (f Found) {
 	product := func(t int) float64 { return kernels.RefDot(c.Clusters[t*c.Dim:(t+1)*c.Dim], h) }
-	order := make([]int, len(c.Clusters)/c.Dim)
-	for t := range order {
-		order[t] = t
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case product(a) > product(b):
-			return -1
-		case product(a) < product(b):
-			return 1
+	f = Found{Cosine: 1}
+	for t := range len(c.Clusters) / c.Dim {
+		if product(t) > product(f.Cluster) {
+			f.Cluster = t
 		}
-		return 0
-	})
-	f = Found{Cluster: order[0], Lead: math.Inf(1), Cosine: 1}
-	if len(order) > 1 {
-		f.Lead = product(order[0]) - product(order[1])
 	}
 	v := c.Clusters[f.Cluster*c.Dim : (f.Cluster+1)*c.Dim]
 	if lengths := math.Sqrt(kernels.RefDot(v, v)) * math.Sqrt(kernels.RefDot(h, h)); lengths > 0 {
@@ -127,12 +116,12 @@ func checkCells(t *rapid.T) {
 		t.Fatalf("found %d clusters of dim %d, %d cells", r.Clusters(), r.Dim(), r.Cells())
 	}
 	s, found, qs := r.NewSearcher(), make([]Found, len(contexts)), queries(t, contexts)
-	if err := s.Find(found, qs, All); err != nil {
+	if err := s.Find(found, qs, true); err != nil {
 		t.Fatal(err)
 	}
 	for i, h := range contexts {
 		var one [1]Found
-		if err := s.Find(one[:], qs[i:i+1], All); err != nil {
+		if err := s.Find(one[:], qs[i:i+1], true); err != nil {
 			t.Fatal(err)
 		}
 		if want := find(c, h); found[i] != want || one[0] != want {
@@ -152,11 +141,9 @@ func TestCellsAreTheirDefinition(t *testing.T) {
 	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, checkCells) })
 }
 
-// Find finds the results that the rule needs and that the caller wants. The bits are the same for
-// one context by the short path, for which its query has room, by the long path, and among other
-// contexts.
+// Find finds the cell, and the cosine if the caller wants it. The bits are the same for one context
+// by the short path, for which its query has room, by the long path, and among other contexts.
 func TestFindFindsWhatIsNeeded(t *testing.T) {
-	told, short := 0, 0
 	check := func(t *rapid.T) {
 		shape := drawShape(t)
 		c, contexts := shape.make()
@@ -182,43 +169,50 @@ func TestFindFindsWhatIsNeeded(t *testing.T) {
 		for i, h := range contexts {
 			want := find(c, h)
 			wantCell := cellOf(c, want)
-			for _, lead := range []bool{false, true} {
-				for _, cosine := range []bool{false, true} {
-					need := Need{lead, cosine}
-					for _, qs := range [][]*exact.Query{room[i : i+1], without[i : i+1], without} {
-						found := make([]Found, len(qs))
-						if err := s.Find(found, qs, need); err != nil {
-							t.Fatal(err)
-						}
-						f := found[0]
-						if len(qs) > 1 {
-							f = found[i]
-						}
-						if cell := r.Cell(f); cell != wantCell || f.Cluster != want.Cluster {
-							t.Fatalf("%+v: found %+v in cell %d, expected %+v in cell %d", need, f, cell, want, wantCell)
-						}
-						if lead && f.Lead != want.Lead || cosine && f.Cosine != want.Cosine || lead && cosine && f != want {
-							t.Fatalf("%+v: found %+v, expected %+v", need, f, want)
-						}
-						if f.Cosine != want.Cosine {
-							told++
-						}
-						if f.Lead == 0 && want.Lead != 0 { // left out
-							short++
-						}
+			for _, cosine := range []bool{false, true} {
+				for _, qs := range [][]*exact.Query{room[i : i+1], without[i : i+1], without} {
+					found := make([]Found, len(qs))
+					if err := s.Find(found, qs, cosine); err != nil {
+						t.Fatal(err)
+					}
+					f := found[0]
+					if len(qs) > 1 {
+						f = found[i]
+					}
+					if cell := r.Cell(f); cell != wantCell || f.Cluster != want.Cluster {
+						t.Fatalf("cosine %v: found %+v in cell %d, expected %+v in cell %d", cosine, f, cell, want, wantCell)
+					}
+					if cosine && f != want {
+						t.Fatalf("found %+v, expected %+v", f, want)
 					}
 				}
 			}
 		}
 	}
+	simdtest.EachLevel(t, func(t *testing.T) { rapid.Check(t, check) })
+}
+
+// Bounds tell the shell of most contexts, without the cosine.
+func TestBoundsTellTheShell(t *testing.T) {
+	c, contexts := shape{dim: 24, clusters: 64, contexts: 200, shells: 2}.make()
 	simdtest.EachLevel(t, func(t *testing.T) {
-		told, short = 0, 0
-		rapid.Check(t, check)
-		if told < 20 { // of 100 shapes there are thousands; -short draws a fifth of the shapes
-			t.Errorf("found %d contexts whose cosine was not computed, expected many", told)
+		r, told := newRouter(t, c), 0
+		s := r.NewSearcher()
+		for i, q := range queries(t, contexts) {
+			q.Reserve(r.Clusters())
+			if err := q.Set(contexts[i]); err != nil {
+				t.Fatal(err)
+			}
+			var one [1]Found
+			if err := s.Find(one[:], []*exact.Query{q}, false); err != nil {
+				t.Fatal(err)
+			}
+			if want := find(c, contexts[i]); one[0].Cosine != want.Cosine {
+				told++
+			}
 		}
-		if short < 3 { // of a fifth of the shapes with -short some 20
-			t.Errorf("found %d contexts whose second cluster was not looked for, expected many", short)
+		if told < len(contexts)/2 {
+			t.Errorf("found the cosine of all but %d contexts, expected of fewer than half of %d", told, len(contexts))
 		}
 	})
 }
@@ -231,7 +225,7 @@ func TestLongVectorsAreFoundByTheLongerWay(t *testing.T) {
 	}
 	r := newRouter(t, c)
 	found := make([]Found, 3)
-	if err := r.NewSearcher().Find(found, queries(t, contexts), All); err != nil {
+	if err := r.NewSearcher().Find(found, queries(t, contexts), true); err != nil {
 		t.Fatal(err)
 	}
 	if r.packed != nil {
@@ -247,7 +241,7 @@ func TestLongVectorsAreFoundByTheLongerWay(t *testing.T) {
 			t.Fatal(err)
 		}
 		var one [1]Found
-		if err := r.NewSearcher().Find(one[:], q, Need{}); err != nil || one[0].Cluster != found[i].Cluster {
+		if err := r.NewSearcher().Find(one[:], q, false); err != nil || one[0].Cluster != found[i].Cluster {
 			t.Errorf("found %+v, %v by a query with room, expected %+v", one[0], err, found[i])
 		}
 	}
@@ -272,7 +266,7 @@ func TestWithKeepsTheVectors(t *testing.T) {
 		changed := c
 		changed.Shells = other
 		found := make([]Found, len(contexts))
-		if err := with.NewSearcher().Find(found, queries(t, contexts), All); err != nil {
+		if err := with.NewSearcher().Find(found, queries(t, contexts), true); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range found {
@@ -340,7 +334,7 @@ func TestNewRefuses(t *testing.T) {
 
 func TestFindRefusesAnotherDimension(t *testing.T) {
 	r := newRouter(t, Config{Dim: 2, Clusters: make([]float32, 4)})
-	if err := r.NewSearcher().Find(make([]Found, 1), queries(t, [][]float32{{1, 2, 3}}), All); err == nil {
+	if err := r.NewSearcher().Find(make([]Found, 1), queries(t, [][]float32{{1, 2, 3}}), true); err == nil {
 		t.Error("found no error for a context of three elements, expected one")
 	}
 }
@@ -357,13 +351,13 @@ func TestRoutingDoesNotAllocate(t *testing.T) {
 		at := 0
 		query := func() {
 			at = (at + 2) % 20
-			if err := s.Find(found, qs[at:at+2], All); err != nil {
+			if err := s.Find(found, qs[at:at+2], true); err != nil {
 				t.Fatal(err)
 			}
 			if err := q[0].Set(contexts[at]); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Find(one, q, Need{}); err != nil {
+			if err := s.Find(one, q, false); err != nil {
 				t.Fatal(err)
 			}
 			if cell, want := r.Cell(one[0]), r.Cell(found[0]); cell != want {

@@ -252,7 +252,7 @@ func BenchmarkManyLabels(b *testing.B) {
 			if err := q.Set(h); err != nil {
 				b.Fatal(err)
 			}
-			if err := routing.Find(found, queries, router.All); err != nil {
+			if err := routing.Find(found, queries, true); err != nil {
 				b.Fatal(err)
 			}
 			ids := model.List(found[0].Cluster).IDs

@@ -94,12 +94,8 @@ func (in *instance) checkLadder(t *rapid.T, ladder []screening.Rung, k int) {
 	if len(ladder) != len(own) {
 		t.Fatalf("found %d rungs, expected %d", len(ladder), len(own))
 	}
-	model, err := in.model.WithBudget(in.model.Budget(), 0, nil) // without an exact margin
-	if err != nil {
-		t.Fatal(err)
-	}
 	for j, rung := range ladder {
-		s, err := screening.NewSearcher(model, in.layer, screening.Options{Budget: rung.Budget})
+		s, err := screening.NewSearcher(in.model, in.layer, screening.Options{Budget: rung.Budget})
 		if err != nil {
 			t.Fatal(err)
 		}

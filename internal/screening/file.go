@@ -21,7 +21,7 @@ const (
 	magic = "\x89L2S\r\n\x1a\n"
 	// previewMagic begins the files of package preview, which are easily mistaken for screens.
 	previewMagic = "\x89L2P\r\n\x1a\n"
-	version      = 5
+	version      = 6
 	// atChecksum and atSize are places in the header; the checksum is of the bytes after it.
 	atChecksum = 12
 	atSize     = 16
@@ -51,13 +51,13 @@ type rung struct {
 // file is a model as its file has it.
 type file struct {
 	header
-	c       Config // without the fields below, and without lists, ladder and tail
-	numbers []float64
-	sizes   []uint32 // of the lists
-	ids     []uint32
-	shares  []uint16
-	ladder  []rung
-	tail    TailConfig
+	c      Config    // without the fields below, and without lists, ladder and tail
+	budget []float64 // of requests without one
+	sizes  []uint32  // of the lists
+	ids    []uint32
+	shares []uint16
+	ladder []rung
+	tail   TailConfig
 }
 
 // part is a part of a file: numbers of one size, or records of them.
@@ -77,7 +77,7 @@ func (f *file) parts() []part {
 		ranges = 2*m + 4
 	}
 	return []part{
-		{"numbers", &f.numbers, []uint64{2}}, // exact margin, budget of requests without one
+		{"budget", &f.budget, []uint64{1}},
 		{"clusters", &f.c.Clusters, []uint64{r, d}},
 		{"shells", &f.c.Shells, []uint64{uint64(f.Shells)}},
 		{"sizes", &f.sizes, []uint64{cells}},
@@ -119,7 +119,7 @@ func (m *Model) WriteTo(w io.Writer) (int64, error) {
 
 func (m *Model) encode() (data []byte) {
 	c := m.c
-	f := file{c: c, numbers: []float64{c.ExactMargin, c.Budget}}
+	f := file{c: c, budget: []float64{c.Budget}}
 	for _, l := range c.Lists {
 		f.sizes, f.ids, f.shares = append(f.sizes, uint32(len(l.IDs))), append(f.ids, l.IDs...), append(f.shares, l.Shares...)
 	}
@@ -283,7 +283,7 @@ func (f *file) model() (m *Model, err error) {
 	c := f.c
 	c.Dim, c.Labels, c.Always, c.K, c.HeldOut = int(f.Dim), int(f.Labels), int(f.Always), int(f.K), int(f.HeldOut)
 	c.Fingerprint = f.Fingerprint
-	c.ExactMargin, c.Budget = f.numbers[0], f.numbers[1]
+	c.Budget = f.budget[0]
 	if c.Budget == 0 {
 		return nil, fmt.Errorf("budget: found 0, expected one of the ladder")
 	}

@@ -78,7 +78,7 @@ type counts struct {
 
 // parts are the numbers after a header.
 type parts struct {
-	numbers                                         []float64
+	budget                                          float64
 	clusters                                        []float32
 	shells                                          []float64
 	sizes, ids                                      []uint32
@@ -92,19 +92,19 @@ type parts struct {
 
 // write puts a file together as FORMAT.md describes.
 func write(c counts, fingerprint [32]byte, p parts) []byte {
-	head := append([]byte("\x89L2S\r\n\x1a\n"), le32(5, 0)...)
+	head := append([]byte("\x89L2S\r\n\x1a\n"), le32(6, 0)...)
 	head = append(append(head, le64(0)...), fingerprint[:]...)
 	head = append(head, le32(c.labels, c.dim, c.clusters, c.always, c.k, c.heldOut, uint32(len(p.record)))...)
 	head = append(append(head, le64(uint64(len(p.ids)))...), le16(c.shells, c.budgets, c.share, c.temperatures, c.levels, c.directions)...)
-	return seal(size(slices.Concat(head, doubles(p.numbers...), floats(p.clusters...), doubles(p.shells...), le32(p.sizes...), le32(p.ids...), le16(p.shares...),
+	return seal(size(slices.Concat(head, doubles(p.budget), floats(p.clusters...), doubles(p.shells...), le32(p.sizes...), le32(p.ids...), le16(p.shares...),
 		p.ladder, doubles(p.temperatures...), doubles(p.levels...), floats(p.intercepts...), floats(p.slopes...), floats(p.squares...), floats(p.widths...), floats(p.directions...), doubles(p.ranges...), []byte(p.record))))
 }
 
 // smallParts is the model that the tables below break: 10 labels, dimension 3, 2 clusters in 2
-// shells. The parts of its file of 398 bytes begin at 104, 120, 144, 152, 168, 216, 240 and 388.
+// shells. The parts of its file of 390 bytes begin at 104, 112, 136, 144, 160, 208, 232 and 380.
 func smallParts() (counts, parts) {
 	return counts{labels: 10, dim: 3, clusters: 2, always: 1, k: 5, heldOut: 100, shells: 1, budgets: 2}, parts{
-		numbers: []float64{0.25, 4}, clusters: []float32{1, -2, 0.5, 4, 5, -0.25}, shells: []float64{0.5},
+		budget: 4, clusters: []float32{1, -2, 0.5, 4, 5, -0.25}, shells: []float64{0.5},
 		sizes: []uint32{3, 3, 1, 5}, ids: []uint32{3, 1, 5, 3, 8, 0, 3, 3, 9, 2, 0, 4},
 		shares: []uint16{65535, 500, 500, 65535, 900, 7, 65535, 65535, 65535, 1, 0, 0}, ladder: ladderBytes(smallRungs()...), record: `{"seed":1}`,
 	}
@@ -157,7 +157,7 @@ func smallConfig() screening.Config {
 			{IDs: []uint32{3, 1, 5}, Shares: []uint16{65535, 500, 500}}, {IDs: []uint32{3, 8, 0}, Shares: []uint16{65535, 900, 7}},
 			{IDs: []uint32{3}}, {IDs: []uint32{3, 9, 2, 0, 4}, Shares: []uint16{65535, 65535, 1, 0, 0}},
 		},
-		Ladder: smallRungs(), K: 5, HeldOut: 100, ExactMargin: 0.25,
+		Ladder: smallRungs(), K: 5, HeldOut: 100,
 		Fingerprint: smallFingerprint, Record: json.RawMessage(`{"seed":1}`),
 	}
 }
@@ -207,7 +207,7 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 		{"one cluster, one label, one dimension, and nothing else",
 			screening.Config{Dim: 1, Labels: 1, Clusters: []float32{0}, Lists: make([]screening.List, 1)},
 			write(counts{labels: 1, dim: 1, clusters: 1, budgets: 1}, [32]byte{}, parts{
-				numbers: []float64{0, 1}, clusters: []float32{0}, sizes: []uint32{0}, ladder: ladderBytes(screening.Rung{Budget: 1}), record: "{}",
+				budget: 1, clusters: []float32{0}, sizes: []uint32{0}, ladder: ladderBytes(screening.Rung{Budget: 1}), record: "{}",
 			})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -263,8 +263,7 @@ func readByTheFormat(t failer, file []byte) (c screening.Config) {
 	record, n := b.u32(), b.u32()
 	b.take(4) // of n
 	shells, budgets, share, m, q, g := b.u16(), b.u16(), b.u16(), b.u16(), b.u16(), b.u16()
-	numbers := b.f64s(2)
-	c.ExactMargin, c.Budget = numbers[0], numbers[1]
+	c.Budget = b.f64s(1)[0]
 	c.Clusters, c.Shells = b.f32s(r*c.Dim), b.f64s(shells)
 	c.Lists = make([]screening.List, r*(1+shells))
 	sizes := &reader{b.take(4 * len(c.Lists))}
@@ -372,7 +371,7 @@ func TestFileRoundTrip(t *testing.T) {
 				t.Fatalf("not the same bytes again: %v", err)
 			}
 			if got.Dim() != m.Dim() || got.Labels() != m.Labels() || got.Fingerprint() != m.Fingerprint() || got.Budget() != m.Budget() ||
-				got.ExactMargin() != m.ExactMargin() || (got.Tail() == nil) != (m.Tail() == nil) ||
+				(got.Tail() == nil) != (m.Tail() == nil) ||
 				!slices.Equal(got.ClusterWeights(), m.ClusterWeights()) || !slices.Equal(got.Always(), m.Always()) || !bytes.Equal(got.Record(), record) ||
 				!slices.Equal(got.Shells(), m.Shells()) || !slices.Equal(got.Ladder(), m.Ladder()) {
 				t.Fatal("another model")
@@ -445,34 +444,34 @@ var brokenFiles = []struct {
 	{"line ends converted", put(4, []byte("\n\x1a\n")), withoutSeal, "magic: found 89 4c 32 53 0a 1a 0a 0a, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
 	{"cut in the magic", func(b []byte) []byte { return b[:5] }, withoutSeal, "header: found 5 bytes, expected at least 104"},
 	{"cut in the header", func(b []byte) []byte { return b[:103] }, withoutSeal, "header: found 103 bytes, expected at least 104"},
-	{"cut after the header", func(b []byte) []byte { return b[:104] }, withoutSeal, "file size: found 104 bytes, expected the 398 that the header states"},
-	{"cut in the clusters", func(b []byte) []byte { return b[:140] }, withoutSeal, "file size: found 140 bytes, expected the 398 that the header states"},
-	{"cut before the shares", func(b []byte) []byte { return b[:240] }, withoutSeal, "file size: found 240 bytes, expected the 398 that the header states"},
-	{"cut by a byte", func(b []byte) []byte { return b[:397] }, withoutSeal, "file size: found 397 bytes, expected the 398 that the header states"},
-	{"a byte more", func(b []byte) []byte { return append(b, 0) }, withoutSeal, "file size: found 399 bytes, expected the 398 that the header states"},
-	{"a block more", func(b []byte) []byte { return append(b, make([]byte, 64)...) }, withoutSeal, "file size: found 462 bytes, expected the 398 that the header states"},
+	{"cut after the header", func(b []byte) []byte { return b[:104] }, withoutSeal, "file size: found 104 bytes, expected the 390 that the header states"},
+	{"cut in the clusters", func(b []byte) []byte { return b[:132] }, withoutSeal, "file size: found 132 bytes, expected the 390 that the header states"},
+	{"cut before the shares", func(b []byte) []byte { return b[:232] }, withoutSeal, "file size: found 232 bytes, expected the 390 that the header states"},
+	{"cut by a byte", func(b []byte) []byte { return b[:389] }, withoutSeal, "file size: found 389 bytes, expected the 390 that the header states"},
+	{"a byte more", func(b []byte) []byte { return append(b, 0) }, withoutSeal, "file size: found 391 bytes, expected the 390 that the header states"},
+	{"a block more", func(b []byte) []byte { return append(b, make([]byte, 64)...) }, withoutSeal, "file size: found 454 bytes, expected the 390 that the header states"},
 
 	// Damage that the checksum finds.
 	{"header damaged", put(56, []byte{11}), withoutSeal, "checksum: found "},
 	{"fingerprint damaged", put(30, []byte{11}), withoutSeal, "checksum: found "},
 	{"checksum damaged", func(b []byte) []byte { b[12] ^= 1; return b }, withoutSeal, "checksum: found "},
-	{"numbers damaged", put(104, []byte{9}), withoutSeal, "checksum: found "},
-	{"clusters damaged", put(120, []byte{9}), withoutSeal, "checksum: found "},
-	{"shells damaged", put(144, []byte{9}), withoutSeal, "checksum: found "},
-	{"sizes damaged", put(152, []byte{9}), withoutSeal, "checksum: found "},
-	{"ids damaged", put(168, []byte{9}), withoutSeal, "checksum: found "},
-	{"shares damaged", put(216, []byte{9}), withoutSeal, "checksum: found "},
-	{"ladder damaged", put(240, []byte{9}), withoutSeal, "checksum: found "},
+	{"budget damaged", put(104, []byte{9}), withoutSeal, "checksum: found "},
+	{"clusters damaged", put(112, []byte{9}), withoutSeal, "checksum: found "},
+	{"shells damaged", put(136, []byte{9}), withoutSeal, "checksum: found "},
+	{"sizes damaged", put(144, []byte{9}), withoutSeal, "checksum: found "},
+	{"ids damaged", put(160, []byte{9}), withoutSeal, "checksum: found "},
+	{"shares damaged", put(208, []byte{9}), withoutSeal, "checksum: found "},
+	{"ladder damaged", put(232, []byte{9}), withoutSeal, "checksum: found "},
 	{"record damaged", put(388, []byte{9}), withoutSeal, "checksum: found "},
 	{"tail damaged", func([]byte) []byte { return put(406, []byte{9})(tailedFile()) }, withoutSeal, "checksum: found "},
 
 	// From here on the checksum is right: a file made to deceive.
-	{"version 0", put(8, le32(0)), sealed, "version: found 0, expected 5: l2s train makes a new file"},
-	{"version 4", put(8, le32(4)), sealed, "version: found 4, expected 5: l2s train makes a new file"},
-	{"version 6, unknown layout", put(8, le32(6)), withoutSeal, "version: found 6, expected 5: l2s train makes a new file"},
+	{"version 0", put(8, le32(0)), sealed, "version: found 0, expected 6: l2s train makes a new file"},
+	{"version 5", put(8, le32(5)), sealed, "version: found 5, expected 6: l2s train makes a new file"},
+	{"version 7, unknown layout", put(8, le32(7)), withoutSeal, "version: found 7, expected 6: l2s train makes a new file"},
 	{"size 0", put(16, le64(0)), sealed, "file size: found 0 in the header, expected 104 to " + mostBytes},
-	{"size too small", put(16, le64(397)), sealed, "file size: found 398 bytes, expected the 397 that the header states"},
-	{"size too large", put(16, le64(1024)), sealed, "file size: found 398 bytes, expected the 1024 that the header states"},
+	{"size too small", put(16, le64(397)), sealed, "file size: found 390 bytes, expected the 397 that the header states"},
+	{"size too large", put(16, le64(1024)), sealed, "file size: found 390 bytes, expected the 1024 that the header states"},
 	{"size 2^63", put(16, le64(1<<63)), sealed, "file size: found 9223372036854775808 in the header, expected 104 to " + mostBytes},
 	{"labels 0", put(56, le32(0)), sealed, "labels: found 0, expected 1 to " + mostLabels},
 	{"dim 0", put(60, le32(0)), sealed, "dim: found 0, expected 1 to " + mostLabels},
@@ -483,7 +482,7 @@ var brokenFiles = []struct {
 	{"V too short", with(func(c *counts, p *parts) { p.clusters = p.clusters[1:] }), sealed, "record: found 6 bytes left of the file, expected 1 for each of [10]"},
 	{"V too long", with(func(c *counts, p *parts) { p.clusters = append(p.clusters, 1) }), sealed, "file size: found 4 bytes after the record, expected none"},
 	{"a byte after the record", func(b []byte) []byte { return size(append(b, 0)) }, sealed, "file size: found 1 bytes after the record, expected none"},
-	{"a record shorter than its length", func(b []byte) []byte { return size(b[:397]) }, sealed, "record: found 9 bytes left of the file, expected 1 for each of [10]"},
+	{"a record shorter than its length", func(b []byte) []byte { return size(b[:389]) }, sealed, "record: found 9 bytes left of the file, expected 1 for each of [10]"},
 
 	// Cells.
 	{"65,535 shells", put(92, le16(65535)), sealed, "shells: found 254 bytes left of the file, expected 8 for each of [65535]"},
@@ -501,12 +500,10 @@ var brokenFiles = []struct {
 	{"65 budgets", rungs(func([]screening.Rung) []screening.Rung { return make([]screening.Rung, 65) }), sealed, "ladder: found 65 budgets, expected 1 to 64"},
 	{"65,535 budgets", put(94, le16(65535)), sealed, "ladder: found 158 bytes left of the file, expected 74 for each of [65535]"},
 	{"a budget too few", with(func(c *counts, p *parts) { p.ladder = p.ladder[:74] }), sealed, "ladder: found 84 bytes left of the file, expected 74 for each of [2]"},
-	{"a default budget of 0", with(func(c *counts, p *parts) { p.numbers[1] = 0 }), sealed, "budget: found 0, expected one of the ladder"},
-	{"a default budget that is not of the ladder", with(func(c *counts, p *parts) { p.numbers[1] = 2 }), sealed, "budget: found 2, expected one of the ladder"},
-	{"a default budget of NaN", with(func(c *counts, p *parts) { p.numbers[1] = nan }), sealed, "budget: found NaN, expected one of the ladder"},
+	{"a default budget of 0", with(func(c *counts, p *parts) { p.budget = 0 }), sealed, "budget: found 0, expected one of the ladder"},
+	{"a default budget that is not of the ladder", with(func(c *counts, p *parts) { p.budget = 2 }), sealed, "budget: found 2, expected one of the ladder"},
+	{"a default budget of NaN", with(func(c *counts, p *parts) { p.budget = nan }), sealed, "budget: found NaN, expected one of the ladder"},
 	{"figures of more labels than there are", with(func(c *counts, p *parts) { c.k = 11 }), sealed, "ladder: found k 11 and 100 held-out contexts, expected 0 to the 10 labels, and 0 or more"},
-	{"an exact margin of NaN", with(func(c *counts, p *parts) { p.numbers[0] = nan }), sealed, "exact margin: found NaN, expected a finite number that is not negative"},
-	{"an exact margin of negative zero", with(func(c *counts, p *parts) { p.numbers[0] = math.Copysign(0, -1) }), sealed, "exact margin: found -0, expected a finite number that is not negative"},
 	{"2^31 candidates", rungs(func(x []screening.Rung) []screening.Rung {
 		tooMany := uint32(1 << 31)
 		x[0].MaxCandidates = int(tooMany)
@@ -618,7 +615,7 @@ func TestHostileCountsTakeNoMemory(t *testing.T) {
 				}
 			}
 			for cell := range 4 {
-				checkRead(t, seal(put(152+4*cell, le32(1<<shift))(bytes.Clone(original))))
+				checkRead(t, seal(put(144+4*cell, le32(1<<shift))(bytes.Clone(original))))
 			}
 		}
 	}
@@ -723,7 +720,7 @@ func TestLoadReportsTheFile(t *testing.T) {
 		{name: "a missing file", kind: fs.ErrNotExist},
 		{name: "a file of another kind", start: []byte("\x93NUMPY"), size: large, want: "magic: found 93 4e"},
 		{name: "bytes after the end", start: smallFile(), size: large,
-			want: "file size: found 1099511627776 bytes, expected the 398 that the header states"},
+			want: "file size: found 1099511627776 bytes, expected the 390 that the header states"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "m.l2s")

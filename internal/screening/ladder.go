@@ -1,7 +1,6 @@
 package screening
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -91,19 +90,18 @@ func (m *Model) LadderOf() (k, heldOut int) { return m.c.K, m.c.HeldOut }
 func (m *Model) Budget() float64 { return m.c.Budget }
 
 // WithBudget returns a copy of the model in which requests that name no budget have this one, the
-// largest of the ladder that is not above it, or the smallest, and the exact layer answers below
-// this lead, see Config; record is the training record, nil for the model's own. The two share
-// their memory.
-func (m *Model) WithBudget(budget, exactMargin float64, record json.RawMessage) (*Model, error) {
+// largest of the ladder that is not above it, or the smallest; record is the training record, nil for
+// the model's own. The two share their memory.
+func (m *Model) WithBudget(budget float64, record json.RawMessage) (*Model, error) {
 	with, err := m.withRecord(record)
 	if err != nil {
 		return nil, err
 	}
 	rung, err := m.rungOf(budget)
-	if err = cmp.Or(err, checkExactMargin(exactMargin)); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
 	}
-	with.c.Budget, with.c.ExactMargin = m.c.Ladder[rung].Budget, exactMargin
+	with.c.Budget = m.c.Ladder[rung].Budget
 	return with, nil
 }
 

@@ -124,7 +124,7 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 	if ids, err := in.model.Candidates(0, 0.5); err != nil || len(ids) != 1 || ids[0] != 3 {
 		t.Errorf("a budget below the smallest: found the candidates %v (%v), expected the candidates of the smallest", ids, err)
 	}
-	if m, err := in.model.WithBudget(0.5, 0, nil); err != nil || m.Budget() != 1 {
+	if m, err := in.model.WithBudget(0.5, nil); err != nil || m.Budget() != 1 {
 		t.Errorf("a budget below the smallest: found another model (%v), expected one of the smallest", err)
 	}
 	if _, err := in.model.Candidates(0, 0); err == nil || err.Error() != "screen: budget: found 0, expected a number above 0" {
@@ -134,32 +134,29 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 
 func TestWithBudget(t *testing.T) {
 	m := smallModel(t)
-	c, err := m.WithBudget(1.5, 2.5, []byte(`{"b":2}`))
+	c, err := m.WithBudget(1.5, []byte(`{"b":2}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Budget() != 1.5 || c.ExactMargin() != 2.5 || string(c.Record()) != `{"b":2}` {
-		t.Errorf("found budget %v, margin %v and record %s, expected those given", c.Budget(), c.ExactMargin(), c.Record())
+	if c.Budget() != 1.5 || string(c.Record()) != `{"b":2}` {
+		t.Errorf("found budget %v and record %s, expected those given", c.Budget(), c.Record())
 	}
 	if !slices.Equal(encode(t, m), smallFile()) {
 		t.Error("found the model changed, expected a copy")
 	}
-	back, err := c.WithBudget(m.Budget(), m.ExactMargin(), m.Record())
+	back, err := c.WithBudget(m.Budget(), m.Record())
 	if err != nil || !slices.Equal(encode(t, back), smallFile()) {
 		t.Errorf("found another file with the parts of the first model, %v", err)
 	}
-	if kept, err := m.WithBudget(4, 1, nil); err != nil || string(kept.Record()) != `{"seed":1}` {
+	if kept, err := m.WithBudget(4, nil); err != nil || string(kept.Record()) != `{"seed":1}` {
 		t.Errorf("found record %s (%v), expected the model's own", kept.Record(), err)
 	}
-	for _, bad := range []float64{-1, math.NaN(), math.Inf(1), math.Copysign(0, -1)} {
-		if _, err := m.WithBudget(4, bad, nil); err == nil || !strings.Contains(err.Error(), "exact margin: found") {
-			t.Errorf("exact margin %v: found error %v", bad, err)
-		}
-		if _, err := m.WithBudget(bad, 0, nil); !math.IsInf(bad, 1) && (err == nil || !strings.Contains(err.Error(), "budget: found")) {
+	for _, bad := range []float64{-1, math.NaN(), math.Copysign(0, -1)} {
+		if _, err := m.WithBudget(bad, nil); err == nil || !strings.Contains(err.Error(), "budget: found") {
 			t.Errorf("budget %v: found error %v", bad, err)
 		}
 	}
-	if _, err := m.WithBudget(4, 1, []byte(`[]`)); err == nil || !strings.Contains(err.Error(), "record: ") {
+	if _, err := m.WithBudget(4, []byte(`[]`)); err == nil || !strings.Contains(err.Error(), "record: ") {
 		t.Errorf("a record that is no object: found error %v", err)
 	}
 }

@@ -118,8 +118,8 @@ type Head struct {
 
 // Head returns the candidates of h within a budget, 0 for the searcher's own, and the labels that
 // are not in the tail, and sets rest to the estimate of the others. It returns false if the caller
-// must ask the exact layer: if the lead is below the exact margin, the tail does not cover such
-// contexts, or h has no intervals. Errors are as from Search, and [ErrNoTail].
+// must ask the exact layer: if there are no candidates, the tail does not cover such contexts, or h
+// has no intervals. Errors are as from Search, and [ErrNoTail].
 func (s *Searcher) Head(h []float32, budget float64, rest *Rest) (Head, bool, error) {
 	if s.model.c.Tail == nil {
 		return Head{}, false, ErrNoTail

@@ -46,8 +46,6 @@ type Config struct {
 	// K and HeldOut are the basis of the figures of the ladder: PrecisionK is P@K, and HeldOut is
 	// the number of contexts. 0 and 0 if nothing was measured.
 	K, HeldOut int
-	// ExactMargin is the lead below which the exact layer answers: finite, 0 (never) or more.
-	ExactMargin float64
 	// Tail, unless nil, gives log-probabilities over all labels. It is kept, not copied.
 	Tail *Tail
 	// Fingerprint is exact.Layer.Fingerprint of the layer that the lists
@@ -130,18 +128,11 @@ func newModel(c Config) (*Model, error) {
 	} else if !slices.ContainsFunc(m.c.Ladder, func(x Rung) bool { return x.Budget == c.Budget }) {
 		return nil, fmt.Errorf("budget: found %v, expected one of the ladder", c.Budget)
 	}
-	if err := cmp.Or(checkExactMargin(c.ExactMargin), checkRecord(m.c.Record), m.checkTail(c.Tail)); err != nil {
+	if err := cmp.Or(checkRecord(m.c.Record), m.checkTail(c.Tail)); err != nil {
 		return nil, err
 	}
 	m.setTail(c.Tail)
 	return m, nil
-}
-
-func checkExactMargin(x float64) error {
-	if !(x >= 0) || math.IsInf(x, 1) || math.Signbit(x) {
-		return fmt.Errorf("exact margin: found %v, expected a finite number that is not negative", x)
-	}
-	return nil
 }
 
 // checkLists returns an error unless the lists are as Config requires. Its time is in proportion to
@@ -261,9 +252,6 @@ func (m *Model) ClusterWeights() []float32 { return m.c.Clusters }
 
 // Shells returns the cosines that cut clusters, see Config. They must not be changed.
 func (m *Model) Shells() []float64 { return m.c.Shells }
-
-// ExactMargin returns the lead below which the exact layer answers, 0 for never.
-func (m *Model) ExactMargin() float64 { return m.c.ExactMargin }
 
 // List returns the candidates of a cell, 0 <= cell < Cells(). They must not be changed.
 func (m *Model) List(cell int) List {

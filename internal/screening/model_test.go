@@ -22,8 +22,8 @@ func TestModelHoldsItsConfiguration(t *testing.T) {
 		if !slices.Equal(m.ClusterWeights(), c.Clusters) || !slices.Equal(m.Shells(), c.Shells) {
 			t.Fatalf("cluster weights or shells %v differ", m.Shells())
 		}
-		if m.ExactMargin() != c.ExactMargin || m.Tail() != c.Tail {
-			t.Fatalf("margin %v, want %v", m.ExactMargin(), c.ExactMargin)
+		if m.Tail() != c.Tail {
+			t.Fatal("found another tail")
 		}
 		longest := 1
 		for cell, want := range c.Lists {
@@ -134,10 +134,6 @@ func TestNewModelRefuses(t *testing.T) {
 		{"ragged clusters", func(c *screening.Config) { c.Clusters = c.Clusters[:3] }, "screen: clusters: found 3 elements, expected a positive multiple of dim 2"},
 		{"NaN in a cluster", func(c *screening.Config) { c.Clusters[3] = nan }, "screen: clusters: found NaN at row 1, column 1, expected finite numbers"},
 		{"Inf in a cluster", func(c *screening.Config) { c.Clusters[2] = -inf }, "screen: clusters: found -Inf at row 1, column 0, expected finite numbers"},
-		{"a negative margin", func(c *screening.Config) { c.ExactMargin = -0.5 }, "screen: exact margin: found -0.5, expected a finite number that is not negative"},
-		{"negative zero", func(c *screening.Config) { c.ExactMargin = math.Copysign(0, -1) }, "screen: exact margin: found -0, expected a finite number that is not negative"},
-		{"an infinite margin", func(c *screening.Config) { c.ExactMargin = math.Inf(1) }, "screen: exact margin: found +Inf, expected a finite number that is not negative"},
-		{"a margin of NaN", func(c *screening.Config) { c.ExactMargin = math.NaN() }, "screen: exact margin: found NaN, expected a finite number that is not negative"},
 		{"cosines that ascend", func(c *screening.Config) { c.Shells = []float64{0.1, 0.2} }, "screen: shells: found cosine 0.2 at position 1, expected descending numbers above -1 and below 1"},
 		{"a cosine of 1", func(c *screening.Config) { c.Shells = []float64{1} }, "screen: shells: found cosine 1 at position 0, expected descending numbers above -1 and below 1"},
 		{"a list too few", func(c *screening.Config) { c.Lists = c.Lists[:1] }, "screen: lists: found 1, expected one for each of 2 cells"},

@@ -18,7 +18,7 @@ type Wish uint8
 
 const (
 	Sees    Wish = 1 << iota // After is to be called
-	Places                   // with the lead and the cosine of the context, which take time
+	Places                   // with the cosine of the context, which takes time
 	Refuses                  // the exact layer is to answer: the screen is not for such contexts
 )
 

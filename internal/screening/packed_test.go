@@ -129,19 +129,19 @@ func TestSearchersShareTheCopies(t *testing.T) {
 		}
 		return s
 	}
-	withMargin, err := m.WithBudget(m.Budget(), 1, nil)
+	other, err := m.WithBudget(m.Budget(), []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, other := packable(t)
+	_, equal := packable(t)
 	first := searcher(m, l)
 	for name, c := range map[string]struct {
 		s     *Searcher
 		share bool
 	}{
 		"the same model and layer":           {searcher(m, l), true},
-		"the model with an exact margin":     {searcher(withMargin, l), true},
-		"another layer of the same elements": {searcher(m, other), false},
+		"the model with another record":      {searcher(other, l), true},
+		"another layer of the same elements": {searcher(m, equal), false},
 	} {
 		if shares := c.s.packed == first.packed; shares != c.share {
 			t.Errorf("%s: found copies shared: %v, expected %v", name, shares, c.share)

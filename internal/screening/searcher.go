@@ -31,7 +31,6 @@ type Searcher struct {
 	layer     *exact.Searcher
 	packed    *exact.Packed // candidates of all cells; nil for none
 	sizes     []uint32      // of each cell, the number of candidates within the searcher's budget
-	lead      bool          // whether the lead is always wanted
 	rung      int           // of the ladder, that sizes is of
 	observers []Observer
 	stats     Stats
@@ -93,7 +92,7 @@ func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 	share := m.c.Ladder[rung].Share
 	s := &Searcher{
 		model: m, layer: exact.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
-		sizes: m.sizesAt(share), rung: rung, lead: m.c.ExactMargin > 0,
+		sizes: m.sizesAt(share), rung: rung,
 		observers: append(make([]Observer, 0, len(o.Observers)+1), o.Observers...), // a watch may come
 	}
 	if s.packed, s.copies, s.whole, err = m.pack(l, share, o.Copies); err != nil {
@@ -116,8 +115,8 @@ func (s *Searcher) warm() error {
 		return err
 	}
 	var found [1]router.Found
-	for _, need := range []router.Need{{Lead: s.lead}, router.All} {
-		if err := s.routing.Find(found[:], s.query[:], need); err != nil {
+	for _, cosine := range []bool{false, true} {
+		if err := s.routing.Find(found[:], s.query[:], cosine); err != nil {
 			return err
 		}
 	}
@@ -196,7 +195,7 @@ func exactly(req *exact.Request) bool { return exact.IsList(req.Among) || req.Ex
 type Location struct {
 	Cell  int
 	N     int  // candidates: the first N of the cell
-	Exact bool // the lead is below the exact margin, or an observer refuses the context
+	Exact bool // there is no candidate, or an observer refuses the context
 	Wish  Wish // of the observers
 	Rung  int  // of the ladder, that N is of
 	Found router.Found
@@ -236,7 +235,7 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 			return a, err
 		}
 		s.count(&x)
-		if !x.Exact {
+		if x.Wish&Refuses == 0 {
 			s.stats.Lacking++
 		}
 		return s.show(&x, len(dst), req, a)
@@ -267,14 +266,9 @@ func (s *Searcher) locate(h []float32, rung int) (x Location, err error) {
 	if err = s.query[0].Set(h); err != nil {
 		return Location{}, err
 	}
-	need := router.Need{Lead: s.lead}
-	if len(s.observers) > 0 {
-		if x.Wish = s.ask(); x.Wish&Places != 0 {
-			need = router.All
-		}
-	}
+	x.Wish = s.ask()
 	var found [1]router.Found
-	if err = s.routing.Find(found[:], s.query[:], need); err != nil {
+	if err = s.routing.Find(found[:], s.query[:], x.Wish&Places != 0); err != nil {
 		return Location{}, err
 	}
 	x.Found = found[0]
@@ -284,7 +278,7 @@ func (s *Searcher) locate(h []float32, rung int) (x Location, err error) {
 		sizes = s.model.sizesAt(s.model.c.Ladder[rung].Share)
 	}
 	x.N, x.Rung = int(sizes[x.Cell]), rung
-	x.Exact = x.Wish&Refuses != 0 || s.lead && x.Found.Lead < s.model.c.ExactMargin
+	x.Exact = x.Wish&Refuses != 0 || x.N == 0
 	return x, nil
 }
 

@@ -31,7 +31,6 @@ type instance struct {
 type shape struct {
 	labels, dim, clusters, contexts int
 	shells                          int     // cosines that cut clusters
-	exact                           float64 // lead
 	keep                            int     // percentage of the labels in a list
 	rungs                           int     // budgets; 0 for a model without a ladder
 	always                          int     // ids in every list
@@ -53,7 +52,6 @@ func drawShape(t *rapid.T) shape {
 		ties:     rapid.Bool().Draw(t, "ties"),
 		seed:     rapid.Uint64().Draw(t, "seed"),
 	}
-	s.exact = rapid.SampledFrom([]float64{0, 0, 0, 0, 0, 0.5, 1, 2.5, 1e300}).Draw(t, "exact margin")
 	s.always = rapid.IntRange(0, min(3, s.labels)).Draw(t, "always")
 	if rapid.Bool().Draw(t, "tail") {
 		s.tail = []float64{1}
@@ -96,7 +94,7 @@ func (s shape) instance(t failer) *instance {
 	}
 	in := &instance{layer: layer, n: s.contexts, config: screening.Config{
 		Dim: s.dim, Labels: s.labels, Clusters: fill(s.clusters * s.dim), Always: s.always,
-		ExactMargin: s.exact, Fingerprint: layer.Fingerprint(),
+		Fingerprint: layer.Fingerprint(),
 	}}
 	c := &in.config
 	for range s.shells {
@@ -219,22 +217,15 @@ func (in *instance) weights() []float32 {
 }
 
 // found has the expected results for a context.
-type found struct {
-	cluster, cell int
-	exact         bool // its lead is below the exact margin
-}
+type found struct{ cluster, cell int }
 
 // find finds the cell of h as Config describes.
 func (in *instance) find(h []float32) (f found) {
 	c, d := in.config, in.config.Dim
 	score := func(t int) float64 { return kernels.RefDot(c.Clusters[t*d:(t+1)*d], h) }
-	second := -1
-	for t := 1; t < in.clusters(); t++ {
-		switch {
-		case score(t) > score(f.cluster):
-			f.cluster, second = t, f.cluster
-		case second < 0 || score(t) > score(second):
-			second = t
+	for t := range in.clusters() {
+		if score(t) > score(f.cluster) {
+			f.cluster = t
 		}
 	}
 	v := c.Clusters[f.cluster*d : (f.cluster+1)*d]
@@ -245,10 +236,6 @@ func (in *instance) find(h []float32) (f found) {
 		}
 	}
 	f.cell = shell + f.cluster
-	if second < 0 {
-		return f
-	}
-	f.exact = score(f.cluster)-score(second) < c.ExactMargin
 	return f
 }
 
@@ -368,6 +355,7 @@ func allIDs(n int) []uint32 {
 func (in *instance) answer(h []float32, k int, req *exact.Request, s settings) ([]exact.Prediction, exact.Source) {
 	f := in.find(h)
 	set := slices.Clone(in.candidates(f.cell, s, req.Budget))
+	none := len(set) == 0
 	for _, b := range req.Biases {
 		if !slices.Contains(set, b.ID) {
 			set = append(set, b.ID)
@@ -376,7 +364,7 @@ func (in *instance) answer(h []float32, k int, req *exact.Request, s settings) (
 	among := in.edited(h, set, req)
 	// Few candidates are enough if the request has a distance, unless there are none.
 	lacking := len(among) < k && (req.Within == 0 || len(among) == 0)
-	if f.exact || req.Exact || lacking {
+	if none || req.Exact || lacking {
 		return in.edited(h, allIDs(in.config.Labels), req), exact.FromLayer
 	}
 	return among, exact.FromSet
@@ -435,11 +423,10 @@ var ordinaryShape = shape{labels: 300, dim: 24, clusters: 9, contexts: 200, keep
 
 func ordinary(t testing.TB) *instance { return ordinaryShape.instance(t) }
 
-// shelled is ordinary with clusters that are cut into three shells, a tail, and some contexts that
-// the exact layer is to answer.
+// shelled is ordinary with clusters that are cut into three shells, and a tail.
 func shelled(t testing.TB) *instance {
 	s := ordinaryShape
-	s.exact, s.shells, s.tail = 0.5, 2, []float64{1}
+	s.shells, s.tail = 2, []float64{1}
 	return s.instance(t)
 }
 

@@ -186,7 +186,7 @@ func (c *Corpus) Route(ctx context.Context, r *router.Router, found []router.Fou
 			if err := c.Set(w.queries[:n], lo); err != nil {
 				return err
 			}
-			if err := w.Find(found[lo:lo+n], w.queries[:n], router.All); err != nil {
+			if err := w.Find(found[lo:lo+n], w.queries[:n], true); err != nil {
 				return err
 			}
 		}
