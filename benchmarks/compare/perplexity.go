@@ -49,7 +49,7 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 	}
 	if c := chosen(list, methods.L2S{}.Name()); c != nil {
 		s := c.setting.(methods.Screened)
-		within, err := (*screening.Model)(s.Model).WithBudget(s.Budget, 0, nil)
+		within, err := (*screening.Model)(s.Model).WithBudget(s.Budget, nil)
 		if err != nil {
 			return nil, err
 		}

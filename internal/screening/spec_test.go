@@ -30,10 +30,10 @@ type instance struct {
 // shape has the sizes and options of an instance.
 type shape struct {
 	labels, dim, clusters, contexts int
-	shells                          int     // cosines that cut clusters
-	keep                            int     // percentage of the labels in a list
-	rungs                           int     // budgets; 0 for a model without a ladder
-	always                          int     // ids in every list
+	shells                          int // cosines that cut clusters
+	keep                            int // percentage of the labels in a list
+	rungs                           int // budgets; 0 for a model without a ladder
+	always                          int // ids in every list
 	tail                            []float64
 	ties                            bool
 	scale                           int // every other context is times 2^scale
