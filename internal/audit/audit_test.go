@@ -274,9 +274,9 @@ func TestAuditOfManyGoroutines(t *testing.T) {
 var long = flag.Bool("long", false, "run TestAuditOfALanguageModel, which takes minutes")
 
 // TestAuditOfALanguageModel prints the results of an audit for the contexts of a model with 65,536
-// labels: go test ./screen -run AuditOfALanguageModel -v -args -long
+// labels: go test ./internal/audit -run AuditOfALanguageModel -v -args -long
 func TestAuditOfALanguageModel(t *testing.T) {
-	const folder = "../../shared/data/llm-65k"
+	const folder = "../../../shared/data/llm-65k"
 	if !*long {
 		t.Skip("it takes minutes: make test-long")
 	}
