@@ -23,31 +23,22 @@ import (
 //	          it, since mu is itself estimated
 //
 // as the probability of x_s >= 0, and the counts are smoothed towards it. The variance of x_s, and
-// not the two variances of w_s.h and tau, accounts for the covariance of the two. A normal
-// distribution would lose the skew of x_s. So the distribution is a mixture of normal
-// distributions, one around each x_s of the sample, with the mean and the variance above, and a
-// small part of a wider one.
-//
-// RESULTS.md has the effect of each of these.
+// not the two variances of w_s.h and tau, accounts for the covariance of the two. The distribution
+// is normal, with a small part of a wider one.
 const (
-	// geometrySample is the number of contexts of a cluster whose x_s are looked
-	// at, at most; geometryFew that for labels whose share by these is below geometryWorth.
+	// geometrySample is the number of contexts of a cluster whose x_s are looked at, at most, for
+	// labels whose share by the variance over all clusters is above geometryWorth.
 	geometrySample = 64
-	geometryFew    = 16
-	geometryWorth  = 1e-4
+	geometryWorth  = 3e-5
 	// geometryPooled is the number of contexts of all clusters that the variance
 	// is shrunk towards.
 	geometryPooled = 128
 	// geometryShrink is the number of contexts that the variance over all clusters counts for,
 	// compared with the contexts of the cluster's sample.
 	geometryShrink = 64
-	// geometryKernel is the part of the variance that is within the normal
-	// distributions of the mixture: 1 would be a normal distribution.
-	geometryKernel = 0.5
 	// geometryWide is the part of the probability that a normal distribution of geometryWidth times
-	// the standard deviation has in addition to the mixture. Contexts in use are sometimes further
-	// out than contexts of training; without this part the sets end where a mixture has no more
-	// labels.
+	// the standard deviation has. Contexts in use are sometimes further out than contexts of
+	// training; without this part the sets end too early.
 	geometryWide  = 0.05
 	geometryWidth = 2
 	// geometryPlausible bounds the labels of a cluster that are looked at: those
@@ -202,7 +193,7 @@ func (g *Geometry) findPlausible(ctx context.Context, done func(int)) error {
 type sampled struct {
 	around []float32 // n x dim: h - mu
 	tau    []float64 // tau - m_tau
-	square float64   // mean of |h - mu|^2
+	square float64   // sum of |h - mu|^2
 	x      []float64 // scratch for n values
 }
 
@@ -221,12 +212,11 @@ func (g *Geometry) sample(s *sampled, contexts []uint32, n int, clusterOf func(i
 		s.tau[j] = g.tau[i] - g.meanTau[t]
 		s.square += kernels.RefDot(e, e)
 	}
-	s.square /= max(1, float64(n))
 }
 
-// distances sets x to the x_s of the sample less their mean, for the label with
-// these weights, and returns the sum of their squares.
-func (s *sampled) distances(w []float32) (squares float64) {
+// squares returns the sum of the squares of the x_s of the sample less their mean, for the label
+// with these weights.
+func (s *sampled) squares(w []float32) (squares float64) {
 	kernels.Float32Rows(s.around, len(w)).RefScan(s.x, nil, w)
 	for j, tau := range s.tau {
 		s.x[j] -= tau
@@ -252,7 +242,7 @@ func (g *Geometry) findVariance(ctx context.Context, contexts []uint32, done fun
 	if g.N > clusters {
 		n *= 1 - float64(clusters)/float64(g.N)
 	}
-	found := &spreadOut{make([]float64, g.Labels), float64(all.square*float64(len(all.tau))) / n}
+	found := &spreadOut{make([]float64, g.Labels), all.square / n}
 	plausible := make([]bool, g.Labels)
 	for _, labels := range g.labels {
 		for _, s := range labels {
@@ -264,7 +254,7 @@ func (g *Geometry) findVariance(ctx context.Context, contexts []uint32, done fun
 		for s := lo; s < hi; s++ {
 			if plausible[s] {
 				g.layer.Weights().Widen(row, s)
-				found.variance[s] = own.distances(row) / n
+				found.variance[s] = own.squares(row) / n
 			}
 		}
 		return nil
@@ -287,8 +277,8 @@ type sharesOf struct {
 func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done func(int)) ([][]Label, error) {
 	clusters := g.own.Cells()
 	type scratch struct {
-		few, most sampled
-		row       []float32
+		sampled
+		row []float32
 		tally
 		parent []float64 // the share of every label in the cluster of a cell; zero between parts
 		shares []Label
@@ -305,26 +295,12 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 			return nil
 		}
 		own := func(uint32) int { return t }
-		g.sample(&w.few, of.parts.Members(part), min(geometryFew, of.parts.Size(part)), own)
-		g.sample(&w.most, of.parts.Members(part), min(geometrySample, of.parts.Size(part)), own)
-		freedom := func(x *sampled) float64 {
-			if n := len(x.tau); n < size {
-				return float64(n)
-			}
-			return float64(size - 1)
-		}
+		g.sample(&w.sampled, of.parts.Members(part), min(geometrySample, of.parts.Size(part)), own)
+		freedom, wider := float64(min(len(w.tau), size-1)), 1+1/float64(size)
 		// The spread of the part against the spread of all.
 		spread := 1.0
 		if all.size > 0 {
-			squares := float64(w.most.square * float64(len(w.most.tau)))
-			spread = (squares + float64(geometryShrink*all.size)) / ((freedom(&w.most) + geometryShrink) * all.size)
-		}
-		// by is the share by the distances of a sample for the label whose row is set.
-		by := func(x *sampled, mean, pooled float64) float64 {
-			squares := x.distances(w.row)
-			variance := (squares + float64(geometryShrink*pooled)) / (freedom(x) + geometryShrink)
-			variance = max(float64(variance*(1+1/float64(size))), math.SmallestNonzeroFloat32)
-			return x.share(table, mean, variance, squares/max(1, float64(len(x.tau))))
+			spread = (w.square + float64(geometryShrink*all.size)) / ((freedom + geometryShrink) * all.size)
 		}
 		w.count(g.Corpus, of.parts.Members(part))
 		var parents []Label
@@ -351,10 +327,11 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 				add(s, 0)
 				continue
 			}
-			g.layer.Weights().Widen(w.row, int(s))
-			p := by(&w.few, mean, pooled)
+			p := share(table, mean, float64(pooled*wider))
 			if smoothed(s, p) > geometryWorth {
-				p = by(&w.most, mean, pooled)
+				g.layer.Weights().Widen(w.row, int(s))
+				variance := (w.squares(w.row) + float64(geometryShrink*pooled)) / (freedom + geometryShrink)
+				p = share(table, mean, float64(variance*wider))
 			}
 			add(s, p)
 		}
@@ -370,25 +347,8 @@ func (g *Geometry) smooth(ctx context.Context, of *sharesOf, alpha float64, done
 	return shares, err
 }
 
-// share is the probability of x_s >= 0 for the mixture with this mean and variance around x, whose
-// own variance is given. x is contracted until the normal distributions have their part of the
-// variance. A wider normal distribution is added to the mixture. Without a sample share uses the
-// normal distribution alone.
-func (s *sampled) share(table []float64, mean, variance, own float64) float64 {
-	drawn := 1 - geometryKernel
-	if own > variance {
-		drawn = float64(drawn*variance) / own
-	}
-	kernel := math.Sqrt(variance - float64(drawn*own))
-	factor := math.Sqrt(drawn)
-	sum := 0.0
-	for _, x := range s.x {
-		sum += phi(table, (mean+float64(factor*x))/kernel)
-	}
-	n := len(s.x)
-	if n == 0 {
-		sum, n = phi(table, mean/math.Sqrt(variance)), 1
-	}
-	wide := phi(table, mean/(geometryWidth*math.Sqrt(variance)))
-	return float64((1-geometryWide)*(sum/float64(n))) + float64(geometryWide*wide)
+// share is the probability of x_s >= 0 for this mean and variance.
+func share(table []float64, mean, variance float64) float64 {
+	z := mean / math.Sqrt(variance)
+	return float64((1-geometryWide)*phi(table, z)) + float64(geometryWide*phi(table, z/geometryWidth))
 }
