@@ -94,12 +94,46 @@ func (v *service) reload() error {
 
 // query is the body of a request.
 type query struct {
-	Contexts []vector      `json:"contexts"` // lists of numbers, or base64 of little-endian float32
-	K        int           `json:"k"`        // 5 if absent
-	Budget   float64       `json:"budget"`   // mean number of candidates; the screen's own if absent
-	Exact    bool          `json:"exact"`    // all labels, for any budget
-	Ban      []json.Number `json:"ban"`      // labels that may not be answers
-	Allow    []json.Number `json:"allow"`    // the only answers
+	contexts []vector      // lists of numbers, or base64 of little-endian float32
+	k        int           // 5 if absent
+	budget   float64       // mean number of candidates; the screen's own if absent
+	exact    bool          // all labels, for any budget
+	ban      []json.Number // labels that may not be answers
+	allow    []json.Number // the only answers
+}
+
+// read reads the object in a body. encoding/json alone would take fields in another case, and would
+// join a list to one that came before.
+func (q *query) read(body io.Reader) error {
+	fields := map[string]any{"contexts": &q.contexts, "k": &q.k, "budget": &q.budget, "exact": &q.exact, "ban": &q.ban, "allow": &q.allow}
+	d := json.NewDecoder(body)
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return cmp.Or(err, bad("body: found %v, expected an object", t))
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		switch field, known := fields[name.(string)]; {
+		case !known:
+			return bad("%.40q: found an unknown field, expected contexts, k, budget, exact, ban or allow", name)
+		case field == nil:
+			return bad("%s: found the field twice, expected it once", name)
+		default:
+			if err := d.Decode(field); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			fields[name.(string)] = nil
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return cmp.Or(err, bad("body: found more after the object"))
+	}
+	return nil
 }
 
 // reply is the body of an answer, with an answer for each context.
@@ -176,45 +210,38 @@ func set(name string, ids []json.Number, labels int) (*bitset.Set, error) {
 
 // ask answers the query in a body, with log-probabilities if they are wanted, as JSON.
 func (v *service) ask(body io.Reader, logProbs bool, hold func(int64) error) ([]byte, error) {
-	q := query{K: int(min(5, v.limits.k))}
-	d := json.NewDecoder(body)
-	d.DisallowUnknownFields()
+	q := query{k: int(min(5, v.limits.k))}
 	var large *http.MaxBytesError
-	switch err := d.Decode(&q); {
+	switch err := q.read(body); {
 	case errors.As(err, &large):
 		return nil, failure{http.StatusRequestEntityTooLarge, fmt.Sprintf("body: found more than %d bytes", large.Limit)}
 	case errors.As(err, new(failure)):
 		return nil, err
 	case err != nil:
 		return nil, bad("body: %v", err)
-	case d.More():
-		return nil, bad("body: found more after the object")
-	case q.K < 1 || int64(q.K) > v.limits.k:
-		return nil, bad("k: found %d, expected 1 to %d", q.K, v.limits.k)
-	case len(q.Contexts) < 1 || int64(len(q.Contexts)) > v.limits.contexts:
-		return nil, bad("contexts: found %d, expected 1 to %d", len(q.Contexts), v.limits.contexts)
+	case q.k < 1 || int64(q.k) > v.limits.k:
+		return nil, bad("k: found %d, expected 1 to %d", q.k, v.limits.k)
+	case len(q.contexts) < 1 || int64(len(q.contexts)) > v.limits.contexts:
+		return nil, bad("contexts: found %d, expected 1 to %d", len(q.contexts), v.limits.contexts)
 	}
-	req := softmax.Request{Budget: q.Budget, LogSum: logProbs}
-	if q.Exact {
-		req.Exact = true
-	}
-	n, dim := len(q.Contexts), v.layer.Dim()
+	req := softmax.Request{Budget: q.budget, LogSum: logProbs, Exact: q.exact}
+	n, dim := len(q.contexts), v.layer.Dim()
 	var flat []float32
-	for i, h := range q.Contexts {
+	for i, h := range q.contexts {
 		if flat = append(flat, h...); len(h) != dim {
 			return nil, bad("contexts[%d]: found %d numbers, expected %d", i, len(h), dim)
 		}
 	}
 	var err, err2 error
-	req.Banned, err = set("ban", q.Ban, v.layer.Labels())
-	req.Allowed, err2 = set("allow", q.Allow, v.layer.Labels())
-	if err = cmp.Or(err, err2, hold(int64(n*q.K)*labelBytes)); err != nil {
+	req.Banned, err = set("ban", q.ban, v.layer.Labels())
+	req.Allowed, err2 = set("allow", q.allow, v.layer.Labels())
+	if err = cmp.Or(err, err2, hold(int64(n*q.k)*labelBytes)); err != nil {
 		return nil, err
 	}
 	if req.Temperature = 1 / v.head.LogitScale(); logProbs && v.head.SoftCap() != 0 {
 		return nil, failure{http.StatusNotImplemented, "logprobs: found a head with a soft cap, expected one without"}
 	}
-	best, answers := make([]softmax.Prediction, n*q.K), make([]softmax.Answer, n)
+	best, answers := make([]softmax.Prediction, n*q.k), make([]softmax.Answer, n)
 	err = v.pool.Do(func(s *screen.Searcher) error {
 		if logProbs && !s.Model().HasTail() {
 			req.Exact = true // only the exact layer knows the sum over all labels
@@ -223,15 +250,18 @@ func (v *service) ask(body io.Reader, logProbs bool, hold func(int64) error) ([]
 		// A fault of a mapped file is an error within Read, and does not end the program.
 		return v.head.Read(func() error { return s.SearchBatch(best, answers, flat, req) })
 	})
-	if errors.Is(err, softmax.ErrContext) || errors.Is(err, softmax.ErrRequest) {
+	switch {
+	case errors.Is(err, softmax.ErrContext) || errors.Is(err, softmax.ErrRequest):
 		return nil, bad("%v", err)
-	} else if err != nil {
+	case err != nil:
 		return nil, err
+	case answers[0].Count == 0:
+		return nil, bad("allow, ban: found no label that may be an answer, expected one at least")
 	}
 	r := reply{make([]answer, n)}
 	for i, a := range answers {
 		r.Answers[i] = answer{a.Source.String(), make([]label, a.Count)}
-		for j, p := range best[i*q.K:][:a.Count] {
+		for j, p := range best[i*q.k:][:a.Count] {
 			l := &r.Answers[i].Labels[j]
 			if l.ID, l.Logit = p.ID, v.head.Logit(p.Logit); v.vocab != nil {
 				l.Text = &v.vocab[p.ID]
