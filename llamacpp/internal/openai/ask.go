@@ -71,6 +71,21 @@ func (s *Server) ask(ctx context.Context, f *fields, chat bool) (*asked, *failur
 	} else {
 		a.LogProbs = int(f.integer("logprobs", -1, 0, mostTop))
 	}
+	f.unbuilt()
+	if f.failed != nil {
+		return nil, f.failed
+	}
+	var failed *failure
+	if chat {
+		a.Prompt, failed = s.messages(ctx, f)
+	} else {
+		a.Prompt, failed = s.prompt(ctx, f)
+	}
+	return a, failed
+}
+
+// unbuilt refuses what no path does.
+func (f *fields) unbuilt() {
 	if n := f.integer("n", 1, 1, 128); n != 1 {
 		f.fail("n", "found %d, expected 1: one answer to a request", n)
 	}
@@ -89,16 +104,6 @@ func (s *Server) ask(ctx context.Context, f *fields, chat bool) (*asked, *failur
 			f.fail(name, "found %s, expected none: this server does not do that", short(f.of[name]))
 		}
 	}
-	if f.failed != nil {
-		return nil, f.failed
-	}
-	var failed *failure
-	if chat {
-		a.Prompt, failed = s.messages(ctx, f)
-	} else {
-		a.Prompt, failed = s.prompt(ctx, f)
-	}
-	return a, failed
 }
 
 // sampling reads how tokens are chosen.
@@ -278,7 +283,7 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 	var none llamacpp.Message
 	m, failed := parse(raw)
 	switch {
-	case failed != nil && bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")): // of valid JSON: a field twice
+	case failed != nil && raw[0] == '{': // of valid JSON: a field twice
 		return none, failed
 	case failed != nil:
 		return none, wrong("", "found %s, expected an object with role and content", short(raw))
@@ -311,7 +316,10 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 	var b strings.Builder
 	for _, raw := range parts {
 		p, failed := parse(raw)
-		if failed != nil {
+		switch {
+		case failed != nil && raw[0] == '{': // of valid JSON: a field twice
+			return none, failed
+		case failed != nil:
 			return none, wrong("content", "found the part %s, expected an object with type and text", short(raw))
 		}
 		var kind, text string

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
 )
@@ -46,8 +48,9 @@ func (f *failure) with(status int) *failure {
 	return f
 }
 
-// fields are the fields of a JSON object. Readers of fields take null for a field that is not
-// there, and keep the first failure.
+// fields are the fields of a JSON object. Their names are exact: a name in letters of another case
+// is another field. Readers of fields take null for a field that is not there, and keep the first
+// failure.
 type fields struct {
 	of     map[string]json.RawMessage
 	failed *failure
@@ -68,24 +71,57 @@ func parse(body []byte) (*fields, *failure) {
 		return nil, wrong("", "body: found null, expected a JSON object").code("invalid_json")
 	}
 	if name := twice(body); name != "" {
-		return nil, wrong("", "%.40s: found the field twice, in letters of any case, expected it once", name).code("invalid_json")
+		return nil, wrong("", "%.40s: found the field twice, expected it once", name).code("invalid_json")
 	}
 	return f, nil
 }
 
-// twice returns the name of a field of a valid object that is there twice, in letters of any case,
-// "" for none.
+// twice returns the name of a field of a valid object that is there twice, "" for none.
 func twice(object []byte) (name string) {
 	seen := map[string]bool{}
 	_ = jsonscan.Value(bytes.TrimSpace(object)).Entries(func(key []byte, _ jsonscan.Value) error {
-		folded := strings.ToLower(string(key))
-		if seen[folded] && name == "" {
+		if seen[string(key)] && name == "" {
 			name = cmp.Or(string(key), `""`)
 		}
-		seen[folded] = true
+		seen[string(key)] = true
 		return nil
 	})
 	return name
+}
+
+// notUnicode describes the first bytes of a JSON text that encoding/json would replace in silence:
+// bytes that are no UTF-8, and half a surrogate pair, as \ud83d. It returns "" if there are none.
+func notUnicode(body []byte) string {
+	for at := 0; at < len(body); {
+		r, size := utf8.DecodeRune(body[at:])
+		if r == utf8.RuneError && size == 1 {
+			return fmt.Sprintf("the byte 0x%02x at byte %d, which is no UTF-8", body[at], at)
+		}
+		if r != '\\' {
+			at += size
+			continue
+		}
+		if r, size = escaped(body[at:]); utf16.IsSurrogate(r) {
+			low, more := escaped(body[at+size:])
+			if utf16.DecodeRune(r, low) == utf8.RuneError {
+				return fmt.Sprintf("%s at byte %d, which is half a surrogate pair", body[at:at+size], at)
+			}
+			size += more
+		}
+		at += size
+	}
+	return ""
+}
+
+// escaped returns the number of the escape \uXXXX that a text begins with, and its size; 0 for
+// others, which have two bytes.
+func escaped(text []byte) (r rune, size int) {
+	if len(text) >= 6 && text[0] == '\\' && text[1] == 'u' {
+		if n, err := strconv.ParseUint(string(text[2:6]), 16, 16); err == nil {
+			return rune(n), 6
+		}
+	}
+	return 0, 2
 }
 
 func (f *fields) fail(name, format string, a ...any) {
@@ -151,24 +187,25 @@ func (f *fields) number(name string, of, low, high float64) float64 {
 // integer reads an integer of a range. JSON has no integers: 3.0 is one.
 func (f *fields) integer(name string, of, low, high int64) int64 {
 	var n json.Number
-	if !f.get(name, "an integer", &n) {
+	expected := fmt.Sprintf("an integer, %d to %d", low, high)
+	if !f.get(name, expected, &n) {
 		return of
 	}
 	if raw := f.of[name]; raw[0] == '"' { // which json.Number takes too
-		f.fail(name, "found %s, expected an integer", short(raw))
+		f.fail(name, "found %s, expected %s", short(raw), expected)
 		return of
 	}
 	x, err := strconv.ParseInt(n.String(), 10, 64)
 	if err != nil {
 		y, err := n.Float64()
 		if err != nil || y != math.Trunc(y) || math.Abs(y) > 1<<53 {
-			f.fail(name, "found %s, expected an integer", short(f.of[name]))
+			f.fail(name, "found %s, expected %s", short(f.of[name]), expected)
 			return of
 		}
 		x = int64(y)
 	}
 	if x < low || x > high {
-		f.fail(name, "found %d, expected %d to %d", x, low, high)
+		f.fail(name, "found %d, expected %s", x, expected)
 		return of
 	}
 	return x
@@ -191,9 +228,13 @@ func (f *fields) has(name string) bool {
 
 // object reads the fields of an object, nil if it is not there.
 func (f *fields) object(name string) *fields {
-	o := &fields{}
-	if !f.get(name, "an object", &o.of) {
+	var raw map[string]json.RawMessage
+	if !f.get(name, "an object", &raw) {
 		return nil
+	}
+	o, failed := parse(f.of[name])
+	if failed != nil {
+		f.fail(name, "%s", failed.Message)
 	}
 	return o
 }

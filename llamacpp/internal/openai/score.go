@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )
@@ -54,14 +55,23 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 		"usage": usage{read, 0, read}})
 }
 
+// written are the fields of a request for text that say how tokens are written.
+var written = []string{"max_tokens", "max_completion_tokens", "stream", "stream_options", "stop", "seed", "temperature", "top_p", "top_k", "min_p",
+	"presence_penalty", "frequency_penalty", "repeat_penalty", "repeat_last_n", "logprobs", "top_logprobs", "logit_bias", "allowed_tokens", "ignore_eos"}
+
 // toScore reads a prompt, or messages, and the tokens of answers. Tokens may reach over the end of
 // the prompt: the common beginning of all texts of prompt and answer is the prompt.
 func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answers [][]uint32, failed *failure) {
+	if f.unbuilt(); f.failed != nil {
+		return nil, nil, f.failed
+	}
+	for _, name := range written {
+		if f.has(name) {
+			return nil, nil, wrong(name, "found %s, expected none: /v1/score writes no tokens, it takes prompt or messages, and answers", short(f.of[name]))
+		}
+	}
 	text := ""
 	if f.has("messages") {
-		if f.has("prompt") {
-			return nil, nil, wrong("prompt", "found a prompt and messages, expected one of both")
-		}
 		if text, failed = s.chat(f); failed != nil {
 			return nil, nil, failed
 		}
@@ -103,6 +113,9 @@ func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answe
 	}
 	for i := range answers {
 		answers[i] = answers[i][common:]
+		if j := slices.IndexFunc(answers[:i], func(before []uint32) bool { return slices.Equal(before, answers[i]) }); j >= 0 {
+			return nil, nil, wrong("answers", "found %.40q and %.40q, which are the same tokens, expected each once", list[j], list[i])
+		}
 	}
 	return prompt[:common], answers, nil
 }

@@ -201,7 +201,12 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, releas
 		return nil, nil, f.code("invalid_body") // of a client that is not heard any more, or of wrong chunks
 	}
 	_ = control.SetReadDeadline(time.Time{}) // its end would count as the end of the client
-	if f, failed = parse(body); failed != nil {
+	if found := notUnicode(body); found != "" {
+		failed = wrong("", "body: found %s, expected JSON in UTF-8", found).code("invalid_json")
+	} else if f, failed = parse(body); failed == nil && f.has("prompt") && f.has("messages") {
+		failed = wrong("prompt", "found prompt and messages, expected one of both")
+	}
+	if failed != nil {
 		h.release()
 		return nil, nil, failed
 	}

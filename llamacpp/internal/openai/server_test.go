@@ -518,7 +518,21 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `1`, 400, nil, "body: found a number, expected an object"},
 		{"completions", `true`, 400, nil, "body: found true or false, expected an object"},
 		{"completions", `{"prompt":"a","prompt":"b"}`, 400, nil, "prompt: found the field twice"},
-		{"completions", ` {"prompt":"a","PROMPT":"b"} `, 400, nil, "PROMPT: found the field twice"},
+		{"completions", `{"PROMPT":"a"}`, 400, "prompt", "found none"},
+		{"completions", `{"prompt":"a","":1,"":2}`, 400, nil, "\"\": found the field twice"},
+		{"completions", `{"prompt":"a","stream":true,"stream_options":{"include_usage":true,"include_usage":false}}`, 400, "stream_options", "include_usage: found the field twice"},
+		{"chat/completions", `{"messages":[{"role":"user","content":[ {"type":"text","text":"a","text":"b"} ]}]}`, 400, "messages[0]", "text: found the field twice"},
+		{"chat/completions", `{"messages":[ 7 ]}`, 400, "messages[0]", "found 7"},
+		{"completions", `{"prompt":"a","messages":[{"role":"user","content":"a"}]}`, 400, "prompt", "found prompt and messages"},
+		{"chat/completions", chat + `,"prompt":"a"}`, 400, "prompt", "found prompt and messages"},
+		{"completions", "{\"prompt\":\"a\xff\"}", 400, nil, "body: found the byte 0xff at byte 12, which is no UTF-8"},
+		{"completions", "{\"prompt\":\"a\", \"x\":\"\xed\xa0\x80\"}", 400, nil, "body: found the byte 0xed at byte 20, which is no UTF-8"},
+		{"completions", `{"prompt":"a\ud83d"}`, 400, nil, `body: found \ud83d at byte 12, which is half a surrogate pair`},
+		{"completions", `{"prompt":"\uDE00a"}`, 400, nil, `body: found \uDE00 at byte 11, which is half`},
+		{"completions", `{"prompt":"\ud83d\ud83d\ude00"}`, 400, nil, `body: found \ud83d at byte 11, which is half`},
+		{"completions", `{"prompt":"\ud83d\n"}`, 400, nil, `body: found \ud83d at byte 11, which is half`},
+		{"completions", `{"prompt":"\`, 400, nil, "no JSON object"},
+		{"completions", `{"prompt":"\u`, 400, nil, "no JSON object"},
 		{"completions", `{"prompt":"a","p\u0072ompt":"b"}`, 400, nil, "prompt: found the field twice"},
 		{"chat/completions", `{"messages":[{"role":"user","role":"system","content":"a"}]}`, 400, "messages[0]", "role: found the field twice"},
 		{"completions", `null`, 400, nil, "found null"},
@@ -541,7 +555,7 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `{"prompt":"` + strings.Repeat(long, 20) + `"}`, 400, "prompt", "expected at most 1024"},
 		{"completions", `{"prompt":"a","max_tokens":"7"}`, 400, "max_tokens", `found "7", expected an integer`},
 		{"completions", `{"prompt":"a","max_tokens":1.5}`, 400, "max_tokens", "expected an integer"},
-		{"completions", `{"prompt":"a","max_tokens":0}`, 400, "max_tokens", "expected 1 to"},
+		{"completions", `{"prompt":"a","max_tokens":0}`, 400, "max_tokens", "found 0, expected an integer, 1 to"},
 		{"completions", `{"prompt":"a","max_tokens":1e999}`, 400, "max_tokens", "expected an integer"},
 		{"completions", `{"prompt":"a","temperature":"hot"}`, 400, "temperature", `found "hot", expected a number`},
 		{"completions", `{"prompt":"a","temperature":-1}`, 400, "temperature", "found -1"},
@@ -551,6 +565,7 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `{"prompt":"a","min_p":true}`, 400, "min_p", "expected a number"},
 		{"completions", `{"prompt":"a","seed":"x"}`, 400, "seed", "expected an integer"},
 		{"completions", `{"prompt":"a","seed":1e30}`, 400, "seed", "expected an integer"},
+		{"completions", `{"prompt":"a","seed":9223372036854775808}`, 400, "seed", "found 9223372036854775808, expected an integer, -9223372036854775808 to 9223372036854775807"},
 		{"completions", `{"prompt":"a","stop":7}`, 400, "stop", "found 7"},
 		{"completions", `{"prompt":"a","stop":[1]}`, 400, "stop", "found [1]"},
 		{"completions", `{"prompt":"a","stop":""}`, 400, "stop", "0 bytes"},
@@ -568,7 +583,7 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `{"prompt":"a","logit_bias":{"1":1,"01":2}}`, 400, "logit_bias", "found token 1 twice"},
 		{"completions", `{"prompt":"a","logit_bias":{"1":100,"01":-100}}`, 400, "logit_bias", "found token 1 twice"},
 		{"completions", `{"prompt":"a","logit_bias":{"1":100,"1":-100}}`, 400, "logit_bias", "found token 1 twice"},
-		{"score", `{"prompt":"a","messages":[{"role":"user","content":"a"}],"answers":["b"]}`, 400, "prompt", "found a prompt and messages"},
+		{"score", `{"prompt":"a","messages":[{"role":"user","content":"a"}],"answers":["b"]}`, 400, "prompt", "found prompt and messages"},
 		{"completions", `{"prompt":"a","logit_bias":{"1":1e9}}`, 400, "logit_bias", "expected -100 to 100"},
 		{"completions", `{"prompt":"a","logit_bias":{"1":100.5}}`, 400, "logit_bias", "found 100.5 of token 1, expected -100 to 100"},
 		{"completions", `{"prompt":"a","logit_bias":{"1":-101}}`, 400, "logit_bias", "found -101 of token 1, expected -100 to 100"},
@@ -599,6 +614,9 @@ func TestWrongRequests(t *testing.T) {
 		{"score", `{"prompt":"a"}`, 400, "answers", "found 0"},
 		{"score", `{"prompt":"a","answers":[""]}`, 400, "answers", "empty string"},
 		{"score", `{"prompt":"a","answers":[7]}`, 400, "answers", "found [7]"},
+		{"score", `{"prompt":"a","answers":[" b"," c"," b"]}`, 400, "answers", `found " b" and " b", which are the same tokens`},
+		{"score", `{"prompt":"a","answers":[" b"," c"],"n":2}`, 400, "n", "found 2"},
+		{"score", `{"messages":[{"role":"user","content":"a"}],"answers":[" b"],"tools":[{}]}`, 400, "tools", "expected none"},
 		{"score", `{"prompt":"` + long + `","answers":["a"]}`, 400, nil, "expected at most 64"},
 		{"score", `{"prompt":"a","answers":["` + long + `"]}`, 400, nil, "expected at most 64"},
 		{"nothing", `{}`, 404, nil, "/v1/nothing"},
@@ -635,6 +653,37 @@ func TestWrongRequests(t *testing.T) {
 		if answer.StatusCode != 405 || answer.Header.Get("Allow") != c.allow || !strings.Contains(string(text), want) {
 			t.Errorf("%s %s: found %d, Allow %q, %s, expected 405, Allow %q and %s", c.method, c.path, answer.StatusCode, answer.Header.Get("Allow"), text, c.allow, want)
 		}
+	}
+	// A score has no use for the fields that say how tokens are written: all that the document has.
+	doc, err := os.ReadFile("../../../docs/server.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, names, _ := strings.Cut(string(doc), "## Fields\n\n")
+	names, _, _ = strings.Cut(names, "\n\n")
+	fields := strings.Split(names, "`")
+	for i := 1; i < len(fields); i += 2 {
+		name, option, _ := strings.Cut(fields[i], ".")
+		value := "true"
+		if option != "" {
+			value = `{"` + option + `":true}`
+		}
+		if status, x := s.post(t, "/v1/score", fmt.Sprintf(`{"prompt":"a","answers":[" b"," c"],%q:%s}`, name, value)); status != 400 || at(t, x, "error", "param") != name {
+			t.Errorf("a score with %s: found %d, %v, expected 400", name, status, x)
+		}
+	}
+	if len(fields) < 30 {
+		t.Errorf("found %d fields in docs/server.md, expected more", len(fields)/2)
+	}
+	s.ok(t, "/v1/score", `{"model":"m","user":"me","prompt":"a","messages":[],"answers":[" b"," c"],"Temperature":2,"stream":false,"n":1,"logit_bias":{},"stop":null}`)
+	// Names are exact: one in another case is an unknown field, which is ignored.
+	if x := s.ok(t, "/v1/completions", `{"prompt":"a","PROMPT":7,"max_tokens":2,"MAX_TOKENS":5,"Max_Tokens":6,"ignore_eos":true}`); at(t, x, "usage", "completion_tokens") != 2.0 {
+		t.Errorf("max_tokens 2 and MAX_TOKENS 5: found %v, expected 2 tokens", at(t, x, "usage"))
+	}
+	// Whole pairs, and escapes of a backslash.
+	text := at(t, s.ok(t, "/v1/completions", `{"prompt":"😀 \\ud83d","max_tokens":8,"temperature":0,"ignore_eos":true}`), "choices", 0, "text")
+	if found := at(t, s.ok(t, "/v1/completions", `{"prompt":"\ud83d\uDE00 \u005cud83d","max_tokens":8,"temperature":0,"ignore_eos":true}`), "choices", 0, "text"); found != text {
+		t.Errorf("a prompt in escapes: found %q, expected %q", found, text)
 	}
 	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2,"logit_bias":{"1":-100,"2":100}}`)
 	for _, role := range []string{"system", "developer", "user", "assistant", "tool", "function"} {
