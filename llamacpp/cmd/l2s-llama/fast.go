@@ -81,6 +81,9 @@ func (f *flags) previewPaths() []string {
 // none.
 func (f *flags) readPreview() (*preview.Model, string) {
 	for _, path := range f.previewPaths() {
+		if slices.Contains(f.foreign, path) {
+			continue
+		}
 		m, err := loadPreview(path)
 		if err == nil {
 			return m, path
@@ -193,6 +196,9 @@ func (f *flags) newPreview(ctx context.Context, anew bool) error {
 		if f.preview, f.previewFile = f.readPreview(); f.preview != nil {
 			return nil
 		}
+	}
+	if slices.Contains(f.foreign, path) {
+		f.say("preview: %s is replaced when the new one is complete: to keep it, interrupt this run and move it away\n", path)
 	}
 	if f.preview, err = f.makePreview(ctx); err != nil {
 		return err

@@ -263,7 +263,51 @@ func TestFast(t *testing.T) {
 		}
 	})
 	t.Run("a preview of another model", func(t *testing.T) {
-		other(t).Save(file)
+		if err := other(t).Save(file); err != nil {
+			t.Fatal(err)
+		}
+		foreign, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// It stays until the new one is complete.
+		interrupted, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var out, all bytes.Buffer
+		messages := writerFunc(func(p []byte) (int, error) {
+			if bytes.Contains(p, []byte("preview: "+file+" is replaced when the new one is complete: to keep it, interrupt this run and move it away\n")) {
+				cancel()
+			}
+			return all.Write(p)
+		})
+		if status := run(interrupted, fast, &out, messages); status != 130 {
+			t.Errorf("found the status %d, %q, expected advice and an interrupt", status, all.String())
+		}
+		if after, err := os.ReadFile(file); err != nil || !bytes.Equal(foreign, after) {
+			t.Errorf("found another preview after an interrupt, %v", err)
+		}
+		// It stays if the new one has to be kept elsewhere, where later starts find it.
+		lock := filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".lock")
+		if err := os.RemoveAll(lock); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(lock, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		in := (&flags{model: model}).previewPaths()[1]
+		for i, want := range []bool{true, false} {
+			if _, said := runs(t, ctx, 0, fast...); made(said) != want || !strings.Contains(said, "is of another head") || strings.Contains(said, "is replaced") || !strings.Contains(said, "head: preview "+in) {
+				t.Errorf("start %d: found %q, expected a preview in the cache, made at the first start", i, said)
+			}
+		}
+		if after, err := os.ReadFile(file); err != nil || !bytes.Equal(foreign, after) {
+			t.Errorf("found another preview where nothing can be kept, %v", err)
+		}
+		for _, path := range []string{lock, in} {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if text, said := runs(t, ctx, 0, fast...); text != want || !made(said) || !strings.Contains(said, "is of another head") {
 			t.Errorf("found %q, %q, expected a word and another preview", text, said)
 		}

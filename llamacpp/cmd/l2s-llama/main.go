@@ -117,6 +117,7 @@ type flags struct {
 	ids                      func(labels int) error // checks ids of flags, nil if there are none
 	preview                  *preview.Model         // with fast
 	previewFile              string                 // where it is kept
+	foreign                  []string               // files of previews of other heads
 	given                    string                 // the content of text
 	refused                  string                 // why a file is not used as a preview
 	takes                    bool                   // arguments that are no flags
@@ -496,9 +497,10 @@ func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, k kind) (*llama
 		source = f.model
 	}
 	x, err := waiting(ctx, f, func() (*llamacpp.Head, error) { return m.HeadOf(source, o) })
-	if k == previewHead && errors.Is(err, softmax.ErrLayer) {
-		f.say("preview: %s is of another head than this model's: making it anew\n", f.previewFile)
-		if err := f.newPreview(ctx, true); err != nil {
+	for k == previewHead && errors.Is(err, softmax.ErrLayer) && !slices.Contains(f.foreign, f.previewFile) {
+		f.say("preview: %s is of another head than this model's\n", f.previewFile)
+		f.foreign = append(f.foreign, f.previewFile)
+		if err := f.newPreview(ctx, false); err != nil {
 			return nil, err
 		}
 		o.Preview = f.preview
