@@ -44,6 +44,11 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 			if !strings.Contains(r.stdout, "Usage:\n") && a[len(a)-1] != "sources" || !strings.Contains(r.stdout, "Example:\n  l2s ") {
 				t.Errorf("found no usage and example in\n%s", r.stdout)
 			}
+			for _, example := range strings.Split(r.stdout, "\n  l2s ")[1:] {
+				if name := strings.Fields(example)[0]; name != "VERB" && name != "help" && !slices.ContainsFunc(verbs(), func(v verb) bool { return v.name == name }) {
+					t.Errorf("found the unknown verb %q in\n%s", name, r.stdout)
+				}
+			}
 			if n := strings.Count(r.stdout, "\n"); n > 40 {
 				t.Errorf("found %d lines, expected 40 at most, which fit a screen", n)
 			}
