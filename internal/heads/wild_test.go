@@ -37,6 +37,9 @@ func split(no, count, tensors int, metadata []gguftest.Value, list ...gguftest.T
 	return string(gguftest.File{Metadata: metadata, Tensors: list}.Bytes())
 }
 
+// padded returns a file of a multiple of 32 bytes.
+func padded(file string) string { return file + string(make([]byte, -len(file)&31)) }
+
 // typed is a safetensors file of lm_head.weight, 2 x 2 in bfloat16 from 20 on, and a tensor of
 // another type.
 func typed(name, dtype, shape string, size int) string {
@@ -78,6 +81,8 @@ var wild = []struct {
 	{what: "the second named, and the scale in the first", source: "/m-00002-of-00002.gguf", first: 20, want: "output.weight, 2 x 2 float32, mapped; no bias; 1 rows of padding left out; scale 0.125; the model forbids 1 tokens", banned: []uint32{1},
 		files: map[string]string{"m-00001-of-00002.gguf": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "granite"), gguftest.KV("granite.logit_scale", float32(8)), gguftest.KV("tokenizer.ggml.tokens", []string{"a", "b", "[PAD2]"}), gguftest.KV("tokenizer.ggml.suppress_tokens", ints(1, -1, 9))},
 			matrix("token_embd.weight", 3, 10)), "m-00002-of-00002.gguf": split(1, 2, 2, nil, matrix("output.weight", 3, 20))}},
+	{what: "GGUF in three files, the first without tensors, padded as ggml does", source: "/m-00001-of-00003.gguf", first: 20, want: "output.weight, 3 x 2",
+		files: map[string]string{"m-00001-of-00003.gguf": padded(split(0, 3, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")})), "m-00002-of-00003.gguf": split(1, 3, 2, nil, matrix("token_embd.weight", 3, 10)), "m-00003-of-00003.gguf": split(2, 3, 2, nil, matrix("output.weight", 3, 20))}},
 	{what: "GGUF in two files, tied", source: "/m-00002-of-00002.gguf", first: 10, tied: true, want: "token_embd.weight, 3 x 2",
 		files: map[string]string{"m-00001-of-00002.gguf": split(0, 2, 2, []gguftest.Value{gguftest.KV("general.architecture", "llama")}, matrix("token_embd.weight", 3, 10)), "m-00002-of-00002.gguf": split(1, 2, 2, nil, matrix("blk.0.x", 3, 20))}},
 	{what: "the second is missing", source: "/m-00001-of-00002.gguf", want: "m-00001-of-00002.gguf: tensors: found 1 of the 2 files of a model and no output.weight in them, expected all in one folder: m-00002-of-00002.gguf is missing",

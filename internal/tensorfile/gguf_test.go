@@ -33,6 +33,41 @@ func tiny() gguftest.File {
 	}
 }
 
+// A file without tensors may be padded, as ggml writes it, or not.
+func TestGGUFWithoutTensors(t *testing.T) {
+	plain := gguftest.File{Metadata: []gguftest.Value{gguftest.KV("general.architecture", "tiny")}}.Bytes()
+	padded := append(slices.Clip(plain), make([]byte, -len(plain)&31)...)
+	if len(padded) == len(plain) {
+		t.Fatalf("found a file of %d bytes, expected one to pad", len(plain))
+	}
+	for _, c := range []struct {
+		content []byte
+		want    string
+	}{
+		{plain, ""}, {padded, ""}, {append(slices.Clip(padded), 0), "data: found 1 bytes, expected the 0 of the tensors"},
+	} {
+		path := filepath.Join(t.TempDir(), "a.gguf")
+		if err := os.WriteFile(path, c.content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		f, err := tensorfile.OpenFile(path, all)
+		if c.want != "" {
+			if err == nil || !strings.HasSuffix(err.Error(), c.want) {
+				t.Errorf("%d bytes: found %v, expected %s", len(c.content), err, c.want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%d bytes: %v", len(c.content), err)
+			continue
+		}
+		if s, err := f.Text("general.architecture"); s != "tiny" || err != nil || len(f.Names()) != 0 {
+			t.Errorf("%d bytes: found %q, %v, %q, expected the metadata and no tensors", len(c.content), s, err, f.Names())
+		}
+		f.Close()
+	}
+}
+
 func TestGGUF(t *testing.T) {
 	for name, change := range map[string]func(f *gguftest.File){
 		"version 3": func(*gguftest.File) {},
