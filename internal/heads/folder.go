@@ -103,8 +103,13 @@ func Files(source string) []string {
 	dir := files[len(files)-1]
 	info, err := os.Stat(dir)
 	switch {
-	case err == nil && !info.IsDir() && strings.EqualFold(filepath.Ext(dir), ".gguf"):
-		return append(files, others(dir, "*.gguf")...)
+	case err == nil && !info.IsDir() && isGGUF(dir):
+		for _, part := range others(dir, "*") {
+			if isGGUF(part) {
+				files = append(files, part)
+			}
+		}
+		return files
 	case err != nil || !info.IsDir():
 		return files
 	}
@@ -116,6 +121,16 @@ func Files(source string) []string {
 		files = append(files, filepath.Join(dir, name))
 	}
 	return append(files, others(filepath.Join(dir, weightsFile), "*.safetensors")...)
+}
+
+// isGGUF reports whether a file is a GGUF file by its name, or by its first bytes if its name does
+// not tell: parts of a model in a cache have hashes for names.
+func isGGUF(path string) bool {
+	if ext := tensorfile.Extension(path); ext != "" {
+		return ext == ".gguf"
+	}
+	start, err := tensorfile.Start(path, 4)
+	return err == nil && string(start) == "GGUF"
 }
 
 // others returns the files in the folder of one whose names fit a pattern, without it, in order.

@@ -129,6 +129,16 @@ func TestFilesNamesWhatSpecialsReads(t *testing.T) {
 	if part := filepath.Join(dir, "a-00001-of-00002.gguf"); !slices.Equal(Files(part), []string{part, filepath.Join(dir, "b.gguf")}) {
 		t.Errorf("found %v, expected the other files of GGUF, too", Files(part))
 	}
+	// Parts may have names that do not tell, as in caches.
+	for name, content := range map[string]string{"0a": "GGUF", "0b.bin": "GGUF", "0c": "text", "0d": ""} {
+		writeFile(t, filepath.Join(dir, name), []byte(content))
+	}
+	if part := filepath.Join(dir, "0a"); !slices.Equal(Files(part), []string{part, filepath.Join(dir, "0b.bin"), filepath.Join(dir, "a-00001-of-00002.gguf"), filepath.Join(dir, "b.gguf")}) {
+		t.Errorf("found %v, expected all files of GGUF", Files(part))
+	}
+	if other := filepath.Join(dir, "0c"); !slices.Equal(Files(other), []string{other}) {
+		t.Errorf("found %v, expected the file alone", Files(other))
+	}
 	for _, name := range names {
 		if path := filepath.Join(dir, name); !slices.Contains(Files(dir), path) {
 			t.Errorf("found %v, expected %s", Files(dir), path)
