@@ -28,6 +28,8 @@ const (
 	// number of contexts has grown renewedBy times.
 	partOfLeast = 8
 	renewedBy   = 4
+	// leastPreviewed are enough for a preview, which holds a part out.
+	leastPreviewed = 96
 	// mostPreviewed bounds the contexts that a preview is made from, mostChecked the contexts of a
 	// check.
 	mostPreviewed = 8192
@@ -46,7 +48,7 @@ func (o *Options) previews(layer *softmax.Layer) bool {
 
 // previewStep is the number of contexts before the first preview, and between checks for work.
 func (l *Learner) previewStep() uint64 {
-	return uint64(max(l.o.Least/partOfLeast, leastContexts*partOfLeast))
+	return uint64(max(l.o.Least/partOfLeast, leastPreviewed))
 }
 
 // search answers a request by the preview.
@@ -91,12 +93,12 @@ func (l *Learner) updatePreview(ctx context.Context) bool {
 }
 
 // makePreview makes a preview from the present contexts, and lets it answer. It reports false if no
-// preview is precise enough.
+// preview of these contexts is precise enough.
 func (l *Learner) makePreview(ctx context.Context) bool {
 	forgets := l.contexts.forgets.Load()
 	s := l.contexts.since(l.previewsFrom)
 	n := len(s.Known)
-	if n < leastContexts*partOfLeast { // forgotten
+	if n < leastPreviewed { // forgotten
 		return true
 	}
 	d := l.layer.Dim()
@@ -128,13 +130,13 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err == nil && forgets != l.contexts.forgets.Load() {
-		err = errors.New("contexts that it was made from were forgotten")
-		e.Kind, e.Text = declined, err.Error()
+	forgotten := forgets != l.contexts.forgets.Load()
+	if err == nil && forgotten {
+		e.Kind, e.Text = declined, "contexts that it was made from were forgotten"
 	}
-	if err != nil {
+	if err != nil || forgotten {
 		l.tell(e)
-		return false
+		return forgotten
 	}
 	rungs, at := m.Rungs()
 	r := rungs[at]

@@ -133,6 +133,43 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	}
 }
 
+// The first preview is made from enough contexts, however few a training takes. One whose contexts
+// are forgotten meanwhile does not answer, and the next is made as soon as there are as many again.
+func TestTheFirstPreview(t *testing.T) {
+	data, layer, o, _ := previewTest(t)
+	var l *Learner
+	var kinds []string
+	forget := true
+	o.Least, o.Event = 8, func(e Event) {
+		kinds = append(kinds, e.Kind)
+		if e.Kind == began && forget {
+			l.Forget()
+		}
+	}
+	l, err := newLearner(layer, o) // which runs nothing by itself
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := make([]softmax.Prediction, 5)
+	next := 0
+	for _, want := range [][]string{{began, declined}, {began, previewed}} {
+		for kinds = nil; l.Kept() < l.nextPreview.Load(); next++ {
+			if next == data.Len() {
+				t.Fatalf("found %d contexts, expected them to be enough for a preview", l.Kept())
+			}
+			if _, err := l.TopK(top, data.Context(next)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept := l.Kept()
+		l.updatePreview(context.Background())
+		if !slices.Equal(kinds, want) || (l.live.Load() != nil) != (want[1] == previewed) || l.nextPreview.Load() != kept+l.previewStep() {
+			t.Errorf("found the events %v, a preview: %v, and the next at %d, expected %v, and at %d", kinds, l.live.Load() != nil, l.nextPreview.Load(), want, kept+l.previewStep())
+		}
+		forget = false
+	}
+}
+
 // Small layers, and bounds of memory that leave no room for it, have no preview.
 func TestWhenThereIsNoPreview(t *testing.T) {
 	_, layer, o, _ := previewTest(t)
