@@ -218,12 +218,12 @@ func (f *fields) boolean(name string) (x bool) {
 
 // has reports whether a field exists and is not null, an empty string, list or object.
 func (f *fields) has(name string) bool {
-	raw, ok := f.of[name]
-	switch strings.Join(strings.Fields(string(raw)), "") {
-	case "null", `""`, "[]", "{}", "false":
+	switch raw := bytes.TrimSpace(f.of[name]); string(raw) {
+	case "", "null", `""`, "false":
 		return false
+	default:
+		return raw[0] != '[' && raw[0] != '{' || len(bytes.TrimSpace(raw[1:len(raw)-1])) > 0
 	}
-	return ok
 }
 
 // object reads the fields of an object, nil if it is not there.

@@ -595,6 +595,8 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `{"prompt":"a","stream_options":{"include_usage":7}}`, 400, "include_usage", "expected true or false"},
 		{"completions", `{"prompt":"a","echo":true}`, 400, "echo", "expected none"},
 		{"completions", `{"prompt":"a","suffix":"b"}`, 400, "suffix", "expected none"},
+		{"completions", `{"prompt":"a","suffix":" "}`, 400, "suffix", "expected none"},
+		{"completions", `{"prompt":"a","tools":[ 1 ]}`, 400, "tools", "found [ 1 ], expected none"},
 		{"chat/completions", `{}`, 400, "messages", "found 0 messages"},
 		{"chat/completions", `{"messages":"a"}`, 400, "messages", "expected a list"},
 		{"chat/completions", `{"messages":[7]}`, 400, "messages[0]", "found 7"},
@@ -690,7 +692,7 @@ func TestWrongRequests(t *testing.T) {
 		s.ok(t, "/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":%q,"content":"a"}],"max_tokens":1}`, role))
 	}
 	// Unknown fields, and null, count as absent.
-	for _, rest := range []string{`,"user":"me","metadata":{"a":1},"frobnicate":[1],"service_tier":"auto"`, `,"temperature":null,"stop":null,"seed":null,"logprobs":null,"logit_bias":null,"allowed_tokens":null,"stream":null,"max_tokens":null,"n":null,"tools":[],"response_format":null`, `,"max_tokens":3.0,"n":1,"best_of":1,"echo":false,"suffix":"","top_k":-1,"seed":-5,"top_p":0,"temperature":1e-300`} {
+	for _, rest := range []string{`,"user":"me","metadata":{"a":1},"frobnicate":[1],"service_tier":"auto"`, `,"temperature":null,"stop":null,"seed":null,"logprobs":null,"logit_bias":null,"allowed_tokens":null,"stream":null,"max_tokens":null,"n":null,"tools":[],"response_format":null`, `,"max_tokens":3.0,"n":1,"best_of":1,"echo":false,"suffix":"","tools":[ ],"functions": { } ,"top_k":-1,"seed":-5,"top_p":0,"temperature":1e-300`} {
 		if !strings.Contains(rest, `"max_tokens"`) {
 			rest += `,"max_tokens":2`
 		}
