@@ -65,8 +65,8 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 		return nil, err
 	}
 	sorted := slices.Sorted(slices.Values(sigmas))
-	if far := sorted[n*99/100]; far > 0 && far < math.MaxFloat64 {
-		m.usual, m.far = sorted[n*95/100], far
+	if far := sorted[n*99/100]; far < math.MaxFloat64 {
+		m.far = far
 	}
 	rowOf := slices.Repeat([]uint32{noLabel}, m.labels) // of each label, where all blocks are looked at
 	for row, id := range m.slots {
@@ -81,12 +81,15 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 		if !s.turn() {
 			return nil // the layer answers
 		}
-		more := m.slack(s.sigma)
+		far := m.isFar(s.sigma)
 		of := func(x, least float64) float64 { // the distance of a rung that becomes x
-			if x <= least {
+			switch {
+			case !far:
+				return x
+			case x <= least:
 				return 0
 			}
-			return x / more.times
+			return x / farTimes
 		}
 		var none softmax.Request
 		_, looked := s.begin(1, &none)
@@ -97,10 +100,10 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 			if b < 0 {
 				return 0
 			}
-			return of(max(0, float64(mark-s.centre[b]))/max(float64(s.length*float64(m.radii[b])), 1e-30), more.reach)
+			return of(max(0, float64(mark-s.centre[b]))/max(float64(s.length*float64(m.radii[b])), 1e-30), farReach)
 		}
 		outside := func(mark, x float32, b int) float32 {
-			return float32(of(float64(mark-x)/float64(s.sigma*float64(m.beyond[b])), more.deviations))
+			return float32(of(float64(mark-x)/float64(s.sigma*float64(m.beyond[b])), farDeviations))
 		}
 		shares := v.looked[c*len(reaches) : (c+1)*len(reaches)]
 		for b, size := range m.sizes {
@@ -132,7 +135,7 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 		}
 		kept := v.kept[c*len(deviations) : (c+1)*len(deviations)]
 		mark := s.mark(looked, m.k)
-		for _, row := range s.rows[:s.near(looked, mark, float64(deviations[len(deviations)-1]*more.times*s.sigma))] {
+		for _, row := range s.rows[:s.near(looked, mark, float64(deviations[len(deviations)-1]*farTimes*s.sigma))] {
 			if i, _ := slices.BinarySearch(deviations, float64(outside(mark, all[row], int(s.blockOf(row))))); i < len(kept) {
 				kept[i]++
 			}
@@ -216,7 +219,7 @@ const fewMissed = 10
 func (v *survey) choose(m *Model, miss1, missK float64) []Rung {
 	// Times are reckoned in bytes: rows are read at random and scored twice, which takes some six
 	// times as long.
-	codes, row, crowd := float64(m.labels*m.coordinates/2), float64(6*m.dim), float64(m.crowd(m.k))
+	codes, row, crowd := float64(m.labels*m.rowBytes()), float64(6*m.dim), float64(m.crowd(m.k))
 	looks := v.options(reaches, marginReach, v.looked, func(share float64) float64 { return codes * share }, func(n need) float32 { return n.reach })
 	keeps := v.options(deviations, marginDeviations, v.kept, func(n float64) float64 {
 		if n > crowd {

@@ -22,7 +22,7 @@ import (
 
 const (
 	magic   = "\x89L2P\r\n\x1a\n"
-	version = 5
+	version = 6
 	// atChecksum and atSize are places in the header; the checksum is of the bytes after it.
 	atChecksum = 12
 	atSize     = 16
@@ -32,13 +32,13 @@ const (
 
 // header is the beginning of a file.
 type header struct {
-	Magic                                                                 [8]byte
-	Version, Checksum                                                     uint32
-	Size                                                                  uint64
-	Fingerprint                                                           [32]byte
-	Labels, Dim, Biased, Coordinates, Probes, Centred, Blocks, K, HeldOut uint32
-	Rungs, Normal, Outliers                                               uint32
-	Usual, Far, Tail                                                      float64
+	Magic                                                                       [8]byte
+	Version, Checksum                                                           uint32
+	Size                                                                        uint64
+	Fingerprint                                                                 [32]byte
+	Labels, Dim, Biased, Coordinates, Fine, Probes, Centred, Blocks, K, HeldOut uint32
+	Rungs, Normal, Outliers                                                     uint32
+	Far, Tail                                                                   float64
 }
 
 var headerSize = binary.Size(header{})
@@ -68,7 +68,7 @@ func (m *Model) parts(h *header, codes *[]byte) []part {
 		{"beyond", &m.beyond, []uint64{blocks}},
 		{"sizes", &m.sizes, []uint64{blocks}},
 		{"ids", &m.ids, []uint64{uint64(h.Labels)}},
-		{"codes", codes, []uint64{uint64(h.Labels - h.Outliers), r / 2}},
+		{"codes", codes, []uint64{uint64(h.Labels - h.Outliers), uint64(kernels.RowBytes42(int(r), int(h.Fine)))}},
 	}
 }
 
@@ -98,11 +98,11 @@ func (m *Model) encode() []byte {
 	h := header{
 		Magic: [8]byte([]byte(magic)), Version: version, Fingerprint: m.fingerprint,
 		Labels: uint32(m.labels), Dim: uint32(m.dim), Biased: uint32(m.width() - m.dim),
-		Coordinates: uint32(m.coordinates), Probes: uint32(m.probes), Centred: uint32(m.centred), Blocks: uint32(m.blocks()),
-		K: uint32(m.k), HeldOut: uint32(m.heldOut), Rungs: uint32(len(m.rungs)), Normal: uint32(m.normal), Outliers: uint32(m.outliers), Usual: m.usual, Far: m.far, Tail: m.tail,
+		Coordinates: uint32(m.coordinates), Fine: uint32(m.fine), Probes: uint32(m.probes), Centred: uint32(m.centred), Blocks: uint32(m.blocks()),
+		K: uint32(m.k), HeldOut: uint32(m.heldOut), Rungs: uint32(len(m.rungs)), Normal: uint32(m.normal), Outliers: uint32(m.outliers), Far: m.far, Tail: m.tail,
 	}
 	lists, size := []any{h}, headerSize
-	codes := m.rows(m.coordinates / 2)
+	codes := m.rows(m.rowBytes())
 	for _, p := range m.parts(&h, &codes) {
 		list := reflect.ValueOf(p.list).Elem().Interface()
 		lists, size = append(lists, list), size+binary.Size(list)
@@ -196,7 +196,7 @@ func decode(data []byte) (*Model, error) {
 		multiple           uint32
 	}{
 		{"labels", h.Labels, 1, min(math.MaxUint32, math.MaxInt), 1}, {"dim", h.Dim, 1, kernels.MaxInt8Dim - 1, 1},
-		{"biased", h.Biased, 0, 1, 1}, {"coordinates", h.Coordinates, 8, kernels.MaxInt8Dim, 8},
+		{"biased", h.Biased, 0, 1, 1}, {"coordinates", h.Coordinates, 8, kernels.MaxInt8Dim, 8}, {"fine", h.Fine, 8, h.Coordinates, 8},
 		{"probes", h.Probes, 0, maxProbes, 1}, {"centred", h.Centred, 4, h.Coordinates, 4},
 		{"blocks", h.Blocks, 1, h.Labels/8 + 1, 1}, {"k", h.K, 1, h.Labels, 1}, {"held-out contexts", h.HeldOut, 0, math.MaxInt32, 1},
 		{"rungs", h.Rungs, 1, maxRungs, 1}, {"normal rung", h.Normal, 0, h.Rungs - 1, 1}, {"outliers", h.Outliers, 0, h.Labels - 1, 1},
@@ -205,15 +205,18 @@ func decode(data []byte) (*Model, error) {
 			return nil, fmt.Errorf("%s: found %d, expected %d to %d, a multiple of %d", x.name, x.found, x.least, x.most, x.multiple)
 		}
 	}
-	if !(h.Usual >= 0 && h.Usual <= h.Far) || math.IsInf(h.Far, 1) || math.Signbit(h.Usual) || math.Signbit(h.Far) {
-		return nil, fmt.Errorf("usual, far: found %v and %v, expected ascending finite numbers that are not negative", h.Usual, h.Far)
+	if n := h.Coordinates - h.Fine; n%16 != 0 {
+		return nil, fmt.Errorf("coordinates: found %d after the fine ones, expected a multiple of 16", n)
+	}
+	if !(h.Far >= 0) || math.IsInf(h.Far, 1) || math.Signbit(h.Far) {
+		return nil, fmt.Errorf("far: found %v, expected a finite number that is not negative", h.Far)
 	}
 	if math.IsNaN(h.Tail) || math.IsInf(h.Tail, 0) {
 		return nil, fmt.Errorf("tail: found %v, expected a finite number", h.Tail)
 	}
 	m := &Model{
 		labels: int(h.Labels), dim: int(h.Dim), fingerprint: h.Fingerprint, biased: h.Biased == 1,
-		coordinates: int(h.Coordinates), probes: int(h.Probes), centred: int(h.Centred), usual: h.Usual, far: h.Far, tail: h.Tail,
+		coordinates: int(h.Coordinates), fine: int(h.Fine), probes: int(h.Probes), centred: int(h.Centred), far: h.Far, tail: h.Tail,
 		k: int(h.K), heldOut: int(h.HeldOut), normal: int(h.Normal), outliers: int(h.Outliers),
 	}
 	data = data[headerSize:]
@@ -230,7 +233,7 @@ func decode(data []byte) (*Model, error) {
 		return nil, err
 	}
 	m.arrange()
-	m.put(codes, m.coordinates/2)
+	m.put(codes, m.rowBytes())
 	return m, nil
 }
 

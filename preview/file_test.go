@@ -81,11 +81,12 @@ func TestHostileFilesAreRefused(t *testing.T) {
 			m.sizes, m.centres = slices.Repeat([]uint32{1}, 90), make([]int8, 90*m.centred)
 		}},
 		{"coordinates: found 12", func(m *Model) { m.coordinates = 12 }},
+		{"fine: found 20", func(m *Model) { m.fine = 20 }},
+		{"after the fine ones", func(m *Model) { m.fine = 8 }},
 		{"centred: found ", func(m *Model) { m.centred = m.coordinates + 4 }},
 		{"k: found 91", func(m *Model) { m.k = 91 }},
 		{"normal rung: found 40", func(m *Model) { m.normal = 40 }},
-		{"usual, far: found", func(m *Model) { m.far = -1 }},
-		{"usual, far: found", func(m *Model) { m.usual = 2 * m.far }},
+		{"far: found", func(m *Model) { m.far = -1 }},
 		{"tail: found NaN", func(m *Model) { m.tail = math.NaN() }},
 		{"deviations: found NaN", func(m *Model) { m.rungs[1].Deviations = math.NaN() }},
 		{"deviations: found 1e+308", func(m *Model) { m.rungs[1].Deviations = 1e308 }},
@@ -131,7 +132,7 @@ func TestFilesThatAreNone(t *testing.T) {
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
-		write("old", old):                "version: found 9, expected 5",
+		write("old", old):                "version: found 9, expected 6",
 		write("cut", data[:len(data)-1]): "file size",
 		write("more", append(data, 1)):   "file size",
 	} {

@@ -16,7 +16,8 @@ import (
 
 // Options are the options of Make. The zero value has the defaults.
 type Options struct {
-	// Coordinates is R, rounded up to a multiple of 8 and at most the dimension: 0 for 256.
+	// Coordinates is R, rounded up to a multiple of 16 and at most the dimension: 0 for 384. The
+	// codes of the first 64 have 4 bits, the others 2.
 	Coordinates int
 	// K is the k of the second precision: 0 for 5.
 	K int
@@ -48,7 +49,9 @@ const (
 	mostProbes  = 64
 	someBlocks  = 512  // in which the error of codes is measured, about
 	ridge       = 1e-4 // of the mean square of an element of a context
-	clip        = 3.5  // deviations of a coordinate that codes reach to
+	clip        = 3.5  // deviations of a coordinate that codes of 4 bits reach to
+	coarseStep  = 1    // deviations from a code of 2 bits to the next: the best for a normal distribution
+	mostFine    = 64   // coordinates with codes of 4 bits: the others have hardly more variance than is left outside
 	mostBeyond  = 16   // labels of a block that give its part outside the coordinates
 	leastBeyond = 0.25
 
@@ -102,8 +105,9 @@ func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) 
 	for _, b := range l.Bias() {
 		m.biased = m.biased || b != 0
 	}
-	m.coordinates = min(cmp.Or(opt.Coordinates, 256), m.width())
-	m.coordinates = (m.coordinates + 7) &^ 7
+	m.coordinates = min(cmp.Or(opt.Coordinates, 384), m.width())
+	m.fine = min((m.coordinates+7)&^7, mostFine)
+	m.coordinates = m.fine + (max(m.coordinates-m.fine, 0)+15)&^15
 	m.centred = min(clusteredIn, m.coordinates)
 	if err := m.make(ctx, l, states, held, &opt); err != nil {
 		return nil, fmt.Errorf("preview: %w", err)
@@ -470,6 +474,9 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 	}
 	for r, x := range mean {
 		m.steps[r] = float32(math.Sqrt(x) * clip / 7.5)
+		if r >= m.fine {
+			m.steps[r] = float32(math.Sqrt(x) * coarseStep)
+		}
 	}
 	opt.Progress("blocks", 0.9)
 	lost, labels := newMatrix(blocks, m.coordinates), 0
@@ -516,7 +523,7 @@ func (m *Model) setApart(ctx context.Context, l *softmax.Layer, lost []float64) 
 	for _, id := range slices.Concat(longest, largest(m.all(), lost, n)) {
 		apart[id] = true
 	}
-	size := m.coordinates / 2
+	size := m.rowBytes()
 	codes := m.rows(size)
 	var ids, outliers []uint32
 	var rows []byte

@@ -11,7 +11,8 @@ type Model struct {
 	fingerprint [32]byte
 	biased      bool // the layer's biases are a further element of each row, and 1 of each context
 
-	coordinates int // R, a multiple of 8
+	coordinates int // R
+	fine        int // the first coordinates, a multiple of 8, have codes of 4 bits; the others, a multiple of 16, of 2
 	probes      int // rows of turn after the coordinates
 	centred     int // coordinates that blocks have centres in, a multiple of 4
 
@@ -34,8 +35,7 @@ type Model struct {
 	outliers int // labels that are always scored in full: what they have outside the coordinates is largest
 
 	tail    float64 // factor of the squared deviations outside, in log-sums
-	usual   float64 // deviation outside the coordinates that one in 20 held-out contexts exceeds; 0 if unknown
-	far     float64 // and one in 100
+	far     float64 // deviation outside the coordinates that one in 100 held-out contexts exceeds; 0 if unknown
 	k       int     // of the second precision
 	heldOut int
 	normal  int // the rung of requests without a budget
@@ -52,7 +52,7 @@ type Rung struct {
 	Deviations float64 `json:"deviations"`
 	// Reach is the largest distance of a block below the mark at which it is still looked at, in
 	// root mean square distances of its labels from its centre. Both distances are larger by a fifth
-	// for a context whose part outside the coordinates is larger than in 19 of 20 held-out ones.
+	// for a context whose part outside the coordinates is larger than in 99 of 100 held-out ones.
 	Reach float64 `json:"reach"`
 	// Looked is the mean share of labels that was looked at, and Kept the mean number of labels
 	// scored in full, which is the budget of a [softmax.Request]. It ascends over the rungs.
@@ -109,20 +109,13 @@ func (m *Model) rungOf(budget float64) int {
 	return at
 }
 
-// slack has the factors by which a search looks farther than its rung: if the part of a context
-// outside the coordinates is large, more labels look alike.
-type slack struct {
-	far               bool    // nothing was measured for such contexts
-	times             float64 // the factor of distances
-	reach, deviations float64 // which are this at least
-}
+// A context whose part outside the coordinates is larger than in 99 of 100 held-out ones is of a kind
+// that nothing was measured for. A search about it looks farther than its rung, by a factor, and at
+// least this far.
+const (
+	farTimes      = 1.2
+	farReach      = 8
+	farDeviations = 5
+)
 
-func (m *Model) slack(sigma float64) slack {
-	switch {
-	case m.far == 0 || sigma <= m.usual:
-		return slack{times: 1}
-	case sigma <= m.far:
-		return slack{times: 1.2}
-	}
-	return slack{far: true, times: 1.2, reach: 8, deviations: 5}
-}
+func (m *Model) isFar(sigma float64) bool { return m.far > 0 && sigma > m.far }

@@ -48,7 +48,7 @@ type Searcher struct {
 	v         []float64
 	high, low []int8
 	codes     []int8
-	sum       int32     // of the codes
+	excess    int32     // of the codes
 	centre    []float32 // of each block: z.centre
 	reach     []float32 // for each block: the largest preview that its best label may have
 	wide      []float32 // the same, within the reach of the rung
@@ -256,12 +256,10 @@ func (s *Searcher) turn() bool {
 	if s.scale = float32(largest / 127); !(s.scale > 0x1p-100 && s.scale < 0x1p100) {
 		return false
 	}
-	s.sum = 0
 	for r, x := range s.v {
-		code := int8(math.RoundToEven(x * (127 / largest)))
-		s.codes[r] = code
-		s.sum += int32(code)
+		s.codes[r] = int8(math.RoundToEven(x * (127 / largest)))
 	}
+	s.excess = kernels.Excess42(s.codes, m.fine)
 	kernels.Scores7(s.centre, s.tables.panels, s.high, s.low, step)
 	return true
 }
@@ -274,15 +272,14 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 	if !s.turn() {
 		return false
 	}
-	more := m.slack(s.sigma)
 	nearer, closer := ofMany(k)
-	reach := max(float64(rung.Reach*more.times*nearer), more.reach)
-	deviations := max(float64(rung.Deviations*more.times*closer), more.deviations)
-	if more.far {
+	reach, deviations := float64(rung.Reach*nearer), float64(rung.Deviations*closer)
+	if m.isFar(s.sigma) {
 		if req.LogSum {
 			return false // no held-out context tells the error of an estimate
 		}
 		s.stats.Far++
+		reach, deviations = max(float64(reach*farTimes), farReach), max(float64(deviations*farTimes), farDeviations)
 	}
 	first, looked := s.begin(k, req)
 	best := s.reached(looked, k, req)
@@ -420,7 +417,7 @@ func (m *Model) second() int {
 // row after them.
 func (s *Searcher) scan(blocks []uint32, from int) int {
 	m, t := s.model, s.tables
-	size := m.coordinates / 2 * kernels.PanelRows
+	size := m.rowBytes() * kernels.PanelRows
 	none := float32(math.Inf(-1))
 	for i, b := range blocks {
 		first, end := int(t.first[b]), int(t.first[b+1])
@@ -430,7 +427,7 @@ func (s *Searcher) scan(blocks []uint32, from int) int {
 		}
 		rows := (end - first) * kernels.PanelRows
 		scores := s.scores[from : from+rows]
-		kernels.Scores4(scores, t.codes[first*size:end*size], next, s.codes, s.sum, s.centre[b], float32(s.scale*m.gauges[b]))
+		kernels.Scores42(scores, t.codes[first*size:end*size], next, s.codes, m.fine, s.excess, s.centre[b], float32(s.scale*m.gauges[b]))
 		for j := int(m.sizes[b]); j < rows; j++ {
 			scores[j] = none
 		}

@@ -177,7 +177,7 @@ func (m *Model) arrange() {
 		}
 		ids = ids[size:]
 	}
-	size := m.coordinates / 2 * kernels.PanelRows
+	size := m.rowBytes() * kernels.PanelRows
 	table, release := bigmem.Alloc(panels*size + panelsOf(m.blocks())*kernels.PanelRows*m.centred)
 	runtime.AddCleanup(t, func(release func()) { release() }, release)
 	t.codes, t.panels = table[:panels*size:panels*size], table[panels*size:][:panelsOf(m.blocks())*kernels.PanelRows*m.centred]
@@ -195,7 +195,7 @@ func (t *tables) rows(size int) []byte {
 	for at, id := range t.slots {
 		if id != noLabel {
 			rows = rows[:len(rows)+size]
-			kernels.Row4(rows[len(rows)-size:], t.codes, at)
+			kernels.Packed(rows[len(rows)-size:], t.codes, at)
 		}
 	}
 	return rows
@@ -205,7 +205,7 @@ func (t *tables) rows(size int) []byte {
 func (t *tables) put(rows []byte, size int) {
 	for at, id := range t.slots {
 		if id != noLabel {
-			kernels.PutRow4(t.codes, at, rows[:size])
+			kernels.PutPacked(t.codes, at, rows[:size])
 			rows = rows[size:]
 		}
 	}
@@ -220,7 +220,7 @@ func (m *Model) encodeAll(ctx context.Context, l *softmax.Layer, lost []float64)
 	c := m.coder(l, m.through)
 	fresh := func() scratch { return scratch{c.reader(), m.encoder()} }
 	return parallel.With(ctx, 0, m.blocks(), 8, nil, fresh, func(s scratch, lo, hi int) error {
-		row := make([]byte, m.coordinates/2)
+		row := make([]byte, m.rowBytes())
 		for b := lo; b < hi; b++ {
 			s.begin(b)
 			for at := m.tables.first[b] * kernels.PanelRows; at < m.tables.first[b+1]*kernels.PanelRows; at++ {
@@ -231,8 +231,8 @@ func (m *Model) encodeAll(ctx context.Context, l *softmax.Layer, lost []float64)
 						off := a - s.centre[r] - s.value(b, r)
 						lost[id] += float64(off * off)
 					}
-					kernels.PackCodes4(row, s.codes)
-					kernels.PutRow4(m.tables.codes, int(at), row)
+					kernels.PackCodes42(row, s.codes, m.fine)
+					kernels.PutPacked(m.tables.codes, int(at), row)
 				}
 			}
 		}
@@ -269,13 +269,25 @@ func (e *encoder) begin(block int) {
 func (e *encoder) encode(a []float64) {
 	const toInt = 3 << 51
 	for r, x := range a[:len(e.codes)] {
-		y := float64((x-e.centre[r])*e.scale[r]) + 7.5
-		y = min(max(y, 0), 15)
+		middle := e.m.middle(r)
+		y := float64((x-e.centre[r])*e.scale[r]) + middle
+		y = min(max(y, 0), 2*middle)
 		e.codes[r] = byte(math.Float64bits(y + toInt))
 	}
 }
 
+// middle is half the largest code of a coordinate, which stands for the centre's.
+func (m *Model) middle(r int) float64 {
+	if r < m.fine {
+		return 7.5
+	}
+	return 1.5
+}
+
+// rowBytes is the size of the packed codes of a label.
+func (m *Model) rowBytes() int { return kernels.RowBytes42(m.coordinates, m.fine) }
+
 // value returns the coordinate, less the centre's, of a code.
 func (e *encoder) value(block, r int) float64 {
-	return (float64(e.codes[r]) - 7.5) * float64(e.m.steps[r]) * float64(e.m.gauges[block])
+	return (float64(e.codes[r]) - e.m.middle(r)) * float64(e.m.steps[r]) * float64(e.m.gauges[block])
 }

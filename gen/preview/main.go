@@ -1,4 +1,4 @@
-// Command preview generates the scores of panels of codes of 7 and of 4 bits.
+// Command preview generates the scores of panels of codes of 7 bits, and of 4 and 2 bits.
 package main
 
 import (
@@ -9,20 +9,22 @@ import (
 	"github.com/learning-to-screen/l2s/gen/internal/emit"
 )
 
-// A panel has 16 rows. A step of a panel is a cache line: four neighbouring codes of each row, or
-// eight of 4 bits, with the first four in the low halves of the bytes.
+// A panel has 16 rows. A step of a panel is a cache line: four neighbouring codes of each row, eight
+// of 4 bits, with the first four in the low halves of the bytes, or sixteen of 2 bits, with the
+// first four in the lowest quarters.
 const (
-	line  = 64
-	turn  = 2 // steps whose sums do not wait for each other (AVX-512)
-	four  = 4 // bytes of a vector that a lane multiplies at once
-	eight = 8
+	line    = 64
+	turn    = 2 // steps whose sums do not wait for each other (AVX-512)
+	four    = 4 // bytes of a vector that a lane multiplies at once
+	eight   = 8
+	sixteen = 16
 )
 
 func main() {
 	emit.Begin()
 	for _, l := range emit.Levels {
 		scores7(l)
-		scores4(l)
+		scores42(l)
 	}
 	Generate()
 }
@@ -139,55 +141,72 @@ func scores7(l emit.Level) {
 	emit.End()
 }
 
-// scores4 multiplies codes of 4 bits by a vector, and asks for the memory that is next.
-func scores4(l emit.Level) {
-	l.Function("Scores4", "func(dst *float32, data, next *byte, panels, steps int, vector *int8, excess int32, scale, base float32)",
-		"computes base + scale*(S-excess) for the 16 rows of each panel, S being the sum of the products of its codes, eight times steps, with the codes of the vector. It prefetches the same number of bytes from next on as it reads. panels and steps are positive.")
+// scores42 multiplies codes of 4 and of 2 bits by a vector, and asks for the memory that is next.
+func scores42(l emit.Level) {
+	l.Function("Scores42", "func(dst *float32, data, next *byte, panels, fine, coarse int, vector *int8, excess int32, scale, base float32)",
+		"computes base + scale*(S-excess) for the 16 rows of each panel, S being the sum of the products of its codes with the codes of the vector: eight times fine of 4 bits, then sixteen times coarse of 2 bits. It prefetches the same number of bytes from next on as it reads. panels and fine are positive.")
 	dst, p := Load(Param("dst"), GP64()), Load(Param("data"), GP64()).(reg.GPVirtual)
 	next := Load(Param("next"), GP64())
 	panels := Load(Param("panels"), GP64())
 	scale, base := l.BroadcastParam("scale"), l.BroadcastParam("base")
 	excess := broadcastInt(l, "excess")
-	mask := bytes(l, 0x0f0f0f0f)
+	half, masks := bytes(l, 0x0f0f0f0f), []reg.VecVirtual{bytes(l, 0x03030303)}
 	parts := line / l.Bytes
-	low, high := l.Vecs(parts*turn), l.Vecs(parts*turn)
+	sum := l.Vecs(parts * turn)
+	// AVX-512 adds codes where they are in a byte, times 4, 16 and 64, to sums of their own.
+	var times [4]reg.VecVirtual
 	var one reg.VecVirtual
 	if l.Bytes == 32 {
 		one = bytes(l, 0x00010001)
-		high = nil
+	} else {
+		for i := 1; i < len(times); i++ {
+			times[i] = l.Vec()
+			masks = append(masks, bytes(l, 0x03030303<<(2*i)))
+		}
 	}
 	w, t := l.Vec(), l.Vec()
-	q := l.Vecs(2)
+	var q, high reg.VecVirtual
+	if l.Bytes == 32 {
+		q, high = l.Vec(), l.Vec()
+	}
 	Label("panel")
-	emit.Zero(low...)
-	emit.Zero(high...)
-	steps := Load(Param("steps"), GP64())
+	emit.Zero(sum...)
+	if l.Bytes == 64 {
+		emit.Zero(times[1:]...)
+	}
+	steps := Load(Param("fine"), GP64())
 	h := Load(Param("vector"), GP64())
+	// advance moves on by a number of bytes, and of codes.
+	advance := func(n, codes int) {
+		ADDQ(I32(n), p)
+		ADDQ(I32(n), next)
+		ADDQ(I32(codes), h)
+	}
 	add := func(i int) {
 		at, v := line*i, eight*i
 		PREFETCHT0(Mem{Base: next, Disp: at})
 		if l.Bytes == 64 {
 			VMOVDQU64(Mem{Base: p, Disp: at}, w)
-			VPANDD(mask, w, t)
-			VPDPBUSD_BCST(Mem{Base: h, Disp: v}, t, low[i%turn])
+			VPANDD(half, w, t)
+			VPDPBUSD_BCST(Mem{Base: h, Disp: v}, t, sum[i%turn])
 			Comment("The high halves, 16 times.")
-			VPANDND(w, mask, w)
-			VPDPBUSD_BCST(Mem{Base: h, Disp: v + four}, w, high[i%turn])
+			VPANDND(w, half, w)
+			VPDPBUSD_BCST(Mem{Base: h, Disp: v + four}, w, times[2])
 			return
 		}
-		VPBROADCASTD(Mem{Base: h, Disp: v}, q[0])
-		VPBROADCASTD(Mem{Base: h, Disp: v + four}, q[1])
+		VPBROADCASTD(Mem{Base: h, Disp: v}, q)
+		VPBROADCASTD(Mem{Base: h, Disp: v + four}, high)
 		for part := range parts {
 			VMOVDQU(Mem{Base: p, Disp: at + l.Bytes*part}, w)
-			VPAND(mask, w, t)
+			VPAND(half, w, t)
 			VPSRLW(U8(4), w, w)
-			VPAND(mask, w, w)
+			VPAND(half, w, w)
 			Comment("Sums of four products are at most 4*15*128 in magnitude.")
-			VPMADDUBSW(q[0], t, t)
-			VPMADDUBSW(q[1], w, w)
+			VPMADDUBSW(q, t, t)
+			VPMADDUBSW(high, w, w)
 			VPADDW(w, t, t)
 			VPMADDWD(one, t, t)
-			a := low[parts*(i%turn)+part]
+			a := sum[parts*(i%turn)+part]
 			VPADDD(t, a, a)
 		}
 	}
@@ -197,25 +216,63 @@ func scores4(l emit.Level) {
 	for i := range turn {
 		add(i)
 	}
-	ADDQ(I32(line*turn), p)
-	ADDQ(I32(line*turn), next)
-	ADDQ(I32(eight*turn), h)
+	advance(line*turn, eight*turn)
 	SUBQ(I32(turn), steps)
 	JGE(LabelRef("steps"))
 	Label("rest")
 	ADDQ(I32(turn), steps)
-	JZ(LabelRef("sums"))
+	JZ(LabelRef("coarse"))
 	add(0)
-	ADDQ(I32(line), p)
-	ADDQ(I32(line), next)
+	advance(line, eight)
+	Label("coarse")
+	steps = Load(Param("coarse"), GP64())
+	TESTQ(steps, steps)
+	JZ(LabelRef("sums"))
+	Label("quarters")
+	PREFETCHT0(Mem{Base: next})
+	if l.Bytes == 64 {
+		VMOVDQU64(Mem{Base: p}, w)
+		for i, mask := range masks {
+			to := times[i]
+			if i == 0 {
+				to = sum[0]
+			}
+			VPANDD(mask, w, t)
+			VPDPBUSD_BCST(Mem{Base: h, Disp: four * i}, t, to)
+		}
+	} else {
+		for part := range parts {
+			VMOVDQU(Mem{Base: p, Disp: l.Bytes * part}, w)
+			for i := range times {
+				VPBROADCASTD(Mem{Base: h, Disp: four * i}, q)
+				x := t // the sum of the quarters
+				if i > 0 {
+					VPSRLW(U8(2), w, w)
+					x = high
+				}
+				VPAND(masks[0], w, x)
+				Comment("Sums of eight products are at most 8*3*128 in magnitude.")
+				VPMADDUBSW(q, x, x)
+				if i > 0 {
+					VPADDW(x, t, t)
+				}
+			}
+			VPMADDWD(one, t, t)
+			VPADDD(t, sum[part], sum[part])
+		}
+	}
+	advance(line, sixteen)
+	DECQ(steps)
+	JNZ(LabelRef("quarters"))
 	Label("sums")
 	for part := range parts {
-		x := low[part]
-		VPADDD(low[parts+part], x, x)
-		if high != nil {
-			VPADDD(high[parts+part], high[part], high[part])
-			VPSRAD(U8(4), high[part], high[part])
-			VPADDD(high[part], x, x)
+		x := sum[part]
+		VPADDD(sum[parts+part], x, x)
+		if l.Bytes == 64 {
+			for i, a := range times[1:] {
+				VPSRAD(U8(2*(i+1)), a, a)
+				VPADDD(a, x, x)
+			}
 		}
 		VPSUBD(excess, x, x)
 		VCVTDQ2PS(x, x)

@@ -250,10 +250,10 @@ var kernelsAtEdges = []struct {
 			m.GatherBounds(lower, upper, a.ids(), c)
 		}
 	}},
-	{"Scores7 and Scores4", func(a *atEdges) {
+	{"Scores7 and Scores42", func(a *atEdges) {
 		p := newCodedPanels(a.r, panelsOf(a.n), (a.d+7)&^7, func(n int) []byte { return take[byte](a.edges, n) }, func(n int) []int8 { return take[int8](a.edges, n) })
 		p.scores7(take[float32](a.edges, p.rows))
-		p.scores4(take[float32](a.edges, p.rows))
+		p.scores42(take[float32](a.edges, p.rows))
 	}},
 	{"TopK", func(a *atEdges) {
 		k := 1 + a.r.IntN(a.d)

@@ -6,15 +6,20 @@ import (
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// Panels of 16 rows hold codes of 7 bits, 0 to 127 for the numbers -64 to 63, or of 4 bits, 0 to 15
-// for the odd numbers -15 to 15. Codes 4j to 4j+3 of all rows of 7 bits are adjacent in a step of
-// 64 bytes. Of 4 bits a step holds the codes 8j to 8j+7: the first four of a row in the low halves
-// of its bytes, the others in the high ones. So no sum is taken across the lanes of a register, and
-// no sum of two products overflows 16 bits.
+// Panels of 16 rows hold codes of 7 bits, 0 to 127 for the numbers -64 to 63, or codes of 4 bits, 0
+// to 15 for the odd numbers -15 to 15, and codes of 2 bits after them, 0 to 3 for the odd numbers -3
+// to 3. A step of a panel has 64 bytes, four adjacent ones for each row: four codes of 7 bits; eight
+// of 4 bits, the first four in the low halves of the bytes; or sixteen of 2 bits, the first four in
+// the lowest quarters of the bytes. So no sum is taken across the lanes of a register, and no sum of
+// two products overflows 16 bits.
 
 const (
 	bias7 = 64
 	bias4 = 15 // of twice a code
+	bias2 = 3
+
+	step4 = 2 * stepCodes // codes of a step
+	step2 = 4 * stepCodes
 )
 
 // Scores7 computes, for each row of panels of 7 bits, scale*(128*H + L): H and L are the sums of
@@ -46,21 +51,24 @@ func Scores7(dst []float32, panels []byte, high, low []int8, scale float32) {
 	}
 }
 
-// Scores4 computes, for each row of panels of 4 bits, base + scale*S: S is the sum of the products
-// of the row's codes, 0 to 15, with the numbers of the vector, less 7.5 times the sum of these,
-// rounded down. It is computed in float32 from exact S, in this order, on every CPU.
+// Scores42 computes, for each row of panels of codes of 4 and of 2 bits, base + scale*S: S is the sum
+// of the products of the row's codes with the numbers of the vector, the first fine of which are
+// for the codes of 4 bits, less an excess, of Excess42. It is computed in float32 from exact S, in
+// this order, on every CPU.
 //
-// The panels have 8*len(vector) bytes each, and dst has 16 elements for each of them. len(vector)
-// is a positive multiple of 8, at most 2^16, no number of it is -128, and sum is their sum. It
-// prefetches the number of bytes of the panels from the start of next on, where the caller
-// continues; next may be empty.
-func Scores4(dst []float32, panels, next []byte, vector []int8, sum int32, base, scale float32) {
-	n := checkPanels(len(dst), len(panels), len(vector), PanelRows*len(vector)/2, 2*stepCodes)
+// The panels have 16*RowBytes42(len(vector), fine) bytes each, and dst has 16 elements for each of
+// them. fine is a positive multiple of 8, and the vector has a multiple of 16 numbers after them,
+// or none, and at most 2^16 in all. No number of it is -128. It prefetches the number of bytes of
+// the panels from the start of next on, where the caller continues; next may be empty.
+func Scores42(dst []float32, panels, next []byte, vector []int8, fine int, excess int32, base, scale float32) {
+	if fine < 0 || fine > len(vector) || len(vector) > MaxInt8Dim || fine%step4 != 0 || (len(vector)-fine)%step2 != 0 {
+		panic("kernels: codes are not multiples of the codes of a step")
+	}
+	size := PanelRows * RowBytes42(len(vector), fine)
+	n := checkPanels(len(dst), len(panels), fine, size, step4)
 	if n == 0 {
 		return
 	}
-	size, steps := PanelRows*len(vector)/2, len(vector)/(2*stepCodes)
-	excess := bias4 * sum >> 1
 	if len(next) == 0 {
 		next = panels
 	}
@@ -70,11 +78,22 @@ func Scores4(dst []float32, panels, next []byte, vector []int8, sum int32, base,
 		raceReads(vector)
 		raceWrites(out)
 		ahead := &next[min(size*c.at, len(next)-1)]
-		if !asm.Scores4(&out[0], &part[0], ahead, c.end-c.at, steps, &vector[0], excess, scale, base) {
-			scores4Generic(out, part, vector, excess, base, scale)
+		if !asm.Scores42(&out[0], &part[0], ahead, c.end-c.at, fine/step4, (len(vector)-fine)/step2, &vector[0], excess, scale, base) {
+			scores42Generic(out, part, vector, fine, excess, base, scale)
 		}
 	}
 }
+
+// Excess42 returns what takes codes of 4 and of 2 bits to their numbers, in sums of their products
+// with a vector: 7.5 times the sum of its first fine numbers and 1.5 times the sum of the others,
+// rounded down.
+func Excess42(vector []int8, fine int) int32 {
+	return (bias4*sumOf(vector[:fine]) + bias2*sumOf(vector[fine:])) >> 1
+}
+
+// RowBytes42 is the number of bytes of a row of n codes, the first fine of them of 4 bits, the
+// others of 2.
+func RowBytes42(n, fine int) int { return fine/2 + (n-fine)/4 }
 
 // checkPanels returns the number of panels.
 func checkPanels(dst, panels, vector, size, step int) int {
@@ -110,16 +129,24 @@ func scores7Generic(dst []float32, panels []byte, high, low []int8, excessHigh, 
 	}
 }
 
-func scores4Generic(dst []float32, panels []byte, vector []int8, excess int32, base, scale float32) {
-	steps := len(vector) / (2 * stepCodes)
+func scores42Generic(dst []float32, panels []byte, vector []int8, fine int, excess int32, base, scale float32) {
+	size := PanelRows * RowBytes42(len(vector), fine)
 	for i := range dst {
-		at := panels[i/PanelRows*steps*stepBytes+i%PanelRows*stepCodes:]
-		s := -excess
-		for step := range steps {
-			codes, v := binary.LittleEndian.Uint32(at[step*stepBytes:]), vector[2*stepCodes*step:]
-			for j := range stepCodes {
-				s += int32(codes>>(8*j)&15)*int32(v[j]) + int32(codes>>(8*j+4)&15)*int32(v[stepCodes+j])
+		at := panels[i/PanelRows*size+i%PanelRows*stepCodes:]
+		s, v := -excess, vector
+		for ; len(v) > len(vector)-fine; v = v[step4:] {
+			codes := binary.LittleEndian.Uint32(at)
+			for j, x := range v[:step4] {
+				s += int32(codes>>(j%stepCodes*8+j/stepCodes*4)&15) * int32(x)
 			}
+			at = at[min(stepBytes, len(at)):]
+		}
+		for ; len(v) > 0; v = v[step2:] {
+			codes := binary.LittleEndian.Uint32(at)
+			for j, x := range v[:step2] {
+				s += int32(codes>>(j%stepCodes*8+j/stepCodes*2)&3) * int32(x)
+			}
+			at = at[min(stepBytes, len(at)):]
 		}
 		dst[i] = float32(float32(s)*scale) + base
 	}
@@ -130,25 +157,34 @@ func PutCode7(panels []byte, dim, r, j int, number int8) {
 	panels[r/PanelRows*PanelRows*dim+j/stepCodes*stepBytes+r%PanelRows*stepCodes+j%stepCodes] = byte(int(number) + bias7)
 }
 
-// PackCodes4 packs the codes, 0 to 15, of a row to half the number of bytes: in steps of 8 codes,
-// with code i in the lower half of byte i and code i+4 in the upper one.
-func PackCodes4(row, codes []byte) {
-	for s := range len(codes) / (2 * stepCodes) {
-		eight := binary.LittleEndian.Uint64(codes[2*stepCodes*s:])
-		binary.LittleEndian.PutUint32(row[s*stepCodes:], uint32(eight)|uint32(eight>>32)<<4)
+// PackCodes42 packs the codes of a row, of which the first fine are below 16 and the others below 4,
+// to RowBytes42 bytes, in the order of the steps of a panel.
+func PackCodes42(row, codes []byte, fine int) {
+	for ; fine > 0; fine -= step4 {
+		eight := binary.LittleEndian.Uint64(codes)
+		binary.LittleEndian.PutUint32(row, uint32(eight)|uint32(eight>>32)<<4)
+		row, codes = row[stepCodes:], codes[step4:]
+	}
+	for len(codes) > 0 {
+		four := uint32(0)
+		for i := range stepCodes {
+			four |= binary.LittleEndian.Uint32(codes[i*stepCodes:]) << (2 * i)
+		}
+		binary.LittleEndian.PutUint32(row, four)
+		row, codes = row[stepCodes:], codes[step2:]
 	}
 }
 
-// PutRow4 sets row r of panels to packed codes.
-func PutRow4(panels []byte, r int, row []byte) {
+// PutPacked sets row r of panels to packed codes.
+func PutPacked(panels []byte, r int, row []byte) {
 	at := panels[r/PanelRows*PanelRows*len(row)+r%PanelRows*stepCodes:]
 	for s := range len(row) / stepCodes {
 		copy(at[s*stepBytes:][:stepCodes], row[s*stepCodes:])
 	}
 }
 
-// Row4 takes the packed codes of row r from panels.
-func Row4(row, panels []byte, r int) {
+// Packed takes the packed codes of row r from panels.
+func Packed(row, panels []byte, r int) {
 	at := panels[r/PanelRows*PanelRows*len(row)+r%PanelRows*stepCodes:]
 	for s := range len(row) / stepCodes {
 		copy(row[s*stepCodes:][:stepCodes], at[s*stepBytes:])

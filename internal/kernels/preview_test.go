@@ -15,18 +15,22 @@ import (
 type codedPanels struct {
 	rows, dim   int
 	numbers     []int8 // of 7 bits, rows x dim
-	codes       []byte // of 4 bits, rows x dim
+	fine        int    // the first of codes, of 4 bits: the others are of 2
+	codes       []byte // rows x dim
 	wide        []byte
 	narrow      []byte
 	high, low   []int8
-	sum         int32 // of high
 	scale, base float32
 }
 
 func newCodedPanels(r *rand.Rand, panels, dim int, take func(n int) []byte, takeInts func(n int) []int8) *codedPanels {
 	p := &codedPanels{rows: PanelRows * panels, dim: dim, scale: float32(r.NormFloat64()), base: float32(r.NormFloat64())}
 	p.numbers, p.codes = make([]int8, p.rows*dim), make([]byte, p.rows*dim)
-	p.wide, p.narrow = take(p.rows*dim), take(p.rows*dim/2)
+	p.fine = dim - dim%step4
+	if n := (p.fine - step4) / step2; n > 0 {
+		p.fine -= step2 * r.IntN(n+1)
+	}
+	p.wide, p.narrow = take(p.rows*dim), take(p.rows*RowBytes42(p.dim, p.fine))
 	p.high, p.low = takeInts(dim), takeInts(dim)
 	extreme := r.IntN(4) == 0
 	for j := range dim {
@@ -35,28 +39,35 @@ func newCodedPanels(r *rand.Rand, panels, dim int, take func(n int) []byte, take
 			p.high[j], p.low[j] = 127, -64
 		}
 	}
-	p.sum = sumOf(p.high)
 	for i := range p.rows {
 		for j := range dim {
 			at := i*dim + j
-			p.numbers[at], p.codes[at] = int8(r.IntN(128)-64), byte(r.IntN(16))
+			most := 15
+			if j >= p.fine {
+				most = 3
+			}
+			p.numbers[at], p.codes[at] = int8(r.IntN(128)-64), byte(r.IntN(most+1))
 			if extreme {
-				p.numbers[at], p.codes[at] = 63, 15
+				p.numbers[at], p.codes[at] = 63, byte(most)
 			}
 			PutCode7(p.wide, dim, i, j, p.numbers[at])
 		}
-		row := make([]byte, dim/2)
-		PackCodes4(row, p.codes[i*dim:(i+1)*dim])
-		PutRow4(p.narrow, i, row)
+		row := make([]byte, RowBytes42(dim, p.fine))
+		PackCodes42(row, p.codes[i*dim:(i+1)*dim], p.fine)
+		PutPacked(p.narrow, i, row)
 	}
 	return p
 }
 
 // want are the scores by their definition.
 func (p *codedPanels) want() (wide, narrow []float32) {
-	sum := int64(0)
-	for _, v := range p.high {
-		sum += int64(v)
+	excess := 0.0
+	for j, v := range p.high {
+		middle := 7.5
+		if j >= p.fine {
+			middle = 1.5
+		}
+		excess += middle * float64(v)
 	}
 	for i := range p.rows {
 		high, low, codes := int64(0), int64(0), int64(0)
@@ -65,7 +76,7 @@ func (p *codedPanels) want() (wide, narrow []float32) {
 			low += int64(p.numbers[i*p.dim+j]) * int64(p.low[j])
 			codes += int64(p.codes[i*p.dim+j]) * int64(p.high[j])
 		}
-		codes -= int64(math.Floor(7.5 * float64(sum)))
+		codes -= int64(math.Floor(excess))
 		both := float32(high) * 128
 		both += float32(low)
 		wide = append(wide, both*p.scale)
@@ -80,13 +91,13 @@ func (p *codedPanels) scores() (wide, narrow []float32) {
 		wide[i], narrow[i] = canary, canary
 	}
 	p.scores7(wide[4:][:p.rows])
-	p.scores4(narrow[4:][:p.rows])
+	p.scores42(narrow[4:][:p.rows])
 	return wide, narrow
 }
 
 func (p *codedPanels) scores7(dst []float32) { Scores7(dst, p.wide, p.high, p.low, p.scale) }
-func (p *codedPanels) scores4(dst []float32) {
-	Scores4(dst, p.narrow, p.wide, p.high, p.sum, p.base, p.scale)
+func (p *codedPanels) scores42(dst []float32) {
+	Scores42(dst, p.narrow, p.wide, p.high, p.fine, Excess42(p.high, p.fine), p.base, p.scale)
 }
 
 const canary = 0x1p99
@@ -101,7 +112,7 @@ func (p *codedPanels) check(t fataler) {
 		for _, x := range []struct {
 			name      string
 			got, want []float32
-		}{{"Scores7", wide, wantWide}, {"Scores4", narrow, wantNarrow}} {
+		}{{"Scores7", wide, wantWide}, {"Scores42", narrow, wantNarrow}} {
 			for i, got := range x.got {
 				want := float32(canary)
 				if i >= 4 && i < 4+p.rows {

@@ -112,9 +112,9 @@ func raceCases() []raceCase {
 		{"Scores7 writes dst", func() { coded.scores7(dst) }, look(&dst[40])},
 		{"Scores7 reads the panels", func() { coded.scores7(dst) }, func() { coded.wide[n/2*d] = 1 }},
 		{"Scores7 reads low", func() { coded.scores7(dst) }, func() { coded.low[5] = 1 }},
-		{"Scores4 writes dst", func() { coded.scores4(dst) }, look(&dst[40])},
-		{"Scores4 reads the panels", func() { coded.scores4(dst) }, func() { coded.narrow[n/4*d] = 1 }},
-		{"Scores4 reads the vector", func() { coded.scores4(dst) }, func() { coded.high[5] = 1 }},
+		{"Scores42 writes dst", func() { coded.scores42(dst) }, look(&dst[40])},
+		{"Scores42 reads the panels", func() { coded.scores42(dst) }, func() { coded.narrow[n/4*d] = 1 }},
+		{"Scores42 reads the vector", func() { coded.scores42(dst) }, func() { coded.high[5] = 1 }},
 		{"4-bit Bounds writes lower", func() { m4.Bounds(lower[:n], upper[:n], v) }, look(&lower[40])},
 		{"4-bit Bounds reads the rows", func() { m4.Bounds(lower[:n], upper[:n], v) }, func() { m4.data[n/2*m4.stride] = 1 }},
 	}

@@ -768,21 +768,21 @@ notAVX2:
 	MOVB $0, ok+40(FP)
 	RET
 
-// func Scores4(dst *float32, data *byte, next *byte, panels int, steps int, vector *int8, excess int32, scale float32, base float32) (ok bool)
-TEXT ·Scores4(SB), NOSPLIT, $0-65
+// func Scores42(dst *float32, data *byte, next *byte, panels int, fine int, coarse int, vector *int8, excess int32, scale float32, base float32) (ok bool)
+TEXT ·Scores42(SB), NOSPLIT, $0-73
 	CMPB ·HasVNNI(SB), $0
 	JEQ  notAVX512
-	MOVB $1, ok+64(FP)
-	JMP  ·Scores4AVX512(SB)
+	MOVB $1, ok+72(FP)
+	JMP  ·Scores42AVX512(SB)
 
 notAVX512:
 	CMPB ·HasAVX2(SB), $0
 	JEQ  notAVX2
-	MOVB $1, ok+64(FP)
-	JMP  ·Scores4AVX2(SB)
+	MOVB $1, ok+72(FP)
+	JMP  ·Scores42AVX2(SB)
 
 notAVX2:
-	MOVB $0, ok+64(FP)
+	MOVB $0, ok+72(FP)
 	RET
 
 // func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)

@@ -269,10 +269,10 @@ func Scan(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 //go:noescape
 func ScanSingle(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 
-// Scores4 runs the best form of this CPU. It reports false if there is none.
+// Scores42 runs the best form of this CPU. It reports false if there is none.
 //
 //go:noescape
-func Scores4(dst *float32, data *byte, next *byte, panels int, steps int, vector *int8, excess int32, scale float32, base float32) (ok bool)
+func Scores42(dst *float32, data *byte, next *byte, panels int, fine int, coarse int, vector *int8, excess int32, scale float32, base float32) (ok bool)
 
 // Scores7 runs the best form of this CPU. It reports false if there is none.
 //

@@ -269,8 +269,8 @@ func ScanSingle(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 	return
 }
 
-// Scores4 runs the best form of this CPU. It reports false if there is none.
-func Scores4(dst *float32, data *byte, next *byte, panels int, steps int, vector *int8, excess int32, scale float32, base float32) (ok bool) {
+// Scores42 runs the best form of this CPU. It reports false if there is none.
+func Scores42(dst *float32, data *byte, next *byte, panels int, fine int, coarse int, vector *int8, excess int32, scale float32, base float32) (ok bool) {
 	return
 }
 

@@ -149,86 +149,89 @@ sums:
 	VZEROUPPER
 	RET
 
-// func Scores4AVX2(dst *float32, data *byte, next *byte, panels int, steps int, vector *int8, excess int32, scale float32, base float32)
+// func Scores42AVX2(dst *float32, data *byte, next *byte, panels int, fine int, coarse int, vector *int8, excess int32, scale float32, base float32)
 // Requires: AVX, AVX2, MMX+
-TEXT ·Scores4AVX2(SB), NOSPLIT, $0-60
+TEXT ·Scores42AVX2(SB), NOSPLIT, $0-68
 	MOVQ         dst+0(FP), AX
 	MOVQ         data+8(FP), CX
 	MOVQ         next+16(FP), DX
 	MOVQ         panels+24(FP), BX
-	VBROADCASTSS scale+52(FP), Y0
-	VBROADCASTSS base+56(FP), Y1
-	MOVL         excess+48(FP), SI
+	VBROADCASTSS scale+60(FP), Y0
+	VBROADCASTSS base+64(FP), Y1
+	MOVL         excess+56(FP), SI
 	VMOVD        SI, X2
 	VPBROADCASTD X2, Y2
 	MOVL         $0x0f0f0f0f, SI
 	VMOVD        SI, X3
 	VPBROADCASTD X3, Y3
-	MOVL         $0x00010001, SI
+	MOVL         $0x03030303, SI
 	VMOVD        SI, X4
-	VPBROADCASTD X4, Y8
+	VPBROADCASTD X4, Y4
+	MOVL         $0x00010001, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Y9
 
 panel:
-	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   steps+32(FP), SI
-	MOVQ   vector+40(FP), DI
+	VXORPS Y8, Y8, Y8
+	MOVQ   fine+32(FP), SI
+	MOVQ   vector+48(FP), DI
 	SUBQ   $+2, SI
 	JLT    rest
 
 steps:
 	PREFETCHT0   (DX)
-	VPBROADCASTD (DI), Y11
-	VPBROADCASTD 4(DI), Y12
-	VMOVDQU      (CX), Y9
-	VPAND        Y3, Y9, Y10
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        Y3, Y9, Y9
+	VPBROADCASTD (DI), Y12
+	VPBROADCASTD 4(DI), Y13
+	VMOVDQU      (CX), Y10
+	VPAND        Y3, Y10, Y11
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y3, Y10, Y10
 
 	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y11, Y10, Y10
-	VPMADDUBSW Y12, Y9, Y9
-	VPADDW     Y9, Y10, Y10
-	VPMADDWD   Y8, Y10, Y10
-	VPADDD     Y10, Y4, Y4
-	VMOVDQU    32(CX), Y9
-	VPAND      Y3, Y9, Y10
-	VPSRLW     $0x04, Y9, Y9
-	VPAND      Y3, Y9, Y9
+	VPMADDUBSW Y12, Y11, Y11
+	VPMADDUBSW Y13, Y10, Y10
+	VPADDW     Y10, Y11, Y11
+	VPMADDWD   Y9, Y11, Y11
+	VPADDD     Y11, Y5, Y5
+	VMOVDQU    32(CX), Y10
+	VPAND      Y3, Y10, Y11
+	VPSRLW     $0x04, Y10, Y10
+	VPAND      Y3, Y10, Y10
 
 	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW   Y11, Y10, Y10
-	VPMADDUBSW   Y12, Y9, Y9
-	VPADDW       Y9, Y10, Y10
-	VPMADDWD     Y8, Y10, Y10
-	VPADDD       Y10, Y5, Y5
+	VPMADDUBSW   Y12, Y11, Y11
+	VPMADDUBSW   Y13, Y10, Y10
+	VPADDW       Y10, Y11, Y11
+	VPMADDWD     Y9, Y11, Y11
+	VPADDD       Y11, Y6, Y6
 	PREFETCHT0   64(DX)
-	VPBROADCASTD 8(DI), Y11
-	VPBROADCASTD 12(DI), Y12
-	VMOVDQU      64(CX), Y9
-	VPAND        Y3, Y9, Y10
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        Y3, Y9, Y9
+	VPBROADCASTD 8(DI), Y12
+	VPBROADCASTD 12(DI), Y13
+	VMOVDQU      64(CX), Y10
+	VPAND        Y3, Y10, Y11
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y3, Y10, Y10
 
 	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y11, Y10, Y10
-	VPMADDUBSW Y12, Y9, Y9
-	VPADDW     Y9, Y10, Y10
-	VPMADDWD   Y8, Y10, Y10
-	VPADDD     Y10, Y6, Y6
-	VMOVDQU    96(CX), Y9
-	VPAND      Y3, Y9, Y10
-	VPSRLW     $0x04, Y9, Y9
-	VPAND      Y3, Y9, Y9
+	VPMADDUBSW Y12, Y11, Y11
+	VPMADDUBSW Y13, Y10, Y10
+	VPADDW     Y10, Y11, Y11
+	VPMADDWD   Y9, Y11, Y11
+	VPADDD     Y11, Y7, Y7
+	VMOVDQU    96(CX), Y10
+	VPAND      Y3, Y10, Y11
+	VPSRLW     $0x04, Y10, Y10
+	VPAND      Y3, Y10, Y10
 
 	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y11, Y10, Y10
-	VPMADDUBSW Y12, Y9, Y9
-	VPADDW     Y9, Y10, Y10
-	VPMADDWD   Y8, Y10, Y10
-	VPADDD     Y10, Y7, Y7
+	VPMADDUBSW Y12, Y11, Y11
+	VPMADDUBSW Y13, Y10, Y10
+	VPADDW     Y10, Y11, Y11
+	VPMADDWD   Y9, Y11, Y11
+	VPADDD     Y11, Y8, Y8
 	ADDQ       $+128, CX
 	ADDQ       $+128, DX
 	ADDQ       $+16, DI
@@ -237,48 +240,120 @@ steps:
 
 rest:
 	ADDQ         $+2, SI
-	JZ           sums
+	JZ           coarse
 	PREFETCHT0   (DX)
-	VPBROADCASTD (DI), Y11
-	VPBROADCASTD 4(DI), Y12
-	VMOVDQU      (CX), Y9
-	VPAND        Y3, Y9, Y10
-	VPSRLW       $0x04, Y9, Y9
-	VPAND        Y3, Y9, Y9
+	VPBROADCASTD (DI), Y12
+	VPBROADCASTD 4(DI), Y13
+	VMOVDQU      (CX), Y10
+	VPAND        Y3, Y10, Y11
+	VPSRLW       $0x04, Y10, Y10
+	VPAND        Y3, Y10, Y10
 
 	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y11, Y10, Y10
-	VPMADDUBSW Y12, Y9, Y9
-	VPADDW     Y9, Y10, Y10
-	VPMADDWD   Y8, Y10, Y10
-	VPADDD     Y10, Y4, Y4
-	VMOVDQU    32(CX), Y9
-	VPAND      Y3, Y9, Y10
-	VPSRLW     $0x04, Y9, Y9
-	VPAND      Y3, Y9, Y9
+	VPMADDUBSW Y12, Y11, Y11
+	VPMADDUBSW Y13, Y10, Y10
+	VPADDW     Y10, Y11, Y11
+	VPMADDWD   Y9, Y11, Y11
+	VPADDD     Y11, Y5, Y5
+	VMOVDQU    32(CX), Y10
+	VPAND      Y3, Y10, Y11
+	VPSRLW     $0x04, Y10, Y10
+	VPAND      Y3, Y10, Y10
 
 	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y11, Y10, Y10
-	VPMADDUBSW Y12, Y9, Y9
-	VPADDW     Y9, Y10, Y10
-	VPMADDWD   Y8, Y10, Y10
-	VPADDD     Y10, Y5, Y5
+	VPMADDUBSW Y12, Y11, Y11
+	VPMADDUBSW Y13, Y10, Y10
+	VPADDW     Y10, Y11, Y11
+	VPMADDWD   Y9, Y11, Y11
+	VPADDD     Y11, Y6, Y6
 	ADDQ       $+64, CX
 	ADDQ       $+64, DX
+	ADDQ       $+8, DI
+
+coarse:
+	MOVQ  coarse+40(FP), SI
+	TESTQ SI, SI
+	JZ    sums
+
+quarters:
+	PREFETCHT0   (DX)
+	VMOVDQU      (CX), Y10
+	VPBROADCASTD (DI), Y12
+	VPAND        Y4, Y10, Y11
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW   Y12, Y11, Y11
+	VPBROADCASTD 4(DI), Y12
+	VPSRLW       $0x02, Y10, Y10
+	VPAND        Y4, Y10, Y13
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW   Y12, Y13, Y13
+	VPADDW       Y13, Y11, Y11
+	VPBROADCASTD 8(DI), Y12
+	VPSRLW       $0x02, Y10, Y10
+	VPAND        Y4, Y10, Y13
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW   Y12, Y13, Y13
+	VPADDW       Y13, Y11, Y11
+	VPBROADCASTD 12(DI), Y12
+	VPSRLW       $0x02, Y10, Y10
+	VPAND        Y4, Y10, Y13
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW   Y12, Y13, Y13
+	VPADDW       Y13, Y11, Y11
+	VPMADDWD     Y9, Y11, Y11
+	VPADDD       Y11, Y5, Y5
+	VMOVDQU      32(CX), Y10
+	VPBROADCASTD (DI), Y12
+	VPAND        Y4, Y10, Y11
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW   Y12, Y11, Y11
+	VPBROADCASTD 4(DI), Y12
+	VPSRLW       $0x02, Y10, Y10
+	VPAND        Y4, Y10, Y13
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW   Y12, Y13, Y13
+	VPADDW       Y13, Y11, Y11
+	VPBROADCASTD 8(DI), Y12
+	VPSRLW       $0x02, Y10, Y10
+	VPAND        Y4, Y10, Y13
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW   Y12, Y13, Y13
+	VPADDW       Y13, Y11, Y11
+	VPBROADCASTD 12(DI), Y12
+	VPSRLW       $0x02, Y10, Y10
+	VPAND        Y4, Y10, Y13
+
+	// Sums of eight products are at most 8*3*128 in magnitude.
+	VPMADDUBSW Y12, Y13, Y13
+	VPADDW     Y13, Y11, Y11
+	VPMADDWD   Y9, Y11, Y11
+	VPADDD     Y11, Y6, Y6
+	ADDQ       $+64, CX
+	ADDQ       $+64, DX
+	ADDQ       $+16, DI
+	DECQ       SI
+	JNZ        quarters
 
 sums:
-	VPADDD    Y6, Y4, Y4
-	VPSUBD    Y2, Y4, Y4
-	VCVTDQ2PS Y4, Y4
-	VMULPS    Y0, Y4, Y4
-	VADDPS    Y1, Y4, Y4
-	VMOVUPS   Y4, (AX)
 	VPADDD    Y7, Y5, Y5
 	VPSUBD    Y2, Y5, Y5
 	VCVTDQ2PS Y5, Y5
 	VMULPS    Y0, Y5, Y5
 	VADDPS    Y1, Y5, Y5
-	VMOVUPS   Y5, 32(AX)
+	VMOVUPS   Y5, (AX)
+	VPADDD    Y8, Y6, Y6
+	VPSUBD    Y2, Y6, Y6
+	VCVTDQ2PS Y6, Y6
+	VMULPS    Y0, Y6, Y6
+	VADDPS    Y1, Y6, Y6
+	VMOVUPS   Y6, 32(AX)
 	ADDQ      $+64, AX
 	DECQ      BX
 	JNZ       panel
@@ -358,49 +433,62 @@ sums:
 	VZEROUPPER
 	RET
 
-// func Scores4AVX512(dst *float32, data *byte, next *byte, panels int, steps int, vector *int8, excess int32, scale float32, base float32)
+// func Scores42AVX512(dst *float32, data *byte, next *byte, panels int, fine int, coarse int, vector *int8, excess int32, scale float32, base float32)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·Scores4AVX512(SB), NOSPLIT, $0-60
+TEXT ·Scores42AVX512(SB), NOSPLIT, $0-68
 	MOVQ         dst+0(FP), AX
 	MOVQ         data+8(FP), CX
 	MOVQ         next+16(FP), DX
 	MOVQ         panels+24(FP), BX
-	VBROADCASTSS scale+52(FP), Z0
-	VBROADCASTSS base+56(FP), Z1
-	MOVL         excess+48(FP), SI
+	VBROADCASTSS scale+60(FP), Z0
+	VBROADCASTSS base+64(FP), Z1
+	MOVL         excess+56(FP), SI
 	VMOVD        SI, X2
 	VPBROADCASTD X2, Z2
 	MOVL         $0x0f0f0f0f, SI
 	VMOVD        SI, X3
 	VPBROADCASTD X3, Z3
+	MOVL         $0x03030303, SI
+	VMOVD        SI, X4
+	VPBROADCASTD X4, Z4
+	MOVL         $0x0c0c0c0c, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Z8
+	MOVL         $0x30303030, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Z10
+	MOVL         $0xc0c0c0c0, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Z12
 
 panel:
-	VXORPS Z4, Z4, Z4
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	MOVQ   steps+32(FP), SI
-	MOVQ   vector+40(FP), DI
+	VXORPS Z9, Z9, Z9
+	VXORPS Z11, Z11, Z11
+	MOVQ   fine+32(FP), SI
+	MOVQ   vector+48(FP), DI
 	SUBQ   $+2, SI
 	JLT    rest
 
 steps:
 	PREFETCHT0    (DX)
-	VMOVDQU64     (CX), Z8
-	VPANDD        Z3, Z8, Z9
-	VPDPBUSD.BCST (DI), Z9, Z4
+	VMOVDQU64     (CX), Z13
+	VPANDD        Z3, Z13, Z14
+	VPDPBUSD.BCST (DI), Z14, Z5
 
 	// The high halves, 16 times.
-	VPANDND       Z8, Z3, Z8
-	VPDPBUSD.BCST 4(DI), Z8, Z6
+	VPANDND       Z13, Z3, Z13
+	VPDPBUSD.BCST 4(DI), Z13, Z9
 	PREFETCHT0    64(DX)
-	VMOVDQU64     64(CX), Z8
-	VPANDD        Z3, Z8, Z9
-	VPDPBUSD.BCST 8(DI), Z9, Z5
+	VMOVDQU64     64(CX), Z13
+	VPANDD        Z3, Z13, Z14
+	VPDPBUSD.BCST 8(DI), Z14, Z6
 
 	// The high halves, 16 times.
-	VPANDND       Z8, Z3, Z8
-	VPDPBUSD.BCST 12(DI), Z8, Z7
+	VPANDND       Z13, Z3, Z13
+	VPDPBUSD.BCST 12(DI), Z13, Z9
 	ADDQ          $+128, CX
 	ADDQ          $+128, DX
 	ADDQ          $+16, DI
@@ -409,28 +497,54 @@ steps:
 
 rest:
 	ADDQ          $+2, SI
-	JZ            sums
+	JZ            coarse
 	PREFETCHT0    (DX)
-	VMOVDQU64     (CX), Z8
-	VPANDD        Z3, Z8, Z9
-	VPDPBUSD.BCST (DI), Z9, Z4
+	VMOVDQU64     (CX), Z13
+	VPANDD        Z3, Z13, Z14
+	VPDPBUSD.BCST (DI), Z14, Z5
 
 	// The high halves, 16 times.
-	VPANDND       Z8, Z3, Z8
-	VPDPBUSD.BCST 4(DI), Z8, Z6
+	VPANDND       Z13, Z3, Z13
+	VPDPBUSD.BCST 4(DI), Z13, Z9
 	ADDQ          $+64, CX
 	ADDQ          $+64, DX
+	ADDQ          $+8, DI
+
+coarse:
+	MOVQ  coarse+40(FP), SI
+	TESTQ SI, SI
+	JZ    sums
+
+quarters:
+	PREFETCHT0    (DX)
+	VMOVDQU64     (CX), Z13
+	VPANDD        Z4, Z13, Z14
+	VPDPBUSD.BCST (DI), Z14, Z5
+	VPANDD        Z8, Z13, Z14
+	VPDPBUSD.BCST 4(DI), Z14, Z7
+	VPANDD        Z10, Z13, Z14
+	VPDPBUSD.BCST 8(DI), Z14, Z9
+	VPANDD        Z12, Z13, Z14
+	VPDPBUSD.BCST 12(DI), Z14, Z11
+	ADDQ          $+64, CX
+	ADDQ          $+64, DX
+	ADDQ          $+16, DI
+	DECQ          SI
+	JNZ           quarters
 
 sums:
-	VPADDD    Z5, Z4, Z4
-	VPADDD    Z7, Z6, Z6
-	VPSRAD    $0x04, Z6, Z6
-	VPADDD    Z6, Z4, Z4
-	VPSUBD    Z2, Z4, Z4
-	VCVTDQ2PS Z4, Z4
-	VMULPS    Z0, Z4, Z4
-	VADDPS    Z1, Z4, Z4
-	VMOVUPS   Z4, (AX)
+	VPADDD    Z6, Z5, Z5
+	VPSRAD    $0x02, Z7, Z7
+	VPADDD    Z7, Z5, Z5
+	VPSRAD    $0x04, Z9, Z9
+	VPADDD    Z9, Z5, Z5
+	VPSRAD    $0x06, Z11, Z11
+	VPADDD    Z11, Z5, Z5
+	VPSUBD    Z2, Z5, Z5
+	VCVTDQ2PS Z5, Z5
+	VMULPS    Z0, Z5, Z5
+	VADDPS    Z1, Z5, Z5
+	VMOVUPS   Z5, (AX)
 	ADDQ      $+64, AX
 	DECQ      BX
 	JNZ       panel
