@@ -81,8 +81,6 @@ func TestHostileFilesAreRefused(t *testing.T) {
 			m.sizes, m.centres = slices.Repeat([]uint32{1}, 90), make([]int8, 90*m.centred)
 		}},
 		{"coordinates: found 12", func(m *Model) { m.coordinates = 12 }},
-		{"fine: found 20", func(m *Model) { m.fine = 20 }},
-		{"after the fine ones", func(m *Model) { m.fine = 8 }},
 		{"centred: found ", func(m *Model) { m.centred = m.coordinates + 4 }},
 		{"k: found 91", func(m *Model) { m.k = 91 }},
 		{"normal rung: found 40", func(m *Model) { m.normal = 40 }},
@@ -127,12 +125,17 @@ func TestFilesThatAreNone(t *testing.T) {
 	data := small().model.encode()
 	old := bytes.Clone(data)
 	old[8] = 9
+	const atFine = 72 // small has 16 coordinates, all of them fine
+	uneven, fewer := bytes.Clone(data), bytes.Clone(data)
+	uneven[atFine], fewer[atFine] = 12, 8
 	for path, want := range map[string]string{
 		filepath.Join(dir, "none"):       "no such file",
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
 		write("old", old):                "version: found 9, expected 6",
+		write("uneven", sealed(uneven)):  "fine: found 12",
+		write("fewer", sealed(fewer)):    "found 8 after the fine ones",
 		write("cut", data[:len(data)-1]): "file size",
 		write("more", append(data, 1)):   "file size",
 	} {
