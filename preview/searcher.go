@@ -176,9 +176,10 @@ func (s *Searcher) search(dst []softmax.Prediction, req *softmax.Request, rung *
 }
 
 // outside returns the estimate of the log-sum over the labels that are not scored in full: by their
-// previews, or by the spread of their block. The part outside the coordinates is taken for normal.
-// The kept rows lose their previews.
-func (s *Searcher) outside(temperature float64, looked int, kept []uint32) float64 {
+// previews, or by the spread of their block. The part outside the coordinates is taken for normal,
+// and no label of a block that was not looked at is above the mark. The kept rows lose their
+// previews.
+func (s *Searcher) outside(temperature float64, looked int, kept []uint32, mark float32) float64 {
 	m, none := s.model, float32(math.Inf(-1))
 	for _, row := range kept {
 		s.scores[row] = none
@@ -199,11 +200,23 @@ func (s *Searcher) outside(temperature float64, looked int, kept []uint32) float
 		}
 		size = float32(kernels.Log(float64(m.sizes[b])) * temperature)
 		off := float64(spread * float64(m.radii[b]))
-		s.wide[b] = s.centre[b] + size + float32(float64(off*off)/(2*temperature))
+		square, far := float64(off*off)/temperature, float64(mark-s.centre[b])
+		s.wide[b] = s.centre[b] + size + float32(raised(square, far))
 	}
 	most, sum = kernels.SumExpCentres(s.wide[:m.blocks()], s.wide[:m.blocks()], scale)
 	rest = kernels.LogAddExp(rest, float64(most)/temperature+kernels.Log(sum))
 	return rest + s.meanLogit()/temperature + float64(m.tail*float64(s.sigma*s.sigma))/(2*temperature*temperature)
+}
+
+// raised returns by how much a normal distribution raises the log of the mean of e^x above its
+// centre, if no x is more than far above it, which is above 0: half the square of its deviation, as
+// long as the x that matter most, which are a square above the centre, are there. It returns a bound
+// if they are not.
+func raised(square, far float64) float64 {
+	if square <= far {
+		return square / 2
+	}
+	return far - float64(far*far)/(2*square)
 }
 
 // estimated reports whether a log-sum at a temperature, 0 for 1, may be estimated: labels that are
@@ -326,7 +339,7 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 		}
 	}
 	if req.LogSum {
-		s.rest = s.outside(cmp.Or(req.Temperature, 1), looked, s.rows[:n])
+		s.rest = s.outside(cmp.Or(req.Temperature, 1), looked, s.rows[:n], best)
 	}
 	return len(s.ids) >= k || req.Within > 0 && len(s.ids) > 0
 }
