@@ -58,6 +58,7 @@ type Searcher struct {
 	panels    []uint32  // the panel of each 16 of them
 	rows      []uint32
 	ids       []uint32
+	ruled     []float32 // previews of labels that were ruled out in the first look
 
 	sigma  float64 // deviation of the part outside the coordinates
 	length float64 // root mean square of the coordinates
@@ -294,10 +295,14 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 		s.stats.Far++
 		reach, deviations = max(float64(reach*farTimes), farReach), max(float64(deviations*farTimes), farDeviations)
 	}
+	s.ruled = s.ruled[:0]
 	first, looked := s.begin(k, req)
 	best := s.reached(looked, k, req)
 	if math.IsInf(float64(best), -1) {
 		return false
+	}
+	if more := s.farther(best); more > 1 {
+		reach, deviations = float64(reach*more), float64(deviations*more)
 	}
 	// Then the blocks that may reach it.
 	blocks, far := m.blocks(), float32(min(reach*s.length, math.MaxFloat32))
@@ -464,9 +469,25 @@ func (s *Searcher) permit(req *softmax.Request, from, to int) {
 			continue
 		}
 		if _, biased := exact.BiasOf(req, id); biased || !exact.Permits(req, id) {
+			s.ruled = append(s.ruled, s.scores[row])
 			s.scores[row] = none
 		}
 	}
+}
+
+// Labels below many that are ruled out lie close together, and more of them are missed within the
+// same distances: each doubling of the number adds this share to the distances.
+const perDoubling = 0.05
+
+// farther returns the factor of distances for the labels that are ruled out above the mark.
+func (s *Searcher) farther(mark float32) float64 {
+	n := 1
+	for _, x := range s.ruled {
+		if x >= mark {
+			n++
+		}
+	}
+	return 1 + perDoubling*kernels.Log(float64(n))/math.Ln2
 }
 
 // behind is the number of labels, by their previews, between the k-th best and the mark. It shows
