@@ -1198,3 +1198,54 @@ func TestABudgetNamesOneRung(t *testing.T) {
 		}
 	})
 }
+
+// The best labels below many banned ones are found about as surely as the best of all.
+func TestBansDoNotLowerPrecision(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
+		for _, banned := range []int{0, 4, 16, 64} {
+			const contexts, k, most = 400, 5, 25
+			missed := 0
+			for range contexts {
+				h := x.contexts(1)
+				all, got := make([]softmax.Prediction, banned+k), make([]softmax.Prediction, k)
+				if _, err := e.TopK(all, h); err != nil {
+					t.Fatal(err)
+				}
+				ban := bitset.New(x.layer.Labels())
+				for _, p := range all[:banned] {
+					ban.Add(p.ID)
+				}
+				a, err := s.Search(got, h, softmax.Request{Banned: ban})
+				if err != nil || a.Source != softmax.FromSet {
+					t.Fatalf("%d banned: found %+v, %v, want an answer of the preview", banned, a, err)
+				}
+				missed += misses(got, all[banned:])
+			}
+			if missed > most {
+				t.Errorf("below %d banned labels: found %d of %d labels missed, want at most %d", banned, missed, contexts*k, most)
+			}
+		}
+	})
+}
+
+// The mean of e^x over a normal distribution of which nothing is above a limit, by a sum over small
+// steps, is at most what its estimate says, and not far below it.
+func TestRaisedIsABoundOfTheMean(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		square, far := rapid.Float64Range(1e-3, 400).Draw(t, "square"), rapid.Float64Range(1e-3, 60).Draw(t, "far")
+		deviation := math.Sqrt(square)
+		const steps = 40000
+		from := min(-12*deviation, far-60)
+		width := (far - from) / steps
+		log := math.Inf(-1)
+		for i := range steps {
+			x := from + (float64(i)+0.5)*width
+			log = kernels.LogAddExp(log, x-x*x/(2*square))
+		}
+		log += math.Log(width / (deviation * math.Sqrt(2*math.Pi)))
+		if got := raised(square, far); got < log-1e-3 || got > log+1+math.Log(1+3*deviation) {
+			t.Fatalf("square %v, far %v: found %v, want at least %v, and not much more", square, far, got, log)
+		}
+	})
+}

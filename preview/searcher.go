@@ -301,8 +301,9 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 	if math.IsInf(float64(best), -1) {
 		return false
 	}
-	if more := s.farther(best); more > 1 {
-		reach, deviations = float64(reach*more), float64(deviations*more)
+	if doublings := s.ruledOut(best); doublings > 0 {
+		reach += float64(doublings * reachPerDoubling)
+		deviations += float64(doublings * deviationsPerDoubling)
 	}
 	// Then the blocks that may reach it.
 	blocks, far := m.blocks(), float32(min(reach*s.length, math.MaxFloat32))
@@ -476,18 +477,22 @@ func (s *Searcher) permit(req *softmax.Request, from, to int) {
 }
 
 // Labels below many that are ruled out lie close together, and more of them are missed within the
-// same distances: each doubling of the number adds this share to the distances.
-const perDoubling = 0.05
+// same distances: each doubling of the number adds this to the distances of a rung.
+const (
+	reachPerDoubling      = 0.4
+	deviationsPerDoubling = 0.2
+)
 
-// farther returns the factor of distances for the labels that are ruled out above the mark.
-func (s *Searcher) farther(mark float32) float64 {
+// ruledOut returns how often a number doubles that is 1 more than that of the labels that are ruled
+// out above the mark.
+func (s *Searcher) ruledOut(mark float32) float64 {
 	n := 1
 	for _, x := range s.ruled {
 		if x >= mark {
 			n++
 		}
 	}
-	return 1 + perDoubling*kernels.Log(float64(n))/math.Ln2
+	return kernels.Log(float64(n)) / math.Ln2
 }
 
 // behind is the number of labels, by their previews, between the k-th best and the mark. It shows
