@@ -2,6 +2,7 @@ package exact
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"unsafe"
 
@@ -117,4 +118,11 @@ func (p *Packed) Size(t int) int {
 	n := l.end - l.first
 	runtime.KeepAlive(p)
 	return n
+}
+
+// AddLines adds the places of the lists, and some of their codes.
+func (p *Packed) AddLines(l *kernels.Lines) {
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(&p.hot, 1))
+	kernels.AddLines(l, scratchBytes, p.hot.lists)
+	p.codes.AddLines(l)
 }

@@ -216,6 +216,30 @@ func insert(dst []Prediction, n int, x Prediction) int {
 	return n
 }
 
+// scratchBytes is the size of the part of each scratch that is among the lines of a query: the CPU
+// prefetches the rest by itself.
+const scratchBytes = 256
+
+// AddLines adds the memory that short searches for the query write.
+func (q *Query) AddLines(l *kernels.Lines) {
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(q, 1))
+	q.vec.AddLines(l)
+	kernels.AddLines(l, scratchBytes, q.lower)
+	kernels.AddLines(l, scratchBytes, q.upper)
+	kernels.AddLines(l, 1, q.rows)
+	kernels.AddLines(l, 1, q.ids)
+	kernels.AddLines(l, 1, q.logits)
+}
+
+// AddLines adds the memory with the place of the layer, which short searches read.
+func (s *Searcher) AddLines(l *kernels.Lines) {
+	kernels.AddLines(l, 1, unsafe.Slice(s, 1))
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.layer, 1))
+	if s.layer.codes != nil {
+		kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.layer.codes, 1))
+	}
+}
+
 // refuse returns the reason why h is not a context, after Set found no codes for it.
 func (q *Query) refuse(h []float32) error {
 	if len(h) != q.dim {

@@ -215,6 +215,13 @@ func (v *Int8Vector) Init(dim int, table []byte) {
 	v.codes = unsafe.Slice((*int8)(unsafe.Pointer(&table[at])), stride)
 }
 
+// AddLines adds the memory that Set writes.
+func (v *Int8Vector) AddLines(l *Lines) {
+	AddLines(l, math.MaxInt, unsafe.Slice(v, 1))
+	AddLines(l, math.MaxInt, v.h)
+	AddLines(l, math.MaxInt, v.codes)
+}
+
 // Fit is the result of Int8Vector.Set.
 type Fit uint8
 

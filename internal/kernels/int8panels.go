@@ -162,6 +162,22 @@ func (p *Int8Panels) fill(panel []byte, m *Int8Rows, ids []uint32, none []byte) 
 // Len returns the number of panels.
 func (p *Int8Panels) Len() int { return p.n }
 
+const (
+	startBytes   = 256 // of the panels that are among their lines: the CPU reads on by itself
+	largePage    = 2 << 20
+	maxLinePages = 8
+)
+
+// AddLines adds the start of the panels, and a line of each 2 MiB of them up to maxLinePages: each
+// line is on a different large page, if there are large pages, so that the CPU knows the address of
+// the page before it needs the first of its panels.
+func (p *Int8Panels) AddLines(l *Lines) {
+	AddLines(l, startBytes, p.data)
+	for page := 1; page < min(maxLinePages, (len(p.data)+largePage-1)/largePage); page++ {
+		AddLines(l, 1, p.data[page*largePage:])
+	}
+}
+
 // Bias returns the bias of a row, row i of panel j being row PanelRows*j+i.
 func (p *Int8Panels) Bias(row int) float32 {
 	panel, r := uint(row)/PanelRows, uint(row)%PanelRows

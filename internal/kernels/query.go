@@ -12,6 +12,22 @@ import (
 // instructions nor the places of their pages are in the caches, and the linker puts functions in
 // the order of the files and of their text.
 
+// Prefetch asks for all lines and does not wait: they come in parallel, while without Prefetch each
+// would be waited for at its first use. It is a hint, which changes no result. Plain Go has none. A
+// line that is in the first-level cache costs some 0.5 ns.
+func (l *Lines) Prefetch() {
+	prefetchLines(l.few[:l.n])
+	for c := callsOf(len(l.more), maxCallBytes/lineBytes); c.at < c.n; c = c.next() {
+		prefetchLines(l.more[c.at:c.end])
+	}
+}
+
+func prefetchLines(lines []unsafe.Pointer) {
+	if len(lines) > 0 {
+		asm.PrefetchLines((*uintptr)(unsafe.Pointer(&lines[0])), len(lines))
+	}
+}
+
 // Set quantises h, which has the vector's dimension, and keeps a copy of it.
 func (v *Int8Vector) Set(h []float32) Fit {
 	if len(h) != v.dim {
@@ -242,10 +258,8 @@ func (m Rows) gatherLeaf(dst []float64, ids []uint32, h []float32) {
 	}
 }
 
-const (
-	prefetched = 16 // the largest number of rows that Prefetch asks for
-	lineBytes  = 64 // the size of a cache line of most CPUs
-)
+// prefetched is the largest number of rows that Prefetch asks for.
+const prefetched = 16
 
 // Prefetch asks for the first two cache lines of the first 16 of the rows ids, and does not wait:
 // then their pages are looked up in parallel, and two consecutive lines make the CPU read ahead. It
@@ -262,5 +276,5 @@ func Prefetch(m Rows, ids []uint32) {
 		at[n], at[n+1] = row, unsafe.Add(row, min(lineBytes, size-1))
 		n += 2
 	}
-	asm.PrefetchLines((*uintptr)(unsafe.Pointer(&at[0])), n)
+	prefetchLines(at[:n])
 }

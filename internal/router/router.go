@@ -7,6 +7,7 @@ package router
 import (
 	"fmt"
 	"math"
+	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
@@ -205,4 +206,15 @@ func (r *Router) cosine(h []float32, best exact.Prediction) float64 {
 		return 1
 	}
 	return best.Logit / lengths
+}
+
+// AddLines adds the memory that locates the packed vectors, some of their codes, and the memory
+// that a search writes.
+func (s *Searcher) AddLines(l *kernels.Lines) {
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s, 1))
+	kernels.AddLines(l, 1, unsafe.Slice(s.by, 1)) // names the layer that is searched
+	kernels.AddLines(l, math.MaxInt, unsafe.Slice(s.r, 1))
+	if s.r.packed != nil {
+		s.r.packed.AddLines(l)
+	}
 }

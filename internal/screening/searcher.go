@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -33,6 +34,7 @@ type Searcher struct {
 	rung      int           // of the ladder, that sizes is of
 	observers []Observer
 	stats     Stats
+	lines     kernels.Lines
 
 	model  *Model
 	over   *exact.Layer
@@ -108,6 +110,7 @@ func (s *Searcher) warm() error {
 	q := exact.NewQuery(m.Dim())
 	q.Reserve(max(size, m.Clusters()))
 	s.query[0] = q
+	s.addLines()
 	if err := q.Set(make([]float32, m.Dim())); err != nil { // the first query of plain Go makes scratch
 		return err
 	}
@@ -130,6 +133,17 @@ func (s *Searcher) warm() error {
 		}
 	}
 	return nil
+}
+
+// addLines adds the memory that every query reads.
+func (s *Searcher) addLines() {
+	kernels.AddLines(&s.lines, int(unsafe.Offsetof(s.model)), unsafe.Slice(s, 1))
+	s.query[0].AddLines(&s.lines)
+	s.routing.AddLines(&s.lines)
+	s.layer.AddLines(&s.lines)
+	if s.packed != nil {
+		s.packed.AddLines(&s.lines)
+	}
 }
 
 // TopK is screen.Searcher.TopK.
@@ -190,6 +204,7 @@ type Location struct {
 // answer answers about the context h, from its candidates or by the exact layer. During the call it
 // may change req.Among.
 func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Request) (a exact.Answer, err error) {
+	s.lines.Prefetch()
 	rung := s.rung
 	if !plain(req) { // else the layer checks it
 		if err = exact.Check(req, s.model.c.Labels, len(dst)); err != nil {
