@@ -2,7 +2,7 @@
 // precision against time, from results/peers.tsv; and token, the time of a token by parts, from the
 // JSON of l2s-llama bench.
 //
-//	cd benchmarks && go run ./picture -out ../docs ["Gemma 3 270M=gemma.json" ...]
+//	cd benchmarks && go run ./picture ["Gemma 3 270M=gemma.json" ...]
 package main
 
 import (
@@ -35,7 +35,7 @@ var inks = map[string]color.RGBA{
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("picture: ")
-	out := flag.String("out", "../docs", "the `folder` to write to")
+	out := flag.String("out", "results", "the `folder` to write to")
 	flag.Parse()
 	table, err := os.ReadFile("results/peers.tsv")
 	if err != nil {
