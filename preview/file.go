@@ -38,7 +38,7 @@ type header struct {
 	Fingerprint                                                                 [32]byte
 	Labels, Dim, Biased, Coordinates, Fine, Probes, Centred, Blocks, K, HeldOut uint32
 	Rungs, Normal, Outliers                                                     uint32
-	Far, Tail                                                                   float64
+	Far, Short, Tail                                                            float64
 }
 
 var headerSize = binary.Size(header{})
@@ -99,7 +99,7 @@ func (m *Model) encode() []byte {
 		Magic: [8]byte([]byte(magic)), Version: version, Fingerprint: m.fingerprint,
 		Labels: uint32(m.labels), Dim: uint32(m.dim), Biased: uint32(m.width() - m.dim),
 		Coordinates: uint32(m.coordinates), Fine: uint32(m.fine), Probes: uint32(m.probes), Centred: uint32(m.centred), Blocks: uint32(m.blocks()),
-		K: uint32(m.k), HeldOut: uint32(m.heldOut), Rungs: uint32(len(m.rungs)), Normal: uint32(m.normal), Outliers: uint32(m.outliers), Far: m.far, Tail: m.tail,
+		K: uint32(m.k), HeldOut: uint32(m.heldOut), Rungs: uint32(len(m.rungs)), Normal: uint32(m.normal), Outliers: uint32(m.outliers), Far: m.far, Short: m.short, Tail: m.tail,
 	}
 	lists, size := []any{h}, headerSize
 	codes := m.rows(m.rowBytes())
@@ -208,15 +208,17 @@ func decode(data []byte) (*Model, error) {
 	if n := h.Coordinates - h.Fine; n%16 != 0 {
 		return nil, fmt.Errorf("coordinates: found %d after the fine ones, expected a multiple of 16", n)
 	}
-	if !(h.Far >= 0) || math.IsInf(h.Far, 1) || math.Signbit(h.Far) {
-		return nil, fmt.Errorf("far: found %v, expected a finite number that is not negative", h.Far)
+	for name, x := range map[string]float64{"far": h.Far, "short": h.Short} {
+		if !(x >= 0) || math.IsInf(x, 1) || math.Signbit(x) {
+			return nil, fmt.Errorf("%s: found %v, expected a finite number that is not negative", name, x)
+		}
 	}
 	if math.IsNaN(h.Tail) || math.IsInf(h.Tail, 0) {
 		return nil, fmt.Errorf("tail: found %v, expected a finite number", h.Tail)
 	}
 	m := &Model{
 		labels: int(h.Labels), dim: int(h.Dim), fingerprint: h.Fingerprint, biased: h.Biased == 1,
-		coordinates: int(h.Coordinates), fine: int(h.Fine), probes: int(h.Probes), centred: int(h.Centred), far: h.Far, tail: h.Tail,
+		coordinates: int(h.Coordinates), fine: int(h.Fine), probes: int(h.Probes), centred: int(h.Centred), far: h.Far, short: h.Short, tail: h.Tail,
 		k: int(h.K), heldOut: int(h.HeldOut), normal: int(h.Normal), outliers: int(h.Outliers),
 	}
 	data = data[headerSize:]

@@ -85,6 +85,7 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"k: found 91", func(m *Model) { m.k = 91 }},
 		{"normal rung: found 40", func(m *Model) { m.normal = 40 }},
 		{"far: found", func(m *Model) { m.far = -1 }},
+		{"short: found NaN", func(m *Model) { m.short = math.NaN() }},
 		{"tail: found NaN", func(m *Model) { m.tail = math.NaN() }},
 		{"deviations: found NaN", func(m *Model) { m.rungs[1].Deviations = math.NaN() }},
 		{"deviations: found 1e+308", func(m *Model) { m.rungs[1].Deviations = 1e308 }},

@@ -50,7 +50,7 @@ const (
 	someBlocks  = 512  // in which the error of codes is measured, about
 	ridge       = 1e-4 // of the mean square of an element of a context
 	clip        = 3.5  // deviations of a coordinate that codes of 4 bits reach to
-	coarseStep  = 1    // deviations from a code of 2 bits to the next: the best for a normal distribution
+	coarseStep  = 1.0  // deviations from a code of 2 bits to the next: the best for a normal distribution
 	mostFine    = 64   // coordinates with codes of 4 bits: the others have hardly more variance than is left outside
 	mostBeyond  = 16   // labels of a block that give its part outside the coordinates
 	leastBeyond = 0.25
@@ -473,10 +473,7 @@ func (m *Model) group(ctx context.Context, l *softmax.Layer, opt *Options) error
 		m.gauges[b] = float32(max(math.Sqrt(sum/float64(size)/float64(max(n, 1))), 1e-3))
 	}
 	for r, x := range mean {
-		m.steps[r] = float32(math.Sqrt(x) * clip / 7.5)
-		if r >= m.fine {
-			m.steps[r] = float32(math.Sqrt(x) * coarseStep)
-		}
+		m.steps[r] = float32(math.Sqrt(x) * m.stepOf(r))
 	}
 	opt.Progress("blocks", 0.9)
 	lost, labels := newMatrix(blocks, m.coordinates), 0

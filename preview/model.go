@@ -36,6 +36,7 @@ type Model struct {
 
 	tail    float64 // factor of the squared deviations outside, in log-sums
 	far     float64 // deviation outside the coordinates that one in 100 held-out contexts exceeds; 0 if unknown
+	short   float64 // of a layer with biases: ||h|| that one in 100 of these does not reach
 	k       int     // of the second precision
 	heldOut int
 	normal  int // the rung of requests without a budget
@@ -110,12 +111,15 @@ func (m *Model) rungOf(budget float64) int {
 }
 
 // A context whose part outside the coordinates is larger than in 99 of 100 held-out ones is of a kind
-// that nothing was measured for. A search about it looks farther than its rung, by a factor, and at
-// least this far.
+// that nothing was measured for. So is a shorter one than 99 of 100, if the layer has biases: these
+// decide then. A search about it looks farther than its rung, by a factor, and at least this far.
 const (
 	farTimes      = 1.2
 	farReach      = 8
 	farDeviations = 5
 )
 
-func (m *Model) isFar(sigma float64) bool { return m.far > 0 && sigma > m.far }
+func (s *Searcher) isFar() bool {
+	m := s.model
+	return m.far > 0 && s.sigma > m.far || s.norm < m.short
+}

@@ -1249,3 +1249,34 @@ func TestRaisedIsABoundOfTheMean(t *testing.T) {
 		}
 	})
 }
+
+// Biases decide about short contexts, which no held-out context is like: the preview looks farther,
+// and the exact layer answers about the shortest ones.
+func TestShortContextsOfALayerWithBiases(t *testing.T) {
+	x := biasedOnce()
+	s, e := mustSearch(t, x.model, x.layer), softmax.NewSearcher(x.layer)
+	got, want := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+	for _, factor := range []float32{0, 1e-6, 0.01, 0.1, 0.3, 0.6} {
+		missed := 0
+		for range 100 {
+			h := x.contexts(1)
+			for j := range h {
+				h[j] *= factor
+			}
+			a, err := s.Search(got, h, softmax.Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if factor < 0.1 && a.Source != softmax.FromLayer {
+				t.Errorf("factor %v: found an answer of the preview, want one of the layer", factor)
+			}
+			if _, err := e.TopK(want, h); err != nil {
+				t.Fatal(err)
+			}
+			missed += misses(got, want)
+		}
+		if missed > 3 {
+			t.Errorf("factor %v: found %d of 500 labels missed, want at most 3", factor, missed)
+		}
+	}
+}

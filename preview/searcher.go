@@ -24,8 +24,8 @@ type Stats struct {
 	// allowed too few labels.
 	Exact, Crowded uint64
 	// Far is the number of contexts whose part outside the coordinates is larger than in 99 of 100
-	// held-out ones: they had no bounds. If it is large, as for a text of another kind than the
-	// model's, a model made from such texts is faster.
+	// held-out ones, or, with biases, which are shorter: for them the search looked farther. If it is
+	// large, as for a text of another kind than the model's, a model made from such texts is faster.
 	Far uint64
 }
 
@@ -40,6 +40,7 @@ type Searcher struct {
 	exact  *exact.Searcher
 	query  [1]*exact.Query
 	one    [1]softmax.Answer
+	summed [16]softmax.Prediction // the best of a log-sum, whose logits are exact in it
 	stats  Stats
 
 	turner    turner
@@ -61,7 +62,8 @@ type Searcher struct {
 	ruled     []float32 // previews of labels that were ruled out in the first look
 
 	sigma  float64 // deviation of the part outside the coordinates
-	length float64 // root mean square of the coordinates
+	norm   float64 // of a context, if the layer has biases
+	length float64 // root mean square of the coordinates, weighted by the spread of labels along each
 	rest   float64 // the log-sum over the labels that were not kept
 	seen   []bool  // blocks
 	scale  float32 // of the codes of labels
@@ -126,7 +128,8 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // Search answers a request about the context h as [softmax.Searcher.Search] does, but without
 // labels whose previews are far from the best: it may miss a label, as rarely as the rungs of the
 // model tell. Logits and their order are exact. The exact layer answers if the request is Exact, if
-// a log-sum is at a temperature below 0.5 or above 2 or of a context far from the held-out ones, if
+// a log-sum is at a temperature below 0.5 or above 2 or of a context far from the held-out ones, if a
+// context of a layer with biases is less than half as long as these, if
 // the request names the labels to choose among, if it wants an exact sum or a sum over edited
 // labels, if too few labels may be answered, if k is above 512, and if too many labels look alike:
 // Answer.Source tells so. An answer depends on the context, the request and the model alone.
@@ -158,18 +161,23 @@ func (s *Searcher) search(dst []softmax.Prediction, req *softmax.Request, rung *
 	}
 	s.stats.Kept += uint64(len(s.ids))
 	ask := softmax.Request{Within: req.Within, LogSum: req.LogSum, Temperature: req.Temperature, Among: softmax.Only(s.ids), Biases: req.Biases}
-	if err := s.exact.Find(dst, s.one[:], s.query[:], &ask); err != nil {
+	found := dst
+	if req.LogSum && len(dst) < len(s.summed) {
+		found = s.summed[:min(len(s.summed), len(s.ids))]
+	}
+	if err := s.exact.Find(found, s.one[:], s.query[:], &ask); err != nil {
 		return softmax.Answer{}, err
 	}
 	a := s.one[0]
-	a.Source = softmax.FromSet
+	a.Source, a.Count = softmax.FromSet, min(a.Count, len(dst))
+	copy(dst, found[:a.Count])
 	if req.LogSum {
 		// No label is above the best: a larger estimate is wrong.
 		best := a.LogSum // at least
 		if a.Count > 0 {
 			best = dst[0].Logit / cmp.Or(req.Temperature, 1)
 		}
-		if a.LogSum = kernels.LogAddExp(a.LogSum, s.rest); a.LogSum > best+math.Log(float64(m.labels)) {
+		if a.LogSum = kernels.LogAddExp(a.LogSum, s.rest); !(a.LogSum <= best+math.Log(float64(m.labels))) {
 			return s.exactly(dst, req)
 		}
 	}
@@ -241,6 +249,9 @@ func (s *Searcher) exactly(dst []softmax.Prediction, req *softmax.Request) (soft
 func (s *Searcher) turn() bool {
 	m := s.model
 	copy(s.x, s.query[0].Vector())
+	if m.biased {
+		s.norm = math.Sqrt(kernels.RefDot(s.x[:m.dim], s.x[:m.dim]))
+	}
 	s.turner.turn(s.z, s.x)
 	square := 0.0
 	for _, p := range s.z[m.coordinates:] {
@@ -251,10 +262,10 @@ func (s *Searcher) turn() bool {
 	}
 	s.sigma = math.Sqrt(square)
 	square = 0
-	for _, z := range s.z[:m.centred] {
-		square += float64(z * z)
+	for r, share := range s.tables.spread {
+		square += float64(float64(s.z[r]*s.z[r]) * share)
 	}
-	s.length = math.Sqrt(square / float64(m.centred))
+	s.length = math.Sqrt(square)
 	for j, step := range m.axes {
 		s.v[j] = float64(s.z[j] * float64(step))
 	}
@@ -288,7 +299,10 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 	}
 	nearer, closer := ofMany(k)
 	reach, deviations := float64(rung.Reach*nearer), float64(rung.Deviations*closer)
-	if m.isFar(s.sigma) {
+	if s.norm < m.short/2 {
+		return false // by biases more than by coordinates
+	}
+	if s.isFar() {
 		if req.LogSum {
 			return false // no held-out context tells the error of an estimate
 		}
