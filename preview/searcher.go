@@ -63,7 +63,7 @@ type Searcher struct {
 
 	sigma  float64 // deviation of the part outside the coordinates
 	norm   float64 // of a context, if the layer has biases
-	length float64 // root mean square of the coordinates, weighted by the spread of labels along each
+	length float64 // root mean square of the coordinates
 	rest   float64 // the log-sum over the labels that were not kept
 	seen   []bool  // blocks
 	scale  float32 // of the codes of labels
@@ -262,10 +262,10 @@ func (s *Searcher) turn() bool {
 	}
 	s.sigma = math.Sqrt(square)
 	square = 0
-	for r, share := range s.tables.spread {
-		square += float64(float64(s.z[r]*s.z[r]) * share)
+	for _, z := range s.z[:m.centred] {
+		square += float64(z * z)
 	}
-	s.length = math.Sqrt(square)
+	s.length = math.Sqrt(square / float64(m.centred))
 	for j, step := range m.axes {
 		s.v[j] = float64(s.z[j] * float64(step))
 	}

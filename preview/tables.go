@@ -153,8 +153,7 @@ type tables struct {
 	slots  []uint32 // the label of each row of the panels, noLabel for none
 	panels []byte   // of the centres
 	turn   *directions
-	owner  []uint32  // the block of each panel
-	spread []float64 // of each coordinate of the centres: its share of the squared radii of blocks
+	owner  []uint32 // the block of each panel
 }
 
 const noLabel = math.MaxUint32
@@ -164,17 +163,6 @@ func (m *Model) arrange() {
 	t := &tables{first: make([]uint32, m.blocks()+1), turn: newDirections(m.turn, m.width())}
 	for b, size := range m.sizes {
 		t.first[b+1] = t.first[b] + uint32(panelsOf(int(size)))
-	}
-	sum := 0.0
-	for r, step := range m.steps[:m.centred] {
-		square := float64(step) / m.stepOf(r)
-		t.spread = append(t.spread, float64(square*square))
-		sum += t.spread[r]
-	}
-	for r, x := range t.spread {
-		if t.spread[r] = 1 / float64(m.centred); sum > 0 {
-			t.spread[r] = x / sum
-		}
 	}
 	panels := int(t.first[m.blocks()])
 	t.owner, t.slots = make([]uint32, panels), make([]uint32, panels*kernels.PanelRows)
