@@ -65,8 +65,8 @@ type Head heads.Head
 func (h *Head) head() *heads.Head { return (*heads.Head)(h) }
 
 // Open opens the head source, see the package's documentation. An error names the file, the value
-// found and the value expected. Open does not read mapped rows: softmax.NewLayer
-// checks that they are finite.
+// found and the value expected. Open does not read mapped rows: softmax.NewLayer,
+// of h.Rows() and h.Bias(), checks that they are finite.
 func Open(source string, opt Options) (*Head, error) {
 	h, err := heads.Open(source, heads.Options(opt))
 	return (*Head)(h), err

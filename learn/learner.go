@@ -47,7 +47,7 @@ type Options struct {
 	// Least is the number of contexts of the first training, and the number that must come after an
 	// alarm before a screen answers again. The latter doubles with each further alarm, unless the
 	// previous screen has answered 64 times that number of queries. A screen is tried on half of
-	// Least, or more, of the contexts after its training. 0: 32,768.
+	// Least, or more, of the contexts after its training. 0: 32,768; otherwise at least 8.
 	Least int
 	// Keep, unless empty, names the file of the screen. It is written, always complete, when a
 	// screen begins to answer, removed when the screen is given up, and opened at the start. Then

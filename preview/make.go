@@ -62,11 +62,13 @@ const (
 )
 
 // Make makes a model of a layer from contexts of the text to come: states, row-major, n x d. Some
-// 4,000 are enough for one language, and another 4,000 for each further one. It takes some seconds
-// on all cores, and the same input gives the same model on every CPU.
+// 4,000 are enough for one language, and another 4,000 for each further one. It takes
+// some ten seconds on all cores for 262,144 labels, and the same input gives the same model on every
+// CPU. A layer of fewer than [LeastLabels] labels gets a model too, with which it is hardly faster.
 //
-// It returns an error if the states are too few, or no finite rows of the layer's dimension, and
-// one that wraps ctx.Err() if ctx is done before.
+// It returns an error if the states are fewer than 64 besides the held-out ones, or no finite rows
+// of the layer's dimension, [ErrTarget] if too many labels are missed, and one that wraps ctx.Err()
+// if ctx is done before.
 func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) (*Model, error) {
 	if l == nil {
 		return nil, errors.New("preview: layer: found nil, expected a layer")

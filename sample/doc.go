@@ -36,5 +36,8 @@
 // distribution from the layer's. Any other draw has the distribution of the layer, which answers if
 // the candidates leave the draw open, unless Options.MaxVariation allows more.
 //
+// Over a preview ([NewPreviewed]) a top-k or a min-p that comes first is over the labels that the
+// preview finds; other draws are from the layer.
+//
 // Equal seeds, layers, screens, contexts and edits give equal tokens on every CPU.
 package sample

@@ -206,7 +206,7 @@ func parseHeader(data []byte) (h header, err error) {
 		return h, fmt.Errorf("header: found an empty file, expected at least %d bytes", headerSize)
 	}
 	if bytes.HasPrefix(data, []byte(previewMagic)) {
-		return h, errors.New("magic: found a preview, expected a screen: l2s topk, eval, bench and inspect take previews, and so does l2s-llama --fast")
+		return h, errors.New("magic: found a preview, expected a screen: l2s topk, eval, bench and inspect take previews, and l2s-llama --fast one beside the model: MODEL.gguf.l2p")
 	}
 	if n := min(len(data), len(magic)); string(data[:n]) != magic[:n] {
 		return h, fmt.Errorf("magic: found % x, expected % x: not a screen file", data[:n], magic)

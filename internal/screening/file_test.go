@@ -440,7 +440,7 @@ var brokenFiles = []struct {
 	{"a text", func(b []byte) []byte { return []byte("hello, world") }, withoutSeal, "magic: found 68 65 6c 6c 6f 2c 20 77, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
 	{"a short text", func(b []byte) []byte { return []byte("hi") }, withoutSeal, "magic: found 68 69, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
 	{"an .npy file", put(0, []byte("\x93NUMPY\x01\x00")), withoutSeal, "magic: found 93 4e 55 4d 50 59 01 00, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
-	{"a preview", put(0, []byte("\x89L2P\r\n\x1a\n")), withoutSeal, "magic: found a preview, expected a screen: l2s topk, eval, bench and inspect take previews, and so does l2s-llama --fast"},
+	{"a preview", put(0, []byte("\x89L2P\r\n\x1a\n")), withoutSeal, "magic: found a preview, expected a screen: l2s topk, eval, bench and inspect take previews, and l2s-llama --fast one beside the model: MODEL.gguf.l2p"},
 	{"line ends converted", put(4, []byte("\n\x1a\n")), withoutSeal, "magic: found 89 4c 32 53 0a 1a 0a 0a, expected 89 4c 32 53 0d 0a 1a 0a: not a screen file"},
 	{"cut in the magic", func(b []byte) []byte { return b[:5] }, withoutSeal, "header: found 5 bytes, expected at least 104"},
 	{"cut in the header", func(b []byte) []byte { return b[:103] }, withoutSeal, "header: found 103 bytes, expected at least 104"},
