@@ -31,7 +31,7 @@ var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 // texts are farther out. So the misses of a rung are estimated by a rung that looks less far, by
 // these factors.
 const (
-	marginReach      = 1.25
+	marginReach      = 1.5
 	marginDeviations = 1
 )
 
