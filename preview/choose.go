@@ -28,8 +28,8 @@ func steps(from, step float64, n int) (x []float64) {
 var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 
 // Held-out states are close to the states that the coordinates were made from, and labels of other
-// texts are farther out. So the misses of a rung are estimated by a rung that looks less far, by
-// these factors.
+// texts are farther out. So the misses of a rung are estimated by a rung with distances that are
+// smaller by these.
 const (
 	marginReach      = 1.5
 	marginDeviations = 1
