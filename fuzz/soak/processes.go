@@ -379,7 +379,10 @@ func disk(ctx context.Context, s *soak) error {
 			if failed = err; bad != nil || code > 1 {
 				s.fault("disk: found the exit status %d, %v: %s", code, bad, text)
 			}
-			os.Remove(path + ".partial")
+			if failed != nil { // what the next run would continue from
+				os.Remove(path + ".partial")
+				os.Remove(path + ".partial-labels")
+			}
 		} else {
 			failed = m.Save(path)
 		}
