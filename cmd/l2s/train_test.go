@@ -41,8 +41,8 @@ func TestTrainSaysWhatItDecides(t *testing.T) {
 		expectIn(t, r.stderr, "l2s train: warning: x.l2s: "+want)
 	})
 	t.Run("a target that is missed by far", func(t *testing.T) {
-		random := rand.New(rand.NewPCG(1, 2))
 		for name, shape := range map[string][]int{"W9.npy": {9000, 32}, "H9.npy": {1500, 32}} {
+			random := rand.New(rand.NewPCG(1, uint64(shape[0])))
 			x := make([]float32, shape[0]*shape[1])
 			for i := range x {
 				x[i] = float32(random.NormFloat64())

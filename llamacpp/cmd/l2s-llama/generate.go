@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -286,6 +288,12 @@ func pace(n int, took time.Duration) string {
 	return fmt.Sprintf(", %.1f per second", float64(n)/took.Seconds())
 }
 
+// starved reports whether several threads, which work all of the time if they can, had a CPU for less
+// than half of some seconds.
+func starved(threads int, cpu, took time.Duration) bool {
+	return threads > 1 && cpu > 0 && took > 2*time.Second && 2*cpu < time.Duration(threads)*took
+}
+
 func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, o engine.Sampling, prompt string, n int, ignore bool) error {
 	ids, err := f.tokens(ctx, m, prompt, true)
 	if err != nil {
@@ -298,6 +306,7 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	ended := make(chan struct{})
 	go func() { e.Run(running); close(ended) }()
 	defer func() { end(); <-ended }() // before the model is closed
+	start, cpu := time.Now(), cpuTime()
 	job, err := e.Start(ctx, engine.Request{Prompt: ids, Most: n, Sampling: o, LogProbs: -1, Ends: !ignore, Shift: true, Write: func(text string, _ []engine.Token) bool {
 		out.WriteString(text)
 		failed = out.Flush()
@@ -322,6 +331,9 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	}
 	fmt.Fprintln(f.stdout)
 	f.say("prompt: %d tokens%s; written: %d%s\n", r.Read, pace(r.Read, r.Reading), r.Written, pace(r.Written, r.Time))
+	if starved(cmp.Or(f.threads, runtime.GOMAXPROCS(0)), cpuTime()-cpu, time.Since(start)) {
+		f.say("the threads waited for a CPU more than half of the time, and for each other: on a machine this busy --threads 1 is faster\n")
+	}
 	if err == nil && r.Written == 0 && r.Reason == engine.Stopped {
 		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos continues, and --chat takes the prompt as a message\n", r.End, m.Name(r.End))
 	}

@@ -649,3 +649,24 @@ func TestTheWholeWay(t *testing.T) {
 		t.Errorf("found %q, expected a line of the screen", text)
 	}
 }
+
+func TestStarvedThreads(t *testing.T) {
+	const s = time.Second
+	for _, c := range []struct {
+		threads   int
+		cpu, took time.Duration
+		want      bool
+	}{
+		{2, 4 * s, 10 * s, true},
+		{2, 19 * s, 10 * s, false}, // both had a CPU
+		{2, 10 * s, 10 * s, false},
+		{1, 1 * s, 10 * s, false}, // it waits for nobody
+		{2, s / 10, s, false},     // too short to tell
+		{2, 0, 10 * s, false},     // not known
+		{4, 19 * s, 10 * s, true},
+	} {
+		if got := starved(c.threads, c.cpu, c.took); got != c.want {
+			t.Errorf("%d threads with %v of %v: found %v, expected %v", c.threads, c.cpu, c.took, got, c.want)
+		}
+	}
+}
