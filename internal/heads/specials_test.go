@@ -77,7 +77,7 @@ func TestSpecialsOfAFile(t *testing.T) {
 
 // The model that the project was measured on has the three of Llama.
 func TestSpecialsOfASharedModel(t *testing.T) {
-	const dir = "../../shared/data/llm-65k"
+	const dir = "../../../shared/data/llm-65k"
 	if _, err := os.Stat(dir); err != nil {
 		t.Skip("../shared/data/llm-65k is not there (CONTRIBUTING.md, Data, describes it): ", err)
 	}
