@@ -150,7 +150,8 @@ func (m *Model) measureSums(ctx context.Context, l *softmax.Layer, held []float3
 				return err
 			}
 			if i == 0 {
-				if err := s.exact.Find(nil, s.one[:], s.query[:], &req); err != nil {
+				// The best logits are exact in it, and the others within the errors of their codes.
+				if err := s.exact.Find(s.summed[:min(len(s.summed), m.labels)], s.one[:], s.query[:], &req); err != nil {
 					return err
 				}
 				x.exact = s.one[0].LogSum
