@@ -52,13 +52,13 @@ type survey struct {
 func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, best []softmax.Prediction, done func(int)) (*survey, error) {
 	n := len(held) / m.dim
 	v := &survey{n: n, k: m.k, first: make([]need, n), best: make([]need, n*m.k), looked: make([]float32, n*len(reaches)), kept: make([]float32, n*len(deviations))}
-	sigmas, lengths := make([]float64, n), make([]float64, n)
+	sigmas, norms := make([]float64, n), make([]float64, n)
 	err := m.each(ctx, l, n, nil, func(s *Searcher, c int) error {
 		if err := s.query[0].Set(held[c*m.dim : (c+1)*m.dim]); err != nil {
 			return err
 		}
 		s.turn()
-		sigmas[c], lengths[c] = s.sigma, s.norm
+		sigmas[c], norms[c] = s.sigma, s.norm
 		return nil
 	})
 	if err != nil {
@@ -69,7 +69,7 @@ func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, be
 		m.far = far
 	}
 	if m.biased {
-		m.short = slices.Sorted(slices.Values(lengths))[n/100]
+		m.short = slices.Sorted(slices.Values(norms))[n/100]
 	}
 	rowOf := slices.Repeat([]uint32{noLabel}, m.labels) // of each label, where all blocks are looked at
 	for row, id := range m.slots {

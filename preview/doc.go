@@ -6,8 +6,8 @@
 // layer and some thousand contexts, whose labels need not be known; a small file keeps it. A
 // [Searcher] transforms a context to these coordinates, computes the products with the centres of
 // the blocks, and previews (SVD-softmax, Shim et al., NIPS 2017) of the labels in the blocks that
-// may hold one of the best, from codes of 4 and 2 bits. The labels whose previews are near the best ones
-// are scored in full. So logits and their order are exact among the labels that are scored, but a
+// may hold one of the best, from codes of 4 and 2 bits. The labels whose previews are near the best
+// ones are scored in full. So logits and their order are exact among the labels that are scored, but a
 // label may be missed. Each query chooses how far to look; the rungs of a model have the precision
 // on contexts that the model was not made from.
 //

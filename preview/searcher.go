@@ -128,11 +128,10 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // Search answers a request about the context h as [softmax.Searcher.Search] does, but without
 // labels whose previews are far from the best: it may miss a label, as rarely as the rungs of the
 // model tell. Logits and their order are exact. The exact layer answers if the request is Exact, if
-// a log-sum is at a temperature below 0.5 or above 2 or of a context far from the held-out ones, if a
-// context of a layer with biases is less than half as long as these, if
-// the request names the labels to choose among, if it wants an exact sum or a sum over edited
-// labels, if too few labels may be answered, if k is above 512, and if too many labels look alike:
-// Answer.Source tells so. An answer depends on the context, the request and the model alone.
+// a log-sum is at a temperature below 0.5 or above 2 or of a context far from the held-out ones, if
+// a context of a layer with biases is less than half as long as these, if the request names the
+// labels to choose among, if it wants an exact sum or a sum over edited labels, if too few labels
+// may be answered, if k is above 512, and if too many labels look alike: Answer.Source tells so. An answer depends on the context, the request and the model alone.
 //
 // A log-sum is over all labels: exact for the labels scored in full, as in [softmax.Answer], and
 // estimated for the others by their previews, or by the spread of their block: [Rung] has the error
@@ -315,10 +314,9 @@ func (s *Searcher) look(k int, req *softmax.Request, rung *Rung) bool {
 	if math.IsInf(float64(best), -1) {
 		return false
 	}
-	if doublings := s.ruledOut(best); doublings > 0 {
-		reach += float64(doublings * reachPerDoubling)
-		deviations += float64(doublings * deviationsPerDoubling)
-	}
+	doublings := s.ruledOut(best)
+	reach += float64(doublings * reachPerDoubling)
+	deviations += float64(doublings * deviationsPerDoubling)
 	// Then the blocks that may reach it.
 	blocks, far := m.blocks(), float32(min(reach*s.length, math.MaxFloat32))
 	for b, c := range s.centre[:blocks] {
@@ -484,7 +482,9 @@ func (s *Searcher) permit(req *softmax.Request, from, to int) {
 			continue
 		}
 		if _, biased := exact.BiasOf(req, id); biased || !exact.Permits(req, id) {
-			s.ruled = append(s.ruled, s.scores[row])
+			if from == 0 {
+				s.ruled = append(s.ruled, s.scores[row])
+			}
 			s.scores[row] = none
 		}
 	}
