@@ -55,7 +55,9 @@ func verbs() []verb {
 		{"bench", "measure the time of a query", benchVerb},
 		{"topk", "answer: the best labels of each context", topKVerb},
 		{"inspect", "show a screen, a preview, or the head of a model", inspectVerb},
-		{"version", "show the version, the CPU and the SIMD level", versionVerb},
+		{"version", "show the version, the CPU and the SIMD level", func(*flags) action {
+			return func(context.Context, *inputs) (fmt.Stringer, error) { return cmdline.VersionOf(), nil }
+		}},
 	}
 }
 

@@ -5,6 +5,7 @@
 //	l2s-llama serve     serve OpenAI's API over HTTP
 //	l2s-llama bench     measure tokens per second by llama.cpp's head and by others
 //	l2s-llama compare   measure where the tokens of these heads differ
+//	l2s-llama version   show the version, the CPU and the SIMD level
 //
 // Each verb explains itself with -h. The libraries of llama.cpp are in the folder of --lib, or in
 // the folder YZMA_LIB. Results go to standard output, all else to standard error. The exit status
@@ -14,6 +15,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -46,6 +48,7 @@ var verbs = []verb{
 	{"serve", "serve OpenAI's API over HTTP", runServe},
 	{"bench", "measure tokens per second by llama.cpp's head and by others", runBench},
 	{"compare", "measure where the tokens of these heads differ", runCompare},
+	{"version", "show the version, the CPU and the SIMD level", runVersion},
 }
 
 func main() {
@@ -62,6 +65,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	name := "-h"
 	if len(args) > 0 {
 		name = args[0]
+	}
+	if name == "-v" || name == "-version" || name == "--version" {
+		name = "version"
 	}
 	for _, v := range verbs {
 		if v.name != name {
@@ -93,6 +99,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "l2s-llama: found the verb %q, expected one of these:\n\n%s", name, text)
 	return 2
+}
+
+func runVersion(_ context.Context, args []string, stdout, _ io.Writer) error {
+	switch {
+	case len(args) == 0:
+		_, err := fmt.Fprint(stdout, cmdline.VersionOf())
+		return err
+	case len(args) == 1 && slices.Contains([]string{"--json", "-json"}, args[0]):
+		out := json.NewEncoder(stdout)
+		out.SetIndent("", "  ")
+		return out.Encode(cmdline.VersionOf())
+	case len(args) == 1 && slices.Contains([]string{"--help", "-help", "-h"}, args[0]):
+		_, err := fmt.Fprint(stdout, "l2s-llama version [--json]\n\nShows the version, the CPU and the SIMD level.\n\nflags:\n  --json  write JSON\n")
+		return err
+	}
+	return wrongUse("found %q, expected --json or nothing", args)
 }
 
 // useError is an error of the flags.

@@ -62,6 +62,17 @@ func need(t *testing.T) {
 	}
 }
 
+// The version needs no model and no library, and is the same as text and as JSON.
+func TestVersion(t *testing.T) {
+	text, _ := runs(t, context.Background(), 0, "version")
+	out, _ := runs(t, context.Background(), 0, "version", "--json")
+	var v struct{ Version, Level string }
+	if err := json.Unmarshal([]byte(out), &v); err != nil || v.Version == "" || !strings.Contains(text, v.Version) || !strings.Contains(text, v.Level) {
+		t.Errorf("found %q and %q (%v), expected the same version and level in both", text, out, err)
+	}
+	runs(t, context.Background(), 2, "version", "--model", "M.gguf")
+}
+
 // Wrong use is found before a preview is made, which takes a minute.
 func TestWhatIsWrongIsFoundEarly(t *testing.T) {
 	model := fastModel(t)
@@ -203,7 +214,7 @@ func TestHelpFitsAScreen(t *testing.T) {
 	}
 	for _, args := range pages {
 		text, said := runs(t, context.Background(), 0, args...)
-		if said != "" || len(args) > 1 && !strings.Contains(text, "  --model FILE ") {
+		if said != "" || len(args) > 1 && args[0] != "version" && !strings.Contains(text, "  --model FILE ") {
 			t.Errorf("%v: found %q and %q, expected the flags on standard output alone", args, text, said)
 		}
 		if n := strings.Count(text, "\n"); n > 40 {

@@ -1,8 +1,7 @@
-package main
+package cmdline
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -15,8 +14,8 @@ import (
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// versionResult is the JSON of l2s version.
-type versionResult struct {
+// Version tells what a command was built from and what it runs on. It is the JSON of the verb version.
+type Version struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"` // of the source, if the build knows it
 	Go       string `json:"go"`
@@ -30,22 +29,22 @@ type versionResult struct {
 	Levels []string `json:"levels"`
 }
 
-func versionVerb(*flags) action {
-	return func(context.Context, *inputs) (fmt.Stringer, error) {
-		info, _ := debug.ReadBuildInfo()
-		version, revision := buildVersion(info)
-		r := versionResult{
-			Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-			CPU: cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown"), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: asm.HasVNNI, I8MM: asm.HasI8MM,
-		}
-		for _, l := range simd.Available() {
-			r.Levels = append(r.Levels, l.String())
-		}
-		return r, nil
+// VersionOf returns the version of the running program.
+func VersionOf() Version {
+	info, _ := debug.ReadBuildInfo()
+	version, revision := buildVersion(info)
+	r := Version{
+		Version: version, Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		CPU: cmp.Or(strings.TrimSpace(cpuid.CPU.BrandName), "unknown"), CPUs: runtime.NumCPU(), Level: kernels.Level(), VNNI: asm.HasVNNI, I8MM: asm.HasI8MM,
 	}
+	for _, l := range simd.Available() {
+		r.Levels = append(r.Levels, l.String())
+	}
+	return r
 }
 
-func (r versionResult) String() string {
+// String returns it as a table.
+func (r Version) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "l2s      %s\n", r.Version)
 	if r.Revision != "" {
