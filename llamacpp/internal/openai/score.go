@@ -109,7 +109,7 @@ func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answe
 		answers = append(answers, all)
 	}
 	if common == 0 {
-		return nil, nil, wrong("prompt", "found no token before the answers, expected one at least")
+		return nil, nil, wrong("prompt", "found %.40q, all of whose tokens change with the answers, expected one token at least before these", text)
 	}
 	for i := range answers {
 		answers[i] = answers[i][common:]

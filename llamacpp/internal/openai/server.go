@@ -181,9 +181,9 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, releas
 	_ = control.SetReadDeadline(time.Now().Add(s.o.Timeout))
 	h := hold{of: s}
 	body, err := io.ReadAll(io.LimitReader(heldReader{r.Body, &h}, s.o.Body+1))
-	if int64(len(body)) > s.o.Body {
+	if long := int64(len(body)) > s.o.Body; long || err != nil && r.ContentLength > s.o.Body {
 		h.release()
-		if r.Header.Get("Expect") == "" {
+		if long && r.Header.Get("Expect") == "" {
 			_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, drained))
 		}
 		return nil, nil, wrong("", "body: found more than %d bytes, expected at most %[1]d", s.o.Body).with(http.StatusRequestEntityTooLarge).code("body_too_large")

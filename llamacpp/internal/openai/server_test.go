@@ -915,6 +915,16 @@ func TestBodies(t *testing.T) {
 	if codes[408] == 0 || codes[503] == 0 || codes[408]+codes[503] != sent {
 		t.Errorf("bodies that do not come whole: found the statuses %v, expected 408 and 503", codes)
 	}
+	// A body that is too large and does not come is too large.
+	huge, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer huge.Close()
+	fmt.Fprintf(huge, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999999999\r\n\r\n{")
+	if r, err := http.ReadResponse(bufio.NewReader(huge), nil); err != nil || r.StatusCode != 413 {
+		t.Errorf("a length of 10 TB: found %v, %v, expected the status 413", r, err)
+	}
 	// Bytes that are no chunks are an error at once, not a timeout.
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
