@@ -247,7 +247,7 @@ type blockBound struct {
 }
 
 // hasMins reports whether blocks of the type have a minimum in addition to the scale.
-func (e Element) hasMins() bool { return e == Q4_K || e == Q5_K || e == Q4_1 || e == Q5_1 }
+func (e Element) hasMins() bool { return elementTypes[e].mins }
 
 // codeStep is the common divisor of the codes that assembly multiplies for a type's weights: 128
 // over half of the range of a weight's integer, and 256 in words.
@@ -256,13 +256,8 @@ func (e Element) codeStep() float32 {
 	if bytePlanes {
 		step = 1
 	}
-	switch e {
-	case Q4_0:
-		return 16 * step
-	case Q5_0:
-		return 8 * step
-	case Q6_K:
-		return 4 * step
+	if zero := elementTypes[e].zero; zero > 0 {
+		return step * float32(128/zero)
 	}
 	return step
 }
@@ -449,75 +444,6 @@ func (e Element) blockLeaf(lower, upper *float32, ld int, rows *byte, ids *uint3
 		return asm.BlockBoundsQ6K(lower, upper, ld, rows, ids, n, blocks, b)
 	}
 	return false
-}
-
-// splitBlock is a block as integers and factors: weight j is factors[j/16] codes[j] - minima[j/32].
-type splitBlock struct {
-	n       int
-	codes   [256]int32
-	factors [16]float32
-	minima  [8]float32
-}
-
-func (e Element) split(block []byte, x *splitBlock) {
-	x.n, _ = BlockOf(e)
-	switch e {
-	case Q8_0:
-		for j, q := range (*[32]byte)(block[2:]) {
-			x.codes[j] = int32(int8(q))
-		}
-	case Q4_0:
-		for j, q := range (*[16]byte)(block[2:]) {
-			x.codes[j], x.codes[j+16] = int32(q&15)-8, int32(q>>4)-8
-		}
-	case Q5_0:
-		fifth := binary.LittleEndian.Uint32(block[2:])
-		for j, q := range (*[16]byte)(block[6:]) {
-			x.codes[j] = int32(uint32(q&15)|fifth>>j<<4&16) - 16
-			x.codes[j+16] = int32(uint32(q>>4)|fifth>>(j+16)<<4&16) - 16
-		}
-	case Q4_1:
-		for j, q := range (*[16]byte)(block[4:]) {
-			x.codes[j], x.codes[j+16] = int32(q&15), int32(q>>4)
-		}
-		x.minima[0] = -half(block[2:])
-	case Q5_1:
-		fifth := binary.LittleEndian.Uint32(block[4:])
-		for j, q := range (*[16]byte)(block[8:]) {
-			x.codes[j] = int32(uint32(q&15) | fifth>>j<<4&16)
-			x.codes[j+16] = int32(uint32(q>>4) | fifth>>(j+16)<<4&16)
-		}
-		x.minima[0] = -half(block[2:])
-	case Q4_K, Q5_K:
-		d, m, scales := half(block), half(block[2:]), (*[12]byte)(block[4:])
-		at := 16
-		if e == Q5_K {
-			at = 48
-		}
-		for g := range 8 {
-			s, t := scales4K(scales, g)
-			x.factors[2*g], x.factors[2*g+1], x.minima[g] = d*s, d*s, m*t
-			for l, q := range (*[32]byte)(block[at+g/2*32:]) {
-				q = q >> (g % 2 * 4) & 15
-				if e == Q5_K {
-					q |= block[16+l] >> g << 4 & 16
-				}
-				x.codes[32*g+l] = int32(q)
-			}
-		}
-		return
-	case Q6_K:
-		d, scales := half(block[208:]), (*[16]byte)(block[192:])
-		for g := range 8 {
-			low, high := (*[32]byte)(block[g/4*64+g%2*32:]), (*[32]byte)(block[128+g/4*32:])
-			for l := range 32 {
-				x.codes[32*g+l] = int32(low[l]>>(g%4/2*4)&15|high[l]>>(g%4*2)<<4&48) - 32
-			}
-			x.factors[2*g], x.factors[2*g+1] = d*float32(int8(scales[2*g])), d*float32(int8(scales[2*g+1]))
-		}
-		return
-	}
-	x.factors[0], x.factors[1] = half(block), half(block)
 }
 
 // generic is leaf in plain Go.

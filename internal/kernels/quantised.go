@@ -35,22 +35,25 @@ const (
 	Q5_1
 )
 
-// elementTypes describes the elements.
+// elementTypes describes the elements: those of quantised types are unsigned integers in memory, or
+// signed bytes in Q8_0, less zero, times a scale and, if mins is set, less a minimum.
 var elementTypes = [...]struct {
 	name            string
 	elements, bytes int // of a block
+	zero            int32
+	mins            bool
 }{
-	Float32:  {"float32", 1, 4},
-	Float16:  {"float16", 1, 2},
-	BFloat16: {"bfloat16", 1, 2},
-	Q4_0:     {"q4_0", 32, 18},
-	Q5_0:     {"q5_0", 32, 22},
-	Q8_0:     {"q8_0", 32, 34},
-	Q4_K:     {"q4_k", 256, 144},
-	Q5_K:     {"q5_k", 256, 176},
-	Q6_K:     {"q6_k", 256, 210},
-	Q4_1:     {"q4_1", 32, 20},
-	Q5_1:     {"q5_1", 32, 24},
+	Float32:  {"float32", 1, 4, 0, false},
+	Float16:  {"float16", 1, 2, 0, false},
+	BFloat16: {"bfloat16", 1, 2, 0, false},
+	Q4_0:     {"q4_0", 32, 18, 8, false},
+	Q5_0:     {"q5_0", 32, 22, 16, false},
+	Q8_0:     {"q8_0", 32, 34, 0, false},
+	Q4_K:     {"q4_k", 256, 144, 0, true},
+	Q5_K:     {"q5_k", 256, 176, 0, true},
+	Q6_K:     {"q6_k", 256, 210, 32, false},
+	Q4_1:     {"q4_1", 32, 20, 0, true},
+	Q5_1:     {"q5_1", 32, 24, 0, true},
 }
 
 // Quantised reports whether elements are stored in blocks.
@@ -78,73 +81,80 @@ func (m Rows) rowBytes() int {
 }
 
 // widenBlocks writes the len(dst) quantised elements from first on to dst; both
-// are multiples of the block. A table of functions would make dst escape.
+// are multiples of the block.
 func (m Rows) widenBlocks(dst []float32, first int) {
 	elements, bytes := BlockOf(m.element)
 	blocks := m.bytes()[first/elements*bytes:]
+	var x splitBlock
 	for ; len(dst) > 0; dst, blocks = dst[elements:], blocks[bytes:] {
-		part, block := dst[:elements], blocks[:bytes]
-		switch m.element {
-		case Q4_0:
-			widenQ40(part, block)
-		case Q5_0:
-			widenQ50(part, block)
-		case Q8_0:
-			widenQ80(part, block)
-		case Q4_K:
-			widenQ4K(part, block)
-		case Q5_K:
-			widenQ5K(part, block)
-		case Q6_K:
-			widenQ6K(part, block)
-		case Q4_1:
-			widenQ41(part, block)
-		case Q5_1:
-			widenQ51(part, block)
+		m.element.split(blocks[:bytes], &x)
+		for j := 0; j < elements; j += 16 {
+			y, codes, factor, minimum := (*[16]float32)(dst[j:]), (*[16]int32)(x.codes[j:]), x.factors[j/16], x.minima[j/32]
+			for l, q := range codes {
+				y[l] = float32(factor*float32(q)) - minimum
+			}
 		}
 	}
 }
 
-func half(b []byte) float32 { return float16.Widen(binary.LittleEndian.Uint16(b)) }
-
-func widenQ40(dst []float32, block []byte) {
-	d, qs, y := half(block), (*[16]byte)(block[2:]), (*[32]float32)(dst)
-	for j, q := range qs {
-		y[j] = float32(int(q&15)-8) * d
-		y[j+16] = float32(int(q>>4)-8) * d
-	}
+// splitBlock is a block as integers and factors: weight j is factors[j/16] codes[j] - minima[j/32].
+type splitBlock struct {
+	n       int
+	codes   [256]int32
+	factors [16]float32
+	minima  [8]float32 // zeros, for types without a minimum
 }
 
-func widenQ50(dst []float32, block []byte) {
-	d, fifth, qs, y := half(block), binary.LittleEndian.Uint32(block[2:]), (*[16]byte)(block[6:]), (*[32]float32)(dst)
-	for j, q := range qs {
-		y[j] = float32(int(uint32(q&15)|fifth>>j<<4&16)-16) * d
-		y[j+16] = float32(int(uint32(q>>4)|fifth>>(j+16)<<4&16)-16) * d
+// split takes a block of type e apart, into the x of blocks of the same type.
+func (e Element) split(block []byte, x *splitBlock) {
+	x.n, _ = BlockOf(e)
+	zero := elementTypes[e].zero
+	switch e {
+	case Q8_0:
+		for j, q := range (*[32]byte)(block[2:]) {
+			x.codes[j] = int32(int8(q))
+		}
+	case Q4_0, Q4_1, Q5_0, Q5_1: // the scale, the minimum, the fifth bits, and the other four
+		fifth, low := uint32(0), (*[16]byte)(block[len(block)-16:])
+		if e == Q5_0 || e == Q5_1 {
+			fifth = binary.LittleEndian.Uint32(block[len(block)-20:])
+		}
+		for j, q := range low {
+			x.codes[j] = int32(uint32(q&15)|fifth>>j<<4&16) - zero
+			x.codes[j+16] = int32(uint32(q>>4)|fifth>>(j+16)<<4&16) - zero
+		}
+		if elementTypes[e].mins {
+			x.minima[0] = -half(block[2:])
+		}
+	case Q4_K, Q5_K:
+		d, m, scales, low := half(block), half(block[2:]), (*[12]byte)(block[4:]), block[len(block)-128:]
+		for g := range 8 {
+			s, t := scales4K(scales, g)
+			x.factors[2*g], x.factors[2*g+1], x.minima[g] = d*s, d*s, m*t
+			codes := (*[32]int32)(x.codes[32*g:])
+			for l, q := range (*[32]byte)(low[g/2*32:]) {
+				codes[l] = int32(q >> (g % 2 * 4) & 15)
+			}
+			if e == Q5_K {
+				for l, q := range (*[32]byte)(block[16:]) {
+					codes[l] |= int32(q >> g << 4 & 16)
+				}
+			}
+		}
+		return
+	case Q6_K: // four groups share the bytes of their upper bits
+		d, scales := half(block[208:]), (*[16]byte)(block[192:])
+		for g := range 8 {
+			low, high := (*[32]byte)(block[g/4*64+g%2*32:]), (*[32]byte)(block[128+g/4*32:])
+			codes := (*[32]int32)(x.codes[32*g:])
+			for l := range codes {
+				codes[l] = int32(low[l]>>(g%4/2*4)&15|high[l]>>(g%4*2)<<4&48) - zero
+			}
+			x.factors[2*g], x.factors[2*g+1] = d*float32(int8(scales[2*g])), d*float32(int8(scales[2*g+1]))
+		}
+		return
 	}
-}
-
-func widenQ41(dst []float32, block []byte) {
-	d, m, qs, y := half(block), half(block[2:]), (*[16]byte)(block[4:]), (*[32]float32)(dst)
-	for j, q := range qs {
-		y[j] = float32(d*float32(q&15)) + m
-		y[j+16] = float32(d*float32(q>>4)) + m
-	}
-}
-
-func widenQ51(dst []float32, block []byte) {
-	d, m, fifth := half(block), half(block[2:]), binary.LittleEndian.Uint32(block[4:])
-	qs, y := (*[16]byte)(block[8:]), (*[32]float32)(dst)
-	for j, q := range qs {
-		y[j] = float32(d*float32(uint32(q&15)|fifth>>j<<4&16)) + m
-		y[j+16] = float32(d*float32(uint32(q>>4)|fifth>>(j+16)<<4&16)) + m
-	}
-}
-
-func widenQ80(dst []float32, block []byte) {
-	d, qs, y := half(block), (*[32]byte)(block[2:]), (*[32]float32)(dst)
-	for j, q := range qs {
-		y[j] = float32(int8(q)) * d
-	}
+	x.factors[0], x.factors[1] = half(block), half(block)
 }
 
 // scales4K returns s and t of the j-th of the eight parts of a Q4_K or Q5_K
@@ -157,43 +167,4 @@ func scales4K(packed *[12]byte, j int) (s, t float32) {
 	return float32(packed[j+4]&15 | packed[j-4]>>6<<4), float32(packed[j+4]>>4 | packed[j]>>6<<4)
 }
 
-func widenQ4K(dst []float32, block []byte) {
-	d, m, scales := half(block), half(block[2:]), (*[12]byte)(block[4:])
-	for j := range 8 {
-		s, t := scales4K(scales, j)
-		s, t = float32(d*s), float32(m*t)
-		qs, y, shift := (*[32]byte)(block[16+j/2*32:]), (*[32]float32)(dst[32*j:]), j%2*4
-		for l, q := range qs {
-			y[l] = float32(s*float32(q>>shift&15)) - t
-		}
-	}
-}
-
-func widenQ5K(dst []float32, block []byte) {
-	d, m, scales, fifth := half(block), half(block[2:]), (*[12]byte)(block[4:]), (*[32]byte)(block[16:])
-	for j := range 8 {
-		s, t := scales4K(scales, j)
-		s, t = float32(d*s), float32(m*t)
-		qs, y, shift := (*[32]byte)(block[48+j/2*32:]), (*[32]float32)(dst[32*j:]), j%2*4
-		for l, q := range qs {
-			y[l] = float32(s*float32(q>>shift&15|fifth[l]>>j<<4&16)) - t
-		}
-	}
-}
-
-func widenQ6K(dst []float32, block []byte) {
-	d, scales := half(block[208:]), (*[16]byte)(block[192:])
-	for j := range 8 { // of 32 weights; four share the bytes of their upper bits
-		low, high, y := (*[32]byte)(block[j/4*64+j%2*32:]), (*[32]byte)(block[128+j/4*32:]), (*[32]float32)(dst[32*j:])
-		first, second := float32(d*float32(int8(scales[2*j]))), float32(d*float32(int8(scales[2*j+1])))
-		lowShift, highShift := j%4/2*4, j%4*2
-		for l := range y {
-			q := float32(int(low[l]>>lowShift&15|high[l]>>highShift<<4&48) - 32)
-			if l < 16 {
-				y[l] = first * q
-			} else {
-				y[l] = second * q
-			}
-		}
-	}
-}
+func half(b []byte) float32 { return float16.Widen(binary.LittleEndian.Uint16(b)) }
