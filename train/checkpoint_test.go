@@ -91,7 +91,7 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !bytes.Equal(encode(t, got), encode(t, want)) {
+			if !bytes.Equal(encoded(t, got), encoded(t, want)) {
 				t.Error("found other bytes than an uninterrupted run writes, expected the same")
 			}
 			if err := RemoveCheckpoint(o.Checkpoint); err != nil {
@@ -137,7 +137,7 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, _, err := Run(t.Context(), s.layer, s.contexts, o)
-		if err != nil || !bytes.Equal(encode(t, got), encode(t, want)) {
+		if err != nil || !bytes.Equal(encoded(t, got), encoded(t, want)) {
 			t.Errorf("found other bytes (%v), expected the same", err)
 		}
 	})
@@ -183,7 +183,7 @@ func TestRunOfFloat16(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(encode(t, got), encode(t, want)) || record.LeftOut != 10 || wantRecord.LeftOut != 10 {
+	if !bytes.Equal(encoded(t, got), encoded(t, want)) || record.LeftOut != 10 || wantRecord.LeftOut != 10 {
 		t.Errorf("found other bytes, or %d contexts left out, expected the same and 10", record.LeftOut)
 	}
 	if trained, err := labelfile.SameContexts(t.Context(), s.contexts, s.dim, record.Contexts, record.ContextsDigest, 0); !trained || err != nil {
@@ -313,7 +313,7 @@ func TestLabelsOfAnInterruptedRunServeOtherOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !told || !bytes.Equal(encode(t, got), encode(t, want)) {
+	if !told || !bytes.Equal(encoded(t, got), encoded(t, want)) {
 		t.Errorf("found other bytes than a run without a checkpoint writes, or no word of other options (%v)", told)
 	}
 }

@@ -159,7 +159,7 @@ func TestRunTakesLabelsThatAreGiven(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(encode(t, got), encode(t, want)) {
+	if !bytes.Equal(encoded(t, got), encoded(t, want)) {
 		t.Error("found another screen than with its own labels, expected the same")
 	}
 	o.Progress = nil

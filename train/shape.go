@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/router"
@@ -88,7 +88,7 @@ func (t *trainer) attempt(ctx context.Context) (x *attempt, err error) {
 		return nil, err
 	}
 	x.kmeans, x.learning = history, course
-	kernels.Round4(v, t.Dim) // half the bytes of every query, and cells that serve as well
+	encode.Round4(v, t.Dim) // half the bytes of every query, and cells that serve as well
 	if x.router, x.found, err = t.RouteTo(ctx, v, nil, t.Report.Stage(stage.Assign, 0, t.N)); err != nil || t.held.N == 0 {
 		return x, err
 	}

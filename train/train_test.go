@@ -69,7 +69,7 @@ func precisionOf(t testing.TB, m *screen.Model, s synthetic, k int, budget float
 	return found / float64(s.n*k), candidates / float64(s.n)
 }
 
-func encode(t testing.TB, m *screen.Model) []byte {
+func encoded(t testing.TB, m *screen.Model) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	if _, err := m.WriteTo(&b); err != nil {
@@ -404,7 +404,7 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := encode(t, model)
+				got := encoded(t, model)
 				if want == nil {
 					want = got
 				}
@@ -418,7 +418,7 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes.Equal(encode(t, model), want) {
+		if bytes.Equal(encoded(t, model), want) {
 			t.Errorf("%s: another seed gives the same screen", c.name)
 		}
 	}

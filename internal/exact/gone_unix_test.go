@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -25,8 +26,8 @@ func TestRowsThatAreGoneAreAFaultOfTheCaller(t *testing.T) {
 	for i := range rows {
 		rows[i] = float32(r.NormFloat64())
 	}
-	data := make([]byte, labels*kernels.BlockBytes(dim))
-	if _, err := kernels.EncodeBlocks(data, kernels.Float32Rows(rows, dim), nil); err != nil {
+	data := make([]byte, labels*encode.BlockBytes(dim))
+	if _, err := encode.NewBlockCopies(data, kernels.Float32Rows(rows, dim), nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, lend := range []bool{false, true} {

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
+	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
@@ -70,15 +71,15 @@ func (l *Layer) encode() error {
 	labels, dim := l.Labels(), l.Dim()
 	if kernels.Quantised(l.rows.Element()) {
 		kernels.Advise(l.rows, bigmem.Reload)
-		blocks, err := kernels.NewBlockRows(l.rows, l.bias)
+		blocks, err := encode.NewBlockRows(l.rows, l.bias)
 		if err == nil {
 			l.blocks = blocks
 		}
 		return err
 	}
 	if l.crest() > mostCrest {
-		table, release := bigmem.Alloc(labels * kernels.BlockBytes(dim))
-		blocks, err := kernels.EncodeBlocks(table, l.rows, l.bias)
+		table, release := bigmem.Alloc(labels * encode.BlockBytes(dim))
+		blocks, err := encode.NewBlockCopies(table, l.rows, l.bias)
 		if l.blocks = own(blocks, err, release); err == nil || errors.Is(err, parallel.ErrGone) {
 			return err
 		}
@@ -88,12 +89,12 @@ func (l *Layer) encode() error {
 	}
 	table, release := bigmem.Alloc(labels * kernels.Int8Stride(dim))
 	if labels < minCoarse {
-		codes, err := kernels.NewInt8Rows(table, l.rows, l.bias)
+		codes, err := encode.NewInt8Rows(table, l.rows, l.bias)
 		l.codes = own(codes, err, release)
 		return err
 	}
 	table4, release4 := bigmem.Alloc(labels * kernels.Int4Stride(dim))
-	codes, coarse, err := kernels.NewInt8And4Rows(table, table4, l.rows, l.bias)
+	codes, coarse, err := encode.NewInt8And4Rows(table, table4, l.rows, l.bias)
 	l.codes, l.coarse = own(codes, err, release), own(coarse, err, release4)
 	return err
 }

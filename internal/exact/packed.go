@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
+	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
@@ -71,7 +72,7 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 		table, release := bigmem.Alloc(l.Labels() * kernels.Int8Stride(l.Dim()))
 		defer release()
 		var err error
-		if codes, err = kernels.NewInt8Rows(table, l.rows, l.bias); err != nil {
+		if codes, err = encode.NewInt8Rows(table, l.rows, l.bias); err != nil {
 			return nil, fmt.Errorf("softmax: codes: %w", err)
 		}
 	}
@@ -87,7 +88,7 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 	size := panels * kernels.Int8PanelBytes(l.Dim())
 	lists := len(where) * int(unsafe.Sizeof(packedList{}))
 	table, release := bigmem.Alloc(size + lists + 4*len(ids))
-	panelCodes, err := codes.Panels(table[:size:size], ids, starts)
+	panelCodes, err := encode.NewPanels(codes, table[:size:size], ids, starts)
 	if panelCodes = own(panelCodes, err, release); err != nil {
 		return nil, fmt.Errorf("softmax: codes: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/float16"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -197,8 +198,8 @@ func drawLayer(t *rapid.T) (*exact.Layer, []float32) {
 	case kernels.Q8_0:
 		dim, h = (dim+31)/32*32, append(h, make([]float32, 31)...)
 		h = h[:dim]
-		data := make([]byte, labels*kernels.BlockBytes(dim))
-		if _, err := kernels.EncodeBlocks(data, kernels.Float32Rows(append(w, make([]float32, labels*dim-len(w))...), dim), nil); err == nil {
+		data := make([]byte, labels*encode.BlockBytes(dim))
+		if _, err := encode.NewBlockCopies(data, kernels.Float32Rows(append(w, make([]float32, labels*dim-len(w))...), dim), nil); err == nil {
 			rows = kernels.QuantisedRows(data, kernels.Q8_0, dim)
 		} else {
 			h = h[:len(w)/labels] // weights that no block has

@@ -135,11 +135,11 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 	})
 	packed, firsts, n0 := panelsOfLists(m.codes, m.sets...), make([]int, len(m.sets)), 0
 	for i, set := range m.sets {
-		firsts[i], n0 = n0, n0+panelsOf(len(set))
+		firsts[i], n0 = n0, n0+PanelsOf(len(set))
 	}
 	run("Int8PanelBounds", mean*Int8PanelBytes(m.dim)/PanelRows, func() {
 		i := m.turn()
-		size := panelsOf(len(m.sets[i]))
+		size := PanelsOf(len(m.sets[i]))
 		packed.Bounds(dst[:size*PanelRows], upper[:size*PanelRows], firsts[i], size, m.vectors[m.turn()])
 	})
 	rounded := slices.Clone(m.weights)
@@ -147,7 +147,7 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 	narrow := panelsOfLists(int8Rows(b, rounded, m.bias, m.dim), m.sets...)
 	run("Int4PanelBounds", mean*narrow.size()/PanelRows, func() {
 		i := m.turn()
-		size := panelsOf(len(m.sets[i]))
+		size := PanelsOf(len(m.sets[i]))
 		narrow.Bounds(dst[:size*PanelRows], upper[:size*PanelRows], firsts[i], size, m.vectors[m.turn()])
 	})
 	v := NewInt8Vector(m.dim)

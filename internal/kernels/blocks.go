@@ -1,17 +1,12 @@
 package kernels
 
 import (
-	"context"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"runtime"
-	"sync"
 	"unsafe"
 
-	"github.com/learning-to-screen/l2s/internal/float16"
 	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
@@ -24,135 +19,27 @@ import (
 type BlockRows struct {
 	rows  Rows
 	dim   int // of a context: the rows' dimension, less the padding of the last block
-	meta  []blockMeta
+	meta  []BlockMeta
 	slack float32
 }
 
-// blockMeta holds the numbers of a row that an interval needs: N, an upper bound of sqrt(sum
+// BlockMeta holds the numbers of a row that an interval needs: an upper bound N of sqrt(sum
 // g_j^2), where g_j is the magnitude of weight j of the blocks or, for a type with a minimum, of
-// its two terms; an upper bound of the length of the difference between the blocks and the row; and
-// the bias.
-type blockMeta struct{ norm, bias, err, _ float32 }
+// its two terms; the bias; and an upper bound of the length of the difference between the blocks
+// and the row.
+type BlockMeta struct{ Norm, Bias, Err, _ float32 }
 
-// NewBlockRows prepares quantised rows and their bias (nil for none), on all cores. The rows are
-// kept.
-//
-// It returns an error if the float32 arithmetic of the intervals could not certify anything: a
-// dimension above MaxInt8Dim, or a weight or bias that is not a number or above 2^40 in magnitude.
-func NewBlockRows(rows Rows, bias []float32) (*BlockRows, error) {
-	if !Quantised(rows.element) {
-		panic("kernels: element is not quantised")
+// NewBlockRows returns blocks for contexts of dimension dim, at most that of the blocks, with the
+// numbers of each row and the slack, which package encode makes. The memory is kept.
+func NewBlockRows(blocks Rows, dim int, meta []BlockMeta, slack float32) *BlockRows {
+	if dim > blocks.dim || len(meta) != blocks.n {
+		panic("kernels: dimension is larger than that of the blocks, or not every row has its numbers")
 	}
-	m, err := newBlockRows(rows, rows.dim, bias)
-	if err != nil {
-		return nil, err
-	}
-	return m, m.each(func(i int) (norm, err float64, e error) {
-		return math.Sqrt(rows.squares(i)), 0, nil
-	})
+	return &BlockRows{rows: blocks, dim: dim, meta: meta, slack: slack}
 }
 
-// BlockBytes returns the memory of [EncodeBlocks] for one row of dimension dim.
-func BlockBytes(dim int) int { return (dim + groupSize - 1) / groupSize * 34 }
-
-// EncodeBlocks is NewBlockRows for copies of rows of another type as blocks of Q8_0, in data, which
-// it keeps, with BlockBytes(Dim) bytes per row. A scale per 32 weights is more precise for rows
-// with outliers than one scale for all. It also returns an error for weights above 2^20, whose
-// scale is no float16.
-func EncodeBlocks(data []byte, rows Rows, bias []float32) (*BlockRows, error) {
-	size := BlockBytes(rows.dim)
-	if len(data) != rows.n*size {
-		panic("kernels: length of data is not the number of rows times the size of their blocks")
-	}
-	m, err := newBlockRows(QuantisedRows(data, Q8_0, size/34*groupSize), rows.dim, bias)
-	if err != nil {
-		return nil, err
-	}
-	scratch := sync.Pool{New: func() any { return new([]float32) }}
-	return m, m.each(func(i int) (norm, rest float64, err error) {
-		p := scratch.Get().(*[]float32)
-		defer scratch.Put(p)
-		row := grow.Slice(*p, size/34*groupSize)
-		*p = row
-		clear(row[rows.dim:])
-		rows.Widen(row[:rows.dim], i)
-		blocks := data[i*size:][:size]
-		for at := 0; at < len(row); at += groupSize {
-			n, e, ok := encodeBlock(blocks[at/groupSize*34:][:34], (*[groupSize]float32)(row[at:]))
-			if !ok {
-				return 0, 0, fmt.Errorf("kernels: row %d: found a weight that is not a number or above %g, expected none", i, maxBlockWeight)
-			}
-			norm += n
-			rest += e
-		}
-		return math.Sqrt(norm), math.Sqrt(rest), nil
-	})
-}
-
-const maxBlockWeight = 0x1p20
-
-// encodeBlock makes a block of Q8_0 of weights, and returns the squares of its length and of its
-// error.
-func encodeBlock(block []byte, w *[groupSize]float32) (norm, rest float64, ok bool) {
-	largest := float32(0)
-	for _, x := range w {
-		if a := float32(math.Abs(float64(x))); !(a <= largest) {
-			largest = a
-		}
-	}
-	if !(largest <= maxBlockWeight) {
-		return 0, 0, false
-	}
-	bits, _ := float16.Narrow(largest / maxCode)
-	binary.LittleEndian.PutUint16(block, bits)
-	d := float16.Widen(bits)
-	inv := 0.0
-	if d > 0 {
-		inv = 1 / float64(d)
-	}
-	for j, x := range w {
-		q := max(min(math.RoundToEven(float64(float64(x)*inv)), maxCode), -maxCode)
-		block[2+j] = byte(int8(q))
-		y := float64(float64(d) * q)
-		norm += float64(y * y)
-		rest += float64((float64(x) - y) * (float64(x) - y))
-	}
-	return norm, rest, true
-}
-
-func newBlockRows(blocks Rows, dim int, bias []float32) (*BlockRows, error) {
-	var a codeRows
-	a.n, a.dim = blocks.n, dim
-	if err := a.setSlack(bias); err != nil {
-		return nil, err
-	}
-	m := &BlockRows{rows: blocks, dim: dim, meta: make([]blockMeta, blocks.n), slack: a.slack}
-	for i, b := range bias {
-		m.meta[i].bias = b
-	}
-	return m, nil
-}
-
-// each stores the result of f for each row, on all cores.
-func (m *BlockRows) each(f func(i int) (norm, rest float64, err error)) error {
-	part := max(1, maxCallBytes/m.rows.rowBytes())
-	return parallel.Each(context.Background(), 0, m.rows.n, part, nil, func(_, lo, hi int) error {
-		for i := lo; i < hi; i++ {
-			norm, rest, err := f(i)
-			if err == nil && !(norm <= maxCertified) {
-				err = fmt.Errorf("kernels: row %d: found a weight that is not a number or above %g, expected none", i, maxCertified)
-			}
-			if err != nil {
-				return err
-			}
-			m.meta[i].norm, m.meta[i].err = roundUp(norm*(1+0x1p-20)), roundUp(rest*(1+0x1p-20))
-		}
-		return nil
-	})
-}
-
-// squares returns sum g_j^2 of row i, which is NaN or infinite if a weight is.
-func (m Rows) squares(i int) (sum float64) {
+// Squares returns sum g_j^2 of row i of blocks, which is NaN or infinite if a weight is.
+func Squares(m Rows, i int) (sum float64) {
 	_, bytes := BlockOf(m.element)
 	blocks := m.bytes()[i*m.rowBytes():][:m.rowBytes()]
 	var x splitBlock
@@ -237,7 +124,7 @@ type BlockContexts struct {
 // blockBound is the contexts' side of the intervals, as leaves read it.
 type blockBound struct {
 	planes *byte
-	meta   *blockMeta // of the first row
+	meta   *BlockMeta // of the first row
 	bytes  int        // of a row
 	ahead  int        // the distance of the prefetches for rows that follow each other
 	scale  [BatchContexts]float32
@@ -310,7 +197,7 @@ func (c *BlockContexts) Set(m *BlockRows, vs ...*Int8Vector) {
 
 func (c *BlockContexts) set(i, wide int, planes []byte, v *Int8Vector, pairs int) {
 	h := v.Vector()
-	largest := math.Float32frombits(maxAbsBits(v.h[:(v.dim+15)&^15]))
+	largest := math.Float32frombits(MaxAbsBits(v.h[:(v.dim+15)&^15]))
 	scale := largest / maxBlockCode
 	if largest == 0 {
 		scale = 1
@@ -337,8 +224,8 @@ func (c *BlockContexts) set(i, wide int, planes []byte, v *Int8Vector, pairs int
 	}
 	norm, e := math.Sqrt(norm2), math.Sqrt(err2)
 	c.bound.scale[i] = scale / step
-	c.bound.norm[i] = roundUp(norm * (1 + 0x1p-19))
-	c.bound.err[i] = roundUp((e + float64(2*pairs+16)*0x1p-24*(norm+e)) * (1 + 0x1p-20))
+	c.bound.norm[i] = RoundUp(norm * (1 + 0x1p-19))
+	c.bound.err[i] = RoundUp((e + float64(2*pairs+16)*0x1p-24*(norm+e)) * (1 + 0x1p-20))
 }
 
 // Bounds computes an interval for the reference logit of every row and each of the contexts:
@@ -479,8 +366,8 @@ func (m *BlockRows) generic(lower, upper []float32, ld, first int, ids *uint32, 
 				s[j] += s[j+8]
 			}
 			sum := ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))
-			a := float32(sum*c.bound.scale[k]) + meta.bias
-			r := float32(meta.norm*c.bound.err[k]) + float32(meta.err*c.bound.norm[k]) + m.slack
+			a := float32(sum*c.bound.scale[k]) + meta.Bias
+			r := float32(meta.Norm*c.bound.err[k]) + float32(meta.Err*c.bound.norm[k]) + m.slack
 			lower[k*ld+i], upper[k*ld+i] = a-r, a+r
 		}
 	}

@@ -10,9 +10,10 @@ import (
 	"slices"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"pgregory.net/rapid"
 )
 
 // blockElements are the types that BlockRows takes.
@@ -34,7 +35,7 @@ func newBlockCase(r *rand.Rand, e Element, n, blocks, contexts int) *blockCase {
 	d := elements * blocks
 	c := &blockCase{rows: QuantisedRows(randomBlocks(r, e, n*blocks), e, d), bias: fill(r, make([]float32, n))}
 	var err error
-	if c.m, err = NewBlockRows(c.rows, c.bias); err != nil {
+	if c.m, err = Blocks(c.rows, c.bias); err != nil {
 		panic(err)
 	}
 	for range contexts {
@@ -101,7 +102,7 @@ func TestBlockBoundsHoldTheLogits(t *testing.T) {
 						if !(float64(lo) <= x && x <= float64(up)) {
 							t.Fatalf("round %d, row %d, context %d: [%v, %v] does not hold %v", round, i, k, lo, up, x)
 						}
-						widest := 0.003*float64(c.m.meta[i].norm)*length + 4e-6
+						widest := 0.003*float64(c.m.meta[i].Norm)*length + 4e-6
 						if float64(up)-float64(lo) > widest {
 							t.Fatalf("round %d, row %d: interval of %v, expected at most %v", round, i, up-lo, widest)
 						}
@@ -151,14 +152,14 @@ func TestBlockBoundsAtTheLimits(t *testing.T) {
 		n := len(patterns)
 		c := &blockCase{rows: QuantisedRows(data, e, d), bias: make([]float32, n)}
 		var err error
-		if c.m, err = NewBlockRows(c.rows, c.bias); err != nil {
+		if c.m, err = Blocks(c.rows, c.bias); err != nil {
 			t.Fatal(err)
 		}
 		weights := make([]float32, n*d)
 		for i := range n {
 			c.rows.Widen(weights[i*d:][:d], i)
 		}
-		for _, largest := range []float32{0, 1, 3e5, minCertified, maxCertified} {
+		for _, largest := range []float32{0, 1, 3e5, MinCertified, MaxCertified} {
 			c.hs, c.vs = nil, nil
 			for k := range BatchContexts {
 				h := make([]float32, d)
@@ -192,7 +193,7 @@ func TestBlockBoundsAtTheLimits(t *testing.T) {
 						if want.Cmp(big.NewFloat(lo)) < 0 || want.Cmp(big.NewFloat(up)) > 0 {
 							t.Fatalf("%v, bytes %#x, context %d of %v: [%v, %v] does not hold %v", e, patterns[i], k, largest, lo, up, want)
 						}
-						if widest := 0.003*float64(c.m.meta[i].norm)*float64(largest)*math.Sqrt(float64(d)) + 4e-6; up-lo > widest {
+						if widest := 0.003*float64(c.m.meta[i].Norm)*float64(largest)*math.Sqrt(float64(d)) + 4e-6; up-lo > widest {
 							t.Fatalf("%v, bytes %#x, context %d of %v: interval of %v, expected at most %v", e, patterns[i], k, largest, up-lo, widest)
 						}
 					}
@@ -245,7 +246,7 @@ func TestEncodedBlocksHoldTheLogits(t *testing.T) {
 		}
 		c := &blockCase{rows: Float32Rows(rows, d), bias: fill(r, make([]float32, n))}
 		var err error
-		if c.m, err = EncodeBlocks(make([]byte, n*BlockBytes(d)), c.rows, c.bias); err != nil {
+		if c.m, err = NewBlockCopies(make([]byte, n*BlockBytes(d)), c.rows, c.bias); err != nil {
 			t.Fatal(err)
 		}
 		for range 1 + round%BatchContexts {
@@ -279,19 +280,6 @@ func TestEncodedBlocksHoldTheLogits(t *testing.T) {
 	}
 }
 
-// A number that no block can hold is refused.
-func TestEncodeBlocksRefuses(t *testing.T) {
-	for _, x := range []float32{float32(math.NaN()), float32(math.Inf(-1)), 0x1p21} {
-		for at := range 70 {
-			rows := make([]float32, 70)
-			rows[at] = x
-			if _, err := EncodeBlocks(make([]byte, 2*BlockBytes(35)), Float32Rows(rows, 35), nil); err == nil {
-				t.Fatalf("%v at %d: expected an error", x, at)
-			}
-		}
-	}
-}
-
 // Parts have the intervals of their rows.
 func TestPartsOfBlocks(t *testing.T) {
 	r := newRand(6)
@@ -317,7 +305,7 @@ func TestBlockRowsRefuse(t *testing.T) {
 			for _, o := range offsets {
 				data := randomBlocks(r, e, 4)
 				data[at*size+o+1] = 0x7c // infinite, or NaN
-				if m, err := NewBlockRows(QuantisedRows(data, e, 2*elements), nil); err == nil {
+				if m, err := Blocks(QuantisedRows(data, e, 2*elements), nil); err == nil {
 					t.Errorf("%v: block %d: found %d rows, expected an error", e, at, m.Len())
 				}
 			}
@@ -325,7 +313,7 @@ func TestBlockRowsRefuse(t *testing.T) {
 	}
 	rows := QuantisedRows(randomBlocks(r, Q8_0, 2), Q8_0, 32)
 	for _, b := range []float32{float32(math.NaN()), float32(math.Inf(1)), 0x1p41} {
-		if _, err := NewBlockRows(rows, []float32{0, b}); err == nil {
+		if _, err := Blocks(rows, []float32{0, b}); err == nil {
 			t.Errorf("bias %v: expected an error", b)
 		}
 	}

@@ -39,7 +39,7 @@ func TestManyCallsAreOne(t *testing.T) {
 			return bitsOf([]float64{float64(m), sum})
 		}},
 		{"maxID", func() any { return maxID(ids) }},
-		{"maxAbsBits", func() any { return maxAbsBits(scores[:n&^15]) }},
+		{"MaxAbsBits", func() any { return MaxAbsBits(scores[:n&^15]) }},
 		{"SelectAtLeast", func() any {
 			dst := make([]uint32, n)
 			return dst[:SelectAtLeast(dst, scores, 0.5)]
@@ -135,7 +135,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	narrowPanels := panelsOfLists(m, ids)
 	rows[d*int(ids[0])], rows[d*int(ids[0])+1] = 1, 0.3
 	packed := panelsOfLists(int8Rows(t, rows, nil, d), ids)
-	blockRows, err := NewBlockRows(QuantisedRows(blocks, Q8_0, d), nil)
+	blockRows, err := Blocks(QuantisedRows(blocks, Q8_0, d), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"expBlocks", 8 * len(wide), func() { expBlocks(new([expLanes]float64), wide, wide, 0) }},
 		{"maxFloat64", 8 * len(wide), func() { maxFloat64(wide) }},
 		{"SumExpCentres", 8 * len(long), func() { SumExpCentres(long, long, 1) }},
-		{"maxAbsBits", 4 * len(long), func() { maxAbsBits(long) }},
+		{"MaxAbsBits", 4 * len(long), func() { MaxAbsBits(long) }},
 		{"Int8Rows.Bounds", n * m.stride, func() { m.Bounds(dst[:n], upper[:n], v) }},
 		{"Int8Rows.GatherBounds", n * m.stride, func() { m.GatherBounds(dst[:n], upper[:n], ids, v) }},
 		{"Int8Rows.Bounds of a batch", n * m.stride, func() { m.Bounds(dst, upper, four...) }},

@@ -22,7 +22,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 	q := panelsOfLists(m, []uint32{0, 1})
 	v := NewInt8Vector(3)
 	v.Set(f(3))
-	blockRows, err := NewBlockRows(QuantisedRows(make([]byte, 4*34), Q8_0, 32), nil)
+	blockRows, err := Blocks(QuantisedRows(make([]byte, 4*34), Q8_0, 32), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,20 +70,16 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"SumExpCentres lengths", "lengths of lower and upper differ", func() { SumExpCentres(f(3), f(4), 1) }},
 		{"SumExpCentres scale of zero", "scale is not", func() { SumExpCentres(f(3), f(3), 0) }},
 		{"SumExpCentres infinite scale", "scale is not", func() { SumExpCentres(f(3), f(3), float32(math.Inf(1))) }},
-		{"NewInt8And4Rows data4", "length of data", func() { _, _ = newInt4Rows(make([]byte, 1), Float32Rows(f(3), 3), nil) }},
-		{"NewInt8Rows data", "length of data", func() { _, _ = NewInt8Rows(make([]byte, 1), Float32Rows(f(3), 3), nil) }},
-		{"NewInt8Rows alignment", "not 16-byte aligned", func() { _, _ = NewInt8Rows(alignedBytes(65)[1:], Float32Rows(f(3), 3), nil) }},
-		{"NewInt8Rows rows", "not a multiple", func() { _, _ = NewInt8Rows(nil, Float32Rows(f(4), 3), nil) }},
-		{"NewInt8Rows bias", "length of bias", func() { _, _ = NewInt8Rows(alignedBytes(64), Float32Rows(f(3), 3), f(2)) }},
-		{"NewInt8Rows no dimension", "dimension is not positive", func() { _, _ = NewInt8Rows(nil, Float32Rows(nil, 0), nil) }},
+		{"Int8RowsIn data", "length of data", func() { Int8RowsIn(make([]byte, 1), 3, 0) }},
+		{"Int8RowsIn alignment", "not 16-byte aligned", func() { Int8RowsIn(alignedBytes(65)[1:], 3, 0) }},
+		{"Int4RowsIn no dimension", "dimension is zero", func() { Int4RowsIn(nil, 0, 0) }},
+		{"PanelsIn data", "length of data", func() { PanelsIn(make([]byte, 1), m, false) }},
+		{"PanelsIn alignment", "not 64-byte aligned", func() { PanelsIn(alignedBytes(Int8PanelBytes(3) + 16)[16:], m, false) }},
+		{"NewBlockRows dimension", "dimension is larger", func() { NewBlockRows(blockRows.rows, 33, make([]BlockMeta, 4), 0) }},
+		{"Encode codes", "not that of codes", func() { Encode(make([]int8, 15), f(16), 1, 7) }},
+		{"Encode length", "not a positive multiple", func() { Encode(make([]int8, 15), f(15), 1, 7) }},
 		{"NewInt8Vector no dimension", "not positive", func() { NewInt8Vector(0) }},
 		{"Set length", "length of h", func() { NewInt8Vector(3).Set(f(4)) }},
-		{"Int8Rows.Panels id", "id out of range", func() { _, _ = m.Panels(alignedBytes(Int8PanelBytes(3)), []uint32{0, 4}, []int{0, 2}) }},
-		{"Int8Rows.Panels data", "length of data", func() { _, _ = m.Panels(alignedBytes(Int8PanelBytes(3)), []uint32{0, 1}, []int{0, 1, 2}) }},
-		{"Int8Rows.Panels alignment", "not 64-byte aligned", func() { _, _ = m.Panels(alignedBytes(Int8PanelBytes(3) + 16)[16:], []uint32{0, 1}, []int{0, 2}) }},
-		{"Int8Rows.Panels starts", "starts are not from 0", func() { _, _ = m.Panels(alignedBytes(Int8PanelBytes(3)), []uint32{0, 1}, []int{0, 1}) }},
-		{"Int8Rows.Panels no starts", "starts are not from 0", func() { _, _ = m.Panels(nil, nil, nil) }},
-		{"Int8Rows.Panels starts that go back", "not ascending", func() { _, _ = m.Panels(nil, []uint32{0, 1}, []int{0, 2, 1, 2}) }},
 		{"Int8Panels.Bounds panels", "out of range", func() { q.Bounds(f(16), f(16), 1, 1, v) }},
 		{"Int8Panels.Bounds panels below none", "out of range", func() { q.Bounds(nil, nil, 0, -1, v) }},
 		{"Int8Panels.Bounds lower", "length of lower or upper", func() { q.Bounds(f(4), f(16), 0, 1, v) }},
@@ -125,8 +121,6 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Bounds of a batch: lower", "length of lower or upper", func() { m.Bounds(dst32, dst32, v, v) }},
 		{"Bounds of a batch: contexts", "more than BatchContexts", func() { m.Bounds(dst32, dst32, v, v, v, v, v) }},
 		{"Bounds of a batch: vector", "dimension of the vector", func() { m.Bounds(dst32, dst32, NewInt8Vector(4)) }},
-		{"NewBlockRows of float32", "not quantised", func() { _, _ = NewBlockRows(Float32Rows(f(64), 32), nil) }},
-		{"NewBlockRows bias", "length of bias", func() { _, _ = NewBlockRows(QuantisedRows(make([]byte, 34), Q8_0, 32), f(2)) }},
 		{"BlockContexts.Set no context", "number of contexts", func() { unset.Set(blockRows) }},
 		{"BlockContexts.Set contexts", "number of contexts", func() { unset.Set(blockRows, u, u, u, u, u) }},
 		{"BlockContexts.Set vector", "not Certified", func() { new(BlockContexts).Set(blockRows, NewInt8Vector(32)) }},
@@ -135,7 +129,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Bounds of blocks: contexts", "length of lower or upper", func() { blockRows.Bounds(dst32, dst32, &contexts) }},
 		{"Bounds of blocks: none set", "not set", func() { blockRows.Bounds(dst32, dst32, &unset) }},
 		{"Bounds of blocks: another type", "not set", func() {
-			m, _ := NewBlockRows(QuantisedRows(make([]byte, 4*18), Q4_0, 32), nil)
+			m, _ := Blocks(QuantisedRows(make([]byte, 4*18), Q4_0, 32), nil)
 			m.Bounds(dst32, dst32, &context)
 		}},
 		{"GatherBounds of blocks: id", "id out of range", func() { blockRows.GatherBounds(dst32, dst32, []uint32{0, 1, 2, 4}, &context) }},
@@ -213,7 +207,7 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 		if n != 0 {
 			t.Errorf("int8: %v allocations", n)
 		}
-		blocks, err := NewBlockRows(QuantisedRows(make([]byte, 20*34), Q8_0, 32), nil)
+		blocks, err := Blocks(QuantisedRows(make([]byte, 20*34), Q8_0, 32), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,149 +1,27 @@
 package kernels
 
 import (
-	"context"
-	"encoding/binary"
-	"fmt"
 	"math"
-	"slices"
-	"unsafe"
 
-	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
-// scale is a scale that encode tries for a row. The one that leaves the least error is taken.
-type scale struct {
-	most  float32 // the largest code
-	share float64 // of the row's largest magnitude, to be at the largest code
-}
-
-// With few codes it pays to clip. Rows that are 4-bit codes times a number keep these codes.
-var (
-	scales8 = []scale{{maxCode4, 1}, {maxCode, 1}}
-	scales4 = []scale{{maxCode4, 1}, {maxCode4, 0.88}, {maxCode4, 0.76}, {maxCode4, 0.64}}
-)
-
-// encoding is a table of records that encode makes.
-type encoding struct {
-	*codeRows
-	scales []scale
-	// pack writes the best codes in front of the four floats of a record.
-	pack func(e *encoder, rec []byte)
-}
-
-// encodeChunk is the number of rows that a goroutine encodes at a time.
-const encodeChunk = 128
-
-// encode makes the records of all tables in one pass over the rows, on all cores.
-// An error is about the lowest row that has one.
-func encode(rows Rows, bias []float32, tables ...encoding) error {
-	for _, t := range tables {
-		if err := t.setSlack(bias); err != nil {
-			return err
-		}
+// Encode computes u = x*inv and the codes q, which are u rounded and brought within most, and
+// returns the sums of (u - q)^2 and q^2, in 16 lanes combined by halves, without fused
+// multiply-adds. len(x), the length of codes too, is a positive multiple of 16.
+func Encode(codes []int8, x []float32, inv, most float32) (errors2, squares float32) {
+	if len(x) == 0 || len(x)%16 != 0 || len(codes) != len(x) {
+		panic("kernels: Encode: length of x is not a positive multiple of 16, or not that of codes")
 	}
-	fresh := func() *encoder { return newEncoder(rows.dim) }
-	return parallel.With(context.Background(), 0, rows.n, encodeChunk, nil, fresh, func(e *encoder, lo, hi int) error {
-		for i := lo; i < hi; i++ {
-			rows.Widen(e.row[:rows.dim], i)
-			largest := math.Float32frombits(maxAbsBits(e.row))
-			if !(largest <= maxCertified) {
-				return fmt.Errorf("kernels: row %d: found magnitude %g, expected at most %g", i, largest, maxCertified)
-			}
-			var b float32
-			if bias != nil {
-				b = bias[i]
-			}
-			for _, t := range tables {
-				scale, err, norm := e.quantize(largest, t.scales)
-				rec := t.data[i*t.stride : (i+1)*t.stride]
-				meta := rec[t.stride-metaBytes:]
-				t.pack(e, rec[:t.stride-metaBytes])
-				for k, f := range [...]float32{scale, b, err, norm} {
-					binary.LittleEndian.PutUint32(meta[4*k:], math.Float32bits(f))
-				}
-			}
-		}
-		return nil
-	})
-}
-
-// encoder is the scratch of one goroutine.
-type encoder struct {
-	dim         int
-	row         []float32 // w, padded with zeros to a multiple of 16
-	codes, best []int8    // padded with zeros to Int8Stride(dim)
-	low, high   []byte    // the two halves of best, padded so
-}
-
-func newEncoder(dim int) *encoder {
-	n := Int8Stride(dim)
-	return &encoder{
-		dim:   dim,
-		row:   make([]float32, (dim+15)&^15),
-		codes: make([]int8, n), best: make([]int8, n),
-		low: make([]byte, n), high: make([]byte, n),
+	raceReads(x)
+	raceWrites(codes)
+	errors2, squares, ok := asm.Encode(&codes[0], &x[0], len(codes), inv, most)
+	if !ok {
+		return encodeGeneric(codes, x, inv, most)
 	}
+	return errors2, squares
 }
 
-// quantize finds the codes, e.best, and the scale of the row, whose largest
-// magnitude is given, and bounds of ||w - w^|| and of ||w^||.
-//
-// Proof. With u = 2^-24, and m = share largest, scale = fl(m/most) and inv =
-// fl(most/m) are within 1.01u, relatively, of their exact values, so that u_i =
-// fl(w_i inv) is within 3.1u of w_i/scale (or within 2^-149). u_i - q_i is exact:
-// above 1 both are multiples of u_i's last place and the difference is no larger than
-// u_i; between 1/2 and 1 it is by Sterbenz's lemma, below q_i is 0. So
-//
-//	||w - w^|| <= scale sqrt(sum (u_i - q_i)^2) + 3.1u ||w||
-//	||w||      <= ||w^|| + ||w - w^||
-//
-// and with e the first term and n a bound of ||w^||, ||w - w^|| is at most e + 4u(n
-// + e). The sums are of 16 lanes of dim/16 squares, combined by halves: they are
-// within (dim/16+5)u, relatively, which grow covers, and within dim 2^-149 if
-// squares underflow. As a code is at most, one of magnitude 7 or more, n is at least
-// 6 scale, and the rest of the 8u(n + e) covers every underflow.
-func (e *encoder) quantize(largest float32, scales []scale) (scale, err, norm float32) {
-	if largest < minCertified {
-		// All codes are zero and the row is all error.
-		clear(e.best)
-		var sum float64
-		for _, w := range e.row {
-			sum += float64(float64(w) * float64(w))
-		}
-		return 0, roundUp(math.Sqrt(sum)), 0
-	}
-	var bestErr2, bestNorm2 float32
-	least := math.Inf(1)
-	for _, s := range scales {
-		top := float64(largest) * s.share
-		by := float32(top / float64(s.most))
-		codes := e.codes[:len(e.row)]
-		raceReads(e.row)
-		raceWrites(codes)
-		inv := float32(float64(s.most) / top)
-		err2, norm2, ok := asm.Encode(&codes[0], &e.row[0], len(codes), inv, s.most)
-		if !ok {
-			err2, norm2 = encodeGeneric(codes, e.row, inv, s.most)
-		}
-		if total := float64(by) * float64(by) * float64(err2); total < least {
-			scale, bestErr2, bestNorm2, least = by, err2, norm2, total
-			e.best, e.codes = e.codes, e.best
-		}
-		if err2 <= 0x1p-40*norm2 {
-			break // of rounding alone
-		}
-	}
-	grow := 1 + float64(len(e.row)/16+32)*0x1p-24
-	n := float64(scale) * math.Sqrt(float64(bestNorm2)) * grow
-	x := float64(scale) * math.Sqrt(float64(bestErr2)) * grow
-	return scale, roundUp(x + float64(0x1p-21*(n+x))), roundUp(n)
-}
-
-// encodeGeneric computes u = x*inv and q, which is u rounded and brought within
-// most, and the sums of (u - q)^2 and q^2, in 16 lanes combined by halves, without fused
-// multiply-adds. len(x) is a positive multiple of 16.
 func encodeGeneric(codes []int8, x []float32, inv, most float32) (errors2, squares float32) {
 	var err2, norm2 [16]float32
 	for i, w := range x {
@@ -155,50 +33,4 @@ func encodeGeneric(codes []int8, x []float32, inv, most float32) (errors2, squar
 		norm2[i%16] += float32(q * q)
 	}
 	return fold(err2[:]), fold(norm2[:])
-}
-
-// Round4 replaces each row, dim elements long, by 4-bit codes times a number, the nearest of a few:
-// [Int8Panels] of such rows are narrow. Rows that the envelope does not certify, or of almost
-// zeros, are not changed.
-func Round4(rows []float32, dim int) {
-	e := newEncoder(dim)
-	for row := range slices.Chunk(rows, dim) {
-		copy(e.row, row)
-		largest := math.Float32frombits(maxAbsBits(e.row))
-		if !(largest >= 2*minCertified && largest <= maxCertified) {
-			continue
-		}
-		scale, _, _ := e.quantize(largest, scales4)
-		for j := range row {
-			row[j] = float32(scale * float32(e.best[j]))
-		}
-	}
-}
-
-// pack8 writes the codes, each plus 128.
-func (e *encoder) pack8(rec []byte) {
-	const flip = 0x8080808080808080
-	codes := asBytes(e.best)[:len(rec)]
-	for ; len(rec) >= 8; rec, codes = rec[8:], codes[8:] {
-		binary.LittleEndian.PutUint64(rec, binary.LittleEndian.Uint64(codes)^flip)
-	}
-}
-
-// pack4 writes the codes, each plus 8: the first half of them to the low halves of the
-// bytes, the others to the high halves.
-func (e *encoder) pack4(rec []byte) {
-	const mask, flip = 0x0f0f0f0f0f0f0f0f, 0x0808080808080808
-	dim, codes := e.dim, asBytes(e.best)
-	half := (dim + 1) / 2
-	copy(e.low, codes[:half])
-	copy(e.high, codes[half:dim])
-	low, high := e.low[:len(rec)], e.high[:len(rec)]
-	for ; len(rec) >= 8; rec, low, high = rec[8:], low[8:], high[8:] {
-		x, y := binary.LittleEndian.Uint64(low), binary.LittleEndian.Uint64(high)
-		binary.LittleEndian.PutUint64(rec, (x&mask^flip)|(y&mask^flip)<<4)
-	}
-}
-
-func asBytes(codes []int8) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(codes))), len(codes))
 }

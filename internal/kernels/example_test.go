@@ -3,6 +3,7 @@ package kernels_test
 import (
 	"fmt"
 
+	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
@@ -10,7 +11,7 @@ import (
 // the lower end of another cannot be the best: it need not be scored.
 func ExampleInt8Rows_Bounds() {
 	rows := kernels.Float32Rows([]float32{0.3, 0.1, -0.2, 0.9, 0.301, 0.1}, 2)
-	codes, err := kernels.NewInt8Rows(make([]byte, 3*kernels.Int8Stride(2)), rows, nil)
+	codes, err := encode.NewInt8Rows(make([]byte, 3*kernels.Int8Stride(2)), rows, nil)
 	if err != nil {
 		panic(err)
 	}

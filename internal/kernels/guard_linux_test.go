@@ -140,12 +140,12 @@ func (a *atEdges) blockRows(contexts int) (*BlockRows, *BlockContexts) {
 	elements, size := BlockOf(e)
 	data := take[byte](a.edges, a.n*blocks*size)
 	copy(data, randomBlocks(a.r, e, a.n*blocks))
-	m, err := NewBlockRows(QuantisedRows(data, e, blocks*elements), a.floats(a.n))
+	m, err := Blocks(QuantisedRows(data, e, blocks*elements), a.floats(a.n))
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	meta := m.meta
-	m.meta = take[blockMeta](a.edges, a.n)
+	m.meta = take[BlockMeta](a.edges, a.n)
 	copy(m.meta, meta)
 	var vs []*Int8Vector
 	for range contexts {
@@ -251,7 +251,7 @@ var kernelsAtEdges = []struct {
 		}
 	}},
 	{"Scores7 and Scores42", func(a *atEdges) {
-		p := newCodedPanels(a.r, panelsOf(a.n), (a.d+7)&^7, func(n int) []byte { return take[byte](a.edges, n) }, func(n int) []int8 { return take[int8](a.edges, n) })
+		p := newCodedPanels(a.r, PanelsOf(a.n), (a.d+7)&^7, func(n int) []byte { return take[byte](a.edges, n) }, func(n int) []int8 { return take[int8](a.edges, n) })
 		p.scores7(take[float32](a.edges, p.rows))
 		p.scores42(take[float32](a.edges, p.rows))
 	}},
@@ -290,8 +290,8 @@ func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
 // panels runs the kernels that read panels of the rows.
 func (a *atEdges) panels(rows []float32) {
 	m := int8Rows(a.t, rows, fill(a.r, make([]float32, a.n)), a.d)
-	n := panelsOf(a.m)
-	q, err := m.Panels(alignedBytes(n*Int8PanelBytes(a.d)), randomIDs(a.r, a.m, a.n), []int{0, a.m})
+	n := PanelsOf(a.m)
+	q, err := NewPanels(m, alignedBytes(n*Int8PanelBytes(a.d)), randomIDs(a.r, a.m, a.n), []int{0, a.m})
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -2,9 +2,9 @@ package kernels
 
 import "runtime"
 
-// maxCode4 is the largest 4-bit code, and code4Bias the number that is added to it.
+// MaxCode4 is the largest 4-bit code, and code4Bias the number that is added to it.
 const (
-	maxCode4  = 7
+	MaxCode4  = 7
 	code4Bias = 8
 )
 
@@ -20,6 +20,11 @@ type Int4Rows struct{ codeRows }
 
 // Int4Stride returns the bytes of a row of dimension dim: a multiple of 64, or 16 more.
 func Int4Stride(dim int) int { return stride((dim + 1) / 2) }
+
+// Int4RowsIn is Int8RowsIn for Int4Stride(dim) bytes each.
+func Int4RowsIn(data []byte, dim int, slack float32) *Int4Rows {
+	return &Int4Rows{codeRowsIn(data, dim, Int4Stride(dim), slack)}
+}
 
 // Part is Int8Rows.Part.
 func (m *Int4Rows) Part(first, end int) Int4Rows { return Int4Rows{m.part(first, end)} }

@@ -2,7 +2,6 @@ package kernels
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"runtime"
 	"unsafe"
@@ -17,16 +16,16 @@ const MaxInt8Dim = 1 << 16
 // The magnitudes between which the float32 arithmetic of the envelope neither overflows nor
 // loses its bound to underflow. For others there is the reference arithmetic.
 const (
-	maxCertified     = 0x1p40
-	minCertified     = 0x1p-60
+	MaxCertified     = 0x1p40
+	MinCertified     = 0x1p-60
 	maxCertifiedBits = (127 + 40) << 23 // as float32
 	minCertifiedBits = (127 - 60) << 23
 )
 
 const (
-	codeBias  = 128 // a row's code c is stored as the byte c + 128
-	maxCode   = 127
-	metaBytes = 16 // scale, bias, error, norm: four float32 at a row's end
+	CodeBias  = 128 // a row's code c is stored as the byte c + 128
+	MaxCode   = 127
+	MetaBytes = 16 // scale, bias, error, norm: four float32 at a row's end
 	rowAlign  = 64
 )
 
@@ -54,80 +53,38 @@ type codeRows struct {
 // lines, the floats follow without padding, which would be a twelfth of the bytes of 640 codes.
 func stride(n int) int {
 	if n%rowAlign == 0 {
-		return n + metaBytes
+		return n + MetaBytes
 	}
-	return (n + metaBytes + rowAlign - 1) &^ (rowAlign - 1)
+	return (n + MetaBytes + rowAlign - 1) &^ (rowAlign - 1)
 }
 
 // Int8Stride returns the bytes of a row of dimension dim: a multiple of 64, or 16 more.
 func Int8Stride(dim int) int { return stride(dim) }
 
-// NewInt8Rows quantises the rows and their bias (nil for none), on all cores. The codes are written
-// to data: Int8Stride(Dim) bytes per row, 16-byte aligned (best 64). NewInt8Rows keeps data, which
-// must not be changed. It may be memory outside the Go heap, released after the Int8Rows is
-// unreachable. The rows and the bias are not kept.
-//
-// It returns an error if the float32 arithmetic of the envelope could not
-// certify anything: a dimension above MaxInt8Dim, or a weight or bias that is not
-// a number or above 2^40 in magnitude. The content of data is undefined then.
-func NewInt8Rows(data []byte, rows Rows, bias []float32) (*Int8Rows, error) {
-	m := &Int8Rows{newCodeRows(data, rows.dim, rows.n, Int8Stride)}
-	if err := encode(rows, bias, encoding{&m.codeRows, scales8, (*encoder).pack8}); err != nil {
-		return nil, err
-	}
-	return m, nil
+// Int8RowsIn returns the rows of dimension dim whose records are in data, Int8Stride(dim) bytes
+// each, 16-byte aligned (best 64). Package encode makes the records, and the slack from the biases:
+// see Bounds. Int8RowsIn keeps data, which must not be changed once intervals are computed. It may
+// be memory outside the Go heap, released after the Int8Rows is unreachable.
+func Int8RowsIn(data []byte, dim int, slack float32) *Int8Rows {
+	return &Int8Rows{codeRowsIn(data, dim, Int8Stride(dim), slack)}
 }
 
-// NewInt8And4Rows is NewInt8Rows, and makes 4-bit codes of the rows in the same pass:
-// Int4Stride(Dim) bytes of data4 a row.
-func NewInt8And4Rows(data8, data4 []byte, rows Rows, bias []float32) (*Int8Rows, *Int4Rows, error) {
-	m8 := &Int8Rows{newCodeRows(data8, rows.dim, rows.n, Int8Stride)}
-	m4 := &Int4Rows{newCodeRows(data4, rows.dim, rows.n, Int4Stride)}
-	err := encode(rows, bias, encoding{&m8.codeRows, scales8, (*encoder).pack8}, encoding{&m4.codeRows, scales4, (*encoder).pack4})
-	if err != nil {
-		return nil, nil, err
-	}
-	return m8, m4, nil
-}
-
-// newCodeRows returns n code rows in data, whose codes may be made later.
-func newCodeRows(data []byte, dim, n int, stride func(dim int) int) codeRows {
+func codeRowsIn(data []byte, dim, stride int, slack float32) codeRows {
 	if dim == 0 {
 		panic("kernels: dimension is zero")
 	}
-	m := codeRows{data: data, n: n, dim: dim, stride: stride(dim)}
-	if len(data) != n*m.stride {
-		panic("kernels: length of data is not the number of rows times the stride")
+	if len(data)%stride != 0 {
+		panic("kernels: length of data is not a multiple of the stride")
 	}
-	if n > 0 && uintptr(unsafe.Pointer(&data[0]))%metaBytes != 0 {
+	if len(data) > 0 && uintptr(unsafe.Pointer(&data[0]))%MetaBytes != 0 {
 		panic("kernels: data is not 16-byte aligned")
 	}
-	return m
+	return codeRows{data: data, n: len(data) / stride, dim: dim, stride: stride, slack: slack}
 }
 
-func (m *codeRows) setSlack(bias []float32) error {
-	if bias != nil && len(bias) != m.n {
-		panic("kernels: length of bias differs from the number of rows")
-	}
-	if m.dim > MaxInt8Dim {
-		return fmt.Errorf("kernels: dimension: found %d, expected at most %d", m.dim, MaxInt8Dim)
-	}
-	var maxBias float64
-	for i, b := range bias {
-		a := math.Abs(float64(b))
-		if !(a <= maxCertified) {
-			return fmt.Errorf("kernels: bias of row %d: found %g, expected a magnitude of at most %g", i, b, maxCertified)
-		}
-		maxBias = max(maxBias, a)
-	}
-	// See the proof at Bounds.
-	m.slack = roundUp(3*0x1p-24*maxBias) + 0x1p-100
-	return nil
-}
-
-// roundUp returns a float32 above x >= 0, with room for the rounding of a float64 sum of up to 2^16
+// RoundUp returns a float32 above x >= 0, with room for the rounding of a float64 sum of up to 2^16
 // terms. A subnormal result is raised to a normal number; zero stays zero.
-func roundUp(x float64) float32 {
+func RoundUp(x float64) float32 {
 	if x == 0 {
 		return 0
 	}
@@ -143,6 +100,9 @@ func (m *codeRows) Len() int { return m.n }
 // Dim returns the dimension of the rows.
 func (m *codeRows) Dim() int { return m.dim }
 
+// Record returns the record of row i.
+func (m *codeRows) Record(i int) []byte { return m.data[i*m.stride : (i+1)*m.stride] }
+
 // Part returns the rows from first on, before end, on the same codes.
 func (m *Int8Rows) Part(first, end int) Int8Rows { return Int8Rows{m.part(first, end)} }
 
@@ -157,7 +117,7 @@ func (m *codeRows) part(first, end int) codeRows {
 
 // Bias returns the bias of row i, from its record, which the caches have after Bounds.
 func (m *Int8Rows) Bias(i int) float32 {
-	return math.Float32frombits(binary.LittleEndian.Uint32(m.data[(i+1)*m.stride-metaBytes+4:]))
+	return math.Float32frombits(binary.LittleEndian.Uint32(m.data[(i+1)*m.stride-MetaBytes+4:]))
 }
 
 // Int8Vector is a context vector prepared for Int8Rows of the same
@@ -294,7 +254,7 @@ func excess8(v *Int8Vector) int32 {
 	if asm.HasAVX2 && !asm.HasVNNI {
 		return v.below
 	}
-	return codeBias * v.sum
+	return CodeBias * v.sum
 }
 
 // maxBlock is the largest number of rows in a block of a leaf.
@@ -509,12 +469,12 @@ func codesGeneric(lower, upper *float32, m *codeRows, first int, ids *uint32, n 
 		if ids != nil {
 			row = int(unsafe.Slice(ids, n)[i])
 		}
-		rec := m.data[row*m.stride : (row+1)*m.stride]
+		rec := m.Record(row)
 		var dot int32
 		if b.high != nil {
 			dot = dot4(rec, b.v.plainCodes4()) - code4Bias*b.v.sum
 		} else {
-			dot = dot8(rec, b.v.plainCodes8()) - codeBias*b.v.sum
+			dot = dot8(rec, b.v.plainCodes8()) - CodeBias*b.v.sum
 		}
 		lo[i], up[i] = interval(rec, dot, b.v, b.slack)
 	}
@@ -532,7 +492,7 @@ func batchGeneric(lower, upper *float32, ld int, m *codeRows, first int, ids *ui
 
 // interval returns the interval of the row of a record from its sum of products.
 func interval(rec []byte, dot int32, v *Int8Vector, slack float32) (lower, upper float32) {
-	meta := len(rec) - metaBytes
+	meta := len(rec) - MetaBytes
 	le := binary.LittleEndian
 	scale := math.Float32frombits(le.Uint32(rec[meta:]))
 	bias := math.Float32frombits(le.Uint32(rec[meta+4:]))

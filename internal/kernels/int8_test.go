@@ -105,7 +105,7 @@ func plainBounds(m *codeRows, v *Int8Vector, bias int32, code func(rec []byte, j
 		rec := m.data[i*m.stride : (i+1)*m.stride]
 		var dot int32
 		for j, q := range v.codes[:m.dim] {
-			dot += (int32(code(rec[:m.stride-metaBytes], j)) - bias) * int32(q)
+			dot += (int32(code(rec[:m.stride-MetaBytes], j)) - bias) * int32(q)
 		}
 		lower[i], upper[i] = interval(rec, dot, v, m.slack)
 	}
@@ -121,7 +121,7 @@ func TestBoundsAreEqualBitForBit(t *testing.T) {
 			m := int8Rows(t, rows, bias, d)
 			v := NewInt8Vector(d)
 			v.Set(fill(r, make([]float32, d)))
-			wantLower, wantUpper := plainBounds(&m.codeRows, v, codeBias, func(rec []byte, j int) byte { return rec[j] })
+			wantLower, wantUpper := plainBounds(&m.codeRows, v, CodeBias, func(rec []byte, j int) byte { return rec[j] })
 			lower, upper := make([]float32, n), make([]float32, n)
 			m.Bounds(lower, upper, v)
 			for i := range lower {
@@ -196,39 +196,21 @@ func TestBoundsHoldWhereTheScalesUnderflow(t *testing.T) {
 	})
 }
 
+// Only rows that do not fill a line are padded to it.
+func TestStrides(t *testing.T) {
+	for _, c := range []struct{ dim, want8, want4 int }{
+		{1, 64, 64}, {48, 64, 64}, {49, 128, 64}, {64, 80, 64}, {65, 128, 64}, {128, 144, 80}, {640, 656, 336}, {2048, 2064, 1040}, {2049, 2112, 1088},
+	} {
+		if got8, got4 := Int8Stride(c.dim), Int4Stride(c.dim); got8 != c.want8 || got4 != c.want4 {
+			t.Errorf("dim %d: strides %d and %d, want %d and %d", c.dim, got8, got4, c.want8, c.want4)
+		}
+	}
+}
+
 // drawVector draws a vector of one of the kinds that strain the envelope.
 func drawVector(t *rapid.T, d int) []float32 {
-	seed := rapid.Uint64().Draw(t, "seed")
-	kind := rapid.IntRange(0, 9).Draw(t, "kind")
-	scale := math.Ldexp(1, rapid.IntRange(-58, 38).Draw(t, "scale"))
-	r := newRand(seed)
-	x := make([]float32, d)
-	for i := range x {
-		v := r.NormFloat64()
-		switch kind {
-		case 0: // constant
-			v = 1
-		case 1: // one large, many small
-			if i > 0 {
-				v *= 1e-3
-			}
-		case 2: // halfway between two codes
-			v = (float64(r.IntN(253)-126) + 0.5) / 127
-			if i == 0 {
-				v = 1
-			}
-		case 3: // magnitudes far apart
-			v = math.Ldexp(v, r.IntN(40)-40)
-		case 4: // zeros
-			v = 0
-		case 5: // alternating, to cancel
-			v = math.Copysign(1, float64(i%2)-0.5)
-		case 6: // just off the codes
-			v = (float64(r.IntN(255)-127) + 0.499) / 127
-		}
-		x[i] = float32(math.Max(-1, math.Min(1, v)) * scale)
-	}
-	return x
+	return simdtest.Vector(newRand(rapid.Uint64().Draw(t, "seed")), rapid.IntRange(0, 9).Draw(t, "kind"),
+		math.Ldexp(1, rapid.IntRange(-58, 38).Draw(t, "scale")), d)
 }
 
 // alongError makes row parallel to the rounding error of h, in its signs: the case in which the
@@ -377,26 +359,6 @@ func TestBoundsOfExtremeCodesDoNotOverflow(t *testing.T) {
 	})
 }
 
-func TestInt8RowsRefuses(t *testing.T) {
-	cases := []struct {
-		name       string
-		rows, bias []float32
-		dim        int
-		want       string
-	}{
-		{"a large weight", []float32{1, 0x1p41}, nil, 1, "kernels: row 1: found magnitude 2.1990233e+12, expected at most 1.099511627776e+12"},
-		{"a NaN", []float32{float32(math.NaN())}, nil, 1, "kernels: row 0: found magnitude NaN, expected at most 1.099511627776e+12"},
-		{"a large bias", []float32{1}, []float32{-0x1p41}, 1, "kernels: bias of row 0: found -2.1990233e+12, expected a magnitude of at most 1.099511627776e+12"},
-		{"a large dimension", make([]float32, MaxInt8Dim+1), nil, MaxInt8Dim + 1, "kernels: dimension: found 65537, expected at most 65536"},
-	}
-	for _, c := range cases {
-		_, err := NewInt8Rows(alignedBytes(len(c.rows)/c.dim*Int8Stride(c.dim)), Float32Rows(c.rows, c.dim), c.bias)
-		if err == nil || err.Error() != c.want {
-			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
-		}
-	}
-}
-
 func TestPartIsThoseRows(t *testing.T) {
 	const n, d = 20, 33
 	r := newRand(12)
@@ -426,9 +388,9 @@ func panelsOfLists(m *Int8Rows, lists ...[]uint32) *Int8Panels {
 	starts, n := []int{0}, 0
 	for _, list := range lists {
 		ids = append(ids, list...)
-		starts, n = append(starts, len(ids)), n+panelsOf(len(list))
+		starts, n = append(starts, len(ids)), n+PanelsOf(len(list))
 	}
-	panels, err := m.Panels(alignedBytes(n*Int8PanelBytes(m.Dim())), ids, starts)
+	panels, err := NewPanels(m, alignedBytes(n*Int8PanelBytes(m.Dim())), ids, starts)
 	if err != nil {
 		panic(err) // no file is involved
 	}
@@ -440,34 +402,11 @@ func fillNarrow(r *rand.Rand, rows []float32, d int) []float32 {
 	for row := range slices.Chunk(rows, d) {
 		times := float32(r.ExpFloat64())
 		for i := range row {
-			row[i] = times * float32(r.IntN(2*maxCode4+1)-maxCode4)
+			row[i] = times * float32(r.IntN(2*MaxCode4+1)-MaxCode4)
 		}
-		row[r.IntN(d)] = times * maxCode4
+		row[r.IntN(d)] = times * MaxCode4
 	}
 	return rows
-}
-
-// Rows that are codes of 4 bits times a number are these codes, and their error is of rounding
-// alone.
-func TestNarrowRowsAreExact(t *testing.T) {
-	r := newRand(33)
-	for _, d := range []int{1, 7, 16, 200} {
-		const n = 90
-		rows := fillNarrow(r, make([]float32, n*d), d)
-		m := int8Rows(t, rows, nil, d)
-		for i := range n {
-			rec := m.record(i)
-			for j, code := range rec.codes {
-				if want := math.Round(float64(rows[i*d+j]) / rec.scale); float64(code) != want {
-					t.Fatalf("dim %d, row %d, element %d: found the code %d, expected %g", d, i, j, code, want)
-				}
-			}
-			rec.check(t, "4 bits in 8", rows[i*d:][:d], maxCode4)
-			if rec.err > 0x1p-19*rec.norm {
-				t.Errorf("dim %d, row %d: found an error of %g, expected the error of rounding for the norm %g", d, i, rec.err, rec.norm)
-			}
-		}
-	}
 }
 
 // Rows in panels have the intervals of GatherBounds, bit for bit, for one context and for
@@ -505,7 +444,7 @@ func testPanels(t *testing.T, narrow bool) {
 		simdtest.EachLevel(t, func(t *testing.T) {
 			first := 0
 			for _, ids := range lists {
-				size := panelsOf(len(ids))
+				size := PanelsOf(len(ids))
 				for contexts := range BatchContexts + 1 {
 					lower, upper := make([]float32, contexts*size*PanelRows), make([]float32, contexts*size*PanelRows)
 					panels.Bounds(lower, upper, first, size, vs[:contexts]...)
@@ -552,7 +491,7 @@ func TestSurvivorsAreThoseOfItsParts(t *testing.T) {
 		simdtest.EachLevel(t, func(t *testing.T) {
 			first := 0
 			for _, ids := range lists {
-				size, room := len(ids), panelsOf(len(ids))*PanelRows
+				size, room := len(ids), PanelsOf(len(ids))*PanelRows
 				for _, k := range []int{1, 2, 5, 16, 17, 40, size} {
 					if k > size {
 						continue

@@ -1,21 +1,17 @@
 package kernels
 
 import (
-	"bytes"
-	"context"
 	"encoding/binary"
 	"math"
 	"runtime"
 	"unsafe"
-
-	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
 const (
 	// PanelRows is the number of rows of a panel of codes.
 	PanelRows = 16
 	stepCodes = 4                     // adjacent codes of a row
-	stepBytes = PanelRows * stepCodes // a cache line
+	StepBytes = PanelRows * stepCodes // a cache line
 )
 
 // Int8Panels holds rows of an [Int8Rows] that are scanned one after the other: 16 rows
@@ -40,124 +36,41 @@ type Int8Panels struct {
 	slack    float32
 }
 
-// noRow returns the record of an unused row of a panel.
-func (m *Int8Rows) noRow() []byte {
-	rec := bytes.Repeat([]byte{codeBias}, m.stride)
-	for i, x := range [...]float32{0, float32(math.Inf(-1)), 0, 0} {
-		binary.LittleEndian.PutUint32(rec[m.stride-metaBytes+4*i:], math.Float32bits(x))
-	}
-	return rec
-}
-
 func panelSteps(dim int) int { return (dim + stepCodes - 1) / stepCodes }
 
 // Int8PanelBytes returns the number of bytes of a panel of rows of dimension dim.
-func Int8PanelBytes(dim int) int { return (panelSteps(dim) + metaBytes/4) * stepBytes }
+func Int8PanelBytes(dim int) int { return PanelBytes(dim, false) }
 
-// Panels copies the rows ids[starts[t]:starts[t+1]] of each list t to separate panels, the panels
-// of list t after the panels of the earlier lists. If a list does not fill its last panel, the
-// lower and upper ends of the other rows are -Inf. The panels are written to data:
-// Int8PanelBytes(Dim) bytes each, 64-byte aligned. Panels keeps data, which must not be changed.
-// Narrow panels leave about the second half of it unused. It may be memory outside the Go heap,
-// released after the Int8Panels is unreachable. Each id must be less than Len, and starts
-// ascending, from 0 to the number of ids. All cores copy. It returns an error if the records are in
-// a mapped file that can no longer be read.
-func (m *Int8Rows) Panels(data []byte, ids []uint32, starts []int) (*Int8Panels, error) {
-	size := Int8PanelBytes(m.dim)
-	p := &Int8Panels{data: data, n: len(data) / size, steps: panelSteps(m.dim), dim: m.dim, slack: m.slack}
-	checkIDs(ids, m.n)
-	if len(starts) == 0 || starts[0] != 0 || starts[len(starts)-1] != len(ids) {
-		panic("kernels: starts are not from 0 to the number of ids")
+// PanelBytes is Int8PanelBytes for panels that may be narrow.
+func PanelBytes(dim int, narrow bool) int {
+	if narrow {
+		dim = (dim + 1) / 2
 	}
-	firsts, at := make([]int, len(starts)), 0
-	for t := range starts[1:] {
-		if starts[t] > starts[t+1] {
-			panic("kernels: starts are not ascending")
-		}
-		firsts[t] = at
-		at += panelsOf(starts[t+1] - starts[t])
-	}
-	if len(data) != at*size {
-		panic("kernels: length of data is not the number of panels times the bytes of a panel")
+	return (panelSteps(dim) + MetaBytes/4) * StepBytes
+}
+
+// PanelsIn returns panels of rows of m in data: PanelBytes(Dim, narrow) bytes each, 64-byte aligned.
+// Package encode makes them. PanelsIn keeps data, which must not be changed once intervals are
+// computed. It may be memory outside the Go heap, released after the Int8Panels is unreachable.
+func PanelsIn(data []byte, m *Int8Rows, narrow bool) *Int8Panels {
+	size := PanelBytes(m.dim, narrow)
+	if len(data)%size != 0 {
+		panic("kernels: length of data is not a multiple of the bytes of a panel")
 	}
 	if len(data) > 0 && uintptr(unsafe.Pointer(&data[0]))%rowAlign != 0 {
 		panic("kernels: data is not 64-byte aligned")
 	}
-	err := parallel.Each(context.Background(), 1, 1, 1, nil, func(_, _, _ int) error {
-		p.narrow = m.withinHalves(ids)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if p.narrow {
-		p.steps = panelSteps((m.dim + 1) / 2)
-		size = p.size()
-		p.data = data[:at*size]
-	}
-	none := m.noRow()
-	err = parallel.Each(context.Background(), 0, len(starts)-1, 1, nil, func(_, lo, hi int) error {
-		for t := lo; t < hi; t++ {
-			panels := data[firsts[t]*size:]
-			for list := ids[starts[t]:starts[t+1]]; len(list) > 0; panels = panels[size:] {
-				n := min(PanelRows, len(list))
-				p.fill(panels[:size], m, list[:n], none)
-				list = list[n:]
-			}
-		}
-		return nil
-	})
-	runtime.KeepAlive(m)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-// withinHalves reports whether no code of the rows ids is above maxCode4 in magnitude.
-func (m *Int8Rows) withinHalves(ids []uint32) bool {
-	for _, id := range ids {
-		for _, c := range m.data[int(id)*m.stride:][:m.dim] {
-			if c-(codeBias-maxCode4) > 2*maxCode4 {
-				return false
-			}
-		}
-	}
-	return true
+	return &Int8Panels{data: data, n: len(data) / size, steps: size/StepBytes - MetaBytes/4, dim: m.dim, narrow: narrow, slack: m.slack}
 }
 
 // size returns the bytes of a panel.
-func (p *Int8Panels) size() int { return (p.steps + metaBytes/4) * stepBytes }
+func (p *Int8Panels) size() int { return (p.steps + MetaBytes/4) * StepBytes }
 
-// The difference between a code of a record and one of narrow panels, in eight bytes.
-const narrowed = (codeBias - code4Bias) * 0x0101010101010101
+// Narrowed is the difference between a code of a record and one of narrow panels, in eight bytes.
+const Narrowed = (CodeBias - code4Bias) * 0x0101010101010101
 
-func panelsOf(n int) int { return (n + PanelRows - 1) / PanelRows }
-
-// fill writes a panel of the rows ids, at most PanelRows of them.
-func (p *Int8Panels) fill(panel []byte, m *Int8Rows, ids []uint32, none []byte) {
-	meta := panel[p.steps*stepBytes:]
-	for r := range PanelRows {
-		rec := none
-		if r < len(ids) {
-			rec = m.data[int(ids[r])*m.stride:][:m.stride]
-		}
-		at := panel[r*stepCodes:]
-		for s := range p.steps {
-			var codes uint32
-			if p.narrow {
-				eight := binary.LittleEndian.Uint64(rec[2*s*stepCodes:]) - narrowed
-				codes = uint32(eight) | uint32(eight>>32)<<4
-			} else {
-				codes = binary.LittleEndian.Uint32(rec[s*stepCodes:])
-			}
-			binary.LittleEndian.PutUint32(at[s*stepBytes:], codes)
-		}
-		for f := range metaBytes / 4 {
-			copy(meta[f*stepBytes+4*r:][:4], rec[m.stride-metaBytes+4*f:])
-		}
-	}
-}
+// PanelsOf returns the number of panels that hold n rows.
+func PanelsOf(n int) int { return (n + PanelRows - 1) / PanelRows }
 
 // Len returns the number of panels.
 func (p *Int8Panels) Len() int { return p.n }
@@ -181,7 +94,7 @@ func (p *Int8Panels) AddLines(l *Lines) {
 // Bias returns the bias of a row, row i of panel j being row PanelRows*j+i.
 func (p *Int8Panels) Bias(row int) float32 {
 	panel, r := uint(row)/PanelRows, uint(row)%PanelRows
-	at := panel*uint(p.steps+metaBytes/4)*stepBytes + uint(p.steps+1)*stepBytes + 4*r
+	at := panel*uint(p.steps+MetaBytes/4)*StepBytes + uint(p.steps+1)*StepBytes + 4*r
 	return math.Float32frombits(binary.LittleEndian.Uint32(p.data[at:]))
 }
 
@@ -223,7 +136,7 @@ func (p *Int8Panels) Bounds(lower, upper []float32, first, n int, vs ...*Int8Vec
 
 // survivors is Survivors for work of more than one call, or for more than laneCount labels.
 func (p *Int8Panels) survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
-	p.Bounds(lower, upper, first, panelsOf(n), v)
+	p.Bounds(lower, upper, first, PanelsOf(n), v)
 	threshold, ok := KthBound(lower[:n], k)
 	if !ok {
 		scores := unsafe.Slice((*float32)(unsafe.Pointer(&rows[0])), n) // before there are rows
@@ -246,10 +159,10 @@ func panelGeneric(lower, upper *float32, data []byte, n int, p *Int8Panels, b *b
 		dot := int32(0)
 		for s, rest := 0, h; s < p.steps; s += len(row) / step {
 			for j := range min(len(row)/step, p.steps-s) {
-				codes, at := panel[(s+j)*stepBytes+r*stepCodes:][:stepCodes], row[j*step:]
+				codes, at := panel[(s+j)*StepBytes+r*stepCodes:][:stepCodes], row[j*step:]
 				if p.narrow {
 					x := uint64(binary.LittleEndian.Uint32(codes))
-					binary.LittleEndian.PutUint64(at, (x&0x0f0f0f0f|x>>4&0x0f0f0f0f<<32)+narrowed)
+					binary.LittleEndian.PutUint64(at, (x&0x0f0f0f0f|x>>4&0x0f0f0f0f<<32)+Narrowed)
 				} else {
 					copy(at, codes)
 				}
@@ -258,10 +171,10 @@ func panelGeneric(lower, upper *float32, data []byte, n int, p *Int8Panels, b *b
 			dot += dot8(row[:], rest[:part])
 			rest = rest[part:]
 		}
-		var rec [metaBytes]byte
-		for f := range metaBytes / 4 {
-			copy(rec[4*f:], panel[(p.steps+f)*stepBytes+4*r:][:4])
+		var rec [MetaBytes]byte
+		for f := range MetaBytes / 4 {
+			copy(rec[4*f:], panel[(p.steps+f)*StepBytes+4*r:][:4])
 		}
-		lo[i], up[i] = interval(rec[:], dot-codeBias*b.v.sum, b.v, b.slack)
+		lo[i], up[i] = interval(rec[:], dot-CodeBias*b.v.sum, b.v, b.slack)
 	}
 }

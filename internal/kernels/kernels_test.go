@@ -112,7 +112,7 @@ func newOperands(r *rand.Rand, n, d, offset, exponent int, e Element) *operands 
 	o.m, _ = NewInt8Rows(alignedBytes(n*Int8Stride(d)), o.rows, o.bias)
 	o.m4, _ = newInt4Rows(alignedBytes(n*Int4Stride(d)), o.rows, o.bias)
 	if Quantised(e) {
-		o.blocks, _ = NewBlockRows(o.rows, o.bias)
+		o.blocks, _ = Blocks(o.rows, o.bias)
 	}
 	return o
 }

@@ -121,7 +121,7 @@ func scores7Generic(dst []float32, panels []byte, high, low []int8, excessHigh, 
 		at := panels[i/PanelRows*size+i%PanelRows*stepCodes:]
 		h, l := -excessHigh, -excessLow
 		for j := range high {
-			c := int32(at[j/stepCodes*stepBytes+j%stepCodes])
+			c := int32(at[j/stepCodes*StepBytes+j%stepCodes])
 			h += c * int32(high[j])
 			l += c * int32(low[j])
 		}
@@ -139,14 +139,14 @@ func scores42Generic(dst []float32, panels []byte, vector []int8, fine int, exce
 			for j, x := range v[:step4] {
 				s += int32(codes>>(j%stepCodes*8+j/stepCodes*4)&15) * int32(x)
 			}
-			at = at[min(stepBytes, len(at)):]
+			at = at[min(StepBytes, len(at)):]
 		}
 		for ; len(v) > 0; v = v[step2:] {
 			codes := binary.LittleEndian.Uint32(at)
 			for j, x := range v[:step2] {
 				s += int32(codes>>(j%stepCodes*8+j/stepCodes*2)&3) * int32(x)
 			}
-			at = at[min(stepBytes, len(at)):]
+			at = at[min(StepBytes, len(at)):]
 		}
 		dst[i] = float32(float32(s)*scale) + base
 	}
@@ -154,7 +154,7 @@ func scores42Generic(dst []float32, panels []byte, vector []int8, fine int, exce
 
 // PutCode7 sets number j, -64 to 63, of row r of panels for vectors of dim numbers.
 func PutCode7(panels []byte, dim, r, j int, number int8) {
-	panels[r/PanelRows*PanelRows*dim+j/stepCodes*stepBytes+r%PanelRows*stepCodes+j%stepCodes] = byte(int(number) + bias7)
+	panels[r/PanelRows*PanelRows*dim+j/stepCodes*StepBytes+r%PanelRows*stepCodes+j%stepCodes] = byte(int(number) + bias7)
 }
 
 // PackCodes42 packs the codes of a row, of which the first fine are below 16 and the others below 4,
@@ -179,7 +179,7 @@ func PackCodes42(row, codes []byte, fine int) {
 func PutPacked(panels []byte, r int, row []byte) {
 	at := panels[r/PanelRows*PanelRows*len(row)+r%PanelRows*stepCodes:]
 	for s := range len(row) / stepCodes {
-		copy(at[s*stepBytes:][:stepCodes], row[s*stepCodes:])
+		copy(at[s*StepBytes:][:stepCodes], row[s*stepCodes:])
 	}
 }
 
@@ -187,6 +187,6 @@ func PutPacked(panels []byte, r int, row []byte) {
 func Packed(row, panels []byte, r int) {
 	at := panels[r/PanelRows*PanelRows*len(row)+r%PanelRows*stepCodes:]
 	for s := range len(row) / stepCodes {
-		copy(row[s*stepCodes:][:stepCodes], at[s*stepBytes:])
+		copy(row[s*stepCodes:][:stepCodes], at[s*StepBytes:])
 	}
 }

@@ -58,7 +58,7 @@ func copyFew(dst, src []float32) {
 
 func (v *Int8Vector) quantize() Fit {
 	blocks := v.h[:(v.dim+15)&^15]
-	bits := maxAbsBits(blocks)
+	bits := MaxAbsBits(blocks)
 	maxAbs := math.Float32frombits(bits)
 	if bits >= 0x7f800000 {
 		return NotFinite
@@ -72,13 +72,13 @@ func (v *Int8Vector) quantize() Fit {
 		v.sum, v.below, v.scale, v.norm, v.err = 0, 0, 0, 0, 0
 		return Certified
 	}
-	v.scale = maxAbs / maxCode
+	v.scale = maxAbs / MaxCode
 	codes := v.codes[:len(blocks)]
 	raceReads(blocks)
 	raceWrites(codes)
-	norm2, err2, sum, below, ok := asm.Quantize(&codes[0], &blocks[0], len(blocks), maxCode/maxAbs)
+	norm2, err2, sum, below, ok := asm.Quantize(&codes[0], &blocks[0], len(blocks), MaxCode/maxAbs)
 	if !ok {
-		norm2, err2, sum, below = quantizeGeneric(codes, blocks, maxCode/maxAbs)
+		norm2, err2, sum, below = quantizeGeneric(codes, blocks, MaxCode/maxAbs)
 	}
 	v.sum, v.below = sum, below
 	// With u = 2^-24: u_i = fl(h_i * fl(127/max)) is within 3.1u, relatively,
@@ -90,14 +90,14 @@ func (v *Int8Vector) quantize() Fit {
 	// 16u are for Bounds.
 	norm := float64(v.scale) * math.Sqrt(float64(norm2)) * v.grow
 	err := float64(float64(v.scale)*math.Sqrt(float64(err2))*v.grow) + float64(0x1.4p-20*norm)
-	v.norm = roundUp(norm * (1 + 0x1p-20))
-	v.err = roundUp(err * (1 + 0x1p-20))
+	v.norm = RoundUp(norm * (1 + 0x1p-20))
+	v.err = RoundUp(err * (1 + 0x1p-20))
 	return Certified
 }
 
-// maxAbsBits returns the largest |x| as its float32 bits, which order
+// MaxAbsBits returns the largest |x| as its float32 bits, which order
 // non-negative floats, and all NaNs above +Inf.
-func maxAbsBits(x []float32) uint32 {
+func MaxAbsBits(x []float32) uint32 {
 	whole := len(x) &^ 15
 	m := maxAbsBitsGeneric(x[whole:])
 	for c := callsOf(whole, maxCallBytes/4); c.at < c.n; c = c.next() {
@@ -134,7 +134,7 @@ func (v *Int8Vector) Length() (low, high float64) {
 // least k. lower, upper and rows have room for whole panels; the rest after the returned rows may
 // be overwritten. 1 <= k <= n; v must be Certified.
 func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, k int, v *Int8Vector) int {
-	panels := panelsOf(n)
+	panels := PanelsOf(n)
 	room, size := PanelRows*panels, p.size()
 	if first < 0 || k < 1 || k > n || first > p.n-panels {
 		panic("kernels: panels are out of range, or k is not within 1 and n")

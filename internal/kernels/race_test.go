@@ -38,7 +38,7 @@ func raceCases() []raceCase {
 	bytes := make([]byte, n*34)
 	full, half, brain := Float32Rows(rows, d), Float16Rows(narrow, d), BFloat16Rows(narrow, d)
 	blocks := QuantisedRows(bytes, Q8_0, 32)
-	blockRows := &BlockRows{rows: blocks, dim: 32, meta: make([]blockMeta, n)}
+	blockRows := &BlockRows{rows: blocks, dim: 32, meta: make([]BlockMeta, n)}
 	u := NewInt8Vector(32)
 	u.Set(h[:32])
 	var one, three, four BlockContexts

@@ -165,7 +165,7 @@ func FirstNotFinite(m Rows) (row, column int, found bool) {
 	for c := callsOf(m.n*m.dim, len(block)); c.at < c.n; c = c.next() {
 		part := block[:c.end-c.at]
 		m.widen(part, c.at)
-		if maxAbsBits(part) < 0x7f800000 {
+		if MaxAbsBits(part) < 0x7f800000 {
 			continue
 		}
 		for i, x := range part {

@@ -9,13 +9,13 @@ import (
 // borrow the most if the signs of neighbours differ.
 func TestPlainProductsAreExactAtTheirLimits(t *testing.T) {
 	signs := map[string]func(j int) int8{
-		"all above 0":      func(int) int8 { return maxCode },
-		"all below 0":      func(int) int8 { return -maxCode },
-		"in turns":         func(j int) int8 { return int8(maxCode - 2*maxCode*(j%2)) },
-		"four by four":     func(j int) int8 { return int8(maxCode - 2*maxCode*(j/4%2)) },
-		"half by half":     func(j int) int8 { return int8(maxCode - 2*maxCode*(j/(MaxInt8Dim/2))) },
-		"all but the last": func(j int) int8 { return int8(maxCode * min(1, MaxInt8Dim-1-j)) },
-		"the first alone":  func(j int) int8 { return int8(-maxCode * max(0, 1-j)) },
+		"all above 0":      func(int) int8 { return MaxCode },
+		"all below 0":      func(int) int8 { return -MaxCode },
+		"in turns":         func(j int) int8 { return int8(MaxCode - 2*MaxCode*(j%2)) },
+		"four by four":     func(j int) int8 { return int8(MaxCode - 2*MaxCode*(j/4%2)) },
+		"half by half":     func(j int) int8 { return int8(MaxCode - 2*MaxCode*(j/(MaxInt8Dim/2))) },
+		"all but the last": func(j int) int8 { return int8(MaxCode * min(1, MaxInt8Dim-1-j)) },
+		"the first alone":  func(j int) int8 { return int8(-MaxCode * max(0, 1-j)) },
 	}
 	for name, code := range signs {
 		for _, d := range []int{1, 2, 7, 8, 9, 15, 16, 17, 31, 33, MaxInt8Dim - 1, MaxInt8Dim} {

@@ -4,6 +4,7 @@ import (
 	"runtime"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
+	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -25,7 +26,7 @@ func newCodes(weights, bias []float32, dim int) *codes {
 		return c
 	}
 	table, release := bigmem.Alloc(len(bias) * kernels.Int8Stride(dim))
-	rows, err := kernels.NewInt8Rows(table, kernels.Float32Rows(weights, dim), bias)
+	rows, err := encode.NewInt8Rows(table, kernels.Float32Rows(weights, dim), bias)
 	if err != nil {
 		if release != nil {
 			release()

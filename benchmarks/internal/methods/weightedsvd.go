@@ -15,6 +15,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -236,7 +237,7 @@ func eigen(m *mat.SymDense) ([]float64, *mat.Dense, error) {
 func allPanels(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Panels, error) {
 	n, stride := len(rows)/dim, kernels.Int8Stride(dim)
 	records := make([]byte, n*stride)
-	codes, err := kernels.NewInt8Rows(records, kernels.Float32Rows(rows, dim), bias)
+	codes, err := encode.NewInt8Rows(records, kernels.Float32Rows(rows, dim), bias)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +251,7 @@ func allPanels(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Pane
 		ids[i] = uint32(i)
 	}
 	table, free := bigmem.Alloc((n + kernels.PanelRows - 1) / kernels.PanelRows * kernels.Int8PanelBytes(dim))
-	p, err := codes.Panels(table, ids, []int{0, n})
+	p, err := encode.NewPanels(codes, table, ids, []int{0, n})
 	if err != nil {
 		return nil, err
 	}
