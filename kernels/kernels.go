@@ -1,16 +1,19 @@
 package kernels
 
-import "github.com/learning-to-screen/l2s/internal/kernels"
+import (
+	"github.com/learning-to-screen/l2s/internal/floats"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+)
 
 // Dot returns the inner product of x and y, of equal lengths, in float32.
-func Dot(x, y []float32) float32 { return kernels.Dot(x, y) }
+func Dot(x, y []float32) float32 { return floats.Dot(x, y) }
 
 // Scan computes one score a row: dst[i] = rows[i].h + bias[i] in float32
 // (Eq. 1 of the paper over all labels).
 //
 // rows is row-major with len(dst) rows of len(h) elements. bias has len(dst)
 // elements, or is nil for none. dst must not overlap the inputs.
-func Scan(dst, rows, bias, h []float32) { kernels.Scan(dst, rows, bias, h) }
+func Scan(dst, rows, bias, h []float32) { floats.Scan(dst, rows, bias, h) }
 
 // GatherDot computes the scores of the candidate rows: dst[j] = rows[ids[j]].h +
 // bias[ids[j]] in float32 (Eq. 1 over a candidate set).
@@ -19,7 +22,7 @@ func Scan(dst, rows, bias, h []float32) { kernels.Scan(dst, rows, bias, h) }
 // len(ids) elements. bias has one element per row of rows, or is nil for none. dst must not overlap
 // the inputs.
 func GatherDot(dst, rows, bias []float32, ids []uint32, h []float32) {
-	kernels.GatherDot(dst, rows, bias, ids, h)
+	floats.GatherDot(dst, rows, bias, ids, h)
 }
 
 // ArgmaxDot returns the row with the largest inner product with h, and that
@@ -27,13 +30,13 @@ func GatherDot(dst, rows, bias []float32, ids []uint32, h []float32) {
 // of the paper). Of equal products the lower row wins.
 //
 // rows is row-major with at least one row of len(h) elements.
-func ArgmaxDot(rows, h []float32) (index int, score float32) { return kernels.ArgmaxDot(rows, h) }
+func ArgmaxDot(rows, h []float32) (index int, score float32) { return floats.ArgmaxDot(rows, h) }
 
 // TopK selects the k largest scores, k = len(ids) = len(vals): ids[0] is the
 // index of the largest, vals[0] its score, and so on in descending order. Of
 // equal scores the lower index comes first. k must not exceed len(scores).
 // If scores hold a NaN it is undefined which indices are selected.
-func TopK(ids []uint32, vals, scores []float32) { kernels.TopK(ids, vals, scores) }
+func TopK(ids []uint32, vals, scores []float32) { floats.TopK(ids, vals, scores) }
 
 // LogSumExp returns log(sum_i e^x_i), without overflow, or -Inf if x is
 // empty or all -Inf. x must hold no NaN and no +Inf. The sum has a fixed

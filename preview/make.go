@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -347,7 +348,7 @@ func (m *Model) signed(ctx context.Context, out, rows []float32, n int, from, to
 				state = state*6364136223846793005 + 1442695040888963407
 				bits = state >> 32
 			}
-			kernels.Axpy(sum, float32(1-2*int(bits&1)), rows[i*width:(i+1)*width])
+			floats.Axpy(sum, float32(1-2*int(bits&1)), rows[i*width:(i+1)*width])
 			bits >>= 1
 		}
 		rest := slices.Clone(sum)

@@ -24,6 +24,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/screen"
@@ -113,7 +114,7 @@ func contestants(s *shape) []method {
 			for i, b := range l.Bias() {
 				scores[i] += b
 			}
-			kernels.TopK(ids, vals, scores)
+			floats.TopK(ids, vals, scores)
 		}))
 	}
 	if methods.Sgemv != nil {

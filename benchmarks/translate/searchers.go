@@ -4,6 +4,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -25,7 +26,7 @@ func (s *scan) answers(dst []softmax.Prediction, answers []softmax.Answer, k int
 	s.ids, s.best, s.terms = grow.Slice(s.ids, k), grow.Slice(s.best, k), grow.Slice(s.terms, labels)
 	for i := range answers {
 		scores := s.scores[i*labels : (i+1)*labels]
-		kernels.TopK(s.ids, s.best, scores)
+		floats.TopK(s.ids, s.best, scores)
 		for j, id := range s.ids {
 			dst[i*k+j] = softmax.Prediction{ID: id, Logit: float64(s.best[j])}
 		}
@@ -47,7 +48,7 @@ func (s *oneScan) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer
 	d, k := s.layer.Dim(), len(dst)/len(answers)
 	s.scores = grow.Slice(s.scores, s.layer.Labels())
 	for i := range answers {
-		kernels.Scan(s.scores, s.weights, s.layer.Bias(), contexts[i*d:(i+1)*d])
+		floats.Scan(s.scores, s.weights, s.layer.Bias(), contexts[i*d:(i+1)*d])
 		s.answers(dst[i*k:(i+1)*k], answers[i:i+1], k)
 	}
 	return nil

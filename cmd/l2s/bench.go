@@ -15,6 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
 	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -271,7 +272,7 @@ func denseLogProb(l *layer, rows [][]float32) func(i int) {
 	weights, bias, temperature := dense.Weights(l.Layer), l.Bias(), l.temperature()
 	narrow, logits := make([]float32, l.Labels()), make([]float64, l.Labels())
 	return func(i int) {
-		kernels.Scan(narrow, weights, bias, rows[i])
+		floats.Scan(narrow, weights, bias, rows[i])
 		for j, x := range narrow {
 			logits[j] = float64(x) / temperature
 		}

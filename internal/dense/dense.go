@@ -6,6 +6,7 @@
 package dense
 
 import (
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -38,10 +39,10 @@ func Weights(l *softmax.Layer) []float32 {
 // lower id, and returns their number: the length of dst, or L if that is less.
 func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) int {
 	s.scores = grow.Slice(s.scores, len(s.bias))
-	kernels.Scan(s.scores, s.weights, s.bias, h)
+	floats.Scan(s.scores, s.weights, s.bias, h)
 	k := min(len(dst), len(s.scores))
 	s.ids, s.best = grow.Slice(s.ids, k), grow.Slice(s.best, k)
-	kernels.TopK(s.ids, s.best, s.scores)
+	floats.TopK(s.ids, s.best, s.scores)
 	for i, id := range s.ids {
 		dst[i] = softmax.Prediction{ID: id, Logit: float64(s.best[i])}
 	}

@@ -237,7 +237,7 @@ func (m *BlockRows) Bounds(lower, upper []float32, c *BlockContexts) {
 
 // GatherBounds is Bounds for the rows ids, with the intervals of context c from c*len(ids) on.
 func (m *BlockRows) GatherBounds(lower, upper []float32, ids []uint32, c *BlockContexts) {
-	checkIDs(ids, m.rows.n)
+	CheckIDs(ids, m.rows.n)
 	if len(ids) > 0 {
 		m.intervals(lower, upper, ids, len(ids), c)
 	}
@@ -250,19 +250,19 @@ func (m *BlockRows) intervals(lower, upper []float32, ids []uint32, n int, c *Bl
 	if len(lower) != c.wide*n || len(upper) != c.wide*n {
 		panic("kernels: length of lower or upper differs from the number of rows or ids, for each context")
 	}
-	raceReads(c.memory)
+	RaceReads(c.memory)
 	size := m.rows.rowBytes()
-	for at := callsOf(n, callRows(size)); at.at < at.n; at = at.next() {
+	for at := callsOf(n, CallRows(size)); at.at < at.n; at = at.next() {
 		first, list := at.at, unsafe.SliceData(ids)
 		if ids == nil {
-			raceReads(m.rows.bytes()[at.at*size : at.end*size])
+			RaceReads(m.rows.bytes()[at.at*size : at.end*size])
 		} else {
 			first, list = 0, &ids[at.at]
-			raceReadsRows(m.rows.bytes(), size, ids[at.at:at.end])
+			RaceReadsRows(m.rows.bytes(), size, ids[at.at:at.end])
 		}
 		for i := range c.wide {
-			raceWrites(lower[i*n+at.at : i*n+at.end])
-			raceWrites(upper[i*n+at.at : i*n+at.end])
+			RaceWrites(lower[i*n+at.at : i*n+at.end])
+			RaceWrites(upper[i*n+at.at : i*n+at.end])
 		}
 		if ids != nil && c.n == 1 {
 			// Rows far apart, on different pages, come from memory while the rows before them are

@@ -1,5 +1,7 @@
 package kernels
 
+import "iter"
+
 // A leaf is one call into assembly: a function of package asm, which runs the assembly of the best
 // level, or the plain Go form if there is none. The choice is made by branches on package
 // variables, which cost nothing next to the call; function variables would make the arguments
@@ -8,27 +10,27 @@ package kernels
 // Leaves take no empty slices. Their common rules are above them, once per operation: the limit of
 // one call, that the goroutine can be stopped between two calls, and the race detector's part.
 
-// maxCallBytes bounds the bytes that one call of a leaf reads or writes: a goroutine
+// MaxCallBytes bounds the bytes that one call of a leaf reads or writes: a goroutine
 // inside assembly cannot be stopped by the scheduler or the garbage collector. At
 // the 10 GB/s of a slow memory it is 25 microseconds.
-const maxCallBytes = 256 << 10
+const MaxCallBytes = 256 << 10
 
-// maxCallDim is the largest dimension that leaves take: more is left to plain Go.
-const maxCallDim = maxCallBytes / 4
+// MaxCallDim is the largest dimension that leaves take: more is left to plain Go.
+const MaxCallDim = MaxCallBytes / 4
 
-// callRows returns the number of rows of size bytes that one call may read. A row counts as at
+// CallRows returns the number of rows of size bytes that one call may read. A row counts as at
 // least one cache line: gathering a shorter row costs the same.
-func callRows(size int) int {
-	n := maxCallBytes / max(size, 64)
+func CallRows(size int) int {
+	n := MaxCallBytes / max(size, 64)
 	if n >= 16 {
 		n &^= 15 // whole blocks
 	}
 	return max(1, n)
 }
 
-// callBlocks is callRows for the leaves that take rows in blocks of up to
+// callBlocks is CallRows for the leaves that take rows in blocks of up to
 // maxBlock: a block of the longest rows of codes has 1 MiB.
-func callBlocks(size int) int { return max(maxBlock, callRows(size)&^(maxBlock-1)) }
+func callBlocks(size int) int { return max(maxBlock, CallRows(size)&^(maxBlock-1)) }
 
 // calls cuts items into calls of leaves, with a checkpoint between two of them:
 //
@@ -46,6 +48,14 @@ type calls struct {
 
 // callsOf returns the first call for n items.
 func callsOf(n, step int) calls { return calls{0, min(n, step), n, step} }
+
+// Calls is callsOf for other packages: the first item of each call, and the item after its last.
+func Calls(n, step int) iter.Seq2[int, int] {
+	return func(yield func(at, end int) bool) {
+		for c := callsOf(n, step); c.at < c.n && yield(c.at, c.end); c = c.next() {
+		}
+	}
+}
 
 // next returns the call after c. There is none if at is n.
 func (c calls) next() calls { return c.nextOf(1) }

@@ -58,10 +58,10 @@ func TestManyCallsAreOne(t *testing.T) {
 	}
 
 	// These have a result that is known without the plain form.
-	t.Run("add", func(t *testing.T) {
+	t.Run("Scan of zeros with a bias", func(t *testing.T) {
 		simdtest.EachLevel(t, func(t *testing.T) {
 			sum := make([]float32, n)
-			if add(sum, scores); !slices.Equal(sum, scores) {
+			if Scan(sum, make([]float32, n), scores, []float32{1}); !slices.Equal(sum, scores) {
 				t.Error("0 + x is not x")
 			}
 		})
@@ -94,8 +94,8 @@ func bitsOf(x []float64) []uint64 {
 // call reads more than 256 KiB of a matrix, except for the blocks of 16 rows of the kernels of
 // codes: 1 MiB of the longest rows. At 10 GB/s, a slow memory, that is 26 and 105 microseconds.
 func TestCallsAreBounded(t *testing.T) {
-	for d := 1; d <= maxCallDim; d++ {
-		if n := callRows(4 * d); n < 1 || n*4*d > 256<<10 || n > 4096 {
+	for d := 1; d <= MaxCallDim; d++ {
+		if n := CallRows(4 * d); n < 1 || n*4*d > 256<<10 || n > 4096 {
 			t.Fatalf("%d rows of %d elements in one call", n, d)
 		}
 		if d > MaxInt8Dim {
@@ -120,7 +120,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 	const n, d, calls = 1 << 14, 256, 8 // 16 MiB of float32: 64 calls
 	r := newRand(9)
 	rows, h := make([]float32, n*d), fill(r, make([]float32, d))
-	long, narrow := make([]float32, calls*maxCallBytes/4), make([]uint16, n*d)
+	long, narrow := make([]float32, calls*MaxCallBytes/4), make([]uint16, n*d)
 	blocks := make([]byte, n*d/32*34)
 	ids, manyIDs := randomIDs(r, n, n), make([]uint32, len(long))
 	dst, upper, wide := make([]float32, BatchContexts*n), make([]float32, BatchContexts*n), make([]float64, len(long))
@@ -149,7 +149,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		call  func()
 	}{
 		{"Scan", 4 * n * d, func() { Scan(dst[:n], rows, nil, h) }},
-		{"add", 4 * len(long), func() { add(make([]float32, len(long)), long) }},
+		{"Scan with a bias", (16*calls + 2*calls - 1) * MaxCallBytes, func() { Scan(make([]float32, len(long)), long, long, h[:1]) }}, // a line for each row; long is read twice more
 		{"GatherDot", 4 * n * d, func() { GatherDot(dst[:n], rows, nil, ids, h) }},
 		{"maxID", 4 * len(long), func() { maxID(manyIDs) }},
 		{"ArgmaxDot", 4 * n * d, func() { ArgmaxDot(rows, h) }},
@@ -167,7 +167,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"FirstNotFinite, float16", 2 * n * d, func() { FirstNotFinite(Float16Rows(narrow, d)) }},
 		{"Axpy", 4 * len(long), func() { Axpy(wide, 0.5, long) }},
 		{"kthOfLanes", 4 * len(long), func() { kthOfLanes(long, 5) }},
-		{"nextAbove", 4 * len(long), func() { nextAbove(long, 1) }},
+		{"TopK", 8*len(long) - MaxCallBytes, func() { TopK(manyIDs[:1], dst[:1], long) }}, // reads the scores twice
 		{"SelectAtLeast", 4 * len(long), func() { SelectAtLeast(manyIDs, long, 1) }},
 		{"expBlocks", 8 * len(wide), func() { expBlocks(new([expLanes]float64), wide, wide, 0) }},
 		{"maxFloat64", 8 * len(wide), func() { maxFloat64(wide) }},
@@ -193,7 +193,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 			simdtest.EachLevel(t, func(t *testing.T) {
 				stops = 0
 				c.call()
-				if want := c.bytes/maxCallBytes - 1; stops < want {
+				if want := c.bytes/MaxCallBytes - 1; stops < want {
 					t.Errorf("%d stops in %d bytes, want at least %d", stops, c.bytes, want)
 				}
 			})

@@ -45,10 +45,10 @@ func SumExpCentres(lower, upper []float32, scale float32) (m float32, sum float6
 	}
 	whole := len(lower) &^ (centreLanes - 1)
 	m = maxCentreGeneric(lower[whole:], upper[whole:])
-	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
+	for c := callsOf(whole, MaxCallBytes/8); c.at < c.n; c = c.next() {
 		lo, up := lower[c.at:c.end], upper[c.at:c.end]
-		raceReads(lo)
-		raceReads(up)
+		RaceReads(lo)
+		RaceReads(up)
 		largest, ok := asm.MaxCentre(&lo[0], &up[0], len(lo))
 		if !ok {
 			largest = maxCentreGeneric(lo, up)
@@ -59,7 +59,7 @@ func SumExpCentres(lower, upper []float32, scale float32) (m float32, sum float6
 		return m, 0
 	}
 	var lane [centreLanes]float64
-	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
+	for c := callsOf(whole, MaxCallBytes/8); c.at < c.n; c = c.next() {
 		expCentresLeaf(&lane, lower[c.at:c.end], upper[c.at:c.end], m, scale)
 	}
 	if whole < len(lower) {

@@ -13,8 +13,8 @@ func Encode(codes []int8, x []float32, inv, most float32) (errors2, squares floa
 	if len(x) == 0 || len(x)%16 != 0 || len(codes) != len(x) {
 		panic("kernels: Encode: length of x is not a positive multiple of 16, or not that of codes")
 	}
-	raceReads(x)
-	raceWrites(codes)
+	RaceReads(x)
+	RaceWrites(codes)
 	errors2, squares, ok := asm.Encode(&codes[0], &x[0], len(codes), inv, most)
 	if !ok {
 		return encodeGeneric(codes, x, inv, most)

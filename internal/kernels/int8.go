@@ -318,7 +318,7 @@ func (m *Int8Rows) Bounds(lower, upper []float32, vs ...*Int8Vector) {
 // all: interval j of context c, at [c*len(ids)+j], belongs to row ids[j].
 func (m *Int8Rows) GatherBounds(lower, upper []float32, ids []uint32, vs ...*Int8Vector) {
 	checkVectors(len(lower), len(upper), len(ids), m.dim, vs)
-	checkIDs(ids, m.n)
+	CheckIDs(ids, m.n)
 	m.batch(lower, upper, ids, len(ids), vs)
 }
 
@@ -395,15 +395,15 @@ func (m *codeRows) intervals(lower, upper []float32, ids []uint32, n int, b *bou
 	for c := callsOf(n, callBlocks(m.stride)); c.at < c.n; c = c.nextOf(block) {
 		first, at, rows := c.at, unsafe.SliceData(ids), c.end-c.at
 		if ids == nil {
-			raceReads(m.data[c.at*m.stride : c.end*m.stride])
+			RaceReads(m.data[c.at*m.stride : c.end*m.stride])
 		} else {
 			first, at = 0, &ids[c.at]
-			raceReadsRows(m.data, m.stride, ids[c.at:c.end])
+			RaceReadsRows(m.data, m.stride, ids[c.at:c.end])
 		}
 		raceReadsBound(b, m.stride)
 		for i := range contexts {
-			raceWrites(lower[i*n+c.at : i*n+c.end])
-			raceWrites(upper[i*n+c.at : i*n+c.end])
+			RaceWrites(lower[i*n+c.at : i*n+c.end])
+			RaceWrites(upper[i*n+c.at : i*n+c.end])
 		}
 		m.leaf(&lower[c.at], &upper[c.at], n, first, at, rows, b)
 	}
@@ -454,7 +454,7 @@ func (m *codeRows) lessThanABlock(lower, upper []float32, ids []uint32, n, block
 	for i := n; i < block; i++ {
 		at[i] = at[0]
 	}
-	raceReadsRows(m.data, m.stride, at[:n])
+	RaceReadsRows(m.data, m.stride, at[:n])
 	raceReadsBound(b, m.stride)
 	m.leaf(&lo[0], &up[0], block, 0, &at[0], block, b)
 	copy(lower, lo[:n])

@@ -11,7 +11,8 @@ const (
 	// PanelRows is the number of rows of a panel of codes.
 	PanelRows = 16
 	stepCodes = 4                     // adjacent codes of a row
-	StepBytes = PanelRows * stepCodes // a cache line
+	// StepBytes is the size of a step, a cache line.
+	StepBytes = PanelRows * stepCodes
 )
 
 // Int8Panels holds rows of an [Int8Rows] that are scanned one after the other: 16 rows
@@ -112,7 +113,7 @@ func (p *Int8Panels) Bounds(lower, upper []float32, first, n int, vs ...*Int8Vec
 	}
 	checkVectors(len(lower), len(upper), PanelRows*n, p.dim, vs)
 	size := p.size()
-	most := maxCallBytes
+	most := MaxCallBytes
 	if len(vs) > 1 {
 		most = batchBytes
 	}
@@ -122,12 +123,12 @@ func (p *Int8Panels) Bounds(lower, upper []float32, first, n int, vs ...*Int8Vec
 	}
 	for c := callsOf(n, max(1, most/size)); c.at < c.n; c = c.next() {
 		data := p.data[(first+c.at)*size : (first+c.end)*size]
-		raceReads(data)
+		RaceReads(data)
 		for i := range vs {
 			at, end := PanelRows*(i*n+c.at), PanelRows*(i*n+c.end)
-			raceReads(vs[i].codes)
-			raceWrites(lower[at:end])
-			raceWrites(upper[at:end])
+			RaceReads(vs[i].codes)
+			RaceWrites(lower[at:end])
+			RaceWrites(upper[at:end])
 			p.leaf(&lower[at], &upper[at], data, c.end-c.at, &bounds[i])
 		}
 	}

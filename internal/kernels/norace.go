@@ -2,7 +2,7 @@
 
 package kernels
 
-func raceReads[T any]([]T)                    {}
-func raceWrites[T any]([]T)                   {}
-func raceReadsRows[T any]([]T, int, []uint32) {}
+func RaceReads[T any]([]T)                    {}
+func RaceWrites[T any]([]T)                   {}
+func RaceReadsRows[T any]([]T, int, []uint32) {}
 func raceReadsBound(*bound, int)              {}

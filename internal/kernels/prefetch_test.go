@@ -53,7 +53,7 @@ func TestPrefetchChangesNothing(t *testing.T) {
 		defer func(f func()) { checkpoint = f }(checkpoint)
 		checkpoint = func() { calls++ }
 		l.Prefetch()
-		if want := (len(l.more) - 1) / (maxCallBytes / lineBytes); calls != want {
+		if want := (len(l.more) - 1) / (MaxCallBytes / lineBytes); calls != want {
 			t.Errorf("found %d pauses, expected %d", calls, want)
 		}
 		for i := range x {

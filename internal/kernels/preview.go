@@ -35,16 +35,16 @@ func Scores7(dst []float32, panels []byte, high, low []int8, scale float32) {
 	}
 	// The detector keeps four accesses of eight bytes: reads of single bytes would push out the
 	// writes of another goroutine, so the whole slice is announced before the sums read it.
-	raceReads(high)
-	raceReads(low)
+	RaceReads(high)
+	RaceReads(low)
 	size, steps := PanelRows*len(high), len(high)/stepCodes
 	excessHigh, excessLow := bias7*sumOf(high), bias7*sumOf(low)
-	for c := callsOf(n, max(1, maxCallBytes/size)); c.at < c.n; c = c.next() {
+	for c := callsOf(n, max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
 		out, part := dst[PanelRows*c.at:PanelRows*c.end], panels[size*c.at:size*c.end]
-		raceReads(part)
-		raceReads(high)
-		raceReads(low)
-		raceWrites(out)
+		RaceReads(part)
+		RaceReads(high)
+		RaceReads(low)
+		RaceWrites(out)
 		if !asm.Scores7(&out[0], &part[0], c.end-c.at, steps, &high[0], &low[0], excessHigh, excessLow, scale) {
 			scores7Generic(out, part, high, low, excessHigh, excessLow, scale)
 		}
@@ -72,11 +72,11 @@ func Scores42(dst []float32, panels, next []byte, vector []int8, fine int, exces
 	if len(next) == 0 {
 		next = panels
 	}
-	for c := callsOf(n, max(1, maxCallBytes/size)); c.at < c.n; c = c.next() {
+	for c := callsOf(n, max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
 		out, part := dst[PanelRows*c.at:PanelRows*c.end], panels[size*c.at:size*c.end]
-		raceReads(part)
-		raceReads(vector)
-		raceWrites(out)
+		RaceReads(part)
+		RaceReads(vector)
+		RaceWrites(out)
 		ahead := &next[min(size*c.at, len(next)-1)]
 		if !asm.Scores42(&out[0], &part[0], ahead, c.end-c.at, fine/step4, (len(vector)-fine)/step2, &vector[0], excess, scale, base) {
 			scores42Generic(out, part, vector, fine, excess, base, scale)

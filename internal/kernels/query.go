@@ -17,7 +17,7 @@ import (
 // line that is in the first-level cache costs some 0.5 ns.
 func (l *Lines) Prefetch() {
 	prefetchLines(l.few[:l.n])
-	for c := callsOf(len(l.more), maxCallBytes/lineBytes); c.at < c.n; c = c.next() {
+	for c := callsOf(len(l.more), MaxCallBytes/lineBytes); c.at < c.n; c = c.next() {
 		prefetchLines(l.more[c.at:c.end])
 	}
 }
@@ -74,8 +74,8 @@ func (v *Int8Vector) quantize() Fit {
 	}
 	v.scale = maxAbs / MaxCode
 	codes := v.codes[:len(blocks)]
-	raceReads(blocks)
-	raceWrites(codes)
+	RaceReads(blocks)
+	RaceWrites(codes)
 	norm2, err2, sum, below, ok := asm.Quantize(&codes[0], &blocks[0], len(blocks), MaxCode/maxAbs)
 	if !ok {
 		norm2, err2, sum, below = quantizeGeneric(codes, blocks, MaxCode/maxAbs)
@@ -100,9 +100,9 @@ func (v *Int8Vector) quantize() Fit {
 func MaxAbsBits(x []float32) uint32 {
 	whole := len(x) &^ 15
 	m := maxAbsBitsGeneric(x[whole:])
-	for c := callsOf(whole, maxCallBytes/4); c.at < c.n; c = c.next() {
+	for c := callsOf(whole, MaxCallBytes/4); c.at < c.n; c = c.next() {
 		part := x[c.at:c.end]
-		raceReads(part)
+		RaceReads(part)
 		bits, ok := asm.MaxAbsBits(&part[0], len(part))
 		if !ok {
 			bits = maxAbsBitsGeneric(part)
@@ -145,17 +145,17 @@ func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, 
 	if v.dim != p.dim || v.fit != Certified {
 		panic("kernels: vector is not Certified or not of the panels' dimension")
 	}
-	if panels*size > maxCallBytes || k > laneCount {
+	if panels*size > MaxCallBytes || k > laneCount {
 		return p.survivors(lower[:room], upper[:room], rows, first, n, k, v)
 	}
 	data := p.data[first*size : (first+panels)*size]
 	var b bound
 	b.set(v, p.excess(v), p.slack)
-	raceReads(data)
-	raceReads(v.codes)
-	raceWrites(lower[:room])
-	raceWrites(upper[:room])
-	raceWrites(rows[:room])
+	RaceReads(data)
+	RaceReads(v.codes)
+	RaceWrites(lower[:room])
+	RaceWrites(upper[:room])
+	RaceWrites(rows[:room])
 	var lane [laneCount]float32
 	p.leaf(&lower[0], &upper[0], data, panels, &b)
 	// The lower ends after the rows are -Inf.
@@ -210,7 +210,7 @@ func selectAtLeastLeaf(dst []uint32, scores []float32, threshold float32) int {
 func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []float32) {
 	m.check(len(dst), len(ids), bias, h)
 	if len(ids) > fewIDs || bias != nil {
-		checkIDs(ids, m.n)
+		CheckIDs(ids, m.n)
 		m.refGatherDot(dst, ids, h)
 		if bias != nil {
 			for j, id := range ids {
@@ -225,7 +225,7 @@ func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []floa
 			panic("kernels: id out of range")
 		}
 	}
-	if m.dim > maxCallBytes/4/fewIDs || len(ids) == 0 {
+	if m.dim > MaxCallBytes/4/fewIDs || len(ids) == 0 {
 		m.refGatherDot(dst, ids, h)
 		return
 	}
@@ -234,12 +234,12 @@ func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []floa
 
 // gatherLeaf is refGatherDot for the number of rows that one call may read.
 func (m Rows) gatherLeaf(dst []float64, ids []uint32, h []float32) {
-	raceReadsRows(m.bytes(), m.rowBytes(), ids)
-	raceReads(h)
-	raceWrites(dst)
+	RaceReadsRows(m.bytes(), m.rowBytes(), ids)
+	RaceReads(h)
+	RaceWrites(dst)
 	ok, n := false, len(ids)
 	switch {
-	case m.dim > maxCallDim:
+	case m.dim > MaxCallDim:
 	case m.element == Float32:
 		ok = asm.RefGatherDot(&dst[0], (*float32)(m.data), &ids[0], n, &h[0], m.dim)
 	case m.element == Float16:

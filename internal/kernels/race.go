@@ -8,24 +8,27 @@ import (
 )
 
 // The race detector sees the accesses of Go code, not of assembly. Under the race tag these
-// functions report them, before the call of a leaf.
+// functions report them, before the call of a leaf; without it they do nothing.
 
-func raceReads[T any](x []T) {
+// RaceReads announces reads of x.
+func RaceReads[T any](x []T) {
 	if len(x) > 0 {
 		runtime.RaceReadRange(unsafe.Pointer(&x[0]), len(x)*int(unsafe.Sizeof(x[0])))
 	}
 }
 
-func raceWrites[T any](x []T) {
+// RaceWrites announces writes of x.
+func RaceWrites[T any](x []T) {
 	if len(x) > 0 {
 		runtime.RaceWriteRange(unsafe.Pointer(&x[0]), len(x)*int(unsafe.Sizeof(x[0])))
 	}
 }
 
-func raceReadsRows[T any](rows []T, size int, ids []uint32) {
-	raceReads(ids)
+// RaceReadsRows announces reads of ids, and of the rows of size elements that they name.
+func RaceReadsRows[T any](rows []T, size int, ids []uint32) {
+	RaceReads(ids)
 	for _, id := range ids {
-		raceReads(rows[int(id)*size : (int(id)+1)*size])
+		RaceReads(rows[int(id)*size : (int(id)+1)*size])
 	}
 }
 
@@ -33,12 +36,12 @@ func raceReadsRows[T any](rows []T, size int, ids []uint32) {
 func raceReadsBound(b *bound, stride int) {
 	if b.batch != nil {
 		for _, v := range b.batch.vs {
-			raceReads(v.codes)
+			RaceReads(v.codes)
 		}
 		return
 	}
-	raceReads(unsafe.Slice(b.codes, stride))
+	RaceReads(unsafe.Slice(b.codes, stride))
 	if b.high != nil {
-		raceReads(unsafe.Slice(b.high, stride))
+		RaceReads(unsafe.Slice(b.high, stride))
 	}
 }

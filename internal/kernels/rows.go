@@ -119,7 +119,7 @@ func (m Rows) widen(dst []float32, first int) {
 		return
 	}
 	x, whole := m.narrow()[first:first+len(dst)], len(dst)&^15
-	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
+	for c := callsOf(whole, MaxCallBytes/8); c.at < c.n; c = c.next() {
 		widenLeaf(dst[c.at:c.end], x[c.at:c.end], m.element)
 	}
 	if whole == len(x) {
@@ -133,8 +133,8 @@ func (m Rows) widen(dst []float32, first int) {
 }
 
 func widenLeaf(dst []float32, x []uint16, e Element) {
-	raceReads(x)
-	raceWrites(dst)
+	RaceReads(x)
+	RaceWrites(dst)
 	ok := false
 	if e == Float16 {
 		ok = asm.WidenF16(&dst[0], &x[0], len(x))
@@ -222,19 +222,19 @@ func (m Rows) bytes() []byte {
 }
 
 func (m Rows) refScan(dst []float64, h []float32) {
-	for c := callsOf(m.n, callRows(m.rowBytes())); c.at < c.n; c = c.next() {
+	for c := callsOf(m.n, CallRows(m.rowBytes())); c.at < c.n; c = c.next() {
 		Part(m, c.at, c.end).scanLeaf(dst[c.at:c.end], h)
 	}
 }
 
 // scanLeaf is refScan for the number of rows that one call may read.
 func (m Rows) scanLeaf(dst []float64, h []float32) {
-	raceReads(m.bytes())
-	raceReads(h)
-	raceWrites(dst)
+	RaceReads(m.bytes())
+	RaceReads(h)
+	RaceWrites(dst)
 	ok, n := false, len(dst)
 	switch {
-	case m.dim > maxCallDim:
+	case m.dim > MaxCallDim:
 	case m.element == Float32:
 		ok = asm.RefScan(&dst[0], (*float32)(m.data), n, &h[0], m.dim)
 	case m.element == Float16:
@@ -254,7 +254,7 @@ func (m Rows) scanLeaf(dst []float64, h []float32) {
 }
 
 func (m Rows) refGatherDot(dst []float64, ids []uint32, h []float32) {
-	for c := callsOf(len(ids), callRows(m.rowBytes())); c.at < c.n; c = c.next() {
+	for c := callsOf(len(ids), CallRows(m.rowBytes())); c.at < c.n; c = c.next() {
 		m.gatherLeaf(dst[c.at:c.end], ids[c.at:c.end], h)
 	}
 }

@@ -57,7 +57,7 @@ func checkRowsAreWidened(t *rapid.T) {
 func TestManyRowsAndLongRows(t *testing.T) {
 	r := newRand(4)
 	for _, e := range elements {
-		for _, shape := range [][2]int{{1400, 200}, {5, maxCallDim}, {2, maxCallDim + 35}} {
+		for _, shape := range [][2]int{{1400, 200}, {5, MaxCallDim}, {2, MaxCallDim + 35}} {
 			checkKernels(t, newOperands(r, shape[0], shape[1], 3, 0, e))
 		}
 	}

@@ -163,13 +163,13 @@ func sumExp(dst, x []float64, m float64) float64 {
 }
 
 func expBlocks(lane *[expLanes]float64, dst, x []float64, m float64) {
-	for c := callsOf(len(x), maxCallBytes/16); c.at < c.n; c = c.next() {
+	for c := callsOf(len(x), MaxCallBytes/16); c.at < c.n; c = c.next() {
 		var out []float64
 		if dst != nil {
 			out = dst[c.at:c.end]
 		}
-		raceReads(x[c.at:c.end])
-		raceWrites(out)
+		RaceReads(x[c.at:c.end])
+		RaceWrites(out)
 		ok := false
 		if out == nil {
 			ok = asm.ExpSum(&lane[0], &x[c.at], c.end-c.at, m)
@@ -197,9 +197,9 @@ func expBlocksGeneric(lane *[expLanes]float64, dst, x []float64, m float64) {
 func maxFloat64(x []float64) float64 {
 	whole := len(x) &^ 15
 	m := maxFloat64Generic(x[whole:])
-	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
+	for c := callsOf(whole, MaxCallBytes/8); c.at < c.n; c = c.next() {
 		part := x[c.at:c.end]
-		raceReads(part)
+		RaceReads(part)
 		largest, ok := asm.MaxFloat64(&part[0], len(part))
 		if !ok {
 			largest = maxFloat64Generic(part)

@@ -3,8 +3,8 @@ package lstm
 import (
 	"math"
 
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // layer is one LSTM layer: gates = input x + hidden h + bias, 4d of them in the order i, f, g, o.
@@ -47,7 +47,7 @@ func Products(dst, w, bias, x []float32, dim, n int) {
 			b = bias[first:end]
 		}
 		for s := range n {
-			kernels.Scan(dst[s*m+first:s*m+end], w[first*dim:end*dim], b, x[s*dim:(s+1)*dim])
+			floats.Scan(dst[s*m+first:s*m+end], w[first*dim:end*dim], b, x[s*dim:(s+1)*dim])
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -161,8 +162,8 @@ func frequencyOrder(in *Input, contexts []float32) []uint32 {
 		k := min(len(top), labels)
 		scores, w := make([]float32, labels), dense.Weights(in.Layer)
 		for i := range n {
-			kernels.Scan(scores, w, in.Layer.Bias(), contexts[i*d:(i+1)*d])
-			kernels.TopK(top[:k], vals[:k], scores)
+			floats.Scan(scores, w, in.Layer.Bias(), contexts[i*d:(i+1)*d])
+			floats.TopK(top[:k], vals[:k], scores)
 			for _, s := range top[:k] {
 				count[s]++
 			}
@@ -170,7 +171,7 @@ func frequencyOrder(in *Input, contexts []float32) []uint32 {
 	}
 	sum := make([]float64, d)
 	for i := range n {
-		kernels.Axpy(sum, 1, contexts[i*d:(i+1)*d])
+		floats.Axpy(sum, 1, contexts[i*d:(i+1)*d])
 	}
 	mean := make([]float32, d)
 	for i, x := range sum {
@@ -345,7 +346,7 @@ func (s *adaptiveSearcher) search(dst []softmax.Prediction, h []float32) int {
 	if len(s.order) == 0 || math.IsInf(s.z, -1) && b.full() {
 		return b.n
 	}
-	kernels.Scan(s.score, s.class, s.offset, h)
+	floats.Scan(s.score, s.class, s.offset, h)
 	for j, score := range s.score {
 		at := j
 		for ; at > 0 && s.score[s.order[at-1]] < score; at-- {
@@ -383,11 +384,11 @@ func (s *adaptiveSearcher) open(b *best, i int, h []float32) {
 // scan writes the logits of a part, and finds the best of it.
 func (s *adaptiveSearcher) scan(p *part, h []float32) {
 	s.scores, s.ids, s.values = grow.Slice(s.scores, len(p.ids)), grow.Slice(s.ids, len(s.found)), grow.Slice(s.values, len(s.found))
-	kernels.Scan(s.scores, p.weights, p.layer.Bias(), h)
+	floats.Scan(s.scores, p.weights, p.layer.Bias(), h)
 	for i, x := range s.scores {
 		s.logits[p.ids[i]] = float64(x)
 	}
-	kernels.TopK(s.ids, s.values, s.scores)
+	floats.TopK(s.ids, s.values, s.scores)
 	for i := range s.found {
 		s.found[i] = softmax.Prediction{ID: s.ids[i], Logit: float64(s.values[i])}
 	}

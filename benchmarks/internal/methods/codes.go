@@ -5,6 +5,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/encode"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -76,7 +77,7 @@ func (s *scorer) set(h []float32) {
 // gather scores the rows ids.
 func (s *scorer) gather(dst []float32, ids []uint32) {
 	if s.rows == nil || s.fit != kernels.Certified {
-		kernels.GatherDot(dst, s.weights, s.bias, ids, s.h)
+		floats.GatherDot(dst, s.weights, s.bias, ids, s.h)
 		return
 	}
 	s.rows.GatherBounds(s.lower[:len(dst)], dst, ids, s.vector)
@@ -85,7 +86,7 @@ func (s *scorer) gather(dst []float32, ids []uint32) {
 // scan scores all rows.
 func (s *scorer) scan(dst []float32) {
 	if s.rows == nil || s.fit != kernels.Certified {
-		kernels.Scan(dst, s.weights, s.bias, s.h)
+		floats.Scan(dst, s.weights, s.bias, s.h)
 		return
 	}
 	s.rows.Bounds(s.lower[:len(dst)], dst, s.vector)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -61,7 +62,7 @@ func (OpenBLAS) Build(_ context.Context, in *Input) (Index, error) {
 			}
 			k := min(len(dst), len(scores))
 			ids, best = grow.Slice(ids, k), grow.Slice(best, k)
-			kernels.TopK(ids, best, scores)
+			floats.TopK(ids, best, scores)
 			for i := range k {
 				dst[i] = softmax.Prediction{ID: ids[i], Logit: float64(best[i])}
 			}

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -275,7 +276,7 @@ type builder struct {
 
 // gather makes a builder the scores of its walk.
 func (b *builder) gather(dst []float32, ids []uint32) {
-	kernels.GatherDot(dst, b.rows, nil, ids, b.query)
+	floats.GatherDot(dst, b.rows, nil, ids, b.query)
 }
 
 func (b *builder) row(id uint32) []float32 {
@@ -370,7 +371,7 @@ func (b *builder) pick(candidates []uint64, n int) []uint32 {
 		}
 		id, score := nodeID(c), nodeScore(c)
 		scores := b.scores[:len(b.picked)]
-		kernels.GatherDot(scores, b.rows, nil, b.picked, b.row(id))
+		floats.GatherDot(scores, b.rows, nil, b.picked, b.row(id))
 		if slices.ContainsFunc(scores, func(s float32) bool { return s > score }) {
 			b.left = append(b.left, id)
 		} else {

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -67,7 +67,7 @@ func (m LSHMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 		hash, products := make([]uint32, n), make([]float32, n)
 		for i := range m.Bits {
 			at := (t*m.Bits + i) * r.dim
-			kernels.Scan(products, r.points, nil, directions[at:at+r.dim])
+			floats.Scan(products, r.points, nil, directions[at:at+r.dim])
 			for s, v := range products {
 				if v >= 0 {
 					hash[s] |= 1 << i
@@ -143,7 +143,7 @@ type probe struct {
 func (s *lshSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	s.begin(h)
 	x := s.index
-	kernels.Scan(s.products, x.directions, x.ones, h)
+	floats.Scan(s.products, x.directions, x.ones, h)
 	for t := range x.tables {
 		products := s.products[t*x.bits : (t+1)*x.bits]
 		var hash uint32

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -64,7 +65,7 @@ func (m PCAMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 	n := l.Labels()
 	height := make([]float32, m.Depth*n)
 	for i := range m.Depth {
-		kernels.Scan(height[i*n:(i+1)*n], r.points, nil, components[i*r.dim:(i+1)*r.dim])
+		floats.Scan(height[i*n:(i+1)*n], r.points, nil, components[i*r.dim:(i+1)*r.dim])
 		for s := range n {
 			height[i*n+s] -= x.offsets[i]
 		}
@@ -88,7 +89,7 @@ func principalComponents(ctx context.Context, r *reduction, n int) (components, 
 	rows := len(r.points) / r.dim
 	sum := make([]float64, r.dim)
 	for at := 0; at < len(r.points); at += r.dim {
-		kernels.Axpy(sum, 1, r.points[at:at+r.dim])
+		floats.Axpy(sum, 1, r.points[at:at+r.dim])
 	}
 	mean = make([]float32, r.dim)
 	for j := range mean {
@@ -159,7 +160,7 @@ type pcaSearcher struct {
 func (p *pcaSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 	p.begin(h)
 	x := p.index
-	kernels.Scan(p.height, x.directions, x.ones, h)
+	floats.Scan(p.height, x.directions, x.ones, h)
 	scale := p.r.scale(h)
 	node := 1
 	for i, v := range p.height {

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -130,7 +131,7 @@ type svdSearcher struct {
 }
 
 func (s *svdSearcher) TopK(dst []softmax.Prediction, h []float32) int {
-	kernels.Scan(s.rotated, s.v, nil, h)
+	floats.Scan(s.rotated, s.v, nil, h)
 	s.by.set(s.rotated)
 	s.by.scan(s.previews)
 	n := min(max(s.n, len(dst)), len(s.previews))
@@ -190,6 +191,6 @@ func (l *Largest) kth(scores []float32, k int) float32 {
 	if cap(l.ids) < k {
 		l.ids, l.vals = make([]uint32, k), make([]float32, k)
 	}
-	kernels.TopK(l.ids[:k], l.vals[:k], scores)
+	floats.TopK(l.ids[:k], l.vals[:k], scores)
 	return l.vals[k-1]
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
@@ -45,9 +46,9 @@ func TestSVDSoftmaxFactors(t *testing.T) {
 	}
 	h := contexts[0]
 	rotated, preview, logits := make([]float32, d), make([]float32, l.Labels()), make([]float32, l.Labels())
-	kernels.Scan(rotated, x.v, nil, h)
-	kernels.Scan(preview, a, x.preview.bias, rotated)
-	kernels.Scan(logits, dense.Weights(l), l.Bias(), h)
+	floats.Scan(rotated, x.v, nil, h)
+	floats.Scan(preview, a, x.preview.bias, rotated)
+	floats.Scan(logits, dense.Weights(l), l.Bias(), h)
 	for s := range logits {
 		if math.Abs(float64(preview[s]-logits[s])) > 1e-4 {
 			t.Errorf("label %d: preview %v, want the logit %v", s, preview[s], logits[s])

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/floats"
 )
 
 // The elements of z have second moments of 1 and are uncorrelated, the columns of A are orthogonal
@@ -26,7 +26,7 @@ func TestTheViewOfALayer(t *testing.T) {
 	n := len(in.Contexts) / d
 	moments, z := make([]float64, d*d), make([]float32, d)
 	for i := range n {
-		kernels.Scan(z, whole.to, nil, in.Contexts[i*d:(i+1)*d])
+		floats.Scan(z, whole.to, nil, in.Contexts[i*d:(i+1)*d])
 		for j := range moments {
 			moments[j] += float64(z[j/d]) * float64(z[j%d]) / float64(n)
 		}
@@ -68,9 +68,9 @@ func TestTheViewOfALayer(t *testing.T) {
 		}
 	}
 	for _, h := range contexts[:20] {
-		kernels.Scan(z, whole.to, nil, h)
+		floats.Scan(z, whole.to, nil, h)
 		products := make([]float32, l.Labels())
-		kernels.Scan(products, whole.rows, l.Bias(), z)
+		floats.Scan(products, whole.rows, l.Bias(), z)
 		shared := logitOf(l, 0, h) - float64(products[0])
 		for s, x := range products {
 			if got, want := float64(x)+shared, logitOf(l, uint32(s), h); math.Abs(got-want) > 1e-3 {

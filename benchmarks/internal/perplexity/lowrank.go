@@ -6,6 +6,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -62,7 +63,7 @@ func (t *LowRank) logits(dst []float64, bias, h []float32) {
 			part[i] = float64(b)
 		}
 		for k, v := range products {
-			kernels.Axpy(part, float32(v), t.columns[k*t.labels+first:k*t.labels+end])
+			floats.Axpy(part, float32(v), t.columns[k*t.labels+first:k*t.labels+end])
 		}
 	}
 }

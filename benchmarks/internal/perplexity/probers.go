@@ -7,6 +7,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
@@ -29,7 +30,7 @@ func Exact(l *softmax.Layer) Row {
 }
 
 func (e *exact) LogProb(h []float32, id uint32) float64 {
-	kernels.Scan(e.narrow, e.weights, e.bias, h)
+	floats.Scan(e.narrow, e.weights, e.bias, h)
 	for i, x := range e.narrow {
 		e.logits[i] = float64(x)
 	}
@@ -207,7 +208,7 @@ func (s *svd) LogProb(h []float32, id uint32) float64 {
 		s.previews[i] = float32(x)
 	}
 	ids := s.bounds.AtLeast(s.ids, s.previews, s.n)
-	kernels.GatherDot(s.scores[:len(ids)], s.weights, s.bias, ids, h)
+	floats.GatherDot(s.scores[:len(ids)], s.weights, s.bias, ids, h)
 	for j, at := range ids {
 		s.logits[at] = float64(s.scores[j])
 	}

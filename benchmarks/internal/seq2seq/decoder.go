@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
@@ -78,7 +79,7 @@ func (d *Decoder) Step(tokens []uint32) []float32 {
 func (d *Decoder) attend(context []float32, s *Source, q []float32) {
 	positions := len(s.keys) / len(q)
 	d.scores, d.weights = grow.Slice(d.scores, positions), grow.Slice(d.weights, positions)
-	kernels.Scan(d.scores, s.keys, nil, q)
+	floats.Scan(d.scores, s.keys, nil, q)
 	var overflow float32 // NaN, or 0
 	for p, x := range d.scores {
 		overflow += x - x

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
@@ -122,7 +123,7 @@ func (m *kMeans) update(ctx context.Context, p *corpus.Partition) (objective flo
 			sum := sums[t*m.Dim : (t+1)*m.Dim]
 			for ; next[t] < len(members) && int(members[next[t]]) < end; next[t]++ {
 				if i := members[next[t]]; m.invNorm[i] != 0 {
-					kernels.Axpy(sum, m.invNorm[i], m.Row(i, buffer))
+					floats.Axpy(sum, m.invNorm[i], m.Row(i, buffer))
 				}
 			}
 			return nil

@@ -3,6 +3,7 @@ package learn
 import (
 	"context"
 
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
@@ -180,7 +181,7 @@ func (l *learner) backward(ctx context.Context, table *lossTable, price float64)
 			h := l.Row(id, buffer)
 			for t, c := range l.coeff[i*r+lo : i*r+hi] {
 				if c != 0 {
-					kernels.Axpy(gradient[t*l.Dim:(t+1)*l.Dim], c, h)
+					floats.Axpy(gradient[t*l.Dim:(t+1)*l.Dim], c, h)
 				}
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -154,7 +155,7 @@ func (g *Geometry) findMeans(ctx context.Context, done func(int)) error {
 		members := g.own.Members(t)
 		sum, tau, buffer := make([]float64, g.Dim), 0.0, g.Buffer()
 		for _, i := range members {
-			kernels.Axpy(sum, 1, g.Row(i, buffer))
+			floats.Axpy(sum, 1, g.Row(i, buffer))
 			tau += g.tau[i]
 		}
 		n := max(1, float64(len(members)))

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
@@ -59,7 +60,7 @@ func (e *normal) add(r *regression) {
 	for i := range len(r.rows) / r.dim {
 		row := r.row(i)
 		for j, x := range row {
-			kernels.Axpy(e.products[j*e.dim:][:j+1], x, row[:j+1])
+			floats.Axpy(e.products[j*e.dim:][:j+1], x, row[:j+1])
 		}
 		for k, y := range r.y[i*r.temps:][:r.temps] {
 			target := e.target[k*e.dim:][:e.dim]

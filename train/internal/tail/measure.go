@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
@@ -223,7 +224,7 @@ func directions(ctx context.Context, l *softmax.Layer, n int, seed uint64, threa
 			clear(next[k])
 			for i, x := range products {
 				l.Weights().Widen(row, i)
-				kernels.Axpy(next[k], float32(x-mean), row)
+				floats.Axpy(next[k], float32(x-mean), row)
 			}
 			return nil
 		})

@@ -1,8 +1,9 @@
-package kernels
+package floats
 
 import (
 	"math"
 
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
 
@@ -12,12 +13,29 @@ import (
 // rows is row-major with len(dst) rows of len(h) elements. bias has len(dst)
 // elements, or is nil for none. dst must not overlap the inputs.
 func Scan(dst, rows, bias, h []float32) {
-	m := Float32Rows(rows, len(h))
-	m.check(len(dst), m.n, bias, h)
+	if check(rows, bias, h) != len(dst) {
+		panic("kernels: length of dst differs from the number of rows")
+	}
 	scan(dst, rows, h)
 	if bias != nil {
 		add(dst, bias)
 	}
+}
+
+// check returns the number of rows. It panics unless they are whole rows of len(h) elements, and
+// bias has one element for each or is nil.
+func check(rows, bias, h []float32) (n int) {
+	d := len(h)
+	if d == 0 {
+		panic("kernels: dimension is not positive")
+	}
+	if len(rows)%d != 0 {
+		panic("kernels: length of rows is not a multiple of the dimension")
+	}
+	if n = len(rows) / d; bias != nil && len(bias) != n {
+		panic("kernels: length of bias differs from the number of rows")
+	}
+	return n
 }
 
 // A scan may read its rows as one stream if they are short and many: outside the second-level cache
@@ -30,16 +48,16 @@ const (
 func scan(dst, rows, h []float32) {
 	d := len(h)
 	stream := 4*d <= shortRow && 4*len(rows) > manyShorts
-	for c := callsOf(len(dst), callRows(4*d)); c.at < c.n; c = c.next() {
-		out, part := dst[c.at:c.end], rows[c.at*d:c.end*d]
-		raceReads(part)
-		raceReads(h)
-		raceWrites(out)
+	for at, end := range kernels.Calls(len(dst), kernels.CallRows(4*d)) {
+		out, part := dst[at:end], rows[at*d:end*d]
+		kernels.RaceReads(part)
+		kernels.RaceReads(h)
+		kernels.RaceWrites(out)
 		n := len(out)
 		if stream && asm.ScanSingle(&out[0], &part[0], n, &h[0], d) {
 			continue
 		}
-		if d > maxCallDim || !asm.Scan(&out[0], &part[0], n, &h[0], d) {
+		if d > kernels.MaxCallDim || !asm.Scan(&out[0], &part[0], n, &h[0], d) {
 			scanGeneric(out, part, h)
 		}
 	}
@@ -47,10 +65,10 @@ func scan(dst, rows, h []float32) {
 
 func add(dst, x []float32) {
 	whole := len(dst) &^ 15
-	for c := callsOf(whole, maxCallBytes/8); c.at < c.n; c = c.next() {
-		out, part := dst[c.at:c.end], x[c.at:c.end]
-		raceReads(part)
-		raceWrites(out)
+	for at, end := range kernels.Calls(whole, kernels.MaxCallBytes/8) {
+		out, part := dst[at:end], x[at:end]
+		kernels.RaceReads(part)
+		kernels.RaceWrites(out)
 		if !asm.Add(&out[0], &part[0], len(part)) {
 			addGeneric(out, part)
 		}
@@ -116,20 +134,20 @@ func ArgmaxDot(rows, h []float32) (index int, score float32) {
 	if len(rows) == 0 || len(rows)%d != 0 {
 		panic("kernels: length of rows is not a positive multiple of the dimension")
 	}
-	if d > maxCallDim {
+	if d > kernels.MaxCallDim {
 		return argmaxDotGeneric(rows, h)
 	}
 	score = float32(math.Inf(-1))
-	for c := callsOf(len(rows)/d, callRows(4*d)); c.at < c.n; c = c.next() {
-		part := rows[c.at*d : c.end*d]
-		raceReads(part)
-		raceReads(h)
-		i, s, ok := asm.ArgmaxDot(&part[0], c.end-c.at, &h[0], d)
+	for at, end := range kernels.Calls(len(rows)/d, kernels.CallRows(4*d)) {
+		part := rows[at*d : end*d]
+		kernels.RaceReads(part)
+		kernels.RaceReads(h)
+		i, s, ok := asm.ArgmaxDot(&part[0], end-at, &h[0], d)
 		if !ok {
 			i, s = argmaxDotGeneric(part, h)
 		}
 		if s > score {
-			index, score = c.at+i, s
+			index, score = at+i, s
 		}
 	}
 	return index, score
@@ -144,4 +162,39 @@ func argmaxDotGeneric(rows, h []float32) (index int, score float32) {
 		}
 	}
 	return index, score
+}
+
+// GatherDot computes the scores of the candidate rows: dst[j] = rows[ids[j]].h +
+// bias[ids[j]] in float32 (Eq. 1 over a candidate set).
+//
+// rows is row-major with rows of len(h) elements; each id must be less than their number. dst has
+// len(ids) elements. bias has one element per row of rows, or is nil for none. dst must not overlap
+// the inputs.
+func GatherDot(dst, rows, bias []float32, ids []uint32, h []float32) {
+	n := check(rows, bias, h)
+	if len(dst) != len(ids) {
+		panic("kernels: length of dst differs from the number of ids")
+	}
+	kernels.CheckIDs(ids, n)
+	for at, end := range kernels.Calls(len(ids), kernels.CallRows(4*len(h))) {
+		out, part := dst[at:end], ids[at:end]
+		kernels.RaceReadsRows(rows, len(h), part)
+		kernels.RaceReads(h)
+		kernels.RaceWrites(out)
+		if len(h) > kernels.MaxCallDim || !asm.GatherDot(&out[0], &rows[0], &part[0], len(part), &h[0], len(h)) {
+			gatherDotGeneric(out, rows, part, h)
+		}
+	}
+	if bias != nil {
+		for j, id := range ids {
+			dst[j] += bias[id]
+		}
+	}
+}
+
+func gatherDotGeneric(dst, rows []float32, ids []uint32, h []float32) {
+	d := len(h)
+	for j, id := range ids {
+		dst[j] = dotGeneric(rows[int(id)*d:(int(id)+1)*d], h)
+	}
 }

@@ -1,6 +1,9 @@
-package kernels
+package floats
 
-import "github.com/learning-to-screen/l2s/kernels/asm"
+import (
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/kernels/asm"
+)
 
 // Axpy adds a multiple of x, of the length of dst: dst[i] += float64(a) * float64(x[i]). Only
 // the addition rounds: the result has the same bits on every level and architecture.
@@ -8,10 +11,10 @@ func Axpy(dst []float64, a float32, x []float32) {
 	if len(dst) != len(x) {
 		panic("kernels: Axpy: lengths of dst and x differ")
 	}
-	for c := callsOf(len(x), maxCallBytes/16); c.at < c.n; c = c.next() {
-		out, part := dst[c.at:c.end], x[c.at:c.end]
-		raceReads(part)
-		raceWrites(out)
+	for at, end := range kernels.Calls(len(x), kernels.MaxCallBytes/16) {
+		out, part := dst[at:end], x[at:end]
+		kernels.RaceReads(part)
+		kernels.RaceWrites(out)
 		if !asm.Axpy(&out[0], float64(a), &part[0], len(part)) {
 			axpyGeneric(out, a, part)
 		}

@@ -2,6 +2,7 @@ package kernels_test
 
 import (
 	"github.com/learning-to-screen/l2s/internal/encode"
+	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
@@ -9,4 +10,6 @@ func init() {
 	kernels.NewInt8Rows, kernels.NewInt8And4Rows = encode.NewInt8Rows, encode.NewInt8And4Rows
 	kernels.NewPanels, kernels.Round4 = encode.NewPanels, encode.Round4
 	kernels.Blocks, kernels.NewBlockCopies, kernels.BlockBytes = encode.NewBlockRows, encode.NewBlockCopies, encode.BlockBytes
+	kernels.Dot, kernels.Scan, kernels.GatherDot, kernels.ArgmaxDot = floats.Dot, floats.Scan, floats.GatherDot, floats.ArgmaxDot
+	kernels.TopK, kernels.Axpy = floats.TopK, floats.Axpy
 }
