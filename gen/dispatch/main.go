@@ -40,6 +40,13 @@ var architectures = []architecture{
 	},
 }
 
+// elements are the ends of the names of operations on rows of a type, in the order of the constants
+// of kernels.Element, and typed the operations that have a function for all types.
+var (
+	elements = []string{"", "F16", "BF16", "Q40", "Q50", "Q80", "Q4K", "Q5K", "Q6K", "Q41", "Q51"}
+	typed    = []string{"BlockBatch", "BlockBounds", "RefScan"}
+)
+
 // field is a parameter or a result.
 type field struct{ name, kind string }
 
@@ -105,12 +112,17 @@ func run(dir string) error {
 	}
 	slices.SortFunc(all, func(a, b operation) int { return strings.Compare(a.name, b.name) })
 	var stubs, none strings.Builder
-	fmt.Fprintf(&stubs, header, "(amd64 || arm64) && !purego", "package asm")
-	fmt.Fprintf(&none, header, "!(amd64 || arm64) || purego", "package asm")
+	fmt.Fprintf(&stubs, header, "(amd64 || arm64) && !purego", "package asm\n\nimport \"unsafe\"")
+	fmt.Fprintf(&none, header, "!(amd64 || arm64) || purego", "package asm\n\nimport \"unsafe\"")
 	for _, op := range all {
 		doc := "\n// " + op.name + " runs the best form of this CPU. It reports false if there is none.\n"
 		fmt.Fprintf(&stubs, "%s//\n//go:noescape\nfunc %s\n", doc, op.signature())
 		fmt.Fprintf(&none, "%sfunc %s {\n\treturn\n}\n", doc, op.signature())
+	}
+	for _, name := range typed {
+		text := choose(name, all)
+		stubs.WriteString(text)
+		none.WriteString(text)
 	}
 	for _, arch := range architectures {
 		text := fmt.Sprintf(header, arch.name+" && !purego", "#include \"textflag.h\"")
@@ -126,6 +138,30 @@ func run(dir string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "dispatch_noasm.go"), []byte(none.String()), 0o644)
+}
+
+// choose returns the text of a function that runs an operation on rows of any type.
+func choose(name string, all []operation) string {
+	var cases strings.Builder
+	var params []string
+	for e, suffix := range elements {
+		i := slices.IndexFunc(all, func(o operation) bool { return o.name == name+suffix })
+		if i < 0 {
+			continue
+		}
+		var args []string
+		params = []string{"element uint8"}
+		for _, f := range all[i].params {
+			arg := f.name
+			if f.name == "rows" {
+				arg, f.kind = "("+f.kind+")(rows)", "unsafe.Pointer"
+			}
+			args, params = append(args, arg), append(params, f.name+" "+f.kind)
+		}
+		fmt.Fprintf(&cases, "\tcase %d:\n\t\treturn %s(%s)\n", e, name+suffix, strings.Join(args, ", "))
+	}
+	return fmt.Sprintf("\n// %[1]sOf runs the form of %[1]s for a kernels.Element. It reports false if there is none.\n"+
+		"func %[1]sOf(%[2]s) (ok bool) {\n\tswitch element {\n%[3]s\t}\n\treturn false\n}\n", name, strings.Join(params, ", "), &cases)
 }
 
 // fields reads "x, y *float32, n int", or the type of a single result.

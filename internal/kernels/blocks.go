@@ -281,56 +281,16 @@ func (m *BlockRows) leaf(lower, upper []float32, ld, first int, ids *uint32, n i
 	if ids != nil {
 		b.ahead = 0 // what follows a row in memory is not read next
 	}
-	rows, arg := (*byte)(unsafe.Add(m.rows.data, first*b.bytes)), (*byte)(unsafe.Pointer(&b))
-	lo, up := &lower[0], &upper[0]
+	rows, arg, e, ok := unsafe.Add(m.rows.data, first*b.bytes), (*byte)(unsafe.Pointer(&b)), uint8(m.rows.element), false
 	elements, _ := BlockOf(m.rows.element)
-	blocks := m.rows.dim / elements
-	if !m.rows.element.blockLeaf(lo, up, ld, rows, ids, n, blocks, arg, c.wide > 1) {
+	if blocks := m.rows.dim / elements; c.wide > 1 {
+		ok = asm.BlockBatchOf(e, &lower[0], &upper[0], ld, rows, ids, n, blocks, arg)
+	} else {
+		ok = asm.BlockBoundsOf(e, &lower[0], &upper[0], ld, rows, ids, n, blocks, arg)
+	}
+	if !ok {
 		m.generic(lower, upper, ld, first, ids, n, c)
 	}
-}
-
-func (e Element) blockLeaf(lower, upper *float32, ld int, rows *byte, ids *uint32, n, blocks int, b *byte, batch bool) bool {
-	if batch {
-		switch e {
-		case Q8_0:
-			return asm.BlockBatchQ80(lower, upper, ld, rows, ids, n, blocks, b)
-		case Q4_0:
-			return asm.BlockBatchQ40(lower, upper, ld, rows, ids, n, blocks, b)
-		case Q5_0:
-			return asm.BlockBatchQ50(lower, upper, ld, rows, ids, n, blocks, b)
-		case Q4_1:
-			return asm.BlockBatchQ41(lower, upper, ld, rows, ids, n, blocks, b)
-		case Q5_1:
-			return asm.BlockBatchQ51(lower, upper, ld, rows, ids, n, blocks, b)
-		case Q4_K:
-			return asm.BlockBatchQ4K(lower, upper, ld, rows, ids, n, blocks, b)
-		case Q5_K:
-			return asm.BlockBatchQ5K(lower, upper, ld, rows, ids, n, blocks, b)
-		case Q6_K:
-			return asm.BlockBatchQ6K(lower, upper, ld, rows, ids, n, blocks, b)
-		}
-		return false
-	}
-	switch e {
-	case Q8_0:
-		return asm.BlockBoundsQ80(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q4_0:
-		return asm.BlockBoundsQ40(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q5_0:
-		return asm.BlockBoundsQ50(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q4_1:
-		return asm.BlockBoundsQ41(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q5_1:
-		return asm.BlockBoundsQ51(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q4_K:
-		return asm.BlockBoundsQ4K(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q5_K:
-		return asm.BlockBoundsQ5K(lower, upper, ld, rows, ids, n, blocks, b)
-	case Q6_K:
-		return asm.BlockBoundsQ6K(lower, upper, ld, rows, ids, n, blocks, b)
-	}
-	return false
 }
 
 // generic is leaf in plain Go.

@@ -10,7 +10,7 @@ import (
 const (
 	// PanelRows is the number of rows of a panel of codes.
 	PanelRows = 16
-	stepCodes = 4                     // adjacent codes of a row
+	stepCodes = 4 // adjacent codes of a row
 	// StepBytes is the size of a step, a cache line.
 	StepBytes = PanelRows * stepCodes
 )

@@ -232,24 +232,11 @@ func (m Rows) scanLeaf(dst []float64, h []float32) {
 	RaceReads(m.bytes())
 	RaceReads(h)
 	RaceWrites(dst)
-	ok, n := false, len(dst)
-	switch {
-	case m.dim > MaxCallDim:
-	case m.element == Float32:
-		ok = asm.RefScan(&dst[0], (*float32)(m.data), n, &h[0], m.dim)
-	case m.element == Float16:
-		ok = asm.RefScanF16(&dst[0], (*uint16)(m.data), n, &h[0], m.dim)
-	case m.element == BFloat16:
-		ok = asm.RefScanBF16(&dst[0], (*uint16)(m.data), n, &h[0], m.dim)
-	case m.element == Q8_0:
-		ok = asm.RefScanQ80(&dst[0], (*byte)(m.data), n, &h[0], m.dim)
-	case m.element == Q6_K:
-		ok = asm.RefScanQ6K(&dst[0], (*byte)(m.data), n, &h[0], m.dim)
+	if m.dim <= MaxCallDim && asm.RefScanOf(uint8(m.element), &dst[0], m.data, len(dst), &h[0], m.dim) {
+		return
 	}
-	if !ok {
-		for i := range dst {
-			dst[i] = m.refDotGeneric(i, h)
-		}
+	for i := range dst {
+		dst[i] = m.refDotGeneric(i, h)
 	}
 }
 

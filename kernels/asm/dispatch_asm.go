@@ -4,6 +4,8 @@
 
 package asm
 
+import "unsafe"
+
 // Add runs the best form of this CPU. It reports false if there is none.
 //
 //go:noescape
@@ -293,3 +295,66 @@ func WidenBF16(dst *float32, x *uint16, n int) (ok bool)
 //
 //go:noescape
 func WidenF16(dst *float32, x *uint16, n int) (ok bool)
+
+// BlockBatchOf runs the form of BlockBatch for a kernels.Element. It reports false if there is none.
+func BlockBatchOf(element uint8, lower *float32, upper *float32, ld int, rows unsafe.Pointer, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	switch element {
+	case 3:
+		return BlockBatchQ40(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 4:
+		return BlockBatchQ50(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 5:
+		return BlockBatchQ80(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 6:
+		return BlockBatchQ4K(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 7:
+		return BlockBatchQ5K(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 8:
+		return BlockBatchQ6K(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 9:
+		return BlockBatchQ41(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 10:
+		return BlockBatchQ51(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	}
+	return false
+}
+
+// BlockBoundsOf runs the form of BlockBounds for a kernels.Element. It reports false if there is none.
+func BlockBoundsOf(element uint8, lower *float32, upper *float32, ld int, rows unsafe.Pointer, ids *uint32, n int, blocks int, b *byte) (ok bool) {
+	switch element {
+	case 3:
+		return BlockBoundsQ40(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 4:
+		return BlockBoundsQ50(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 5:
+		return BlockBoundsQ80(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 6:
+		return BlockBoundsQ4K(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 7:
+		return BlockBoundsQ5K(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 8:
+		return BlockBoundsQ6K(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 9:
+		return BlockBoundsQ41(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	case 10:
+		return BlockBoundsQ51(lower, upper, ld, (*byte)(rows), ids, n, blocks, b)
+	}
+	return false
+}
+
+// RefScanOf runs the form of RefScan for a kernels.Element. It reports false if there is none.
+func RefScanOf(element uint8, dst *float64, rows unsafe.Pointer, n int, h *float32, d int) (ok bool) {
+	switch element {
+	case 0:
+		return RefScan(dst, (*float32)(rows), n, h, d)
+	case 1:
+		return RefScanF16(dst, (*uint16)(rows), n, h, d)
+	case 2:
+		return RefScanBF16(dst, (*uint16)(rows), n, h, d)
+	case 5:
+		return RefScanQ80(dst, (*byte)(rows), n, h, d)
+	case 8:
+		return RefScanQ6K(dst, (*byte)(rows), n, h, d)
+	}
+	return false
+}
