@@ -209,30 +209,56 @@ func selectAtLeastLeaf(dst []uint32, scores []float32, threshold float32) int {
 // for RefScan.
 func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []float32) {
 	m.check(len(dst), len(ids), bias, h)
-	if len(ids) > fewIDs || bias != nil {
-		CheckIDs(ids, m.n)
-		m.refGatherDot(dst, ids, h)
-		if bias != nil {
-			for j, id := range ids {
-				dst[j] += float64(bias[id])
-			}
-		}
-		return
+	CheckIDs(ids, m.n)
+	for c := callsOf(len(ids), CallRows(m.rowBytes())); c.at < c.n; c = c.next() {
+		m.gatherLeaf(dst[c.at:c.end], ids[c.at:c.end], h)
 	}
-	// The few rows of a query's answer: little code, since it may have to come from memory.
-	for _, id := range ids {
-		if uint(id) >= uint(m.n) {
-			panic("kernels: id out of range")
+	if bias != nil {
+		for j, id := range ids {
+			dst[j] += float64(bias[id])
 		}
 	}
-	if m.dim > MaxCallBytes/4/fewIDs || len(ids) == 0 {
-		m.refGatherDot(dst, ids, h)
-		return
-	}
-	m.gatherLeaf(dst, ids, h)
 }
 
-// gatherLeaf is refGatherDot for the number of rows that one call may read.
+// fewIDs is a number of ids that are compared one by one: the rows of a query's answer.
+const fewIDs = 16
+
+// CheckIDs panics unless all ids are below n.
+func CheckIDs(ids []uint32, n int) {
+	largest := uint32(0)
+	if len(ids) <= fewIDs {
+		largest = maxIDGeneric(ids)
+	} else {
+		largest = maxID(ids)
+	}
+	if len(ids) > 0 && uint64(largest) >= uint64(n) {
+		panic("kernels: id out of range")
+	}
+}
+
+func maxID(ids []uint32) uint32 {
+	whole := len(ids) &^ 15
+	m := maxIDGeneric(ids[whole:])
+	for c := callsOf(whole, MaxCallBytes/4); c.at < c.n; c = c.next() {
+		part := ids[c.at:c.end]
+		RaceReads(part)
+		id, ok := asm.MaxID(&part[0], len(part))
+		if !ok {
+			id = maxIDGeneric(part)
+		}
+		m = max(m, id)
+	}
+	return m
+}
+
+func maxIDGeneric(ids []uint32) (m uint32) {
+	for _, id := range ids {
+		m = max(m, id)
+	}
+	return m
+}
+
+// gatherLeaf is RefGatherDot for the number of rows that one call may read, without bias.
 func (m Rows) gatherLeaf(dst []float64, ids []uint32, h []float32) {
 	RaceReadsRows(m.bytes(), m.rowBytes(), ids)
 	RaceReads(h)

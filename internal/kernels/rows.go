@@ -120,30 +120,17 @@ func (m Rows) widen(dst []float32, first int) {
 	}
 	x, whole := m.narrow()[first:first+len(dst)], len(dst)&^15
 	for c := callsOf(whole, MaxCallBytes/8); c.at < c.n; c = c.next() {
-		widenLeaf(dst[c.at:c.end], x[c.at:c.end], m.element)
+		out, part := dst[c.at:c.end], x[c.at:c.end]
+		RaceReads(part)
+		RaceWrites(out)
+		switch {
+		case m.element == Float16 && asm.WidenF16(&out[0], &part[0], len(part)):
+		case m.element == BFloat16 && asm.WidenBF16(&out[0], &part[0], len(part)):
+		default:
+			widenGeneric(out, part, m.element)
+		}
 	}
-	if whole == len(x) {
-		return
-	}
-	if whole > 0 { // the last 16, some of them again
-		widenLeaf(dst[len(x)-16:], x[len(x)-16:], m.element)
-		return
-	}
-	widenGeneric(dst, x, m.element)
-}
-
-func widenLeaf(dst []float32, x []uint16, e Element) {
-	RaceReads(x)
-	RaceWrites(dst)
-	ok := false
-	if e == Float16 {
-		ok = asm.WidenF16(&dst[0], &x[0], len(x))
-	} else {
-		ok = asm.WidenBF16(&dst[0], &x[0], len(x))
-	}
-	if !ok {
-		widenGeneric(dst, x, e)
-	}
+	widenGeneric(dst[whole:], x[whole:], m.element)
 }
 
 func widenGeneric(dst []float32, x []uint16, e Element) {
@@ -190,9 +177,6 @@ func (m Rows) RefScan(dst []float64, bias, h []float32) {
 	}
 }
 
-// fewIDs is a number of ids that RefGatherDot takes by a short way.
-const fewIDs = 16
-
 // check panics unless dst has n elements, h has Dim, and bias has Len elements or is nil.
 func (m Rows) check(dst, n int, bias, h []float32) {
 	if m.dim == 0 {
@@ -237,12 +221,6 @@ func (m Rows) scanLeaf(dst []float64, h []float32) {
 	}
 	for i := range dst {
 		dst[i] = m.refDotGeneric(i, h)
-	}
-}
-
-func (m Rows) refGatherDot(dst []float64, ids []uint32, h []float32) {
-	for c := callsOf(len(ids), CallRows(m.rowBytes())); c.at < c.n; c = c.next() {
-		m.gatherLeaf(dst[c.at:c.end], ids[c.at:c.end], h)
 	}
 }
 
