@@ -253,16 +253,10 @@ func (m *BlockRows) intervals(lower, upper []float32, ids []uint32, n int, c *Bl
 	RaceReads(c.memory)
 	size := m.rows.rowBytes()
 	for at := callsOf(n, CallRows(size)); at.at < at.n; at = at.next() {
+		raceIntervals(m.rows.bytes(), size, ids, at, lower, upper, c.wide)
 		first, list := at.at, unsafe.SliceData(ids)
-		if ids == nil {
-			RaceReads(m.rows.bytes()[at.at*size : at.end*size])
-		} else {
+		if ids != nil {
 			first, list = 0, &ids[at.at]
-			RaceReadsRows(m.rows.bytes(), size, ids[at.at:at.end])
-		}
-		for i := range c.wide {
-			RaceWrites(lower[i*n+at.at : i*n+at.end])
-			RaceWrites(upper[i*n+at.at : i*n+at.end])
 		}
 		if ids != nil && c.n == 1 {
 			// Rows far apart, on different pages, come from memory while the rows before them are

@@ -32,7 +32,8 @@ func (m *Int4Rows) Part(first, end int) Int4Rows { return Int4Rows{m.part(first,
 // Bounds computes an interval for the reference logit of every row, as
 // Int8Rows.Bounds does and with the same proof.
 func (m *Int4Rows) Bounds(lower, upper []float32, v *Int8Vector) {
-	checkVectors(len(lower), len(upper), m.n, m.dim, []*Int8Vector{v})
+	vs := []*Int8Vector{v}
+	checkVectors(len(lower), len(upper), m.n, m.dim, vs)
 	if m.n == 0 {
 		return
 	}
@@ -40,7 +41,7 @@ func (m *Int4Rows) Bounds(lower, upper []float32, v *Int8Vector) {
 	var b bound
 	b.set(v, code4Bias*v.sum, m.slack)
 	b.codes, b.high = &v.halves[0][0], &v.halves[1][0]
-	m.intervals(lower, upper, nil, m.n, &b)
+	m.intervals(lower, upper, nil, m.n, &b, vs)
 	runtime.KeepAlive(m)
 }
 

@@ -269,8 +269,7 @@ type bound struct {
 	norm   float32
 	err    float32
 	slack  float32
-	v      *Int8Vector
-	batch  *batchBound // of several contexts, v being the first; nil for one
+	batch  *batchBound // of several contexts, which have the numbers there; nil for one
 }
 
 // batchBound is the side of several vectors: each number four times for each
@@ -282,7 +281,6 @@ type batchBound struct {
 	norm   [BatchContexts][4]float32
 	err    [BatchContexts][4]float32
 	slack  float32
-	vs     []*Int8Vector
 }
 
 // Bounds computes an interval for the reference logit of every row:
@@ -353,11 +351,10 @@ func (m *Int8Rows) batch(lower, upper []float32, ids []uint32, n int, vs []*Int8
 		if contexts == 1 {
 			b.set(vs[0], excess8(vs[0]), m.slack)
 		} else {
-			wide := batchBound{slack: m.slack, vs: vs[:contexts]}
-			wide.set()
-			b.batch = &wide
+			b.batch = &batchBound{slack: m.slack}
+			b.batch.set(vs[:contexts])
 		}
-		m.intervals(lower, upper, ids, n, &b)
+		m.intervals(lower, upper, ids, n, &b, vs[:contexts])
 		lower, upper, vs = lower[contexts*n:], upper[contexts*n:], vs[contexts:]
 	}
 	runtime.KeepAlive(m)
@@ -365,13 +362,13 @@ func (m *Int8Rows) batch(lower, upper []float32, ids []uint32, n int, vs []*Int8
 
 // set fills b in place: a copy of bytes just written would wait for them.
 func (b *bound) set(v *Int8Vector, excess int32, slack float32) {
-	b.codes, b.excess, b.v = &v.codes[0], excess, v
+	b.codes, b.excess = &v.codes[0], excess
 	b.scale, b.norm, b.err, b.slack = v.scale, v.norm, v.err, slack
 }
 
-func (b *batchBound) set() {
+func (b *batchBound) set(vs []*Int8Vector) {
 	for c := range b.codes {
-		v := b.vs[min(c, len(b.vs)-1)]
+		v := vs[min(c, len(vs)-1)]
 		excess := excess8(v)
 		b.codes[c] = &v.codes[0]
 		b.excess[c] = [4]int32{excess, excess, excess, excess}
@@ -382,30 +379,24 @@ func (b *batchBound) set() {
 }
 
 // intervals computes the intervals of n rows, ids or all if ids is nil: for row i and
-// context c they are at [c*n+i] of lower and upper.
-func (m *codeRows) intervals(lower, upper []float32, ids []uint32, n int, b *bound) {
-	contexts, block := 1, codesBlock()
+// context c they are at [c*n+i] of lower and upper. b is of all vs.
+func (m *codeRows) intervals(lower, upper []float32, ids []uint32, n int, b *bound, vs []*Int8Vector) {
+	block := codesBlock()
 	if b.batch != nil {
-		contexts, block = len(b.batch.vs), batchBlock()
+		block = batchBlock()
 	}
+	raceReadsVectors(vs)
 	if n < block {
-		m.lessThanABlock(lower, upper, ids, n, block, b)
+		m.lessThanABlock(lower, upper, ids, n, block, b, vs)
 		return
 	}
 	for c := callsOf(n, callBlocks(m.stride)); c.at < c.n; c = c.nextOf(block) {
-		first, at, rows := c.at, unsafe.SliceData(ids), c.end-c.at
-		if ids == nil {
-			RaceReads(m.data[c.at*m.stride : c.end*m.stride])
-		} else {
+		raceIntervals(m.data, m.stride, ids, c, lower, upper, len(vs))
+		first, at := c.at, unsafe.SliceData(ids)
+		if ids != nil {
 			first, at = 0, &ids[c.at]
-			RaceReadsRows(m.data, m.stride, ids[c.at:c.end])
 		}
-		raceReadsBound(b, m.stride)
-		for i := range contexts {
-			RaceWrites(lower[i*n+c.at : i*n+c.end])
-			RaceWrites(upper[i*n+c.at : i*n+c.end])
-		}
-		m.leaf(&lower[c.at], &upper[c.at], n, first, at, rows, b)
+		m.leaf(&lower[c.at], &upper[c.at], n, first, at, c.end-c.at, b, vs)
 	}
 }
 
@@ -414,14 +405,14 @@ func (m *codeRows) intervals(lower, upper []float32, ids []uint32, n int, b *bou
 const minStream = 512
 
 // leaf computes the intervals of n rows, from first on or the rows ids, ld apart for each context.
-func (m *codeRows) leaf(lower, upper *float32, ld, first int, ids *uint32, n int, b *bound) {
-	p, stride, arg := &m.data[first*m.stride], m.stride, (*byte)(unsafe.Pointer(b))
+func (m *codeRows) leaf(lower, upper *float32, ld, first int, ids *uint32, n int, b *bound, vs []*Int8Vector) {
+	p, stride, arg, batch := &m.data[first*m.stride], m.stride, (*byte)(unsafe.Pointer(b)), (*byte)(unsafe.Pointer(b.batch))
 	ok, stream := false, stride >= minStream
 	switch {
-	case b.batch != nil && ids != nil:
-		ok = asm.Int8GatherBoundsBatch(lower, upper, ld, len(b.batch.vs), p, stride, ids, n, (*byte)(unsafe.Pointer(b.batch)))
-	case b.batch != nil:
-		ok = asm.Int8BoundsBatch(lower, upper, ld, len(b.batch.vs), p, stride, n, (*byte)(unsafe.Pointer(b.batch)))
+	case batch != nil && ids != nil:
+		ok = asm.Int8GatherBoundsBatch(lower, upper, ld, len(vs), p, stride, ids, n, batch)
+	case batch != nil:
+		ok = asm.Int8BoundsBatch(lower, upper, ld, len(vs), p, stride, n, batch)
 	case ids != nil:
 		ok = asm.Int8GatherBounds(lower, upper, p, stride, ids, n, arg)
 	case b.high != nil:
@@ -429,19 +420,15 @@ func (m *codeRows) leaf(lower, upper *float32, ld, first int, ids *uint32, n int
 	default:
 		ok = stream && asm.Int8BoundsStream(lower, upper, p, stride, n, arg) || asm.Int8Bounds(lower, upper, p, stride, n, arg)
 	}
-	switch {
-	case ok:
-	case b.batch != nil:
-		batchGeneric(lower, upper, ld, m, first, ids, n, b.batch)
-	default:
-		codesGeneric(lower, upper, m, first, ids, n, b)
+	if !ok {
+		m.generic(lower, upper, ld, first, ids, n, b.high != nil, vs)
 	}
 }
 
 // lessThanABlock is intervals for one context and n < block rows.
-func (m *codeRows) lessThanABlock(lower, upper []float32, ids []uint32, n, block int, b *bound) {
+func (m *codeRows) lessThanABlock(lower, upper []float32, ids []uint32, n, block int, b *bound, vs []*Int8Vector) {
 	if b.high != nil {
-		codesGeneric(&lower[0], &upper[0], m, 0, nil, n, b)
+		m.generic(&lower[0], &upper[0], n, 0, nil, n, true, vs)
 		return
 	}
 	// Fill the block with the first row again.
@@ -455,38 +442,28 @@ func (m *codeRows) lessThanABlock(lower, upper []float32, ids []uint32, n, block
 		at[i] = at[0]
 	}
 	RaceReadsRows(m.data, m.stride, at[:n])
-	raceReadsBound(b, m.stride)
-	m.leaf(&lo[0], &up[0], block, 0, &at[0], block, b)
+	m.leaf(&lo[0], &up[0], block, 0, &at[0], block, b, vs)
 	copy(lower, lo[:n])
 	copy(upper, up[:n])
 }
 
-// codesGeneric is leaf for one context, in plain Go.
-func codesGeneric(lower, upper *float32, m *codeRows, first int, ids *uint32, n int, b *bound) {
-	lo, up := unsafe.Slice(lower, n), unsafe.Slice(upper, n)
-	for i := range lo {
-		row := first + i
-		if ids != nil {
-			row = int(unsafe.Slice(ids, n)[i])
+// generic is leaf in plain Go, for codes of four bits or of eight.
+func (m *codeRows) generic(lower, upper *float32, ld, first int, ids *uint32, n int, four bool, vs []*Int8Vector) {
+	for c, v := range vs {
+		lo, up := unsafe.Slice(lower, c*ld+n)[c*ld:], unsafe.Slice(upper, c*ld+n)[c*ld:]
+		for i := range lo {
+			row := first + i
+			if ids != nil {
+				row = int(unsafe.Slice(ids, n)[i])
+			}
+			rec, dot := m.Record(row), int32(0)
+			if four {
+				dot = dot4(rec, v.plainCodes4()) - code4Bias*v.sum
+			} else {
+				dot = dot8(rec, v.plainCodes8()) - CodeBias*v.sum
+			}
+			lo[i], up[i] = interval(rec, dot, v, m.slack)
 		}
-		rec := m.Record(row)
-		var dot int32
-		if b.high != nil {
-			dot = dot4(rec, b.v.plainCodes4()) - code4Bias*b.v.sum
-		} else {
-			dot = dot8(rec, b.v.plainCodes8()) - CodeBias*b.v.sum
-		}
-		lo[i], up[i] = interval(rec, dot, b.v, b.slack)
-	}
-}
-
-// batchGeneric is codesGeneric for several contexts.
-func batchGeneric(lower, upper *float32, ld int, m *codeRows, first int, ids *uint32, n int, b *batchBound) {
-	var one bound
-	for c, v := range b.vs {
-		one.set(v, 0, b.slack)
-		at := uintptr(4 * c * ld)
-		codesGeneric((*float32)(unsafe.Add(unsafe.Pointer(lower), at)), (*float32)(unsafe.Add(unsafe.Pointer(upper), at)), m, first, ids, n, &one)
 	}
 }
 

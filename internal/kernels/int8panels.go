@@ -129,7 +129,7 @@ func (p *Int8Panels) Bounds(lower, upper []float32, first, n int, vs ...*Int8Vec
 			RaceReads(vs[i].codes)
 			RaceWrites(lower[at:end])
 			RaceWrites(upper[at:end])
-			p.leaf(&lower[at], &upper[at], data, c.end-c.at, &bounds[i])
+			p.leaf(&lower[at], &upper[at], data, c.end-c.at, &bounds[i], vs[i])
 		}
 	}
 	runtime.KeepAlive(p)
@@ -148,9 +148,9 @@ func (p *Int8Panels) survivors(lower, upper []float32, rows []uint32, first, n, 
 }
 
 // panelGeneric computes the intervals of n panels. Several threads may call it with one vector.
-func panelGeneric(lower, upper *float32, data []byte, n int, p *Int8Panels, b *bound) {
+func panelGeneric(lower, upper *float32, data []byte, n int, p *Int8Panels, v *Int8Vector) {
 	lo, up := unsafe.Slice(lower, PanelRows*n), unsafe.Slice(upper, PanelRows*n)
-	h, size, step := b.v.plainCodes8(), len(data)/n, stepCodes
+	h, size, step := v.plainCodes8(), len(data)/n, stepCodes
 	if p.narrow {
 		step *= 2
 	}
@@ -176,6 +176,6 @@ func panelGeneric(lower, upper *float32, data []byte, n int, p *Int8Panels, b *b
 		for f := range MetaBytes / 4 {
 			copy(rec[4*f:], panel[(p.steps+f)*StepBytes+4*r:][:4])
 		}
-		lo[i], up[i] = interval(rec[:], dot-CodeBias*b.v.sum, b.v, b.slack)
+		lo[i], up[i] = interval(rec[:], dot-CodeBias*v.sum, v, p.slack)
 	}
 }

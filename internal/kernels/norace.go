@@ -2,7 +2,8 @@
 
 package kernels
 
-func RaceReads[T any]([]T)                    {}
-func RaceWrites[T any]([]T)                   {}
-func RaceReadsRows[T any]([]T, int, []uint32) {}
-func raceReadsBound(*bound, int)              {}
+func RaceReads[T any]([]T)                                                  {}
+func RaceWrites[T any]([]T)                                                 {}
+func RaceReadsRows[T any]([]T, int, []uint32)                               {}
+func raceReadsVectors([]*Int8Vector)                                        {}
+func raceIntervals([]byte, int, []uint32, calls, []float32, []float32, int) {}

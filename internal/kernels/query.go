@@ -157,7 +157,7 @@ func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, 
 	RaceWrites(upper[:room])
 	RaceWrites(rows[:room])
 	var lane [laneCount]float32
-	p.leaf(&lower[0], &upper[0], data, panels, &b)
+	p.leaf(&lower[0], &upper[0], data, panels, &b, v)
 	// The lower ends after the rows are -Inf.
 	threshold := kthOfLanesLeaf(&lane, lower[:room], k)
 	found := selectAtLeastLeaf(rows, upper[:room], threshold)
@@ -166,7 +166,7 @@ func (p *Int8Panels) Survivors(lower, upper []float32, rows []uint32, first, n, 
 }
 
 // leaf computes the intervals of n panels.
-func (p *Int8Panels) leaf(lower, upper *float32, data []byte, n int, b *bound) {
+func (p *Int8Panels) leaf(lower, upper *float32, data []byte, n int, b *bound, v *Int8Vector) {
 	var ok bool
 	if p.narrow {
 		ok = asm.Int4PanelBounds(lower, upper, &data[0], n, p.steps, (*byte)(unsafe.Pointer(b)))
@@ -174,7 +174,7 @@ func (p *Int8Panels) leaf(lower, upper *float32, data []byte, n int, b *bound) {
 		ok = asm.Int8PanelBounds(lower, upper, &data[0], n, p.steps, (*byte)(unsafe.Pointer(b)))
 	}
 	if !ok {
-		panelGeneric(lower, upper, data, n, p, b)
+		panelGeneric(lower, upper, data, n, p, v)
 	}
 }
 

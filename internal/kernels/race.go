@@ -32,16 +32,25 @@ func RaceReadsRows[T any](rows []T, size int, ids []uint32) {
 	}
 }
 
-// raceReadsBound announces the reads of b by a leaf, for rows of a stride.
-func raceReadsBound(b *bound, stride int) {
-	if b.batch != nil {
-		for _, v := range b.batch.vs {
-			RaceReads(v.codes)
-		}
-		return
+// raceReadsVectors announces reads of the codes of vs.
+func raceReadsVectors(vs []*Int8Vector) {
+	for _, v := range vs {
+		RaceReads(v.codes)
+		RaceReads(v.halves[0])
+		RaceReads(v.halves[1])
 	}
-	RaceReads(unsafe.Slice(b.codes, stride))
-	if b.high != nil {
-		RaceReads(unsafe.Slice(b.high, stride))
+}
+
+// raceIntervals announces what a leaf does for the call c of c.n rows of size bytes, or of the rows
+// ids: it reads them, and writes their intervals, for each of some contexts.
+func raceIntervals(data []byte, size int, ids []uint32, c calls, lower, upper []float32, contexts int) {
+	if ids == nil {
+		RaceReads(data[c.at*size : c.end*size])
+	} else {
+		RaceReadsRows(data, size, ids[c.at:c.end])
+	}
+	for i := range contexts {
+		RaceWrites(lower[i*c.n+c.at : i*c.n+c.end])
+		RaceWrites(upper[i*c.n+c.at : i*c.n+c.end])
 	}
 }
