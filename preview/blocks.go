@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
@@ -44,7 +45,7 @@ func newCentres(x []float64, dim int) *centres {
 			if c.step[j] > 0 {
 				code = math.RoundToEven(v / float64(c.step[j]))
 			}
-			kernels.PutCode7(c.panels, dim, i, j, int8(code))
+			encode.PutCode7(c.panels, dim, i, j, int8(code))
 			y := code * float64(c.step[j])
 			square += float64(y * y)
 		}

@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
+	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -37,8 +38,8 @@ func newDirections(rows []float32, width int) *directions {
 				q = int(math.RoundToEven(float64(row[j]) * (63 * 128 / largest)))
 			}
 			h := (q + 64) >> 7
-			kernels.PutCode7(d.panels, padded, r, j, int8(h))
-			kernels.PutCode7(d.panels, padded, half+r, j, int8(q-h<<7))
+			encode.PutCode7(d.panels, padded, r, j, int8(h))
+			encode.PutCode7(d.panels, padded, half+r, j, int8(q-h<<7))
 		}
 	}
 	return d
@@ -183,7 +184,7 @@ func (m *Model) arrange() {
 	t.codes, t.panels = table[:panels*size:panels*size], table[panels*size:][:panelsOf(m.blocks())*kernels.PanelRows*m.centred]
 	for b := range m.blocks() {
 		for j, c := range m.centres[b*m.centred : (b+1)*m.centred] {
-			kernels.PutCode7(t.panels, m.centred, b, j, c)
+			encode.PutCode7(t.panels, m.centred, b, j, c)
 		}
 	}
 	m.tables = t
@@ -195,7 +196,7 @@ func (t *tables) rows(size int) []byte {
 	for at, id := range t.slots {
 		if id != noLabel {
 			rows = rows[:len(rows)+size]
-			kernels.Packed(rows[len(rows)-size:], t.codes, at)
+			encode.Packed(rows[len(rows)-size:], t.codes, at)
 		}
 	}
 	return rows
@@ -205,7 +206,7 @@ func (t *tables) rows(size int) []byte {
 func (t *tables) put(rows []byte, size int) {
 	for at, id := range t.slots {
 		if id != noLabel {
-			kernels.PutPacked(t.codes, at, rows[:size])
+			encode.PutPacked(t.codes, at, rows[:size])
 			rows = rows[size:]
 		}
 	}
@@ -231,8 +232,8 @@ func (m *Model) encodeAll(ctx context.Context, l *softmax.Layer, lost []float64)
 						off := a - s.centre[r] - s.value(b, r)
 						lost[id] += float64(off * off)
 					}
-					kernels.PackCodes42(row, s.codes, m.fine)
-					kernels.PutPacked(m.tables.codes, int(at), row)
+					encode.PackCodes42(row, s.codes, m.fine)
+					encode.PutPacked(m.tables.codes, int(at), row)
 				}
 			}
 		}

@@ -89,7 +89,6 @@ func withinHalves(m *kernels.Int8Rows, ids []uint32) bool {
 
 // fill writes a panel of the rows ids, at most kernels.PanelRows of them, and rows like none.
 func fill(panel []byte, m *kernels.Int8Rows, ids []uint32, none []byte, narrow bool) {
-	const step = kernels.StepBytes / kernels.PanelRows
 	codes, meta := panel[:len(panel)-kernels.MetaBytes/4*kernels.StepBytes], panel[len(panel)-kernels.MetaBytes/4*kernels.StepBytes:]
 	for r := range kernels.PanelRows {
 		rec := none
@@ -97,12 +96,12 @@ func fill(panel []byte, m *kernels.Int8Rows, ids []uint32, none []byte, narrow b
 			rec = m.Record(int(ids[r]))
 		}
 		for s := range len(codes) / kernels.StepBytes {
-			at := codes[s*kernels.StepBytes+r*step:]
+			at := codes[s*kernels.StepBytes+r*stepCodes:]
 			if narrow {
-				eight := binary.LittleEndian.Uint64(rec[2*s*step:]) - kernels.Narrowed
+				eight := binary.LittleEndian.Uint64(rec[2*s*stepCodes:]) - kernels.Narrowed
 				binary.LittleEndian.PutUint32(at, uint32(eight)|uint32(eight>>32)<<4)
 			} else {
-				copy(at[:step], rec[s*step:])
+				copy(at[:stepCodes], rec[s*stepCodes:])
 			}
 		}
 		for f := range kernels.MetaBytes / 4 {

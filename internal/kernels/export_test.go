@@ -10,6 +10,9 @@ var (
 	NewBlockCopies  func(data []byte, rows Rows, bias []float32) (*BlockRows, error)
 	BlockBytes      func(dim int) int
 	Round4          func(rows []float32, dim int)
+	PutCode7        func(panels []byte, dim, r, j int, number int8)
+	PackCodes42     func(row, codes []byte, fine int)
+	PutPacked       func(panels []byte, r int, row []byte)
 
 	Dot       func(x, y []float32) float32
 	Scan      func(dst, rows, bias, h []float32)

@@ -14,7 +14,7 @@ import (
 // two products overflows 16 bits.
 
 const (
-	bias7 = 64
+	Bias7 = 64
 	bias4 = 15 // of twice a code
 	bias2 = 3
 
@@ -38,7 +38,7 @@ func Scores7(dst []float32, panels []byte, high, low []int8, scale float32) {
 	RaceReads(high)
 	RaceReads(low)
 	size, steps := PanelRows*len(high), len(high)/stepCodes
-	excessHigh, excessLow := bias7*sumOf(high), bias7*sumOf(low)
+	excessHigh, excessLow := Bias7*sumOf(high), Bias7*sumOf(low)
 	for c := callsOf(n, max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
 		out, part := dst[PanelRows*c.at:PanelRows*c.end], panels[size*c.at:size*c.end]
 		RaceReads(part)
@@ -149,44 +149,5 @@ func scores42Generic(dst []float32, panels []byte, vector []int8, fine int, exce
 			at = at[min(StepBytes, len(at)):]
 		}
 		dst[i] = float32(float32(s)*scale) + base
-	}
-}
-
-// PutCode7 sets number j, -64 to 63, of row r of panels for vectors of dim numbers.
-func PutCode7(panels []byte, dim, r, j int, number int8) {
-	panels[r/PanelRows*PanelRows*dim+j/stepCodes*StepBytes+r%PanelRows*stepCodes+j%stepCodes] = byte(int(number) + bias7)
-}
-
-// PackCodes42 packs the codes of a row, of which the first fine are below 16 and the others below 4,
-// to RowBytes42 bytes, in the order of the steps of a panel.
-func PackCodes42(row, codes []byte, fine int) {
-	for ; fine > 0; fine -= step4 {
-		eight := binary.LittleEndian.Uint64(codes)
-		binary.LittleEndian.PutUint32(row, uint32(eight)|uint32(eight>>32)<<4)
-		row, codes = row[stepCodes:], codes[step4:]
-	}
-	for len(codes) > 0 {
-		four := uint32(0)
-		for i := range stepCodes {
-			four |= binary.LittleEndian.Uint32(codes[i*stepCodes:]) << (2 * i)
-		}
-		binary.LittleEndian.PutUint32(row, four)
-		row, codes = row[stepCodes:], codes[step2:]
-	}
-}
-
-// PutPacked sets row r of panels to packed codes.
-func PutPacked(panels []byte, r int, row []byte) {
-	at := panels[r/PanelRows*PanelRows*len(row)+r%PanelRows*stepCodes:]
-	for s := range len(row) / stepCodes {
-		copy(at[s*StepBytes:][:stepCodes], row[s*stepCodes:])
-	}
-}
-
-// Packed takes the packed codes of row r from panels.
-func Packed(row, panels []byte, r int) {
-	at := panels[r/PanelRows*PanelRows*len(row)+r%PanelRows*stepCodes:]
-	for s := range len(row) / stepCodes {
-		copy(row[s*stepCodes:][:stepCodes], at[s*StepBytes:])
 	}
 }

@@ -1,0 +1,53 @@
+package encode
+
+import (
+	"encoding/binary"
+
+	"github.com/learning-to-screen/l2s/internal/kernels"
+)
+
+// The codes of a step of a panel that belong to one row, of 7, 4 and 2 bits.
+const (
+	stepCodes = kernels.StepBytes / kernels.PanelRows
+	step4     = 2 * stepCodes
+	step2     = 4 * stepCodes
+)
+
+// PutCode7 sets number j, -64 to 63, of row r of panels for vectors of dim numbers.
+func PutCode7(panels []byte, dim, r, j int, number int8) {
+	panels[r/kernels.PanelRows*kernels.PanelRows*dim+j/stepCodes*kernels.StepBytes+r%kernels.PanelRows*stepCodes+j%stepCodes] = byte(int(number) + kernels.Bias7)
+}
+
+// PackCodes42 packs the codes of a row, of which the first fine are below 16 and the others below 4,
+// to kernels.RowBytes42 bytes, in the order of the steps of a panel.
+func PackCodes42(row, codes []byte, fine int) {
+	for ; fine > 0; fine -= step4 {
+		eight := binary.LittleEndian.Uint64(codes)
+		binary.LittleEndian.PutUint32(row, uint32(eight)|uint32(eight>>32)<<4)
+		row, codes = row[stepCodes:], codes[step4:]
+	}
+	for len(codes) > 0 {
+		four := uint32(0)
+		for i := range stepCodes {
+			four |= binary.LittleEndian.Uint32(codes[i*stepCodes:]) << (2 * i)
+		}
+		binary.LittleEndian.PutUint32(row, four)
+		row, codes = row[stepCodes:], codes[step2:]
+	}
+}
+
+// PutPacked sets row r of panels to packed codes.
+func PutPacked(panels []byte, r int, row []byte) {
+	at := panels[r/kernels.PanelRows*kernels.PanelRows*len(row)+r%kernels.PanelRows*stepCodes:]
+	for s := range len(row) / stepCodes {
+		copy(at[s*kernels.StepBytes:][:stepCodes], row[s*stepCodes:])
+	}
+}
+
+// Packed takes the packed codes of row r from panels.
+func Packed(row, panels []byte, r int) {
+	at := panels[r/kernels.PanelRows*kernels.PanelRows*len(row)+r%kernels.PanelRows*stepCodes:]
+	for s := range len(row) / stepCodes {
+		copy(row[s*stepCodes:][:stepCodes], at[s*kernels.StepBytes:])
+	}
+}
