@@ -309,12 +309,14 @@ func TestBrokenContractsPanic(t *testing.T) {
 		{"NewInt8Rows rows", "not a multiple", func() { _, _ = NewInt8Rows(nil, kernels.Float32Rows(f(4), 3), nil) }},
 		{"NewInt8Rows bias", "length of bias", func() { _, _ = NewInt8Rows(alignedBytes(64), kernels.Float32Rows(f(3), 3), f(2)) }},
 		{"NewInt8Rows no dimension", "dimension is not positive", func() { _, _ = NewInt8Rows(nil, kernels.Float32Rows(nil, 0), nil) }},
-		{"NewPanels id", "id out of range", func() { _, _ = NewPanels(m, alignedBytes(kernels.Int8PanelBytes(3)), []uint32{0, 4}, []int{0, 2}) }},
-		{"NewPanels data", "length of data", func() { _, _ = NewPanels(m, alignedBytes(kernels.Int8PanelBytes(3)), []uint32{0, 1}, []int{0, 1, 2}) }},
-		{"NewPanels alignment", "not 64-byte aligned", func() {
-			_, _ = NewPanels(m, alignedBytes(kernels.Int8PanelBytes(3) + 16)[16:], []uint32{0, 1}, []int{0, 2})
+		{"NewPanels id", "id out of range", func() { _, _ = NewPanels(m, alignedBytes(kernels.PanelBytes(3, false)), []uint32{0, 4}, []int{0, 2}) }},
+		{"NewPanels data", "length of data", func() {
+			_, _ = NewPanels(m, alignedBytes(kernels.PanelBytes(3, false)), []uint32{0, 1}, []int{0, 1, 2})
 		}},
-		{"NewPanels starts", "starts are not from 0", func() { _, _ = NewPanels(m, alignedBytes(kernels.Int8PanelBytes(3)), []uint32{0, 1}, []int{0, 1}) }},
+		{"NewPanels alignment", "not 64-byte aligned", func() {
+			_, _ = NewPanels(m, alignedBytes(kernels.PanelBytes(3, false) + 16)[16:], []uint32{0, 1}, []int{0, 2})
+		}},
+		{"NewPanels starts", "starts are not from 0", func() { _, _ = NewPanels(m, alignedBytes(kernels.PanelBytes(3, false)), []uint32{0, 1}, []int{0, 1}) }},
 		{"NewPanels no starts", "starts are not from 0", func() { _, _ = NewPanels(m, nil, nil, nil) }},
 		{"NewPanels starts that go back", "not ascending", func() { _, _ = NewPanels(m, nil, []uint32{0, 1}, []int{0, 2, 1, 2}) }},
 		{"NewBlockRows of float32", "not quantised", func() { _, _ = NewBlockRows(kernels.Float32Rows(f(64), 32), nil) }},

@@ -14,7 +14,7 @@ import (
 // NewPanels copies the rows ids[starts[t]:starts[t+1]] of each list t to separate panels, the panels
 // of list t after the panels of the earlier lists. If a list does not fill its last panel, the
 // lower and upper ends of the other rows are -Inf. The panels are written to data, as for
-// kernels.PanelsIn: kernels.Int8PanelBytes(Dim) bytes each. Narrow panels leave about the second
+// kernels.PanelsIn: kernels.PanelBytes(Dim, false) bytes each. Narrow panels leave about the second
 // half of it unused. Each id must be less than Len, and starts ascending, from 0 to the number of
 // ids. All cores copy. It returns an error if the records are in a mapped file that can no longer
 // be read.
@@ -35,7 +35,7 @@ func NewPanels(m *kernels.Int8Rows, data []byte, ids []uint32, starts []int) (*k
 		firsts[t] = at
 		at += kernels.PanelsOf(starts[t+1] - starts[t])
 	}
-	if len(data) != at*kernels.Int8PanelBytes(m.Dim()) {
+	if len(data) != at*kernels.PanelBytes(m.Dim(), false) {
 		panic("encode: length of data is not the number of panels times the bytes of a panel")
 	}
 	narrow := false

@@ -45,7 +45,7 @@ func (l *Layer) PackedBytes(starts []int) int64 {
 	for t := 1; t < len(starts); t++ {
 		panels += panelsOf(starts[t] - starts[t-1])
 	}
-	return int64(panels) * int64(kernels.Int8PanelBytes(l.Dim()))
+	return int64(panels) * int64(kernels.PanelBytes(l.Dim(), false))
 }
 
 func panelsOf(n int) int { return (n + kernels.PanelRows - 1) / kernels.PanelRows }
@@ -85,7 +85,7 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 		where[t] = packedList{starts[t], starts[t+1], panels}
 		panels += panelsOf(starts[t+1] - starts[t])
 	}
-	size := panels * kernels.Int8PanelBytes(l.Dim())
+	size := panels * kernels.PanelBytes(l.Dim(), false)
 	lists := len(where) * int(unsafe.Sizeof(packedList{}))
 	table, release := bigmem.Alloc(size + lists + 4*len(ids))
 	panelCodes, err := encode.NewPanels(codes, table[:size:size], ids, starts)

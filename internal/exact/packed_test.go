@@ -139,7 +139,7 @@ func TestPackedBytesArePanels(t *testing.T) {
 			starts []int
 			panels int
 		}{{nil, 0}, {[]int{0}, 0}, {[]int{0, 1}, 1}, {[]int{0, 16, 16, 33}, 3}} {
-			if got, want := l.PackedBytes(c.starts), int64(c.panels*kernels.Int8PanelBytes(dim)); got != want {
+			if got, want := l.PackedBytes(c.starts), int64(c.panels*kernels.PanelBytes(dim, false)); got != want {
 				t.Errorf("dimension %d, lists %v: found %d bytes, expected %d", dim, c.starts, got, want)
 			}
 		}

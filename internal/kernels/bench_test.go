@@ -137,7 +137,7 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 	for i, set := range m.sets {
 		firsts[i], n0 = n0, n0+PanelsOf(len(set))
 	}
-	run("Int8PanelBounds", mean*Int8PanelBytes(m.dim)/PanelRows, func() {
+	run("Int8PanelBounds", mean*PanelBytes(m.dim, false)/PanelRows, func() {
 		i := m.turn()
 		size := PanelsOf(len(m.sets[i]))
 		packed.Bounds(dst[:size*PanelRows], upper[:size*PanelRows], firsts[i], size, m.vectors[m.turn()])

@@ -74,7 +74,7 @@ func TestBrokenContractsPanicBeforeAnyWrite(t *testing.T) {
 		{"Int8RowsIn alignment", "not 16-byte aligned", func() { Int8RowsIn(alignedBytes(65)[1:], 3, 0) }},
 		{"Int4RowsIn no dimension", "dimension is zero", func() { Int4RowsIn(nil, 0, 0) }},
 		{"PanelsIn data", "length of data", func() { PanelsIn(make([]byte, 1), m, false) }},
-		{"PanelsIn alignment", "not 64-byte aligned", func() { PanelsIn(alignedBytes(Int8PanelBytes(3) + 16)[16:], m, false) }},
+		{"PanelsIn alignment", "not 64-byte aligned", func() { PanelsIn(alignedBytes(PanelBytes(3, false) + 16)[16:], m, false) }},
 		{"NewBlockRows dimension", "dimension is larger", func() { NewBlockRows(blockRows.rows, 33, make([]BlockMeta, 4), 0) }},
 		{"Encode codes", "not that of codes", func() { Encode(make([]int8, 15), f(16), 1, 7) }},
 		{"Encode length", "not a positive multiple", func() { Encode(make([]int8, 15), f(15), 1, 7) }},

@@ -291,7 +291,7 @@ func TestNothingIsTouchedOutsideTheSlices(t *testing.T) {
 func (a *atEdges) panels(rows []float32) {
 	m := int8Rows(a.t, rows, fill(a.r, make([]float32, a.n)), a.d)
 	n := PanelsOf(a.m)
-	q, err := NewPanels(m, alignedBytes(n*Int8PanelBytes(a.d)), randomIDs(a.r, a.m, a.n), []int{0, a.m})
+	q, err := NewPanels(m, alignedBytes(n*PanelBytes(a.d, false)), randomIDs(a.r, a.m, a.n), []int{0, a.m})
 	if err != nil {
 		a.t.Fatal(err)
 	}

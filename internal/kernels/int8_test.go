@@ -390,7 +390,7 @@ func panelsOfLists(m *Int8Rows, lists ...[]uint32) *Int8Panels {
 		ids = append(ids, list...)
 		starts, n = append(starts, len(ids)), n+PanelsOf(len(list))
 	}
-	panels, err := NewPanels(m, alignedBytes(n*Int8PanelBytes(m.Dim())), ids, starts)
+	panels, err := NewPanels(m, alignedBytes(n*PanelBytes(m.Dim(), false)), ids, starts)
 	if err != nil {
 		panic(err) // no file is involved
 	}

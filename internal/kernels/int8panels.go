@@ -37,17 +37,12 @@ type Int8Panels struct {
 	slack    float32
 }
 
-func panelSteps(dim int) int { return (dim + stepCodes - 1) / stepCodes }
-
-// Int8PanelBytes returns the number of bytes of a panel of rows of dimension dim.
-func Int8PanelBytes(dim int) int { return PanelBytes(dim, false) }
-
-// PanelBytes is Int8PanelBytes for panels that may be narrow.
+// PanelBytes returns the number of bytes of a panel of rows of dimension dim.
 func PanelBytes(dim int, narrow bool) int {
 	if narrow {
 		dim = (dim + 1) / 2
 	}
-	return (panelSteps(dim) + MetaBytes/4) * StepBytes
+	return ((dim+stepCodes-1)/stepCodes + MetaBytes/4) * StepBytes
 }
 
 // PanelsIn returns panels of rows of m in data: PanelBytes(Dim, narrow) bytes each, 64-byte aligned.

@@ -43,7 +43,7 @@ func KthBound(scores []float32, k int) (bound float32, ok bool) {
 	return KthLargest(largest[:blocks*laneCount], k), true
 }
 
-// lanesOf writes the largest scores of the parts of a positive multiple of 16 scores.
+// lanesOf writes the largest scores of the parts of a multiple of 16 scores, if there are any.
 func lanesOf(lane *[laneCount]float32, scores []float32) {
 	for c := callsOf(len(scores), MaxCallBytes/4); c.at < c.n; c = c.next() {
 		RaceReads(scores[c.at:c.end])
@@ -118,17 +118,12 @@ func kthOfLanes(scores []float32, k int) float32 {
 		RaceReads(scores)
 		return kthOfLanesLeaf(&lane, scores, k)
 	}
-	if whole > 0 {
-		lanesOf(&lane, scores[:whole])
-	} else {
-		for i := range lane {
-			lane[i] = float32(math.Inf(-1))
-		}
+	for i := range lane {
+		lane[i] = float32(math.Inf(-1))
 	}
+	lanesOf(&lane, scores[:whole]) // writes nothing for none
 	for i, s := range scores[whole:] {
-		if s > lane[i] {
-			lane[i] = s
-		}
+		lane[i] = max(lane[i], s)
 	}
 	return kthOfLanesLeaf(&order, lane[:], k)
 }

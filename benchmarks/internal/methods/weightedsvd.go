@@ -250,7 +250,7 @@ func allPanels(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Pane
 	for i := range ids {
 		ids[i] = uint32(i)
 	}
-	table, free := bigmem.Alloc((n + kernels.PanelRows - 1) / kernels.PanelRows * kernels.Int8PanelBytes(dim))
+	table, free := bigmem.Alloc((n + kernels.PanelRows - 1) / kernels.PanelRows * kernels.PanelBytes(dim, false))
 	p, err := encode.NewPanels(codes, table, ids, []int{0, n})
 	if err != nil {
 		return nil, err
@@ -281,7 +281,7 @@ type weightedSetting struct {
 func (s weightedSetting) Params() string { return fmt.Sprintf("f=%g", s.factor) }
 
 func (s weightedSetting) bytes() int64 {
-	return int64(s.to.Len()*kernels.Int8PanelBytes(s.layer.Dim())+s.rows.Len()*kernels.Int8PanelBytes(s.width)) + layerCodes(s.layer)
+	return int64(s.to.Len()*kernels.PanelBytes(s.layer.Dim(), false)+s.rows.Len()*kernels.PanelBytes(s.width, false)) + layerCodes(s.layer)
 }
 
 func (s weightedSetting) Searcher() Searcher {
