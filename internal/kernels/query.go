@@ -210,7 +210,11 @@ func selectAtLeastLeaf(dst []uint32, scores []float32, threshold float32) int {
 func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []float32) {
 	m.check(len(dst), len(ids), bias, h)
 	CheckIDs(ids, m.n)
-	for c := callsOf(len(ids), CallRows(m.rowBytes())); c.at < c.n; c = c.next() {
+	step := fewIDs // short rows of a query's answer: one call, without the divisions of CallRows
+	if len(ids) > fewIDs || m.dim > MaxCallDim/fewIDs {
+		step = CallRows(m.rowBytes())
+	}
+	for c := callsOf(len(ids), step); c.at < c.n; c = c.next() {
 		m.gatherLeaf(dst[c.at:c.end], ids[c.at:c.end], h)
 	}
 	if bias != nil {
@@ -220,7 +224,7 @@ func (m Rows) RefGatherDot(dst []float64, bias []float32, ids []uint32, h []floa
 	}
 }
 
-// fewIDs is a number of ids that are compared one by one: the rows of a query's answer.
+// fewIDs is a number of ids that are compared one by one.
 const fewIDs = 16
 
 // CheckIDs panics unless all ids are below n.
