@@ -86,7 +86,7 @@ const (
 // pairBytes is the size of two groups of a context: 64 bytes of hi and 64 of lo, or of H of even
 // and of odd weights, and for rows that have minima for each four elements their sum as float32.
 func (e Element) pairBytes() int {
-	if e.hasMins() {
+	if elementTypes[e].mins {
 		return 6 * groupSize
 	}
 	return 4 * groupSize
@@ -132,9 +132,6 @@ type blockBound struct {
 	norm   [BatchContexts]float32
 	slack  float32
 }
-
-// hasMins reports whether blocks of the type have a minimum in addition to the scale.
-func (e Element) hasMins() bool { return elementTypes[e].mins }
 
 // codeStep is the common divisor of the codes that assembly multiplies for a type's weights: 128
 // over half of the range of a weight's integer, and 256 in words.
@@ -204,7 +201,7 @@ func (c *BlockContexts) set(i, wide int, planes []byte, v *Int8Vector, pairs int
 	}
 	inv, s := 1/float64(scale), float64(scale)
 	norm2, err2 := 0.0, 0.0
-	mins, step, size := c.element.hasMins(), c.element.codeStep(), c.element.pairBytes()
+	mins, step, size := elementTypes[c.element].mins, c.element.codeStep(), c.element.pairBytes()
 	for at := 0; at < len(h); at += 4 {
 		pair, j := at/(2*groupSize), at%(2*groupSize)
 		plane := planes[(pair*wide+i)*size:][:size]
@@ -338,7 +335,7 @@ func (x *splitBlock) add(sums *[16]float32, g, odd int, plane []byte, e Element)
 		}
 		s := &sums[8*odd+j]
 		*s = fma32(x.factors[2*g+j/4], float32(sum)*step, *s)
-		if e.hasMins() {
+		if elementTypes[e].mins {
 			*s = fma32(-x.minima[g], *(*float32)(unsafe.Pointer(&plane[128+odd*groupSize+4*j])), *s)
 		}
 	}
