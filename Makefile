@@ -76,7 +76,7 @@ check: test pauses load-short soak-short real-short clients ## Run make test and
 
 # The packages that the kernels' levels matter to. A test whose level L2S_SIMD forces
 # runs on that level alone, and fails if it is not on it.
-PORTABLE := ./internal/simd ./internal/kernels ./internal/exact ./softmax ./internal/screening ./screen
+PORTABLE := ./internal/simd ./internal/kernels ./internal/encode ./internal/floats ./internal/exact ./softmax ./internal/screening ./screen
 ONE_LEVEL := $(GO) test -vet=off -count=1 -short -timeout 60m
 
 .PHONY: test-native

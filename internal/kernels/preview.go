@@ -42,8 +42,6 @@ func Scores7(dst []float32, panels []byte, high, low []int8, scale float32) {
 	for c := callsOf(n, max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
 		out, part := dst[PanelRows*c.at:PanelRows*c.end], panels[size*c.at:size*c.end]
 		RaceReads(part)
-		RaceReads(high)
-		RaceReads(low)
 		RaceWrites(out)
 		if !asm.Scores7(&out[0], &part[0], c.end-c.at, steps, &high[0], &low[0], excessHigh, excessLow, scale) {
 			scores7Generic(out, part, high, low, excessHigh, excessLow, scale)
