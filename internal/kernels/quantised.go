@@ -115,13 +115,16 @@ func (e Element) split(block []byte, x *splitBlock) {
 			x.codes[j] = int32(int8(q))
 		}
 	case Q4_0, Q4_1, Q5_0, Q5_1: // the scale, the minimum, the fifth bits, and the other four
-		fifth, low := uint32(0), (*[16]byte)(block[len(block)-16:])
-		if e == Q5_0 || e == Q5_1 {
-			fifth = binary.LittleEndian.Uint32(block[len(block)-20:])
+		codes := (*[32]int32)(x.codes[:])
+		for j, q := range (*[16]byte)(block[len(block)-16:]) {
+			codes[j], codes[j+16] = int32(q&15)-zero, int32(q>>4)-zero
 		}
-		for j, q := range low {
-			x.codes[j] = int32(uint32(q&15)|fifth>>j<<4&16) - zero
-			x.codes[j+16] = int32(uint32(q>>4)|fifth>>(j+16)<<4&16) - zero
+		if e == Q5_0 || e == Q5_1 {
+			fifth := binary.LittleEndian.Uint32(block[len(block)-20:])
+			for j := range codes {
+				codes[j] += int32(fifth & 1 << 4)
+				fifth >>= 1
+			}
 		}
 		if elementTypes[e].mins {
 			x.minima[0] = -half(block[2:])
@@ -131,13 +134,17 @@ func (e Element) split(block []byte, x *splitBlock) {
 		for g := range 8 {
 			s, t := scales4K(scales, g)
 			x.factors[2*g], x.factors[2*g+1], x.minima[g] = d*s, d*s, m*t
-			codes := (*[32]int32)(x.codes[32*g:])
-			for l, q := range (*[32]byte)(low[g/2*32:]) {
-				codes[l] = int32(q >> (g % 2 * 4) & 15)
+		}
+		for g := range 4 {
+			codes := (*[64]int32)(x.codes[64*g:])
+			for l, q := range (*[32]byte)(low[32*g:]) {
+				codes[l], codes[l+32] = int32(q&15), int32(q>>4)
 			}
 			if e == Q5_K {
 				for l, q := range (*[32]byte)(block[16:]) {
-					codes[l] |= int32(q >> g << 4 & 16)
+					fifth := q >> (2 * g & 7)
+					codes[l] += int32(fifth & 1 << 4)
+					codes[l+32] += int32(fifth & 2 << 3)
 				}
 			}
 		}
