@@ -40,7 +40,7 @@ func NewBlockRows(blocks Rows, dim int, meta []BlockMeta, slack float32) *BlockR
 
 // Squares returns sum g_j^2 of row i of blocks, which is NaN or infinite if a weight is.
 func Squares(m Rows, i int) (sum float64) {
-	_, bytes := BlockOf(m.element)
+	elements, bytes := BlockOf(m.element)
 	blocks := m.bytes()[i*m.rowBytes():][:m.rowBytes()]
 	var x splitBlock
 	for ; len(blocks) > 0; blocks = blocks[bytes:] {
@@ -53,7 +53,7 @@ func Squares(m Rows, i int) (sum float64) {
 			continue
 		}
 		m.element.split(blocks, &x)
-		for j, q := range x.codes[:x.n] {
+		for j, q := range x.codes[:elements] {
 			g := math.Abs(float64(float64(x.factors[j/16])*float64(q))) + math.Abs(float64(x.minima[j/32]))
 			sum += float64(g * g)
 		}

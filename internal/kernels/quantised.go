@@ -99,7 +99,6 @@ func (m Rows) widenBlocks(dst []float32, first int) {
 
 // splitBlock is a block as integers and factors: weight j is factors[j/16] codes[j] - minima[j/32].
 type splitBlock struct {
-	n       int
 	codes   [256]int32
 	factors [16]float32
 	minima  [8]float32 // zeros, for types without a minimum
@@ -107,7 +106,6 @@ type splitBlock struct {
 
 // split takes a block of type e apart, into the x of blocks of the same type.
 func (e Element) split(block []byte, x *splitBlock) {
-	x.n, _ = BlockOf(e)
 	zero := elementTypes[e].zero
 	switch e {
 	case Q8_0:
