@@ -32,7 +32,7 @@ const (
 // pass is a scan of all rows of the searcher's scope.
 type pass struct {
 	coarse bool    // by the codes of 4 bits
-	whole  bool    // leaves all intervals in lower and upper of the searcher, and keeps no rows
+	whole  bool    // leaves all intervals of one group in lower and upper of the searcher, and keeps no rows
 	groups []group // of contexts
 	tile   int     // rows, in whole panels
 }
@@ -72,16 +72,17 @@ func (s *Searcher) scan(groups []group, x pass) {
 	}
 	x.groups, x.tile = groups, max(minTile, bytes/size/kernels.PanelRows*kernels.PanelRows)
 	s.pass = x
-	last := &groups[len(groups)-1]
-	contexts := (len(groups)-1)*kernels.BatchContexts + last.n
-	if room := p.room(p.n) * (contexts - last.n + last.room); x.whole {
+	contexts := (len(groups)-1)*kernels.BatchContexts + groups[len(groups)-1].n
+	if x.whole {
+		room := p.room(p.n) * groups[0].room
 		s.lower, s.upper = grow.Slice(s.lower, room), grow.Slice(s.upper, room)
-		if !x.coarse && (contexts > 1 || p.packed != nil) {
+		if contexts > 1 || p.packed != nil {
 			threads = 1
 		}
 		if threads == 1 {
 			s.pass.tile = p.n // no cuts but the kernel's
 		}
+		contexts = 0
 	}
 	for len(s.workers) < threads {
 		s.workers = append(s.workers, worker{})
@@ -164,26 +165,20 @@ func (s *Searcher) takeShare(worker int) {
 func (s *Searcher) intervals(w *worker, first, end int) {
 	l, p, n := s.layer, &s.scope, end-first
 	room := p.room(n)
-	stride := room // from a context to the next
-	if s.pass.whole {
-		stride = p.room(p.n)
+	lowers, uppers := s.lower, s.upper
+	if s.pass.whole { // of one context, or of all rows at once
+		lowers, uppers = lowers[first:], uppers[first:]
 	} else {
 		w.lower, w.upper = grow.Slice(w.lower, room*kernels.BatchContexts), grow.Slice(w.upper, room*kernels.BatchContexts)
+		lowers, uppers = w.lower, w.upper
 	}
 	for g := range s.pass.groups {
 		x := &s.pass.groups[g]
-		lowers, uppers, vecs := w.lower, w.upper, x.vecs[:x.n]
-		if s.pass.whole {
-			at := g*kernels.BatchContexts*stride + first
-			lowers, uppers = s.lower[at:], s.upper[at:]
-		}
-		lower, upper := lowers[:room*x.room], uppers[:room*x.room]
+		lower, upper, vecs := lowers[:room*x.room], uppers[:room*x.room], x.vecs[:x.n]
 		switch {
 		case s.pass.coarse:
 			part := l.coarse.Part(first, end)
-			for c, v := range vecs {
-				part.Bounds(lowers[c*stride:][:n], uppers[c*stride:][:n], v)
-			}
+			part.Bounds(lower, upper, vecs[0])
 		case p.packed != nil:
 			p.packed.codes.Bounds(lower, upper, p.list.panel+first/kernels.PanelRows, panelsOf(n), vecs...)
 		case l.blocks != nil && p.listed:
@@ -198,7 +193,7 @@ func (s *Searcher) intervals(w *worker, first, end int) {
 			part.Bounds(lower, upper, vecs...)
 		}
 		for c := range x.n {
-			lower, upper := lowers[c*stride:][:n], uppers[c*stride:][:n]
+			lower, upper := lower[c*room:][:n], upper[c*room:][:n]
 			if p.mask != nil || len(p.req.Biases) > 0 {
 				p.edit(lower, upper, first)
 			}

@@ -21,9 +21,11 @@ const (
 	// in which it gained nothing: on data without structure it never gains. The number is one at
 	// first, and doubles as long as the pass gains nothing. The answers are the same.
 	coarseSkips = 31
-	// Codes of 8 bits are loaded once for several contexts. Up to fewContexts contexts are faster by
-	// codes of 4 bits if the codes of 8 bits are too large for the caches.
+	// A search for one context reads codes of 4 bits, a search for several codes of 8 bits. Up to
+	// fewContexts contexts for fewLabels labels are faster one by one if the codes of 8 bits are
+	// too large for the caches.
 	fewContexts = 16
+	fewLabels   = 10
 	cachedBytes = 16 << 20
 )
 
@@ -45,7 +47,9 @@ func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Re
 	if err != nil {
 		return err
 	}
-	if len(qs) > 1 && len(s.groups) == 0 { // each alone: some may have intervals
+	l := s.layer
+	oneByOne := l.coarse != nil && s.skip == 0 && len(qs) <= fewContexts && p.k <= fewLabels && !p.listed && !req.LogSum && p.n*l.rowBytes() > cachedBytes
+	if len(qs) > 1 && (oneByOne || len(s.groups) == 0) { // in the second case some may have intervals
 		for i := range qs {
 			_ = s.Find(dst[i*k:(i+1)*k], answers[i:i+1], qs[i:i+1], req)
 		}
@@ -69,9 +73,11 @@ func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Re
 			s.rankKept(dst[i*k:][:p.k], &answers[i], q, p, s.all(c))
 		}
 	default:
-		if !s.firstPass(qs, p) {
-			s.scan(s.groups, pass{})
+		if len(qs) == 1 && l.coarse != nil && !p.listed && s.firstPass(qs[0], p) {
+			s.rankKept(dst[:p.k], &answers[0], qs[0], p, &s.first)
+			break
 		}
+		s.scan(s.groups, pass{})
 		for i, q := range qs {
 			s.rankKept(dst[i*k:][:p.k], &answers[i], q, p, &s.workers[0].kept[i])
 		}
@@ -81,34 +87,28 @@ func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Re
 }
 
 // firstPass keeps the rows that survive a scan of 4-bit codes, with their intervals from 8-bit
-// codes. It reports whether it pays: there are such codes, and few rows survive.
-func (s *Searcher) firstPass(qs []*Query, p *scope) bool {
-	l := s.layer
-	if l.coarse == nil || p.listed || len(qs) > 1 && (len(qs) > fewContexts || p.n*l.rowBytes() <= cachedBytes) {
-		return false
-	}
+// codes. It reports whether they are few enough.
+func (s *Searcher) firstPass(q *Query, p *scope) bool {
 	if s.skip > 0 {
 		s.skip--
 		return false
 	}
 	s.scan(s.groups, pass{coarse: true, whole: true})
-	for i, q := range qs {
-		// Labels with large lower ends have higher ones by 8-bit codes, which others must reach.
-		all, x := s.all(i), &s.workers[0].kept[i]
-		threshold := p.raised(s.threshold(p.k, all.lower), all.lower)
-		x.gather(l, s.ids[:kernels.SelectAtLeast(s.ids, all.lower, threshold)], q, p.req)
-		if len(x.lower) >= p.k { // of labels within a distance there may be fewer
-			threshold = max(threshold, kernels.KthLargest(x.lower, p.k))
-		}
-		left := s.ids[:kernels.SelectAtLeast(s.ids, all.upper, threshold)]
-		if float64(len(left)) > maxCoarse*float64(p.n) {
-			s.skipBackoff = min(2*s.skipBackoff+1, coarseSkips)
-			s.skip = s.skipBackoff
-			return false
-		}
-		x.gather(l, left, q, p.req)
+	// Labels with large lower ends have higher ones by 8-bit codes, which others must reach.
+	threshold := p.raised(s.threshold(p.k, s.lower), s.lower)
+	x := &s.first
+	x.gather(s.layer, s.ids[:kernels.SelectAtLeast(s.ids, s.lower, threshold)], q, p.req)
+	if len(x.lower) >= p.k { // of labels within a distance there may be fewer
+		threshold = max(threshold, kernels.KthLargest(x.lower, p.k))
+	}
+	left := s.ids[:kernels.SelectAtLeast(s.ids, s.upper, threshold)]
+	if float64(len(left)) > maxCoarse*float64(p.n) {
+		s.skipBackoff = min(2*s.skipBackoff+1, coarseSkips)
+		s.skip = s.skipBackoff
+		return false
 	}
 	s.skipBackoff = 0
+	x.gather(s.layer, left, q, p.req)
 	return true
 }
 

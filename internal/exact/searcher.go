@@ -18,6 +18,7 @@ type Searcher struct {
 	skip, skipBackoff int
 	lower, upper      []float32
 	ids               []uint32 // survivors
+	first             kept     // by the first pass
 	chosen            []uint32 // their labels, of a list
 	list              []uint32 // labels to search among
 	scores            []float32
