@@ -94,6 +94,16 @@ func (s *Searcher) Nearest(q *Query, req *Request) (id uint32, low, high float64
 	return id, low, high, true
 }
 
+// Find is SearchBatch for contexts that are set: who searches several layers with the same
+// contexts quantises each of them once. The queries are distinct. It panics if a list that the
+// request names has an id that is not below L.
+func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
+	if len(qs) == 1 && len(answers) == 1 && s.short(dst, &answers[0], qs[0], req) {
+		return nil
+	}
+	return s.findAny(dst, answers, qs, req)
+}
+
 // short answers a request for nothing but the best labels of a list, with or without a log-sum. It
 // reports false, and writes nothing, if the short path does not handle the case: it handles lists
 // that the query has room for, unless most of their labels may be among the best.

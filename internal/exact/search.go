@@ -29,13 +29,8 @@ const (
 	cachedBytes = 16 << 20
 )
 
-// Find is SearchBatch for contexts that are set: who searches several layers with the same
-// contexts quantises each of them once. The queries are distinct. It panics if a list that the
-// request names has an id that is not below L.
-func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
-	if len(qs) == 1 && len(answers) == 1 && s.short(dst, &answers[0], qs[0], req) {
-		return nil
-	}
+// findAny is Find for requests of all kinds. The short way is apart from it: its frame is small.
+func (s *Searcher) findAny(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
 	if len(answers) != len(qs) {
 		return Invalid(ErrRequest, "softmax: answers: found %d, expected one for each of %d contexts", len(answers), len(qs))
 	}
@@ -51,7 +46,7 @@ func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Re
 	oneByOne := l.coarse != nil && s.skip == 0 && len(qs) <= fewContexts && p.k <= fewLabels && !p.listed && !req.LogSum && p.n*l.rowBytes() > cachedBytes
 	if len(qs) > 1 && (oneByOne || len(s.groups) == 0) { // in the second case some may have intervals
 		for i := range qs {
-			_ = s.Find(dst[i*k:(i+1)*k], answers[i:i+1], qs[i:i+1], req)
+			_ = s.findAny(dst[i*k:(i+1)*k], answers[i:i+1], qs[i:i+1], req)
 		}
 		return nil
 	}
