@@ -1,9 +1,6 @@
 package exact
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -12,6 +9,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/encode"
+	"github.com/learning-to-screen/l2s/internal/fingerprint"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
@@ -49,7 +47,7 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 		return nil, fmt.Errorf("softmax: bias: found %v at element %d, expected finite numbers", bias[i+j], i)
 	}
 	l := &Layer{rows: weights, bias: bias}
-	l.fingerprint = sync.OnceValue(l.hash)
+	l.fingerprint = sync.OnceValue(func() [32]byte { return fingerprint.Of(weights.Dim(), weights.Widen, bias) })
 	if err := l.encode(); err == nil {
 		kernels.Advise(weights, bigmem.Advise)
 		return l, nil
@@ -157,35 +155,3 @@ func (l *Layer) Bias() []float32 { return l.bias }
 
 // Fingerprint is softmax.Layer.Fingerprint.
 func (l *Layer) Fingerprint() [32]byte { return l.fingerprint() }
-
-// hashedRows is the number of rows that are hashed at a time.
-const hashedRows = 256
-
-func (l *Layer) hash() [32]byte {
-	labels := l.Labels()
-	sums := make([][sha256.Size]byte, (labels+hashedRows-1)/hashedRows)
-	hash := func(_, lo, hi int) error {
-		h, row, bytes := sha256.New(), make([]float32, l.Dim()), make([]byte, 4*l.Dim())
-		for i := lo; i < hi; i++ {
-			l.rows.Widen(row, i)
-			_, _ = binary.Encode(bytes, binary.LittleEndian, row) // which has room: no error
-			h.Write(bytes)
-		}
-		h.Sum(sums[lo/hashedRows][:0])
-		return nil
-	}
-	if parallel.Each(context.Background(), 0, labels, hashedRows, nil, hash) != nil {
-		// A mapped file is gone. Like any other read of W, that is a fault in the caller's
-		// goroutine.
-		for lo := 0; lo < labels; lo += hashedRows {
-			_ = hash(0, lo, min(lo+hashedRows, labels))
-		}
-	}
-	bias, _ := binary.Append(nil, binary.LittleEndian, l.bias)
-	all := binary.LittleEndian.AppendUint64(nil, uint64(labels))
-	all = binary.LittleEndian.AppendUint64(all, uint64(l.Dim()))
-	for _, sum := range append(sums, sha256.Sum256(bias)) {
-		all = append(all, sum[:]...)
-	}
-	return sha256.Sum256(all)
-}

@@ -16,42 +16,37 @@ import (
 // query or the request does not fit the layer. It panics if a list has an id that is not below
 // L.
 func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum float64, err error) {
-	if err := req.check(s.layer.Labels(), 0); err != nil {
-		return 0, 0, err
-	}
 	if int64(id) >= int64(s.layer.Labels()) {
 		return 0, 0, Invalid(ErrRequest, "softmax: id: found %d, expected one below the %d labels", id, s.layer.Labels())
 	}
-	if err := q.check(s.layer); err != nil {
+	p, err := s.begin(req, 0, q)
+	defer s.end()
+	if err != nil {
 		return 0, 0, err
 	}
 	s.label[0] = id
 	s.logits = grow.Slice(s.logits, 1)
 	s.layer.rows.RefGatherDot(s.logits, s.layer.bias, s.label[:], q.Vector())
 	logit = s.logits[0] + Added(req, id)
-	p := s.begin(req, 0)
-	defer s.end()
 	if p.n == 0 {
 		return logit, math.Inf(-1), nil
 	}
-	if !s.layer.certifies(q) || req.ExactSum {
+	if len(s.groups) == 0 {
 		var a Answer
-		s.scoreAll(nil, &a, q, p)
+		s.rankRows(nil, &a, q, p)
 		return logit, a.LogSum, nil
 	}
-	s.prepareOne(q, p)
-	s.intervals(&s.groups[0], p)
-	s.survivorRows = s.survivorRows[:0]
+	s.scan(s.groups, pass{whole: true})
 	row := int(id)
 	if p.listed {
 		row = slices.Index(p.ids, id)
 	}
+	own := s.label[:0] // its row, if it may be answered
 	if row >= 0 && Permits(req, id) {
-		s.survivorRows, s.logits[0] = append(s.survivorRows, uint32(row)), logit
-	} else {
-		s.logits = s.logits[:0]
+		own, s.logits[0] = append(own, uint32(row)), logit
 	}
-	return logit, logSum(req, s.survivorRows, s.logits, s.lower[:p.n], s.upper[:p.n]), nil
+	x := s.all(0)
+	return logit, logSum(req, own, s.logits[:len(own)], x.lower, x.upper), nil
 }
 
 // logSum returns the log-sum over rows. Some count with their logits, all others with the

@@ -7,50 +7,22 @@ import (
 	"github.com/learning-to-screen/l2s/internal/grow"
 )
 
-const (
-	// maxInserted is the largest k for which insertion is faster than a heap.
-	maxInserted = 16
-	// maxHeaped is the share of labels above which it is faster to order all.
-	maxHeaped = 0.125
-)
+// maxInserted is the largest k for which insertion is fast.
+const maxInserted = 16
 
 // selectMany is selectTop for any number of labels.
 func (s *Searcher) selectMany(dst []Prediction, logits []float64, ids []uint32) {
 	if len(dst) == 0 {
 		return
 	}
-	at := func(i int) Prediction {
-		if len(ids) > 0 {
-			return Prediction{ids[i], logits[i]}
-		}
-		return Prediction{uint32(i), logits[i]}
-	}
-	if float64(len(dst)) > maxHeaped*float64(len(logits)) {
-		s.order = grow.Slice(s.order, len(logits))
-		for i := range s.order {
-			s.order[i] = at(i)
-		}
-		s.order = s.sorter.Sort(s.order)
-		copy(dst, s.order)
-		return
-	}
-	// dst is a heap with the worst prediction at the root.
-	for i := range dst {
-		dst[i] = at(i)
-	}
-	for i := len(dst)/2 - 1; i >= 0; i-- {
-		siftDown(dst, i)
-	}
-	for i := len(dst); i < len(logits); i++ {
-		if x := at(i); x.before(dst[0]) {
-			dst[0] = x
-			siftDown(dst, 0)
+	s.order = grow.Slice(s.order, len(logits))
+	for i, x := range logits {
+		if s.order[i] = (Prediction{uint32(i), x}); len(ids) > 0 {
+			s.order[i].ID = ids[i]
 		}
 	}
-	for n := len(dst) - 1; n > 0; n-- {
-		dst[0], dst[n] = dst[n], dst[0]
-		siftDown(dst[:n], 0)
-	}
+	s.order = s.sorter.Sort(s.order)
+	copy(dst, s.order)
 }
 
 // Sorter puts predictions in order. Its memory grows to the need of the largest Sort, and stays.
@@ -112,21 +84,4 @@ func (s *Sorter) Sort(x []Prediction) []Prediction {
 	}
 	s.spare = x
 	return sorted
-}
-
-func siftDown(heap []Prediction, i int) {
-	for {
-		c := 2*i + 1
-		if c >= len(heap) {
-			return
-		}
-		if c+1 < len(heap) && heap[c].before(heap[c+1]) {
-			c++
-		}
-		if heap[c].before(heap[i]) {
-			return
-		}
-		heap[i], heap[c] = heap[c], heap[i]
-		i = c
-	}
 }
