@@ -10,6 +10,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
@@ -271,7 +272,7 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 		}
 		return m
 	}
-	p, err := screening.NewPool(model(2, 4, 8), layer, screening.Options{})
+	p, err := pool.New(model(2, 4, 8), layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"sort"
 	"sync"
 	"weak"
@@ -124,8 +123,9 @@ type derived struct {
 	packs   map[packKey]weak.Pointer[exact.Packed] // which searchers keep alive
 }
 
-// sizesAt returns for each cell the number of its candidates of at least that share.
-func (m *Model) sizesAt(share uint16) []uint32 {
+// SizesAt returns for each cell the number of its candidates of at least that share, not to
+// be changed.
+func (m *Model) SizesAt(share uint16) []uint32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if sizes, ok := m.sizes[share]; ok {
@@ -155,25 +155,4 @@ func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 		return nil, fmt.Errorf("screen: %w", err)
 	}
 	return m.first(cell, m.candidates(cell, m.c.Ladder[at].Share)), nil
-}
-
-// Outcome returns the outcome of a context of that cell whose best labels are these.
-func (m *Model) Outcome(cell int, best []exact.Prediction) precision.Outcome {
-	return precision.Find(cell, m.c.Lists[cell].IDs, exact.IDs(make([]uint32, 0, len(best)), best))
-}
-
-// Measure returns the ladder with the figures of these contexts, given in the order of the
-// text: P@1, and P@k for the k of each outcome, at least 1.
-func (m *Model) Measure(outcomes []precision.Outcome, k int) []Rung {
-	ladder := slices.Clone(m.c.Ladder)
-	for i, x := range ladder {
-		sizes := m.sizesAt(x.Share)
-		ladder[i] = NewRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(sizes[cell]) }))
-	}
-	return ladder
-}
-
-// NewRung is a rung with these figures.
-func NewRung(budget float64, share uint16, f precision.Figures) Rung {
-	return Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
 }
