@@ -39,20 +39,6 @@ type Estimate = precision.Estimate
 // maxRungs bounds the budgets of a model.
 const maxRungs = 64
 
-// Share returns the share of a probability as lists hold it: 65,535 for 1, 0 below 2^-31,
-// between them its binary exponent and 11 bits of its mantissa in float32.
-func Share(p float64) uint16 {
-	const unit, least = 1 << 12, 96 << 23 // least: the bits of 2^-31
-	bits := math.Float32bits(float32(p))
-	switch {
-	case !(p >= 0x1p-31): // or NaN
-		return 0
-	case p >= 1:
-		return math.MaxUint16
-	}
-	return uint16((bits-least)/unit) + 1
-}
-
 func (m *Model) checkLadder() error {
 	if n := len(m.c.Ladder); n < 1 || n > maxRungs {
 		return fmt.Errorf("found %d budgets, expected 1 to %d", n, maxRungs)
@@ -133,16 +119,11 @@ func (m *Model) SizesAt(share uint16) []uint32 {
 	}
 	sizes := make([]uint32, m.Cells())
 	for t := range sizes {
-		sizes[t] = uint32(m.candidates(t, share))
+		shares := m.c.Lists[t].Shares
+		sizes[t] = uint32(sort.Search(len(shares), func(i int) bool { return shares[i] < share }))
 	}
 	m.sizes[share] = sizes
 	return sizes
-}
-
-// candidates returns the number of candidates of a cell of at least that share.
-func (m *Model) candidates(cell int, share uint16) int {
-	shares := m.c.Lists[cell].Shares
-	return sort.Search(len(shares), func(i int) bool { return shares[i] < share })
 }
 
 func (m *Model) first(cell, n int) []uint32 { return m.c.Lists[cell].IDs[:n:n] }
@@ -154,5 +135,5 @@ func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
 	}
-	return m.first(cell, m.candidates(cell, m.c.Ladder[at].Share)), nil
+	return m.first(cell, int(m.SizesAt(m.c.Ladder[at].Share)[cell])), nil
 }

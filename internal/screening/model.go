@@ -63,8 +63,8 @@ type List struct {
 	// IDs are distinct.
 	IDs []uint32
 	// Shares has, for each id, the probability that it is among the best labels of a context of the
-	// cell, see [Share]. They do not ascend; of equals the lower id comes first, after the ids by
-	// decree. Nil means the largest share for all: then the ids ascend.
+	// cell: 65,535 for 1, see screen/FORMAT.md. They do not ascend; of equals the lower id comes
+	// first, after the ids by decree. Nil means the largest share for all: then the ids ascend.
 	Shares []uint16
 }
 

@@ -213,7 +213,8 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 				return exact.Answer{}, err
 			}
 			s.stats.Queries++
-			return s.exact(dst, req)
+			s.stats.Exact++
+			return s.find(dst, req)
 		}
 		if rung, err = s.rungOf(req.Budget); err != nil {
 			return exact.Answer{}, err
@@ -229,10 +230,11 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 		n = len(s.edited)
 	}
 	if lacking := n < len(dst) && (req.Within == 0 || n == 0); x.Exact || lacking {
-		if a, err = s.exact(dst, req); err != nil {
-			return a, err
+		if a, err = s.find(dst, req); err != nil {
+			return exact.Answer{}, err
 		}
 		s.count(&x)
+		s.stats.Exact++
 		if x.Wish&Refuses == 0 {
 			s.stats.Lacking++
 		}
@@ -302,15 +304,6 @@ func (s *Searcher) rungOf(budget float64) (int, error) {
 		return 0, exact.Invalid(exact.ErrRequest, "screen: %v", err)
 	}
 	return rung, nil
-}
-
-func (s *Searcher) exact(dst []exact.Prediction, req *exact.Request) (exact.Answer, error) {
-	a, err := s.find(dst, req)
-	if err != nil {
-		return exact.Answer{}, err
-	}
-	s.stats.Exact++
-	return a, nil
 }
 
 func (s *Searcher) labels(cell, n int) exact.Labels {

@@ -56,13 +56,13 @@ type ranker struct {
 func (r *ranker) rank(labels []shares.Label, always []uint32, k int) screening.List {
 	labels = slices.DeleteFunc(append(r.labels[:0], labels...), func(x shares.Label) bool {
 		_, found := slices.BinarySearch(always, x.ID)
-		return found || screening.Share(x.Share) == 0
+		return found || ShareOf(x.Share) == 0
 	})
 	best := firstOf(labels, k)
 	list := r.list[:0]
 	for _, x := range labels {
 		place := uint64(x.ID)
-		if s := screening.Share(x.Share); len(best) > 0 && byShare(x, best[len(best)-1]) > 0 {
+		if s := ShareOf(x.Share); len(best) > 0 && byShare(x, best[len(best)-1]) > 0 {
 			place |= uint64(Certain-s) << 32
 		}
 		list = append(list, place)
@@ -145,6 +145,20 @@ func (l *Lists) Measure(c *corpus.Corpus, cells []uint32) []precision.Outcome {
 		outcomes[i] = precision.Find(int(cell), l.Lists[cell].IDs, c.LabelsOf(uint32(i)))
 	}
 	return outcomes
+}
+
+// ShareOf returns the share of a probability as lists hold it: 65,535 for 1, 0 below 2^-31,
+// between them its binary exponent and 11 bits of its mantissa in float32.
+func ShareOf(p float64) uint16 {
+	const unit, least = 1 << 12, 96 << 23 // least: the bits of 2^-31
+	bits := math.Float32bits(float32(p))
+	switch {
+	case !(p >= 0x1p-31): // or NaN
+		return 0
+	case p >= 1:
+		return math.MaxUint16
+	}
+	return uint16((bits-least)/unit) + 1
 }
 
 // Rung is the rung of a budget and its share with the figures of outcomes.
