@@ -63,7 +63,7 @@ test-kubernetes: ## Check the Job of docs/labels.md by the types of Kubernetes, 
 .PHONY: test-purego
 test-purego: ## Run all tests without assembly, and queries on the level without it.
 	L2S_BEST=generic $(GO) test -vet=off -tags purego -timeout 40m ./...
-	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening ./internal/audit
+	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening ./internal/logsum ./internal/pool ./internal/evaluate ./internal/audit
 
 # The parts that run in parallel without disturbing each other, the longest first.
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
@@ -76,7 +76,7 @@ check: test pauses load-short soak-short real-short clients ## Run make test and
 
 # The packages that the kernels' levels matter to. A test whose level L2S_SIMD forces
 # runs on that level alone, and fails if it is not on it.
-PORTABLE := ./internal/simd ./internal/kernels ./internal/encode ./internal/floats ./internal/exact ./softmax ./internal/screening ./screen
+PORTABLE := ./internal/simd ./internal/kernels ./internal/encode ./internal/floats ./internal/exact ./softmax ./internal/screening ./internal/logsum ./screen
 ONE_LEVEL := $(GO) test -vet=off -count=1 -short -timeout 60m
 
 .PHONY: test-native
@@ -249,7 +249,7 @@ clients: ## Ask l2s-llama serve by OpenAI's Python package, llm and curl, over S
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.
-	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./internal/kernels ./internal/screening
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./internal/kernels ./internal/screening ./internal/pool
 
 # OpenBLAS joins where pkg-config finds it (Debian: libopenblas-dev).
 OPENBLAS := $(shell pkg-config --exists openblas 2>/dev/null && echo -tags openblas)

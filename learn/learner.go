@@ -22,6 +22,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
@@ -104,7 +105,7 @@ const (
 type Learner struct {
 	layer    *softmax.Layer
 	o        Options
-	pool     *screening.Pool
+	pool     *pool.Pool
 	audit    *audit.Audit
 	none     *screening.Model // with which the exact layer answers
 	stored   *screening.Model // of Options.Keep, to be tried
@@ -212,7 +213,7 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if l.none, err = screening.NewModel(screening.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, layer.Dim()), Lists: make([]screening.List, 1)}); err != nil {
 		return nil, err
 	}
-	l.pool, err = screening.NewPool(l.none, (*exact.Layer)(layer), screening.Options{Copies: o.Bytes / 4, Observers: []screening.Observer{lengthsOf(layer.Dim())}})
+	l.pool, err = pool.New(l.none, (*exact.Layer)(layer), screening.Options{Copies: o.Bytes / 4, Observers: []screening.Observer{lengthsOf(layer.Dim())}})
 	return l, err
 }
 

@@ -8,7 +8,9 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/logsum"
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/tail"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -277,7 +279,7 @@ func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 		o.MinP = rapid.SampledFrom([]float64{1e-6, 0.05, 0.5}).Draw(t, "min-p")
 		o.Repetition = rapid.SampledFrom([]float64{1, 1.1, 3, 100, 0.8}).Draw(t, "repetition")
 		o.Presence = rapid.SampledFrom([]float64{0, 0.5, 30, -0.5}).Draw(t, "presence")
-		head, ok, err := (*screening.Searcher)(look).Head(h, budget, new(screening.Rest))
+		head, ok, err := logsum.HeadOf((*screening.Searcher)(look), h, budget, new(tail.Rest))
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}

@@ -7,7 +7,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/logsum"
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/tail"
 )
 
 // Over a screen a draw knows its candidates, and only an interval of the weight of all other
@@ -36,13 +38,14 @@ type list struct {
 	ids    []uint32  // the candidates that have one
 	sure   float64   // the sum of the shares
 
-	outside screening.Rest // of the context
+	outside tail.Rest // of the context
+	view    *screening.View
 }
 
 // outsideAt describes the labels outside the pool at a temperature.
 type outsideAt struct {
 	temperature float64
-	log         screening.Interval
+	log         tail.Interval
 }
 
 // forget takes the shares back.
@@ -63,7 +66,7 @@ func (l *list) share(id uint32) float64 {
 
 // rest is the log of the sum of e^(x/T) over the labels that are not in the pool. After a narrow
 // truncation only its upper end is used, and only that is valid.
-func (s *Sampler) rest(temperature float64) screening.Interval {
+func (s *Sampler) rest(temperature float64) tail.Interval {
 	l := &s.list
 	for _, r := range l.outsideSums[:l.outsideCount] {
 		if r.temperature == temperature {
@@ -94,10 +97,10 @@ func (s *Sampler) rest(temperature float64) screening.Interval {
 
 // outside leaves the probabilities among the first n labels of the head in s.terms, and returns the
 // logs of the weights of the labels outside the pool in the same unit.
-func (s *Sampler) outside(temperature float64, n int) screening.Interval {
+func (s *Sampler) outside(temperature float64, n int) tail.Interval {
 	x := s.rest(temperature)
 	unit := s.weighHead(n, temperature) + s.head[0].Logit/temperature
-	return screening.Interval{Log: x.Log - unit, Low: x.Low - unit, High: x.High - unit}
+	return tail.Interval{Log: x.Log - unit, Low: x.Low - unit, High: x.High - unit}
 }
 
 // drawListed draws by the screen. It reports false if the exact layer is to answer; the sure part
@@ -118,7 +121,7 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 		if i > 0 {
 			s.stats.More++
 		}
-		head, ok, err := s.screened.Head(h, budget, &s.list.outside)
+		head, ok, err := logsum.HeadOf(s.screened, h, budget, &s.list.outside)
 		if err != nil || !ok {
 			return Token{}, false, err
 		}
@@ -140,9 +143,9 @@ func (s *Sampler) drawListed(h []float32, u float64) (Token, bool, error) {
 
 // gather makes candidates the pool: those that the first truncation may keep if it is narrow, and
 // otherwise all, and other labels that edits change.
-func (s *Sampler) gather(head *screening.Head) error {
+func (s *Sampler) gather(head *logsum.Head) error {
 	l := &s.list
-	l.outsideCount, l.beyond, l.lower = 0, l.beyond[:0], nil
+	l.view, l.outsideCount, l.beyond, l.lower = head.View, 0, l.beyond[:0], nil
 	s.poolIDs, s.poolX = s.poolIDs[:0], s.poolX[:0]
 	every := true
 	if s.narrow { // other labels, whose logits the edits do not raise, stay after the candidates
@@ -164,7 +167,7 @@ func (s *Sampler) gather(head *screening.Head) error {
 			}
 		}
 		s.poolX = grow.Slice(s.poolX, len(s.poolIDs))
-		if err := s.screened.Logits(s.poolX, s.poolIDs); err != nil {
+		if err := s.list.view.Logits(s.poolX, s.poolIDs); err != nil {
 			return err
 		}
 		l.beyond = append(l.beyond, s.poolX[head.Known:]...)
@@ -186,7 +189,7 @@ func (s *Sampler) gather(head *screening.Head) error {
 func (s *Sampler) look(first int) error {
 	s.poolX = slices.Grow(s.poolX[:first], len(s.poolIDs)-first)[:len(s.poolIDs)]
 	ids, x := s.poolIDs[first:], s.poolX[first:]
-	err := s.screened.Logits(x, ids)
+	err := s.list.view.Logits(x, ids)
 	for i, id := range ids {
 		x[i] = s.edit(id, x[i])
 	}
@@ -199,7 +202,7 @@ func (s *Sampler) look(first int) error {
 // By the intervals of the logits without edits some candidates may be kept. The edited lower ends
 // of these bound the kept labels from below. Unless a candidate reaches that bound without edits,
 // it does not with edits. The logits of the k that have the largest lower ends are a closer bound.
-func (s *Sampler) best(head *screening.Head) (every bool, err error) {
+func (s *Sampler) best(head *logsum.Head) (every bool, err error) {
 	l := &s.list
 	l.rows = grow.Slice(l.rows, len(head.IDs))
 	threshold := s.threshold(head.Lower)
@@ -237,7 +240,7 @@ func (s *Sampler) best(head *screening.Head) (every bool, err error) {
 
 // narrowed leaves the candidates that may be drawn, whose upper ends are at least a threshold, and
 // which edits do not raise, with their edited intervals in s.list. It returns the bound by these.
-func (s *Sampler) narrowed(head *screening.Head, threshold float32) (bound float32) {
+func (s *Sampler) narrowed(head *logsum.Head, threshold float32) (bound float32) {
 	l := &s.list
 	rows := l.rows[:kernels.SelectAtLeast(l.rows, head.Upper, threshold)]
 	// Not by append: a CPU waits for a length that is in memory.
@@ -306,7 +309,7 @@ func (s *Sampler) drawKept(k truncated, u float64, more bool) (Token, bool) {
 		s.lastKept = 1
 		return Token{ID: s.head[0].ID, Variation: variation}, variation <= allowed
 	}
-	others, high := screening.Interval{Log: math.Inf(-1)}, 0.0
+	others, high := tail.Interval{Log: math.Inf(-1)}, 0.0
 	if k.others {
 		others = s.outside(temperature, k.most)
 		high = kernels.Exp(others.High)

@@ -20,6 +20,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/tail"
 	"github.com/learning-to-screen/l2s/sample"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -357,11 +358,11 @@ func everywhere(t *testing.T, of *screen.Model) *screen.Model {
 	for i := range c.Ranges {
 		c.Ranges[i] = math.Inf(2*(i%2) - 1)
 	}
-	tail, err := screening.NewTail(c)
+	with, err := tail.New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err = m.WithTail(tail, nil); err != nil {
+	if m, err = m.WithTail(with, nil); err != nil {
 		t.Fatal(err)
 	}
 	return (*screen.Model)(m)

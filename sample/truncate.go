@@ -8,7 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/tail"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -180,7 +180,7 @@ func (s *Sampler) keepTopP(k *truncated, temperature float64, all, first bool) (
 		inside := s.sumInside(temperature)
 		more = max(kernels.Exp(inside-s.weighHead(k.most, temperature))-1, 0)
 	}
-	var rest screening.Interval // weights
+	var rest tail.Interval // weights
 	if k.others {
 		x := s.outside(temperature, k.most)
 		if rest.High = kernels.Exp(x.High); first {

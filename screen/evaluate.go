@@ -3,8 +3,8 @@ package screen
 import (
 	"context"
 
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -57,7 +57,7 @@ type Evaluation struct {
 // labels that the Searcher gave (Section 4 of the paper). Exact is the number of contexts that the
 // exact layer answered, whose S_K is that answer, and MeanScored the mean number of labels that an
 // answer was chosen among: the number of candidates, or L if the exact layer answered.
-type Precision = screening.Precision
+type Precision = evaluate.Precision
 
 // Evaluate measures the model m against its layer l on contexts that it was
 // not trained on, row-major, n x d, n >= 1.
@@ -65,7 +65,7 @@ type Precision = screening.Precision
 // It returns an error if NewSearcher does, if an option or a context
 // is wrong, or if ctx ends before the work does.
 func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float32, opt EvaluateOptions) (*Evaluation, error) {
-	e, err := screening.Evaluate(ctx, m.model(), (*exact.Layer)(l), contexts, screening.EvaluateOptions{
+	e, err := evaluate.Run(ctx, m.model(), (*exact.Layer)(l), contexts, evaluate.Options{
 		K: opt.K, Threads: opt.Threads, Targets: opt.Targets, Temperature: opt.Temperature, Searcher: opt.Searcher.options(), Progress: opt.Progress,
 	})
 	return (*Evaluation)(e), err

@@ -2,6 +2,7 @@ package screen
 
 import (
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -17,14 +18,14 @@ import (
 // allocates nothing unless it makes a searcher, or a searcher grows as its type describes.
 //
 // [NewPool] makes one: a zero value has no use, and its methods may panic.
-type Pool screening.Pool
+type Pool pool.Pool
 
-func (p *Pool) pool() *screening.Pool { return (*screening.Pool)(p) }
+func (p *Pool) pool() *pool.Pool { return (*pool.Pool)(p) }
 
 // NewPool returns a pool with the model m over the layer l. Its searchers have the options. Errors
 // are as from [NewSearcher].
 func NewPool(m *Model, l *softmax.Layer, o Options) (*Pool, error) {
-	p, err := screening.NewPool(m.model(), (*exact.Layer)(l), o.options())
+	p, err := pool.New(m.model(), (*exact.Layer)(l), o.options())
 	return (*Pool)(p), err
 }
 

@@ -6,13 +6,14 @@ import (
 	"io"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/logsum"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // ErrNoTail is the error, by errors.Is, of calls that need a tail: probabilities over all labels.
-var ErrNoTail = screening.ErrNoTail
+var ErrNoTail = logsum.ErrNoTail
 
 // Rung is one budget of a model, with figures on held-out contexts, all 0 without such contexts:
 //
@@ -116,7 +117,11 @@ type Options struct {
 }
 
 func (o Options) options() screening.Options {
-	return screening.Options{Budget: o.Budget, OverTail: o.OverTail, Copies: o.Copies}
+	s := screening.Options{Budget: o.Budget, Copies: o.Copies}
+	if o.OverTail {
+		return logsum.OverTail(s)
+	}
+	return s
 }
 
 // Stats has the counts of a Searcher's work in TopK, Search and SearchBatch.
@@ -203,7 +208,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 // It returns [ErrNoTail] if the model has no tail, and an error if id is not below L, if T is not
 // finite or below 1e-100, or if h is not a context, as TopK does.
 func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
-	return s.searcher().LogProb(h, id, temperature)
+	return logsum.LogProb(s.searcher(), h, id, temperature)
 }
 
 // LogSum returns the log of the sum of e^(x/T) over all labels, log Z at the temperature T, and an
@@ -215,7 +220,7 @@ func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64
 // It returns [ErrNoTail] if the model has no tail, and an error if temperature or confidence are
 // out of range, or if h is not a context.
 func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (Interval, error) {
-	i, err := s.searcher().LogSum(h, temperature, confidence)
+	i, err := logsum.LogSum(s.searcher(), h, temperature, confidence)
 	return Interval(i), err
 }
 

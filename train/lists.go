@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/router"
-	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
@@ -81,7 +80,7 @@ func (b *builder) rank(ctx context.Context, r *router.Router, cells []uint32, in
 // most: lists of all labels of many cells would be long.
 func (m *built) keepAbove(most float64) func(share float64) bool {
 	least, _ := m.lists.Threshold(float64(slack * most))
-	return func(share float64) bool { return screening.Share(share) >= least }
+	return func(share float64) bool { return ladder.ShareOf(share) >= least }
 }
 
 // slack is a multiple of the largest budget: lists for that multiple would have labels down to the

@@ -14,8 +14,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
+	"github.com/learning-to-screen/l2s/internal/tail"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
-	"github.com/learning-to-screen/l2s/train/internal/tail"
+	tailfit "github.com/learning-to-screen/l2s/train/internal/tail"
 )
 
 // screen makes the screen of an attempt from all contexts.
@@ -196,12 +197,12 @@ func (t *trainer) warn(format string, args ...any) {
 }
 
 // tail fits the tail of the screen, nil if none is wanted.
-func (t *trainer) tail(ctx context.Context, m *screening.Model, made *built) (*screening.Tail, error) {
+func (t *trainer) tail(ctx context.Context, m *screening.Model, made *built) (*tail.Tail, error) {
 	if t.opt.Tail == nil {
 		return nil, nil
 	}
-	fitted, fit, err := tail.Find(ctx, t.Corpus, t.layer, m, made.router, made.cells, (*tail.Options)(t.opt.Tail))
-	if errors.Is(err, tail.Err) {
+	fitted, fit, err := tailfit.Find(ctx, t.Corpus, t.layer, m, made.router, made.cells, (*tailfit.Options)(t.opt.Tail))
+	if errors.Is(err, tailfit.Err) {
 		t.warn("%v: the screen has none, and no log-probabilities over all labels", err)
 		return nil, nil
 	}

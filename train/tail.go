@@ -6,11 +6,12 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
+	"github.com/learning-to-screen/l2s/internal/tail"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/record"
-	"github.com/learning-to-screen/l2s/train/internal/tail"
+	tailfit "github.com/learning-to-screen/l2s/train/internal/tail"
 )
 
 // TailOptions are the options of [FitTail], which estimates the weight of the labels outside the
@@ -42,7 +43,7 @@ func DefaultTailOptions() TailOptions {
 }
 
 // TailFit has the precision of a tail's estimates, on the contexts held out of it.
-type TailFit = tail.Fit
+type TailFit = tailfit.Fit
 
 // FitTail returns the screen with a tail for its budget, screen.Model.HasTail, instead of its own,
 // and the precision of the tail's estimates.
@@ -73,7 +74,7 @@ func FitTail(ctx context.Context, of *screen.Model, layer *softmax.Layer, contex
 			return err
 		}
 		c.Seed, c.Report = run.Seed, newReporter(run.Progress)
-		if err := (*tail.Options)(&opt).Check(); err != nil {
+		if err := (*tailfit.Options)(&opt).Check(); err != nil {
 			return err
 		}
 		if _, err := screening.NewSearcher(m, (*exact.Layer)(layer), screening.Options{}); err != nil { // it does not go with the layer
@@ -83,8 +84,8 @@ func FitTail(ctx context.Context, of *screen.Model, layer *softmax.Layer, contex
 		if err != nil {
 			return err
 		}
-		var t *screening.Tail
-		if t, fit, err = tail.Find(ctx, c, layer, m, r, cellsOf(r, found), (*tail.Options)(&opt)); err != nil {
+		var t *tail.Tail
+		if t, fit, err = tailfit.Find(ctx, c, layer, m, r, cellsOf(r, found), (*tailfit.Options)(&opt)); err != nil {
 			return err
 		}
 		text, err := record.Set(m.Record(), "tail_fit", fit)

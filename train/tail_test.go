@@ -11,9 +11,11 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/logsum"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	layers "github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/tail"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -89,13 +91,15 @@ func TestTailEstimates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			head, _, err := (*screening.Searcher)(s).Head(h, 0, new(screening.Rest))
+			head, ok, err := logsum.HeadOf((*screening.Searcher)(s), h, 0, new(tail.Rest))
 			if err != nil {
 				t.Fatal(err)
 			}
 			scaled := make([]float64, head.Known)
-			if err := (*screening.Searcher)(s).Logits(scaled, head.IDs[:head.Known]); err != nil {
-				t.Fatal(err)
+			if ok {
+				if err := head.View.Logits(scaled, head.IDs[:head.Known]); err != nil {
+					t.Fatal(err)
+				}
 			}
 			for j := range scaled {
 				scaled[j] /= temperature

@@ -1,5 +1,5 @@
 // Package audit watches whether the answers of a pool of searchers are as precise as the ladder of
-// their model promises. It observes their queries (screening.Watcher).
+// their model promises. It observes their queries (pool.Watcher).
 package audit
 
 import (
@@ -9,8 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
@@ -23,7 +25,7 @@ type Options struct {
 
 // Audit is screen.Audit. The tests that it makes of samples are e-detectors.
 type Audit struct {
-	pool    *screening.Pool
+	pool    *pool.Pool
 	options Options
 	called  chan struct{} // there is work
 	ending  chan struct{}
@@ -80,7 +82,7 @@ type Report struct {
 }
 
 // Start is screen.Pool.Audit.
-func Start(p *screening.Pool, o Options) (*Audit, error) {
+func Start(p *pool.Pool, o Options) (*Audit, error) {
 	if o.Share == 0 {
 		o.Share = 0.02
 	}
@@ -95,7 +97,7 @@ func Start(p *screening.Pool, o Options) (*Audit, error) {
 	return a, nil
 }
 
-func newAudit(p *screening.Pool, o Options) *Audit {
+func newAudit(p *pool.Pool, o Options) *Audit {
 	return &Audit{pool: p, options: o, called: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{}), wanted: true}
 }
 
@@ -253,7 +255,7 @@ func (a *Audit) answer() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.full, a.err = false, err; known && model == a.model {
-		a.add(audited{model.Outcome(x.Cell, best), x.Rung, x.N})
+		a.add(audited{evaluate.Outcome(model, x.Cell, best), x.Rung, x.N})
 	}
 	return true
 }
@@ -325,7 +327,7 @@ func (a *Audit) Report() Report {
 	r.Expected1 = mean(of, func(o audited) precision.Estimate { return m.Ladder()[o.rung].Precision1 })
 	r.ExpectedK = mean(of, func(o audited) precision.Estimate { return m.Ladder()[o.rung].PrecisionK })
 	outcomes, sizes := split(of)
-	r.Precision1, r.PrecisionK, r.Ladder = precision.At(outcomes, sizes, 1), precision.At(outcomes, sizes, r.K), m.Measure(outcomes, r.K)
+	r.Precision1, r.PrecisionK, r.Ladder = precision.At(outcomes, sizes, 1), precision.At(outcomes, sizes, r.K), evaluate.Measure(m, outcomes, r.K)
 	return r
 }
 

@@ -14,7 +14,9 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/audit"
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
@@ -44,7 +46,7 @@ var watchedOnce = sync.OnceValue(func() watched {
 // the alarms that began, with the number of audited queries at that time.
 func (w watched) traffic(t *testing.T, change func(h []float32), audited uint64, until func(audit.Report) bool) (alarms map[string]uint64, r audit.Report) {
 	t.Helper()
-	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
+	p, err := pool.New(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +110,7 @@ func TestAuditNoticesDrift(t *testing.T) {
 	if len(alarms) > 0 || len(r.Alarms) > 0 {
 		t.Errorf("contexts like in training: found the alarms %v: %+v", alarms, r.Alarms)
 	}
-	e, err := screening.Evaluate(t.Context(), w.model, w.layer, w.contexts, screening.EvaluateOptions{})
+	e, err := evaluate.Run(t.Context(), w.model, w.layer, w.contexts, evaluate.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +135,7 @@ func TestAuditNoticesDrift(t *testing.T) {
 // An audit continues with the next model, ends when it is asked to, and refuses wrong options.
 func TestAuditsBeginAndEnd(t *testing.T) {
 	w := watchedOnce()
-	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
+	p, err := pool.New(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +189,7 @@ func TestAuditsBeginAndEnd(t *testing.T) {
 // A share that leaves no time for a second exact answer gets none.
 func TestTheSmallestShareOfAnAudit(t *testing.T) {
 	w := watchedOnce()
-	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
+	p, err := pool.New(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +215,7 @@ func TestTheSmallestShareOfAnAudit(t *testing.T) {
 // Queries of a pool with an audit allocate nothing, whichever query is sampled.
 func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 	w := watchedOnce()
-	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
+	p, err := pool.New(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +243,7 @@ func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 // Many goroutines ask while models are swapped, and the audit reports.
 func TestAuditOfManyGoroutines(t *testing.T) {
 	w := watchedOnce()
-	p, err := screening.NewPool(w.model, w.layer, screening.Options{})
+	p, err := pool.New(w.model, w.layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +315,7 @@ func TestAuditOfALanguageModel(t *testing.T) {
 		by := (least + most) / 2
 		contexts, add := slices.Clone(open("test")[:1000*layer.Dim()]), noise(rand.New(rand.NewPCG(1, 1)), by)
 		add(contexts)
-		e, err := screening.Evaluate(t.Context(), m, layer, contexts, screening.EvaluateOptions{})
+		e, err := evaluate.Run(t.Context(), m, layer, contexts, evaluate.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

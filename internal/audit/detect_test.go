@@ -10,6 +10,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
@@ -260,7 +261,7 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 	model := func(budgets ...float64) *screening.Model {
 		c := screening.Config{Dim: 2, Labels: labels, Clusters: []float32{1, 0}, Lists: make([]screening.List, 1), K: 1, HeldOut: 100}
 		for i := range uint32(labels) {
-			c.Lists[0].IDs, c.Lists[0].Shares = append(c.Lists[0].IDs, i), append(c.Lists[0].Shares, screening.Share(1/float64(2+i)))
+			c.Lists[0].IDs, c.Lists[0].Shares = append(c.Lists[0].IDs, i), append(c.Lists[0].Shares, 65535-uint16(i))
 		}
 		for _, b := range budgets {
 			c.Ladder = append(c.Ladder, screening.Rung{Budget: b, Share: c.Lists[0].Shares[int(b)-1]})
@@ -271,7 +272,7 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 		}
 		return m
 	}
-	p, err := screening.NewPool(model(2, 4, 8), layer, screening.Options{})
+	p, err := pool.New(model(2, 4, 8), layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/screentest"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 )
 
@@ -24,25 +25,25 @@ func TestTheShortWayAnswersAsTheLongOne(t *testing.T) {
 	model := (*screening.Model)(made)
 	for _, c := range []struct {
 		name string
-		in   *instance
+		in   *screentest.Instance
 	}{
-		{"large lists", &instance{layer: (*exact.Layer)(structured.Layer), model: model, contexts: structured.Contexts, n: 40}},
-		{"flat", ordinary(t)},
-		{"shells", shelled(t)},
+		{"large lists", &screentest.Instance{Layer: (*exact.Layer)(structured.Layer), Model: model, Contexts: structured.Contexts, N: 40}},
+		{"flat", screentest.Ordinary(t)},
+		{"shells", screentest.Shelled(t)},
 	} {
 		for _, pack := range []int64{-1, 1 << 40} {
 			t.Run(fmt.Sprint(c.name, ", copies of ", pack), func(t *testing.T) {
-				short, long := c.in.searcher(t, screening.Options{Copies: pack}), c.in.searcher(t, screening.Options{Copies: pack})
+				short, long := c.in.Searcher(t, screening.Options{Copies: pack}), c.in.Searcher(t, screening.Options{Copies: pack})
 				from := map[exact.Source]int{}
-				for i := range c.in.n {
-					h := slices.Clone(c.in.context(i))
+				for i := range c.in.N {
+					h := slices.Clone(c.in.Context(i))
 					if i%7 == 0 {
 						h[i%len(h)] = 0x1p60
 					}
 					for _, k := range []int{1, 4, 30} {
 						for _, logSum := range []bool{false, true} {
-							got, a := search(t, short, k, h, exact.Request{LogSum: logSum})
-							want, b := search(t, long, k, h, exact.Request{LogSum: logSum, Temperature: 1})
+							got, a := screentest.Search(t, short, k, h, exact.Request{LogSum: logSum})
+							want, b := screentest.Search(t, long, k, h, exact.Request{LogSum: logSum, Temperature: 1})
 							if !slices.Equal(got, want) || a != b {
 								t.Fatalf("context %d, %d labels, log-sum %v: found %v, %+v, expected %v, %+v", i, k, logSum, got, a, want, b)
 							}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/crc32c"
+	"github.com/learning-to-screen/l2s/internal/tail"
 )
 
 // The file is described in FORMAT.md. Everything in it has one place and one
@@ -57,7 +58,7 @@ type file struct {
 	ids    []uint32
 	shares []uint16
 	ladder []rung
-	tail   TailConfig
+	tail   tail.Config
 }
 
 // part is a part of a file: numbers of one size, or records of them.
@@ -127,7 +128,7 @@ func (m *Model) encode() (data []byte) {
 		f.ladder = append(f.ladder, rung{x.Budget, x.MeanCandidates, x.Precision1, x.PrecisionK, uint32(x.P99Candidates), uint32(x.MaxCandidates), x.Share})
 	}
 	if c.Tail != nil {
-		f.tail = c.Tail.c
+		f.tail = c.Tail.Config()
 	}
 	f.header = header{
 		Magic: [8]byte([]byte(magic)), Version: version, Fingerprint: c.Fingerprint,
@@ -310,8 +311,8 @@ func (f *file) model() (m *Model, err error) {
 	}
 	if f.Temperatures > 0 {
 		f.tail.Share, f.tail.Clusters = f.TailShare, int(f.Clusters)
-		if c.Tail, err = newTail(f.tail); err != nil {
-			return nil, fmt.Errorf("tail: %w", err)
+		if c.Tail, err = tail.New(f.tail); err != nil {
+			return nil, err
 		}
 	} else if f.TailShare != 0 || f.Levels != 0 || f.Directions != 0 {
 		return nil, fmt.Errorf("tail: found share %d, %d levels and %d directions, expected none without temperatures", f.TailShare, f.Levels, f.Directions)

@@ -21,6 +21,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/screentest"
+	"github.com/learning-to-screen/l2s/internal/tail"
 )
 
 // These tests use FORMAT.md alone: they write files themselves.
@@ -191,7 +193,7 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 	withTail := smallConfig()
 	_, x := tailedParts()
 	var err error
-	if withTail.Tail, err = screening.NewTail(screening.TailConfig{
+	if withTail.Tail, err = tail.New(tail.Config{
 		Share: 600, Clusters: 2, Temperatures: x.temperatures, Levels: x.levels,
 		Intercepts: x.intercepts, Slopes: x.slopes, Squares: x.squares, Widths: x.widths, Directions: x.directions, Ranges: x.ranges,
 	}); err != nil {
@@ -254,7 +256,7 @@ func (r *reader) f32s(n int) (x []float32) {
 }
 
 // readByTheFormat is the configuration of a file's model.
-func readByTheFormat(t failer, file []byte) (c screening.Config) {
+func readByTheFormat(t screentest.Failer, file []byte) (c screening.Config) {
 	b := &reader{file[24:]}
 	copy(c.Fingerprint[:], b.take(32))
 	c.Labels, c.Dim = b.u32(), b.u32()
@@ -287,7 +289,7 @@ func readByTheFormat(t failer, file []byte) (c screening.Config) {
 		squares, widths, directions := b.f32s(2*m*r), b.f32s(m*r*q), b.f32s(g*c.Dim)
 		ranges := b.f64s((2*m + 4) * r)
 		var err error
-		if c.Tail, err = screening.NewTail(screening.TailConfig{
+		if c.Tail, err = tail.New(tail.Config{
 			Share: uint16(share), Clusters: r, Temperatures: temperatures, Levels: levels,
 			Intercepts: intercepts, Slopes: slopes, Squares: squares, Widths: widths, Directions: directions, Ranges: ranges,
 		}); err != nil {
@@ -303,23 +305,23 @@ func readByTheFormat(t failer, file []byte) (c screening.Config) {
 // A program written from FORMAT.md alone reads the model.
 func TestAReaderOfTheFormatFindsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawShape(t)
-		if s.tail != nil && rapid.Bool().Draw(t, "temperatures") {
-			s.tail = []float64{0.5, 1, 3}
+		s := screentest.DrawShape(draws(t))
+		if s.Tail != nil && rapid.Bool().Draw(t, "temperatures") {
+			s.Tail = []float64{0.5, 1, 3}
 		}
-		in := s.instance(t)
+		in := s.Instance(t)
 		var file bytes.Buffer
-		if _, err := in.model.WriteTo(&file); err != nil {
+		if _, err := in.Model.WriteTo(&file); err != nil {
 			t.Fatal(err)
 		}
 		c := readByTheFormat(t, file.Bytes())
-		for i, l := range in.config.Lists {
+		for i, l := range in.Config.Lists {
 			if !slices.Equal(c.Lists[i].IDs, l.IDs) || l.Shares != nil && !slices.Equal(c.Lists[i].Shares, l.Shares) {
 				t.Fatalf("list %d: found %v, expected %v", i, c.Lists[i], l)
 			}
 		}
-		if in.config.Ladder != nil && !slices.Equal(c.Ladder, in.config.Ladder) {
-			t.Fatalf("found the ladder %v, expected %v", c.Ladder, in.config.Ladder)
+		if in.Config.Ladder != nil && !slices.Equal(c.Ladder, in.Config.Ladder) {
+			t.Fatalf("found the ladder %v, expected %v", c.Ladder, in.Config.Ladder)
 		}
 		again, err := screening.NewModel(c)
 		if err != nil {
@@ -335,7 +337,7 @@ func TestAReaderOfTheFormatFindsTheModel(t *testing.T) {
 func TestFileRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.l2s")
 	rapid.Check(t, func(t *rapid.T) {
-		c := drawShape(t).instance(t).config
+		c := screentest.DrawShape(draws(t)).Instance(t).Config
 		record, err := json.Marshal(rapid.MapOf(rapid.String(), rapid.Int()).Draw(t, "record"))
 		if err != nil {
 			t.Fatal(err)
@@ -696,8 +698,8 @@ func FuzzRead(f *testing.F) {
 		f.Add(c.edit(smallFile()))
 	}
 	for seed := range uint64(4) {
-		in := shape{labels: 40, dim: 5, clusters: 7, shells: int(seed), contexts: 1, keep: 20, rungs: 3, always: 2, seed: seed}.instance(f)
-		f.Add(encode(f, in.model))
+		in := screentest.Shape{Labels: 40, Dim: 5, Clusters: 7, Shells: int(seed), Contexts: 1, Keep: 20, Rungs: 3, Always: 2, Seed: seed}.Instance(f)
+		f.Add(encode(f, in.Model))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		checkRead(t, file)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"sort"
 	"sync"
 	"weak"
@@ -39,20 +38,6 @@ type Estimate = precision.Estimate
 
 // maxRungs bounds the budgets of a model.
 const maxRungs = 64
-
-// Share returns the share of a probability as lists hold it: 65,535 for 1, 0 below 2^-31,
-// between them its binary exponent and 11 bits of its mantissa in float32.
-func Share(p float64) uint16 {
-	const unit, least = 1 << 12, 96 << 23 // least: the bits of 2^-31
-	bits := math.Float32bits(float32(p))
-	switch {
-	case !(p >= 0x1p-31): // or NaN
-		return 0
-	case p >= 1:
-		return math.MaxUint16
-	}
-	return uint16((bits-least)/unit) + 1
-}
 
 func (m *Model) checkLadder() error {
 	if n := len(m.c.Ladder); n < 1 || n > maxRungs {
@@ -124,8 +109,9 @@ type derived struct {
 	packs   map[packKey]weak.Pointer[exact.Packed] // which searchers keep alive
 }
 
-// sizesAt returns for each cell the number of its candidates of at least that share.
-func (m *Model) sizesAt(share uint16) []uint32 {
+// SizesAt returns for each cell the number of its candidates of at least that share, not to
+// be changed.
+func (m *Model) SizesAt(share uint16) []uint32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if sizes, ok := m.sizes[share]; ok {
@@ -133,16 +119,11 @@ func (m *Model) sizesAt(share uint16) []uint32 {
 	}
 	sizes := make([]uint32, m.Cells())
 	for t := range sizes {
-		sizes[t] = uint32(m.candidates(t, share))
+		shares := m.c.Lists[t].Shares
+		sizes[t] = uint32(sort.Search(len(shares), func(i int) bool { return shares[i] < share }))
 	}
 	m.sizes[share] = sizes
 	return sizes
-}
-
-// candidates returns the number of candidates of a cell of at least that share.
-func (m *Model) candidates(cell int, share uint16) int {
-	shares := m.c.Lists[cell].Shares
-	return sort.Search(len(shares), func(i int) bool { return shares[i] < share })
 }
 
 func (m *Model) first(cell, n int) []uint32 { return m.c.Lists[cell].IDs[:n:n] }
@@ -154,26 +135,5 @@ func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
 	}
-	return m.first(cell, m.candidates(cell, m.c.Ladder[at].Share)), nil
-}
-
-// Outcome returns the outcome of a context of that cell whose best labels are these.
-func (m *Model) Outcome(cell int, best []exact.Prediction) precision.Outcome {
-	return precision.Find(cell, m.c.Lists[cell].IDs, exact.IDs(make([]uint32, 0, len(best)), best))
-}
-
-// Measure returns the ladder with the figures of these contexts, given in the order of the
-// text: P@1, and P@k for the k of each outcome, at least 1.
-func (m *Model) Measure(outcomes []precision.Outcome, k int) []Rung {
-	ladder := slices.Clone(m.c.Ladder)
-	for i, x := range ladder {
-		sizes := m.sizesAt(x.Share)
-		ladder[i] = NewRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(sizes[cell]) }))
-	}
-	return ladder
-}
-
-// NewRung is a rung with these figures.
-func NewRung(budget float64, share uint16, f precision.Figures) Rung {
-	return Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
+	return m.first(cell, int(m.SizesAt(m.c.Ladder[at].Share)[cell])), nil
 }

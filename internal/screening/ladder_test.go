@@ -11,71 +11,35 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/screentest"
 )
-
-// A share is the upper bits of a float32, as files have them.
-func TestSharesByTable(t *testing.T) {
-	for _, c := range []struct {
-		p    float64
-		want uint16
-	}{
-		{math.NaN(), 0}, {math.Inf(-1), 0}, {-1, 0}, {0, 0}, {1e-300, 0}, {math.Nextafter(0x1p-31, 0), 0},
-		{0x1p-31, 1}, {0x1.001p-31, 1}, {0x1.002p-31, 2}, {0x1p-30, 2049}, {1e-3, 43058}, {0.01, 49726}, {0.1, 56525}, {0x1p-1, 61441}, {0.75, 62465},
-		{0x1.ffep-1, 63488}, {0x1.fffp-1, 63488}, {math.Nextafter(1, 0), 63489}, // whose float32 is 1
-		{1, 65535}, {2, 65535}, {math.Inf(1), 65535},
-	} {
-		if got := screening.Share(c.p); got != c.want {
-			t.Errorf("%v: found %d, expected %d", c.p, got, c.want)
-		}
-	}
-}
-
-// A share does not descend, and all floats that have an exponent and 11 bits of a mantissa in
-// common have one share.
-func TestSharesAreTheUpperBitsOfAFloat(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		exponent, mantissa := rapid.IntRange(0, 30).Draw(t, "exponent above the exponent of 2^-31"), rapid.IntRange(0, 2047).Draw(t, "mantissa")
-		low := float32(math.Ldexp(1+float64(mantissa)/2048, exponent-31))
-		high := math.Nextafter32(float32(math.Ldexp(1+float64(mantissa+1)/2048, exponent-31)), 0)
-		p := rapid.OneOf(rapid.Just(low), rapid.Just(high), rapid.Float32Range(low, high)).Draw(t, "p")
-		share := screening.Share(float64(p))
-		if want := uint16(1 + 2048*exponent + mantissa); share != want {
-			t.Fatalf("%v: found %d, expected %d", p, share, want)
-		}
-		q := rapid.Float64Range(0, 2).Draw(t, "q")
-		if other := screening.Share(q); q <= float64(p) && other > share || q >= float64(p) && other < share {
-			t.Fatalf("found the shares %d of %v and %d of %v", share, p, other, q)
-		}
-	})
-}
 
 // The candidates of a smaller budget come first among the candidates of a larger one: for the
 // budget of a searcher and of a request.
 func TestCandidatesOfASmallerBudgetAreAPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := drawShape(t).instance(t)
-		a, b := drawBudget(t, in), drawBudget(t, in)
+		in := screentest.DrawShape(draws(t)).Instance(t)
+		a, b := screentest.DrawBudget(draws(t), in), screentest.DrawBudget(draws(t), in)
 		if a == 0 || b == 0 {
 			return
 		}
-		for cell := range in.model.Cells() {
-			small, err := in.model.Candidates(cell, min(a, b))
+		for cell := range in.Model.Cells() {
+			small, err := in.Model.Candidates(cell, min(a, b))
 			if err != nil {
 				t.Fatal(err)
 			}
-			large, err := in.model.Candidates(cell, max(a, b))
+			large, err := in.Model.Candidates(cell, max(a, b))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if len(small) > len(large) || !slices.Equal(small, large[:len(small)]) {
 				t.Fatalf("cell %d: found %v with %v, and %v with %v", cell, small, min(a, b), large, max(a, b))
 			}
-			if want := in.candidates(cell, settings{budget: min(a, b)}, 0); !slices.Equal(small, want) {
+			if want := in.Candidates(cell, screentest.Settings{Budget: min(a, b)}, 0); !slices.Equal(small, want) {
 				t.Fatalf("cell %d: found %v, expected %v", cell, small, want)
 			}
-			if list := in.model.List(cell).IDs; !slices.Equal(large, list[:len(large)]) {
+			if list := in.Model.List(cell).IDs; !slices.Equal(large, list[:len(large)]) {
 				t.Fatalf("cell %d: found %v, expected the first of %v", cell, large, list)
 			}
 		}
@@ -86,48 +50,48 @@ func TestCandidatesOfASmallerBudgetAreAPrefix(t *testing.T) {
 // request alone.
 func TestABudgetIsForOneRequest(t *testing.T) {
 	in := plane(t, make([][]uint32, 2))
-	c := in.config
+	c := in.Config
 	c.Lists[0] = screening.List{IDs: []uint32{3, 1, 0, 2}, Shares: []uint16{9, 8, 7, 6}}
 	c.Ladder = []screening.Rung{{Budget: 1, Share: 9}, {Budget: 2, Share: 8}, {Budget: 4, Share: 6}}
 	var err error
-	if in.model, err = screening.NewModel(c); err != nil {
+	if in.Model, err = screening.NewModel(c); err != nil {
 		t.Fatal(err)
 	}
 	h := []float32{3, 1}
 	best := map[int]uint32{1: 3, 2: 1, 4: 0} // by the number of candidates
 	for _, own := range []float64{1e-300, 0.5, 1, 1.5, 2, 4, 100} {
-		s := in.searcher(t, screening.Options{Budget: own})
+		s := in.Searcher(t, screening.Options{Budget: own})
 		without := map[float64]int{1e-300: 1, 0.5: 1, 1: 1, 1.5: 1, 2: 2, 4: 4, 100: 4}[own]
 		for _, ask := range []struct {
 			budget float64
 			n      int
 		}{{0, without}, {5e-324, 1}, {0.5, 1}, {1, 1}, {0, without}, {1.99, 1}, {2, 2}, {3, 2}, {4, 4}, {0, without}, {1e300, 4}, {math.MaxFloat64, 4}, {0, without}} {
 			before := s.Stats().Candidates
-			got, a := search(t, s, 1, h, exact.Request{Budget: ask.budget})
+			got, a := screentest.Search(t, s, 1, h, exact.Request{Budget: ask.budget})
 			n := int(s.Stats().Candidates - before)
 			if want := best[ask.n]; n != ask.n || got[0].ID != want || a.Source != exact.FromSet {
 				t.Errorf("searcher with %v, request with %v: found %v of %d candidates, %v, expected label %d of %d", own, ask.budget, got, n, a.Source, want, ask.n)
 			}
 		}
-		if got, a := search(t, s, 1, h, exact.Request{Budget: 1, Exact: true}); got[0].ID != 0 || a.Source != exact.FromLayer {
+		if got, a := screentest.Search(t, s, 1, h, exact.Request{Budget: 1, Exact: true}); got[0].ID != 0 || a.Source != exact.FromLayer {
 			t.Errorf("found %v of %v, expected the best label of the layer", got, a.Source)
 		}
 		for _, bad := range []float64{-1, math.NaN()} {
 			if _, err := s.Search(make([]exact.Prediction, 1), h, exact.Request{Budget: bad}); !errors.Is(err, exact.ErrRequest) || !strings.Contains(err.Error(), fmt.Sprintf("budget: found %v, expected", bad)) {
 				t.Errorf("a budget of %v: found error %v", bad, err)
 			}
-			if _, err := screening.NewSearcher(in.model, in.layer, screening.Options{Budget: bad}); err == nil || err.Error() != fmt.Sprintf("screen: budget: found %v, expected a number above 0", bad) {
+			if _, err := screening.NewSearcher(in.Model, in.Layer, screening.Options{Budget: bad}); err == nil || err.Error() != fmt.Sprintf("screen: budget: found %v, expected a number above 0", bad) {
 				t.Errorf("a searcher with a budget of %v: found error %v", bad, err)
 			}
 		}
 	}
-	if ids, err := in.model.Candidates(0, 0.5); err != nil || len(ids) != 1 || ids[0] != 3 {
+	if ids, err := in.Model.Candidates(0, 0.5); err != nil || len(ids) != 1 || ids[0] != 3 {
 		t.Errorf("a budget below the smallest: found the candidates %v (%v), expected the candidates of the smallest", ids, err)
 	}
-	if m, err := in.model.WithBudget(0.5, nil); err != nil || m.Budget() != 1 {
+	if m, err := in.Model.WithBudget(0.5, nil); err != nil || m.Budget() != 1 {
 		t.Errorf("a budget below the smallest: found another model (%v), expected one of the smallest", err)
 	}
-	if _, err := in.model.Candidates(0, 0); err == nil || err.Error() != "screen: budget: found 0, expected a number above 0" {
+	if _, err := in.Model.Candidates(0, 0); err == nil || err.Error() != "screen: budget: found 0, expected a number above 0" {
 		t.Errorf("candidates of a budget of 0: found error %v", err)
 	}
 }
@@ -159,85 +123,4 @@ func TestWithBudget(t *testing.T) {
 	if _, err := m.WithBudget(4, []byte(`[]`)); err == nil || !strings.Contains(err.Error(), "record: ") {
 		t.Errorf("a record that is no object: found error %v", err)
 	}
-}
-
-// Outcomes are places in a list, and hits follow from them for every k and every number of
-// candidates, as by a plain loop.
-func TestOutcomesAreThePlacesOfTheBestLabels(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		in := drawShape(t).instance(t)
-		h := in.context(0)
-		cell := rapid.IntRange(0, in.model.Cells()-1).Draw(t, "cell")
-		list := in.model.List(cell).IDs
-		best := in.truth(h, rapid.IntRange(1, in.config.Labels).Draw(t, "best"))
-		o := in.model.Outcome(cell, best)
-		for j, p := range best {
-			want := int32(slices.Index(list, p.ID) + 1)
-			if want == 0 {
-				want = math.MaxInt32
-			}
-			if o.Cell != cell || o.Places[j] != want {
-				t.Fatalf("found %+v, expected %d for label %d of %v", o, want, p.ID, list)
-			}
-		}
-		for k := 1; k <= len(best); k++ {
-			for n := range len(list) + 1 {
-				want := k
-				if n >= k {
-					want = common(best[:k], list[:n])
-				}
-				if got := o.Hits(k, n); got != want {
-					t.Fatalf("found %d of %d labels among %d candidates, expected %d", got, k, n, want)
-				}
-			}
-		}
-	})
-}
-
-// The figures of a ladder over outcomes equal a plain loop's, and their intervals contain them.
-func TestMeasureIsAPlainLoop(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		in := drawShape(t).instance(t)
-		k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
-		var outcomes []precision.Outcome
-		var cells []int
-		var best [][]exact.Prediction
-		for range rapid.SampledFrom([]int{0, 1, 2, 30, 49, 50, 51, 130}).Draw(t, "contexts") {
-			h := in.context(rapid.IntRange(0, in.n-1).Draw(t, "context"))
-			cells, best = append(cells, rapid.IntRange(0, in.model.Cells()-1).Draw(t, "cell")), append(best, in.truth(h, k))
-			outcomes = append(outcomes, in.model.Outcome(cells[len(cells)-1], best[len(best)-1]))
-		}
-		ladder := in.model.Measure(outcomes, k)
-		for i, own := range in.model.Ladder() {
-			got, want := ladder[i], screening.Rung{Budget: own.Budget, Share: own.Share}
-			if len(outcomes) > 0 {
-				var sizes []int
-				missed := [2]int{}
-				for j, cell := range cells {
-					candidates := in.candidates(cell, settings{budget: own.Budget}, 0)
-					sizes = append(sizes, len(candidates))
-					for p, k := range []int{1, k} {
-						if len(candidates) >= k {
-							missed[p] += k - common(best[j][:k], candidates)
-						}
-					}
-				}
-				want.MeanCandidates, want.P99Candidates, want.MaxCandidates = spread(sizes)
-				n := float64(len(cells))
-				want.Precision1, want.PrecisionK = got.Precision1, got.PrecisionK
-				want.Precision1.Value, want.PrecisionK.Value = 1-float64(missed[0])/n, 1-float64(missed[1])/(n*float64(k))
-			}
-			if got != want {
-				t.Fatalf("rung %d: found %+v, expected %+v", i, got, want)
-			}
-			for _, e := range []screening.Estimate{got.Precision1, got.PrecisionK} {
-				if !(0 <= e.Low && e.Low <= e.Value && e.Value <= e.High && e.High <= 1) {
-					t.Fatalf("rung %d: found %+v, expected numbers from 0 to 1 in order", i, e)
-				}
-				if n := float64(len(outcomes)); n > 0 && e.Low > max(0, 1-3/n) {
-					t.Fatalf("rung %d: found %+v, expected a lower end that %v contexts without a miss allow at most", i, e, n)
-				}
-			}
-		}
-	})
 }

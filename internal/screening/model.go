@@ -15,6 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/internal/router"
+	"github.com/learning-to-screen/l2s/internal/tail"
 )
 
 // maxCount bounds labels and clusters: ids are uint32 and counts are int.
@@ -47,7 +48,7 @@ type Config struct {
 	// the number of contexts. 0 and 0 if nothing was measured.
 	K, HeldOut int
 	// Tail, unless nil, gives log-probabilities over all labels. It is kept, not copied.
-	Tail *Tail
+	Tail *tail.Tail
 	// Fingerprint is exact.Layer.Fingerprint of the layer that the lists
 	// were made for. All zero: the model goes with any layer of its shape.
 	Fingerprint [32]byte
@@ -62,8 +63,8 @@ type List struct {
 	// IDs are distinct.
 	IDs []uint32
 	// Shares has, for each id, the probability that it is among the best labels of a context of the
-	// cell, see [Share]. They do not ascend; of equals the lower id comes first, after the ids by
-	// decree. Nil means the largest share for all: then the ids ascend.
+	// cell: 65,535 for 1, see screen/FORMAT.md. They do not ascend; of equals the lower id comes
+	// first, after the ids by decree. Nil means the largest share for all: then the ids ascend.
 	Shares []uint16
 }
 
@@ -128,10 +129,9 @@ func newModel(c Config) (*Model, error) {
 	} else if !slices.ContainsFunc(m.c.Ladder, func(x Rung) bool { return x.Budget == c.Budget }) {
 		return nil, fmt.Errorf("budget: found %v, expected one of the ladder", c.Budget)
 	}
-	if err := cmp.Or(checkRecord(m.c.Record), m.checkTail(c.Tail)); err != nil {
+	if err := cmp.Or(checkRecord(m.c.Record), m.setTail(c.Tail)); err != nil {
 		return nil, err
 	}
-	m.setTail(c.Tail)
 	return m, nil
 }
 
@@ -233,6 +233,37 @@ func (m *Model) withRecord(record json.RawMessage) (*Model, error) {
 		c.c.Record = bytes.Clone(record)
 	}
 	return &c, nil
+}
+
+// Tail returns the model's tail, or nil if it has none.
+func (m *Model) Tail() *tail.Tail { return m.c.Tail }
+
+// Head returns the candidates of a cell that are not in the tail, best first, not to be changed.
+func (m *Model) Head(cell int) []uint32 { return m.first(cell, int(m.heads[cell])) }
+
+// WithTail returns the model with that tail instead of its own, nil for none, and this training
+// record, nil for its own. The two models share everything else. It returns an error if the tail is
+// for another number of clusters or another dimension.
+func (m *Model) WithTail(t *tail.Tail, record []byte) (*Model, error) {
+	with, err := m.withRecord(record)
+	if err != nil {
+		return nil, err
+	}
+	if err := with.setTail(t); err != nil {
+		return nil, fmt.Errorf("screen: %w", err)
+	}
+	return with, nil
+}
+
+func (m *Model) setTail(t *tail.Tail) error {
+	if m.c.Tail, m.heads = t, nil; t == nil {
+		return nil
+	}
+	if clusters, dim := t.Fits(); clusters != m.Clusters() || dim != m.Dim() {
+		return fmt.Errorf("tail: found one for %d clusters of dim %d, expected %d of %d", clusters, dim, m.Clusters(), m.Dim())
+	}
+	m.heads = m.SizesAt(t.Config().Share)
+	return nil
 }
 
 // Dim returns d, the dimension of a context.

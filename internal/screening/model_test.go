@@ -5,18 +5,21 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/screentest"
+	"github.com/learning-to-screen/l2s/internal/tail"
 )
 
 func TestModelHoldsItsConfiguration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := drawShape(t).instance(t)
-		m, c := in.model, in.config
-		if m.Dim() != c.Dim || m.Labels() != c.Labels || m.Clusters() != in.clusters() || m.Cells() != len(c.Lists) || m.Fingerprint() != c.Fingerprint {
+		in := screentest.DrawShape(draws(t)).Instance(t)
+		m, c := in.Model, in.Config
+		if m.Dim() != c.Dim || m.Labels() != c.Labels || m.Clusters() != in.Clusters() || m.Cells() != len(c.Lists) || m.Fingerprint() != c.Fingerprint {
 			t.Fatalf("dim %d, labels %d, clusters %d, cells %d, fingerprint %x", m.Dim(), m.Labels(), m.Clusters(), m.Cells(), m.Fingerprint())
 		}
 		if !slices.Equal(m.ClusterWeights(), c.Clusters) || !slices.Equal(m.Shells(), c.Shells) {
@@ -178,7 +181,7 @@ func TestNewModelRefuses(t *testing.T) {
 		{"a budget that is not of the ladder", func(c *screening.Config) { c.Budget = 1.5 }, "screen: budget: found 1.5, expected one of the ladder"},
 		{"a record that is no object", func(c *screening.Config) { c.Record = json.RawMessage(`"x"`) }, `screen: record: found JSON that starts with '"', expected a JSON object`},
 		{"a tail of another shape", func(c *screening.Config) {
-			c.Tail, _ = screening.NewTail(screening.TailConfig{Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1}, Slopes: []float32{1}, Directions: []float32{1}, Squares: []float32{0, 0}, Ranges: screening.Everything(1, 1)})
+			c.Tail, _ = tail.New(tail.Config{Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1}, Slopes: []float32{1}, Directions: []float32{1}, Squares: []float32{0, 0}, Ranges: screentest.Everything(1, 1)})
 		}, "screen: tail: found one for 1 clusters of dim 1, expected 2 of 2"},
 		{"too many labels", func(c *screening.Config) { tooMany := uint64(1) << 32; c.Labels = int(tooMany) }, "screen: labels: found " + tooManyLabels + ", expected 1 to " + mostLabels},
 	} {
@@ -190,5 +193,26 @@ func TestNewModelRefuses(t *testing.T) {
 		if m, err := screening.NewModel(config); err == nil || err.Error() != c.want || m != nil {
 			t.Errorf("%s: error %v, want %s", c.name, err, c.want)
 		}
+	}
+}
+
+func TestWithTail(t *testing.T) {
+	in, other := screentest.Tailed(t), screentest.Shape{Labels: 300, Dim: 12, Clusters: 7, Contexts: 1, Tail: []float64{1}, Seed: 3}.Instance(t)
+	without, err := in.Model.WithTail(nil, []byte(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if without.Tail() != nil || string(without.Record()) != `{"a":1}` || in.Model.Tail() == nil || string(in.Model.Record()) != "{}" {
+		t.Errorf("found the tails %v and %v and the records %s and %s", without.Tail(), in.Model.Tail(), without.Record(), in.Model.Record())
+	}
+	again, err := without.WithTail(in.Config.Tail, []byte("{}"))
+	if err != nil || !slices.Equal(encode(t, again), encode(t, in.Model)) {
+		t.Errorf("found another model with the tail again, %v", err)
+	}
+	if _, err := in.Model.WithTail(other.Config.Tail, nil); err == nil || err.Error() != "screen: tail: found one for 7 clusters of dim 12, expected 9 of 24" {
+		t.Errorf("a tail of another shape: found %v", err)
+	}
+	if _, err := in.Model.WithTail(nil, []byte("[]")); err == nil || !strings.Contains(err.Error(), "record: ") {
+		t.Errorf("a record that is no object: found %v", err)
 	}
 }

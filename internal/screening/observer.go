@@ -26,10 +26,11 @@ const (
 // valid until the searcher's next query.
 type View struct {
 	Location
+	K       int           // the room for labels
+	Request exact.Request // zero for a query of [Searcher.Look]
+	Answer  exact.Answer  // an observer may change it
+
 	searcher *Searcher
-	k        int           // the room for labels
-	request  exact.Request // zero for a query that asks for a probability or a sum
-	answer   exact.Answer  // an observer may change it
 }
 
 // Model returns the model that answered.
@@ -38,19 +39,31 @@ func (v *View) Model() *Model { return v.searcher.model }
 // Query returns the context, set, for searches of the layer.
 func (v *View) Query() *exact.Query { return v.searcher.query[0] }
 
-func (v *View) layer() *exact.Searcher { return v.searcher.layer }
+// Layer returns the searcher of the exact layer.
+func (v *View) Layer() *exact.Searcher { return v.searcher.layer }
 
-// first is the set of the first n labels of the list of the cell.
-func (v *View) first(n int) exact.Labels { return v.searcher.labels(v.Cell, n) }
+// Find asks the layer about the query's context.
+func (v *View) Find(dst []exact.Prediction, req *exact.Request) (exact.Answer, error) {
+	return v.searcher.find(dst, req)
+}
 
-// scratch returns memory for the view, whose content is of no use to others.
-func (v *View) scratch() *scratch { return &v.searcher.scratch }
+// Logits writes the logits of labels, by the reference arithmetic, to dst. It panics if an id is not
+// below L.
+func (v *View) Logits(dst []float64, ids []uint32) error {
+	return v.Layer().Logits(dst, v.Query(), exact.Only(ids))
+}
 
-// scratch is memory that grows to the need of the largest query.
-type scratch struct {
-	ids, edited   []uint32
-	top           []exact.Prediction
-	logits, terms []float64
+// First is the set of the first n labels of the list of the cell.
+func (v *View) First(n int) exact.Labels { return v.searcher.labels(v.Cell, n) }
+
+// Scratch returns memory for the view, whose content is of no use to others.
+func (v *View) Scratch() *Scratch { return &v.searcher.scratch }
+
+// Scratch is memory that grows to the need of the largest query.
+type Scratch struct {
+	IDs, Edited   []uint32
+	Top           []exact.Prediction
+	Logits, Terms []float64
 }
 
 // ask asks the observers about the query's context.
@@ -66,18 +79,23 @@ func (s *Searcher) show(x *Location, k int, req *exact.Request, a exact.Answer) 
 	if x.Wish&Sees == 0 {
 		return a, nil
 	}
-	s.view = View{*x, s, k, *req, a}
+	s.view = View{*x, k, *req, a, s}
 	for _, o := range s.observers {
 		if err := o.After(&s.view); err != nil {
 			return exact.Answer{}, err
 		}
 	}
-	s.view.request = exact.Request{} // whose sets are the caller's
-	return s.view.answer, nil
+	s.view.Request = exact.Request{} // whose sets are the caller's
+	return s.view.Answer, nil
 }
 
-// look locates a context, and shows a query that has no other answer to the observers.
-func (s *Searcher) look(h []float32, rung int) (*View, error) {
+// Look locates a context, with the candidates within a budget, 0 for the searcher's own, and shows a
+// query that has no other answer to the observers.
+func (s *Searcher) Look(h []float32, budget float64) (*View, error) {
+	rung, err := s.rungOf(budget)
+	if err != nil {
+		return nil, err
+	}
 	x, err := s.locate(h, rung)
 	if err != nil {
 		return nil, err

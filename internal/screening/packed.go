@@ -37,7 +37,7 @@ func (m *Model) pack(l *exact.Layer, share uint16, most int64) (packed *exact.Pa
 	if most == 0 {
 		most = packedByDefault(l)
 	}
-	sizes := m.sizesAt(share)
+	sizes := m.SizesAt(share)
 	starts := make([]int, 1, len(sizes)+1)
 	for t, n := range sizes {
 		starts = append(starts, starts[t]+int(n))

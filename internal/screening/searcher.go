@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
@@ -17,9 +16,9 @@ var errNoModel = errors.New("screen: model: found none, expected one of Load, Re
 // Options are screen.Options, with observers.
 type Options struct {
 	Budget    float64
-	OverTail  bool
 	Copies    int64
 	Observers []Observer
+	Accepts   func(*Model) error // unless nil, tells why the observers have no use for a model
 }
 
 // Searcher is screen.Searcher. It knows none of those who observe its queries.
@@ -44,7 +43,7 @@ type Searcher struct {
 	marked  []bool   // the biases of a request whose labels are candidates
 	edited  []uint32 // candidates with the edits of a request
 	view    View     // of the last query that was seen
-	scratch scratch  // of those who see it
+	scratch Scratch  // of those who see it
 }
 
 // Stats is screen.Stats.
@@ -52,8 +51,8 @@ type Stats struct {
 	Queries, Candidates, Routing, Exact, Lacking uint64
 }
 
-// checkParts returns an error unless there are a model and a layer, made by their constructors.
-func checkParts(m *Model, l *exact.Layer) error {
+// Check returns an error unless there are a model and a layer, made by their constructors.
+func Check(m *Model, l *exact.Layer) error {
 	switch {
 	case m == nil || m.router == nil:
 		return errNoModel
@@ -65,7 +64,7 @@ func checkParts(m *Model, l *exact.Layer) error {
 
 // NewSearcher is screen.NewSearcher.
 func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
-	if err := checkParts(m, l); err != nil {
+	if err := Check(m, l); err != nil {
 		return nil, err
 	}
 	if m.Dim() != l.Dim() {
@@ -79,11 +78,10 @@ func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 			return nil, exact.Invalid(exact.ErrLayer, "screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", made, own)
 		}
 	}
-	if o.OverTail {
-		if m.c.Tail == nil {
-			return nil, ErrNoTail
+	if o.Accepts != nil {
+		if err := o.Accepts(m); err != nil {
+			return nil, err
 		}
-		o.Observers = append(slices.Clip(o.Observers), overTail{})
 	}
 	rung, err := m.rungOf(cmp.Or(o.Budget, m.Budget()))
 	if err != nil {
@@ -92,8 +90,8 @@ func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 	share := m.c.Ladder[rung].Share
 	s := &Searcher{
 		model: m, layer: exact.NewSearcher(l), over: l, router: m.router, routing: m.router.NewSearcher(),
-		sizes: m.sizesAt(share), rung: rung,
-		observers: append(make([]Observer, 0, len(o.Observers)+1), o.Observers...), // a watch may come
+		sizes: m.SizesAt(share), rung: rung,
+		observers: o.Observers,
 	}
 	if s.packed, s.copies, s.whole, err = m.pack(l, share, o.Copies); err != nil {
 		return nil, err
@@ -215,7 +213,8 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 				return exact.Answer{}, err
 			}
 			s.stats.Queries++
-			return s.exact(dst, req)
+			s.stats.Exact++
+			return s.find(dst, req)
 		}
 		if rung, err = s.rungOf(req.Budget); err != nil {
 			return exact.Answer{}, err
@@ -231,10 +230,11 @@ func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Reques
 		n = len(s.edited)
 	}
 	if lacking := n < len(dst) && (req.Within == 0 || n == 0); x.Exact || lacking {
-		if a, err = s.exact(dst, req); err != nil {
-			return a, err
+		if a, err = s.find(dst, req); err != nil {
+			return exact.Answer{}, err
 		}
 		s.count(&x)
+		s.stats.Exact++
 		if x.Wish&Refuses == 0 {
 			s.stats.Lacking++
 		}
@@ -275,7 +275,7 @@ func (s *Searcher) locate(h []float32, rung int) (x Location, err error) {
 	x.Cell = s.router.Cell(x.Found)
 	sizes := s.sizes
 	if rung != s.rung {
-		sizes = s.model.sizesAt(s.model.c.Ladder[rung].Share)
+		sizes = s.model.SizesAt(s.model.c.Ladder[rung].Share)
 	}
 	x.N, x.Rung = int(sizes[x.Cell]), rung
 	x.Exact = x.Wish&Refuses != 0 || x.N == 0
@@ -304,15 +304,6 @@ func (s *Searcher) rungOf(budget float64) (int, error) {
 		return 0, exact.Invalid(exact.ErrRequest, "screen: %v", err)
 	}
 	return rung, nil
-}
-
-func (s *Searcher) exact(dst []exact.Prediction, req *exact.Request) (exact.Answer, error) {
-	a, err := s.find(dst, req)
-	if err != nil {
-		return exact.Answer{}, err
-	}
-	s.stats.Exact++
-	return a, nil
 }
 
 func (s *Searcher) labels(cell, n int) exact.Labels {
@@ -355,3 +346,9 @@ func (s *Searcher) Model() *Model { return s.model }
 
 // Stats returns the counts of the searcher's work so far.
 func (s *Searcher) Stats() Stats { return s.stats }
+
+// TakeStats returns the counts, which begin at 0 again.
+func (s *Searcher) TakeStats() (taken Stats) {
+	taken, s.stats = s.stats, Stats{}
+	return taken
+}

@@ -14,37 +14,44 @@ import (
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/logsum"
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/screentest"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
+	"github.com/learning-to-screen/l2s/internal/tail"
 )
+
+func draws(t *rapid.T) screentest.Draw {
+	return func(label string, low, high int) int { return rapid.IntRange(low, high).Draw(t, label) }
+}
 
 // A context is counted once: as answered by the exact layer, or from its candidates.
 func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := drawHardShape(t).instance(t)
-		k := rapid.IntRange(1, in.config.Labels).Draw(t, "k")
-		set := drawSettings(t, in)
-		s := in.searcher(t, set.options())
+		in := screentest.DrawHardShape(draws(t)).Instance(t)
+		k := rapid.IntRange(1, in.Config.Labels).Draw(t, "k")
+		set := screentest.DrawSettings(draws(t), in)
+		s := in.Searcher(t, set.Options())
 		var want screening.Stats
-		for i := range in.n {
-			h, budget := in.context(i), drawBudget(t, in)
+		for i := range in.N {
+			h, budget := in.Context(i), screentest.DrawBudget(draws(t), in)
 			whole := rapid.IntRange(0, 4).Draw(t, "exact") == 0
-			search(t, s, k, h, exact.Request{Budget: budget, Exact: whole})
+			screentest.Search(t, s, k, h, exact.Request{Budget: budget, Exact: whole})
 			want.Queries++
 			if whole {
 				want.Exact++
 			} else {
-				f := in.find(h)
-				n := len(in.candidates(f.cell, set, budget))
-				want.Routing += uint64(in.clusters())
+				f := in.Find(h)
+				n := len(in.Candidates(f.Cell, set, budget))
+				want.Routing += uint64(in.Clusters())
 				want.Candidates += uint64(n)
 				if n < k {
 					want.Exact++
 					want.Lacking++
 				}
 			}
-			if _, err := s.LogProb(h, 0, 1); err != nil && !errors.Is(err, screening.ErrNoTail) { // is not counted
+			if _, err := logsum.LogProb(s, h, 0, 1); err != nil && !errors.Is(err, logsum.ErrNoTail) { // is not counted
 				t.Fatal(err)
 			}
 			if got := s.Stats(); got != want {
@@ -54,59 +61,25 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 	})
 }
 
-// drawRequest draws a request for the k best labels of the instance's layer.
-func drawRequest(t *rapid.T, in *instance) (k int, req exact.Request) {
-	n := in.config.Labels
-	r := newRand(rapid.Uint64().Draw(t, "request seed"))
-	req.LogSum = rapid.Bool().Draw(t, "log-sum")
-	if k = rapid.IntRange(1, n).Draw(t, "k"); req.LogSum && r.IntN(4) == 0 {
-		k = 0
-	}
-	set := func(name string) *bitset.Set {
-		s, percent := bitset.New(n), rapid.SampledFrom([]int{0, 5, 50, 95, 100}).Draw(t, name)
-		for id := range n {
-			if r.IntN(100) < percent {
-				s.Add(uint32(id))
-			}
-		}
-		return s
-	}
-	if rapid.Bool().Draw(t, "with allowed labels") {
-		req.Allowed = set("allowed")
-	}
-	if rapid.Bool().Draw(t, "with banned labels") {
-		req.Banned = set("banned")
-	}
-	if rapid.Bool().Draw(t, "with biases") {
-		scale := rapid.SampledFrom([]float64{1e-3, 1, 100, 1e30}).Draw(t, "scale of the biases")
-		for id := range set("biased").All() {
-			req.Biases = append(req.Biases, exact.Bias{ID: id, Add: float32(max(-1, min(1, r.NormFloat64())) * scale)})
-		}
-	}
-	req.Budget, req.Exact = drawBudget(t, in), r.IntN(8) == 0
-	req.Within = rapid.SampledFrom([]float64{0, 0, 0.5, math.MaxFloat64}).Draw(t, "within")
-	return k, req
-}
-
 // checkRequests: the answer to a request is the one of its definition, for one context as for many,
 // bit for bit, and so are the counts. The log-sum differs by at most the width of the int8
 // intervals from the sum over the labels that the answer was chosen among. A request does not
 // change the next one.
 func checkRequests(t *rapid.T) {
-	in := drawHardShape(t).instance(t)
-	set := drawSettings(t, in)
-	single, batch := in.searcher(t, set.options()), in.searcher(t, set.copied(1<<40))
+	in := screentest.DrawHardShape(draws(t)).Instance(t)
+	set := screentest.DrawSettings(draws(t), in)
+	single, batch := in.Searcher(t, set.Options()), in.Searcher(t, set.Copied(1<<40))
 	// Several batches of different sizes: scratch of one must not show in the next.
-	for _, n := range []int{in.n, rapid.IntRange(0, in.n).Draw(t, "second batch")} {
-		k, req := drawRequest(t, in)
+	for _, n := range []int{in.N, rapid.IntRange(0, in.N).Draw(t, "second batch")} {
+		k, req := screentest.DrawRequest(draws(t), in)
 		dst, answers := make([]exact.Prediction, n*k), make([]exact.Answer, n)
-		if err := batch.SearchBatch(dst, answers, in.contexts[:n*in.config.Dim], req); err != nil {
+		if err := batch.SearchBatch(dst, answers, in.Contexts[:n*in.Config.Dim], req); err != nil {
 			t.Fatal(err)
 		}
 		one := make([]exact.Prediction, k)
 		for i, a := range answers {
-			h, got := in.context(i), dst[i*k:(i+1)*k]
-			among, source := in.answer(h, k, &req, set)
+			h, got := in.Context(i), dst[i*k:(i+1)*k]
+			among, source := in.Answer(h, k, &req, set)
 			want := among[:min(k, len(among))]
 			for req.Within > 0 && len(want) > 0 && want[len(want)-1].Logit < want[0].Logit-req.Within {
 				want = want[:len(want)-1]
@@ -122,38 +95,38 @@ func checkRequests(t *rapid.T) {
 			if alone, err := single.Search(one, h, req); err != nil || alone != a || !slices.Equal(one[:a.Count], got[:a.Count]) {
 				t.Fatalf("context %d of %d: %+v %v alone, %v, %+v %v in a batch", i, n, alone, one, err, a, got)
 			}
-			in.checkSum(t, h, among, &req, a.LogSum)
+			checkSum(t, in, h, among, &req, a.LogSum)
 		}
 		if got, want := batch.Stats(), single.Stats(); got != want {
 			t.Fatalf("stats %+v, want %+v", got, want)
 		}
 		plain := exact.Request{LogSum: true}
 		for i := range n {
-			fresh := in.searcher(t, set.options())
-			want, wantAnswer := search(t, fresh, 1, in.context(i), plain)
-			if got, a := search(t, single, 1, in.context(i), plain); !slices.Equal(got, want) || a != wantAnswer {
+			fresh := in.Searcher(t, set.Options())
+			want, wantAnswer := screentest.Search(t, fresh, 1, in.Context(i), plain)
+			if got, a := screentest.Search(t, single, 1, in.Context(i), plain); !slices.Equal(got, want) || a != wantAnswer {
 				t.Fatalf("context %d, after other requests: got %v, %+v, want %v, %+v", i, got, a, want, wantAnswer)
 			}
 			if i == 2 {
 				break
 			}
 		}
-		single, batch = in.searcher(t, set.options()), in.searcher(t, set.copied(-1))
+		single, batch = in.Searcher(t, set.Options()), in.Searcher(t, set.Copied(-1))
 	}
 }
 
 // checkSum compares the log-sum of an answer with the sum over the labels that it was chosen among.
-func (in *instance) checkSum(t *rapid.T, h []float32, among []exact.Prediction, req *exact.Request, got float64) {
+func checkSum(t *rapid.T, in *screentest.Instance, h []float32, among []exact.Prediction, req *exact.Request, got float64) {
 	if !req.LogSum || len(among) == 0 {
 		if !math.IsInf(got, -1) {
 			t.Fatalf("log-sum: got %v of no labels or without being asked, want -Inf", got)
 		}
 		return
 	}
-	logits, bound, largest, d := []float64{}, 0.0, 0.0, in.config.Dim
+	logits, bound, largest, d := []float64{}, 0.0, 0.0, in.Config.Dim
 	for _, p := range among {
 		var w2, h2 float64
-		for j, x := range in.weights()[int(p.ID)*d : (int(p.ID)+1)*d] {
+		for j, x := range in.Weights()[int(p.ID)*d : (int(p.ID)+1)*d] {
 			w2 += float64(x) * float64(x)
 			h2 += float64(h[j]) * float64(h[j])
 		}
@@ -175,34 +148,34 @@ func FuzzAnswersAreTheirDefinition(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkRe
 
 // A request that names the labels to choose among is answered by the layer.
 func TestARequestThatNamesItsLabelsIsForTheLayer(t *testing.T) {
-	in := ordinary(t)
-	s, whole := in.searcher(t), exact.NewSearcher(in.layer)
-	for i := range in.n {
+	in := screentest.Ordinary(t)
+	s, whole := in.Searcher(t), exact.NewSearcher(in.Layer)
+	for i := range in.N {
 		req := exact.Request{Among: exact.Only([]uint32{40, 7, 52, 61, 80}), LogSum: true}
 		var got, want [3]exact.Prediction
-		a, err := s.Search(got[:], in.context(i), req)
+		a, err := s.Search(got[:], in.Context(i), req)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, err := whole.Search(want[:], in.context(i), req); err != nil || got != want || a != b {
+		if b, err := whole.Search(want[:], in.Context(i), req); err != nil || got != want || a != b {
 			t.Fatalf("context %d: got %v %v, want %v %v, %v", i, got, a, want, b, err)
 		}
 	}
-	if got := s.Stats(); got.Exact != uint64(in.n) || got.Queries != got.Exact {
-		t.Errorf("stats %+v, want %d exact answers", got, in.n)
+	if got := s.Stats(); got.Exact != uint64(in.N) || got.Queries != got.Exact {
+		t.Errorf("stats %+v, want %d exact answers", got, in.N)
 	}
 }
 
 func TestAnswersHaveTheSameBitsOnEveryLevel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		in := drawHardShape(t).instance(t)
-		k, req := drawRequest(t, in)
+		in := screentest.DrawHardShape(draws(t)).Instance(t)
+		k, req := screentest.DrawRequest(draws(t), in)
 		var first string
 		for _, level := range simd.Available() {
 			restore := simd.Set(level)
-			s := in.searcher(t)
-			dst, answers := make([]exact.Prediction, in.n*k), make([]exact.Answer, in.n)
-			if err := s.SearchBatch(dst, answers, in.contexts, req); err != nil {
+			s := in.Searcher(t)
+			dst, answers := make([]exact.Prediction, in.N*k), make([]exact.Answer, in.N)
+			if err := s.SearchBatch(dst, answers, in.Contexts, req); err != nil {
 				t.Fatal(err)
 			}
 			got := ""
@@ -211,8 +184,8 @@ func TestAnswersHaveTheSameBitsOnEveryLevel(t *testing.T) {
 					got += fmt.Sprintf("%d %x ", p.ID, math.Float64bits(p.Logit))
 				}
 				got += fmt.Sprintf("%x ", math.Float64bits(a.LogSum))
-				if in.config.Tail != nil {
-					got += fmt.Sprintf("%x ", math.Float64bits(logProb(t, s, in.context(i), i%in.config.Labels)))
+				if in.Config.Tail != nil {
+					got += fmt.Sprintf("%x ", math.Float64bits(screentest.LogProb(t, s, in.Context(i), i%in.Config.Labels)))
 				}
 			}
 			restore()
@@ -228,19 +201,19 @@ func TestAnswersHaveTheSameBitsOnEveryLevel(t *testing.T) {
 
 // plane has four labels at the corners of a square and two clusters, right
 // and up. The lists are of the ids always, and the ids of the cells.
-func plane(t testing.TB, lists [][]uint32, always ...uint32) *instance {
+func plane(t testing.TB, lists [][]uint32, always ...uint32) *screentest.Instance {
 	t.Helper()
 	layer, err := exact.NewLayer(kernels.Float32Rows([]float32{1, 0, 0, 1, -1, 0, 0, -1}, 2), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &instance{layer: layer, config: screening.Config{
+	in := &screentest.Instance{Layer: layer, Config: screening.Config{
 		Dim: 2, Labels: 4, Clusters: []float32{1, 0, 0, 1}, Always: len(always),
 	}}
 	for _, ids := range lists {
-		in.config.Lists = append(in.config.Lists, screening.List{IDs: slices.Concat(always, ids)})
+		in.Config.Lists = append(in.Config.Lists, screening.List{IDs: slices.Concat(always, ids)})
 	}
-	if in.model, err = screening.NewModel(in.config); err != nil {
+	if in.Model, err = screening.NewModel(in.Config); err != nil {
 		t.Fatal(err)
 	}
 	return in
@@ -283,8 +256,8 @@ func TestTopKByCase(t *testing.T) {
 	} {
 		c.stats.Routing = 2 // both clusters
 		t.Run(c.name, func(t *testing.T) {
-			s := plane(t, c.sets, c.always...).searcher(t)
-			if got := topK(t, s, c.k, c.h); !slices.Equal(got, c.want) {
+			s := plane(t, c.sets, c.always...).Searcher(t)
+			if got := screentest.TopK(t, s, c.k, c.h); !slices.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 			if got := s.Stats(); got != c.stats {
@@ -307,7 +280,7 @@ func TestOneClusterAndOneLabel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := topK(t, s, 1, []float32{3}); !slices.Equal(got, []exact.Prediction{{ID: 0, Logit: 7}}) {
+	if got := screentest.TopK(t, s, 1, []float32{3}); !slices.Equal(got, []exact.Prediction{{ID: 0, Logit: 7}}) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -315,7 +288,7 @@ func TestOneClusterAndOneLabel(t *testing.T) {
 func TestSearcherRefuses(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	in := plane(t, [][]uint32{{0, 1}, {2, 3}})
-	s := in.searcher(t)
+	s := in.Searcher(t)
 	for _, c := range []struct {
 		name string
 		k    int
@@ -348,7 +321,7 @@ func TestSearcherRefuses(t *testing.T) {
 
 func TestBatchesAreRefused(t *testing.T) {
 	nan := float32(math.NaN())
-	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
+	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).Searcher(t)
 	for _, c := range []struct {
 		name     string
 		dst, n   int
@@ -383,7 +356,7 @@ func TestBatchesAreRefused(t *testing.T) {
 
 // A log-sum that the request does not want is -Inf, as from the exact layer.
 func TestLogSumUnasked(t *testing.T) {
-	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
+	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).Searcher(t)
 	for _, k := range []int{1, 3} { // from the set, and from the layer
 		a, err := s.Search(make([]exact.Prediction, k), []float32{1, 2}, exact.Request{})
 		if err != nil || !math.IsInf(a.LogSum, -1) {
@@ -394,7 +367,7 @@ func TestLogSumUnasked(t *testing.T) {
 
 // Ids of a list that the layer does not have are an error, and nothing is counted.
 func TestListsOfLabelsAreChecked(t *testing.T) {
-	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).searcher(t)
+	s := plane(t, [][]uint32{{0, 1}, {2, 3}}).Searcher(t)
 	req := exact.Request{Among: exact.Only([]uint32{0, 4})}
 	_, one := s.Search(make([]exact.Prediction, 1), []float32{1, 2}, req)
 	several := s.SearchBatch(make([]exact.Prediction, 2), make([]exact.Answer, 2), []float32{1, 2, 3, 4}, req)
@@ -452,35 +425,35 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 }
 
 func TestQueriesDoNotAllocate(t *testing.T) {
-	t.Run("flat", func(t *testing.T) { checkAllocations(t, ordinary(t)) })
-	t.Run("without copies", func(t *testing.T) { checkAllocations(t, ordinary(t), screening.Options{Copies: -1}) })
+	t.Run("flat", func(t *testing.T) { checkAllocations(t, screentest.Ordinary(t)) })
+	t.Run("without copies", func(t *testing.T) { checkAllocations(t, screentest.Ordinary(t), screening.Options{Copies: -1}) })
 	t.Run("observed", func(t *testing.T) {
-		checkAllocations(t, ordinary(t), screening.Options{Observers: []screening.Observer{&wishes{Wish: screening.Sees | screening.Places}}})
+		checkAllocations(t, screentest.Ordinary(t), screening.Options{Observers: []screening.Observer{&wishes{Wish: screening.Sees | screening.Places}}})
 	})
-	t.Run("shells and a tail", func(t *testing.T) { checkAllocations(t, shelled(t)) })
-	t.Run("log-sums over the tail", func(t *testing.T) { checkAllocations(t, tailed(t), screening.Options{OverTail: true}) })
+	t.Run("shells and a tail", func(t *testing.T) { checkAllocations(t, screentest.Shelled(t)) })
+	t.Run("log-sums over the tail", func(t *testing.T) { checkAllocations(t, screentest.Tailed(t), logsum.OverTail(screening.Options{})) })
 }
 
 // checkAllocations: nothing is allocated once scratch has grown, and a budget was asked for.
-func checkAllocations(t *testing.T, in *instance, o ...screening.Options) {
+func checkAllocations(t *testing.T, in *screentest.Instance, o ...screening.Options) {
 	const k = 5
-	banned := bitset.New(in.config.Labels)
+	banned := bitset.New(in.Config.Labels)
 	for id := uint32(0); id < 300; id += 7 {
 		banned.Add(id)
 	}
-	ladder := in.model.Ladder()
+	ladder := in.Model.Ladder()
 	biases := []exact.Bias{{ID: 3, Add: 2}, {ID: 200, Add: -1}}
 	simdtest.EachLevel(t, func(t *testing.T) {
-		s := in.searcher(t, o...)
+		s := in.Searcher(t, o...)
 		batch, answers := make([]exact.Prediction, 100*k), make([]exact.Answer, 100)
-		all := make([]exact.Prediction, in.config.Labels)
+		all := make([]exact.Prediction, in.Config.Labels)
 		i := 0
-		next := func() []float32 { i = (i + 1) % in.n; return in.context(i) }
+		next := func() []float32 { i = (i + 1) % in.N; return in.Context(i) }
 		one := func(req exact.Request) func() error {
 			return func() error { var p [k]exact.Prediction; _, err := s.Search(p[:], next(), req); return err }
 		}
 		many := func(req exact.Request) func() error {
-			return func() error { return s.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], req) }
+			return func() error { return s.SearchBatch(batch, answers, in.Contexts[:100*in.Config.Dim], req) }
 		}
 		asks := map[string]func() error{
 			"TopK":                   func() error { var p [k]exact.Prediction; _, err := s.TopK(p[:], next()); return err },
@@ -496,14 +469,14 @@ func checkAllocations(t *testing.T, in *instance, o ...screening.Options) {
 			"SearchBatch":            many(exact.Request{LogSum: true}),
 			"SearchBatch with edits": many(exact.Request{LogSum: true, Banned: banned, Biases: biases}),
 		}
-		if in.config.Tail != nil {
-			asks["LogProb"] = func() error { _, err := s.LogProb(next(), 7, 1); return err }
-			asks["LogSum"] = func() error { _, err := s.LogSum(next(), 1, 0.9); return err }
-			var rest screening.Rest
-			asks["Head"] = func() error { _, _, err := s.Head(next(), 0, &rest); rest.At(1, 0.9); return err }
+		if in.Config.Tail != nil {
+			asks["LogProb"] = func() error { _, err := logsum.LogProb(s, next(), 7, 1); return err }
+			asks["LogSum"] = func() error { _, err := logsum.LogSum(s, next(), 1, 0.9); return err }
+			var rest tail.Rest
+			asks["Head"] = func() error { _, _, err := logsum.HeadOf(s, next(), 0, &rest); rest.At(1, 0.9); return err }
 		}
 		for name, f := range asks {
-			warm := in.n // calls, in which scratch grows to the largest list
+			warm := in.N // calls, in which scratch grows to the largest list
 			if strings.HasPrefix(name, "SearchBatch") {
 				warm = 1 // all calls are for the same contexts
 			}
@@ -520,18 +493,18 @@ func checkAllocations(t *testing.T, in *instance, o ...screening.Options) {
 
 func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
 	// The scratch has the size of the lists if they are larger, otherwise of the clusters.
-	many := shape{labels: 300, dim: 24, clusters: 80, contexts: 30, keep: 4, seed: 8}.instance(t)
+	many := screentest.Shape{Labels: 300, Dim: 24, Clusters: 80, Contexts: 30, Keep: 4, Seed: 8}.Instance(t)
 	simdtest.EachLevel(t, func(t *testing.T) {
-		for kind, in := range map[string]*instance{"large lists": ordinary(t), "many clusters": many, "shells": shelled(t)} {
+		for kind, in := range map[string]*screentest.Instance{"large lists": screentest.Ordinary(t), "many clusters": many, "shells": screentest.Shelled(t)} {
 			const runs = 20
 			var fresh []*screening.Searcher
 			for range runs + 1 { // AllocsPerRun makes one call more
-				fresh = append(fresh, in.searcher(t))
+				fresh = append(fresh, in.Searcher(t))
 			}
 			i := 0
 			if n := simdtest.AllocsPerRun(runs, func() {
 				var p [2]exact.Prediction
-				if _, err := fresh[i].TopK(p[:], in.context(i)); err != nil {
+				if _, err := fresh[i].TopK(p[:], in.Context(i)); err != nil {
 					t.Fatal(err)
 				}
 				i++
@@ -543,29 +516,29 @@ func TestNotEvenTheFirstQueryAllocates(t *testing.T) {
 }
 
 func TestManyGoroutinesShareOneModel(t *testing.T) {
-	in := ordinary(t)
+	in := screentest.Ordinary(t)
 	const k = 5
 	var want []exact.Prediction
-	first := in.searcher(t)
-	for i := range in.n {
-		want = append(want, topK(t, first, k, in.context(i))...)
+	first := in.Searcher(t)
+	for i := range in.N {
+		want = append(want, screentest.TopK(t, first, k, in.Context(i))...)
 	}
 	var wg sync.WaitGroup
 	for g := range 8 {
-		s := in.searcher(t)
+		s := in.Searcher(t)
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			got := make([]exact.Prediction, in.n*k)
+			got := make([]exact.Prediction, in.N*k)
 			for round := range 3 {
 				if round == 2 {
-					if err := s.SearchBatch(got, make([]exact.Answer, in.n), in.contexts, exact.Request{}); err != nil {
+					if err := s.SearchBatch(got, make([]exact.Answer, in.N), in.Contexts, exact.Request{}); err != nil {
 						t.Error(err)
 					}
 				} else {
-					for i := range in.n {
-						at := (i*7 + g*31) % in.n // goroutines ask for different contexts
-						if _, err := s.TopK(got[at*k:(at+1)*k], in.context(at)); err != nil {
+					for i := range in.N {
+						at := (i*7 + g*31) % in.N // goroutines ask for different contexts
+						if _, err := s.TopK(got[at*k:(at+1)*k], in.Context(at)); err != nil {
 							t.Error(err)
 						}
 					}

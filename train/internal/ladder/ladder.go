@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
@@ -55,13 +56,13 @@ type ranker struct {
 func (r *ranker) rank(labels []shares.Label, always []uint32, k int) screening.List {
 	labels = slices.DeleteFunc(append(r.labels[:0], labels...), func(x shares.Label) bool {
 		_, found := slices.BinarySearch(always, x.ID)
-		return found || screening.Share(x.Share) == 0
+		return found || ShareOf(x.Share) == 0
 	})
 	best := firstOf(labels, k)
 	list := r.list[:0]
 	for _, x := range labels {
 		place := uint64(x.ID)
-		if s := screening.Share(x.Share); len(best) > 0 && byShare(x, best[len(best)-1]) > 0 {
+		if s := ShareOf(x.Share); len(best) > 0 && byShare(x, best[len(best)-1]) > 0 {
 			place |= uint64(Certain-s) << 32
 		}
 		list = append(list, place)
@@ -146,9 +147,23 @@ func (l *Lists) Measure(c *corpus.Corpus, cells []uint32) []precision.Outcome {
 	return outcomes
 }
 
+// ShareOf returns the share of a probability as lists hold it: 65,535 for 1, 0 below 2^-31,
+// between them its binary exponent and 11 bits of its mantissa in float32.
+func ShareOf(p float64) uint16 {
+	const unit, least = 1 << 12, 96 << 23 // least: the bits of 2^-31
+	bits := math.Float32bits(float32(p))
+	switch {
+	case !(p >= 0x1p-31): // or NaN
+		return 0
+	case p >= 1:
+		return math.MaxUint16
+	}
+	return uint16((bits-least)/unit) + 1
+}
+
 // Rung is the rung of a budget and its share with the figures of outcomes.
 func (l *Lists) Rung(budget float64, share uint16, outcomes []precision.Outcome, k int) screening.Rung {
-	return screening.NewRung(budget, share, precision.Measure(outcomes, k, func(cell int) int { return l.Count(cell, share) }))
+	return evaluate.NewRung(budget, share, precision.Measure(outcomes, k, func(cell int) int { return l.Count(cell, share) }))
 }
 
 // At returns means over outcomes, at least one, for the candidates at a share: the missed parts of

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/shares"
 	"pgregory.net/rapid"
@@ -120,8 +119,8 @@ func TestListsAreInOrder(t *testing.T) {
 					t.Fatalf("cell %d: %v lacks %d", at, list.IDs, x.ID)
 				} else if i >= len(always) {
 					others++
-					if s := list.Shares[i]; s != screening.Share(x.Share) && s != Certain {
-						t.Fatalf("cell %d: label %d has share %d, expected %d", at, x.ID, s, screening.Share(x.Share))
+					if s := list.Shares[i]; s != ShareOf(x.Share) && s != Certain {
+						t.Fatalf("cell %d: label %d has share %d, expected %d", at, x.ID, s, ShareOf(x.Share))
 					}
 				}
 			}
@@ -234,4 +233,40 @@ func TestRoundUp(t *testing.T) {
 			t.Errorf("%v: found %v, expected %v", x, got, want)
 		}
 	}
+}
+
+// A share is the upper bits of a float32, as files have them.
+func TestSharesByTable(t *testing.T) {
+	for _, c := range []struct {
+		p    float64
+		want uint16
+	}{
+		{math.NaN(), 0}, {math.Inf(-1), 0}, {-1, 0}, {0, 0}, {1e-300, 0}, {math.Nextafter(0x1p-31, 0), 0},
+		{0x1p-31, 1}, {0x1.001p-31, 1}, {0x1.002p-31, 2}, {0x1p-30, 2049}, {1e-3, 43058}, {0.01, 49726}, {0.1, 56525}, {0x1p-1, 61441}, {0.75, 62465},
+		{0x1.ffep-1, 63488}, {0x1.fffp-1, 63488}, {math.Nextafter(1, 0), 63489}, // whose float32 is 1
+		{1, 65535}, {2, 65535}, {math.Inf(1), 65535},
+	} {
+		if got := ShareOf(c.p); got != c.want {
+			t.Errorf("%v: found %d, expected %d", c.p, got, c.want)
+		}
+	}
+}
+
+// A share does not descend, and all floats that have an exponent and 11 bits of a mantissa in
+// common have one share.
+func TestSharesAreTheUpperBitsOfAFloat(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		exponent, mantissa := rapid.IntRange(0, 30).Draw(t, "exponent above the exponent of 2^-31"), rapid.IntRange(0, 2047).Draw(t, "mantissa")
+		low := float32(math.Ldexp(1+float64(mantissa)/2048, exponent-31))
+		high := math.Nextafter32(float32(math.Ldexp(1+float64(mantissa+1)/2048, exponent-31)), 0)
+		p := rapid.OneOf(rapid.Just(low), rapid.Just(high), rapid.Float32Range(low, high)).Draw(t, "p")
+		share := ShareOf(float64(p))
+		if want := uint16(1 + 2048*exponent + mantissa); share != want {
+			t.Fatalf("%v: found %d, expected %d", p, share, want)
+		}
+		q := rapid.Float64Range(0, 2).Draw(t, "q")
+		if other := ShareOf(q); q <= float64(p) && other > share || q >= float64(p) && other < share {
+			t.Fatalf("found the shares %d of %v and %d of %v", share, p, other, q)
+		}
+	})
 }

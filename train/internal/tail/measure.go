@@ -12,6 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
+	"github.com/learning-to-screen/l2s/internal/tail"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
@@ -91,7 +92,7 @@ func (f *fit) square(ctx context.Context) (err error) {
 			}
 		}
 		for _, i := range ids {
-			f.squares[i][0], f.squares[i][1] = screening.SquaresOf(f.directions, f.Row(i, buffer))
+			f.squares[i][0], f.squares[i][1] = tail.SquaresOf(f.directions, f.Row(i, buffer))
 			each(i, func(j int, x float64) { mean[j] += x / float64(len(ids)) })
 		}
 		for _, i := range ids {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/tail"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
@@ -16,11 +16,11 @@ import (
 // model of make demo that are not in training are outside the ranges, and 9 without beyond.
 const beyond = 0.1
 
-// ranges returns the ranges of the clusters, see screening.TailConfig, over all contexts of c: the
+// ranges returns the ranges of the clusters, see tail.Config, over all contexts of c: the
 // contexts drawn for the fit are too few for the range of the others. A context of zeros is
 // skipped: it is like no other, and its length would widen the range over all lengths. A cluster
 // without contexts to fit to has no range.
-func (f *fit) ranges(ctx context.Context, c *corpus.Corpus, cells []uint32, t *screening.TailConfig) ([]float64, error) {
+func (f *fit) ranges(ctx context.Context, c *corpus.Corpus, cells []uint32, t *tail.Config) ([]float64, error) {
 	each := 2 + f.temps // ranges of a cluster
 	fresh := func() []float64 {
 		list := make([]float64, 2*each*f.clusters)
@@ -39,7 +39,7 @@ func (f *fit) ranges(ctx context.Context, c *corpus.Corpus, cells []uint32, t *s
 				continue
 			}
 			h := c.Row(uint32(i), buffer)
-			norm, along := screening.SquaresOf(f.directions, h)
+			norm, along := tail.SquaresOf(f.directions, h)
 			if norm == 0 {
 				continue
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
+	"github.com/learning-to-screen/l2s/internal/tail"
 	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/record"
@@ -41,8 +42,8 @@ func (o *Options) Check() error {
 	c.Want(o.HeldOut >= 0 && o.HeldOut < 1, "tail: held out", o.HeldOut, "at least 0 and below 1")
 	c.Want(o.Share > 0 && o.Share <= 1, "tail: share", o.Share, "above 0, at most 1")
 	c.Want(o.Directions >= 1 && o.Directions <= maxDirections, "tail: directions", o.Directions, "1 to %d", maxDirections)
-	c.Want(len(o.Temperatures) <= screening.MaxFits, "tail: temperatures", len(o.Temperatures), "at most %d", screening.MaxFits)
-	c.Want(len(o.Levels) <= screening.MaxFits, "tail: levels", len(o.Levels), "at most %d", screening.MaxFits)
+	c.Want(len(o.Temperatures) <= tail.MaxFits, "tail: temperatures", len(o.Temperatures), "at most %d", tail.MaxFits)
+	c.Want(len(o.Levels) <= tail.MaxFits, "tail: levels", len(o.Levels), "at most %d", tail.MaxFits)
 	for i, t := range o.Temperatures {
 		ok := t >= exact.MinTemperature && !math.IsInf(t, 0) && (i == 0 || 1/t < 1/o.Temperatures[i-1])
 		c.Want(ok, fmt.Sprintf("tail: temperatures[%d]", i), t, "finite numbers of at least %v, ascending", exact.MinTemperature)
@@ -76,7 +77,7 @@ type Error struct {
 
 // Find fits the tail of a model, for its budget, on contexts, of which r finds these cells. See
 // train.FitTail.
-func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screening.Model, r *router.Router, cells []uint32, opt *Options) (*screening.Tail, *Fit, error) {
+func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screening.Model, r *router.Router, cells []uint32, opt *Options) (*tail.Tail, *Fit, error) {
 	f := draw(c, m, r, cells, opt)
 	f.layer = layer
 	for _, step := range []func(context.Context) error{f.square, f.measure, f.fitAll} {
@@ -91,9 +92,9 @@ func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screen
 	if config.Ranges, err = f.ranges(ctx, c, cells, &config); err != nil {
 		return nil, nil, err
 	}
-	t, err := screening.NewTail(config)
+	t, err := tail.New(config)
 	if err != nil { // the fit has left the finite numbers
-		err = fmt.Errorf("%w: found contexts and a layer whose numbers are too large or too small for a regression: %w", Err, err)
+		err = fmt.Errorf("%w: found contexts and a layer whose numbers are too large or too small for a regression: screen: %w", Err, err)
 	}
 	return t, fit, err
 }
@@ -156,11 +157,11 @@ func (f *fit) residuals(ids []uint32) (y []float64) {
 
 // solve fits all clusters, and takes the half-widths and the figures from the
 // contexts held out.
-func (f *fit) solve(ctx context.Context) (screening.TailConfig, *Fit, error) {
+func (f *fit) solve(ctx context.Context) (tail.Config, *Fit, error) {
 	m, q := f.temps, len(f.opt.Levels)
 	ladder := f.model.Ladder()
 	rung := slices.IndexFunc(ladder, func(x screening.Rung) bool { return x.Budget == f.model.Budget() })
-	c := screening.TailConfig{
+	c := tail.Config{
 		Share: ladder[rung].Share, Clusters: f.clusters, Temperatures: f.opt.Temperatures, Levels: f.opt.Levels,
 		Intercepts: make([]float32, m*f.clusters), Slopes: make([]float32, m*f.clusters*f.Dim), Widths: make([]float32, m*f.clusters*q),
 		Directions: f.directions, Squares: make([]float32, 2*m*f.clusters),

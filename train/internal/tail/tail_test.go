@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/internal/tail"
 	"pgregory.net/rapid"
 )
 
@@ -99,7 +99,7 @@ func TestDirectionsGiveTheVarianceOfLogits(t *testing.T) {
 		for _, v := range x {
 			variance += (v - mean) * (v - mean) / float64(len(x))
 		}
-		_, along := screening.SquaresOf(all, h)
+		_, along := tail.SquaresOf(all, h)
 		off += (along/variance - 1) * (along/variance - 1) / 50
 	}
 	if off = math.Sqrt(off); off > 0.15 {
@@ -113,7 +113,7 @@ func TestDirectionsGiveTheVarianceOfLogits(t *testing.T) {
 				product += float64(a[k]) * float64(b[k])
 			}
 			for _, v := range [][]float32{a, b} {
-				norm, _ := screening.SquaresOf(v, v)
+				norm, _ := tail.SquaresOf(v, v)
 				norms *= math.Sqrt(norm)
 			}
 			if math.Abs(product) > 1e-3*norms {

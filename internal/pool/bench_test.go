@@ -1,10 +1,11 @@
-package screening_test
+package pool_test
 
 import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/audit"
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 )
@@ -19,8 +20,8 @@ func BenchmarkPool(b *testing.B) {
 		b.Fatal(err)
 	}
 	model := (*screening.Model)(made)
-	pool := func() *screening.Pool {
-		p, err := screening.NewPool(model, (*exact.Layer)(data.Layer), screening.Options{})
+	pool := func() *pool.Pool {
+		p, err := pool.New(model, (*exact.Layer)(data.Layer), screening.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package screening_test
+package pool_test
 
 import (
 	"errors"
@@ -15,22 +15,29 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/logsum"
+	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/screentest"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
-func (in *instance) pool(t failer, o ...screening.Options) *screening.Pool {
+func draws(t *rapid.T) screentest.Draw {
+	return func(label string, low, high int) int { return rapid.IntRange(low, high).Draw(t, label) }
+}
+
+func poolOf(in *screentest.Instance, t screentest.Failer, o ...screening.Options) *pool.Pool {
 	t.Helper()
-	p, err := screening.NewPool(in.model, in.layer, append(o, screening.Options{})[0])
+	p, err := pool.New(in.Model, in.Layer, append(o, screening.Options{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func swap(t failer, p *screening.Pool, in *instance) <-chan struct{} {
+func swap(t screentest.Failer, p *pool.Pool, in *screentest.Instance) <-chan struct{} {
 	t.Helper()
-	drained, err := p.Swap(in.model, in.layer)
+	drained, err := p.Swap(in.Model, in.Layer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +62,16 @@ type asker interface {
 	Stats() screening.Stats
 }
 
+// searcher is a searcher with the methods of a pool.
+type searcher struct{ *screening.Searcher }
+
+func (s searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
+	return logsum.LogProb(s.Searcher, h, id, temperature)
+}
+
 // ask asks one question by its number, and returns all that is answered.
-func ask(a asker, question int, in *instance, at, k int, req exact.Request) []any {
-	h := in.context(at)
+func ask(a asker, question int, in *screentest.Instance, at, k int, req exact.Request) []any {
+	h := in.Context(at)
 	switch question {
 	case 0:
 		dst := make([]exact.Prediction, k)
@@ -68,8 +82,8 @@ func ask(a asker, question int, in *instance, at, k int, req exact.Request) []an
 		answer, err := a.Search(dst, h, req)
 		return []any{dst, answer, err}
 	case 2:
-		dst, answers := make([]exact.Prediction, k*in.n), make([]exact.Answer, in.n)
-		err := a.SearchBatch(dst, answers, in.contexts, req)
+		dst, answers := make([]exact.Prediction, k*in.N), make([]exact.Answer, in.N)
+		err := a.SearchBatch(dst, answers, in.Contexts, req)
 		return []any{dst, answers, err}
 	case 3:
 		x, err := a.LogProb(h, uint32(k-1), 1)
@@ -86,9 +100,9 @@ func ask(a asker, question int, in *instance, at, k int, req exact.Request) []an
 // searcher of the generation that it came from, bit for bit, and so does an error. Its counts are
 // the sums of the counts of all these searchers.
 func checkPool(t *rapid.T) {
-	var ins []*instance
+	var ins []*screentest.Instance
 	for range rapid.IntRange(1, 3).Draw(t, "instances") {
-		ins = append(ins, drawShape(t).instance(t))
+		ins = append(ins, screentest.DrawShape(draws(t)).Instance(t))
 	}
 	var o screening.Options
 	if rapid.Bool().Draw(t, "small budget") {
@@ -96,14 +110,14 @@ func checkPool(t *rapid.T) {
 	}
 	var searchers []*screening.Searcher
 	for _, in := range ins {
-		searchers = append(searchers, in.searcher(t, o))
+		searchers = append(searchers, in.Searcher(t, o))
 	}
-	pool, current, number := ins[0].pool(t, o), 0, uint64(1)
+	pool, current, number := poolOf(ins[0], t, o), 0, uint64(1)
 	query := func(a asker, generation int) {
 		in := ins[generation]
-		question, at := rapid.IntRange(0, 5).Draw(t, "question"), rapid.IntRange(0, in.n-1).Draw(t, "context")
-		k, req := rapid.IntRange(1, in.config.Labels).Draw(t, "k"), exact.Request{LogSum: rapid.Bool().Draw(t, "log-sum"), Budget: drawBudget(t, in)}
-		got, want := ask(a, question, in, at, k, req), ask(searchers[generation], question, in, at, k, req)
+		question, at := rapid.IntRange(0, 5).Draw(t, "question"), rapid.IntRange(0, in.N-1).Draw(t, "context")
+		k, req := rapid.IntRange(1, in.Config.Labels).Draw(t, "k"), exact.Request{LogSum: rapid.Bool().Draw(t, "log-sum"), Budget: screentest.DrawBudget(draws(t), in)}
+		got, want := ask(a, question, in, at, k, req), ask(searcher{searchers[generation]}, question, in, at, k, req)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("generation %d, question %d: got %v, want %v", number, question, got, want)
 		}
@@ -126,11 +140,11 @@ func checkPool(t *rapid.T) {
 			before := current
 			failure := errors.New("an error of the caller")
 			if err := pool.Do(func(s *screening.Searcher) error {
-				query(s, before)
+				query(searcher{s}, before)
 				drained = change()
-				query(s, before)
+				query(searcher{s}, before)
 				query(pool, current)
-				if s.Model() != ins[before].model {
+				if s.Model() != ins[before].Model {
 					t.Fatal("Do lends a searcher of another model")
 				}
 				if isClosed(drained) {
@@ -181,14 +195,14 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 	}
 	const n = 40 // contexts, which all kinds share
 	var all [kinds]kind
-	in := ordinary(t)
-	contexts := in.contexts[:n*in.config.Dim]
+	in := screentest.Ordinary(t)
+	contexts := in.Contexts[:n*in.Config.Dim]
 	for i := range all {
-		other := shape{labels: 300, dim: 24, clusters: 9, contexts: 1, keep: 20, seed: uint64(i)}.instance(t)
+		other := screentest.Shape{Labels: 300, Dim: 24, Clusters: 9, Contexts: 1, Keep: 20, Seed: uint64(i)}.Instance(t)
 		x := &all[i]
-		x.config, x.weights, x.bias = other.config, other.weights(), other.layer.Bias()
+		x.config, x.weights, x.bias = other.Config, other.Weights(), other.Layer.Bias()
 		x.want, x.answers = make([]exact.Prediction, n*k), make([]exact.Answer, n)
-		if err := other.searcher(t).SearchBatch(x.want, x.answers, contexts, exact.Request{LogSum: true}); err != nil {
+		if err := other.Searcher(t).SearchBatch(x.want, x.answers, contexts, exact.Request{LogSum: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -208,7 +222,7 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 		return model, layer, weights
 	}
 	model, layer, weights := open(0)
-	pool, err := screening.NewPool(model, layer, screening.Options{})
+	pool, err := pool.New(model, layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,15 +291,15 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 // Several goroutines may swap: one generation follows the other, and all but the last
 // are drained.
 func TestSwapsMayMeet(t *testing.T) {
-	in := ordinary(t)
-	pool := in.pool(t)
+	in := screentest.Ordinary(t)
+	pool := poolOf(in, t)
 	const swappers, each = 4, 10
 	var channels sync.Map
 	var wg sync.WaitGroup
 	for range swappers {
 		wg.Go(func() {
 			for range each {
-				drained, err := pool.Swap(in.model, in.layer)
+				drained, err := pool.Swap(in.Model, in.Layer)
 				if err != nil {
 					t.Error(err)
 				}
@@ -300,8 +314,8 @@ func TestSwapsMayMeet(t *testing.T) {
 }
 
 func TestARefusedSwapChangesNothing(t *testing.T) {
-	in, other := ordinary(t), shape{labels: 300, dim: 24, clusters: 9, contexts: 1, keep: 20, seed: 2}.instance(t)
-	want := topK(t, in.searcher(t), 5, in.context(0))
+	in, other := screentest.Ordinary(t), screentest.Shape{Labels: 300, Dim: 24, Clusters: 9, Contexts: 1, Keep: 20, Seed: 2}.Instance(t)
+	want := screentest.TopK(t, in.Searcher(t), 5, in.Context(0))
 	for _, c := range []struct {
 		name  string
 		model *screening.Model
@@ -309,12 +323,12 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 		is    error  // nil for any
 		text  string // of the error
 	}{
-		{"another layer", in.model, other.layer, exact.ErrLayer, "screen: "},
-		{"another model", other.model, in.layer, exact.ErrLayer, "screen: "},
-		{"no model", nil, in.layer, nil, "screen: model: found none"},
-		{"no layer", in.model, nil, nil, "screen: layer: found none"},
-		{"a zero model", new(screening.Model), in.layer, nil, "screen: model: found none"},
-		{"a zero layer", in.model, new(exact.Layer), nil, "screen: layer: found none"},
+		{"another layer", in.Model, other.Layer, exact.ErrLayer, "screen: "},
+		{"another model", other.Model, in.Layer, exact.ErrLayer, "screen: "},
+		{"no model", nil, in.Layer, nil, "screen: model: found none"},
+		{"no layer", in.Model, nil, nil, "screen: layer: found none"},
+		{"a zero model", new(screening.Model), in.Layer, nil, "screen: model: found none"},
+		{"a zero layer", in.Model, new(exact.Layer), nil, "screen: layer: found none"},
 		{"neither", nil, nil, nil, "screen: model: found none"},
 	} {
 		refused := func(t *testing.T, err error) {
@@ -324,13 +338,13 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 			}
 		}
 		t.Run(c.name, func(t *testing.T) {
-			p, err := screening.NewPool(c.model, c.layer, screening.Options{})
+			p, err := pool.New(c.model, c.layer, screening.Options{})
 			if refused(t, err); p != nil {
 				t.Error("NewPool: found a pool and an error")
 			}
 			for _, before := range []string{"an idle searcher", "no searcher"} {
 				t.Run(before, func(t *testing.T) {
-					pool := in.pool(t)
+					pool := poolOf(in, t)
 					if before == "no searcher" { // after an error it is not used again
 						pool.Do(func(*screening.Searcher) error { return errors.New("a fault") })
 					}
@@ -339,14 +353,14 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 						t.Error("found a channel and an error")
 					}
 					got := make([]exact.Prediction, 5)
-					if _, err := pool.TopK(got, in.context(0)); err != nil || !slices.Equal(got, want) {
+					if _, err := pool.TopK(got, in.Context(0)); err != nil || !slices.Equal(got, want) {
 						t.Errorf("after it: %v, %v, want %v", got, err, want)
 					}
 				})
 			}
 		})
 	}
-	if p, err := screening.NewPool(in.model, in.layer, screening.Options{OverTail: true}); err == nil || p != nil {
+	if p, err := pool.New(in.Model, in.Layer, logsum.OverTail(screening.Options{})); err == nil || p != nil {
 		t.Error("NewPool: found no error for OverTail without a tail")
 	}
 }
@@ -354,7 +368,7 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 // A query that panics, or fails as a read of a mapped file may, ends too: its generation drains,
 // and its counts are kept. Its searcher may be in any state.
 func TestASearcherIsUsedAgainUnlessItsQueryBroke(t *testing.T) {
-	in := ordinary(t)
+	in := screentest.Ordinary(t)
 	for _, c := range []struct {
 		name  string
 		f     func(s *screening.Searcher) error
@@ -363,14 +377,14 @@ func TestASearcherIsUsedAgainUnlessItsQueryBroke(t *testing.T) {
 		{"no error", func(s *screening.Searcher) error { return nil }, true},
 		{"a bad context", func(s *screening.Searcher) error { _, err := s.TopK(make([]exact.Prediction, 1), nil); return err }, true},
 		{"a bad request", func(s *screening.Searcher) error {
-			_, err := s.Search(nil, in.context(0), exact.Request{})
+			_, err := s.Search(nil, in.Context(0), exact.Request{})
 			return err
 		}, true},
 		{"another error", func(s *screening.Searcher) error { return errors.New("a fault") }, false},
 		{"a panic", func(s *screening.Searcher) error { panic("a fault") }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			pool := in.pool(t)
+			pool := poolOf(in, t)
 			var first *screening.Searcher
 			func() {
 				defer func() {
@@ -379,7 +393,7 @@ func TestASearcherIsUsedAgainUnlessItsQueryBroke(t *testing.T) {
 					}
 				}()
 				pool.Do(func(s *screening.Searcher) error {
-					topK(t, s, 5, in.context(0))
+					screentest.TopK(t, s, 5, in.Context(0))
 					first = s
 					return c.f(s)
 				})
@@ -403,11 +417,11 @@ func TestASearcherIsUsedAgainUnlessItsQueryBroke(t *testing.T) {
 }
 
 func TestQueriesOfAPoolDoNotAllocate(t *testing.T) {
-	in := shelled(t)
+	in := screentest.Shelled(t)
 	batch, answers := make([]exact.Prediction, 100*5), make([]exact.Answer, 100)
 	i := 0
-	next := func() []float32 { i = (i + 1) % in.n; return in.context(i) }
-	p := in.pool(t)
+	next := func() []float32 { i = (i + 1) % in.N; return in.Context(i) }
+	p := poolOf(in, t)
 	for _, c := range []struct {
 		name string
 		f    func() error
@@ -419,13 +433,13 @@ func TestQueriesOfAPoolDoNotAllocate(t *testing.T) {
 			return err
 		}},
 		{"SearchBatch", func() error {
-			return p.SearchBatch(batch, answers, in.contexts[:100*in.config.Dim], exact.Request{})
+			return p.SearchBatch(batch, answers, in.Contexts[:100*in.Config.Dim], exact.Request{})
 		}},
 		{"LogProb", func() error { _, err := p.LogProb(next(), 7, 1); return err }},
 		{"Do", func() error { return p.Do(func(s *screening.Searcher) error { next(); return nil }) }},
 		{"Stats", func() error { p.Stats(); return nil }},
 	} {
-		warm := in.n // calls, in which scratch grows to the largest set
+		warm := in.N // calls, in which scratch grows to the largest set
 		if c.name == "SearchBatch" {
 			warm = 1 // all calls are for the same contexts
 		}
@@ -444,8 +458,8 @@ func TestAQueryAfterASwapDoesNotAllocate(t *testing.T) {
 	if simdtest.Race {
 		t.Skip("memory that is announced to the race detector escapes to the heap")
 	}
-	in := ordinary(t)
-	p := in.pool(t)
+	in := screentest.Ordinary(t)
+	p := poolOf(in, t)
 	const runs = 20
 	p.Do(func(*screening.Searcher) error { return p.Do(func(*screening.Searcher) error { return nil }) }) // two at once
 	var least uint64 = math.MaxUint64
@@ -454,7 +468,7 @@ func TestAQueryAfterASwapDoesNotAllocate(t *testing.T) {
 		var before, after runtime.MemStats
 		var dst [2]exact.Prediction
 		runtime.ReadMemStats(&before)
-		p.Do(func(*screening.Searcher) error { _, err := p.TopK(dst[:], in.context(0)); return err })
+		p.Do(func(*screening.Searcher) error { _, err := p.TopK(dst[:], in.Context(0)); return err })
 		runtime.ReadMemStats(&after)
 		least = min(least, after.Mallocs-before.Mallocs)
 	}

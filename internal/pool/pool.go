@@ -1,26 +1,30 @@
-package screening
+// Package pool lends searchers to goroutines, and swaps the model and the layer under them.
+package pool
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/logsum"
+	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
 // Pool is screen.Pool.
 type Pool struct {
-	options Options
+	options screening.Options // with the pool among the observers, for its watch
 	current atomic.Pointer[generation]
-	watch   atomic.Pointer[watch] // nil for none
-	mu      sync.Mutex            // one Swap at a time, and none while a watch begins
+	watch   atomic.Pointer[Watcher] // nil for none
+	mu      sync.Mutex              // one Swap at a time, and none while a watch begins
 	shelves [shelves]shelf
 }
 
 // generation is a model with its layer.
 type generation struct {
-	model   *Model
+	model   *screening.Model
 	layer   *exact.Layer
 	inUse   atomic.Int64 // 1 as long as it is current, plus 1 per searcher on loan
 	drained chan struct{}
@@ -31,9 +35,9 @@ type generation struct {
 type shelf struct {
 	mu    sync.Mutex
 	of    *generation
-	free  []*Searcher
+	free  []*screening.Searcher
 	out   int // searchers of the generation that were taken off this shelf and are in use
-	stats Stats
+	stats screening.Stats
 	_     [64]byte // two shelves share no line of a cache
 }
 
@@ -42,9 +46,10 @@ const (
 	shelves   = 1 << shelfBits
 )
 
-// NewPool is screen.NewPool.
-func NewPool(m *Model, l *exact.Layer, o Options) (*Pool, error) {
+// New is screen.NewPool.
+func New(m *screening.Model, l *exact.Layer, o screening.Options) (*Pool, error) {
 	p := &Pool{options: o}
+	p.options.Observers = append(slices.Clip(o.Observers), (*relay)(p))
 	p.current.Store(&generation{}) // which no query uses
 	if _, err := p.Swap(m, l); err != nil {
 		return nil, err
@@ -53,10 +58,10 @@ func NewPool(m *Model, l *exact.Layer, o Options) (*Pool, error) {
 }
 
 // Swap is screen.Pool.Swap.
-func (p *Pool) Swap(m *Model, l *exact.Layer) (drained <-chan struct{}, err error) {
-	made := make([]*Searcher, max(p.count(), 1)) // one checks m and l: all may have gone after errors
+func (p *Pool) Swap(m *screening.Model, l *exact.Layer) (drained <-chan struct{}, err error) {
+	made := make([]*screening.Searcher, max(p.count(), 1)) // one checks m and l: all may have gone after errors
 	for i := range made {
-		if made[i], err = NewSearcher(m, l, p.options); err != nil {
+		if made[i], err = screening.NewSearcher(m, l, p.options); err != nil {
 			return nil, err
 		}
 	}
@@ -67,7 +72,7 @@ func (p *Pool) Swap(m *Model, l *exact.Layer) (drained <-chan struct{}, err erro
 	g.inUse.Store(1)
 	p.current.Store(g)
 	if w := p.watch.Load(); w != nil {
-		w.by.Began(m)
+		(*w).Began(m)
 	}
 	p.lock() // or a query that finds some shelves empty would make a searcher too many
 	for i := range p.shelves {
@@ -105,15 +110,27 @@ func (g *generation) release() {
 
 // Watcher observes the queries of a pool.
 type Watcher interface {
-	Observer
+	screening.Observer
 	// Began is called when a model begins to answer, and at the start of the watch with the one
 	// that answers.
-	Began(m *Model)
+	Began(m *screening.Model)
 }
 
-type watch struct {
-	by       Watcher
-	observer Observer // the same
+// relay is a pool as the observer of its searchers: its watcher takes part through it.
+type relay Pool
+
+func (r *relay) Before(q *exact.Query) screening.Wish {
+	if w := r.watch.Load(); w != nil {
+		return (*w).Before(q)
+	}
+	return 0
+}
+
+func (r *relay) After(v *screening.View) error {
+	if w := r.watch.Load(); w != nil {
+		return (*w).After(v)
+	}
+	return nil
 }
 
 // Watch lets w observe the queries that begin after it has returned, and returns the watcher whose
@@ -122,30 +139,30 @@ func (p *Pool) Watch(w Watcher) (earlier Watcher) {
 	p.mu.Lock() // no Swap
 	defer p.mu.Unlock()
 	w.Began(p.current.Load().model)
-	if old := p.watch.Swap(&watch{w, w}); old != nil {
-		earlier = old.by
+	if old := p.watch.Swap(&w); old != nil {
+		earlier = *old
 	}
 	return earlier
 }
 
 // Unwatch ends the watch of w, unless another one has its place.
 func (p *Pool) Unwatch(w Watcher) {
-	if at := p.watch.Load(); at != nil && at.by == w {
+	if at := p.watch.Load(); at != nil && *at == w {
 		p.watch.CompareAndSwap(at, nil)
 	}
 }
 
 // Stats is screen.Pool.Stats.
-func (p *Pool) Stats() (sum Stats) {
+func (p *Pool) Stats() (sum screening.Stats) {
 	p.lock()
 	defer p.unlock()
 	for i := range p.shelves {
-		sum.add(p.shelves[i].stats)
+		add(&sum, p.shelves[i].stats)
 	}
 	return sum
 }
 
-func (s *Stats) add(o Stats) {
+func add(s *screening.Stats, o screening.Stats) {
 	s.Queries += o.Queries
 	s.Candidates += o.Candidates
 	s.Routing += o.Routing
@@ -155,11 +172,10 @@ func (s *Stats) add(o Stats) {
 
 // loan is a searcher that a query has.
 type loan struct {
-	*Searcher
+	*screening.Searcher
 	of    *generation
 	from  *shelf // which counts it
 	home  *shelf // where it goes afterwards
-	own   int    // observers of the searcher, without the watch
 	sound bool   // the searcher, after the query
 }
 
@@ -187,14 +203,10 @@ func (p *Pool) borrow() (l loan, err error) {
 		p.unlock()
 	}
 	if l.Searcher == nil {
-		if l.Searcher, err = NewSearcher(l.of.model, l.of.layer, p.options); err != nil {
+		if l.Searcher, err = screening.NewSearcher(l.of.model, l.of.layer, p.options); err != nil {
 			l.giveBack()
 			return loan{}, err
 		}
-	}
-	l.own = len(l.observers)
-	if w := p.watch.Load(); w != nil {
-		l.observers = append(l.observers, w.observer)
 	}
 	return l, nil
 }
@@ -232,8 +244,7 @@ func (l *loan) giveBack() {
 		defer second.mu.Unlock()
 	}
 	if l.Searcher != nil {
-		l.from.stats.add(l.stats)
-		l.stats, l.observers = Stats{}, l.observers[:l.own]
+		add(&l.from.stats, l.TakeStats())
 	}
 	if l.from.of != l.of {
 		l.of.release()
@@ -256,7 +267,7 @@ func (p *Pool) count() (n int) {
 }
 
 // Do is screen.Pool.Do.
-func (p *Pool) Do(f func(s *Searcher) error) error {
+func (p *Pool) Do(f func(s *screening.Searcher) error) error {
 	l, err := p.borrow()
 	if err != nil {
 		return err
@@ -267,30 +278,30 @@ func (p *Pool) Do(f func(s *Searcher) error) error {
 	return err
 }
 
-// TopK is [Searcher.TopK].
+// TopK is [screening.Searcher.TopK].
 func (p *Pool) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
 	a, err := p.Search(dst, h, exact.Request{})
 	return a.Count, err
 }
 
-// Search is [Searcher.Search].
+// Search is [screening.Searcher.Search].
 func (p *Pool) Search(dst []exact.Prediction, h []float32, req exact.Request) (a exact.Answer, err error) {
-	err = p.Do(func(s *Searcher) (err error) {
+	err = p.Do(func(s *screening.Searcher) (err error) {
 		a, err = s.Search(dst, h, req)
 		return err
 	})
 	return a, err
 }
 
-// SearchBatch is [Searcher.SearchBatch]. One generation answers all contexts.
+// SearchBatch is [screening.Searcher.SearchBatch]. One generation answers all contexts.
 func (p *Pool) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
-	return p.Do(func(s *Searcher) error { return s.SearchBatch(dst, answers, contexts, req) })
+	return p.Do(func(s *screening.Searcher) error { return s.SearchBatch(dst, answers, contexts, req) })
 }
 
-// LogProb is [Searcher.LogProb].
+// LogProb is [logsum.LogProb].
 func (p *Pool) LogProb(h []float32, id uint32, temperature float64) (x float64, err error) {
-	err = p.Do(func(s *Searcher) (err error) {
-		x, err = s.LogProb(h, id, temperature)
+	err = p.Do(func(s *screening.Searcher) (err error) {
+		x, err = logsum.LogProb(s, h, id, temperature)
 		return err
 	})
 	return x, err

@@ -1,4 +1,5 @@
-package screening
+// Package tail estimates the weight of the labels that a screen does not look at.
+package tail
 
 import (
 	"fmt"
@@ -27,13 +28,13 @@ import (
 // Outside these ranges the exact layer answers. A Tail is immutable and safe for use by many
 // goroutines.
 type Tail struct {
-	c   TailConfig
+	c   Config
 	dim int
 }
 
-// TailConfig has the parts of a Tail. Blocks for the temperatures come one after the other, in each
+// Config has the parts of a Tail. Blocks for the temperatures come one after the other, in each
 // of them rows for the clusters.
-type TailConfig struct {
+type Config struct {
 	// The candidates of a cell with a share of at least Share are not in the tail.
 	Share uint16
 	// Clusters is r, at least 1.
@@ -65,57 +66,57 @@ type TailConfig struct {
 // MaxFits bounds the temperatures, the levels and the directions of a Tail.
 const MaxFits = 64
 
-// NewTail returns the tail of c, whose slices are kept. An error names the field, the value found
-// and the value expected.
-func NewTail(c TailConfig) (*Tail, error) {
-	t, err := newTail(c)
+// New returns the tail of c, whose slices are kept. An error names the field, the value found and
+// the value expected.
+func New(c Config) (*Tail, error) {
+	dim, err := c.check()
 	if err != nil {
-		return nil, fmt.Errorf("screen: tail: %w", err)
+		return nil, fmt.Errorf("tail: %w", err)
 	}
-	return t, nil
+	return &Tail{c, dim}, nil
 }
 
-func newTail(c TailConfig) (*Tail, error) {
+// check returns the dimension of contexts, and an error unless the parts are as Config requires.
+func (c *Config) check() (dim int, err error) {
 	m, q := len(c.Temperatures), len(c.Levels)
 	if c.Clusters < 1 {
-		return nil, fmt.Errorf("clusters: found %d, expected at least 1", c.Clusters)
+		return 0, fmt.Errorf("clusters: found %d, expected at least 1", c.Clusters)
 	}
 	if m < 1 || m > MaxFits || q > MaxFits {
-		return nil, fmt.Errorf("found %d temperatures and %d levels, expected 1 to %d and 0 to %[3]d", m, q, MaxFits)
+		return 0, fmt.Errorf("found %d temperatures and %d levels, expected 1 to %d and 0 to %[3]d", m, q, MaxFits)
 	}
 	for i, t := range c.Temperatures {
 		if !(t >= exact.MinTemperature) || math.IsInf(t, 1) || i > 0 && !(1/t < 1/c.Temperatures[i-1]) {
-			return nil, fmt.Errorf("temperatures: found %v at %d, expected finite numbers of at least %v, ascending", t, i, exact.MinTemperature)
+			return 0, fmt.Errorf("temperatures: found %v at %d, expected finite numbers of at least %v, ascending", t, i, exact.MinTemperature)
 		}
 	}
 	for i, p := range c.Levels {
 		if !(p > 0 && p < 1) || i > 0 && p <= c.Levels[i-1] {
-			return nil, fmt.Errorf("levels: found %v at %d, expected numbers above 0 and below 1, ascending", p, i)
+			return 0, fmt.Errorf("levels: found %v at %d, expected numbers above 0 and below 1, ascending", p, i)
 		}
 	}
 	rows := m * c.Clusters
 	if len(c.Intercepts) != rows {
-		return nil, fmt.Errorf("intercepts: found %d, expected one for each of %d clusters and %d temperatures", len(c.Intercepts), c.Clusters, m)
+		return 0, fmt.Errorf("intercepts: found %d, expected one for each of %d clusters and %d temperatures", len(c.Intercepts), c.Clusters, m)
 	}
-	dim := len(c.Slopes) / rows
-	if dim < 1 || len(c.Slopes) != rows*dim {
-		return nil, fmt.Errorf("slopes: found %d elements, expected a row for each of %d clusters and %d temperatures", len(c.Slopes), c.Clusters, m)
+	if dim = len(c.Slopes) / rows; dim < 1 || len(c.Slopes) != rows*dim {
+		return 0, fmt.Errorf("slopes: found %d elements, expected a row for each of %d clusters and %d temperatures", len(c.Slopes), c.Clusters, m)
 	}
 	if n := len(c.Directions); n == 0 || n%dim != 0 || n/dim > MaxFits {
-		return nil, fmt.Errorf("directions: found %d elements, expected 1 to %d rows of dim %d", n, MaxFits, dim)
+		return 0, fmt.Errorf("directions: found %d elements, expected 1 to %d rows of dim %d", n, MaxFits, dim)
 	}
 	if len(c.Squares) != 2*rows {
-		return nil, fmt.Errorf("squares: found %d, expected 2 for each of %d clusters and %d temperatures", len(c.Squares), c.Clusters, m)
+		return 0, fmt.Errorf("squares: found %d, expected 2 for each of %d clusters and %d temperatures", len(c.Squares), c.Clusters, m)
 	}
 	if len(c.Widths) != rows*q {
-		return nil, fmt.Errorf("widths: found %d, expected %d for each of %d clusters and %d temperatures", len(c.Widths), q, c.Clusters, m)
+		return 0, fmt.Errorf("widths: found %d, expected %d for each of %d clusters and %d temperatures", len(c.Widths), q, c.Clusters, m)
 	}
 	if n := 2*m + 4; len(c.Ranges) != n*c.Clusters {
-		return nil, fmt.Errorf("ranges: found %d numbers, expected %d for each of %d clusters", len(c.Ranges), n, c.Clusters)
+		return 0, fmt.Errorf("ranges: found %d numbers, expected %d for each of %d clusters", len(c.Ranges), n, c.Clusters)
 	}
 	for i, x := range c.Ranges {
 		if math.IsNaN(x) {
-			return nil, fmt.Errorf("ranges: found NaN at %d, expected numbers", i)
+			return 0, fmt.Errorf("ranges: found NaN at %d, expected numbers", i)
 		}
 	}
 	for _, part := range []struct {
@@ -124,25 +125,45 @@ func newTail(c TailConfig) (*Tail, error) {
 		width int
 	}{{"intercepts", c.Intercepts, 1}, {"slopes", c.Slopes, dim}, {"directions", c.Directions, dim}, {"squares", c.Squares, 2}} {
 		if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(part.x, part.width)); found {
-			return nil, fmt.Errorf("%s: found %v at row %d, column %d, expected finite numbers", part.name, part.x[i*part.width+j], i, j)
+			return 0, fmt.Errorf("%s: found %v at row %d, column %d, expected finite numbers", part.name, part.x[i*part.width+j], i, j)
 		}
 	}
 	for i, w := range c.Widths {
 		if !(w >= 0) || math.Signbit(float64(w)) || i%q > 0 && w < c.Widths[i-1] {
-			return nil, fmt.Errorf("widths: found %v at row %d, column %d, expected numbers that are not negative and do not descend", w, i/q, i%q)
+			return 0, fmt.Errorf("widths: found %v at row %d, column %d, expected numbers that are not negative and do not descend", w, i/q, i%q)
 		}
 	}
-	return &Tail{c, dim}, nil
+	return dim, nil
 }
 
 // Config returns the parts of the tail. Its slices must not be changed.
-func (t *Tail) Config() TailConfig { return t.c }
+func (t *Tail) Config() Config { return t.c }
 
-// covers reports whether there is a prediction at a temperature.
-func (r *Tail) covers(temperature float64) bool {
-	list := r.c.Temperatures
+// Fits returns the number of clusters and the dimension of contexts that the tail is for.
+func (t *Tail) Fits() (clusters, dim int) { return t.c.Clusters, t.dim }
+
+// Covers reports whether there is an estimate at a temperature.
+func (t *Tail) Covers(temperature float64) bool {
+	list := t.c.Temperatures
 	return list[0] <= temperature && temperature <= list[len(list)-1]
 }
+
+// CheckTemperature returns an error unless there are probabilities at a temperature.
+func CheckTemperature(temperature float64) error {
+	if !(temperature >= exact.MinTemperature && temperature <= math.MaxFloat64) {
+		return exact.Invalid(exact.ErrRequest, "screen: temperature: found %v, expected a finite number of at least %v", temperature, exact.MinTemperature)
+	}
+	return nil
+}
+
+// Interval is screen.Interval.
+type Interval struct {
+	// Log is the estimate, Low and High are the ends, -Inf and +Inf if nothing is known.
+	Log, Low, High float64
+}
+
+// NoLabels is the log of the sum over no labels.
+var NoLabels = Interval{math.Inf(-1), math.Inf(-1), math.Inf(-1)}
 
 // Rest is what a tail tells about one context: the weight of the labels outside the head of its
 // cell, which are the candidates that are not in the tail.
@@ -152,29 +173,27 @@ type Rest struct {
 	logs            [MaxFits]float64 // at each of the temperatures
 }
 
-// head returns the candidates of the cell that are not in the tail.
-func (v *View) head() []uint32 { return v.Model().first(v.Cell, int(v.Model().heads[v.Cell])) }
-
-// set makes r the rest of a view, and reports whether there is an estimate for its context at a
-// temperature: at returns it.
-func (r *Rest) set(v *View, temperature float64) bool {
-	return v.Model().c.Tail.covers(temperature) && r.setAll(v)
-}
-
-// setAll is set for all temperatures that the tail covers.
-func (r *Rest) setAll(v *View) bool {
-	m := v.Model()
-	r.tail, r.cluster, r.labels = m.c.Tail, m.router.ClusterOf(v.Cell), m.c.Labels-len(v.head())
-	return !v.Exact && (r.labels == 0 || r.tail.predict(r, v.Query().Vector()))
-}
-
-// at returns the log of the sum of e^(x/T) over the labels, at a temperature that the tail covers,
-// and an interval at a confidence (0: none is wanted).
-func (r *Rest) at(temperature, confidence float64) Interval {
-	if r.labels == 0 {
-		return noLabels
+// Predict sets r to the rest of a context of a cluster, which has a number of labels. It reports
+// false if a number that it computes with is outside the range of the cluster's contexts: then the
+// rest has no meaning.
+func (t *Tail) Predict(r *Rest, cluster, labels int, h []float32) bool {
+	if r.tail, r.cluster, r.labels = t, cluster, labels; labels == 0 {
+		return true
 	}
-	return r.tail.at(r, temperature, confidence)
+	norm, along := SquaresOf(t.c.Directions, h)
+	m := len(t.c.Temperatures)
+	ranges := t.c.Ranges[cluster*(2*m+4):][:2*m+4]
+	within := func(i int, x float64) bool { return ranges[2*i] <= x && x <= ranges[2*i+1] }
+	known := within(0, norm) && within(1, along)
+	for at := 0; known && at < m; at++ {
+		row := at*t.c.Clusters + cluster
+		var product [1]float64
+		kernels.Float32Rows(t.c.Slopes[row*t.dim:(row+1)*t.dim], t.dim).RefScan(product[:], nil, h)
+		log := product[0] + float64(t.c.Intercepts[row])
+		log += float64(float64(t.c.Squares[2*row])*norm) + float64(float64(t.c.Squares[2*row+1])*along)
+		r.logs[at], known = log, within(2+at, log)
+	}
+	return known
 }
 
 // At is the log of the sum of e^(x/T) over the labels, and an interval that contains it with the
@@ -184,13 +203,16 @@ func (r *Rest) at(temperature, confidence float64) Interval {
 // High then. A temperature that is no finite number of at least [exact.MinTemperature] tells
 // nothing.
 func (r *Rest) At(temperature, confidence float64) Interval {
-	if checkTemperature(temperature) != nil {
+	if CheckTemperature(temperature) != nil {
 		return Interval{math.NaN(), math.Inf(-1), math.Inf(1)}
+	}
+	if r.labels == 0 {
+		return NoLabels
 	}
 	list := r.tail.c.Temperatures
 	nearest := min(max(temperature, list[0]), list[len(list)-1])
 	x := r.at(nearest, confidence)
-	if nearest == temperature || r.labels == 0 {
+	if nearest == temperature {
 		return x
 	}
 	high := float64(x.High * (nearest / temperature))
@@ -200,42 +222,23 @@ func (r *Rest) At(temperature, confidence float64) Interval {
 	return Interval{high, math.Inf(-1), high}
 }
 
-// predict sets the logs of x for a context of its cluster. It reports false if a number that it
-// computes with is outside the range of the cluster's contexts: then the logs have no meaning.
-func (r *Tail) predict(x *Rest, h []float32) bool {
-	norm, along := SquaresOf(r.c.Directions, h)
-	t, m := x.cluster, len(r.c.Temperatures)
-	ranges := r.c.Ranges[t*(2*m+4):][:2*m+4]
-	within := func(i int, x float64) bool { return ranges[2*i] <= x && x <= ranges[2*i+1] }
-	known := within(0, norm) && within(1, along)
-	for at := 0; known && at < m; at++ {
-		row := at*r.c.Clusters + t
-		var product [1]float64
-		kernels.Float32Rows(r.c.Slopes[row*r.dim:(row+1)*r.dim], r.dim).RefScan(product[:], nil, h)
-		log := product[0] + float64(r.c.Intercepts[row])
-		log += float64(float64(r.c.Squares[2*row])*norm) + float64(float64(r.c.Squares[2*row+1])*along)
-		x.logs[at], known = log, within(2+at, log)
-	}
-	return known
-}
-
-// at is [Rest.at] of x, whose logs predict has set.
+// at is At at a temperature that the tail covers.
 //
 // Between two temperatures it interpolates linearly in 1/T. The log of the tail is convex in 1/T, so
 // that the upper end stays an upper bound: it is valid if both ends that it is made of are valid,
 // each at half the risk. Then the lower end is unknown.
-func (r *Tail) at(x *Rest, temperature, confidence float64) Interval {
-	list, logs, t := r.c.Temperatures, &x.logs, x.cluster
+func (r *Rest) at(temperature, confidence float64) Interval {
+	list, logs := r.tail.c.Temperatures, &r.logs
 	at, found := slices.BinarySearch(list, temperature)
 	if found {
-		log, width := logs[at], r.width(at, t, confidence)
+		log, width := logs[at], r.width(at, confidence)
 		return Interval{log, log - width, log + width}
 	}
 	half := confidence
 	if half > 0 {
 		half = 1 - (1-confidence)/2
 	}
-	coldWidth, warmWidth := r.width(at-1, t, half), r.width(at, t, half)
+	coldWidth, warmWidth := r.width(at-1, half), r.width(at, half)
 	share := (1/temperature - 1/list[at]) / (1/list[at-1] - 1/list[at])
 	mix := func(a, b float64) float64 { return float64(share*a) + float64((1-share)*b) }
 	log, width := mix(logs[at-1], logs[at]), math.Inf(1)
@@ -262,44 +265,12 @@ func SquaresOf(directions, h []float32) (norm, along float64) {
 	return products[0], along
 }
 
-// width is the half-width of cluster t at the confidence, at one of the temperatures, +Inf for
-// unknown.
-func (r *Tail) width(at, t int, confidence float64) float64 {
-	q := len(r.c.Levels)
-	if j, _ := slices.BinarySearch(r.c.Levels, confidence); j < q && !math.IsNaN(confidence) {
-		return float64(r.c.Widths[(at*r.c.Clusters+t)*q+j])
+// width is the half-width at the confidence, at one of the temperatures, +Inf for unknown.
+func (r *Rest) width(at int, confidence float64) float64 {
+	c := &r.tail.c
+	q := len(c.Levels)
+	if j, _ := slices.BinarySearch(c.Levels, confidence); j < q && !math.IsNaN(confidence) {
+		return float64(c.Widths[(at*c.Clusters+r.cluster)*q+j])
 	}
 	return math.Inf(1)
-}
-
-// Tail returns the model's tail, or nil if it has none.
-func (m *Model) Tail() *Tail { return m.c.Tail }
-
-// WithTail returns the model with that tail instead of its own, nil for none, and this training
-// record, nil for its own. The two models share everything else. It returns an error if the tail is
-// for another number of clusters or another dimension.
-func (m *Model) WithTail(t *Tail, record []byte) (*Model, error) {
-	if err := m.checkTail(t); err != nil {
-		return nil, fmt.Errorf("screen: %w", err)
-	}
-	with, err := m.withRecord(record)
-	if err != nil {
-		return nil, err
-	}
-	with.setTail(t)
-	return with, nil
-}
-
-func (m *Model) setTail(t *Tail) {
-	if m.c.Tail, m.heads = t, nil; t != nil {
-		m.heads = m.sizesAt(t.c.Share)
-	}
-}
-
-func (m *Model) checkTail(t *Tail) error {
-	r := m.router
-	if t != nil && (t.c.Clusters != r.Clusters() || t.dim != r.Dim()) {
-		return fmt.Errorf("tail: found one for %d clusters of dim %d, expected %d of %d", t.c.Clusters, t.dim, r.Clusters(), r.Dim())
-	}
-	return nil
 }

@@ -1,4 +1,6 @@
-package screening
+// Package evaluate measures screens on contexts: the places of the best labels in the lists tell
+// the finds of every budget at once.
+package evaluate
 
 import (
 	"cmp"
@@ -9,17 +11,20 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/logsum"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/tail"
 )
 
-// EvaluateOptions is screen.EvaluateOptions.
-type EvaluateOptions struct {
+// Options is screen.EvaluateOptions.
+type Options struct {
 	K           []int
 	Threads     int
 	Targets     []int64
 	Temperature float64
-	Searcher    Options
+	Searcher    screening.Options
 	Progress    func(done, total int)
 }
 
@@ -32,7 +37,7 @@ type Evaluation struct {
 	Routing                      int
 	Perplexity, ExactPerplexity  float64
 	AtK                          []Precision
-	Ladder                       []Rung
+	Ladder                       []screening.Rung
 }
 
 // Precision is screen.Precision.
@@ -43,12 +48,12 @@ type Precision struct {
 	MeanScored float64
 }
 
-// chunk is the number of contexts that a goroutine of Evaluate takes at once.
+// chunk is the number of contexts that a goroutine of Run takes at once.
 const chunk = 64
 
-// Evaluate is screen.Evaluate.
-func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32, opt EvaluateOptions) (*Evaluation, error) {
-	if err := checkParts(m, l); err != nil {
+// Run is screen.Evaluate.
+func Run(ctx context.Context, m *screening.Model, l *exact.Layer, contexts []float32, opt Options) (*Evaluation, error) {
+	if err := screening.Check(m, l); err != nil {
 		return nil, err
 	}
 	d := m.Dim()
@@ -77,45 +82,46 @@ func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32,
 		}
 	}
 	temperature := cmp.Or(opt.Temperature, 1)
-	if err := checkTemperature(temperature); err != nil {
+	if err := tail.CheckTemperature(temperature); err != nil {
 		return nil, err
 	}
 	logs := make([][2]float64, len(opt.Targets)) // added up in order
 	r := &Evaluation{Contexts: n, Routing: m.Clusters(), AtK: make([]Precision, len(ks))}
-	located, outcomes, sizes := make([]Location, n), make([]precision.Outcome, n), make([]int, n)
+	located, outcomes, sizes := make([]screening.Location, n), make([]precision.Outcome, n), make([]int, n)
 	threads := parallel.Threads(opt.Threads, (n+chunk-1)/chunk)
 	// All searchers are made before any work, so that a wrong input is an error at once.
-	searchers, layers := make([]*Searcher, threads), make([]*exact.Searcher, threads)
+	searchers, layers := make([]*screening.Searcher, threads), make([]*exact.Searcher, threads)
 	for i := range searchers {
-		s, err := NewSearcher(m, l, opt.Searcher)
+		s, err := screening.NewSearcher(m, l, opt.Searcher)
 		if err != nil {
 			return nil, err
 		}
 		searchers[i], layers[i] = s, exact.NewSearcher(l)
 	}
 	largest := slices.Max(append([]int{1}, ks...))
-	r.Budget = m.c.Ladder[searchers[0].rung].Budget
 	var done func(int)
 	if opt.Progress != nil {
 		done = parallel.Counter(n, func(done int) { opt.Progress(done, n) })
 	}
-	err := parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) (err error) {
+	err := parallel.Each(ctx, threads, n, chunk, done, func(worker, lo, hi int) error {
 		screened, full, best := searchers[worker], layers[worker], make([]exact.Prediction, largest)
 		for i := lo; i < hi; i++ {
 			h := contexts[i*d : (i+1)*d]
-			if located[i], err = screened.locate(h, screened.rung); err == nil {
+			v, err := screened.Look(h, 0)
+			if err == nil {
+				located[i] = v.Location
 				_, err = full.TopK(best, h)
 			}
 			if err == nil && opt.Targets != nil && opt.Targets[i] >= 0 {
 				id := uint32(opt.Targets[i])
-				if logs[i][0], err = screened.LogProb(h, id, temperature); err == nil {
+				if logs[i][0], err = logsum.LogProb(screened, h, id, temperature); err == nil {
 					logs[i][1], err = full.LogProb(h, id, temperature)
 				}
 			}
 			if err != nil {
 				return fmt.Errorf("screen: contexts: row %d: %w", i, err)
 			}
-			outcomes[i] = m.Outcome(located[i].Cell, best)
+			outcomes[i] = Outcome(m, located[i].Cell, best)
 		}
 		return nil
 	})
@@ -140,7 +146,7 @@ func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32,
 		}
 		p.Precision, p.MeanScored = float64(hits)/(float64(n)*float64(k)), float64(scored)/float64(n)
 	}
-	r.Ladder = m.Measure(outcomes, largest)
+	r.Budget, r.Ladder = m.Ladder()[located[0].Rung].Budget, Measure(m, outcomes, largest)
 	r.MeanCandidates, r.P99Candidates, r.MaxCandidates = precision.Spread(sizes)
 	targets, screened, full := 0.0, 0.0, 0.0
 	for i, id := range opt.Targets {
@@ -152,4 +158,25 @@ func Evaluate(ctx context.Context, m *Model, l *exact.Layer, contexts []float32,
 		r.Perplexity, r.ExactPerplexity = math.Exp(-screened/targets), math.Exp(-full/targets)
 	}
 	return r, nil
+}
+
+// Outcome returns the outcome of a context of that cell whose best labels are these.
+func Outcome(m *screening.Model, cell int, best []exact.Prediction) precision.Outcome {
+	return precision.Find(cell, m.List(cell).IDs, exact.IDs(make([]uint32, 0, len(best)), best))
+}
+
+// Measure returns the ladder with the figures of these contexts, given in the order of the
+// text: P@1, and P@k for the k of each outcome, at least 1.
+func Measure(m *screening.Model, outcomes []precision.Outcome, k int) []screening.Rung {
+	ladder := slices.Clone(m.Ladder())
+	for i, x := range ladder {
+		sizes := m.SizesAt(x.Share)
+		ladder[i] = NewRung(x.Budget, x.Share, precision.Measure(outcomes, k, func(cell int) int { return int(sizes[cell]) }))
+	}
+	return ladder
+}
+
+// NewRung is a rung with these figures.
+func NewRung(budget float64, share uint16, f precision.Figures) screening.Rung {
+	return screening.Rung{Budget: budget, Share: share, MeanCandidates: f.Mean, P99Candidates: f.P99, MaxCandidates: f.Max, Precision1: f.Precision1, PrecisionK: f.PrecisionK}
 }

@@ -1,4 +1,4 @@
-package screening
+package screentest
 
 import "math"
 

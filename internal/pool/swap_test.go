@@ -1,4 +1,4 @@
-package screening
+package pool
 
 import (
 	"sync"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
 // A pool has the same number of searchers after a swap as before, whichever shelf they were
@@ -16,11 +17,11 @@ func TestSwapsMakeNoMoreSearchers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := NewModel(Config{Dim: dim, Labels: labels, Clusters: make([]float32, dim), Lists: []List{{IDs: []uint32{1, 2, 3}}}})
+	m, err := screening.NewModel(screening.Config{Dim: dim, Labels: labels, Clusters: make([]float32, dim), Lists: []screening.List{{IDs: []uint32{1, 2, 3}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewPool(m, layer, Options{})
+	p, err := New(m, layer, screening.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
