@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // Searcher is softmax.Searcher.
@@ -24,7 +25,8 @@ type Searcher struct {
 	sorter            Sorter
 	biases            []float32 // of the survivors
 	logits            []float64
-	label             [1]uint32 // whose logit LogitAndSum is asked for
+	label             [1]uint32             // whose logit LogitAndSum is asked for
+	blocks            kernels.BlockContexts // the context of a short search
 	mask              *bitset.Set
 
 	req     Request    // of the search that is under way
