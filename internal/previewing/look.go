@@ -54,29 +54,23 @@ const (
 	// behind is the number of labels, by their previews, between the k-th best and the mark. It
 	// shows how close the labels are there, which the best alone do not show.
 	behind = 15
-)
 
-// A context whose part outside the coordinates is larger than in 99 of 100 held-out ones is of a
-// kind that nothing was measured for. So is a shorter one than 99 of 100, if the layer has biases:
-// these decide then. A search about it looks farther than its rung, by a factor, and at least this
-// far.
-const (
+	// A context whose part outside the coordinates is larger than in 99 of 100 held-out ones is of a
+	// kind that nothing was measured for. So is a shorter one than 99 of 100, if the layer has biases:
+	// these decide then. A search about it looks farther than its rung, by a factor, and at least
+	// this far.
 	FarTimes      = 1.2
 	FarReach      = 8
 	FarDeviations = 5
-)
 
-// A request for many labels may miss a share of them, and its best are far above its mark. So it
-// looks less far than a request for few labels, by these factors from manyLabels on.
-const (
+	// A request for many labels may miss a share of them, and its best are far above its mark. So it
+	// looks less far than a request for few labels, by these factors from manyLabels on.
 	fewLabels, manyLabels = 5, 40
 	manyReach             = 0.92
 	manyDeviations        = 0.8
-)
 
-// Labels below many that are ruled out lie close together, and more of them are missed within the
-// same distances: each doubling of the number adds this to the distances of a rung.
-const (
+	// Labels below many that are ruled out lie close together, and more of them are missed within the
+	// same distances: each doubling of the number adds this to the distances of a rung.
 	reachPerDoubling      = 0.4
 	deviationsPerDoubling = 0.2
 )

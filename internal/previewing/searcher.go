@@ -133,7 +133,7 @@ func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, c
 	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
 		return exact.Invalid(exact.ErrContext, "preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
 	}
-	if exactly(&req, 0) {
+	if exactly(&req, k) {
 		s.look.Stats.Queries += uint64(n)
 		s.look.Stats.Exact += uint64(n)
 		return s.exact.SearchBatch(dst, answers, contexts, req)
