@@ -8,11 +8,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// estimated reports whether a log-sum at a temperature, 0 for 1, may be estimated: labels that are
-// not scored in full count as a normal distribution, whose sums at low temperatures come from
-// logits that no label has.
-func estimated(t float64) bool { return t == 0 || t >= 0.5 && t <= 2 }
-
 // outside returns the estimate of the log-sum over the labels that are not scored in full: by their
 // previews, or by the spread of their block. The part outside the coordinates is taken for normal,
 // and no label of a block that was not looked at is above the mark. The kept rows lose their
@@ -51,8 +46,7 @@ func (l *Look) outside(req *exact.Request, kept []uint32, mark float32) float64 
 
 // raised returns by how much a normal distribution raises the log of the mean of e^x above its
 // centre, if no x is more than far above it, which is above 0: half the square of its deviation, as
-// long as the x that matter most, which are a square above the centre, are there. It returns a bound
-// if they are not.
+// long as the x that matter most, a square above the centre, are there. If not it returns a bound.
 func raised(square, far float64) float64 {
 	if square <= far {
 		return square / 2

@@ -329,8 +329,8 @@ func (l *Look) kth(scores []float32, k int) float32 {
 }
 
 // Near returns the rows whose labels may reach the mark: their distance below it is at most far
-// times the factor of their block. Rows without a label, and labels that may not be answered, are at
-// -Inf.
+// times the factor of their block. Rows without a label, and labels that may not be answered, are
+// at -Inf.
 func (l *Look) Near(mark float32, far float64) []uint32 {
 	least := func(factor float32) float32 {
 		return float32(max(float64(mark)-float64(far*float64(factor)), -math.MaxFloat32))

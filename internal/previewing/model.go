@@ -97,8 +97,8 @@ const noLabel = 1<<32 - 1
 
 func panelsOf(n int) int { return (n + kernels.PanelRows - 1) / kernels.PanelRows }
 
-// New returns the model of some parts, which are kept, and the packed codes of all labels of blocks,
-// in the order of Parts.IDs.
+// New returns the model of some parts, which are kept, and the packed codes of all labels of
+// blocks, in the order of Parts.IDs.
 func New(p *Parts, codes []byte) *Model {
 	m := &Model{parts: p, turn: NewDirections(p.Turn, p.Width()), first: make([]uint32, p.Blocks+1)}
 	for b, size := range p.Sizes {

@@ -103,10 +103,13 @@ func (s *Searcher) Answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	return a, nil
 }
 
-// exactly reports whether the exact layer answers a request for k labels in any context.
+// exactly reports whether the exact layer answers a request for k labels in any context. Log-sums
+// at extreme temperatures are not estimated: labels that are not scored in full count as a normal
+// distribution, whose sums at low temperatures come from logits that no label has.
 func exactly(req *exact.Request, k int) bool {
+	t := cmp.Or(req.Temperature, 1)
 	return req.Exact || exact.IsList(req.Among) || k > mostPreviewed ||
-		req.LogSum && (req.ExactSum || exact.Edits(req) || !estimated(req.Temperature))
+		req.LogSum && (req.ExactSum || exact.Edits(req) || t < 0.5 || t > 2)
 }
 
 func (s *Searcher) byLayer(dst []exact.Prediction, req *exact.Request) (exact.Answer, error) {

@@ -259,8 +259,8 @@ func (m *maker) group(ctx context.Context) error {
 
 const someBlocks = 512 // in which the error of codes is measured, about
 
-// spread finds the spread of the labels around the centres, by blocks and by coordinates, the scales
-// of their codes, and what these lose.
+// spread finds the spread of the labels around the centres, by blocks and by coordinates, the
+// scales of their codes, and what these lose.
 func (m *maker) spread(ctx context.Context) error {
 	readers := m.readers(m.through)
 	m.Radii, m.Gauges = make([]float32, m.Blocks), slices.Repeat([]float32{1}, m.Blocks)

@@ -127,8 +127,8 @@ func (m *maker) someRows() []float32 {
 	return rows
 }
 
-// probe writes probes to dst: sums of rows, or of contexts, with random signs, each without its part
-// along the directions of less; the products of a row with the directions of from are its
+// probe writes probes to dst: sums of rows, or of contexts, with random signs, each without its
+// part along the directions of less; the products of a row with the directions of from are its
 // coordinates along these. The sum of the squares of the probes' products with a context is about
 // the mean square, over the rows, of the part of their logits outside the coordinates; and the same
 // for a row, less the mean row, over contexts.

@@ -20,8 +20,8 @@ type reader struct {
 	a      []float64 // the coordinates of a label
 }
 
-// readers returns a function that makes readers, for coordinates that are the products of rows, less
-// the mean row, with some directions.
+// readers returns a function that makes readers, for coordinates that are the products of rows,
+// less the mean row, with some directions.
 func (m *maker) readers(through []float32) func() *reader {
 	width := m.Width()
 	directions, offset := previewing.NewDirections(through, width), make([]float64, len(through)/width)
@@ -43,8 +43,8 @@ func (m *maker) widen(row []float32, id int) {
 	}
 }
 
-// read leaves the coordinates of a label in r.a, and its row in r.row. A huge row counts as the mean
-// row.
+// read leaves the coordinates of a label in r.a, and its row in r.row. A huge row counts as the
+// mean row.
 func (r *reader) read(id int) {
 	r.m.widen(r.row, id)
 	if r.m.huge[uint32(id)] {
@@ -162,8 +162,8 @@ const (
 	labelsPerHuge = 64 // at least
 )
 
-// findHuge finds labels whose rows, with their biases, are much longer than most: a few of them would
-// decide the mean row, the coordinates and the blocks of all others.
+// findHuge finds labels whose rows, with their biases, are much longer than most: a few of them
+// would decide the mean row, the coordinates and the blocks of all others.
 func (m *maker) findHuge(ctx context.Context) error {
 	n := m.Labels / labelsPerHuge
 	if n == 0 {
@@ -196,9 +196,9 @@ const (
 
 // encode makes the codes of all labels but the outliers, which it takes out of their blocks: labels
 // with previews that tell little of their logits. They are the huge ones, those whose codes lose
-// most, since coordinates are too large for them, and those whose rows have the longest part outside
-// the coordinates. Such a row has a direction almost for itself: contexts along it are rare, so the
-// coordinates leave it out.
+// most, since coordinates are too large for them, and those whose rows have the longest part
+// outside the coordinates. Such a row has a direction almost for itself: contexts along it are
+// rare, so the coordinates leave it out.
 func (m *maker) encode(ctx context.Context) error {
 	size, lost := m.RowBytes(), make([]float64, m.Labels)
 	m.codes = make([]byte, m.Labels*size)

@@ -1,6 +1,6 @@
-// Package making makes the models of package previewing: coordinates from contexts, blocks of labels,
-// the codes of these, and rungs from the needs of held-out contexts. Package preview has the
-// comments for what is exported.
+// Package making makes the models of package previewing: coordinates from contexts, blocks of
+// labels, the codes of these, and rungs from the needs of held-out contexts. Package preview has
+// the comments for what is exported.
 package making
 
 import (

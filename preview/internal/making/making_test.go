@@ -1034,8 +1034,9 @@ func TestModelsRoundTrip(t *testing.T) {
 	})
 }
 
-// A label with previews that tell little of its logits, since its coordinates are too large for codes
-// or its row has a direction for itself, is found by every rung, unless the request forbids it.
+// A label with previews that tell little of its logits, since its coordinates are too large for
+// codes or its row has a direction for itself, is found by every rung, unless the request forbids
+// it.
 func TestOutliersAreFound(t *testing.T) {
 	const labels, dim, large, alone = 2048, 32, 700, 900
 	d := newData(t, labels, dim, false, 5)
@@ -1135,8 +1136,8 @@ func TestHugeRowsAreSetApart(t *testing.T) {
 	}
 }
 
-// No bound cuts off labels that look alike: they are scored in full, or the exact layer answers. So a
-// search that looks farther misses less, in unusual contexts too.
+// No bound cuts off labels that look alike: they are scored in full, or the exact layer answers. So
+// a search that looks farther misses less, in unusual contexts too.
 func TestWhoLooksFartherMissesLess(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		exactly := exact.NewSearcher(x.layer)

@@ -36,8 +36,8 @@ func (m *maker) exactly(ctx context.Context, contexts []float32, k int, req exac
 	return best, answers, err
 }
 
-// each calls work for each of some contexts, with a searcher for each goroutine, and done after some
-// of them.
+// each calls work for each of some contexts, with a searcher for each goroutine, and done after
+// some of them.
 func (m *maker) each(ctx context.Context, model *previewing.Model, contexts []float32, done func(int), work func(s *previewing.Searcher, c int, h []float32) error) error {
 	fresh := func() *previewing.Searcher { return model.Over(m.layer) }
 	return parallel.With(ctx, 0, len(contexts)/m.Dim, 16, done, fresh, func(s *previewing.Searcher, lo, hi int) error {
@@ -134,8 +134,9 @@ func (m *maker) measureRung(ctx context.Context, model *previewing.Model, rung *
 	return nil
 }
 
-// leavesOut returns the number of the best labels of a context that a rung does not score in full. A
-// search for len(best) labels finds the others: they are the best of any labels that include them.
+// leavesOut returns the number of the best labels of a context that a rung does not score in full.
+// A search for len(best) labels finds the others: they are the best of any labels that include
+// them.
 func leavesOut(l *previewing.Look, h []float32, best []exact.Prediction, rung *previewing.Rung) int {
 	if !l.Find(h, len(best), &exact.Request{}, rung) {
 		l.Stats.Exact++
