@@ -139,12 +139,18 @@ func (s *Searcher) survivors(q *Query, among *Labels, k int) []uint32 {
 		}
 		return q.rows[:p.hot.codes.Survivors(q.lower, q.upper, q.rows, among.list.panel, n, k, &q.vec)]
 	}
-	codes := s.layer.codes
-	if codes == nil || q.dim != codes.Dim() {
+	lower, upper := q.lower[:n], q.upper[:n]
+	switch codes, blocks := s.layer.codes, s.layer.blocks; {
+	case q.dim != s.layer.Dim():
+		return nil
+	case blocks != nil:
+		s.blocks.Set(blocks, &q.vec)
+		blocks.GatherBounds(lower, upper, among.ids, &s.blocks)
+	case codes != nil:
+		codes.GatherBounds(lower, upper, among.ids, &q.vec)
+	default:
 		return nil
 	}
-	lower, upper := q.lower[:n], q.upper[:n]
-	codes.GatherBounds(lower, upper, among.ids, &q.vec)
 	threshold, ok := kernels.KthBound(lower, k)
 	if !ok || math.IsInf(float64(threshold), -1) {
 		return nil
@@ -166,10 +172,13 @@ func (s *Searcher) rank(dst []Prediction, q *Query, among *Labels, left []uint32
 	kernels.Prefetch(*rows, ids)
 	rows.RefGatherDot(logits, nil, ids, q.vec.Vector())
 	for j, row := range left {
-		if p != nil {
+		switch {
+		case p != nil:
 			logits[j] += float64(p.hot.codes.Bias(among.list.panel*kernels.PanelRows + int(row)))
-		} else {
+		case s.layer.codes != nil:
 			logits[j] += float64(s.layer.codes.Bias(int(ids[j])))
+		default:
+			logits[j] += float64(s.layer.bias[ids[j]])
 		}
 	}
 	s.selectTop(dst, logits, ids)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
 // Searcher is softmax.Searcher.
@@ -25,7 +26,8 @@ type Searcher struct {
 	order             []Prediction // all labels of a scope, to be put in order
 	sorter            Sorter
 	logits            []float64
-	label             [1]uint32 // whose logit LogitAndSum is asked for
+	label             [1]uint32             // whose logit LogitAndSum is asked for
+	blocks            kernels.BlockContexts // the context of a short search
 	mask              *bitset.Set
 
 	req     Request      // of the search that is under way

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
@@ -47,6 +48,38 @@ func Scores7(dst []float32, panels []byte, high, low []int8, scale float32) {
 			scores7Generic(out, part, high, low, excessHigh, excessLow, scale)
 		}
 	}
+}
+
+// Planes7 splits a vector of 15 bits into the numbers that Scores7 takes: 128*high[j] + low[j] is v[j]
+// over the step, which it returns, rounded to the nearest integer, of two the even one. The quotient
+// is computed in v's type. If the step is not above 2^-100 and below 2^100, as of a vector of zeros,
+// it is 0, and so are all numbers. high and low have at least the length of v, and the rest stays.
+func Planes7[F float32 | float64](high, low []int8, v []F) (step float32) {
+	const (
+		most  = 127 * 128
+		toInt = 3 << 51 // adding a number to it rounds the number to an integer, ties to even
+	)
+	largest := F(0)
+	for _, x := range v {
+		largest = max(largest, x, -x)
+	}
+	high, low = high[:len(v)], low[:len(v)]
+	if step = float32(largest / most); !(step > 0x1p-100 && step < 0x1p100) {
+		clear(high)
+		clear(low)
+		return 0
+	}
+	scale := most / largest
+	for j, x := range v {
+		high[j], low[j] = Halves7(int(int32(math.Float64bits(float64(F(x*scale)) + toInt))))
+	}
+	return step
+}
+
+// Halves7 returns the numbers, -64 to 63 the lower one, with 128*high + low = q.
+func Halves7(q int) (high, low int8) {
+	h := (q + 64) >> 7
+	return int8(h), int8(q - h<<7)
 }
 
 // Scores42 computes, for each row of panels of codes of 4 and of 2 bits, base + scale*S: S is the sum

@@ -3,6 +3,7 @@ package kernels
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -166,4 +167,30 @@ func TestScores7OfEveryLength(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The two planes of a vector give its numbers over the step, to the nearest integer.
+func TestPlanesOfVectors(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		scale := rapid.SampledFrom([]float64{0, 0x1p-140, 0x1p-80, 1, 0x1p80, 0x1p120}).Draw(t, "scale")
+		v := rapid.SliceOfN(rapid.Float64Range(-1, 1), 1, 20).Draw(t, "v")
+		narrow, high, low := make([]float32, len(v)), make([]int8, len(v)), make([]int8, len(v))
+		for i := range v {
+			v[i] *= scale
+			narrow[i] = float32(v[i])
+		}
+		check := func(step float32, off float64) {
+			for i, x := range v {
+				q := float64(high[i])*128 + float64(low[i])
+				if low[i] == -128 || high[i] == -128 || step == 0 && q != 0 || step > 0 && math.Abs(q-x/float64(step)) > 0.5+off {
+					t.Fatalf("element %d of %v, step %v: found %d and %d", i, v, step, high[i], low[i])
+				}
+			}
+			if good := scale >= 0x1p-80 && scale <= 0x1p80 && slices.ContainsFunc(v, func(x float64) bool { return math.Abs(x) > scale/16 }); good && step == 0 {
+				t.Fatalf("%v: found no step", v)
+			}
+		}
+		check(Planes7(high, low, v), 0.01)
+		check(Planes7(high, low, narrow), 0.02)
+	})
 }

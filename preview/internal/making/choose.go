@@ -1,4 +1,4 @@
-package preview
+package making
 
 import (
 	"cmp"
@@ -6,8 +6,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 )
 
 // The reach and the deviations of a rung are chosen from these.
@@ -49,104 +49,98 @@ type survey struct {
 }
 
 // survey looks at all labels for each of the held-out contexts, whose best labels are given.
-func (m *Model) survey(ctx context.Context, l *softmax.Layer, held []float32, best []softmax.Prediction, done func(int)) (*survey, error) {
-	n := len(held) / m.dim
-	v := &survey{n: n, k: m.k, first: make([]need, n), best: make([]need, n*m.k), looked: make([]float32, n*len(reaches)), kept: make([]float32, n*len(deviations))}
+func (m *maker) survey(ctx context.Context, model *previewing.Model, held []float32, best []exact.Prediction, done func(int)) (*survey, error) {
+	n := len(held) / m.Dim
+	v := &survey{n: n, k: m.K, first: make([]need, n), best: make([]need, n*m.K), looked: make([]float32, n*len(reaches)), kept: make([]float32, n*len(deviations))}
 	sigmas, norms := make([]float64, n), make([]float64, n)
-	err := m.each(ctx, l, n, nil, func(s *Searcher, c int) error {
-		if err := s.query[0].Set(held[c*m.dim : (c+1)*m.dim]); err != nil {
-			return err
-		}
-		s.turn()
-		sigmas[c], norms[c] = s.sigma, s.norm
+	err := m.each(ctx, model, held, nil, func(s *previewing.Searcher, c int, h []float32) error {
+		s.Look().Coordinates(h)
+		sigmas[c], norms[c] = s.Look().Sigma, s.Look().Norm
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	sorted := slices.Sorted(slices.Values(sigmas))
-	if far := sorted[n*99/100]; far < math.MaxFloat64 {
-		m.far = far
+	if far := slices.Sorted(slices.Values(sigmas))[n*99/100]; far < math.MaxFloat64 {
+		m.Far = far
 	}
-	if m.biased {
-		m.short = slices.Sorted(slices.Values(norms))[n/100]
+	if m.Biased > 0 {
+		m.Short = slices.Sorted(slices.Values(norms))[n/100]
 	}
-	rowOf := slices.Repeat([]uint32{noLabel}, m.labels) // of each label, where all blocks are looked at
-	for row, id := range m.slots {
-		if id != noLabel {
-			rowOf[id] = uint32(row)
+	rowOf, row, ids := map[uint32]uint32{}, 0, m.IDs // of each label in a block, where all blocks are looked at
+	for _, size := range m.Sizes {
+		for i, id := range ids[:size] {
+			rowOf[id] = uint32(row + i)
 		}
+		row, ids = row+padded(int(size)), ids[size:]
 	}
-	err = m.each(ctx, l, n, done, func(s *Searcher, c int) error {
-		if err := s.query[0].Set(held[c*m.dim : (c+1)*m.dim]); err != nil {
-			return err
-		}
-		if !s.turn() {
+	return v, m.each(ctx, model, held, done, func(s *previewing.Searcher, c int, h []float32) error {
+		l := s.Look()
+		if !l.Coordinates(h) {
 			return nil // the layer answers
 		}
-		far := s.isFar()
-		of := func(x, least float64) float64 { // the distance of a rung that becomes x
-			switch {
-			case !far:
-				return x
-			case x <= least:
-				return 0
-			}
-			return x / farTimes
-		}
-		var none softmax.Request
-		_, looked := s.begin(1, &none)
-		mark1 := s.mark(looked, 1)
-		begun, looked := s.begin(m.k, &none)
-		markK := s.mark(looked, m.k)
-		reach := func(b int, mark float32) float64 {
-			if b < 0 {
-				return 0
-			}
-			return of(max(0, float64(mark-s.centre[b]))/max(float64(s.length*float64(m.radii[b])), 1e-30), farReach)
-		}
-		outside := func(mark, x float32, b int) float32 {
-			return float32(of(float64(mark-x)/float64(s.sigma*float64(m.beyond[b])), farDeviations))
-		}
-		shares := v.looked[c*len(reaches) : (c+1)*len(reaches)]
-		for b, size := range m.sizes {
-			if i, _ := slices.BinarySearch(reaches, reach(b, markK)); i < len(shares) {
-				shares[i] += float32(size) / float32(m.labels)
-			}
-			s.picked[b] = uint32(b)
-		}
-		sumUp(shares)
-		looked = s.scan(s.picked[:m.blocks()], 0)
-		all := s.scores[:looked]
-		first := &v.first[c]
-		for j, p := range best[c*m.k : (c+1)*m.k] {
-			y := &v.best[c*m.k+j]
-			row := rowOf[p.ID]
-			if row == noLabel { // an outlier: it is always found
-				continue
-			}
-			block, x := int(m.owner[row/kernels.PanelRows]), all[row]
-			b := block
-			if s.reach[b] >= begun { // at any rate
-				b = -1
-			}
-			*y = need{float32(reach(b, markK)), outside(s.mark(looked, m.k), x, block)}
-			if j == 0 {
-				*first = *y
-				first.reach, first.deviations = float32(reach(b, mark1)), outside(s.mark(looked, 1), x, block)
-			}
-		}
-		kept := v.kept[c*len(deviations) : (c+1)*len(deviations)]
-		mark := s.mark(looked, m.k)
-		for _, row := range s.rows[:s.near(looked, mark, float64(deviations[len(deviations)-1]*farTimes*s.sigma))] {
-			if i, _ := slices.BinarySearch(deviations, float64(outside(mark, all[row], int(s.blockOf(row))))); i < len(kept) {
-				kept[i]++
-			}
-		}
-		sumUp(kept)
+		m.needs(v, l, c, best[c*m.K:(c+1)*m.K], rowOf)
 		return nil
 	})
-	return v, err
+}
+
+// needs finds the needs and the costs of a context, whose coordinates l has.
+func (m *maker) needs(v *survey, l *previewing.Look, c int, best []exact.Prediction, rowOf map[uint32]uint32) {
+	far := l.IsFar()
+	of := func(x, least float64) float64 { // the distance of a rung that becomes x
+		switch {
+		case !far:
+			return x
+		case x <= least:
+			return 0
+		}
+		return x / previewing.FarTimes
+	}
+	var none exact.Request
+	l.First(1, &none)
+	mark1 := l.Mark(1, &none)
+	l.First(m.K, &none)
+	markK := l.Mark(m.K, &none)
+	reach := func(b uint32, mark float32) float64 {
+		return of(max(0, float64(mark-l.Centre[b]))/max(float64(l.Length*float64(m.Radii[b])), 1e-30), previewing.FarReach)
+	}
+	outside := func(mark, x float32, b uint32) float64 {
+		return float64(float32(of(float64(mark-x)/float64(l.Sigma*float64(m.Beyond[b])), previewing.FarDeviations)))
+	}
+	shares := v.looked[c*len(reaches) : (c+1)*len(reaches)]
+	for b, size := range m.Sizes {
+		if i, _ := slices.BinarySearch(reaches, reach(uint32(b), markK)); i < len(shares) {
+			shares[i] += float32(size) / float32(m.Labels)
+		}
+	}
+	sumUp(shares)
+	l.All()
+	all1, allK := l.Mark(1, &none), l.Mark(m.K, &none)
+	for j, p := range best {
+		row, ok := rowOf[p.ID]
+		if !ok { // an outlier: it is always found
+			continue
+		}
+		b := l.BlockOf(row)
+		needed := func(first, all float32) need {
+			x := need{deviations: float32(outside(all, l.Scores[row], b))}
+			if l.Reach[b] < l.Limit { // else the first look is at it
+				x.reach = float32(reach(b, first))
+			}
+			return x
+		}
+		v.best[c*m.K+j] = needed(markK, allK)
+		if j == 0 {
+			v.first[c] = needed(mark1, all1)
+		}
+	}
+	kept := v.kept[c*len(deviations) : (c+1)*len(deviations)]
+	for _, row := range l.Near(allK, float64(deviations[len(deviations)-1]*previewing.FarTimes*l.Sigma)) {
+		if i, _ := slices.BinarySearch(deviations, outside(allK, l.Scores[row], l.BlockOf(row))); i < len(kept) {
+			kept[i]++
+		}
+	}
+	sumUp(kept)
 }
 
 func sumUp(x []float32) {
@@ -219,14 +213,14 @@ const fewMissed = 10
 
 // choose returns the rungs: for each of the factors the rung that takes least time among the rungs
 // that, by estimate, miss at most that multiple of the labels that the normal rung may miss.
-func (v *survey) choose(m *Model, miss1, missK float64) []Rung {
+func (v *survey) choose(m *maker, miss1, missK float64) []previewing.Rung {
 	// Times are reckoned in bytes: rows are read at random and scored twice, which takes some six
 	// times as long.
-	codes, row, crowd := float64(m.labels*m.rowBytes()), float64(6*m.dim), float64(m.crowd(m.k))
+	codes, row, crowd := float64(m.Labels*m.RowBytes()), float64(6*m.Dim), float64(m.Crowd(m.K))
 	looks := v.options(reaches, marginReach, v.looked, func(share float64) float64 { return codes * share }, func(n need) float32 { return n.reach })
 	keeps := v.options(deviations, marginDeviations, v.kept, func(n float64) float64 {
 		if n > crowd {
-			return float64(m.labels * m.dim) // of the exact layer
+			return float64(m.Labels * m.Dim) // of the exact layer
 		}
 		return row * n
 	}, func(n need) float32 { return n.deviations })
@@ -249,9 +243,9 @@ func (v *survey) choose(m *Model, miss1, missK float64) []Rung {
 	for i := at + 1; i < len(factors); i++ {
 		chosen[i] = v.least(between(pairs, chosen[i-1], widest), factors[i]*miss1, factors[i]*missK)
 	}
-	var rungs []Rung
+	var rungs []previewing.Rung
 	for _, p := range chosen {
-		rungs = append(rungs, Rung{Deviations: p.keep.bound, Reach: p.look.bound})
+		rungs = append(rungs, previewing.Rung{Deviations: p.keep.bound, Reach: p.look.bound})
 	}
 	return rungs
 }

@@ -1,4 +1,4 @@
-package preview
+package making
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/encode"
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
@@ -24,20 +25,21 @@ func (p *points) row(i int) []int16 { return p.x[i*p.dim : (i+1)*p.dim] }
 type centres struct {
 	n, dim int
 	step   []float32
-	panels []byte
+	codes  []int8
+	panels []byte // with the codes
 	halves []float32
 }
 
 // newCentres quantises n centres of dim numbers.
 func newCentres(x []float64, dim int) *centres {
 	n := len(x) / dim
-	c := &centres{n: n, dim: dim, step: make([]float32, dim), halves: make([]float32, n)}
+	c := &centres{n: n, dim: dim, step: make([]float32, dim), codes: make([]int8, n*dim), halves: make([]float32, n)}
 	for i := range n {
 		for j, v := range x[i*dim : (i+1)*dim] {
 			c.step[j] = max(c.step[j], float32(math.Abs(v)/63))
 		}
 	}
-	c.panels = make([]byte, panelsOf(n)*kernels.PanelRows*dim)
+	c.panels = make([]byte, padded(n)*dim)
 	for i := range n {
 		square := 0.0
 		for j, v := range x[i*dim : (i+1)*dim] {
@@ -45,6 +47,7 @@ func newCentres(x []float64, dim int) *centres {
 			if c.step[j] > 0 {
 				code = math.RoundToEven(v / float64(c.step[j]))
 			}
+			c.codes[i*dim+j] = int8(code)
 			encode.PutCode7(c.panels, dim, i, j, int8(code))
 			y := code * float64(c.step[j])
 			square += float64(y * y)
@@ -54,28 +57,8 @@ func newCentres(x []float64, dim int) *centres {
 	return c
 }
 
-func panelsOf(n int) int { return (n + kernels.PanelRows - 1) / kernels.PanelRows }
-
-// planes quantises a vector to 15 bits, in two planes, and returns the step: 0 for a vector of
-// zeros, or a vector whose step is outside float32.
-func planes(high, low []int8, v []float64) (step float32) {
-	largest := 0.0
-	for _, x := range v {
-		largest = max(largest, math.Abs(x))
-	}
-	const most = 127 * 128
-	step = float32(largest / most)
-	if !(step > 0x1p-100 && step < 0x1p100) {
-		return 0
-	}
-	scale := most / largest
-	for j, x := range v {
-		q := int(math.RoundToEven(x * scale))
-		h := (q + 64) >> 7
-		high[j], low[j] = int8(h), int8(q-h<<7)
-	}
-	return step
-}
+// padded is a number of rows by whole panels.
+func padded(n int) int { return (n + kernels.PanelRows - 1) &^ (kernels.PanelRows - 1) }
 
 // finder finds the nearest centre of a point. It is for one goroutine.
 type finder struct {
@@ -84,26 +67,19 @@ type finder struct {
 	scores    []float32
 }
 
-func (f *finder) room(dim, n int) {
-	if len(f.v) < dim {
-		f.v, f.high, f.low = make([]float64, dim), make([]int8, dim), make([]int8, dim)
-	}
-	if n = panelsOf(n) * kernels.PanelRows; len(f.scores) < n {
-		f.scores = make([]float32, n)
-	}
-}
-
 func (f *finder) nearest(c *centres, p *points, i int) int {
-	f.room(c.dim, c.n)
+	if f.v == nil {
+		f.v, f.high, f.low = make([]float64, c.dim), make([]int8, c.dim), make([]int8, c.dim)
+	}
+	f.scores = grow.Slice(f.scores, padded(c.n))
 	for j, x := range p.row(i) {
 		f.v[j] = float64(x) * float64(p.step[j]) * float64(c.step[j])
 	}
-	step := planes(f.high[:c.dim], f.low[:c.dim], f.v[:c.dim])
-	scores := f.scores[:panelsOf(c.n)*kernels.PanelRows]
-	kernels.Scores7(scores, c.panels, f.high[:c.dim], f.low[:c.dim], step)
+	step := kernels.Planes7(f.high, f.low, f.v)
+	kernels.Scores7(f.scores, c.panels, f.high, f.low, step)
 	best, most := 0, float32(math.Inf(-1))
 	for t, half := range c.halves {
-		if x := scores[t] - half; x > most {
+		if x := f.scores[t] - half; x > most {
 			best, most = t, x
 		}
 	}
@@ -232,4 +208,153 @@ func cluster(ctx context.Context, p *points, progress func(share float64)) (to [
 		to[i] = uint32(place[t])
 	}
 	return to, x[:n*p.dim], nil
+}
+
+// group makes the blocks, by the first coordinates of their labels.
+func (m *maker) group(ctx context.Context) error {
+	readers := m.readers(m.through)
+	p := &points{n: m.Labels, dim: m.Centred, x: make([]int16, m.Labels*m.Centred), step: make([]float32, m.Centred)}
+	// The steps of the points, from a sample.
+	some, r := min(m.Labels, 4096), readers()
+	for i := range some {
+		r.read(i * m.Labels / some)
+		for j := range p.step {
+			p.step[j] += float32(r.a[j] * r.a[j])
+		}
+	}
+	const fine = 2000 // steps of a deviation
+	for j, x := range p.step {
+		p.step[j] = float32(math.Sqrt(float64(x)/float64(some)) / fine)
+	}
+	err := eachLabel(ctx, m, readers, func(r *reader, id int) {
+		r.read(id)
+		for j, step := range p.step {
+			if step > 0 {
+				p.row(id)[j] = int16(min(max(math.RoundToEven(r.a[j]/float64(step)), -32767), 32767))
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	to, x, err := cluster(ctx, p, func(share float64) { m.opt.Progress("blocks", 0.1+0.7*share) })
+	if err != nil {
+		return err
+	}
+	c := newCentres(x, m.Centred)
+	m.Blocks, m.Axes, m.Centres = c.n, c.step, c.codes
+	m.Sizes, m.IDs, m.starts = make([]uint32, c.n), make([]uint32, m.Labels), make([]int, c.n+1)
+	for _, t := range to {
+		m.Sizes[t]++
+	}
+	for t, n := range m.Sizes {
+		m.starts[t+1] = m.starts[t] + int(n)
+	}
+	next := slices.Clone(m.starts)
+	for id, t := range to {
+		m.IDs[next[t]] = uint32(id)
+		next[t]++
+	}
+	return nil
+}
+
+const someBlocks = 512 // in which the error of codes is measured, about
+
+// spread finds the spread of the labels around the centres, by blocks and by coordinates, the
+// scales of their codes, and what these lose.
+func (m *maker) spread(ctx context.Context) error {
+	readers := m.readers(m.through)
+	m.Radii, m.Gauges = make([]float32, m.Blocks), slices.Repeat([]float32{1}, m.Blocks)
+	m.Steps, m.Noise = slices.Repeat([]float32{1}, m.Coordinates), make([]float32, m.Coordinates)
+	squares := newMatrix(m.Blocks, m.Coordinates)
+	err := m.eachBlock(ctx, readers, 1, func(c *coder, b int, ids []uint32) {
+		row := squares.row(b)
+		for _, id := range ids {
+			c.read(int(id))
+			for r, a := range c.a {
+				off := a - c.centre[r]
+				row[r] += float64(off * off)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	mean := make([]float64, m.Coordinates)
+	for b, size := range m.Sizes {
+		sum := 0.0
+		for r, x := range squares.row(b) {
+			mean[r] += x / float64(m.Labels)
+			if r < m.Centred {
+				sum += x
+			}
+		}
+		m.Radii[b] = float32(math.Sqrt(sum / float64(size)))
+	}
+	for b, size := range m.Sizes {
+		sum, n := 0.0, 0
+		for r, x := range squares.row(b) {
+			if mean[r] > 0 {
+				sum += x / mean[r]
+				n++
+			}
+		}
+		m.Gauges[b] = float32(max(math.Sqrt(sum/float64(size)/float64(max(n, 1))), 1e-3))
+	}
+	for r, x := range mean {
+		m.Steps[r] = float32(math.Sqrt(x) * m.stepOf(r))
+	}
+	m.opt.Progress("blocks", 0.9)
+	lost, labels, step := newMatrix(m.Blocks, m.Coordinates), 0, max(1, m.Blocks/someBlocks)
+	err = m.eachBlock(ctx, readers, step, func(c *coder, b int, ids []uint32) {
+		row := lost.row(b)
+		for _, id := range ids {
+			c.read(int(id))
+			c.encode()
+			for r, square := range c.lost {
+				row[r] += square
+			}
+		}
+	})
+	sums := make([]float64, m.Coordinates)
+	for b := 0; b < m.Blocks; b += step {
+		labels += int(m.Sizes[b])
+		for r, x := range lost.row(b) {
+			sums[r] += x
+		}
+	}
+	for r, sum := range sums {
+		m.Noise[r] = float32(sum / float64(labels))
+	}
+	return err
+}
+
+const (
+	mostBeyond  = 16 // labels of a block that give its part outside the coordinates
+	leastBeyond = 0.25
+)
+
+// findBeyond finds, for each block, the part of its labels' logits outside the coordinates, from
+// some of the labels.
+func (m *maker) findBeyond(ctx context.Context) error {
+	squares, mean := make([]float64, m.Blocks), 0.0
+	err := m.eachBlock(ctx, m.readers(m.outside), 1, func(c *coder, b int, ids []uint32) {
+		n := min(len(ids), mostBeyond)
+		for i := range n {
+			c.read(int(ids[i*len(ids)/n]))
+			for _, x := range c.a {
+				squares[b] += float64(x*x) / float64(n)
+			}
+		}
+	})
+	for b, x := range squares {
+		mean += x * float64(m.Sizes[b]) / float64(m.Labels)
+	}
+	m.Beyond = slices.Repeat([]float32{1}, m.Blocks)
+	for b, x := range squares {
+		if mean > 0 {
+			m.Beyond[b] = float32(max(math.Sqrt(x/mean), leastBeyond))
+		}
+	}
+	return err
 }

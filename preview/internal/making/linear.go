@@ -1,4 +1,4 @@
-package preview
+package making
 
 import (
 	"context"
@@ -118,8 +118,8 @@ const (
 )
 
 // leading returns about the first n eigenvectors of a symmetric positive matrix, in rows,
-// orthonormal, and their eigenvalues, by subspace iteration.
-func leading(ctx context.Context, s matrix, n int) (matrix, []float64, error) {
+// orthonormal, by subspace iteration.
+func leading(ctx context.Context, s matrix, n int) (matrix, error) {
 	d := s.rows
 	width := min(n+spare, d)
 	v, image := newMatrix(width, d), newMatrix(width, d)
@@ -128,7 +128,6 @@ func leading(ctx context.Context, s matrix, n int) (matrix, []float64, error) {
 		state = state*6364136223846793005 + 1442695040888963407
 		v.x[i] = float64(int64(state)>>11) * 0x1p-53
 	}
-	squares := make([]float64, width)
 	for range rounds {
 		err := parallel.Each(ctx, 0, width, 1, nil, func(_, k, _ int) error {
 			out, in := image.row(k), v.row(k)
@@ -138,20 +137,13 @@ func leading(ctx context.Context, s matrix, n int) (matrix, []float64, error) {
 			return nil
 		})
 		if err != nil {
-			return v, nil, err
+			return v, err
 		}
 		v, image = image, v
 		orthonormalise(v)
 	}
-	err := parallel.Each(ctx, 0, width, 1, nil, func(_, k, _ int) error {
-		for i := range d {
-			image.row(k)[i] = dot(s.row(i), v.row(k))
-		}
-		squares[k] = dot(image.row(k), v.row(k))
-		return nil
-	})
 	v.rows = n
-	return v, squares[:n], err
+	return v, nil
 }
 
 // orthonormalise makes the rows orthogonal and of length 1, twice for the sake of rounding. A row

@@ -1,0 +1,68 @@
+package previewing
+
+import (
+	"math"
+
+	"github.com/learning-to-screen/l2s/internal/encode"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+)
+
+// Directions compute the products of vectors with some directions by integers: vectors of 15 bits,
+// directions of 14. So they are the same on every CPU.
+type Directions struct {
+	width  int
+	panels []byte // the upper halves of the directions, and the lower ones
+	steps  []float32
+}
+
+// NewDirections returns the directions of some rows.
+func NewDirections(rows []float32, width int) *Directions {
+	d := &Directions{width: width, steps: make([]float32, len(rows)/width)}
+	const most = 63 * 128
+	padded, half := d.padded(), panelsOf(len(d.steps))*kernels.PanelRows
+	d.panels = make([]byte, 2*half*padded)
+	for r := range d.steps {
+		row := rows[r*width : (r+1)*width]
+		largest := 0.0
+		for _, x := range row {
+			largest = max(largest, math.Abs(float64(x)))
+		}
+		d.steps[r] = float32(largest / most)
+		for j := range padded {
+			q := 0
+			if j < width && largest > 0 {
+				q = int(math.RoundToEven(float64(row[j]) * (most / largest)))
+			}
+			high, low := kernels.Halves7(q)
+			encode.PutCode7(d.panels, padded, r, j, high)
+			encode.PutCode7(d.panels, padded, half+r, j, low)
+		}
+	}
+	return d
+}
+
+func (d *Directions) padded() int { return (d.width + 3) &^ 3 }
+
+// Turner has the memory of a goroutine that computes products with directions.
+type Turner struct {
+	*Directions
+	high, low []int8
+	products  []float32
+}
+
+// Turner returns one.
+func (d *Directions) Turner() Turner {
+	n := d.padded()
+	return Turner{d, make([]int8, n), make([]int8, n), make([]float32, 2*panelsOf(len(d.steps))*kernels.PanelRows)}
+}
+
+// Turn writes the products of v with the directions.
+func (t *Turner) Turn(dst []float64, v []float32) {
+	step := kernels.Planes7(t.high, t.low, v)
+	kernels.Scores7(t.products, t.panels, t.high, t.low, step)
+	half := len(t.products) / 2
+	for i := range dst {
+		both := float64(t.products[i])*128 + float64(t.products[half+i])
+		dst[i] = float64(both * float64(t.steps[i]))
+	}
+}

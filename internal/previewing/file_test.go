@@ -1,0 +1,210 @@
+package previewing
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/crc32c"
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/precision"
+)
+
+// small returns the parts of a small model, with codes and its layer.
+func small() (p *Parts, codes []byte, l *exact.Layer) {
+	r := rand.New(rand.NewPCG(4, 7))
+	floats := func(n int, least float32) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = least + r.Float32()
+		}
+		return x
+	}
+	rung := Rung{Deviations: 3, Reach: 5, Kept: 20, Precision1: precision.Estimate{Value: 0.9, High: 1}}
+	p = &Parts{
+		Labels: 90, Dim: 9, Biased: 1, Coordinates: 16, Fine: 16, Probes: 2, Centred: 8, Blocks: 2, Outliers: 1,
+		Turn: floats(18*10, -0.5), Mean: floats(10, -0.5), Steps: floats(16, 0.1), Noise: floats(16, 0.1), Axes: floats(8, 0.1),
+		Centres: make([]int8, 16), Radii: floats(2, 1), Gauges: floats(2, 1), Beyond: floats(2, 1), Sizes: []uint32{40, 49},
+		K: 5, HeldOut: 3, Far: 100, Rungs: []Rung{rung, rung},
+	}
+	for i := range p.Centres {
+		p.Centres[i] = int8(r.IntN(128) - 64)
+	}
+	for id := range p.Labels {
+		p.IDs = append(p.IDs, uint32(id))
+	}
+	codes = make([]byte, 89*p.RowBytes())
+	for i := range codes {
+		codes[i] = byte(r.Uint32())
+	}
+	l, err := exact.NewLayer(kernels.Float32Rows(floats(90*9, -0.5), 9), floats(90, -0.5))
+	if err != nil {
+		panic(err)
+	}
+	return p, codes, l
+}
+
+// sealed returns data with the right size and checksum.
+func sealed(data []byte) []byte {
+	if len(data) > atSize+8 {
+		binary.LittleEndian.PutUint64(data[atSize:], uint64(len(data)))
+		binary.LittleEndian.PutUint32(data[atChecksum:], crc32c.Sum(data[atSize:]))
+	}
+	return data
+}
+
+// Every byte that is changed, and every end that is missing or too much, is found.
+func TestDamagedFilesAreRefused(t *testing.T) {
+	p, codes, _ := small()
+	data := p.encode(codes)
+	if _, err := Read(bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	for at := range data {
+		for _, flip := range []byte{1, 0x80, 0xff} {
+			data[at] ^= flip
+			if _, err := Read(bytes.NewReader(data)); err == nil {
+				t.Fatalf("byte %d with %02x: found no error", at, flip)
+			}
+			data[at] ^= flip
+		}
+		if _, err := Read(bytes.NewReader(data[:at])); err == nil {
+			t.Fatalf("the first %d bytes: found no error", at)
+		}
+	}
+	if _, err := Read(bytes.NewReader(append(data, 0))); err == nil {
+		t.Fatal("one byte more: found no error")
+	}
+}
+
+// A file whose checksum is right may still have impossible contents.
+func TestHostileFilesAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		want   string
+		change func(p *Parts)
+	}{
+		{"turn: found NaN at 5", func(p *Parts) { p.Turn[5] = float32(math.NaN()) }},
+		{"mean: found -Inf", func(p *Parts) { p.Mean[0] = float32(math.Inf(-1)) }},
+		{"steps: found -1 at 2", func(p *Parts) { p.Steps[2] = -1 }},
+		{"noise: found -1 at 0", func(p *Parts) { p.Noise[0] = -1 }},
+		{"axes: found -1 at 0", func(p *Parts) { p.Axes[0] = -1 }},
+		{"radii: found NaN", func(p *Parts) { p.Radii[0] = float32(math.NaN()) }},
+		{"gauges: found -1", func(p *Parts) { p.Gauges[0] = -1 }},
+		{"beyond: found -1", func(p *Parts) { p.Beyond[0] = -1 }},
+		{"centres: found 64 at 3", func(p *Parts) { p.Centres[3] = 64 }},
+		{"ids: block 0: found 90", func(p *Parts) { p.IDs[0] = 90 }},
+		{"ids: block 0", func(p *Parts) { p.IDs[1] = p.IDs[0] }},
+		{"expected ascending ids", func(p *Parts) { slices.Reverse(p.IDs[:p.Sizes[0]]) }},
+		{"sizes: block 0: found 0", func(p *Parts) { p.Sizes[0] = 0 }},
+		{"sizes: ", func(p *Parts) { p.Sizes[0]-- }},
+		{"sizes: block 0: found 91", func(p *Parts) { p.Sizes[0] = 91 }},
+		{"blocks: found 90", func(p *Parts) {
+			p.Blocks, p.Sizes, p.Centres = 90, slices.Repeat([]uint32{1}, 90), make([]int8, 90*p.Centred)
+		}},
+		{"coordinates: found 12", func(p *Parts) { p.Coordinates = 12 }},
+		{"centred: found ", func(p *Parts) { p.Centred = p.Coordinates + 4 }},
+		{"k: found 91", func(p *Parts) { p.K = 91 }},
+		{"normal rung: found 40", func(p *Parts) { p.Normal = 40 }},
+		{"far: found", func(p *Parts) { p.Far = -1 }},
+		{"short: found NaN", func(p *Parts) { p.Short = math.NaN() }},
+		{"tail: found NaN", func(p *Parts) { p.Tail = math.NaN() }},
+		{"deviations: found NaN", func(p *Parts) { p.Rungs[1].Deviations = math.NaN() }},
+		{"deviations: found 1e+308", func(p *Parts) { p.Rungs[1].Deviations = 1e308 }},
+		{"reach: found 1e+308", func(p *Parts) { p.Rungs[1].Reach = 1e308 }},
+		{"numbers that do not descend", func(p *Parts) { p.Rungs[0].Kept, p.Rungs[1].Kept = 5, 3 }},
+		{"within", func(p *Parts) { p.Rungs[1].Precision1.Low = 1.5 }},
+		{"rungs: found 0", func(p *Parts) { p.Rungs, p.Normal = nil, 0 }},
+		{"codes: found", func(p *Parts) { p.Labels++ }},
+		{"left of the file", func(p *Parts) { p.Dim++ }},
+		{"dim: found 0", func(p *Parts) { p.Dim = 0 }},
+	} {
+		p, codes, _ := small()
+		c.change(p)
+		_, err := Read(bytes.NewReader(sealed(p.encode(codes))))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("found error %v, want one with %q", err, c.want)
+		}
+	}
+}
+
+func TestFilesThatAreNone(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	p, codes, _ := small()
+	data := p.encode(codes)
+	old := bytes.Clone(data)
+	old[8] = 9
+	const atFine = 72 // small has 16 coordinates, all of them fine
+	uneven, fewer := bytes.Clone(data), bytes.Clone(data)
+	uneven[atFine], fewer[atFine] = 12, 8
+	for path, want := range map[string]string{
+		filepath.Join(dir, "none"):       "no such file",
+		write("empty", nil):              "found an empty file",
+		write("text", []byte("hello")):   "not a preview file",
+		write("short", data[:20]):        "header: found 20 bytes",
+		write("old", old):                "version: found 9, expected 6",
+		write("uneven", sealed(uneven)):  "fine: found 12",
+		write("fewer", sealed(fewer)):    "found 8 after the fine ones",
+		write("cut", data[:len(data)-1]): "file size",
+		write("more", append(data, 1)):   "file size",
+	} {
+		_, err := Load(path)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: found error %v, want one with %q and the path", path, err, want)
+		}
+	}
+}
+
+// Any bytes give an error, or a model whose searches answer with labels of the layer.
+func FuzzRead(f *testing.F) {
+	p, codes, layer := small()
+	f.Add(p.encode(codes))
+	f.Add([]byte(magic))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, data := range [][]byte{data, sealed(bytes.Clone(data))} {
+			m, err := Read(bytes.NewReader(data))
+			if err != nil {
+				continue
+			}
+			if again := m.parts.encode(m.packed()); !bytes.Equal(again, data) {
+				t.Fatalf("found %d other bytes from the model, want the same %d", len(again), len(data))
+			}
+			if m.parts.Labels != layer.Labels() || m.parts.Dim != layer.Dim() {
+				continue
+			}
+			s, e := m.Over(layer), exact.NewSearcher(layer)
+			h := make([]float32, m.parts.Dim)
+			for j := range h {
+				h[j] = float32(j)
+			}
+			for _, r := range m.parts.Rungs {
+				top, one := make([]exact.Prediction, 3), make([]exact.Prediction, 1)
+				a, err := s.Answer(top, h, &exact.Request{LogSum: true}, &r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, p := range top[:a.Count] {
+					if i > 0 && exact.Compare(top[i-1], p) >= 0 {
+						t.Fatalf("found %v, want them in order", top)
+					}
+					if _, err := e.Search(one, h, exact.Request{Among: exact.Only([]uint32{p.ID})}); err != nil || one[0] != p {
+						t.Fatalf("found %v, want %v; %v", p, one[0], err)
+					}
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,156 @@
+package previewing
+
+import (
+	"cmp"
+	"errors"
+	"math"
+
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+)
+
+// Stats is preview.Stats.
+type Stats struct {
+	Queries, Looked, Kept, Exact, Crowded, Far uint64
+}
+
+// Searcher is preview.Searcher.
+type Searcher struct {
+	look   Look
+	exact  *exact.Searcher
+	query  [1]*exact.Query
+	one    [1]exact.Answer
+	summed [16]exact.Prediction // the best of a log-sum, whose logits are exact in it
+}
+
+const (
+	// mostPreviewed is the largest k that is not answered exactly.
+	mostPreviewed = 512
+	// mostShort is the number of labels that a query has room for: to score more takes long anyway.
+	mostShort = 2048
+)
+
+// NewSearcher is preview.NewSearcher.
+func NewSearcher(m *Model, l *exact.Layer) (*Searcher, error) {
+	if m == nil || l == nil || m.parts == nil {
+		return nil, errors.New("preview: found no model or no layer, expected both")
+	}
+	p := m.parts
+	if p.Labels != l.Labels() || p.Dim != l.Dim() {
+		return nil, exact.Invalid(exact.ErrLayer, "preview: shape: found a model of %d labels x %d, expected the layer's %d x %d", p.Labels, p.Dim, l.Labels(), l.Dim())
+	}
+	if own := l.Fingerprint(); own != p.Fingerprint {
+		return nil, exact.Invalid(exact.ErrLayer, "preview: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", p.Fingerprint, own)
+	}
+	return m.Over(l), nil
+}
+
+// Over returns a searcher with the model over its layer.
+func (m *Model) Over(l *exact.Layer) *Searcher {
+	s := &Searcher{look: newLook(m), exact: exact.NewSearcher(l), query: [1]*exact.Query{exact.NewQuery(m.parts.Dim)}}
+	s.query[0].Reserve(min(m.parts.Labels, mostShort))
+	return s
+}
+
+// TopK is preview.Searcher.TopK.
+func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
+	a, err := s.Answer(dst, h, &exact.Request{}, nil)
+	return a.Count, err
+}
+
+// Search is preview.Searcher.Search.
+func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request) (exact.Answer, error) {
+	return s.Answer(dst, h, &req, nil)
+}
+
+// Answer answers a request about the context h by a rung, nil for the rung of its budget.
+func (s *Searcher) Answer(dst []exact.Prediction, h []float32, req *exact.Request, rung *Rung) (a exact.Answer, err error) {
+	p, look := s.look.parts, &s.look
+	if err = exact.Check(req, p.Labels, len(dst)); err != nil {
+		return a, err
+	}
+	if err = s.query[0].Set(h); err != nil {
+		return a, err
+	}
+	if look.Stats.Queries++; rung == nil {
+		rung = p.rungOf(req.Budget)
+	}
+	if exactly(req, len(dst)) || !look.Find(s.query[0].Vector(), len(dst), req, rung) {
+		return s.byLayer(dst, req)
+	}
+	look.Stats.Kept += uint64(len(look.IDs))
+	ask := exact.Request{Within: req.Within, LogSum: req.LogSum, Temperature: req.Temperature, Among: exact.Only(look.IDs), Biases: req.Biases}
+	found := dst
+	if req.LogSum && len(dst) < len(s.summed) {
+		found = s.summed[:min(len(s.summed), len(look.IDs))]
+	}
+	if err = s.exact.Find(found, s.one[:], s.query[:], &ask); err != nil {
+		return a, err
+	}
+	a = s.one[0]
+	a.Source, a.Count = exact.FromSet, min(a.Count, len(dst))
+	copy(dst, found[:a.Count])
+	if req.LogSum {
+		// No label is above the best: a larger estimate is wrong.
+		best := a.LogSum // at least
+		if a.Count > 0 {
+			best = dst[0].Logit / cmp.Or(req.Temperature, 1)
+		}
+		if a.LogSum = kernels.LogAddExp(a.LogSum, look.Rest); !(a.LogSum <= best+math.Log(float64(p.Labels))) {
+			return s.byLayer(dst, req)
+		}
+	}
+	return a, nil
+}
+
+// exactly reports whether the exact layer answers a request for k labels in any context. Log-sums
+// at extreme temperatures are not estimated: labels that are not scored in full count as a normal
+// distribution, whose sums at low temperatures come from logits that no label has.
+func exactly(req *exact.Request, k int) bool {
+	t := cmp.Or(req.Temperature, 1)
+	return req.Exact || exact.IsList(req.Among) || k > mostPreviewed ||
+		req.LogSum && (req.ExactSum || exact.Edits(req) || t < 0.5 || t > 2)
+}
+
+func (s *Searcher) byLayer(dst []exact.Prediction, req *exact.Request) (exact.Answer, error) {
+	s.look.Stats.Exact++
+	if err := s.exact.Find(dst, s.one[:], s.query[:], req); err != nil {
+		return exact.Answer{}, err
+	}
+	return s.one[0], nil
+}
+
+// SearchBatch is preview.Searcher.SearchBatch.
+func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
+	d, n := s.look.parts.Dim, len(answers)
+	if len(contexts) != n*d {
+		return exact.Invalid(exact.ErrContext, "preview: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)
+	}
+	k, err := exact.Each(len(dst), n)
+	if err != nil {
+		return err
+	}
+	if err := exact.Check(&req, s.look.parts.Labels, k); err != nil {
+		return err
+	}
+	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
+		return exact.Invalid(exact.ErrContext, "preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
+	}
+	if exactly(&req, k) {
+		s.look.Stats.Queries += uint64(n)
+		s.look.Stats.Exact += uint64(n)
+		return s.exact.SearchBatch(dst, answers, contexts, req)
+	}
+	for i := range answers {
+		if answers[i], err = s.Answer(dst[i*k:(i+1)*k], contexts[i*d:(i+1)*d], &req, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Model returns the searcher's model.
+func (s *Searcher) Model() *Model { return s.look.model }
+
+// Look returns the searcher's look at its last context.
+func (s *Searcher) Look() *Look { return &s.look }

@@ -1,0 +1,199 @@
+package making
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/previewing"
+)
+
+const (
+	// byFar is the multiple of the allowed misses at which Make gives up.
+	byFar = 10
+	// mostExact is the largest share of contexts that the exact layer answers, of a preview that pays.
+	mostExact = 0.5
+	// mostSums bounds the held-out contexts whose log-sums are computed.
+	mostSums = 128
+	// bestOfSums is the number of the best logits that are exact in these sums; the others are within
+	// the errors of their codes.
+	bestOfSums = 16
+)
+
+// exactly asks the exact layer about each of some contexts.
+func (m *maker) exactly(ctx context.Context, contexts []float32, k int, req exact.Request, done func(int)) ([]exact.Prediction, []exact.Answer, error) {
+	d := m.Dim
+	n := len(contexts) / d
+	best, answers := make([]exact.Prediction, n*k), make([]exact.Answer, n)
+	err := parallel.With(ctx, 0, n, 16, done, func() *exact.Searcher { return exact.NewSearcher(m.layer) }, func(s *exact.Searcher, lo, hi int) error {
+		return s.SearchBatch(best[lo*k:hi*k], answers[lo:hi], contexts[lo*d:hi*d], req)
+	})
+	return best, answers, err
+}
+
+// each calls work for each of some contexts, with a searcher for each goroutine, and done after
+// some of them.
+func (m *maker) each(ctx context.Context, model *previewing.Model, contexts []float32, done func(int), work func(s *previewing.Searcher, c int, h []float32) error) error {
+	fresh := func() *previewing.Searcher { return model.Over(m.layer) }
+	return parallel.With(ctx, 0, len(contexts)/m.Dim, 16, done, fresh, func(s *previewing.Searcher, lo, hi int) error {
+		for c := lo; c < hi; c++ {
+			if err := work(s, c, contexts[c*m.Dim:(c+1)*m.Dim]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// measure finds the rungs of the model on contexts that it was not made from.
+func (m *maker) measure(ctx context.Context, model *previewing.Model, held []float32) error {
+	n := len(held) / m.Dim
+	m.HeldOut = n
+	if n == 0 {
+		for i := range factors {
+			x := float64(i) / float64(len(factors)-1)
+			m.Rungs = append(m.Rungs, previewing.Rung{Deviations: 1 + 4.5*x, Reach: 4 + 4*x, Kept: float64(i + 1)})
+		}
+		m.Normal = len(m.Rungs) - 1
+		return nil
+	}
+	p1, pk := cmp.Or(m.opt.Precision1, precision.Target1), cmp.Or(m.opt.PrecisionK, precision.TargetK)
+	counted := func(from, to float64) func(int) {
+		return parallel.Counter(n, func(done int) { m.opt.Progress("precision", from+(to-from)*float64(done)/float64(n)) })
+	}
+	best, _, err := m.exactly(ctx, held, m.K, exact.Request{}, counted(0, 0.4))
+	if err != nil {
+		return err
+	}
+	needs, err := m.survey(ctx, model, held, best, counted(0.4, 0.7))
+	if err != nil {
+		return err
+	}
+	m.Rungs = needs.choose(m, 1-p1, 1-pk)
+	if err := m.measureSums(ctx, model, held); err != nil {
+		return err
+	}
+	for i := range m.Rungs {
+		if err := m.measureRung(ctx, model, &m.Rungs[i], held, best); err != nil {
+			return err
+		}
+		m.opt.Progress("precision", 0.7+0.3*float64(i+1)/float64(len(m.Rungs)))
+	}
+	normal := m.Rungs[slices.Index(factors, 1)]
+	slices.SortStableFunc(m.Rungs, func(a, b previewing.Rung) int { return cmp.Compare(a.Kept, b.Kept) })
+	// A budget names one rung: the normal one, or of equal ones the most precise, which is the last.
+	slices.Reverse(m.Rungs)
+	m.Rungs = slices.DeleteFunc(m.Rungs, func(r previewing.Rung) bool { return r.Kept == normal.Kept && r != normal })
+	m.Rungs = slices.CompactFunc(m.Rungs, func(a, b previewing.Rung) bool { return a.Kept == b.Kept })
+	slices.Reverse(m.Rungs)
+	m.Normal = slices.Index(m.Rungs, normal)
+	// It was chosen by estimates: the next one that has the precision takes its place, or the last.
+	for m.Normal < len(m.Rungs)-1 && (m.Rungs[m.Normal].Precision1.Value < p1 || m.Rungs[m.Normal].PrecisionK.Value < pk) {
+		m.Normal++
+	}
+	r := m.Rungs[m.Normal]
+	if 1-r.Precision1.High > byFar*(1-p1) || 1-r.PrecisionK.High > byFar*(1-pk) {
+		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", precision.ErrTarget, r.Precision1.Value, m.K, r.PrecisionK.Value, n, p1, pk)
+	}
+	if m.Labels >= LeastLabels && r.Exact > mostExact {
+		return fmt.Errorf("%w: found %.0f%% of %d held-out states answered by the exact layer, since too many labels look alike, or too many have huge rows or biases, expected at most %.0f%%: take the exact search", precision.ErrTarget, 100*r.Exact, n, 100*mostExact)
+	}
+	return nil
+}
+
+// measureRung finds the figures of a rung.
+func (m *maker) measureRung(ctx context.Context, model *previewing.Model, rung *previewing.Rung, held []float32, best []exact.Prediction) error {
+	n := len(held) / m.Dim
+	miss1, missK, stats := make([]int, n), make([]int, n), make([]previewing.Stats, n)
+	err := m.each(ctx, model, held, nil, func(s *previewing.Searcher, c int, h []float32) error {
+		l, want := s.Look(), best[c*m.K:(c+1)*m.K]
+		miss1[c] = leavesOut(l, h, want[:1], rung)
+		l.Stats = previewing.Stats{}
+		missK[c] = leavesOut(l, h, want, rung)
+		stats[c] = l.Stats
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	rung.Precision1, rung.PrecisionK = precision.Interval(miss1, 1), precision.Interval(missK, m.K)
+	var sum previewing.Stats
+	for _, s := range stats {
+		sum.Looked += s.Looked
+		sum.Kept += s.Kept
+		sum.Exact += s.Exact
+	}
+	rung.Looked = float64(sum.Looked) / float64(n) / float64(m.Labels)
+	// A budget is a number to name: one decimal is enough.
+	rung.Kept, rung.Exact = math.Round(10*float64(sum.Kept)/float64(n))/10, float64(sum.Exact)/float64(n)
+	return nil
+}
+
+// leavesOut returns the number of the best labels of a context that a rung does not score in full.
+// A search for len(best) labels finds the others: they are the best of any labels that include
+// them.
+func leavesOut(l *previewing.Look, h []float32, best []exact.Prediction, rung *previewing.Rung) int {
+	if !l.Find(h, len(best), &exact.Request{}, rung) {
+		l.Stats.Exact++
+		return 0
+	}
+	l.Stats.Kept += uint64(len(l.IDs))
+	return len(best) - precision.Found(l.IDs, exact.IDs(nil, best))
+}
+
+// measureSums finds the factor of the squared deviations, and the errors of log-sums.
+func (m *maker) measureSums(ctx context.Context, model *previewing.Model, held []float32) error {
+	held = sample(held, m.Dim, mostSums)
+	sum := exact.Request{LogSum: true}
+	_, truth, err := m.exactly(ctx, held, min(bestOfSums, m.Labels), sum, nil)
+	if err != nil {
+		return err
+	}
+	type estimate struct{ all, rest, half float64 }
+	found := make([]estimate, len(truth))
+	for i := range m.Rungs {
+		err := m.each(ctx, model, held, nil, func(s *previewing.Searcher, c int, h []float32) error {
+			req := sum
+			a, err := s.Answer(nil, h, &req, &m.Rungs[i])
+			found[c] = estimate{all: a.LogSum, rest: math.Inf(-1)}
+			if l := s.Look(); a.Source == exact.FromSet {
+				found[c] = estimate{a.LogSum, l.Rest, float64(l.Sigma*l.Sigma) / 2}
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		kept := func(c int) float64 { // the share of the sum that is not the estimate of the rest
+			return math.Exp(found[c].all-truth[c].LogSum) - math.Exp(found[c].rest-truth[c].LogSum)
+		}
+		if i == 0 { // the rung that leaves most to the estimate
+			var factors []float64
+			for c, x := range found {
+				if share := 1 - kept(c); x.half > 0 && share > 1e-3 {
+					factors = append(factors, (math.Log(share)-(x.rest-truth[c].LogSum))/x.half)
+				}
+			}
+			if len(factors) > 0 {
+				slices.Sort(factors)
+				m.Tail = min(max(factors[len(factors)/2], -2), 4)
+			}
+		}
+		var off []float64
+		for c, x := range found {
+			e := x.all - truth[c].LogSum
+			if i == 0 && x.half > 0 { // which was computed without the factor
+				e = math.Log(kept(c) + math.Exp(x.rest-truth[c].LogSum+float64(m.Tail*x.half)))
+			}
+			off = append(off, math.Abs(e))
+		}
+		slices.Sort(off)
+		m.Rungs[i].LogSumOff = off[(len(off)*95)/100]
+	}
+	return nil
+}
