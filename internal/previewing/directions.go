@@ -13,11 +13,12 @@ type Directions struct {
 	width  int
 	panels []byte // the upper halves of the directions, and the lower ones
 	steps  []float32
+	square []float64 // of each direction: its squared length
 }
 
 // NewDirections returns the directions of some rows.
 func NewDirections(rows []float32, width int) *Directions {
-	d := &Directions{width: width, steps: make([]float32, len(rows)/width)}
+	d := &Directions{width: width, steps: make([]float32, len(rows)/width), square: make([]float64, len(rows)/width)}
 	const most = 63 * 128
 	padded, half := d.padded(), panelsOf(len(d.steps))*kernels.PanelRows
 	d.panels = make([]byte, 2*half*padded)
@@ -26,6 +27,7 @@ func NewDirections(rows []float32, width int) *Directions {
 		largest := 0.0
 		for _, x := range row {
 			largest = max(largest, math.Abs(float64(x)))
+			d.square[r] += float64(float64(x) * float64(x))
 		}
 		d.steps[r] = float32(largest / most)
 		for j := range padded {
@@ -56,8 +58,9 @@ func (d *Directions) Turner() Turner {
 	return Turner{d, make([]int8, n), make([]int8, n), make([]float32, 2*panelsOf(len(d.steps))*kernels.PanelRows)}
 }
 
-// Turn writes the products of v with the directions.
-func (t *Turner) Turn(dst []float64, v []float32) {
+// Turn writes the products of v with the directions. It returns the expected square of the error of
+// an element of v by its rounding, whose steps the largest element decides.
+func (t *Turner) Turn(dst []float64, v []float32) (lost float64) {
 	step := kernels.Planes7(t.high, t.low, v)
 	kernels.Scores7(t.products, t.panels, t.high, t.low, step)
 	half := len(t.products) / 2
@@ -65,4 +68,5 @@ func (t *Turner) Turn(dst []float64, v []float32) {
 		both := float64(t.products[i])*128 + float64(t.products[half+i])
 		dst[i] = float64(both * float64(t.steps[i]))
 	}
+	return float64(float64(step)*float64(step)) / 12
 }

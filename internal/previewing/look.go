@@ -62,6 +62,13 @@ const (
 	FarTimes      = 1.2
 	FarReach      = 8
 	FarDeviations = 5
+	// If that part is larger by another half, the exact layer answers: real texts of languages that
+	// nothing was measured for stay below, and the labels of such a context may be alone in it.
+	tooFar = 1.5
+
+	// maxLost is the share of the squares of the coordinates, in steps, that the rounding of a context
+	// may take: of states it takes a millionth, of a context with one huge element all.
+	maxLost = 1e-4
 
 	// A request for many labels may miss a share of them, and its best are far above its mark. So it
 	// looks less far than a request for few labels, by these factors from manyLabels on.
@@ -102,8 +109,8 @@ func (l *Look) Find(h []float32, k int, req *exact.Request, rung *Rung) bool {
 		return false
 	}
 	far := l.IsFar()
-	if far && req.LogSum {
-		return false // no held-out context tells the error of an estimate
+	if far && (req.LogSum || l.parts.Far > 0 && l.Sigma > tooFar*l.parts.Far) {
+		return false // no held-out context tells what is missed, or the error of an estimate
 	}
 	reach, deviations := rung.distances(k, far)
 	if far {
@@ -148,26 +155,28 @@ func (l *Look) Find(h []float32, k int, req *exact.Request, rung *Rung) bool {
 }
 
 // Coordinates computes the coordinates of a context, its part outside them, and the previews of the
-// centres of all blocks. It reports false for a context whose numbers are too large or too small.
+// centres of all blocks. It reports false for a context whose numbers are too large or too small,
+// or one of which is so large that others are lost in its rounding.
 func (l *Look) Coordinates(h []float32) bool {
 	p := l.parts
 	copy(l.x, h)
 	if p.Biased > 0 {
 		l.Norm = math.Sqrt(kernels.RefDot(h, h))
 	}
-	l.turner.Turn(l.z, l.x)
+	lost := l.turner.Turn(l.z, l.x)
 	square := 0.0
 	for _, x := range l.z[p.Coordinates:] {
 		square += float64(x * x)
 	}
-	largest := 0.0
+	largest, inside := 0.0, 0.0
 	for r, z := range l.z[:p.Coordinates] {
 		square += float64(float64(z*z) * float64(p.Noise[r]))
 		l.v[r] = float64(z * float64(p.Steps[r]))
+		inside += float64(l.v[r] * l.v[r])
 		largest = max(largest, math.Abs(l.v[r]))
 	}
 	l.Sigma, l.scale = math.Sqrt(square), float32(largest/127)
-	if !(l.Sigma < 0x1p100 && l.scale > 0x1p-100 && l.scale < 0x1p100) {
+	if !(lost*l.model.square <= maxLost*inside && l.Sigma < 0x1p100 && l.scale > 0x1p-100 && l.scale < 0x1p100) {
 		return false
 	}
 	for r, x := range l.v {

@@ -92,6 +92,7 @@ type Model struct {
 	owner   []uint32 // the block of each panel
 	slots   []uint32 // the label of each row of the panels, noLabel for none
 	centres []byte   // in panels
+	square  float64  // the sum of the squared lengths of the directions of coordinates, in steps
 }
 
 const noLabel = 1<<32 - 1
@@ -102,6 +103,9 @@ func panelsOf(n int) int { return (n + kernels.PanelRows - 1) / kernels.PanelRow
 // blocks, in the order of Parts.IDs.
 func New(p *Parts, codes []byte) *Model {
 	m := &Model{parts: p, turn: NewDirections(p.Turn, p.Width()), first: make([]uint32, p.Blocks+1)}
+	for r, step := range p.Steps {
+		m.square += float64(m.turn.square[r] * float64(float64(step)*float64(step)))
+	}
 	for b, size := range p.Sizes {
 		m.first[b+1] = m.first[b] + uint32(panelsOf(int(size)))
 	}

@@ -564,16 +564,19 @@ func TestABudgetIsTheLastRungWithinIt(t *testing.T) {
 	})
 }
 
-// Contexts of another kind look farther: nearly all of their best labels are found, by previews
-// or exactly.
+// Contexts of another kind look farther, and those of a very different kind have exact answers:
+// nearly all of their best labels are found.
 func TestStrangeContextsAreAnsweredAsPrecisely(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), exact.NewSearcher(x.layer)
 		const n, k = 400, 5
 		missed := 0
-		for range n {
+		for i := range n {
 			got, want := make([]exact.Prediction, k), make([]exact.Prediction, k)
-			h := x.strange()
+			h := x.contexts(1)
+			for j, more := range x.strange() {
+				h[j] += more * float32(i) / n
+			}
 			a, err := s.Search(got, h, exact.Request{})
 			if err != nil {
 				t.Fatal(err)
@@ -589,10 +592,46 @@ func TestStrangeContextsAreAnsweredAsPrecisely(t *testing.T) {
 		if missed > n*k/500 {
 			t.Errorf("found %d of %d labels missed, want at most %d", missed, n*k, n*k/500)
 		}
-		if got := s.Look().Stats; got.Far < n/2 {
-			t.Errorf("found %+v, want most of %d contexts far", got, n)
+		if got := s.Look().Stats; got.Far < n/20 || got.Exact < n/20 || got.Exact > n*9/10 {
+			t.Errorf("found %+v, want some of %d contexts far, and some exact", got, n)
 		}
 	})
+}
+
+// A context with one huge element, which the layer does not use, is not rounded to that element
+// alone: the best labels are found.
+func TestAHugeElementHidesNoOthers(t *testing.T) {
+	x := newData(t, 3000, 42, false, 2)
+	const unused = 3
+	w := make([]float32, x.layer.Labels()*x.dim)
+	for id := range x.layer.Labels() {
+		x.layer.Weights().Widen(w[id*x.dim:(id+1)*x.dim], id)
+		w[id*x.dim+unused] = 0
+	}
+	var err error
+	if x.layer, err = exact.NewLayer(kernels.Float32Rows(w, x.dim), nil); err != nil {
+		t.Fatal(err)
+	}
+	s, e := mustSearch(t, mustMake(t, x, x.contexts(3000), Options{Coordinates: 16}), x.layer), exact.NewSearcher(x.layer)
+	for _, times := range []float64{1, 100, 1e3, 1e4, 1e6, 1e20} {
+		var missed, n int
+		for range 100 {
+			h := x.contexts(1)
+			h[unused] = float32(times * math.Sqrt(kernels.RefDot(h, h)))
+			got, want := make([]exact.Prediction, 5), make([]exact.Prediction, 5)
+			if _, err := s.Search(got, h, exact.Request{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := e.TopK(want, h); err != nil {
+				t.Fatal(err)
+			}
+			missed += misses(got, want)
+			n += len(want)
+		}
+		if missed > n/100 {
+			t.Errorf("an element of %g times the others: found %d of %d labels missed, want at most %d", times, missed, n, n/100)
+		}
+	}
 }
 
 // strange returns a context that no topic is near.
