@@ -6,6 +6,7 @@
 package bigmem
 
 import (
+	"runtime"
 	"sync"
 	"unsafe"
 )
@@ -38,6 +39,17 @@ func Alloc(n int) (table []byte, release func()) {
 	buf := make([]byte, n+align)
 	start := int(-uintptr(unsafe.Pointer(&buf[0])) % align)
 	return buf[start : start+n : start+n], func() {}
+}
+
+// Own returns x, which has a table that is released when x is unreachable; or, if there is an error,
+// releases the table and returns nil.
+func Own[T any](x *T, err error, release func()) *T {
+	if err != nil {
+		release()
+		return nil
+	}
+	runtime.AddCleanup(x, func(release func()) { release() }, release)
+	return x
 }
 
 // chunk is a large page that small tables share. It is unmapped when the last of

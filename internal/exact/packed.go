@@ -43,12 +43,10 @@ type packedList struct{ first, end, panel int }
 func (l *Layer) PackedBytes(starts []int) int64 {
 	panels := 0
 	for t := 1; t < len(starts); t++ {
-		panels += panelsOf(starts[t] - starts[t-1])
+		panels += kernels.PanelsOf(starts[t] - starts[t-1])
 	}
 	return int64(panels) * int64(kernels.PanelBytes(l.Dim(), false))
 }
-
-func panelsOf(n int) int { return (n + kernels.PanelRows - 1) / kernels.PanelRows }
 
 // Pack returns the lists ids[starts[t]:starts[t+1]] with copies of their codes. The slices are
 // kept, not copied, and must not be changed. It returns nil if the layer has no intervals, as a
@@ -83,13 +81,13 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 	panels := 0
 	for t := range where {
 		where[t] = packedList{starts[t], starts[t+1], panels}
-		panels += panelsOf(starts[t+1] - starts[t])
+		panels += kernels.PanelsOf(starts[t+1] - starts[t])
 	}
 	size := panels * kernels.PanelBytes(l.Dim(), false)
 	lists := len(where) * int(unsafe.Sizeof(packedList{}))
 	table, release := bigmem.Alloc(size + lists + 4*len(ids))
 	panelCodes, err := encode.NewPanels(codes, table[:size:size], ids, starts)
-	if panelCodes = own(panelCodes, err, release); err != nil {
+	if panelCodes = bigmem.Own(panelCodes, err, release); err != nil {
 		return nil, fmt.Errorf("softmax: codes: %w", err)
 	}
 	p := &Packed{hot{l, *panelCodes, l.rows, ids, where, ids}, panelCodes}

@@ -33,7 +33,7 @@ func NewQuery(dim int) *Query { return &Query{dim: dim, vec: *kernels.NewInt8Vec
 // each, and leaves the query without a context. Without it all searches go the longer way, which
 // has the same answers.
 func (q *Query) Reserve(labels int) {
-	room := panelsOf(labels) * kernels.PanelRows
+	room := kernels.PanelsOf(labels) * kernels.PanelRows
 	vec := kernels.Int8VectorBytes(q.dim)
 	table, release := bigmem.Alloc(vec + 24*room)
 	q.fit, q.vec = kernels.NotFinite, kernels.Int8Vector{}
@@ -48,7 +48,7 @@ func (q *Query) Reserve(labels int) {
 	q.rows = unsafe.Slice((*uint32)(take(4)), room)
 	q.ids = unsafe.Slice((*uint32)(take(4)), room)
 	q.logits = unsafe.Slice((*float64)(take(8)), room)
-	own(q, nil, release)
+	bigmem.Own(q, nil, release)
 }
 
 // Set makes h, of the query's dimension, its context. h is copied. It returns

@@ -180,7 +180,7 @@ func (s *Searcher) intervals(w *worker, first, end int) {
 			part := l.coarse.Part(first, end)
 			part.Bounds(lower, upper, vecs[0])
 		case p.packed != nil:
-			p.packed.codes.Bounds(lower, upper, p.list.panel+first/kernels.PanelRows, panelsOf(n), vecs...)
+			p.packed.codes.Bounds(lower, upper, p.list.panel+first/kernels.PanelRows, kernels.PanelsOf(n), vecs...)
 		case l.blocks != nil && p.listed:
 			l.blocks.GatherBounds(lower, upper, p.ids[first:end], &x.blocks)
 		case l.blocks != nil:

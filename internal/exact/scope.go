@@ -164,7 +164,7 @@ func (p *scope) biased(at, n int, change func(j int, add float32)) {
 // room returns the room for the intervals of n rows: packed ones come by whole panels.
 func (p *scope) room(n int) int {
 	if p.packed != nil {
-		return panelsOf(n) * kernels.PanelRows
+		return kernels.PanelsOf(n) * kernels.PanelRows
 	}
 	return n
 }

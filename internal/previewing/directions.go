@@ -20,7 +20,7 @@ type Directions struct {
 func NewDirections(rows []float32, width int) *Directions {
 	d := &Directions{width: width, steps: make([]float32, len(rows)/width), square: make([]float64, len(rows)/width)}
 	const most = 63 * 128
-	padded, half := d.padded(), panelsOf(len(d.steps))*kernels.PanelRows
+	padded, half := d.padded(), kernels.PanelsOf(len(d.steps))*kernels.PanelRows
 	d.panels = make([]byte, 2*half*padded)
 	for r := range d.steps {
 		row := rows[r*width : (r+1)*width]
@@ -55,7 +55,7 @@ type Turner struct {
 // Turner returns one.
 func (d *Directions) Turner() Turner {
 	n := d.padded()
-	return Turner{d, make([]int8, n), make([]int8, n), make([]float32, 2*panelsOf(len(d.steps))*kernels.PanelRows)}
+	return Turner{d, make([]int8, n), make([]int8, n), make([]float32, 2*kernels.PanelsOf(len(d.steps))*kernels.PanelRows)}
 }
 
 // Turn writes the products of v with the directions. It returns the expected square of the error of

@@ -85,7 +85,7 @@ const (
 var none = float32(math.Inf(-1))
 
 func newLook(m *Model) Look {
-	p, rows, blocks := m.parts, len(m.slots), panelsOf(m.parts.Blocks)*kernels.PanelRows
+	p, rows, blocks := m.parts, len(m.slots), kernels.PanelsOf(m.parts.Blocks)*kernels.PanelRows
 	l := Look{
 		model: m, parts: p, turner: m.turn.Turner(), beyond: slices.Max(p.Beyond),
 		x: make([]float32, p.Width()), z: make([]float64, p.Coordinates+p.Probes), v: make([]float64, p.Coordinates),

@@ -1,8 +1,6 @@
 package previewing
 
 import (
-	"runtime"
-
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -97,8 +95,6 @@ type Model struct {
 
 const noLabel = 1<<32 - 1
 
-func panelsOf(n int) int { return (n + kernels.PanelRows - 1) / kernels.PanelRows }
-
 // New returns the model of some parts, which are kept, and the packed codes of all labels of
 // blocks, in the order of Parts.IDs.
 func New(p *Parts, codes []byte) *Model {
@@ -107,12 +103,12 @@ func New(p *Parts, codes []byte) *Model {
 		m.square += float64(m.turn.square[r] * float64(float64(step)*float64(step)))
 	}
 	for b, size := range p.Sizes {
-		m.first[b+1] = m.first[b] + uint32(panelsOf(int(size)))
+		m.first[b+1] = m.first[b] + uint32(kernels.PanelsOf(int(size)))
 	}
 	panels, size := int(m.first[p.Blocks]), p.RowBytes()
-	codeBytes, centreBytes := panels*kernels.PanelRows*size, panelsOf(p.Blocks)*kernels.PanelRows*p.Centred
+	codeBytes, centreBytes := panels*kernels.PanelRows*size, kernels.PanelsOf(p.Blocks)*kernels.PanelRows*p.Centred
 	table, release := bigmem.Alloc(codeBytes + centreBytes)
-	runtime.AddCleanup(m, func(release func()) { release() }, release)
+	bigmem.Own(m, nil, release)
 	m.codes, m.centres = table[:codeBytes:codeBytes], table[codeBytes:]
 	m.owner, m.slots = make([]uint32, panels), make([]uint32, panels*kernels.PanelRows)
 	ids := p.IDs
