@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -205,7 +205,7 @@ func found(top []softmax.Prediction, best []uint32) (first, all int) {
 	if len(top) > 0 && top[0].ID == best[0] {
 		first = 1
 	}
-	return first, precision.Found(exact.IDs(nil, top), best)
+	return first, precision.Found(ranking.IDs(nil, top), best)
 }
 
 // target returns the shares of the best labels and of the k best that may be missed, and a text

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/preview"
@@ -98,7 +98,7 @@ func TestAHeadOverAPreview(t *testing.T) {
 			order[s] = uint32(s)
 		}
 		slices.SortFunc(order, func(a, b uint32) int {
-			return exact.Compare(softmax.Prediction{ID: a, Logit: logits[a]}, softmax.Prediction{ID: b, Logit: logits[b]})
+			return ranking.Compare(softmax.Prediction{ID: a, Logit: logits[a]}, softmax.Prediction{ID: b, Logit: logits[b]})
 		})
 		best := make([]softmax.Prediction, k)
 		a, err := x.Search(best, h, softmax.Request{})
@@ -142,7 +142,7 @@ func TestAHeadOverAPreview(t *testing.T) {
 		// Among some the answer is exact.
 		among := []uint32{3, 99, 1234, order[madeLabels-1]}
 		want := slices.MaxFunc(among, func(a, b uint32) int {
-			return -exact.Compare(softmax.Prediction{ID: a, Logit: logits[a]}, softmax.Prediction{ID: b, Logit: logits[b]})
+			return -ranking.Compare(softmax.Prediction{ID: a, Logit: logits[a]}, softmax.Prediction{ID: b, Logit: logits[b]})
 		})
 		if _, err := x.Search(best[:1], h, softmax.Request{Among: softmax.Only(among)}); err != nil || best[0].ID != want {
 			t.Errorf("context %d: found token %d among some, %v, expected %d", i, best[0].ID, err, want)

@@ -8,6 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -192,7 +193,7 @@ func (s *Sampler) lookAtBest(k int) error {
 			continue
 		}
 		x := s.edit(id, s.terms[i])
-		if whole || exact.Compare(softmax.Prediction{ID: id, Logit: x}, s.found[n-1]) <= 0 {
+		if whole || ranking.Compare(softmax.Prediction{ID: id, Logit: x}, s.found[n-1]) <= 0 {
 			s.poolIDs, s.poolX = append(s.poolIDs, id), append(s.poolX, x)
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/internal/tail"
 	"github.com/learning-to-screen/l2s/softmax"
 )
@@ -236,7 +236,7 @@ func (s *Sampler) keepTypical(k *truncated, temperature float64) {
 	for i := range s.terms {
 		s.order = append(s.order, softmax.Prediction{ID: uint32(i), Logit: -math.Abs(surprise(i) - entropy)})
 	}
-	slices.SortFunc(s.order, exact.Compare)
+	slices.SortFunc(s.order, ranking.Compare)
 	n, sum := 0, 0.0
 	for n < len(s.order) && sum < s.o.Typical {
 		sum += s.terms[s.order[n].ID]

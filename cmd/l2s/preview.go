@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
-	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -118,7 +118,7 @@ func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, 
 				if err != nil {
 					return err
 				}
-				ids, right = exact.IDs(ids[:0], found[:a.Count]), exact.IDs(right[:0], best[(c-lo)*most:][:k])
+				ids, right = ranking.IDs(ids[:0], found[:a.Count]), ranking.IDs(right[:0], best[(c-lo)*most:][:k])
 				hits[worker][i] += precision.Found(ids, right)
 				after := s.Stats()
 				exactly[worker][i] += int(after.Exact - before.Exact)

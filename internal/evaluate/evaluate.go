@@ -14,6 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/logsum"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tail"
 )
@@ -162,7 +163,7 @@ func Run(ctx context.Context, m *screening.Model, l *exact.Layer, contexts []flo
 
 // Outcome returns the outcome of a context of that cell whose best labels are these.
 func Outcome(m *screening.Model, cell int, best []exact.Prediction) precision.Outcome {
-	return precision.Find(cell, m.List(cell).IDs, exact.IDs(make([]uint32, 0, len(best)), best))
+	return precision.Find(cell, m.List(cell).IDs, ranking.IDs(make([]uint32, 0, len(best)), best))
 }
 
 // Measure returns the ladder with the figures of these contexts, given in the order of the

@@ -6,7 +6,9 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 )
 
 // Query is one context vector h, checked and quantised, for [Searcher.Find], with the memory that a
@@ -192,6 +194,9 @@ func (l *Labels) id(row int) uint32 {
 	return l.ids[row]
 }
 
+// maxInserted is the largest k for which insertion is fast.
+const maxInserted = 16
+
 // selectTop fills dst with the best of the labels ids, or 0, 1, ... if there are no ids, whose
 // logits are given. There are at least len(dst) of them.
 func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32) {
@@ -205,24 +210,23 @@ func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32) {
 		if len(ids) > 0 {
 			id = ids[i]
 		}
-		n = insert(dst, n, Prediction{id, x})
+		n = ranking.Insert(dst, n, Prediction{ID: id, Logit: x})
 	}
 }
 
-// insert puts x in its place among the first n of dst, which are in order, if there is room or x is
-// before the last, which is then left out. It returns their new number.
-func insert(dst []Prediction, n int, x Prediction) int {
-	j := n
-	if n < len(dst) {
-		n++
-	} else if j--; !x.before(dst[j]) {
-		return n
+// selectMany is selectTop for any number of labels.
+func (s *Searcher) selectMany(dst []Prediction, logits []float64, ids []uint32) {
+	if len(dst) == 0 {
+		return
 	}
-	for ; j > 0 && x.before(dst[j-1]); j-- {
-		dst[j] = dst[j-1]
+	s.order = grow.Slice(s.order, len(logits))
+	for i, x := range logits {
+		if s.order[i] = (Prediction{ID: uint32(i), Logit: x}); len(ids) > 0 {
+			s.order[i].ID = ids[i]
+		}
 	}
-	dst[j] = x
-	return n
+	s.order = s.sorter.Sort(s.order)
+	copy(dst, s.order)
 }
 
 // scratchBytes is the size of the part of each scratch that is among the lines of a query: the CPU

@@ -9,6 +9,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 )
 
 // The errors of searchers that callers may want to distinguish, by errors.Is.
@@ -34,37 +35,8 @@ type kindError struct {
 func (e *kindError) Error() string { return e.text }
 func (e *kindError) Unwrap() error { return e.kind }
 
-// Prediction is one label and its logit x_s = w_s.h + b_s, plus the label's bias
-// of the request if it has one.
-type Prediction struct {
-	ID    uint32
-	Logit float64
-}
-
-// before orders predictions by larger logit, ties by the lower id.
-func (p Prediction) before(o Prediction) bool {
-	return p.Logit > o.Logit || p.Logit == o.Logit && p.ID < o.ID
-}
-
-// Compare is negative if p is better than o, by the larger logit, and of equal ones by the
-// lower id, and 0 if they are the same.
-func Compare(p, o Prediction) int {
-	switch {
-	case p.before(o):
-		return -1
-	case p == o:
-		return 0
-	}
-	return 1
-}
-
-// IDs appends the labels of predictions to ids.
-func IDs(ids []uint32, of []Prediction) []uint32 {
-	for _, p := range of {
-		ids = append(ids, p.ID)
-	}
-	return ids
-}
+// Prediction is softmax.Prediction.
+type Prediction = ranking.Prediction
 
 // Request is a question about a context, for as many labels as the answer has room for: 1 to L, or 0
 // for LogSum alone. The edits, which are Allowed, Banned and Biases, take part in the search: the

@@ -6,6 +6,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 )
 
 // Searcher is softmax.Searcher.
@@ -24,7 +25,7 @@ type Searcher struct {
 	list              []uint32 // labels to search among
 	scores            []float32
 	order             []Prediction // all labels of a scope, to be put in order
-	sorter            Sorter
+	sorter            ranking.Sorter
 	logits            []float64
 	label             [1]uint32             // whose logit LogitAndSum is asked for
 	blocks            kernels.BlockContexts // the context of a short search

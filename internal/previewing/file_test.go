@@ -15,6 +15,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 )
 
 // small returns the parts of a small model, with codes and its layer.
@@ -197,7 +198,7 @@ func FuzzRead(f *testing.F) {
 					t.Fatal(err)
 				}
 				for i, p := range top[:a.Count] {
-					if i > 0 && exact.Compare(top[i-1], p) >= 0 {
+					if i > 0 && ranking.Compare(top[i-1], p) >= 0 {
 						t.Fatalf("found %v, want them in order", top)
 					}
 					if _, err := e.Search(one, h, exact.Request{Among: exact.Only([]uint32{p.ID})}); err != nil || one[0] != p {

@@ -11,6 +11,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/previewing"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 )
 
 const (
@@ -143,7 +144,7 @@ func leavesOut(l *previewing.Look, h []float32, best []exact.Prediction, rung *p
 		return 0
 	}
 	l.Stats.Kept += uint64(len(l.IDs))
-	return len(best) - precision.Found(l.IDs, exact.IDs(nil, best))
+	return len(best) - precision.Found(l.IDs, ranking.IDs(nil, best))
 }
 
 // measureSums finds the factor of the squared deviations, and the errors of log-sums.

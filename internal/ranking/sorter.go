@@ -1,4 +1,4 @@
-package exact
+package ranking
 
 import (
 	"math"
@@ -6,24 +6,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/grow"
 )
-
-// maxInserted is the largest k for which insertion is fast.
-const maxInserted = 16
-
-// selectMany is selectTop for any number of labels.
-func (s *Searcher) selectMany(dst []Prediction, logits []float64, ids []uint32) {
-	if len(dst) == 0 {
-		return
-	}
-	s.order = grow.Slice(s.order, len(logits))
-	for i, x := range logits {
-		if s.order[i] = (Prediction{uint32(i), x}); len(ids) > 0 {
-			s.order[i].ID = ids[i]
-		}
-	}
-	s.order = s.sorter.Sort(s.order)
-	copy(dst, s.order)
-}
 
 // Sorter puts predictions in order. Its memory grows to the need of the largest Sort, and stays.
 type Sorter struct {
@@ -79,7 +61,7 @@ func (s *Sorter) Sort(x []Prediction) []Prediction {
 			continue
 		}
 		for i := 1; i < len(same); i++ {
-			insert(same[:i+1], i, same[i])
+			Insert(same[:i+1], i, same[i])
 		}
 	}
 	s.spare = x

@@ -1,4 +1,4 @@
-package exact_test
+package ranking_test
 
 import (
 	"math"
@@ -7,23 +7,23 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 )
 
 // A sorter puts any predictions in the order of answers, with equal, infinite and far apart logits
 // among them.
 func TestASorterSorts(t *testing.T) {
-	var s exact.Sorter
+	var s ranking.Sorter
 	rapid.Check(t, func(t *rapid.T) {
 		logit := rapid.OneOf(rapid.Float64Range(-20, 20), rapid.Float64Range(-1e300, 1e300),
 			rapid.SampledFrom([]float64{0, 1, math.Inf(-1), math.MaxFloat64, -math.MaxFloat64}))
 		logits := rapid.SliceOfN(logit, 0, 300).Draw(t, "logits")
-		var x []exact.Prediction
+		var x []ranking.Prediction
 		for i, l := range logits {
-			x = append(x, exact.Prediction{ID: uint32(len(logits) - i), Logit: l})
+			x = append(x, ranking.Prediction{ID: uint32(len(logits) - i), Logit: l})
 		}
 		want := slices.Clone(x)
-		slices.SortFunc(want, func(a, b exact.Prediction) int {
+		slices.SortFunc(want, func(a, b ranking.Prediction) int {
 			switch {
 			case a.Logit > b.Logit, a.Logit == b.Logit && a.ID < b.ID:
 				return -1
