@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 
+	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
@@ -27,14 +28,7 @@ func NewPanels(m *kernels.Int8Rows, data []byte, ids []uint32, starts []int) (*k
 	if len(starts) == 0 || starts[0] != 0 || starts[len(starts)-1] != len(ids) {
 		panic("encode: starts are not from 0 to the number of ids")
 	}
-	firsts, at := make([]int, len(starts)), 0
-	for t := range starts[1:] {
-		if starts[t] > starts[t+1] {
-			panic("encode: starts are not ascending")
-		}
-		firsts[t] = at
-		at += kernels.PanelsOf(starts[t+1] - starts[t])
-	}
+	firsts, at := firstPanels(starts)
 	if len(data) != at*kernels.PanelBytes(m.Dim(), false) {
 		panic("encode: length of data is not the number of panels times the bytes of a panel")
 	}
@@ -64,6 +58,37 @@ func NewPanels(m *kernels.Int8Rows, data []byte, ids []uint32, starts []int) (*k
 		return nil, err
 	}
 	return p, nil
+}
+
+// PackLists is NewPanels in memory of its own, with some bytes besides that follow the panels there.
+// codes may be nil: then the codes of all rows are made, while they are copied. It returns the first
+// panel of each list too.
+func PackLists(codes *kernels.Int8Rows, rows kernels.Rows, bias []float32, ids []uint32, starts []int, besides int) (p *kernels.Int8Panels, firsts []int, rest []byte, err error) {
+	if codes == nil {
+		table, release := bigmem.Alloc(rows.Len() * kernels.Int8Stride(rows.Dim()))
+		defer release()
+		if codes, err = NewInt8Rows(table, rows, bias); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	firsts, panels := firstPanels(starts)
+	size := panels * kernels.PanelBytes(rows.Dim(), false)
+	table, release := bigmem.Alloc(size + besides)
+	p, err = NewPanels(codes, table[:size:size], ids, starts)
+	return bigmem.Own(p, err, release), firsts, table[size:], err
+}
+
+// firstPanels returns the first panel of each list, and the number of panels of all.
+func firstPanels(starts []int) (firsts []int, panels int) {
+	firsts = make([]int, len(starts)-1)
+	for t := range firsts {
+		if starts[t] > starts[t+1] {
+			panic("encode: starts are not ascending")
+		}
+		firsts[t] = panels
+		panels += kernels.PanelsOf(starts[t+1] - starts[t])
+	}
+	return firsts, panels
 }
 
 // noRow returns the record of an unused row of a panel.

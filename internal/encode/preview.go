@@ -2,6 +2,7 @@ package encode
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
@@ -50,4 +51,34 @@ func Packed(row, panels []byte, r int) {
 	for s := range len(row) / stepCodes {
 		copy(row[s*stepCodes:][:stepCodes], at[s*kernels.StepBytes:])
 	}
+}
+
+// Directions makes codes of 14 bits of rows: panels of their upper halves and then of the lower
+// ones, of vectors whose width is rounded up to 4. It returns the step of each row's codes and the
+// row's squared length too.
+func Directions(rows []float32, width int) (panels []byte, steps []float32, squares []float64) {
+	const most = 63 * 128
+	n := len(rows) / width
+	steps, squares = make([]float32, n), make([]float64, n)
+	padded, half := (width+3)&^3, kernels.PanelsOf(n)*kernels.PanelRows
+	panels = make([]byte, 2*half*padded)
+	for r := range n {
+		row := rows[r*width : (r+1)*width]
+		largest := 0.0
+		for _, x := range row {
+			largest = max(largest, math.Abs(float64(x)))
+			squares[r] += float64(float64(x) * float64(x))
+		}
+		steps[r] = float32(largest / most)
+		for j := range padded {
+			q := 0
+			if j < width && largest > 0 {
+				q = int(math.RoundToEven(float64(row[j]) * (most / largest)))
+			}
+			high, low := kernels.Halves7(q)
+			PutCode7(panels, padded, r, j, high)
+			PutCode7(panels, padded, half+r, j, low)
+		}
+	}
+	return panels, steps, squares
 }

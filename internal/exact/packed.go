@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"unsafe"
 
-	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
@@ -65,35 +64,22 @@ func (l *Layer) Pack(ids []uint32, starts []int) (*Packed, error) {
 			return nil, Invalid(ErrRequest, "softmax: starts[%d]: found %d after %d, expected at least that", t+1, starts[t+1], starts[t])
 		}
 	}
-	codes := l.codes
-	if codes == nil && l.blocks != nil { // codes of all rows, while they are copied
-		table, release := bigmem.Alloc(l.Labels() * kernels.Int8Stride(l.Dim()))
-		defer release()
-		var err error
-		if codes, err = encode.NewInt8Rows(table, l.rows, l.bias); err != nil {
-			return nil, fmt.Errorf("softmax: codes: %w", err)
-		}
-	}
-	if codes == nil {
+	if l.codes == nil && l.blocks == nil {
 		return nil, nil
 	}
 	where := make([]packedList, len(starts)-1)
-	panels := 0
-	for t := range where {
-		where[t] = packedList{starts[t], starts[t+1], panels}
-		panels += kernels.PanelsOf(starts[t+1] - starts[t])
-	}
-	size := panels * kernels.PanelBytes(l.Dim(), false)
 	lists := len(where) * int(unsafe.Sizeof(packedList{}))
-	table, release := bigmem.Alloc(size + lists + 4*len(ids))
-	panelCodes, err := encode.NewPanels(codes, table[:size:size], ids, starts)
-	if panelCodes = bigmem.Own(panelCodes, err, release); err != nil {
+	codes, firsts, rest, err := encode.PackLists(l.codes, l.rows, l.bias, ids, starts, lists+4*len(ids))
+	if err != nil {
 		return nil, fmt.Errorf("softmax: codes: %w", err)
 	}
-	p := &Packed{hot{l, *panelCodes, l.rows, ids, where, ids}, panelCodes}
+	for t, first := range firsts {
+		where[t] = packedList{starts[t], starts[t+1], first}
+	}
+	p := &Packed{hot{l, *codes, l.rows, ids, where, ids}, codes}
 	if len(ids) > 0 {
-		p.hot.lists = unsafe.Slice((*packedList)(unsafe.Pointer(&table[size])), len(where))
-		p.hot.ids = unsafe.Slice((*uint32)(unsafe.Pointer(&table[size+lists])), len(ids))
+		p.hot.lists = unsafe.Slice((*packedList)(unsafe.Pointer(&rest[0])), len(where))
+		p.hot.ids = unsafe.Slice((*uint32)(unsafe.Pointer(&rest[lists])), len(ids))
 		copy(p.hot.lists, where)
 		copy(p.hot.ids, ids)
 	}

@@ -1,8 +1,6 @@
 package previewing
 
 import (
-	"math"
-
 	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
@@ -11,39 +9,17 @@ import (
 // directions of 14. So they are the same on every CPU.
 type Directions struct {
 	width  int
-	panels []byte // the upper halves of the directions, and the lower ones
+	panels []byte // see [encode.Directions]
 	steps  []float32
-	square []float64 // of each direction: its squared length
+	square []float64
 }
 
 // NewDirections returns the directions of some rows.
 func NewDirections(rows []float32, width int) *Directions {
-	d := &Directions{width: width, steps: make([]float32, len(rows)/width), square: make([]float64, len(rows)/width)}
-	const most = 63 * 128
-	padded, half := d.padded(), kernels.PanelsOf(len(d.steps))*kernels.PanelRows
-	d.panels = make([]byte, 2*half*padded)
-	for r := range d.steps {
-		row := rows[r*width : (r+1)*width]
-		largest := 0.0
-		for _, x := range row {
-			largest = max(largest, math.Abs(float64(x)))
-			d.square[r] += float64(float64(x) * float64(x))
-		}
-		d.steps[r] = float32(largest / most)
-		for j := range padded {
-			q := 0
-			if j < width && largest > 0 {
-				q = int(math.RoundToEven(float64(row[j]) * (most / largest)))
-			}
-			high, low := kernels.Halves7(q)
-			encode.PutCode7(d.panels, padded, r, j, high)
-			encode.PutCode7(d.panels, padded, half+r, j, low)
-		}
-	}
+	d := &Directions{width: width}
+	d.panels, d.steps, d.square = encode.Directions(rows, width)
 	return d
 }
-
-func (d *Directions) padded() int { return (d.width + 3) &^ 3 }
 
 // Turner has the memory of a goroutine that computes products with directions.
 type Turner struct {
@@ -54,7 +30,7 @@ type Turner struct {
 
 // Turner returns one.
 func (d *Directions) Turner() Turner {
-	n := d.padded()
+	n := (d.width + 3) &^ 3
 	return Turner{d, make([]int8, n), make([]int8, n), make([]float32, 2*kernels.PanelsOf(len(d.steps))*kernels.PanelRows)}
 }
 
