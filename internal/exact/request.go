@@ -12,14 +12,11 @@ import (
 	"github.com/learning-to-screen/l2s/internal/ranking"
 )
 
-// The errors of searchers that callers may want to distinguish, by errors.Is.
+// The errors of package softmax.
 var (
-	// ErrContext: h has another length than d, or an element that is not finite.
 	ErrContext = errors.New("softmax: not a context")
-	// ErrRequest: the request, or the room for its answer, does not fit the layer.
 	ErrRequest = errors.New("softmax: not a request for this layer")
-	// ErrLayer: a screen or a preview was made for another layer.
-	ErrLayer = errors.New("softmax: the model was made for another layer")
+	ErrLayer   = errors.New("softmax: the model was made for another layer")
 )
 
 // Invalid returns an error with that text, which is of that kind.
@@ -38,9 +35,7 @@ func (e *kindError) Unwrap() error { return e.kind }
 // Prediction is softmax.Prediction.
 type Prediction = ranking.Prediction
 
-// Request is a question about a context, for as many labels as the answer has room for: 1 to L, or 0
-// for LogSum alone. The edits, which are Allowed, Banned and Biases, take part in the search: the
-// answer is as for a layer whose logits are edited so.
+// Request is softmax.Request.
 type Request struct {
 	// Within, unless 0, leaves out labels whose logit is below the largest by more than Within, a
 	// finite number above 0: Count may be less than k. A truncation of samplers is such a distance,
@@ -55,10 +50,9 @@ type Request struct {
 	// Temperature, unless 0, is the T of a log-sum of e^(x/T): finite and at least [MinTemperature].
 	// It changes neither the labels nor their logits.
 	Temperature float64
-	// Budget is the number of labels that a screen looks at: B, the mean number of
-	// candidates. 0 is the searcher's own. A screen uses the
-	// largest of its budgets that is not above it, or the smallest. An exact
-	// search is within every budget, and does not look at it. Not negative.
+	// Budget is the number of labels that a screen looks at: B, the mean number of candidates. 0 is
+	// the searcher's own. A screen uses the largest of its budgets that is not above it, or the
+	// smallest. An exact search is within every budget, and does not look at it. Not negative.
 	Budget float64
 	// Exact asks a screen or a preview for the best of all labels, as the exact search finds them.
 	Exact bool
@@ -83,8 +77,7 @@ const maxBias = 0x1p100
 // MinTemperature is the least temperature: at it x/T is finite for every logit x with a bias.
 const MinTemperature = 1e-100
 
-// Labels is a set of labels to choose among: all of a layer, which is the zero
-// value, or the labels in a list.
+// Labels is softmax.Labels.
 type Labels struct {
 	listed bool
 	ids    []uint32
@@ -92,10 +85,7 @@ type Labels struct {
 	list   *packedList // which of packed the ids are of, or the first of
 }
 
-// Only is the set of the labels ids, in any order, which must be distinct and below L. For an id
-// that is not below L, Search and SearchBatch return an error, and Find and Logits panic. A
-// duplicate label may be answered twice. An empty list is the empty set. The ids are kept, not
-// copied.
+// Only is softmax.Only. Find and Logits panic for an id that is not below L.
 func Only(ids []uint32) Labels { return Labels{listed: true, ids: ids} }
 
 // IsList reports whether the set is a list. The zero value, all labels, is none.
