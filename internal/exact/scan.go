@@ -1,13 +1,13 @@
 package exact
 
 import (
-	"errors"
 	"math"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
 // Tests change these.
@@ -149,13 +149,10 @@ func (s *Searcher) takeAll(worker int) {
 	}
 }
 
-// errGone ends the work of a thread whose rows cannot be read any more.
-var errGone = errors.New("softmax: the rows are gone")
-
 // takeShare is takeAll for a thread that others help.
 func (s *Searcher) takeShare(worker int) {
 	// Rows may be in a mapped file that was cut, and nobody catches a fault of a helper.
-	if fault.Guard(func() error { s.takeAll(worker); return nil }, func() error { return errGone }) != nil {
+	if fault.Guard(func() error { s.takeAll(worker); return nil }, func() error { return parallel.ErrGone }) != nil {
 		s.failed.Store(true)
 	}
 }
