@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -152,7 +151,7 @@ func (s *Searcher) takeAll(worker int) {
 // takeShare is takeAll for a thread that others help.
 func (s *Searcher) takeShare(worker int) {
 	// Rows may be in a mapped file that was cut, and nobody catches a fault of a helper.
-	if fault.Guard(func() error { s.takeAll(worker); return nil }, func() error { return parallel.ErrGone }) != nil {
+	if parallel.Guard(func() error { s.takeAll(worker); return nil }) != nil {
 		s.failed.Store(true)
 	}
 }
