@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
-	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/ranking"
 )
@@ -200,8 +199,11 @@ const maxInserted = 16
 // selectTop fills dst with the best of the labels ids, or 0, 1, ... if there are no ids, whose
 // logits are given. There are at least len(dst) of them.
 func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32) {
-	if len(dst) == 0 || len(dst) > maxInserted {
-		s.selectMany(dst, logits, ids)
+	switch {
+	case len(dst) == 0:
+		return
+	case len(dst) > maxInserted:
+		s.sorter.Best(dst, logits, ids)
 		return
 	}
 	n := 0
@@ -212,21 +214,6 @@ func (s *Searcher) selectTop(dst []Prediction, logits []float64, ids []uint32) {
 		}
 		n = ranking.Insert(dst, n, Prediction{ID: id, Logit: x})
 	}
-}
-
-// selectMany is selectTop for any number of labels.
-func (s *Searcher) selectMany(dst []Prediction, logits []float64, ids []uint32) {
-	if len(dst) == 0 {
-		return
-	}
-	s.order = grow.Slice(s.order, len(logits))
-	for i, x := range logits {
-		if s.order[i] = (Prediction{ID: uint32(i), Logit: x}); len(ids) > 0 {
-			s.order[i].ID = ids[i]
-		}
-	}
-	s.order = s.sorter.Sort(s.order)
-	copy(dst, s.order)
 }
 
 // scratchBytes is the size of the part of each scratch that is among the lines of a query: the CPU

@@ -24,7 +24,6 @@ type Searcher struct {
 	chosen            []uint32 // their labels, of a list
 	list              []uint32 // labels to search among
 	scores            []float32
-	order             []Prediction // all labels of a scope, to be put in order
 	sorter            ranking.Sorter
 	logits            []float64
 	label             [1]uint32             // whose logit LogitAndSum is asked for

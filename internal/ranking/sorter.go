@@ -10,13 +10,27 @@ import (
 // Sorter puts predictions in order. Its memory grows to the need of the largest Sort, and stays.
 type Sorter struct {
 	spare []Prediction
-	ends  []uint32 // of the parts of the range
+	ends  []uint32     // of the parts of the range
+	order []Prediction // of Best
 }
 
 const (
 	mostParts    = 4096 // of a range
 	mostInserted = 12   // predictions of a part that are put in order by insertion
 )
+
+// Best fills dst with the best of the labels ids, or 0, 1, ... if there are no ids, whose logits are
+// given. There are at least len(dst) of them.
+func (s *Sorter) Best(dst []Prediction, logits []float64, ids []uint32) {
+	s.order = grow.Slice(s.order, len(logits))
+	for i, x := range logits {
+		if s.order[i] = (Prediction{uint32(i), x}); len(ids) > 0 {
+			s.order[i].ID = ids[i]
+		}
+	}
+	s.order = s.Sort(s.order)
+	copy(dst, s.order)
+}
 
 // Sort returns the predictions in order, the best first, in their own memory or in the sorter's,
 // which keeps the other. Equal parts of the range of the logits, two for a prediction, leave few to
