@@ -54,6 +54,7 @@ func small() (p *Parts, codes []byte, l *exact.Layer) {
 
 // sealed returns data with the right size and checksum.
 func sealed(data []byte) []byte {
+	const atChecksum, atSize = 12, 16
 	if len(data) > atSize+8 {
 		binary.LittleEndian.PutUint64(data[atSize:], uint64(len(data)))
 		binary.LittleEndian.PutUint32(data[atChecksum:], crc32c.Sum(data[atSize:]))
@@ -173,7 +174,7 @@ func TestFilesThatAreNone(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	p, codes, layer := small()
 	f.Add(p.encode(codes))
-	f.Add([]byte(magic))
+	f.Add([]byte(format.Magic))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, data := range [][]byte{data, sealed(bytes.Clone(data))} {
 			m, err := Read(bytes.NewReader(data))

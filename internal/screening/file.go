@@ -2,44 +2,21 @@ package screening
 
 import (
 	"bytes"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
-	"math"
-	"os"
-	"reflect"
 
-	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/crc32c"
+	"github.com/learning-to-screen/l2s/internal/partfile"
 	"github.com/learning-to-screen/l2s/internal/tail"
 )
 
-// The file is described in FORMAT.md. Everything in it has one place and one
-// form, so that equal models have equal bytes.
-
-const (
-	magic = "\x89L2S\r\n\x1a\n"
-	// previewMagic begins the files of package preview, which are easily mistaken for screens.
-	previewMagic = "\x89L2P\r\n\x1a\n"
-	version      = 6
-	// atChecksum and atSize are places in the header; the checksum is of the bytes after it.
-	atChecksum = 12
-	atSize     = 16
-)
-
-// header is the beginning of a file.
-type header struct {
-	Magic                                                        [8]byte
-	Version, Checksum                                            uint32
-	Size                                                         uint64
-	Fingerprint                                                  [32]byte
-	Labels, Dim, Clusters, Always, K, HeldOut, Record            uint32
-	IDs                                                          uint64
-	Shells, Budgets, TailShare, Temperatures, Levels, Directions uint16
+// format is described in screen/FORMAT.md.
+var format = partfile.Format{
+	Kind: "screen", Magic: "\x89L2S\r\n\x1a\n", Version: 6, Renew: "l2s train makes a new file", Header: 104,
+	Others: map[string]string{
+		"\x89L2P\r\n\x1a\n": "found a preview, expected a screen: l2s topk, eval, bench and inspect take previews, " +
+			"and l2s-llama --fast one beside the model: MODEL.gguf.l2p",
+	},
 }
-
-var headerSize = binary.Size(header{})
 
 // rung is a budget of the ladder.
 type rung struct {
@@ -51,271 +28,141 @@ type rung struct {
 
 // file is a model as its file has it.
 type file struct {
-	header
-	c      Config    // without the fields below, and without lists, ladder and tail
+	Config                                            // without lists, ladder and tail
+	clusters, record                                  int
+	ids                                               uint64
+	shells, budgets, temperatures, levels, directions uint16
+
 	budget []float64 // of requests without one
 	sizes  []uint32  // of the lists
-	ids    []uint32
+	listed []uint32
 	shares []uint16
 	ladder []rung
 	tail   tail.Config
+	model  *Model // after Finish
 }
 
-// part is a part of a file: numbers of one size, or records of them.
-type part struct {
-	name   string
-	list   any      // a pointer to a slice
-	counts []uint64 // their product is its length; one that may be 0 is the first
-}
-
-// parts returns the parts after the header, in their order. A new part is a line here and in
-// FORMAT.md.
-func (f *file) parts() []part {
-	d, r, m, q := uint64(f.Dim), uint64(f.Clusters), uint64(f.Temperatures), uint64(f.Levels)
-	cells := r * (1 + uint64(f.Shells))
-	ranges := uint64(0) // numbers
+// Code visits the parts of the file in their order. A new part is a line here and in FORMAT.md.
+func (f *file) Code(c *partfile.Coder) {
+	c.Value(&f.Fingerprint)
+	c.Number("labels", &f.Labels, 1, maxCount)
+	c.Number("dim", &f.Dim, 1, maxCount)
+	c.Number("clusters", &f.clusters, 1, maxCount)
+	c.Number("always", &f.Always, 0, maxCount)
+	c.Number("k", &f.K, 0, maxCount)
+	c.Number("held-out contexts", &f.HeldOut, 0, maxCount)
+	c.Number("record", &f.record, 0, maxCount)
+	c.Value(&f.ids)
+	for _, at := range []*uint16{&f.shells, &f.budgets, &f.tail.Share, &f.temperatures, &f.levels, &f.directions} {
+		c.Value(at)
+	}
+	d, r, m, q := f.Dim, f.clusters, int(f.temperatures), int(f.levels)
+	ranges := 0 // numbers
 	if m > 0 {
 		ranges = 2*m + 4
 	}
-	return []part{
-		{"budget", &f.budget, []uint64{1}},
-		{"clusters", &f.c.Clusters, []uint64{r, d}},
-		{"shells", &f.c.Shells, []uint64{uint64(f.Shells)}},
-		{"sizes", &f.sizes, []uint64{cells}},
-		{"ids", &f.ids, []uint64{f.IDs}},
-		{"shares", &f.shares, []uint64{f.IDs}},
-		{"ladder", &f.ladder, []uint64{uint64(f.Budgets)}},
-		{"temperatures", &f.tail.Temperatures, []uint64{m}},
-		{"levels", &f.tail.Levels, []uint64{q}},
-		{"intercepts", &f.tail.Intercepts, []uint64{m, r}},
-		{"slopes", &f.tail.Slopes, []uint64{m, r, d}},
-		{"squares", &f.tail.Squares, []uint64{m, r, 2}},
-		{"widths", &f.tail.Widths, []uint64{q, m, r}},
-		{"directions", &f.tail.Directions, []uint64{uint64(f.Directions), d}},
-		{"ranges", &f.tail.Ranges, []uint64{ranges, r}},
-		{"record", &f.c.Record, []uint64{uint64(f.Record)}},
-	}
+	partfile.List(c, "budget", &f.budget, 1)
+	partfile.List(c, "clusters", &f.Clusters, r, d)
+	partfile.List(c, "shells", &f.Shells, int(f.shells))
+	partfile.List(c, "sizes", &f.sizes, uint64(r)*(1+uint64(f.shells)))
+	partfile.List(c, "ids", &f.listed, f.ids)
+	partfile.List(c, "shares", &f.shares, f.ids)
+	partfile.List(c, "ladder", &f.ladder, int(f.budgets))
+	partfile.List(c, "temperatures", &f.tail.Temperatures, m)
+	partfile.List(c, "levels", &f.tail.Levels, q)
+	partfile.List(c, "intercepts", &f.tail.Intercepts, m, r)
+	partfile.List(c, "slopes", &f.tail.Slopes, m, r, d)
+	partfile.List(c, "squares", &f.tail.Squares, m, r, 2)
+	partfile.List(c, "widths", &f.tail.Widths, q, m, r)
+	partfile.List(c, "directions", &f.tail.Directions, int(f.directions), d)
+	partfile.List(c, "ranges", &f.tail.Ranges, ranges, r)
+	partfile.List(c, "record", &f.Record, f.record)
 }
 
 // Save is screen.Model.Save.
-func (m *Model) Save(path string) error {
-	err := atomicfile.WriteFile(path, func(w io.Writer) error {
-		_, err := m.WriteTo(w)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("screen: %w", err)
-	}
-	return nil
-}
+func (m *Model) Save(path string) error { return format.Save(path, m) }
 
 // WriteTo writes the bytes of the model's file to w.
 func (m *Model) WriteTo(w io.Writer) (int64, error) {
 	if m.router == nil {
 		return 0, errNoModel
 	}
-	n, err := w.Write(m.encode())
+	n, err := w.Write(format.Encode(m.file()))
 	return int64(n), err
 }
 
-func (m *Model) encode() (data []byte) {
+func (m *Model) file() *file {
 	c := m.c
-	f := file{c: c, budget: []float64{c.Budget}}
-	for _, l := range c.Lists {
-		f.sizes, f.ids, f.shares = append(f.sizes, uint32(len(l.IDs))), append(f.ids, l.IDs...), append(f.shares, l.Shares...)
+	f := &file{
+		Config: c, clusters: m.Clusters(), record: len(c.Record), shells: uint16(len(c.Shells)),
+		budgets: uint16(len(c.Ladder)), budget: []float64{c.Budget},
 	}
+	for _, l := range c.Lists {
+		f.sizes = append(f.sizes, uint32(len(l.IDs)))
+		f.listed, f.shares = append(f.listed, l.IDs...), append(f.shares, l.Shares...)
+	}
+	f.ids = uint64(len(f.listed))
 	for _, x := range c.Ladder {
 		f.ladder = append(f.ladder, rung{x.Budget, x.MeanCandidates, x.Precision1, x.PrecisionK, uint32(x.P99Candidates), uint32(x.MaxCandidates), x.Share})
 	}
 	if c.Tail != nil {
 		f.tail = c.Tail.Config()
+		f.temperatures, f.levels = uint16(len(f.tail.Temperatures)), uint16(len(f.tail.Levels))
+		f.directions = uint16(len(f.tail.Directions) / c.Dim)
 	}
-	f.header = header{
-		Magic: [8]byte([]byte(magic)), Version: version, Fingerprint: c.Fingerprint,
-		Labels: uint32(c.Labels), Dim: uint32(c.Dim), Clusters: uint32(m.Clusters()), Always: uint32(c.Always),
-		K: uint32(c.K), HeldOut: uint32(c.HeldOut), Record: uint32(len(c.Record)), IDs: uint64(len(f.ids)),
-		Shells: uint16(len(c.Shells)), Budgets: uint16(len(c.Ladder)), TailShare: f.tail.Share, Temperatures: uint16(len(f.tail.Temperatures)),
-		Levels: uint16(len(f.tail.Levels)), Directions: uint16(len(f.tail.Directions) / c.Dim),
-	}
-	lists, size := []any{f.header}, headerSize
-	for _, p := range f.parts() {
-		list := reflect.ValueOf(p.list).Elem().Interface()
-		lists, size = append(lists, list), size+binary.Size(list)
-	}
-	data = make([]byte, 0, size)
-	for _, list := range lists {
-		data, _ = binary.Append(data, binary.LittleEndian, list) // whose numbers have sizes: no error
-	}
-	binary.LittleEndian.PutUint64(data[atSize:], uint64(len(data)))
-	binary.LittleEndian.PutUint32(data[atChecksum:], crc32c.Sum(data[atSize:]))
-	return data
+	return f
 }
 
 // Load is screen.Load.
 func Load(path string) (*Model, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("screen: %w", err)
-	}
-	defer f.Close()
-	m, err := load(f)
-	if err != nil {
-		return nil, fmt.Errorf("screen: %s: %w", path, err)
-	}
-	return m, nil
-}
-
-// load reads the header before anything else, so that a large file of
-// another kind is refused at once.
-func load(f *os.File) (*Model, error) {
-	var data bytes.Buffer
-	if _, err := data.ReadFrom(io.LimitReader(f, int64(headerSize))); err != nil {
-		return nil, err
-	}
-	h, err := parseHeader(data.Bytes())
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if info.Mode().IsRegular() {
-		if err := h.checkSize(uint64(info.Size())); err != nil {
-			return nil, err
-		}
-	}
-	// One byte more than the header states shows that there is more.
-	if _, err := data.ReadFrom(io.LimitReader(f, int64(h.Size)-int64(headerSize)+1)); err != nil {
-		return nil, err
-	}
-	return decode(data.Bytes())
+	var f file
+	err := format.Load(path, &f)
+	return f.model, err
 }
 
 // Read is screen.Read of bytes, of which it keeps none.
 func Read(data []byte) (*Model, error) {
-	m, err := decode(data)
-	if err != nil {
-		return nil, fmt.Errorf("screen: %w", err)
-	}
-	return m, nil
+	var f file
+	err := format.Read(format.Kind, bytes.NewReader(data), int64(len(data)), &f)
+	return f.model, err
 }
 
-// parseHeader reads the header of a file, of which data is the beginning.
-func parseHeader(data []byte) (h header, err error) {
-	if len(data) == 0 {
-		return h, fmt.Errorf("header: found an empty file, expected at least %d bytes", headerSize)
-	}
-	if bytes.HasPrefix(data, []byte(previewMagic)) {
-		return h, errors.New("magic: found a preview, expected a screen: l2s topk, eval, bench and inspect take previews, and l2s-llama --fast one beside the model: MODEL.gguf.l2p")
-	}
-	if n := min(len(data), len(magic)); string(data[:n]) != magic[:n] {
-		return h, fmt.Errorf("magic: found % x, expected % x: not a screen file", data[:n], magic)
-	}
-	if _, err := binary.Decode(data, binary.LittleEndian, &h); err != nil {
-		return h, fmt.Errorf("header: found %d bytes, expected at least %d", len(data), headerSize)
-	}
-	if h.Version != version {
-		return h, fmt.Errorf("version: found %d, expected %d: l2s train makes a new file", h.Version, version)
-	}
-	if h.Size < uint64(headerSize) || h.Size > math.MaxInt-1 {
-		return h, fmt.Errorf("file size: found %d in the header, expected %d to %d", h.Size, headerSize, math.MaxInt-1)
-	}
-	return h, nil
-}
-
-func (h *header) checkSize(found uint64) error {
-	if found != h.Size {
-		return fmt.Errorf("file size: found %d bytes, expected the %d that the header states", found, h.Size)
-	}
-	return nil
-}
-
-func decode(data []byte) (*Model, error) {
-	h, err := parseHeader(data)
-	if err != nil {
-		return nil, err
-	}
-	if err := h.checkSize(uint64(len(data))); err != nil {
-		return nil, err
-	}
-	if found := crc32c.Sum(data[atSize:]); found != h.Checksum {
-		return nil, fmt.Errorf("checksum: found %08x, expected %08x", found, h.Checksum)
-	}
-	for _, x := range []struct {
-		name         string
-		count, least uint32
-	}{{"labels", h.Labels, 1}, {"dim", h.Dim, 1}, {"clusters", h.Clusters, 1}, {"always", h.Always, 0}, {"k", h.K, 0}, {"held-out contexts", h.HeldOut, 0}} {
-		if x.count < x.least || uint64(x.count) > maxCount {
-			return nil, fmt.Errorf("%s: found %d, expected %d to %d", x.name, x.count, x.least, uint64(maxCount))
-		}
-	}
-	f := file{header: h}
-	data = data[headerSize:]
-	for _, p := range f.parts() {
-		if data, err = p.read(data); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.name, err)
-		}
-	}
-	if len(data) > 0 {
-		return nil, fmt.Errorf("file size: found %d bytes after the record, expected none", len(data))
-	}
-	return f.model()
-}
-
-// read takes a part from the head of data, and returns the rest. It checks the length before memory
-// is taken.
-func (p *part) read(data []byte) (rest []byte, err error) {
-	list := reflect.ValueOf(p.list).Elem()
-	size := binary.Size(reflect.Zero(list.Type().Elem()).Interface())
-	n, most := uint64(1), uint64(len(data)/size)
-	for _, c := range p.counts {
-		if c > 0 && n > most/c {
-			return nil, fmt.Errorf("found %d bytes left of the file, expected %d for each of %d", len(data), size, p.counts)
-		}
-		n *= c
-	}
-	list.Set(reflect.MakeSlice(list.Type(), int(n), int(n)))
-	_, err = binary.Decode(data, binary.LittleEndian, list.Interface())
-	return data[int(n)*size:], err
-}
-
-func (f *file) model() (m *Model, err error) {
-	c := f.c
-	c.Dim, c.Labels, c.Always, c.K, c.HeldOut = int(f.Dim), int(f.Labels), int(f.Always), int(f.K), int(f.HeldOut)
-	c.Fingerprint = f.Fingerprint
+// Finish makes the model.
+func (f *file) Finish() (err error) {
+	c := f.Config
 	c.Budget = f.budget[0]
 	if c.Budget == 0 {
-		return nil, fmt.Errorf("budget: found 0, expected one of the ladder")
+		return fmt.Errorf("budget: found 0, expected one of the ladder")
 	}
 	c.Lists = make([]List, len(f.sizes))
 	at := 0
 	for t, size := range f.sizes {
-		if uint64(size) > uint64(len(f.ids)-at) {
-			return nil, fmt.Errorf("sizes: list %d: found %d ids, expected at most the %d that are left", t, size, len(f.ids)-at)
+		if uint64(size) > uint64(len(f.listed)-at) {
+			return fmt.Errorf("sizes: list %d: found %d ids, expected at most the %d that are left", t, size, len(f.listed)-at)
 		}
 		end := at + int(size)
-		c.Lists[t] = List{f.ids[at:end:end], f.shares[at:end:end]}
+		c.Lists[t] = List{f.listed[at:end:end], f.shares[at:end:end]}
 		at = end
 	}
-	if at != len(f.ids) {
-		return nil, fmt.Errorf("sizes: found %d ids in all lists, expected %d", at, len(f.ids))
+	if at != len(f.listed) {
+		return fmt.Errorf("sizes: found %d ids in all lists, expected %d", at, len(f.listed))
 	}
 	c.Ladder = make([]Rung, len(f.ladder))
 	for i, x := range f.ladder {
 		if uint64(max(x.P99Candidates, x.MaxCandidates)) > maxCount {
-			return nil, fmt.Errorf("ladder: rung %d: found %v, %d and %d candidates, expected a mean, a 99th percentile and a largest number",
+			return fmt.Errorf("ladder: rung %d: found %v, %d and %d candidates, expected a mean, a 99th percentile and a largest number",
 				i, x.MeanCandidates, x.P99Candidates, x.MaxCandidates)
 		}
 		c.Ladder[i] = Rung{x.Budget, x.Share, x.MeanCandidates, int(x.P99Candidates), int(x.MaxCandidates), x.Precision1, x.PrecisionK}
 	}
-	if f.Temperatures > 0 {
-		f.tail.Share, f.tail.Clusters = f.TailShare, int(f.Clusters)
+	if f.temperatures > 0 {
+		f.tail.Clusters = f.clusters
 		if c.Tail, err = tail.New(f.tail); err != nil {
-			return nil, err
+			return err
 		}
-	} else if f.TailShare != 0 || f.Levels != 0 || f.Directions != 0 {
-		return nil, fmt.Errorf("tail: found share %d, %d levels and %d directions, expected none without temperatures", f.TailShare, f.Levels, f.Directions)
+	} else if f.tail.Share != 0 || f.levels != 0 || f.directions != 0 {
+		return fmt.Errorf("tail: found share %d, %d levels and %d directions, expected none without temperatures", f.tail.Share, f.levels, f.directions)
 	}
-	return newModel(c)
+	f.model, err = newModel(c)
+	return err
 }
