@@ -362,7 +362,7 @@ func everywhere(t *testing.T, of *screen.Model) *screen.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err = m.WithTail(with, nil); err != nil {
+	if m, err = m.With(func(c *screening.Config) { c.Tail = with }); err != nil {
 		t.Fatal(err)
 	}
 	return (*screen.Model)(m)

@@ -66,7 +66,7 @@ func (t *trainer) screen(ctx context.Context, x *attempt) (*screening.Model, err
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
-	return m.WithTail(fitted, record)
+	return m.With(func(c *screening.Config) { c.Tail, c.Record = fitted, record })
 }
 
 // config is the model without its tail and its record.

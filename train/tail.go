@@ -92,7 +92,7 @@ func FitTail(ctx context.Context, of *screen.Model, layer *softmax.Layer, contex
 		if err != nil {
 			return err
 		}
-		with, err := m.WithTail(t, text)
+		with, err := m.With(func(c *screening.Config) { c.Tail, c.Record = t, text })
 		fitted = (*screen.Model)(with)
 		return err
 	})

@@ -49,7 +49,11 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 	}
 	if c := chosen(list, methods.L2S{}.Name()); c != nil {
 		s := c.setting.(methods.Screened)
-		within, err := (*screening.Model)(s.Model).WithBudget(s.Budget, nil)
+		at, err := (*screening.Model)(s.Model).RungOf(s.Budget)
+		if err != nil {
+			return nil, err
+		}
+		within, err := (*screening.Model)(s.Model).With(func(c *screening.Config) { c.Budget = c.Ladder[at].Budget })
 		if err != nil {
 			return nil, err
 		}

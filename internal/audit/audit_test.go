@@ -158,7 +158,7 @@ func TestAuditsBeginAndEnd(t *testing.T) {
 	if r := a.Report(); r.Sampled < 20 || r.Sampled > 100 {
 		t.Errorf("found %d samples of 400 queries, expected about 50", r.Sampled)
 	}
-	other, err := w.model.WithBudget(w.model.Ladder()[0].Budget, []byte("{}"))
+	other, err := w.model.With(func(c *screening.Config) { c.Budget, c.Record = w.model.Ladder()[0].Budget, []byte("{}") })
 	if err != nil {
 		t.Fatal(err)
 	}

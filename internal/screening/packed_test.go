@@ -129,7 +129,7 @@ func TestSearchersShareTheCopies(t *testing.T) {
 		}
 		return s
 	}
-	other, err := m.WithBudget(m.Budget(), []byte("{}"))
+	other, err := m.With(func(*Config) {})
 	if err != nil {
 		t.Fatal(err)
 	}
