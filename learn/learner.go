@@ -540,7 +540,9 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 			return err
 		}
 		for _, x := range []struct{ budget, part float64 }{{first.Budget, 0.5}, {last.Budget, 1}} {
-			if with, err = m.With(func(c *screening.Config) { c.Budget = x.budget }); err != nil {
+			c := m.Config()
+			c.Budget = x.budget
+			if with, err = screening.NewModel(c); err != nil {
 				return err
 			}
 			if err := l.measure(ctx, with, s, after, e); err != nil || within(e.Precision1, e.PrecisionK, x.part) {

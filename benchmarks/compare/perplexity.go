@@ -53,7 +53,9 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 		if err != nil {
 			return nil, err
 		}
-		within, err := (*screening.Model)(s.Model).With(func(c *screening.Config) { c.Budget = c.Ladder[at].Budget })
+		c := (*screening.Model)(s.Model).Config()
+		c.Budget = c.Ladder[at].Budget
+		within, err := screening.NewModel(c)
 		if err != nil {
 			return nil, err
 		}

@@ -434,7 +434,9 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := in.Model.With(func(c *screening.Config) { c.Tail = ranged })
+			config := in.Model.Config()
+			config.Tail = ranged
+			m, err := screening.NewModel(config)
 			if err != nil {
 				t.Fatal(err)
 			}

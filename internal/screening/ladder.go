@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math"
 	"sort"
-	"sync"
-	"weak"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/precision"
@@ -77,15 +75,6 @@ func (m *Model) RungOf(budget float64) (int, error) {
 		return 0, exact.Invalid(exact.ErrRequest, "screen: budget: found %v, expected a number above 0", budget)
 	}
 	return max(0, sort.Search(len(m.c.Ladder), func(i int) bool { return m.c.Ladder[i].Budget > budget })-1), nil
-}
-
-// derived has the values that are computed from a model at their first use, and that its copies
-// share.
-type derived struct {
-	mu      sync.Mutex // of sizes
-	sizes   map[uint16][]uint32
-	packing sync.Mutex                             // of packs
-	packs   map[packKey]weak.Pointer[exact.Packed] // which searchers keep alive
 }
 
 // SizesAt returns for each cell the number of its candidates of at least that share, not to

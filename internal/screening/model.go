@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"weak"
 
 	"github.com/learning-to-screen/l2s/bitset"
@@ -73,7 +74,11 @@ type Model struct {
 	c      Config   // with a ladder, a budget of it, a record, and shares in all lists
 	heads  []uint32 // of each cell, the number of candidates that are not in the tail; nil without one
 	router *router.Router
-	*derived
+
+	mu      sync.Mutex // of sizes
+	sizes   map[uint16][]uint32
+	packing sync.Mutex                             // of packs
+	packs   map[packKey]weak.Pointer[exact.Packed] // which searchers keep alive
 }
 
 // NewModel returns the model of c, whose slices it keeps. It quantises the vectors of the clusters: a
@@ -106,7 +111,7 @@ func newModel(c Config) (*Model, error) {
 			return nil, fmt.Errorf("lists: list %d: found %d shares, expected one for each of %d ids", t, len(l.Shares), len(l.IDs))
 		}
 	}
-	m := &Model{c: c, router: r, derived: &derived{sizes: map[uint16][]uint32{}, packs: map[packKey]weak.Pointer[exact.Packed]{}}}
+	m := &Model{c: c, router: r, sizes: map[uint16][]uint32{}, packs: map[packKey]weak.Pointer[exact.Packed]{}}
 	if c.Ladder == nil {
 		m.c.Ladder = []Rung{{Budget: float64(max(m.largestList(), 1))}}
 	}
@@ -122,42 +127,22 @@ func newModel(c Config) (*Model, error) {
 	if c.Budget == 0 {
 		m.c.Budget = m.c.Ladder[len(m.c.Ladder)-1].Budget
 	}
-	if err := m.settle(); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
-// With returns a model in which edit has set another Budget, Tail or Record, which are kept and not
-// copied. The two models share everything else.
-func (m *Model) With(edit func(c *Config)) (*Model, error) {
-	with := *m
-	edit(&with.c)
-	if err := with.settle(); err != nil {
-		return nil, fmt.Errorf("screen: %w", err)
-	}
-	return &with, nil
-}
-
-// settle checks the parts that With may set, and sets what follows from them.
-func (m *Model) settle() error {
 	if !slices.ContainsFunc(m.c.Ladder, func(x Rung) bool { return x.Budget == m.c.Budget }) {
-		return fmt.Errorf("budget: found %v, expected one of the ladder", m.c.Budget)
+		return nil, fmt.Errorf("budget: found %v, expected one of the ladder", m.c.Budget)
 	}
 	if uint64(len(m.c.Record)) > maxCount {
-		return fmt.Errorf("record: found %d bytes, expected at most %d", len(m.c.Record), uint64(maxCount))
+		return nil, fmt.Errorf("record: found %d bytes, expected at most %d", len(m.c.Record), uint64(maxCount))
 	}
 	if err := jsonscan.CheckObject(m.c.Record, maxDepth); err != nil {
-		return fmt.Errorf("record: %w", err)
+		return nil, fmt.Errorf("record: %w", err)
 	}
-	if m.heads = nil; m.c.Tail == nil {
-		return nil
+	if t := c.Tail; t != nil {
+		if clusters, dim := t.Fits(); clusters != m.Clusters() || dim != m.Dim() {
+			return nil, fmt.Errorf("tail: found one for %d clusters of dim %d, expected %d of %d", clusters, dim, m.Clusters(), m.Dim())
+		}
+		m.heads = m.SizesAt(t.Config().Share)
 	}
-	if clusters, dim := m.c.Tail.Fits(); clusters != m.Clusters() || dim != m.Dim() {
-		return fmt.Errorf("tail: found one for %d clusters of dim %d, expected %d of %d", clusters, dim, m.Clusters(), m.Dim())
-	}
-	m.heads = m.SizesAt(m.c.Tail.Config().Share)
-	return nil
+	return m, nil
 }
 
 // checkLists returns an error unless the lists are as Config requires. Its time is in proportion to
@@ -228,7 +213,8 @@ func (m *Model) Tail() *tail.Tail { return m.c.Tail }
 // Head returns the candidates of a cell that are not in the tail, best first, not to be changed.
 func (m *Model) Head(cell int) []uint32 { return m.first(cell, int(m.heads[cell])) }
 
-// Config returns the parts of the model, which must not be changed.
+// Config returns the parts of the model, which must not be changed: with some of them replaced, they
+// make another model.
 func (m *Model) Config() Config { return m.c }
 
 // Dim returns d, the dimension of a context.
