@@ -53,9 +53,9 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 		if err != nil {
 			return nil, err
 		}
-		c := (*screening.Model)(s.Model).Config()
-		c.Budget = c.Ladder[at].Budget
-		within, err := screening.NewModel(c)
+		parts := (*screening.Model)(s.Model).Config()
+		parts.Budget = parts.Ladder[at].Budget
+		within, err := screening.NewModel(parts)
 		if err != nil {
 			return nil, err
 		}

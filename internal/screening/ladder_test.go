@@ -96,7 +96,7 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 
 func TestAModelOfAnotherBudget(t *testing.T) {
 	m := smallModel(t)
-	c, err := with(m, func(c *screening.Config) { c.Budget, c.Record = 1.5, []byte(`{"b":2}`) })
+	c, err := remade(m, func(c *screening.Config) { c.Budget, c.Record = 1.5, []byte(`{"b":2}`) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,19 +106,19 @@ func TestAModelOfAnotherBudget(t *testing.T) {
 	if !slices.Equal(encode(t, m), smallFile()) {
 		t.Error("found the model changed, expected a copy")
 	}
-	back, err := with(c, func(c *screening.Config) { c.Budget, c.Record = m.Budget(), m.Record() })
+	back, err := remade(c, func(c *screening.Config) { c.Budget, c.Record = m.Budget(), m.Record() })
 	if err != nil || !slices.Equal(encode(t, back), smallFile()) {
 		t.Errorf("found another file with the parts of the first model, %v", err)
 	}
-	if kept, err := with(m, func(c *screening.Config) { c.Budget = 4 }); err != nil || string(kept.Record()) != `{"seed":1}` {
+	if kept, err := remade(m, func(c *screening.Config) { c.Budget = 4 }); err != nil || string(kept.Record()) != `{"seed":1}` {
 		t.Errorf("found record %s (%v), expected the model's own", kept.Record(), err)
 	}
-	for _, bad := range []float64{-1, math.NaN(), 0, 0.5} {
-		if _, err := with(m, func(c *screening.Config) { c.Budget = bad }); err == nil || !strings.Contains(err.Error(), "budget: found") {
+	for _, bad := range []float64{-1, math.NaN(), 0.5} {
+		if _, err := remade(m, func(c *screening.Config) { c.Budget = bad }); err == nil || !strings.Contains(err.Error(), "budget: found") {
 			t.Errorf("budget %v: found error %v", bad, err)
 		}
 	}
-	if _, err := with(m, func(c *screening.Config) { c.Record = []byte(`[]`) }); err == nil || !strings.Contains(err.Error(), "record: ") {
+	if _, err := remade(m, func(c *screening.Config) { c.Record = []byte(`[]`) }); err == nil || !strings.Contains(err.Error(), "record: ") {
 		t.Errorf("a record that is no object: found error %v", err)
 	}
 }

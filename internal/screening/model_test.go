@@ -195,8 +195,8 @@ func TestNewModelRefuses(t *testing.T) {
 	}
 }
 
-// with makes a model of the parts of another one, of which edit replaces some.
-func with(m *screening.Model, edit func(c *screening.Config)) (*screening.Model, error) {
+// remade is a model of the parts of another one, of which edit replaces some.
+func remade(m *screening.Model, edit func(c *screening.Config)) (*screening.Model, error) {
 	c := m.Config()
 	edit(&c)
 	return screening.NewModel(c)
@@ -204,21 +204,21 @@ func with(m *screening.Model, edit func(c *screening.Config)) (*screening.Model,
 
 func TestAModelOfAnotherTail(t *testing.T) {
 	in, other := screentest.Tailed(t), screentest.Shape{Labels: 300, Dim: 12, Clusters: 7, Contexts: 1, Tail: []float64{1}, Seed: 3}.Instance(t)
-	without, err := with(in.Model, func(c *screening.Config) { c.Tail, c.Record = nil, []byte(`{"a":1}`) })
+	without, err := remade(in.Model, func(c *screening.Config) { c.Tail, c.Record = nil, []byte(`{"a":1}`) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if without.Tail() != nil || string(without.Record()) != `{"a":1}` || in.Model.Tail() == nil || string(in.Model.Record()) != "{}" {
 		t.Errorf("found the tails %v and %v and the records %s and %s", without.Tail(), in.Model.Tail(), without.Record(), in.Model.Record())
 	}
-	again, err := with(without, func(c *screening.Config) { c.Tail, c.Record = in.Config.Tail, []byte("{}") })
+	again, err := remade(without, func(c *screening.Config) { c.Tail, c.Record = in.Config.Tail, []byte("{}") })
 	if err != nil || !slices.Equal(encode(t, again), encode(t, in.Model)) {
 		t.Errorf("found another model with the tail again, %v", err)
 	}
-	if _, err := with(in.Model, func(c *screening.Config) { c.Tail = other.Config.Tail }); err == nil || err.Error() != "screen: tail: found one for 7 clusters of dim 12, expected 9 of 24" {
+	if _, err := remade(in.Model, func(c *screening.Config) { c.Tail = other.Config.Tail }); err == nil || err.Error() != "screen: tail: found one for 7 clusters of dim 12, expected 9 of 24" {
 		t.Errorf("a tail of another shape: found %v", err)
 	}
-	if _, err := with(in.Model, func(c *screening.Config) { c.Tail, c.Record = nil, []byte("[]") }); err == nil || !strings.Contains(err.Error(), "record: ") {
+	if _, err := remade(in.Model, func(c *screening.Config) { c.Tail, c.Record = nil, []byte("[]") }); err == nil || !strings.Contains(err.Error(), "record: ") {
 		t.Errorf("a record that is no object: found %v", err)
 	}
 }
