@@ -214,7 +214,7 @@ func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request
 	if err != nil {
 		return exact.Answer{}, err
 	}
-	n, edits, ask := x.N, exact.Edits(&req), req
+	n, edits, ask := x.N, exact.Edits(&req), &req
 	if edits {
 		s.edit(s.model.first(x.Cell, n), &req)
 		n = len(s.edited)
@@ -223,13 +223,16 @@ func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request
 	switch {
 	case byLayer:
 	case edits: // all remaining labels may be answered
-		ask.Allowed, ask.Banned, ask.Among = nil, nil, exact.Only(s.edited)
+		edited := req
+		edited.Allowed, edited.Banned, edited.Among = nil, nil, exact.Only(s.edited)
+		ask = &edited
 	default:
-		ask.Among = s.labels(x.Cell, n)
+		req.Among = s.labels(x.Cell, n)
 	}
-	if a, err = s.find(dst, &ask); err != nil {
+	if a, err = s.find(dst, ask); err != nil {
 		return exact.Answer{}, err
 	}
+	req.Among = exact.Labels{} // as the caller asked
 	s.stats.Queries++
 	s.stats.Candidates += uint64(x.N)
 	s.stats.Routing += uint64(s.router.Clusters())
