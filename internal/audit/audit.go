@@ -143,15 +143,15 @@ func (a *Audit) After(v *screening.View) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if v.Model() != a.model || a.stopped {
+	if v.Model != a.model || a.stopped {
 		return nil
 	}
 	if a.cosine.add(v.Found.Cosine) {
 		a.begins(a.driftAlarm())
 	}
 	if a.wanted && !v.Exact {
-		a.h = append(a.h[:0], v.Query().Vector()...) // of the size of the first one
-		a.located, a.of, a.wanted, a.full = v.Location, v.Model(), false, true
+		a.h = append(a.h[:0], v.Query.Vector()...) // of the size of the first one
+		a.located, a.of, a.wanted, a.full = v.Location, v.Model, false, true
 		a.call()
 	}
 	return nil

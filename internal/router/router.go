@@ -82,9 +82,6 @@ func length(x []float32) float64 { return math.Sqrt(kernels.RefDot(x, x)) }
 // Clusters returns r, the number of clusters.
 func (r *Router) Clusters() int { return r.r }
 
-// Dim returns the dimension of a context.
-func (r *Router) Dim() int { return r.layer.Dim() }
-
 // Cells returns the number of cells.
 func (r *Router) Cells() int { return r.r * (1 + len(r.shells)) }
 

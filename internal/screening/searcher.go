@@ -39,10 +39,9 @@ type Searcher struct {
 	copies int64 // bytes of the copies
 	whole  int64 // bytes of copies of all lists
 
-	marked  []bool   // the biases of a request whose labels are candidates
-	edited  []uint32 // candidates with the edits of a request
-	view    View     // of the last query that was seen
-	scratch Scratch  // of those who see it
+	marked []bool   // the biases of a request whose labels are candidates
+	edited []uint32 // candidates with the edits of a request
+	view   View     // of the last query that was seen
 }
 
 // Stats is screen.Stats.
@@ -107,6 +106,7 @@ func (s *Searcher) warm() error {
 	q := exact.NewQuery(m.Dim())
 	q.Reserve(max(size, m.Clusters()))
 	s.query[0] = q
+	s.view = View{Model: m, Query: q, Layer: s.layer, searcher: s}
 	s.addLines()
 	if err := q.Set(make([]float32, m.Dim())); err != nil { // the first query of plain Go makes scratch
 		return err
@@ -249,7 +249,9 @@ func (s *Searcher) locate(h []float32, rung int) (x Location, err error) {
 	if err = s.query[0].Set(h); err != nil {
 		return Location{}, err
 	}
-	x.Wish = s.ask()
+	for _, o := range s.observers {
+		x.Wish |= o.Before(s.query[0])
+	}
 	var found [1]router.Found
 	if err = s.routing.Find(found[:], s.query[:], x.Wish&Places != 0); err != nil {
 		return Location{}, err
