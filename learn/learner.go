@@ -512,7 +512,7 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 	within := func(p1, pK, part float64) bool { return p1 >= 1-part*missed1 && pK >= 1-part*missedK }
 	ladder := m.Ladder()
 	last := ladder[len(ladder)-1]
-	if _, heldOut := m.LadderOf(); heldOut == 0 || !within(last.Precision1.Value, last.PrecisionK.Value, 4) {
+	if m.Config().HeldOut == 0 || !within(last.Precision1.Value, last.PrecisionK.Value, 4) {
 		e.Budget, e.Precision1, e.PrecisionK = last.Budget, last.Precision1.Value, last.PrecisionK.Value
 		e.Text = fmt.Sprintf("P@1 %.4f and P@%d %.4f on held-out contexts", e.Precision1, l.o.Train.K, e.PrecisionK) + target
 		return nil, nil
@@ -540,7 +540,9 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 			return err
 		}
 		for _, x := range []struct{ budget, part float64 }{{first.Budget, 0.5}, {last.Budget, 1}} {
-			if with, err = m.WithBudget(x.budget, nil); err != nil {
+			c := m.Config()
+			c.Budget = x.budget
+			if with, err = screening.NewModel(c); err != nil {
 				return err
 			}
 			if err := l.measure(ctx, with, s, after, e); err != nil || within(e.Precision1, e.PrecisionK, x.part) {

@@ -362,7 +362,9 @@ func everywhere(t *testing.T, of *screen.Model) *screen.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err = m.WithTail(with, nil); err != nil {
+	config := m.Config()
+	config.Tail = with
+	if m, err = screening.NewModel(config); err != nil {
 		t.Fatal(err)
 	}
 	return (*screen.Model)(m)

@@ -81,14 +81,14 @@ func (m *Model) Ladder() []Rung { return m.model().Ladder() }
 
 // LadderOf returns the basis of the figures of the ladder: the k of PrecisionK, and the number of
 // held-out contexts, 0 if nothing was measured.
-func (m *Model) LadderOf() (k, heldOut int) { return m.model().LadderOf() }
+func (m *Model) LadderOf() (k, heldOut int) { return m.model().Config().K, m.model().Config().HeldOut }
 
 // HasTail reports whether the model estimates the weight of the labels that are no candidates, for
 // probabilities over all labels.
 func (m *Model) HasTail() bool { return m.model().Tail() != nil }
 
 // Fingerprint returns the fingerprint of the model's layer, all zero for any layer of its shape.
-func (m *Model) Fingerprint() [32]byte { return m.model().Fingerprint() }
+func (m *Model) Fingerprint() [32]byte { return m.model().Config().Fingerprint }
 
 // Record returns the training record, a JSON object. It must not be changed.
 func (m *Model) Record() json.RawMessage { return m.model().Record() }

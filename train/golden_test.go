@@ -59,7 +59,7 @@ func TestGoldenScreens(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				write((*screening.Model)(m).ClusterWeights())
+				write((*screening.Model)(m).Config().Clusters)
 				for cell := range (*screening.Model)(m).Cells() {
 					write((*screening.Model)(m).List(cell).IDs)
 					write((*screening.Model)(m).List(cell).Shares)

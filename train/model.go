@@ -66,7 +66,9 @@ func (t *trainer) screen(ctx context.Context, x *attempt) (*screening.Model, err
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
-	return m.WithTail(fitted, record)
+	c := m.Config()
+	c.Tail, c.Record = fitted, record
+	return screening.NewModel(c)
 }
 
 // config is the model without its tail and its record.

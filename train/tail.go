@@ -92,7 +92,9 @@ func FitTail(ctx context.Context, of *screen.Model, layer *softmax.Layer, contex
 		if err != nil {
 			return err
 		}
-		with, err := m.WithTail(t, text)
+		config := m.Config()
+		config.Tail, config.Record = t, text
+		with, err := screening.NewModel(config)
 		fitted = (*screen.Model)(with)
 		return err
 	})

@@ -238,7 +238,9 @@ func TestRunFitsTheTail(t *testing.T) {
 	if !m.HasTail() || r.TailFit == nil || !strings.Contains(string(m.Record()), `"tail_fit":`) {
 		t.Fatalf("no tail, or no record of it: %s", m.Record())
 	}
-	bare, err := (*screening.Model)(m).WithTail(nil, nil)
+	c := (*screening.Model)(m).Config()
+	c.Tail = nil
+	bare, err := screening.NewModel(c)
 	if err != nil {
 		t.Fatal(err)
 	}

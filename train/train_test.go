@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
@@ -28,7 +29,7 @@ import (
 // naiveCell returns the cell of h by plain loops over the parts of the screen. Cuts are the cosines
 // and leads of contexts: the smallest difference decides.
 func naiveCell(m *screen.Model, h []float32) int {
-	v, dim := (*screening.Model)(m).ClusterWeights(), len(h)
+	v, dim := (*screening.Model)(m).Config().Clusters, len(h)
 	first, best := -1, math.Inf(-1)
 	for t := range m.Clusters() {
 		if x := kernels.RefDot(v[t*dim:(t+1)*dim], h); first < 0 || x > best {
@@ -38,7 +39,7 @@ func naiveCell(m *screen.Model, h []float32) int {
 	shell := 0
 	own := v[first*dim : (first+1)*dim]
 	lengths := math.Sqrt(kernels.RefDot(own, own) * kernels.RefDot(h, h))
-	for _, cut := range (*screening.Model)(m).Shells() {
+	for _, cut := range (*screening.Model)(m).Config().Shells {
 		if lengths > 0 && kernels.RefDot(own, h)/lengths < cut-1e-9 {
 			shell += m.Clusters()
 		}
@@ -55,7 +56,7 @@ func precisionOf(t testing.TB, m *screen.Model, s synthetic, k int, budget float
 		t.Fatal(err)
 	}
 	for i := range s.n {
-		list, err := (*screening.Model)(m).Candidates(naiveCell(m, s.contexts[i*s.dim:(i+1)*s.dim]), budget)
+		list, err := evaluate.Candidates((*screening.Model)(m), naiveCell(m, s.contexts[i*s.dim:(i+1)*s.dim]), budget)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,8 +128,9 @@ func TestLadderForetellsOtherContexts(t *testing.T) {
 			if m.Fingerprint() != seen.layer.Fingerprint() {
 				t.Error("the screen does not carry the fingerprint of the layer")
 			}
-			if !slices.Equal((*screening.Model)(m).Always(), o.always()) {
-				t.Errorf("found %v always, want %v", (*screening.Model)(m).Always(), o.always())
+			c := (*screening.Model)(m).Config()
+			if always := c.Lists[0].IDs[:c.Always]; !slices.Equal(always, o.always()) {
+				t.Errorf("found %v always, want %v", always, o.always())
 			}
 		})
 	}
@@ -150,7 +152,7 @@ func TestOptionsOfARecordMakeTheSameScreen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal((*screening.Model)(again).ClusterWeights(), (*screening.Model)(m).ClusterWeights()) || !slices.Equal(again.Ladder(), m.Ladder()) || again.Budget() != m.Budget() {
+	if !slices.Equal((*screening.Model)(again).Config().Clusters, (*screening.Model)(m).Config().Clusters) || !slices.Equal(again.Ladder(), m.Ladder()) || again.Budget() != m.Budget() {
 		t.Error("found another screen")
 	}
 	for cell := range (*screening.Model)(m).Cells() {

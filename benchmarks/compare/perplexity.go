@@ -49,7 +49,13 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 	}
 	if c := chosen(list, methods.L2S{}.Name()); c != nil {
 		s := c.setting.(methods.Screened)
-		within, err := (*screening.Model)(s.Model).WithBudget(s.Budget, nil)
+		at, err := (*screening.Model)(s.Model).RungOf(s.Budget)
+		if err != nil {
+			return nil, err
+		}
+		parts := (*screening.Model)(s.Model).Config()
+		parts.Budget = parts.Ladder[at].Budget
+		within, err := screening.NewModel(parts)
 		if err != nil {
 			return nil, err
 		}

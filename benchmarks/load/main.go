@@ -27,6 +27,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -113,7 +114,7 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 		var all []softmax.Prediction
 		for i := lo; i < hi; i++ {
 			x := h[i*d : (i+1)*d]
-			ids, err := (*screening.Model)(m).Candidates(cellOf(m, x), m.Budget())
+			ids, err := evaluate.Candidates((*screening.Model)(m), cellOf(m, x), m.Budget())
 			if err != nil {
 				return err
 			}
@@ -135,7 +136,7 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 
 // cellOf returns the cell of a context by the definition of screening.Config.
 func cellOf(m *screen.Model, x []float32) int {
-	v, d, r := (*screening.Model)(m).ClusterWeights(), m.Dim(), m.Clusters()
+	v, d, r := (*screening.Model)(m).Config().Clusters, m.Dim(), m.Clusters()
 	first, best := 0, math.Inf(-1)
 	for c := range r {
 		if s := dot(v[c*d:(c+1)*d], x); s > best {
@@ -145,7 +146,7 @@ func cellOf(m *screen.Model, x []float32) int {
 	shell := 0
 	z := v[first*d : (first+1)*d]
 	if lengths := math.Sqrt(dot(z, z)) * math.Sqrt(dot(x, x)); lengths > 0 {
-		for _, cut := range (*screening.Model)(m).Shells() {
+		for _, cut := range (*screening.Model)(m).Config().Shells {
 			if best/lengths < cut {
 				shell++
 			}

@@ -47,7 +47,7 @@ func instance(t *testing.T) (*screen.Model, *softmax.Layer, []float32) {
 func TestLoadOfAScreenWithShells(t *testing.T) {
 	flat, layer, h := instance(t)
 	c := screening.Config{
-		Dim: flat.Dim(), Labels: flat.Labels(), Clusters: (*screening.Model)(flat).ClusterWeights(),
+		Dim: flat.Dim(), Labels: flat.Labels(), Clusters: (*screening.Model)(flat).Config().Clusters,
 		Shells: []float64{0.4, 0.25},
 	}
 	for cell := range 4 * 3 {

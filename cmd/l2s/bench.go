@@ -110,7 +110,7 @@ func benchVerb(f *flags) action {
 			}
 			r.Precision = e.Precision
 		} else {
-			e, err := evaluate(ctx, in.screen, l, some, nil, ks, 0, nil, opts)
+			e, err := evaluateScreen(ctx, in.screen, l, some, nil, ks, 0, nil, opts)
 			if err != nil {
 				return nil, err
 			}

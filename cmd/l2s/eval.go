@@ -170,7 +170,7 @@ func evalVerb(f *flags) action {
 		if err != nil {
 			return nil, err
 		}
-		r, err := evaluate(ctx, in.screen, l, in.rows, next, *ks, *threads, f.progress, screen.Options{Budget: searcherBudget(*budget)})
+		r, err := evaluateScreen(ctx, in.screen, l, in.rows, next, *ks, *threads, f.progress, screen.Options{Budget: searcherBudget(*budget)})
 		if err != nil {
 			return nil, err
 		}
@@ -240,8 +240,8 @@ func misfit(l *layer, rows []float32, targets []int64) string {
 	return fmt.Sprintf("logits %.3g times as large fit the targets better, on a sample with perplexity %.3g instead of %.3g%s: were the states taken at the place that docs/head.md gives for this model?", scales[best], perplexity(best), perplexity(one), why)
 }
 
-// evaluate measures the precision of a screen with progress on p.
-func evaluate(ctx context.Context, m *screen.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer, opts screen.Options) (*evalResult, error) {
+// evaluateScreen measures the precision of a screen with progress on p.
+func evaluateScreen(ctx context.Context, m *screen.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer, opts screen.Options) (*evalResult, error) {
 	p.Start("eval", "contexts", len(rows)/l.Dim())
 	e, err := screen.Evaluate(ctx, m, l.Layer, rows, screen.EvaluateOptions{
 		K: ks, Threads: threads, Targets: targets, Temperature: l.temperature(), Searcher: opts, Progress: func(done, _ int) { p.Set(done) },

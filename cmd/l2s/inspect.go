@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -72,7 +73,8 @@ func inspectVerb(f *flags) action {
 		if err != nil {
 			return nil, err
 		}
-		always := append([]uint32{}, (*screening.Model)(m).Always()...)
+		c := (*screening.Model)(m).Config()
+		always := append([]uint32{}, c.Lists[0].IDs[:c.Always]...)
 		if *source != "" {
 			ids, err := loading(ctx, heads.ReadIDs, *source)
 			if err != nil {
@@ -86,7 +88,7 @@ func inspectVerb(f *flags) action {
 			}
 		}
 		r := inspectResult{
-			screenResult: screenResultOf(m), File: in.path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, (*screening.Model)(m).Shells()...), Lists: sizesOf(m),
+			screenResult: screenResultOf(m), File: in.path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, c.Shells...), Lists: sizesOf(m),
 			Record: m.Record(),
 		}
 		if t := (*screening.Model)(m).Tail(); t != nil {
@@ -281,7 +283,7 @@ func sizesOf(m *screen.Model) listSizes {
 	n := (*screening.Model)(m).Cells()
 	sizes, total := make([]int, n), 0
 	for cell := range sizes {
-		list, err := (*screening.Model)(m).Candidates(cell, m.Budget())
+		list, err := evaluate.Candidates((*screening.Model)(m), cell, m.Budget())
 		must(err)
 		sizes[cell] = len(list)
 		total += len(list)

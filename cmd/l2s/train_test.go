@@ -110,8 +110,9 @@ func TestAlwaysFrom(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal((*screening.Model)(m).Always(), c.want) {
-				t.Errorf("found always %v, expected %v", (*screening.Model)(m).Always(), c.want)
+			made := (*screening.Model)(m).Config()
+			if always := made.Lists[0].IDs[:made.Always]; !slices.Equal(always, c.want) {
+				t.Errorf("found always %v, expected %v", always, c.want)
 			}
 			for cell := range (*screening.Model)(m).Cells() {
 				if list := (*screening.Model)(m).List(cell).IDs; !slices.Equal(list[:len(c.want)], c.want) {

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -201,8 +202,8 @@ func TestTrain(t *testing.T) {
 		{"another k", options(t, `{"k": 3}`), nil, nil},
 		{"another number of clusters", options(t, `{"clusters": 4}`), nil, of("clusters", clusters, 4)},
 		{"shells", options(t, `{"shells": [0.4, 0.1]}`), nil, func(m *screen.Model) string {
-			if len((*screening.Model)(m).Shells()) != 2 {
-				return fmt.Sprintf("found the shells %v, expected 2", (*screening.Model)(m).Shells())
+			if len((*screening.Model)(m).Config().Shells) != 2 {
+				return fmt.Sprintf("found the shells %v, expected 2", (*screening.Model)(m).Config().Shells)
 			}
 			return ""
 		}},
@@ -879,7 +880,7 @@ func TestInspect(t *testing.T) {
 	expectFields(t, o, "file", "bytes", "fingerprint", "always", "shells", "budget", "ladder", "held_out", "tail_temperatures")
 	sum, most := 0, 0
 	for cell := range (*screening.Model)(m).Cells() {
-		list, err := (*screening.Model)(m).Candidates(cell, m.Budget())
+		list, err := evaluate.Candidates((*screening.Model)(m), cell, m.Budget())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -118,7 +118,7 @@ func (a *Audit) Began(m *screening.Model) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.model, a.geometry = m, geometryOf(m.Record())
-	k, heldOut := m.LadderOf()
+	k, heldOut := m.Config().K, m.Config().HeldOut
 	a.k, a.heldOut = max(k, 1), heldOut
 	known := cmp.Or(a.geometry, new(Geometry))
 	a.cosine = newDriftDetector(known.Cosine)
@@ -143,15 +143,15 @@ func (a *Audit) After(v *screening.View) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if v.Model() != a.model || a.stopped {
+	if v.Model != a.model || a.stopped {
 		return nil
 	}
 	if a.cosine.add(v.Found.Cosine) {
 		a.begins(a.driftAlarm())
 	}
 	if a.wanted && !v.Exact {
-		a.h = append(a.h[:0], v.Query().Vector()...) // of the size of the first one
-		a.located, a.of, a.wanted, a.full = v.Location, v.Model(), false, true
+		a.h = append(a.h[:0], v.Query.Vector()...) // of the size of the first one
+		a.located, a.of, a.wanted, a.full = v.Location, v.Model, false, true
 		a.call()
 	}
 	return nil
@@ -237,7 +237,7 @@ func (a *Audit) answer() bool {
 	if !full {
 		return false
 	}
-	k, _ := model.LadderOf()
+	k := model.Config().K
 	best, known := make([]exact.Prediction, max(k, 1)), false
 	err := a.pool.Do(func(s *screening.Searcher) error { // so that nobody closes the layer during the answer
 		if s.Model() != model { // it was swapped

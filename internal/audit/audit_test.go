@@ -158,7 +158,9 @@ func TestAuditsBeginAndEnd(t *testing.T) {
 	if r := a.Report(); r.Sampled < 20 || r.Sampled > 100 {
 		t.Errorf("found %d samples of 400 queries, expected about 50", r.Sampled)
 	}
-	other, err := w.model.WithBudget(w.model.Ladder()[0].Budget, []byte("{}"))
+	c := w.model.Config()
+	c.Budget, c.Record = c.Ladder[0].Budget, []byte("{}")
+	other, err := screening.NewModel(c)
 	if err != nil {
 		t.Fatal(err)
 	}

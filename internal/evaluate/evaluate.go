@@ -161,6 +161,17 @@ func Run(ctx context.Context, m *screening.Model, l *exact.Layer, contexts []flo
 	return r, nil
 }
 
+// Candidates returns the candidates that a cell has within a budget, best first, not to be changed;
+// [screening.Model.RungOf] describes budgets. It returns an error if the budget is not above 0.
+func Candidates(m *screening.Model, cell int, budget float64) ([]uint32, error) {
+	at, err := m.RungOf(budget)
+	if err != nil {
+		return nil, err
+	}
+	n := m.SizesAt(m.Ladder()[at].Share)[cell]
+	return m.List(cell).IDs[:n:n], nil
+}
+
 // Outcome returns the outcome of a context of that cell whose best labels are these.
 func Outcome(m *screening.Model, cell int, best []exact.Prediction) precision.Outcome {
 	return precision.Find(cell, m.List(cell).IDs, ranking.IDs(make([]uint32, 0, len(best)), best))

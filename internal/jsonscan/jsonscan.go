@@ -6,6 +6,7 @@ package jsonscan
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"unicode/utf8"
@@ -53,7 +54,7 @@ func Parse(data []byte) (Value, error) {
 	if !utf8.Valid(data) {
 		return nil, fmt.Errorf("found bytes that are not UTF-8, expected JSON")
 	}
-	if err := CheckDepth(data, maxDepth); err != nil {
+	if err := checkDepth(data, maxDepth); err != nil {
 		return nil, err
 	}
 	if !json.Valid(data) {
@@ -67,8 +68,28 @@ func Parse(data []byte) (Value, error) {
 	return trim(data), nil
 }
 
-// CheckDepth returns an error if values of JSON are nested deeper than most.
-func CheckDepth(data []byte, most int) error {
+var errNoObject = errors.New("expected a JSON object")
+
+// CheckObject returns an error unless data is one JSON object in UTF-8, nested at most that deep.
+func CheckObject(data []byte, most int) error {
+	if !utf8.Valid(data) {
+		return fmt.Errorf("found bytes that are not UTF-8, %w", errNoObject)
+	}
+	var value json.RawMessage
+	if err := json.Unmarshal(data, &value); err != nil {
+		return fmt.Errorf("found %w, %w", err, errNoObject)
+	}
+	if err := checkDepth(data, most); err != nil {
+		return err
+	}
+	if v := trim(data); v[0] != '{' {
+		return fmt.Errorf("found JSON that starts with %q, %w", v[0], errNoObject)
+	}
+	return nil
+}
+
+// checkDepth returns an error if values of JSON are nested deeper than most.
+func checkDepth(data []byte, most int) error {
 	depth, quoted := 0, false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {

@@ -41,17 +41,17 @@ func view(s *screening.Searcher, h []float32, temperature float64, rest *tail.Re
 // predict makes r the rest of a view, and reports whether there is an estimate for its context at a
 // temperature.
 func predict(r *tail.Rest, v *screening.View, temperature float64) bool {
-	return v.Model().Tail().Covers(temperature) && predictAll(r, v)
+	return v.Model.Tail().Covers(temperature) && predictAll(r, v)
 }
 
 // predictAll is predict for all temperatures that the tail covers.
 func predictAll(r *tail.Rest, v *screening.View) bool {
-	m := v.Model()
-	return !v.Exact && m.Tail().Predict(r, v.Found.Cluster, m.Labels()-len(head(v)), v.Query().Vector())
+	m := v.Model
+	return !v.Exact && m.Tail().Predict(r, v.Found.Cluster, m.Labels()-len(head(v)), v.Query.Vector())
 }
 
 // head is the candidates of the cell that are not in the tail.
-func head(v *screening.View) []uint32 { return v.Model().Head(v.Cell) }
+func head(v *screening.View) []uint32 { return v.Model.Head(v.Cell) }
 
 // LogProb is screen.Searcher.LogProb.
 func LogProb(s *screening.Searcher, h []float32, id uint32, temperature float64) (float64, error) {
@@ -67,7 +67,7 @@ func LogProb(s *screening.Searcher, h []float32, id uint32, temperature float64)
 	if known {
 		req.Among = v.First(len(head(v)))
 	}
-	logit, sum, err := v.Layer().LogitAndSum(v.Query(), id, &req)
+	logit, sum, err := v.Layer.LogitAndSum(v.Query, id, &req)
 	if err != nil {
 		return 0, err
 	}
@@ -100,7 +100,7 @@ func LogSum(s *screening.Searcher, h []float32, temperature, confidence float64)
 	if err != nil {
 		return tail.Interval{}, err
 	}
-	m := v.Scratch()
+	m := &v.Scratch
 	m.Terms = grow.Slice(m.Terms, len(m.Logits)+1)
 	for i, x := range m.Logits {
 		m.Terms[i] = x / temperature
@@ -141,8 +141,8 @@ func HeadOf(s *screening.Searcher, h []float32, budget float64, rest *tail.Rest)
 	}
 	known := len(head(v))
 	n := max(v.N, known)
-	lower, upper, err := v.Layer().Bounds(v.Query(), v.First(n))
-	return Head{v.Model().List(v.Cell).IDs[:n:n], known, lower, upper, v}, lower != nil, err
+	lower, upper, err := v.Layer.Bounds(v.Query, v.First(n))
+	return Head{v.Model.List(v.Cell).IDs[:n:n], known, lower, upper, v}, lower != nil, err
 }
 
 // outside writes the labels of the head of the cell, ascending, and after them the labels of others
@@ -150,7 +150,7 @@ func HeadOf(s *screening.Searcher, h []float32, budget float64, rest *tail.Rest)
 // the log of the sum of e^(x/T) over all other labels, at a temperature that the tail covers: the
 // rest, less the labels with known logits.
 func outside(v *screening.View, rest *tail.Rest, others []uint32, temperature, confidence float64) (tail.Interval, error) {
-	m := v.Scratch()
+	m := &v.Scratch
 	m.IDs = append(m.IDs[:0], head(v)...)
 	slices.Sort(m.IDs)
 	inHead := len(m.IDs)
@@ -163,7 +163,7 @@ func outside(v *screening.View, rest *tail.Rest, others []uint32, temperature, c
 	if err := v.Logits(m.Logits, m.IDs); err != nil {
 		return tail.Interval{}, err
 	}
-	if len(m.IDs) == v.Model().Labels() {
+	if len(m.IDs) == v.Model.Labels() {
 		return tail.NoLabels, nil
 	}
 	x := rest.At(temperature, confidence)
@@ -204,7 +204,7 @@ func (observer) After(v *screening.View) error {
 // overTail returns the log of the sum of e^(x/T) over all labels that the request permits, with its
 // edits.
 func overTail(v *screening.View) (float64, error) {
-	req, m := &v.Request, v.Scratch()
+	req, m := &v.Request, &v.Scratch
 	temperature := cmp.Or(req.Temperature, 1)
 	var rest tail.Rest
 	switch {

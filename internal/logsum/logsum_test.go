@@ -273,7 +273,7 @@ func TestHeadHoldsTheCandidates(t *testing.T) {
 			if named == 0 {
 				named = in.Model.Budget()
 			}
-			want, err := in.Model.Candidates(f.Cell, named)
+			want, err := evaluate.Candidates(in.Model, f.Cell, named)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -434,7 +434,9 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := in.Model.WithTail(ranged, nil)
+			config := in.Model.Config()
+			config.Tail = ranged
+			m, err := screening.NewModel(config)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,21 +14,15 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// Config has the parts of a Router. Its slices are kept, not copied.
-type Config struct {
-	Dim      int       // d, at least 1
-	Clusters []float32 // V: r rows of Dim elements, row-major, r >= 1
-	// Shells are descending cosines, above -1 and below 1. Cell j r + t is for cluster t in
-	// shell j. None: each cluster is a cell. Contexts far from the vector of their cluster have
-	// labels that are hard to foresee, and contexts near it do not: shells keep them apart.
-	Shells []float64
-}
-
-// MaxShells is the largest number of cosines of Config.Shells.
+// MaxShells is the largest number of cosines of shells.
 const MaxShells = 16
 
 // Router holds the vectors of clusters and the cosines of shells. It is immutable and safe for use
 // by many goroutines.
+//
+// Contexts far from the vector of their cluster have labels that are hard to foresee, and contexts
+// near it do not: shells keep them apart. Cell j r + t is for cluster t in shell j. Without
+// cosines each cluster is a cell.
 type Router struct {
 	layer   *exact.Layer // V as a layer without bias
 	packed  *exact.Packed
@@ -38,17 +32,19 @@ type Router struct {
 	shells []float64
 }
 
-// New returns the router of c. An error names the field, the value found and the value expected.
-func New(c Config) (*Router, error) {
-	if c.Dim < 1 {
-		return nil, fmt.Errorf("dim: found %d, expected at least 1", c.Dim)
+// New returns the router of V, r rows of dim elements, row-major, r >= 1, and of descending cosines,
+// above -1 and below 1. It keeps both slices. An error names the field, the value found and the
+// value expected.
+func New(dim int, clusters []float32, shells []float64) (*Router, error) {
+	if dim < 1 {
+		return nil, fmt.Errorf("dim: found %d, expected at least 1", dim)
 	}
-	if len(c.Clusters) == 0 || len(c.Clusters)%c.Dim != 0 {
-		return nil, fmt.Errorf("clusters: found %d elements, expected a positive multiple of dim %d", len(c.Clusters), c.Dim)
+	if len(clusters) == 0 || len(clusters)%dim != 0 {
+		return nil, fmt.Errorf("clusters: found %d elements, expected a positive multiple of dim %d", len(clusters), dim)
 	}
-	rows := kernels.Float32Rows(c.Clusters, c.Dim)
+	rows := kernels.Float32Rows(clusters, dim)
 	if i, j, found := kernels.FirstNotFinite(rows); found {
-		return nil, fmt.Errorf("clusters: found %v at row %d, column %d, expected finite numbers", c.Clusters[i*c.Dim+j], i, j)
+		return nil, fmt.Errorf("clusters: found %v at row %d, column %d, expected finite numbers", clusters[i*dim+j], i, j)
 	}
 	layer, err := exact.NewLayer(rows, nil)
 	if err != nil {
@@ -56,17 +52,14 @@ func New(c Config) (*Router, error) {
 	}
 	n := layer.Labels()
 	r := &Router{layer: layer, r: n, lengths: make([]float64, n)}
-	for t := range r.lengths {
-		r.lengths[t] = length(c.Clusters[t*c.Dim : (t+1)*c.Dim])
-	}
 	ids := make([]uint32, n)
-	for i := range ids {
-		ids[i] = uint32(i)
+	for t := range ids {
+		ids[t], r.lengths[t] = uint32(t), length(clusters[t*dim:(t+1)*dim])
 	}
 	if r.packed, err = layer.Pack(ids, []int{0, n}); err != nil {
 		return nil, fmt.Errorf("clusters: %w", err)
 	}
-	return r.With(c.Shells)
+	return r.With(shells)
 }
 
 // With returns the router of the same vectors with other shells.
@@ -88,9 +81,6 @@ func length(x []float32) float64 { return math.Sqrt(kernels.RefDot(x, x)) }
 
 // Clusters returns r, the number of clusters.
 func (r *Router) Clusters() int { return r.r }
-
-// Dim returns the dimension of a context.
-func (r *Router) Dim() int { return r.layer.Dim() }
 
 // Cells returns the number of cells.
 func (r *Router) Cells() int { return r.r * (1 + len(r.shells)) }

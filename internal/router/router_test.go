@@ -14,6 +14,13 @@ import (
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
+// config has what New takes.
+type config struct {
+	Dim      int
+	Clusters []float32
+	Shells   []float64
+}
+
 // shape has the sizes of a router and of contexts.
 type shape struct {
 	dim, clusters, shells, contexts int
@@ -22,7 +29,7 @@ type shape struct {
 	seed                            uint64
 }
 
-func (s shape) make() (c Config, contexts [][]float32) {
+func (s shape) make() (c config, contexts [][]float32) {
 	r := rand.New(rand.NewPCG(s.seed, 1))
 	numbers := func(n int) []float32 {
 		x := make([]float32, n)
@@ -33,7 +40,7 @@ func (s shape) make() (c Config, contexts [][]float32) {
 		}
 		return x
 	}
-	c = Config{Dim: s.dim, Clusters: numbers(s.clusters * s.dim), Shells: s.cosines(r)}
+	c = config{Dim: s.dim, Clusters: numbers(s.clusters * s.dim), Shells: s.cosines(r)}
 	for range s.contexts {
 		h := numbers(s.dim)
 		for i := range h {
@@ -62,7 +69,7 @@ func drawShape(t *rapid.T) shape {
 }
 
 // find returns the expected result for a context, by plain loops.
-func find(c Config, h []float32) (f Found) {
+func find(c config, h []float32) (f Found) {
 	product := func(t int) float64 { return kernels.RefDot(c.Clusters[t*c.Dim:(t+1)*c.Dim], h) }
 	f = Found{Cosine: 1}
 	for t := range len(c.Clusters) / c.Dim {
@@ -77,8 +84,8 @@ func find(c Config, h []float32) (f Found) {
 	return f
 }
 
-// cellOf is the cell of a context by the words of Config.
-func cellOf(c Config, f Found) int {
+// cellOf is the cell of a context by the words of Router.
+func cellOf(c config, f Found) int {
 	shell := 0
 	for _, cut := range c.Shells {
 		if f.Cosine < cut {
@@ -88,8 +95,8 @@ func cellOf(c Config, f Found) int {
 	return shell*(len(c.Clusters)/c.Dim) + f.Cluster
 }
 
-func newRouter(t interface{ Fatal(...any) }, c Config) *Router {
-	r, err := New(c)
+func newRouter(t interface{ Fatal(...any) }, c config) *Router {
+	r, err := New(c.Dim, c.Clusters, c.Shells)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,8 +119,8 @@ func checkCells(t *rapid.T) {
 	c, contexts := drawShape(t).make()
 	r := newRouter(t, c)
 	n := len(c.Clusters) / c.Dim
-	if r.Clusters() != n || r.Dim() != c.Dim || r.Cells() != n*(1+len(c.Shells)) {
-		t.Fatalf("found %d clusters of dim %d, %d cells", r.Clusters(), r.Dim(), r.Cells())
+	if r.Clusters() != n || r.Cells() != n*(1+len(c.Shells)) {
+		t.Fatalf("found %d clusters, %d cells", r.Clusters(), r.Cells())
 	}
 	s, found, qs := r.NewSearcher(), make([]Found, len(contexts)), queries(t, contexts)
 	if err := s.Find(found, qs, true); err != nil {
@@ -272,7 +279,7 @@ func TestWithKeepsTheVectors(t *testing.T) {
 		for _, f := range found {
 			for _, x := range []struct {
 				r *Router
-				c Config
+				c config
 			}{{r, c}, {with, changed}} {
 				cell := x.r.Cell(f)
 				if want := cellOf(x.c, f); cell != want {
@@ -288,7 +295,7 @@ func TestWithKeepsTheVectors(t *testing.T) {
 
 // A cosine on a cut is in the nearer shell.
 func TestBordersOfShells(t *testing.T) {
-	r := newRouter(t, Config{Dim: 1, Clusters: []float32{1, 2, 3}, Shells: []float64{0.5, -0.5}})
+	r := newRouter(t, config{Dim: 1, Clusters: []float32{1, 2, 3}, Shells: []float64{0.5, -0.5}})
 	for _, c := range []struct {
 		name string
 		f    Found
@@ -311,21 +318,21 @@ func TestNewRefuses(t *testing.T) {
 	nan[3] = float32(math.NaN())
 	for _, c := range []struct {
 		name   string
-		config Config
+		config config
 		want   string
 	}{
-		{"no dimension", Config{Clusters: x(2)}, "dim: found 0, expected at least 1"},
-		{"no cluster", Config{Dim: 2}, "clusters: found 0 elements, expected a positive multiple of dim 2"},
-		{"part of a cluster", Config{Dim: 2, Clusters: x(3)}, "clusters: found 3 elements, expected a positive multiple of dim 2"},
-		{"a cluster that is not finite", Config{Dim: 2, Clusters: nan}, "clusters: found NaN at row 1, column 1, expected finite numbers"},
-		{"too many shells", Config{Dim: 2, Clusters: x(4), Shells: make([]float64, 17)}, "shells: found 17 cosines, expected at most 16"},
-		{"a cosine of 1", Config{Dim: 2, Clusters: x(4), Shells: []float64{1}}, "shells: found cosine 1 at position 0, expected descending numbers above -1 and below 1"},
-		{"a cosine of -1", Config{Dim: 2, Clusters: x(4), Shells: []float64{0, -1}}, "shells: found cosine -1 at position 1, expected descending"},
-		{"a cosine of NaN", Config{Dim: 2, Clusters: x(4), Shells: []float64{math.NaN()}}, "shells: found cosine NaN at position 0, expected descending"},
-		{"a cosine twice", Config{Dim: 2, Clusters: x(4), Shells: []float64{0.5, 0.5}}, "shells: found cosine 0.5 at position 1, expected descending"},
+		{"no dimension", config{Clusters: x(2)}, "dim: found 0, expected at least 1"},
+		{"no cluster", config{Dim: 2}, "clusters: found 0 elements, expected a positive multiple of dim 2"},
+		{"part of a cluster", config{Dim: 2, Clusters: x(3)}, "clusters: found 3 elements, expected a positive multiple of dim 2"},
+		{"a cluster that is not finite", config{Dim: 2, Clusters: nan}, "clusters: found NaN at row 1, column 1, expected finite numbers"},
+		{"too many shells", config{Dim: 2, Clusters: x(4), Shells: make([]float64, 17)}, "shells: found 17 cosines, expected at most 16"},
+		{"a cosine of 1", config{Dim: 2, Clusters: x(4), Shells: []float64{1}}, "shells: found cosine 1 at position 0, expected descending numbers above -1 and below 1"},
+		{"a cosine of -1", config{Dim: 2, Clusters: x(4), Shells: []float64{0, -1}}, "shells: found cosine -1 at position 1, expected descending"},
+		{"a cosine of NaN", config{Dim: 2, Clusters: x(4), Shells: []float64{math.NaN()}}, "shells: found cosine NaN at position 0, expected descending"},
+		{"a cosine twice", config{Dim: 2, Clusters: x(4), Shells: []float64{0.5, 0.5}}, "shells: found cosine 0.5 at position 1, expected descending"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if r, err := New(c.config); err == nil || r != nil || !strings.Contains(err.Error(), c.want) {
+			if r, err := New(c.config.Dim, c.config.Clusters, c.config.Shells); err == nil || r != nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
@@ -333,7 +340,7 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestFindRefusesAnotherDimension(t *testing.T) {
-	r := newRouter(t, Config{Dim: 2, Clusters: make([]float32, 4)})
+	r := newRouter(t, config{Dim: 2, Clusters: make([]float32, 4)})
 	if err := r.NewSearcher().Find(make([]Found, 1), queries(t, [][]float32{{1, 2, 3}}), true); err == nil {
 		t.Error("found no error for a context of three elements, expected one")
 	}
@@ -343,7 +350,7 @@ func TestRoutingDoesNotAllocate(t *testing.T) {
 	c, contexts := shape{dim: 24, clusters: 64, contexts: 20, shells: 2}.make()
 	flat := c
 	flat.Shells = nil
-	for name, c := range map[string]Config{"flat": flat, "shells": c} {
+	for name, c := range map[string]config{"flat": flat, "shells": c} {
 		r := newRouter(t, c)
 		s, qs, found := r.NewSearcher(), queries(t, contexts), make([]Found, 2)
 		one, q := make([]Found, 1), []*exact.Query{exact.NewQuery(c.Dim)}

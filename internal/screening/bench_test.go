@@ -191,7 +191,7 @@ func benchmarkCold(b *testing.B, data *synthetic.Data, model *screening.Model, m
 
 // unbound is the model for any layer of its shape.
 func unbound(b *testing.B, m *screening.Model) *screening.Model {
-	c := screening.Config{Dim: m.Dim(), Labels: m.Labels(), Clusters: m.ClusterWeights()}
+	c := screening.Config{Dim: m.Dim(), Labels: m.Labels(), Clusters: m.Config().Clusters}
 	for t := range m.Clusters() {
 		c.Lists = append(c.Lists, m.List(t))
 	}
@@ -228,7 +228,7 @@ func BenchmarkManyLabels(b *testing.B) {
 	}
 	layer, q := exact.NewSearcher((*exact.Layer)((*exact.Layer)(data.Layer))), exact.NewQuery((*exact.Layer)(data.Layer).Dim())
 	top, logits, next := make([]exact.Prediction, 100), make([]float64, 10000), 0
-	clusters, err := router.New(router.Config{Dim: model.Dim(), Clusters: model.ClusterWeights()})
+	clusters, err := router.New(model.Dim(), model.Config().Clusters, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -372,10 +372,10 @@ func TestFileRoundTrip(t *testing.T) {
 			if _, err := got.WriteTo(&again); err != nil || !bytes.Equal(again.Bytes(), written.Bytes()) {
 				t.Fatalf("not the same bytes again: %v", err)
 			}
-			if got.Dim() != m.Dim() || got.Labels() != m.Labels() || got.Fingerprint() != m.Fingerprint() || got.Budget() != m.Budget() ||
+			if got.Dim() != m.Dim() || got.Labels() != m.Labels() || got.Config().Fingerprint != m.Config().Fingerprint || got.Budget() != m.Budget() ||
 				(got.Tail() == nil) != (m.Tail() == nil) ||
-				!slices.Equal(got.ClusterWeights(), m.ClusterWeights()) || !slices.Equal(got.Always(), m.Always()) || !bytes.Equal(got.Record(), record) ||
-				!slices.Equal(got.Shells(), m.Shells()) || !slices.Equal(got.Ladder(), m.Ladder()) {
+				!slices.Equal(got.Config().Clusters, m.Config().Clusters) || got.Config().Always != m.Config().Always || !bytes.Equal(got.Record(), record) ||
+				!slices.Equal(got.Config().Shells, m.Config().Shells) || !slices.Equal(got.Ladder(), m.Ladder()) {
 				t.Fatal("another model")
 			}
 			if m.Tail() != nil && !reflect.DeepEqual(got.Tail().Config(), m.Tail().Config()) {

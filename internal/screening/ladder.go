@@ -1,12 +1,9 @@
 package screening
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"sort"
-	"sync"
-	"weak"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/precision"
@@ -67,46 +64,17 @@ func (m *Model) checkLadder() error {
 // Ladder returns the budgets that the model knows, ascending. It must not be changed.
 func (m *Model) Ladder() []Rung { return m.c.Ladder }
 
-// LadderOf returns the basis of the figures of the ladder: the k of PrecisionK, and the number of
-// held-out contexts, 0 if nothing was measured.
-func (m *Model) LadderOf() (k, heldOut int) { return m.c.K, m.c.HeldOut }
-
 // Budget returns the budget of requests without a budget.
 func (m *Model) Budget() float64 { return m.c.Budget }
 
-// WithBudget returns a copy of the model in which requests that name no budget have this one, the
-// largest of the ladder that is not above it, or the smallest; record is the training record, nil for
-// the model's own. The two share their memory.
-func (m *Model) WithBudget(budget float64, record json.RawMessage) (*Model, error) {
-	with, err := m.withRecord(record)
-	if err != nil {
-		return nil, err
-	}
-	rung, err := m.rungOf(budget)
-	if err != nil {
-		return nil, fmt.Errorf("screen: %w", err)
-	}
-	with.c.Budget = m.c.Ladder[rung].Budget
-	return with, nil
-}
-
-// rungOf returns the place of the largest budget of the ladder that is not above the given one, or
+// RungOf returns the place of the largest budget of the ladder that is not above the given one, or
 // of the smallest: a request that one model takes is not refused by another one, which may take its
 // place.
-func (m *Model) rungOf(budget float64) (int, error) {
+func (m *Model) RungOf(budget float64) (int, error) {
 	if !(budget > 0) { // or NaN
-		return 0, fmt.Errorf("budget: found %v, expected a number above 0", budget)
+		return 0, exact.Invalid(exact.ErrRequest, "screen: budget: found %v, expected a number above 0", budget)
 	}
 	return max(0, sort.Search(len(m.c.Ladder), func(i int) bool { return m.c.Ladder[i].Budget > budget })-1), nil
-}
-
-// derived has the values that are computed from a model at their first use, and that its copies
-// share.
-type derived struct {
-	mu      sync.Mutex // of sizes
-	sizes   map[uint16][]uint32
-	packing sync.Mutex                             // of packs
-	packs   map[packKey]weak.Pointer[exact.Packed] // which searchers keep alive
 }
 
 // SizesAt returns for each cell the number of its candidates of at least that share, not to
@@ -127,13 +95,3 @@ func (m *Model) SizesAt(share uint16) []uint32 {
 }
 
 func (m *Model) first(cell, n int) []uint32 { return m.c.Lists[cell].IDs[:n:n] }
-
-// Candidates returns the candidates that a cell has within a budget, best first, not to be changed;
-// [Budget] describes budgets. It returns an error if the budget is not above 0.
-func (m *Model) Candidates(cell int, budget float64) ([]uint32, error) {
-	at, err := m.rungOf(budget)
-	if err != nil {
-		return nil, fmt.Errorf("screen: %w", err)
-	}
-	return m.first(cell, int(m.SizesAt(m.c.Ladder[at].Share)[cell])), nil
-}

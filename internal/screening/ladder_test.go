@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/screentest"
@@ -25,11 +26,11 @@ func TestCandidatesOfASmallerBudgetAreAPrefix(t *testing.T) {
 			return
 		}
 		for cell := range in.Model.Cells() {
-			small, err := in.Model.Candidates(cell, min(a, b))
+			small, err := evaluate.Candidates(in.Model, cell, min(a, b))
 			if err != nil {
 				t.Fatal(err)
 			}
-			large, err := in.Model.Candidates(cell, max(a, b))
+			large, err := evaluate.Candidates(in.Model, cell, max(a, b))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,20 +86,17 @@ func TestABudgetIsForOneRequest(t *testing.T) {
 			}
 		}
 	}
-	if ids, err := in.Model.Candidates(0, 0.5); err != nil || len(ids) != 1 || ids[0] != 3 {
+	if ids, err := evaluate.Candidates(in.Model, 0, 0.5); err != nil || len(ids) != 1 || ids[0] != 3 {
 		t.Errorf("a budget below the smallest: found the candidates %v (%v), expected the candidates of the smallest", ids, err)
 	}
-	if m, err := in.Model.WithBudget(0.5, nil); err != nil || m.Budget() != 1 {
-		t.Errorf("a budget below the smallest: found another model (%v), expected one of the smallest", err)
-	}
-	if _, err := in.Model.Candidates(0, 0); err == nil || err.Error() != "screen: budget: found 0, expected a number above 0" {
+	if _, err := evaluate.Candidates(in.Model, 0, 0); err == nil || err.Error() != "screen: budget: found 0, expected a number above 0" {
 		t.Errorf("candidates of a budget of 0: found error %v", err)
 	}
 }
 
-func TestWithBudget(t *testing.T) {
+func TestAModelOfAnotherBudget(t *testing.T) {
 	m := smallModel(t)
-	c, err := m.WithBudget(1.5, []byte(`{"b":2}`))
+	c, err := remade(m, func(c *screening.Config) { c.Budget, c.Record = 1.5, []byte(`{"b":2}`) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,19 +106,19 @@ func TestWithBudget(t *testing.T) {
 	if !slices.Equal(encode(t, m), smallFile()) {
 		t.Error("found the model changed, expected a copy")
 	}
-	back, err := c.WithBudget(m.Budget(), m.Record())
+	back, err := remade(c, func(c *screening.Config) { c.Budget, c.Record = m.Budget(), m.Record() })
 	if err != nil || !slices.Equal(encode(t, back), smallFile()) {
 		t.Errorf("found another file with the parts of the first model, %v", err)
 	}
-	if kept, err := m.WithBudget(4, nil); err != nil || string(kept.Record()) != `{"seed":1}` {
+	if kept, err := remade(m, func(c *screening.Config) { c.Budget = 4 }); err != nil || string(kept.Record()) != `{"seed":1}` {
 		t.Errorf("found record %s (%v), expected the model's own", kept.Record(), err)
 	}
-	for _, bad := range []float64{-1, math.NaN(), math.Copysign(0, -1)} {
-		if _, err := m.WithBudget(bad, nil); err == nil || !strings.Contains(err.Error(), "budget: found") {
+	for _, bad := range []float64{-1, math.NaN(), 0.5} {
+		if _, err := remade(m, func(c *screening.Config) { c.Budget = bad }); err == nil || !strings.Contains(err.Error(), "budget: found") {
 			t.Errorf("budget %v: found error %v", bad, err)
 		}
 	}
-	if _, err := m.WithBudget(4, []byte(`[]`)); err == nil || !strings.Contains(err.Error(), "record: ") {
+	if _, err := remade(m, func(c *screening.Config) { c.Record = []byte(`[]`) }); err == nil || !strings.Contains(err.Error(), "record: ") {
 		t.Errorf("a record that is no object: found error %v", err)
 	}
 }

@@ -1,14 +1,11 @@
 package screening
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"unicode/utf8"
+	"sync"
 	"weak"
 
 	"github.com/learning-to-screen/l2s/bitset"
@@ -20,6 +17,10 @@ import (
 
 // maxCount bounds labels and clusters: ids are uint32 and counts are int.
 const maxCount = min(math.MaxInt, math.MaxUint32)
+
+// maxDepth bounds how deep a record is nested: one of a few bytes a level would take many
+// times its size to be shown.
+const maxDepth = 32
 
 // Config has the parts of a Model.
 type Config struct {
@@ -47,7 +48,7 @@ type Config struct {
 	// K and HeldOut are the basis of the figures of the ladder: PrecisionK is P@K, and HeldOut is
 	// the number of contexts. 0 and 0 if nothing was measured.
 	K, HeldOut int
-	// Tail, unless nil, gives log-probabilities over all labels. It is kept, not copied.
+	// Tail, unless nil, gives log-probabilities over all labels.
 	Tail *tail.Tail
 	// Fingerprint is exact.Layer.Fingerprint of the layer that the lists
 	// were made for. All zero: the model goes with any layer of its shape.
@@ -73,18 +74,17 @@ type Model struct {
 	c      Config   // with a ladder, a budget of it, a record, and shares in all lists
 	heads  []uint32 // of each cell, the number of candidates that are not in the tail; nil without one
 	router *router.Router
-	*derived
+
+	mu      sync.Mutex // of sizes
+	sizes   map[uint16][]uint32
+	packing sync.Mutex                             // of packs
+	packs   map[packKey]weak.Pointer[exact.Packed] // which searchers keep alive
 }
 
-// NewModel returns the model of c. It copies the parts that it needs, unless a field's comment
-// tells otherwise, and quantises the vectors of the clusters: a byte or more per number of V. An
-// error names the field, the value found and the value expected.
+// NewModel returns the model of c, whose slices it keeps. It quantises the vectors of the clusters: a
+// byte or more per number of V. An error names the field, the value found and the value expected.
 func NewModel(c Config) (*Model, error) {
-	c.Clusters, c.Shells = slices.Clone(c.Clusters), slices.Clone(c.Shells)
-	c.Lists, c.Ladder, c.Record = slices.Clone(c.Lists), slices.Clone(c.Ladder), bytes.Clone(c.Record)
-	for t, l := range c.Lists {
-		c.Lists[t] = List{slices.Clone(l.IDs), slices.Clone(l.Shares)}
-	}
+	c.Lists = slices.Clone(c.Lists) // in which shares are filled in
 	m, err := newModel(c)
 	if err != nil {
 		return nil, fmt.Errorf("screen: %w", err)
@@ -92,12 +92,12 @@ func NewModel(c Config) (*Model, error) {
 	return m, nil
 }
 
-// newModel is NewModel without copies: it keeps the slices of c.
+// newModel is NewModel for a caller that tells the file in errors.
 func newModel(c Config) (*Model, error) {
 	if c.Labels < 1 || uint64(c.Labels) > maxCount {
 		return nil, fmt.Errorf("labels: found %d, expected 1 to %d", c.Labels, uint64(maxCount))
 	}
-	r, err := router.New(router.Config{Dim: c.Dim, Clusters: c.Clusters, Shells: c.Shells})
+	r, err := router.New(c.Dim, c.Clusters, c.Shells)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func newModel(c Config) (*Model, error) {
 			return nil, fmt.Errorf("lists: list %d: found %d shares, expected one for each of %d ids", t, len(l.Shares), len(l.IDs))
 		}
 	}
-	m := &Model{c: c, router: r, derived: &derived{sizes: map[uint16][]uint32{}, packs: map[packKey]weak.Pointer[exact.Packed]{}}}
+	m := &Model{c: c, router: r, sizes: map[uint16][]uint32{}, packs: map[packKey]weak.Pointer[exact.Packed]{}}
 	if c.Ladder == nil {
 		m.c.Ladder = []Rung{{Budget: float64(max(m.largestList(), 1))}}
 	}
@@ -126,11 +126,21 @@ func newModel(c Config) (*Model, error) {
 	}
 	if c.Budget == 0 {
 		m.c.Budget = m.c.Ladder[len(m.c.Ladder)-1].Budget
-	} else if !slices.ContainsFunc(m.c.Ladder, func(x Rung) bool { return x.Budget == c.Budget }) {
-		return nil, fmt.Errorf("budget: found %v, expected one of the ladder", c.Budget)
 	}
-	if err := cmp.Or(checkRecord(m.c.Record), m.setTail(c.Tail)); err != nil {
-		return nil, err
+	if !slices.ContainsFunc(m.c.Ladder, func(x Rung) bool { return x.Budget == m.c.Budget }) {
+		return nil, fmt.Errorf("budget: found %v, expected one of the ladder", m.c.Budget)
+	}
+	if uint64(len(m.c.Record)) > maxCount {
+		return nil, fmt.Errorf("record: found %d bytes, expected at most %d", len(m.c.Record), uint64(maxCount))
+	}
+	if err := jsonscan.CheckObject(m.c.Record, maxDepth); err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	if t := c.Tail; t != nil {
+		if clusters, dim := t.Fits(); clusters != m.Clusters() || dim != m.Dim() {
+			return nil, fmt.Errorf("tail: found one for %d clusters of dim %d, expected %d of %d", clusters, dim, m.Clusters(), m.Dim())
+		}
+		m.heads = m.SizesAt(t.Config().Share)
 	}
 	return m, nil
 }
@@ -151,7 +161,7 @@ func (m *Model) checkLists() error {
 		seen = bitset.New(m.c.Labels)
 	}
 	for t, l := range m.c.Lists {
-		if len(l.IDs) < always || !slices.Equal(l.IDs[:always], m.Always()) {
+		if len(l.IDs) < always || !slices.Equal(l.IDs[:always], m.c.Lists[0].IDs[:always]) {
 			return fmt.Errorf("list %d: found other ids at its head than at the head of list 0, expected the same %d", t, always)
 		}
 		for i, id := range l.IDs {
@@ -197,74 +207,15 @@ func repeated(ids []uint32, seen *bitset.Set) (id uint32, found bool) {
 	return 0, false
 }
 
-var errNoObject = errors.New("expected a JSON object")
-
-// maxDepth bounds how deep a record is nested: one of a few bytes a level would take many
-// times its size to be shown.
-const maxDepth = 32
-
-func checkRecord(record []byte) error {
-	if uint64(len(record)) > maxCount {
-		return fmt.Errorf("record: found %d bytes, expected at most %d", len(record), uint64(maxCount))
-	}
-	if !utf8.Valid(record) {
-		return fmt.Errorf("record: found bytes that are not UTF-8, %w", errNoObject)
-	}
-	var value json.RawMessage
-	if err := json.Unmarshal(record, &value); err != nil {
-		return fmt.Errorf("record: found %w, %w", err, errNoObject)
-	}
-	if err := jsonscan.CheckDepth(record, maxDepth); err != nil {
-		return fmt.Errorf("record: %w", err)
-	}
-	if head := bytes.TrimLeft(record, " \t\r\n"); head[0] != '{' {
-		return fmt.Errorf("record: found JSON that starts with %q, %w", head[0], errNoObject)
-	}
-	return nil
-}
-
-// withRecord returns a model with that record, its own if nil, in the same memory.
-func (m *Model) withRecord(record json.RawMessage) (*Model, error) {
-	c := *m
-	if record != nil {
-		if err := checkRecord(record); err != nil {
-			return nil, fmt.Errorf("screen: %w", err)
-		}
-		c.c.Record = bytes.Clone(record)
-	}
-	return &c, nil
-}
-
 // Tail returns the model's tail, or nil if it has none.
 func (m *Model) Tail() *tail.Tail { return m.c.Tail }
 
 // Head returns the candidates of a cell that are not in the tail, best first, not to be changed.
 func (m *Model) Head(cell int) []uint32 { return m.first(cell, int(m.heads[cell])) }
 
-// WithTail returns the model with that tail instead of its own, nil for none, and this training
-// record, nil for its own. The two models share everything else. It returns an error if the tail is
-// for another number of clusters or another dimension.
-func (m *Model) WithTail(t *tail.Tail, record []byte) (*Model, error) {
-	with, err := m.withRecord(record)
-	if err != nil {
-		return nil, err
-	}
-	if err := with.setTail(t); err != nil {
-		return nil, fmt.Errorf("screen: %w", err)
-	}
-	return with, nil
-}
-
-func (m *Model) setTail(t *tail.Tail) error {
-	if m.c.Tail, m.heads = t, nil; t == nil {
-		return nil
-	}
-	if clusters, dim := t.Fits(); clusters != m.Clusters() || dim != m.Dim() {
-		return fmt.Errorf("tail: found one for %d clusters of dim %d, expected %d of %d", clusters, dim, m.Clusters(), m.Dim())
-	}
-	m.heads = m.SizesAt(t.Config().Share)
-	return nil
-}
+// Config returns the parts of the model, which must not be changed: with some of them replaced, they
+// make another model.
+func (m *Model) Config() Config { return m.c }
 
 // Dim returns d, the dimension of a context.
 func (m *Model) Dim() int { return m.c.Dim }
@@ -278,12 +229,6 @@ func (m *Model) Clusters() int { return m.router.Clusters() }
 // Cells returns the number of cells.
 func (m *Model) Cells() int { return m.router.Cells() }
 
-// ClusterWeights returns V, r x d, row-major. It must not be changed.
-func (m *Model) ClusterWeights() []float32 { return m.c.Clusters }
-
-// Shells returns the cosines that cut clusters, see Config. They must not be changed.
-func (m *Model) Shells() []float64 { return m.c.Shells }
-
 // List returns the candidates of a cell, 0 <= cell < Cells(). They must not be changed.
 func (m *Model) List(cell int) List {
 	l := m.c.Lists[cell]
@@ -296,12 +241,6 @@ func (m *Model) largestList() (largest int) {
 	}
 	return largest
 }
-
-// Always returns the ids in every list by decree, ascending. It must not be changed.
-func (m *Model) Always() []uint32 { return m.c.Lists[0].IDs[:m.c.Always:m.c.Always] }
-
-// Fingerprint returns the fingerprint of the model's layer, all zero for any layer of its shape.
-func (m *Model) Fingerprint() [32]byte { return m.c.Fingerprint }
 
 // Record returns the training record, a JSON object. It must not be changed.
 func (m *Model) Record() json.RawMessage { return m.c.Record }

@@ -30,17 +30,13 @@ type View struct {
 	Request exact.Request // zero for a query of [Searcher.Look]
 	Answer  exact.Answer  // an observer may change it
 
+	Model   *Model          // that answered
+	Query   *exact.Query    // the context, set, for searches of the layer
+	Layer   *exact.Searcher // of the exact layer
+	Scratch Scratch         // memory for the view, whose content is of no use to others
+
 	searcher *Searcher
 }
-
-// Model returns the model that answered.
-func (v *View) Model() *Model { return v.searcher.model }
-
-// Query returns the context, set, for searches of the layer.
-func (v *View) Query() *exact.Query { return v.searcher.query[0] }
-
-// Layer returns the searcher of the exact layer.
-func (v *View) Layer() *exact.Searcher { return v.searcher.layer }
 
 // Find asks the layer about the query's context.
 func (v *View) Find(dst []exact.Prediction, req *exact.Request) (exact.Answer, error) {
@@ -50,14 +46,11 @@ func (v *View) Find(dst []exact.Prediction, req *exact.Request) (exact.Answer, e
 // Logits writes the logits of labels, by the reference arithmetic, to dst. It panics if an id is not
 // below L.
 func (v *View) Logits(dst []float64, ids []uint32) error {
-	return v.Layer().Logits(dst, v.Query(), exact.Only(ids))
+	return v.Layer.Logits(dst, v.Query, exact.Only(ids))
 }
 
 // First is the set of the first n labels of the list of the cell.
 func (v *View) First(n int) exact.Labels { return v.searcher.labels(v.Cell, n) }
-
-// Scratch returns memory for the view, whose content is of no use to others.
-func (v *View) Scratch() *Scratch { return &v.searcher.scratch }
 
 // Scratch is memory that grows to the need of the largest query.
 type Scratch struct {
@@ -66,20 +59,12 @@ type Scratch struct {
 	Logits, Terms []float64
 }
 
-// ask asks the observers about the query's context.
-func (s *Searcher) ask() (all Wish) {
-	for _, o := range s.observers {
-		all |= o.Before(s.query[0])
-	}
-	return all
-}
-
 // show shows an answered query to the observers, if one of them wishes to see it.
 func (s *Searcher) show(x *Location, k int, req *exact.Request, a exact.Answer) (exact.Answer, error) {
 	if x.Wish&Sees == 0 {
 		return a, nil
 	}
-	s.view = View{*x, k, *req, a, s}
+	s.view.Location, s.view.K, s.view.Request, s.view.Answer = *x, k, *req, a
 	for _, o := range s.observers {
 		if err := o.After(&s.view); err != nil {
 			return exact.Answer{}, err
@@ -103,6 +88,6 @@ func (s *Searcher) Look(h []float32, budget float64) (*View, error) {
 	if _, err = s.show(&x, 0, &exact.Request{}, exact.Answer{}); err != nil {
 		return nil, err
 	}
-	s.view = View{Location: x, searcher: s}
+	s.view.Location, s.view.K, s.view.Request, s.view.Answer = x, 0, exact.Request{}, exact.Answer{}
 	return &s.view, nil
 }

@@ -3,7 +3,6 @@ package screening
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
@@ -40,10 +39,9 @@ type Searcher struct {
 	copies int64 // bytes of the copies
 	whole  int64 // bytes of copies of all lists
 
-	marked  []bool   // the biases of a request whose labels are candidates
-	edited  []uint32 // candidates with the edits of a request
-	view    View     // of the last query that was seen
-	scratch Scratch  // of those who see it
+	marked []bool   // the biases of a request whose labels are candidates
+	edited []uint32 // candidates with the edits of a request
+	view   View     // of the last query that was seen
 }
 
 // Stats is screen.Stats.
@@ -73,7 +71,7 @@ func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 	if m.Labels() != l.Labels() {
 		return nil, exact.Invalid(exact.ErrLayer, "screen: labels: found a model of %d labels, expected the layer's, %d", m.Labels(), l.Labels())
 	}
-	if made := m.Fingerprint(); made != [32]byte{} {
+	if made := m.c.Fingerprint; made != [32]byte{} {
 		if own := l.Fingerprint(); own != made {
 			return nil, exact.Invalid(exact.ErrLayer, "screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", made, own)
 		}
@@ -83,9 +81,9 @@ func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 			return nil, err
 		}
 	}
-	rung, err := m.rungOf(cmp.Or(o.Budget, m.Budget()))
+	rung, err := m.RungOf(cmp.Or(o.Budget, m.Budget()))
 	if err != nil {
-		return nil, fmt.Errorf("screen: %w", err)
+		return nil, err
 	}
 	share := m.c.Ladder[rung].Share
 	s := &Searcher{
@@ -108,6 +106,7 @@ func (s *Searcher) warm() error {
 	q := exact.NewQuery(m.Dim())
 	q.Reserve(max(size, m.Clusters()))
 	s.query[0] = q
+	s.view = View{Model: m, Query: q, Layer: s.layer, searcher: s}
 	s.addLines()
 	if err := q.Set(make([]float32, m.Dim())); err != nil { // the first query of plain Go makes scratch
 		return err
@@ -146,13 +145,8 @@ func (s *Searcher) addLines() {
 
 // TopK is screen.Searcher.TopK.
 func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
-	a, err := s.answer(dst, h, &exact.Request{})
+	a, err := s.Search(dst, h, exact.Request{})
 	return a.Count, err
-}
-
-// Search is screen.Searcher.Search.
-func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request) (exact.Answer, error) {
-	return s.answer(dst, h, &req)
 }
 
 // SearchBatch is screen.Searcher.SearchBatch.
@@ -172,15 +166,14 @@ func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, c
 		return exact.Invalid(exact.ErrContext, "screen: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
 	}
 	if exactly(&req) {
-		err := s.layer.SearchBatch(dst, answers, contexts, req)
-		for i := 0; err == nil && i < n; i++ {
-			s.stats.Queries++
-			s.stats.Exact++
+		if err = s.layer.SearchBatch(dst, answers, contexts, req); err == nil {
+			s.stats.Queries += uint64(n)
+			s.stats.Exact += uint64(n)
 		}
 		return err
 	}
 	for i := range answers {
-		if answers[i], err = s.answer(dst[i*k:(i+1)*k], contexts[i*d:(i+1)*d], &req); err != nil {
+		if answers[i], err = s.Search(dst[i*k:(i+1)*k], contexts[i*d:(i+1)*d], req); err != nil {
 			return err
 		}
 	}
@@ -199,66 +192,56 @@ type Location struct {
 	Found router.Found
 }
 
-// answer answers about the context h, from its candidates or by the exact layer. During the call it
-// may change req.Among.
-func (s *Searcher) answer(dst []exact.Prediction, h []float32, req *exact.Request) (a exact.Answer, err error) {
+// Search is screen.Searcher.Search.
+func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request) (a exact.Answer, err error) {
 	s.lines.Prefetch()
-	rung := s.rung
-	if !plain(req) { // else the layer checks it
-		if err = exact.Check(req, s.model.c.Labels, len(dst)); err != nil {
+	if err = exact.Check(&req, s.model.c.Labels, len(dst)); err != nil {
+		return exact.Answer{}, err
+	}
+	if exactly(&req) {
+		if err = s.query[0].Set(h); err != nil {
 			return exact.Answer{}, err
 		}
-		if exactly(req) {
-			if err = s.query[0].Set(h); err != nil {
-				return exact.Answer{}, err
-			}
-			s.stats.Queries++
-			s.stats.Exact++
-			return s.find(dst, req)
-		}
-		if rung, err = s.rungOf(req.Budget); err != nil {
-			return exact.Answer{}, err
-		}
+		s.stats.Queries++
+		s.stats.Exact++
+		return s.find(dst, &req)
+	}
+	rung, err := s.rungOf(req.Budget)
+	if err != nil {
+		return exact.Answer{}, err
 	}
 	x, err := s.locate(h, rung)
 	if err != nil {
 		return exact.Answer{}, err
 	}
-	n, edits := x.N, exact.Edits(req)
+	n, edits, ask := x.N, exact.Edits(&req), &req
 	if edits {
-		s.edit(s.model.first(x.Cell, n), req)
+		s.edit(s.model.first(x.Cell, n), &req)
 		n = len(s.edited)
 	}
-	if lacking := n < len(dst) && (req.Within == 0 || n == 0); x.Exact || lacking {
-		if a, err = s.find(dst, req); err != nil {
-			return exact.Answer{}, err
-		}
-		s.count(&x)
-		s.stats.Exact++
-		if x.Wish&Refuses == 0 {
-			s.stats.Lacking++
-		}
-		return s.show(&x, len(dst), req, a)
-	}
-	if edits { // all remaining labels may be answered
-		ask := exact.Request{LogSum: req.LogSum, ExactSum: req.ExactSum, Temperature: req.Temperature, Within: req.Within, Among: exact.Only(s.edited), Biases: req.Biases}
-		a, err = s.find(dst, &ask)
-	} else {
+	byLayer := x.Exact || n < len(dst) && (req.Within == 0 || n == 0)
+	switch {
+	case byLayer:
+	case edits: // all remaining labels may be answered
+		edited := req
+		edited.Allowed, edited.Banned, edited.Among = nil, nil, exact.Only(s.edited)
+		ask = &edited
+	default:
 		req.Among = s.labels(x.Cell, n)
-		a, err = s.find(dst, req)
-		req.Among = exact.Labels{}
 	}
-	if err != nil {
+	if a, err = s.find(dst, ask); err != nil {
 		return exact.Answer{}, err
 	}
-	s.count(&x)
-	a.Source = exact.FromSet
-	return s.show(&x, len(dst), req, a)
-}
-
-// plain reports whether a request asks for nothing but labels, and their log-sum.
-func plain(req *exact.Request) bool {
-	return req.Temperature == 0 && req.Within == 0 && req.Budget == 0 && !req.Exact && !exact.IsList(req.Among) && !exact.Edits(req)
+	req.Among = exact.Labels{} // as the caller asked
+	s.stats.Queries++
+	s.stats.Candidates += uint64(x.N)
+	s.stats.Routing += uint64(s.router.Clusters())
+	if !byLayer {
+		a.Source = exact.FromSet
+	} else if s.stats.Exact++; x.Wish&Refuses == 0 {
+		s.stats.Lacking++
+	}
+	return s.show(&x, len(dst), &req, a)
 }
 
 // locate sets the query's context and finds its candidates within the budget of a rung.
@@ -266,7 +249,9 @@ func (s *Searcher) locate(h []float32, rung int) (x Location, err error) {
 	if err = s.query[0].Set(h); err != nil {
 		return Location{}, err
 	}
-	x.Wish = s.ask()
+	for _, o := range s.observers {
+		x.Wish |= o.Before(s.query[0])
+	}
 	var found [1]router.Found
 	if err = s.routing.Find(found[:], s.query[:], x.Wish&Places != 0); err != nil {
 		return Location{}, err
@@ -289,21 +274,11 @@ func (s *Searcher) find(dst []exact.Prediction, req *exact.Request) (exact.Answe
 	return one[0], err
 }
 
-func (s *Searcher) count(x *Location) {
-	s.stats.Queries++
-	s.stats.Candidates += uint64(x.N)
-	s.stats.Routing += uint64(s.router.Clusters())
-}
-
 func (s *Searcher) rungOf(budget float64) (int, error) {
 	if budget == 0 {
 		return s.rung, nil
 	}
-	rung, err := s.model.rungOf(budget)
-	if err != nil {
-		return 0, exact.Invalid(exact.ErrRequest, "screen: %v", err)
-	}
-	return rung, nil
+	return s.model.RungOf(budget)
 }
 
 func (s *Searcher) labels(cell, n int) exact.Labels {

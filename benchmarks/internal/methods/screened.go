@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/screen"
@@ -150,7 +151,7 @@ func (s Screened) Bytes() int64 {
 	m := s.Model
 	n := int64(m.Clusters()) * int64(4*m.Dim()+kernels.Int8Stride(m.Dim()))
 	for cell := range (*screening.Model)(m).Cells() {
-		ids, err := (*screening.Model)(m).Candidates(cell, s.Budget)
+		ids, err := evaluate.Candidates((*screening.Model)(m), cell, s.Budget)
 		if err != nil {
 			panic(err) // the budget is one of the ladder
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -52,7 +53,7 @@ func specimens() []specimen {
 		{Method: L2S{KMeans, 12, 40}, own: func(x Index) int64 {
 			s, n := lastOf(x).(Screened), 12*(4*dim+kernels.Int8Stride(dim))
 			for cell := range s.Model.Clusters() {
-				ids, _ := (*screening.Model)(s.Model).Candidates(cell, s.Budget)
+				ids, _ := evaluate.Candidates((*screening.Model)(s.Model), cell, s.Budget)
 				n += 4 * len(ids)
 			}
 			return int64(n)

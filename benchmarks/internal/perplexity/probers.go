@@ -7,6 +7,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -52,7 +53,7 @@ func Screened(method, params string, l *softmax.Layer, t *LowRank, m *screen.Mod
 	}
 	most := 0
 	for cell := range (*screening.Model)(m).Cells() {
-		ids, err := (*screening.Model)(m).Candidates(cell, m.Budget())
+		ids, err := evaluate.Candidates((*screening.Model)(m), cell, m.Budget())
 		if err != nil {
 			return Row{}, err
 		}

@@ -197,7 +197,7 @@ func (c *Corpus) Route(ctx context.Context, r *router.Router, found []router.Fou
 
 // RouteTo is Route by a new router, to clusters with these vectors.
 func (c *Corpus) RouteTo(ctx context.Context, v []float32, found []router.Found, done func(int)) (*router.Router, []router.Found, error) {
-	r, err := router.New(router.Config{Dim: c.Dim, Clusters: v})
+	r, err := router.New(c.Dim, v, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -207,7 +207,7 @@ func (c *Corpus) RouteTo(ctx context.Context, v []float32, found []router.Found,
 
 // RouteBy is Route by the router of a model. It reports the stage.
 func (c *Corpus) RouteBy(ctx context.Context, m *screening.Model, stage string) (*router.Router, []router.Found, error) {
-	r, err := router.New(router.Config{Dim: m.Dim(), Clusters: m.ClusterWeights(), Shells: m.Shells()})
+	r, err := router.New(m.Dim(), m.Config().Clusters, m.Config().Shells)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -113,7 +113,7 @@ func Run(ctx context.Context, pool, held *corpus.Corpus, v []float32, iterations
 
 // route returns the clusters of contexts by the present vectors.
 func (l *learner) route(ctx context.Context, c *corpus.Corpus, done func(int)) ([]uint32, error) {
-	r, err := router.New(router.Config{Dim: l.Dim, Clusters: l.v})
+	r, err := router.New(l.Dim, l.v, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDiverged, err)
 	}
