@@ -177,12 +177,13 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 
 // Search answers a request about the context h, as [softmax.Searcher.Search] does, but among the
 // candidates that the model has for h within the budget of the request. Labels that the request
-// biases are candidates. The exact layer answers if there
-// are no candidates, if fewer than k = len(dst) may be answered, if the request is Exact, and if it
-// names the labels to choose among. Answer.Source tells which labels the answer was chosen among.
+// biases are candidates, too. The exact layer answers if there are no candidates, if fewer than
+// k = len(dst) of the model's candidates may be answered and have no bias below 0, if the request is
+// Exact, and if it names the labels to choose among. Answer.Source tells which labels the answer was
+// chosen among.
 //
-// It returns an error, and writes nothing, if h is not a context (softmax.ErrContext) or if the request or the length of dst does not fit the layer or the
-// model (softmax.ErrRequest).
+// It returns an error, and writes nothing, if h is not a context (softmax.ErrContext) or if the
+// request or the length of dst does not fit the layer or the model (softmax.ErrRequest).
 func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	return s.searcher().Search(dst, h, req)
 }

@@ -216,8 +216,7 @@ func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request
 	}
 	n, edits, ask := x.N, exact.Edits(&req), &req
 	if edits {
-		s.edit(s.model.first(x.Cell, n), &req)
-		n = len(s.edited)
+		n = s.edit(s.model.first(x.Cell, n), &req)
 	}
 	byLayer := x.Exact || n < len(dst) && (req.Within == 0 || n == 0)
 	switch {
@@ -289,16 +288,21 @@ func (s *Searcher) labels(cell, n int) exact.Labels {
 }
 
 // edit leaves the candidates in s.edited, with the labels that the request biases, and without
-// those that may not be answered.
-func (s *Searcher) edit(set []uint32, req *exact.Request) {
+// those that may not be answered. It returns the number of those that count: a candidate with a bias
+// below 0, or a label that only its bias makes one, may be far below labels that are not candidates.
+func (s *Searcher) edit(set []uint32, req *exact.Request) (count int) {
 	s.edited = s.edited[:0]
 	s.marked = append(s.marked[:0], make([]bool, len(req.Biases))...)
 	for _, id := range set {
-		if i, ok := exact.BiasOf(req, id); ok {
+		i, biased := exact.BiasOf(req, id)
+		if biased {
 			s.marked[i] = true
 		}
 		if exact.Permits(req, id) {
 			s.edited = append(s.edited, id)
+			if !biased || req.Biases[i].Add >= 0 {
+				count++
+			}
 		}
 	}
 	for i, b := range req.Biases {
@@ -306,6 +310,7 @@ func (s *Searcher) edit(set []uint32, req *exact.Request) {
 			s.edited = append(s.edited, b.ID)
 		}
 	}
+	return count
 }
 
 // PackedBytes returns the memory that the copies of candidates take, and the memory that copies of

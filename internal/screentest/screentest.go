@@ -370,6 +370,13 @@ func (in *Instance) Answer(h []float32, k int, req *exact.Request, s Settings) (
 	f := in.Find(h)
 	set := slices.Clone(in.Candidates(f.Cell, s, req.Budget))
 	none := len(set) == 0
+	// A label that a bias lowers, or that is here by its bias alone, is none of the k that must be there.
+	count := 0
+	for _, id := range set {
+		if exact.Permits(req, id) && exact.Added(req, id) >= 0 {
+			count++
+		}
+	}
 	for _, b := range req.Biases {
 		if !slices.Contains(set, b.ID) {
 			set = append(set, b.ID)
@@ -377,7 +384,7 @@ func (in *Instance) Answer(h []float32, k int, req *exact.Request, s Settings) (
 	}
 	among := in.Edited(h, set, req)
 	// Few candidates are enough if the request has a distance, unless there are none.
-	lacking := len(among) < k && (req.Within == 0 || len(among) == 0)
+	lacking := count < k && (req.Within == 0 || count == 0)
 	if none || req.Exact || lacking {
 		return in.Edited(h, AllIDs(in.Config.Labels), req), exact.FromLayer
 	}
