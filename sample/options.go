@@ -67,7 +67,7 @@ type Options struct {
 	// Order holds the steps, each at most once; the edits (Mask, Bias, Penalties) come
 	// first. A step that is absent is not done, even if its option is set.
 	Order []Step
-	// Temperature is T: finite and at least exact.MinTemperature, or 0 for the label with the
+	// Temperature is T: finite and at least 1e-100, or 0 for the label with the
 	// largest logit, with any truncation.
 	Temperature float64
 	// TopK is k, 0 for all labels.

@@ -9,7 +9,7 @@
 // Each label of a list has a share: how likely it is among the best. A budget is a threshold of
 // shares, so that the candidates of a smaller budget are the first candidates of a larger one, and
 // one model serves all budgets of its ladder ([Model.Ladder]), with the precision that each has on
-// contexts held out from training. A searcher ([Budget]) or a request (softmax.Request) may have
+// contexts held out from training. A searcher ([Options]) or a request (softmax.Request) may have
 // another budget than the model.
 //
 // A [Searcher] answers the requests of package softmax: it finds the cell of h, and then the best
@@ -25,7 +25,7 @@
 // missed labels, for every budget at once.
 //
 // Beyond the best labels, [Searcher.LogProb] gives the log-probability of any label over all
-// labels, for a model that has a [Tail]: an estimate of the weight of the labels that are not
+// labels, for a model that has a tail: an estimate of the weight of the labels that are not
 // looked at ([ErrNoTail]).
 //
 // A Model is immutable and shared by all goroutines. A Searcher is cheap, and each goroutine has

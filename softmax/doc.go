@@ -13,8 +13,8 @@
 // the same layer and context give the same ids and the same logits on every CPU, for any type of W.
 //
 // The search is exact and still fast. Each row of W is also kept as int8 codes with a proven
-// bound on their error, made with the layer in one pass over W. A scan of the codes gives an
-// interval for every logit; the edits of the request move these intervals, rounded outwards; a
+// bound on their error, made with the layer in one pass over W; quantised rows are codes already,
+// and are read where they are. A scan of the codes gives an interval for every logit; the edits of the request move these intervals, rounded outwards; a
 // row whose upper end is below the k-th largest lower end cannot be among the k largest. The
 // few rows left are scored by the reference arithmetic. In a large layer a pass over 4-bit
 // codes comes first and leaves some hundred rows to the 8-bit ones.

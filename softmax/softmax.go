@@ -58,8 +58,8 @@ func Only(ids []uint32) Labels { return exact.Only(ids) }
 // e^(x/T) at the temperature of the request, over the labels that the answer was chosen among: the
 // logarithm of a label's probability among them is its logit minus that. The sum over no labels is
 // -Inf. Without ExactSum it is an estimate: labels that may be among the k largest count with
-// their logits, all others with the centre of their interval, so that it depends on k, and on
-// nothing else. If a share p of the sum belongs to the others, and no interval of theirs is wider
+// their logits, all others with the centre of their interval, so that it depends on
+// k and Within, and on nothing else. If a share p of the sum belongs to the others, and no interval of theirs is wider
 // than 2e, the result is off by at most log(1 + p(exp(e) - 1)), and far less in practice.
 //
 // Logits are w_s.h + b_s. A model that multiplies them by a scale has the probabilities of the

@@ -15,7 +15,7 @@
 //     fixed candidate sets, through the Gumbel straight-through estimator (Equations 3 to 5)
 //     or the closed-form expectation of the loss, alternates with a greedy knapsack, which
 //     fills the sets under a budget B. The V that does best on held-out contexts is taken.
-//     Its rows are rounded to 4-bit codes times a number ([encode.Round4]).
+//     Its rows are rounded to 4-bit codes times a number.
 //  5. For every cluster, and for its shells, it is estimated how likely each
 //     label is among the k best of a context there. The labels of each such cell are ranked by
 //     that share: the order in which the knapsack takes them.

@@ -52,7 +52,8 @@ type Request struct {
 	Temperature float64
 	// Budget is the number of labels that a screen looks at: B, the mean number of candidates. 0 is
 	// the searcher's own. A screen uses the largest of its budgets that is not above it, or the
-	// smallest. An exact search is within every budget, and does not look at it. Not negative.
+	// smallest; it answers faster by its own budget, which its copies of codes are for. A preview
+	// scores that number of labels in full. An exact search does not look at it. Not negative.
 	Budget float64
 	// Exact asks a screen or a preview for the best of all labels, as the exact search finds them.
 	Exact bool

@@ -28,9 +28,9 @@ l2s-llama generate --model M.gguf --prompt TEXT [--fast | --screen M.l2s | --lea
 
 Continues a prompt. The head is exact without --fast, --screen or --learn. --fast: the first start
 makes a preview in about a minute on two idle cores, from built-in texts, --text, and the text of
-the model, and keeps it in M.gguf.l2p, or in the user's cache. --learn: the exact head answers until
-a screen is learned from 32,768 tokens of this run, and tried on half that number. With a screen
-without a tail the exact layer makes the draws. A full context loses the older half of its tokens.`
+the model, and keeps it in M.gguf.l2p, or in the user's cache. --learn: the exact head answers, then
+a preview from 4,096 tokens of this run, then a screen from 32,768. With a screen without a tail the
+exact layer makes the draws. A full context loses the older half of its tokens.`
 
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
