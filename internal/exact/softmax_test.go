@@ -340,7 +340,7 @@ func checkRequests(t *rapid.T) {
 }
 
 // checkShort: the best labels of a list, by a query with room for them, which may go the short way,
-// are those of the definition, with the sum of a query without room; so is the best one alone.
+// agree with the definition, with the sum of a query without room; so is the best one alone.
 func checkShort(t *rapid.T, l *exact.Layer, s *exact.Searcher, w, h []float32, req exact.Request, among []uint32) {
 	if !exact.IsList(req.Among) || len(among) == 0 {
 		return

@@ -4,5 +4,5 @@
 //
 // The sums of Dot, Scan, GatherDot and ArgmaxDot are ordered as the machine likes, so results of two
 // levels differ by rounding: at most about n*2^-24 * sum |x_i y_i|. Axpy and TopK give the same bits
-// on every level. The contracts, the forms and the tests are those of internal/kernels.
+// on every level. They share the contracts, the forms and the tests of internal/kernels.
 package floats

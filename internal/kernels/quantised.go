@@ -35,7 +35,7 @@ const (
 	Q5_1
 )
 
-// elementTypes describes the elements: those of quantised types are unsigned integers in memory, or
+// elementTypes describes the elements: quantised types have unsigned integers in memory, or
 // signed bytes in Q8_0, less zero, times a scale and, if mins is set, less a minimum.
 var elementTypes = [...]struct {
 	name            string

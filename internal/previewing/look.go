@@ -223,7 +223,7 @@ func (l *Look) First(k int, req *exact.Request) {
 	l.nearest(min(len(l.Reach), max(shareOf(firstShare, len(l.Reach)), k/8)), req)
 }
 
-// nearest looks at those of the n blocks of the largest Reach that were not looked at.
+// nearest looks at the n blocks of the largest Reach, unless they were looked at.
 func (l *Look) nearest(n int, req *exact.Request) {
 	limit := l.kth(l.Reach, n)
 	if len(l.Scores) > 0 {
@@ -234,7 +234,7 @@ func (l *Look) nearest(n int, req *exact.Request) {
 	l.Limit = limit
 }
 
-// unseen returns those of the first n picked blocks that were not looked at.
+// unseen returns the first n picked blocks, without the blocks that were looked at.
 func (l *Look) unseen(n int) []uint32 {
 	if len(l.Scores) == 0 {
 		return l.picked[:n]

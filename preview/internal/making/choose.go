@@ -159,7 +159,7 @@ type option struct {
 }
 
 // options returns the settings that miss less than all settings that take less time, by ascending
-// time. The misses of a setting are those of one that looks less far by the margin.
+// time. A setting has the misses of one that looks less far by the margin.
 func (v *survey) options(bounds []float64, margin float64, amounts []float32, takes func(amount float64) float64, of func(n need) float32) []option {
 	var list []option
 	for at, bound := range bounds {

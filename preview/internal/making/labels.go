@@ -134,7 +134,7 @@ func (m *maker) stepOf(r int) float64 {
 	return coarseStep
 }
 
-// middle is half the largest code of a coordinate, which stands for the centre's.
+// middle is half the largest code of a coordinate, which means the centre's.
 func (m *maker) middle(r int) float64 {
 	if r < m.Fine {
 		return 7.5

@@ -564,7 +564,7 @@ func TestABudgetIsTheLastRungWithinIt(t *testing.T) {
 	})
 }
 
-// Contexts of another kind look farther, and those of a very different kind have exact answers:
+// Contexts of another kind look farther, and contexts of a very different kind have exact answers:
 // nearly all of their best labels are found.
 func TestStrangeContextsAreAnsweredAsPrecisely(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
@@ -1130,7 +1130,7 @@ func TestOutliersAreFound(t *testing.T) {
 	}
 }
 
-// Some labels of huge rows or biases, as those of tokens that are not to be written, do not decide
+// Some labels of huge rows or biases, as tokens have that are not to be written, do not decide
 // the coordinates and blocks of the others.
 func TestHugeRowsAreSetApart(t *testing.T) {
 	const labels, dim = 4096, 32
