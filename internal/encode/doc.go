@@ -1,8 +1,8 @@
 // Package encode makes the codes that internal/kernels computes intervals from: 8-bit and 4-bit
 // records, panels of them, and blocks. It chooses them for a layer, and makes them once, where a
-// layer is opened or trained, on all cores; a query only reads them. They have the formats of the
-// types of internal/kernels, and so are the proofs that rely on the errors that records hold; that
-// the errors are upper bounds is proved here.
+// layer is opened or trained, on all cores; a query only reads them. The types of
+// internal/kernels have the formats, and the proofs that rely on the errors that records hold. That
+// these errors are upper bounds is proved here.
 package encode
 
 import (
