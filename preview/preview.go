@@ -92,7 +92,10 @@ func (m *Model) Labels() int { return m.parts().Labels }
 // Dim returns the dimension of a context.
 func (m *Model) Dim() int { return m.parts().Dim }
 
-// Fingerprint returns softmax.Layer.Fingerprint of the layer that the model was made for.
+// Fingerprint returns softmax.Layer.Fingerprint of the layer that the model was made for, or for one
+// with a scale or a soft cap the SHA-256 of that, the scale and the cap, as little-endian 64-bit
+// floats. A model that was made for the same rows without both goes with such a layer too: it finds
+// its best labels. Their log-sums then are exact, because its errors of sums are of other sums.
 func (m *Model) Fingerprint() [32]byte { return m.parts().Fingerprint }
 
 // Rungs returns the levels of precision, by ascending Kept, and which of them requests have that

@@ -161,7 +161,7 @@ func (m *maker) make(ctx context.Context, states, held []float32) (*previewing.M
 	}
 	model := previewing.New(m.Parts, m.codes)
 	m.opt.Progress("fingerprint", 0)
-	m.Fingerprint = m.layer.Fingerprint()
+	m.Fingerprint = previewing.FingerprintOf(m.layer)
 	m.opt.Progress("precision", 0)
 	return model, m.measure(ctx, model, held)
 }
