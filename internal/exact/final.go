@@ -31,6 +31,8 @@ const (
 	// float32, and a final logit is within float64.
 	leastScale = 0x1p-126
 	mostScale  = 0x1p126
+	// mostRawBias bounds a bias of a raw logit, so that intervals stay within float32.
+	mostRawBias = 0x1p120
 )
 
 // Scaled is softmax.Layer.Scaled.
@@ -179,8 +181,8 @@ func (f *final) byIntervals(req *Request) bool {
 	if f.cap != 0 { // edit leaves no interval to sum over
 		return !req.LogSum
 	}
-	for _, b := range req.Biases { // within float32
-		if math.Abs(float64(b.Add)) > maxBias*f.scale {
+	for _, b := range req.Biases {
+		if math.Abs(float64(b.Add)) > mostRawBias*f.scale {
 			return false
 		}
 	}
