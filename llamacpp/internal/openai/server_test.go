@@ -61,15 +61,21 @@ func serve(t testing.TB, context_ int, change func(*openai.Options)) *served {
 	if missing != "" {
 		t.Skip(missing)
 	}
+	return serveFile(t, gguf, context_, change, llamacpp.HeadOptions{})
+}
+
+// serveFile serves the model of a file.
+func serveFile(t testing.TB, path string, context_ int, change func(*openai.Options), head llamacpp.HeadOptions) *served {
+	t.Helper()
 	o := openai.Options{Name: "lab", Template: "chatml", Parallel: 2, Waiting: 4, Body: 1 << 20, Memory: 16 << 20, Timeout: 20 * time.Second}
 	if change != nil {
 		change(&o)
 	}
-	m, err := llamacpp.Open(gguf, llamacpp.Options{Context: context_, Sequences: o.Parallel, Forks: openai.Forks, Threads: 1})
+	m, err := llamacpp.Open(path, llamacpp.Options{Context: context_, Sequences: o.Parallel, Forks: openai.Forks, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := m.Head(llamacpp.HeadOptions{})
+	x, err := m.Head(head)
 	if err != nil {
 		t.Fatal(err)
 	}
