@@ -172,7 +172,7 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // model tell. Logits and their order are exact. The exact layer answers if the request is Exact, if
 // a log-sum is at a temperature below 0.5 or above 2 or of a context far from the held-out ones, if
 // a context of a layer with biases is less than half as long as these, if the request names the
-// labels to choose among, if it wants an exact sum or a sum over edited labels, if too few labels
+// labels to choose among, if it wants an exact sum, or a sum over edited labels or under a cap, if too few labels
 // may be answered, if k is above 512, and if too many labels look alike: Answer.Source tells so. An
 // answer depends on the context, the request and the model alone.
 //
