@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +59,11 @@ type served struct {
 
 func serve(t testing.TB, context_ int, change func(*openai.Options)) *served {
 	t.Helper()
+	return serveFile(t, gguf, context_, change)
+}
+
+func serveFile(t testing.TB, file string, context_ int, change func(*openai.Options)) *served {
+	t.Helper()
 	if missing != "" {
 		t.Skip(missing)
 	}
@@ -65,7 +71,7 @@ func serve(t testing.TB, context_ int, change func(*openai.Options)) *served {
 	if change != nil {
 		change(&o)
 	}
-	m, err := llamacpp.Open(gguf, llamacpp.Options{Context: context_, Sequences: o.Parallel, Forks: openai.Forks, Threads: 1})
+	m, err := llamacpp.Open(file, llamacpp.Options{Context: context_, Sequences: o.Parallel, Forks: openai.Forks, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -502,6 +508,39 @@ func TestScore(t *testing.T) {
 }
 
 // Requests that are wrong have an error of OpenAI's shape that names the field.
+// A score counts the tokens of the answers alone, also for a file that adds a token to the end of a
+// text, and a prompt that names the token of the beginning has it once.
+func TestScoresOfFilesThatAddTokens(t *testing.T) {
+	if missing != "" {
+		t.Skip(missing)
+	}
+	scores := func(file, prompt string) any {
+		t.Helper()
+		x := serveFile(t, file, 128, nil).ok(t, "/v1/score", fmt.Sprintf(`{"prompt":%q,"answers":[" two sections."," files"]}`, prompt))
+		return at(t, x, "answers")
+	}
+	adds := func(begin, end bool) string {
+		t.Helper()
+		file, err := testlib.Bools(t.TempDir(), gguf, map[string]bool{"tokenizer.ggml.add_bos_token": begin, "tokenizer.ggml.add_eos_token": end})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	both := adds(true, true)
+	for name, c := range map[string]struct{ file, prompt, plain string }{
+		"the end is added":                  {adds(false, true), prompt, prompt},
+		"the beginning is added":            {both, prompt, "<s>" + prompt},
+		"the beginning is in the text":      {both, "<s>" + prompt, "<s>" + prompt},
+		"the beginning is there twice":      {both, "<s><s>" + prompt, "<s><s>" + prompt},
+		"the text ends with the end's name": {both, prompt + "</s>", "<s>" + prompt + "</s>"},
+	} {
+		if found, want := scores(c.file, c.prompt), scores(gguf, c.plain); !reflect.DeepEqual(found, want) {
+			t.Errorf("%s: found %v, expected %v", name, found, want)
+		}
+	}
+}
+
 func TestWrongRequests(t *testing.T) {
 	s := serve(t, 64, nil)
 	chat := `{"messages":[{"role":"user","content":"a"}]`
