@@ -35,6 +35,7 @@ exact layer makes the draws. A full context loses the older half of its tokens.`
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
 	o     sample.Options
+	seed  int64 // of the draws, -1 for none
 	lastN int
 
 	ban, allow      string   // lists of ids
@@ -53,7 +54,7 @@ func (f *flags) sampling() *sampling {
 	f.IntVar(&s.lastN, "repeat-last-n", 64, "how `many` tokens are the last, -1 for all")
 	f.StringVar(&s.ban, "ban", "", "`ids` that are not written, or @FILE, with commas between them")
 	f.StringVar(&s.allow, "allow", "", "`ids` that alone are written, or @FILE, with commas between them")
-	f.Uint64Var(&s.o.Seed, "seed", 0, "the `seed` of the draws, 0 for another one each time")
+	f.Int64Var(&s.seed, "seed", -1, "the `seed` of the draws, -1 for another one each time")
 	return s
 }
 
@@ -87,7 +88,7 @@ func (s *sampling) check() (err error) {
 	if s.allowed, err = parseIDs(s.allow); err != nil {
 		return wrongUse("--allow: %v", err)
 	}
-	if s.o.Seed == 0 {
+	if s.o.Seed = uint64(s.seed); s.seed == -1 {
 		s.o.Seed = rand.Uint64()
 	}
 	return nil

@@ -169,8 +169,8 @@ func (d decimal) String() string {
 	switch p := d.value.(type) {
 	case *int:
 		return strconv.Itoa(*p)
-	case *uint64:
-		return strconv.FormatUint(*p, 10)
+	case *int64:
+		return strconv.FormatInt(*p, 10)
 	case *float64:
 		return strconv.FormatFloat(*p, 'g', -1, 64)
 	}
@@ -182,8 +182,8 @@ func (d decimal) Set(s string) (err error) {
 	switch p := d.value.(type) {
 	case *int:
 		*p, err = cmdline.Whole(s)
-	case *uint64:
-		*p, err = strconv.ParseUint(s, 10, 64)
+	case *int64:
+		*p, err = strconv.ParseInt(s, 10, 64)
 	case *float64:
 		expected = "a number"
 		*p, err = cmdline.Float(s)
@@ -210,7 +210,7 @@ func (f *flags) Int(name string, value int, usage string) *int {
 	return p
 }
 
-func (f *flags) Uint64Var(p *uint64, name string, value uint64, usage string) {
+func (f *flags) Int64Var(p *int64, name string, value int64, usage string) {
 	*p = value
 	f.Var(decimal{p}, name, usage)
 }

@@ -264,6 +264,15 @@ func TestAnswers(t *testing.T) {
 	if a, b, c, d := drawn(`,"seed":7`), drawn(`,"seed":7`), drawn(`,"seed":8`), drawn(""); a != b || a == c || d == a {
 		t.Errorf("found %q and %q of one seed, %q of another, %q of none", a, b, c, d)
 	}
+	// -1 is no seed, in any form of the number; other negative numbers and 0 are seeds.
+	for _, c := range []struct {
+		seed string
+		same bool
+	}{{"-1", false}, {"-1.0", false}, {"-2", true}, {"0", true}, {"9223372036854775807", true}} {
+		if a, b := drawn(`,"seed":`+c.seed), drawn(`,"seed":`+c.seed); (a == b) != c.same {
+			t.Errorf("seed %s: found %q and %q, expected the same text: %v", c.seed, a, b, c.same)
+		}
+	}
 	// Where the model's own template is missing.
 	other := serve(t, 64, func(o *openai.Options) { o.Template = "" })
 	if status, x := other.post(t, "/v1/chat/completions", chat+"}"); status != 400 || at(t, x, "error", "code") != "no_chat_template" {
@@ -603,6 +612,7 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `{"prompt":"a","top_k":[]}`, 400, "top_k", "expected an integer"},
 		{"completions", `{"prompt":"a","min_p":true}`, 400, "min_p", "expected a number"},
 		{"completions", `{"prompt":"a","seed":"x"}`, 400, "seed", "expected an integer"},
+		{"completions", `{"prompt":"a","seed":""}`, 400, "seed", "expected an integer"},
 		{"completions", `{"prompt":"a","seed":1e30}`, 400, "seed", "expected an integer"},
 		{"completions", `{"prompt":"a","seed":9223372036854775808}`, 400, "seed", "found 9223372036854775808, expected an integer, -9223372036854775808 to 9223372036854775807"},
 		{"completions", `{"prompt":"a","stop":7}`, 400, "stop", "found 7"},
