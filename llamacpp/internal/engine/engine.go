@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,8 +65,8 @@ type Request struct {
 	Prompt []uint32
 	Most   int // tokens to write, -1 for no end
 	Sampling
-	Stop     []string // texts that end the writing, and are not written
-	LogProbs int      // the number of best tokens to return with each, -1 for no log-probabilities
+	Stop     []string // texts that end the writing, and are not written; names of special tokens may be in them
+	LogProbs int      // the number of best tokens to return with each, besides itself; -1 for no log-probabilities
 	Ends     bool     // the writing ends where the model ends the text
 	Shift    bool     // a full context loses its older half; otherwise it ends the writing
 	// Write gets text, and the tokens that complete it, from the goroutine of the engine: it must
@@ -87,7 +88,7 @@ const (
 type Result struct {
 	Reason        Reason
 	By            string // the stop text, if one came
-	End           uint32 // the token with which the model ended the text, if By is empty
+	End           uint32 // the token with which the model ended the text, if it did
 	Read, Written int    // tokens
 	Exact         int    // tokens that the exact layer chose, the last one of a text that it ends among them
 	Reading, Time time.Duration
@@ -329,10 +330,12 @@ func (e *Engine) begin(s *slot, j *Job) {
 // ends it.
 func (e *Engine) end(s *slot, reason Reason, err error) {
 	j := s.job
-	if reason != "" && reason != Refused && j.Write != nil {
-		if text, tokens := s.out.end(); text != "" || len(tokens) > 0 {
+	if reason != "" && reason != Refused {
+		text, tokens, stop := s.out.end()
+		if (text != "" || len(tokens) > 0) && j.Write != nil {
 			j.Write(text, tokens)
 		}
+		j.result.By = cmp.Or(j.result.By, stop)
 	}
 	e.m.Clear(s.number)
 	j.result.Reason, j.result.Written, j.err = reason, s.written, err
@@ -551,9 +554,17 @@ func (e *Engine) name(s *slot, id uint32, exact bool, err error) {
 	if c.ends = s.job.Ends && e.m.Ends(id); c.ends {
 		return
 	}
-	if c.Piece = e.m.Piece(id); s.job.LogProbs >= 0 {
+	if c.Piece, c.Special = e.text(id); s.job.LogProbs >= 0 {
 		c.err = e.logProbs(s)
 	}
+}
+
+// text returns the text of a token, or its name if it has none.
+func (e *Engine) text(id uint32) (piece, special string) {
+	if piece = e.m.Piece(id); piece == "" {
+		special = e.m.Name(id)
+	}
+	return piece, special
 }
 
 // written writes the token that was chosen for a slot.
@@ -569,7 +580,7 @@ func (e *Engine) written(s *slot) {
 		j.result.Exact++
 	}
 	if c.ends {
-		j.result.End = c.ID
+		j.result.End, s.out.ending = c.ID, e.m.Name(c.ID)
 		e.end(s, Stopped, nil)
 		return
 	}
@@ -637,7 +648,8 @@ func (e *Engine) audit(took time.Duration) {
 	e.credit = -time.Since(start)
 }
 
-// logProbs tells the log-probability of the token that was chosen, and the best ones.
+// logProbs tells the log-probability of the token that was chosen, and the best ones, with the
+// chosen one after them if it is none of them.
 func (e *Engine) logProbs(s *slot) error {
 	t, best := &s.chosen.Token, s.job.LogProbs
 	k := min(max(best, 1), e.x.Labels())
@@ -653,13 +665,14 @@ func (e *Engine) logProbs(s *slot) error {
 	if err != nil {
 		return err
 	}
-	known := false
+	known, listed := false, false
 	for i, c := range choices[:n] {
 		if c.ID == t.ID {
-			t.LogProb, known = c.LogProb, true
+			t.LogProb, known, listed = c.LogProb, true, i < best
 		}
 		if i < best {
-			t.Top = append(t.Top, Top{c.ID, e.m.Piece(c.ID), c.LogProb})
+			piece, special := e.text(c.ID)
+			t.Top = append(t.Top, Top{c.ID, piece, special, c.LogProb})
 		}
 	}
 	if !known {
@@ -668,6 +681,9 @@ func (e *Engine) logProbs(s *slot) error {
 			return err
 		}
 		t.LogProb = logit[0] - logZ
+	}
+	if !listed {
+		t.Top = append(t.Top, Top{t.ID, t.Piece, t.Special, t.LogProb})
 	}
 	return nil
 }

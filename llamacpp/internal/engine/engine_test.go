@@ -384,7 +384,13 @@ func TestOneStepForRequestsOfAllKinds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			one := engine.Token{ID: id, Piece: m.Piece(id)}
+			named := func(id uint32) string { // of a token without text
+				if m.Piece(id) == "" {
+					return m.Name(id)
+				}
+				return ""
+			}
+			one := engine.Token{ID: id, Piece: m.Piece(id), Special: named(id)}
 			if a.LogProbs >= 0 {
 				best := make([]llamacpp.Choice, max(a.LogProbs, 1))
 				logZ := 0.0
@@ -392,13 +398,16 @@ func TestOneStepForRequestsOfAllKinds(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, c := range best[:a.LogProbs] {
-					one.Top = append(one.Top, engine.Top{ID: c.ID, Piece: m.Piece(c.ID), LogProb: c.LogProb})
+					one.Top = append(one.Top, engine.Top{ID: c.ID, Piece: m.Piece(c.ID), Special: named(c.ID), LogProb: c.LogProb})
 				}
 				var logit [1]float64
 				if err := x.Logits(logit[:], a.H, id); err != nil {
 					t.Fatal(err)
 				}
 				one.LogProb = logit[0] - logZ
+				if !slices.ContainsFunc(one.Top, func(c engine.Top) bool { return c.ID == id }) { // it is among them always
+					one.Top = append(one.Top, engine.Top{ID: id, Piece: one.Piece, Special: one.Special, LogProb: one.LogProb})
+				}
 			}
 			want = append(want, one)
 		}

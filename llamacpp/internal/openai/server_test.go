@@ -297,7 +297,9 @@ func TestStops(t *testing.T) {
 		}
 		tokens := ""
 		for _, piece := range at(t, x, "choices", 0, "logprobs", "tokens").([]any) {
-			tokens += piece.(string)
+			if piece != "</s>" { // which has no text
+				tokens += piece.(string)
+			}
 		}
 		if !strings.HasPrefix(tokens, want) {
 			t.Errorf("%s: found the tokens %q, expected the tokens of %q", form, tokens, want)
@@ -310,6 +312,41 @@ func TestStops(t *testing.T) {
 		if streamed != want {
 			t.Errorf("%s: found %q in a stream, expected %q", form, streamed, want)
 		}
+	}
+}
+
+// A stop text that names a special token ends the text at this token, which is no text itself.
+func TestStopsThatAreSpecialTokens(t *testing.T) {
+	s := serve(t, 128, nil)
+	body := fmt.Sprintf(`{"prompt":%q,"max_tokens":16,"temperature":0,"ignore_eos":true,"logprobs":0`, prompt)
+	x := s.ok(t, "/v1/completions", body+"}")
+	text, before := at(t, x, "choices", 0, "text").(string), ""
+	special := 0
+	for i, token := range at(t, x, "choices", 0, "logprobs", "tokens").([]any) {
+		if token != "</s>" {
+			before += token.(string)
+			continue
+		}
+		if special++; special == 1 {
+			if y := s.ok(t, "/v1/completions", body+`,"stop":["no such text","</s>"]}`); at(t, y, "choices", 0, "text") != before || at(t, y, "choices", 0, "finish_reason") != "stop" || at(t, y, "usage", "completion_tokens") != float64(i+1) {
+				t.Errorf("found %v, expected %q, and %d tokens", at(t, y, "choices", 0), before, i+1)
+			}
+		}
+		if before != "" { // with the text before it
+			last := before[len(before)-1:]
+			stop, _ := json.Marshal(last + "</s>")
+			if y := s.ok(t, "/v1/completions", body+`,"stop":`+string(stop)+"}"); at(t, y, "choices", 0, "text") != before[:len(before)-1] || at(t, y, "choices", 0, "finish_reason") != "stop" {
+				t.Errorf("%s: found %v, expected %q", stop, at(t, y, "choices", 0), before[:len(before)-1])
+			}
+			break
+		}
+	}
+	if special == 0 {
+		t.Fatalf("found no special token in the text %q, expected one", text)
+	}
+	// A part of a name is no text.
+	if y := s.ok(t, "/v1/completions", body+`,"stop":["/s>"]}`); at(t, y, "choices", 0, "text") != text {
+		t.Errorf("found %q, expected %q", at(t, y, "choices", 0, "text"), text)
 	}
 }
 
@@ -370,9 +407,13 @@ func TestLogProbs(t *testing.T) {
 				best = id
 			}
 		}
-		piece := at(t, l, "tokens", i).(string)
-		if d := at(t, l, "token_logprobs", i).(float64) - all[best]; math.Abs(d) > near || piece != m.Piece(uint32(best)) {
-			t.Errorf("token %d: found %q, %v, expected %q, %v", i, piece, at(t, l, "token_logprobs", i), m.Piece(uint32(best)), all[best])
+		piece, want := at(t, l, "tokens", i).(string), m.Piece(uint32(best))
+		adds := want
+		if want == "" { // it has a name and no text
+			want = m.Name(uint32(best))
+		}
+		if d := at(t, l, "token_logprobs", i).(float64) - all[best]; math.Abs(d) > near || piece != want {
+			t.Errorf("token %d: found %q, %v, expected %q, %v", i, piece, at(t, l, "token_logprobs", i), want, all[best])
 		}
 		if top := at(t, l, "top_logprobs", i).(map[string]any); len(top) != 3 || top[piece] != at(t, l, "token_logprobs", i) {
 			t.Errorf("token %d: found the best %v", i, top)
@@ -380,7 +421,7 @@ func TestLogProbs(t *testing.T) {
 		if at(t, l, "text_offset", i) != float64(utf8.RuneCountInString(before)) || !strings.HasPrefix(text, before) {
 			t.Errorf("token %d: found the offset %v, expected %d", i, at(t, l, "text_offset", i), utf8.RuneCountInString(before))
 		}
-		before += piece
+		before += adds
 		ids = append(ids, uint32(best))
 	}
 	chat := `{"messages":[{"role":"user","content":"Say yes."}],"max_tokens":3,"temperature":0,"ignore_eos":true,"logprobs":true,"top_logprobs":2`
@@ -404,6 +445,65 @@ func TestLogProbs(t *testing.T) {
 	}
 	if n != 3 {
 		t.Errorf("a stream: found %d events with log-probabilities, expected 3", n)
+	}
+}
+
+// Tokens that are parts of characters: their offsets are places in the text, their bytes make it,
+// and the token that was written is among the best, however unlikely it is.
+func TestLogProbsOfPartsOfCharacters(t *testing.T) {
+	s := serve(t, 128, nil)
+	for _, text := range []string{"é", "€", "😀", "é€"} {
+		bytes := s.m.Tokens(text, false)
+		if bytes = bytes[1:]; len(bytes) != len(text) { // after the space of a word
+			t.Fatalf("%s: found the tokens %v, expected one per byte", text, bytes)
+		}
+		allowed, _ := json.Marshal(bytes)
+		// Penalties make the tokens of the bytes take turns.
+		body := fmt.Sprintf(`"max_tokens":24,"temperature":0,"ignore_eos":true,"frequency_penalty":50,"allowed_tokens":%s`, allowed)
+		x := s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"logprobs":2,%s}`, prompt, body))
+		l := at(t, x, "choices", 0, "logprobs")
+		var written strings.Builder
+		for i, token := range at(t, l, "tokens").([]any) {
+			whole := 0
+			for rest := written.String(); utf8.FullRuneInString(rest); whole++ {
+				_, size := utf8.DecodeRuneInString(rest)
+				rest = rest[size:]
+			}
+			if at(t, l, "text_offset", i) != float64(whole) {
+				t.Errorf("%s, token %d after %q: found the offset %v, expected %d", text, i, written.String(), at(t, l, "text_offset", i), whole)
+			}
+			code, ok := strings.CutPrefix(token.(string), `bytes:\x`)
+			b, err := strconv.ParseUint(code, 16, 8)
+			if !ok || err != nil {
+				t.Fatalf("%s, token %d: found %q, expected the code of a byte", text, i, token)
+			}
+			written.WriteByte(byte(b))
+			top := at(t, l, "top_logprobs", i).(map[string]any)
+			if n := len(top); n != 2 && n != 3 || top[token.(string)] != at(t, l, "token_logprobs", i) {
+				t.Errorf("%s, token %d: found %v, expected the two best and %q with %v", text, i, top, token, at(t, l, "token_logprobs", i))
+			}
+		}
+		content := at(t, x, "choices", 0, "text").(string)
+		if found := string([]rune(written.String())); found != content || written.Len() != 24 {
+			t.Errorf("%s: found the tokens of %q, expected the text, %q", text, found, content)
+		}
+		x = s.ok(t, "/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":"user","content":"a"}],"logprobs":true,"top_logprobs":2,%s}`, body))
+		var all []byte
+		for i, entry := range at(t, x, "choices", 0, "logprobs", "content").([]any) {
+			list := at(t, entry, "bytes").([]any)
+			if want := fmt.Sprintf(`\x%02x`, int(list[0].(float64))); len(list) != 1 || at(t, entry, "token") != want {
+				t.Errorf("%s, token %d of a chat: found %v, expected one byte, and its code", text, i, entry)
+			}
+			all = append(all, byte(list[0].(float64)))
+			if !slices.ContainsFunc(at(t, entry, "top_logprobs").([]any), func(x any) bool {
+				return reflect.DeepEqual(at(t, x, "bytes"), list) && at(t, x, "logprob") == at(t, entry, "logprob")
+			}) {
+				t.Errorf("%s, token %d of a chat: found %v, expected the token among the best", text, i, entry)
+			}
+		}
+		if found := string([]rune(string(all))); found != at(t, x, "choices", 0, "message", "content") {
+			t.Errorf("%s: found the bytes of %q in a chat, expected %q", text, found, at(t, x, "choices", 0, "message", "content"))
+		}
 	}
 }
 
