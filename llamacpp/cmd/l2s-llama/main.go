@@ -129,7 +129,7 @@ type flags struct {
 	*flag.FlagSet
 	usage                    string
 	model, lib, head, screen string
-	keep                     string
+	learned                  string // the file of --learned
 	threads                  int
 	budget                   float64
 	quiet, learn             bool
@@ -273,7 +273,7 @@ func (f *flags) withHead() *flags {
 // withLearn adds the flags of a head that learns.
 func (f *flags) withLearn() *flags {
 	f.BoolVar(&f.learn, "learn", false, "begin with the exact head, and learn a screen from the states")
-	f.StringVar(&f.keep, "keep", "", "with --learn, the `file` that keeps the screen from run to run")
+	f.StringVar(&f.learned, "learned", "", "with --learn, the `file` that keeps the screen from run to run")
 	return f.withHead()
 }
 
@@ -312,9 +312,9 @@ func (f *flags) parse(args []string) error {
 	case f.anew && !f.fast:
 		return wrongUse("found --anew without --fast, expected both")
 	case f.learn && f.screen != "":
-		return wrongUse("found --learn and --screen, expected one of them: --keep names the file of the learned screen")
-	case f.keep != "" && !f.learn:
-		return wrongUse("found --keep without --learn, expected both")
+		return wrongUse("found --learn and --screen, expected one of them: --learned names the file of the learned screen")
+	case f.learned != "" && !f.learn:
+		return wrongUse("found --learned without --learn, expected both")
 	}
 	if cpus := runtime.GOMAXPROCS(0); f.threads > cpus {
 		f.say("--threads: found %d, more than the CPUs: %s used, since more would wait for each other\n", f.threads, used(cpus))
@@ -508,7 +508,7 @@ func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, k kind) (*llama
 	var o llamacpp.HeadOptions
 	switch k {
 	case learnHead:
-		o.Learn = &learn.Options{Keep: f.keep, Event: func(e learn.Event) { f.say("learn: %s: %s\n", e.Kind, e.Text) }}
+		o.Learn = &learn.Options{Keep: f.learned, Event: func(e learn.Event) { f.say("learn: %s: %s\n", e.Kind, e.Text) }}
 	case previewHead:
 		o.Preview, o.Budget = f.preview, f.budget
 	case screenHead:

@@ -68,7 +68,11 @@ type Request struct {
 	Stop     []string // texts that end the writing, and are not written; names of special tokens may be in them
 	LogProbs int      // the number of best tokens to return with each, besides itself; -1 for no log-probabilities
 	Ends     bool     // the writing ends where the model ends the text
-	Shift    bool     // a full context loses its older half; otherwise it ends the writing
+	Shift    bool     // a full context loses its older half, besides what it keeps; otherwise it ends the writing
+	// Keep is the number of tokens at the beginning of the prompt that a full context keeps, in
+	// addition to the token that the model wants there; -1 for all of the prompt. Three quarters of
+	// the context are the most that is kept: see Result.Kept.
+	Keep int
 	// Write gets text, and the tokens that complete it, from the goroutine of the engine: it must
 	// not wait long, since the goroutine serves other requests, too. It returns false to end the
 	// writing.
@@ -91,6 +95,7 @@ type Result struct {
 	End           uint32 // the token with which the model ended the text, if it did
 	Read, Written int    // tokens
 	Exact         int    // tokens that the exact layer chose, the last one of a text that it ends among them
+	Shifts, Kept  int    // how often the context was full, and the tokens of the prompt that it kept then
 	Reading, Time time.Duration
 	Answers       []Answer // of a score
 }
@@ -120,6 +125,7 @@ type slot struct {
 	todo    []uint32 // tokens to read
 	prompt  bool     // they are of the prompt
 	history []uint32
+	keep    int // tokens at the beginning of the prompt that stay
 	out     writer
 	came    uint64 // the order in which jobs came
 	start   time.Time
@@ -314,7 +320,7 @@ func (e *Engine) first() *Job {
 func (e *Engine) begin(s *slot, j *Job) {
 	e.came++
 	*s = slot{job: j, number: s.number, todo: j.Prompt, prompt: true, came: e.came, start: time.Now(), out: writer{stops: j.Stop},
-		history: append(s.history[:0], j.Prompt...), best: s.best}
+		history: append(s.history[:0], j.Prompt...), keep: e.kept(&j.Request), best: s.best}
 	j.result.Read = len(j.Prompt)
 	if j.score != nil {
 		return
@@ -324,6 +330,20 @@ func (e *Engine) begin(s *slot, j *Job) {
 	if j.choose, err = NewChooser(e.x, j.Sampling); err != nil {
 		e.end(s, "", err)
 	}
+}
+
+// kept returns the number of tokens at the beginning of a prompt that a full context keeps. Models
+// write far worse without the token that all their texts began with.
+func (e *Engine) kept(r *Request) int {
+	n := r.Keep
+	if begin, begins := e.m.Begins(); n >= 0 && begins && r.Prompt[0] == begin {
+		n++
+	}
+	if n < 0 || n > len(r.Prompt) {
+		n = len(r.Prompt)
+	}
+	most := e.m.Context()
+	return min(n, most-max(most/4, 1))
 }
 
 // end ends the job of a slot. Text that is held back is written, unless an error or a stop text
@@ -610,8 +630,10 @@ func (e *Engine) written(s *slot) {
 			e.end(s, Full, nil)
 			return
 		}
+		// All is read again: a cache of which the middle is cut out has states that saw it.
 		e.m.Clear(s.number)
-		s.todo = slices.Clone(s.history[len(s.history)-max(1, most/2):])
+		s.todo = append(slices.Clone(j.Prompt[:s.keep]), s.history[len(s.history)-max(1, (most-s.keep)/2):]...)
+		j.result.Shifts, j.result.Kept = j.result.Shifts+1, s.keep
 	}
 }
 
