@@ -29,9 +29,8 @@ l2s-llama generate --model M.gguf --prompt TEXT [--fast | --screen M.l2s | --lea
 
 Continues a prompt. The head is exact without --fast, --screen or --learn. --fast: the first start
 makes a preview in about a minute, from built-in texts, --text, and text of the model, and keeps it
-in M.gguf.l2p, or in the user's cache. --learn: then a preview from 4,096 tokens of this run, and a
-screen from 32,768. A full context keeps the later half, and before it the token that the model
-begins texts with and the first --keep tokens of the prompt.`
+in M.gguf.l2p, or in the user's cache. --learn: a preview from 4,096 tokens on, then a screen. A
+full context keeps its later half, the model's first token, and --keep tokens of the prompt.`
 
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
@@ -197,7 +196,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	file := f.String("file", "", "a `file` with the prompt, - for standard input")
 	n := f.Int("n", 128, "how `many` tokens to write at most, -1 for no end")
 	size := f.Int("context", 0, "how `many` tokens the context has, 0 for the model's, at most 4096")
-	keep := f.Int("keep", 0, "how `many` first tokens stay in a full context, -1 for all, as with --chat")
+	keep := f.Int("keep", 0, "how `many` first tokens stay in a full context, -1 for all: as --chat")
 	ignore := f.Bool("ignore-eos", false, "do not end where the model ends the text")
 	chat := f.Bool("chat", false, "take the prompt for a message of a user, by the chat template")
 	system := f.String("system", "", "with --chat, the `text` of a system message before it")

@@ -139,7 +139,8 @@ type flags struct {
 	ids                      func(labels int) error // checks ids of flags, nil if there are none
 	preview                  *preview.Model         // with fast
 	previewFile              string                 // where it is kept
-	foreign                  []string               // files of previews of other heads
+	foreign                  []string               // files of previews of other heads or bodies
+	body                     [32]byte               // of the model, with fast
 	given                    string                 // the content of text
 	refused                  string                 // why a file is not used as a preview
 	takes                    bool                   // arguments that are no flags
@@ -520,7 +521,7 @@ func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, k kind) (*llama
 	}
 	x, err := waiting(ctx, f, func() (*llamacpp.Head, error) { return m.HeadOf(source, o) })
 	for k == previewHead && errors.Is(err, softmax.ErrLayer) && !slices.Contains(f.foreign, f.previewFile) {
-		f.say("preview: %s is of another head than this model's\n", f.previewFile)
+		f.say("preview: %s is of another head, or body, than this model's\n", f.previewFile)
 		f.foreign = append(f.foreign, f.previewFile)
 		if err := f.newPreview(ctx, false); err != nil {
 			return nil, err
