@@ -235,11 +235,22 @@ func valid(text string) string {
 }
 
 // Tokens returns the tokens of a text in UTF-8, of which MaxText bytes count. Each run of bytes
-// that are not UTF-8 counts as U+FFFD, the replacement character. If special is true Tokens adds
-// the tokens that the model wants at the beginning and the end of a text, and reads names of
-// special tokens in the text, such as <|im_end|>, as these tokens.
+// that are not UTF-8 counts as U+FFFD, the replacement character. If special is true Tokens reads
+// names of special tokens in the text, such as <|im_end|>, as these tokens, and adds the token that
+// the model wants at the beginning of a text ([Model.Begins]), unless the text begins with its name.
+// It adds no token at the end, also for a file with add_eos_token, since the model continues the
+// text.
 func (m *Model) Tokens(text string, special bool) []uint32 {
 	tokens := llama.Tokenize(m.vocab, valid(text), special, special)
+	if special {
+		// llama.cpp adds both whatever the text has.
+		if begin, begins := m.Begins(); begins && len(tokens) > 1 && tokens[0] == llama.Token(begin) && tokens[1] == tokens[0] {
+			tokens = tokens[1:]
+		}
+		if n := len(tokens); n > 0 && llama.VocabGetAddEOS(m.vocab) && tokens[n-1] == llama.VocabEOS(m.vocab) {
+			tokens = tokens[:n-1]
+		}
+	}
 	ids := make([]uint32, len(tokens))
 	for i, t := range tokens {
 		ids[i] = uint32(t)

@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,10 +65,14 @@ type Request struct {
 	Prompt []uint32
 	Most   int // tokens to write, -1 for no end
 	Sampling
-	Stop     []string // texts that end the writing, and are not written
-	LogProbs int      // the number of best tokens to return with each, -1 for no log-probabilities
+	Stop     []string // texts that end the writing, and are not written; names of special tokens may be in them
+	LogProbs int      // the number of best tokens to return with each, besides itself; -1 for no log-probabilities
 	Ends     bool     // the writing ends where the model ends the text
-	Shift    bool     // a full context loses its older half; otherwise it ends the writing
+	Shift    bool     // a full context loses its older half, besides what it keeps; otherwise it ends the writing
+	// Keep is the number of tokens at the beginning of the prompt that a full context keeps, in
+	// addition to the token that the model wants there; -1 for all of the prompt. Three quarters of
+	// the context are the most that is kept: see Result.Kept.
+	Keep int
 	// Write gets text, and the tokens that complete it, from the goroutine of the engine: it must
 	// not wait long, since the goroutine serves other requests, too. It returns false to end the
 	// writing.
@@ -87,9 +92,10 @@ const (
 type Result struct {
 	Reason        Reason
 	By            string // the stop text, if one came
-	End           uint32 // the token with which the model ended the text, if By is empty
+	End           uint32 // the token with which the model ended the text, if it did
 	Read, Written int    // tokens
 	Exact         int    // tokens that the exact layer chose, the last one of a text that it ends among them
+	Shifts, Kept  int    // how often the context was full, and the tokens of the prompt that it kept then
 	Reading, Time time.Duration
 	Answers       []Answer // of a score
 }
@@ -119,6 +125,7 @@ type slot struct {
 	todo    []uint32 // tokens to read
 	prompt  bool     // they are of the prompt
 	history []uint32
+	keep    int // tokens at the beginning of the prompt that stay
 	out     writer
 	came    uint64 // the order in which jobs came
 	start   time.Time
@@ -313,7 +320,7 @@ func (e *Engine) first() *Job {
 func (e *Engine) begin(s *slot, j *Job) {
 	e.came++
 	*s = slot{job: j, number: s.number, todo: j.Prompt, prompt: true, came: e.came, start: time.Now(), out: writer{stops: j.Stop},
-		history: append(s.history[:0], j.Prompt...), best: s.best}
+		history: append(s.history[:0], j.Prompt...), keep: e.kept(&j.Request), best: s.best}
 	j.result.Read = len(j.Prompt)
 	if j.score != nil {
 		return
@@ -325,14 +332,30 @@ func (e *Engine) begin(s *slot, j *Job) {
 	}
 }
 
+// kept returns the number of tokens at the beginning of a prompt that a full context keeps. Models
+// write far worse without the token that all their texts began with.
+func (e *Engine) kept(r *Request) int {
+	n := r.Keep
+	if begin, begins := e.m.Begins(); n >= 0 && begins && r.Prompt[0] == begin {
+		n++
+	}
+	if n < 0 || n > len(r.Prompt) {
+		n = len(r.Prompt)
+	}
+	most := e.m.Context()
+	return min(n, most-max(most/4, 1))
+}
+
 // end ends the job of a slot. Text that is held back is written, unless an error or a stop text
 // ends it.
 func (e *Engine) end(s *slot, reason Reason, err error) {
 	j := s.job
-	if reason != "" && reason != Refused && j.Write != nil {
-		if text, tokens := s.out.end(); text != "" || len(tokens) > 0 {
+	if reason != "" && reason != Refused {
+		text, tokens, stop := s.out.end()
+		if (text != "" || len(tokens) > 0) && j.Write != nil {
 			j.Write(text, tokens)
 		}
+		j.result.By = cmp.Or(j.result.By, stop)
 	}
 	e.m.Clear(s.number)
 	j.result.Reason, j.result.Written, j.err = reason, s.written, err
@@ -551,9 +574,17 @@ func (e *Engine) name(s *slot, id uint32, exact bool, err error) {
 	if c.ends = s.job.Ends && e.m.Ends(id); c.ends {
 		return
 	}
-	if c.Piece = e.m.Piece(id); s.job.LogProbs >= 0 {
+	if c.Piece, c.Special = e.text(id); s.job.LogProbs >= 0 {
 		c.err = e.logProbs(s)
 	}
+}
+
+// text returns the text of a token, or its name if it has none.
+func (e *Engine) text(id uint32) (piece, special string) {
+	if piece = e.m.Piece(id); piece == "" {
+		special = e.m.Name(id)
+	}
+	return piece, special
 }
 
 // written writes the token that was chosen for a slot.
@@ -569,7 +600,7 @@ func (e *Engine) written(s *slot) {
 		j.result.Exact++
 	}
 	if c.ends {
-		j.result.End = c.ID
+		j.result.End, s.out.ending = c.ID, e.m.Name(c.ID)
 		e.end(s, Stopped, nil)
 		return
 	}
@@ -599,8 +630,10 @@ func (e *Engine) written(s *slot) {
 			e.end(s, Full, nil)
 			return
 		}
+		// All is read again: a cache of which the middle is cut out has states that saw it.
 		e.m.Clear(s.number)
-		s.todo = slices.Clone(s.history[len(s.history)-max(1, most/2):])
+		s.todo = append(slices.Clone(j.Prompt[:s.keep]), s.history[len(s.history)-max(1, (most-s.keep)/2):]...)
+		j.result.Shifts, j.result.Kept = j.result.Shifts+1, s.keep
 	}
 }
 
@@ -637,7 +670,8 @@ func (e *Engine) audit(took time.Duration) {
 	e.credit = -time.Since(start)
 }
 
-// logProbs tells the log-probability of the token that was chosen, and the best ones.
+// logProbs tells the log-probability of the token that was chosen, and the best ones, with the
+// chosen one after them if it is none of them.
 func (e *Engine) logProbs(s *slot) error {
 	t, best := &s.chosen.Token, s.job.LogProbs
 	k := min(max(best, 1), e.x.Labels())
@@ -653,13 +687,14 @@ func (e *Engine) logProbs(s *slot) error {
 	if err != nil {
 		return err
 	}
-	known := false
+	known, listed := false, false
 	for i, c := range choices[:n] {
 		if c.ID == t.ID {
-			t.LogProb, known = c.LogProb, true
+			t.LogProb, known, listed = c.LogProb, true, i < best
 		}
 		if i < best {
-			t.Top = append(t.Top, Top{c.ID, e.m.Piece(c.ID), c.LogProb})
+			piece, special := e.text(c.ID)
+			t.Top = append(t.Top, Top{c.ID, piece, special, c.LogProb})
 		}
 	}
 	if !known {
@@ -668,6 +703,9 @@ func (e *Engine) logProbs(s *slot) error {
 			return err
 		}
 		t.LogProb = logit[0] - logZ
+	}
+	if !listed {
+		t.Top = append(t.Top, Top{t.ID, t.Piece, t.Special, t.LogProb})
 	}
 	return nil
 }

@@ -125,8 +125,8 @@ func (s *Server) sampling(f *fields, o *engine.Sampling) {
 		o.Options.Temperature = 0
 	}
 	o.Options.Seed = rand.Uint64()
-	if f.has("seed") {
-		o.Options.Seed = uint64(f.integer("seed", 0, math.MinInt64, math.MaxInt64))
+	if seed := f.integer("seed", -1, math.MinInt64, math.MaxInt64); seed != -1 { // which is none, as in llama-server and vLLM
+		o.Options.Seed = uint64(seed)
 	}
 	o.Banned = s.banned
 	s.biases(f, o)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -200,7 +201,8 @@ type view struct {
 	asked   *asked
 	id      string
 	created int64
-	offset  int // of the text, in characters
+	offset  int    // of the text, in whole characters
+	part    string // the bytes of a character after them
 
 	before, after string // the parts that are the same in all events of a stream, around the choice
 }
@@ -288,34 +290,69 @@ func (v *view) logProbs(tokens []engine.Token) any {
 	if v.asked.chat {
 		content := make([]object, len(tokens))
 		for i, t := range tokens {
-			top := make([]object, len(t.Top))
-			for j, x := range t.Top {
-				top[j] = entry(x.Piece, x.LogProb)
+			top := []object{}
+			if v.asked.LogProbs > 0 {
+				for _, x := range t.Top {
+					top = append(top, entry(x.Piece, x.Special, x.LogProb))
+				}
 			}
-			content[i] = entry(t.Piece, t.LogProb)
+			content[i] = entry(t.Piece, t.Special, t.LogProb)
 			content[i]["top_logprobs"] = top
 		}
 		return object{"content": content, "refusal": nil, "logprob_error": off}
 	}
+	l := v.list(tokens)
+	l["logprob_error"] = off
+	return l
+}
+
+// list returns the log-probabilities of tokens in the form of /v1/completions: by the texts of
+// tokens, or by ids where another token has the same text.
+func (v *view) list(tokens []engine.Token) object {
 	texts, probs, tops, offsets := []string{}, []float64{}, []any{}, []int{}
 	for _, t := range tokens {
-		texts, probs, offsets = append(texts, t.Piece), append(probs, least(t.LogProb)), append(offsets, v.offset)
-		v.offset += utf8.RuneCountInString(t.Piece)
-		top := map[string]float64{}
+		text := shown(t.Piece, t.Special, "bytes:")
+		texts, probs, offsets = append(texts, text), append(probs, least(t.LogProb)), append(offsets, v.offset)
+		for v.part += t.Piece; utf8.FullRuneInString(v.part); v.offset++ {
+			_, size := utf8.DecodeRuneInString(v.part)
+			v.part = v.part[size:]
+		}
+		top := map[string]float64{text: least(t.LogProb)}
 		for _, x := range t.Top {
-			if p, twice := top[x.Piece]; !twice || x.LogProb > p { // parts of characters look alike
-				top[x.Piece] = least(x.LogProb)
+			if x.ID == t.ID {
+				continue
 			}
+			key := shown(x.Piece, x.Special, "bytes:")
+			if _, twice := top[key]; twice {
+				key = fmt.Sprintf("token_id:%d", x.ID)
+			}
+			top[key] = least(x.LogProb)
 		}
 		tops = append(tops, top)
 	}
-	return object{"tokens": texts, "token_logprobs": probs, "top_logprobs": tops, "text_offset": offsets, "logprob_error": off}
+	return object{"tokens": texts, "token_logprobs": probs, "top_logprobs": tops, "text_offset": offsets}
 }
 
-func entry(text string, p float64) object {
-	bytes := make([]int, len(text))
-	for i := range len(text) {
-		bytes[i] = int(text[i])
+// shown returns the text of a token as answers show it: the name of a token without text, and the
+// bytes of a part of a character, as \xe2\x82, after a prefix. JSON has no bytes.
+func shown(text, special, prefix string) string {
+	switch {
+	case text == "":
+		return special
+	case utf8.ValidString(text):
+		return text
 	}
-	return object{"token": text, "logprob": least(p), "bytes": bytes}
+	for _, b := range []byte(text) {
+		prefix += fmt.Sprintf(`\x%02x`, b)
+	}
+	return prefix
+}
+
+// entry describes a token. Its bytes are what it adds to the text: null for none.
+func entry(text, special string, p float64) object {
+	var bytes []int
+	for _, b := range []byte(text) {
+		bytes = append(bytes, int(b))
+	}
+	return object{"token": shown(text, special, ""), "logprob": least(p), "bytes": bytes}
 }

@@ -46,7 +46,8 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) *failure {
 	for i, a := range result.Answers {
 		tokens := make([]object, len(a.Tokens))
 		for j, id := range a.Tokens {
-			tokens[j] = object{"id": id, "token": s.m.Piece(id), "logprob": least(a.LogProbs[j])}
+			tokens[j] = entry(s.m.Piece(id), s.m.Name(id), a.LogProbs[j])
+			tokens[j]["id"] = id
 		}
 		list[i] = object{"index": i, "logprob": sums[i], "probability_among": math.Exp(sums[i]-best) / among, "tokens": tokens}
 		read += len(a.Tokens) - 1
