@@ -76,7 +76,7 @@ func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 	}
 	if made := m.c.Fingerprint; made != [32]byte{} {
 		if own := l.Fingerprint(); own != made {
-			return nil, exact.Invalid(exact.ErrLayer, "screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", made, own)
+			return nil, l.Another("screen", made)
 		}
 	}
 	if o.Accepts != nil {

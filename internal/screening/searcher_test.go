@@ -467,6 +467,35 @@ func TestListsOfLabelsAreChecked(t *testing.T) {
 	}
 }
 
+// A bias that was forgotten, or is one too many, is a frequent reason for another fingerprint.
+func TestAnotherBiasIsNamed(t *testing.T) {
+	layer := func(bias []float32) *exact.Layer {
+		l, err := exact.NewLayer(kernels.Float32Rows([]float32{1, 2, 3, 4}, 2), bias)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	none, some, others := layer(nil), layer([]float32{0, 1}), layer([]float32{2, 1})
+	for _, c := range []struct {
+		name     string
+		made, of *exact.Layer
+		want     string
+	}{
+		{"forgotten", some, none, "with a bias, which this one lacks: was it forgotten?"},
+		{"one too many", none, some, "with these weights and without a bias: leave the bias out"},
+		{"another one", some, others, "the model was made for another layer"},
+	} {
+		m, err := screening.NewModel(screening.Config{Dim: 2, Labels: 2, Clusters: []float32{1, 1}, Lists: []screening.List{{IDs: []uint32{0}}}, Fingerprint: c.made.Fingerprint()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = screening.NewSearcher(m, c.of, screening.Options{}); err == nil || !strings.HasSuffix(err.Error(), c.want) || !errors.Is(err, exact.ErrLayer) {
+			t.Errorf("%s: found %v, expected an error that ends in %q", c.name, err, c.want)
+		}
+	}
+}
+
 func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 	layer := func(w []float32, dim int) *exact.Layer {
 		l, err := exact.NewLayer(kernels.Float32Rows(w, dim), nil)
@@ -498,7 +527,7 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 		{"another dimension", unbound, layer([]float32{1, 2}, 1), "screen: dim: found a model of dimension 2, expected the layer's, 1"},
 		{"another number of labels", unbound, layer(make([]float32, 6), 2), "screen: labels: found a model of 2 labels, expected the layer's, 3"},
 		{"another layer of its shape", bound, changed, fmt.Sprintf(
-			"screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", own.Fingerprint(), changed.Fingerprint())},
+			"screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer, or for these weights with a bias, which this one lacks: was it forgotten?", own.Fingerprint(), changed.Fingerprint())},
 	} {
 		s, err := screening.NewSearcher(c.model, c.layer, screening.Options{})
 		switch {

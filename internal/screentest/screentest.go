@@ -194,7 +194,7 @@ func (in *Instance) newTail(t Failer, r *rand.Rand, temperatures []float64) *tai
 		w := float32(r.Float64())
 		c.Widths = append(c.Widths, w, 2*w)
 	}
-	c.Ranges = Everything(clusters, len(temperatures))
+	c.Ranges, c.Cosines = Everything(clusters, len(temperatures)), AnyCosine(clusters)
 	tail, err := tail.New(c)
 	if err != nil {
 		t.Fatal(err)

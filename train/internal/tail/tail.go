@@ -86,6 +86,10 @@ func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screen
 			return nil, nil, err
 		}
 	}
+	var err error
+	if f.cosines, err = f.findCosines(ctx, c, cells); err != nil {
+		return nil, nil, err
+	}
 	config, fit, err := f.solve(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -115,6 +119,7 @@ type fit struct {
 	temps          int
 	width          int // of the features of a context: its elements, and its squares
 
+	cosines    []float64    // see tail.Config
 	directions []float32    // of the squares
 	squares    [][2]float64 // of each context: ||h||^2 and the sum of (g_k.h)^2
 	scales     [2]float64   // of the squares as features
@@ -165,7 +170,7 @@ func (f *fit) solve(ctx context.Context) (tail.Config, *Fit, error) {
 	c := tail.Config{
 		Share: ladder[rung].Share, Clusters: f.clusters, Temperatures: f.opt.Temperatures, Levels: f.opt.Levels,
 		Intercepts: make([]float32, m*f.clusters), Slopes: make([]float32, m*f.clusters*f.Dim), Widths: make([]float32, m*f.clusters*q),
-		Directions: f.directions, Squares: make([]float32, 2*m*f.clusters),
+		Directions: f.directions, Squares: make([]float32, 2*m*f.clusters), Cosines: f.cosines,
 	}
 	// A cluster without contexts to fit to has the mean for its tail. If its candidates are all
 	// labels there is no tail, and this value is not used.
@@ -175,10 +180,10 @@ func (f *fit) solve(ctx context.Context) (tail.Config, *Fit, error) {
 		}
 	}
 	// The errors of the contexts held out of each cluster, at each temperature: absolute errors of
-	// the log of the tail, and of log Z.
-	away, awayZ := make([][][]float64, m), make([][][]float64, m)
+	// the log of the tail, the same in parts of the stretch of the half-widths, and errors of log Z.
+	away, scores, awayZ := make([][][]float64, m), make([][][]float64, m), make([][][]float64, m)
 	for k := range m {
-		away[k], awayZ[k] = make([][]float64, f.clusters), make([][]float64, f.clusters)
+		away[k], scores[k], awayZ[k] = make([][]float64, f.clusters), make([][]float64, f.clusters), make([][]float64, f.clusters)
 	}
 	done := f.Report.Part(stage.Tail, "coefficients", "clusters", f.clusters)
 	err := parallel.Each(ctx, f.Threads, f.clusters, 1, done, func(_, t, _ int) error {
@@ -200,12 +205,15 @@ func (f *fit) solve(ctx context.Context) (tail.Config, *Fit, error) {
 			buffer := f.Buffer()
 			for _, i := range f.held[t] {
 				var product [1]float64
-				kernels.Float32Rows(slope, f.Dim).RefScan(product[:], nil, f.Row(i, buffer))
-				head, tail := f.heads[f.at(i, k)], f.logs[f.at(i, k)]
+				h := f.Row(i, buffer)
+				kernels.Float32Rows(slope, f.Dim).RefScan(product[:], nil, h)
+				stretch := tail.Stretch(f.cosines[2*t], f.cosines[2*t+1], f.router.CosineOf(t, h))
+				head, log := f.heads[f.at(i, k)], f.logs[f.at(i, k)]
 				guess := product[0] + float64(c.Intercepts[row])
 				guess += float64(float64(squares[0])*f.squares[i][0]) + float64(float64(squares[1])*f.squares[i][1])
-				away[k][t] = append(away[k][t], math.Abs(guess-tail))
-				awayZ[k][t] = append(awayZ[k][t], kernels.LogSumExp([]float64{head, guess})-kernels.LogSumExp([]float64{head, tail}))
+				away[k][t] = append(away[k][t], math.Abs(guess-log))
+				scores[k][t] = append(scores[k][t], math.Abs(guess-log)/stretch)
+				awayZ[k][t] = append(awayZ[k][t], kernels.LogSumExp([]float64{head, guess})-kernels.LogSumExp([]float64{head, log}))
 			}
 		}
 		return nil
@@ -217,7 +225,7 @@ func (f *fit) solve(ctx context.Context) (tail.Config, *Fit, error) {
 	n := float64(max(fit.HeldOut, 1))
 	for k, temperature := range f.opt.Temperatures {
 		fit.Errors = append(fit.Errors, Error{temperature, math.Sqrt(sumOfSquares(away[k]) / n), math.Sqrt(sumOfSquares(awayZ[k]) / n)})
-		conformal(c.Widths[k*f.clusters*q:][:f.clusters*q], away[k], f.opt.Levels)
+		conformal(c.Widths[k*f.clusters*q:][:f.clusters*q], scores[k], f.opt.Levels)
 	}
 	return c, fit, err
 }
