@@ -180,10 +180,10 @@ func (f *fit) solve(ctx context.Context) (tail.Config, *Fit, error) {
 		}
 	}
 	// The errors of the contexts held out of each cluster, at each temperature: absolute errors of
-	// the log of the tail, the same in parts of the stretch of the half-widths, and errors of log Z.
-	away, scores, awayZ := make([][][]float64, m), make([][][]float64, m), make([][][]float64, m)
+	// the log of the tail, and of log Z.
+	away, awayZ := make([][][]float64, m), make([][][]float64, m)
 	for k := range m {
-		away[k], scores[k], awayZ[k] = make([][]float64, f.clusters), make([][]float64, f.clusters), make([][]float64, f.clusters)
+		away[k], awayZ[k] = make([][]float64, f.clusters), make([][]float64, f.clusters)
 	}
 	done := f.Report.Part(stage.Tail, "coefficients", "clusters", f.clusters)
 	err := parallel.Each(ctx, f.Threads, f.clusters, 1, done, func(_, t, _ int) error {
@@ -205,14 +205,11 @@ func (f *fit) solve(ctx context.Context) (tail.Config, *Fit, error) {
 			buffer := f.Buffer()
 			for _, i := range f.held[t] {
 				var product [1]float64
-				h := f.Row(i, buffer)
-				kernels.Float32Rows(slope, f.Dim).RefScan(product[:], nil, h)
-				stretch := tail.Stretch(f.cosines[2*t], f.cosines[2*t+1], f.router.CosineOf(t, h))
+				kernels.Float32Rows(slope, f.Dim).RefScan(product[:], nil, f.Row(i, buffer))
 				head, log := f.heads[f.at(i, k)], f.logs[f.at(i, k)]
 				guess := product[0] + float64(c.Intercepts[row])
 				guess += float64(float64(squares[0])*f.squares[i][0]) + float64(float64(squares[1])*f.squares[i][1])
 				away[k][t] = append(away[k][t], math.Abs(guess-log))
-				scores[k][t] = append(scores[k][t], math.Abs(guess-log)/stretch)
 				awayZ[k][t] = append(awayZ[k][t], kernels.LogSumExp([]float64{head, guess})-kernels.LogSumExp([]float64{head, log}))
 			}
 		}
@@ -225,7 +222,7 @@ func (f *fit) solve(ctx context.Context) (tail.Config, *Fit, error) {
 	n := float64(max(fit.HeldOut, 1))
 	for k, temperature := range f.opt.Temperatures {
 		fit.Errors = append(fit.Errors, Error{temperature, math.Sqrt(sumOfSquares(away[k]) / n), math.Sqrt(sumOfSquares(awayZ[k]) / n)})
-		conformal(c.Widths[k*f.clusters*q:][:f.clusters*q], scores[k], f.opt.Levels)
+		conformal(c.Widths[k*f.clusters*q:][:f.clusters*q], away[k], f.opt.Levels)
 	}
 	return c, fit, err
 }
