@@ -11,6 +11,7 @@ type Token struct {
 	Piece   string // its text, perhaps a part of a character
 	LogProb float64
 	Top     []Top // the best tokens in its place, if the request wants them
+	Shared  bool  // see Result
 }
 
 // Top is a token that could have been written.
