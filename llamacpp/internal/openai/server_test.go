@@ -84,7 +84,7 @@ func serve(t testing.TB, context_ int, change func(*openai.Options)) *served {
 	h := httptest.NewUnstartedServer(s.Handler())
 	h.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		c.(*net.TCPConn).SetWriteBuffer(4096) // so that a client that does not read is noticed soon
-		return ctx
+		return openai.WithConn(ctx, c)
 	}
 	h.Start()
 	t.Cleanup(func() { h.CloseClientConnections(); h.Close(); end(); x.Close(); m.Close() })
