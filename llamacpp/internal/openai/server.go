@@ -200,7 +200,8 @@ func encode(w io.Writer, x any) error {
 // patient sets the time limit of a client for a part of an answer.
 func (s *Server) patient(w http.ResponseWriter) {
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Now().Add(s.o.Timeout)) // if the writer supports it
+	// Longer than the time for the rest of a body that nobody wants, which net/http reads before.
+	_ = control.SetWriteDeadline(time.Now().Add(s.o.Timeout + s.o.Timeout/8)) // if the writer supports it
 	if s.over.Err() != nil {
 		_ = control.SetWriteDeadline(time.Now().Add(lastSecond))
 	}
