@@ -94,6 +94,10 @@ func (s *Server) timed(h http.Handler) http.Handler {
 			_ = control.SetWriteDeadline(time.Now().Add(lastSecond))
 		})()
 		h.ServeHTTP(w, r)
+		// What net/http reads of a body that nobody wants, here, where the end of the server ends it.
+		if r.Header.Get("Expect") == "" {
+			_, _ = io.CopyN(io.Discard, r.Body, 256<<10)
+		}
 	})
 }
 
