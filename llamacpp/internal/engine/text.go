@@ -12,6 +12,7 @@ type Token struct {
 	Special string // the name of a token without text, such as <|im_end|>
 	LogProb float64
 	Top     []Top // the best tokens in its place, if the request wants them, and this one
+	Shared  bool  // see Result
 }
 
 // Top is a token that could have been written.

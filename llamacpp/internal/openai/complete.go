@@ -2,11 +2,11 @@ package openai
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -57,13 +57,28 @@ func usageOf(r engine.Result) *usage { return &usage{r.Read, r.Written, r.Read +
 
 // complete answers a request for text.
 func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *failure {
-	f, release, failed := s.read(w, r)
+	f, h, failed := s.read(w, r)
 	if failed != nil {
 		return failed
 	}
-	a, failed := s.ask(r.Context(), f, chat)
-	release()
+	defer h.release()
+	client, stop := s.caller(w, r)
+	defer stop()
+	place, failed := s.reserve()
 	if failed != nil {
+		return failed
+	}
+	defer place.Free()
+	a, failed := s.ask(client.ctx, f, chat)
+	if failed != nil {
+		return failed
+	}
+	a.Alone = f.boolean("deterministic")
+	if f.failed != nil {
+		return f.failed
+	}
+	f.of = nil
+	if failed := h.become(a.bytes()); failed != nil {
 		return failed
 	}
 	v := &view{s: s, asked: a, created: time.Now().Unix()}
@@ -71,8 +86,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	if chat {
 		v.id = "chat" + v.id
 	}
-	ctx, cancel := context.WithCancel(r.Context()) // who takes no part of an answer frees its place
-	defer cancel()
+	ctx := client.ctx
 	if !a.stream {
 		var all piece
 		a.Write = func(text string, tokens []engine.Token) bool {
@@ -80,11 +94,11 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 			all.tokens = append(all.tokens, tokens...)
 			return true
 		}
-		job, failed := s.start(s.Start(ctx, a.Request))
+		job, failed := s.start(place.Start(ctx, a.Request))
 		if failed != nil {
 			return failed
 		}
-		<-job.Done()
+		client.wait(w, job)
 		result, err := job.Result()
 		if failed := ended(err); failed != nil {
 			return failed
@@ -93,14 +107,22 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	}
 	feed := &feed{come: make(chan struct{}, 1)}
 	a.Write = feed.write
-	job, failed := s.start(s.Start(ctx, a.Request))
+	job, failed := s.start(place.Start(ctx, a.Request))
 	if failed != nil {
 		return failed
 	}
 	out := newEvents(s, w)
-	for begun, done := false, false; !done && out.err == nil; begun = true {
+	headers := func() {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Cache-Control", "no-cache")
+		w.WriteHeader(http.StatusOK)
+	}
+	for begun, done := false, false; !done && out.err == nil; {
 		select {
 		case <-feed.come:
+		case <-client.ended:
+			client.probe(headers)
+			continue
 		case <-job.Done():
 			done = true
 			if _, err := job.Result(); err != nil && !begun { // the answer can have a status still
@@ -108,12 +130,12 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 			}
 		}
 		if !begun {
-			w.Header().Set("Content-Type", "text/event-stream")
-			w.Header().Set("Cache-Control", "no-cache")
+			headers()
 			v.begin()
 			if chat {
 				v.chunk(out, piece{}, "", true)
 			}
+			begun = true
 		}
 		for _, p := range feed.take() {
 			v.chunk(out, p, "", false)
@@ -123,7 +145,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 		}
 	}
 	if out.err != nil {
-		cancel()
+		stop() // who takes no part of an answer frees its place
 		<-job.Done()
 		return nil
 	}
@@ -180,7 +202,7 @@ func (e *events) flush() {
 	if e.err != nil {
 		return
 	}
-	if now, more := time.Now(), e.s.o.Timeout/8; now.Sub(e.noted) > more {
+	if now, more := time.Now(), e.s.o.Timeout/8; now.Sub(e.noted) > more && e.s.over.Err() == nil {
 		_ = e.control.SetWriteDeadline(now.Add(e.s.o.Timeout + more)) // if the writer supports it
 		e.noted = now
 	}
@@ -286,7 +308,7 @@ func (v *view) logProbs(tokens []engine.Token) any {
 	if v.asked.LogProbs < 0 {
 		return nil
 	}
-	off := engine.LogProbError(v.s.x, v.s.o.Budget)
+	off := v.s.off(slices.ContainsFunc(tokens, func(t engine.Token) bool { return t.Shared }))
 	if v.asked.chat {
 		content := make([]object, len(tokens))
 		for i, t := range tokens {

@@ -90,7 +90,7 @@ func serveFile(t testing.TB, file string, context_ int, change func(*openai.Opti
 	h := httptest.NewUnstartedServer(s.Handler())
 	h.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		c.(*net.TCPConn).SetWriteBuffer(4096) // so that a client that does not read is noticed soon
-		return ctx
+		return openai.WithConn(ctx, c)
 	}
 	h.Start()
 	t.Cleanup(func() { h.CloseClientConnections(); h.Close(); end(); x.Close(); m.Close() })
