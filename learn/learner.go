@@ -305,7 +305,7 @@ func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (int, error) {
 func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	k := l.o.Train.K
 	edited := exact.Edits(&req) || exact.IsList(req.Among)
-	if p := l.live.Load(); p != nil && !l.Screened() && !req.Exact {
+	if p := l.live.Load(); p != nil && !l.Screened() && !req.Exact && lengthsOf(len(h)).keeps(h) {
 		a, err := p.search(l.layer, dst, h, req)
 		if err == nil {
 			l.Add(h, nil, a.Source)

@@ -81,6 +81,60 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 	}
 }
 
+// Contexts that a reservoir may pass over are in no preview and no check of one: the exact layer
+// answers them, also while a preview answers the others.
+func TestAPreviewLeavesOutWhatIsNotKept(t *testing.T) {
+	data, with, o, _ := previewTest(t)
+	layer, err := softmax.NewLayer(with.Weights(), nil) // without biases a shorter context is no harder
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newTest(t, layer, o)
+	made, err := preview.Make(context.Background(), layer, data.Contexts[:3000*testDim], preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.live.Store(&livePreview{model: made})
+	exact := softmax.NewSearcher(layer)
+	top, want := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+	var usual int
+	for i := range 100 {
+		h := slices.Clone(data.Context(3000 + i))
+		if a, err := l.Search(top, h, softmax.Request{}); err != nil {
+			t.Fatal(err)
+		} else if a.Source == softmax.FromSet {
+			usual++
+		}
+		largest := 0.0
+		for _, x := range h {
+			largest = max(largest, math.Abs(float64(x)))
+		}
+		for name, to := range map[string]float64{"zeros": 0, "too small for float16": 0x1p-15, "too large for it": 65520} {
+			of := make([]float32, len(h))
+			for j, x := range h {
+				of[j] = float32(float64(x) / largest * to)
+			}
+			kept := l.Kept()
+			a, err := l.Search(top, of, softmax.Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.Kept() != kept {
+				t.Fatalf("%s: found the context kept, expected it passed over", name)
+			}
+			if _, err := exact.TopK(want, of); err != nil {
+				t.Fatal(err)
+			}
+			if a.Source != softmax.FromLayer || !slices.Equal(top[:a.Count], want) {
+				t.Fatalf("%s: found %v from %v, expected %v from the exact layer", name, top[:a.Count], a.Source, want)
+			}
+		}
+	}
+	if usual < 50 {
+		t.Errorf("found %d of 100 usual contexts answered by the preview, expected more", usual)
+	}
+}
+
 // A preview that misses too many labels of new contexts is given up: the exact layer answers, and
 // the next preview is made from contexts that came later.
 func TestAPreviewThatMissesIsGivenUp(t *testing.T) {

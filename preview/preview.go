@@ -38,6 +38,9 @@ type Options struct {
 	Precision1, PrecisionK float64
 	// Threads is the number of threads, 0 for all CPUs. The model does not depend on it.
 	Threads int
+	// Body, unless it is zeros, is the fingerprint of what computed the states, such as the rest of
+	// the network: the model keeps it, and its figures are of such states.
+	Body [32]byte
 	// Progress, unless nil, gets the stage and its finished share, 0 to 1.
 	Progress func(stage string, done float64)
 }
@@ -97,6 +100,9 @@ func (m *Model) Dim() int { return m.parts().Dim }
 // floats. A model that was made for the same rows without both goes with such a layer too: it finds
 // its best labels. Their log-sums then are exact, because its errors of sums are of other sums.
 func (m *Model) Fingerprint() [32]byte { return m.parts().Fingerprint }
+
+// Body returns Options.Body of the making, zeros if it was not given.
+func (m *Model) Body() [32]byte { return m.parts().Body }
 
 // Rungs returns the levels of precision, by ascending Kept, and which of them requests have that
 // name no budget. They must not be changed.

@@ -135,8 +135,8 @@ type Stats struct {
 	// / Queries is the mean number of rows scanned, without the exact layer's.
 	Routing uint64
 	// Exact is the number of contexts that the exact layer answered: because the request
-	// asks for it or names the labels to choose among, and Lacking times because there are no
-	// candidates, or fewer than k may be answered.
+	// asks for it or names the labels to choose among, and Lacking times because the candidates do
+	// not suffice, see [Searcher.Search].
 	Exact, Lacking uint64
 }
 
@@ -177,10 +177,16 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 
 // Search answers a request about the context h, as [softmax.Searcher.Search] does, but among the
 // candidates that the model has for h within the budget of the request. Labels that the request
-// biases are candidates, too. The exact layer answers if there are no candidates, if fewer than
-// k = len(dst) of the model's candidates may be answered and have no bias below 0, if the request is
-// Exact, and if it names the labels to choose among. Answer.Source tells which labels the answer was
-// chosen among.
+// biases are candidates, too. The exact layer answers if the request is Exact or names the labels to
+// choose among, and if the candidates do not suffice: if there are none, or fewer than k = len(dst).
+//
+// Edits cost no precision: where a plain answer has the k best labels, an edited one has them too.
+// For that the exact layer answers if edits leave the k-th label after the k-th of the candidates
+// without edits, as if one of the k best is banned: the labels behind it may be no candidates. An
+// answer of fewer than k labels, Within a distance, comes from candidates if these are more than the
+// answer and the ladder has figures of so many labels ([Model.LadderOf]).
+//
+// Answer.Source tells which labels the answer was chosen among.
 //
 // It returns an error, and writes nothing, if h is not a context (softmax.ErrContext) or if the
 // request or the length of dst does not fit the layer or the model (softmax.ErrRequest).

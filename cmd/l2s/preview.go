@@ -30,8 +30,11 @@ type searcher interface {
 
 // searcher returns a searcher of the file; the options are for a screen.
 func (in *inputs) searcher(opts screen.Options) (searcher, error) {
-	if in.preview != nil {
+	switch {
+	case in.preview != nil:
 		return preview.NewSearcher(in.preview, in.layer.Layer)
+	case in.screen == nil:
+		return softmax.NewSearcher(in.layer.Layer), nil
 	}
 	return screen.NewSearcher(in.screen, in.layer.Layer, opts)
 }

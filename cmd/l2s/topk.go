@@ -24,7 +24,7 @@ import (
 )
 
 func topKVerb(f *flags) action {
-	f.screen, f.previews = true, true
+	f.screen, f.previews, f.exact = true, true, true
 	k := f.whole("k", 5, 1)
 	f.layerAndContexts(false, func() int { return *k })
 	limit := f.whole("limit", 0, 0)
@@ -55,11 +55,14 @@ func topKVerb(f *flags) action {
 				return nil, err
 			}
 		}
-		exact := *budget == exactBudget
+		exact := *budget == exactBudget || in.path == ""
+		if in.path == "" && *budget != 0 && *budget != exactBudget {
+			return nil, f.wrongUse("--budget %v: expected a screen or a preview, which has budgets, or none for the exact search", *budget)
+		}
 		if !exact {
 			f.noteK(in, *k)
+			f.noteBudget(in, *budget)
 		}
-		f.noteBudget(in, *budget)
 		var opts screen.Options
 		if *logProbs && !exact {
 			if err := in.needsTail("--logprobs, or --budget exact"); err != nil {

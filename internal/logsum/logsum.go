@@ -49,7 +49,7 @@ func predict(r *tail.Rest, v *screening.View, temperature float64) bool {
 func predictAll(r *tail.Rest, v *screening.View) bool {
 	m, l := v.Model, v.Layer.Layer()
 	r.Of = l
-	return l.SoftCap() == 0 && !v.Exact && m.Tail().Predict(r, v.Found.Cluster, m.Labels()-len(head(v)), v.Query.Vector())
+	return l.SoftCap() == 0 && !v.Exact && m.Tail().Predict(r, v.Found.Cluster, m.Labels()-len(head(v)), v.Query.Vector(), v.Cosine())
 }
 
 // head is the candidates of the cell that are not in the tail.

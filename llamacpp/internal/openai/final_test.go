@@ -29,7 +29,7 @@ func TestATwinOfAScaledModel(t *testing.T) {
 		if err := testlib.Granite(gguf, path, scale); err != nil {
 			t.Fatal(err)
 		}
-		twins[i] = serveFile(t, path, 128, nil, llamacpp.HeadOptions{})
+		twins[i] = serveHead(t, path, 128, nil, llamacpp.HeadOptions{})
 		if err := twins[i].m.Check(twins[i].x); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestATwinOfAScaledModelByAPreview(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		twins[i] = serveFile(t, path, 128, nil, llamacpp.HeadOptions{Preview: m})
+		twins[i] = serveHead(t, path, 128, nil, llamacpp.HeadOptions{Preview: m})
 	}
 	for _, fields := range []string{`"temperature":0,"presence_penalty":1`, `"top_p":0.9`, `"top_k":20,"min_p":0.1,"frequency_penalty":0.5`} {
 		body := fmt.Sprintf(`{"prompt":%q,"max_tokens":8,"ignore_eos":true,"logprobs":0,"seed":1,%s}`, prompt, fields)
@@ -149,7 +149,7 @@ func TestAModelWithASoftCap(t *testing.T) {
 	if err := testlib.Gemma2(gguf, path, 3); err != nil {
 		t.Fatal(err)
 	}
-	s := serveFile(t, path, 128, func(o *openai.Options) { o.Template = "" }, llamacpp.HeadOptions{})
+	s := serveHead(t, path, 128, func(o *openai.Options) { o.Template = "" }, llamacpp.HeadOptions{})
 	if s.x.File().SoftCap() != 3 {
 		t.Fatalf("found the cap %v, expected 3", s.x.File().SoftCap())
 	}
