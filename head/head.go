@@ -103,10 +103,11 @@ func (h *Head) IDs() []uint32 { return h.head().IDs() }
 // StateScale returns the factor of a state between the last normalisation and the head, and 1 if
 // there is none: T5 with a tied embedding, MiniCPM and Inkling have one. Contexts that were taken
 // at the head include it; multiply a last hidden state from after the normalisation by it. It is no
-// part of [Head.LogitScale]. For a GGUF file it is 1.
+// part of [Head.LogitScale]. For a GGUF file it is 1. The logit of a state h before it is
+// w.(StateScale h) + b.
 func (h *Head) StateScale() float64 { return h.head().StateScale() }
 
-// LogitScale returns the factor of a logit, 1 by default. It is a scale after
+// LogitScale returns the factor of a logit, 1 by default, for softmax.Layer.Scaled. It is a scale after
 // the head, of the logit of the context that the head is applied to: of a folder the input of the
 // head, which a hook on it sees; of a GGUF file the node result_norm of llama.cpp, whose embeddings
 // without pooling it is. docs/head.md has a row for each family of models: the fields of its files,

@@ -95,7 +95,10 @@ func (m *Model) Labels() int { return m.parts().Labels }
 // Dim returns the dimension of a context.
 func (m *Model) Dim() int { return m.parts().Dim }
 
-// Fingerprint returns softmax.Layer.Fingerprint of the layer that the model was made for.
+// Fingerprint returns softmax.Layer.Fingerprint of the layer that the model was made for, or for one
+// with a scale or a soft cap the SHA-256 of that, the scale and the cap, as little-endian 64-bit
+// floats. A model that was made for the same rows without both goes with such a layer too: it finds
+// its best labels. Their log-sums then are exact, because its errors of sums are of other sums.
 func (m *Model) Fingerprint() [32]byte { return m.parts().Fingerprint }
 
 // Body returns Options.Body of the making, zeros if it was not given.
@@ -175,7 +178,7 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // model tell. Logits and their order are exact. The exact layer answers if the request is Exact, if
 // a log-sum is at a temperature below 0.5 or above 2 or of a context far from the held-out ones, if
 // a context of a layer with biases is less than half as long as these, if the request names the
-// labels to choose among, if it wants an exact sum or a sum over edited labels, if too few labels
+// labels to choose among, if it wants an exact sum, or a sum over edited labels or under a cap, if too few labels
 // may be answered, if k is above 512, and if too many labels look alike: Answer.Source tells so. An
 // answer depends on the context, the request and the model alone.
 //

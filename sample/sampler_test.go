@@ -56,6 +56,11 @@ func definition(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits)
 	n := l.Labels()
 	x := make([]float64, n)
 	l.Weights().RefScan(x, l.Bias(), h)
+	for id := range x {
+		if x[id] *= l.Scale(); l.SoftCap() != 0 {
+			x[id] = kernels.SoftCap(x[id], l.SoftCap())
+		}
+	}
 	temperature := 1.0
 	order := make([]int, n)
 	for i := range order {
@@ -296,17 +301,23 @@ func TestDrawsHaveTheDistribution(t *testing.T) {
 		t.Skip("not under the race detector: draws have no concurrency")
 	}
 	const labels, dim = 40, 8
-	l := newLayer(t, 1, labels, dim)
+	plain := newLayer(t, 1, labels, dim)
 	h := normals(newRand(2), dim, 0.7)
-	for _, order := range orders {
-		for _, c := range configurations(labels) {
-			t.Run(order.name+"/"+c.name, func(t *testing.T) {
-				o := sample.DefaultOptions()
-				o.Order, o.Seed = order.steps, 3
-				c.change(&o)
-				s, err := sample.New(l, o)
-				follow(t, s, err, l, h, o, c.edits)
-			})
+	for _, final := range finals {
+		l, orders := final.of(t, plain), orders
+		if final.scale != 1 || final.cap != 0 { // TestDrawsAreOfFinalLogits has every order
+			orders = orders[:1]
+		}
+		for _, order := range orders {
+			for _, c := range configurations(labels) {
+				t.Run(final.name+"/"+order.name+"/"+c.name, func(t *testing.T) {
+					o := sample.DefaultOptions()
+					o.Order, o.Seed = order.steps, 3
+					c.change(&o)
+					s, err := sample.New(l, o)
+					follow(t, s, err, l, h, o, c.edits)
+				})
+			}
 		}
 	}
 }
@@ -378,20 +389,29 @@ func TestDrawsOverAScreenHaveTheDistribution(t *testing.T) {
 		t.Skip("not under the race detector: draws have no concurrency")
 	}
 	const labels, dim = 40, 8
-	l := newLayer(t, 1, labels, dim)
-	m := screened(t, l, 0.66, 0.6, 1, 2)
+	for _, final := range finals {
+		if final.cap == 0 && final.scale <= 1 {
+			drawsOverAScreen(t, final.name, final.of(t, newLayer(t, 1, labels, dim)))
+		}
+	}
+}
+
+func drawsOverAScreen(t *testing.T, name string, l *softmax.Layer) {
+	labels, dim := l.Labels(), l.Dim()
+	// A tail is of logits without a scale. It has the temperatures of draws of logits with it.
+	m := screened(t, l, 0.66, 0.6/l.Scale(), 1/l.Scale(), 2/l.Scale())
 	for i := range 4 {
 		h := normals(newRand(uint64(20+i)), dim, 0.7)
 		for _, c := range configurations(labels)[:9] {
 			for _, temperature := range []float64{0.7, 1} {
-				t.Run(fmt.Sprint(i, "/", temperature, "/", c.name), func(t *testing.T) {
+				t.Run(fmt.Sprint(name, "/", i, "/", temperature, "/", c.name), func(t *testing.T) {
 					o := sample.DefaultOptions()
 					o.Order = orders[i%len(orders)].steps
 					o.Seed, o.Temperature, o.Confidence = uint64(i), temperature, 0.99
 					c.change(&o)
 					s, err := sample.NewScreened(m, l, o)
 					st := follow(t, s, err, l, h, o, c.edits)
-					if st.Draws != uint64(draws()) || st.Layer == 0 {
+					if st.Draws != uint64(draws()) || st.Layer == 0 && l.Scale() == 1 { // small logits leave less to the layer than biases
 						t.Errorf("stats %+v, want draws of which the layer answered some", st)
 					}
 					if asked := c.edits.Allowed != nil || o.Temperature > 2; !asked && st.Layer == st.Draws || st.Variation != 0 {

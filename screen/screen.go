@@ -209,8 +209,7 @@ func (s *Searcher) SearchBatch(dst []softmax.Prediction, answers []softmax.Answe
 // where the tail knows no such contexts or has no coefficients for T. The result is not above 0, and has the same bits on every CPU. Probabilities need not sum to 1:
 // see [Searcher.LogSum].
 //
-// Logits are w_s.h + b_s: T is 1 for a model without a logit scale, and 1/scale for one with it.
-// For one with a soft cap only the exact layer has the probabilities, see [softmax.Answer].
+// T is of final logits, with the scale of the layer. Under a soft cap the exact layer answers.
 //
 // It returns [ErrNoTail] if the model has no tail, and an error if id is not below L, if T is not
 // finite or below 1e-100, or if h is not a context, as TopK does.

@@ -9,7 +9,8 @@
 // same requests from the few labels of a candidate set.
 //
 // A logit is defined by the reference arithmetic of package kernels: exact products summed in
-// float64 in a fixed order, plus the bias. Order is by larger logit, ties go to the lower id. So
+// float64 in a fixed order, plus the bias. A layer of [Layer.Scaled] multiplies it by the model's
+// scale and applies its soft cap. Order is by larger logit, ties go to the lower id. So
 // the same layer and context give the same ids and the same logits on every CPU, for any type of W.
 //
 // The search is exact and still fast. Each row of W is also kept as int8 codes with a proven

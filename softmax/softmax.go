@@ -15,8 +15,8 @@ var (
 	ErrLayer = exact.ErrLayer
 )
 
-// Prediction is one label, its ID, and its Logit x_s = w_s.h + b_s, plus the label's bias of the
-// request if it has one.
+// Prediction is one label, its ID, and its Logit: x_s = w_s.h + b_s, or what [Layer.Scaled] makes of
+// it, plus the label's bias of the request if it has one.
 type Prediction = exact.Prediction
 
 // Request is a question about a context, for as many labels as the answer has room for: 1 to L, or 0
@@ -62,9 +62,7 @@ func Only(ids []uint32) Labels { return exact.Only(ids) }
 // k and Within, and on nothing else. If a share p of the sum belongs to the others, and no interval of theirs is wider
 // than 2e, the result is off by at most log(1 + p(exp(e) - 1)), and far less in practice.
 //
-// Logits are w_s.h + b_s. A model that multiplies them by a scale has the probabilities of the
-// temperature 1/scale. For a model that also has a soft cap, map all logits ([Searcher.Logits]) by
-// the method Logit of package head's Head, and take the sum over the results.
+// Under a soft cap ([Layer.Scaled]) a sum with biases is as with ExactSum.
 type Answer = exact.Answer
 
 // Source tells which labels an answer was chosen among.
@@ -95,6 +93,30 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 
 func (l *Layer) layer() *exact.Layer { return (*exact.Layer)(l) }
 
+// Scaled returns the layer of a model that multiplies w_s.h + b_s by a scale, and maps the result x
+// to c tanh(x/c) if the soft cap c is not 0: Granite, MiniCPM and Cohere's models have a scale, Gemma
+// 2 has a cap. These final logits are all that its searchers know, and so are screens, previews,
+// samplers and learners over it: the order, distances, biases (which are added to final logits),
+// temperatures, sums and probabilities are of final logits, computed in float64 from the reference
+// arithmetic. Equal final logits, as a cap may make of unequal ones, are in the order of labels.
+//
+// The layer shares W, b and their codes with l, whose own scale and cap it does not have: it has the
+// threads of l until SetThreads of one of the two. Scaled(1, 0) has the logits w_s.h + b_s. A scale
+// costs nothing. A cap costs a hyperbolic tangent for each label of a sum or of a draw that no top-k
+// or min-p bounds.
+//
+// It returns an error if scale or softCap, unless that is 0, is not within 2^-126 and 2^126.
+func (l *Layer) Scaled(scale, softCap float64) (*Layer, error) {
+	of, err := l.layer().Scaled(scale, softCap)
+	return (*Layer)(of), err
+}
+
+// Scale returns the scale of the logits, 1 unless the layer is of [Layer.Scaled].
+func (l *Layer) Scale() float64 { return l.layer().Scale() }
+
+// SoftCap returns the soft cap of the logits, 0 for none.
+func (l *Layer) SoftCap() float64 { return l.layer().SoftCap() }
+
 // SetThreads lets exact searches over large layers run on up to n threads, at most 256, the
 // caller's among them. Before, a layer has one thread. Answers are the same. The layer owns the
 // other threads, which are parked between searches and serve one search at a time: a goroutine that
@@ -120,7 +142,8 @@ func (l *Layer) Bias() []float32 { return l.layer().Bias() }
 //
 // It is the SHA-256 of: the number of labels and the dimension, as little-endian 64-bit
 // integers; the SHA-256 of each 256 rows of W, the last of the rest; the SHA-256
-// of b. Weights and bias are hashed as little-endian 32-bit floats.
+// of b. Weights and bias are hashed as little-endian 32-bit floats. A scale and
+// a soft cap do not change it.
 func (l *Layer) Fingerprint() [32]byte { return l.layer().Fingerprint() }
 
 // Searcher answers requests exactly, over all labels of a layer. It belongs to one goroutine; any
@@ -158,7 +181,7 @@ func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []fl
 }
 
 // Logits writes the logits of labels in the context h to dst, one per label in the order of the
-// set, by the reference arithmetic: for a model whose logits have a soft cap, for example. It
+// set, by the reference arithmetic. It
 // returns an error if h is not a context ([ErrContext]), or if the length of dst or an id of the
 // list does not fit ([ErrRequest]).
 func (s *Searcher) Logits(dst []float64, h []float32, among Labels) error {
@@ -168,8 +191,7 @@ func (s *Searcher) Logits(dst []float64, h []float32, among Labels) error {
 // LogProb returns the log-probability of the label id in the context h at a temperature T, of
 // probabilities in proportion to e^(x/T): its logit over T minus the log of the sum of e^(x/T) over
 // all labels, both by the reference arithmetic, which reads all weights. T is 1 for the
-// probabilities of the layer, and 1/scale for a model that multiplies its logits; it is finite
-// and at least 1e-100. See [Answer] for a model with a soft cap.
+// probabilities of the layer; it is finite and at least 1e-100.
 //
 // It returns an error if id is not below L, or T out of range ([ErrRequest]), or h no context
 // ([ErrContext]).

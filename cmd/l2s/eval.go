@@ -148,9 +148,6 @@ func evalVerb(f *flags) action {
 		}
 		var next []int64
 		if *targets != "" {
-			if softCap := l.head.SoftCap(); softCap != 0 {
-				return nil, fmt.Errorf("%s: found a soft cap of %v, expected none for --targets: the screen's sums are over logits without one", l.name, softCap)
-			}
 			if err := in.needsTail("--targets"); err != nil {
 				return nil, err
 			}
@@ -212,7 +209,7 @@ func misfit(l *layer, rows []float32, targets []int64) string {
 		l.head.Rows().RefScan(raw, l.head.Bias(), rows[at*d:][:d])
 		for j, scale := range scales {
 			for s, x := range raw {
-				logits[s] = x * scale * l.head.LogitScale()
+				logits[s] = l.head.Logit(x * scale)
 			}
 			losses[j] += kernels.LogSumExp(logits) - logits[target]
 		}
@@ -244,7 +241,7 @@ func misfit(l *layer, rows []float32, targets []int64) string {
 func evaluateScreen(ctx context.Context, m *screen.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer, opts screen.Options) (*evalResult, error) {
 	p.Start("eval", "contexts", len(rows)/l.Dim())
 	e, err := screen.Evaluate(ctx, m, l.Layer, rows, screen.EvaluateOptions{
-		K: ks, Threads: threads, Targets: targets, Temperature: l.temperature(), Searcher: opts, Progress: func(done, _ int) { p.Set(done) },
+		K: ks, Threads: threads, Targets: targets, Searcher: opts, Progress: func(done, _ int) { p.Set(done) },
 	})
 	if err != nil {
 		return nil, err

@@ -13,11 +13,13 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -93,9 +95,9 @@ type layer struct {
 	head *head.Head
 }
 
-// temperature returns the temperature at which w.h + b have the model's probabilities:
-// the model's softmax is of w.h + b times the scale. A soft cap is another matter.
-func (l *layer) temperature() float64 { return 1 / l.head.LogitScale() }
+// rawTemperature returns the temperature at which w.h + b have the model's probabilities, but for a
+// soft cap.
+func (l *layer) rawTemperature() float64 { return (*exact.Layer)(l.Layer).RawTemperature(1) }
 
 // openLayer opens the layer. A model is used in place, and the verb names the parts that it uses.
 func (f *flags) openLayer() (_ *layer, err error) {
@@ -238,7 +240,11 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 		}
 	}
 	if v := in.preview; v != nil {
-		if err := l.own(in.path, "the preview is for", v.Dim(), v.Labels(), v.Fingerprint()); err != nil {
+		made := v.Fingerprint()
+		if made == previewing.FingerprintOf((*exact.Layer)(l.Layer)) { // the layer's, with its scale and its cap
+			made = l.Fingerprint()
+		}
+		if err := l.own(in.path, "the preview is for", v.Dim(), v.Labels(), made); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,7 @@ func Open(source string, opt head.Options) (*softmax.Layer, *head.Head, error) {
 	}
 	var l *softmax.Layer
 	err = h.Read(func() (err error) {
-		l, err = softmax.NewLayer(h.Rows(), h.Bias())
+		l, err = Of(h, 1)
 		return err
 	})
 	if err != nil {
@@ -34,6 +34,25 @@ func Open(source string, opt head.Options) (*softmax.Layer, *head.Head, error) {
 		return nil, nil, err
 	}
 	return l, h, nil
+}
+
+// Of returns the layer of a head, with the scale and the soft cap of its model. Contexts are at the
+// head, times 1/state: state is 1, or h.StateScale() for contexts from after the last normalisation.
+// It is called within h.Read.
+func Of(h *head.Head, state float64) (*softmax.Layer, error) {
+	bias := h.Bias()
+	if state != 1 && bias != nil {
+		// The model's logit of a state h is w.(state h) + b = state (w.h + b/state).
+		bias = slices.Clone(bias)
+		for i, b := range bias {
+			bias[i] = float32(float64(b) / state)
+		}
+	}
+	l, err := softmax.NewLayer(h.Rows(), bias)
+	if err != nil {
+		return nil, err
+	}
+	return l.Scaled(h.LogitScale()*state, h.SoftCap())
 }
 
 const (

@@ -224,8 +224,9 @@ func Search(ctx context.Context, layer *softmax.Layer, threads, n, chunk, k int,
 		top     []softmax.Prediction
 		answers []softmax.Answer
 	}
+	plain := (*exact.Layer)(layer).Plain() // a screen goes with any scale and cap
 	fresh := func() scratch {
-		return scratch{exact.NewSearcher((*exact.Layer)(layer)), NewQueries(chunk, layer.Dim()), make([]softmax.Prediction, chunk*k), make([]softmax.Answer, chunk)}
+		return scratch{exact.NewSearcher(plain), NewQueries(chunk, layer.Dim()), make([]softmax.Prediction, chunk*k), make([]softmax.Answer, chunk)}
 	}
 	return parallel.With(ctx, threads, n, chunk, done, fresh, func(w scratch, lo, hi int) error {
 		m := hi - lo
