@@ -1779,9 +1779,11 @@ sums:
 // func BlockBoundsQ4KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBoundsQ4KAVX2(SB), NOSPLIT, $0-64
-	XORQ AX, AX
-	MOVQ b+56(FP), CX
-	MOVQ 24(CX), DX
+	VMOVDQU odd<>+0(SB), Y2
+	VMOVDQU bytes15<>+0(SB), Y3
+	XORQ    AX, AX
+	MOVQ    b+56(FP), CX
+	MOVQ    24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -1841,137 +1843,125 @@ block:
 	ANDL         $0x3f3f3f3f, R10
 	ORQ          R9, R13
 	ORQ          R10, R12
-	VMOVQ        R13, X2
-	VPMOVZXBD    X2, Y2
-	VCVTDQ2PS    Y2, Y2
-	VPBROADCASTW (BX), X3
-	VCVTPH2PS    X3, Y3
-	VMULPS       Y3, Y2, Y2
-	VMOVQ        R12, X3
-	VPMOVZXBD    X3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VPBROADCASTW 2(BX), X4
-	VCVTPH2PS    X4, Y4
-	VMULPS       Y4, Y3, Y3
-	VMOVDQU      16(BX), Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes0_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes0_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-	VPMADDWD     (DI), Y5, Y5
-	VPMADDWD     64(DI), Y4, Y4
-	VPADDD       Y4, Y5, Y5
+	VMOVQ        R13, X4
+	VPMOVZXBD    X4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VPBROADCASTW (BX), X5
+	VCVTPH2PS    X5, Y5
+	VMULPS       Y5, Y4, Y4
+	VMOVQ        R12, X5
+	VPMOVZXBD    X5, Y5
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
-	VMOVDQU      16(BX), Y4
-	VPSRLW       $0x04, Y4, Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes1_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes1_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-	VPMADDWD     32(DI), Y5, Y5
-	VPMADDWD     96(DI), Y4, Y4
-	VPADDD       Y4, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y1
-	VFNMADD231PS 160(DI), Y7, Y1
+	VPBROADCASTW 2(BX), X6
+	VCVTPH2PS    X6, Y6
+	VMULPS       Y6, Y5, Y5
+	VPERM2F128   $0x11, Y4, Y4, Y6
+	VPERM2F128   $0x11, Y5, Y5, Y7
+	VPERM2F128   $0x00, Y4, Y4, Y4
+	VPERM2F128   $0x00, Y5, Y5, Y5
+	VMOVDQU      16(BX), Y8
+	VPAND        Y3, Y8, Y8
+	VPSLLW       $0x08, Y8, Y9
+	VPAND        Y2, Y8, Y8
+	VPERMILPS    $0x00, Y4, Y10
+	VPERMILPS    $0x00, Y5, Y11
+	VPMADDWD     (DI), Y9, Y9
+	VPMADDWD     64(DI), Y8, Y8
+	VPADDD       Y8, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  Y9, Y10, Y0
+	VFNMADD231PS 128(DI), Y11, Y0
+	VMOVDQU      16(BX), Y8
+	VPSRLW       $0x04, Y8, Y8
+	VPAND        Y3, Y8, Y8
+	VPSLLW       $0x08, Y8, Y9
+	VPAND        Y2, Y8, Y8
+	VPERMILPS    $0x55, Y4, Y10
+	VPERMILPS    $0x55, Y5, Y11
+	VPMADDWD     32(DI), Y9, Y9
+	VPMADDWD     96(DI), Y8, Y8
+	VPADDD       Y8, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  Y9, Y10, Y1
+	VFNMADD231PS 160(DI), Y11, Y1
 	ADDQ         $+192, DI
-	VMOVDQU      48(BX), Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes2_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes2_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-	VPMADDWD     (DI), Y5, Y5
-	VPMADDWD     64(DI), Y4, Y4
-	VPADDD       Y4, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
-	VMOVDQU      48(BX), Y4
-	VPSRLW       $0x04, Y4, Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes3_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes3_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-	VPMADDWD     32(DI), Y5, Y5
-	VPMADDWD     96(DI), Y4, Y4
-	VPADDD       Y4, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y1
-	VFNMADD231PS 160(DI), Y7, Y1
+	VMOVDQU      48(BX), Y8
+	VPAND        Y3, Y8, Y8
+	VPSLLW       $0x08, Y8, Y9
+	VPAND        Y2, Y8, Y8
+	VPERMILPS    $0xaa, Y4, Y10
+	VPERMILPS    $0xaa, Y5, Y11
+	VPMADDWD     (DI), Y9, Y9
+	VPMADDWD     64(DI), Y8, Y8
+	VPADDD       Y8, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  Y9, Y10, Y0
+	VFNMADD231PS 128(DI), Y11, Y0
+	VMOVDQU      48(BX), Y8
+	VPSRLW       $0x04, Y8, Y8
+	VPAND        Y3, Y8, Y8
+	VPSLLW       $0x08, Y8, Y9
+	VPAND        Y2, Y8, Y8
+	VPERMILPS    $0xff, Y4, Y4
+	VPERMILPS    $0xff, Y5, Y5
+	VPMADDWD     32(DI), Y9, Y9
+	VPMADDWD     96(DI), Y8, Y8
+	VPADDD       Y8, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  Y9, Y4, Y1
+	VFNMADD231PS 160(DI), Y5, Y1
 	ADDQ         $+192, DI
 	VMOVDQU      80(BX), Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
+	VPAND        Y3, Y4, Y4
 	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes4_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes4_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
+	VPAND        Y2, Y4, Y4
+	VPERMILPS    $0x00, Y6, Y8
+	VPERMILPS    $0x00, Y7, Y9
 	VPMADDWD     (DI), Y5, Y5
 	VPMADDWD     64(DI), Y4, Y4
 	VPADDD       Y4, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
+	VFMADD231PS  Y5, Y8, Y0
+	VFNMADD231PS 128(DI), Y9, Y0
 	VMOVDQU      80(BX), Y4
 	VPSRLW       $0x04, Y4, Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
+	VPAND        Y3, Y4, Y4
 	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes5_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes5_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
+	VPAND        Y2, Y4, Y4
+	VPERMILPS    $0x55, Y6, Y8
+	VPERMILPS    $0x55, Y7, Y9
+	VPMADDWD     32(DI), Y5, Y5
+	VPMADDWD     96(DI), Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y5, Y8, Y1
+	VFNMADD231PS 160(DI), Y9, Y1
+	ADDQ         $+192, DI
+	VMOVDQU      112(BX), Y4
+	VPAND        Y3, Y4, Y4
+	VPSLLW       $0x08, Y4, Y5
+	VPAND        Y2, Y4, Y4
+	VPERMILPS    $0xaa, Y6, Y8
+	VPERMILPS    $0xaa, Y7, Y9
+	VPMADDWD     (DI), Y5, Y5
+	VPMADDWD     64(DI), Y4, Y4
+	VPADDD       Y4, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VFMADD231PS  Y5, Y8, Y0
+	VFNMADD231PS 128(DI), Y9, Y0
+	VMOVDQU      112(BX), Y4
+	VPSRLW       $0x04, Y4, Y4
+	VPAND        Y3, Y4, Y4
+	VPSLLW       $0x08, Y4, Y5
+	VPAND        Y2, Y4, Y4
+	VPERMILPS    $0xff, Y6, Y6
+	VPERMILPS    $0xff, Y7, Y7
 	VPMADDWD     32(DI), Y5, Y5
 	VPMADDWD     96(DI), Y4, Y4
 	VPADDD       Y4, Y5, Y5
 	VCVTDQ2PS    Y5, Y5
 	VFMADD231PS  Y5, Y6, Y1
 	VFNMADD231PS 160(DI), Y7, Y1
-	ADDQ         $+192, DI
-	VMOVDQU      112(BX), Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes6_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes6_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-	VPMADDWD     (DI), Y5, Y5
-	VPMADDWD     64(DI), Y4, Y4
-	VPADDD       Y4, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
-	VMOVDQU      112(BX), Y4
-	VPSRLW       $0x04, Y4, Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes7_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes7_8<>+0(SB), Y2
-	VPERMPS      Y3, Y2, Y2
-	VPMADDWD     32(DI), Y5, Y3
-	VPMADDWD     96(DI), Y4, Y4
-	VPADDD       Y4, Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VFMADD231PS  Y3, Y6, Y1
-	VFNMADD231PS 160(DI), Y2, Y1
 	ADDQ         $+192, DI
 	ADDQ         $+144, BX
 	DECQ         R8
@@ -1989,13 +1979,13 @@ block:
 	VADDSS       4(BX)(SI*1), X1, X1
 	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(SI*1), X2
-	VMULSS       64(CX), X2, X2
-	VADDSS       X2, X0, X0
+	VMOVSS       8(BX)(SI*1), X4
+	VMULSS       64(CX), X4, X4
+	VADDSS       X4, X0, X0
 	VADDSS       80(CX), X0, X0
-	VSUBSS       X0, X1, X2
+	VSUBSS       X0, X1, X4
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X4, (DI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -2003,86 +1993,6 @@ block:
 	JLT          row
 	VZEROUPPER
 	RET
-
-DATA lanes0_8<>+0(SB)/8, $0x0000000000000000
-DATA lanes0_8<>+8(SB)/8, $0x0000000000000000
-DATA lanes0_8<>+16(SB)/8, $0x0000000000000000
-DATA lanes0_8<>+24(SB)/8, $0x0000000000000000
-DATA lanes0_8<>+32(SB)/8, $0x0000000100000001
-DATA lanes0_8<>+40(SB)/8, $0x0000000100000001
-DATA lanes0_8<>+48(SB)/8, $0x0000000100000001
-DATA lanes0_8<>+56(SB)/8, $0x0000000100000001
-GLOBL lanes0_8<>(SB), RODATA|NOPTR, $64
-
-DATA lanes1_8<>+0(SB)/8, $0x0000000100000001
-DATA lanes1_8<>+8(SB)/8, $0x0000000100000001
-DATA lanes1_8<>+16(SB)/8, $0x0000000100000001
-DATA lanes1_8<>+24(SB)/8, $0x0000000100000001
-DATA lanes1_8<>+32(SB)/8, $0x0000000200000002
-DATA lanes1_8<>+40(SB)/8, $0x0000000200000002
-DATA lanes1_8<>+48(SB)/8, $0x0000000200000002
-DATA lanes1_8<>+56(SB)/8, $0x0000000200000002
-GLOBL lanes1_8<>(SB), RODATA|NOPTR, $64
-
-DATA lanes2_8<>+0(SB)/8, $0x0000000200000002
-DATA lanes2_8<>+8(SB)/8, $0x0000000200000002
-DATA lanes2_8<>+16(SB)/8, $0x0000000200000002
-DATA lanes2_8<>+24(SB)/8, $0x0000000200000002
-DATA lanes2_8<>+32(SB)/8, $0x0000000300000003
-DATA lanes2_8<>+40(SB)/8, $0x0000000300000003
-DATA lanes2_8<>+48(SB)/8, $0x0000000300000003
-DATA lanes2_8<>+56(SB)/8, $0x0000000300000003
-GLOBL lanes2_8<>(SB), RODATA|NOPTR, $64
-
-DATA lanes3_8<>+0(SB)/8, $0x0000000300000003
-DATA lanes3_8<>+8(SB)/8, $0x0000000300000003
-DATA lanes3_8<>+16(SB)/8, $0x0000000300000003
-DATA lanes3_8<>+24(SB)/8, $0x0000000300000003
-DATA lanes3_8<>+32(SB)/8, $0x0000000400000004
-DATA lanes3_8<>+40(SB)/8, $0x0000000400000004
-DATA lanes3_8<>+48(SB)/8, $0x0000000400000004
-DATA lanes3_8<>+56(SB)/8, $0x0000000400000004
-GLOBL lanes3_8<>(SB), RODATA|NOPTR, $64
-
-DATA lanes4_8<>+0(SB)/8, $0x0000000400000004
-DATA lanes4_8<>+8(SB)/8, $0x0000000400000004
-DATA lanes4_8<>+16(SB)/8, $0x0000000400000004
-DATA lanes4_8<>+24(SB)/8, $0x0000000400000004
-DATA lanes4_8<>+32(SB)/8, $0x0000000500000005
-DATA lanes4_8<>+40(SB)/8, $0x0000000500000005
-DATA lanes4_8<>+48(SB)/8, $0x0000000500000005
-DATA lanes4_8<>+56(SB)/8, $0x0000000500000005
-GLOBL lanes4_8<>(SB), RODATA|NOPTR, $64
-
-DATA lanes5_8<>+0(SB)/8, $0x0000000500000005
-DATA lanes5_8<>+8(SB)/8, $0x0000000500000005
-DATA lanes5_8<>+16(SB)/8, $0x0000000500000005
-DATA lanes5_8<>+24(SB)/8, $0x0000000500000005
-DATA lanes5_8<>+32(SB)/8, $0x0000000600000006
-DATA lanes5_8<>+40(SB)/8, $0x0000000600000006
-DATA lanes5_8<>+48(SB)/8, $0x0000000600000006
-DATA lanes5_8<>+56(SB)/8, $0x0000000600000006
-GLOBL lanes5_8<>(SB), RODATA|NOPTR, $64
-
-DATA lanes6_8<>+0(SB)/8, $0x0000000600000006
-DATA lanes6_8<>+8(SB)/8, $0x0000000600000006
-DATA lanes6_8<>+16(SB)/8, $0x0000000600000006
-DATA lanes6_8<>+24(SB)/8, $0x0000000600000006
-DATA lanes6_8<>+32(SB)/8, $0x0000000700000007
-DATA lanes6_8<>+40(SB)/8, $0x0000000700000007
-DATA lanes6_8<>+48(SB)/8, $0x0000000700000007
-DATA lanes6_8<>+56(SB)/8, $0x0000000700000007
-GLOBL lanes6_8<>(SB), RODATA|NOPTR, $64
-
-DATA lanes7_8<>+0(SB)/8, $0x0000000700000007
-DATA lanes7_8<>+8(SB)/8, $0x0000000700000007
-DATA lanes7_8<>+16(SB)/8, $0x0000000700000007
-DATA lanes7_8<>+24(SB)/8, $0x0000000700000007
-DATA lanes7_8<>+32(SB)/8, $0x0000000800000008
-DATA lanes7_8<>+40(SB)/8, $0x0000000800000008
-DATA lanes7_8<>+48(SB)/8, $0x0000000800000008
-DATA lanes7_8<>+56(SB)/8, $0x0000000800000008
-GLOBL lanes7_8<>(SB), RODATA|NOPTR, $64
 
 // func BlockBatchQ4KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
@@ -2481,12 +2391,95 @@ block:
 	VZEROUPPER
 	RET
 
+DATA lanes0_8<>+0(SB)/8, $0x0000000000000000
+DATA lanes0_8<>+8(SB)/8, $0x0000000000000000
+DATA lanes0_8<>+16(SB)/8, $0x0000000000000000
+DATA lanes0_8<>+24(SB)/8, $0x0000000000000000
+DATA lanes0_8<>+32(SB)/8, $0x0000000100000001
+DATA lanes0_8<>+40(SB)/8, $0x0000000100000001
+DATA lanes0_8<>+48(SB)/8, $0x0000000100000001
+DATA lanes0_8<>+56(SB)/8, $0x0000000100000001
+GLOBL lanes0_8<>(SB), RODATA|NOPTR, $64
+
+DATA lanes1_8<>+0(SB)/8, $0x0000000100000001
+DATA lanes1_8<>+8(SB)/8, $0x0000000100000001
+DATA lanes1_8<>+16(SB)/8, $0x0000000100000001
+DATA lanes1_8<>+24(SB)/8, $0x0000000100000001
+DATA lanes1_8<>+32(SB)/8, $0x0000000200000002
+DATA lanes1_8<>+40(SB)/8, $0x0000000200000002
+DATA lanes1_8<>+48(SB)/8, $0x0000000200000002
+DATA lanes1_8<>+56(SB)/8, $0x0000000200000002
+GLOBL lanes1_8<>(SB), RODATA|NOPTR, $64
+
+DATA lanes2_8<>+0(SB)/8, $0x0000000200000002
+DATA lanes2_8<>+8(SB)/8, $0x0000000200000002
+DATA lanes2_8<>+16(SB)/8, $0x0000000200000002
+DATA lanes2_8<>+24(SB)/8, $0x0000000200000002
+DATA lanes2_8<>+32(SB)/8, $0x0000000300000003
+DATA lanes2_8<>+40(SB)/8, $0x0000000300000003
+DATA lanes2_8<>+48(SB)/8, $0x0000000300000003
+DATA lanes2_8<>+56(SB)/8, $0x0000000300000003
+GLOBL lanes2_8<>(SB), RODATA|NOPTR, $64
+
+DATA lanes3_8<>+0(SB)/8, $0x0000000300000003
+DATA lanes3_8<>+8(SB)/8, $0x0000000300000003
+DATA lanes3_8<>+16(SB)/8, $0x0000000300000003
+DATA lanes3_8<>+24(SB)/8, $0x0000000300000003
+DATA lanes3_8<>+32(SB)/8, $0x0000000400000004
+DATA lanes3_8<>+40(SB)/8, $0x0000000400000004
+DATA lanes3_8<>+48(SB)/8, $0x0000000400000004
+DATA lanes3_8<>+56(SB)/8, $0x0000000400000004
+GLOBL lanes3_8<>(SB), RODATA|NOPTR, $64
+
+DATA lanes4_8<>+0(SB)/8, $0x0000000400000004
+DATA lanes4_8<>+8(SB)/8, $0x0000000400000004
+DATA lanes4_8<>+16(SB)/8, $0x0000000400000004
+DATA lanes4_8<>+24(SB)/8, $0x0000000400000004
+DATA lanes4_8<>+32(SB)/8, $0x0000000500000005
+DATA lanes4_8<>+40(SB)/8, $0x0000000500000005
+DATA lanes4_8<>+48(SB)/8, $0x0000000500000005
+DATA lanes4_8<>+56(SB)/8, $0x0000000500000005
+GLOBL lanes4_8<>(SB), RODATA|NOPTR, $64
+
+DATA lanes5_8<>+0(SB)/8, $0x0000000500000005
+DATA lanes5_8<>+8(SB)/8, $0x0000000500000005
+DATA lanes5_8<>+16(SB)/8, $0x0000000500000005
+DATA lanes5_8<>+24(SB)/8, $0x0000000500000005
+DATA lanes5_8<>+32(SB)/8, $0x0000000600000006
+DATA lanes5_8<>+40(SB)/8, $0x0000000600000006
+DATA lanes5_8<>+48(SB)/8, $0x0000000600000006
+DATA lanes5_8<>+56(SB)/8, $0x0000000600000006
+GLOBL lanes5_8<>(SB), RODATA|NOPTR, $64
+
+DATA lanes6_8<>+0(SB)/8, $0x0000000600000006
+DATA lanes6_8<>+8(SB)/8, $0x0000000600000006
+DATA lanes6_8<>+16(SB)/8, $0x0000000600000006
+DATA lanes6_8<>+24(SB)/8, $0x0000000600000006
+DATA lanes6_8<>+32(SB)/8, $0x0000000700000007
+DATA lanes6_8<>+40(SB)/8, $0x0000000700000007
+DATA lanes6_8<>+48(SB)/8, $0x0000000700000007
+DATA lanes6_8<>+56(SB)/8, $0x0000000700000007
+GLOBL lanes6_8<>(SB), RODATA|NOPTR, $64
+
+DATA lanes7_8<>+0(SB)/8, $0x0000000700000007
+DATA lanes7_8<>+8(SB)/8, $0x0000000700000007
+DATA lanes7_8<>+16(SB)/8, $0x0000000700000007
+DATA lanes7_8<>+24(SB)/8, $0x0000000700000007
+DATA lanes7_8<>+32(SB)/8, $0x0000000800000008
+DATA lanes7_8<>+40(SB)/8, $0x0000000800000008
+DATA lanes7_8<>+48(SB)/8, $0x0000000800000008
+DATA lanes7_8<>+56(SB)/8, $0x0000000800000008
+GLOBL lanes7_8<>(SB), RODATA|NOPTR, $64
+
 // func BlockBoundsQ5KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBoundsQ5KAVX2(SB), NOSPLIT, $0-64
-	XORQ AX, AX
-	MOVQ b+56(FP), CX
-	MOVQ 24(CX), DX
+	VMOVDQU odd<>+0(SB), Y2
+	VMOVDQU bytes15<>+0(SB), Y3
+	VMOVDQU bytes16<>+0(SB), Y4
+	XORQ    AX, AX
+	MOVQ    b+56(FP), CX
+	MOVQ    24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -2546,177 +2539,149 @@ block:
 	ANDL         $0x3f3f3f3f, R10
 	ORQ          R9, R13
 	ORQ          R10, R12
-	VMOVQ        R13, X2
-	VPMOVZXBD    X2, Y2
-	VCVTDQ2PS    Y2, Y2
-	VPBROADCASTW (BX), X3
-	VCVTPH2PS    X3, Y3
-	VMULPS       Y3, Y2, Y2
-	VMOVQ        R12, X3
-	VPMOVZXBD    X3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VPBROADCASTW 2(BX), X4
-	VCVTPH2PS    X4, Y4
-	VMULPS       Y4, Y3, Y3
-	VMOVDQU      48(BX), Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVDQU      16(BX), Y5
-	VPAND        bytes1<>+0(SB), Y5, Y5
-	VPCMPEQB     bytes1<>+0(SB), Y5, Y5
-	VPAND        bytes16<>+0(SB), Y5, Y5
-	VPOR         Y5, Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes0_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes0_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-	VPMADDWD     (DI), Y5, Y5
-	VPMADDWD     64(DI), Y4, Y4
-	VPADDD       Y4, Y5, Y5
+	VMOVQ        R13, X5
+	VPMOVZXBD    X5, Y5
 	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
-	VMOVDQU      48(BX), Y4
-	VPSRLW       $0x04, Y4, Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVDQU      16(BX), Y5
-	VPAND        bytes2<>+0(SB), Y5, Y5
-	VPCMPEQB     bytes2<>+0(SB), Y5, Y5
-	VPAND        bytes16<>+0(SB), Y5, Y5
-	VPOR         Y5, Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes1_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes1_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-	VPMADDWD     32(DI), Y5, Y5
-	VPMADDWD     96(DI), Y4, Y4
-	VPADDD       Y4, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y1
-	VFNMADD231PS 160(DI), Y7, Y1
+	VPBROADCASTW (BX), X6
+	VCVTPH2PS    X6, Y6
+	VMULPS       Y6, Y5, Y5
+	VMOVQ        R12, X6
+	VPMOVZXBD    X6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VPBROADCASTW 2(BX), X7
+	VCVTPH2PS    X7, Y7
+	VMULPS       Y7, Y6, Y6
+	VPERM2F128   $0x11, Y5, Y5, Y7
+	VPERM2F128   $0x11, Y6, Y6, Y8
+	VPERM2F128   $0x00, Y5, Y5, Y5
+	VPERM2F128   $0x00, Y6, Y6, Y6
+	VMOVDQU      48(BX), Y9
+	VPAND        Y3, Y9, Y9
+	VMOVDQU      16(BX), Y10
+	VPSLLW       $0x04, Y10, Y11
+	VPAND        Y4, Y11, Y11
+	VPOR         Y11, Y9, Y9
+	VPSLLW       $0x08, Y9, Y11
+	VPAND        Y2, Y9, Y9
+	VPERMILPS    $0x00, Y5, Y12
+	VPERMILPS    $0x00, Y6, Y13
+	VPMADDWD     (DI), Y11, Y11
+	VPMADDWD     64(DI), Y9, Y9
+	VPADDD       Y9, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y12, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
+	VMOVDQU      48(BX), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        Y3, Y9, Y9
+	VPSLLW       $0x03, Y10, Y11
+	VPAND        Y4, Y11, Y11
+	VPOR         Y11, Y9, Y9
+	VPSLLW       $0x08, Y9, Y11
+	VPAND        Y2, Y9, Y9
+	VPERMILPS    $0x55, Y5, Y12
+	VPERMILPS    $0x55, Y6, Y13
+	VPMADDWD     32(DI), Y11, Y11
+	VPMADDWD     96(DI), Y9, Y9
+	VPADDD       Y9, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y12, Y1
+	VFNMADD231PS 160(DI), Y13, Y1
 	ADDQ         $+192, DI
-	VMOVDQU      80(BX), Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVDQU      16(BX), Y5
-	VPAND        bytes4<>+0(SB), Y5, Y5
-	VPCMPEQB     bytes4<>+0(SB), Y5, Y5
-	VPAND        bytes16<>+0(SB), Y5, Y5
-	VPOR         Y5, Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes2_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes2_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-	VPMADDWD     (DI), Y5, Y5
-	VPMADDWD     64(DI), Y4, Y4
-	VPADDD       Y4, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
-	VMOVDQU      80(BX), Y4
-	VPSRLW       $0x04, Y4, Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVDQU      16(BX), Y5
-	VPAND        bytes8<>+0(SB), Y5, Y5
-	VPCMPEQB     bytes8<>+0(SB), Y5, Y5
-	VPAND        bytes16<>+0(SB), Y5, Y5
-	VPOR         Y5, Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes3_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes3_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-	VPMADDWD     32(DI), Y5, Y5
-	VPMADDWD     96(DI), Y4, Y4
-	VPADDD       Y4, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y1
-	VFNMADD231PS 160(DI), Y7, Y1
+	VMOVDQU      80(BX), Y9
+	VPAND        Y3, Y9, Y9
+	VPSLLW       $0x02, Y10, Y11
+	VPAND        Y4, Y11, Y11
+	VPOR         Y11, Y9, Y9
+	VPSLLW       $0x08, Y9, Y11
+	VPAND        Y2, Y9, Y9
+	VPERMILPS    $0xaa, Y5, Y12
+	VPERMILPS    $0xaa, Y6, Y13
+	VPMADDWD     (DI), Y11, Y11
+	VPMADDWD     64(DI), Y9, Y9
+	VPADDD       Y9, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y12, Y0
+	VFNMADD231PS 128(DI), Y13, Y0
+	VMOVDQU      80(BX), Y9
+	VPSRLW       $0x04, Y9, Y9
+	VPAND        Y3, Y9, Y9
+	VPSLLW       $0x01, Y10, Y11
+	VPAND        Y4, Y11, Y11
+	VPOR         Y11, Y9, Y9
+	VPSLLW       $0x08, Y9, Y11
+	VPAND        Y2, Y9, Y9
+	VPERMILPS    $0xff, Y5, Y5
+	VPERMILPS    $0xff, Y6, Y6
+	VPMADDWD     32(DI), Y11, Y11
+	VPMADDWD     96(DI), Y9, Y9
+	VPADDD       Y9, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y5, Y1
+	VFNMADD231PS 160(DI), Y6, Y1
 	ADDQ         $+192, DI
-	VMOVDQU      112(BX), Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVDQU      16(BX), Y5
-	VPAND        bytes16<>+0(SB), Y5, Y5
-	VPCMPEQB     bytes16<>+0(SB), Y5, Y5
-	VPAND        bytes16<>+0(SB), Y5, Y5
-	VPOR         Y5, Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes4_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes4_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-	VPMADDWD     (DI), Y5, Y5
-	VPMADDWD     64(DI), Y4, Y4
-	VPADDD       Y4, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
-	VMOVDQU      112(BX), Y4
-	VPSRLW       $0x04, Y4, Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVDQU      16(BX), Y5
-	VPAND        bytes32<>+0(SB), Y5, Y5
-	VPCMPEQB     bytes32<>+0(SB), Y5, Y5
-	VPAND        bytes16<>+0(SB), Y5, Y5
-	VPOR         Y5, Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes5_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes5_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-	VPMADDWD     32(DI), Y5, Y5
-	VPMADDWD     96(DI), Y4, Y4
-	VPADDD       Y4, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y1
-	VFNMADD231PS 160(DI), Y7, Y1
+	VMOVDQU      112(BX), Y5
+	VPAND        Y3, Y5, Y5
+	VPAND        Y4, Y10, Y6
+	VPOR         Y6, Y5, Y5
+	VPSLLW       $0x08, Y5, Y6
+	VPAND        Y2, Y5, Y5
+	VPERMILPS    $0x00, Y7, Y9
+	VPERMILPS    $0x00, Y8, Y11
+	VPMADDWD     (DI), Y6, Y6
+	VPMADDWD     64(DI), Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y6, Y9, Y0
+	VFNMADD231PS 128(DI), Y11, Y0
+	VMOVDQU      112(BX), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        Y3, Y5, Y5
+	VPSRLW       $0x01, Y10, Y6
+	VPAND        Y4, Y6, Y6
+	VPOR         Y6, Y5, Y5
+	VPSLLW       $0x08, Y5, Y6
+	VPAND        Y2, Y5, Y5
+	VPERMILPS    $0x55, Y7, Y9
+	VPERMILPS    $0x55, Y8, Y11
+	VPMADDWD     32(DI), Y6, Y6
+	VPMADDWD     96(DI), Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y6, Y9, Y1
+	VFNMADD231PS 160(DI), Y11, Y1
 	ADDQ         $+192, DI
-	VMOVDQU      144(BX), Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVDQU      16(BX), Y5
-	VPAND        bytes64<>+0(SB), Y5, Y5
-	VPCMPEQB     bytes64<>+0(SB), Y5, Y5
-	VPAND        bytes16<>+0(SB), Y5, Y5
-	VPOR         Y5, Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes6_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes6_8<>+0(SB), Y7
-	VPERMPS      Y3, Y7, Y7
-	VPMADDWD     (DI), Y5, Y5
-	VPMADDWD     64(DI), Y4, Y4
-	VPADDD       Y4, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y0
-	VFNMADD231PS 128(DI), Y7, Y0
-	VMOVDQU      144(BX), Y4
-	VPSRLW       $0x04, Y4, Y4
-	VPAND        bytes15<>+0(SB), Y4, Y4
-	VMOVDQU      16(BX), Y5
-	VPAND        bytes128<>+0(SB), Y5, Y5
-	VPCMPEQB     bytes128<>+0(SB), Y5, Y5
-	VPAND        bytes16<>+0(SB), Y5, Y5
-	VPOR         Y5, Y4, Y4
-	VPSLLW       $0x08, Y4, Y5
-	VPAND        odd<>+0(SB), Y4, Y4
-	VMOVUPS      lanes7_8<>+0(SB), Y6
-	VPERMPS      Y2, Y6, Y6
-	VMOVUPS      lanes7_8<>+0(SB), Y2
-	VPERMPS      Y3, Y2, Y2
-	VPMADDWD     32(DI), Y5, Y3
-	VPMADDWD     96(DI), Y4, Y4
-	VPADDD       Y4, Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VFMADD231PS  Y3, Y6, Y1
-	VFNMADD231PS 160(DI), Y2, Y1
+	VMOVDQU      144(BX), Y5
+	VPAND        Y3, Y5, Y5
+	VPSRLW       $0x02, Y10, Y6
+	VPAND        Y4, Y6, Y6
+	VPOR         Y6, Y5, Y5
+	VPSLLW       $0x08, Y5, Y6
+	VPAND        Y2, Y5, Y5
+	VPERMILPS    $0xaa, Y7, Y9
+	VPERMILPS    $0xaa, Y8, Y11
+	VPMADDWD     (DI), Y6, Y6
+	VPMADDWD     64(DI), Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y6, Y9, Y0
+	VFNMADD231PS 128(DI), Y11, Y0
+	VMOVDQU      144(BX), Y5
+	VPSRLW       $0x04, Y5, Y5
+	VPAND        Y3, Y5, Y5
+	VPSRLW       $0x03, Y10, Y6
+	VPAND        Y4, Y6, Y6
+	VPOR         Y6, Y5, Y5
+	VPSLLW       $0x08, Y5, Y6
+	VPAND        Y2, Y5, Y5
+	VPERMILPS    $0xff, Y7, Y7
+	VPERMILPS    $0xff, Y8, Y8
+	VPMADDWD     32(DI), Y6, Y6
+	VPMADDWD     96(DI), Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VFMADD231PS  Y6, Y7, Y1
+	VFNMADD231PS 160(DI), Y8, Y1
 	ADDQ         $+192, DI
 	ADDQ         $+176, BX
 	DECQ         R8
@@ -2734,13 +2699,13 @@ block:
 	VADDSS       4(BX)(SI*1), X1, X1
 	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(SI*1), X2
-	VMULSS       64(CX), X2, X2
-	VADDSS       X2, X0, X0
+	VMOVSS       8(BX)(SI*1), X5
+	VMULSS       64(CX), X5, X5
+	VADDSS       X5, X0, X0
 	VADDSS       80(CX), X0, X0
-	VSUBSS       X0, X1, X2
+	VSUBSS       X0, X1, X5
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X5, (DI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -2748,66 +2713,6 @@ block:
 	JLT          row
 	VZEROUPPER
 	RET
-
-DATA bytes1<>+0(SB)/8, $0x0101010101010101
-DATA bytes1<>+8(SB)/8, $0x0101010101010101
-DATA bytes1<>+16(SB)/8, $0x0101010101010101
-DATA bytes1<>+24(SB)/8, $0x0101010101010101
-DATA bytes1<>+32(SB)/8, $0x0101010101010101
-DATA bytes1<>+40(SB)/8, $0x0101010101010101
-DATA bytes1<>+48(SB)/8, $0x0101010101010101
-DATA bytes1<>+56(SB)/8, $0x0101010101010101
-GLOBL bytes1<>(SB), RODATA|NOPTR, $64
-
-DATA bytes2<>+0(SB)/8, $0x0202020202020202
-DATA bytes2<>+8(SB)/8, $0x0202020202020202
-DATA bytes2<>+16(SB)/8, $0x0202020202020202
-DATA bytes2<>+24(SB)/8, $0x0202020202020202
-DATA bytes2<>+32(SB)/8, $0x0202020202020202
-DATA bytes2<>+40(SB)/8, $0x0202020202020202
-DATA bytes2<>+48(SB)/8, $0x0202020202020202
-DATA bytes2<>+56(SB)/8, $0x0202020202020202
-GLOBL bytes2<>(SB), RODATA|NOPTR, $64
-
-DATA bytes4<>+0(SB)/8, $0x0404040404040404
-DATA bytes4<>+8(SB)/8, $0x0404040404040404
-DATA bytes4<>+16(SB)/8, $0x0404040404040404
-DATA bytes4<>+24(SB)/8, $0x0404040404040404
-DATA bytes4<>+32(SB)/8, $0x0404040404040404
-DATA bytes4<>+40(SB)/8, $0x0404040404040404
-DATA bytes4<>+48(SB)/8, $0x0404040404040404
-DATA bytes4<>+56(SB)/8, $0x0404040404040404
-GLOBL bytes4<>(SB), RODATA|NOPTR, $64
-
-DATA bytes8<>+0(SB)/8, $0x0808080808080808
-DATA bytes8<>+8(SB)/8, $0x0808080808080808
-DATA bytes8<>+16(SB)/8, $0x0808080808080808
-DATA bytes8<>+24(SB)/8, $0x0808080808080808
-DATA bytes8<>+32(SB)/8, $0x0808080808080808
-DATA bytes8<>+40(SB)/8, $0x0808080808080808
-DATA bytes8<>+48(SB)/8, $0x0808080808080808
-DATA bytes8<>+56(SB)/8, $0x0808080808080808
-GLOBL bytes8<>(SB), RODATA|NOPTR, $64
-
-DATA bytes32<>+0(SB)/8, $0x2020202020202020
-DATA bytes32<>+8(SB)/8, $0x2020202020202020
-DATA bytes32<>+16(SB)/8, $0x2020202020202020
-DATA bytes32<>+24(SB)/8, $0x2020202020202020
-DATA bytes32<>+32(SB)/8, $0x2020202020202020
-DATA bytes32<>+40(SB)/8, $0x2020202020202020
-DATA bytes32<>+48(SB)/8, $0x2020202020202020
-DATA bytes32<>+56(SB)/8, $0x2020202020202020
-GLOBL bytes32<>(SB), RODATA|NOPTR, $64
-
-DATA bytes64<>+0(SB)/8, $0x4040404040404040
-DATA bytes64<>+8(SB)/8, $0x4040404040404040
-DATA bytes64<>+16(SB)/8, $0x4040404040404040
-DATA bytes64<>+24(SB)/8, $0x4040404040404040
-DATA bytes64<>+32(SB)/8, $0x4040404040404040
-DATA bytes64<>+40(SB)/8, $0x4040404040404040
-DATA bytes64<>+48(SB)/8, $0x4040404040404040
-DATA bytes64<>+56(SB)/8, $0x4040404040404040
-GLOBL bytes64<>(SB), RODATA|NOPTR, $64
 
 // func BlockBatchQ5KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
@@ -2895,8 +2800,7 @@ block:
 	VMOVDQU      48(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVDQU      16(BX), Y11
-	VPAND        bytes1<>+0(SB), Y11, Y11
-	VPCMPEQB     bytes1<>+0(SB), Y11, Y11
+	VPSLLW       $0x04, Y11, Y11
 	VPAND        bytes16<>+0(SB), Y11, Y11
 	VPOR         Y11, Y10, Y10
 	VPSLLW       $0x08, Y10, Y11
@@ -2933,8 +2837,7 @@ block:
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVDQU      16(BX), Y11
-	VPAND        bytes2<>+0(SB), Y11, Y11
-	VPCMPEQB     bytes2<>+0(SB), Y11, Y11
+	VPSLLW       $0x03, Y11, Y11
 	VPAND        bytes16<>+0(SB), Y11, Y11
 	VPOR         Y11, Y10, Y10
 	VPSLLW       $0x08, Y10, Y11
@@ -2971,8 +2874,7 @@ block:
 	VMOVDQU      80(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVDQU      16(BX), Y11
-	VPAND        bytes4<>+0(SB), Y11, Y11
-	VPCMPEQB     bytes4<>+0(SB), Y11, Y11
+	VPSLLW       $0x02, Y11, Y11
 	VPAND        bytes16<>+0(SB), Y11, Y11
 	VPOR         Y11, Y10, Y10
 	VPSLLW       $0x08, Y10, Y11
@@ -3009,8 +2911,7 @@ block:
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVDQU      16(BX), Y11
-	VPAND        bytes8<>+0(SB), Y11, Y11
-	VPCMPEQB     bytes8<>+0(SB), Y11, Y11
+	VPSLLW       $0x01, Y11, Y11
 	VPAND        bytes16<>+0(SB), Y11, Y11
 	VPOR         Y11, Y10, Y10
 	VPSLLW       $0x08, Y10, Y11
@@ -3048,8 +2949,6 @@ block:
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVDQU      16(BX), Y11
 	VPAND        bytes16<>+0(SB), Y11, Y11
-	VPCMPEQB     bytes16<>+0(SB), Y11, Y11
-	VPAND        bytes16<>+0(SB), Y11, Y11
 	VPOR         Y11, Y10, Y10
 	VPSLLW       $0x08, Y10, Y11
 	VPAND        odd<>+0(SB), Y10, Y10
@@ -3085,8 +2984,7 @@ block:
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVDQU      16(BX), Y11
-	VPAND        bytes32<>+0(SB), Y11, Y11
-	VPCMPEQB     bytes32<>+0(SB), Y11, Y11
+	VPSRLW       $0x01, Y11, Y11
 	VPAND        bytes16<>+0(SB), Y11, Y11
 	VPOR         Y11, Y10, Y10
 	VPSLLW       $0x08, Y10, Y11
@@ -3123,8 +3021,7 @@ block:
 	VMOVDQU      144(BX), Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVDQU      16(BX), Y11
-	VPAND        bytes64<>+0(SB), Y11, Y11
-	VPCMPEQB     bytes64<>+0(SB), Y11, Y11
+	VPSRLW       $0x02, Y11, Y11
 	VPAND        bytes16<>+0(SB), Y11, Y11
 	VPOR         Y11, Y10, Y10
 	VPSLLW       $0x08, Y10, Y11
@@ -3161,8 +3058,7 @@ block:
 	VPSRLW       $0x04, Y10, Y10
 	VPAND        bytes15<>+0(SB), Y10, Y10
 	VMOVDQU      16(BX), Y11
-	VPAND        bytes128<>+0(SB), Y11, Y11
-	VPCMPEQB     bytes128<>+0(SB), Y11, Y11
+	VPSRLW       $0x03, Y11, Y11
 	VPAND        bytes16<>+0(SB), Y11, Y11
 	VPOR         Y11, Y10, Y10
 	VPSLLW       $0x08, Y10, Y11
@@ -3249,9 +3145,12 @@ block:
 // func BlockBoundsQ6KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·BlockBoundsQ6KAVX2(SB), NOSPLIT, $0-64
-	XORQ AX, AX
-	MOVQ b+56(FP), CX
-	MOVQ 24(CX), DX
+	VMOVDQU odd<>+0(SB), Y2
+	VMOVDQU bytes60<>+0(SB), Y3
+	VMOVDQU bytes192<>+0(SB), Y4
+	XORQ    AX, AX
+	MOVQ    b+56(FP), CX
+	MOVQ    24(CX), DX
 
 row:
 	MOVQ  16(CX), DI
@@ -3291,151 +3190,134 @@ block:
 	PREFETCHT0   64(BX)(DX*1)
 	PREFETCHT0   128(BX)(DX*1)
 	PREFETCHT0   192(BX)(DX*1)
-	VPBROADCASTW 208(BX), X2
-	VCVTPH2PS    X2, Y2
-	VPMOVSXBD    192(BX), Y3
-	VCVTDQ2PS    Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VPMOVSXBD    200(BX), Y4
-	VCVTDQ2PS    Y4, Y4
-	VMULPS       Y2, Y4, Y4
-	VMOVDQU      (BX), Y2
-	VMOVDQU      128(BX), Y5
-	VPSLLW       $0x06, Y5, Y5
-	VPSLLW       $0x02, Y2, Y2
-	VPAND        bytes192<>+0(SB), Y5, Y5
-	VPXOR        bytes128<>+0(SB), Y5, Y5
-	VPAND        bytes60<>+0(SB), Y2, Y2
-	VPOR         Y5, Y2, Y2
-	VPSLLW       $0x08, Y2, Y5
-	VPAND        odd<>+0(SB), Y2, Y2
-	VMOVUPS      lanes0_4<>+0(SB), Y6
-	VPERMPS      Y3, Y6, Y6
-	VPMADDWD     (DI), Y5, Y5
-	VPMADDWD     64(DI), Y2, Y2
-	VPADDD       Y2, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y0
-	VMOVDQU      32(BX), Y2
-	VMOVDQU      128(BX), Y5
-	VPSLLW       $0x04, Y5, Y5
-	VPSLLW       $0x02, Y2, Y2
-	VPAND        bytes192<>+0(SB), Y5, Y5
-	VPXOR        bytes128<>+0(SB), Y5, Y5
-	VPAND        bytes60<>+0(SB), Y2, Y2
-	VPOR         Y5, Y2, Y2
-	VPSLLW       $0x08, Y2, Y5
-	VPAND        odd<>+0(SB), Y2, Y2
-	VMOVUPS      lanes2_4<>+0(SB), Y6
-	VPERMPS      Y3, Y6, Y6
-	VPMADDWD     32(DI), Y5, Y5
-	VPMADDWD     96(DI), Y2, Y2
-	VPADDD       Y2, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y1
-	ADDQ         $+128, DI
-	VMOVDQU      (BX), Y2
-	VMOVDQU      128(BX), Y5
+	VPBROADCASTW 208(BX), X5
+	VCVTPH2PS    X5, Y5
+	VMOVDQU      192(BX), X6
+	VPSHUFB      seconds<>+0(SB), X6, X6
+	VPMOVSXBD    X6, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y5, Y7, Y7
+	VPSRLDQ      $0x08, X6, X6
+	VPMOVSXBD    X6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VMOVDQU      128(BX), Y8
+	VPXOR        bytes170<>+0(SB), Y8, Y8
+	VMOVDQU      (BX), Y5
+	VPSLLW       $0x06, Y8, Y9
 	VPSLLW       $0x02, Y5, Y5
-	VPSRLW       $0x02, Y2, Y2
-	VPAND        bytes192<>+0(SB), Y5, Y5
-	VPXOR        bytes128<>+0(SB), Y5, Y5
-	VPAND        bytes60<>+0(SB), Y2, Y2
-	VPOR         Y5, Y2, Y2
-	VPSLLW       $0x08, Y2, Y5
-	VPAND        odd<>+0(SB), Y2, Y2
-	VMOVUPS      lanes4_4<>+0(SB), Y6
-	VPERMPS      Y3, Y6, Y6
-	VPMADDWD     (DI), Y5, Y5
-	VPMADDWD     64(DI), Y2, Y2
-	VPADDD       Y2, Y5, Y5
-	VCVTDQ2PS    Y5, Y5
-	VFMADD231PS  Y5, Y6, Y0
-	VMOVDQU      32(BX), Y2
-	VMOVDQU      128(BX), Y5
-	VPSRLW       $0x02, Y2, Y2
-	VPAND        bytes192<>+0(SB), Y5, Y5
-	VPXOR        bytes128<>+0(SB), Y5, Y5
-	VPAND        bytes60<>+0(SB), Y2, Y2
-	VPOR         Y5, Y2, Y2
-	VPSLLW       $0x08, Y2, Y5
-	VPAND        odd<>+0(SB), Y2, Y2
-	VMOVUPS      lanes6_4<>+0(SB), Y6
-	VPERMPS      Y3, Y6, Y6
-	VPMADDWD     32(DI), Y5, Y3
-	VPMADDWD     96(DI), Y2, Y2
-	VPADDD       Y2, Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VFMADD231PS  Y3, Y6, Y1
+	VPAND        Y4, Y9, Y9
+	VPAND        Y3, Y5, Y5
+	VPOR         Y9, Y5, Y5
+	VPSLLW       $0x08, Y5, Y9
+	VPAND        Y2, Y5, Y5
+	VPERMILPS    $0x00, Y7, Y10
+	VPMADDWD     (DI), Y9, Y9
+	VPMADDWD     64(DI), Y5, Y5
+	VPADDD       Y5, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  Y9, Y10, Y0
+	VMOVDQU      32(BX), Y5
+	VPSLLW       $0x04, Y8, Y9
+	VPSLLW       $0x02, Y5, Y5
+	VPAND        Y4, Y9, Y9
+	VPAND        Y3, Y5, Y5
+	VPOR         Y9, Y5, Y5
+	VPSLLW       $0x08, Y5, Y9
+	VPAND        Y2, Y5, Y5
+	VPERMILPS    $0x55, Y7, Y10
+	VPMADDWD     32(DI), Y9, Y9
+	VPMADDWD     96(DI), Y5, Y5
+	VPADDD       Y5, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  Y9, Y10, Y1
 	ADDQ         $+128, DI
-	VMOVDQU      64(BX), Y2
-	VMOVDQU      160(BX), Y3
-	VPSLLW       $0x06, Y3, Y3
-	VPSLLW       $0x02, Y2, Y2
-	VPAND        bytes192<>+0(SB), Y3, Y3
-	VPXOR        bytes128<>+0(SB), Y3, Y3
-	VPAND        bytes60<>+0(SB), Y2, Y2
-	VPOR         Y3, Y2, Y2
-	VPSLLW       $0x08, Y2, Y3
-	VPAND        odd<>+0(SB), Y2, Y2
-	VMOVUPS      lanes0_4<>+0(SB), Y5
-	VPERMPS      Y4, Y5, Y5
-	VPMADDWD     (DI), Y3, Y3
-	VPMADDWD     64(DI), Y2, Y2
-	VPADDD       Y2, Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VFMADD231PS  Y3, Y5, Y0
-	VMOVDQU      96(BX), Y2
-	VMOVDQU      160(BX), Y3
-	VPSLLW       $0x04, Y3, Y3
-	VPSLLW       $0x02, Y2, Y2
-	VPAND        bytes192<>+0(SB), Y3, Y3
-	VPXOR        bytes128<>+0(SB), Y3, Y3
-	VPAND        bytes60<>+0(SB), Y2, Y2
-	VPOR         Y3, Y2, Y2
-	VPSLLW       $0x08, Y2, Y3
-	VPAND        odd<>+0(SB), Y2, Y2
-	VMOVUPS      lanes2_4<>+0(SB), Y5
-	VPERMPS      Y4, Y5, Y5
-	VPMADDWD     32(DI), Y3, Y3
-	VPMADDWD     96(DI), Y2, Y2
-	VPADDD       Y2, Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VFMADD231PS  Y3, Y5, Y1
+	VMOVDQU      (BX), Y5
+	VPSLLW       $0x02, Y8, Y9
+	VPSRLW       $0x02, Y5, Y5
+	VPAND        Y4, Y9, Y9
+	VPAND        Y3, Y5, Y5
+	VPOR         Y9, Y5, Y5
+	VPSLLW       $0x08, Y5, Y9
+	VPAND        Y2, Y5, Y5
+	VPERMILPS    $0xaa, Y7, Y10
+	VPMADDWD     (DI), Y9, Y9
+	VPMADDWD     64(DI), Y5, Y5
+	VPADDD       Y5, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VFMADD231PS  Y9, Y10, Y0
+	VMOVDQU      32(BX), Y5
+	VPSRLW       $0x02, Y5, Y5
+	VPAND        Y4, Y8, Y8
+	VPAND        Y3, Y5, Y5
+	VPOR         Y8, Y5, Y5
+	VPSLLW       $0x08, Y5, Y8
+	VPAND        Y2, Y5, Y5
+	VPERMILPS    $0xff, Y7, Y7
+	VPMADDWD     32(DI), Y8, Y8
+	VPMADDWD     96(DI), Y5, Y5
+	VPADDD       Y5, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y8, Y7, Y1
 	ADDQ         $+128, DI
-	VMOVDQU      64(BX), Y2
-	VMOVDQU      160(BX), Y3
-	VPSLLW       $0x02, Y3, Y3
-	VPSRLW       $0x02, Y2, Y2
-	VPAND        bytes192<>+0(SB), Y3, Y3
-	VPXOR        bytes128<>+0(SB), Y3, Y3
-	VPAND        bytes60<>+0(SB), Y2, Y2
-	VPOR         Y3, Y2, Y2
-	VPSLLW       $0x08, Y2, Y3
-	VPAND        odd<>+0(SB), Y2, Y2
-	VMOVUPS      lanes4_4<>+0(SB), Y5
-	VPERMPS      Y4, Y5, Y5
-	VPMADDWD     (DI), Y3, Y3
-	VPMADDWD     64(DI), Y2, Y2
-	VPADDD       Y2, Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VFMADD231PS  Y3, Y5, Y0
-	VMOVDQU      96(BX), Y2
-	VMOVDQU      160(BX), Y3
-	VPSRLW       $0x02, Y2, Y2
-	VPAND        bytes192<>+0(SB), Y3, Y3
-	VPXOR        bytes128<>+0(SB), Y3, Y3
-	VPAND        bytes60<>+0(SB), Y2, Y2
-	VPOR         Y3, Y2, Y2
-	VPSLLW       $0x08, Y2, Y3
-	VPAND        odd<>+0(SB), Y2, Y2
-	VMOVUPS      lanes6_4<>+0(SB), Y5
-	VPERMPS      Y4, Y5, Y5
-	VPMADDWD     32(DI), Y3, Y3
-	VPMADDWD     96(DI), Y2, Y2
-	VPADDD       Y2, Y3, Y3
-	VCVTDQ2PS    Y3, Y3
-	VFMADD231PS  Y3, Y5, Y1
+	VMOVDQU      160(BX), Y7
+	VPXOR        bytes170<>+0(SB), Y7, Y7
+	VMOVDQU      64(BX), Y5
+	VPSLLW       $0x06, Y7, Y8
+	VPSLLW       $0x02, Y5, Y5
+	VPAND        Y4, Y8, Y8
+	VPAND        Y3, Y5, Y5
+	VPOR         Y8, Y5, Y5
+	VPSLLW       $0x08, Y5, Y8
+	VPAND        Y2, Y5, Y5
+	VPERMILPS    $0x00, Y6, Y9
+	VPMADDWD     (DI), Y8, Y8
+	VPMADDWD     64(DI), Y5, Y5
+	VPADDD       Y5, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y8, Y9, Y0
+	VMOVDQU      96(BX), Y5
+	VPSLLW       $0x04, Y7, Y8
+	VPSLLW       $0x02, Y5, Y5
+	VPAND        Y4, Y8, Y8
+	VPAND        Y3, Y5, Y5
+	VPOR         Y8, Y5, Y5
+	VPSLLW       $0x08, Y5, Y8
+	VPAND        Y2, Y5, Y5
+	VPERMILPS    $0x55, Y6, Y9
+	VPMADDWD     32(DI), Y8, Y8
+	VPMADDWD     96(DI), Y5, Y5
+	VPADDD       Y5, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y8, Y9, Y1
+	ADDQ         $+128, DI
+	VMOVDQU      64(BX), Y5
+	VPSLLW       $0x02, Y7, Y8
+	VPSRLW       $0x02, Y5, Y5
+	VPAND        Y4, Y8, Y8
+	VPAND        Y3, Y5, Y5
+	VPOR         Y8, Y5, Y5
+	VPSLLW       $0x08, Y5, Y8
+	VPAND        Y2, Y5, Y5
+	VPERMILPS    $0xaa, Y6, Y9
+	VPMADDWD     (DI), Y8, Y8
+	VPMADDWD     64(DI), Y5, Y5
+	VPADDD       Y5, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VFMADD231PS  Y8, Y9, Y0
+	VMOVDQU      96(BX), Y5
+	VPSRLW       $0x02, Y5, Y5
+	VPAND        Y4, Y7, Y7
+	VPAND        Y3, Y5, Y5
+	VPOR         Y7, Y5, Y5
+	VPSLLW       $0x08, Y5, Y7
+	VPAND        Y2, Y5, Y5
+	VPERMILPS    $0xff, Y6, Y6
+	VPMADDWD     32(DI), Y7, Y7
+	VPMADDWD     96(DI), Y5, Y5
+	VPADDD       Y5, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VFMADD231PS  Y7, Y6, Y1
 	ADDQ         $+128, DI
 	ADDQ         $+210, BX
 	DECQ         R8
@@ -3453,13 +3335,13 @@ block:
 	VADDSS       4(BX)(SI*1), X1, X1
 	VMOVSS       (BX)(SI*1), X0
 	VMULSS       48(CX), X0, X0
-	VMOVSS       8(BX)(SI*1), X2
-	VMULSS       64(CX), X2, X2
-	VADDSS       X2, X0, X0
+	VMOVSS       8(BX)(SI*1), X5
+	VMULSS       64(CX), X5, X5
+	VADDSS       X5, X0, X0
 	VADDSS       80(CX), X0, X0
-	VSUBSS       X0, X1, X2
+	VSUBSS       X0, X1, X5
 	VADDSS       X0, X1, X1
-	VMOVSS       X2, (DI)(AX*4)
+	VMOVSS       X5, (DI)(AX*4)
 	VMOVSS       X1, (R8)(AX*4)
 	INCQ         AX
 	MOVQ         n+40(FP), BX
@@ -3467,16 +3349,6 @@ block:
 	JLT          row
 	VZEROUPPER
 	RET
-
-DATA bytes192<>+0(SB)/8, $0xc0c0c0c0c0c0c0c0
-DATA bytes192<>+8(SB)/8, $0xc0c0c0c0c0c0c0c0
-DATA bytes192<>+16(SB)/8, $0xc0c0c0c0c0c0c0c0
-DATA bytes192<>+24(SB)/8, $0xc0c0c0c0c0c0c0c0
-DATA bytes192<>+32(SB)/8, $0xc0c0c0c0c0c0c0c0
-DATA bytes192<>+40(SB)/8, $0xc0c0c0c0c0c0c0c0
-DATA bytes192<>+48(SB)/8, $0xc0c0c0c0c0c0c0c0
-DATA bytes192<>+56(SB)/8, $0xc0c0c0c0c0c0c0c0
-GLOBL bytes192<>(SB), RODATA|NOPTR, $64
 
 DATA bytes60<>+0(SB)/8, $0x3c3c3c3c3c3c3c3c
 DATA bytes60<>+8(SB)/8, $0x3c3c3c3c3c3c3c3c
@@ -3488,45 +3360,35 @@ DATA bytes60<>+48(SB)/8, $0x3c3c3c3c3c3c3c3c
 DATA bytes60<>+56(SB)/8, $0x3c3c3c3c3c3c3c3c
 GLOBL bytes60<>(SB), RODATA|NOPTR, $64
 
-DATA lanes0_4<>+0(SB)/8, $0x0000000000000000
-DATA lanes0_4<>+8(SB)/8, $0x0000000000000000
-DATA lanes0_4<>+16(SB)/8, $0x0000000100000001
-DATA lanes0_4<>+24(SB)/8, $0x0000000100000001
-DATA lanes0_4<>+32(SB)/8, $0x0000000200000002
-DATA lanes0_4<>+40(SB)/8, $0x0000000200000002
-DATA lanes0_4<>+48(SB)/8, $0x0000000300000003
-DATA lanes0_4<>+56(SB)/8, $0x0000000300000003
-GLOBL lanes0_4<>(SB), RODATA|NOPTR, $64
+DATA bytes192<>+0(SB)/8, $0xc0c0c0c0c0c0c0c0
+DATA bytes192<>+8(SB)/8, $0xc0c0c0c0c0c0c0c0
+DATA bytes192<>+16(SB)/8, $0xc0c0c0c0c0c0c0c0
+DATA bytes192<>+24(SB)/8, $0xc0c0c0c0c0c0c0c0
+DATA bytes192<>+32(SB)/8, $0xc0c0c0c0c0c0c0c0
+DATA bytes192<>+40(SB)/8, $0xc0c0c0c0c0c0c0c0
+DATA bytes192<>+48(SB)/8, $0xc0c0c0c0c0c0c0c0
+DATA bytes192<>+56(SB)/8, $0xc0c0c0c0c0c0c0c0
+GLOBL bytes192<>(SB), RODATA|NOPTR, $64
 
-DATA lanes2_4<>+0(SB)/8, $0x0000000200000002
-DATA lanes2_4<>+8(SB)/8, $0x0000000200000002
-DATA lanes2_4<>+16(SB)/8, $0x0000000300000003
-DATA lanes2_4<>+24(SB)/8, $0x0000000300000003
-DATA lanes2_4<>+32(SB)/8, $0x0000000400000004
-DATA lanes2_4<>+40(SB)/8, $0x0000000400000004
-DATA lanes2_4<>+48(SB)/8, $0x0000000500000005
-DATA lanes2_4<>+56(SB)/8, $0x0000000500000005
-GLOBL lanes2_4<>(SB), RODATA|NOPTR, $64
+DATA seconds<>+0(SB)/8, $0x0705030106040200
+DATA seconds<>+8(SB)/8, $0x0f0d0b090e0c0a08
+DATA seconds<>+16(SB)/8, $0x0705030106040200
+DATA seconds<>+24(SB)/8, $0x0f0d0b090e0c0a08
+DATA seconds<>+32(SB)/8, $0x0705030106040200
+DATA seconds<>+40(SB)/8, $0x0f0d0b090e0c0a08
+DATA seconds<>+48(SB)/8, $0x0705030106040200
+DATA seconds<>+56(SB)/8, $0x0f0d0b090e0c0a08
+GLOBL seconds<>(SB), RODATA|NOPTR, $64
 
-DATA lanes4_4<>+0(SB)/8, $0x0000000400000004
-DATA lanes4_4<>+8(SB)/8, $0x0000000400000004
-DATA lanes4_4<>+16(SB)/8, $0x0000000500000005
-DATA lanes4_4<>+24(SB)/8, $0x0000000500000005
-DATA lanes4_4<>+32(SB)/8, $0x0000000600000006
-DATA lanes4_4<>+40(SB)/8, $0x0000000600000006
-DATA lanes4_4<>+48(SB)/8, $0x0000000700000007
-DATA lanes4_4<>+56(SB)/8, $0x0000000700000007
-GLOBL lanes4_4<>(SB), RODATA|NOPTR, $64
-
-DATA lanes6_4<>+0(SB)/8, $0x0000000600000006
-DATA lanes6_4<>+8(SB)/8, $0x0000000600000006
-DATA lanes6_4<>+16(SB)/8, $0x0000000700000007
-DATA lanes6_4<>+24(SB)/8, $0x0000000700000007
-DATA lanes6_4<>+32(SB)/8, $0x0000000800000008
-DATA lanes6_4<>+40(SB)/8, $0x0000000800000008
-DATA lanes6_4<>+48(SB)/8, $0x0000000900000009
-DATA lanes6_4<>+56(SB)/8, $0x0000000900000009
-GLOBL lanes6_4<>(SB), RODATA|NOPTR, $64
+DATA bytes170<>+0(SB)/8, $0xaaaaaaaaaaaaaaaa
+DATA bytes170<>+8(SB)/8, $0xaaaaaaaaaaaaaaaa
+DATA bytes170<>+16(SB)/8, $0xaaaaaaaaaaaaaaaa
+DATA bytes170<>+24(SB)/8, $0xaaaaaaaaaaaaaaaa
+DATA bytes170<>+32(SB)/8, $0xaaaaaaaaaaaaaaaa
+DATA bytes170<>+40(SB)/8, $0xaaaaaaaaaaaaaaaa
+DATA bytes170<>+48(SB)/8, $0xaaaaaaaaaaaaaaaa
+DATA bytes170<>+56(SB)/8, $0xaaaaaaaaaaaaaaaa
+GLOBL bytes170<>(SB), RODATA|NOPTR, $64
 
 // func BlockBatchQ6KAVX2(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
@@ -3581,24 +3443,26 @@ block:
 	PREFETCHT0   192(BX)(DX*1)
 	VPBROADCASTW 208(BX), X8
 	VCVTPH2PS    X8, Y8
-	VPMOVSXBD    192(BX), Y9
-	VCVTDQ2PS    Y9, Y9
-	VMULPS       Y8, Y9, Y9
-	VPMOVSXBD    200(BX), Y10
+	VMOVDQU      192(BX), X9
+	VPSHUFB      seconds<>+0(SB), X9, X9
+	VPMOVSXBD    X9, Y10
 	VCVTDQ2PS    Y10, Y10
 	VMULPS       Y8, Y10, Y10
-	VMOVDQU      (BX), Y8
+	VPSRLDQ      $0x08, X9, X9
+	VPMOVSXBD    X9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y8, Y9, Y9
 	VMOVDQU      128(BX), Y11
+	VPXOR        bytes170<>+0(SB), Y11, Y11
+	VMOVDQU      (BX), Y8
 	VPSLLW       $0x06, Y11, Y11
 	VPSLLW       $0x02, Y8, Y8
 	VPAND        bytes192<>+0(SB), Y11, Y11
-	VPXOR        bytes128<>+0(SB), Y11, Y11
 	VPAND        bytes60<>+0(SB), Y8, Y8
 	VPOR         Y11, Y8, Y8
 	VPSLLW       $0x08, Y8, Y11
 	VPAND        odd<>+0(SB), Y8, Y8
-	VMOVUPS      lanes0_4<>+0(SB), Y12
-	VPERMPS      Y9, Y12, Y12
+	VPERMILPS    $0x00, Y10, Y12
 	VPMADDWD     (DI), Y11, Y13
 	VPMADDWD     64(DI), Y8, Y14
 	VPADDD       Y14, Y13, Y13
@@ -3619,18 +3483,17 @@ block:
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y12, Y6
-	VMOVDQU      32(BX), Y8
 	VMOVDQU      128(BX), Y11
+	VPXOR        bytes170<>+0(SB), Y11, Y11
+	VMOVDQU      32(BX), Y8
 	VPSLLW       $0x04, Y11, Y11
 	VPSLLW       $0x02, Y8, Y8
 	VPAND        bytes192<>+0(SB), Y11, Y11
-	VPXOR        bytes128<>+0(SB), Y11, Y11
 	VPAND        bytes60<>+0(SB), Y8, Y8
 	VPOR         Y11, Y8, Y8
 	VPSLLW       $0x08, Y8, Y11
 	VPAND        odd<>+0(SB), Y8, Y8
-	VMOVUPS      lanes2_4<>+0(SB), Y12
-	VPERMPS      Y9, Y12, Y12
+	VPERMILPS    $0x55, Y10, Y12
 	VPMADDWD     32(DI), Y11, Y13
 	VPMADDWD     96(DI), Y8, Y14
 	VPADDD       Y14, Y13, Y13
@@ -3652,18 +3515,17 @@ block:
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y12, Y7
 	ADDQ         $+512, DI
-	VMOVDQU      (BX), Y8
 	VMOVDQU      128(BX), Y11
+	VPXOR        bytes170<>+0(SB), Y11, Y11
+	VMOVDQU      (BX), Y8
 	VPSLLW       $0x02, Y11, Y11
 	VPSRLW       $0x02, Y8, Y8
 	VPAND        bytes192<>+0(SB), Y11, Y11
-	VPXOR        bytes128<>+0(SB), Y11, Y11
 	VPAND        bytes60<>+0(SB), Y8, Y8
 	VPOR         Y11, Y8, Y8
 	VPSLLW       $0x08, Y8, Y11
 	VPAND        odd<>+0(SB), Y8, Y8
-	VMOVUPS      lanes4_4<>+0(SB), Y12
-	VPERMPS      Y9, Y12, Y12
+	VPERMILPS    $0xaa, Y10, Y12
 	VPMADDWD     (DI), Y11, Y13
 	VPMADDWD     64(DI), Y8, Y14
 	VPADDD       Y14, Y13, Y13
@@ -3684,166 +3546,161 @@ block:
 	VPADDD       Y14, Y13, Y13
 	VCVTDQ2PS    Y13, Y13
 	VFMADD231PS  Y13, Y12, Y6
-	VMOVDQU      32(BX), Y8
 	VMOVDQU      128(BX), Y11
+	VPXOR        bytes170<>+0(SB), Y11, Y11
+	VMOVDQU      32(BX), Y8
 	VPSRLW       $0x02, Y8, Y8
 	VPAND        bytes192<>+0(SB), Y11, Y11
-	VPXOR        bytes128<>+0(SB), Y11, Y11
 	VPAND        bytes60<>+0(SB), Y8, Y8
 	VPOR         Y11, Y8, Y8
 	VPSLLW       $0x08, Y8, Y11
 	VPAND        odd<>+0(SB), Y8, Y8
-	VMOVUPS      lanes6_4<>+0(SB), Y12
-	VPERMPS      Y9, Y12, Y12
-	VPMADDWD     32(DI), Y11, Y9
+	VPERMILPS    $0xff, Y10, Y10
+	VPMADDWD     32(DI), Y11, Y12
 	VPMADDWD     96(DI), Y8, Y13
-	VPADDD       Y13, Y9, Y9
-	VCVTDQ2PS    Y9, Y9
-	VFMADD231PS  Y9, Y12, Y1
-	VPMADDWD     160(DI), Y11, Y9
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y10, Y1
+	VPMADDWD     160(DI), Y11, Y12
 	VPMADDWD     224(DI), Y8, Y13
-	VPADDD       Y13, Y9, Y9
-	VCVTDQ2PS    Y9, Y9
-	VFMADD231PS  Y9, Y12, Y3
-	VPMADDWD     288(DI), Y11, Y9
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y10, Y3
+	VPMADDWD     288(DI), Y11, Y12
 	VPMADDWD     352(DI), Y8, Y13
-	VPADDD       Y13, Y9, Y9
-	VCVTDQ2PS    Y9, Y9
-	VFMADD231PS  Y9, Y12, Y5
-	VPMADDWD     416(DI), Y11, Y9
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y10, Y5
+	VPMADDWD     416(DI), Y11, Y12
 	VPMADDWD     480(DI), Y8, Y13
-	VPADDD       Y13, Y9, Y9
-	VCVTDQ2PS    Y9, Y9
-	VFMADD231PS  Y9, Y12, Y7
+	VPADDD       Y13, Y12, Y12
+	VCVTDQ2PS    Y12, Y12
+	VFMADD231PS  Y12, Y10, Y7
 	ADDQ         $+512, DI
+	VMOVDQU      160(BX), Y10
+	VPXOR        bytes170<>+0(SB), Y10, Y10
 	VMOVDQU      64(BX), Y8
-	VMOVDQU      160(BX), Y9
-	VPSLLW       $0x06, Y9, Y9
+	VPSLLW       $0x06, Y10, Y10
 	VPSLLW       $0x02, Y8, Y8
-	VPAND        bytes192<>+0(SB), Y9, Y9
-	VPXOR        bytes128<>+0(SB), Y9, Y9
+	VPAND        bytes192<>+0(SB), Y10, Y10
 	VPAND        bytes60<>+0(SB), Y8, Y8
-	VPOR         Y9, Y8, Y8
-	VPSLLW       $0x08, Y8, Y9
+	VPOR         Y10, Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
 	VPAND        odd<>+0(SB), Y8, Y8
-	VMOVUPS      lanes0_4<>+0(SB), Y11
-	VPERMPS      Y10, Y11, Y11
-	VPMADDWD     (DI), Y9, Y12
+	VPERMILPS    $0x00, Y9, Y11
+	VPMADDWD     (DI), Y10, Y12
 	VPMADDWD     64(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y11, Y0
-	VPMADDWD     128(DI), Y9, Y12
+	VPMADDWD     128(DI), Y10, Y12
 	VPMADDWD     192(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y11, Y2
-	VPMADDWD     256(DI), Y9, Y12
+	VPMADDWD     256(DI), Y10, Y12
 	VPMADDWD     320(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y11, Y4
-	VPMADDWD     384(DI), Y9, Y12
+	VPMADDWD     384(DI), Y10, Y12
 	VPMADDWD     448(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y11, Y6
+	VMOVDQU      160(BX), Y10
+	VPXOR        bytes170<>+0(SB), Y10, Y10
 	VMOVDQU      96(BX), Y8
-	VMOVDQU      160(BX), Y9
-	VPSLLW       $0x04, Y9, Y9
+	VPSLLW       $0x04, Y10, Y10
 	VPSLLW       $0x02, Y8, Y8
-	VPAND        bytes192<>+0(SB), Y9, Y9
-	VPXOR        bytes128<>+0(SB), Y9, Y9
+	VPAND        bytes192<>+0(SB), Y10, Y10
 	VPAND        bytes60<>+0(SB), Y8, Y8
-	VPOR         Y9, Y8, Y8
-	VPSLLW       $0x08, Y8, Y9
+	VPOR         Y10, Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
 	VPAND        odd<>+0(SB), Y8, Y8
-	VMOVUPS      lanes2_4<>+0(SB), Y11
-	VPERMPS      Y10, Y11, Y11
-	VPMADDWD     32(DI), Y9, Y12
+	VPERMILPS    $0x55, Y9, Y11
+	VPMADDWD     32(DI), Y10, Y12
 	VPMADDWD     96(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y11, Y1
-	VPMADDWD     160(DI), Y9, Y12
+	VPMADDWD     160(DI), Y10, Y12
 	VPMADDWD     224(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y11, Y3
-	VPMADDWD     288(DI), Y9, Y12
+	VPMADDWD     288(DI), Y10, Y12
 	VPMADDWD     352(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y11, Y5
-	VPMADDWD     416(DI), Y9, Y12
+	VPMADDWD     416(DI), Y10, Y12
 	VPMADDWD     480(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y11, Y7
 	ADDQ         $+512, DI
+	VMOVDQU      160(BX), Y10
+	VPXOR        bytes170<>+0(SB), Y10, Y10
 	VMOVDQU      64(BX), Y8
-	VMOVDQU      160(BX), Y9
-	VPSLLW       $0x02, Y9, Y9
+	VPSLLW       $0x02, Y10, Y10
 	VPSRLW       $0x02, Y8, Y8
-	VPAND        bytes192<>+0(SB), Y9, Y9
-	VPXOR        bytes128<>+0(SB), Y9, Y9
+	VPAND        bytes192<>+0(SB), Y10, Y10
 	VPAND        bytes60<>+0(SB), Y8, Y8
-	VPOR         Y9, Y8, Y8
-	VPSLLW       $0x08, Y8, Y9
+	VPOR         Y10, Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
 	VPAND        odd<>+0(SB), Y8, Y8
-	VMOVUPS      lanes4_4<>+0(SB), Y11
-	VPERMPS      Y10, Y11, Y11
-	VPMADDWD     (DI), Y9, Y12
+	VPERMILPS    $0xaa, Y9, Y11
+	VPMADDWD     (DI), Y10, Y12
 	VPMADDWD     64(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y11, Y0
-	VPMADDWD     128(DI), Y9, Y12
+	VPMADDWD     128(DI), Y10, Y12
 	VPMADDWD     192(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y11, Y2
-	VPMADDWD     256(DI), Y9, Y12
+	VPMADDWD     256(DI), Y10, Y12
 	VPMADDWD     320(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y11, Y4
-	VPMADDWD     384(DI), Y9, Y12
+	VPMADDWD     384(DI), Y10, Y12
 	VPMADDWD     448(DI), Y8, Y13
 	VPADDD       Y13, Y12, Y12
 	VCVTDQ2PS    Y12, Y12
 	VFMADD231PS  Y12, Y11, Y6
+	VMOVDQU      160(BX), Y10
+	VPXOR        bytes170<>+0(SB), Y10, Y10
 	VMOVDQU      96(BX), Y8
-	VMOVDQU      160(BX), Y9
 	VPSRLW       $0x02, Y8, Y8
-	VPAND        bytes192<>+0(SB), Y9, Y9
-	VPXOR        bytes128<>+0(SB), Y9, Y9
+	VPAND        bytes192<>+0(SB), Y10, Y10
 	VPAND        bytes60<>+0(SB), Y8, Y8
-	VPOR         Y9, Y8, Y8
-	VPSLLW       $0x08, Y8, Y9
+	VPOR         Y10, Y8, Y8
+	VPSLLW       $0x08, Y8, Y10
 	VPAND        odd<>+0(SB), Y8, Y8
-	VMOVUPS      lanes6_4<>+0(SB), Y11
-	VPERMPS      Y10, Y11, Y11
-	VPMADDWD     32(DI), Y9, Y10
+	VPERMILPS    $0xff, Y9, Y9
+	VPMADDWD     32(DI), Y10, Y11
 	VPMADDWD     96(DI), Y8, Y12
-	VPADDD       Y12, Y10, Y10
-	VCVTDQ2PS    Y10, Y10
-	VFMADD231PS  Y10, Y11, Y1
-	VPMADDWD     160(DI), Y9, Y10
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y9, Y1
+	VPMADDWD     160(DI), Y10, Y11
 	VPMADDWD     224(DI), Y8, Y12
-	VPADDD       Y12, Y10, Y10
-	VCVTDQ2PS    Y10, Y10
-	VFMADD231PS  Y10, Y11, Y3
-	VPMADDWD     288(DI), Y9, Y10
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y9, Y3
+	VPMADDWD     288(DI), Y10, Y11
 	VPMADDWD     352(DI), Y8, Y12
-	VPADDD       Y12, Y10, Y10
-	VCVTDQ2PS    Y10, Y10
-	VFMADD231PS  Y10, Y11, Y5
-	VPMADDWD     416(DI), Y9, Y10
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y9, Y5
+	VPMADDWD     416(DI), Y10, Y11
 	VPMADDWD     480(DI), Y8, Y12
-	VPADDD       Y12, Y10, Y10
-	VCVTDQ2PS    Y10, Y10
-	VFMADD231PS  Y10, Y11, Y7
+	VPADDD       Y12, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VFMADD231PS  Y11, Y9, Y7
 	ADDQ         $+512, DI
 	ADDQ         $+210, BX
 	DECQ         R8
@@ -5803,13 +5660,14 @@ block:
 	VPBROADCASTW    X3, Y3
 	VCVTPH2PS       Y3, Z3
 	VMULPS          Y3, Y4, Y4
+	VMOVDQU64       quarters<>+0(SB), Z3
+	VPERMPS         Z2, Z3, Z2
+	VPERMPS         Z4, Z3, Z4
 	VBROADCASTI64X4 16(BX), Z3
 	VPSRLVW         halves64_0_4<>+0(SB), Z3, Z3
 	VPANDD          bytes15<>+0(SB), Z3, Z3
-	VMOVUPS         lanes0_8<>+0(SB), Z5
-	VPERMPS         Z2, Z5, Z5
-	VMOVUPS         lanes0_8<>+0(SB), Z6
-	VPERMPS         Z4, Z6, Z6
+	VPERMILPS       $0x00, Z2, Z5
+	VPERMILPS       $0x00, Z4, Z6
 	VPSLLW          $0x08, Z3, Z7
 	VPANDD          Z1, Z3, Z3
 	VPMADDWD        (DI), Z7, Z7
@@ -5821,10 +5679,8 @@ block:
 	VBROADCASTI64X4 48(BX), Z3
 	VPSRLVW         halves64_0_4<>+0(SB), Z3, Z3
 	VPANDD          bytes15<>+0(SB), Z3, Z3
-	VMOVUPS         lanes2_8<>+0(SB), Z5
-	VPERMPS         Z2, Z5, Z5
-	VMOVUPS         lanes2_8<>+0(SB), Z6
-	VPERMPS         Z4, Z6, Z6
+	VPERMILPS       $0x55, Z2, Z5
+	VPERMILPS       $0x55, Z4, Z6
 	VPSLLW          $0x08, Z3, Z7
 	VPANDD          Z1, Z3, Z3
 	VPMADDWD        (DI), Z7, Z7
@@ -5836,10 +5692,8 @@ block:
 	VBROADCASTI64X4 80(BX), Z3
 	VPSRLVW         halves64_0_4<>+0(SB), Z3, Z3
 	VPANDD          bytes15<>+0(SB), Z3, Z3
-	VMOVUPS         lanes4_8<>+0(SB), Z5
-	VPERMPS         Z2, Z5, Z5
-	VMOVUPS         lanes4_8<>+0(SB), Z6
-	VPERMPS         Z4, Z6, Z6
+	VPERMILPS       $0xaa, Z2, Z5
+	VPERMILPS       $0xaa, Z4, Z6
 	VPSLLW          $0x08, Z3, Z7
 	VPANDD          Z1, Z3, Z3
 	VPMADDWD        (DI), Z7, Z7
@@ -5851,10 +5705,8 @@ block:
 	VBROADCASTI64X4 112(BX), Z3
 	VPSRLVW         halves64_0_4<>+0(SB), Z3, Z3
 	VPANDD          bytes15<>+0(SB), Z3, Z3
-	VMOVUPS         lanes6_8<>+0(SB), Z5
-	VPERMPS         Z2, Z5, Z5
-	VMOVUPS         lanes6_8<>+0(SB), Z6
-	VPERMPS         Z4, Z6, Z6
+	VPERMILPS       $0xff, Z2, Z5
+	VPERMILPS       $0xff, Z4, Z6
 	VPSLLW          $0x08, Z3, Z7
 	VPANDD          Z1, Z3, Z3
 	VPMADDWD        (DI), Z7, Z7
@@ -5894,6 +5746,16 @@ block:
 	JLT             row
 	VZEROUPPER
 	RET
+
+DATA quarters<>+0(SB)/8, $0x0000000200000000
+DATA quarters<>+8(SB)/8, $0x0000000600000004
+DATA quarters<>+16(SB)/8, $0x0000000200000000
+DATA quarters<>+24(SB)/8, $0x0000000600000004
+DATA quarters<>+32(SB)/8, $0x0000000300000001
+DATA quarters<>+40(SB)/8, $0x0000000700000005
+DATA quarters<>+48(SB)/8, $0x0000000300000001
+DATA quarters<>+56(SB)/8, $0x0000000700000005
+GLOBL quarters<>(SB), RODATA|NOPTR, $64
 
 DATA halves64_0_4<>+0(SB)/8, $0x0000000000000000
 DATA halves64_0_4<>+8(SB)/8, $0x0000000000000000
@@ -5991,13 +5853,14 @@ block:
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y7, Y7
+	VMOVDQU64       quarters<>+0(SB), Z6
+	VPERMPS         Z5, Z6, Z5
+	VPERMPS         Z7, Z6, Z7
 	VBROADCASTI64X4 16(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
-	VMOVUPS         lanes0_8<>+0(SB), Z8
-	VPERMPS         Z5, Z8, Z8
-	VMOVUPS         lanes0_8<>+0(SB), Z9
-	VPERMPS         Z7, Z9, Z9
+	VPERMILPS       $0x00, Z5, Z8
+	VPERMILPS       $0x00, Z7, Z9
 	VPSLLW          $0x08, Z6, Z10
 	VPANDD          Z4, Z6, Z6
 	VPMADDWD        (DI), Z10, Z11
@@ -6024,10 +5887,8 @@ block:
 	VBROADCASTI64X4 48(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
-	VMOVUPS         lanes2_8<>+0(SB), Z8
-	VPERMPS         Z5, Z8, Z8
-	VMOVUPS         lanes2_8<>+0(SB), Z9
-	VPERMPS         Z7, Z9, Z9
+	VPERMILPS       $0x55, Z5, Z8
+	VPERMILPS       $0x55, Z7, Z9
 	VPSLLW          $0x08, Z6, Z10
 	VPANDD          Z4, Z6, Z6
 	VPMADDWD        (DI), Z10, Z11
@@ -6054,10 +5915,8 @@ block:
 	VBROADCASTI64X4 80(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
-	VMOVUPS         lanes4_8<>+0(SB), Z8
-	VPERMPS         Z5, Z8, Z8
-	VMOVUPS         lanes4_8<>+0(SB), Z9
-	VPERMPS         Z7, Z9, Z9
+	VPERMILPS       $0xaa, Z5, Z8
+	VPERMILPS       $0xaa, Z7, Z9
 	VPSLLW          $0x08, Z6, Z10
 	VPANDD          Z4, Z6, Z6
 	VPMADDWD        (DI), Z10, Z11
@@ -6084,10 +5943,8 @@ block:
 	VBROADCASTI64X4 112(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
-	VMOVUPS         lanes6_8<>+0(SB), Z8
-	VPERMPS         Z5, Z8, Z8
-	VMOVUPS         lanes6_8<>+0(SB), Z9
-	VPERMPS         Z7, Z9, Z9
+	VPERMILPS       $0xff, Z5, Z8
+	VPERMILPS       $0xff, Z7, Z9
 	VPSLLW          $0x08, Z6, Z10
 	VPANDD          Z4, Z6, Z6
 	VPMADDWD        (DI), Z10, Z11
@@ -6248,16 +6105,17 @@ block:
 	VPBROADCASTW    X3, Y3
 	VCVTPH2PS       Y3, Z3
 	VMULPS          Y3, Y4, Y4
+	VMOVDQU64       quarters<>+0(SB), Z3
+	VPERMPS         Z2, Z3, Z2
+	VPERMPS         Z4, Z3, Z4
 	VBROADCASTI64X4 16(BX), Z3
 	VBROADCASTI64X4 48(BX), Z5
 	VPSRLVW         halves64_0_4<>+0(SB), Z5, Z5
 	VPANDD          bytes15<>+0(SB), Z5, Z5
 	VPTESTMB        bit0<>+0(SB), Z3, K1
 	VPADDB          bytes16<>+0(SB), Z5, K1, Z5
-	VMOVUPS         lanes0_8<>+0(SB), Z6
-	VPERMPS         Z2, Z6, Z6
-	VMOVUPS         lanes0_8<>+0(SB), Z7
-	VPERMPS         Z4, Z7, Z7
+	VPERMILPS       $0x00, Z2, Z6
+	VPERMILPS       $0x00, Z4, Z7
 	VPSLLW          $0x08, Z5, Z8
 	VPANDD          Z1, Z5, Z5
 	VPMADDWD        (DI), Z8, Z8
@@ -6271,10 +6129,8 @@ block:
 	VPANDD          bytes15<>+0(SB), Z5, Z5
 	VPTESTMB        bit2<>+0(SB), Z3, K1
 	VPADDB          bytes16<>+0(SB), Z5, K1, Z5
-	VMOVUPS         lanes2_8<>+0(SB), Z6
-	VPERMPS         Z2, Z6, Z6
-	VMOVUPS         lanes2_8<>+0(SB), Z7
-	VPERMPS         Z4, Z7, Z7
+	VPERMILPS       $0x55, Z2, Z6
+	VPERMILPS       $0x55, Z4, Z7
 	VPSLLW          $0x08, Z5, Z8
 	VPANDD          Z1, Z5, Z5
 	VPMADDWD        (DI), Z8, Z8
@@ -6288,10 +6144,8 @@ block:
 	VPANDD          bytes15<>+0(SB), Z5, Z5
 	VPTESTMB        bit4<>+0(SB), Z3, K1
 	VPADDB          bytes16<>+0(SB), Z5, K1, Z5
-	VMOVUPS         lanes4_8<>+0(SB), Z6
-	VPERMPS         Z2, Z6, Z6
-	VMOVUPS         lanes4_8<>+0(SB), Z7
-	VPERMPS         Z4, Z7, Z7
+	VPERMILPS       $0xaa, Z2, Z6
+	VPERMILPS       $0xaa, Z4, Z7
 	VPSLLW          $0x08, Z5, Z8
 	VPANDD          Z1, Z5, Z5
 	VPMADDWD        (DI), Z8, Z8
@@ -6305,10 +6159,8 @@ block:
 	VPANDD          bytes15<>+0(SB), Z5, Z5
 	VPTESTMB        bit6<>+0(SB), Z3, K1
 	VPADDB          bytes16<>+0(SB), Z5, K1, Z5
-	VMOVUPS         lanes6_8<>+0(SB), Z3
-	VPERMPS         Z2, Z3, Z3
-	VMOVUPS         lanes6_8<>+0(SB), Z6
-	VPERMPS         Z4, Z6, Z6
+	VPERMILPS       $0xff, Z2, Z3
+	VPERMILPS       $0xff, Z4, Z6
 	VPSLLW          $0x08, Z5, Z7
 	VPANDD          Z1, Z5, Z5
 	VPMADDWD        (DI), Z7, Z7
@@ -6475,16 +6327,17 @@ block:
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y7, Y7
+	VMOVDQU64       quarters<>+0(SB), Z6
+	VPERMPS         Z5, Z6, Z5
+	VPERMPS         Z7, Z6, Z7
 	VBROADCASTI64X4 16(BX), Z6
 	VBROADCASTI64X4 48(BX), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit0<>+0(SB), Z6, K1
 	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
-	VMOVUPS         lanes0_8<>+0(SB), Z9
-	VPERMPS         Z5, Z9, Z9
-	VMOVUPS         lanes0_8<>+0(SB), Z10
-	VPERMPS         Z7, Z10, Z10
+	VPERMILPS       $0x00, Z5, Z9
+	VPERMILPS       $0x00, Z7, Z10
 	VPSLLW          $0x08, Z8, Z11
 	VPANDD          Z4, Z8, Z8
 	VPMADDWD        (DI), Z11, Z12
@@ -6513,10 +6366,8 @@ block:
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit2<>+0(SB), Z6, K1
 	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
-	VMOVUPS         lanes2_8<>+0(SB), Z9
-	VPERMPS         Z5, Z9, Z9
-	VMOVUPS         lanes2_8<>+0(SB), Z10
-	VPERMPS         Z7, Z10, Z10
+	VPERMILPS       $0x55, Z5, Z9
+	VPERMILPS       $0x55, Z7, Z10
 	VPSLLW          $0x08, Z8, Z11
 	VPANDD          Z4, Z8, Z8
 	VPMADDWD        (DI), Z11, Z12
@@ -6545,10 +6396,8 @@ block:
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit4<>+0(SB), Z6, K1
 	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
-	VMOVUPS         lanes4_8<>+0(SB), Z9
-	VPERMPS         Z5, Z9, Z9
-	VMOVUPS         lanes4_8<>+0(SB), Z10
-	VPERMPS         Z7, Z10, Z10
+	VPERMILPS       $0xaa, Z5, Z9
+	VPERMILPS       $0xaa, Z7, Z10
 	VPSLLW          $0x08, Z8, Z11
 	VPANDD          Z4, Z8, Z8
 	VPMADDWD        (DI), Z11, Z12
@@ -6577,10 +6426,8 @@ block:
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit6<>+0(SB), Z6, K1
 	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
-	VMOVUPS         lanes6_8<>+0(SB), Z6
-	VPERMPS         Z5, Z6, Z6
-	VMOVUPS         lanes6_8<>+0(SB), Z9
-	VPERMPS         Z7, Z9, Z9
+	VPERMILPS       $0xff, Z5, Z6
+	VPERMILPS       $0xff, Z7, Z9
 	VPSLLW          $0x08, Z8, Z10
 	VPANDD          Z4, Z8, Z8
 	VPMADDWD        (DI), Z10, Z11
@@ -6711,72 +6558,66 @@ block:
 	VPBROADCASTW    208(BX), X3
 	VPBROADCASTW    X3, Y3
 	VCVTPH2PS       Y3, Z3
-	VPMOVSXBD       192(BX), Z4
+	VMOVDQU         192(BX), X4
+	VPSHUFB         fourths<>+0(SB), X4, X4
+	VPMOVSXBD       X4, Z4
 	VCVTDQ2PS       Z4, Z4
 	VMULPS          Z3, Z4, Z4
-	VMOVDQU64       (BX), Z3
 	VBROADCASTI64X4 128(BX), Z5
-	VPSLLVW         halves64_6_4<>+0(SB), Z5, Z5
+	VPXORD          bytes170<>+0(SB), Z5, Z5
+	VMOVDQU64       (BX), Z3
+	VPSLLVW         halves64_6_4<>+0(SB), Z5, Z6
 	VPSLLW          $0x02, Z3, Z3
-	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z5
-	VPANDD          bytes60<>+0(SB), Z3, Z3
-	VPORD           Z5, Z3, Z3
-	VMOVUPS         lanes0_4<>+0(SB), Z5
-	VPERMPS         Z4, Z5, Z5
-	VPSLLW          $0x08, Z3, Z6
-	VPANDD          Z1, Z3, Z3
-	VPMADDWD        (DI), Z6, Z6
-	VPDPWSSD        64(DI), Z3, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
+	VPANDD          Z2, Z6, Z6
+	VPTERNLOGD      $0xf8, bytes60<>+0(SB), Z3, Z6
+	VPERMILPS       $0x00, Z4, Z3
+	VPSLLW          $0x08, Z6, Z7
+	VPANDD          Z1, Z6, Z6
+	VPMADDWD        (DI), Z7, Z7
+	VPDPWSSD        64(DI), Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z3, Z0
 	ADDQ            $+128, DI
 	VMOVDQU64       (BX), Z3
-	VBROADCASTI64X4 128(BX), Z5
 	VPSLLVW         halves64_2_0<>+0(SB), Z5, Z5
 	VPSRLW          $0x02, Z3, Z3
-	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z5
-	VPANDD          bytes60<>+0(SB), Z3, Z3
-	VPORD           Z5, Z3, Z3
-	VMOVUPS         lanes4_4<>+0(SB), Z5
-	VPERMPS         Z4, Z5, Z5
-	VPSLLW          $0x08, Z3, Z6
-	VPANDD          Z1, Z3, Z3
+	VPANDD          Z2, Z5, Z5
+	VPTERNLOGD      $0xf8, bytes60<>+0(SB), Z3, Z5
+	VPERMILPS       $0x55, Z4, Z3
+	VPSLLW          $0x08, Z5, Z6
+	VPANDD          Z1, Z5, Z5
 	VPMADDWD        (DI), Z6, Z6
-	VPDPWSSD        64(DI), Z3, Z6
+	VPDPWSSD        64(DI), Z5, Z6
 	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
+	VFMADD231PS     Z6, Z3, Z0
 	ADDQ            $+128, DI
-	VMOVDQU64       64(BX), Z3
 	VBROADCASTI64X4 160(BX), Z5
-	VPSLLVW         halves64_6_4<>+0(SB), Z5, Z5
+	VPXORD          bytes170<>+0(SB), Z5, Z5
+	VMOVDQU64       64(BX), Z3
+	VPSLLVW         halves64_6_4<>+0(SB), Z5, Z6
 	VPSLLW          $0x02, Z3, Z3
-	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z5
-	VPANDD          bytes60<>+0(SB), Z3, Z3
-	VPORD           Z5, Z3, Z3
-	VMOVUPS         lanes8_4<>+0(SB), Z5
-	VPERMPS         Z4, Z5, Z5
-	VPSLLW          $0x08, Z3, Z6
-	VPANDD          Z1, Z3, Z3
-	VPMADDWD        (DI), Z6, Z6
-	VPDPWSSD        64(DI), Z3, Z6
-	VCVTDQ2PS       Z6, Z6
-	VFMADD231PS     Z6, Z5, Z0
+	VPANDD          Z2, Z6, Z6
+	VPTERNLOGD      $0xf8, bytes60<>+0(SB), Z3, Z6
+	VPERMILPS       $0xaa, Z4, Z3
+	VPSLLW          $0x08, Z6, Z7
+	VPANDD          Z1, Z6, Z6
+	VPMADDWD        (DI), Z7, Z7
+	VPDPWSSD        64(DI), Z6, Z7
+	VCVTDQ2PS       Z7, Z7
+	VFMADD231PS     Z7, Z3, Z0
 	ADDQ            $+128, DI
 	VMOVDQU64       64(BX), Z3
-	VBROADCASTI64X4 160(BX), Z5
 	VPSLLVW         halves64_2_0<>+0(SB), Z5, Z5
 	VPSRLW          $0x02, Z3, Z3
-	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z2, Z5
-	VPANDD          bytes60<>+0(SB), Z3, Z3
-	VPORD           Z5, Z3, Z3
-	VMOVUPS         lanes12_4<>+0(SB), Z5
-	VPERMPS         Z4, Z5, Z5
-	VPSLLW          $0x08, Z3, Z4
-	VPANDD          Z1, Z3, Z3
+	VPANDD          Z2, Z5, Z5
+	VPTERNLOGD      $0xf8, bytes60<>+0(SB), Z3, Z5
+	VPERMILPS       $0xff, Z4, Z3
+	VPSLLW          $0x08, Z5, Z4
+	VPANDD          Z1, Z5, Z5
 	VPMADDWD        (DI), Z4, Z4
-	VPDPWSSD        64(DI), Z3, Z4
+	VPDPWSSD        64(DI), Z5, Z4
 	VCVTDQ2PS       Z4, Z4
-	VFMADD231PS     Z4, Z5, Z0
+	VFMADD231PS     Z4, Z3, Z0
 	ADDQ            $+128, DI
 	ADDQ            $+210, BX
 	DECQ            R8
@@ -6810,6 +6651,16 @@ block:
 	VZEROUPPER
 	RET
 
+DATA fourths<>+0(SB)/8, $0x0d0905010c080400
+DATA fourths<>+8(SB)/8, $0x0f0b07030e0a0602
+DATA fourths<>+16(SB)/8, $0x0d0905010c080400
+DATA fourths<>+24(SB)/8, $0x0f0b07030e0a0602
+DATA fourths<>+32(SB)/8, $0x0d0905010c080400
+DATA fourths<>+40(SB)/8, $0x0f0b07030e0a0602
+DATA fourths<>+48(SB)/8, $0x0d0905010c080400
+DATA fourths<>+56(SB)/8, $0x0f0b07030e0a0602
+GLOBL fourths<>(SB), RODATA|NOPTR, $64
+
 DATA halves64_6_4<>+0(SB)/8, $0x0006000600060006
 DATA halves64_6_4<>+8(SB)/8, $0x0006000600060006
 DATA halves64_6_4<>+16(SB)/8, $0x0006000600060006
@@ -6829,26 +6680,6 @@ DATA halves64_2_0<>+40(SB)/8, $0x0000000000000000
 DATA halves64_2_0<>+48(SB)/8, $0x0000000000000000
 DATA halves64_2_0<>+56(SB)/8, $0x0000000000000000
 GLOBL halves64_2_0<>(SB), RODATA|NOPTR, $64
-
-DATA lanes8_4<>+0(SB)/8, $0x0000000800000008
-DATA lanes8_4<>+8(SB)/8, $0x0000000800000008
-DATA lanes8_4<>+16(SB)/8, $0x0000000900000009
-DATA lanes8_4<>+24(SB)/8, $0x0000000900000009
-DATA lanes8_4<>+32(SB)/8, $0x0000000a0000000a
-DATA lanes8_4<>+40(SB)/8, $0x0000000a0000000a
-DATA lanes8_4<>+48(SB)/8, $0x0000000b0000000b
-DATA lanes8_4<>+56(SB)/8, $0x0000000b0000000b
-GLOBL lanes8_4<>(SB), RODATA|NOPTR, $64
-
-DATA lanes12_4<>+0(SB)/8, $0x0000000c0000000c
-DATA lanes12_4<>+8(SB)/8, $0x0000000c0000000c
-DATA lanes12_4<>+16(SB)/8, $0x0000000d0000000d
-DATA lanes12_4<>+24(SB)/8, $0x0000000d0000000d
-DATA lanes12_4<>+32(SB)/8, $0x0000000e0000000e
-DATA lanes12_4<>+40(SB)/8, $0x0000000e0000000e
-DATA lanes12_4<>+48(SB)/8, $0x0000000f0000000f
-DATA lanes12_4<>+56(SB)/8, $0x0000000f0000000f
-GLOBL lanes12_4<>(SB), RODATA|NOPTR, $64
 
 // func BlockBatchQ6KAVX512(lower *float32, upper *float32, ld int, rows *byte, ids *uint32, n int, blocks int, b *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512DQ, AVX512F, AVX512VNNI, MMX+
@@ -6906,120 +6737,114 @@ block:
 	VPBROADCASTW    208(BX), X6
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
-	VPMOVSXBD       192(BX), Z7
+	VMOVDQU         192(BX), X7
+	VPSHUFB         fourths<>+0(SB), X7, X7
+	VPMOVSXBD       X7, Z7
 	VCVTDQ2PS       Z7, Z7
 	VMULPS          Z6, Z7, Z7
-	VMOVDQU64       (BX), Z6
 	VBROADCASTI64X4 128(BX), Z8
-	VPSLLVW         halves64_6_4<>+0(SB), Z8, Z8
+	VPXORD          bytes170<>+0(SB), Z8, Z8
+	VMOVDQU64       (BX), Z6
+	VPSLLVW         halves64_6_4<>+0(SB), Z8, Z9
 	VPSLLW          $0x02, Z6, Z6
-	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z8
-	VPANDD          bytes60<>+0(SB), Z6, Z6
-	VPORD           Z8, Z6, Z6
-	VMOVUPS         lanes0_4<>+0(SB), Z8
-	VPERMPS         Z7, Z8, Z8
-	VPSLLW          $0x08, Z6, Z9
-	VPANDD          Z4, Z6, Z6
-	VPMADDWD        (DI), Z9, Z10
-	VPDPWSSD        64(DI), Z6, Z10
+	VPANDD          Z5, Z9, Z9
+	VPTERNLOGD      $0xf8, bytes60<>+0(SB), Z6, Z9
+	VPERMILPS       $0x00, Z7, Z6
+	VPSLLW          $0x08, Z9, Z10
+	VPANDD          Z4, Z9, Z9
+	VPMADDWD        (DI), Z10, Z11
+	VPDPWSSD        64(DI), Z9, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z0
+	VPMADDWD        128(DI), Z10, Z11
+	VPDPWSSD        192(DI), Z9, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z1
+	VPMADDWD        256(DI), Z10, Z11
+	VPDPWSSD        320(DI), Z9, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z2
+	VPMADDWD        384(DI), Z10, Z10
+	VPDPWSSD        448(DI), Z9, Z10
 	VCVTDQ2PS       Z10, Z10
-	VFMADD231PS     Z10, Z8, Z0
-	VPMADDWD        128(DI), Z9, Z10
-	VPDPWSSD        192(DI), Z6, Z10
-	VCVTDQ2PS       Z10, Z10
-	VFMADD231PS     Z10, Z8, Z1
-	VPMADDWD        256(DI), Z9, Z10
-	VPDPWSSD        320(DI), Z6, Z10
-	VCVTDQ2PS       Z10, Z10
-	VFMADD231PS     Z10, Z8, Z2
-	VPMADDWD        384(DI), Z9, Z9
-	VPDPWSSD        448(DI), Z6, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z3
+	VFMADD231PS     Z10, Z6, Z3
 	ADDQ            $+512, DI
 	VMOVDQU64       (BX), Z6
-	VBROADCASTI64X4 128(BX), Z8
 	VPSLLVW         halves64_2_0<>+0(SB), Z8, Z8
 	VPSRLW          $0x02, Z6, Z6
-	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z8
-	VPANDD          bytes60<>+0(SB), Z6, Z6
-	VPORD           Z8, Z6, Z6
-	VMOVUPS         lanes4_4<>+0(SB), Z8
-	VPERMPS         Z7, Z8, Z8
-	VPSLLW          $0x08, Z6, Z9
-	VPANDD          Z4, Z6, Z6
+	VPANDD          Z5, Z8, Z8
+	VPTERNLOGD      $0xf8, bytes60<>+0(SB), Z6, Z8
+	VPERMILPS       $0x55, Z7, Z6
+	VPSLLW          $0x08, Z8, Z9
+	VPANDD          Z4, Z8, Z8
 	VPMADDWD        (DI), Z9, Z10
-	VPDPWSSD        64(DI), Z6, Z10
+	VPDPWSSD        64(DI), Z8, Z10
 	VCVTDQ2PS       Z10, Z10
-	VFMADD231PS     Z10, Z8, Z0
+	VFMADD231PS     Z10, Z6, Z0
 	VPMADDWD        128(DI), Z9, Z10
-	VPDPWSSD        192(DI), Z6, Z10
+	VPDPWSSD        192(DI), Z8, Z10
 	VCVTDQ2PS       Z10, Z10
-	VFMADD231PS     Z10, Z8, Z1
+	VFMADD231PS     Z10, Z6, Z1
 	VPMADDWD        256(DI), Z9, Z10
-	VPDPWSSD        320(DI), Z6, Z10
+	VPDPWSSD        320(DI), Z8, Z10
 	VCVTDQ2PS       Z10, Z10
-	VFMADD231PS     Z10, Z8, Z2
+	VFMADD231PS     Z10, Z6, Z2
 	VPMADDWD        384(DI), Z9, Z9
-	VPDPWSSD        448(DI), Z6, Z9
+	VPDPWSSD        448(DI), Z8, Z9
 	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z3
+	VFMADD231PS     Z9, Z6, Z3
 	ADDQ            $+512, DI
-	VMOVDQU64       64(BX), Z6
 	VBROADCASTI64X4 160(BX), Z8
-	VPSLLVW         halves64_6_4<>+0(SB), Z8, Z8
+	VPXORD          bytes170<>+0(SB), Z8, Z8
+	VMOVDQU64       64(BX), Z6
+	VPSLLVW         halves64_6_4<>+0(SB), Z8, Z9
 	VPSLLW          $0x02, Z6, Z6
-	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z8
-	VPANDD          bytes60<>+0(SB), Z6, Z6
-	VPORD           Z8, Z6, Z6
-	VMOVUPS         lanes8_4<>+0(SB), Z8
-	VPERMPS         Z7, Z8, Z8
-	VPSLLW          $0x08, Z6, Z9
-	VPANDD          Z4, Z6, Z6
-	VPMADDWD        (DI), Z9, Z10
-	VPDPWSSD        64(DI), Z6, Z10
+	VPANDD          Z5, Z9, Z9
+	VPTERNLOGD      $0xf8, bytes60<>+0(SB), Z6, Z9
+	VPERMILPS       $0xaa, Z7, Z6
+	VPSLLW          $0x08, Z9, Z10
+	VPANDD          Z4, Z9, Z9
+	VPMADDWD        (DI), Z10, Z11
+	VPDPWSSD        64(DI), Z9, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z0
+	VPMADDWD        128(DI), Z10, Z11
+	VPDPWSSD        192(DI), Z9, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z1
+	VPMADDWD        256(DI), Z10, Z11
+	VPDPWSSD        320(DI), Z9, Z11
+	VCVTDQ2PS       Z11, Z11
+	VFMADD231PS     Z11, Z6, Z2
+	VPMADDWD        384(DI), Z10, Z10
+	VPDPWSSD        448(DI), Z9, Z10
 	VCVTDQ2PS       Z10, Z10
-	VFMADD231PS     Z10, Z8, Z0
-	VPMADDWD        128(DI), Z9, Z10
-	VPDPWSSD        192(DI), Z6, Z10
-	VCVTDQ2PS       Z10, Z10
-	VFMADD231PS     Z10, Z8, Z1
-	VPMADDWD        256(DI), Z9, Z10
-	VPDPWSSD        320(DI), Z6, Z10
-	VCVTDQ2PS       Z10, Z10
-	VFMADD231PS     Z10, Z8, Z2
-	VPMADDWD        384(DI), Z9, Z9
-	VPDPWSSD        448(DI), Z6, Z9
-	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z3
+	VFMADD231PS     Z10, Z6, Z3
 	ADDQ            $+512, DI
 	VMOVDQU64       64(BX), Z6
-	VBROADCASTI64X4 160(BX), Z8
 	VPSLLVW         halves64_2_0<>+0(SB), Z8, Z8
 	VPSRLW          $0x02, Z6, Z6
-	VPTERNLOGD      $0x6a, bytes128<>+0(SB), Z5, Z8
-	VPANDD          bytes60<>+0(SB), Z6, Z6
-	VPORD           Z8, Z6, Z6
-	VMOVUPS         lanes12_4<>+0(SB), Z8
-	VPERMPS         Z7, Z8, Z8
-	VPSLLW          $0x08, Z6, Z7
-	VPANDD          Z4, Z6, Z6
+	VPANDD          Z5, Z8, Z8
+	VPTERNLOGD      $0xf8, bytes60<>+0(SB), Z6, Z8
+	VPERMILPS       $0xff, Z7, Z6
+	VPSLLW          $0x08, Z8, Z7
+	VPANDD          Z4, Z8, Z8
 	VPMADDWD        (DI), Z7, Z9
-	VPDPWSSD        64(DI), Z6, Z9
+	VPDPWSSD        64(DI), Z8, Z9
 	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z0
+	VFMADD231PS     Z9, Z6, Z0
 	VPMADDWD        128(DI), Z7, Z9
-	VPDPWSSD        192(DI), Z6, Z9
+	VPDPWSSD        192(DI), Z8, Z9
 	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z1
+	VFMADD231PS     Z9, Z6, Z1
 	VPMADDWD        256(DI), Z7, Z9
-	VPDPWSSD        320(DI), Z6, Z9
+	VPDPWSSD        320(DI), Z8, Z9
 	VCVTDQ2PS       Z9, Z9
-	VFMADD231PS     Z9, Z8, Z2
+	VFMADD231PS     Z9, Z6, Z2
 	VPMADDWD        384(DI), Z7, Z7
-	VPDPWSSD        448(DI), Z6, Z7
+	VPDPWSSD        448(DI), Z8, Z7
 	VCVTDQ2PS       Z7, Z7
-	VFMADD231PS     Z7, Z8, Z3
+	VFMADD231PS     Z7, Z6, Z3
 	ADDQ            $+512, DI
 	ADDQ            $+210, BX
 	DECQ            R8
