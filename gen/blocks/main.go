@@ -81,6 +81,7 @@ type fn struct {
 	contexts int
 	ahead    reg.GPVirtual             // bytes
 	planes   reg.GPVirtual             // of the contexts, at the groups at hand
+	offset   int                       // bytes from planes to the groups at hand, in a large block
 	acc      []reg.VecVirtual          // AVX2: for each context the lanes of even groups, then of odd ones
 	upper    reg.Register              // AVX-512: the mask of the upper 8 of 16 elements
 	lower    reg.Register              // of the others
@@ -169,8 +170,10 @@ func (f *fn) row(p reg.GPVirtual) {
 		f.factors(p)
 		for g := 0; g < 8; g += 2 {
 			f.pair(p, g, false)
-			ADDQ(I32(f.pairBytes()*f.contexts), f.planes)
+			f.offset += f.pairBytes() * f.contexts
 		}
+		ADDQ(I32(f.offset), f.planes)
+		f.offset = 0
 		ADDQ(I32(f.bytes), p)
 		DECQ(left)
 		JNZ(LabelRef("block"))
@@ -250,7 +253,7 @@ func (f *fn) pair(p reg.GPVirtual, g int, last bool) {
 		}
 		t, u := YMM(), YMM()
 		for c := range f.contexts {
-			at := func(part int) Mem { return Mem{Base: f.planes, Disp: f.pairBytes()*c + 64*part + 32*odd} }
+			at := func(part int) Mem { return Mem{Base: f.planes, Disp: f.offset + f.pairBytes()*c + 64*part + 32*odd} }
 			VPMADDWD(at(0), even, t)
 			VPMADDWD(at(1), odds, u)
 			VPADDD(u, t, t)
@@ -288,7 +291,7 @@ func (f *fn) minimum(sums Mem, m, acc reg.VecVirtual) {
 func (f *fn) products(x, d, m reg.VecVirtual) {
 	even, odd := f.words(x)
 	for c := range f.contexts {
-		at := func(part int) Mem { return Mem{Base: f.planes, Disp: f.pairBytes()*c + 64*part} }
+		at := func(part int) Mem { return Mem{Base: f.planes, Disp: f.offset + f.pairBytes()*c + 64*part} }
 		t := ZMM()
 		VPMADDWD(at(0), even, t)
 		VPDPWSSD(at(1), odd, t)
