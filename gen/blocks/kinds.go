@@ -150,28 +150,23 @@ func (f *fn) factor(p reg.GPVirtual, g int, last bool, at int) reg.VecVirtual {
 		VCVTPH2PS(y, v)
 		return v
 	}
-	from := f.d8
+	first, more := f.d8, f.d8more
 	if at > 0 {
-		from = f.m8
+		first, more = f.m8, f.m8more
 	}
-	switch {
-	case f.mins && g >= 4 && !f.wide():
-		if from = f.d8more; at > 0 {
-			from = f.m8more
-		}
-	case !f.mins && g >= 4 && !f.wide():
-		from = f.d8more
-	}
-	if f.mins && !f.wide() && f.contexts > 1 {
+	if f.mins && (f.wide() || f.contexts > 1) {
 		VMOVUPS(lanes(g, 8), v)
-		VPERMPS(from, v, v)
+		VPERMPS(first, v, v)
 		return v
 	}
-	turn := g % 4
 	if f.wide() {
-		turn = g / 2
+		VPERMILPS(U8(0x55*(g/2)), first, v)
+		return v
 	}
-	VPERMILPS(U8(0x55*turn), from, v)
+	if g >= 4 {
+		first = more
+	}
+	VPERMILPS(U8(0x55*(g%4)), first, v)
 	return v
 }
 
@@ -245,20 +240,12 @@ func (f *fn) factors(p reg.GPVirtual) {
 		return y
 	}
 	f.d8, f.m8 = factors(s8, 0), factors(t8, 2)
-	switch {
-	case f.wide():
-		order := f.l.Vec()
-		VMOVDQU64(quarters(), order)
-		VPERMPS(f.d8, order, f.d8)
-		VPERMPS(f.m8, order, f.m8)
-	case f.contexts == 1:
+	if f.contexts == 1 && !f.wide() { // four factors in both halves
 		f.d8more, f.m8more = YMM(), YMM()
 		VPERM2F128(U8(0x11), f.d8, f.d8, f.d8more)
 		VPERM2F128(U8(0x11), f.m8, f.m8, f.m8more)
 		VPERM2F128(U8(0), f.d8, f.d8, f.d8)
 		VPERM2F128(U8(0), f.m8, f.m8, f.m8)
-	default:
-		f.d8more, f.m8more = f.d8, f.m8
 	}
 	if f.bytes == 176 && f.wide() {
 		f.qh = f.l.Vec()
@@ -273,16 +260,6 @@ func (f *fn) order() Mem {
 		return constant("fourths", func(i int) byte { return byte(i%4*4 + i/4%4) })
 	}
 	return constant("seconds", func(i int) byte { return byte(i%16/8*8 + i%4*2 + i/4%2) })
-}
-
-// quarters returns a constant that does so for the eight factors of a block with minima.
-func quarters() Mem {
-	return constant("quarters", func(i int) byte {
-		if i%4 != 0 {
-			return 0
-		}
-		return byte(i/4%4*2 + i/32)
-	})
 }
 
 // signed turns the masked bits of X + 128 into the masked bits of X.

@@ -5642,14 +5642,13 @@ block:
 	VPBROADCASTW    X3, Y3
 	VCVTPH2PS       Y3, Z3
 	VMULPS          Y3, Y4, Y4
-	VMOVDQU64       quarters<>+0(SB), Z3
-	VPERMPS         Z2, Z3, Z2
-	VPERMPS         Z4, Z3, Z4
 	VBROADCASTI64X4 16(BX), Z3
 	VPSRLVW         halves64_0_4<>+0(SB), Z3, Z3
 	VPANDD          bytes15<>+0(SB), Z3, Z3
-	VPERMILPS       $0x00, Z2, Z5
-	VPERMILPS       $0x00, Z4, Z6
+	VMOVUPS         lanes0_8<>+0(SB), Z5
+	VPERMPS         Z2, Z5, Z5
+	VMOVUPS         lanes0_8<>+0(SB), Z6
+	VPERMPS         Z4, Z6, Z6
 	VPSLLW          $0x08, Z3, Z7
 	VPANDD          Z1, Z3, Z3
 	VPMADDWD        (DI), Z7, Z7
@@ -5660,8 +5659,10 @@ block:
 	VBROADCASTI64X4 48(BX), Z3
 	VPSRLVW         halves64_0_4<>+0(SB), Z3, Z3
 	VPANDD          bytes15<>+0(SB), Z3, Z3
-	VPERMILPS       $0x55, Z2, Z5
-	VPERMILPS       $0x55, Z4, Z6
+	VMOVUPS         lanes2_8<>+0(SB), Z5
+	VPERMPS         Z2, Z5, Z5
+	VMOVUPS         lanes2_8<>+0(SB), Z6
+	VPERMPS         Z4, Z6, Z6
 	VPSLLW          $0x08, Z3, Z7
 	VPANDD          Z1, Z3, Z3
 	VPMADDWD        192(DI), Z7, Z7
@@ -5672,8 +5673,10 @@ block:
 	VBROADCASTI64X4 80(BX), Z3
 	VPSRLVW         halves64_0_4<>+0(SB), Z3, Z3
 	VPANDD          bytes15<>+0(SB), Z3, Z3
-	VPERMILPS       $0xaa, Z2, Z5
-	VPERMILPS       $0xaa, Z4, Z6
+	VMOVUPS         lanes4_8<>+0(SB), Z5
+	VPERMPS         Z2, Z5, Z5
+	VMOVUPS         lanes4_8<>+0(SB), Z6
+	VPERMPS         Z4, Z6, Z6
 	VPSLLW          $0x08, Z3, Z7
 	VPANDD          Z1, Z3, Z3
 	VPMADDWD        384(DI), Z7, Z7
@@ -5684,8 +5687,10 @@ block:
 	VBROADCASTI64X4 112(BX), Z3
 	VPSRLVW         halves64_0_4<>+0(SB), Z3, Z3
 	VPANDD          bytes15<>+0(SB), Z3, Z3
-	VPERMILPS       $0xff, Z2, Z5
-	VPERMILPS       $0xff, Z4, Z6
+	VMOVUPS         lanes6_8<>+0(SB), Z5
+	VPERMPS         Z2, Z5, Z5
+	VMOVUPS         lanes6_8<>+0(SB), Z6
+	VPERMPS         Z4, Z6, Z6
 	VPSLLW          $0x08, Z3, Z7
 	VPANDD          Z1, Z3, Z3
 	VPMADDWD        576(DI), Z7, Z7
@@ -5725,16 +5730,6 @@ block:
 	JLT             row
 	VZEROUPPER
 	RET
-
-DATA quarters<>+0(SB)/8, $0x0000000200000000
-DATA quarters<>+8(SB)/8, $0x0000000600000004
-DATA quarters<>+16(SB)/8, $0x0000000200000000
-DATA quarters<>+24(SB)/8, $0x0000000600000004
-DATA quarters<>+32(SB)/8, $0x0000000300000001
-DATA quarters<>+40(SB)/8, $0x0000000700000005
-DATA quarters<>+48(SB)/8, $0x0000000300000001
-DATA quarters<>+56(SB)/8, $0x0000000700000005
-GLOBL quarters<>(SB), RODATA|NOPTR, $64
 
 DATA halves64_0_4<>+0(SB)/8, $0x0000000000000000
 DATA halves64_0_4<>+8(SB)/8, $0x0000000000000000
@@ -5832,14 +5827,13 @@ block:
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y7, Y7
-	VMOVDQU64       quarters<>+0(SB), Z6
-	VPERMPS         Z5, Z6, Z5
-	VPERMPS         Z7, Z6, Z7
 	VBROADCASTI64X4 16(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
-	VPERMILPS       $0x00, Z5, Z8
-	VPERMILPS       $0x00, Z7, Z9
+	VMOVUPS         lanes0_8<>+0(SB), Z8
+	VPERMPS         Z5, Z8, Z8
+	VMOVUPS         lanes0_8<>+0(SB), Z9
+	VPERMPS         Z7, Z9, Z9
 	VPSLLW          $0x08, Z6, Z10
 	VPANDD          Z4, Z6, Z6
 	VPMADDWD        (DI), Z10, Z11
@@ -5865,8 +5859,10 @@ block:
 	VBROADCASTI64X4 48(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
-	VPERMILPS       $0x55, Z5, Z8
-	VPERMILPS       $0x55, Z7, Z9
+	VMOVUPS         lanes2_8<>+0(SB), Z8
+	VPERMPS         Z5, Z8, Z8
+	VMOVUPS         lanes2_8<>+0(SB), Z9
+	VPERMPS         Z7, Z9, Z9
 	VPSLLW          $0x08, Z6, Z10
 	VPANDD          Z4, Z6, Z6
 	VPMADDWD        768(DI), Z10, Z11
@@ -5892,8 +5888,10 @@ block:
 	VBROADCASTI64X4 80(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
-	VPERMILPS       $0xaa, Z5, Z8
-	VPERMILPS       $0xaa, Z7, Z9
+	VMOVUPS         lanes4_8<>+0(SB), Z8
+	VPERMPS         Z5, Z8, Z8
+	VMOVUPS         lanes4_8<>+0(SB), Z9
+	VPERMPS         Z7, Z9, Z9
 	VPSLLW          $0x08, Z6, Z10
 	VPANDD          Z4, Z6, Z6
 	VPMADDWD        1536(DI), Z10, Z11
@@ -5919,8 +5917,10 @@ block:
 	VBROADCASTI64X4 112(BX), Z6
 	VPSRLVW         halves64_0_4<>+0(SB), Z6, Z6
 	VPANDD          bytes15<>+0(SB), Z6, Z6
-	VPERMILPS       $0xff, Z5, Z8
-	VPERMILPS       $0xff, Z7, Z9
+	VMOVUPS         lanes6_8<>+0(SB), Z8
+	VPERMPS         Z5, Z8, Z8
+	VMOVUPS         lanes6_8<>+0(SB), Z9
+	VPERMPS         Z7, Z9, Z9
 	VPSLLW          $0x08, Z6, Z10
 	VPANDD          Z4, Z6, Z6
 	VPMADDWD        2304(DI), Z10, Z11
@@ -6081,17 +6081,16 @@ block:
 	VPBROADCASTW    X3, Y3
 	VCVTPH2PS       Y3, Z3
 	VMULPS          Y3, Y4, Y4
-	VMOVDQU64       quarters<>+0(SB), Z3
-	VPERMPS         Z2, Z3, Z2
-	VPERMPS         Z4, Z3, Z4
 	VBROADCASTI64X4 16(BX), Z3
 	VBROADCASTI64X4 48(BX), Z5
 	VPSRLVW         halves64_0_4<>+0(SB), Z5, Z5
 	VPANDD          bytes15<>+0(SB), Z5, Z5
 	VPTESTMB        bit0<>+0(SB), Z3, K1
 	VPADDB          bytes16<>+0(SB), Z5, K1, Z5
-	VPERMILPS       $0x00, Z2, Z6
-	VPERMILPS       $0x00, Z4, Z7
+	VMOVUPS         lanes0_8<>+0(SB), Z6
+	VPERMPS         Z2, Z6, Z6
+	VMOVUPS         lanes0_8<>+0(SB), Z7
+	VPERMPS         Z4, Z7, Z7
 	VPSLLW          $0x08, Z5, Z8
 	VPANDD          Z1, Z5, Z5
 	VPMADDWD        (DI), Z8, Z8
@@ -6104,8 +6103,10 @@ block:
 	VPANDD          bytes15<>+0(SB), Z5, Z5
 	VPTESTMB        bit2<>+0(SB), Z3, K1
 	VPADDB          bytes16<>+0(SB), Z5, K1, Z5
-	VPERMILPS       $0x55, Z2, Z6
-	VPERMILPS       $0x55, Z4, Z7
+	VMOVUPS         lanes2_8<>+0(SB), Z6
+	VPERMPS         Z2, Z6, Z6
+	VMOVUPS         lanes2_8<>+0(SB), Z7
+	VPERMPS         Z4, Z7, Z7
 	VPSLLW          $0x08, Z5, Z8
 	VPANDD          Z1, Z5, Z5
 	VPMADDWD        192(DI), Z8, Z8
@@ -6118,8 +6119,10 @@ block:
 	VPANDD          bytes15<>+0(SB), Z5, Z5
 	VPTESTMB        bit4<>+0(SB), Z3, K1
 	VPADDB          bytes16<>+0(SB), Z5, K1, Z5
-	VPERMILPS       $0xaa, Z2, Z6
-	VPERMILPS       $0xaa, Z4, Z7
+	VMOVUPS         lanes4_8<>+0(SB), Z6
+	VPERMPS         Z2, Z6, Z6
+	VMOVUPS         lanes4_8<>+0(SB), Z7
+	VPERMPS         Z4, Z7, Z7
 	VPSLLW          $0x08, Z5, Z8
 	VPANDD          Z1, Z5, Z5
 	VPMADDWD        384(DI), Z8, Z8
@@ -6132,8 +6135,10 @@ block:
 	VPANDD          bytes15<>+0(SB), Z5, Z5
 	VPTESTMB        bit6<>+0(SB), Z3, K1
 	VPADDB          bytes16<>+0(SB), Z5, K1, Z5
-	VPERMILPS       $0xff, Z2, Z3
-	VPERMILPS       $0xff, Z4, Z6
+	VMOVUPS         lanes6_8<>+0(SB), Z3
+	VPERMPS         Z2, Z3, Z3
+	VMOVUPS         lanes6_8<>+0(SB), Z6
+	VPERMPS         Z4, Z6, Z6
 	VPSLLW          $0x08, Z5, Z7
 	VPANDD          Z1, Z5, Z5
 	VPMADDWD        576(DI), Z7, Z7
@@ -6300,17 +6305,16 @@ block:
 	VPBROADCASTW    X6, Y6
 	VCVTPH2PS       Y6, Z6
 	VMULPS          Y6, Y7, Y7
-	VMOVDQU64       quarters<>+0(SB), Z6
-	VPERMPS         Z5, Z6, Z5
-	VPERMPS         Z7, Z6, Z7
 	VBROADCASTI64X4 16(BX), Z6
 	VBROADCASTI64X4 48(BX), Z8
 	VPSRLVW         halves64_0_4<>+0(SB), Z8, Z8
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit0<>+0(SB), Z6, K1
 	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
-	VPERMILPS       $0x00, Z5, Z9
-	VPERMILPS       $0x00, Z7, Z10
+	VMOVUPS         lanes0_8<>+0(SB), Z9
+	VPERMPS         Z5, Z9, Z9
+	VMOVUPS         lanes0_8<>+0(SB), Z10
+	VPERMPS         Z7, Z10, Z10
 	VPSLLW          $0x08, Z8, Z11
 	VPANDD          Z4, Z8, Z8
 	VPMADDWD        (DI), Z11, Z12
@@ -6338,8 +6342,10 @@ block:
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit2<>+0(SB), Z6, K1
 	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
-	VPERMILPS       $0x55, Z5, Z9
-	VPERMILPS       $0x55, Z7, Z10
+	VMOVUPS         lanes2_8<>+0(SB), Z9
+	VPERMPS         Z5, Z9, Z9
+	VMOVUPS         lanes2_8<>+0(SB), Z10
+	VPERMPS         Z7, Z10, Z10
 	VPSLLW          $0x08, Z8, Z11
 	VPANDD          Z4, Z8, Z8
 	VPMADDWD        768(DI), Z11, Z12
@@ -6367,8 +6373,10 @@ block:
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit4<>+0(SB), Z6, K1
 	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
-	VPERMILPS       $0xaa, Z5, Z9
-	VPERMILPS       $0xaa, Z7, Z10
+	VMOVUPS         lanes4_8<>+0(SB), Z9
+	VPERMPS         Z5, Z9, Z9
+	VMOVUPS         lanes4_8<>+0(SB), Z10
+	VPERMPS         Z7, Z10, Z10
 	VPSLLW          $0x08, Z8, Z11
 	VPANDD          Z4, Z8, Z8
 	VPMADDWD        1536(DI), Z11, Z12
@@ -6396,8 +6404,10 @@ block:
 	VPANDD          bytes15<>+0(SB), Z8, Z8
 	VPTESTMB        bit6<>+0(SB), Z6, K1
 	VPADDB          bytes16<>+0(SB), Z8, K1, Z8
-	VPERMILPS       $0xff, Z5, Z6
-	VPERMILPS       $0xff, Z7, Z9
+	VMOVUPS         lanes6_8<>+0(SB), Z6
+	VPERMPS         Z5, Z6, Z6
+	VMOVUPS         lanes6_8<>+0(SB), Z9
+	VPERMPS         Z7, Z9, Z9
 	VPSLLW          $0x08, Z8, Z10
 	VPANDD          Z4, Z8, Z8
 	VPMADDWD        2304(DI), Z10, Z11
