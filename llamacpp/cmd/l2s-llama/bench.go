@@ -28,8 +28,8 @@ preview (--fast, see generate -h) and with a screen, in turns on one model, warm
 thread and with all, unless --threads is given. A time is the median over the rounds of the mean per
 token, with the least and the largest, and for the heads of l2s the model's part and the head's; a
 speedup is over llama.cpp. A line whose round takes 10 times as long as with fewer threads, or as
-llama.cpp's, stops there and has no speedup. After an interrupt bench prints the lines of the numbers
-of threads that are complete. The head "none" is llama.cpp without a head;
+llama.cpp's, stops there and has no speedup. After an interrupt bench prints the lines of the
+numbers of threads that are complete. The head "none" is llama.cpp without a head;
 "read" reads the bytes of the head's rows once and does no more: no exact head can take less time.
 Tasks:
   greedy    the best token
