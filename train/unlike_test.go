@@ -44,14 +44,14 @@ func TestIntervalsHoldOnContextsUnlikeThoseOfTheTraining(t *testing.T) {
 			for range h {
 				x = append(x, float32(r.NormFloat64()))
 			}
-			return scaled(math.Sqrt(kernels.RefDot(h, h)/kernels.RefDot(x, x)))(x)
+			return scaled(math.Sqrt(kernels.RefDot(h, h) / kernels.RefDot(x, x)))(x)
 		}},
 		{"the mean of two", func(h []float32) (x []float32) {
 			other := d.Contexts[r.IntN(n)*dim:][:dim]
 			for j, v := range h {
 				x = append(x, v+other[j])
 			}
-			return scaled(math.Sqrt(kernels.RefDot(h, h)/kernels.RefDot(x, x)))(x)
+			return scaled(math.Sqrt(kernels.RefDot(h, h) / kernels.RefDot(x, x)))(x)
 		}},
 		{"times 1.3", scaled(1.3)}, {"times .7", scaled(0.7)}, {"turned around", scaled(-1)},
 	} {
