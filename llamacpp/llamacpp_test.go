@@ -632,3 +632,18 @@ func TestAHeadThatLearns(t *testing.T) {
 		t.Errorf("log-probabilities: found %v, %v, expected the exact ones, %v, %v", c, z, d, y)
 	}
 }
+
+// The error of a missing folder names the ways to llama.cpp's libraries, and the page of the
+// installation has all of them.
+func TestThePageOfTheInstallationHasEveryWay(t *testing.T) {
+	text := llamacpp.ErrNoFolder.Error()
+	page, err := os.ReadFile(filepath.Join("..", "docs", "gguf.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range []string{"YZMA_LIB", "--lib", "yzma install --lib", "github.com/hybridgroup/yzma@v1.31.0", "https://github.com/ggml-org/llama.cpp/releases", "libllama.so, libggml*.so", "cmake", "-DBUILD_SHARED_LIBS=ON"} {
+		if !strings.Contains(text, way) || !strings.Contains(string(page), way) {
+			t.Errorf("%s: found it in the error %v, in docs/gguf.md %v, expected both", way, strings.Contains(text, way), strings.Contains(string(page), way))
+		}
+	}
+}

@@ -259,3 +259,18 @@ func TestTheBetterOfTwo(t *testing.T) {
 		}
 	}
 }
+
+// A preview under the usual name of a screen is noted, as a screen under that of a preview is.
+func TestAPreviewWithTheNameOfAScreenIsNoted(t *testing.T) {
+	notUnderRace(t)
+	dir := files(t)
+	for name, noted := range map[string]bool{"p.l2s": true, "p.l2p": false, "p": false} {
+		r := l2s(t, dir, joined("train", layerArgs(), "--contexts", "H.npy", "--kind", "preview", "--out", name)...)
+		if r.code != 0 || strings.Contains(r.stderr, "this file is a preview, whose usual name ends in .l2p: package preview loads it, and package screen refuses it") != noted {
+			t.Errorf("%s: found status %d and %q, expected a note: %v", name, r.code, r.stderr, noted)
+		}
+		if _, err := preview.Load(filepath.Join(dir, name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

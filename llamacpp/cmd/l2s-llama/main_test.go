@@ -58,8 +58,12 @@ func runs(t *testing.T, ctx context.Context, want int, args ...string) (stdout, 
 }
 
 func need(t *testing.T) {
+	t.Helper()
 	if missing != "" {
 		t.Skip(missing)
+	}
+	if err := llamacpp.Load(""); err != nil { // before tests that open a model by themselves
+		t.Fatal(err)
 	}
 }
 
