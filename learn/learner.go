@@ -19,10 +19,10 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/audit"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/screen"
@@ -105,7 +105,8 @@ const (
 type Learner struct {
 	layer    *softmax.Layer
 	o        Options
-	pool     *pool.Pool
+	pool     *engine.Pool
+	over     *engine.Layer // layer, of the pool
 	audit    *audit.Audit
 	none     *screening.Model // with which the exact layer answers
 	stored   *screening.Model // of Options.Keep, to be tried
@@ -213,7 +214,8 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 	if l.none, err = screening.NewModel(screening.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, layer.Dim()), Lists: make([]screening.List, 1)}); err != nil {
 		return nil, err
 	}
-	l.pool, err = pool.New(l.none, (*exact.Layer)(layer), screening.Options{Copies: o.Bytes / 4, Observers: []screening.Observer{lengthsOf(layer.Dim())}})
+	l.over = engine.Over((*exact.Layer)(layer))
+	l.pool, err = engine.NewPool(l.over, engine.OfScreen(l.none), engine.Options{Copies: o.Bytes / 4, Observers: []screening.Observer{lengthsOf(layer.Dim())}})
 	return l, err
 }
 
@@ -315,7 +317,7 @@ func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Requ
 	// More labels than the request wants are found only if the answer to it is the same then: a distance may
 	// leave fewer labels, and the estimate of a sum depends on k.
 	if edited || l.Screened() || len(dst) == 0 || len(dst) >= k || req.Within > 0 || req.LogSum {
-		a, err := l.pool.Search(dst, h, req)
+		a, err := l.pool.Search(dst, h, &req)
 		if err != nil {
 			return a, err
 		}
@@ -328,7 +330,7 @@ func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Requ
 	}
 	s := l.scratch.Get().(*scratch)
 	defer l.scratch.Put(s)
-	a, err := l.pool.Search(s.best, h, req)
+	a, err := l.pool.Search(s.best, h, &req)
 	if err == nil {
 		l.Add(h, s.best[:a.Count], a.Source)
 		a.Count = copy(dst, s.best[:a.Count])
@@ -422,7 +424,7 @@ const (
 
 // answer lets a screen answer, or l.none.
 func (l *Learner) answer(m *screening.Model) error {
-	_, err := l.pool.Swap(m, (*exact.Layer)(l.layer))
+	_, err := l.pool.Swap(l.over, engine.OfScreen(m))
 	if err == nil {
 		l.screened.Store(m != l.none)
 		l.since = l.queries.Load()

@@ -1,9 +1,8 @@
 package screen
 
 import (
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/pool"
-	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/softmax"
 )
 
@@ -18,14 +17,14 @@ import (
 // allocates nothing unless it makes a searcher, or a searcher grows as its type describes.
 //
 // [NewPool] makes one: a zero value has no use, and its methods may panic.
-type Pool pool.Pool
+type Pool engine.Pool
 
-func (p *Pool) pool() *pool.Pool { return (*pool.Pool)(p) }
+func (p *Pool) pool() *engine.Pool { return (*engine.Pool)(p) }
 
 // NewPool returns a pool with the model m over the layer l. Its searchers have the options. Errors
 // are as from [NewSearcher].
 func NewPool(m *Model, l *softmax.Layer, o Options) (*Pool, error) {
-	p, err := pool.New(m.model(), (*exact.Layer)(l), o.options())
+	p, err := engine.NewPool(engine.Over((*exact.Layer)(l)), engine.OfScreen(m.model()), engine.Options{Budget: o.Budget, OverTail: o.OverTail, Copies: o.Copies})
 	return (*Pool)(p), err
 }
 
@@ -36,13 +35,16 @@ func NewPool(m *Model, l *softmax.Layer, o Options) (*Pool, error) {
 //
 // Errors are as from [NewSearcher]. After an error the pool is as it was.
 func (p *Pool) Swap(m *Model, l *softmax.Layer) (drained <-chan struct{}, err error) {
-	return p.pool().Swap(m.model(), (*exact.Layer)(l))
+	return p.pool().Swap(engine.Over((*exact.Layer)(l)), engine.OfScreen(m.model()))
 }
 
 // Stats returns the counts of TopK, Search and SearchBatch since NewPool, over all generations. A
 // query counts when it has ended, with all its numbers at once. The counts never fall: the
 // difference of two calls has the counts between them.
-func (p *Pool) Stats() Stats { return Stats(p.pool().Stats()) }
+func (p *Pool) Stats() Stats {
+	s := p.pool().Stats()
+	return Stats{Queries: s.Queries, Candidates: s.Scored, Routing: s.Looked, Exact: s.Exact, Lacking: s.Fallback}
+}
 
 // Do lends f a searcher, for as long as f runs: for several queries of one generation,
 // and for the methods of a Searcher that a Pool does not have. [Searcher.Model] tells
@@ -53,7 +55,7 @@ func (p *Pool) Stats() Stats { return Stats(p.pool().Stats()) }
 // error that is neither softmax.ErrContext nor softmax.ErrRequest, such as a fault of a
 // mapped head: its scratch may be in any state.
 func (p *Pool) Do(f func(s *Searcher) error) error {
-	return p.pool().Do(func(s *screening.Searcher) error { return f((*Searcher)(s)) })
+	return p.pool().Do(func(s *engine.Searcher) error { return f((*Searcher)(s.Screened())) })
 }
 
 // TopK is [Searcher.TopK].
@@ -63,12 +65,12 @@ func (p *Pool) TopK(dst []softmax.Prediction, h []float32) (n int, err error) {
 
 // Search is [Searcher.Search].
 func (p *Pool) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
-	return p.pool().Search(dst, h, req)
+	return p.pool().Search(dst, h, &req)
 }
 
 // SearchBatch is [Searcher.SearchBatch]. One generation answers all contexts.
 func (p *Pool) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
-	return p.pool().SearchBatch(dst, answers, contexts, req)
+	return p.pool().SearchBatch(dst, answers, contexts, &req)
 }
 
 // LogProb is [Searcher.LogProb].

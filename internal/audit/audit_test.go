@@ -14,9 +14,9 @@ import (
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/audit"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
@@ -46,7 +46,7 @@ var watchedOnce = sync.OnceValue(func() watched {
 // the alarms that began, with the number of audited queries at that time.
 func (w watched) traffic(t *testing.T, change func(h []float32), audited uint64, until func(audit.Report) bool) (alarms map[string]uint64, r audit.Report) {
 	t.Helper()
-	p, err := pool.New(w.model, w.layer, screening.Options{})
+	p, err := engine.NewPool(engine.Over(w.layer), engine.OfScreen(w.model), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestAuditNoticesDrift(t *testing.T) {
 // An audit continues with the next model, ends when it is asked to, and refuses wrong options.
 func TestAuditsBeginAndEnd(t *testing.T) {
 	w := watchedOnce()
-	p, err := pool.New(w.model, w.layer, screening.Options{})
+	p, err := engine.NewPool(engine.Over(w.layer), engine.OfScreen(w.model), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestAuditsBeginAndEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Swap(other, w.layer); err != nil {
+	if _, err := p.Swap(engine.Over(w.layer), engine.OfScreen(other)); err != nil {
 		t.Fatal(err)
 	}
 	if r := a.Report(); r.Sampled != 0 || r.Geometry != nil || len(r.Alarms) > 0 {
@@ -191,7 +191,7 @@ func TestAuditsBeginAndEnd(t *testing.T) {
 // A share that leaves no time for a second exact answer gets none.
 func TestTheSmallestShareOfAnAudit(t *testing.T) {
 	w := watchedOnce()
-	p, err := pool.New(w.model, w.layer, screening.Options{})
+	p, err := engine.NewPool(engine.Over(w.layer), engine.OfScreen(w.model), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestTheSmallestShareOfAnAudit(t *testing.T) {
 // Queries of a pool with an audit allocate nothing, whichever query is sampled.
 func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 	w := watchedOnce()
-	p, err := pool.New(w.model, w.layer, screening.Options{})
+	p, err := engine.NewPool(engine.Over(w.layer), engine.OfScreen(w.model), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 // Many goroutines ask while models are swapped, and the audit reports.
 func TestAuditOfManyGoroutines(t *testing.T) {
 	w := watchedOnce()
-	p, err := pool.New(w.model, w.layer, screening.Options{})
+	p, err := engine.NewPool(engine.Over(w.layer), engine.OfScreen(w.model), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,14 +259,14 @@ func TestAuditOfManyGoroutines(t *testing.T) {
 			top := make([]exact.Prediction, 5)
 			for i := range 2000 {
 				at := (i*7 + g) % 3000
-				if _, err := p.Search(top, w.contexts[at*24:(at+1)*24], exact.Request{Budget: w.model.Ladder()[i%len(w.model.Ladder())].Budget}); err != nil {
+				if _, err := p.Search(top, w.contexts[at*24:(at+1)*24], &exact.Request{Budget: w.model.Ladder()[i%len(w.model.Ladder())].Budget}); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	for range 20 {
-		if _, err := p.Swap(w.model, w.layer); err != nil {
+		if _, err := p.Swap(engine.Over(w.layer), engine.OfScreen(w.model)); err != nil {
 			t.Error(err)
 		}
 		a.Report()

@@ -1,11 +1,11 @@
-package pool_test
+package engine_test
 
 import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/audit"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 )
@@ -20,8 +20,8 @@ func BenchmarkPool(b *testing.B) {
 		b.Fatal(err)
 	}
 	model := (*screening.Model)(made)
-	pool := func() *pool.Pool {
-		p, err := pool.New(model, (*exact.Layer)(data.Layer), screening.Options{})
+	pool := func() *engine.Pool {
+		p, err := engine.NewPool(engine.Over((*exact.Layer)(data.Layer)), engine.OfScreen(model), engine.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
