@@ -87,6 +87,34 @@ type Report struct {
 	Err                   error
 }
 
+// Steps are the steps that the ladder has on the audited queries.
+func (r *Report) Steps() (steps []engine.Step) {
+	for _, x := range r.Ladder {
+		steps = append(steps, engine.StepOfRung(x))
+	}
+	return steps
+}
+
+// Bin is l2s.Bin.
+type Bin struct{ Low, High, Expected, Most, Found float64 }
+
+// Bins has the shares of the cosines of the last samples, and of training.
+func (r *Report) Bins() (bins []Bin) {
+	if r.Geometry == nil {
+		return nil
+	}
+	h, low := &r.Geometry.Cosine, -1.0
+	for i, found := range r.Cosine {
+		high := 1.0
+		if i < len(h.Edges) {
+			high = h.Edges[i]
+		}
+		bins = append(bins, Bin{low, high, h.Shares[i], h.Most[i], found})
+		low = high
+	}
+	return bins
+}
+
 // Start is l2s.Pool.Audit.
 func Start(p *engine.Pool, o Options) (*Audit, error) {
 	if o.Share == 0 {

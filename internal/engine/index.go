@@ -39,9 +39,14 @@ func OfScreen(m *screening.Model) *Index {
 		if r.Budget == m.Budget() {
 			x.normal = i
 		}
-		x.steps = append(x.steps, Step{r.Budget, r.MeanCandidates, r.Precision1, r.PrecisionK})
+		x.steps = append(x.steps, StepOfRung(r))
 	}
 	return x
+}
+
+// StepOfRung returns the step of a rung of a screen.
+func StepOfRung(r screening.Rung) Step {
+	return Step{r.Budget, r.MeanCandidates, r.Precision1, r.PrecisionK}
 }
 
 // OfPreview returns the index that is a preview.

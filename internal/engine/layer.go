@@ -9,6 +9,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
+// Matrix is l2s.Matrix.
+type Matrix = kernels.Rows
+
 // Layer is l2s.Layer: a layer, and the head that has its rows.
 type Layer struct {
 	exact *exact.Layer
@@ -70,6 +73,14 @@ func (l *Layer) Exact() *exact.Layer { return l.exact }
 
 // Head returns the head that has the rows, nil for rows in the caller's memory.
 func (l *Layer) Head() *heads.Head { return l.head }
+
+// String is l2s.Layer.String.
+func (l *Layer) String() string {
+	if l.head != nil {
+		return l.head.String()
+	}
+	return fmt.Sprintf("%d x %d %s, of the program", l.Labels(), l.Dim(), l.exact.Weights().Element())
+}
 
 // Labels returns L.
 func (l *Layer) Labels() int { return l.exact.Labels() }

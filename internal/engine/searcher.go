@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/logsum"
@@ -35,7 +36,7 @@ type Searcher struct {
 
 	layer *Layer
 	index *Index
-	one   [1]exact.Prediction
+	found []exact.Answer
 }
 
 // Stats are l2s.Stats.
@@ -198,6 +199,12 @@ func (s *Searcher) searchBatch(dst []exact.Prediction, answers []exact.Answer, c
 		}
 	}
 	return nil
+}
+
+// Answers returns memory for the answers of a batch, which the searcher keeps.
+func (s *Searcher) Answers(n int) []exact.Answer {
+	s.found = grow.Slice(s.found, n)
+	return s.found
 }
 
 // exactly reports whether the exact layer answers a request for k labels in any context.
