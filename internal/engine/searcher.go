@@ -37,6 +37,8 @@ type Searcher struct {
 	layer *Layer
 	index *Index
 	found []exact.Answer
+	label [1]uint32 // of LogProb, with its logit
+	logit [1]float64
 }
 
 // Stats are l2s.Stats.
@@ -242,13 +244,12 @@ func (s *Searcher) logProb(h []float32, id uint32, temperature float64) (float64
 	if err := tail.CheckTemperature(temperature); err != nil {
 		return 0, err
 	}
-	var logit [1]float64
-	ids := [1]uint32{id}
-	if err := s.exact.Score(logit[:], h, exact.Only(ids[:])); err != nil {
+	s.label[0] = id
+	if err := s.exact.Score(s.logit[:], h, exact.Only(s.label[:])); err != nil {
 		return 0, err
 	}
 	a, err := s.uncounted(nil, h, &exact.Request{LogSum: true, Temperature: temperature, Budget: s.budget})
-	return min(logit[0]/temperature-a.LogSum, 0), err
+	return min(s.logit[0]/temperature-a.LogSum, 0), err
 }
 
 // uncounted asks the preview.
