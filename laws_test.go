@@ -15,7 +15,6 @@ import (
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/engine"
-	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
@@ -46,9 +45,9 @@ func (f *fixture) context(i int) []float32 { return f.contexts[i*testDim:][:test
 
 var fixtureOnce = sync.OnceValue(func() *fixture {
 	data := synthetic.Structured(testLabels, testDim, 30, 3000+testContexts, 1)
-	f := &fixture{weights: make([]float32, testLabels*testDim), bias: data.Layer.Bias(), contexts: data.Contexts[3000*testDim:]}
+	f := &fixture{weights: make([]float32, testLabels*testDim), bias: data.Exact.Bias(), contexts: data.Contexts[3000*testDim:]}
 	for i := range testLabels {
-		data.Layer.Weights().Widen(f.weights[i*testDim:][:testDim], i)
+		data.Exact.Weights().Widen(f.weights[i*testDim:][:testDim], i)
 	}
 	var err error
 	if f.layer, err = l2s.New(l2s.Float32(f.weights, testDim), f.bias); err != nil {
@@ -62,7 +61,7 @@ var fixtureOnce = sync.OnceValue(func() *fixture {
 	if err != nil {
 		panic(err)
 	}
-	c := (*screening.Model)(screen).Config()
+	c := (*engine.Index)(screen).Screen().Config()
 	for i := range c.Lists { // shares, by the order of the logits: a ladder of budgets
 		ids := c.Lists[i].IDs
 		h := c.Clusters[i*testDim:][:testDim]
@@ -94,7 +93,7 @@ var fixtureOnce = sync.OnceValue(func() *fixture {
 	}
 	f.ways = []way{
 		{"exact", nil},
-		{"preview", (*l2s.Index)(engine.OfPreview((*previewing.Model)(made)))},
+		{"preview", made},
 		{"screen", (*l2s.Index)(engine.OfScreen(ladder))},
 	}
 	return f

@@ -9,34 +9,47 @@ import (
 
 // Matrix is a matrix in memory of the caller, row-major: the weights of a layer, or contexts. Its
 // elements are float32, float16, bfloat16 or quantised; each has a value in float32. It is a view:
-// a copy of it copies no element. The zero value has no rows.
+// no element is copied. The zero value has no rows.
 type Matrix engine.Matrix
 
-// Float32 returns the matrix with rows of dim elements in data, whose length must be a multiple of
-// dim: it panics otherwise, as the other constructors do.
-func Float32(data []float32, dim int) Matrix { return Matrix(kernels.Float32Rows(data, dim)) }
+// Float32 returns the matrix with rows of dim elements in data. If the length of data is not a
+// multiple of dim, or dim not above 0, the matrix has no rows, and what it is given to returns an
+// error. So do the other constructors.
+func Float32(data []float32, dim int) Matrix {
+	return Matrix(engine.MatrixOf(data, kernels.Float32, dim, func() kernels.Rows { return kernels.Float32Rows(data, dim) }))
+}
 
 // Float16 is [Float32] for the bits of IEEE 754 binary16 numbers.
-func Float16(data []uint16, dim int) Matrix { return Matrix(kernels.Float16Rows(data, dim)) }
+func Float16(data []uint16, dim int) Matrix {
+	return Matrix(engine.MatrixOf(data, kernels.Float16, dim, func() kernels.Rows { return kernels.Float16Rows(data, dim) }))
+}
 
 // BFloat16 is [Float32] for the bits of bfloat16 numbers.
-func BFloat16(data []uint16, dim int) Matrix { return Matrix(kernels.BFloat16Rows(data, dim)) }
+func BFloat16(data []uint16, dim int) Matrix {
+	return Matrix(engine.MatrixOf(data, kernels.BFloat16, dim, func() kernels.Rows { return kernels.BFloat16Rows(data, dim) }))
+}
 
 // Quantised is [Float32] for elements of a quantised type, given as the bytes of their blocks, in any
-// alignment. dim is a multiple of the elements of a block. A weight has the value of ggml's
-// dequantisation in float32, to the bit.
+// alignment. dim is a multiple of the elements of a block, 32 or 256. A weight has the value of
+// ggml's dequantisation in float32, to the bit.
 func Quantised(data []byte, q Quantisation, dim int) Matrix {
-	return Matrix(kernels.QuantisedRows(data, kernels.Element(q), dim))
+	e := kernels.Element(q)
+	return Matrix(engine.MatrixOf(data, e, dim, func() kernels.Rows { return kernels.QuantisedRows(data, e, dim) }))
+}
+
+func (m Matrix) rows() kernels.Rows {
+	rows, _ := engine.Matrix(m).Rows()
+	return rows
 }
 
 // Rows returns the number of rows.
-func (m Matrix) Rows() int { return kernels.Rows(m).Len() }
+func (m Matrix) Rows() int { return m.rows().Len() }
 
 // Dim returns the number of elements of a row.
-func (m Matrix) Dim() int { return kernels.Rows(m).Dim() }
+func (m Matrix) Dim() int { return m.rows().Dim() }
 
 // Row writes row i as float32 to dst, which has Dim elements.
-func (m Matrix) Row(dst []float32, i int) { kernels.Rows(m).Widen(dst, i) }
+func (m Matrix) Row(dst []float32, i int) { m.rows().Widen(dst, i) }
 
 // Quantisation is a quantised type of ggml, the library of llama.cpp.
 type Quantisation uint8
@@ -72,7 +85,7 @@ func (l *Layer) layer() *engine.Layer { return (*engine.Layer)(l) }
 // It returns an error if the lengths do not match, if there is no row, or if a weight or a bias is
 // NaN or infinite. It reads W once, on all cores.
 func New(w Matrix, bias []float32) (*Layer, error) {
-	l, err := engine.NewLayer(kernels.Rows(w), bias)
+	l, err := engine.NewLayer(engine.Matrix(w), bias)
 	return (*Layer)(l), err
 }
 

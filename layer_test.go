@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -176,5 +177,35 @@ func TestContextsOfAFile(t *testing.T) {
 	}
 	if _, err := l2s.OpenContexts(path, testDim+1); err == nil {
 		t.Error("another dimension: found no error")
+	}
+}
+
+// A matrix that is none is an error where it is used, in every type.
+func TestWrongMatrices(t *testing.T) {
+	for name, m := range map[string]l2s.Matrix{
+		"a dimension of 0":     l2s.Float32([]float32{1}, 0),
+		"half a row":           l2s.Float32([]float32{1, 2, 3}, 2),
+		"half a row of 16":     l2s.Float16([]uint16{1, 2, 3}, 2),
+		"half a row of bf16":   l2s.BFloat16([]uint16{1, 2, 3}, 2),
+		"half a block":         l2s.Quantised(make([]byte, 34), l2s.Q8_0, 16),
+		"a part of a block":    l2s.Quantised(make([]byte, 33), l2s.Q8_0, 32),
+		"an unknown type":      l2s.Quantised(make([]byte, 34), 99, 32),
+		"the zero value":       {},
+		"no data":              l2s.Float32(nil, 4),
+		"an infinity":          l2s.Float32([]float32{float32(math.Inf(1))}, 1),
+		"an infinity of 16":    l2s.Float16([]uint16{0x7c00}, 1),
+		"a negative dimension": l2s.Float32([]float32{1}, -1),
+	} {
+		if l, err := l2s.New(m, nil); err == nil || l != nil {
+			t.Errorf("%s: found a layer and the error %v, expected an error", name, err)
+		}
+	}
+	m := l2s.BFloat16([]uint16{0x3f80, 0x3f00, 0xbf80, 0}, 2)
+	row := make([]float32, 2)
+	if m.Row(row, 1); m.Rows() != 2 || m.Dim() != 2 || row[0] != -1 || row[1] != 0 {
+		t.Errorf("found %d rows of %d, and %v", m.Rows(), m.Dim(), row)
+	}
+	if q := l2s.Quantised(make([]byte, 2*34), l2s.Q8_0, 32); q.Rows() != 2 || l2s.Q8_0.String() != "q8_0" {
+		t.Errorf("found %d rows of %v", q.Rows(), l2s.Q8_0)
 	}
 }

@@ -84,6 +84,9 @@ type Labels struct{ set exact.Labels }
 // empty list is the empty set. The ids are kept, not copied.
 func Only(ids []uint32) Labels { return Labels{exact.Only(ids)} }
 
+// IsList reports whether the set is a list. The zero value, all labels, is none.
+func (l Labels) IsList() bool { return exact.IsList(l.set) }
+
 // Answer is the result of a search, besides the labels.
 type Answer struct {
 	// Count is the number of labels written: k, or fewer if fewer may be answered, or are within the

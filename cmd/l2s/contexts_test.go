@@ -24,7 +24,7 @@ func TestTopKSaysWhatIsThereBeforeAnError(t *testing.T) {
 	}
 	writeFile(t, filepath.Join(dir, "bad.npy"), data)
 	const want = "l2s topk: bad.npy: values: found NaN at row 300, column 1, expected finite numbers; standard output has the answers to the first 256 of 1,200 contexts\n"
-	r := l2s(t, dir, joined(goodTopK, "--contexts", "bad.npy")...)
+	r := invoke(t, dir, joined(goodTopK, "--contexts", "bad.npy")...)
 	if r.code != 1 || r.stderr != want || r.stdout != strings.Join(all[:256], "") {
 		t.Errorf("found exit status %d, the answers\n%s\nand\n%sexpected 1, 256 answers, and\n%s", r.code, r.stdout, r.stderr, want)
 	}
@@ -51,7 +51,7 @@ func TestContextsOfJSON(t *testing.T) {
 	for name, text := range map[string]string{"lists.json": "[[1, 2],\n[3, 4]]\n", "lines.jsonl": " [1, 2]\n[3, 4]\n", "answer": `{"embedding": [[1, 2]]}`} {
 		writeFile(t, filepath.Join(dir, name), []byte(text))
 		for _, verb := range [][]string{goodTopK, goodEval, goodTrain} {
-			r := l2s(t, dir, joined(verb, "--contexts", name)...)
+			r := invoke(t, dir, joined(verb, "--contexts", name)...)
 			want := "l2s " + verb[0] + ": tensorfile: " + name + ": format: found text that looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save("
 			if r.code != 1 || !strings.HasPrefix(strings.Replace(r.stderr, ": "+name, ": tensorfile: "+name, 1), want) {
 				t.Errorf("%s: found exit status %d and %q, expected 1 and %q", name, r.code, r.stderr, want)

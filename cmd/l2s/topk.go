@@ -15,15 +15,12 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 func topKVerb(f *flags) action {
@@ -64,21 +61,21 @@ func topKVerb(f *flags) action {
 		}
 		capped := *logProbs && softCap != 0
 		if capped && !exact {
-			return nil, fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the sums of a %s are over logits without one", l.name, softCap, in.kind())
+			return nil, fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the sums of a %s are over logits without one", l.name, softCap, in.index.Kind())
 		}
 		f.noteBudget(in, *budget)
-		var opts screen.Options
+		var opts l2s.Options
 		if *logProbs && !exact {
 			if err := in.needsTail("--logprobs, or --budget exact"); err != nil {
 				return nil, err
 			}
 			opts.OverTail = true
 		}
-		s, err := in.searcher(opts)
+		s, err := l2s.NewSearcher(in.layer.Layer, in.index, opts)
 		if err != nil {
 			return nil, err
 		}
-		req := softmax.Request{Exact: exact, LogSum: *logProbs && !capped, ExactSum: exact}
+		req := l2s.Request{Exact: exact, LogSum: *logProbs && !capped, ExactSum: exact}
 		if !exact {
 			req.Budget = *budget
 		}
@@ -100,7 +97,7 @@ func topKVerb(f *flags) action {
 		}
 		toJSON := json.NewEncoder(w)
 		toJSON.SetEscapeHTML(false)
-		h, dst := make([]float32, l.Dim()), make([]softmax.Prediction, *k)
+		h, dst := make([]float32, l.Dim()), make([]l2s.Prediction, *k)
 		for i := range c.Len() {
 			if err := c.Next(ctx, h); err != nil {
 				return nil, behind(ctx, i, c.Len(), err)
@@ -207,18 +204,18 @@ func besideEachOther(a, b string) bool {
 // of a model, in which an id may have no text. It must name all labels, unless its path is own, the
 // path of the layer's model.
 func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32) string, error) {
-	if !head.IsTokenizer(path) {
+	if !heads.IsTokenizer(path) {
 		voc, err := loading(ctx, vocab.Load, path)
 		if err != nil {
 			return nil, err
 		}
-		return voc.Word, voc.CheckLen((*heads.Head)(l.head).Vocabulary())
+		return voc.Word, voc.CheckLen(l.head.Vocabulary())
 	}
-	tokens, err := loading(ctx, head.Tokens, path)
+	tokens, err := loading(ctx, heads.Tokens, path)
 	if err != nil {
 		return nil, err
 	}
-	if n := (*heads.Head)(l.head).Vocabulary(); !besideEachOther(path, own) {
+	if n := l.head.Vocabulary(); !besideEachOther(path, own) {
 		// Ids above the rows are no labels: a tokenizer may have such ids, for pictures.
 		named := 0
 		for id := range tokens {
@@ -244,14 +241,16 @@ func quoted(word string) string {
 
 // finalSums returns a function for the log of the sum of e^x over all labels that a request
 // permits, x their logits after the scale and the cap of the model.
-func finalSums(l *layer, req *softmax.Request) func(h []float32) (float64, error) {
-	s, logits := softmax.NewSearcher(l.Layer), make([]float64, l.Labels())
+func finalSums(l *layer, req *l2s.Request) func(h []float32) (float64, error) {
+	s, err := l2s.NewSearcher(l.Layer, nil, l2s.Options{})
+	must(err)
+	logits := make([]float64, l.Labels())
 	return func(h []float32) (float64, error) {
-		if err := s.Logits(logits, h, softmax.Labels{}); err != nil {
+		if err := s.Logits(logits, h, l2s.Labels{}); err != nil {
 			return 0, err
 		}
 		for i, x := range logits {
-			if logits[i] = math.Inf(-1); exact.Permits(req, uint32(i)) {
+			if logits[i] = math.Inf(-1); permits(req, uint32(i)) {
 				logits[i] = l.head.Logit(x)
 			}
 		}

@@ -19,9 +19,9 @@ func BenchmarkPool(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	model := (*screening.Model)(made)
+	model := (*engine.Index)(made).Screen()
 	pool := func() *engine.Pool {
-		p, err := engine.NewPool(engine.Over((*exact.Layer)(data.Layer)), engine.OfScreen(model), engine.Options{})
+		p, err := engine.NewPool(engine.Over(data.Exact), engine.OfScreen(model), engine.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func BenchmarkPool(b *testing.B) {
 		asker func() func(dst []exact.Prediction, h []float32) (int, error) // one for each goroutine
 	}{
 		{"searcher", func() func([]exact.Prediction, []float32) (int, error) {
-			s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), screening.Options{})
+			s, err := screening.NewSearcher(model, data.Exact, screening.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}

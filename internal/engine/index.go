@@ -198,8 +198,8 @@ func read(place string, r io.Reader, size int64) (*Index, error) {
 	return nil, fmt.Errorf("l2s%s: magic: found % x, expected a preview, % x, or a screen, % x", place, magic, previewing.Magic, screening.Magic)
 }
 
-// check returns an error unless the index is nil or was made for the layer.
-func (x *Index) check(l *Layer) error {
+// Check returns an error unless the index is nil or was made for the layer.
+func (x *Index) Check(l *Layer) error {
 	if x == nil {
 		return nil
 	}

@@ -1,16 +1,44 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
-// Matrix is l2s.Matrix.
-type Matrix = kernels.Rows
+// Matrix is l2s.Matrix: rows, or the reason why there are none.
+type Matrix struct {
+	rows kernels.Rows
+	err  error
+}
+
+// MatrixOf returns the matrix with rows of dim elements in data, of a type of blocks of elements.
+func MatrixOf[T any](data []T, e kernels.Element, dim int, rows func() kernels.Rows) Matrix {
+	if e.String() == "unknown" {
+		return Matrix{err: fmt.Errorf("l2s: matrix: found the unknown type %d", e)}
+	}
+	elements, bytes := kernels.BlockOf(e)
+	size := bytes / int(unsafe.Sizeof(*new(T))) // of a block
+	switch {
+	case dim < 1 || dim%elements != 0:
+		return Matrix{err: fmt.Errorf("l2s: matrix: found the dimension %d, expected a multiple of %d", dim, elements)}
+	case len(data)%(dim/elements*size) != 0:
+		return Matrix{err: fmt.Errorf("l2s: matrix: found %d numbers, expected a multiple of %d, for rows of %d elements", len(data), dim/elements*size, dim)}
+	}
+	return Matrix{rows: rows()}
+}
+
+// MatrixOfRows returns the matrix with these rows.
+func MatrixOfRows(rows kernels.Rows) Matrix { return Matrix{rows: rows} }
+
+// Rows returns the rows.
+func (m Matrix) Rows() (kernels.Rows, error) { return m.rows, m.err }
 
 // Layer is l2s.Layer: a layer, and the head that has its rows.
 type Layer struct {
@@ -19,8 +47,11 @@ type Layer struct {
 }
 
 // NewLayer is l2s.New.
-func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
-	l, err := exact.NewLayer(weights, bias)
+func NewLayer(m Matrix, bias []float32) (*Layer, error) {
+	if m.err != nil {
+		return nil, m.err
+	}
+	l, err := exact.NewLayer(m.rows, bias)
 	if err != nil {
 		return nil, err
 	}
@@ -60,8 +91,8 @@ func Open(source string, o heads.Options) (*Layer, error) {
 
 var errNoLayer = errors.New("l2s: layer: found none, expected one of Open or New")
 
-// check returns an error for a layer that no constructor made.
-func (l *Layer) check() error {
+// Check returns an error for a layer that no constructor made.
+func (l *Layer) Check() error {
 	if l == nil || l.exact == nil || l.exact.Labels() == 0 {
 		return errNoLayer
 	}
@@ -90,13 +121,50 @@ func (l *Layer) Dim() int { return l.exact.Dim() }
 
 // Read runs f, which reads the rows of the layer: see [heads.Head.Read].
 func (l *Layer) Read(f func() error) error {
-	if err := l.check(); err != nil {
+	if err := l.Check(); err != nil {
 		return err
 	}
 	if l.head == nil {
 		return f()
 	}
 	return l.head.Read(f)
+}
+
+// Guard is [Layer.Read] for a function whose closure would be memory for each query:
+//
+//	before, err := g.Enter()
+//	if err != nil {
+//		return err
+//	}
+//	defer g.Leave(before, &err)
+type Guard struct{ head *heads.Head }
+
+// Guard returns the guard of the layer's rows.
+func (l *Layer) Guard() Guard { return Guard{l.head} }
+
+// Enter begins reads of the rows.
+func (g Guard) Enter() (before bool, err error) {
+	if g.head == nil {
+		return false, nil
+	}
+	return g.head.Enter()
+}
+
+// Leave, which is deferred, ends the reads. A fault among them becomes *err.
+func (g Guard) Leave(before bool, err *error) {
+	if g.head != nil {
+		g.head.Leave(before, recover(), err)
+	}
+}
+
+// Work is Read for an f that has its own guards, because it reads other mapped memory too: if it
+// returns [parallel.ErrGone], and the layer cannot be read, the error tells so.
+func (l *Layer) Work(f func() error) error {
+	err := l.Read(f)
+	if errors.Is(err, parallel.ErrGone) && l.head != nil {
+		return cmp.Or(l.head.Check(), err)
+	}
+	return err
 }
 
 // Close is l2s.Layer.Close.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
-	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/logsum"
 	"github.com/learning-to-screen/l2s/internal/previewing"
@@ -23,10 +22,19 @@ type Options struct {
 	Observers []screening.Observer // of queries by a screen
 }
 
+// Screening returns the options of a searcher by a screen.
+func (o Options) Screening() screening.Options {
+	p := screening.Options{Budget: o.Budget, Copies: o.Copies, Observers: o.Observers}
+	if o.OverTail {
+		return logsum.OverTail(p)
+	}
+	return p
+}
+
 // Searcher is l2s.Searcher.
 type Searcher struct {
 	// The fields that every query reads, next to each other.
-	head    *heads.Head              // of the layer
+	guard   Guard                    // of the layer
 	screen  *screening.Searcher      // nil without a screen
 	preview *previewing.Searcher     // nil without a preview
 	exact   *exact.Searcher          // answers if both are nil, batches of exact requests, and single logits
@@ -57,15 +65,15 @@ func (s *Stats) add(o Stats) {
 
 // NewSearcher is l2s.NewSearcher.
 func NewSearcher(l *Layer, x *Index, o Options) (*Searcher, error) {
-	if err := l.check(); err != nil {
+	if err := l.Check(); err != nil {
 		return nil, err
 	}
 	if !(o.Budget >= 0) {
 		return nil, exact.Invalid(exact.ErrRequest, "l2s: budget: found %v, expected a number above 0, or 0 for the index's own", o.Budget)
 	}
-	s := &Searcher{layer: l, head: l.head, index: x, budget: o.Budget}
+	s := &Searcher{layer: l, guard: l.Guard(), index: x, budget: o.Budget}
 	err := l.Read(func() (err error) { // the fingerprint, and copies of codes
-		if err := x.check(l); err != nil {
+		if err := x.Check(l); err != nil {
 			return err
 		}
 		s.exact = exact.NewSearcher(l.exact)
@@ -74,11 +82,7 @@ func NewSearcher(l *Layer, x *Index, o Options) (*Searcher, error) {
 		case x.preview != nil:
 			s.preview, err = previewing.NewSearcher(x.preview, l.exact)
 		default:
-			p := screening.Options{Budget: o.Budget, Copies: o.Copies, Observers: o.Observers}
-			if o.OverTail {
-				p = logsum.OverTail(p)
-			}
-			s.screen, err = screening.NewSearcher(x.screen, l.exact, p)
+			s.screen, err = screening.NewSearcher(x.screen, l.exact, o.Screening())
 		}
 		return err
 	})
@@ -86,20 +90,6 @@ func NewSearcher(l *Layer, x *Index, o Options) (*Searcher, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// enter begins reads of the layer's rows, which a function that is deferred ends by leave.
-func (s *Searcher) enter() (before bool, err error) {
-	if s.head == nil {
-		return false, nil
-	}
-	return s.head.Enter()
-}
-
-func (s *Searcher) leave(before bool, err *error) {
-	if s.head != nil {
-		s.head.Leave(before, recover(), err)
-	}
 }
 
 // TopK is l2s.Searcher.TopK.
@@ -110,11 +100,11 @@ func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) 
 
 // Search is l2s.Searcher.Search.
 func (s *Searcher) Search(dst []exact.Prediction, h []float32, req *exact.Request) (a exact.Answer, err error) {
-	before, err := s.enter()
+	before, err := s.guard.Enter()
 	if err != nil {
 		return a, err
 	}
-	defer s.leave(before, &err)
+	defer s.guard.Leave(before, &err)
 	return s.search(dst, h, req)
 }
 
@@ -164,11 +154,11 @@ func (s *Searcher) byPreview(dst []exact.Prediction, h []float32, req *exact.Req
 
 // SearchBatch is l2s.Searcher.SearchBatch.
 func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req *exact.Request) (err error) {
-	before, err := s.enter()
+	before, err := s.guard.Enter()
 	if err != nil {
 		return err
 	}
-	defer s.leave(before, &err)
+	defer s.guard.Leave(before, &err)
 	return s.searchBatch(dst, answers, contexts, req)
 }
 
@@ -216,21 +206,21 @@ func (s *Searcher) exactly(req *exact.Request, k int) bool {
 
 // Logits is l2s.Searcher.Logits.
 func (s *Searcher) Logits(dst []float64, h []float32, among exact.Labels) (err error) {
-	before, err := s.enter()
+	before, err := s.guard.Enter()
 	if err != nil {
 		return err
 	}
-	defer s.leave(before, &err)
+	defer s.guard.Leave(before, &err)
 	return s.exact.Score(dst, h, among)
 }
 
 // LogProb is l2s.Searcher.LogProb.
 func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (x float64, err error) {
-	before, err := s.enter()
+	before, err := s.guard.Enter()
 	if err != nil {
 		return 0, err
 	}
-	defer s.leave(before, &err)
+	defer s.guard.Leave(before, &err)
 	return s.logProb(h, id, temperature)
 }
 
@@ -261,11 +251,11 @@ func (s *Searcher) uncounted(dst []exact.Prediction, h []float32, req *exact.Req
 
 // LogSum is l2s.Searcher.LogSum.
 func (s *Searcher) LogSum(h []float32, temperature, confidence float64) (x tail.Interval, err error) {
-	before, err := s.enter()
+	before, err := s.guard.Enter()
 	if err != nil {
 		return x, err
 	}
-	defer s.leave(before, &err)
+	defer s.guard.Leave(before, &err)
 	return s.logSum(h, temperature, confidence)
 }
 
