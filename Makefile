@@ -219,7 +219,7 @@ SOAKED   := $(DATA)/llm-65k-gguf/llm-65k.q8_0.gguf
 YZMA_LIB ?= $(if $(wildcard bin/llama/ready),bin/llama)
 
 .PHONY: soak
-soak: ## Run a learner, tails, a service, commands that are killed, a full disk and the bridge at the same time for SOAK=1h, all attacked.
+soak: ## Run a learner, tails, a service, commands that are killed, a full disk, the bridge and its server at the same time for SOAK=1h, all attacked.
 	@mkdir -p bin/soak
 	$(GO) build -o bin/soak/ ./cmd/l2s ./fuzz/soak
 	cd examples && $(GO) build -mod=readonly -o ../bin/soak/ ./serve

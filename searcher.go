@@ -65,11 +65,13 @@ func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
 // dst, best first.
 //
 // With an index the answer is chosen among the labels that it finds for h within the budget, and
-// labels that the request biases. The exact layer answers if the request is Exact or names the
+// labels that the request biases. Edits cost no precision: where a plain answer has the k best
+// labels, an edited one has them too. The exact layer answers if the request is Exact or names the
 // labels to choose among, and:
 //
-//   - for a screen if it has no candidates for h, or if fewer than k of them may be answered and
-//     have no bias below 0;
+//   - for a screen if it has fewer than k candidates for h, or if edits leave the k-th label after the
+//     k-th of the candidates without edits, as if one of the k best is banned: the labels behind it
+//     may be no candidates;
 //   - for a preview if too many labels look alike, if h is unlike all contexts that it was made from
 //     and the request asks for a sum, if too few labels may be answered, if k is above 512, or if
 //     the request asks for an exact sum, a sum over edited labels, or one at a temperature below 0.5

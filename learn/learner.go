@@ -317,7 +317,7 @@ func (l *Learner) TopK(dst []l2s.Prediction, h []float32) (int, error) {
 func (l *Learner) Search(dst []l2s.Prediction, h []float32, req l2s.Request) (l2s.Answer, error) {
 	k := l.o.Train.K
 	edited := req.Allowed != nil || req.Banned != nil || len(req.Biases) > 0 || req.Among.IsList()
-	if l.live.Load() != nil && !l.Screened() && !req.Exact {
+	if l.live.Load() != nil && !l.Screened() && !req.Exact && lengthsOf(len(h)).keeps(h) {
 		a, err := l.searchPreviewed(dst, h, req)
 		if err == nil {
 			l.add(h, nil, a.Exact)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/preview"
 )
@@ -78,6 +79,61 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 	}
 	if _, err := l.TopK(top, make([]float32, testDim+1)); err == nil {
 		t.Error("found no error for a context of another dimension")
+	}
+}
+
+// Contexts that a reservoir may pass over are in no preview and no check of one: the exact layer
+// answers them, also while a preview answers the others.
+func TestAPreviewLeavesOutWhatIsNotKept(t *testing.T) {
+	data, with, o, _ := previewTest(t)
+	layer, err := l2s.New(l2s.Matrix(engine.MatrixOfRows((*engine.Layer)(with).Exact().Weights())), nil) // without biases a shorter context is no harder
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newTest(t, layer, o)
+	made, err := preview.Make(context.Background(), layer, data.Contexts[:3000*testDim], preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answerBy(t, l, made)
+	l.live.Store(&livePreview{})
+	exact := exactly(t, layer)
+	top, want := make([]l2s.Prediction, 5), make([]l2s.Prediction, 5)
+	var usual int
+	for i := range 100 {
+		h := slices.Clone(data.Context(3000 + i))
+		if a, err := l.Search(top, h, l2s.Request{}); err != nil {
+			t.Fatal(err)
+		} else if !a.Exact {
+			usual++
+		}
+		largest := 0.0
+		for _, x := range h {
+			largest = max(largest, math.Abs(float64(x)))
+		}
+		for name, to := range map[string]float64{"zeros": 0, "too small for float16": 0x1p-15, "too large for it": 65520} {
+			of := make([]float32, len(h))
+			for j, x := range h {
+				of[j] = float32(float64(x) / largest * to)
+			}
+			kept := l.Kept()
+			a, err := l.Search(top, of, l2s.Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.Kept() != kept {
+				t.Fatalf("%s: found the context kept, expected it passed over", name)
+			}
+			if _, err := exact.TopK(want, of); err != nil {
+				t.Fatal(err)
+			}
+			if !a.Exact || !slices.Equal(top[:a.Count], want) {
+				t.Fatalf("%s: found %v, exactly: %v, expected %v from the exact layer", name, top[:a.Count], a.Exact, want)
+			}
+		}
+	}
+	if usual < 50 {
+		t.Errorf("found %d of 100 usual contexts answered by the preview, expected more", usual)
 	}
 }
 

@@ -453,6 +453,51 @@ func TestTextOfTokens(t *testing.T) {
 	}
 }
 
+// A text that the model continues has one token of its beginning, whether the file or the text has
+// it, and none of its end but the text's own.
+func TestTheBeginningAndTheEndOfAText(t *testing.T) {
+	if missing != "" {
+		t.Skip(missing)
+	}
+	const begin, end = 1, 2 // <s> and </s>
+	words := open(t, llamacpp.Options{Context: 8}).Tokens("Once upon", false)
+	join := func(ids ...[]uint32) []uint32 { return slices.Concat(ids...) }
+	for _, adds := range []struct{ begin, end bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		file, err := testlib.Bools(t.TempDir(), gguf, map[string]bool{"tokenizer.ggml.add_bos_token": adds.begin, "tokenizer.ggml.add_eos_token": adds.end})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := llamacpp.Open(file, llamacpp.Options{Context: 8, Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, ok := m.Begins(); ok != adds.begin || ok && id != begin {
+			t.Errorf("the file adds %+v: found the beginning %d, %v", adds, id, ok)
+		}
+		for _, c := range []struct {
+			text          string
+			plain, begins []uint32 // of a file without add_bos_token, and with it
+		}{
+			{"Once upon", words, join([]uint32{begin}, words)},
+			{"<s>Once upon", join([]uint32{begin}, words), join([]uint32{begin}, words)},
+			{"<s><s>Once upon", join([]uint32{begin, begin}, words), join([]uint32{begin, begin}, words)},
+			{"<s>", []uint32{begin}, []uint32{begin}},
+			{"", nil, []uint32{begin}},
+			{"Once upon</s>", join(words, []uint32{end}), join([]uint32{begin}, words, []uint32{end})},
+			{"<s></s>", []uint32{begin, end}, []uint32{begin, end}},
+		} {
+			want := c.plain
+			if adds.begin {
+				want = c.begins
+			}
+			if found := m.Tokens(c.text, true); !slices.Equal(found, want) {
+				t.Errorf("%q, the file adds %+v: found %v, expected %v", c.text, adds, found, want)
+			}
+		}
+		m.Close()
+	}
+}
+
 // Bytes that are no text do not reach the tokenizers of llama.cpp, some of which end the program:
 // they count as the replacement character.
 func TestTextThatIsNoText(t *testing.T) {

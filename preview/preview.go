@@ -36,6 +36,9 @@ type Options struct {
 	Precision1, PrecisionK float64
 	// Threads is the number of threads, 0 for all CPUs. The model does not depend on it.
 	Threads int
+	// Body, unless it is zeros, is the fingerprint of what computed the states, such as the rest of
+	// the network: the model keeps it, and its figures are of such states.
+	Body [32]byte
 	// Progress, unless nil, gets the stage and its finished share, 0 to 1.
 	Progress func(stage string, done float64)
 }

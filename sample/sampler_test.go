@@ -357,6 +357,7 @@ func everywhere(t *testing.T, of *l2s.Index) *l2s.Index {
 	for i := range c.Ranges {
 		c.Ranges[i] = math.Inf(2*(i%2) - 1)
 	}
+	c.Cosines = slices.Repeat([]float64{math.Inf(-1)}, len(c.Cosines))
 	with, err := tail.New(c)
 	if err != nil {
 		t.Fatal(err)

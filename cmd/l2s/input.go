@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/learning-to-screen/l2s"
@@ -208,7 +209,7 @@ func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err e
 // open opens the screen, the contexts and the layer: inputs that open quickly come before the
 // layer.
 func (f *flags) open(ctx context.Context, in *inputs) (err error) {
-	if f.screen {
+	if f.screen && len(f.files) > 0 {
 		in.path = f.files[0]
 		if f.previews && isPreview(in.path) {
 			if in.preview, err = loading(ctx, previewing.Load, in.path); err != nil {
@@ -232,7 +233,7 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	if f.inputs == nil {
 		return nil
 	}
-	if in.contexts, err = layerfile.OpenContexts(*f.inputs.contexts); err != nil {
+	if in.contexts, err = f.openContexts(ctx); err != nil {
 		return err
 	}
 	if in.layer, err = f.openLayer(); err != nil {
@@ -255,6 +256,45 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 		in.rows, err = in.contexts.All(ctx)
 	}
 	return err
+}
+
+// standardInput is the name of the contexts on standard input.
+const standardInput = "-"
+
+// openContexts opens the contexts. Standard input, a .npy file, goes to a temporary file first: its
+// number of contexts is known then, and it may be read twice.
+func (f *flags) openContexts(ctx context.Context) (*layerfile.Contexts, error) {
+	sources := slices.Clone(*f.inputs.contexts)
+	for i, source := range sources {
+		if source != standardInput {
+			continue
+		}
+		if slices.Contains(sources[i+1:], standardInput) {
+			return nil, f.wrongUse("--contexts %s: found it twice, expected it once", standardInput)
+		}
+		folder, err := os.MkdirTemp("", "l2s-contexts-")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(folder) // an open file stays without its name
+		sources[i] = filepath.Join(folder, "standard-input.npy")
+		if err := copyTo(ctx, sources[i], os.Stdin); err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+	}
+	return layerfile.OpenContexts(sources)
+}
+
+// copyTo copies a file that may be a pipe to a new file.
+func copyTo(ctx context.Context, path string, from *os.File) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	r := reading(ctx, from)
+	defer r.Close()
+	_, err = io.Copy(file, r)
+	return cmp.Or(err, file.Close())
 }
 
 // loading returns the results of load, or the error of ctx as soon as ctx ends. It is for files

@@ -24,7 +24,7 @@ import (
 )
 
 func topKVerb(f *flags) action {
-	f.screen, f.previews = true, true
+	f.screen, f.previews, f.exact = true, true, true
 	k := f.whole("k", 5, 1)
 	f.layerAndContexts(false, func() int { return *k })
 	limit := f.whole("limit", 0, 0)
@@ -55,7 +55,10 @@ func topKVerb(f *flags) action {
 				return nil, err
 			}
 		}
-		exact, softCap := *budget == exactBudget, l.head.SoftCap()
+		exact, softCap := *budget == exactBudget || in.path == "", l.head.SoftCap()
+		if in.path == "" && *budget != 0 && *budget != exactBudget {
+			return nil, f.wrongUse("--budget %v: expected a screen or a preview, which has budgets, or none for the exact search", *budget)
+		}
 		if !exact {
 			f.noteK(in, *k)
 		}
@@ -63,7 +66,9 @@ func topKVerb(f *flags) action {
 		if capped && !exact {
 			return nil, fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the sums of a %s are over logits without one", l.name, softCap, in.index.Kind())
 		}
-		f.noteBudget(in, *budget)
+		if !exact {
+			f.noteBudget(in, *budget)
+		}
 		var opts l2s.Options
 		if *logProbs && !exact {
 			if err := in.needsTail("--logprobs, or --budget exact"); err != nil {

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
@@ -345,6 +346,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 			return r.savePreview(found.preview, in, record.Decisions[len(record.Decisions)-1:], start)
 		}
 	}
+	r.noteName(kindScreen)
 	if err := m.Save(*r.out); err != nil {
 		return nil, err
 	}
@@ -374,6 +376,7 @@ func keptPreview(out, checkpoint string, l *layer) *l2s.Index {
 
 // savePreview writes a preview to the file of --out.
 func (r *trainRun) savePreview(v *l2s.Index, in *inputs, decisions []string, start time.Time) (fmt.Stringer, error) {
+	r.noteName(kindPreview)
 	if err := v.Save(*r.out); err != nil {
 		return nil, err
 	}
@@ -387,6 +390,19 @@ func (r *trainRun) savePreview(v *l2s.Index, in *inputs, decisions []string, sta
 		r.f.warn(*r.out, "%s", why)
 	}
 	return previewTrained{kindPreview, of, len(in.rows) / in.layer.Dim(), decisions, warnings, map[string]float64{"total": round(time.Since(start).Seconds())}, kernels.Level()}, nil
+}
+
+// endings are the usual ends of the names of files.
+var endings = map[string]string{kindScreen: ".l2s", kindPreview: ".l2p"}
+
+// noteName tells that a file has the name of the other kind, which programs in Go have another
+// package for.
+func (r *trainRun) noteName(kind string) {
+	for other, end := range endings {
+		if other != kind && filepath.Ext(*r.out) == end {
+			r.f.note(*r.out, "this file is a %s, whose usual name ends in %s: package %s loads it, and package %s refuses it", kind, endings[kind], kind, other)
+		}
+	}
 }
 
 // complete completes the options from the layer.

@@ -27,7 +27,7 @@ func main() {
 	bias := flag.String("bias", "", "its bias, one tensor, if it is in another file; none for no bias")
 	file := flag.String("screen", "", "the screen of l2s train, required; SIGHUP reads it again")
 	vocab := flag.String("vocab", "", "texts of the labels, one per line, or a tokenizer; without it answers have ids only")
-	listen := flag.String("listen", "127.0.0.1:8080", "the address, host:port")
+	addr := flag.String("addr", "127.0.0.1:8080", "the address, host:port")
 	timeout := flag.Duration("timeout", 10*time.Second, "the longest time to read a request, and to answer it")
 	grace := flag.Duration("grace", 20*time.Second, "the longest time for requests under way at the end")
 	var l limits
@@ -50,7 +50,7 @@ func main() {
 	server := &http.Server{Handler: v.routes(audit), ReadTimeout: *timeout, WriteTimeout: *timeout, IdleTimeout: time.Minute}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGTERM, os.Interrupt)
-	listener, err := net.Listen("tcp", *listen)
+	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -443,7 +443,7 @@ func TestWrongUse(t *testing.T) {
 func TestTheProgramUnderLoad(t *testing.T) {
 	f, second := newFiles(t)
 	cmd := exec.Command(os.Args[0], "-head", f.path("W.npy"), "-bias", f.path("b.npy"), "-screen", f.path("m.l2s"), "-vocab", f.path("vocab.txt"),
-		"-listen", "127.0.0.1:0", "-timeout", "10m", "-grace", "10m") // for a slow machine
+		"-addr", "127.0.0.1:0", "-timeout", "10m", "-grace", "10m") // for a slow machine
 	cmd.Env = append(os.Environ(), "L2S_SERVE=1")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {

@@ -214,7 +214,7 @@ func (x *Index) Check(l *Layer) error {
 		return nil
 	}
 	if own := l.exact.Fingerprint(); own != made {
-		return exact.Invalid(exact.ErrLayer, "l2s: index: fingerprint: found %x, expected the layer's, %x: the %s was made for other weights or another bias", made, own, x.Kind())
+		return l.exact.Another(x.Kind(), made)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func predict(r *tail.Rest, v *screening.View, temperature float64) bool {
 // predictAll is predict for all temperatures that the tail covers.
 func predictAll(r *tail.Rest, v *screening.View) bool {
 	m := v.Model
-	return !v.Exact && m.Tail().Predict(r, v.Found.Cluster, m.Labels()-len(head(v)), v.Query.Vector())
+	return !v.Exact && m.Tail().Predict(r, v.Found.Cluster, m.Labels()-len(head(v)), v.Query.Vector(), v.Cosine())
 }
 
 // head is the candidates of the cell that are not in the tail.

@@ -417,7 +417,7 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 			log, _ := estimateOf(c, at, f.Cluster, 0, h)
 			numbers = append(numbers, log)
 		}
-		for out := -1; out < 2*len(numbers); out++ { // the number of the end that the context exceeds, -1 for none
+		for out := -1; out <= 2*len(numbers); out++ { // the number of the end that the context exceeds, -1 for none
 			c.Ranges = screentest.Everything(c.Clusters, len(c.Temperatures))
 			own := c.Ranges[2*len(numbers)*f.Cluster:]
 			for j, x := range numbers {
@@ -429,6 +429,12 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 				case 2*j + 1:
 					own[2*j], own[2*j+1] = math.Inf(-1), x-slack
 				}
+			}
+			c.Cosines = screentest.AnyCosine(c.Clusters)
+			v := in.Config.Clusters[f.Cluster*24:][:24]
+			cosine := kernels.RefDot(v, h) / (math.Sqrt(kernels.RefDot(v, v)) * math.Sqrt(kernels.RefDot(h, h)))
+			if c.Cosines[2*f.Cluster] = cosine; out == 2*len(numbers) {
+				c.Cosines[2*f.Cluster] = math.Nextafter(cosine, 2)
 			}
 			ranged, err := tail.New(c)
 			if err != nil {

@@ -16,7 +16,7 @@ import (
 const Magic = "\x89L2P\r\n\x1a\n"
 
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 6, Renew: "make the preview again", Header: 132}
+var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 7, Renew: "make the preview again", Header: 164}
 
 const (
 	mostProbes   = 1 << 12
@@ -36,6 +36,7 @@ type file struct {
 func (f *file) Code(c *partfile.Coder) {
 	p := f.p
 	c.Value(&p.Fingerprint)
+	c.Value(&p.Body)
 	c.Number("labels", &p.Labels, 1, min(math.MaxUint32, math.MaxInt))
 	c.Number("dim", &p.Dim, 1, kernels.MaxInt8Dim-1)
 	c.Number("biased", &p.Biased, 0, 1)

@@ -12,6 +12,7 @@ type Parts struct {
 	Labels, Dim int
 	Biased      int // 1 if the layer's biases are a further element of each row, and 1 of each context
 	Fingerprint [32]byte
+	Body        [32]byte // the fingerprint of the source of the contexts, zeros if it is not known
 
 	Coordinates int // R
 	Fine        int // the first coordinates, a multiple of 8, have codes of 4 bits; the others, a multiple of 16, of 2

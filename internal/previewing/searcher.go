@@ -40,7 +40,7 @@ func NewSearcher(m *Model, l *exact.Layer) (*Searcher, error) {
 		return nil, exact.Invalid(exact.ErrLayer, "preview: shape: found a model of %d labels x %d, expected the layer's %d x %d", p.Labels, p.Dim, l.Labels(), l.Dim())
 	}
 	if own := l.Fingerprint(); own != p.Fingerprint {
-		return nil, exact.Invalid(exact.ErrLayer, "preview: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", p.Fingerprint, own)
+		return nil, l.Another("preview", p.Fingerprint)
 	}
 	return m.Over(l), nil
 }

@@ -14,7 +14,7 @@ const Magic = "\x89L2S\r\n\x1a\n"
 
 // format is described in screen/FORMAT.md.
 var format = partfile.Format{
-	Kind: "screen", Magic: Magic, Version: 6, Renew: "l2s train makes a new file", Header: 104,
+	Kind: "screen", Magic: Magic, Version: 7, Renew: "l2s train makes a new file", Header: 104,
 	Others: map[string]string{
 		"\x89L2P\r\n\x1a\n": "found a preview, expected a screen: l2s topk, eval, bench and inspect take previews, " +
 			"and l2s-llama --fast one beside the model: MODEL.gguf.l2p",
@@ -60,9 +60,9 @@ func (f *file) Code(c *partfile.Coder) {
 		c.Value(at)
 	}
 	d, r, m, q := f.Dim, f.clusters, int(f.temperatures), int(f.levels)
-	ranges := 0 // numbers
+	ranges, cosines := 0, 0 // numbers
 	if m > 0 {
-		ranges = 2*m + 4
+		ranges, cosines = 2*m+4, 2
 	}
 	partfile.List(c, "budget", &f.budget, 1)
 	partfile.List(c, "clusters", &f.Clusters, r, d)
@@ -79,6 +79,7 @@ func (f *file) Code(c *partfile.Coder) {
 	partfile.List(c, "widths", &f.tail.Widths, q, m, r)
 	partfile.List(c, "directions", &f.tail.Directions, int(f.directions), d)
 	partfile.List(c, "ranges", &f.tail.Ranges, ranges, r)
+	partfile.List(c, "cosines", &f.tail.Cosines, cosines, r)
 	partfile.List(c, "record", &f.Record, f.record)
 }
 

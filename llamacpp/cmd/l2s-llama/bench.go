@@ -441,7 +441,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		threads = []int{f.threads}
 	}
 	f.threads = threads[0]
-	if err := f.checkOutputs(ctx, []cmdline.Output{{Flag: "--svg", Path: *picture}, {Flag: "--keep", Path: f.keep}}); err != nil {
+	if err := f.checkOutputs(ctx, []cmdline.Output{{Flag: "--svg", Path: *picture}, {Flag: "--learned", Path: f.learned}}); err != nil {
 		return err
 	}
 	var content string

@@ -2,9 +2,11 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -50,7 +52,7 @@ func TestForbiddenTokensAreNotWritten(t *testing.T) {
 						t.Fatal(err)
 					}
 					s := &sampling{o: sample.DefaultOptions(), lastN: 64, ban: c.ban, allow: c.allow}
-					s.o.Temperature, s.o.Repetition, s.o.TopK, s.o.Seed = temperature, penalty, 40, 3
+					s.o.Temperature, s.o.Repetition, s.o.TopK, s.seed = temperature, penalty, 40, 3
 					if err := s.check(); err != nil {
 						t.Fatal(err)
 					}
@@ -106,5 +108,34 @@ func TestForbiddenTokensAreNotWritten(t *testing.T) {
 	}
 	if _, err := s.chooser(x); err == nil || !strings.Contains(err.Error(), "found no token that may be written") {
 		t.Errorf("all banned: found the error %v", err)
+	}
+}
+
+// Each start without a seed, or with -1, has another one; all other numbers are seeds, those of the
+// server among them.
+func TestSeeds(t *testing.T) {
+	for text, same := range map[string]bool{"": false, "-1": false, "0": true, "7": true, "-2": true, "9223372036854775807": true} {
+		var seeds [2]uint64
+		for i := range seeds {
+			f := newFlags("generate", "", io.Discard, io.Discard)
+			s := f.sampling()
+			args := []string{"--model", "m.gguf"}
+			if text != "" {
+				args = append(args, "--seed", text)
+			}
+			if err := f.parse(args); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.check(); err != nil {
+				t.Fatal(err)
+			}
+			seeds[i] = s.o.Seed
+			if n, _ := strconv.ParseInt(text, 10, 64); same && seeds[i] != uint64(n) {
+				t.Errorf("--seed %s: found the seed %d, expected %d", text, seeds[i], uint64(n))
+			}
+		}
+		if (seeds[0] == seeds[1]) != same {
+			t.Errorf("--seed %q: found %d and %d, expected the same: %v", text, seeds[0], seeds[1], same)
+		}
 	}
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,6 +20,8 @@ import (
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	"github.com/learning-to-screen/l2s/internal/mapfile"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -85,6 +89,11 @@ func (f *flags) readPreview() (*preview.Model, string) {
 			continue
 		}
 		m, err := loadPreview(path)
+		if err == nil && m.Body() != f.body { // its precision is of other states
+			f.say("preview: %s is of another head, or body, than this model's\n", path)
+			f.foreign = append(f.foreign, path)
+			continue
+		}
 		if err == nil {
 			return m, path
 		}
@@ -176,6 +185,9 @@ func (f *flags) havePreview(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: found an empty file, expected a text", f.text)
 		}
 	}
+	if f.body, err = waiting(ctx, f, func() ([32]byte, error) { return bodyOf(f.model) }); err != nil {
+		return err
+	}
 	if !f.anew {
 		if f.preview, f.previewFile = f.readPreview(); f.preview != nil {
 			return nil
@@ -214,6 +226,80 @@ func (f *flags) newPreview(ctx context.Context, anew bool) error {
 	return nil
 }
 
+// bodyOf returns a fingerprint of all tensors of a GGUF model, in one file or in several, and of the
+// settings of its architecture: models that compute the same states have the same one, whatever
+// their tokenizers, templates and names.
+func bodyOf(model string) (sum [32]byte, err error) {
+	files := []string{model}
+	if prefix, ok := strings.CutSuffix(model, ".gguf"); ok && len(prefix) > len("-00001-of-00002") {
+		of := prefix[len(prefix)-len("-00001-of-00002"):]
+		first, n := 0, 0
+		if got, _ := fmt.Sscanf(of, "-%05d-of-%05d", &first, &n); got == 2 && first == 1 {
+			for i := 2; i <= n; i++ {
+				files = append(files, fmt.Sprintf("%s-%05d-of-%05d.gguf", strings.TrimSuffix(prefix, of), i, n))
+			}
+		}
+	}
+	all := sha256.New()
+	for _, file := range files {
+		if err := hashTensors(all, file); err != nil {
+			return sum, err
+		}
+	}
+	return [32]byte(all.Sum(nil)), nil
+}
+
+// hashTensors writes the settings and the tensors of a GGUF file to a hash, these as hashes of their
+// parts, which all CPUs compute.
+func hashTensors(all io.Writer, file string) error {
+	var settings []string
+	x, err := tensorfile.OpenFile(file, func(key []byte) bool {
+		name, _, _ := bytes.Cut(key, []byte("."))
+		use := !slices.Contains([]string{"tokenizer", "general", "split", "quantize"}, string(name)) || string(key) == "general.architecture"
+		if use {
+			settings = append(settings, string(key))
+		}
+		return use
+	})
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	slices.Sort(settings)
+	for _, key := range settings {
+		if n, err := x.Number(key); err == nil {
+			fmt.Fprintf(all, "%q %v\n", key, n)
+		} else if s, err := x.Text(key); err == nil {
+			fmt.Fprintf(all, "%q %q\n", key, s)
+		} else if list, err := x.Ints(key); err == nil {
+			fmt.Fprintf(all, "%q %v\n", key, list)
+		}
+	}
+	names := x.Names()
+	slices.Sort(names)
+	for _, name := range names {
+		t, err := x.Tensor(name)
+		if err != nil {
+			return err
+		}
+		data, ok := t.View()
+		if !ok {
+			return fmt.Errorf("%s: %s: found a tensor that is not aligned, expected one in the order of the file", file, tensorfile.Label(name))
+		}
+		const part = 1 << 20
+		sums := make([][sha256.Size]byte, (len(data)+part-1)/part)
+		if err := parallel.Each(context.Background(), 0, len(data), part, nil, func(_, lo, hi int) error {
+			sums[lo/part] = sha256.Sum256(data[lo:hi])
+			mapfile.Forget(data[lo:hi]) // so that the file does not count as memory of the program
+			return nil
+		}); err != nil {
+			return fmt.Errorf("%s: %s: %w", file, tensorfile.Label(name), err)
+		}
+		fmt.Fprintf(all, "%q %v %v %x\n", name, t.DType, t.Shape, sums)
+	}
+	return nil
+}
+
 // progress returns a printer for long work, nil with --quiet.
 func (f *flags) progress() *progress.Printer {
 	if f.quiet {
@@ -244,7 +330,7 @@ func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
 	stages := map[string]func(string, float64){"coordinates": share(0.45, 0.55), "blocks": share(0.55, 0.75), "fingerprint": share(0.75, 0.77), "precision": share(0.77, 1)}
 	var made *preview.Model
 	err = x.File().Read(func() (err error) {
-		made, err = preview.Make(ctx, x.Layer(), states, preview.Options{Progress: func(stage string, done float64) {
+		made, err = preview.Make(ctx, x.Layer(), states, preview.Options{Body: f.body, Progress: func(stage string, done float64) {
 			if at := stages[stage]; at != nil {
 				at(stage, done)
 			}

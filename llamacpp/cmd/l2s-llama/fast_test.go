@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/softmax"
@@ -122,6 +125,75 @@ func fastModel(t *testing.T) (model string) {
 		t.Skip("found no symbolic links:", err)
 	}
 	return model
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	to, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// otherBody writes the test model to a file, with another number in one of its tensors.
+func otherBody(t *testing.T, to, tensor string) {
+	t.Helper()
+	x, err := tensorfile.OpenFile(gguf, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	of, err := x.Tensor(tensor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _ := of.View()
+	file, err := os.ReadFile(gguf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(file, data[:1024])
+	if at < 0 {
+		t.Fatalf("found no tensor %s", tensor)
+	}
+	file[at+2] ^= 1 // a number of 8 bits, after a scale
+	if err := os.WriteFile(to, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The fingerprint of a body changes with each tensor, and with nothing that no state depends on.
+func TestTheFingerprintOfABody(t *testing.T) {
+	if _, err := os.Stat(gguf); err != nil {
+		t.Skip(err)
+	}
+	body := func(file string) [32]byte {
+		t.Helper()
+		sum, err := bodyOf(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	own := body(gguf)
+	same, err := testlib.Bools(t.TempDir(), gguf, map[string]bool{"tokenizer.ggml.add_bos_token": true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body(same) != own {
+		t.Error("found another body of a file with another setting of its tokenizer")
+	}
+	for _, tensor := range []string{"blk.0.attn_q.weight", "blk.4.ffn_down.weight", "output_norm.weight", "token_embd.weight"} {
+		file := filepath.Join(t.TempDir(), "m.gguf")
+		otherBody(t, file, tensor)
+		if body(file) == own {
+			t.Errorf("%s: found the same body after a change", tensor)
+		}
+	}
+	if _, err := bodyOf("no-such.gguf"); err == nil {
+		t.Error("found no error for a file that is not there")
+	}
 }
 
 // The first start makes the preview, and later starts open it: for all verbs.
@@ -313,6 +385,22 @@ func TestFast(t *testing.T) {
 		}
 		if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
 			t.Errorf("found another preview of the same states, %v", err)
+		}
+	})
+	t.Run("a preview of the same head and another body", func(t *testing.T) {
+		// Its figures are of states that this model does not compute.
+		if err := os.Remove(model); err != nil {
+			t.Fatal(err)
+		}
+		otherBody(t, model, "blk.2.ffn_down.weight")
+		if _, said := runs(t, ctx, 0, fast...); !made(said) || !strings.Contains(said, file+" is of another head, or body, than this model's") {
+			t.Errorf("found %q, expected a word and another preview", said)
+		}
+		if after, err := os.ReadFile(file); err != nil || bytes.Equal(before, after) {
+			t.Errorf("found the preview of the other model, %v", err)
+		}
+		if err := errors.Join(os.Remove(model), os.Symlink(absolute(t, gguf), model), os.WriteFile(file, before, 0o600)); err != nil {
+			t.Fatal(err)
 		}
 	})
 	t.Run("while another run makes it", func(t *testing.T) {

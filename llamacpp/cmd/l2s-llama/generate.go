@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -27,14 +28,14 @@ const generateUsage = `
 l2s-llama generate --model M.gguf --prompt TEXT [--fast | --screen M.l2s | --learn] [flags]
 
 Continues a prompt. The head is exact without --fast, --screen or --learn. --fast: the first start
-makes a preview in about a minute on two idle cores, from built-in texts, --text, and the text of
-the model, and keeps it in M.gguf.l2p, or in the user's cache. --learn: the exact head answers, then
-a preview from 4,096 tokens of this run, then a screen from 32,768. With a screen without a tail the
-exact layer makes the draws. A full context loses the older half of its tokens.`
+makes a preview in about a minute, from built-in texts, --text, and text of the model, and keeps it
+in M.gguf.l2p, or in the user's cache. --learn: a preview from 4,096 tokens on, then a screen. A
+full context keeps its later half, the model's first token, and --keep tokens of the prompt.`
 
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
 	o     sample.Options
+	seed  int64 // of the draws, -1 for none
 	lastN int
 
 	ban, allow      string   // lists of ids
@@ -53,7 +54,7 @@ func (f *flags) sampling() *sampling {
 	f.IntVar(&s.lastN, "repeat-last-n", 64, "how `many` tokens are the last, -1 for all")
 	f.StringVar(&s.ban, "ban", "", "`ids` that are not written, or @FILE, with commas between them")
 	f.StringVar(&s.allow, "allow", "", "`ids` that alone are written, or @FILE, with commas between them")
-	f.Uint64Var(&s.o.Seed, "seed", 0, "the `seed` of the draws, 0 for another one each time")
+	f.Int64Var(&s.seed, "seed", -1, "the `seed` of the draws, -1 for another one each time")
 	return s
 }
 
@@ -87,7 +88,7 @@ func (s *sampling) check() (err error) {
 	if s.allowed, err = parseIDs(s.allow); err != nil {
 		return wrongUse("--allow: %v", err)
 	}
-	if s.o.Seed == 0 {
+	if s.o.Seed = uint64(s.seed); s.seed == -1 {
 		s.o.Seed = rand.Uint64()
 	}
 	return nil
@@ -195,6 +196,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	file := f.String("file", "", "a `file` with the prompt, - for standard input")
 	n := f.Int("n", 128, "how `many` tokens to write at most, -1 for no end")
 	size := f.Int("context", 0, "how `many` tokens the context has, 0 for the model's, at most 4096")
+	keep := f.Int("keep", 0, "how `many` first tokens stay in a full context, -1 for all: as --chat")
 	ignore := f.Bool("ignore-eos", false, "do not end where the model ends the text")
 	chat := f.Bool("chat", false, "take the prompt for a message of a user, by the chat template")
 	system := f.String("system", "", "with --chat, the `text` of a system message before it")
@@ -224,10 +226,18 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if *n < -1 || *size < 0 || *size > mostTokens {
 		return wrongUse("-n, --context: found %d and %d, expected -1 or more and 0 to %d", *n, *size, mostTokens)
 	}
+	if *keep < -1 || *keep > mostTokens {
+		return wrongUse("--keep: found %d, expected -1 or more: --learned names the file of a learned screen", *keep)
+	}
+	keeps := false
+	f.Visit(func(g *flag.Flag) { keeps = keeps || g.Name == "keep" })
+	if *chat && !keeps { // so that the rest is still an answer to its question, under the system's message
+		*keep = -1
+	}
 	if len(s.banned)+len(s.allowed) > 0 {
 		f.ids = s.below
 	}
-	if err := f.checkOutputs(ctx, []cmdline.Output{{Flag: "--keep", Path: f.keep}}, append(s.files(), *file)...); err != nil {
+	if err := f.checkOutputs(ctx, []cmdline.Output{{Flag: "--learned", Path: f.learned}}, append(s.files(), *file)...); err != nil {
 		return err
 	}
 	text := *prompt
@@ -264,7 +274,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	case template != "":
 		f.say("the model has a chat template, which is not used: --chat takes the prompt for a message of a user\n")
 	}
-	return f.generate(ctx, m, x, o, text, *n, *ignore)
+	return f.generate(ctx, m, x, engine.Request{Most: *n, Sampling: o, LogProbs: -1, Ends: !*ignore, Shift: true, Keep: *keep}, text)
 }
 
 // named names the head.
@@ -294,7 +304,7 @@ func starved(threads int, cpu, took time.Duration) bool {
 	return threads > 1 && cpu > 0 && took > 2*time.Second && 2*cpu < time.Duration(threads)*took
 }
 
-func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, o engine.Sampling, prompt string, n int, ignore bool) error {
+func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, r engine.Request, prompt string) error {
 	ids, err := f.tokens(ctx, m, prompt, true)
 	if err != nil {
 		return err
@@ -307,11 +317,12 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	go func() { e.Run(running); close(ended) }()
 	defer func() { end(); <-ended }() // before the model is closed
 	start, cpu := time.Now(), cpuTime()
-	job, err := e.Start(ctx, engine.Request{Prompt: ids, Most: n, Sampling: o, LogProbs: -1, Ends: !ignore, Shift: true, Write: func(text string, _ []engine.Token) bool {
+	r.Prompt, r.Write = ids, func(text string, _ []engine.Token) bool {
 		out.WriteString(text)
 		failed = out.Flush()
 		return failed == nil
-	}})
+	}
+	job, err := e.Start(ctx, r)
 	var long *engine.TooLongError
 	switch {
 	case errors.As(err, &long):
@@ -322,23 +333,33 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 		return err
 	}
 	<-job.Done()
-	r, err := job.Result()
+	done, err := job.Result()
 	if err == nil {
 		err = failed
 	}
-	if err != nil && r.Written == 0 {
+	if err != nil && done.Written == 0 {
 		return err
 	}
 	fmt.Fprintln(f.stdout)
-	f.say("prompt: %d tokens%s; written: %d%s\n", r.Read, pace(r.Read, r.Reading), r.Written, pace(r.Written, r.Time))
+	f.say("prompt: %d tokens%s; written: %d%s\n", done.Read, pace(done.Read, done.Reading), done.Written, pace(done.Written, done.Time))
 	if starved(cmp.Or(f.threads, runtime.GOMAXPROCS(0)), cpuTime()-cpu, time.Since(start)) {
 		f.say("the threads waited for a CPU more than half of the time, and for each other: on a machine this busy --threads 1 is faster\n")
 	}
-	if err == nil && r.Written == 0 && r.Reason == engine.Stopped {
-		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos continues, and --chat takes the prompt as a message\n", r.End, m.Name(r.End))
+	if done.Shifts > 0 {
+		asked, most := min(r.Keep, done.Read), ""
+		if r.Keep < 0 {
+			asked = done.Read
+		}
+		if asked > done.Kept {
+			most = " (three quarters of it, the most that it keeps)"
+		}
+		f.say("the context of %d tokens was full %d times, and kept the first %d tokens%s and the later half of the others\n", m.Context(), done.Shifts, done.Kept, most)
 	}
-	if x.Preview() != nil && 10*r.Exact > r.Written {
-		f.say("the exact head chose %d of these tokens, by the flags (--allow, or draws without --top-k and --min-p), or since the text is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", r.Exact)
+	if err == nil && done.Written == 0 && done.Reason == engine.Stopped {
+		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos continues, and --chat takes the prompt as a message\n", done.End, m.Name(done.End))
+	}
+	if x.Preview() != nil && 10*done.Exact > done.Written {
+		f.say("the exact head chose %d of these tokens, by the flags (--allow, or draws without --top-k and --min-p), or since the text is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", done.Exact)
 	}
 	if l := x.Learner(); l != nil && !l.Screened() {
 		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Kept())

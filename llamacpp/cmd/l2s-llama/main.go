@@ -129,7 +129,7 @@ type flags struct {
 	*flag.FlagSet
 	usage                    string
 	model, lib, head, screen string
-	keep                     string
+	learned                  string // the file of --learned
 	threads                  int
 	budget                   float64
 	quiet, learn             bool
@@ -139,7 +139,8 @@ type flags struct {
 	ids                      func(labels int) error // checks ids of flags, nil if there are none
 	preview                  *preview.Model         // with fast
 	previewFile              string                 // where it is kept
-	foreign                  []string               // files of previews of other heads
+	foreign                  []string               // files of previews of other heads or bodies
+	body                     [32]byte               // of the model, with fast
 	given                    string                 // the content of text
 	refused                  string                 // why a file is not used as a preview
 	takes                    bool                   // arguments that are no flags
@@ -169,8 +170,8 @@ func (d decimal) String() string {
 	switch p := d.value.(type) {
 	case *int:
 		return strconv.Itoa(*p)
-	case *uint64:
-		return strconv.FormatUint(*p, 10)
+	case *int64:
+		return strconv.FormatInt(*p, 10)
 	case *float64:
 		return strconv.FormatFloat(*p, 'g', -1, 64)
 	}
@@ -182,8 +183,8 @@ func (d decimal) Set(s string) (err error) {
 	switch p := d.value.(type) {
 	case *int:
 		*p, err = cmdline.Whole(s)
-	case *uint64:
-		*p, err = strconv.ParseUint(s, 10, 64)
+	case *int64:
+		*p, err = strconv.ParseInt(s, 10, 64)
 	case *float64:
 		expected = "a number"
 		*p, err = cmdline.Float(s)
@@ -210,7 +211,7 @@ func (f *flags) Int(name string, value int, usage string) *int {
 	return p
 }
 
-func (f *flags) Uint64Var(p *uint64, name string, value uint64, usage string) {
+func (f *flags) Int64Var(p *int64, name string, value int64, usage string) {
 	*p = value
 	f.Var(decimal{p}, name, usage)
 }
@@ -273,7 +274,7 @@ func (f *flags) withHead() *flags {
 // withLearn adds the flags of a head that learns.
 func (f *flags) withLearn() *flags {
 	f.BoolVar(&f.learn, "learn", false, "begin with the exact head, and learn a screen from the states")
-	f.StringVar(&f.keep, "keep", "", "with --learn, the `file` that keeps the screen from run to run")
+	f.StringVar(&f.learned, "learned", "", "with --learn, the `file` that keeps the screen from run to run")
 	return f.withHead()
 }
 
@@ -312,9 +313,9 @@ func (f *flags) parse(args []string) error {
 	case f.anew && !f.fast:
 		return wrongUse("found --anew without --fast, expected both")
 	case f.learn && f.screen != "":
-		return wrongUse("found --learn and --screen, expected one of them: --keep names the file of the learned screen")
-	case f.keep != "" && !f.learn:
-		return wrongUse("found --keep without --learn, expected both")
+		return wrongUse("found --learn and --screen, expected one of them: --learned names the file of the learned screen")
+	case f.learned != "" && !f.learn:
+		return wrongUse("found --learned without --learn, expected both")
 	}
 	if cpus := runtime.GOMAXPROCS(0); f.threads > cpus {
 		f.say("--threads: found %d, more than the CPUs: %s used, since more would wait for each other\n", f.threads, used(cpus))
@@ -508,7 +509,7 @@ func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, k kind) (*llama
 	var o llamacpp.HeadOptions
 	switch k {
 	case learnHead:
-		o.Learn = &learn.Options{Keep: f.keep, Event: func(e learn.Event) { f.say("learn: %s: %s\n", e.Kind, e.Text) }}
+		o.Learn = &learn.Options{Keep: f.learned, Event: func(e learn.Event) { f.say("learn: %s: %s\n", e.Kind, e.Text) }}
 	case previewHead:
 		o.Preview, o.Budget = f.preview, f.budget
 	case screenHead:
@@ -520,7 +521,7 @@ func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, k kind) (*llama
 	}
 	x, err := waiting(ctx, f, func() (*llamacpp.Head, error) { return m.HeadOf(source, o) })
 	for k == previewHead && errors.Is(err, softmax.ErrLayer) && !slices.Contains(f.foreign, f.previewFile) {
-		f.say("preview: %s is of another head than this model's\n", f.previewFile)
+		f.say("preview: %s is of another head, or body, than this model's\n", f.previewFile)
 		f.foreign = append(f.foreign, f.previewFile)
 		if err := f.newPreview(ctx, false); err != nil {
 			return nil, err

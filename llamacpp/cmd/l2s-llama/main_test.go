@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,8 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--ban", "x"}, "--ban: found \"x\", expected ids"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--allow", "1,,2"}, "--allow: found \"\", expected ids"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--seed", "x"}, "for flag -seed"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--keep", "-2"}, "--keep: found -2, expected -1 or more"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--keep", "m.l2s"}, `invalid value "m.l2s" for flag -keep`},
 		{[]string{"contexts", "--model", "m.gguf"}, "found no --text"},
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a"}, "--out"},
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "./h"}, "--out h and --targets ./h are the same file: give another --targets"},
@@ -154,7 +157,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"bench", "--model", "m.gguf", "--tokens", "128"}, "--tokens: found 128, expected 1 to 127"},
 		{[]string{"bench", "--model", "m.gguf", "--svg", "a.svg"}, "--learn"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--screen", "m.l2s"}, "one of them"},
-		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--keep", "m.l2s"}, "without --learn"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learned", "m.l2s"}, "without --learn"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--fast", "--screen", "m.l2s"}, "found --fast and --screen"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--fast", "--learn"}, "found --fast and --learn"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--anew"}, "found --anew without --fast"},
@@ -186,7 +189,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--lib", ""}, `--lib: found "", expected a folder`},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--file", ""}, `--file: found "", expected a file`},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--fast", "--text", ""}, `--text: found "", expected a file`},
-		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--keep", ""}, `--keep: found "", expected a file`},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--learned", ""}, `--learned: found "", expected a file`},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--chat", "--chat-template", ""}, `--chat-template: found "", expected a name`},
 		{[]string{"serve", "--model", "m.gguf", "--name", ""}, `--name: found "", expected a name`},
 		{[]string{"bench", "--model", "m.gguf", "--svg", ""}, `--svg: found "", expected a file`},
@@ -293,6 +296,29 @@ func TestGenerate(t *testing.T) {
 	_, speeds = runs(t, ctx, 0, append(greedy, "--context", "8")...)
 	if !strings.Contains(speeds, "written: 12") {
 		t.Errorf("a context of 8: found %q, expected 12 tokens written", speeds)
+	}
+	// What it keeps: nothing, by default, of a model that begins texts with no token; all of a chat.
+	chat := []string{"--chat", "--chat-template", "chatml", "--context", "48", "-n", "60"}
+	prompt := 0 // its tokens
+	for _, c := range []struct {
+		args []string
+		kept string
+	}{
+		{[]string{"--context", "8"}, "the first 0 tokens and"},
+		{[]string{"--context", "8", "--keep", "2"}, "the first 2 tokens and"},
+		{[]string{"--context", "8", "--keep", "-1"}, "the first PROMPT tokens and"},
+		{[]string{"--context", "4", "--keep", "-1"}, "the first 3 tokens and"},
+		{chat, "the first PROMPT tokens and"},
+		{append(slices.Clone(chat), "--keep", "5"), "the first 5 tokens and"},
+	} {
+		_, said := runs(t, ctx, 0, append(slices.Clone(greedy), c.args...)...)
+		_, rest, _ := strings.Cut(said, "prompt: ")
+		if n, err := fmt.Sscanf(rest, "%d", &prompt); n != 1 {
+			t.Fatalf("%v: found %q, expected the tokens of the prompt: %v", c.args, said, err)
+		}
+		if want := strings.Replace(c.kept, "PROMPT", strconv.Itoa(prompt), 1); !strings.Contains(said, "was full") || !strings.Contains(said, want) {
+			t.Errorf("%v: found %q, expected %q", c.args, said, want)
+		}
 	}
 	for want, args := range map[string][]string{
 		"found a prompt of":   {"generate", "--model", gguf, "--prompt", strings.Repeat("many words ", 50), "--context", "16"},

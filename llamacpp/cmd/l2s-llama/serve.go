@@ -7,9 +7,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -39,7 +42,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	grace := f.Duration("grace", 20*time.Second, "the longest `time` that requests under way have at the end")
 	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "the longest `time` to read a request, or for a client to take a part")
 	body := f.Int("max-body", 8, "the largest body of a request, in `MiB`")
-	memory := f.Int("max-memory", 128, "the memory for all bodies that are read, in `MiB`")
+	memory := f.Int("max-memory", 128, "the memory for the bodies of all requests, and for what is read of them, in `MiB`")
 	f.Float64Var(&o.Audit, "audit", 0.01, "the `share` of the time that may go to an audit of the head's precision")
 	if err := f.parse(args); err != nil {
 		return err
@@ -105,11 +108,13 @@ func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listen
 	ended := make(chan struct{})
 	go func() { s.Run(running); close(ended) }()
 	defer func() { end(); <-ended }()
-	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return running }}
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return running }, ConnContext: openai.WithConn,
+		ConnState: func(c net.Conn, state http.ConnState) { c.(*boundedConn).state.Store(int32(state)) }}
 	served := make(chan error, 1)
+	conns := &bounded{Listener: listener, free: make(chan struct{}, mostConnections), open: map[*boundedConn]bool{}}
 	go func() {
-		served <- server.Serve(&bounded{Listener: listener, free: make(chan struct{}, mostConnections)})
+		served <- server.Serve(conns)
 	}()
 	f.say("listening on http://%s\n", listener.Addr())
 	select {
@@ -125,6 +130,7 @@ func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listen
 	err := server.Shutdown(late)
 	if errors.Is(err, context.DeadlineExceeded) {
 		end() // streams end after the current step, which is slow on a busy machine
+		conns.closeNew()
 		late, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if server.Shutdown(late) != nil {
@@ -135,10 +141,15 @@ func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listen
 	return err
 }
 
+// headTime is the time in which the head of a request must come.
+const headTime = 10 * time.Second
+
 // bounded is a listener that has a bounded number of connections: more wait in the system's queue.
 type bounded struct {
 	net.Listener
 	free chan struct{}
+	mu   sync.Mutex
+	open map[*boundedConn]bool
 }
 
 func (b *bounded) Accept() (net.Conn, error) {
@@ -148,16 +159,64 @@ func (b *bounded) Accept() (net.Conn, error) {
 		<-b.free
 		return nil, err
 	}
-	return &boundedConn{Conn: c, of: b}, nil
+	bc := &boundedConn{Conn: c, of: b}
+	b.mu.Lock()
+	b.open[bc] = true
+	b.mu.Unlock()
+	return bc, nil
+}
+
+// closeNew closes connections whose first request has no whole head yet, for which Shutdown waits
+// some seconds.
+func (b *bounded) closeNew() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.open {
+		if c.state.Load() == int32(http.StateNew) {
+			c.Conn.Close()
+		}
+	}
 }
 
 type boundedConn struct {
 	net.Conn
 	of     *bounded
 	closed sync.Once
+	state  atomic.Int32 // http.ConnState
+	read   atomic.Int64 // bytes in this state
 }
 
+// SyscallConn is for those who watch the socket.
+func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// Read answers for net/http, which says nothing to a client whose head does not come in time.
+func (c *boundedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.state.Load() == int32(http.StateActive) {
+		c.read.Store(0)
+		return n, err
+	}
+	if c.read.Add(int64(n)) > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = io.WriteString(c.Conn, lateHead)
+	}
+	return n, err
+}
+
+const lateHead = "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" +
+	`{"error":{"message":"the head of the request did not come in time","type":"invalid_request_error","param":null,"code":null}}` + "\n"
+
 func (c *boundedConn) Close() error {
-	c.closed.Do(func() { <-c.of.free })
+	c.closed.Do(func() {
+		c.of.mu.Lock()
+		delete(c.of.open, c)
+		c.of.mu.Unlock()
+		<-c.of.free
+	})
 	return c.Conn.Close()
 }

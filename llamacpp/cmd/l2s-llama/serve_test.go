@@ -196,3 +196,49 @@ func TestServeWithoutGrace(t *testing.T) {
 		t.Errorf("found %q", why)
 	}
 }
+
+// Requests that do not come, and answers that nobody takes, do not stretch the end: without grace
+// the server ends with its step, not when their time is over.
+func TestTheEndDoesNotWaitForClients(t *testing.T) {
+	url, stop, ended := serving(t, "--grace", "0s", "--timeout", "1h")
+	dial := func(text string) net.Conn {
+		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		io.WriteString(c, text)
+		return c
+	}
+	half := dial("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
+	other := dial("POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
+	dial("POST /v1/comp")
+	stopped := time.Now()
+	time.Sleep(100 * time.Millisecond) // for their handlers to begin
+	stop()
+	r, err := http.ReadResponse(bufio.NewReader(half), nil)
+	if err != nil || r.StatusCode != 503 {
+		t.Errorf("half a body at the end: found %v, %v, expected 503", r, err)
+	}
+	if r, err := http.ReadResponse(bufio.NewReader(other), nil); err != nil || r.StatusCode != 404 {
+		t.Errorf("half a body of another path at the end: found %v, %v, expected 404", r, err)
+	}
+	<-ended
+	// They end by themselves, long before the 10 s after which connections are cut, and the hour of
+	// --timeout.
+	t.Logf("the end took %v", time.Since(stopped))
+}
+
+// The head of a request that drips has 408, after the time for heads.
+func TestAHeadThatDrips(t *testing.T) {
+	url, _, _ := serving(t)
+	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, "GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
+	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 408 {
+		t.Errorf("found %v, %v, expected 408", r, err)
+	}
+}

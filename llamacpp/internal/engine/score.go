@@ -30,7 +30,18 @@ type score struct {
 // once, and the answers share its cache: each adds its own tokens except the last. Result.Answers
 // has them.
 func (e *Engine) Score(ctx context.Context, prompt []uint32, answers [][]uint32) (*Job, error) {
-	j := &Job{Request: Request{Prompt: prompt, Most: -1}, ctx: ctx, done: make(chan struct{}), score: &score{answers: answers}}
+	p, err := e.Reserve()
+	if err != nil {
+		return nil, err
+	}
+	defer p.Free()
+	return p.Score(ctx, Request{Prompt: prompt}, answers)
+}
+
+// Score is [Engine.Score] at a place. Of the request it takes Prompt and Alone.
+func (p *Place) Score(ctx context.Context, r Request, answers [][]uint32) (*Job, error) {
+	e, prompt := p.e, r.Prompt
+	j := &Job{Request: Request{Prompt: prompt, Most: -1, Alone: r.Alone}, ctx: ctx, done: make(chan struct{}), score: &score{answers: answers}}
 	if err := e.check(prompt); err != nil {
 		return nil, err
 	}
@@ -50,7 +61,7 @@ func (e *Engine) Score(ctx context.Context, prompt []uint32, answers [][]uint32)
 			}
 		}
 	}
-	return j, e.take(j)
+	return j, p.take(j)
 }
 
 // scores continues with the answers of a slot: first all of one token, then batches of the others.
@@ -91,9 +102,9 @@ func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
 		if fork == e.o.Forks || fork > 0 && len(e.tokens)+len(a)-1 > chunk {
 			break
 		}
-		sequence := e.o.Parallel + fork
+		sequence := s.forks + fork
 		fork++
-		if err := e.m.Copy(sequence, s.number); err != nil {
+		if err := s.m.Copy(sequence, s.number); err != nil {
 			return err
 		}
 		for _, id := range a[:len(a)-1] {
@@ -105,10 +116,10 @@ func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
 	}
 	defer func() {
 		for i := range fork {
-			e.m.Clear(e.o.Parallel + i)
+			s.m.Clear(s.forks + i)
 		}
 	}()
-	states, err := e.m.Decode(ctx, e.tokens...)
+	states, err := s.m.Decode(ctx, e.tokens...)
 	if err != nil {
 		return err
 	}

@@ -92,9 +92,12 @@ type notedWriter struct {
 	status int
 }
 
+// WriteHeader does nothing if the answer has begun already: see caller.probe.
 func (w *notedWriter) WriteHeader(status int) {
-	w.status = cmp.Or(w.status, status)
-	w.ResponseWriter.WriteHeader(status)
+	if w.status == 0 {
+		w.status = status
+		w.ResponseWriter.WriteHeader(status)
+	}
 }
 
 // Unwrap is for http.ResponseController.
@@ -151,7 +154,8 @@ func (m *metrics) write(w io.Writer) {
 	active, waiting := m.s.Busy()
 	p.one("l2s_requests_active", "gauge", "Requests under way.", float64(active))
 	p.one("l2s_requests_waiting", "gauge", "Requests that wait for a place.", float64(waiting))
-	p.one("l2s_body_bytes", "gauge", "Memory that bodies take that are read, about.", float64(m.s.memory.Load()))
+	p.one("l2s_requests_tokenizing", "gauge", "Requests whose long texts the tokenizer reads or that wait for it; they count as waiting too.", float64(m.s.tokenizing.Load()))
+	p.one("l2s_body_bytes", "gauge", "Memory of bodies, and of what was read of them, about.", float64(m.s.memory.Load()))
 	if preview := m.s.x.Preview(); preview != nil {
 		e := engine.Rung(preview, m.s.o.Budget).Precision1
 		const name = "l2s_precision_held_out"

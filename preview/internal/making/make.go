@@ -21,6 +21,7 @@ type Options struct {
 	HeldOut                []float32
 	Precision1, PrecisionK float64
 	Threads                int
+	Body                   [32]byte
 	Progress               func(stage string, done float64)
 }
 
@@ -161,7 +162,7 @@ func (m *maker) make(ctx context.Context, states, held []float32) (*previewing.M
 	}
 	model := previewing.New(m.Parts, m.codes)
 	m.opt.Progress("fingerprint", 0)
-	m.Fingerprint = m.layer.Fingerprint()
+	m.Fingerprint, m.Body = m.layer.Fingerprint(), m.opt.Body
 	m.opt.Progress("precision", 0)
 	return model, m.measure(ctx, model, held)
 }
