@@ -21,7 +21,7 @@
 // # Logits
 //
 // A logit is defined: the exact products of the elements of the row and of h, summed in float64 in
-// a fixed order, plus the bias. Order is by larger logit; of equal ones the lower label is first. So the
+// a fixed order, plus the bias; [Layer.Scaled] has the scale and the soft cap of some models. Order is by larger logit; of equal ones the lower label is first. So the
 // same layer, index and context give the same labels and logits, bit for bit, on every CPU, for
 // every type of the elements of W, and with any number of threads.
 //

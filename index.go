@@ -59,7 +59,10 @@ func (x *Index) Labels() int { return x.index().Labels() }
 func (x *Index) Dim() int { return x.index().Dim() }
 
 // Fingerprint returns [Layer.Fingerprint] of the layer that the index was made for; all zero if it
-// is a screen for any layer of its shape.
+// is a screen for any layer of its shape. A preview of a layer with a scale or a soft cap has the
+// SHA-256 of that, the scale and the cap, as little-endian 64-bit floats. A preview that was made for
+// the same rows without both goes with such a layer too: it finds its best labels. Their log-sums
+// then are exact, because its errors of sums are of other sums.
 func (x *Index) Fingerprint() [32]byte { return x.index().Fingerprint() }
 
 // Step is a budget of an index, with its figures on contexts that the index was not made from: all 0

@@ -101,6 +101,9 @@ type OpenOptions struct {
 	// Copy copies the rows into the program's memory, so that nothing that happens to the file later
 	// matters.
 	Copy bool
+	// Normed: contexts are states from after the model's last normalisation, and not from the head
+	// itself. Some models scale states in between: see [Info.StateScale].
+	Normed bool
 }
 
 // Open opens the head of a language model, or a matrix, as a layer. A source is one of
@@ -153,7 +156,7 @@ type OpenOptions struct {
 // fills the list up. Without any of these, rows of zeros at the end are left out, unless there is a
 // bias, and all other rows are labels.
 func Open(source string, o OpenOptions) (*Layer, error) {
-	l, err := engine.Open(source, heads.Options(o))
+	l, err := engine.Open(source, heads.Options{Bias: o.Bias, IDs: o.IDs, Copy: o.Copy}, o.Normed)
 	return (*Layer)(l), err
 }
 
@@ -171,15 +174,13 @@ type Info struct {
 	State   string   // where to take a context
 	Notes   []string // decisions where the files leave a choice, or contradict each other
 
-	// Scale is the factor of a logit in the model, 1 by default: see [Layer.Logit].
-	Scale float64
-	// Cap is c if the model maps a scaled logit x to c tanh(x/c), 0 if it does not: final_logit_softcapping
-	// of Gemma and others, logits_soft_cap of RecurrentGemma.
-	Cap float64
+	// Scale and Cap are the scale and the soft cap of the logits, 1 and 0 by default: see
+	// [Layer.Scaled]. [Open] takes them from the model's files.
+	Scale, Cap float64
 	// StateScale is the factor of a state between the last normalisation and the head, and 1 if
 	// there is none: T5 with a tied embedding, MiniCPM and Inkling have one. Contexts that were taken
 	// at the head include it; multiply a last hidden state from after the normalisation by it. It is
-	// no part of Scale. For a GGUF file it is 1.
+	// no part of Scale unless [OpenOptions.Normed] is set. For a GGUF file it is 1.
 	StateScale float64
 	// IDs are the labels of the model that the rows of a draft head belong to, nil if row i belongs
 	// to label i.
@@ -192,12 +193,13 @@ type Info struct {
 
 // Info describes the layer. Its slices must not be changed.
 func (l *Layer) Info() Info {
-	i := Info{Type: l.layer().Exact().Weights().Element().String(), Scale: 1, StateScale: 1}
+	x := l.layer().Exact()
+	i := Info{Type: x.Weights().Element().String(), Scale: x.Scale(), Cap: x.SoftCap(), StateScale: 1}
 	if h := l.layer().Head(); h != nil {
 		o := h.Origin()
 		i.File, i.Tensor, i.Bias, i.Padding, i.Mapped, i.Tied = o.File, o.Tensor, o.Bias, o.Padding, o.Mapped, o.Tied
 		i.Why, i.State, i.Notes = o.Why, o.State, o.Notes
-		i.Scale, i.Cap, i.StateScale, i.IDs, i.Suppressed = h.LogitScale(), h.SoftCap(), h.StateScale(), h.IDs(), h.Suppressed()
+		i.StateScale, i.IDs, i.Suppressed = h.StateScale(), h.IDs(), h.Suppressed()
 	}
 	return i
 }
@@ -213,14 +215,22 @@ func (l *Layer) Labels() int { return l.layer().Labels() }
 // Dim returns d, the dimension of a context.
 func (l *Layer) Dim() int { return l.layer().Dim() }
 
-// Logit returns the logit that the model's softmax is of, from the raw one, w.h + b: times
-// [Info.Scale], and then under the soft cap [Info.Cap]. Apart from rounding it rises with the raw
-// one, so the best labels are the same for both. The bits are the same on every machine.
-func (l *Layer) Logit(raw float64) float64 {
-	if h := l.layer().Head(); h != nil {
-		return h.Logit(raw)
-	}
-	return raw
+// Scaled returns the layer of a model that multiplies w_s.h + b_s by a scale, and maps the result x
+// to c tanh(x/c) if the soft cap c is not 0: Granite, MiniCPM and Cohere's models have a scale, Gemma
+// 2 has a cap. [Open] does so by itself. These final logits are all that its searchers know, and so
+// are indexes, samplers and learners over it: the order, distances, biases (which are added to final
+// logits), temperatures, sums and probabilities are of final logits, computed in float64 from
+// w_s.h + b_s. Equal final logits, as a cap may make of unequal ones, are in the order of labels.
+//
+// The layer shares W, b, their codes and their file with l, whose own scale and cap it does not have:
+// it has the threads of l until SetThreads of one of the two. Scaled(1, 0) has the logits
+// w_s.h + b_s. A scale costs nothing. A cap costs a hyperbolic tangent for each label of a sum or of a
+// draw that no top-k or min-p bounds.
+//
+// It returns an error if scale or softCap, unless that is 0, is not within 2^-126 and 2^126.
+func (l *Layer) Scaled(scale, softCap float64) (*Layer, error) {
+	of, err := l.layer().Scaled(scale, softCap)
+	return (*Layer)(of), err
 }
 
 // Fingerprint returns a hash of the layer: its shape, W and b, for any type of W. An index carries
@@ -229,7 +239,8 @@ func (l *Layer) Logit(raw float64) float64 {
 //
 // It is the SHA-256 of: the number of labels and the dimension, as little-endian 64-bit
 // integers; the SHA-256 of each 256 rows of W, the last of the rest; the SHA-256
-// of b. Weights and bias are hashed as little-endian 32-bit floats.
+// of b. Weights and bias are hashed as little-endian 32-bit floats. A scale and a soft cap do not
+// change it.
 func (l *Layer) Fingerprint() [32]byte { return l.layer().Exact().Fingerprint() }
 
 // SetThreads lets exact searches over large layers run on up to n threads, at most 256, the

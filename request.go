@@ -30,7 +30,7 @@ type Asker interface {
 // Prediction is a label with its logit.
 type Prediction struct {
 	ID    uint32
-	Logit float64 // w.h + b, plus the label's bias of the request if it has one
+	Logit float64 // w.h + b, or what [Layer.Scaled] makes of it, plus the label's bias of the request
 }
 
 // Request is a question about a context, for as many labels as the answer has room for: 1 to L, or
@@ -102,7 +102,8 @@ type Answer struct {
 	// logits, all others of the exact search and of a screen with the centre of an interval that has
 	// their logit: if a share p of the sum belongs to these, and no interval is wider than 2e, the
 	// result is off by at most log(1 + p(exp(e) - 1)), and far less in practice. A preview counts
-	// the others by their previews, or by the spread of their block.
+	// the others by their previews, or by the spread of their block. Under a soft cap ([Layer.Scaled])
+	// a sum with biases is as with ExactSum.
 	LogSum float64
 	// Exact reports that the answer was chosen among all labels of the request: none is missed.
 	Exact bool

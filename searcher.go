@@ -74,8 +74,8 @@ func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
 //     may be no candidates;
 //   - for a preview if too many labels look alike, if h is unlike all contexts that it was made from
 //     and the request asks for a sum, if too few labels may be answered, if k is above 512, or if
-//     the request asks for an exact sum, a sum over edited labels, or one at a temperature below 0.5
-//     or above 2.
+//     the request asks for an exact sum, a sum over edited labels or under a soft cap, or one at a
+//     temperature below 0.5 or above 2.
 //
 // Answer.Exact reports it. It returns an error, and writes nothing, if h is not a context
 // ([ErrContext]) or if the request or the length of dst does not fit the layer ([ErrRequest]).
@@ -112,8 +112,7 @@ func (s *Searcher) Logits(dst []float64, h []float32, among Labels) error {
 
 // LogProb returns the log-probability of the label id for the context h at a temperature T, of
 // probabilities in proportion to e^(x/T): its logit over T, which is exact, minus the log of the sum
-// of e^(x/T) over all labels. T is finite and at least 1e-100: 1 for the probabilities of the layer,
-// 1/scale for a model that multiplies its logits ([Info.Scale]).
+// of e^(x/T) over all labels. T is finite and at least 1e-100; 1 gives the probabilities of the model.
 //
 // The sum is exact without an index, by a pass over all weights. An index estimates it, a screen by
 // its tail, a preview as in [Answer]; then the result is not above 0, and probabilities need not sum

@@ -99,7 +99,7 @@ func (k *Hook) compare(x *Head, h, theirs []float32) error {
 		row := make([]float32, k.dim)
 		for i, id := range asked {
 			x.file.Rows().Widen(row, int(id))
-			tolerance := math.Abs(x.scale()) * roundings(row, h)
+			tolerance := x.layer.Scale() * roundings(row, h)
 			if d := math.Abs(ours[i] - float64(theirs[id])); !(d <= tolerance+1e-4*(1+math.Abs(ours[i]))) {
 				return &UnlikeError{k.arch, id, ours[i], float64(theirs[id]), tolerance}
 			}

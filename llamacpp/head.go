@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 
 	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/layerfile"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
 	"github.com/learning-to-screen/l2s/preview"
@@ -56,7 +57,6 @@ type Head struct {
 type scratch struct {
 	*softmax.Searcher
 	preview *preview.Searcher // nil without one
-	logits  []float64
 	best    []softmax.Prediction
 }
 
@@ -67,14 +67,11 @@ func OpenHead(source string, o HeadOptions) (*Head, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.StateScale() != 1 && f.Bias() != nil {
-		f.Close()
-		return nil, fmt.Errorf("llamacpp: %s: found a scale of states of %v and a bias, expected one of the two", source, f.StateScale())
-	}
 	x := &Head{file: f, budget: o.Budget}
 	var first *preview.Searcher // which keeps the codes that all searchers share
 	if err := f.Read(func() (err error) {
-		if x.layer, err = softmax.NewLayer(f.Rows(), f.Bias()); err != nil {
+		// The model applies the scale of states of a head in a folder to what is handed out here.
+		if x.layer, err = layerfile.Of(f, f.StateScale()); err != nil {
 			return fmt.Errorf("%s: %w", source, err)
 		}
 		if o.Learn != nil {
@@ -152,13 +149,6 @@ func (x *Head) Close() error {
 	return x.file.Close()
 }
 
-// scale returns the factor of a logit w.h for a state of llama.cpp. For a head in a folder it
-// includes the factor that the model applies to a state after its last normalisation.
-func (x *Head) scale() float64 { return x.file.LogitScale() * x.file.StateScale() }
-
-// logit returns the model's logit from w.h + b.
-func (x *Head) logit(raw float64) float64 { return x.file.Logit(raw * x.file.StateScale()) }
-
 // Dim returns d, the dimension of a hidden state.
 func (x *Head) Dim() int { return x.layer.Dim() }
 
@@ -184,7 +174,8 @@ func (x *Head) SetThreads(n int) {
 	(*exact.Layer)(x.layer).LendThreads(n, func(work func(worker int)) { x.lender.Run(n, work) })
 }
 
-// Layer returns the layer, for searchers of the caller's own, within File().Read.
+// Layer returns the layer, which has the model's scale and soft cap, for searchers of the caller's
+// own, within File().Read.
 func (x *Head) Layer() *softmax.Layer { return x.layer }
 
 // Learner returns the learner, nil without [HeadOptions].Learn.
@@ -195,6 +186,12 @@ func (x *Head) Screen() *screen.Model { return x.model }
 
 // Preview returns the preview of HeadOptions.Preview, nil without one.
 func (x *Head) Preview() *preview.Model { return x.preview }
+
+// Estimates reports whether the preview estimates log-sums. It does not for a model with a soft cap,
+// nor for one with a scale if the preview was made without it.
+func (x *Head) Estimates() bool {
+	return x.preview != nil && (*previewing.Model)(x.preview).Estimates((*exact.Layer)(x.layer))
+}
 
 // with lends f the scratch of an exact search.
 func (x *Head) with(f func(s *scratch) error) error {
@@ -214,9 +211,8 @@ func (x *Head) with(f func(s *scratch) error) error {
 }
 
 // Search is softmax.Searcher.Search, or screen.Pool.Search if there is a screen, or
-// preview.Searcher.Search if there is a preview. Logits are
-// w.h + b, before the scale and the soft cap of some models: [Head.Best] has the model's.
-// A request with Among is answered exactly, among these tokens alone.
+// preview.Searcher.Search if there is a preview. Logits, and the biases, distances, temperatures and
+// sums of a request are the model's: after the scale and the soft cap of some models. A request with Among is answered exactly, among these tokens alone.
 func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
 	if x.pool != nil && !exact.IsList(req.Among) {
 		search := x.pool.Search
@@ -282,13 +278,7 @@ func (x *Head) Logits(dst []float64, h []float32, ids ...uint32) error {
 				return fmt.Errorf("llamacpp: ids[%d]: found token %d, expected one below the %d of the head", i, id, x.layer.Labels())
 			}
 		}
-		if err := s.Searcher.Logits(dst, h, softmax.Only(ids)); err != nil {
-			return err
-		}
-		for i, v := range dst {
-			dst[i] = x.logit(v)
-		}
-		return nil
+		return s.Searcher.Logits(dst, h, softmax.Only(ids))
 	})
 }
 
@@ -304,96 +294,49 @@ type Choice struct {
 // answered. Logits are exact. The sum is Answer.LogSum; over a screen it includes an estimate for
 // the tokens that are not looked at if the options have screen.OverTail. A preview estimates their
 // part: its rungs give the error. ExactSum asks for the sum itself, and Exact for the answer of a
-// head without a preview: both are passes over all rows. For a model with a soft cap all logits are
-// computed, which takes several times as long.
+// head without a preview: both are passes over all rows. For a model with a soft cap the sum is not
+// estimated by a preview or a screen, but takes such a pass too.
 func (x *Head) Best(dst []Choice, h []float32, req softmax.Request) (n int, logZ float64, err error) {
-	t := req.Temperature
-	if t == 0 {
-		t = 1
-	}
 	s := x.free.Get().(*scratch)
 	defer x.free.Put(s)
 	s.best = grow.Slice(s.best, len(dst))
 	best := s.best
-	req.LogSum = x.file.SoftCap() == 0
-	req.Temperature = t / x.scale()
+	req.LogSum = true
 	a, err := x.Search(best, h, req)
 	if err != nil {
 		return 0, 0, err
 	}
-	if logZ = a.LogSum; !req.LogSum {
-		if logZ, err = x.cappedSum(s, h, t, &req); err != nil {
-			return 0, 0, err
-		}
-	}
+	t := cmp.Or(req.Temperature, 1)
 	for i, p := range best[:a.Count] {
-		logit := x.logit(p.Logit)
-		dst[i] = Choice{p.ID, logit, logit/t - logZ}
+		dst[i] = Choice{p.ID, p.Logit, p.Logit/t - a.LogSum}
 	}
-	return a.Count, logZ, nil
+	return a.Count, a.LogSum, nil
 }
 
 // LogProb returns the log-probability of a token among all: its exact logit less the sum that a
 // preview estimates, as in [Head.Best], or by the screen if there is one with a tail; else exactly,
 // by a pass over all rows.
 func (x *Head) LogProb(h []float32, id uint32) (p float64, err error) {
-	if x.file.SoftCap() != 0 {
-		s := x.free.Get().(*scratch)
-		defer x.free.Put(s)
-		logZ, err := x.cappedSum(s, h, 1, &softmax.Request{})
-		if err != nil {
-			return 0, err
-		}
-		logit := []float64{0}
-		err = x.Logits(logit, h, id)
-		return logit[0] - logZ, err
-	}
-	t := 1 / x.scale()
 	if x.preview != nil {
 		logit := []float64{0}
 		if err := x.Logits(logit, h, id); err != nil {
 			return 0, err
 		}
-		a, err := x.Search(nil, h, softmax.Request{LogSum: true, Temperature: t})
+		a, err := x.Search(nil, h, softmax.Request{LogSum: true})
 		return logit[0] - a.LogSum, err
 	}
 	if x.model != nil && x.model.HasTail() {
 		err = x.file.Read(func() (err error) {
-			p, err = x.pool.LogProb(h, id, t)
+			p, err = x.pool.LogProb(h, id, 1)
 			return err
 		})
 		return p, err
 	}
 	err = x.with(func(s *scratch) (err error) {
-		p, err = s.LogProb(h, id, t)
+		p, err = s.LogProb(h, id, 1)
 		return err
 	})
 	return p, err
-}
-
-// cappedSum is log Z of a model with a soft cap.
-func (x *Head) cappedSum(s *scratch, h []float32, t float64, req *softmax.Request) (float64, error) {
-	largest, sum := math.Inf(-1), 0.0
-	err := x.file.Read(func() error {
-		if s.logits == nil {
-			s.logits = make([]float64, x.layer.Labels())
-		}
-		if err := s.Searcher.Logits(s.logits, h, softmax.Labels{}); err != nil {
-			return err
-		}
-		for i, v := range s.logits {
-			s.logits[i] = math.Inf(-1)
-			if exact.Permits(req, uint32(i)) {
-				s.logits[i] = x.logit(v+exact.Added(req, uint32(i))) / t
-				largest = max(largest, s.logits[i])
-			}
-		}
-		for _, v := range s.logits {
-			sum += math.Exp(v - largest)
-		}
-		return nil
-	})
-	return largest + math.Log(sum), err
 }
 
 // Sampler draws tokens. It is for one goroutine and one sequence.
@@ -404,14 +347,9 @@ type Sampler struct {
 
 // Sampler returns a sampler with the options of package sample, over the preview, or over the
 // screen if there is one with a tail, else exact. Over a preview, chains that do not begin with a
-// top-k or a min-p are exact: see sample.NewPreviewed. The temperature is the model's: it includes
-// a scale of the logits. For a model with a soft cap only the temperature 0, or a top-k of 1, is
-// right; others are refused.
+// top-k or a min-p are exact: see sample.NewPreviewed. Over a screen of a model with a soft cap all
+// draws are. Edits and truncations are of the model's logits, after its scale and its soft cap.
 func (x *Head) Sampler(o sample.Options) (*Sampler, error) {
-	if x.file.SoftCap() != 0 && o.Temperature != 0 {
-		return nil, fmt.Errorf("llamacpp: found a soft cap of %v on the logits, expected none for draws, or the temperature 0", x.file.SoftCap())
-	}
-	o.Temperature /= x.scale()
 	y := &Sampler{head: x}
 	err := x.file.Read(func() (err error) {
 		switch {

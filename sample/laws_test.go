@@ -78,6 +78,7 @@ func checkExtremes(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l = rapid.SampledFrom(finals).Draw(t, "final").of(t, l)
 	h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, 1)
 	o, e := drawOptions(t, labels)
 	o.TopK = rapid.SampledFrom([]int{0, 0, 1, 2, 20, labels, math.MaxInt}).Draw(t, "any top-k")

@@ -18,6 +18,7 @@ import (
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
@@ -54,7 +55,13 @@ func newLayer(t interface{ Fatal(...any) }, seed uint64, labels, dim int) *l2s.L
 func definition(l *l2s.Layer, h []float32, o sample.Options, e sample.Edits) []float64 {
 	n := l.Labels()
 	x := make([]float64, n)
-	(*engine.Layer)(l).Exact().Weights().RefScan(x, (*engine.Layer)(l).Exact().Bias(), h)
+	inside := (*engine.Layer)(l).Exact()
+	inside.Weights().RefScan(x, inside.Bias(), h)
+	for id := range x {
+		if x[id] *= inside.Scale(); inside.SoftCap() != 0 {
+			x[id] = kernels.SoftCap(x[id], inside.SoftCap())
+		}
+	}
 	temperature := 1.0
 	order := make([]int, n)
 	for i := range order {
@@ -295,17 +302,23 @@ func TestDrawsHaveTheDistribution(t *testing.T) {
 		t.Skip("not under the race detector: draws have no concurrency")
 	}
 	const labels, dim = 40, 8
-	l := newLayer(t, 1, labels, dim)
+	plain := newLayer(t, 1, labels, dim)
 	h := normals(newRand(2), dim, 0.7)
-	for _, order := range orders {
-		for _, c := range configurations(labels) {
-			t.Run(order.name+"/"+c.name, func(t *testing.T) {
-				o := sample.DefaultOptions()
-				o.Order, o.Seed = order.steps, 3
-				c.change(&o)
-				s, err := sample.New(l, nil, o)
-				follow(t, s, err, l, h, o, c.edits)
-			})
+	for _, final := range finals {
+		l, orders := final.of(t, plain), orders
+		if final.scale != 1 || final.cap != 0 { // TestDrawsAreOfFinalLogits has every order
+			orders = orders[:1]
+		}
+		for _, order := range orders {
+			for _, c := range configurations(labels) {
+				t.Run(final.name+"/"+order.name+"/"+c.name, func(t *testing.T) {
+					o := sample.DefaultOptions()
+					o.Order, o.Seed = order.steps, 3
+					c.change(&o)
+					s, err := sample.New(l, nil, o)
+					follow(t, s, err, l, h, o, c.edits)
+				})
+			}
 		}
 	}
 }
@@ -377,20 +390,29 @@ func TestDrawsOverAScreenHaveTheDistribution(t *testing.T) {
 		t.Skip("not under the race detector: draws have no concurrency")
 	}
 	const labels, dim = 40, 8
-	l := newLayer(t, 1, labels, dim)
-	m := screened(t, l, 0.66, 0.6, 1, 2)
+	for _, final := range finals {
+		if final.cap == 0 && final.scale <= 1 {
+			drawsOverAScreen(t, final.name, final.of(t, newLayer(t, 1, labels, dim)))
+		}
+	}
+}
+
+func drawsOverAScreen(t *testing.T, name string, l *l2s.Layer) {
+	labels, dim := l.Labels(), l.Dim()
+	// A tail is of logits without a scale. It has the temperatures of draws of logits with it.
+	m := screened(t, l, 0.66, 0.6/l.Info().Scale, 1/l.Info().Scale, 2/l.Info().Scale)
 	for i := range 4 {
 		h := normals(newRand(uint64(20+i)), dim, 0.7)
 		for _, c := range configurations(labels)[:9] {
 			for _, temperature := range []float64{0.7, 1} {
-				t.Run(fmt.Sprint(i, "/", temperature, "/", c.name), func(t *testing.T) {
+				t.Run(fmt.Sprint(name, "/", i, "/", temperature, "/", c.name), func(t *testing.T) {
 					o := sample.DefaultOptions()
 					o.Order = orders[i%len(orders)].steps
 					o.Seed, o.Temperature, o.Confidence = uint64(i), temperature, 0.99
 					c.change(&o)
 					s, err := sample.New(l, m, o)
 					st := follow(t, s, err, l, h, o, c.edits)
-					if st.Draws != uint64(draws()) || st.Layer == 0 {
+					if st.Draws != uint64(draws()) || st.Layer == 0 && l.Info().Scale == 1 { // small logits leave less to the layer than biases
 						t.Errorf("stats %+v, want draws of which the layer answered some", st)
 					}
 					if asked := c.edits.Allowed != nil || o.Temperature > 2; !asked && st.Layer == st.Draws || st.Variation != 0 {

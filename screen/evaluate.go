@@ -19,7 +19,7 @@ type EvaluateOptions struct {
 	// is their perplexity.
 	Targets []int64
 	// Temperature is the temperature of the probabilities of the targets, above 0 and finite; 0
-	// means 1. A model with a logit scale has 1/scale.
+	// means 1. It is of final logits, with the scale of the layer.
 	Temperature float64
 	// Searcher has the options of the searchers that are measured.
 	Searcher l2s.Options

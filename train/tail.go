@@ -16,8 +16,9 @@ import (
 // TailOptions are the options of [FitTail], which estimates the weight of the labels outside the
 // candidates.
 type TailOptions struct {
-	// Temperatures are the temperatures with fitted coefficients, ascending, above 0. A query
-	// between two of them interpolates.
+	// Temperatures are the temperatures with fitted coefficients, ascending, above 0: of the logits
+	// w.h + b, so that a layer with a scale (softmax.Layer.Scaled) has the temperature T at T/scale
+	// here. A query between two of them interpolates. A tail says nothing of a layer with a soft cap.
 	Temperatures []float64 `json:"temperatures"`
 	// Levels are the levels of confidence of the intervals, ascending, above 0 and
 	// below 1.

@@ -270,7 +270,7 @@ func topKQuery(topK func(dst []l2s.Prediction, h []float32) (int, error), rows [
 // denseLogProb returns a function that computes the log-probability of a label for row i by a scan
 // of all labels in float32.
 func denseLogProb(l *layer, rows [][]float32) func(i int) {
-	weights, bias, temperature := dense.Weights(l.exact()), l.exact().Bias(), l.temperature()
+	weights, bias, temperature := dense.Weights(l.exact()), l.exact().Bias(), l.rawTemperature()
 	narrow, logits := make([]float32, l.Labels()), make([]float64, l.Labels())
 	return func(i int) {
 		floats.Scan(narrow, weights, bias, rows[i])
@@ -283,9 +283,9 @@ func denseLogProb(l *layer, rows [][]float32) func(i int) {
 
 // logProb returns one that asks the screen for it.
 func logProb(s *l2s.Searcher, l *layer, rows [][]float32) func(i int) {
-	labels, temperature := l.Labels(), l.temperature()
+	labels := l.Labels()
 	return func(i int) {
-		p, err := s.LogProb(rows[i], uint32(i%labels), temperature)
+		p, err := s.LogProb(rows[i], uint32(i%labels), 1)
 		must(err)
 		logProbSink = p
 	}

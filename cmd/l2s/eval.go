@@ -151,9 +151,6 @@ func evalVerb(f *flags) action {
 		}
 		var next []int64
 		if *targets != "" {
-			if softCap := l.head.SoftCap(); softCap != 0 {
-				return nil, fmt.Errorf("%s: found a soft cap of %v, expected none for --targets: the screen's sums are over logits without one", l.name, softCap)
-			}
 			if err := in.needsTail("--targets"); err != nil {
 				return nil, err
 			}
@@ -215,7 +212,7 @@ func misfit(l *layer, rows []float32, targets []int64) string {
 		l.head.Rows().RefScan(raw, l.head.Bias(), rows[at*d:][:d])
 		for j, scale := range scales {
 			for s, x := range raw {
-				logits[s] = x * scale * l.head.LogitScale()
+				logits[s] = l.head.Logit(x * scale)
 			}
 			losses[j] += kernels.LogSumExp(logits) - logits[target]
 		}
@@ -247,7 +244,7 @@ func misfit(l *layer, rows []float32, targets []int64) string {
 func evaluateScreen(ctx context.Context, m *screening.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer, opts l2s.Options) (*evalResult, error) {
 	p.Start("eval", "contexts", len(rows)/l.Dim())
 	e, err := evaluate.Run(ctx, m, l.exact(), rows, evaluate.Options{
-		K: ks, Threads: threads, Targets: targets, Temperature: l.temperature(), Progress: func(done, _ int) { p.Set(done) },
+		K: ks, Threads: threads, Targets: targets, Progress: func(done, _ int) { p.Set(done) },
 		Searcher: screening.Options{Budget: opts.Budget, Copies: int64(opts.Copies)},
 	})
 	if err != nil {

@@ -102,9 +102,9 @@ func permits(r *l2s.Request, id uint32) bool {
 	return (r.Allowed == nil || r.Allowed.Has(id)) && (r.Banned == nil || !r.Banned.Has(id))
 }
 
-// temperature returns the temperature at which w.h + b have the model's probabilities:
-// the model's softmax is of w.h + b times the scale. A soft cap is another matter.
-func (l *layer) temperature() float64 { return 1 / l.head.LogitScale() }
+// rawTemperature returns the temperature at which w.h + b have the model's probabilities, but for a
+// soft cap.
+func (l *layer) rawTemperature() float64 { return l.exact().RawTemperature(1) }
 
 // openLayer opens the layer. A model is used in place, and the verb names the parts that it uses.
 func (f *flags) openLayer() (_ *layer, err error) {
@@ -246,6 +246,9 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	if x := in.index; x != nil {
 		made := x.Fingerprint()
 		if in.screen != nil && made == [32]byte{} { // it fits any layer of its shape
+			made = l.Fingerprint()
+		}
+		if in.preview != nil && made == previewing.FingerprintOf(l.exact()) { // the layer's, with its scale and its cap
 			made = l.Fingerprint()
 		}
 		if err := l.own(in.path, "the "+x.Kind()+" is for", x.Dim(), x.Labels(), made); err != nil {

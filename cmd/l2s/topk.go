@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/heads"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
@@ -55,18 +53,12 @@ func topKVerb(f *flags) action {
 				return nil, err
 			}
 		}
-		exact, softCap := *budget == exactBudget || in.path == "", l.head.SoftCap()
+		exact := *budget == exactBudget || in.path == ""
 		if in.path == "" && *budget != 0 && *budget != exactBudget {
 			return nil, f.wrongUse("--budget %v: expected a screen or a preview, which has budgets, or none for the exact search", *budget)
 		}
 		if !exact {
 			f.noteK(in, *k)
-		}
-		capped := *logProbs && softCap != 0
-		if capped && !exact {
-			return nil, fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the sums of a %s are over logits without one", l.name, softCap, in.index.Kind())
-		}
-		if !exact {
 			f.noteBudget(in, *budget)
 		}
 		var opts l2s.Options
@@ -80,20 +72,12 @@ func topKVerb(f *flags) action {
 		if err != nil {
 			return nil, err
 		}
-		req := l2s.Request{Exact: exact, LogSum: *logProbs && !capped, ExactSum: exact}
+		req := l2s.Request{Exact: exact, LogSum: *logProbs, ExactSum: exact}
 		if !exact {
 			req.Budget = *budget
 		}
-		final := func(logit float64) float64 { return logit / l.temperature() } // the arithmetic of a log-sum
-		if req.LogSum {
-			req.Temperature = l.temperature()
-		}
 		if err := edits.apply(ctx, f, l, &req); err != nil {
 			return nil, err
-		}
-		var logSum func(h []float32) (float64, error)
-		if capped {
-			final, logSum = l.head.Logit, finalSums(l, &req)
 		}
 		if *header {
 			columns := []string{"ids", "logits", "logprobs", "words"}
@@ -111,11 +95,6 @@ func topKVerb(f *flags) action {
 			if err != nil {
 				return nil, err
 			}
-			if capped {
-				if a.LogSum, err = logSum(h); err != nil {
-					return nil, err
-				}
-			}
 			var found answer
 			for _, p := range dst[:a.Count] {
 				if ids := l.head.IDs(); ids != nil {
@@ -123,7 +102,7 @@ func topKVerb(f *flags) action {
 				}
 				found.IDs, found.Logits = append(found.IDs, p.ID), append(found.Logits, p.Logit)
 				if *logProbs {
-					found.LogProbs = append(found.LogProbs, final(p.Logit)-a.LogSum)
+					found.LogProbs = append(found.LogProbs, p.Logit-a.LogSum)
 				}
 				if words != nil {
 					found.Words = append(found.Words, words(p.ID))
@@ -242,23 +221,4 @@ func quoted(word string) string {
 		return strconv.Quote(word)
 	}
 	return word
-}
-
-// finalSums returns a function for the log of the sum of e^x over all labels that a request
-// permits, x their logits after the scale and the cap of the model.
-func finalSums(l *layer, req *l2s.Request) func(h []float32) (float64, error) {
-	s, err := l2s.NewSearcher(l.Layer, nil, l2s.Options{})
-	must(err)
-	logits := make([]float64, l.Labels())
-	return func(h []float32) (float64, error) {
-		if err := s.Logits(logits, h, l2s.Labels{}); err != nil {
-			return 0, err
-		}
-		for i, x := range logits {
-			if logits[i] = math.Inf(-1); permits(req, uint32(i)) {
-				logits[i] = l.head.Logit(x)
-			}
-		}
-		return kernels.LogSumExp(logits), nil
-	}
 }

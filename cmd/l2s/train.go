@@ -410,7 +410,7 @@ func (r *trainRun) complete(ctx context.Context, in *inputs, o *train.Options) (
 	l := in.layer
 	if o.Tail != nil && o.Tail.Temperatures == nil { // as temperatures of w.h + b
 		for _, x := range train.DefaultTailOptions().Temperatures {
-			o.Tail.Temperatures = append(o.Tail.Temperatures, x*l.temperature())
+			o.Tail.Temperatures = append(o.Tail.Temperatures, x*l.rawTemperature())
 		}
 	}
 	if o.K == train.DefaultOptions().K {

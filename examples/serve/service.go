@@ -43,7 +43,9 @@ func newService(source, bias, screenFile, vocab string, l limits) (_ *service, e
 		return nil, err
 	}
 	if err = v.head.Read(func() (err error) {
-		v.layer, err = softmax.NewLayer(v.head.Rows(), v.head.Bias())
+		if v.layer, err = softmax.NewLayer(v.head.Rows(), v.head.Bias()); err == nil {
+			v.layer, err = v.layer.Scaled(v.head.LogitScale(), v.head.SoftCap())
+		}
 		return err
 	}); err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
@@ -238,9 +240,6 @@ func (v *service) ask(body io.Reader, logProbs bool, hold func(int64) error) ([]
 	if err = cmp.Or(err, err2, hold(int64(n*q.k)*labelBytes)); err != nil {
 		return nil, err
 	}
-	if req.Temperature = 1 / v.head.LogitScale(); logProbs && v.head.SoftCap() != 0 {
-		return nil, failure{http.StatusNotImplemented, "logprobs: found a head with a soft cap, expected one without"}
-	}
 	best, answers := make([]softmax.Prediction, n*q.k), make([]softmax.Answer, n)
 	err = v.pool.Do(func(s *screen.Searcher) error {
 		if logProbs && !s.Model().HasTail() {
@@ -263,11 +262,11 @@ func (v *service) ask(body io.Reader, logProbs bool, hold func(int64) error) ([]
 		r.Answers[i] = answer{a.Source.String(), make([]label, a.Count)}
 		for j, p := range best[i*q.k:][:a.Count] {
 			l := &r.Answers[i].Labels[j]
-			if l.ID, l.Logit = p.ID, v.head.Logit(p.Logit); v.vocab != nil {
+			if l.ID, l.Logit = p.ID, p.Logit; v.vocab != nil {
 				l.Text = &v.vocab[p.ID]
 			}
 			if logProbs {
-				x := p.Logit/req.Temperature - a.LogSum
+				x := p.Logit - a.LogSum
 				l.LogProb = &x
 			}
 		}

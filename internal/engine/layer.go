@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
@@ -66,15 +67,19 @@ func Over(l *exact.Layer) *Layer {
 	return &Layer{exact: l}
 }
 
-// Open is l2s.Open.
-func Open(source string, o heads.Options) (*Layer, error) {
+// Open is l2s.Open. normed: contexts are states from after the last normalisation.
+func Open(source string, o heads.Options, normed bool) (*Layer, error) {
 	h, err := heads.Open(source, o)
 	if err != nil {
 		return nil, err
 	}
 	l := &Layer{head: h}
+	state := 1.0
+	if normed {
+		state = h.StateScale()
+	}
 	err = h.Read(func() (err error) {
-		l.exact, err = exact.NewLayer(h.Rows(), h.Bias())
+		l.exact, err = layerOf(h, state)
 		return err
 	})
 	if err != nil {
@@ -87,6 +92,36 @@ func Open(source string, o heads.Options) (*Layer, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// layerOf returns the layer of a head, with the scale and the soft cap of its model. Contexts are
+// contexts at the head times 1/state.
+func layerOf(h *heads.Head, state float64) (*exact.Layer, error) {
+	bias := h.Bias()
+	if state != 1 && bias != nil {
+		// The model's logit of a state h is w.(state h) + b = state (w.h + b/state).
+		bias = slices.Clone(bias)
+		for i, b := range bias {
+			bias[i] = float32(float64(b) / state)
+		}
+	}
+	l, err := exact.NewLayer(h.Rows(), bias)
+	if err != nil {
+		return nil, err
+	}
+	return l.Scaled(h.LogitScale()*state, h.SoftCap())
+}
+
+// Scaled is l2s.Layer.Scaled.
+func (l *Layer) Scaled(scale, softCap float64) (*Layer, error) {
+	if err := l.Check(); err != nil {
+		return nil, err
+	}
+	x, err := l.exact.Scaled(scale, softCap)
+	if err != nil {
+		return nil, err
+	}
+	return &Layer{x, l.head}, nil
 }
 
 var errNoLayer = errors.New("l2s: layer: found none, expected one of Open or New")

@@ -139,7 +139,7 @@ func (s *Searcher) byPreview(dst []exact.Prediction, h []float32, req *exact.Req
 	if err != nil {
 		return a, err
 	}
-	fallback, asked := uint64(0), previewing.Exactly(req, len(dst))
+	fallback, asked := uint64(0), s.preview.Exactly(req, len(dst))
 	if !asked {
 		fallback = n.Exact
 		if s.watch != nil {
@@ -201,7 +201,7 @@ func (s *Searcher) Answers(n int) []exact.Answer {
 
 // exactly reports whether the exact layer answers a request for k labels in any context.
 func (s *Searcher) exactly(req *exact.Request, k int) bool {
-	return s.index == nil || req.Exact || exact.IsList(req.Among) || s.preview != nil && previewing.Exactly(req, k)
+	return s.index == nil || req.Exact || exact.IsList(req.Among) || s.preview != nil && s.preview.Exactly(req, k)
 }
 
 // Logits is l2s.Searcher.Logits.
@@ -239,6 +239,9 @@ func (s *Searcher) logProb(h []float32, id uint32, temperature float64) (float64
 		return 0, err
 	}
 	a, err := s.uncounted(nil, h, &exact.Request{LogSum: true, Temperature: temperature, Budget: s.budget})
+	if err == nil && a.Source == exact.FromLayer { // there is no estimate
+		return s.exact.LogProb(h, id, temperature)
+	}
 	return min(s.logit[0]/temperature-a.LogSum, 0), err
 }
 

@@ -22,7 +22,8 @@ type Layer struct {
 	blocks *kernels.BlockRows
 	codes  *kernels.Int8Rows
 	coarse *kernels.Int4Rows
-	team   *team // shares scans among threads; nil for one
+	team   *team  // shares scans among threads; nil for one
+	final  *final // nil for the logits w.h + b
 
 	fingerprint func() [32]byte
 }

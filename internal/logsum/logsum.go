@@ -41,13 +41,15 @@ func view(s *screening.Searcher, h []float32, temperature float64, rest *tail.Re
 // predict makes r the rest of a view, and reports whether there is an estimate for its context at a
 // temperature.
 func predict(r *tail.Rest, v *screening.View, temperature float64) bool {
-	return v.Model.Tail().Covers(temperature) && predictAll(r, v)
+	return v.Model.Tail().Covers(v.Layer.Layer().RawTemperature(temperature)) && predictAll(r, v)
 }
 
-// predictAll is predict for all temperatures that the tail covers.
+// predictAll is predict for all temperatures that the tail covers. A tail is of raw logits: it says
+// nothing of sums under a cap.
 func predictAll(r *tail.Rest, v *screening.View) bool {
-	m := v.Model
-	return !v.Exact && m.Tail().Predict(r, v.Found.Cluster, m.Labels()-len(head(v)), v.Query.Vector(), v.Cosine())
+	m, l := v.Model, v.Layer.Layer()
+	r.Of = l
+	return l.SoftCap() == 0 && !v.Exact && m.Tail().Predict(r, v.Found.Cluster, m.Labels()-len(head(v)), v.Query.Vector(), v.Cosine())
 }
 
 // head is the candidates of the cell that are not in the tail.

@@ -49,7 +49,7 @@ func rounding(in *screentest.Instance, h []float32) (most float64) {
 	for id := range in.Config.Labels {
 		most = max(most, 4*math.Sqrt(float64(d))/127*norm(h)*norm(in.Weights()[id*d:(id+1)*d]))
 	}
-	return most
+	return most * in.Layer.Scale()
 }
 
 // checkTail: a label's log-probability is its exact logit minus the log of the sum over the
@@ -60,7 +60,20 @@ func checkTail(t *rapid.T) {
 	drawn := screentest.DrawShape(draws(t))
 	drawn.Tail = []float64{1}
 	in := drawn.Instance(t)
+	if err := in.Finish(draws(t)); err != nil {
+		t.Fatal(err)
+	}
 	c := in.Config.Tail.Config()
+	c.Temperatures = []float64{1 / in.Layer.Scale()} // of w.h + b
+	fitted, err := tail.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Config.Tail = fitted
+	if in.Model, err = screening.NewModel(in.Config); err != nil {
+		t.Fatal(err)
+	}
+	capped := in.Layer.SoftCap() != 0 // which a tail knows nothing of
 	set := screentest.DrawSettings(draws(t), in)
 	set.OverTail = true
 	s := in.Searcher(t, set.Options())
@@ -95,7 +108,7 @@ func checkTail(t *rapid.T) {
 		}
 		for id, x := range all {
 			got := screentest.LogProb(t, s, h, id)
-			if len(in.Candidates(f.Cell, set, 0)) == 0 {
+			if capped || len(in.Candidates(f.Cell, set, 0)) == 0 {
 				near("exact log-probability", got, min(x-kernels.LogSumExp(all), 0))
 				continue
 			}
@@ -110,7 +123,7 @@ func checkTail(t *rapid.T) {
 		}
 		_, a := screentest.Search(t, s, k, h, req)
 		among, source := in.Answer(h, k, &req, set)
-		if source == exact.FromLayer || req.Allowed != nil {
+		if capped || source == exact.FromLayer || req.Allowed != nil {
 			var logits []float64
 			for _, p := range in.Edited(h, screentest.AllIDs(len(all)), &req) {
 				logits = append(logits, p.Logit)

@@ -13,7 +13,7 @@ import (
 // and no label of a block that was not looked at is above the mark. The kept rows lose their
 // previews.
 func (l *Look) outside(req *exact.Request, kept []uint32, mark float32) float64 {
-	p, temperature := l.parts, cmp.Or(req.Temperature, 1)
+	p, temperature := l.parts, l.layer.RawTemperature(cmp.Or(req.Temperature, 1))
 	for _, row := range kept {
 		l.Scores[row] = none
 	}

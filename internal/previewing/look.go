@@ -27,6 +27,7 @@ type Look struct {
 
 	model     *Model
 	parts     *Parts
+	layer     *exact.Layer
 	turner    Turner
 	x         []float32 // the context, and 1 if the layer has biases
 	z         []float64 // its coordinates and probes
@@ -319,7 +320,11 @@ func (l *Look) Mark(k int, req *exact.Request) float32 {
 	}
 	mark := l.kth(l.Scores, min(k+behind, len(l.Scores)))
 	if req.Within > 0 && k > 1 {
-		mark = max(mark, l.Mark(1, req)-float32(min(req.Within, math.MaxFloat32)))
+		best := l.Mark(1, req)
+		if l.layer.SoftCap() != 0 {
+			return max(mark, l.layer.Down(best, req.Within))
+		}
+		mark = max(mark, best-float32(min(req.Within/l.layer.Scale(), math.MaxFloat32)))
 	}
 	return mark
 }

@@ -67,6 +67,9 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 // change the next one.
 func checkRequests(t *rapid.T) {
 	in := screentest.DrawHardShape(draws(t)).Instance(t)
+	if err := in.Finish(draws(t)); err != nil {
+		t.Fatal(err)
+	}
 	set := screentest.DrawSettings(draws(t), in)
 	single, batch := in.Searcher(t, set.Options()), in.Searcher(t, set.Copied(1<<40))
 	// Several batches of different sizes: scratch of one must not show in the next.
@@ -169,7 +172,7 @@ func checkSum(t *rapid.T, in *screentest.Instance, h []float32, among []exact.Pr
 			h2 += float64(h[j]) * float64(h[j])
 		}
 		logits = append(logits, p.Logit)
-		bound, largest = max(bound, math.Sqrt(w2*h2)), max(largest, math.Abs(p.Logit))
+		bound, largest = max(bound, in.Layer.Scale()*math.Sqrt(w2*h2)), max(largest, math.Abs(p.Logit))
 	}
 	// Twice 2/127 of the norms is more than two roundings to int8 lose.
 	want := kernels.LogSumExp(logits)

@@ -180,6 +180,10 @@ var NoLabels = Interval{math.Inf(-1), math.Inf(-1), math.Inf(-1)}
 // Rest is what a tail tells about one context: the weight of the labels outside the head of its
 // cell, which are the candidates that are not in the tail.
 type Rest struct {
+	// Of is the layer whose temperatures At takes: a tail is of logits without its scale. Nil: without
+	// one.
+	Of *exact.Layer
+
 	tail            *Tail
 	cluster, labels int              // labels: their number
 	stretch         float64          // of the half-widths
@@ -242,6 +246,9 @@ func (r *Rest) At(temperature, confidence float64) Interval {
 		return NoLabels
 	}
 	list := r.tail.c.Temperatures
+	if r.Of != nil {
+		temperature = r.Of.RawTemperature(temperature)
+	}
 	nearest := min(max(temperature, list[0]), list[len(list)-1])
 	x := r.at(nearest, confidence)
 	if nearest == temperature {

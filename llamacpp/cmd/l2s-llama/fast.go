@@ -440,9 +440,6 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 func (f *flags) writes(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, texts [][]uint32, sequences int, done func(int)) ([]float32, error) {
 	o := sample.DefaultOptions()
 	o.TopK, o.Seed = 100, 1 // at temperature 1
-	if x.File().SoftCap() != 0 {
-		o.Temperature = 0 // the only one that is drawn under a cap
-	}
 	draw, err := x.Sampler(o)
 	if err != nil {
 		return nil, err

@@ -56,9 +56,6 @@ func (s *Sampling) check(x *llamacpp.Head) error {
 	switch {
 	case none(x.Labels(), s.Allowed, s.Banned):
 		return ErrNoToken
-	case x.File().SoftCap() != 0 && s.Options.Temperature != 0:
-		_, err := x.Sampler(s.Options) // which returns the error
-		return err
 	case x.Learner() != nil && !s.Learns():
 		return errLearn
 	}

@@ -770,11 +770,7 @@ func (e *Engine) logProbs(s *slot) error {
 		s.best = make([]llamacpp.Choice, k)
 	}
 	choices := s.best[:k]
-	var r softmax.Request
-	if e.x.Preview() == nil {
-		r.Exact, r.ExactSum = true, true
-	}
-	n, logZ, err := e.x.Best(choices, s.h, r)
+	n, logZ, err := e.x.Best(choices, s.h, e.sum())
 	if err != nil {
 		return err
 	}
@@ -801,10 +797,16 @@ func (e *Engine) logProbs(s *slot) error {
 	return nil
 }
 
+// sum is a request for log-probabilities: exact ones where a preview has no error of its own to tell.
+func (e *Engine) sum() softmax.Request {
+	exactly := !e.x.Estimates()
+	return softmax.Request{Exact: exactly, ExactSum: exactly}
+}
+
 // LogProbError returns the largest error of 95 in 100 log-probabilities: 0 for a head without a
-// preview.
+// preview, or one whose sums no preview estimates.
 func LogProbError(x *llamacpp.Head, budget float64) float64 {
-	if x.Preview() == nil || x.File().SoftCap() != 0 {
+	if !x.Estimates() {
 		return 0
 	}
 	return Rung(x.Preview(), budget).LogSumOff

@@ -147,20 +147,8 @@ func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
 func (e *Engine) logSums(states []float32) ([]float64, error) {
 	d := e.m.Dim()
 	sums := make([]float64, len(states)/d)
-	if e.x.File().SoftCap() != 0 {
-		best := make([]llamacpp.Choice, 1)
-		for i := range sums {
-			var err error
-			if _, sums[i], err = e.x.Best(best, states[i*d:][:d], softmax.Request{}); err != nil {
-				return nil, err
-			}
-		}
-		return sums, nil
-	}
-	r := softmax.Request{LogSum: true, Temperature: 1 / (e.x.File().LogitScale() * e.x.File().StateScale())}
-	if e.x.Preview() == nil {
-		r.Exact, r.ExactSum = true, true
-	}
+	r := e.sum()
+	r.LogSum = true
 	answers := make([]softmax.Answer, len(sums))
 	if err := e.x.SearchBatch(nil, answers, states, r); err != nil {
 		return nil, err

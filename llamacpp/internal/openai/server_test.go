@@ -62,7 +62,14 @@ func serve(t testing.TB, context_ int, change func(*openai.Options)) *served {
 	return serveFile(t, gguf, context_, change)
 }
 
+// serveFile serves the model of a file.
 func serveFile(t testing.TB, file string, context_ int, change func(*openai.Options)) *served {
+	t.Helper()
+	return serveHead(t, file, context_, change, llamacpp.HeadOptions{})
+}
+
+// serveHead serves it with a head of its own.
+func serveHead(t testing.TB, file string, context_ int, change func(*openai.Options), head llamacpp.HeadOptions) *served {
 	t.Helper()
 	if missing != "" {
 		t.Skip(missing)
@@ -75,7 +82,7 @@ func serveFile(t testing.TB, file string, context_ int, change func(*openai.Opti
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := m.Head(llamacpp.HeadOptions{})
+	x, err := m.Head(head)
 	if err != nil {
 		t.Fatal(err)
 	}

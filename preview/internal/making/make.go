@@ -162,7 +162,7 @@ func (m *maker) make(ctx context.Context, states, held []float32) (*previewing.M
 	}
 	model := previewing.New(m.Parts, m.codes)
 	m.opt.Progress("fingerprint", 0)
-	m.Fingerprint, m.Body = m.layer.Fingerprint(), m.opt.Body
+	m.Fingerprint, m.Body = previewing.FingerprintOf(m.layer), m.opt.Body
 	m.opt.Progress("precision", 0)
 	return model, m.measure(ctx, model, held)
 }

@@ -156,14 +156,14 @@ func (m *maker) measureSums(ctx context.Context, model *previewing.Model, held [
 		return err
 	}
 	type estimate struct{ all, rest, half float64 }
-	found := make([]estimate, len(truth))
+	found, scale := make([]estimate, len(truth)), m.layer.Scale()
 	for i := range m.Rungs {
 		err := m.each(ctx, model, held, nil, func(s *previewing.Searcher, c int, h []float32) error {
 			req := sum
 			a, err := s.Answer(nil, h, &req, &m.Rungs[i])
 			found[c] = estimate{all: a.LogSum, rest: math.Inf(-1)}
 			if l := s.Look(); a.Source == exact.FromSet {
-				found[c] = estimate{a.LogSum, l.Rest, float64(l.Sigma*l.Sigma) / 2}
+				found[c] = estimate{a.LogSum, l.Rest, float64(l.Sigma*l.Sigma) / 2 * scale * scale}
 			}
 			return err
 		})

@@ -223,8 +223,9 @@ func Search(ctx context.Context, layer *exact.Layer, threads, n, chunk, k int, d
 		top     []exact.Prediction
 		answers []exact.Answer
 	}
+	plain := (*exact.Layer)(layer).Plain() // a screen goes with any scale and cap
 	fresh := func() scratch {
-		return scratch{exact.NewSearcher(layer), NewQueries(chunk, layer.Dim()), make([]exact.Prediction, chunk*k), make([]exact.Answer, chunk)}
+		return scratch{exact.NewSearcher(plain), NewQueries(chunk, layer.Dim()), make([]exact.Prediction, chunk*k), make([]exact.Answer, chunk)}
 	}
 	return parallel.With(ctx, threads, n, chunk, done, fresh, func(w scratch, lo, hi int) error {
 		m := hi - lo

@@ -137,8 +137,9 @@ func (f *fit) measure(ctx context.Context) error {
 		queries []*exact.Query
 		answers []exact.Answer
 	}
+	layer := (*exact.Layer)(f.layer).Plain() // a tail is of logits without a scale and a cap
 	fresh := func() scratch {
-		return scratch{exact.NewSearcher(f.layer), corpus.NewQueries(chunk, f.Dim), make([]exact.Answer, chunk)}
+		return scratch{exact.NewSearcher(layer), corpus.NewQueries(chunk, f.Dim), make([]exact.Answer, chunk)}
 	}
 	return parallel.With(ctx, f.Threads, f.N, chunk, f.Report.Stage(stage.Tail, 0, f.N), fresh, func(w scratch, lo, hi int) error {
 		if err := f.Set(w.queries[:hi-lo], lo); err != nil {
