@@ -8,6 +8,7 @@ require (
 	github.com/jupiterrider/ffi v0.8.0
 	github.com/learning-to-screen/l2s v0.0.0-00010101000000-000000000000
 	golang.org/x/sys v0.42.0
+	pgregory.net/rapid v1.3.0
 )
 
 require github.com/klauspost/cpuid/v2 v2.4.2 // indirect

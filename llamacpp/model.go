@@ -44,7 +44,7 @@ const MaxThreads = 512
 const mostTokens = math.MaxInt32
 
 // Model runs a GGUF model up to its hidden states. It is for one goroutine. Other goroutines may
-// meanwhile call the methods that only need the file: Tokens, Piece, Name, Begins, Ends, Chat,
+// meanwhile call the methods that only need the file: Tokens, Piece, Name, Begins, Ends, Template,
 // ChatTemplate, Path, Dim, Labels and Context.
 type Model struct {
 	path    string

@@ -692,7 +692,7 @@ func TestWhenTheLayerIsAsked(t *testing.T) {
 		{"min-p", func(o *sample.Options) { o.MinP = 0.4 }, sample.Edits{}, 0, 0},
 		{"top-p before min-p", func(o *sample.Options) { o.TopP, o.MinP = 0.9, 0.1 }, sample.Edits{}, 0, 0},
 		{"greedy", func(o *sample.Options) { o.Temperature = 0 }, sample.Edits{}, 0, 0},
-		{"top-k of the layer's distribution", func(o *sample.Options) { o.TopK, o.MaxVariation = 10, 0 }, sample.Edits{}, 0.01, 0.6},
+		{"top-k of the layer's distribution", func(o *sample.Options) { o.TopK, o.MaxVariation = 10, 0 }, sample.Edits{}, 0.01, 0.8},
 		{"top-p", func(o *sample.Options) { o.TopP = 0.9 }, sample.Edits{}, 0.01, 0.7},
 		{"all", func(*sample.Options) {}, sample.Edits{}, 0.01, 0.7},
 		{"all, any variation", func(o *sample.Options) { o.MaxVariation = 1 }, sample.Edits{}, 0, 0},

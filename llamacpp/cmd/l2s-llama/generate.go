@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -200,7 +201,7 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	ignore := f.Bool("ignore-eos", false, "do not end where the model ends the text")
 	chat := f.Bool("chat", false, "take the prompt for a message of a user, by the chat template")
 	system := f.String("system", "", "with --chat, the `text` of a system message before it")
-	f.StringVar(&f.template, "chat-template", "", "with --chat, the `name` of a template of llama.cpp, for the model's own")
+	f.StringVar(&f.template, "chat-template", "", "with --chat, a `file` in Jinja, or a name of llama.cpp, not the model's")
 	s := f.sampling()
 	if err := f.parse(args); err != nil {
 		return err
@@ -252,6 +253,13 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		return err
 	}
 	defer f.closes(m)
+	if *chat {
+		if text, err = f.chat(ctx, m, *system, text); err != nil {
+			return err
+		}
+	} else if m.ChatTemplate() != "" {
+		f.say("the model has a chat template, which is not used: --chat takes the prompt for a message of a user\n")
+	}
 	x, err := f.openHead(ctx, m, f.kind())
 	if err != nil {
 		return err
@@ -262,20 +270,55 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err != nil {
 		return err
 	}
-	switch template := m.ChatTemplate(); {
-	case *chat:
-		messages := []llamacpp.Message{{Role: "user", Content: text}}
-		if *system != "" {
-			messages = append([]llamacpp.Message{{Role: "system", Content: *system}}, messages...)
-		}
-		if text, err = waiting(ctx, f, func() (string, error) { return m.Chat(f.template, messages...) }); err != nil {
-			return err
-		}
-	case template != "":
-		f.say("the model has a chat template, which is not used: --chat takes the prompt for a message of a user\n")
-	}
 	return f.generate(ctx, m, x, engine.Request{Most: *n, Sampling: o, LogProbs: -1, Ends: !*ignore, Shift: true, Keep: *keep}, text)
 }
+
+// chat returns the prompt of a chat of one message of a user, after one of the system.
+func (f *flags) chat(ctx context.Context, m *llamacpp.Model, system, text string) (string, error) {
+	var messages []llamacpp.Message
+	if system != "" {
+		messages = append(messages, llamacpp.Message{Role: "system", Content: system})
+	}
+	messages = append(messages, llamacpp.Message{Role: "user", Content: text})
+	return waiting(ctx, f, func() (string, error) {
+		t, err := m.Template(f.template)
+		if err != nil {
+			return "", otherTemplate(err)
+		}
+		return t.Render(llamacpp.Chat{Messages: messages})
+	})
+}
+
+// otherTemplate adds the way to another template to an error of one.
+func otherTemplate(err error) error {
+	if errors.Is(err, llamacpp.ErrTemplate) {
+		return fmt.Errorf("%w: --chat-template takes the file of another one, or a name: %s", err, strings.Join(llamacpp.ChatTemplates(), ", "))
+	}
+	return err
+}
+
+// readTemplate replaces a template that is a file by its text, and checks it.
+func (f *flags) readTemplate() error {
+	if slices.Contains(llamacpp.ChatTemplates(), f.template) {
+		return nil
+	}
+	if info, err := os.Stat(f.template); err != nil {
+		return fmt.Errorf("--chat-template: %w, expected the file of a template in Jinja, or a name: %s", err, strings.Join(llamacpp.ChatTemplates(), ", "))
+	} else if !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > mostTemplate {
+		return fmt.Errorf("--chat-template: %s: found %v of %d bytes, expected a regular file of 1 to %d", f.template, info.Mode(), info.Size(), mostTemplate)
+	}
+	text, err := os.ReadFile(f.template)
+	if err != nil {
+		return fmt.Errorf("--chat-template: %w", err)
+	}
+	if _, err := new(llamacpp.Model).Template(string(text)); err != nil {
+		return fmt.Errorf("--chat-template: %s: %w", f.template, err)
+	}
+	f.template = string(text)
+	return nil
+}
+
+const mostTemplate = 1 << 20
 
 // named names the head.
 func (f *flags) named(k kind) string {

@@ -435,8 +435,8 @@ func (f *flags) early(ctx context.Context) error {
 		}
 	}
 	if f.template != "" { // a template needs no model
-		if _, err := new(llamacpp.Model).Chat(f.template, llamacpp.Message{Role: "user", Content: "a"}); err != nil {
-			return fmt.Errorf("--chat-template: %w", err)
+		if err := f.readTemplate(); err != nil {
+			return err
 		}
 	}
 	if f.ids == nil {

@@ -38,7 +38,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	f.IntVar(&o.Parallel, "parallel", 4, "how `many` requests are under way at once")
 	f.IntVar(&o.Waiting, "waiting", 32, "how `many` more wait: the answer is 503 beyond them")
 	f.StringVar(&o.Name, "name", "", "the `name` of the model in answers, by default the name of its file")
-	f.StringVar(&f.template, "chat-template", "", "the `name` of a template of llama.cpp, for the model's own")
+	f.StringVar(&f.template, "chat-template", "", "a `file` in Jinja, or a name of llama.cpp, for the template of the model")
 	grace := f.Duration("grace", 20*time.Second, "the longest `time` that requests under way have at the end")
 	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "the longest `time` to read a request, or for a client to take a part")
 	body := f.Int("max-body", 8, "the largest body of a request, in `MiB`")
@@ -66,7 +66,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if _, _, err := net.SplitHostPort(*addr); err != nil { // an empty one would be any port of all interfaces
 		return wrongUse("--addr: found %q, expected host:port: %v", *addr, err)
 	}
-	o.Body, o.Memory, o.Budget, o.Template = int64(*body)<<20, int64(*memory)<<20, f.budget, f.template
+	o.Body, o.Memory, o.Budget = int64(*body)<<20, int64(*memory)<<20, f.budget
 	if o.Name == "" {
 		o.Name = strings.TrimSuffix(filepath.Base(f.model), ".gguf")
 	}
@@ -90,9 +90,10 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	defer f.closes(nil, x)
 	f.say("head: %s\n", f.named(f.kind()))
+	o.Template = f.template
 	s, err := openai.New(m, x, o)
 	if err != nil {
-		return err
+		return otherTemplate(err)
 	}
 	if m.ChatTemplate() == "" && o.Template == "" {
 		f.say("the model has no chat template: /v1/chat/completions needs --chat-template\n")

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,8 +31,33 @@ func TestGenerateAChat(t *testing.T) {
 	if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat")...); !strings.Contains(why, "found no tokenizer.chat_template") {
 		t.Errorf("a model without a template: found %q", why)
 	}
-	if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat", "--chat-template", "no such")...); !strings.Contains(why, "that llama.cpp does not know, expected one like the templates of") || !strings.Contains(why, "chatml") {
+	if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat", "--chat-template", "no such")...); !strings.Contains(why, "expected the file of a template in Jinja, or a name") || !strings.Contains(why, "chatml") {
 		t.Errorf("a template that is not there: found %q", why)
+	}
+	// A template in a file; one that renders nothing is found at the start, before the model.
+	file := filepath.Join(t.TempDir(), "t.jinja")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant{{ '\\n' }}")
+	if own, _ := runs(t, ctx, 0, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat", "--system", "Be brief.", "--chat-template", file)...); own != chat {
+		t.Errorf("a file: found %q, expected %q", own, chat)
+	}
+	for source, want := range map[string]string{
+		"{% for m in messages %}":                         "line 1: found the end of the template, expected endfor or else",
+		"{{ raise_exception('never') }}":                  "refuses the chat: never",
+		"{{ messages[0].words.upper() }}":                 "line 1: 'dict object' has no attribute 'words'",
+		"{% include '/etc/passwd' %}":                     "line 1: found include",
+		"a chat":                                          "found a message of the role \"user\" that the chat template leaves out",
+		"{{ 'x' * 9999999999 }}":                          "the template takes too much memory",
+		"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "macros in each other",
+	} {
+		write(source)
+		if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "a", "--chat", "--chat-template", file)...); !strings.Contains(why, "--chat-template: ") || !strings.Contains(why, want) {
+			t.Errorf("%s: found %q, expected %q", source, why, want)
+		}
 	}
 	// This text is at its end for the model.
 	if out, why := runs(t, ctx, 0, "generate", "--model", gguf, "--threads", "1", "--temp", "0", "--prompt", "The configuration file has three sections."); strings.TrimSpace(out) != "" || !strings.Contains(why, "nothing was written: the first token of the model is") {

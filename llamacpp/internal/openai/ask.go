@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -284,14 +285,15 @@ func (a *asked) bytes() int64 {
 
 // messages reads the messages of a chat, and returns the tokens of the prompt that they make.
 func (s *Server) messages(ctx context.Context, f *fields) ([]uint32, *failure) {
-	text, failed := s.chat(f)
+	text, failed := s.chat(ctx, f)
 	if failed != nil {
 		return nil, failed
 	}
 	return s.tokens(ctx, "messages", text)
 }
 
-func (s *Server) chat(f *fields) (string, *failure) {
+// chat reads the messages of a chat, and returns the text that the template makes of them.
+func (s *Server) chat(ctx context.Context, f *fields) (string, *failure) {
 	n, most := 0, min(mostMessages, s.m.Context()) // each has a token or more
 	f.list("messages", "a list of messages", func(jsonscan.Value) error { n++; return nil })
 	if f.failed != nil || n == 0 || n > most {
@@ -313,11 +315,21 @@ func (s *Server) chat(f *fields) (string, *failure) {
 	if n, most := lengths(messages), mostBytes*s.m.Context(); n > most { // before a template copies them
 		return "", wrong("messages", "found %d bytes, expected at most %d, which a context of %d tokens has room for", n, most, s.m.Context()).code(tooLong)
 	}
-	text, err := s.m.Chat(s.o.Template, messages...)
-	if errors.Is(err, llamacpp.ErrTemplate) {
-		return "", wrong("", "%v: use /v1/completions, or start the server with --chat-template", err).code("no_chat_template")
+	if s.template == nil {
+		return "", wrong("", "the model has no chat template: use /v1/completions, or start the server with --chat-template").code("no_chat_template")
+	}
+	select {
+	case s.readers <- struct{}{}:
+	case <-ctx.Done():
+		return "", ended(ctx.Err())
+	}
+	defer func() { <-s.readers }()
+	text, err := s.template.Render(llamacpp.Chat{Messages: messages})
+	var of *llamacpp.MessageError
+	if errors.As(err, &of) {
+		return "", wrong(fmt.Sprintf("messages[%d].%s", of.Index, of.Field), "%s", of.What)
 	} else if err != nil {
-		return "", wrong("messages", "%v", err)
+		return "", wrong("messages", "%s", strings.TrimPrefix(err.Error(), "llamacpp: "))
 	}
 	return text, nil
 }
@@ -325,7 +337,7 @@ func (s *Server) chat(f *fields) (string, *failure) {
 // lengths is the number of bytes of messages.
 func lengths(messages []llamacpp.Message) (n int) {
 	for _, m := range messages {
-		n += len(m.Content)
+		n += len(m.Content) + len(m.ToolCalls) + len(m.FunctionCall) + len(m.Reasoning)
 	}
 	return n
 }
@@ -351,8 +363,33 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 	default:
 		return none, wrong("role", "found %.40q, expected system, developer, user, assistant, tool or function", x.Role)
 	}
+	m.get("name", "a string", &x.Name)
+	m.get("tool_call_id", "a string", &x.ToolCallID)
+	if x.Role == "assistant" {
+		if !m.get("reasoning_content", "a string", &x.Reasoning) {
+			m.get("reasoning", "a string", &x.Reasoning)
+		}
+		if m.has("tool_calls") {
+			x.ToolCalls = m.of["tool_calls"]
+		}
+		if m.has("function_call") {
+			x.FunctionCall = m.of["function_call"]
+		}
+	}
+	if m.failed != nil {
+		return none, m.failed
+	}
+	for _, name := range []string{"tool_calls", "function_call"} {
+		if x.Role != "assistant" && m.has(name) {
+			return none, wrong(name, "found %s of the role %q, expected calls of an assistant", short(m.of[name]), x.Role)
+		}
+	}
+	if len(x.ToolCalls) > 0 && len(x.FunctionCall) > 0 {
+		return none, wrong("function_call", "found function_call and tool_calls, expected one of both")
+	}
 	content := bytes.TrimSpace(m.of["content"])
-	if x.Role == "assistant" && string(content) == "null" { // as clients send it with calls of tools
+	calls := len(x.ToolCalls)+len(x.FunctionCall) > 0
+	if x.Role == "assistant" && (string(content) == "null" || calls && len(content) == 0) { // as clients send it with calls
 		return x, nil
 	}
 	if len(content) == 0 || content[0] != '[' {

@@ -93,7 +93,7 @@ func (s *Server) toScore(ctx context.Context, f *fields) (prompt []uint32, answe
 	}
 	text := ""
 	if f.has("messages") {
-		if text, failed = s.chat(f); failed != nil {
+		if text, failed = s.chat(ctx, f); failed != nil {
 			return nil, nil, failed
 		}
 	} else if !f.get("prompt", "a string", &text) || text == "" {

@@ -46,8 +46,9 @@ type Server struct {
 	m        *llamacpp.Model
 	x        *llamacpp.Head
 	o        Options
-	banned   *bitset.Set   // tokens that the model's file forbids
-	readers  chan struct{} // a place for each text whose tokens are looked for
+	template *llamacpp.Template // nil if there is none
+	banned   *bitset.Set        // tokens that the model's file forbids
+	readers  chan struct{}      // a place for each text whose tokens are looked for
 	started  time.Time
 	metrics  *metrics
 	memory   atomic.Int64
@@ -66,6 +67,11 @@ func New(m *llamacpp.Model, x *llamacpp.Head, o Options) (*Server, error) {
 	var err error
 	if s.banned, err = engine.Banned(x, nil); err != nil {
 		return nil, err
+	}
+	if o.Template != "" || m.ChatTemplate() != "" {
+		if s.template, err = m.Template(o.Template); err != nil {
+			return nil, err
+		}
 	}
 	s.metrics = newMetrics(s)
 	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Audit: o.Audit, Step: s.metrics.step})

@@ -1210,3 +1210,39 @@ func (s *served) metrics(t *testing.T) map[string]float64 {
 	}
 	return values
 }
+
+// A message that the template leaves out of the prompt is a 400 that names it, and so is a call that
+// no template renders. A template's own words reach the client.
+func TestMessagesThatTheTemplateLeavesOut(t *testing.T) {
+	const calls = `[{"role":"user","content":"u"},{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"look","arguments":"{\"city\":\"Bern\"}"}}]},{"role":"tool","tool_call_id":"c","content":"cold"}]`
+	const function = `[{"role":"user","content":"u"},{"role":"assistant","content":null,"function_call":{"name":"look","arguments":"{}"}},{"role":"function","name":"look","content":"cold"}]`
+	users := "{% for m in messages %}{% if m.role == 'wizard' or m.content == 'no' %}{{ raise_exception('Only users!') }}{% endif %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
+	whole := "{% for m in messages %}{{ m.role ~ (m.content or '') }}{% for c in m.tool_calls or [] %}{{ c.function|tojson }}{% endfor %}{% endfor %}"
+	for name, c := range map[string]struct {
+		template, messages, param, message string // none: 200
+	}{
+		"whole":           {whole, calls, "", ""},
+		"a function":      {whole, function, "", ""},
+		"a lost system":   {users, `[{"role":"system","content":"s"},{"role":"user","content":"u"}]`, "messages[0].content", `of the role "system"`},
+		"its words":       {users, `[{"role":"system","content":"u"},{"role":"user","content":"u u"}]`, "messages[0].content", `of the role "system"`},
+		"a lost call":     {"chatml", calls, "messages[1].tool_calls", "a call that"},
+		"a lost function": {"chatml", function, "messages[1].function_call", "a call that"},
+		"a lost result":   {users, `[{"role":"user","content":"u"},{"role":"tool","content":"cold"}]`, "messages[1].content", `of the role "tool"`},
+		"arguments":       {whole, strings.Replace(calls, `{\"city\":\"Bern\"}`, "Bern", 1), "messages[1].tool_calls[0].function.arguments", `found "Bern"`},
+		"a refusal":       {users, `[{"role":"user","content":"no"}]`, "messages", "refuses the chat: Only users!"},
+		"calls of a user": {whole, `[{"role":"user","content":"u","tool_calls":[{"function":{"name":"f"}}]}]`, "messages[0]", "tool_calls: found"},
+		"both":            {whole, `[{"role":"assistant","content":"u","tool_calls":[{"function":{"name":"f"}}],"function_call":{"name":"f"}}]`, "messages[0]", "function_call: found function_call and tool_calls"},
+	} {
+		s := serve(t, 128, func(o *openai.Options) { o.Template = c.template })
+		status, x := s.post(t, "/v1/chat/completions", `{"messages":`+c.messages+`,"max_tokens":1}`)
+		switch {
+		case c.param == "" && status != 200:
+			t.Errorf("%s: found %d, %v", name, status, x)
+		case c.param != "" && (status != 400 || at(t, x, "error", "param") != c.param || !strings.Contains(at(t, x, "error", "message").(string), c.message)):
+			t.Errorf("%s: found %d, %v, expected a 400 of %s, %q", name, status, x, c.param, c.message)
+		}
+		if status, _ := s.post(t, "/v1/score", `{"messages":`+c.messages+`,"answers":["a","b"]}`); (status == 200) != (c.param == "") {
+			t.Errorf("%s: /v1/score: found %d", name, status)
+		}
+	}
+}
