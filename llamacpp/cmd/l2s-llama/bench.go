@@ -19,15 +19,16 @@ import (
 
 	"github.com/hybridgroup/yzma/pkg/llama"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/stream"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
-	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const benchUsage = `
@@ -154,9 +155,9 @@ func (b *bench) racers(tasks []string) ([]*racer, error) {
 			llama.SamplerChainAdd(greedy, llama.SamplerInitGreedy())
 			add(task, "llama.cpp", false, b.sampled(greedy))
 			for _, h := range heads {
-				var best [1]softmax.Prediction
+				var best [1]l2s.Prediction
 				add(task, h.name, true, b.with(func(state []float32) (uint32, error) {
-					_, err := h.x.Search(best[:], state, softmax.Request{})
+					_, err := h.x.Search(best[:], state, l2s.Request{})
 					return best[0].ID, err
 				}))
 			}
@@ -183,7 +184,7 @@ func (b *bench) racers(tasks []string) ([]*racer, error) {
 			for _, h := range heads {
 				best := make([]llamacpp.Choice, 20)
 				add(task, h.name, true, b.with(func(state []float32) (uint32, error) {
-					_, _, err := h.x.Best(best, state, softmax.Request{})
+					_, _, err := h.x.Best(best, state, l2s.Request{})
 					return best[0].ID, err
 				}))
 			}
@@ -245,14 +246,14 @@ func (b *bench) racers(tasks []string) ([]*racer, error) {
 				return id, nil
 			})
 			for _, h := range heads {
-				best, answers := make([]softmax.Prediction, n), make([]softmax.Answer, n)
+				best, answers := make([]l2s.Prediction, n), make([]l2s.Answer, n)
 				add(task, h.name, true, func(id uint32) (uint32, error) {
 					t := llamacpp.Token{ID: id, State: true}
 					states, err := b.m.Decode(ctx, t, t, t, t)
 					if err != nil {
 						return 0, err
 					}
-					err = h.x.SearchBatch(best, answers, states, softmax.Request{})
+					err = h.x.SearchBatch(best, answers, states, l2s.Request{})
 					return best[n-1].ID, err
 				})
 			}
@@ -310,8 +311,9 @@ func (b *bench) with(f func([]float32) (uint32, error)) func(uint32) (uint32, er
 
 // read reads the rows of the head once, on the threads of the model.
 func (b *bench) read() error {
-	return b.exact.File().Read(func() error {
-		kernels.Advise(b.exact.Layer().Weights(), func(rows []byte) {
+	layer := (*l2sengine.Layer)(b.exact.Layer())
+	return layer.Read(func() error {
+		kernels.Advise(layer.Exact().Weights(), func(rows []byte) {
 			const part = 1 << 20
 			var next atomic.Int64
 			b.m.Lend(b.threads, func(int) {
@@ -555,16 +557,16 @@ func (f *flags) writeRows(m *llamacpp.Model, rows []row, threads int, asJSON boo
 
 // writeJSON writes all rows, and as heads the rows of the first task with the first number of
 // threads.
-func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []gain, p *preview.Model, budget float64) error {
+func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []gain, p *l2s.Index, budget float64) error {
 	type precision struct {
-		preview.Rung
+		previewing.Rung
 		K       int `json:"k"` // of precision_k
 		HeldOut int `json:"held_out_states"`
 	}
 	var of *precision
 	if p != nil {
 		of = &precision{Rung: engine.Rung(p, budget)}
-		of.K, of.HeldOut = p.RungsOf()
+		of.K, of.HeldOut = p.Measured()
 	}
 	var heads []row
 	first := ""

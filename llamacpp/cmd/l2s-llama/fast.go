@@ -17,9 +17,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/mapfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/progress"
@@ -83,13 +85,13 @@ func (f *flags) previewPaths() []string {
 
 // readPreview reads the preview of the model, from the first file that has one: nil if there is
 // none.
-func (f *flags) readPreview() (*preview.Model, string) {
+func (f *flags) readPreview() (*l2s.Index, string) {
 	for _, path := range f.previewPaths() {
 		if slices.Contains(f.foreign, path) {
 			continue
 		}
 		m, err := loadPreview(path)
-		if err == nil && m.Body() != f.body { // its precision is of other states
+		if err == nil && (*l2sengine.Index)(m).Preview().Parts().Body != f.body { // its precision is of other states
 			f.say("preview: %s is of another head, or body, than this model's\n", path)
 			f.foreign = append(f.foreign, path)
 			continue
@@ -309,7 +311,7 @@ func (f *flags) progress() *progress.Printer {
 }
 
 // makePreview computes states, by a separate model, and makes the preview from them.
-func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
+func (f *flags) makePreview(ctx context.Context) (*l2s.Index, error) {
 	p := f.progress()
 	defer p.Close()
 	const all = 10000
@@ -328,15 +330,11 @@ func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
 	defer debug.FreeOSMemory() // before the lasting model is opened
 	defer f.closes(nil, x)
 	stages := map[string]func(string, float64){"coordinates": share(0.45, 0.55), "blocks": share(0.55, 0.75), "fingerprint": share(0.75, 0.77), "precision": share(0.77, 1)}
-	var made *preview.Model
-	err = x.File().Read(func() (err error) {
-		made, err = preview.Make(ctx, x.Layer(), states, preview.Options{Body: f.body, Progress: func(stage string, done float64) {
-			if at := stages[stage]; at != nil {
-				at(stage, done)
-			}
-		}})
-		return err
-	})
+	made, err := preview.Make(ctx, x.Layer(), states, preview.Options{Body: f.body, Progress: func(stage string, done float64) {
+		if at := stages[stage]; at != nil {
+			at(stage, done)
+		}
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -498,7 +496,7 @@ func distinct(texts [][]uint32, labels int) []uint32 {
 
 // measured describes the measured precision of the preview.
 func (f *flags) measured() string {
-	k, n := f.preview.RungsOf()
+	k, n := f.preview.Measured()
 	r := engine.Rung(f.preview, f.budget)
 	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f on %s held-out states; it looks at %.1f%% of %s tokens and scores %.0f in full",
 		r.Precision1.Value, r.Precision1.Low, r.Precision1.High, k, r.PrecisionK.Value, progress.Count(n), 100*r.Looked, progress.Count(f.preview.Labels()), r.Kept)

@@ -401,7 +401,7 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	if err == nil && done.Written == 0 && done.Reason == engine.Stopped {
 		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos continues, and --chat takes the prompt as a message\n", done.End, m.Name(done.End))
 	}
-	if x.Preview() != nil && 10*done.Exact > done.Written {
+	if x.Previews() && 10*done.Exact > done.Written {
 		f.say("the exact head chose %d of these tokens, by the flags (--allow, or draws without --top-k and --min-p), or since the text is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", done.Exact)
 	}
 	if l := x.Learner(); l != nil && !l.Screened() {

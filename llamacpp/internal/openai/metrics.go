@@ -156,8 +156,8 @@ func (m *metrics) write(w io.Writer) {
 	p.one("l2s_requests_waiting", "gauge", "Requests that wait for a place.", float64(waiting))
 	p.one("l2s_requests_tokenizing", "gauge", "Requests whose long texts the tokenizer reads or that wait for it; they count as waiting too.", float64(m.s.tokenizing.Load()))
 	p.one("l2s_body_bytes", "gauge", "Memory of bodies, and of what was read of them, about.", float64(m.s.memory.Load()))
-	if preview := m.s.x.Preview(); preview != nil {
-		e := engine.Rung(preview, m.s.o.Budget).Precision1
+	if m.s.x.Previews() {
+		e := engine.Rung(m.s.x.Index(), m.s.o.Budget).Precision1
 		const name = "l2s_precision_held_out"
 		p.head(name, "gauge", "P@1 of the preview on the states that were held out when it was made, and the ends of its 95% interval.")
 		p.value(name, `end="low"`, e.Low)
