@@ -1,10 +1,15 @@
 package l2s
 
 import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
 	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/vocab"
 )
 
 // Matrix is a matrix in memory of the caller, row-major: the weights of a layer, or contexts. Its
@@ -256,20 +261,30 @@ func (l *Layer) Close() error { return l.layer().Close() }
 
 // Tokens returns the text of each token of a model, by its id, as in the tokenizer: pieces, in
 // which Ġ or ▁ usually means a space. The source is the folder of a model, a tokenizer.json or
-// vocab.json, a tokenizer.model of sentencepiece, a GGUF file, all of which it reads, or a text with
-// a word a line, whose ids are the numbers of the lines, from 0 on. A file may have any name: its
-// first bytes tell the format. An error names the file, the value found and the value expected.
+// vocab.json, a tokenizer.model of sentencepiece, a GGUF file, all of which it reads, or a UTF-8 text
+// of at most 256 MiB with a label a line, whose ids are the numbers of the lines, from 0 on. A file may
+// have any name: its first bytes tell the format. An error names the file, the value found and the
+// value expected.
 func Tokens(source string) (map[uint32]string, error) {
 	if heads.IsTokenizer(source) {
 		return heads.Tokens(source)
 	}
-	words, err := vocab.Load(source)
+	const most = 256 << 20
+	file, err := os.Open(source)
 	if err != nil {
 		return nil, err
 	}
-	tokens := make(map[uint32]string, words.Len())
-	for id := range uint32(words.Len()) {
-		tokens[id] = words.Word(id)
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) == 0 || len(text) > most || !utf8.Valid(text):
+		return nil, fmt.Errorf("%s: found %d bytes that are no tokenizer, expected one, or UTF-8 text of 1 to %d bytes with a label a line", source, len(text), most)
+	}
+	tokens := map[uint32]string{}
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(text), "\n"), "\n") {
+		tokens[uint32(len(tokens))] = strings.TrimSuffix(line, "\r")
 	}
 	return tokens, nil
 }

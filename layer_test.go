@@ -153,11 +153,22 @@ func TestIndexesInFiles(t *testing.T) {
 
 func TestTokensOfAListOfWords(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "words")
-	if err := os.WriteFile(path, []byte("a\nbc\n"), 0o600); err != nil {
-		t.Fatal(err)
+	for text, want := range map[string][]string{"a\nNew York\n": {"a", "New York"}, "a\r\n\r\nb": {"a", "", "b"}, "": nil, "\xff\n": nil} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := l2s.Tokens(path)
+		if (err == nil) != (want != nil) || len(got) != len(want) {
+			t.Errorf("%q: found %v (%v), expected %q", text, got, err, want)
+		}
+		for i, word := range want {
+			if got[uint32(i)] != word {
+				t.Errorf("%q: found %q at %d, expected %q", text, got[uint32(i)], i, word)
+			}
+		}
 	}
-	if got, err := l2s.Tokens(path); err != nil || len(got) != 2 || got[0] != "a" || got[1] != "bc" {
-		t.Errorf("found %v (%v), expected the words by their lines", got, err)
+	if _, err := l2s.Tokens(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: found the error %v", err)
 	}
 }
 

@@ -47,7 +47,7 @@ func service(ctx context.Context, s *soak) error {
 		return err
 	}
 	var output said
-	cmd := s.program(context.Background(), "serve", "-head", s.path("W.npy"), "-bias", s.path("b.npy"), "-screen", s.path("served.l2s"),
+	cmd := s.program(context.Background(), "serve", "-head", s.path("W.npy"), "-bias", s.path("b.npy"), "-index", s.path("served.l2s"),
 		"-addr", "127.0.0.1:0", "-max-memory", "16777216", "-timeout", "2m", "-grace", "2m") // for a busy machine
 	cmd.Stderr = &output
 	if err := cmd.Start(); err != nil {
