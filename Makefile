@@ -239,6 +239,10 @@ real: ## Measure the heads of Gemma 3 270M and SmolLM2, exact, drawn, previewed,
 real-peers: ## The same for Gemma 3 270M, with libraries of nearest neighbours from PyPI; building their indexes takes an hour.
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --peers
 
+.PHONY: real-kinds
+real-kinds: ## Measure the previews of these models on own states of labels (OWN=all: of every label), and on 41 kinds of text, one by one.
+	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --kinds
+
 .PHONY: real-short
 real-short: ## The same for SmolLM2 alone, with fewer states, in two minutes.
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --short

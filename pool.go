@@ -162,7 +162,7 @@ func (a *Audit) Report() AuditReport {
 		PrecisionK: Estimate(in.PrecisionK), ExpectedK: Estimate(in.ExpectedK),
 	}
 	for _, s := range in.Steps() {
-		r.Steps = append(r.Steps, Step{s.Budget, s.MeanScored, Estimate(s.Precision1), Estimate(s.PrecisionK)})
+		r.Steps = append(r.Steps, stepOf(s))
 	}
 	for _, b := range in.Bins() {
 		r.Cosines = append(r.Cosines, Bin(b))

@@ -660,6 +660,7 @@ func TestAnAllowedVariationIsNotExceeded(t *testing.T) {
 // asks it for draws that the candidates do not decide; an allowed variation avoids that.
 func TestWhenTheLayerIsAsked(t *testing.T) {
 	const labels, dim, n = 200, 8, 300
+	const unlike = 0.01 // the share of contexts that the tail was not fitted to
 	l := newLayer(t, 13, labels, dim)
 	m := screened(t, l, 0.9, 0.7, 1)
 	hs := normals(newRand(15), n*dim, 0.7)
@@ -688,14 +689,14 @@ func TestWhenTheLayerIsAsked(t *testing.T) {
 		edits       sample.Edits
 		least, most float64
 	}{
-		{"top-k", func(o *sample.Options) { o.TopK = 10 }, sample.Edits{}, 0, 0},
-		{"min-p", func(o *sample.Options) { o.MinP = 0.4 }, sample.Edits{}, 0, 0},
-		{"top-p before min-p", func(o *sample.Options) { o.TopP, o.MinP = 0.9, 0.1 }, sample.Edits{}, 0, 0},
-		{"greedy", func(o *sample.Options) { o.Temperature = 0 }, sample.Edits{}, 0, 0},
+		{"top-k", func(o *sample.Options) { o.TopK = 10 }, sample.Edits{}, 0, unlike},
+		{"min-p", func(o *sample.Options) { o.MinP = 0.4 }, sample.Edits{}, 0, unlike},
+		{"top-p before min-p", func(o *sample.Options) { o.TopP, o.MinP = 0.9, 0.1 }, sample.Edits{}, 0, unlike},
+		{"greedy", func(o *sample.Options) { o.Temperature = 0 }, sample.Edits{}, 0, unlike},
 		{"top-k of the layer's distribution", func(o *sample.Options) { o.TopK, o.MaxVariation = 10, 0 }, sample.Edits{}, 0.01, 0.8},
 		{"top-p", func(o *sample.Options) { o.TopP = 0.9 }, sample.Edits{}, 0.01, 0.7},
 		{"all", func(*sample.Options) {}, sample.Edits{}, 0.01, 0.7},
-		{"all, any variation", func(o *sample.Options) { o.MaxVariation = 1 }, sample.Edits{}, 0, 0},
+		{"all, any variation", func(o *sample.Options) { o.MaxVariation = 1 }, sample.Edits{}, 0, unlike},
 		{"allowed labels", func(o *sample.Options) { o.TopK = 10 }, sample.Edits{Allowed: setOf(labels, 3)}, 1, 1},
 		{"few left", func(o *sample.Options) { o.TopK = 10 }, sample.Edits{Banned: many}, 0.5, 1},
 	} {

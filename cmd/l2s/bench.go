@@ -50,6 +50,7 @@ type benchResult struct {
 	// Cold are the times of queries that find other data in the caches, as between the steps of a
 	// decoder.
 	Cold     []coldTimes `json:"cold,omitempty"`
+	Steps    []stepTime  `json:"steps,omitempty"`    // of a query by the exact layer, and by the screen or the preview
 	Warnings []string    `json:"warnings,omitempty"` // reasons to doubt the times
 }
 
@@ -123,16 +124,25 @@ func benchVerb(f *flags) action {
 		for _, mib := range *coldMiB {
 			times, err := benchCold(ctx, in, rows, *k, mib, *budget, p, opts)
 			if err != nil && ctx.Err() != nil { // print the measurements so far
-				missing := fmt.Sprintf("the times of --cold from %d on are missing", mib)
-				r.Warnings = append(r.Warnings, missing)
-				return r, interruptedError{err, missing}
+				return r.without(err, fmt.Sprintf("the times of --cold from %d on and of the steps are missing", mib))
 			} else if err != nil {
 				return nil, err
 			}
 			r.Cold = append(r.Cold, times)
 		}
+		if r.Steps, err = benchSteps(ctx, in, rows, *k, *budget, p, opts); err != nil && ctx.Err() != nil {
+			return r.without(err, "the times of the steps are missing")
+		} else if err != nil {
+			return nil, err
+		}
 		return r, nil
 	}
+}
+
+// without is the result after an interrupt, with the reason for the missing part.
+func (r measuredBench) without(err error, missing string) (fmt.Stringer, error) {
+	r.Warnings = append(r.Warnings, missing)
+	return r, interruptedError{err, missing}
 }
 
 // parsePack parses the MiB of copies of codes; 0 means no copies.
@@ -329,6 +339,7 @@ func (r *benchResult) String() string {
 	if r.LogProb > 0 {
 		fmt.Fprintf(&b, "\nLog-probability of a label: %.2f us by the dense scan, %.2f us by the screen, %.1fx.\n", r.DenseLogProb, r.LogProb, r.DenseLogProb/r.LogProb)
 	}
+	writeSteps(&b, r.Steps)
 	const mib = 1 << 20
 	b.WriteByte('\n')
 	if r.Kind == kindScreen {

@@ -10,6 +10,7 @@ import (
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -134,6 +135,7 @@ func evalVerb(f *flags) action {
 	f.layerAndContexts(true, most)
 	budget := f.budget("l2s eval measures against the exact layer, which finds all labels")
 	targets := f.text("targets")
+	own := f.own()
 	threads := f.threads()
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
 		l := in.layer
@@ -147,7 +149,15 @@ func evalVerb(f *flags) action {
 			if err != nil {
 				return nil, err
 			}
+			if *own > 0 {
+				if e.Own, err = evaluateOwn(parallel.Limit(ctx, *threads), in, in.rows, *own, *budget, f.progress); err != nil {
+					return nil, err
+				}
+			}
 			return e, nil
+		}
+		if *own > 0 {
+			return nil, fmt.Errorf("%s: found a screen, expected a preview for --own", in.path)
 		}
 		var next []int64
 		if *targets != "" {

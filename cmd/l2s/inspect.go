@@ -148,6 +148,7 @@ type previewResult struct {
 	Fingerprint string            `json:"fingerprint"` // of the layer, hex
 	HeldOut     int               `json:"held_out"`
 	K           int               `json:"k"` // of precision_k
+	Own         int               `json:"own_states"`
 	Rungs       []previewing.Rung `json:"rungs"`
 	Default     int               `json:"default"` // of the rungs
 }
@@ -170,17 +171,17 @@ func previewResultOf(m *previewing.Model, path string) (r previewResult, err err
 	p := m.Parts()
 	return previewResult{
 		File: path, Bytes: info.Size(), Labels: p.Labels, Dim: p.Dim, Fingerprint: hex.EncodeToString(p.Fingerprint[:]),
-		K: p.K, HeldOut: p.HeldOut, Rungs: p.Rungs, Default: p.Normal,
+		K: p.K, HeldOut: p.HeldOut, Own: p.Own, Rungs: p.Rungs, Default: p.Normal,
 	}, nil
 }
 
 func (r previewResult) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "file       %s, a preview, %s bytes\nlabels     %s\ndimension  %d\nlayer      SHA-256 %s\nheld out   %s contexts\n\n", r.File, progress.Count(int(r.Bytes)), progress.Count(r.Labels), r.Dim, r.Fingerprint, progress.Count(r.HeldOut))
-	fmt.Fprintf(&b, "%8s  %8s  %6s  %-24s P@%d\n", "budget", "looked", "exact", "P@1", r.K)
+	fmt.Fprintf(&b, "file       %s, a preview, %s bytes\nlabels     %s\ndimension  %d\nlayer      SHA-256 %s\nheld out   %s contexts\nown states %s\n\n", r.File, progress.Count(int(r.Bytes)), progress.Count(r.Labels), r.Dim, r.Fingerprint, progress.Count(r.HeldOut), progress.Count(r.Own))
+	fmt.Fprintf(&b, "%8s  %8s  %6s  %-25s %-25s own states\n", "budget", "looked", "exact", "P@1", fmt.Sprintf("P@%d", r.K))
 	for i, x := range r.Rungs {
 		of := func(e precision.Estimate) string { return fmt.Sprintf("%.4f (%.4f to %.4f)", e.Value, e.Low, e.High) }
-		fmt.Fprintf(&b, "%8v  %7.1f%%  %5.1f%%  %s  %s", x.Kept, 100*x.Looked, 100*x.Exact, of(x.Precision1), of(x.PrecisionK))
+		fmt.Fprintf(&b, "%8v  %7.1f%%  %5.1f%%  %s  %s  %s", x.Kept, 100*x.Looked, 100*x.Exact, of(x.Precision1), of(x.PrecisionK), of(x.Own))
 		if i == r.Default {
 			b.WriteString("  default")
 		}

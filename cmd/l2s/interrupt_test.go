@@ -175,11 +175,11 @@ func TestInterruptedColdQueriesLeaveTheOthers(t *testing.T) {
 	stderr := &watcher{part: "bench: 30 rounds", call: func() { cmd.Process.Signal(os.Interrupt) }}
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
 	err := cmd.Run()
-	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.HasSuffix(stderr.text.String(), "interrupted; the times of --cold from 64 on are missing\n") {
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.HasSuffix(stderr.text.String(), "interrupted; the times of --cold from 64 on and of the steps are missing\n") {
 		t.Errorf("found %v and\n%sexpected exit status 130 and the missing text", err, stderr.text.String())
 	}
 	o := parseObject(t, stdout.String())
-	if text := fmt.Sprint(o["warnings"]); !strings.Contains(text, "from 64 on are missing") {
+	if text := fmt.Sprint(o["warnings"]); !strings.Contains(text, "from 64 on and of the steps are missing") {
 		t.Errorf("found the warnings %s, expected the missing ones", text)
 	}
 	if us := number(t, o, "dense_f32_us"); us <= 0 {

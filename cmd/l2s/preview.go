@@ -17,6 +17,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/preview"
@@ -44,6 +45,7 @@ type previewEval struct {
 	Dim          int                `json:"dim"`
 	Contexts     int                `json:"contexts"`
 	Level        string             `json:"level"`
+	Own          *ownEval           `json:"own,omitempty"` // with --own
 
 	ks []int
 }
@@ -135,6 +137,9 @@ func (r *previewEval) String() string {
 		}
 		b.WriteByte('\n')
 	}
+	if r.Own != nil {
+		b.WriteString(r.Own.String())
+	}
 	fmt.Fprintf(&b, "level      %s\n", r.Level)
 	return b.String()
 }
@@ -185,11 +190,12 @@ type candidate struct {
 	kind   string
 	k      int
 	p1, pK float64
+	own    string // of a preview: its found share of own states
 	time   time.Duration
 }
 
 func (c candidate) String() string {
-	return fmt.Sprintf("P@1 %.4f, P@%d %.4f and %.0f us per query", c.p1, c.k, c.pK, micros(c.time))
+	return fmt.Sprintf("P@1 %.4f, P@%d %.4f%s and %.0f us per query", c.p1, c.k, c.pK, c.own, micros(c.time))
 }
 
 // better reports whether c is better than another candidate, with the reason. A candidate that
@@ -223,13 +229,34 @@ func previewReaches(v *l2s.Index, least1, leastK float64) bool {
 // previewWarning is the reason to doubt a preview, "" if there is none.
 func previewWarning(v *l2s.Index, target float64) string {
 	least1, leastK := precision.Targets(target)
-	switch k, heldOut := v.Measured(); {
+	k, heldOut := v.Measured()
+	switch why := holes(v); {
 	case heldOut == 0:
 		return "there are no held-out contexts, so that nothing is known of the precision: measure it with l2s eval"
-	case !previewReaches(v, least1, leastK):
-		return fmt.Sprintf("no budget reaches the target, P@1 %.4f and P@%d %.4f: %s; more contexts of such texts help", least1, k, leastK, rungText(v, nil))
+	case previewReaches(v, least1, leastK):
+		return why
+	default:
+		if why != "" {
+			why = "; " + why
+		}
+		return fmt.Sprintf("no budget reaches the target, P@1 %.4f and P@%d %.4f: %s; more contexts of such texts help%s", least1, k, leastK, rungText(v, nil), why)
+	}
+}
+
+// holes is the reason to doubt a preview that misses more labels than it should, each in a state in
+// which it leads, "" if there is none.
+func holes(v *l2s.Index) string {
+	states := (*engine.Index)(v).Preview().Parts().Own
+	if own := rungOf(v).Own; states > 0 && own.Value < precision.TargetOwn {
+		return fmt.Sprintf("no budget finds %v of the labels, each in a state in which it leads, but %.4f of %s: it may never find some rare labels, and the exact search finds all", precision.TargetOwn, own.Value, progress.Count(states))
 	}
 	return ""
+}
+
+// rungOf is the rung of requests that name no budget.
+func rungOf(v *l2s.Index) previewing.Rung {
+	p := (*engine.Index)(v).Preview().Parts()
+	return p.Rungs[p.Normal]
 }
 
 // timedContexts is the number of contexts that a screen and a preview are timed on.
@@ -276,6 +303,7 @@ func compareKinds(ctx context.Context, m, v *l2s.Index, noPreview error, l *laye
 		return candidate{kind: x.Kind(), k: k, p1: steps[at].Precision1.Value, pK: steps[at].PrecisionK.Value}
 	}
 	x, y := figures(m), figures(v)
+	y.own = fmt.Sprintf(", %.4f of own states", rungOf(v).Own.Value)
 	var err error
 	if x.time, y.time, err = timeBoth(ctx, m, v, l, rows, k, p); err != nil {
 		return comparison{}, err
@@ -293,9 +321,8 @@ func rungText(v *l2s.Index, none error) string {
 	if v == nil {
 		return none.Error()
 	}
-	p := (*engine.Index)(v).Preview().Parts()
-	r := p.Rungs[p.Normal]
-	return fmt.Sprintf("P@1 %.4f, P@%d %.4f on %s held-out contexts, looks at %.1f%% of the labels and scores %.0f in full", r.Precision1.Value, p.K, r.PrecisionK.Value, progress.Count(p.HeldOut), 100*r.Looked, r.Kept)
+	p, r := (*engine.Index)(v).Preview().Parts(), rungOf(v)
+	return fmt.Sprintf("P@1 %.4f, P@%d %.4f on %s held-out contexts, finds %.4f of %s own states, looks at %.1f%% of the labels and scores %.0f in full", r.Precision1.Value, p.K, r.PrecisionK.Value, progress.Count(p.HeldOut), r.Own.Value, progress.Count(p.Own), 100*r.Looked, r.Kept)
 }
 
 // previewTrained is the JSON of l2s train that makes a preview.

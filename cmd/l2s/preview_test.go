@@ -87,7 +87,11 @@ func TestVerbsTakeAPreview(t *testing.T) {
 	if b["kind"] != "preview" || number(t, b, "screened_us") <= 0 || number(t, b, "precision", "5") <= 0 {
 		t.Errorf("found %v, expected times and the precision of a preview", b)
 	}
-	if text := succeed(t, dir, joined("bench", "m.l2p", testArgs(), "--quiet")...); !strings.Contains(text, "\npreview ") || strings.Contains(text, "Copies") {
+	expectSteps(t, b, map[string][]string{
+		"exact":   {"quantise", "scan", "rank"},
+		"preview": {"quantise", "coordinates", "preview", "exact logits", "exact answers"},
+	})
+	if text := succeed(t, dir, joined("bench", "m.l2p", testArgs(), "--quiet")...); !strings.Contains(text, "\npreview ") || !strings.Contains(text, "\npreview     quantise ") || strings.Contains(text, "Copies") {
 		t.Errorf("found %q, expected a line of the preview and no copies", text)
 	}
 	for _, row := range []struct {

@@ -621,10 +621,36 @@ func TestBench(t *testing.T) {
 	if level := o["level"]; level != simd.Current().String() {
 		t.Errorf("level: found %v, expected %v", level, simd.Current())
 	}
+	expectSteps(t, o, map[string][]string{
+		"exact":  {"quantise", "scan", "rank"},
+		"screen": {"quantise", "route", "scan", "select", "exact logits", "exact answers"},
+	})
 	e := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json", "--quiet")...)
 	for _, k := range []string{"1", "5"} {
 		if got, want := number(t, o, "precision", k), number(t, e, "precision", k); got != want {
 			t.Errorf("P@%s: found %v, expected %v, as l2s eval prints", k, got, want)
+		}
+	}
+}
+
+// expectSteps expects the steps of searches in their order, whose times sum to the time of a query.
+func expectSteps(t *testing.T, o map[string]any, want map[string][]string) {
+	t.Helper()
+	list, _ := o["steps"].([]any)
+	found, sums, shares := map[string][]string{}, map[string]float64{}, map[string]float64{}
+	for _, x := range list {
+		step := x.(map[string]any)
+		search := step["search"].(string)
+		found[search] = append(found[search], step["step"].(string))
+		sums[search] += number(t, step, "us")
+		shares[search] += number(t, step, "share")
+	}
+	for search := range want {
+		if !slices.Equal(found[search], want[search]) || len(found) != len(want) {
+			t.Errorf("%s: found the steps %q, expected %q", search, found[search], want[search])
+		}
+		if sums[search] <= 0 || math.Abs(shares[search]-1) > 0.01 {
+			t.Errorf("%s: found steps of %v us and shares that sum to %v, expected more than 0 and 1", search, sums[search], shares[search])
 		}
 	}
 }
@@ -652,7 +678,7 @@ func TestBenchCold(t *testing.T) {
 	}
 	// Each size once, ascending.
 	expectCold(t, object(t, dir, joined(args, "--json", "--cold", "2,1,2")...))
-	expectIn(t, succeed(t, dir, joined(args, "--cold", "1")...), "1 MiB read")
+	expectIn(t, succeed(t, dir, joined(args, "--cold", "1")...), "1 MiB read", "Steps of a query ", "\nexact layer quantise ", "\nscreen      quantise ", "            exact logits ")
 }
 
 // expectCold expects the times of --cold 2,1,2 in an object.

@@ -27,6 +27,7 @@ type Index struct {
 type Step struct {
 	Budget, MeanScored     float64
 	Precision1, PrecisionK precision.Estimate
+	Own                    precision.Estimate
 }
 
 // OfScreen returns the index that is a screen.
@@ -46,7 +47,7 @@ func OfScreen(m *screening.Model) *Index {
 
 // StepOfRung returns the step of a rung of a screen.
 func StepOfRung(r screening.Rung) Step {
-	return Step{r.Budget, r.MeanCandidates, r.Precision1, r.PrecisionK}
+	return Step{Budget: r.Budget, MeanScored: r.MeanCandidates, Precision1: r.Precision1, PrecisionK: r.PrecisionK}
 }
 
 // OfPreview returns the index that is a preview.
@@ -57,7 +58,7 @@ func OfPreview(m *previewing.Model) *Index {
 	p := m.Parts()
 	x := &Index{preview: m, normal: p.Normal}
 	for _, r := range p.Rungs {
-		x.steps = append(x.steps, Step{r.Kept, r.Kept, r.Precision1, r.PrecisionK})
+		x.steps = append(x.steps, Step{r.Kept, r.Kept, r.Precision1, r.PrecisionK, r.Own})
 	}
 	return x
 }

@@ -289,6 +289,9 @@ func (s *Searcher) Probe(dst []exact.Prediction, h []float32, step int) (n int, 
 // Screened returns the searcher by the screen, nil without one.
 func (s *Searcher) Screened() *screening.Searcher { return s.screen }
 
+// Previewed returns the searcher by the preview, nil without one.
+func (s *Searcher) Previewed() *previewing.Searcher { return s.preview }
+
 // Layer returns the layer.
 func (s *Searcher) Layer() *Layer { return s.layer }
 

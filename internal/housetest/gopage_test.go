@@ -1,15 +1,19 @@
 package housetest
 
 import (
+	"compress/gzip"
 	"context"
+	"io"
 	"log"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
@@ -92,6 +96,25 @@ func watched(pool *l2s.Pool, layer *l2s.Layer, newer *l2s.Index) (*l2s.Audit, er
 	return audit, err
 }
 
+func profiled(topK func([]l2s.Prediction, []float32) (int, error), contexts []float32, d int, length time.Duration, file string) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	top := make([]l2s.Prediction, 5)
+	for start, at := time.Now(), 0; time.Since(start) < length; at = (at + d) % len(contexts) {
+		if _, err := topK(top, contexts[at:at+d]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // bestOf returns the label with the largest of the logits that keep lets pass.
 func bestOf(logits []float64, keep func(id uint32) bool) (best uint32) {
 	highest := math.Inf(-1)
@@ -101,6 +124,24 @@ func bestOf(logits []float64, keep func(id uint32) bool) (best uint32) {
 		}
 	}
 	return best
+}
+
+func unzipped(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func TestTheCodeOfTheGoPageRuns(t *testing.T) {
@@ -115,8 +156,8 @@ func TestTheCodeOfTheGoPageRuns(t *testing.T) {
 			t.Errorf("docs/go.md: found code that this file has not:\n%s", b[1])
 		}
 	}
-	if len(blocks) != 7 {
-		t.Errorf("docs/go.md: found %d blocks of code, expected the imports and 6 functions", len(blocks))
+	if len(blocks) != 8 {
+		t.Errorf("docs/go.md: found %d blocks of code, expected the imports and 7 functions", len(blocks))
 	}
 	_, imports, _ := strings.Cut(page, "import (\n")
 	imports, _, _ = strings.Cut(imports, ")\n")
@@ -151,6 +192,13 @@ func TestTheCodeOfTheGoPageRuns(t *testing.T) {
 	s, err := l2s.NewSearcher(layer, nil, l2s.Options{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	profile := filepath.Join(t.TempDir(), "cpu.out")
+	if err := profiled(s.TopK, data.Contexts[:40*d], d, 50*time.Millisecond, profile); err != nil {
+		t.Fatal(err)
+	}
+	if text := unzipped(t, profile); !strings.Contains(text, "nanoseconds") {
+		t.Errorf("found a file of %d bytes, expected a profile", len(text))
 	}
 	all := func(uint32) bool { return true }
 	byPreview, byScreen, top := 0, 0, make([]l2s.Prediction, 5)

@@ -16,7 +16,7 @@ import (
 const Magic = "\x89L2P\r\n\x1a\n"
 
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 7, Renew: "make the preview again", Header: 164}
+var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 8, Renew: "make the preview again", Header: 168}
 
 const (
 	mostProbes   = 1 << 12
@@ -50,6 +50,7 @@ func (f *file) Code(c *partfile.Coder) {
 	c.Number("blocks", &p.Blocks, 1, p.Labels/8+1)
 	c.Number("k", &p.K, 1, p.Labels)
 	c.Number("held-out contexts", &p.HeldOut, 0, math.MaxInt32)
+	c.Number("own states", &p.Own, 0, p.Labels)
 	c.Number("rungs", &f.rungs, 1, mostRungs)
 	c.Number("normal rung", &p.Normal, 0, f.rungs-1)
 	c.Number("outliers", &p.Outliers, 0, p.Labels-1)
@@ -167,7 +168,7 @@ func (p *Parts) Check() error {
 		if i > 0 && r.Kept < p.Rungs[i-1].Kept {
 			return fmt.Errorf("rungs: rung %d: found %v labels after %v, expected numbers that do not descend", i, r.Kept, p.Rungs[i-1].Kept)
 		}
-		for _, e := range []precision.Estimate{r.Precision1, r.PrecisionK} {
+		for _, e := range []precision.Estimate{r.Precision1, r.PrecisionK, r.Own} {
 			if !(0 <= e.Low && e.Low <= e.Value && e.Value <= e.High && e.High <= 1) {
 				return fmt.Errorf("rungs: rung %d: found precision %v within %v and %v, expected numbers from 0 to 1 in order", i, e.Value, e.Low, e.High)
 			}

@@ -28,12 +28,12 @@ func small() (p *Parts, codes []byte, l *exact.Layer) {
 		}
 		return x
 	}
-	rung := Rung{Deviations: 3, Reach: 5, Kept: 20, Precision1: precision.Estimate{Value: 0.9, High: 1}}
+	rung := Rung{Deviations: 3, Reach: 5, Kept: 20, Precision1: precision.Estimate{Value: 0.9, High: 1}, Own: precision.Estimate{Value: 0.5, Low: 0.25, High: 0.75}}
 	p = &Parts{
 		Labels: 90, Dim: 9, Biased: 1, Coordinates: 16, Fine: 16, Probes: 2, Centred: 8, Blocks: 2, Outliers: 1,
 		Turn: floats(18*10, -0.5), Mean: floats(10, -0.5), Steps: floats(16, 0.1), Noise: floats(16, 0.1), Axes: floats(8, 0.1),
 		Centres: make([]int8, 16), Radii: floats(2, 1), Gauges: floats(2, 1), Beyond: floats(2, 1), Sizes: []uint32{40, 49},
-		K: 5, HeldOut: 3, Far: 100, Rungs: []Rung{rung, rung},
+		K: 5, HeldOut: 3, Own: 7, Far: 100, Rungs: []Rung{rung, rung},
 	}
 	for i := range p.Centres {
 		p.Centres[i] = int8(r.IntN(128) - 64)
@@ -122,6 +122,8 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"reach: found 1e+308", func(p *Parts) { p.Rungs[1].Reach = 1e308 }},
 		{"numbers that do not descend", func(p *Parts) { p.Rungs[0].Kept, p.Rungs[1].Kept = 5, 3 }},
 		{"within", func(p *Parts) { p.Rungs[1].Precision1.Low = 1.5 }},
+		{"rung 0: found precision 0.5 within 0.6", func(p *Parts) { p.Rungs[0].Own.Low = 0.6 }},
+		{"own states: found 91", func(p *Parts) { p.Own = 91 }},
 		{"rungs: found 0", func(p *Parts) { p.Rungs, p.Normal = nil, 0 }},
 		{"codes: found", func(p *Parts) { p.Labels++ }},
 		{"left of the file", func(p *Parts) { p.Dim++ }},
@@ -157,7 +159,7 @@ func TestFilesThatAreNone(t *testing.T) {
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
-		write("old", old):                "version: found 9, expected 7",
+		write("old", old):                "version: found 9, expected 8",
 		write("uneven", sealed(uneven)):  "fine: found 12",
 		write("fewer", sealed(fewer)):    "found 8 after the fine ones",
 		write("cut", data[:len(data)-1]): "file size",

@@ -18,10 +18,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
 	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/sample"
 )
 
 // The text of previews is in several scripts, of sections that are all different.
@@ -501,6 +504,32 @@ func TestAnInterruptOfAPreviewLeavesNothing(t *testing.T) {
 		}
 		if status != 130 || len(left) != 1 {
 			t.Errorf("%v: found the status %d, %s, and %v left, expected an interrupt and the model alone", after, status, said.String(), left)
+		}
+	}
+}
+
+// Tokens that the exact head chose have one reason: an option, which is the reason for all, or the
+// text.
+func TestTheReasonForTheExactHead(t *testing.T) {
+	some := bitset.New(9)
+	for _, c := range []struct {
+		name   string
+		change func(*engine.Sampling)
+		want   string
+	}{
+		{"greedy", func(s *engine.Sampling) { s.Options.Temperature = 0 }, "the text there is unlike"},
+		{"top-k", func(s *engine.Sampling) { s.Options.TopK = 40 }, "the text there is unlike"},
+		{"min-p", func(s *engine.Sampling) { s.Options.TopK, s.Options.MinP = 0, 0.1 }, "the text there is unlike"},
+		{"all tokens", func(s *engine.Sampling) { s.Options.TopK = 0 }, "neither --top-k nor --min-p"},
+		{"top-p first", func(s *engine.Sampling) { s.Options.TopK, s.Options.TopP = 0, 0.9 }, "neither --top-k nor --min-p"},
+		{"a large top-k", func(s *engine.Sampling) { s.Options.TopK = 600 }, "--top-k above 512"},
+		{"allowed", func(s *engine.Sampling) { s.Options.Temperature, s.Allowed = 0, some }, "--allow"},
+	} {
+		s := engine.Sampling{Options: sample.DefaultOptions()}
+		s.Options.Temperature = 0.8
+		c.change(&s)
+		if got := exactly(7, s.Unpreviewed()); !strings.Contains(got, "chose: 7, because ") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: found %q, expected 7 and %q", c.name, got, c.want)
 		}
 	}
 }

@@ -347,6 +347,18 @@ func starved(threads int, cpu, took time.Duration) bool {
 	return threads > 1 && cpu > 0 && took > 2*time.Second && 2*cpu < time.Duration(threads)*took
 }
 
+// waited is the hint for threads that were starved.
+const waited = "the threads waited for a CPU more than half of the time, and for each other: on a machine this busy --threads 1 is faster\n"
+
+// exactly tells why the exact head chose n tokens though there is a preview: by an option, or by the
+// states if there is none.
+func exactly(n int, option string) string {
+	if option != "" {
+		return fmt.Sprintf("tokens that the exact head chose: %d, because of %s\n", n, option)
+	}
+	return fmt.Sprintf("tokens that the exact head chose: %d, because the text there is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", n)
+}
+
 func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, r engine.Request, prompt string) error {
 	ids, err := f.tokens(ctx, m, prompt, true)
 	if err != nil {
@@ -386,7 +398,7 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	fmt.Fprintln(f.stdout)
 	f.say("prompt: %d tokens%s; written: %d%s\n", done.Read, pace(done.Read, done.Reading), done.Written, pace(done.Written, done.Time))
 	if starved(cmp.Or(f.threads, runtime.GOMAXPROCS(0)), cpuTime()-cpu, time.Since(start)) {
-		f.say("the threads waited for a CPU more than half of the time, and for each other: on a machine this busy --threads 1 is faster\n")
+		f.say(waited)
 	}
 	if done.Shifts > 0 {
 		asked, most := min(r.Keep, done.Read), ""
@@ -402,7 +414,7 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos continues, and --chat takes the prompt as a message\n", done.End, m.Name(done.End))
 	}
 	if x.Previews() && 10*done.Exact > done.Written {
-		f.say("the exact head chose %d of these tokens, by the flags (--allow, or draws without --top-k and --min-p), or since the text is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", done.Exact)
+		f.say("%s", exactly(done.Exact, r.Unpreviewed()))
 	}
 	if l := x.Learner(); l != nil && !l.Screened() {
 		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Kept())

@@ -601,6 +601,79 @@ func TestBenchSaysHowFarItIs(t *testing.T) {
 	}
 }
 
+// A round that takes more than 10 times as long as with fewer threads, or as llama.cpp's round, is the
+// last of its racer, which stops within it: its line has a time and no speedup. Other lines go on.
+func TestBenchStopsHopelessLines(t *testing.T) {
+	need(t)
+	m, err := llamacpp.Open(gguf, llamacpp.Options{Context: 64, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	steps := map[string]int{}
+	racing := func(head string, before time.Duration) *racer {
+		return &racer{task: "greedy", head: head, hooked: true, per: 1, before: before, step: func(id uint32) (uint32, error) {
+			steps[head]++
+			time.Sleep(time.Millisecond)
+			return id, nil
+		}}
+	}
+	list := []*racer{racing("llama.cpp", time.Hour), racing("exact", time.Nanosecond), racing("preview", time.Hour)}
+	b := &bench{m: m, prompt: []uint32{1, 2}, tokens: 20}
+	turns := 0
+	if err := b.run(context.Background(), list, 2, func(*racer, int) { turns++ }); err != nil {
+		t.Fatal(err)
+	}
+	if steps["exact"] != 1 || steps["preview"] != 60 || steps["llama.cpp"] != 60 || turns != 9 {
+		t.Errorf("found the steps %v in %d turns, expected 1 of the hopeless line and 60 of others in 9", steps, turns)
+	}
+	for _, r := range b.rows(list, 1) {
+		if stopped := r.Head == "exact"; r.Stopped != stopped || (r.Speedup > 0) == stopped || r.Microseconds < 1000 {
+			t.Errorf("found %+v, expected a time, and a speedup unless it was stopped", r)
+		}
+	}
+	own := &racer{task: "greedy", head: "llama.cpp", warm: turn{step: time.Second}}
+	for _, c := range []struct {
+		of   racer
+		want time.Duration
+	}{
+		{racer{task: "greedy", head: "exact"}, 10 * time.Second},
+		{racer{task: "greedy", head: "exact", before: time.Minute}, 10 * time.Minute},
+		{racer{task: "draft", head: "exact"}, 0},
+		{racer{task: "greedy", head: "llama.cpp"}, 0},
+	} {
+		if got := c.of.most([]*racer{own, &c.of}); got != c.want {
+			t.Errorf("%s by %s: found %v for the longest step, expected %v", c.of.task, c.of.head, got, c.want)
+		}
+	}
+	own.stopped = true
+	if got := list[2].most([]*racer{own}); got != 10*time.Hour {
+		t.Errorf("found %v, expected the time with fewer threads", got)
+	}
+}
+
+// The time of a step of the heads of l2s is the model's and the head's.
+func TestBenchTellsModelAndHeadApart(t *testing.T) {
+	need(t)
+	text, _ := runs(t, context.Background(), 0, "bench", "--model", gguf, "--threads", "1", "--tokens", "4", "--rounds", "1", "--tasks", "greedy,draft", "--json")
+	var b struct{ Rows []row }
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range b.Rows {
+		switch {
+		case r.Head == "llama.cpp" && (r.Model != 0 || r.HeadTime != 0):
+			t.Errorf("found %+v, expected no parts: llama.cpp's graph has both", r)
+		case r.Head != "llama.cpp" && (!(r.Model > 0) || !(r.HeadTime >= 0) || math.Abs(r.Model+r.HeadTime-r.Microseconds) > 0.01+1e-3*r.Microseconds):
+			t.Errorf("found %+v, expected the parts of its time", r)
+		}
+	}
+	table, _ := runs(t, context.Background(), 0, "bench", "--model", gguf, "--threads", "1", "--tokens", "4", "--rounds", "1")
+	if !strings.Contains(table, "model us  head us") {
+		t.Errorf("found %q, expected columns of the model and the head", table)
+	}
+}
+
 // A head that learns is exact at first: it writes the tokens of the exact head, and bench reports
 // its speed.
 func TestLearn(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/openai"
 )
 
@@ -91,6 +94,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	defer f.closes(nil, x)
 	f.say("head: %s\n", f.named(f.kind()))
 	o.Template = f.template
+	o.Step = (&watch{threads: cmp.Or(f.threads, runtime.GOMAXPROCS(0)), say: func() { f.say(waited) }, cpu: cpuTime}).step
 	s, err := openai.New(m, x, o)
 	if err != nil {
 		return otherTemplate(err)
@@ -100,6 +104,33 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	f.say("%v\n", s)
 	return f.serve(ctx, s, listener, *grace)
+}
+
+// watch watches the steps of the engine for threads that wait for a CPU, and says so once.
+type watch struct {
+	threads     int
+	say         func()
+	cpu         func() time.Duration
+	before      time.Duration // the CPU time of the process after the last step
+	busy, spent time.Duration // of the steps since the last look: their length, and their CPU time
+	said        bool
+}
+
+// step gets a step, of the engine's goroutine. CPU time between the steps counts too, and makes the
+// hint come later, not sooner.
+func (w *watch) step(x engine.Step) {
+	if w.said {
+		return
+	}
+	now := w.cpu()
+	w.busy, w.spent, w.before = w.busy+x.Took, w.spent+now-w.before, now
+	if w.busy < 10*time.Second {
+		return
+	}
+	if w.said = starved(w.threads, w.spent, w.busy); w.said {
+		w.say()
+	}
+	w.busy, w.spent = 0, 0
 }
 
 // serve serves until ctx ends, and then until all requests are answered, for the time of grace at

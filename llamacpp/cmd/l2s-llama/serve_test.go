@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"io"
 	"net"
 	"net/http"
@@ -267,5 +268,30 @@ func TestAHeadThatDrips(t *testing.T) {
 	io.WriteString(c, "GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
 	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 408 {
 		t.Errorf("found %v, %v, expected 408", r, err)
+	}
+}
+
+// The server says once that its threads wait for a CPU, after ten seconds of steps in which they had
+// one for less than half of the time. Time without requests does not count.
+func TestServeSaysThatThreadsWait(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		threads int
+		share   float64 // of the time that all threads have
+		want    int
+	}{{"idle machine", 4, 0.9, 0}, {"busy machine", 4, 0.3, 1}, {"one thread", 1, 0.3, 0}} {
+		said, cpu := 0, time.Duration(0)
+		w := &watch{threads: c.threads, say: func() { said++ }, cpu: func() time.Duration { return cpu }}
+		for i := range 400 {
+			took := 100 * time.Millisecond
+			cpu += time.Duration(c.share * float64(took) * float64(c.threads))
+			w.step(engine.Step{Took: took})
+			if i == 98 && said > 0 {
+				t.Errorf("%s: found the hint before ten seconds", c.name)
+			}
+		}
+		if said != c.want {
+			t.Errorf("%s: found the hint %d times, expected %d", c.name, said, c.want)
+		}
 	}
 }

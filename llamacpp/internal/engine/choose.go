@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/learning-to-screen/l2s"
@@ -29,6 +30,20 @@ func (s *Sampling) penalty() bool {
 // Learns reports whether a head that learns can serve this.
 func (s *Sampling) Learns() bool {
 	return s.Options.Temperature == 0 && !s.penalty() || s.Options.TopK >= 1 && (!s.penalty() || s.LastN >= 0)
+}
+
+// Unpreviewed returns the option with which the exact head chooses every token though there is a
+// preview, in the words of the command's flags; "" if there is none.
+func (s *Sampling) Unpreviewed() string {
+	switch step := first(&s.Options); {
+	case s.Allowed != nil:
+		return "--allow"
+	case s.Options.Temperature != 0 && step != sample.TopK && step != sample.MinP:
+		return "a draw whose first truncation is neither --top-k nor --min-p"
+	case s.Options.Temperature != 0 && step == sample.TopK && s.Options.TopK > mostEdited:
+		return fmt.Sprintf("--top-k above %d", mostEdited)
+	}
+	return ""
 }
 
 // ErrNoToken is the error of a choice among no tokens.

@@ -21,6 +21,9 @@ import (
 
 // Options are the options of a server.
 type Options struct {
+	// Step, unless nil, gets each step of the engine. It must not wait.
+	Step func(engine.Step)
+
 	Name     string        // of the model
 	Template string        // of chats, "" for the model's own: see llamacpp.Model.Chat
 	Parallel int           // concurrent requests
@@ -74,7 +77,12 @@ func New(m *llamacpp.Model, x *llamacpp.Head, o Options) (*Server, error) {
 		}
 	}
 	s.metrics = newMetrics(s)
-	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Audit: o.Audit, Step: s.metrics.step})
+	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Audit: o.Audit, Step: func(x engine.Step) {
+		s.metrics.step(x)
+		if o.Step != nil {
+			o.Step(x)
+		}
+	}})
 	return s, nil
 }
 
