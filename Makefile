@@ -63,7 +63,7 @@ test-kubernetes: ## Check the Job of docs/labels.md by the types of Kubernetes, 
 .PHONY: test-purego
 test-purego: ## Run all tests without assembly, and queries on the level without it.
 	L2S_BEST=generic $(GO) test -vet=off -tags purego -timeout 40m ./...
-	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening ./internal/logsum ./internal/pool ./internal/evaluate ./internal/audit
+	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening ./internal/logsum ./internal/engine ./internal/evaluate ./internal/audit
 
 # The parts that run in parallel without disturbing each other, the longest first.
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
@@ -253,7 +253,7 @@ clients: ## Ask l2s-llama serve by OpenAI's Python package, llm and curl, over S
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.
-	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./internal/kernels ./internal/screening ./internal/pool
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./internal/kernels ./internal/screening ./internal/engine
 
 # OpenBLAS joins where pkg-config finds it (Debian: libopenblas-dev).
 OPENBLAS := $(shell pkg-config --exists openblas 2>/dev/null && echo -tags openblas)

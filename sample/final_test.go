@@ -8,11 +8,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // final is a scale and a soft cap of logits.
@@ -29,7 +28,7 @@ var finals = []final{
 	{"a scale and a cap", 4, 2.5}, // at which many of the best logits are nearly equal
 }
 
-func (f final) of(t interface{ Fatal(...any) }, l *softmax.Layer) *softmax.Layer {
+func (f final) of(t interface{ Fatal(...any) }, l *l2s.Layer) *l2s.Layer {
 	of, err := l.Scaled(f.scale, f.cap)
 	if err != nil {
 		t.Fatal(err)
@@ -46,10 +45,10 @@ func anyOrder(t *rapid.T) []sample.Step {
 
 // twins returns a layer with a scale that is a power of two, and a layer whose rows and biases have
 // it.
-func twins(t interface{ Fatal(...any) }, seed uint64, labels, dim int, scale float64) (scaled, twin *softmax.Layer) {
+func twins(t interface{ Fatal(...any) }, seed uint64, labels, dim int, scale float64) (scaled, twin *l2s.Layer) {
 	r := newRand(seed)
 	w, b := normals(r, labels*dim, 1), normals(r, labels, 1)
-	plain, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b)
+	plain, err := l2s.New(l2s.Float32(w, dim), b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +58,7 @@ func twins(t interface{ Fatal(...any) }, seed uint64, labels, dim int, scale flo
 		}
 		return y
 	}
-	if twin, err = softmax.NewLayer(kernels.Float32Rows(times(w), dim), times(b)); err != nil {
+	if twin, err = l2s.New(l2s.Float32(times(w), dim), times(b)); err != nil {
 		t.Fatal(err)
 	}
 	return final{"", scale, 0}.of(t, plain), twin
@@ -75,8 +74,8 @@ func TestAScaledLayerDrawsWhatItsTwinDraws(t *testing.T) {
 		h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, 1)
 		o, e := drawOptions(t, labels)
 		o.Order, o.ExactLogProb = anyOrder(t), rapid.Bool().Draw(t, "exact")
-		s, err := sample.New(l, o)
-		want, err2 := sample.New(twin, o)
+		s, err := sample.New(l, nil, o)
+		want, err2 := sample.New(twin, nil, o)
 		if err != nil || err2 != nil {
 			t.Fatal(err, err2)
 		}
@@ -105,7 +104,7 @@ func TestDrawsAreOfFinalLogits(t *testing.T) {
 		h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, 1)
 		o, e := drawOptions(t, labels)
 		o.Order = anyOrder(t)
-		s, err := sample.New(l, o)
+		s, err := sample.New(l, nil, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +145,7 @@ func TestDrawsAreOfFinalLogits(t *testing.T) {
 // of the cap, and a penalty that is larger than that.
 func TestTheBestUnderACap(t *testing.T) {
 	rows := []float32{100, 90, 50, -50}
-	plain, err := softmax.NewLayer(kernels.Float32Rows(rows, 1), nil)
+	plain, err := l2s.New(l2s.Float32(rows, 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,11 +156,11 @@ func TestTheBestUnderACap(t *testing.T) {
 		want  uint32
 	}{
 		{"no edit", sample.Edits{}, 0},
-		{"a bias above the distance of final logits", sample.Edits{Biases: []softmax.Bias{{ID: 1, Add: 0.1}}}, 1},
-		{"a bias above a larger one", sample.Edits{Biases: []softmax.Bias{{ID: 2, Add: 2.1}}}, 2},
-		{"a bias below it", sample.Edits{Biases: []softmax.Bias{{ID: 2, Add: 1.9}}}, 0},
-		{"a bias above the cap", sample.Edits{Biases: []softmax.Bias{{ID: 3, Add: 58}}}, 3},
-		{"two above the cap", sample.Edits{Biases: []softmax.Bias{{ID: 2, Add: 50}, {ID: 3, Add: 58}}}, 2},
+		{"a bias above the distance of final logits", sample.Edits{Biases: []l2s.Bias{{ID: 1, Add: 0.1}}}, 1},
+		{"a bias above a larger one", sample.Edits{Biases: []l2s.Bias{{ID: 2, Add: 2.1}}}, 2},
+		{"a bias below it", sample.Edits{Biases: []l2s.Bias{{ID: 2, Add: 1.9}}}, 0},
+		{"a bias above the cap", sample.Edits{Biases: []l2s.Bias{{ID: 3, Add: 58}}}, 3},
+		{"two above the cap", sample.Edits{Biases: []l2s.Bias{{ID: 2, Add: 50}, {ID: 3, Add: 58}}}, 2},
 		{"a penalty", sample.Edits{History: []uint32{0}}, 1},
 		{"two penalties", sample.Edits{History: []uint32{0, 1}}, 2},
 	} {
@@ -175,7 +174,7 @@ func TestTheBestUnderACap(t *testing.T) {
 				opt := sample.DefaultOptions()
 				opt.Presence = 2.5
 				o(&opt)
-				s, err := sample.New(l, opt)
+				s, err := sample.New(l, nil, opt)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -191,7 +190,7 @@ func TestTheBestUnderACap(t *testing.T) {
 // own: the screen has no tail for a cap, and leaves such draws to the layer.
 func TestScaledDrawsOverAPreviewAndAScreen(t *testing.T) {
 	d := synthetic.Structured(3000, 32, 20, 700, 5)
-	edits := sample.Edits{Biases: []softmax.Bias{{ID: 9, Add: 1.5}, {ID: 10, Add: -100}}, History: []uint32{1, 2, 3, 3, 1500}}
+	edits := sample.Edits{Biases: []l2s.Bias{{ID: 9, Add: 1.5}, {ID: 10, Add: -100}}, History: []uint32{1, 2, 3, 3, 1500}}
 	for _, f := range finals {
 		t.Run(f.name, func(t *testing.T) {
 			f.scale /= 4 // most of the synthetic logits are far from each other
@@ -204,7 +203,7 @@ func TestScaledDrawsOverAPreviewAndAScreen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m := screened(t, l, 0.66, 0.6/l.Scale(), 1/l.Scale(), 2/l.Scale())
+			m := screened(t, l, 0.66, 0.6/l.Info().Scale, 1/l.Info().Scale, 2/l.Info().Scale)
 			for name, set := range map[string]func(o *sample.Options){
 				"greedy":        func(o *sample.Options) { o.Temperature = 0 },
 				"top-k":         func(o *sample.Options) { o.TopK, o.TopP = 40, 0.95 },
@@ -214,19 +213,19 @@ func TestScaledDrawsOverAPreviewAndAScreen(t *testing.T) {
 				o := sample.DefaultOptions()
 				o.Seed, o.Presence, o.Repetition = 3, 0.5, 1.3
 				set(&o)
-				exact, err := sample.New(l, o)
+				exact, err := sample.New(l, nil, o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				byMade, err := sample.NewPreviewed(made, l, o)
+				byMade, err := sample.New(l, made, o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				byRows, err := sample.NewPreviewed(ofRows, l, o)
+				byRows, err := sample.New(l, ofRows, o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				byScreen, err := sample.NewScreened(m, l, o)
+				byScreen, err := sample.New(l, m, o)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -26,7 +26,7 @@ func TestTopKSaysWhatIsThereBeforeAnError(t *testing.T) {
 	}
 	writeFile(t, filepath.Join(dir, "bad.npy"), data)
 	const want = "l2s topk: bad.npy: values: found NaN at row 300, column 1, expected finite numbers; standard output has the answers to the first 256 of 1,200 contexts\n"
-	r := l2s(t, dir, joined(goodTopK, "--contexts", "bad.npy")...)
+	r := invoke(t, dir, joined(goodTopK, "--contexts", "bad.npy")...)
 	if r.code != 1 || r.stderr != want || r.stdout != strings.Join(all[:256], "") {
 		t.Errorf("found exit status %d, the answers\n%s\nand\n%sexpected 1, 256 answers, and\n%s", r.code, r.stdout, r.stderr, want)
 	}
@@ -53,7 +53,7 @@ func TestContextsOfJSON(t *testing.T) {
 	for name, text := range map[string]string{"lists.json": "[[1, 2],\n[3, 4]]\n", "lines.jsonl": " [1, 2]\n[3, 4]\n", "answer": `{"embedding": [[1, 2]]}`} {
 		writeFile(t, filepath.Join(dir, name), []byte(text))
 		for _, verb := range [][]string{goodTopK, goodEval, goodTrain} {
-			r := l2s(t, dir, joined(verb, "--contexts", name)...)
+			r := invoke(t, dir, joined(verb, "--contexts", name)...)
 			want := "l2s " + verb[0] + ": tensorfile: " + name + ": format: found text that looks like JSON, expected a .npy, .npz, safetensors or GGUF file: in Python numpy.save("
 			if r.code != 1 || !strings.HasPrefix(strings.Replace(r.stderr, ": "+name, ": tensorfile: "+name, 1), want) {
 				t.Errorf("%s: found exit status %d and %q, expected 1 and %q", name, r.code, r.stderr, want)
@@ -79,7 +79,7 @@ func TestContextsOnStandardInput(t *testing.T) {
 			t.Errorf("%s: found status %d, %q and\n%s\nexpected\n%s", args[0], r.code, r.stderr, r.stdout, want)
 		}
 	}
-	if r := l2s(t, dir, joined("topk", "m.l2s", layerArgs(), "--contexts", "-")...); r.code != 1 || !strings.Contains(r.stderr, "standard-input.npy") {
+	if r := invoke(t, dir, joined("topk", "m.l2s", layerArgs(), "--contexts", "-")...); r.code != 1 || !strings.Contains(r.stderr, "standard-input.npy") {
 		t.Errorf("no input: found status %d and %q, expected an error that names it", r.code, r.stderr)
 	}
 }
@@ -93,7 +93,7 @@ func TestTopKWithoutAScreenIsExact(t *testing.T) {
 			t.Errorf("%v: found\n%s\nexpected\n%s", more, got, want)
 		}
 	}
-	if r := l2s(t, dir, joined("topk", testArgs(), "--budget", "9")...); r.code != 2 || !strings.Contains(r.stderr, "--budget 9: expected a screen or a preview") {
+	if r := invoke(t, dir, joined("topk", testArgs(), "--budget", "9")...); r.code != 2 || !strings.Contains(r.stderr, "--budget 9: expected a screen or a preview") {
 		t.Errorf("found status %d and %q, expected 2 and the reason", r.code, r.stderr)
 	}
 }
@@ -102,7 +102,7 @@ func TestTopKWithoutAScreenIsExact(t *testing.T) {
 func TestTheNameOfTheOtherKindIsNoted(t *testing.T) {
 	dir := files(t)
 	for name, noted := range map[string]bool{"x.l2p": true, "x.l2s": false, "x": false} {
-		r := l2s(t, dir, joined("train", trainArgs(), "--out", name)...)
+		r := invoke(t, dir, joined("train", trainArgs(), "--out", name)...)
 		if r.code != 0 || strings.Contains(r.stderr, "this file is a screen, whose usual name ends in .l2s") != noted {
 			t.Errorf("%s: found status %d and %q, expected a note: %v", name, r.code, r.stderr, noted)
 		}

@@ -137,7 +137,7 @@ func (f *flags) noteBudget(in *inputs, budget float64) {
 	if budget == 0 || budget == exactBudget {
 		return
 	}
-	path, kind := in.path, in.kind()
+	path, kind := in.path, in.index.Kind()
 	all, _ := in.budgets()
 	above := slices.IndexFunc(all, func(x float64) bool { return x > budget })
 	switch most := all[len(all)-1]; {

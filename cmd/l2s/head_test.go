@@ -16,8 +16,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
@@ -36,7 +36,7 @@ func scattered(t *testing.T, path string, n, dim int) {
 }
 
 // finals returns answers of l2s topk --json with the final logits of a model in place of w.h + b.
-func finals(t *testing.T, lines string, model *head.Head) string {
+func finals(t *testing.T, lines string, model *heads.Head) string {
 	t.Helper()
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -81,7 +81,7 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 			dir := t.TempDir()
 			gguf := name + ".gguf"
 			writeFile(t, filepath.Join(dir, gguf), readFile(t, path))
-			source, err := head.Open(path, head.Options{})
+			source, err := heads.Open(path, heads.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +97,7 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 			}
 			scattered(t, filepath.Join(dir, "H.npy"), contexts, dim)
 			on := []string{"--head", gguf, "--contexts", "H.npy"}
-			r := l2s(t, dir, joined("train", on, options(t, `{"clusters": 3, "budget": 20, "iterations": 1, "tail": null}`), "--out", "m.l2s")...)
+			r := invoke(t, dir, joined("train", on, options(t, `{"clusters": 3, "budget": 20, "iterations": 1, "tail": null}`), "--out", "m.l2s")...)
 			if r.code != 0 || !strings.HasPrefix(r.stderr, "l2s train: "+gguf+": "+said[name]) {
 				t.Fatalf("found exit status %d, standard error:\n%s", r.code, r.stderr)
 			}
@@ -134,7 +134,7 @@ func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 			dir, gguf := t.TempDir(), name+".gguf"
 			in := filepath.Join(dir, gguf)
 			writeFile(t, in, readFile(t, filepath.Join("..", "..", "internal", "heads", "testdata", "gguf", gguf)))
-			model, err := head.Open(in, head.Options{})
+			model, err := heads.Open(in, heads.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -245,7 +245,7 @@ func TestTheHeadOfAFolder(t *testing.T) {
 	modelFolder(t, dir, "model")
 	in := func(name string) []byte { return readFile(t, filepath.Join(dir, name)) }
 	const took = "model: lm_head.weight, 300 x 12 float32, mapped; bias lm_head.bias; 20 rows of padding left out; scale 0.5\n"
-	model, err := head.Open(filepath.Join(dir, "model"), head.Options{})
+	model, err := heads.Open(filepath.Join(dir, "model"), heads.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,12 +269,12 @@ func TestTheHeadOfAFolder(t *testing.T) {
 		if verb[0] == "topk" {
 			want = finals(t, want, model)
 		}
-		r := l2s(t, dir, joined(verb, head)...)
+		r := invoke(t, dir, joined(verb, head)...)
 		if r.code != 0 || r.stdout != want || !strings.HasPrefix(r.stderr, "l2s "+verb[0]+": "+took) {
 			t.Errorf("%s: found exit status %d, another result than of the same layer in files of its own, or this on standard error:\n%s", verb[0], r.code, r.stderr)
 		}
 	}
-	if r := l2s(t, dir, joined("eval", "m.l2s", "--contexts", "T.npy", "--quiet", head)...); r.code != 0 || r.stderr != "" {
+	if r := invoke(t, dir, joined("eval", "m.l2s", "--contexts", "T.npy", "--quiet", head)...); r.code != 0 || r.stderr != "" {
 		t.Errorf("found exit status %d and on standard error, with --quiet, %q", r.code, r.stderr)
 	}
 }
@@ -354,14 +354,14 @@ func TestTheWordsOfATokenizer(t *testing.T) {
 	}
 	t.Run("a tokenizer with fewer tokens", func(t *testing.T) {
 		writeFile(t, in("few.json"), []byte(`{"model":{"vocab":{"a":0}}}`))
-		r := l2s(t, dir, joined(goodTopK, "--vocab", "few.json")...)
+		r := invoke(t, dir, joined(goodTopK, "--vocab", "few.json")...)
 		if want := "l2s topk: few.json: found 1 tokens, expected 300, one per label\n"; r.code != 1 || r.stderr != want {
 			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}
 	})
 	t.Run("the model's own tokenizer, which does not name all labels", func(t *testing.T) {
 		writeFile(t, in("model/tokenizer.json"), []byte(`{"model":{"vocab":{"a":0,"last":299}}}`))
-		r := l2s(t, dir, "topk", "m.l2s", "--head", "model", "--contexts", "T.npy", "--vocab", "model", "--k", "1")
+		r := invoke(t, dir, "topk", "m.l2s", "--head", "model", "--contexts", "T.npy", "--vocab", "model", "--k", "1")
 		if r.code != 0 || !strings.HasSuffix(strings.SplitN(r.stdout, "\n", 2)[0], "\t\"\"") {
 			t.Errorf("found exit status %d, %s and\n%s, expected an empty word", r.code, r.stderr, r.stdout)
 		}
@@ -391,7 +391,7 @@ func TestADraftHead(t *testing.T) {
 			t.Errorf("inspect %v: found no %q in\n%s", c.args, c.want, text)
 		}
 	}
-	if r := l2s(t, dir, "inspect", "m.l2s", "--ids", "ids.npy"); r.code != 1 || r.stderr != "l2s inspect: ids.npy: found 43 ids, expected 300, one per row of the layer of m.l2s\n" {
+	if r := invoke(t, dir, "inspect", "m.l2s", "--ids", "ids.npy"); r.code != 1 || r.stderr != "l2s inspect: ids.npy: found 43 ids, expected 300, one per row of the layer of m.l2s\n" {
 		t.Errorf("found exit status %d and %q", r.code, r.stderr)
 	}
 	got := strings.Split(succeed(t, dir, joined("topk", "draft.l2s", draft, "--contexts", "T.npy", "--budget", "exact", "--k", "4", "--vocab", "words.txt")...), "\n")
@@ -507,7 +507,7 @@ func TestARealModel(t *testing.T) {
 	}
 	plain := []string{"train", "--head", model, "--budget", "100", "--out", "m.l2s", "--options", "plain.json"}
 	writeFile(t, filepath.Join(dir, "plain.json"), []byte(`{"clusters": 40, "iterations": 0, "tail": null}`))
-	r := l2s(t, dir, joined(plain, "--contexts", "H.npy")...)
+	r := invoke(t, dir, joined(plain, "--contexts", "H.npy")...)
 	if want := "l2s train: " + model + ": model.embed_tokens.weight, 65536 x 384 bfloat16, mapped; no bias\n"; r.code != 0 || !strings.HasPrefix(r.stderr, want) || strings.Contains(r.stderr, "warning") {
 		t.Fatalf("found exit status %d, standard error:\n%s", r.code, r.stderr)
 	}
@@ -524,7 +524,7 @@ func TestARealModel(t *testing.T) {
 	if err := tensorfile.WriteNPY(filepath.Join(dir, "U.npy"), h[:300*384], 300, 384); err != nil {
 		t.Fatal(err)
 	}
-	r = l2s(t, dir, joined(plain, "--contexts", "U.npy", "--out", "u.l2s")...)
+	r = invoke(t, dir, joined(plain, "--contexts", "U.npy", "--out", "u.l2s")...)
 	if r.code != 0 || !strings.Contains(r.stderr, "warning: U.npy: the contexts do not look like those that the layer is applied to: after the model's last normalisation") {
 		t.Errorf("found exit status %d, standard error:\n%s", r.code, r.stderr)
 	}

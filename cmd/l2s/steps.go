@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/screen"
 )
 
 // stepTime is the time of one step of a query: the time of queries that end after it, less the time
@@ -32,8 +30,8 @@ const kindExact = "exact"
 
 // benchSteps measures the steps of queries by the exact layer, and by the screen or the preview. It
 // is a pass of its own, after the others.
-func benchSteps(ctx context.Context, in *inputs, rows [][]float32, k int, budget float64, p *progress.Printer, opts screen.Options) ([]stepTime, error) {
-	s, err := in.searcher(opts)
+func benchSteps(ctx context.Context, in *inputs, rows [][]float32, k int, budget float64, p *progress.Printer, opts l2s.Options) ([]stepTime, error) {
+	s, err := l2s.NewSearcher(in.layer.Layer, in.index, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -41,15 +39,13 @@ func benchSteps(ctx context.Context, in *inputs, rows [][]float32, k int, budget
 		name  string
 		steps []exact.Step
 	}
-	searches := []search{{kindExact, (*exact.Layer)(in.layer.Layer).Steps(k)}, {name: in.kind()}}
-	switch by := s.(type) {
-	case *screen.Searcher:
-		searches[1].steps, err = (*screening.Searcher)(by).Steps(k, budget)
-	case *preview.Searcher:
-		searches[1].steps = (*previewing.Searcher)(by).Steps(k, budget)
-	}
-	if err != nil {
-		return nil, err
+	searches := []search{{kindExact, in.layer.exact().Steps(k)}, {name: in.index.Kind()}}
+	if by := (*engine.Searcher)(s); by.Screened() != nil {
+		if searches[1].steps, err = by.Screened().Steps(k, budget); err != nil {
+			return nil, err
+		}
+	} else {
+		searches[1].steps = by.Previewed().Steps(k, budget)
 	}
 	var list []stepTime
 	for _, x := range searches {

@@ -14,13 +14,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 func topKVerb(f *flags) action {
@@ -63,18 +61,18 @@ func topKVerb(f *flags) action {
 			f.noteK(in, *k)
 			f.noteBudget(in, *budget)
 		}
-		var opts screen.Options
+		var opts l2s.Options
 		if *logProbs && !exact {
 			if err := in.needsTail("--logprobs, or --budget exact"); err != nil {
 				return nil, err
 			}
 			opts.OverTail = true
 		}
-		s, err := in.searcher(opts)
+		s, err := l2s.NewSearcher(in.layer.Layer, in.index, opts)
 		if err != nil {
 			return nil, err
 		}
-		req := softmax.Request{Exact: exact, LogSum: *logProbs, ExactSum: exact}
+		req := l2s.Request{Exact: exact, LogSum: *logProbs, ExactSum: exact}
 		if !exact {
 			req.Budget = *budget
 		}
@@ -88,7 +86,7 @@ func topKVerb(f *flags) action {
 		}
 		toJSON := json.NewEncoder(w)
 		toJSON.SetEscapeHTML(false)
-		h, dst := make([]float32, l.Dim()), make([]softmax.Prediction, *k)
+		h, dst := make([]float32, l.Dim()), make([]l2s.Prediction, *k)
 		for i := range c.Len() {
 			if err := c.Next(ctx, h); err != nil {
 				return nil, behind(ctx, i, c.Len(), err)
@@ -190,18 +188,18 @@ func besideEachOther(a, b string) bool {
 // of a model, in which an id may have no text. It must name all labels, unless its path is own, the
 // path of the layer's model.
 func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32) string, error) {
-	if !head.IsTokenizer(path) {
+	if !heads.IsTokenizer(path) {
 		voc, err := loading(ctx, vocab.Load, path)
 		if err != nil {
 			return nil, err
 		}
-		return voc.Word, voc.CheckLen((*heads.Head)(l.head).Vocabulary())
+		return voc.Word, voc.CheckLen(l.head.Vocabulary())
 	}
-	tokens, err := loading(ctx, head.Tokens, path)
+	tokens, err := loading(ctx, heads.Tokens, path)
 	if err != nil {
 		return nil, err
 	}
-	if n := (*heads.Head)(l.head).Vocabulary(); !besideEachOther(path, own) {
+	if n := l.head.Vocabulary(); !besideEachOther(path, own) {
 		// Ids above the rows are no labels: a tokenizer may have such ids, for pictures.
 		named := 0
 		for id := range tokens {

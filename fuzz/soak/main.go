@@ -25,9 +25,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/screen"
 )
 
 const (
@@ -100,11 +100,11 @@ func (s *soak) prepare(ctx context.Context) (err error) {
 	s.data = synthetic.Structured(labels, dim, topics, trained+asked, 1)
 	w := make([]float32, labels*dim)
 	for i := range labels {
-		s.data.Layer.Weights().Widen(w[i*dim:(i+1)*dim], i)
+		s.data.Exact.Weights().Widen(w[i*dim:(i+1)*dim], i)
 	}
 	bias := make([]float32, labels)
 	for i := range bias {
-		bias[i] = s.data.Layer.Bias()[i]
+		bias[i] = s.data.Exact.Bias()[i]
 	}
 	for name, x := range map[string][]float32{"W.npy": w, "train.npy": s.data.Contexts[:trained*dim], "half.npy": s.data.Contexts[:trained*dim/2]} {
 		if err := tensorfile.WriteNPY(s.path(name), x, len(x)/dim, dim); err != nil {
@@ -144,7 +144,7 @@ func (s *soak) h(i int) []float32 {
 	return h
 }
 
-func (s *soak) load(name string) (*screen.Model, error) { return screen.Load(s.path(name)) }
+func (s *soak) load(name string) (*l2s.Index, error) { return l2s.Load(s.path(name)) }
 
 // all runs the parts side by side.
 func (s *soak) all(ctx context.Context, length time.Duration, only string) {

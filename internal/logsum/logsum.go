@@ -84,10 +84,18 @@ func LogProb(s *screening.Searcher, h []float32, id uint32, temperature float64)
 	return min(logit-sum, 0), nil
 }
 
+// CheckConfidence returns an error unless a number is a confidence, at least 0 and below 1.
+func CheckConfidence(confidence float64) error {
+	if !(confidence >= 0 && confidence < 1) {
+		return exact.Invalid(exact.ErrRequest, "screen: confidence: found %v, expected at least 0 and below 1", confidence)
+	}
+	return nil
+}
+
 // LogSum is screen.Searcher.LogSum.
 func LogSum(s *screening.Searcher, h []float32, temperature, confidence float64) (tail.Interval, error) {
-	if !(confidence >= 0 && confidence < 1) {
-		return tail.Interval{}, exact.Invalid(exact.ErrRequest, "screen: confidence: found %v, expected at least 0 and below 1", confidence)
+	if err := CheckConfidence(confidence); err != nil {
+		return tail.Interval{}, err
 	}
 	var rest tail.Rest
 	v, known, err := view(s, h, temperature, &rest)

@@ -12,8 +12,11 @@ import (
 	"github.com/learning-to-screen/l2s/internal/precision"
 )
 
+// Magic begins the file of a preview.
+const Magic = "\x89L2P\r\n\x1a\n"
+
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: "\x89L2P\r\n\x1a\n", Version: 8, Renew: "make the preview again", Header: 168}
+var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 8, Renew: "make the preview again", Header: 168}
 
 const (
 	mostProbes   = 1 << 12
@@ -99,6 +102,14 @@ func Load(path string) (*Model, error) {
 func Read(r io.Reader) (*Model, error) {
 	f := file{p: new(Parts)}
 	err := format.Read(format.Kind, r, -1, &f)
+	return f.model, err
+}
+
+// ReadFile reads the file of a model, of found bytes, below 0 if the number is not known, from r.
+// Errors begin with name.
+func ReadFile(name string, r io.Reader, found int64) (*Model, error) {
+	f := file{p: new(Parts)}
+	err := format.Read(name, r, found, &f)
 	return f.model, err
 }
 

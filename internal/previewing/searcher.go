@@ -97,7 +97,7 @@ func (s *Searcher) Answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	if look.Stats.Queries++; rung == nil {
 		rung = p.rungOf(req.Budget)
 	}
-	if s.exactly(req, len(dst)) || !look.Find(s.query[0].Vector(), len(dst), req, rung) {
+	if s.Exactly(req, len(dst)) || !look.Find(s.query[0].Vector(), len(dst), req, rung) {
 		return s.byLayer(dst, req)
 	}
 	look.Stats.Kept += uint64(len(look.IDs))
@@ -125,10 +125,10 @@ func (s *Searcher) Answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	return a, nil
 }
 
-// exactly reports whether the exact layer answers a request for k labels in any context. Log-sums
+// Exactly reports whether the exact layer answers a request for k labels in any context. Log-sums
 // at extreme temperatures are not estimated: labels that are not scored in full count as a normal
 // distribution, whose sums at low temperatures come from logits that no label has.
-func (s *Searcher) exactly(req *exact.Request, k int) bool {
+func (s *Searcher) Exactly(req *exact.Request, k int) bool {
 	t := cmp.Or(req.Temperature, 1)
 	return req.Exact || exact.IsList(req.Among) || k > mostPreviewed ||
 		req.LogSum && (!s.sums || req.ExactSum || exact.Edits(req) || t < 0.5 || t > 2)
@@ -158,7 +158,7 @@ func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, c
 	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
 		return exact.Invalid(exact.ErrContext, "preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
 	}
-	if s.exactly(&req, k) {
+	if s.Exactly(&req, k) {
 		s.look.Stats.Queries += uint64(n)
 		s.look.Stats.Exact += uint64(n)
 		return s.exact.SearchBatch(dst, answers, contexts, req)

@@ -13,10 +13,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
-	"github.com/learning-to-screen/l2s/preview"
 )
 
 const benchUsage = `
@@ -361,9 +363,9 @@ func (f *flags) writeRows(m *llamacpp.Model, rows []row, threads int, asJSON boo
 
 // writeJSON writes all rows, and as heads the rows of the first task with the first number of
 // threads.
-func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []gain, p *preview.Model, budget float64) error {
+func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []gain, p *l2s.Index, budget float64) error {
 	type precision struct {
-		preview.Rung
+		previewing.Rung
 		K       int `json:"k"` // of precision_k
 		HeldOut int `json:"held_out_states"`
 		Own     int `json:"own_states"`
@@ -371,8 +373,8 @@ func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []
 	var of *precision
 	if p != nil {
 		of = &precision{Rung: engine.Rung(p, budget)}
-		of.K, of.HeldOut = p.RungsOf()
-		of.Own = p.OwnStates()
+		of.K, of.HeldOut = p.Measured()
+		of.Own = (*l2sengine.Index)(p).Preview().Parts().Own
 	}
 	var heads []row
 	first := ""

@@ -10,7 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
@@ -21,7 +22,7 @@ import (
 // 4 tokens, and forbids 1 and 3.
 func TestForbiddenTokensAreNotWritten(t *testing.T) {
 	const file = "../../../internal/heads/testdata/wild/split-00001-of-00002.gguf"
-	f, err := head.Open(file, head.Options{})
+	f, err := l2s.Open(file, l2s.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestForbiddenTokensAreNotWritten(t *testing.T) {
 					}
 					h := make([]float32, x.Dim())
 					for id := range x.Labels() { // whose best token is each in turn
-						f.Rows().Widen(h, id)
+						(*l2sengine.Layer)(f).Exact().Weights().Widen(h, id)
 						for range 5 {
 							got, _, err := choose.Next(h, []uint32{1, 2, 3, 128256})
 							if err != nil || !slices.Contains(c.may, got) {

@@ -17,12 +17,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/mapfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -87,13 +90,13 @@ func (f *flags) previewPaths() []string {
 
 // readPreview reads the preview of the model, from the first file that has one: nil if there is
 // none.
-func (f *flags) readPreview() (*preview.Model, string) {
+func (f *flags) readPreview() (*l2s.Index, string) {
 	for _, path := range f.previewPaths() {
 		if slices.Contains(f.foreign, path) {
 			continue
 		}
 		m, err := loadPreview(path)
-		if err == nil && m.Body() != f.body { // its precision is of other states
+		if err == nil && (*l2sengine.Index)(m).Preview().Parts().Body != f.body { // its precision is of other states
 			f.say("preview: %s is of another head, or body, than this model's\n", path)
 			f.foreign = append(f.foreign, path)
 			continue
@@ -314,7 +317,7 @@ func (f *flags) progress() *progress.Printer {
 }
 
 // makePreview computes states, by a separate model, and makes the preview from them.
-func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
+func (f *flags) makePreview(ctx context.Context) (*l2s.Index, error) {
 	p := f.progress()
 	defer p.Close()
 	const all = 10000
@@ -333,15 +336,11 @@ func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
 	defer debug.FreeOSMemory() // before the lasting model is opened
 	defer f.closes(nil, x)
 	stages := map[string]func(string, float64){"coordinates": share(0.45, 0.55), "blocks": share(0.55, 0.75), "fingerprint": share(0.75, 0.77), "precision": share(0.77, 1)}
-	var made *preview.Model
-	err = x.File().Read(func() (err error) {
-		made, err = preview.Make(ctx, x.Layer(), states, preview.Options{LeastOwn: fastLeast, Body: f.body, Progress: func(stage string, done float64) {
-			if at := stages[stage]; at != nil {
-				at(stage, done)
-			}
-		}})
-		return err
-	})
+	made, err := preview.Make(ctx, x.Layer(), states, preview.Options{LeastOwn: fastLeast, Body: f.body, Progress: func(stage string, done float64) {
+		if at := stages[stage]; at != nil {
+			at(stage, done)
+		}
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -501,9 +500,12 @@ func distinct(texts [][]uint32, labels int) []uint32 {
 	return slices.DeleteFunc(slices.Compact(ids), func(id uint32) bool { return int64(id) >= int64(labels) })
 }
 
+// ownStates is the number of own states that a preview was measured on.
+func ownStates(x *l2s.Index) int { return (*l2sengine.Index)(x).Preview().Parts().Own }
+
 // ownFound describes the found share of own states: of tokens each in a state in which it leads.
-func ownFound(m *preview.Model, r preview.Rung) string {
-	n := m.OwnStates()
+func ownFound(m *l2s.Index, r previewing.Rung) string {
+	n := ownStates(m)
 	if n == 0 {
 		return "no own states"
 	}
@@ -512,14 +514,14 @@ func ownFound(m *preview.Model, r preview.Rung) string {
 
 // warnOfHoles tells that a new preview misses more tokens than it should.
 func (f *flags) warnOfHoles() {
-	if r := engine.Rung(f.preview, 0); f.preview.OwnStates() > 0 && r.Own.Value < precision.TargetOwn {
+	if r := engine.Rung(f.preview, 0); ownStates(f.preview) > 0 && r.Own.Value < precision.TargetOwn {
 		f.say("warning: the preview finds %s, each of a token that leads in it, fewer than %v: it may never find some rare tokens, such as those of scripts that few texts have; without --fast all are found\n", ownFound(f.preview, r), precision.TargetOwn)
 	}
 }
 
 // measured describes the measured precision of the preview.
 func (f *flags) measured() string {
-	k, n := f.preview.RungsOf()
+	k, n := f.preview.Measured()
 	r := engine.Rung(f.preview, f.budget)
 	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f on %s held-out states, %s; it looks at %.1f%% of %s tokens and scores %.0f in full",
 		r.Precision1.Value, r.Precision1.Low, r.Precision1.High, k, r.PrecisionK.Value, progress.Count(n), ownFound(f.preview, r), 100*r.Looked, progress.Count(f.preview.Labels()), r.Kept)

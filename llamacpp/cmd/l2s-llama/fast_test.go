@@ -17,16 +17,14 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // The text of previews is in several scripts, of sections that are all different.
@@ -236,11 +234,11 @@ func TestFast(t *testing.T) {
 	if stages = slices.Compact(stages); !slices.Equal(stages, []string{"states of texts", "states of the model's text"}) || done < 0.9 {
 		t.Errorf("found the stages %q up to the share %v, expected two, nearly up to 1", stages, done)
 	}
-	m, err := preview.Load(file)
+	m, err := l2s.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, n := m.RungsOf(); n < 100 || m.Dim() != 384 {
+	if _, n := m.Measured(); n < 100 || m.Dim() != 384 {
 		t.Errorf("found a preview of %d held-out states, d = %d", n, m.Dim())
 	}
 	before, err := os.ReadFile(file)
@@ -274,7 +272,7 @@ func TestFast(t *testing.T) {
 		Rows    []row
 		Gains   []gain
 		Preview *struct {
-			Precision1 screen.Estimate `json:"precision_1"`
+			Precision1 l2s.Estimate `json:"precision_1"`
 			K          int
 			HeldOut    int `json:"held_out_states"`
 		}
@@ -288,8 +286,8 @@ func TestFast(t *testing.T) {
 			count++
 		}
 	}
-	rungs, normal := m.Rungs()
-	if count != 4 || len(b.Gains) != 4 || b.Preview == nil || b.Preview.K != 5 || b.Preview.Precision1 != rungs[normal].Precision1 {
+	steps, normal := m.Steps()
+	if count != 4 || len(b.Gains) != 4 || b.Preview == nil || b.Preview.K != 5 || l2s.Estimate(b.Preview.Precision1) != steps[normal].Precision1 {
 		t.Errorf("found %d rows of the preview, %+v, %+v, expected four, and its precision", count, b.Gains, b.Preview)
 	}
 	text, _ = runs(t, ctx, 0, "bench", "--model", model, "--fast", "--threads", "1", "--tasks", "greedy", "--rounds", "1", "--tokens", "2")
@@ -299,10 +297,10 @@ func TestFast(t *testing.T) {
 		t.Errorf("found %q, expected four rows with their spread, and a line of the gain", text)
 	}
 
-	if text, said = runs(t, ctx, 0, append(slices.Clone(fast), "--budget", "1e9")...); text != want || !strings.Contains(said, fmt.Sprintf("scores %.0f in full", rungs[len(rungs)-1].Kept)) {
+	if text, said = runs(t, ctx, 0, append(slices.Clone(fast), "--budget", "1e9")...); text != want || !strings.Contains(said, fmt.Sprintf("scores %.0f in full", steps[len(steps)-1].Budget)) {
 		t.Errorf("a large budget: found %q, %q, expected the last rung", text, said)
 	}
-	if _, said = runs(t, ctx, 0, append(slices.Clone(fast), "--budget", "1e-9")...); !strings.Contains(said, fmt.Sprintf("scores %.0f in full", rungs[0].Kept)) {
+	if _, said = runs(t, ctx, 0, append(slices.Clone(fast), "--budget", "1e-9")...); !strings.Contains(said, fmt.Sprintf("scores %.0f in full", steps[0].Budget)) {
 		t.Errorf("a small budget: found %q, expected the first rung", said)
 	}
 	path := filepath.Join(t.TempDir(), "a.txt")
@@ -314,7 +312,7 @@ func TestFast(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Heads) != 3 || c.Heads[2].Head != "preview" || c.Heads[2].Agreement < 0.9 || c.Heads[2].P1 != rungs[normal].Precision1.Value || math.Abs(math.Log(c.Heads[2].Perplexity/c.Heads[0].Perplexity)) > 0.2 {
+	if len(c.Heads) != 3 || c.Heads[2].Head != "preview" || c.Heads[2].Agreement < 0.9 || c.Heads[2].P1 != steps[normal].Precision1.Value || math.Abs(math.Log(c.Heads[2].Perplexity/c.Heads[0].Perplexity)) > 0.2 {
 		t.Errorf("found %+v, expected a line of the preview, nearly the line of the exact head", c.Heads)
 	}
 	in := func(name string) string { return filepath.Join(filepath.Dir(path), name) }
@@ -464,13 +462,13 @@ func TestFast(t *testing.T) {
 }
 
 // other is a preview of another head.
-func other(t *testing.T) *preview.Model {
+func other(t *testing.T) *l2s.Index {
 	t.Helper()
 	x := make([]float32, 200*8)
 	for i := range x {
 		x[i] = float32(math.Sin(float64(i * i)))
 	}
-	l, err := softmax.NewLayer(kernels.Float32Rows(x, 8), nil)
+	l, err := l2s.New(l2s.Float32(x, 8), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -500,7 +498,7 @@ func TestAnInterruptOfAPreviewLeavesNothing(t *testing.T) {
 			t.Logf("%v: it was done before", after)
 			break
 		}
-		if _, err := preview.Load(model + ".l2p"); err == nil { // on a fast machine
+		if _, err := l2s.Load(model + ".l2p"); err == nil { // on a fast machine
 			t.Logf("%v: the preview was made before", after)
 			break
 		}

@@ -413,7 +413,7 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	if err == nil && done.Written == 0 && done.Reason == engine.Stopped {
 		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos continues, and --chat takes the prompt as a message\n", done.End, m.Name(done.End))
 	}
-	if x.Preview() != nil && 10*done.Exact > done.Written {
+	if x.Previews() && 10*done.Exact > done.Written {
 		f.say("%s", exactly(done.Exact, r.Unpreviewed()))
 	}
 	if l := x.Learner(); l != nil && !l.Screened() {

@@ -28,13 +28,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/heads"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
-	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 type verb struct {
@@ -137,7 +138,7 @@ type flags struct {
 	text                     string                 // of the preview, or as the verb describes
 	template                 string                 // of chats, "" for the model's own
 	ids                      func(labels int) error // checks ids of flags, nil if there are none
-	preview                  *preview.Model         // with fast
+	preview                  *l2s.Index             // with fast
 	previewFile              string                 // where it is kept
 	foreign                  []string               // files of previews of other heads or bodies
 	body                     [32]byte               // of the model, with fast
@@ -442,7 +443,7 @@ func (f *flags) early(ctx context.Context) error {
 	if f.ids == nil {
 		return nil
 	}
-	x, err := waiting(ctx, f, func() (*head.Head, error) { return head.Open(cmp.Or(f.head, f.model), head.Options{}) })
+	x, err := waiting(ctx, f, func() (*heads.Head, error) { return heads.Open(cmp.Or(f.head, f.model), heads.Options{}) })
 	if err != nil {
 		return err
 	}
@@ -497,11 +498,15 @@ func (f *flags) kind() kind {
 
 // loadPreview reads a preview from a regular file: a start does not wait for a pipe that has its
 // name.
-func loadPreview(path string) (*preview.Model, error) {
+func loadPreview(path string) (*l2s.Index, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("preview: %s: found a folder, a pipe or a device, expected a regular file", path)
 	}
-	return preview.Load(path)
+	m, err := previewing.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	return (*l2s.Index)(l2sengine.OfPreview(m)), nil
 }
 
 // openHead opens a head.
@@ -511,22 +516,26 @@ func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, k kind) (*llama
 	case learnHead:
 		o.Learn = &learn.Options{Keep: f.learned, Event: func(e learn.Event) { f.say("learn: %s: %s\n", e.Kind, e.Text) }}
 	case previewHead:
-		o.Preview, o.Budget = f.preview, f.budget
+		o.Index, o.Options.Budget = f.preview, f.budget
 	case screenHead:
-		o.Screen, o.Options.Budget = f.screen, f.budget
+		var err error
+		if o.Index, err = waiting(ctx, f, func() (*l2s.Index, error) { return l2s.Load(f.screen) }); err != nil {
+			return nil, err
+		}
+		o.Options.Budget = f.budget
 	}
 	source := f.head
 	if source == "" {
 		source = f.model
 	}
 	x, err := waiting(ctx, f, func() (*llamacpp.Head, error) { return m.HeadOf(source, o) })
-	for k == previewHead && errors.Is(err, softmax.ErrLayer) && !slices.Contains(f.foreign, f.previewFile) {
+	for k == previewHead && errors.Is(err, l2s.ErrLayer) && !slices.Contains(f.foreign, f.previewFile) {
 		f.say("preview: %s is of another head, or body, than this model's\n", f.previewFile)
 		f.foreign = append(f.foreign, f.previewFile)
 		if err := f.newPreview(ctx, false); err != nil {
 			return nil, err
 		}
-		o.Preview = f.preview
+		o.Index = f.preview
 		x, err = waiting(ctx, f, func() (*llamacpp.Head, error) { return m.HeadOf(source, o) })
 	}
 	return x, err

@@ -18,12 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/softmax"
-	"github.com/learning-to-screen/l2s/train"
-
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
+	"github.com/learning-to-screen/l2s/train"
 )
 
 const (
@@ -486,7 +485,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func floats(t *testing.T, path string) []float32 {
 	t.Helper()
-	c, release, err := head.OpenContexts(path, 384)
+	c, release, err := heads.OpenContexts(path, 384)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -727,16 +726,12 @@ func TestTheWholeWay(t *testing.T) {
 	}
 	runs(t, ctx, 0, "contexts", "--model", gguf, "--threads", "1", "--out", in("h.npy"), "--targets", in("t.npy"), "--text", in("a.txt"),
 		"--window", "64", "--warmup", "8", "--states", "8", "--written", "8", "--most", "800")
-	h, err := head.Open(gguf, head.Options{})
+	layer, err := l2s.Open(gguf, l2s.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
-	layer, err := softmax.NewLayer(h.Rows(), h.Bias())
-	if err != nil {
-		t.Fatal(err)
-	}
-	model, _, err := train.Run(ctx, layer, floats(t, in("h.npy")), train.DefaultOptions())
+	defer layer.Close()
+	model, _, err := train.Run(ctx, layer, l2s.Float32(floats(t, in("h.npy")), layer.Dim()), train.DefaultOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -755,7 +750,7 @@ func TestTheWholeWay(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		t.Fatal(err)
 	}
-	if last := c.Heads[len(c.Heads)-1]; len(c.Heads) != 3 || last.Budget != model.Budget() || last.Agreement < 0.8 {
+	if last := c.Heads[len(c.Heads)-1]; len(c.Heads) != 3 || last.Budget != budgetOf(model) || last.Agreement < 0.8 {
 		t.Errorf("found %+v, expected three heads, and most tokens of the screen to be tokens of the exact head", c.Heads)
 	}
 	text, _ = runs(t, ctx, 0, append([]string{"bench", "--tasks", "greedy", "--rounds", "1", "--tokens", "2"}, screened...)...)
@@ -783,4 +778,10 @@ func TestStarvedThreads(t *testing.T) {
 			t.Errorf("%d threads with %v of %v: found %v, expected %v", c.threads, c.cpu, c.took, got, c.want)
 		}
 	}
+}
+
+// budgetOf is the budget of requests that name none.
+func budgetOf(x *l2s.Index) float64 {
+	steps, normal := x.Steps()
+	return steps[normal].Budget
 }

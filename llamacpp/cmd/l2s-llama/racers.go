@@ -12,12 +12,13 @@ import (
 
 	"github.com/hybridgroup/yzma/pkg/llama"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/stream"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // racer writes tokens by one method: step feeds a token and returns the next one.
@@ -119,9 +120,9 @@ func (l *lineup) greedy() error {
 	llama.SamplerChainAdd(greedy, llama.SamplerInitGreedy())
 	l.add("greedy", "llama.cpp", false, l.b.sampled(greedy))
 	for _, h := range l.heads {
-		var best [1]softmax.Prediction
+		var best [1]l2s.Prediction
 		l.add("greedy", h.name, true, l.b.with(func(state []float32) (uint32, error) {
-			_, err := h.x.Search(best[:], state, softmax.Request{})
+			_, err := h.x.Search(best[:], state, l2s.Request{})
 			return best[0].ID, err
 		}))
 	}
@@ -156,7 +157,7 @@ func (l *lineup) logprobs() error {
 	for _, h := range l.heads {
 		best := make([]llamacpp.Choice, 20)
 		l.add("logprobs", h.name, true, l.b.with(func(state []float32) (uint32, error) {
-			_, _, err := h.x.Best(best, state, softmax.Request{})
+			_, _, err := h.x.Best(best, state, l2s.Request{})
 			return best[0].ID, err
 		}))
 	}
@@ -230,14 +231,14 @@ func (l *lineup) draft() error {
 		return id, nil
 	})
 	for _, h := range l.heads {
-		best, answers := make([]softmax.Prediction, n), make([]softmax.Answer, n)
+		best, answers := make([]l2s.Prediction, n), make([]l2s.Answer, n)
 		l.add("draft", h.name, true, func(id uint32) (uint32, error) {
 			t := llamacpp.Token{ID: id, State: true}
 			states, err := l.b.decode(t, t, t, t)
 			if err != nil {
 				return 0, err
 			}
-			err = h.x.SearchBatch(best, answers, states, softmax.Request{})
+			err = h.x.SearchBatch(best, answers, states, l2s.Request{})
 			return best[n-1].ID, err
 		})
 	}
@@ -300,8 +301,9 @@ func (b *bench) decode(t ...llamacpp.Token) ([]float32, error) {
 
 // read reads the rows of the head once, on the threads of the model.
 func (b *bench) read() error {
-	return b.exact.File().Read(func() error {
-		kernels.Advise(b.exact.Layer().Weights(), func(rows []byte) {
+	layer := (*l2sengine.Layer)(b.exact.Layer())
+	return layer.Read(func() error {
+		kernels.Advise(layer.Exact().Weights(), func(rows []byte) {
 			const part = 1 << 20
 			var next atomic.Int64
 			b.m.Lend(b.threads, func(int) {

@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/llamacpp"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Options are the options of an engine.
@@ -175,8 +175,8 @@ type Engine struct {
 	rest   []*slot
 	group  []*slot
 	states []float32
-	found  []softmax.Prediction
-	answer []softmax.Answer
+	found  []l2s.Prediction
+	answer []l2s.Answer
 	logits []float64
 	step   Step
 	credit time.Duration // that the audit may take
@@ -577,7 +577,7 @@ func (e *Engine) write() {
 
 // choosesAll chooses for the slots that are ready.
 func (e *Engine) choosesAll() {
-	if len(e.ready) > 1 && e.x.Preview() != nil {
+	if len(e.ready) > 1 && e.x.Previews() {
 		e.apart()
 	} else {
 		e.together()
@@ -619,10 +619,10 @@ func (e *Engine) chooses(group []*slot) {
 		e.states = append(e.states, s.h[:d]...)
 	}
 	if len(e.found) < n*k {
-		e.found = make([]softmax.Prediction, n*k)
+		e.found = make([]l2s.Prediction, n*k)
 	}
 	if len(e.answer) < n {
-		e.answer = make([]softmax.Answer, n)
+		e.answer = make([]l2s.Answer, n)
 	}
 	found, answers := e.found[:n*k], e.answer[:n]
 	err := e.x.SearchBatch(found, answers, e.states, widest.request())
@@ -633,7 +633,7 @@ func (e *Engine) chooses(group []*slot) {
 		}
 		c := s.job.choose
 		id, err := c.choose(s.h, s.history, found[i*k:][:min(answers[i].Count, c.width)])
-		e.name(s, id, answers[i].Source == softmax.FromLayer, err)
+		e.name(s, id, answers[i].Exact, err)
 	}
 }
 
@@ -731,7 +731,7 @@ func (e *Engine) written(s *slot) {
 // audit asks about a state of the step twice: for the best token of the head, and for the best
 // token of the exact layer. It takes its share of the time of steps, which it saves up.
 func (e *Engine) audit(took time.Duration) {
-	if e.o.Audit <= 0 || e.x.Preview() == nil && e.x.Screen() == nil {
+	if e.o.Audit <= 0 || e.x.Index() == nil {
 		return
 	}
 	if e.credit += time.Duration(e.o.Audit * float64(took)); e.credit < 0 || e.step.Written == 0 {
@@ -748,11 +748,11 @@ func (e *Engine) audit(took time.Duration) {
 	if e.states = h; len(h) == 0 {
 		return
 	}
-	var found, best [1]softmax.Prediction
-	if _, err := e.x.Search(found[:], h, softmax.Request{}); err != nil {
+	var found, best [1]l2s.Prediction
+	if _, err := e.x.Search(found[:], h, l2s.Request{}); err != nil {
 		return
 	}
-	if _, err := e.x.Search(best[:], h, softmax.Request{Exact: true}); err != nil {
+	if _, err := e.x.Search(best[:], h, l2s.Request{Exact: true}); err != nil {
 		return
 	}
 	if e.step.Audited++; found[0].ID == best[0].ID {
@@ -798,9 +798,9 @@ func (e *Engine) logProbs(s *slot) error {
 }
 
 // sum is a request for log-probabilities: exact ones where a preview has no error of its own to tell.
-func (e *Engine) sum() softmax.Request {
+func (e *Engine) sum() l2s.Request {
 	exactly := !e.x.Estimates()
-	return softmax.Request{Exact: exactly, ExactSum: exactly}
+	return l2s.Request{Exact: exactly, ExactSum: exactly}
 }
 
 // LogProbError returns the largest error of 95 in 100 log-probabilities: 0 for a head without a
@@ -809,5 +809,5 @@ func LogProbError(x *llamacpp.Head, budget float64) float64 {
 	if !x.Estimates() {
 		return 0
 	}
-	return Rung(x.Preview(), budget).LogSumOff
+	return Rung(x.Index(), budget).LogSumOff
 }

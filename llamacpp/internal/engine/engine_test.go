@@ -15,14 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const (
@@ -208,9 +208,9 @@ func TestOneSequenceIsThatOfALoop(t *testing.T) {
 	want, text := []uint32{}, slices.Clone(prompt)
 	h, err := m.Feed(context.Background(), 0, prompt...)
 	for range 16 {
-		var best [1]softmax.Prediction
+		var best [1]l2s.Prediction
 		if err == nil {
-			_, err = x.Search(best[:], h, softmax.Request{})
+			_, err = x.Search(best[:], h, l2s.Request{})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -258,7 +258,7 @@ func TestDrawsOfASearchForSeveral(t *testing.T) {
 		"a gain":                  func(s *engine.Sampling) { s.Options.TopK, s.LastN, s.Options.Repetition = 5, 64, 0.5 },
 		"the best with penalties": func(s *engine.Sampling) { s.Options.Temperature, s.LastN, s.Options.Frequency = 0, 64, 2 },
 		"biases": func(s *engine.Sampling) {
-			s.Options.TopK, s.Biases = 40, []softmax.Bias{{ID: 1, Add: 2}, {ID: 9, Add: 60}, {ID: 11, Add: -60}}
+			s.Options.TopK, s.Biases = 40, []l2s.Bias{{ID: 1, Add: 2}, {ID: 9, Add: 60}, {ID: 11, Add: -60}}
 		},
 		"vLLM's order": func(s *engine.Sampling) { s.Options.Order, s.Options.TopK, s.Options.TopP = sample.VLLM(), 9, 0.8 },
 	} {
@@ -329,7 +329,7 @@ func mixed(x *llamacpp.Head, states []float32) (all []engine.Asked) {
 		case 5:
 			o.Repetition, o.Temperature = 1.3, 0
 		case 6:
-			a.Biases = []softmax.Bias{{ID: 3, Add: 100}, {ID: 60000, Add: -5}}
+			a.Biases = []l2s.Bias{{ID: 3, Add: 100}, {ID: 60000, Add: -5}}
 		case 7:
 			a.Allowed = set(x, history[30:40]...)
 		case 8:
@@ -339,7 +339,7 @@ func mixed(x *llamacpp.Head, states []float32) (all []engine.Asked) {
 		case 10:
 			o.TopK, o.Presence = 0, 1
 		case 11:
-			o.Temperature, a.Biases = 0, []softmax.Bias{{ID: history[0], Add: 3}}
+			o.Temperature, a.Biases = 0, []l2s.Bias{{ID: history[0], Add: 3}}
 		}
 		all = append(all, a)
 	}
@@ -349,7 +349,7 @@ func mixed(x *llamacpp.Head, states []float32) (all []engine.Asked) {
 // realStates are some of the lab model.
 func realStates(t *testing.T, x *llamacpp.Head, n int) []float32 {
 	t.Helper()
-	rows, release, err := head.OpenContexts(shared+"/data/llm-65k/contexts_test.npy", x.Dim())
+	rows, release, err := heads.OpenContexts(shared+"/data/llm-65k/contexts_test.npy", x.Dim())
 	if err != nil {
 		t.Skip(err)
 	}
@@ -367,7 +367,7 @@ func TestOneStepForRequestsOfAllKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fast, err := m.Head(llamacpp.HeadOptions{Preview: made})
+	fast, err := m.Head(llamacpp.HeadOptions{Index: made})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +394,7 @@ func TestOneStepForRequestsOfAllKinds(t *testing.T) {
 			if a.LogProbs >= 0 {
 				best := make([]llamacpp.Choice, max(a.LogProbs, 1))
 				logZ := 0.0
-				if _, logZ, err = x.Best(best, a.H, softmax.Request{ExactSum: x == exact}); err != nil {
+				if _, logZ, err = x.Best(best, a.H, l2s.Request{ExactSum: x == exact}); err != nil {
 					t.Fatal(err)
 				}
 				for _, c := range best[:a.LogProbs] {
@@ -524,7 +524,7 @@ func TestWhatAFullContextKeeps(t *testing.T) {
 			for len(all) < written {
 				var best [1]llamacpp.Choice
 				if err == nil {
-					_, _, err = x.Best(best[:], h, softmax.Request{Exact: true, ExactSum: true})
+					_, _, err = x.Best(best[:], h, l2s.Request{Exact: true, ExactSum: true})
 				}
 				if err != nil {
 					t.Fatal(err)

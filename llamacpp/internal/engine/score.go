@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/learning-to-screen/l2s"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/llamacpp"
-	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // AnswerTokens bounds the tokens of an answer of [Engine.Score].
@@ -149,7 +150,7 @@ func (e *Engine) logSums(states []float32) ([]float64, error) {
 	sums := make([]float64, len(states)/d)
 	r := e.sum()
 	r.LogSum = true
-	answers := make([]softmax.Answer, len(sums))
+	answers := make([]l2s.Answer, len(sums))
 	if err := e.x.SearchBatch(nil, answers, states, r); err != nil {
 		return nil, err
 	}
@@ -168,16 +169,7 @@ func (e *Engine) logProb(h []float32, id uint32, logSum float64) (float64, error
 }
 
 // Rung returns the rung of a budget, 0 for the preview's own: the last that keeps no more.
-func Rung(m *preview.Model, budget float64) preview.Rung {
-	rungs, normal := m.Rungs()
-	if budget == 0 {
-		return rungs[normal]
-	}
-	of := rungs[0]
-	for _, r := range rungs {
-		if r.Kept <= budget {
-			of = r
-		}
-	}
-	return of
+func Rung(preview *l2s.Index, budget float64) previewing.Rung {
+	x := (*l2sengine.Index)(preview)
+	return x.Preview().Parts().Rungs[x.StepOf(budget)]
 }

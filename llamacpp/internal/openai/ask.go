@@ -13,13 +13,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const (
@@ -178,7 +178,7 @@ func (s *Server) biases(f *fields, o *engine.Sampling) {
 			banned.Add(uint32(id))
 			bans++
 		case add != 0:
-			o.Biases = append(o.Biases, softmax.Bias{ID: uint32(id), Add: float32(add)})
+			o.Biases = append(o.Biases, l2s.Bias{ID: uint32(id), Add: float32(add)})
 		}
 		seen.Add(uint32(id))
 		return nil
@@ -190,7 +190,7 @@ func (s *Server) biases(f *fields, o *engine.Sampling) {
 		f.failed = cmp.Or(f.failed, failed)
 		return
 	}
-	slices.SortFunc(o.Biases, func(a, b softmax.Bias) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(o.Biases, func(a, b l2s.Bias) int { return cmp.Compare(a.ID, b.ID) })
 	if bans == 0 {
 		return
 	}

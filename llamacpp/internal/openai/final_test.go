@@ -34,7 +34,7 @@ func TestATwinOfAScaledModel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := twins[0].x.File().LogitScale(); s != 0.125 || twins[1].x.File().LogitScale() != 1 {
+	if s := twins[0].x.Layer().Info().Scale; s != 0.125 || twins[1].x.Layer().Info().Scale != 1 {
 		t.Fatalf("found the scale %v, expected 0.125 of one of the two", s)
 	}
 	ids := twins[0].m.Tokens("The file has names. The server", true)
@@ -85,16 +85,12 @@ func TestATwinOfAScaledModelByAPreview(t *testing.T) {
 			t.Fatal(err)
 		}
 		states := statesOf(t, path)
-		var m *preview.Model
-		err = x.File().Read(func() (err error) {
-			m, err = preview.Make(context.Background(), x.Layer(), states, preview.Options{Coordinates: 128, Precision1: 0.9, PrecisionK: 0.9})
-			return err
-		})
+		m, err := preview.Make(context.Background(), x.Layer(), states, preview.Options{Coordinates: 128, Precision1: 0.9, PrecisionK: 0.9})
 		x.Close()
 		if err != nil {
 			t.Fatal(err)
 		}
-		twins[i] = serveHead(t, path, 128, nil, llamacpp.HeadOptions{Preview: m})
+		twins[i] = serveHead(t, path, 128, nil, llamacpp.HeadOptions{Index: m})
 	}
 	for _, fields := range []string{`"temperature":0,"presence_penalty":1`, `"top_p":0.9`, `"top_k":20,"min_p":0.1,"frequency_penalty":0.5`} {
 		body := fmt.Sprintf(`{"prompt":%q,"max_tokens":8,"ignore_eos":true,"logprobs":0,"seed":1,%s}`, prompt, fields)
@@ -150,8 +146,8 @@ func TestAModelWithASoftCap(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := serveHead(t, path, 128, func(o *openai.Options) { o.Template = "" }, llamacpp.HeadOptions{})
-	if s.x.File().SoftCap() != 3 {
-		t.Fatalf("found the cap %v, expected 3", s.x.File().SoftCap())
+	if s.x.Layer().Info().Cap != 3 {
+		t.Fatalf("found the cap %v, expected 3", s.x.Layer().Info().Cap)
 	}
 	if err := s.m.Check(s.x); err != nil { // by llama.cpp's own logits, which have the cap
 		t.Fatal(err)

@@ -567,7 +567,7 @@ func TestBiases(t *testing.T) {
 			t.Errorf("found %q twice, expected each token once under this penalty", piece)
 		}
 	}
-	// Only the rows of allowed tokens are read: a test of the cost is in package softmax. Here the
+	// Only the rows of allowed tokens are read: a test of the cost is in package l2s. Here the
 	// whole chain takes them.
 	if status, x := s.post(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"allowed_tokens":[3],"logit_bias":{"3":-100}}`, prompt)); status != 400 || at(t, x, "error", "param") != "logit_bias" {
 		t.Errorf("nothing may be written: found %d, %v", status, x)

@@ -17,7 +17,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/internal/tail"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/record"
 )
@@ -78,7 +77,7 @@ type Error struct {
 
 // Find fits the tail of a model, for its budget, on contexts, of which r finds these cells. See
 // train.FitTail.
-func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screening.Model, r *router.Router, cells []uint32, opt *Options) (*tail.Tail, *Fit, error) {
+func Find(ctx context.Context, c *corpus.Corpus, layer *exact.Layer, m *screening.Model, r *router.Router, cells []uint32, opt *Options) (*tail.Tail, *Fit, error) {
 	f := draw(c, m, r, cells, opt)
 	f.layer = layer
 	for _, step := range []func(context.Context) error{f.square, f.measure, f.fitAll} {
@@ -111,7 +110,7 @@ var Err = errors.New("tail")
 type fit struct {
 	*corpus.Corpus // ordered by cluster
 	cells          []uint32
-	layer          *softmax.Layer
+	layer          *exact.Layer
 	router         *router.Router
 	model          *screening.Model
 	opt            *Options

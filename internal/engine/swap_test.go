@@ -1,4 +1,4 @@
-package pool
+package engine
 
 import (
 	"sync"
@@ -21,18 +21,19 @@ func TestSwapsMakeNoMoreSearchers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(m, layer, screening.Options{})
+	l, x := Over(layer), OfScreen(m)
+	p, err := NewPool(l, x, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 10 {
-		l, err := p.borrow()
+		lent, err := p.borrow()
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.home, l.sound = &p.shelves[(7*i+3)%shelves], true // the query of another goroutine
-		l.giveBack()
-		if _, err := p.Swap(m, layer); err != nil {
+		lent.home, lent.sound = &p.shelves[(7*i+3)%shelves], true // the query of another goroutine
+		lent.giveBack()
+		if _, err := p.Swap(l, x); err != nil {
 			t.Fatal(err)
 		}
 		if n := p.count(); n != 1 {
@@ -64,7 +65,7 @@ func TestSwapsMakeNoMoreSearchers(t *testing.T) {
 		})
 	}
 	for range 5000 {
-		if _, err := p.Swap(m, layer); err != nil {
+		if _, err := p.Swap(l, x); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,11 +1,11 @@
-package pool_test
+package engine_test
 
 import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/audit"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 )
@@ -19,9 +19,9 @@ func BenchmarkPool(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	model := (*screening.Model)(made)
-	pool := func() *pool.Pool {
-		p, err := pool.New(model, (*exact.Layer)(data.Layer), screening.Options{})
+	model := (*engine.Index)(made).Screen()
+	pool := func() *engine.Pool {
+		p, err := engine.NewPool(engine.Over(data.Exact), engine.OfScreen(model), engine.Options{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func BenchmarkPool(b *testing.B) {
 		asker func() func(dst []exact.Prediction, h []float32) (int, error) // one for each goroutine
 	}{
 		{"searcher", func() func([]exact.Prediction, []float32) (int, error) {
-			s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), screening.Options{})
+			s, err := screening.NewSearcher(model, data.Exact, screening.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}

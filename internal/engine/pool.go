@@ -1,5 +1,4 @@
-// Package pool lends searchers to goroutines, and swaps the model and the layer under them.
-package pool
+package engine
 
 import (
 	"errors"
@@ -9,23 +8,22 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/logsum"
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
-// Pool is screen.Pool.
+// Pool is l2s.Pool.
 type Pool struct {
-	options screening.Options // with the pool among the observers, for its watch
+	options Options // with the pool among the observers, for its watch
 	current atomic.Pointer[generation]
 	watch   atomic.Pointer[Watcher] // nil for none
 	mu      sync.Mutex              // one Swap at a time, and none while a watch begins
 	shelves [shelves]shelf
 }
 
-// generation is a model with its layer.
+// generation is a layer with its index.
 type generation struct {
-	model   *screening.Model
-	layer   *exact.Layer
+	layer   *Layer
+	index   *Index
 	inUse   atomic.Int64 // 1 as long as it is current, plus 1 per searcher on loan
 	drained chan struct{}
 }
@@ -35,9 +33,9 @@ type generation struct {
 type shelf struct {
 	mu    sync.Mutex
 	of    *generation
-	free  []*screening.Searcher
+	free  []*Searcher
 	out   int // searchers of the generation that were taken off this shelf and are in use
-	stats screening.Stats
+	stats Stats
 	_     [64]byte // two shelves share no line of a cache
 }
 
@@ -46,33 +44,33 @@ const (
 	shelves   = 1 << shelfBits
 )
 
-// New is screen.NewPool.
-func New(m *screening.Model, l *exact.Layer, o screening.Options) (*Pool, error) {
+// NewPool is l2s.NewPool.
+func NewPool(l *Layer, x *Index, o Options) (*Pool, error) {
 	p := &Pool{options: o}
 	p.options.Observers = append(slices.Clip(o.Observers), (*relay)(p))
 	p.current.Store(&generation{}) // which no query uses
-	if _, err := p.Swap(m, l); err != nil {
+	if _, err := p.Swap(l, x); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// Swap is screen.Pool.Swap.
-func (p *Pool) Swap(m *screening.Model, l *exact.Layer) (drained <-chan struct{}, err error) {
-	made := make([]*screening.Searcher, max(p.count(), 1)) // one checks m and l: all may have gone after errors
+// Swap is l2s.Pool.Swap.
+func (p *Pool) Swap(l *Layer, x *Index) (drained <-chan struct{}, err error) {
+	made := make([]*Searcher, max(p.count(), 1)) // one checks l and x: all may have gone after errors
 	for i := range made {
-		if made[i], err = screening.NewSearcher(m, l, p.options); err != nil {
+		if made[i], err = p.searcher(l, x); err != nil {
 			return nil, err
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := p.current.Load()
-	g := &generation{model: m, layer: l, drained: make(chan struct{})}
+	g := &generation{layer: l, index: x, drained: make(chan struct{})}
 	g.inUse.Store(1)
 	p.current.Store(g)
 	if w := p.watch.Load(); w != nil {
-		(*w).Began(m)
+		(*w).Began(x)
 	}
 	p.lock() // or a query that finds some shelves empty would make a searcher too many
 	for i := range p.shelves {
@@ -88,6 +86,16 @@ func (p *Pool) Swap(m *screening.Model, l *exact.Layer) (drained <-chan struct{}
 	p.unlock()
 	old.release()
 	return old.drained, nil
+}
+
+// searcher makes a searcher that the watcher of the pool observes.
+func (p *Pool) searcher(l *Layer, x *Index) (*Searcher, error) {
+	s, err := NewSearcher(l, x, p.options)
+	if err != nil {
+		return nil, err
+	}
+	s.watch = &p.watch
+	return s, nil
 }
 
 func (p *Pool) lock() {
@@ -110,10 +118,14 @@ func (g *generation) release() {
 
 // Watcher observes the queries of a pool.
 type Watcher interface {
-	screening.Observer
-	// Began is called when a model begins to answer, and at the start of the watch with the one
-	// that answers.
-	Began(m *screening.Model)
+	screening.Observer // of queries by a screen
+	// Previewed is called after a query by a preview that was not to be answered exactly, with its
+	// context, which is the caller's, the step that it was answered by, and whether the exact layer
+	// gave the answer.
+	Previewed(x *Index, h []float32, step int, exact bool)
+	// Began is called when an index begins to answer, nil for the exact search, and at the start of
+	// the watch with the one that answers.
+	Began(x *Index)
 }
 
 // relay is a pool as the observer of its searchers: its watcher takes part through it.
@@ -138,7 +150,7 @@ func (r *relay) After(v *screening.View) error {
 func (p *Pool) Watch(w Watcher) (earlier Watcher) {
 	p.mu.Lock() // no Swap
 	defer p.mu.Unlock()
-	w.Began(p.current.Load().model)
+	w.Began(p.current.Load().index)
 	if old := p.watch.Swap(&w); old != nil {
 		earlier = *old
 	}
@@ -152,27 +164,19 @@ func (p *Pool) Unwatch(w Watcher) {
 	}
 }
 
-// Stats is screen.Pool.Stats.
-func (p *Pool) Stats() (sum screening.Stats) {
+// Stats is l2s.Pool.Stats.
+func (p *Pool) Stats() (sum Stats) {
 	p.lock()
 	defer p.unlock()
 	for i := range p.shelves {
-		add(&sum, p.shelves[i].stats)
+		sum.add(p.shelves[i].stats)
 	}
 	return sum
 }
 
-func add(s *screening.Stats, o screening.Stats) {
-	s.Queries += o.Queries
-	s.Candidates += o.Candidates
-	s.Routing += o.Routing
-	s.Exact += o.Exact
-	s.Lacking += o.Lacking
-}
-
 // loan is a searcher that a query has.
 type loan struct {
-	*screening.Searcher
+	*Searcher
 	of    *generation
 	from  *shelf // which counts it
 	home  *shelf // where it goes afterwards
@@ -203,7 +207,7 @@ func (p *Pool) borrow() (l loan, err error) {
 		p.unlock()
 	}
 	if l.Searcher == nil {
-		if l.Searcher, err = screening.NewSearcher(l.of.model, l.of.layer, p.options); err != nil {
+		if l.Searcher, err = p.searcher(l.of.layer, l.of.index); err != nil {
 			l.giveBack()
 			return loan{}, err
 		}
@@ -244,7 +248,7 @@ func (l *loan) giveBack() {
 		defer second.mu.Unlock()
 	}
 	if l.Searcher != nil {
-		add(&l.from.stats, l.TakeStats())
+		l.from.stats.add(l.takeStats())
 	}
 	if l.from.of != l.of {
 		l.of.release()
@@ -266,8 +270,8 @@ func (p *Pool) count() (n int) {
 	return n
 }
 
-// Do is screen.Pool.Do.
-func (p *Pool) Do(f func(s *screening.Searcher) error) error {
+// Do is l2s.Pool.Do.
+func (p *Pool) Do(f func(s *Searcher) error) error {
 	l, err := p.borrow()
 	if err != nil {
 		return err
@@ -278,30 +282,30 @@ func (p *Pool) Do(f func(s *screening.Searcher) error) error {
 	return err
 }
 
-// TopK is [screening.Searcher.TopK].
+// TopK is [Searcher.TopK].
 func (p *Pool) TopK(dst []exact.Prediction, h []float32) (n int, err error) {
-	a, err := p.Search(dst, h, exact.Request{})
+	a, err := p.Search(dst, h, &exact.Request{})
 	return a.Count, err
 }
 
-// Search is [screening.Searcher.Search].
-func (p *Pool) Search(dst []exact.Prediction, h []float32, req exact.Request) (a exact.Answer, err error) {
-	err = p.Do(func(s *screening.Searcher) (err error) {
+// Search is [Searcher.Search].
+func (p *Pool) Search(dst []exact.Prediction, h []float32, req *exact.Request) (a exact.Answer, err error) {
+	err = p.Do(func(s *Searcher) (err error) {
 		a, err = s.Search(dst, h, req)
 		return err
 	})
 	return a, err
 }
 
-// SearchBatch is [screening.Searcher.SearchBatch]. One generation answers all contexts.
-func (p *Pool) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
-	return p.Do(func(s *screening.Searcher) error { return s.SearchBatch(dst, answers, contexts, req) })
+// SearchBatch is [Searcher.SearchBatch]. One generation answers all contexts.
+func (p *Pool) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req *exact.Request) error {
+	return p.Do(func(s *Searcher) error { return s.SearchBatch(dst, answers, contexts, req) })
 }
 
-// LogProb is [logsum.LogProb].
+// LogProb is [Searcher.LogProb].
 func (p *Pool) LogProb(h []float32, id uint32, temperature float64) (x float64, err error) {
-	err = p.Do(func(s *screening.Searcher) (err error) {
-		x, err = logsum.LogProb(s, h, id, temperature)
+	err = p.Do(func(s *Searcher) (err error) {
+		x, err = s.LogProb(h, id, temperature)
 		return err
 	})
 	return x, err

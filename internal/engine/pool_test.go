@@ -1,4 +1,4 @@
-package pool_test
+package engine_test
 
 import (
 	"errors"
@@ -13,10 +13,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/logsum"
-	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/screentest"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
@@ -26,18 +25,18 @@ func draws(t *rapid.T) screentest.Draw {
 	return func(label string, low, high int) int { return rapid.IntRange(low, high).Draw(t, label) }
 }
 
-func poolOf(in *screentest.Instance, t screentest.Failer, o ...screening.Options) *pool.Pool {
+func poolOf(in *screentest.Instance, t screentest.Failer, o ...engine.Options) *engine.Pool {
 	t.Helper()
-	p, err := pool.New(in.Model, in.Layer, append(o, screening.Options{})[0])
+	p, err := engine.NewPool(engine.Over(in.Layer), engine.OfScreen(in.Model), append(o, engine.Options{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func swap(t screentest.Failer, p *pool.Pool, in *screentest.Instance) <-chan struct{} {
+func swap(t screentest.Failer, p *engine.Pool, in *screentest.Instance) <-chan struct{} {
 	t.Helper()
-	drained, err := p.Swap(in.Model, in.Layer)
+	drained, err := p.Swap(engine.Over(in.Layer), engine.OfScreen(in.Model))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,21 +55,14 @@ func isClosed(c <-chan struct{}) bool {
 // asker has the common methods of a Pool and a Searcher.
 type asker interface {
 	TopK(dst []exact.Prediction, h []float32) (int, error)
-	Search(dst []exact.Prediction, h []float32, req exact.Request) (exact.Answer, error)
-	SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error
+	Search(dst []exact.Prediction, h []float32, req *exact.Request) (exact.Answer, error)
+	SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req *exact.Request) error
 	LogProb(h []float32, id uint32, temperature float64) (float64, error)
-	Stats() screening.Stats
-}
-
-// searcher is a searcher with the methods of a pool.
-type searcher struct{ *screening.Searcher }
-
-func (s searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
-	return logsum.LogProb(s.Searcher, h, id, temperature)
+	Stats() engine.Stats
 }
 
 // ask asks one question by its number, and returns all that is answered.
-func ask(a asker, question int, in *screentest.Instance, at, k int, req exact.Request) []any {
+func ask(a asker, question int, in *screentest.Instance, at, k int, req *exact.Request) []any {
 	h := in.Context(at)
 	switch question {
 	case 0:
@@ -104,20 +96,24 @@ func checkPool(t *rapid.T) {
 	for range rapid.IntRange(1, 3).Draw(t, "instances") {
 		ins = append(ins, screentest.DrawShape(draws(t)).Instance(t))
 	}
-	var o screening.Options
+	var o engine.Options
 	if rapid.Bool().Draw(t, "small budget") {
 		o.Budget = 1
 	}
-	var searchers []*screening.Searcher
+	var searchers []*engine.Searcher
 	for _, in := range ins {
-		searchers = append(searchers, in.Searcher(t, o))
+		s, err := engine.NewSearcher(engine.Over(in.Layer), engine.OfScreen(in.Model), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		searchers = append(searchers, s)
 	}
 	pool, current, number := poolOf(ins[0], t, o), 0, uint64(1)
 	query := func(a asker, generation int) {
 		in := ins[generation]
 		question, at := rapid.IntRange(0, 5).Draw(t, "question"), rapid.IntRange(0, in.N-1).Draw(t, "context")
-		k, req := rapid.IntRange(1, in.Config.Labels).Draw(t, "k"), exact.Request{LogSum: rapid.Bool().Draw(t, "log-sum"), Budget: screentest.DrawBudget(draws(t), in)}
-		got, want := ask(a, question, in, at, k, req), ask(searcher{searchers[generation]}, question, in, at, k, req)
+		k, req := rapid.IntRange(1, in.Config.Labels).Draw(t, "k"), &exact.Request{LogSum: rapid.Bool().Draw(t, "log-sum"), Budget: screentest.DrawBudget(draws(t), in)}
+		got, want := ask(a, question, in, at, k, req), ask(searchers[generation], question, in, at, k, req)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("generation %d, question %d: got %v, want %v", number, question, got, want)
 		}
@@ -139,12 +135,12 @@ func checkPool(t *rapid.T) {
 			var drained <-chan struct{}
 			before := current
 			failure := errors.New("an error of the caller")
-			if err := pool.Do(func(s *screening.Searcher) error {
-				query(searcher{s}, before)
+			if err := pool.Do(func(s *engine.Searcher) error {
+				query(s, before)
 				drained = change()
-				query(searcher{s}, before)
+				query(s, before)
 				query(pool, current)
-				if s.Model() != ins[before].Model {
+				if s.Index().Screen() != ins[before].Model {
 					t.Fatal("Do lends a searcher of another model")
 				}
 				if isClosed(drained) {
@@ -159,7 +155,7 @@ func checkPool(t *rapid.T) {
 			}
 		}
 	}
-	var want screening.Stats
+	var want engine.Stats
 	for _, s := range searchers {
 		want = sum(want, s.Stats())
 	}
@@ -168,10 +164,10 @@ func checkPool(t *rapid.T) {
 	}
 }
 
-func sum(a, b screening.Stats) screening.Stats {
-	return screening.Stats{
-		Queries: a.Queries + b.Queries, Candidates: a.Candidates + b.Candidates, Routing: a.Routing + b.Routing,
-		Exact: a.Exact + b.Exact, Lacking: a.Lacking + b.Lacking,
+func sum(a, b engine.Stats) engine.Stats {
+	return engine.Stats{
+		Queries: a.Queries + b.Queries, Looked: a.Looked + b.Looked, Scored: a.Scored + b.Scored,
+		Exact: a.Exact + b.Exact, Fallback: a.Fallback + b.Fallback, Far: a.Far + b.Far,
 	}
 }
 
@@ -222,7 +218,7 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 		return model, layer, weights
 	}
 	model, layer, weights := open(0)
-	pool, err := pool.New(model, layer, screening.Options{})
+	pool, err := engine.NewPool(engine.Over(layer), engine.OfScreen(model), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,12 +231,12 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 		wg.Go(func() {
 			dst, answers := make([]exact.Prediction, n*k), make([]exact.Answer, n)
 			for round := g; !stop.Load(); round++ {
-				if err := pool.Do(func(s *screening.Searcher) error {
-					owner, _ := owners.Load(s.Model())
+				if err := pool.Do(func(s *engine.Searcher) error {
+					owner, _ := owners.Load(s.Index().Screen())
 					x := owner.(*kind)
 					if round%3 == 0 {
 						queries.Add(n)
-						if err := s.SearchBatch(dst, answers, contexts, exact.Request{LogSum: true}); err != nil {
+						if err := s.SearchBatch(dst, answers, contexts, &exact.Request{LogSum: true}); err != nil {
 							return err
 						}
 						if !slices.Equal(dst, x.want) || !slices.Equal(answers, x.answers) {
@@ -250,7 +246,7 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 					}
 					queries.Add(1)
 					at := round % n
-					a, err := s.Search(dst[:k], contexts[at*24:(at+1)*24], exact.Request{LogSum: true})
+					a, err := s.Search(dst[:k], contexts[at*24:(at+1)*24], &exact.Request{LogSum: true})
 					if a != x.answers[at] || !slices.Equal(dst[:k], x.want[at*k:(at+1)*k]) {
 						t.Error("an answer is of another generation")
 					}
@@ -263,7 +259,7 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 					t.Error(err)
 				}
 				last := pool.Stats()
-				if now := pool.Stats(); now.Queries < last.Queries || now.Candidates < last.Candidates {
+				if now := pool.Stats(); now.Queries < last.Queries || now.Scored < last.Scored {
 					t.Errorf("counts fall: %+v after %+v", now, last)
 				}
 			}
@@ -271,7 +267,7 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 	}
 	for i := range swaps {
 		model, layer, next := open(i + 1)
-		drained, err := pool.Swap(model, layer)
+		drained, err := pool.Swap(engine.Over(layer), engine.OfScreen(model))
 		if err != nil {
 			t.Error(err)
 		}
@@ -299,7 +295,7 @@ func TestSwapsMayMeet(t *testing.T) {
 	for range swappers {
 		wg.Go(func() {
 			for range each {
-				drained, err := pool.Swap(in.Model, in.Layer)
+				drained, err := pool.Swap(engine.Over(in.Layer), engine.OfScreen(in.Model))
 				if err != nil {
 					t.Error(err)
 				}
@@ -323,13 +319,13 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 		is    error  // nil for any
 		text  string // of the error
 	}{
-		{"another layer", in.Model, other.Layer, exact.ErrLayer, "screen: "},
-		{"another model", other.Model, in.Layer, exact.ErrLayer, "screen: "},
-		{"no model", nil, in.Layer, nil, "screen: model: found none"},
-		{"no layer", in.Model, nil, nil, "screen: layer: found none"},
-		{"a zero model", new(screening.Model), in.Layer, nil, "screen: model: found none"},
-		{"a zero layer", in.Model, new(exact.Layer), nil, "screen: layer: found none"},
-		{"neither", nil, nil, nil, "screen: model: found none"},
+		{"another layer", in.Model, other.Layer, exact.ErrLayer, "screen: fingerprint: found "},
+		{"another model", other.Model, in.Layer, exact.ErrLayer, "screen: fingerprint: found "},
+		{"no model", nil, in.Layer, nil, "l2s: index: found an empty one"},
+		{"no layer", in.Model, nil, nil, "l2s: layer: found none"},
+		{"a zero model", new(screening.Model), in.Layer, nil, "l2s: index: found an empty one"},
+		{"a zero layer", in.Model, nil, nil, "l2s: layer: found none"},
+		{"neither", nil, nil, nil, "l2s: layer: found none"},
 	} {
 		refused := func(t *testing.T, err error) {
 			t.Helper()
@@ -338,7 +334,7 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 			}
 		}
 		t.Run(c.name, func(t *testing.T) {
-			p, err := pool.New(c.model, c.layer, screening.Options{})
+			p, err := engine.NewPool(engine.Over(c.layer), engine.OfScreen(c.model), engine.Options{})
 			if refused(t, err); p != nil {
 				t.Error("NewPool: found a pool and an error")
 			}
@@ -346,9 +342,9 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 				t.Run(before, func(t *testing.T) {
 					pool := poolOf(in, t)
 					if before == "no searcher" { // after an error it is not used again
-						pool.Do(func(*screening.Searcher) error { return errors.New("a fault") })
+						pool.Do(func(*engine.Searcher) error { return errors.New("a fault") })
 					}
-					drained, err := pool.Swap(c.model, c.layer)
+					drained, err := pool.Swap(engine.Over(c.layer), engine.OfScreen(c.model))
 					if refused(t, err); drained != nil {
 						t.Error("found a channel and an error")
 					}
@@ -360,7 +356,7 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 			}
 		})
 	}
-	if p, err := pool.New(in.Model, in.Layer, logsum.OverTail(screening.Options{})); err == nil || p != nil {
+	if p, err := engine.NewPool(engine.Over(in.Layer), engine.OfScreen(in.Model), engine.Options{OverTail: true}); err == nil || p != nil {
 		t.Error("NewPool: found no error for OverTail without a tail")
 	}
 }
@@ -371,34 +367,36 @@ func TestASearcherIsUsedAgainUnlessItsQueryBroke(t *testing.T) {
 	in := screentest.Ordinary(t)
 	for _, c := range []struct {
 		name  string
-		f     func(s *screening.Searcher) error
+		f     func(s *engine.Searcher) error
 		again bool
 	}{
-		{"no error", func(s *screening.Searcher) error { return nil }, true},
-		{"a bad context", func(s *screening.Searcher) error { _, err := s.TopK(make([]exact.Prediction, 1), nil); return err }, true},
-		{"a bad request", func(s *screening.Searcher) error {
-			_, err := s.Search(nil, in.Context(0), exact.Request{})
+		{"no error", func(s *engine.Searcher) error { return nil }, true},
+		{"a bad context", func(s *engine.Searcher) error { _, err := s.TopK(make([]exact.Prediction, 1), nil); return err }, true},
+		{"a bad request", func(s *engine.Searcher) error {
+			_, err := s.Search(nil, in.Context(0), &exact.Request{})
 			return err
 		}, true},
-		{"another error", func(s *screening.Searcher) error { return errors.New("a fault") }, false},
-		{"a panic", func(s *screening.Searcher) error { panic("a fault") }, false},
+		{"another error", func(s *engine.Searcher) error { return errors.New("a fault") }, false},
+		{"a panic", func(s *engine.Searcher) error { panic("a fault") }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			pool := poolOf(in, t)
-			var first *screening.Searcher
+			var first *engine.Searcher
 			func() {
 				defer func() {
 					if got, want := recover() != nil, c.name == "a panic"; got != want {
 						t.Errorf("a panic came: %v, want %v", got, want)
 					}
 				}()
-				pool.Do(func(s *screening.Searcher) error {
-					screentest.TopK(t, s, 5, in.Context(0))
+				pool.Do(func(s *engine.Searcher) error {
+					if _, err := s.TopK(make([]exact.Prediction, 5), in.Context(0)); err != nil {
+						t.Error(err)
+					}
 					first = s
 					return c.f(s)
 				})
 			}()
-			if err := pool.Do(func(s *screening.Searcher) error {
+			if err := pool.Do(func(s *engine.Searcher) error {
 				if again := s == first; again != c.again {
 					t.Errorf("the searcher is used again: %v, want %v", again, c.again)
 				}
@@ -429,14 +427,14 @@ func TestQueriesOfAPoolDoNotAllocate(t *testing.T) {
 		{"TopK", func() error { var dst [5]exact.Prediction; _, err := p.TopK(dst[:], next()); return err }},
 		{"Search", func() error {
 			var dst [5]exact.Prediction
-			_, err := p.Search(dst[:], next(), exact.Request{LogSum: true})
+			_, err := p.Search(dst[:], next(), &exact.Request{LogSum: true})
 			return err
 		}},
 		{"SearchBatch", func() error {
-			return p.SearchBatch(batch, answers, in.Contexts[:100*in.Config.Dim], exact.Request{})
+			return p.SearchBatch(batch, answers, in.Contexts[:100*in.Config.Dim], &exact.Request{})
 		}},
 		{"LogProb", func() error { _, err := p.LogProb(next(), 7, 1); return err }},
-		{"Do", func() error { return p.Do(func(s *screening.Searcher) error { next(); return nil }) }},
+		{"Do", func() error { return p.Do(func(s *engine.Searcher) error { next(); return nil }) }},
 		{"Stats", func() error { p.Stats(); return nil }},
 	} {
 		warm := in.N // calls, in which scratch grows to the largest set
@@ -461,14 +459,14 @@ func TestAQueryAfterASwapDoesNotAllocate(t *testing.T) {
 	in := screentest.Ordinary(t)
 	p := poolOf(in, t)
 	const runs = 20
-	p.Do(func(*screening.Searcher) error { return p.Do(func(*screening.Searcher) error { return nil }) }) // two at once
+	p.Do(func(*engine.Searcher) error { return p.Do(func(*engine.Searcher) error { return nil }) }) // two at once
 	var least uint64 = math.MaxUint64
 	for range runs { // other goroutines, of the runtime, may disturb some
 		swap(t, p, in)
 		var before, after runtime.MemStats
 		var dst [2]exact.Prediction
 		runtime.ReadMemStats(&before)
-		p.Do(func(*screening.Searcher) error { _, err := p.TopK(dst[:], in.Context(0)); return err })
+		p.Do(func(*engine.Searcher) error { _, err := p.TopK(dst[:], in.Context(0)); return err })
 		runtime.ReadMemStats(&after)
 		least = min(least, after.Mallocs-before.Mallocs)
 	}

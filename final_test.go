@@ -1,4 +1,4 @@
-package layerfile_test
+package l2s_test
 
 import (
 	"math"
@@ -6,10 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
-	"github.com/learning-to-screen/l2s/internal/layerfile"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // The layer of a head has the model's logits: of contexts at the head, and of states from before the
@@ -27,22 +25,22 @@ func TestTheLayerOfAHeadHasItsFinalLogits(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, err := head.Open(dir, head.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	if h.StateScale() != 0.5 || h.SoftCap() != 6 || h.Bias() == nil {
-		t.Fatalf("found the head %v, expected one with a scale of states, a cap and a bias", h)
-	}
 	x := []float32{1.5, -2.5}
-	for _, state := range []float64{1, h.StateScale()} {
-		l, err := layerfile.Of(h, state)
+	for _, normed := range []bool{false, true} {
+		l, err := l2s.Open(dir, l2s.OpenOptions{Normed: normed})
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer l.Close()
+		state := 1.0
+		if normed {
+			state = 0.5
+		}
+		if i := l.Info(); i.StateScale != 0.5 || i.Cap != 6 || i.Bias != "lm_head.bias" || i.Scale != state {
+			t.Fatalf("found the head %+v, expected one with a scale of states, a cap and a bias", i)
+		}
 		var found [3]float64
-		if err := softmax.NewSearcher(l).Logits(found[:], x, softmax.Labels{}); err != nil {
+		if err := newSearcher(t, l, nil, l2s.Options{}).Logits(found[:], x, l2s.Labels{}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range found {
