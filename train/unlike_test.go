@@ -18,7 +18,7 @@ func TestIntervalsHoldOnContextsUnlikeThoseOfTheTraining(t *testing.T) {
 	d := layers.Structured(2000, dim, 30, n+ask, 1)
 	opt, tail := DefaultOptions(), DefaultTailOptions()
 	opt.Tail = &tail
-	m, _, err := Run(t.Context(), d.Layer, d.Contexts[:n*dim], opt)
+	m, _, err := Run(t.Context(), d.Layer, l2s.Float32(d.Contexts[:n*dim], dim), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
