@@ -91,9 +91,13 @@ func (s screened) LogProb(h []float32, id uint32) float64 {
 type candidates struct{ *screening.Searcher }
 
 func (c candidates) TopK(dst []exact.Prediction, h []float32) int {
-	a, err := c.Searcher.Search(dst, h, exact.Request{Within: math.MaxFloat64}) // of any distance: no fewer than k have the layer answer
+	v, err := c.Searcher.Look(h, 0)
 	if err != nil {
 		panic(err) // contexts were checked
+	}
+	a, err := v.Find(dst[:min(len(dst), v.N)], &exact.Request{Among: v.First(v.N)})
+	if err != nil {
+		panic(err)
 	}
 	return a.Count
 }
