@@ -35,7 +35,7 @@ type Options struct {
 	// [ErrTarget].
 	Precision1, PrecisionK float64
 	// LeastOwn is the found share of own states (l2s.Step.Own) below which Make returns [ErrTarget]: 0
-	// for .999. The step for requests that name no budget has .9999, if any step has: otherwise the
+	// for .9. The step for requests that name no budget has .9999, if any step has: otherwise the
 	// one that finds most, and l2s.Index.Steps returns its share.
 	LeastOwn float64
 	// Threads is the number of threads, 0 for all CPUs. The model does not depend on it.

@@ -49,9 +49,6 @@ const (
 	fastWriters = 16   // sequences that the model writes
 	fastPrompt  = 12   // tokens of a window, with which one begins
 	fastWritten = 96   // tokens of each
-	// fastLeast is the found share of own states below which there is no preview. A user who asks for
-	// one gets it with a warning, unless it is useless.
-	fastLeast = 0.9
 )
 
 // withFast adds the flags of a preview; text describes the flag --text, "" if there is no such
@@ -336,7 +333,7 @@ func (f *flags) makePreview(ctx context.Context) (*l2s.Index, error) {
 	defer debug.FreeOSMemory() // before the lasting model is opened
 	defer f.closes(nil, x)
 	stages := map[string]func(string, float64){"coordinates": share(0.45, 0.55), "blocks": share(0.55, 0.75), "fingerprint": share(0.75, 0.77), "precision": share(0.77, 1)}
-	made, err := preview.Make(ctx, x.Layer(), states, preview.Options{LeastOwn: fastLeast, Body: f.body, Progress: func(stage string, done float64) {
+	made, err := preview.Make(ctx, x.Layer(), states, preview.Options{Body: f.body, Progress: func(stage string, done float64) {
 		if at := stages[stage]; at != nil {
 			at(stage, done)
 		}

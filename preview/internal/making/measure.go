@@ -20,6 +20,9 @@ const (
 	byFar = 10
 	// ownLabels is the number of labels whose own states measure the rungs.
 	ownLabels = 20000
+	// leastOwn is the found share of own states below which a preview is of no use: many labels are
+	// never found.
+	leastOwn = 0.9
 	// mostExact is the largest share of contexts that the exact layer answers, of a preview that pays.
 	mostExact = 0.5
 	// mostSums bounds the held-out contexts whose log-sums are computed.
@@ -110,7 +113,7 @@ func (m *maker) precise(p1, pk float64) error {
 	if 1-r.Precision1.High > byFar*(1-p1) || 1-r.PrecisionK.High > byFar*(1-pk) {
 		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", precision.ErrTarget, r.Precision1.Value, m.K, r.PrecisionK.Value, m.HeldOut, p1, pk)
 	}
-	if least := cmp.Or(m.opt.LeastOwn, 1-byFar*(1-precision.TargetOwn)); m.Own > 0 && r.Own.High < least {
+	if least := cmp.Or(m.opt.LeastOwn, leastOwn); m.Own > 0 && r.Own.High < least {
 		return fmt.Errorf("%w: found %.4f of %d labels at most, each in a state in which it leads by %d logits, expected %.4v: take the exact search; Options.LeastOwn allows less", precision.ErrTarget, r.Own.Value, m.Own, evaluate.OwnLead, least)
 	}
 	if m.Labels >= LeastLabels && r.Exact > mostExact {
