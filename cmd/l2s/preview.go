@@ -72,6 +72,7 @@ type previewEval struct {
 	Dim          int                `json:"dim"`
 	Contexts     int                `json:"contexts"`
 	Level        string             `json:"level"`
+	Own          *ownEval           `json:"own,omitempty"` // with --own
 
 	ks []int
 }
@@ -159,6 +160,9 @@ func (r *previewEval) String() string {
 			fmt.Fprintf(&b, "   (the exact layer answered %s of the contexts)", progress.Count(n))
 		}
 		b.WriteByte('\n')
+	}
+	if r.Own != nil {
+		b.WriteString(r.Own.String())
 	}
 	fmt.Fprintf(&b, "level      %s\n", r.Level)
 	return b.String()
