@@ -142,7 +142,7 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 	r := rungs[at]
 	e.Kind, e.Budget, e.Precision1, e.PrecisionK = previewed, r.Kept, r.Precision1.Value, r.PrecisionK.Value
 	_, held := m.RungsOf()
-	e.Text = fmt.Sprintf("a preview answers: P@1 %.5f and P@%d %.5f on %d of the contexts that it was not made from; it looks at %.1f%% of the labels", e.Precision1, l.o.Train.K, e.PrecisionK, held, 100*r.Looked)
+	e.Text = fmt.Sprintf("a preview answers: P@1 %.5f and P@%d %.5f on %d of the contexts that it was not made from, and finds %.4f of %d own states; it looks at %.1f%% of the labels", e.Precision1, l.o.Train.K, e.PrecisionK, held, r.Own.Value, m.OwnStates(), 100*r.Looked)
 	kept := l.contexts.Kept()
 	l.live.Store(&livePreview{model: m, made: kept, checked: kept})
 	l.tell(e)

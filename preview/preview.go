@@ -36,6 +36,10 @@ type Options struct {
 	// labels; Rungs returns its precision. If that one misses ten times the number, Make returns
 	// [ErrTarget].
 	Precision1, PrecisionK float64
+	// LeastOwn is the found share of own states (see [Rung]) below which Make returns [ErrTarget]: 0
+	// for .999. The rung for requests that name no budget has .9999, if any rung has: otherwise the
+	// one that finds most, and Rungs returns its share.
+	LeastOwn float64
 	// Threads is the number of threads, 0 for all CPUs. The model does not depend on it.
 	Threads int
 	// Progress, unless nil, gets the stage and its finished share, 0 to 1.
@@ -103,6 +107,9 @@ func (m *Model) Rungs() (rungs []Rung, normal int) { return m.parts().Rungs, m.p
 // held-out contexts.
 func (m *Model) RungsOf() (k, heldOut int) { return m.parts().K, m.parts().HeldOut }
 
+// OwnStates returns the number of own states that Rung.Own was measured on.
+func (m *Model) OwnStates() int { return m.parts().Own }
+
 // Rung is a level of precision, with its figures on held-out contexts:
 //
 //	Deviations  float64   the largest distance of a label's preview below the mark
@@ -112,6 +119,7 @@ func (m *Model) RungsOf() (k, heldOut int) { return m.parts().K, m.parts().HeldO
 //	Exact       float64   the share of contexts that were answered by the exact layer
 //	Precision1  Estimate  P@1, as in package screen
 //	PrecisionK  Estimate  P@k
+//	Own         Estimate  the found share of own states
 //	LogSumOff   float64   the largest error of 95 in 100 log-sums at temperature 1
 //
 // The mark is the preview some places after the k-th best. A label is scored in full up to
@@ -119,6 +127,11 @@ func (m *Model) RungsOf() (k, heldOut int) { return m.parts().K, m.parts().HeldO
 // the block. A block is looked at up to Reach below it, in root mean square distances of its labels
 // from its centre. Both distances are larger by a fifth for a context whose part outside the
 // coordinates is larger than in 99 of 100 held-out ones. Kept ascends over the rungs.
+//
+// Held-out contexts tell how often a label is missed in such texts, own states which labels are: the
+// own state of a label is a real state, moved along the covariance of states as little as possible
+// until the label leads all others by 3 logits. It counts if it is no longer than real states are.
+// Own is the share of such labels that a rung finds, of a sample of 20,000 labels.
 type Rung = previewing.Rung
 
 // Stats has the counts of a Searcher's work.

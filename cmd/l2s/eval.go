@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/screen"
@@ -131,6 +132,7 @@ func evalVerb(f *flags) action {
 	f.layerAndContexts(true, most)
 	budget := f.budget("l2s eval measures against the exact layer, which finds all labels")
 	targets := f.text("targets")
+	own := f.own()
 	threads := f.threads()
 	return func(ctx context.Context, in *inputs) (fmt.Stringer, error) {
 		l := in.layer
@@ -144,7 +146,15 @@ func evalVerb(f *flags) action {
 			if err != nil {
 				return nil, err
 			}
+			if *own > 0 {
+				if e.Own, err = evaluateOwn(parallel.Limit(ctx, *threads), in, in.rows, *own, *budget, f.progress); err != nil {
+					return nil, err
+				}
+			}
 			return e, nil
+		}
+		if *own > 0 {
+			return nil, fmt.Errorf("%s: found a screen, expected a preview for --own", in.path)
 		}
 		var next []int64
 		if *targets != "" {

@@ -26,7 +26,7 @@ var flagsOfVerbs = []struct{ verb, flags string }{
 	{"labels", "bias contexts head ids k out shard threads weights"},
 	{"merge", "out"},
 	{"train", "always any-precision bias budget contexts head ids kind labels options out target threads validation weights"},
-	{"eval", "bias budget contexts head ids k targets threads weights"},
+	{"eval", "bias budget contexts head ids k own targets threads weights"},
 	{"bench", "bias budget cold contexts head ids k pack weights"},
 	{"topk", "allow ban bias budget contexts head header ids k limit logprobs vocab weights"},
 	{"inspect", "ids"},

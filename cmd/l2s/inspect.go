@@ -155,6 +155,7 @@ type previewResult struct {
 	Fingerprint string         `json:"fingerprint"` // of the layer, hex
 	HeldOut     int            `json:"held_out"`
 	K           int            `json:"k"` // of precision_k
+	Own         int            `json:"own_states"`
 	Rungs       []preview.Rung `json:"rungs"`
 	Default     int            `json:"default"` // of the rungs
 }
@@ -177,17 +178,18 @@ func previewResultOf(m *preview.Model, path string) (r previewResult, err error)
 	fingerprint := m.Fingerprint()
 	r = previewResult{File: path, Bytes: info.Size(), Labels: m.Labels(), Dim: m.Dim(), Fingerprint: hex.EncodeToString(fingerprint[:])}
 	r.K, r.HeldOut = m.RungsOf()
+	r.Own = m.OwnStates()
 	r.Rungs, r.Default = m.Rungs()
 	return r, nil
 }
 
 func (r previewResult) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "file       %s, a preview, %s bytes\nlabels     %s\ndimension  %d\nlayer      SHA-256 %s\nheld out   %s contexts\n\n", r.File, progress.Count(int(r.Bytes)), progress.Count(r.Labels), r.Dim, r.Fingerprint, progress.Count(r.HeldOut))
-	fmt.Fprintf(&b, "%8s  %8s  %6s  %-24s P@%d\n", "budget", "looked", "exact", "P@1", r.K)
+	fmt.Fprintf(&b, "file       %s, a preview, %s bytes\nlabels     %s\ndimension  %d\nlayer      SHA-256 %s\nheld out   %s contexts\nown states %s\n\n", r.File, progress.Count(int(r.Bytes)), progress.Count(r.Labels), r.Dim, r.Fingerprint, progress.Count(r.HeldOut), progress.Count(r.Own))
+	fmt.Fprintf(&b, "%8s  %8s  %6s  %-25s %-25s own states\n", "budget", "looked", "exact", "P@1", fmt.Sprintf("P@%d", r.K))
 	for i, x := range r.Rungs {
 		of := func(e screen.Estimate) string { return fmt.Sprintf("%.4f (%.4f to %.4f)", e.Value, e.Low, e.High) }
-		fmt.Fprintf(&b, "%8v  %7.1f%%  %5.1f%%  %s  %s", x.Kept, 100*x.Looked, 100*x.Exact, of(x.Precision1), of(x.PrecisionK))
+		fmt.Fprintf(&b, "%8v  %7.1f%%  %5.1f%%  %s  %s  %s", x.Kept, 100*x.Looked, 100*x.Exact, of(x.Precision1), of(x.PrecisionK), of(x.Own))
 		if i == r.Default {
 			b.WriteString("  default")
 		}

@@ -72,6 +72,7 @@ type previewEval struct {
 	Dim          int                `json:"dim"`
 	Contexts     int                `json:"contexts"`
 	Level        string             `json:"level"`
+	Own          *ownEval           `json:"own,omitempty"` // with --own
 
 	ks []int
 }
@@ -160,6 +161,9 @@ func (r *previewEval) String() string {
 		}
 		b.WriteByte('\n')
 	}
+	if r.Own != nil {
+		b.WriteString(r.Own.String())
+	}
 	fmt.Fprintf(&b, "level      %s\n", r.Level)
 	return b.String()
 }
@@ -210,11 +214,12 @@ type candidate struct {
 	kind   string
 	k      int
 	p1, pK float64
+	own    string // of a preview: its found share of own states
 	time   time.Duration
 }
 
 func (c candidate) String() string {
-	return fmt.Sprintf("P@1 %.4f, P@%d %.4f and %.0f us per query", c.p1, c.k, c.pK, micros(c.time))
+	return fmt.Sprintf("P@1 %.4f, P@%d %.4f%s and %.0f us per query", c.p1, c.k, c.pK, c.own, micros(c.time))
 }
 
 // better reports whether c is better than another candidate, with the reason. A candidate that
@@ -248,11 +253,26 @@ func previewReaches(v *preview.Model, least1, leastK float64) bool {
 // previewWarning is the reason to doubt a preview, "" if there is none.
 func previewWarning(v *preview.Model, target float64) string {
 	least1, leastK := precision.Targets(target)
-	switch k, heldOut := v.RungsOf(); {
+	k, heldOut := v.RungsOf()
+	switch why := holes(v); {
 	case heldOut == 0:
 		return "there are no held-out contexts, so that nothing is known of the precision: measure it with l2s eval"
-	case !previewReaches(v, least1, leastK):
-		return fmt.Sprintf("no budget reaches the target, P@1 %.4f and P@%d %.4f: %s; more contexts of such texts help", least1, k, leastK, rungText(v, nil))
+	case previewReaches(v, least1, leastK):
+		return why
+	default:
+		if why != "" {
+			why = "; " + why
+		}
+		return fmt.Sprintf("no budget reaches the target, P@1 %.4f and P@%d %.4f: %s; more contexts of such texts help%s", least1, k, leastK, rungText(v, nil), why)
+	}
+}
+
+// holes is the reason to doubt a preview that misses more labels than it should, each in a state in
+// which it leads, "" if there is none.
+func holes(v *preview.Model) string {
+	rungs, at := v.Rungs()
+	if own := rungs[at].Own; v.OwnStates() > 0 && own.Value < precision.TargetOwn {
+		return fmt.Sprintf("no budget finds %v of the labels, each in a state in which it leads, but %.4f of %s: it may never find some rare labels, and the exact search finds all", precision.TargetOwn, own.Value, progress.Count(v.OwnStates()))
 	}
 	return ""
 }
@@ -300,7 +320,7 @@ func compareKinds(ctx context.Context, m *screen.Model, v *preview.Model, noPrev
 	ladder := m.Ladder()
 	rung := ladder[max(0, slices.IndexFunc(ladder, func(r screen.Rung) bool { return r.Budget == m.Budget() }))]
 	x := candidate{kind: kindScreen, k: k, p1: rung.Precision1.Value, pK: rung.PrecisionK.Value}
-	y := candidate{kind: kindPreview, k: k, p1: rungs[at].Precision1.Value, pK: rungs[at].PrecisionK.Value}
+	y := candidate{kind: kindPreview, k: k, p1: rungs[at].Precision1.Value, pK: rungs[at].PrecisionK.Value, own: fmt.Sprintf(", %.4f of own states", rungs[at].Own.Value)}
 	var err error
 	if x.time, y.time, err = timeBoth(ctx, m, v, l, rows, k, p); err != nil {
 		return comparison{}, err
@@ -321,7 +341,7 @@ func rungText(v *preview.Model, none error) string {
 	rungs, at := v.Rungs()
 	k, n := v.RungsOf()
 	r := rungs[at]
-	return fmt.Sprintf("P@1 %.4f, P@%d %.4f on %s held-out contexts, looks at %.1f%% of the labels and scores %.0f in full", r.Precision1.Value, k, r.PrecisionK.Value, progress.Count(n), 100*r.Looked, r.Kept)
+	return fmt.Sprintf("P@1 %.4f, P@%d %.4f on %s held-out contexts, finds %.4f of %s own states, looks at %.1f%% of the labels and scores %.0f in full", r.Precision1.Value, k, r.PrecisionK.Value, progress.Count(n), r.Own.Value, progress.Count(v.OwnStates()), 100*r.Looked, r.Kept)
 }
 
 // previewTrained is the JSON of l2s train that makes a preview.

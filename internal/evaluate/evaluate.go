@@ -1,5 +1,6 @@
 // Package evaluate measures screens on contexts: the places of the best labels in the lists tell
-// the finds of every budget at once.
+// the finds of every budget at once. It finds own states of labels too, on which any search can be
+// measured.
 package evaluate
 
 import (

@@ -20,6 +20,8 @@ const (
 	Target1 = 0.9995
 	TargetK = 0.998
 	Printed = 0.00005
+	// TargetOwn is the least found share of own states, in each of which another label leads.
+	TargetOwn = 0.9999
 )
 
 // ErrTarget is the cause of the error of a screen or a preview that misses its target by far.

@@ -13,7 +13,7 @@ import (
 )
 
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: "\x89L2P\r\n\x1a\n", Version: 7, Renew: "make the preview again", Header: 156}
+var format = partfile.Format{Kind: "preview", Magic: "\x89L2P\r\n\x1a\n", Version: 7, Renew: "make the preview again", Header: 164}
 
 const (
 	mostProbes   = 1 << 12
@@ -43,6 +43,7 @@ func (f *file) Code(c *partfile.Coder) {
 	c.Number("probes", &p.Probes, 0, mostProbes)
 	c.Number("k", &p.K, 1, p.Labels)
 	c.Number("held-out contexts", &p.HeldOut, 0, math.MaxInt32)
+	c.Number("own states", &p.Own, 0, p.Labels)
 	c.Number("rungs", &f.rungs, 1, mostRungs)
 	c.Number("normal rung", &p.Normal, 0, f.rungs-1)
 	c.Number("outliers", &p.Outliers, 0, p.Labels-1)
@@ -148,7 +149,7 @@ func (p *Parts) Check() error {
 		if i > 0 && r.Kept < p.Rungs[i-1].Kept {
 			return fmt.Errorf("rungs: rung %d: found %v labels after %v, expected numbers that do not descend", i, r.Kept, p.Rungs[i-1].Kept)
 		}
-		for _, e := range []precision.Estimate{r.Precision1, r.PrecisionK} {
+		for _, e := range []precision.Estimate{r.Precision1, r.PrecisionK, r.Own} {
 			if !(0 <= e.Low && e.Low <= e.Value && e.Value <= e.High && e.High <= 1) {
 				return fmt.Errorf("rungs: rung %d: found precision %v within %v and %v, expected numbers from 0 to 1 in order", i, e.Value, e.Low, e.High)
 			}

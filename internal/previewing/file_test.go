@@ -157,7 +157,7 @@ func TestFilesThatAreNone(t *testing.T) {
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
-		write("old", old):                "version: found 9, expected 6",
+		write("old", old):                "version: found 9, expected 7",
 		write("uneven", sealed(uneven)):  "fine: found 12",
 		write("fewer", sealed(fewer)):    "found 8 after the fine ones",
 		write("cut", data[:len(data)-1]): "file size",

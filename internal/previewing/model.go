@@ -41,6 +41,7 @@ type Parts struct {
 	Short   float64         // of a layer with biases: ||h|| that one in 100 of these does not reach
 	K       int             // of the second precision
 	HeldOut int
+	Own     int // own states that Rung.Own was measured on
 	Normal  int // the rung of requests without a budget
 	Rungs   []Rung
 }
@@ -54,6 +55,7 @@ type Rung struct {
 	Exact      float64            `json:"exact"`
 	Precision1 precision.Estimate `json:"precision_1"`
 	PrecisionK precision.Estimate `json:"precision_k"`
+	Own        precision.Estimate `json:"own"`
 	LogSumOff  float64            `json:"log_sum_off"`
 }
 

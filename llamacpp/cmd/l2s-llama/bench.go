@@ -560,11 +560,13 @@ func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []
 		preview.Rung
 		K       int `json:"k"` // of precision_k
 		HeldOut int `json:"held_out_states"`
+		Own     int `json:"own_states"`
 	}
 	var of *precision
 	if p != nil {
 		of = &precision{Rung: engine.Rung(p, budget)}
 		of.K, of.HeldOut = p.RungsOf()
+		of.Own = p.OwnStates()
 	}
 	var heads []row
 	first := ""

@@ -30,7 +30,8 @@ write the same text alone. A perplexity is of a part of the text, after prompts 
 type difference struct {
 	Head       string  `json:"head"`
 	Budget     float64 `json:"budget,omitempty"`
-	P1         float64 `json:"p1_on_held_out,omitempty"` // from the ladder of the screen
+	P1         float64 `json:"p1_on_held_out,omitempty"` // from the ladder of the screen, or of the preview
+	Own        float64 `json:"own,omitempty"`            // found share of own states, of the preview
 	Agreement  float64 `json:"agreement"`                // share of all tokens
 	Same       float64 `json:"prompts_without_divergence"`
 	First      float64 `json:"mean_first_divergence"` // over prompts that have one, from 1 on; 0 for none
@@ -102,7 +103,7 @@ func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		}
 		defer f.closes(nil, x)
 		r := engine.Rung(x.Preview(), f.budget)
-		c.rows = append(c.rows, &difference{Head: "preview", Budget: r.Kept, P1: r.Precision1.Value, other: x})
+		c.rows = append(c.rows, &difference{Head: "preview", Budget: r.Kept, P1: r.Precision1.Value, Own: r.Own.Value, other: x})
 	}
 	if f.screen != "" {
 		for _, b := range budgets {
@@ -359,7 +360,7 @@ func (c *comparison) write(prompts, scored int, asJSON bool) error {
 		}{c.m.Path(), prompts, c.tokens, scored, c.rows})
 	}
 	w := tabwriter.NewWriter(c.f.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "head\tbudget\tP@1 on held-out\ttokens the same\tprompts the same\tmean first difference\tperplexity")
+	fmt.Fprintln(w, "head\tbudget\tP@1 on held-out\town states\ttokens the same\tprompts the same\tmean first difference\tperplexity")
 	for _, d := range c.rows {
 		text := func(x float64, format string) string {
 			if x == 0 {
@@ -367,7 +368,7 @@ func (c *comparison) write(prompts, scored int, asJSON bool) error {
 			}
 			return fmt.Sprintf(format, x)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.5f\t%.3f\t%s\t%s\n", d.Head, text(d.Budget, "%.0f"), text(d.P1, "%.4f"), d.Agreement, d.Same, text(d.First, "%.1f"), text(d.Perplexity, "%.3f"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.5f\t%.3f\t%s\t%s\n", d.Head, text(d.Budget, "%.0f"), text(d.P1, "%.4f"), text(d.Own, "%.4f"), d.Agreement, d.Same, text(d.First, "%.1f"), text(d.Perplexity, "%.3f"))
 	}
 	return w.Flush()
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -41,6 +42,9 @@ const (
 	fastWriters = 16   // sequences that the model writes
 	fastPrompt  = 12   // tokens of a window, with which one begins
 	fastWritten = 96   // tokens of each
+	// fastLeast is the found share of own states below which there is no preview. A user who asks for
+	// one gets it with a warning, unless it is useless.
+	fastLeast = 0.9
 )
 
 // withFast adds the flags of a preview; text describes the flag --text, "" if there is no such
@@ -203,6 +207,7 @@ func (f *flags) newPreview(ctx context.Context, anew bool) error {
 	if f.preview, err = f.makePreview(ctx); err != nil {
 		return err
 	}
+	f.warnOfHoles()
 	f.previewFile = cmp.Or(path, inMemory)
 	if path == "" {
 		return nil
@@ -244,7 +249,7 @@ func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
 	stages := map[string]func(string, float64){"coordinates": share(0.45, 0.55), "blocks": share(0.55, 0.75), "fingerprint": share(0.75, 0.77), "precision": share(0.77, 1)}
 	var made *preview.Model
 	err = x.File().Read(func() (err error) {
-		made, err = preview.Make(ctx, x.Layer(), states, preview.Options{Progress: func(stage string, done float64) {
+		made, err = preview.Make(ctx, x.Layer(), states, preview.Options{LeastOwn: fastLeast, Progress: func(stage string, done float64) {
 			if at := stages[stage]; at != nil {
 				at(stage, done)
 			}
@@ -413,10 +418,26 @@ func distinct(texts [][]uint32, labels int) []uint32 {
 	return slices.DeleteFunc(slices.Compact(ids), func(id uint32) bool { return int64(id) >= int64(labels) })
 }
 
+// ownFound describes the found share of own states: of tokens each in a state in which it leads.
+func ownFound(m *preview.Model, r preview.Rung) string {
+	n := m.OwnStates()
+	if n == 0 {
+		return "no own states"
+	}
+	return fmt.Sprintf("%.4f (%.4f to %.4f) of %s own states", r.Own.Value, r.Own.Low, r.Own.High, progress.Count(n))
+}
+
+// warnOfHoles tells that a new preview misses more tokens than it should.
+func (f *flags) warnOfHoles() {
+	if r := engine.Rung(f.preview, 0); f.preview.OwnStates() > 0 && r.Own.Value < precision.TargetOwn {
+		f.say("warning: the preview finds %s, each of a token that leads in it, fewer than %v: it may never find some rare tokens, such as those of scripts that few texts have; without --fast all are found\n", ownFound(f.preview, r), precision.TargetOwn)
+	}
+}
+
 // measured describes the measured precision of the preview.
 func (f *flags) measured() string {
 	k, n := f.preview.RungsOf()
 	r := engine.Rung(f.preview, f.budget)
-	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f on %s held-out states; it looks at %.1f%% of %s tokens and scores %.0f in full",
-		r.Precision1.Value, r.Precision1.Low, r.Precision1.High, k, r.PrecisionK.Value, progress.Count(n), 100*r.Looked, progress.Count(f.preview.Labels()), r.Kept)
+	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f on %s held-out states, %s; it looks at %.1f%% of %s tokens and scores %.0f in full",
+		r.Precision1.Value, r.Precision1.Low, r.Precision1.High, k, r.PrecisionK.Value, progress.Count(n), ownFound(f.preview, r), 100*r.Looked, progress.Count(f.preview.Labels()), r.Kept)
 }

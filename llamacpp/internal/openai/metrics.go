@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )
 
@@ -153,12 +154,20 @@ func (m *metrics) write(w io.Writer) {
 	p.one("l2s_requests_waiting", "gauge", "Requests that wait for a place.", float64(waiting))
 	p.one("l2s_body_bytes", "gauge", "Memory that bodies take that are read, about.", float64(m.s.memory.Load()))
 	if preview := m.s.x.Preview(); preview != nil {
-		e := engine.Rung(preview, m.s.o.Budget).Precision1
-		const name = "l2s_precision_held_out"
-		p.head(name, "gauge", "P@1 of the preview on the states that were held out when it was made, and the ends of its 95% interval.")
-		p.value(name, `end="low"`, e.Low)
-		p.value(name, `end="value"`, e.Value)
-		p.value(name, `end="high"`, e.High)
+		rung := engine.Rung(preview, m.s.o.Budget)
+		for _, of := range []struct {
+			name, help string
+			e          precision.Estimate
+		}{
+			{"l2s_precision_held_out", "P@1 of the preview on the states that were held out when it was made", rung.Precision1},
+			{"l2s_own_states_found", "The share of tokens that the preview found when it was made, each in a state in which it leads", rung.Own},
+		} {
+			p.head(of.name, "gauge", of.help+", and the ends of its 95% interval.")
+			p.value(of.name, `end="low"`, of.e.Low)
+			p.value(of.name, `end="value"`, of.e.Value)
+			p.value(of.name, `end="high"`, of.e.High)
+		}
+		p.one("l2s_own_states", "gauge", "The number of these tokens.", float64(preview.OwnStates()))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/linear"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
@@ -266,9 +267,9 @@ func (m *maker) spread(ctx context.Context) error {
 	readers := m.readers(m.through)
 	m.Radii, m.Gauges = make([]float32, m.Blocks), slices.Repeat([]float32{1}, m.Blocks)
 	m.Steps, m.Noise = slices.Repeat([]float32{1}, m.Coordinates), make([]float32, m.Coordinates)
-	squares := newMatrix(m.Blocks, m.Coordinates)
+	squares := linear.New(m.Blocks, m.Coordinates)
 	err := m.eachBlock(ctx, readers, 1, func(c *coder, b int, ids []uint32) {
-		row := squares.row(b)
+		row := squares.Row(b)
 		for _, id := range ids {
 			c.read(int(id))
 			for r, a := range c.a {
@@ -283,7 +284,7 @@ func (m *maker) spread(ctx context.Context) error {
 	mean := make([]float64, m.Coordinates)
 	for b, size := range m.Sizes {
 		sum := 0.0
-		for r, x := range squares.row(b) {
+		for r, x := range squares.Row(b) {
 			mean[r] += x / float64(m.Labels)
 			if r < m.Centred {
 				sum += x
@@ -293,7 +294,7 @@ func (m *maker) spread(ctx context.Context) error {
 	}
 	for b, size := range m.Sizes {
 		sum, n := 0.0, 0
-		for r, x := range squares.row(b) {
+		for r, x := range squares.Row(b) {
 			if mean[r] > 0 {
 				sum += x / mean[r]
 				n++
@@ -305,9 +306,9 @@ func (m *maker) spread(ctx context.Context) error {
 		m.Steps[r] = float32(math.Sqrt(x) * m.stepOf(r))
 	}
 	m.opt.Progress("blocks", 0.9)
-	lost, labels, step := newMatrix(m.Blocks, m.Coordinates), 0, max(1, m.Blocks/someBlocks)
+	lost, labels, step := linear.New(m.Blocks, m.Coordinates), 0, max(1, m.Blocks/someBlocks)
 	err = m.eachBlock(ctx, readers, step, func(c *coder, b int, ids []uint32) {
-		row := lost.row(b)
+		row := lost.Row(b)
 		for _, id := range ids {
 			c.read(int(id))
 			c.encode()
@@ -319,7 +320,7 @@ func (m *maker) spread(ctx context.Context) error {
 	sums := make([]float64, m.Coordinates)
 	for b := 0; b < m.Blocks; b += step {
 		labels += int(m.Sizes[b])
-		for r, x := range lost.row(b) {
+		for r, x := range lost.Row(b) {
 			sums[r] += x
 		}
 	}

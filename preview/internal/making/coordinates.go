@@ -9,6 +9,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/linear"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
@@ -23,38 +24,38 @@ const (
 // has E[zz^T] = 1, the coordinates of a label are a = Q L^T w', and w'.h = a.z + the part outside.
 func (m *maker) turns(ctx context.Context, states []float32) error {
 	width := m.Width()
-	contexts, err := moments(ctx, states, width)
+	contexts, err := linear.Moments(ctx, states, width)
 	if err != nil {
 		return err
 	}
 	trace := 0.0
 	for i := range width {
-		trace += contexts.x[i*width+i]
+		trace += contexts.X[i*width+i]
 	}
 	if !(trace > 0) || math.IsInf(trace, 1) {
 		return fmt.Errorf("states: found a mean square of %v, expected a finite number above 0", trace)
 	}
 	for i := range width {
-		contexts.x[i*width+i] += ridge * trace / float64(width)
+		contexts.X[i*width+i] += ridge * trace / float64(width)
 	}
-	lower, ok := cholesky(contexts)
+	lower, ok := linear.Cholesky(contexts)
 	if !ok {
 		return errors.New("states: found second moments that are not positive, expected smaller numbers")
 	}
 	m.opt.Progress("coordinates", 0.1)
 	rows := m.someRows()
-	gram, err := moments(ctx, rows, width)
+	gram, err := linear.Moments(ctx, rows, width)
 	if err != nil {
 		return err
 	}
 	m.opt.Progress("coordinates", 0.4)
-	both, err := within(ctx, lower, gram)
+	both, err := linear.Within(ctx, lower, gram)
 	if err != nil {
 		return err
 	}
 	m.opt.Progress("coordinates", 0.6)
 	most := min(m.Coordinates, width)
-	q, err := leading(ctx, both, most)
+	q, err := linear.Leading(ctx, both, most)
 	if err != nil {
 		return err
 	}
@@ -66,14 +67,14 @@ func (m *maker) turns(ctx context.Context, states []float32) error {
 	x, y := make([]float64, width), make([]float64, width)
 	for r := range most {
 		// x L = q: back substitution from the last.
-		copy(x, q.row(r))
+		copy(x, q.Row(r))
 		for i := width - 1; i >= 0; i-- {
-			x[i] /= lower.x[i*width+i]
-			axpy(x[:i], -x[i], lower.row(i)[:i])
+			x[i] /= lower.X[i*width+i]
+			linear.Axpy(x[:i], -x[i], lower.Row(i)[:i])
 		}
 		clear(y)
 		for i := range width { // y = L q
-			y[i] = dot(lower.row(i)[:i+1], q.row(r)[:i+1])
+			y[i] = linear.Dot(lower.Row(i)[:i+1], q.Row(r)[:i+1])
 		}
 		for i := range width {
 			m.Turn[r*width+i], m.through[r*width+i] = float32(x[i]), float32(y[i])

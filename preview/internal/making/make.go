@@ -20,6 +20,7 @@ type Options struct {
 	Coordinates, K         int
 	HeldOut                []float32
 	Precision1, PrecisionK float64
+	LeastOwn               float64
 	Threads                int
 	Progress               func(stage string, done float64)
 }
@@ -82,7 +83,7 @@ func begin(l *exact.Layer, states []float32, opt *Options) (m *maker, from, held
 	if opt.Coordinates < 0 || opt.K < 0 || opt.K > l.Labels() || opt.Threads < 0 {
 		return nil, nil, nil, fmt.Errorf("options: found %d coordinates, k %d and %d threads, expected 0 or more, and k at most the %d labels", opt.Coordinates, opt.K, opt.Threads, l.Labels())
 	}
-	for _, p := range []float64{opt.Precision1, opt.PrecisionK} {
+	for _, p := range []float64{opt.Precision1, opt.PrecisionK, opt.LeastOwn} {
 		if !(p >= 0 && p <= 1) {
 			return nil, nil, nil, fmt.Errorf("options: found precision %v, expected 0 to 1", p)
 		}
@@ -163,7 +164,7 @@ func (m *maker) make(ctx context.Context, states, held []float32) (*previewing.M
 	m.opt.Progress("fingerprint", 0)
 	m.Fingerprint = m.layer.Fingerprint()
 	m.opt.Progress("precision", 0)
-	return model, m.measure(ctx, model, held)
+	return model, m.measure(ctx, model, states, held)
 }
 
 // extended returns contexts with a 1 after each if the layer has biases.

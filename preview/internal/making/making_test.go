@@ -19,6 +19,7 @@ import (
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/linear"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
@@ -304,7 +305,7 @@ func TestPreviewsAreTheLogitsInTheCoordinates(t *testing.T) {
 			for _, size := range m.Sizes {
 				for i, id := range ids[:size] {
 					r.read(int(id))
-					want := dot(r.a, z[:m.Coordinates])
+					want := linear.Dot(r.a, z[:m.Coordinates])
 					off := float64(s.Look().Scores[at+i]) - want
 					errors2, total = errors2+off*off, total+want*want
 				}
@@ -323,14 +324,14 @@ func TestCoordinatesAreWhite(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		m := x.maker
 		const n = 3000
-		second := newMatrix(m.Coordinates, m.Coordinates)
+		second := linear.New(m.Coordinates, m.Coordinates)
 		outside, probed := 0.0, 0.0
 		row := make([]float32, m.Width())
 		for i := range n {
 			h := x.contexts(1)
 			z := m.coordinatesOf(h)
 			for a := range m.Coordinates {
-				axpy(second.row(a), z[a]/n, z[:m.Coordinates])
+				linear.Axpy(second.Row(a), z[a]/n, z[:m.Coordinates])
 			}
 			if i >= 20 {
 				continue
@@ -354,8 +355,8 @@ func TestCoordinatesAreWhite(t *testing.T) {
 				if a == b {
 					want = 1
 				}
-				if off := math.Abs(second.row(a)[b] - want); off > 0.25 {
-					t.Errorf("E[z_%d z_%d]: found %v, want %v", a, b, second.row(a)[b], want)
+				if off := math.Abs(second.Row(a)[b] - want); off > 0.25 {
+					t.Errorf("E[z_%d z_%d]: found %v, want %v", a, b, second.Row(a)[b], want)
 				}
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
@@ -17,6 +18,8 @@ import (
 const (
 	// byFar is the multiple of the allowed misses at which Make gives up.
 	byFar = 10
+	// ownLabels is the number of labels whose own states measure the rungs.
+	ownLabels = 20000
 	// mostExact is the largest share of contexts that the exact layer answers, of a preview that pays.
 	mostExact = 0.5
 	// mostSums bounds the held-out contexts whose log-sums are computed.
@@ -51,8 +54,9 @@ func (m *maker) each(ctx context.Context, model *previewing.Model, contexts []fl
 	})
 }
 
-// measure finds the rungs of the model on contexts that it was not made from.
-func (m *maker) measure(ctx context.Context, model *previewing.Model, held []float32) error {
+// measure finds the rungs of the model on contexts that it was not made from, and on the own states
+// of labels, which begin at the states that it was made from.
+func (m *maker) measure(ctx context.Context, model *previewing.Model, states, held []float32) error {
 	n := len(held) / m.Dim
 	m.HeldOut = n
 	if n == 0 {
@@ -67,11 +71,11 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, held []flo
 	counted := func(from, to float64) func(int) {
 		return parallel.Counter(n, func(done int) { m.opt.Progress("precision", from+(to-from)*float64(done)/float64(n)) })
 	}
-	best, _, err := m.exactly(ctx, held, m.K, exact.Request{}, counted(0, 0.4))
+	best, _, err := m.exactly(ctx, held, m.K, exact.Request{}, counted(0, 0.3))
 	if err != nil {
 		return err
 	}
-	needs, err := m.survey(ctx, model, held, best, counted(0.4, 0.7))
+	needs, err := m.survey(ctx, model, held, best, counted(0.3, 0.5))
 	if err != nil {
 		return err
 	}
@@ -83,7 +87,7 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, held []flo
 		if err := m.measureRung(ctx, model, &m.Rungs[i], held, best); err != nil {
 			return err
 		}
-		m.opt.Progress("precision", 0.7+0.3*float64(i+1)/float64(len(m.Rungs)))
+		m.opt.Progress("precision", 0.5+0.2*float64(i+1)/float64(len(m.Rungs)))
 	}
 	normal := m.Rungs[slices.Index(factors, 1)]
 	slices.SortStableFunc(m.Rungs, func(a, b previewing.Rung) int { return cmp.Compare(a.Kept, b.Kept) })
@@ -93,16 +97,56 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, held []flo
 	m.Rungs = slices.CompactFunc(m.Rungs, func(a, b previewing.Rung) bool { return a.Kept == b.Kept })
 	slices.Reverse(m.Rungs)
 	m.Normal = slices.Index(m.Rungs, normal)
-	// It was chosen by estimates: the next one that has the precision takes its place, or the last.
-	for m.Normal < len(m.Rungs)-1 && (m.Rungs[m.Normal].Precision1.Value < p1 || m.Rungs[m.Normal].PrecisionK.Value < pk) {
-		m.Normal++
+	if err := m.measureOwn(ctx, model, states); err != nil {
+		return err
 	}
+	m.setNormal(p1, pk)
 	r := m.Rungs[m.Normal]
 	if 1-r.Precision1.High > byFar*(1-p1) || 1-r.PrecisionK.High > byFar*(1-pk) {
 		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", precision.ErrTarget, r.Precision1.Value, m.K, r.PrecisionK.Value, n, p1, pk)
 	}
+	if least := cmp.Or(m.opt.LeastOwn, 1-byFar*(1-precision.TargetOwn)); m.Own > 0 && r.Own.High < least {
+		return fmt.Errorf("%w: found %.4f of %d labels at most, each in a state in which it leads by %d logits, expected %.4v: take the exact search; Options.LeastOwn allows less", precision.ErrTarget, r.Own.Value, m.Own, evaluate.OwnLead, least)
+	}
 	if m.Labels >= LeastLabels && r.Exact > mostExact {
 		return fmt.Errorf("%w: found %.0f%% of %d held-out states answered by the exact layer, since too many labels look alike, or too many have huge rows or biases, expected at most %.0f%%: take the exact search", precision.ErrTarget, 100*r.Exact, n, 100*mostExact)
+	}
+	return nil
+}
+
+// setNormal moves the normal rung, which was chosen by estimates, to the next one that has the
+// precision on held-out contexts and on own states. If there is none it takes, of those from the
+// normal one on, the one that has the former, or the last, and finds most own states.
+func (m *maker) setNormal(p1, pk float64) {
+	last := len(m.Rungs) - 1
+	for m.Normal < last && (m.Rungs[m.Normal].Precision1.Value < p1 || m.Rungs[m.Normal].PrecisionK.Value < pk) {
+		m.Normal++
+	}
+	if m.Own == 0 {
+		return
+	}
+	for i := m.Normal; i <= last && m.Rungs[m.Normal].Own.Value < precision.TargetOwn; i++ {
+		if m.Rungs[i].Own.Value > m.Rungs[m.Normal].Own.Value {
+			m.Normal = i
+		}
+	}
+}
+
+// measureOwn finds the shares of own states that the rungs find.
+func (m *maker) measureOwn(ctx context.Context, model *previewing.Model, states []float32) error {
+	own, err := evaluate.NewOwn(ctx, m.layer, states)
+	if err != nil {
+		return err
+	}
+	ids := evaluate.OwnSample(m.Labels, ownLabels, 0)
+	tell := parallel.Counter(len(ids), func(done int) { m.opt.Progress("precision", 0.7+0.3*float64(done)/float64(len(ids))) })
+	fresh := func() evaluate.Method { return previewing.NewSteps(model.Over(m.layer), m.Rungs, m.Normal) }
+	outcomes, err := own.Outcomes(ctx, ids, 0, fresh, tell)
+	if err != nil {
+		return err
+	}
+	for i := range m.Rungs {
+		m.Own, m.Rungs[i].Own = evaluate.OwnShare(outcomes, i)
 	}
 	return nil
 }

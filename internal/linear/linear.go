@@ -1,4 +1,7 @@
-package making
+// Package linear has products and factors of matrices of float64, in a fixed order and without fused
+// multiply-adds, so that what is made from them has the same bits on every CPU and with any number
+// of threads.
+package linear
 
 import (
 	"context"
@@ -8,20 +11,20 @@ import (
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
-// Sums here are of float64 in a fixed order, without fused multiply-adds, so that a model has the
-// same bits on every CPU and with any number of threads.
-
-// matrix is row-major.
-type matrix struct {
-	rows, cols int
-	x          []float64
+// Matrix is row-major.
+type Matrix struct {
+	Rows, Cols int
+	X          []float64
 }
 
-func newMatrix(rows, cols int) matrix { return matrix{rows, cols, make([]float64, rows*cols)} }
+// New returns a matrix of zeros.
+func New(rows, cols int) Matrix { return Matrix{rows, cols, make([]float64, rows*cols)} }
 
-func (m matrix) row(i int) []float64 { return m.x[i*m.cols : (i+1)*m.cols] }
+// Row returns row i, which changes with the matrix.
+func (m Matrix) Row(i int) []float64 { return m.X[i*m.Cols : (i+1)*m.Cols] }
 
-func dot(x, y []float64) float64 {
+// Dot returns the product of x with as many elements of y.
+func Dot(x, y []float64) float64 {
 	y = y[:len(x)]
 	var s0, s1, s2, s3 float64
 	i := 0
@@ -37,16 +40,16 @@ func dot(x, y []float64) float64 {
 	return (s0 + s2) + (s1 + s3)
 }
 
-// axpy adds a*x to dst.
-func axpy(dst []float64, a float64, x []float64) {
+// Axpy adds a*x to dst.
+func Axpy(dst []float64, a float64, x []float64) {
 	x = x[:len(dst)]
 	for i := range dst {
 		dst[i] += float64(a * x[i])
 	}
 }
 
-// moments returns X^T X / n of n rows of d float32.
-func moments(ctx context.Context, x []float32, d int) (matrix, error) {
+// Moments returns X^T X / n of n rows of d float32.
+func Moments(ctx context.Context, x []float32, d int) (Matrix, error) {
 	n := len(x) / d
 	columns := make([]float32, len(x))
 	for i := range n {
@@ -54,31 +57,31 @@ func moments(ctx context.Context, x []float32, d int) (matrix, error) {
 			columns[j*n+i] = v
 		}
 	}
-	m := newMatrix(d, d)
+	m := New(d, d)
 	err := parallel.Each(ctx, 0, d, 1, nil, func(_, i, _ int) error {
-		kernels.Float32Rows(columns[i*n:], n).RefScan(m.row(i)[i:], nil, columns[i*n:(i+1)*n])
+		kernels.Float32Rows(columns[i*n:], n).RefScan(m.Row(i)[i:], nil, columns[i*n:(i+1)*n])
 		return nil
 	})
 	for i := range d {
 		for j := i; j < d; j++ {
-			m.x[i*d+j] /= float64(n)
-			m.x[j*d+i] = m.x[i*d+j]
+			m.X[i*d+j] /= float64(n)
+			m.X[j*d+i] = m.X[i*d+j]
 		}
 	}
 	return m, err
 }
 
-// cholesky returns the lower L with L L^T = m, which is symmetric and positive, and false if it is
+// Cholesky returns the lower L with L L^T = m, which is symmetric and positive, and false if it is
 // not.
-func cholesky(m matrix) (matrix, bool) {
-	d := m.rows
-	l := newMatrix(d, d)
+func Cholesky(m Matrix) (Matrix, bool) {
+	d := m.Rows
+	l := New(d, d)
 	for i := range d {
-		li := l.row(i)
+		li := l.Row(i)
 		for j := range i {
-			li[j] = (m.x[i*d+j] - dot(li[:j], l.row(j)[:j])) / l.x[j*d+j]
+			li[j] = (m.X[i*d+j] - Dot(li[:j], l.Row(j)[:j])) / l.X[j*d+j]
 		}
-		square := m.x[i*d+i] - dot(li[:i], li[:i])
+		square := m.X[i*d+i] - Dot(li[:i], li[:i])
 		if !(square > 0) || math.IsInf(square, 1) {
 			return l, false
 		}
@@ -87,14 +90,14 @@ func cholesky(m matrix) (matrix, bool) {
 	return l, true
 }
 
-// within returns L^T G L for a lower L and a symmetric G.
-func within(ctx context.Context, l, g matrix) (matrix, error) {
-	d := l.rows
-	gl, s := newMatrix(d, d), newMatrix(d, d)
+// Within returns L^T G L for a lower L and a symmetric G.
+func Within(ctx context.Context, l, g Matrix) (Matrix, error) {
+	d := l.Rows
+	gl, s := New(d, d), New(d, d)
 	err := parallel.Each(ctx, 0, d, 8, nil, func(_, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			for k := range d {
-				axpy(gl.row(i)[:k+1], g.x[i*d+k], l.row(k)[:k+1])
+				Axpy(gl.Row(i)[:k+1], g.X[i*d+k], l.Row(k)[:k+1])
 			}
 		}
 		return nil
@@ -105,7 +108,7 @@ func within(ctx context.Context, l, g matrix) (matrix, error) {
 	return s, parallel.Each(ctx, 0, d, 8, nil, func(_, lo, hi int) error {
 		for i := lo; i < hi; i++ {
 			for k := i; k < d; k++ {
-				axpy(s.row(i), l.x[k*d+i], gl.row(k))
+				Axpy(s.Row(i), l.X[k*d+i], gl.Row(k))
 			}
 		}
 		return nil
@@ -117,22 +120,22 @@ const (
 	spare  = 16 // further vectors, with which the last of the n vectors converges faster
 )
 
-// leading returns about the first n eigenvectors of a symmetric positive matrix, in rows,
+// Leading returns about the first n eigenvectors of a symmetric positive matrix, in rows,
 // orthonormal, by subspace iteration.
-func leading(ctx context.Context, s matrix, n int) (matrix, error) {
-	d := s.rows
+func Leading(ctx context.Context, s Matrix, n int) (Matrix, error) {
+	d := s.Rows
 	width := min(n+spare, d)
-	v, image := newMatrix(width, d), newMatrix(width, d)
+	v, image := New(width, d), New(width, d)
 	state := uint64(1)
-	for i := range v.x { // any start will do
+	for i := range v.X { // any start will do
 		state = state*6364136223846793005 + 1442695040888963407
-		v.x[i] = float64(int64(state)>>11) * 0x1p-53
+		v.X[i] = float64(int64(state)>>11) * 0x1p-53
 	}
 	for range rounds {
 		err := parallel.Each(ctx, 0, width, 1, nil, func(_, k, _ int) error {
-			out, in := image.row(k), v.row(k)
+			out, in := image.Row(k), v.Row(k)
 			for i := range out {
-				out[i] = dot(s.row(i), in)
+				out[i] = Dot(s.Row(i), in)
 			}
 			return nil
 		})
@@ -142,23 +145,23 @@ func leading(ctx context.Context, s matrix, n int) (matrix, error) {
 		v, image = image, v
 		orthonormalise(v)
 	}
-	v.rows = n
+	v.Rows = n
 	return v, nil
 }
 
 // orthonormalise makes the rows orthogonal and of length 1, twice for the sake of rounding. A row
 // that the ones before leave nothing of becomes the axis that they leave most of.
-func orthonormalise(v matrix) {
-	for k := range v.rows {
-		row := v.row(k)
+func orthonormalise(v Matrix) {
+	for k := range v.Rows {
+		row := v.Row(k)
 		for try := 0; ; try++ {
-			before := dot(row, row)
+			before := Dot(row, row)
 			for range 2 {
 				for j := range k {
-					axpy(row, -dot(row, v.row(j)), v.row(j))
+					Axpy(row, -Dot(row, v.Row(j)), v.Row(j))
 				}
 			}
-			if after := dot(row, row); after > 1e-20*before && after > 0 || try >= v.cols {
+			if after := Dot(row, row); after > 1e-20*before && after > 0 || try >= v.Cols {
 				scale := 1 / math.Sqrt(after)
 				for i := range row {
 					row[i] *= scale
