@@ -156,6 +156,9 @@ func (l *Look) Coordinates(h []float32) bool {
 	return true
 }
 
+// Square returns the square of the deviation of what labels have beyond all their codes.
+func (l *Look) Square() float64 { return float64(l.Spread[Stages-1] * l.Spread[Stages-1]) }
+
 // IsFar reports whether a context's part outside the codes is larger than in 99 of 100 held-out
 // ones.
 func (l *Look) IsFar() bool { return l.parts.Far > 0 && l.Spread[Stages-1] > l.parts.Far }
