@@ -49,6 +49,11 @@ const (
 	// markRank is the label among these whose preview is the mark, in searches for at most that many.
 	// They find the same labels.
 	markRank = 40
+	// behind is the rank of the label that stands for the best one, in requests with a distance from
+	// it: the previews of a few labels may be too high.
+	behind = 16
+	// edited is a factor of both shares for requests that rule labels out.
+	edited = 4
 
 	// maxLost is the share of the squares of the coordinates, in steps, that the rounding of a context
 	// may take: of states it takes a millionth, of a context with one huge element all.
@@ -199,7 +204,7 @@ func (l *Look) look(j int, panels []uint32) {
 		return
 	}
 	low, high := p.stageBytes(j)
-	l.Stats.Looked += uint64(len(panels) * kernels.PanelRows * (high - low) / p.RowBytes())
+	l.Stats.Looked += uint64(min(len(panels)*kernels.PanelRows, p.Labels) * (high - low) / p.RowBytes())
 	fine := max(min(to, p.Fine)-from, 0)
 	kernels.Scores42(l.scores, l.top, l.model.tables[j], panels, l.codes[from:to], fine, kernels.Excess42(l.codes[from:to], fine), j == 0)
 	if j == 0 {
@@ -226,13 +231,17 @@ func (l *Look) empty(panels []uint32) {
 
 // First looks at all panels by the first stage, and at the best ones by all stages, which give the
 // mark: the preview of the k-th best label, or of the markRank-th for a smaller k. It is -Inf if
-// there are fewer. With a distance it is at least that far below the best.
+// there are fewer. With a distance it is at most that far below the best, about.
 func (l *Look) First(k int, req *exact.Request) {
 	l.look(0, l.model.all)
-	n := shareOf(wideShare, fewestWide, len(l.best))
+	times := 1
+	if exact.Edits(req) {
+		times = edited
+	}
+	n := shareOf(wideShare, fewestWide, len(l.best), times)
 	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.kth(l.best, n))]
 	l.look(1, list)
-	n = min(len(list), max(shareOf(markShare, fewestMark, len(l.best)), k/4))
+	n = min(len(list), max(shareOf(markShare, fewestMark, len(l.best), times), k/4))
 	bound := l.kth(l.top[:len(list)], n)
 	some := l.todo[:0]
 	for _, p := range list {
@@ -251,12 +260,14 @@ func (l *Look) First(k int, req *exact.Request) {
 	}
 	l.Mark = l.kth(l.Scores, min(max(k, markRank), len(l.Scores)))
 	if within := req.Within / float64(l.Scale); req.Within > 0 && k > 1 {
-		l.Mark = max(l.Mark, l.kth(l.Scores, 1)-float32(min(within, math.MaxFloat32)))
+		l.Mark = max(l.Mark, l.kth(l.Scores, min(behind, len(l.Scores)))-float32(min(within, math.MaxFloat32)))
 	}
 }
 
-// shareOf returns a share of n panels, at least a few.
-func shareOf(share float64, few, n int) int { return min(n, max(few, int(share*float64(n)))) }
+// shareOf returns a share of n panels, at least a few, some times.
+func shareOf(share float64, few, n, times int) int {
+	return min(n, times*max(few, int(share*float64(n))))
+}
 
 // narrow looks at the panels that may reach the mark, stage by stage, and returns the ones that are
 // left after all stages.
@@ -293,14 +304,14 @@ func (l *Look) gather(panels []uint32) {
 	}
 }
 
-// All looks at all panels by a stage, after the stages before it, and returns the largest score of
-// each. After the last stage their scores are in l.Scores.
-func (l *Look) All(j int) (best []float32) {
+// All looks at all panels by a stage, after the stages before it, and returns the scores of their
+// rows, in the order of Parts.IDs. After the last stage they are in l.Scores too.
+func (l *Look) All(j int) (scores []float32) {
 	l.look(j, l.model.all)
 	if j == Stages-1 {
 		l.gather(l.model.all)
 	}
-	return l.best
+	return l.scores
 }
 
 // permit takes the labels that may not be answered, or have biases, from l.Scores.

@@ -136,8 +136,9 @@ func New(p *Parts, codes []byte) *Model {
 	}
 	for row := range p.Labels - p.Outliers {
 		for j := range m.tables {
-			from, to := p.stageBytes(j)
-			encode.PutPacked(m.tables[j], row, codes[row*size:][from:to])
+			if from, to := p.stageBytes(j); from < to {
+				encode.PutPacked(m.tables[j], row, codes[row*size:][from:to])
+			}
 		}
 	}
 	return m
@@ -153,8 +154,9 @@ func (m *Model) packed() []byte {
 	codes := make([]byte, (p.Labels-p.Outliers)*size)
 	for row := range p.Labels - p.Outliers {
 		for j := range m.tables {
-			from, to := p.stageBytes(j)
-			encode.Packed(codes[row*size:][from:to], m.tables[j], row)
+			if from, to := p.stageBytes(j); from < to {
+				encode.Packed(codes[row*size:][from:to], m.tables[j], row)
+			}
 		}
 	}
 	return codes

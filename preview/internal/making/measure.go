@@ -191,18 +191,25 @@ func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []
 	return needs, nil
 }
 
-// ownMargin is what own states of other labels take more than the ones of the sample.
-const ownMargin = 1.02
-
-// lookFarther takes the distances of the normal rung, and of the ones after it, to what own states need.
+// lookFarther takes the distances of the normal rung, and of the ones after it, to what own states
+// need, but for the few that may be missed: half of these for each distance.
 func (m *maker) lookFarther(needs []need) {
-	var reach, deviations float64
-	for _, x := range needs {
-		reach, deviations = max(reach, float64(x.reach)), max(deviations, float64(x.deviations))
+	few := int((1-precision.TargetOwn)*float64(len(needs))) / 2
+	if len(needs) == 0 {
+		return
 	}
+	most := func(of func(n need) float32) float64 {
+		x := make([]float64, len(needs))
+		for i, n := range needs {
+			x[i] = float64(of(n))
+		}
+		slices.Sort(x)
+		return x[len(x)-1-few]
+	}
+	reach, deviations := most(func(n need) float32 { return n.reach }), most(func(n need) float32 { return n.deviations })
 	for i := m.Normal; i < len(m.Rungs); i++ {
 		r := &m.Rungs[i]
-		r.Reach, r.Deviations = max(r.Reach, reach*ownMargin), max(r.Deviations, deviations*ownMargin)
+		r.Reach, r.Deviations = max(r.Reach, reach), max(r.Deviations, deviations)
 	}
 }
 
