@@ -23,8 +23,8 @@ var ErrTarget = precision.ErrTarget
 
 // Options are the options of Make. The zero value has the defaults.
 type Options struct {
-	// Coordinates is R, rounded up to a multiple of 16 and at most the dimension: 0 for 384. The
-	// codes of the first 64 have 4 bits, the others 2.
+	// Coordinates is R, at most the dimension: 0 for 384. A label has 64 codes of 4 bits, for the
+	// largest of them, and codes of 2 bits for the others.
 	Coordinates int
 	// K is the k of the second precision: 0 for 5.
 	K int
@@ -59,7 +59,7 @@ func Make(ctx context.Context, l *softmax.Layer, states []float32, opt Options) 
 	return (*Model)(m), err
 }
 
-// Model is a preview of a layer: coordinates, blocks of labels, and rungs. It is immutable and safe
+// Model is a preview of a layer: coordinates, codes of labels, and rungs. It is immutable and safe
 // for use by many goroutines.
 //
 // [Load], [Read] and [Make] make one: a zero value has no use, and its methods may panic.
@@ -113,8 +113,8 @@ func (m *Model) OwnStates() int { return m.parts().Own }
 // Rung is a level of precision, with its figures on held-out contexts:
 //
 //	Deviations  float64   the largest distance of a label's preview below the mark
-//	Reach       float64   the largest distance of a block below the mark
-//	Looked      float64   the mean share of labels that was looked at
+//	Reach       float64   the largest distance of a panel below the mark, after all stages but the last
+//	Looked      float64   the mean share of the codes that was looked at
 //	Kept        float64   the mean number of labels scored in full: the budget of a [softmax.Request]
 //	Exact       float64   the share of contexts that were answered by the exact layer
 //	Precision1  Estimate  P@1, as in package screen
@@ -122,33 +122,30 @@ func (m *Model) OwnStates() int { return m.parts().Own }
 //	Own         Estimate  the found share of own states
 //	LogSumOff   float64   the largest error of 95 in 100 log-sums at temperature 1
 //
-// The mark is the preview some places after the k-th best. A label is scored in full up to
-// Deviations below it, in deviations of the context's part outside the coordinates for the labels of
-// the block. A block is looked at up to Reach below it, in root mean square distances of its labels
-// from its centre. Both distances are larger by a fifth for a context whose part outside the
-// coordinates is larger than in 99 of 100 held-out ones. Kept ascends over the rungs.
-//
-// Held-out contexts tell how often a label is missed in such texts, own states which labels are: the
-// own state of a label is a real state, moved along the covariance of states as little as possible
-// until the label leads all others by 3 logits. It counts if it is no longer than real states are.
-// Own is the share of such labels that a rung finds, of a sample of 20,000 labels.
+// Labels that are alike share a panel of 16. A search looks at all panels by a few codes of each
+// label, and in three further stages, by further codes, at the panels that may still reach the mark:
+// the preview of the 40th best label of a first look, or of the k-th for k above 40. Distances are
+// in spreads: deviations, in this context, of what the codes so far leave of the logits of a
+// panel's labels, times the root of the spread over that of the median held-out context. A search
+// that looks farther finds all that others find, and searches for up to 40 labels find the same
+// ones. Kept ascends over the rungs.
 type Rung = previewing.Rung
 
 // Stats has the counts of a Searcher's work.
 type Stats struct {
 	// Queries is the number of contexts answered.
 	Queries uint64
-	// Looked is the sum of the numbers of labels whose previews were computed, and Kept the sum of
-	// the numbers of labels scored in full after them. Queries that the exact layer answered by
-	// request do not count.
+	// Looked is the sum of the numbers of labels whose codes were looked at, a part of the codes
+	// counting as that part of a label, and Kept the sum of the numbers of labels scored in full after
+	// them. Queries that the exact layer answered by request do not count.
 	Looked, Kept uint64
 	// Exact is the number of contexts that the exact layer answered, Crowded the contexts among
 	// them that had too many labels to score in full. For the others the request asked for it, or
 	// allowed too few labels.
 	Exact, Crowded uint64
-	// Far is the number of contexts whose part outside the coordinates is larger than in 99 of 100
-	// held-out ones, or, with biases, which are shorter: for them the search looked farther. If it is
-	// large, as for a text of another kind than the model's, a model made from such texts is faster.
+	// Far is the number of contexts whose part outside the codes is larger than in 99 of 100 held-out
+	// ones. If it is large, as for a text of another kind than the model's, a model made from such
+	// texts is faster.
 	Far uint64
 }
 
@@ -187,7 +184,7 @@ func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) (n int, err error
 // answer depends on the context, the request and the model alone.
 //
 // A log-sum is over all labels: exact for the labels scored in full, as in [softmax.Answer], and
-// estimated for the others by their previews, or by the spread of their block: [Rung] has the error
+// estimated for the others by their previews of the last stage that looked at them: [Rung] has the error
 // on held-out contexts.
 func (s *Searcher) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
 	return s.searcher().Search(dst, h, req)

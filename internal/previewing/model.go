@@ -100,7 +100,9 @@ func (p *Parts) rungOf(budget float64) *Rung {
 var MaxKeptShare = 1.0 / 8 // tests change it
 
 // Crowd is the largest number of labels that a search for the k best scores in full.
-func (p *Parts) Crowd(k int) int { return max(int(MaxKeptShare*float64(p.Labels)), 4*k) }
+func (p *Parts) Crowd(k int) int {
+	return max(int(MaxKeptShare*float64(p.Labels)), 4*max(k, markRank))
+}
 
 // Model is preview.Model. Its codes are in panels, in a table for each stage.
 type Model struct {

@@ -1227,6 +1227,47 @@ func TestWhoLooksFartherMissesLess(t *testing.T) {
 	})
 }
 
+// Searches for few labels find the best of searches for more, and a larger budget keeps what a
+// smaller one found: the labels scored in full are the same, or more.
+func TestFewAreTheFirstOfMoreAndLargerBudgetsKeepWhatSmallerOnesFound(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		s := mustSearch(t, x.model, x.layer)
+		rungs := []previewing.Rung{{}, {Reach: 0.5, Deviations: 0.2}, {Reach: 1, Deviations: 0.5}, {Reach: 2, Deviations: 0.5}, {Reach: 5, Deviations: 3}}
+		for i := range 200 {
+			h := x.contexts(1)
+			if i%2 == 1 {
+				h = x.strange()
+			}
+			var before []uint32
+			for j, r := range rungs {
+				var few []exact.Prediction
+				for _, k := range []int{1, 5, 40} {
+					got := make([]exact.Prediction, k)
+					a, err := s.Answer(got, h, &exact.Request{}, &r)
+					if err != nil || a.Count != k {
+						t.Fatal(a, err)
+					}
+					if !slices.Equal(got[:len(few)], few) {
+						t.Fatalf("rung %d, k %d: found %v, want %v first", j, k, got, few)
+					}
+					few = got
+				}
+				if s.Look().Stats.Crowded > 0 { // the exact layer answers, which keeps all
+					break
+				}
+				ids := slices.Sorted(slices.Values(s.Look().IDs))
+				for _, id := range before {
+					if _, found := slices.BinarySearch(ids, id); !found {
+						t.Fatalf("rung %d: found %d no more, which a smaller one scored", j, id)
+					}
+				}
+				before = ids
+			}
+			s.Look().Stats = previewing.Stats{}
+		}
+	})
+}
+
 func TestABudgetNamesOneRung(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		for i := 1; i < len(x.model.Parts().Rungs); i++ {
