@@ -63,7 +63,7 @@ test-kubernetes: ## Check the Job of docs/labels.md by the types of Kubernetes, 
 .PHONY: test-purego
 test-purego: ## Run all tests without assembly, and queries on the level without it.
 	L2S_BEST=generic $(GO) test -vet=off -tags purego -timeout 40m ./...
-	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening ./internal/logsum ./internal/pool ./internal/evaluate ./internal/audit
+	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening ./internal/logsum ./internal/engine ./internal/evaluate ./internal/audit
 
 # The parts that run in parallel without disturbing each other, the longest first.
 LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
@@ -219,7 +219,7 @@ SOAKED   := $(DATA)/llm-65k-gguf/llm-65k.q8_0.gguf
 YZMA_LIB ?= $(if $(wildcard bin/llama/ready),bin/llama)
 
 .PHONY: soak
-soak: ## Run a learner, tails, a service, commands that are killed, a full disk and the bridge at the same time for SOAK=1h, all attacked.
+soak: ## Run a learner, tails, a service, commands that are killed, a full disk, the bridge and its server at the same time for SOAK=1h, all attacked.
 	@mkdir -p bin/soak
 	$(GO) build -o bin/soak/ ./cmd/l2s ./fuzz/soak
 	cd examples && $(GO) build -mod=readonly -o ../bin/soak/ ./serve
@@ -239,6 +239,10 @@ real: ## Measure the heads of Gemma 3 270M and SmolLM2, exact, drawn, previewed,
 real-peers: ## The same for Gemma 3 270M, with libraries of nearest neighbours from PyPI; building their indexes takes an hour.
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --peers
 
+.PHONY: real-kinds
+real-kinds: ## Measure the previews of these models on own states of labels (OWN=all: of every label), and on 41 kinds of text, one by one.
+	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --kinds
+
 .PHONY: real-short
 real-short: ## The same for SmolLM2 alone, with fewer states, in two minutes.
 	REAL="$(REAL)" YZMA_LIB="$(abspath $(YZMA_LIB))" scripts/real --short
@@ -249,7 +253,7 @@ clients: ## Ask l2s-llama serve by OpenAI's Python package, llm and curl, over S
 
 .PHONY: bench
 bench: ## Run the Go benchmarks of the kernels and of whole queries.
-	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./internal/kernels ./internal/screening ./internal/pool
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./internal/kernels ./internal/screening ./internal/engine
 
 # OpenBLAS joins where pkg-config finds it (Debian: libopenblas-dev).
 OPENBLAS := $(shell pkg-config --exists openblas 2>/dev/null && echo -tags openblas)

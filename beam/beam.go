@@ -2,9 +2,10 @@
 // screen in machine translation ("Learning to Screen for Fast Softmax Inference on Large
 // Vocabulary Neural Networks", Section 4).
 //
-// A [Search] drives a [Decoder], which turns hypotheses into context vectors, and a [Searcher],
-// which finds the best next labels of each with their log-probabilities: a softmax.Searcher, or a
-// screen.Searcher, for which labels that are no candidates count as impossible.
+// A [Search] drives a [Decoder], which turns hypotheses into context vectors, and an l2s.Asker,
+// which finds the best next labels of each with their log-probabilities: the label's logit minus the
+// log-sum of the answer. By a screen, labels that are no candidates count as impossible; every list
+// should have the end of a sentence (train.Options.Always), or hypotheses there cannot end.
 //
 // Several sentences are decoded together, so that the contexts of one step share the loads of
 // rows. Other sentences do not change a result, if they do not change its contexts. Ties
@@ -19,9 +20,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Decoder computes contexts.
@@ -32,15 +33,6 @@ type Decoder interface {
 	// tokens[i] is Options.Start. The arguments are valid during the call, the result until
 	// the next.
 	Step(parents []int, tokens []uint32) (contexts []float32, err error)
-}
-
-// Searcher answers a request about each of n contexts, row-major, as
-// softmax.Searcher and screen.Searcher do. Here the request asks for labels and
-// the log-sum: the log-probability of a label is its logit minus that. Every
-// list of a screen should hold the end of a sentence
-// (train.Options.Always), or hypotheses there cannot end.
-type Searcher interface {
-	SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error
 }
 
 // Options are the options of a Search.
@@ -56,7 +48,7 @@ type Options struct {
 	// itself. It is finite and not negative. It only affects the choice among ended hypotheses:
 	// within a step all have the same length.
 	Alpha float64
-	// Candidates is the k of the requests to the Searcher: at most the number of
+	// Candidates is the k of the requests: at most the number of
 	// labels. 0 is Width, which is always enough.
 	Candidates int
 }
@@ -69,19 +61,19 @@ type Hypothesis struct {
 	LogProb float64
 	// Score is LogProb, normalised for the length.
 	Score float64
-	// Ended is false if the hypothesis was cut: at MaxLen, or because the Searcher had no label to
+	// Ended is false if the hypothesis was cut: at MaxLen, or because there was no label to
 	// continue with. A cut hypothesis is the result only if no hypothesis of the sentence ended.
 	Ended bool
 }
 
-// Search is a beam search, for one goroutine, as its Decoder and Searcher are. After its
+// Search is a beam search, for one goroutine, as its Decoder is. After its
 // largest batch and longest result it allocates nothing.
 //
 // [New] makes one: a zero value has no use, and its methods may panic.
 type Search struct {
-	decoder  Decoder
-	searcher Searcher
-	opt      Options
+	decoder Decoder
+	asker   l2s.Asker
+	opt     Options
 
 	nodes     []node // of all hypotheses of a run: a forest
 	live      []hypothesis
@@ -89,8 +81,8 @@ type Search struct {
 	pool      []hypothesis // the continuations of one sentence
 	parents   []int
 	tokens    []uint32
-	top       []softmax.Prediction
-	answers   []softmax.Answer
+	top       []l2s.Prediction
+	answers   []l2s.Answer
 	sentences []sentence
 	results   []Hypothesis
 	text      []uint32
@@ -122,7 +114,7 @@ type sentence struct {
 }
 
 // New returns a search. Errors name the option, the value found and the value expected.
-func New(d Decoder, s Searcher, opt Options) (*Search, error) {
+func New(d Decoder, s l2s.Asker, opt Options) (*Search, error) {
 	switch {
 	case d == nil || s == nil:
 		return nil, errors.New("beam: found no decoder or no searcher, expected both")
@@ -138,7 +130,7 @@ func New(d Decoder, s Searcher, opt Options) (*Search, error) {
 	if opt.Candidates == 0 {
 		opt.Candidates = opt.Width
 	}
-	return &Search{decoder: d, searcher: s, opt: opt}, nil
+	return &Search{decoder: d, asker: s, opt: opt}, nil
 }
 
 // Run decodes n sentences, n >= 0, which the Decoder knows by their numbers, and returns the
@@ -150,7 +142,7 @@ func New(d Decoder, s Searcher, opt Options) (*Search, error) {
 // have ended, or none remains. The result is the ended hypothesis with the largest score, and among
 // equals the one that ended first.
 //
-// Run returns the errors of the Decoder and the Searcher, and the error of ctx, which it looks
+// Run returns the errors of the Decoder and the Asker, and the error of ctx, which it looks
 // at before each step.
 func (s *Search) Run(ctx context.Context, n int) ([]Hypothesis, error) {
 	if n < 0 {
@@ -188,7 +180,7 @@ func (s *Search) step(length int) error {
 	}
 	k := s.opt.Candidates
 	s.top, s.answers = grow.Slice(s.top, k*len(s.live)), grow.Slice(s.answers, len(s.live))
-	if err := s.searcher.SearchBatch(s.top, s.answers, contexts, softmax.Request{LogSum: true}); err != nil {
+	if err := s.asker.SearchBatch(s.top, s.answers, contexts, l2s.Request{LogSum: true}); err != nil {
 		return err
 	}
 	s.next = s.next[:0]

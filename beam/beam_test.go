@@ -12,13 +12,12 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const (
@@ -30,7 +29,7 @@ const (
 // world is a tiny decoder whose context depends on the sentence and on all
 // tokens so far.
 type world struct {
-	layer     *softmax.Layer
+	layer     *l2s.Layer
 	labels    int
 	sentences []uint64 // a seed each
 	prefixes  [][]uint32
@@ -50,7 +49,7 @@ func newWorld(t interface{ Fatal(...any) }, seed uint64, labels, sentences int) 
 		bias[i] = float32(r.NormFloat64())
 	}
 	var err error
-	if w.layer, err = softmax.NewLayer(kernels.Float32Rows(weights, dim), bias); err != nil {
+	if w.layer, err = l2s.New(l2s.Float32(weights, dim), bias); err != nil {
 		t.Fatal(err)
 	}
 	for range sentences {
@@ -92,7 +91,16 @@ func (w *world) Step(parents []int, tokens []uint32) ([]float32, error) {
 	return w.contexts, nil
 }
 
-func run(t interface{ Fatal(...any) }, w *world, s beam.Searcher, opt beam.Options) []beam.Hypothesis {
+// exactly is a searcher without an index.
+func exactly(t interface{ Fatal(...any) }, l *l2s.Layer) *l2s.Searcher {
+	s, err := l2s.NewSearcher(l, nil, l2s.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func run(t interface{ Fatal(...any) }, w *world, s l2s.Asker, opt beam.Options) []beam.Hypothesis {
 	opt.Start, opt.End = start, end
 	search, err := beam.New(w, s, opt)
 	if err != nil {
@@ -112,13 +120,15 @@ func TestFullWidthIsTheSearchOfAllSequences(t *testing.T) {
 		labels, most := rapid.IntRange(2, 4).Draw(t, "labels"), rapid.IntRange(1, 4).Draw(t, "longest")
 		w := newWorld(t, rapid.Uint64().Draw(t, "seed"), labels, rapid.IntRange(1, 3).Draw(t, "sentences"))
 		alpha := rapid.SampledFrom([]float64{0, 0.6, 1}).Draw(t, "alpha")
-		got := run(t, w, softmax.NewSearcher(w.layer), beam.Options{Width: 1000, MaxLen: most, Alpha: alpha, Candidates: labels})
+		got := run(t, w, exactly(t, w.layer), beam.Options{Width: 1000, MaxLen: most, Alpha: alpha, Candidates: labels})
 		for i := range w.sentences {
 			best, tokens := math.Inf(-1), []uint32(nil)
 			var visit func(prefix []uint32, logp float64)
 			visit = func(prefix []uint32, logp float64) {
 				logits := make([]float64, labels)
-				w.layer.Weights().RefScan(logits, w.layer.Bias(), w.context(prefix))
+				if err := exactly(t, w.layer).Logits(logits, w.context(prefix), l2s.Labels{}); err != nil {
+					t.Fatal(err)
+				}
 				lse := kernels.LogSumExp(logits)
 				n := len(prefix) - 1
 				if score := (logp + logits[end] - lse) / math.Pow(float64(n), alpha); score > best {
@@ -143,12 +153,12 @@ func TestBeamOfOneIsGreedy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels, most := rapid.IntRange(2, 30).Draw(t, "labels"), rapid.IntRange(1, 12).Draw(t, "longest")
 		w := newWorld(t, rapid.Uint64().Draw(t, "seed"), labels, rapid.IntRange(1, 5).Draw(t, "sentences"))
-		got := run(t, w, softmax.NewSearcher(w.layer), beam.Options{Width: 1, MaxLen: most, Alpha: 1})
-		s := softmax.NewSearcher(w.layer)
+		got := run(t, w, exactly(t, w.layer), beam.Options{Width: 1, MaxLen: most, Alpha: 1})
+		s := exactly(t, w.layer)
 		for i := range w.sentences {
 			prefix, ended := []uint32{uint32(i), start}, false
 			for range most {
-				var best [1]softmax.Prediction
+				var best [1]l2s.Prediction
 				if _, err := s.TopK(best[:], w.context(prefix)); err != nil {
 					t.Fatal(err)
 				}
@@ -179,12 +189,12 @@ func TestFullSetsAndSentencesAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := screen.NewSearcher(m, w.layer, screen.Options{})
+		s, err := l2s.NewSearcher(w.layer, m, l2s.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		opt := beam.Options{Width: rapid.IntRange(1, min(labels, 6)).Draw(t, "width"), MaxLen: 8, Alpha: 1}
-		want := fmt.Sprint(run(t, w, softmax.NewSearcher(w.layer), opt))
+		want := fmt.Sprint(run(t, w, exactly(t, w.layer), opt))
 		if got := fmt.Sprint(run(t, w, s, opt)); got != want {
 			t.Fatalf("screened %s, exact %s", got, want)
 		}
@@ -201,14 +211,20 @@ func TestFullSetsAndSentencesAlone(t *testing.T) {
 }
 
 // scripted answers each context, of one element, by a table.
-type scripted map[float32][]softmax.Prediction
+type scripted map[float32][]l2s.Prediction
 
-func (s scripted) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, contexts []float32, req softmax.Request) error {
+func (s scripted) SearchBatch(dst []l2s.Prediction, answers []l2s.Answer, contexts []float32, req l2s.Request) error {
 	for i, h := range contexts {
 		k := len(dst) / len(answers)
-		answers[i] = softmax.Answer{Count: copy(dst[i*k:(i+1)*k], s[h])}
+		answers[i] = l2s.Answer{Count: copy(dst[i*k:(i+1)*k], s[h])}
 	}
 	return nil
+}
+
+func (s scripted) Search(dst []l2s.Prediction, h []float32, req l2s.Request) (l2s.Answer, error) {
+	var a [1]l2s.Answer
+	err := s.SearchBatch(dst, a[:], h, req)
+	return a[0], err
 }
 
 // last is a decoder whose context is the token.
@@ -274,7 +290,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	w := newWorld(t, 1, 5, 1)
-	s, err := beam.New(w, softmax.NewSearcher(w.layer), good)
+	s, err := beam.New(w, exactly(t, w.layer), good)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,12 +303,12 @@ func TestRefusals(t *testing.T) {
 		t.Error("found no error for -1 sentences")
 	}
 	// A query that the searcher refuses ends the search.
-	wide, err := beam.New(w, softmax.NewSearcher(w.layer), beam.Options{Width: 1, MaxLen: 1, Candidates: 6})
+	wide, err := beam.New(w, exactly(t, w.layer), beam.Options{Width: 1, MaxLen: 1, Candidates: 6})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := wide.Run(context.Background(), 1); !errors.Is(err, softmax.ErrRequest) {
-		t.Errorf("more candidates than labels: found %v, want %v", err, softmax.ErrRequest)
+	if _, err := wide.Run(context.Background(), 1); !errors.Is(err, l2s.ErrRequest) {
+		t.Errorf("more candidates than labels: found %v, want %v", err, l2s.ErrRequest)
 	}
 }
 
@@ -307,7 +323,7 @@ func TestWarmSearchesDoNotAllocate(t *testing.T) {
 	for i := range h {
 		h[i] = float32(i%7) - 3
 	}
-	s, err := beam.New(h, softmax.NewSearcher(w.layer), beam.Options{Width: 5, MaxLen: 10, End: end, Alpha: 1})
+	s, err := beam.New(h, exactly(t, w.layer), beam.Options{Width: 5, MaxLen: 10, End: end, Alpha: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

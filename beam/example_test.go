@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/kernels"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 var words = []string{"<s>", "</s>", "a", "dog", "runs"}
@@ -28,8 +26,8 @@ func (c *chain) Step(_ []int, tokens []uint32) ([]float32, error) {
 	return c.contexts, nil
 }
 
-// made is a screen; screen.Load opens one that l2s train, or package train, has made.
-func made() (*screen.Model, error) {
+// made is a screen; l2s.Load opens one that l2s train, or package train, has made.
+func made() (*l2s.Index, error) {
 	return synthetic.Screen(screening.Config{
 		Dim: len(words), Labels: len(words),
 		Clusters: []float32{1, 0, 0, 0, 0 /**/, 0, 1, 1, 1, 1},
@@ -47,7 +45,7 @@ func Example() {
 	weights[3*n+2] = 5              // dog after a
 	weights[4*n+3] = 3              // runs after dog
 	weights[1*n+4] = 6              // </s> after runs
-	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, n), nil)
+	layer, err := l2s.New(l2s.Float32(weights, n), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -55,7 +53,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	searcher, err := screen.NewSearcher(model, layer, screen.Options{})
+	searcher, err := l2s.NewSearcher(layer, model, l2s.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

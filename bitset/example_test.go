@@ -30,7 +30,7 @@ func Example() {
 }
 
 // The labels that both of two rules allow, computed again at each step of a decoder in the same
-// memory: they are for softmax.Request.Allowed.
+// memory: they are for l2s.Request.Allowed.
 func ExampleSet_Intersect() {
 	const labels = 8
 	grammar, err := bitset.FromIDs(labels, []uint32{1, 2, 3, 5}) // of this step

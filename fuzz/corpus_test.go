@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -23,8 +24,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // The corpus is broken files of all kinds, and faults of size. Packages have tables of their own of
@@ -40,7 +39,7 @@ type badFile struct {
 var readers = map[string]func(t *testing.T, path string) error{
 	".npy": readTensor, ".npz": readTensor, ".safetensors": readTensor,
 	".l2s": func(t *testing.T, path string) error {
-		_, err := screen.Load(path)
+		_, err := l2s.Load(path)
 		return err
 	},
 	".txt": func(t *testing.T, path string) error {
@@ -133,7 +132,7 @@ func good(t *testing.T) map[string][]byte {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	numbers := numbers()
-	layer, err := softmax.NewLayer(kernels.Float32Rows(numbers[:24], 3), nil)
+	layer, err := l2s.New(l2s.Float32(numbers[:24], 3), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

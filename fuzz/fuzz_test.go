@@ -16,13 +16,13 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // drawFloats draws n numbers whose magnitudes are round 2^exponent; a few exponents give ties,
@@ -46,13 +46,13 @@ func drawFloats(t *rapid.T, name string, n int) []float32 {
 }
 
 // best returns the k best of the labels ids by the documented arithmetic.
-func best(l *softmax.Layer, h []float32, ids []uint32, k int) []softmax.Prediction {
-	d, w := l.Dim(), dense.Weights(l)
-	var p []softmax.Prediction
+func best(l *l2s.Layer, h []float32, ids []uint32, k int) []l2s.Prediction {
+	d, w := l.Dim(), dense.Weights((*engine.Layer)(l).Exact())
+	var p []l2s.Prediction
 	for _, id := range ids {
-		p = append(p, softmax.Prediction{ID: id, Logit: kernels.RefDot(w[int(id)*d:(int(id)+1)*d], h) + float64(l.Bias()[id])})
+		p = append(p, l2s.Prediction{ID: id, Logit: kernels.RefDot(w[int(id)*d:(int(id)+1)*d], h) + float64((*engine.Layer)(l).Exact().Bias()[id])})
 	}
-	slices.SortStableFunc(p, func(a, b softmax.Prediction) int {
+	slices.SortStableFunc(p, func(a, b l2s.Prediction) int {
 		switch {
 		case a.Logit > b.Logit:
 			return -1
@@ -69,7 +69,7 @@ func best(l *softmax.Layer, h []float32, ids []uint32, k int) []softmax.Predicti
 func checkQueries(t *rapid.T) {
 	labels, dim := rapid.IntRange(1, 200).Draw(t, "labels"), rapid.IntRange(1, 70).Draw(t, "dim")
 	clusters := rapid.IntRange(1, 9).Draw(t, "clusters")
-	layer, err := softmax.NewLayer(kernels.Float32Rows(drawFloats(t, "weights", labels*dim), dim), drawFloats(t, "bias", labels))
+	layer, err := l2s.New(l2s.Float32(drawFloats(t, "weights", labels*dim), dim), drawFloats(t, "bias", labels))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func checkQueries(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router, err := softmax.NewLayer(kernels.Float32Rows(v, dim), nil)
+	router, err := l2s.New(l2s.Float32(v, dim), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func checkQueries(t *rapid.T) {
 	if _, err := model.WriteTo(&file); err != nil {
 		t.Fatal(err)
 	}
-	if model, err = screen.Read(&file); err != nil {
+	if model, err = l2s.Read(&file); err != nil {
 		t.Fatal(err)
 	}
 	n, k := rapid.IntRange(1, 12).Draw(t, "contexts"), rapid.IntRange(1, labels).Draw(t, "k")
@@ -111,15 +111,15 @@ func checkQueries(t *rapid.T) {
 	for _, level := range simd.Available() {
 		func() {
 			defer simd.Set(level)()
-			s, err := screen.NewSearcher(model, layer, screen.Options{})
+			s, err := l2s.NewSearcher(layer, model, l2s.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			batch, answers := make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
-			if err := s.SearchBatch(batch, answers, contexts, softmax.Request{}); err != nil {
+			batch, answers := make([]l2s.Prediction, n*k), make([]l2s.Answer, n)
+			if err := s.SearchBatch(batch, answers, contexts, l2s.Request{}); err != nil {
 				t.Fatal(err)
 			}
-			got := make([]softmax.Prediction, k)
+			got := make([]l2s.Prediction, k)
 			for i := range n {
 				h := contexts[i*dim : (i+1)*dim]
 				ids := lists[best(router, h, rows, 1)[0].ID].IDs
@@ -169,7 +169,7 @@ func FuzzScreenFileToAnswers(f *testing.F) {
 		f.Add(b.Bytes()[:b.Len()-1])
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, err := screen.Read(bytes.NewReader(data))
+		m, err := l2s.Read(bytes.NewReader(data))
 		if err != nil || m.Labels()*m.Dim() > 1<<16 {
 			return
 		}
@@ -177,11 +177,11 @@ func FuzzScreenFileToAnswers(f *testing.F) {
 		for i := range w {
 			w[i] = float32(i%7) - 3
 		}
-		layer, err := softmax.NewLayer(kernels.Float32Rows(w, m.Dim()), nil)
+		layer, err := l2s.New(l2s.Float32(w, m.Dim()), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := screen.NewSearcher(m, layer, screen.Options{})
+		s, err := l2s.NewSearcher(layer, m, l2s.Options{})
 		if err != nil {
 			return // of another layer
 		}
@@ -189,20 +189,20 @@ func FuzzScreenFileToAnswers(f *testing.F) {
 		for i := range h {
 			h[i] = float32(i%5) - 2
 		}
-		top := make([]softmax.Prediction, min(3, m.Labels()))
-		a, err := s.Search(top, h, softmax.Request{Within: math.MaxFloat64})
+		top := make([]l2s.Prediction, min(3, m.Labels()))
+		a, err := s.Search(top, h, l2s.Request{Within: math.MaxFloat64})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a.Source == softmax.FromLayer {
+		if a.Exact {
 			return // the context has no candidates
 		}
-		if a.Count > int(s.Stats().Candidates) {
-			t.Fatalf("%d answers from %d candidates", a.Count, s.Stats().Candidates)
+		if a.Count > int(s.Stats().Scored) {
+			t.Fatalf("%d answers from %d candidates", a.Count, s.Stats().Scored)
 		}
 		listed := map[uint32]bool{}
-		for cell := range (*screening.Model)(m).Cells() {
-			for _, id := range (*screening.Model)(m).List(cell).IDs {
+		for cell := range (*engine.Index)(m).Screen().Cells() {
+			for _, id := range (*engine.Index)(m).Screen().List(cell).IDs {
 				listed[id] = true
 			}
 		}

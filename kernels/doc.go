@@ -14,14 +14,13 @@
 // their sums depends on the machine, so results of two levels differ by rounding: at most about
 // n*2^-24 * sum |x_i y_i|.
 //
-// The reference kernels (RefDot, Rows.RefScan, Rows.RefGatherDot) define the logit: exact
-// products summed in float64 in a fixed order. They give the same bits on every level and every
-// architecture. So do LogSumExp and Softmax, which are float64 too.
+// The reference kernel RefDot defines the logit: exact products summed in float64 in a fixed order.
+// It gives the same bits on every level and every architecture. So do LogSumExp and Softmax, which are float64 too.
 //
 // # Contracts
 //
 // Matrices are row-major: rows has n*d elements, row i is rows[i*d:(i+1)*d]. Destinations come
 // first, and the caller owns all memory. Nothing is allocated. A broken contract, such as an id
 // above the rows, is a panic with a constant string that starts with "kernels: ", before anything
-// is written. Inputs must be finite; packages softmax and screen check that where data enters.
+// is written. Inputs must be finite; package l2s checks that where data enters.
 package kernels

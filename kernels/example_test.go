@@ -18,14 +18,19 @@ func Example() {
 	// Output: [2 1.5 2] [0 2] [2 2]
 }
 
-// The reference arithmetic over rows of bfloat16: the same bits on every CPU.
-func ExampleRows_RefScan() {
-	one, half := uint16(0x3f80), uint16(0x3f00)
-	rows := kernels.BFloat16Rows([]uint16{one, half, half, half}, 2)
-	logits := make([]float64, rows.Len())
-	rows.RefScan(logits, nil, []float32{3, 0.1})
-	fmt.Println(logits)
-	// Output: [3.050000000745058 1.550000000745058]
+// The best cluster of a context, and then the best of its candidates: the two steps of a screen.
+func ExampleArgmaxDot() {
+	clusters := []float32{1, 0, 0, 1}
+	candidates := [][]uint32{{0, 2}, {1, 2}}
+	rows := []float32{1, 0, 0, 1, 1, 1}
+	h := []float32{2, 1}
+	cluster, _ := kernels.ArgmaxDot(clusters, h)
+	ids := candidates[cluster]
+	logits, at, best := make([]float32, len(ids)), make([]uint32, 1), make([]float32, 1)
+	kernels.GatherDot(logits, rows, nil, ids, h)
+	kernels.TopK(at, best, logits)
+	fmt.Println("cluster", cluster, "label", ids[at[0]], "logit", best[0])
+	// Output: cluster 0 label 2 logit 3
 }
 
 func ExampleSoftmax() {

@@ -57,39 +57,3 @@ func RefDot(x, y []float32) float64 { return kernels.RefDot(x, y) }
 // Level returns the level that the kernels run on: "generic", on amd64 "avx2" or
 // "avx512", on arm64 "neon" or "neondot".
 func Level() string { return kernels.Level() }
-
-// Rows is a matrix of rows in the memory of the caller, of any [Element]: the weights of a layer.
-// Len and Dim are its shape, Widen writes a row as float32, and RefScan and RefGatherDot compute
-// reference products with all rows, or with some.
-type Rows = kernels.Rows
-
-// Element is the type of the elements of [Rows].
-type Element = kernels.Element
-
-// The types of elements. Those that begin with Q are ggml's quantised types.
-const (
-	Float32  = kernels.Float32
-	Float16  = kernels.Float16
-	BFloat16 = kernels.BFloat16
-	Q4_0     = kernels.Q4_0
-	Q4_1     = kernels.Q4_1
-	Q5_0     = kernels.Q5_0
-	Q5_1     = kernels.Q5_1
-	Q8_0     = kernels.Q8_0
-	Q4_K     = kernels.Q4_K
-	Q5_K     = kernels.Q5_K
-	Q6_K     = kernels.Q6_K
-)
-
-// Float32Rows returns rows of dim elements, in data, whose length must be a multiple of dim.
-func Float32Rows(data []float32, dim int) Rows { return kernels.Float32Rows(data, dim) }
-
-// Float16Rows is Float32Rows for the bits of binary16 numbers.
-func Float16Rows(data []uint16, dim int) Rows { return kernels.Float16Rows(data, dim) }
-
-// BFloat16Rows is Float32Rows for the bits of bfloat16 numbers.
-func BFloat16Rows(data []uint16, dim int) Rows { return kernels.BFloat16Rows(data, dim) }
-
-// QuantisedRows is Float32Rows for elements of a quantised type, given as the bytes of their
-// blocks, in any alignment.
-func QuantisedRows(data []byte, e Element, dim int) Rows { return kernels.QuantisedRows(data, e, dim) }

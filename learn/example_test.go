@@ -3,16 +3,15 @@ package learn_test
 import (
 	"fmt"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/learn"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // A head that answers exactly at once, from any number of goroutines, and learns a screen from its
 // queries.
 func Example() {
 	weights := []float32{1, 0, 0, 1, -1, 0, 0, -1} // 4 labels in 2 dimensions
-	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, 2), nil)
+	layer, err := l2s.New(l2s.Float32(weights, 2), nil)
 	if err != nil {
 		panic(err)
 	}
@@ -25,7 +24,7 @@ func Example() {
 	}
 	defer learner.Close()
 
-	top := make([]softmax.Prediction, 2)
+	top := make([]l2s.Prediction, 2)
 	n, err := learner.TopK(top, []float32{2, 1})
 	if err != nil {
 		panic(err)

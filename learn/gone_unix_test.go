@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // A mapped head whose file is cut off fails only the training that reads it.
@@ -22,22 +21,18 @@ func TestAHeadThatIsGone(t *testing.T) {
 	file := append([]byte("\x93NUMPY\x01\x00\x76\x00"), header...)
 	row := make([]float32, dim)
 	for i := range labels {
-		data.Layer.Weights().Widen(row, i)
+		data.Exact.Weights().Widen(row, i)
 		file, _ = binary.Append(file, binary.LittleEndian, row)
 	}
 	path := filepath.Join(t.TempDir(), "W.npy")
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, err := head.Open(path, head.Options{})
+	layer, err := l2s.Open(path, l2s.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
-	layer, err := softmax.NewLayer(h.Rows(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer layer.Close()
 	events := make(chan Event, 1000)
 	o := testOptions(events)
 	o.Least = 1000
@@ -46,7 +41,7 @@ func TestAHeadThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range data.Len() {
-		l.Add(data.Context(i), nil, softmax.FromSet) // the training looks for the labels
+		l.add(data.Context(i), nil, false) // the training looks for the labels
 	}
 	for e := range events {
 		if e.Kind == failed {

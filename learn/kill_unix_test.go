@@ -16,8 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -102,9 +101,9 @@ func keepWithoutEnd(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var m *screen.Model
+	var m *l2s.Index
 	learned := l.run
-	l.run = func(ctx context.Context, s sample, o train.Options) (_ *screen.Model, err error) {
+	l.run = func(ctx context.Context, s sample, o train.Options) (_ *l2s.Index, err error) {
 		if m == nil {
 			m, err = learned(ctx, s, o)
 		}
@@ -113,7 +112,7 @@ func keepWithoutEnd(t *testing.T, path string) {
 	if err := l.begin(); err != nil {
 		t.Fatal(err)
 	}
-	top, h := make([]softmax.Prediction, 5), make([]float32, testDim)
+	top, h := make([]l2s.Prediction, 5), make([]float32, testDim)
 	for i := 0; ; i++ {
 		copy(h, testData().Context(i%testData().Len()))
 		h[0] *= 1 + 1e-3*rand.Float32() // so that no context comes twice

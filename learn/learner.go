@@ -17,23 +17,20 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/audit"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
 // Options are the options of New. The zero value is ready.
 type Options struct {
 	// Bytes bounds the memory of the learner, with trainings and screens but without the layer. A
-	// quarter is for the copies of candidates that screens have (screen.Options.Copies). The lists
+	// quarter is for the copies of candidates that screens have (l2s.CopyLimit). The lists
 	// of a training take 20 KB per label, up to 8,192 labels, or its clusters 120 KB per element of
 	// a context of d elements, whichever is more. The rest is for contexts, 4d + 8K + 480 bytes
 	// each. 0: 512 MiB.
@@ -43,7 +40,7 @@ type Options struct {
 	// layer answers it is an eighth of that.
 	HalfLife float64
 	// CPU is the part of one core that a training takes: 0.0001 to 1. 0: three tenths. Audit is the
-	// part for the audit of the answers ([screen.AuditOptions]). 0: 0.02.
+	// part for the audit of the answers ([l2s.AuditOptions]). 0: 0.02.
 	CPU, Audit float64
 	// Least is the number of contexts of the first training, and the number that must come after an
 	// alarm before a screen answers again. The latter doubles with each further alarm, unless the
@@ -103,11 +100,11 @@ const (
 //
 // [New] makes one: a zero value has no use, and its methods may panic.
 type Learner struct {
-	layer    *softmax.Layer
+	layer    *l2s.Layer
 	o        Options
-	pool     *pool.Pool
-	audit    *audit.Audit
-	none     *screening.Model // with which the exact layer answers
+	pool     *l2s.Pool // by the exact layer or a screen
+	previews *l2s.Pool // by a preview, if one is live
+	audit    *l2s.Audit
 	stored   *screening.Model // of Options.Keep, to be tried
 	contexts *reservoir
 	screened atomic.Bool
@@ -122,7 +119,7 @@ type Learner struct {
 	wake         chan struct{}
 	cancel       context.CancelFunc
 	ended        chan struct{}
-	run          func(context.Context, sample, train.Options) (*screen.Model, error) // a training
+	run          func(context.Context, sample, train.Options) (*l2s.Index, error) // a training
 
 	mu          sync.Mutex // of Swap, with screened, next, and these:
 	alarmWait   uint64     // the number of contexts after the next alarm
@@ -133,7 +130,7 @@ type Learner struct {
 }
 
 type scratch struct {
-	best   []softmax.Prediction
+	best   []l2s.Prediction
 	labels []uint32
 }
 
@@ -149,7 +146,7 @@ const leastCPU = 1e-4
 const leastContexts = 8
 
 // New returns a learner for the layer. Close ends it.
-func New(layer *softmax.Layer, o Options) (*Learner, error) {
+func New(layer *l2s.Layer, o Options) (*Learner, error) {
 	l, err := newLearner(layer, o)
 	if err == nil {
 		err = l.begin()
@@ -160,9 +157,9 @@ func New(layer *softmax.Layer, o Options) (*Learner, error) {
 	return l, nil
 }
 
-func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
-	if layer == nil || layer.Labels() == 0 {
-		return nil, errors.New("learn: found no layer, expected one")
+func newLearner(layer *l2s.Layer, o Options) (*Learner, error) {
+	if err := (*engine.Layer)(layer).Check(); err != nil {
+		return nil, fmt.Errorf("learn: %w", err)
 	}
 	o.HalfLife, o.CPU, o.Audit = cmp.Or(o.HalfLife, 1e6), cmp.Or(o.CPU, 0.3), cmp.Or(o.Audit, 0.02)
 	o.Bytes, o.Least = cmp.Or(o.Bytes, 512<<20), cmp.Or(o.Least, 1<<15)
@@ -202,23 +199,24 @@ func newLearner(layer *softmax.Layer, o Options) (*Learner, error) {
 		return nil, err
 	}
 	l := &Learner{alarmWait: uint64(o.Least), layer: layer, o: o, contexts: r, wake: make(chan struct{}, 1), ended: make(chan struct{})}
-	l.scratch.New = func() any { return &scratch{make([]softmax.Prediction, o.Train.K), make([]uint32, o.Train.K)} }
+	l.scratch.New = func() any { return &scratch{make([]l2s.Prediction, o.Train.K), make([]uint32, o.Train.K)} }
 	l.run = l.train
 	l.next.Store(uint64(o.Least))
 	l.nextPreview.Store(never)
 	if o.previews(layer) {
 		l.nextPreview.Store(l.previewStep())
 	}
-	// No candidates.
-	if l.none, err = screening.NewModel(screening.Config{Dim: layer.Dim(), Labels: layer.Labels(), Clusters: make([]float32, layer.Dim()), Lists: make([]screening.List, 1)}); err != nil {
+	p, err := engine.NewPool((*engine.Layer)(layer), nil, engine.Options{Copies: o.Bytes / 4, Observers: []screening.Observer{lengthsOf(layer.Dim())}})
+	if err != nil {
 		return nil, err
 	}
-	l.pool, err = pool.New(l.none, (*exact.Layer)(layer), screening.Options{Copies: o.Bytes / 4, Observers: []screening.Observer{lengthsOf(layer.Dim())}})
+	l.pool = (*l2s.Pool)(p)
+	l.previews, err = l2s.NewPool(layer, nil, l2s.Options{})
 	return l, err
 }
 
 // room is the part of Bytes that is the reservoir's.
-func (o *Options) room(layer *softmax.Layer) (int64, error) {
+func (o *Options) room(layer *l2s.Layer) (int64, error) {
 	d, k := int64(layer.Dim()), int64(o.Train.K)
 	cells := int64(600) // if the training decides: 150 clusters, and these in three shells
 	if c := o.Train.Clusters; c > 0 {
@@ -235,7 +233,7 @@ func (o *Options) room(layer *softmax.Layer) (int64, error) {
 }
 
 // contextBytes returns the bytes of a context in a training: its copy, and the data about it.
-func (o *Options) contextBytes(layer *softmax.Layer) int64 {
+func (o *Options) contextBytes(layer *l2s.Layer) int64 {
 	return int64(4*layer.Dim() + 8*o.Train.K + 480)
 }
 
@@ -246,11 +244,11 @@ func (l *Learner) begin() (err error) {
 			return fmt.Errorf("learn: %w: a screen that is learned would take its place", err)
 		}
 	}
-	if l.audit, err = audit.Start(l.pool, audit.Options{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
+	if l.audit, err = l.pool.Audit(l2s.AuditOptions{Share: l.o.Audit, Alarm: l.unlearn}); err != nil {
 		return err
 	}
 	if l.stored != nil {
-		if _, err := screening.NewSearcher(l.stored, (*exact.Layer)(l.layer), screening.Options{Copies: -1}); err != nil {
+		if _, err := l2s.NewSearcher(l.layer, indexOf(l.stored), l2s.Options{Copies: l2s.NoCopies}); err != nil {
 			l.stored = nil
 			l.tell(Event{Kind: failed, Text: err.Error()})
 		}
@@ -261,17 +259,31 @@ func (l *Learner) begin() (err error) {
 	return nil
 }
 
+// indexOf is a screen as the pool has it.
+func indexOf(m *screening.Model) *l2s.Index {
+	if m == nil {
+		return nil
+	}
+	return (*l2s.Index)(engine.OfScreen(m))
+}
+
 // Close ends the learning and the audit: a running training is given up. It returns when no
-// goroutine runs any more. The pool continues to answer as before.
+// goroutine runs any more. The Learner continues to answer as before.
 func (l *Learner) Close() {
 	l.cancel()
 	<-l.ended
 	l.audit.Stop()
 }
 
-// Pool returns the pool that answers. Give the contexts of its queries to Add. It must not be
-// swapped by others.
-func (l *Learner) Pool() *screen.Pool { return (*screen.Pool)(l.pool) }
+// Stats returns the counts of the queries so far.
+func (l *Learner) Stats() l2s.Stats {
+	s := l.pool.Stats()
+	x := l.previews.Stats()
+	return l2s.Stats{
+		Queries: s.Queries + x.Queries, Looked: s.Looked + x.Looked, Scored: s.Scored + x.Scored,
+		Exact: s.Exact + x.Exact, Fallback: s.Fallback + x.Fallback, Far: s.Far + x.Far,
+	}
+}
 
 // Bytes returns Options.Bytes, or the default if that is 0.
 func (l *Learner) Bytes() int64 { return l.o.Bytes }
@@ -279,8 +291,8 @@ func (l *Learner) Bytes() int64 { return l.o.Bytes }
 // Screened reports whether a screen answers.
 func (l *Learner) Screened() bool { return l.screened.Load() }
 
-// Audit returns the audit of the pool.
-func (l *Learner) Audit() *screen.Audit { return (*screen.Audit)(l.audit) }
+// Audit returns the audit of the answers by a screen.
+func (l *Learner) Audit() *l2s.Audit { return l.audit }
 
 // Kept returns the number of contexts that were taken for training so far.
 func (l *Learner) Kept() uint64 { return l.contexts.Kept() }
@@ -294,21 +306,21 @@ func (l *Learner) Forget() { l.contexts.Forget() }
 // in the order of the text. It returns their number.
 func (l *Learner) WriteContexts(w io.Writer) (int, error) { return l.contexts.WriteNPY(w) }
 
-// TopK writes the best labels of h to dst, as [screen.Pool.TopK] does, and learns from it.
-func (l *Learner) TopK(dst []softmax.Prediction, h []float32) (int, error) {
-	a, err := l.Search(dst, h, softmax.Request{})
+// TopK writes the best labels of h to dst, as [l2s.Pool.TopK] does, and learns from it.
+func (l *Learner) TopK(dst []l2s.Prediction, h []float32) (int, error) {
+	a, err := l.Search(dst, h, l2s.Request{})
 	return a.Count, err
 }
 
-// Search answers as [screen.Pool.Search] does, and learns from it. While the exact layer answers,
+// Search answers as [l2s.Pool.Search] does, and learns from it. While the exact layer answers,
 // the layer finds the number of labels that a training needs for a request without edits.
-func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error) {
+func (l *Learner) Search(dst []l2s.Prediction, h []float32, req l2s.Request) (l2s.Answer, error) {
 	k := l.o.Train.K
-	edited := exact.Edits(&req) || exact.IsList(req.Among)
-	if p := l.live.Load(); p != nil && !l.Screened() && !req.Exact {
-		a, err := p.search(l.layer, dst, h, req)
+	edited := req.Allowed != nil || req.Banned != nil || len(req.Biases) > 0 || req.Among.IsList()
+	if l.live.Load() != nil && !l.Screened() && !req.Exact && lengthsOf(len(h)).keeps(h) {
+		a, err := l.searchPreviewed(dst, h, req)
 		if err == nil {
-			l.Add(h, nil, a.Source)
+			l.add(h, nil, a.Exact)
 		}
 		return a, err
 	}
@@ -323,30 +335,46 @@ func (l *Learner) Search(dst []softmax.Prediction, h []float32, req softmax.Requ
 		if edited {
 			best = nil
 		}
-		l.Add(h, best, a.Source)
+		l.add(h, best, a.Exact)
 		return a, nil
 	}
 	s := l.scratch.Get().(*scratch)
 	defer l.scratch.Put(s)
 	a, err := l.pool.Search(s.best, h, req)
 	if err == nil {
-		l.Add(h, s.best[:a.Count], a.Source)
+		l.add(h, s.best[:a.Count], a.Exact)
 		a.Count = copy(dst, s.best[:a.Count])
 	}
 	return a, err
 }
 
-// Add gives it the context of a query that the pool has answered, with the best labels of the
-// answer, and the source that they were chosen from. Labels may be nil, and must be nil if the
-// request had edits. Add copies its arguments.
-func (l *Learner) Add(h []float32, best []softmax.Prediction, source softmax.Source) {
+// SearchBatch answers the same request about each of n contexts, row-major, n x d, as Search does,
+// and learns from it. answers has n elements, and dst has k elements per context: the answer to
+// context i is dst[i*k:][:answers[i].Count].
+func (l *Learner) SearchBatch(dst []l2s.Prediction, answers []l2s.Answer, contexts []float32, req l2s.Request) (err error) {
+	d, n := l.layer.Dim(), len(answers)
+	if n == 0 || len(contexts) != n*d || len(dst)%n != 0 { // which it answers or refuses
+		return l.pool.SearchBatch(dst, answers, contexts, req)
+	}
+	k := len(dst) / n
+	for i := range answers {
+		if answers[i], err = l.Search(dst[i*k:][:k], contexts[i*d:][:d], req); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add keeps the context of a query with the best labels of the answer, nil if the request had edits,
+// and with the fact that the answer is exact. It copies its arguments.
+func (l *Learner) add(h []float32, best []l2s.Prediction, exactly bool) {
 	if l.Screened() && l.queries.Add(1)/runLength%screenedRuns != 0 {
 		return
 	}
 	s := l.scratch.Get().(*scratch)
 	defer l.scratch.Put(s)
 	var labels []uint32
-	if source == softmax.FromLayer && len(best) >= len(s.labels) {
+	if exactly && len(best) >= len(s.labels) {
 		labels = s.labels
 	}
 	for i := range labels {
@@ -391,13 +419,13 @@ func (l *Learner) await(ctx context.Context, number func() uint64) bool {
 }
 
 // unlearn lets the exact layer answer after an alarm.
-func (l *Learner) unlearn(x audit.Alarm) {
+func (l *Learner) unlearn(x l2s.Alarm) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.Screened() || len(l.audit.Report().Alarms) == 0 {
 		return // the second alarm of one screen, or one of a screen that another has replaced
 	}
-	if err := l.answer(l.none); err != nil {
+	if err := l.answer(nil); err != nil {
 		l.tell(Event{Kind: failed, Text: err.Error()})
 		return
 	}
@@ -420,11 +448,11 @@ const (
 	mostWait = 1 << 40 // contexts
 )
 
-// answer lets a screen answer, or l.none.
+// answer lets a screen answer, or, without one, the exact layer.
 func (l *Learner) answer(m *screening.Model) error {
-	_, err := l.pool.Swap(m, (*exact.Layer)(l.layer))
+	_, err := l.pool.Swap(l.layer, indexOf(m))
 	if err == nil {
-		l.screened.Store(m != l.none)
+		l.screened.Store(m != nil)
 		l.since = l.queries.Load()
 	}
 	return err
@@ -448,7 +476,9 @@ func (l *Learner) attempt(ctx context.Context) {
 	var m *screening.Model
 	err := parallel.Guard(func() (err error) { // a mapped head may be cut
 		made, err := l.run(ctx, s, *l.o.Train)
-		m = (*screening.Model)(made)
+		if err == nil {
+			m = (*engine.Index)(made).Screen()
+		}
 		return err
 	})
 	e := Event{Kind: declined, Contexts: n, Time: time.Since(begin)}
@@ -559,12 +589,12 @@ func (l *Learner) try(ctx context.Context, m *screening.Model, name string, afte
 // after on, each counted once, or on all contexts, each as often as it came, whichever precision is
 // lower.
 func (l *Learner) measure(ctx context.Context, m *screening.Model, s sample, after uint64, e *Event) error {
-	by, err := screening.NewSearcher(m, (*exact.Layer)(l.layer), screening.Options{Copies: -1, Observers: []screening.Observer{lengthsOf(l.layer.Dim())}})
+	by, err := screening.NewSearcher(m, (*engine.Layer)(l.layer).Exact(), screening.Options{Copies: -1, Observers: []screening.Observer{lengthsOf(l.layer.Dim())}})
 	if err != nil {
 		return err
 	}
 	k := l.o.Train.K
-	top := make([]softmax.Prediction, k)
+	top := make([]exact.Prediction, k)
 	var once, often struct{ n, hits1, hitsK float64 }
 	err = l.each(ctx, s, func(i int, h []float32) error {
 		_, err := by.TopK(top, h)
@@ -587,7 +617,7 @@ func (l *Learner) measure(ctx context.Context, m *screening.Model, s sample, aft
 // label finds the best labels of the contexts of a sample where they are not known.
 func (l *Learner) label(ctx context.Context, s sample) error {
 	k := l.o.Train.K
-	by, best := softmax.NewSearcher(l.layer), make([]softmax.Prediction, k)
+	by, best := exact.NewSearcher((*engine.Layer)(l.layer).Exact()), make([]exact.Prediction, k)
 	return l.each(ctx, s, func(i int, h []float32) error {
 		if s.Known[i] {
 			return nil
@@ -616,7 +646,7 @@ func (l *Learner) each(ctx context.Context, s sample, f func(i int, h []float32)
 }
 
 // train makes a screen of a sample.
-func (l *Learner) train(ctx context.Context, s sample, o train.Options) (*screen.Model, error) {
+func (l *Learner) train(ctx context.Context, s sample, o train.Options) (*l2s.Index, error) {
 	n := len(s.Known)
 	if err := l.label(ctx, s); err != nil {
 		return nil, err
@@ -638,7 +668,7 @@ func (l *Learner) train(ctx context.Context, s sample, o train.Options) (*screen
 		}
 		busy()
 	}
-	m, _, err := train.Run(ctx, l.layer, kernels.Float16Rows(s.Contexts, l.layer.Dim()), o)
+	m, _, err := train.Run(ctx, l.layer, l2s.Float16(s.Contexts, l.layer.Dim()), o)
 	runtime.GC()
 	return m, err
 }

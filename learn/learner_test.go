@@ -14,12 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -34,7 +33,26 @@ func testOptions(events chan<- Event) Options {
 	return Options{Bytes: 8 << 20, CPU: 1, Audit: 1, Least: 3000, Train: &o, Event: func(e Event) { events <- e }}
 }
 
-func newTest(t *testing.T, layer *softmax.Layer, o Options) *Learner {
+// exactly is a searcher without an index.
+func exactly(t testing.TB, l *l2s.Layer) *l2s.Searcher {
+	s, err := l2s.NewSearcher(l, nil, l2s.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func budgetOf(x *l2s.Index) float64 {
+	steps, normal := x.Steps()
+	return steps[normal].Budget
+}
+
+func largestBudget(x *l2s.Index) float64 {
+	steps, _ := x.Steps()
+	return steps[len(steps)-1].Budget
+}
+
+func newTest(t *testing.T, layer *l2s.Layer, o Options) *Learner {
 	t.Helper()
 	l, err := New(layer, o)
 	if err != nil {
@@ -48,7 +66,7 @@ func newTest(t *testing.T, layer *softmax.Layer, o Options) *Learner {
 func ask(t *testing.T, l *Learner, events <-chan Event, kind string, change func(h []float32)) (e Event, queries int) {
 	t.Helper()
 	data := testData()
-	top, h := make([]softmax.Prediction, 3), make([]float32, testDim)
+	top, h := make([]l2s.Prediction, 3), make([]float32, testDim)
 	for ; ; queries++ {
 		copy(h, data.Context(queries%data.Len()))
 		for i := range h {
@@ -101,8 +119,8 @@ func TestALearnerLearnsAndUnlearns(t *testing.T) {
 	if e.Contexts < 3000 || e.PrecisionK < 0.98 || !l.Screened() {
 		t.Fatalf("found %+v, expected a screen of the target", e)
 	}
-	a, err := l.Pool().Search(make([]softmax.Prediction, 3), testData().Context(0), softmax.Request{})
-	if err != nil || a.Source != softmax.FromSet {
+	a, err := l.pool.Search(make([]l2s.Prediction, 3), testData().Context(0), l2s.Request{})
+	if err != nil || a.Exact {
 		t.Errorf("found %+v, %v, expected an answer of the screen", a, err)
 	}
 	order := rand.New(rand.NewPCG(1, 1)).Perm(testDim)
@@ -155,35 +173,35 @@ func TestStagesAreToldOnce(t *testing.T) {
 // question is a request for the k best labels.
 type question struct {
 	k int
-	softmax.Request
+	l2s.Request
 }
 
 // Without a screen all answers come from the exact layer.
 func TestAnswersAreExactAtFirst(t *testing.T) {
 	data := testData()
 	l := newTest(t, data.Layer, testOptions(make(chan Event, 1000)))
-	by := softmax.NewSearcher(data.Layer)
-	for i, req := range []question{{k: 1}, {3, softmax.Request{LogSum: true}}, {k: 5}, {9, softmax.Request{Temperature: 0.5, LogSum: true}}, {2, softmax.Request{Among: softmax.Only([]uint32{3, 17, 40})}}, {2, softmax.Request{Biases: []softmax.Bias{{ID: 7, Add: 3}}}}, {k: 1500}} {
-		got, want := make([]softmax.Prediction, req.k), make([]softmax.Prediction, req.k)
-		a, err := l.Pool().Search(got, data.Context(i), req.Request)
+	by := exactly(t, data.Layer)
+	for i, req := range []question{{k: 1}, {3, l2s.Request{LogSum: true}}, {k: 5}, {9, l2s.Request{Temperature: 0.5, LogSum: true}}, {2, l2s.Request{Among: l2s.Only([]uint32{3, 17, 40})}}, {2, l2s.Request{Biases: []l2s.Bias{{ID: 7, Add: 3}}}}, {k: 1500}} {
+		got, want := make([]l2s.Prediction, req.k), make([]l2s.Prediction, req.k)
+		a, err := l.pool.Search(got, data.Context(i), req.Request)
 		b, failed := by.Search(want, data.Context(i), req.Request)
 		if a != b || err != nil || failed != nil || !slices.Equal(got, want) {
 			t.Errorf("%+v: found %+v %v %v, expected %+v %v", req, a, got, err, b, want)
 		}
 	}
 	for k := 1; k < 9; k++ {
-		got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+		got, want := make([]l2s.Prediction, k), make([]l2s.Prediction, k)
 		n, err := l.TopK(got, data.Context(k))
 		if _, failed := by.TopK(want, data.Context(k)); n != k || err != nil || failed != nil || !slices.Equal(got, want) {
 			t.Errorf("k %d: found %v, %v, expected %v", k, got, err, want)
 		}
 	}
 	for _, k := range []int{0, 1501} {
-		if _, err := l.TopK(make([]softmax.Prediction, k), nil); !errors.Is(err, softmax.ErrContext) && !errors.Is(err, softmax.ErrRequest) {
+		if _, err := l.TopK(make([]l2s.Prediction, k), nil); !errors.Is(err, l2s.ErrContext) && !errors.Is(err, l2s.ErrRequest) {
 			t.Errorf("k %d, no context: found %v, expected a refusal", k, err)
 		}
 	}
-	if n, err := l.TopK(nil, data.Context(0)); n != 0 || !errors.Is(err, softmax.ErrRequest) {
+	if n, err := l.TopK(nil, data.Context(0)); n != 0 || !errors.Is(err, l2s.ErrRequest) {
 		t.Errorf("no labels: found %d, %v, expected a refusal", n, err)
 	}
 	if n := l.Kept(); n != 8 {
@@ -203,11 +221,11 @@ func TestRequestsAreAnsweredAsTheLayerDoes(t *testing.T) {
 	o := testOptions(make(chan Event, 1000))
 	o.Least, o.Bytes = 12000, 64<<20
 	l := newTest(t, data.Layer, o)
-	exact := softmax.NewSearcher(data.Layer)
-	requests := []question{{1, softmax.Request{Within: 0.5}}, {4, softmax.Request{Within: 0.5}}, {5, softmax.Request{Within: 0.5}}, {8, softmax.Request{Within: 1e-6}}, {k: 3}, {4, softmax.Request{LogSum: true}}, {8, softmax.Request{LogSum: true}}}
+	exact := exactly(t, data.Layer)
+	requests := []question{{1, l2s.Request{Within: 0.5}}, {4, l2s.Request{Within: 0.5}}, {5, l2s.Request{Within: 0.5}}, {8, l2s.Request{Within: 1e-6}}, {k: 3}, {4, l2s.Request{LogSum: true}}, {8, l2s.Request{LogSum: true}}}
 	for i := range 700 {
 		req, h := requests[i%len(requests)], data.Context(i)
-		got, want := make([]softmax.Prediction, req.k), make([]softmax.Prediction, req.k)
+		got, want := make([]l2s.Prediction, req.k), make([]l2s.Prediction, req.k)
 		a, err := l.Search(got, h, req.Request)
 		if err != nil {
 			t.Fatal(err)
@@ -221,7 +239,7 @@ func TestRequestsAreAnsweredAsTheLayerDoes(t *testing.T) {
 		}
 	}
 	s := l.contexts.since(0)
-	k, best := o.Train.K, make([]softmax.Prediction, o.Train.K)
+	k, best := o.Train.K, make([]l2s.Prediction, o.Train.K)
 	known := 0
 	for i, is := range s.Known {
 		if !is {
@@ -292,9 +310,9 @@ func TestAScreenIsKept(t *testing.T) {
 func TestAKeptScreenIsTried(t *testing.T) {
 	data := testData()
 	r := rand.New(rand.NewPCG(1, 2))
-	sure := screen.Estimate{Value: 1, Low: 1, High: 1}
+	sure := screening.Estimate{Value: 1, Low: 1, High: 1}
 	c := screening.Config{Dim: testDim, Labels: data.Layer.Labels(), Clusters: make([]float32, 8*testDim), Lists: make([]screening.List, 8), K: 5, HeldOut: 4000,
-		Ladder: []screen.Rung{{Budget: 50, Precision1: sure, PrecisionK: sure}}}
+		Ladder: []screening.Rung{{Budget: 50, Precision1: sure, PrecisionK: sure}}}
 	for i := range c.Clusters {
 		c.Clusters[i] = float32(r.NormFloat64())
 	}
@@ -310,11 +328,11 @@ func TestAKeptScreenIsTried(t *testing.T) {
 	}
 	low := train.DefaultOptions()
 	low.Clusters, low.Iterations, low.Tail, low.Budget = 20, 0, nil, 12
-	lower, _, err := train.Run(t.Context(), data.Layer, data.Contexts[:3000*testDim], low)
+	lower, _, err := train.Run(t.Context(), data.Layer, l2s.Float32(data.Contexts[:3000*testDim], data.Layer.Dim()), low)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, kept := range map[string]*screen.Model{"poor": poor, "of a lower target": lower} {
+	for name, kept := range map[string]*l2s.Index{"poor": poor, "of a lower target": lower} {
 		t.Run(name, func(t *testing.T) {
 			events := make(chan Event, 1000)
 			o := testOptions(events)
@@ -323,8 +341,8 @@ func TestAKeptScreenIsTried(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := newTest(t, data.Layer, o)
-			exact := softmax.NewSearcher(data.Layer)
-			want, top := make([]softmax.Prediction, 3), make([]softmax.Prediction, 3)
+			exact := exactly(t, data.Layer)
+			want, top := make([]l2s.Prediction, 3), make([]l2s.Prediction, 3)
 			for i, ended := 0, false; !ended; i++ {
 				exactly := !l.Screened()
 				h := data.Context(i % data.Len())
@@ -338,8 +356,8 @@ func TestAKeptScreenIsTried(t *testing.T) {
 				select {
 				case e := <-events:
 					ended = e.Kind == declined || e.Kind == answering
-					if answers := name != "poor"; ended && (e.Kind == answering) != answers || answers && ended && (e.PrecisionK < 0.995 || e.Budget <= kept.Budget()) {
-						t.Fatalf("found %+v, expected that the screen is declined, or answers with a budget above %v that reaches the target", e, kept.Budget())
+					if answers := name != "poor"; ended && (e.Kind == answering) != answers || answers && ended && (e.PrecisionK < 0.995 || e.Budget <= budgetOf(kept)) {
+						t.Fatalf("found %+v, expected that the screen is declined, or answers with a budget above %v that reaches the target", e, budgetOf(kept))
 					}
 				default:
 				}
@@ -354,7 +372,7 @@ func TestContextsThatAreNotKeptAreAnsweredExactly(t *testing.T) {
 	events := make(chan Event, 1000)
 	l := newTest(t, testData().Layer, testOptions(events))
 	ask(t, l, events, answering, same)
-	exact := softmax.NewSearcher(testData().Layer)
+	exact := exactly(t, testData().Layer)
 	for i := range 50 {
 		for _, scale := range []float32{0, 1e-38, 1e-7, 1e-6, 1e6, 1e18, 1e36} {
 			h := slices.Clone(testData().Context(i))
@@ -367,13 +385,13 @@ func TestContextsThatAreNotKeptAreAnsweredExactly(t *testing.T) {
 				}
 				l.contexts.mu.Unlock()
 			}
-			got, want := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
-			a, err := l.Search(got, h, softmax.Request{})
+			got, want := make([]l2s.Prediction, 5), make([]l2s.Prediction, 5)
+			a, err := l.Search(got, h, l2s.Request{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := exact.TopK(want, h); err != nil || l.Screened() && a.Source != softmax.FromLayer || !slices.Equal(got, want) {
-				t.Fatalf("context %d times %v: found %v from %v, expected %v from the layer", i, scale, got, a.Source, want)
+			if _, err := exact.TopK(want, h); err != nil || l.Screened() && !a.Exact || !slices.Equal(got, want) {
+				t.Fatalf("context %d times %v: found %v, exactly: %v, expected %v from the layer", i, scale, got, a.Exact, want)
 			}
 		}
 	}
@@ -382,7 +400,7 @@ func TestContextsThatAreNotKeptAreAnsweredExactly(t *testing.T) {
 			clear(h)
 		}
 	}
-	top, h := make([]softmax.Prediction, 3), make([]float32, testDim)
+	top, h := make([]l2s.Prediction, 3), make([]float32, testDim)
 	for i := range 30000 {
 		copy(h, testData().Context(i%testData().Len()))
 		zeros(h)
@@ -401,10 +419,10 @@ func TestContextsThatAreNotKeptAreAnsweredExactly(t *testing.T) {
 }
 
 // learned is a screen of the test's contexts, made once, which misses some labels.
-var learned = sync.OnceValues(func() (*screen.Model, error) {
+var learned = sync.OnceValues(func() (*l2s.Index, error) {
 	o := testOptions(nil).Train
 	o.K = 5
-	m, _, err := train.Run(context.Background(), testData().Layer, testData().Contexts[:6000*testDim], *o)
+	m, _, err := train.Run(context.Background(), testData().Layer, l2s.Float32(testData().Contexts[:6000*testDim], testDim), *o)
 	return m, err
 })
 
@@ -417,22 +435,22 @@ func TestARepeatedContextThatAScreenMisses(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := testData()
-	by, err := screen.NewSearcher(model, data.Layer, screen.Options{})
+	by, err := l2s.NewSearcher(data.Layer, model, l2s.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	exact, missed := softmax.NewSearcher(data.Layer), []float32(nil)
-	top, best := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+	exact, missed := exactly(t, data.Layer), []float32(nil)
+	top, best := make([]l2s.Prediction, 5), make([]l2s.Prediction, 5)
 	for i := 0; i < data.Len() && missed == nil; i++ {
 		h := data.Context(i)
-		a, err := by.Search(top, h, softmax.Request{Budget: model.Ladder()[len(model.Ladder())-1].Budget})
+		a, err := by.Search(top, h, l2s.Request{Budget: largestBudget(model)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := exact.TopK(best, h); err != nil {
 			t.Fatal(err)
 		}
-		if a.Source == softmax.FromSet && !slices.Equal(top, best) {
+		if !a.Exact && !slices.Equal(top, best) {
 			missed = h
 		}
 	}
@@ -445,7 +463,7 @@ func TestARepeatedContextThatAScreenMisses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.run = func(context.Context, sample, train.Options) (*screen.Model, error) { return model, nil }
+	l.run = func(context.Context, sample, train.Options) (*l2s.Index, error) { return model, nil }
 	if err := l.begin(); err != nil {
 		t.Fatal(err)
 	}
@@ -492,7 +510,7 @@ func TestUnlearningDoublesTheWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.run = func(context.Context, sample, train.Options) (*screen.Model, error) { return model, nil }
+	l.run = func(context.Context, sample, train.Options) (*l2s.Index, error) { return model, nil }
 	if err := l.begin(); err != nil {
 		t.Fatal(err)
 	}
@@ -529,7 +547,7 @@ func TestSmallBudgets(t *testing.T) {
 			ask(t, l, events, answering, same)
 		}
 		for _, budget := range []float64{1e-300, 1, 5} {
-			a, err := l.Search(make([]softmax.Prediction, 1), testData().Context(0), softmax.Request{Budget: budget})
+			a, err := l.Search(make([]l2s.Prediction, 1), testData().Context(0), l2s.Request{Budget: budget})
 			if err != nil || a.Count != 1 {
 				t.Errorf("a screen answers: %v, a budget of %v: found %+v, %v", screened, budget, a, err)
 			}
@@ -563,7 +581,7 @@ func TestALongTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.run = func(_ context.Context, s sample, _ train.Options) (*screen.Model, error) {
+	l.run = func(_ context.Context, s sample, _ train.Options) (*l2s.Index, error) {
 		if len(s.Known) > 3000 {
 			t.Errorf("found %d contexts in a sample", len(s.Known))
 		}
@@ -582,12 +600,12 @@ func TestALongTime(t *testing.T) {
 	case testing.Short():
 		queries = 200000
 	}
-	h, best := make([]float32, testDim), make([]softmax.Prediction, 5)
+	h, best := make([]float32, testDim), make([]l2s.Prediction, 5)
 	for i := 0; i < queries || count(began) < 3 || count(failed) == 0; i++ { // also on a busy machine
 		if h[0] = rand.Float32(); i%2 == 0 {
 			h[0] = 0.5 // one context again and again
 		}
-		l.Add(h, best, softmax.FromLayer)
+		l.add(h, best, true)
 	}
 	l.Close()
 	const contexts, searchers = 1 << 19, 1 << 20 // and other memory outside the contexts
@@ -604,7 +622,7 @@ func TestALongTime(t *testing.T) {
 func TestLearningAllocatesNothing(t *testing.T) {
 	events := make(chan Event, 1000)
 	l := newTest(t, testData().Layer, testOptions(events))
-	i, top := 0, make([]softmax.Prediction, 3)
+	i, top := 0, make([]l2s.Prediction, 3)
 	query := func() {
 		i++
 		if _, err := l.TopK(top, testData().Context(i)); err != nil {
@@ -622,7 +640,7 @@ func TestForgottenContexts(t *testing.T) {
 	events := make(chan Event, 1000)
 	o := testOptions(events)
 	l := newTest(t, testData().Layer, o)
-	top := make([]softmax.Prediction, 5)
+	top := make([]l2s.Prediction, 5)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // contexts are gone before the training begins
 	for i := range 2 * o.Least {
 		if _, err := l.TopK(top, testData().Context(i)); err != nil {
@@ -644,7 +662,7 @@ func TestForgottenContextsDoNotCount(t *testing.T) {
 	events := make(chan Event, 1000)
 	o := testOptions(events)
 	l := newTest(t, testData().Layer, o)
-	top := make([]softmax.Prediction, 5)
+	top := make([]l2s.Prediction, 5)
 	for i := range o.Least - 20 {
 		if _, err := l.TopK(top, testData().Context(i)); err != nil {
 			t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // A learner adds no more to the memory of a program than Options.Bytes and a tenth of it: with full
@@ -31,15 +31,11 @@ func TestALearnerKeepsToItsMemory(t *testing.T) {
 	}
 	layer, rows, o := testData().Layer, []float32(nil), testOptions(nil)
 	if *long {
-		h, err := head.Open(*replayHead, head.Options{Copy: true})
-		if err != nil {
+		var err error
+		if layer, err = l2s.Open(*replayHead, l2s.OpenOptions{Copy: true}); err != nil {
 			t.Skip(err)
 		}
-		defer h.Close()
-		if layer, err = softmax.NewLayer(h.Rows(), h.Bias()); err != nil {
-			t.Fatal(err)
-		}
-		c, release, err := head.OpenContexts(*replayHead+"/contexts_train.npy", layer.Dim())
+		c, release, err := heads.OpenContexts(*replayHead+"/contexts_train.npy", layer.Dim())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,8 +50,8 @@ func TestALearnerKeepsToItsMemory(t *testing.T) {
 	}
 	events := make(chan Event, 1000)
 	o.Event, o.HalfLife = func(e Event) { events <- e }, 1000 // each query is kept
-	d, top := layer.Dim(), make([]softmax.Prediction, 5)
-	if _, err := softmax.NewSearcher(layer).TopK(top, rows[:d]); err != nil {
+	d, top := layer.Dim(), make([]l2s.Prediction, 5)
+	if _, err := exactly(t, layer).TopK(top, rows[:d]); err != nil {
 		t.Fatal(err)
 	}
 	debug.FreeOSMemory()

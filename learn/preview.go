@@ -5,22 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
-	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // livePreview is a preview that answers before there is a screen, and after an alarm.
 type livePreview struct {
-	model     *preview.Model
-	searchers sync.Pool // of *preview.Searcher
-	made      uint64    // the number of contexts that were there
-	checked   uint64    // the number of contexts up to the last check
+	made    uint64 // the number of contexts that were there
+	checked uint64 // the number of contexts up to the last check
 }
 
 const (
@@ -38,7 +36,7 @@ const (
 )
 
 // previews reports whether previews pay for the layer, and can be made within Bytes.
-func (o *Options) previews(layer *softmax.Layer) bool {
+func (o *Options) previews(layer *l2s.Layer) bool {
 	n, d := int64(layer.Labels()), int64(layer.Dim())
 	// The labels in the coordinates of their blocks, their codes, twice while they are packed, rows
 	// of the layer, and contexts, some of which are held out.
@@ -51,22 +49,12 @@ func (l *Learner) previewStep() uint64 {
 	return uint64(max(l.o.Least/partOfLeast, leastPreviewed))
 }
 
-// search answers a request by the preview.
-func (p *livePreview) search(layer *softmax.Layer, dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
-	s, ok := p.searchers.Get().(*preview.Searcher)
-	if !ok {
-		if s, err = preview.NewSearcher(p.model, layer); err != nil {
-			return a, err
-		}
-	}
+// searchPreviewed answers a request by the preview.
+func (l *Learner) searchPreviewed(dst []l2s.Prediction, h []float32, req l2s.Request) (l2s.Answer, error) {
 	if req.LogSum { // sums are exact, as with a learned screen
 		req.Exact = true
 	}
-	a, err = s.Search(dst, h, req)
-	if err == nil || errors.Is(err, softmax.ErrContext) || errors.Is(err, softmax.ErrRequest) {
-		p.searchers.Put(s) // after a fault it may be in any state
-	}
-	return a, err
+	return l.previews.Search(dst, h, req)
 }
 
 // updatePreview makes a preview, or checks the one that answers. It reports false if a training is due
@@ -113,7 +101,7 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 	l.tell(Event{Kind: began, Contexts: used, Text: fmt.Sprintf("a preview from %d contexts", used)})
 	begin, busy := time.Now(), l.throttle(ctx)
 	missed1, missedK, _ := l.target()
-	var m *preview.Model
+	var m *l2s.Index
 	err := parallel.Guard(func() (err error) { // a mapped head may be cut
 		m, err = preview.Make(ctx, l.layer, states, preview.Options{K: l.o.Train.K, Precision1: 1 - missed1, PrecisionK: 1 - missedK, Threads: 1,
 			Progress: func(string, float64) { busy() }})
@@ -138,13 +126,17 @@ func (l *Learner) makePreview(ctx context.Context) bool {
 		l.tell(e)
 		return forgotten
 	}
-	rungs, at := m.Rungs()
-	r := rungs[at]
+	if _, err := l.previews.Swap(l.layer, m); err != nil {
+		e.Kind, e.Text = failed, err.Error()
+		l.tell(e)
+		return false
+	}
+	p := (*engine.Index)(m).Preview().Parts()
+	r := p.Rungs[p.Normal]
 	e.Kind, e.Budget, e.Precision1, e.PrecisionK = previewed, r.Kept, r.Precision1.Value, r.PrecisionK.Value
-	_, held := m.RungsOf()
-	e.Text = fmt.Sprintf("a preview answers: P@1 %.5f and P@%d %.5f on %d of the contexts that it was not made from, and finds %.4f of %d own states; it looks at %.1f%% of the labels", e.Precision1, l.o.Train.K, e.PrecisionK, held, r.Own.Value, m.OwnStates(), 100*r.Looked)
+	e.Text = fmt.Sprintf("a preview answers: P@1 %.5f and P@%d %.5f on %d of the contexts that it was not made from, and finds %.4f of %d own states; it looks at %.1f%% of the labels", e.Precision1, l.o.Train.K, e.PrecisionK, p.HeldOut, r.Own.Value, p.Own, 100*r.Looked)
 	kept := l.contexts.Kept()
-	l.live.Store(&livePreview{model: m, made: kept, checked: kept})
+	l.live.Store(&livePreview{made: kept, checked: kept})
 	l.tell(e)
 	return true
 }
@@ -165,13 +157,13 @@ func (l *Learner) check(ctx context.Context, p *livePreview) {
 		some.Labels, some.Known = append(some.Labels, s.Labels[at*k:(at+1)*k]...), append(some.Known, s.Known[at])
 	}
 	missed1, missedK := 0, 0
-	top := make([]softmax.Prediction, k)
+	top := make([]l2s.Prediction, k)
 	err := parallel.Guard(func() error { // a mapped head may be cut
 		if err := l.label(ctx, some); err != nil {
 			return err
 		}
 		return l.each(ctx, some, func(i int, h []float32) error {
-			a, err := p.search(l.layer, top, h, softmax.Request{})
+			a, err := l.searchPreviewed(top, h, l2s.Request{})
 			if err != nil {
 				return err
 			}
@@ -201,11 +193,15 @@ func (l *Learner) check(ctx context.Context, p *livePreview) {
 
 // found returns 1 if the first of the best labels is the first that was found, 0 otherwise, and the
 // number of best labels that were found.
-func found(top []softmax.Prediction, best []uint32) (first, all int) {
-	if len(top) > 0 && top[0].ID == best[0] {
+func found[P exact.Prediction | l2s.Prediction](top []P, best []uint32) (first, all int) {
+	ids := make([]uint32, len(top))
+	for i, p := range top {
+		ids[i] = exact.Prediction(p).ID
+	}
+	if len(ids) > 0 && ids[0] == best[0] {
 		first = 1
 	}
-	return first, precision.Found(ranking.IDs(nil, top), best)
+	return first, precision.Found(ids, best)
 }
 
 // target returns the shares of the best labels and of the k best that may be missed, and a text

@@ -7,14 +7,15 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // previewTest is a layer that previews pay for, and a learner that makes no screen before most
 // queries.
-func previewTest(t *testing.T) (*synthetic.Data, *softmax.Layer, Options, chan Event) {
+func previewTest(t *testing.T) (*synthetic.Data, *l2s.Layer, Options, chan Event) {
 	data := synthetic.Structured(preview.LeastLabels, testDim, 40, 6000, 1)
 	events := make(chan Event, 1000)
 	o := testOptions(events)
@@ -27,14 +28,14 @@ func previewTest(t *testing.T) (*synthetic.Data, *softmax.Layer, Options, chan E
 func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 	data, layer, o, events := previewTest(t)
 	l := newTest(t, layer, o)
-	exact := softmax.NewSearcher(layer)
-	top, want := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+	exact := exactly(t, layer)
+	top, want := make([]l2s.Prediction, 5), make([]l2s.Prediction, 5)
 	var kinds []string
 	begun := false
 	asked, missed := 0, 0
 	for i := 0; i < data.Len() && asked < 500; i++ {
 		h := data.Context(i)
-		a, err := l.Search(top, h, softmax.Request{})
+		a, err := l.Search(top, h, l2s.Request{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,11 +53,11 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 		if !begun {
 			continue
 		}
-		if a.Source == softmax.FromSet {
+		if !a.Exact {
 			asked++
 		}
 		for j, p := range top {
-			at := slices.IndexFunc(want, func(q softmax.Prediction) bool { return q.ID == p.ID })
+			at := slices.IndexFunc(want, func(q l2s.Prediction) bool { return q.ID == p.ID })
 			if at < 0 {
 				missed++
 			} else if want[at] != p {
@@ -71,13 +72,68 @@ func TestAPreviewAnswersBeforeAScreen(t *testing.T) {
 		t.Errorf("found %d of %d labels missed, expected one in a hundred at most", missed, 5*asked)
 	}
 	h := data.Context(1)
-	a, err := l.Search(nil, h, softmax.Request{LogSum: true})
-	b, err2 := exact.Search(nil, h, softmax.Request{LogSum: true})
+	a, err := l.Search(nil, h, l2s.Request{LogSum: true})
+	b, err2 := exact.Search(nil, h, l2s.Request{LogSum: true})
 	if err != nil || err2 != nil || a.LogSum != b.LogSum {
 		t.Errorf("found the log-sum %v, expected the exact one, %v (%v, %v)", a.LogSum, b.LogSum, err, err2)
 	}
 	if _, err := l.TopK(top, make([]float32, testDim+1)); err == nil {
 		t.Error("found no error for a context of another dimension")
+	}
+}
+
+// Contexts that a reservoir may pass over are in no preview and no check of one: the exact layer
+// answers them, also while a preview answers the others.
+func TestAPreviewLeavesOutWhatIsNotKept(t *testing.T) {
+	data, with, o, _ := previewTest(t)
+	layer, err := l2s.New(l2s.Matrix(engine.MatrixOfRows((*engine.Layer)(with).Exact().Weights())), nil) // without biases a shorter context is no harder
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newTest(t, layer, o)
+	made, err := preview.Make(context.Background(), layer, data.Contexts[:3000*testDim], preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answerBy(t, l, made)
+	l.live.Store(&livePreview{})
+	exact := exactly(t, layer)
+	top, want := make([]l2s.Prediction, 5), make([]l2s.Prediction, 5)
+	var usual int
+	for i := range 100 {
+		h := slices.Clone(data.Context(3000 + i))
+		if a, err := l.Search(top, h, l2s.Request{}); err != nil {
+			t.Fatal(err)
+		} else if !a.Exact {
+			usual++
+		}
+		largest := 0.0
+		for _, x := range h {
+			largest = max(largest, math.Abs(float64(x)))
+		}
+		for name, to := range map[string]float64{"zeros": 0, "too small for float16": 0x1p-15, "too large for it": 65520} {
+			of := make([]float32, len(h))
+			for j, x := range h {
+				of[j] = float32(float64(x) / largest * to)
+			}
+			kept := l.Kept()
+			a, err := l.Search(top, of, l2s.Request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.Kept() != kept {
+				t.Fatalf("%s: found the context kept, expected it passed over", name)
+			}
+			if _, err := exact.TopK(want, of); err != nil {
+				t.Fatal(err)
+			}
+			if !a.Exact || !slices.Equal(top[:a.Count], want) {
+				t.Fatalf("%s: found %v, exactly: %v, expected %v from the exact layer", name, top[:a.Count], a.Exact, want)
+			}
+		}
+	}
+	if usual < 50 {
+		t.Errorf("found %d of 100 usual contexts answered by the preview, expected more", usual)
 	}
 }
 
@@ -97,15 +153,14 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rungs, normal := poor.Rungs()
-	rungs[normal].Reach, rungs[normal].Deviations = 0, 0
-	top := make([]softmax.Prediction, 5)
+	top := make([]l2s.Prediction, 5)
 	for i := range 600 {
 		if _, err := l.TopK(top, states[i*testDim:(i+1)*testDim]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p := &livePreview{model: poor, made: 600}
+	answerBy(t, l, poor)
+	p := &livePreview{made: 600}
 	l.live.Store(p)
 	l.check(context.Background(), p)
 	var e Event
@@ -115,8 +170,8 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	if e.Kind != unlearnt || e.Contexts != mostChecked || !(e.Precision1 < 0.99) || l.live.Load() != nil || l.previewsFrom != 600 {
 		t.Errorf("found the event %+v, a preview: %v, and contexts from %d on, expected one that is given up", e, l.live.Load() != nil, l.previewsFrom)
 	}
-	if a, err := l.Search(top, states[:testDim], softmax.Request{}); err != nil || a.Source != softmax.FromLayer {
-		t.Errorf("found an answer from %v (%v), expected the exact layer's", a.Source, err)
+	if a, err := l.Search(top, states[:testDim], l2s.Request{}); err != nil || !a.Exact {
+		t.Errorf("found an exact answer: %v (%v), expected the exact layer's", a.Exact, err)
 	}
 
 	// A precise preview is kept.
@@ -124,7 +179,8 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p = &livePreview{model: good}
+	answerBy(t, l, good)
+	p = &livePreview{}
 	l.live.Store(p)
 	l.check(context.Background(), p)
 	if l.live.Load() != p || len(events) > 0 {
@@ -152,7 +208,7 @@ func TestTheFirstPreview(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	top := make([]softmax.Prediction, 5)
+	top := make([]l2s.Prediction, 5)
 	next := 0
 	for _, want := range [][]string{{began, declined}, {began, previewed}} {
 		for kinds = nil; l.Kept() < l.nextPreview.Load(); next++ {
@@ -185,5 +241,13 @@ func TestWhenThereIsNoPreview(t *testing.T) {
 	o.Bytes = math.MaxInt64 / 8
 	if o.previews(testData().Layer) {
 		t.Errorf("found a preview for %d labels, expected none", testData().Layer.Labels())
+	}
+}
+
+// answerBy lets a preview answer once it is live.
+func answerBy(t *testing.T, l *Learner, x *l2s.Index) {
+	t.Helper()
+	if _, err := l.previews.Swap(l.layer, x); err != nil {
+		t.Fatal(err)
 	}
 }

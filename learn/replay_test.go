@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/heads"
 )
 
 var (
@@ -33,19 +33,14 @@ func TestReplay(t *testing.T) {
 	if path, _, _ := strings.Cut(*replayHead, ":"); !exists(path) {
 		t.Skip(path, " is not there")
 	}
-	h, err := head.Open(*replayHead, head.Options{Copy: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	layer, err := softmax.NewLayer(h.Rows(), h.Bias())
+	layer, err := l2s.Open(*replayHead, l2s.OpenOptions{Copy: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	events := make(chan Event, 1000)
 	l := newTest(t, layer, Options{CPU: 1, Audit: 0.1, Bytes: 512 << 20, Event: func(e Event) { events <- e }})
-	exact := softmax.NewSearcher(layer)
-	top, best := make([]softmax.Prediction, 5), make([]softmax.Prediction, 5)
+	exact := exactly(t, layer)
+	top, best := make([]l2s.Prediction, 5), make([]l2s.Prediction, 5)
 	const window = 5000
 	var queries, screened, hits1, hits5, missed, worst int
 	var misses [window]int // of P@1, of the last queries
@@ -60,7 +55,7 @@ func TestReplay(t *testing.T) {
 		if !strings.Contains(name, ".") {
 			path = *replayHead + "/contexts_" + name + ".npy"
 		}
-		c, release, err := head.OpenContexts(path, layer.Dim())
+		c, release, err := heads.OpenContexts(path, layer.Dim())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +120,7 @@ func TestReplay(t *testing.T) {
 		}
 	}
 	t.Logf("%d queries, %d by a screen, in %v; the worst window of %d has P@1 %.4f", queries, screened, time.Since(begin).Round(time.Second), window, 1-float64(worst)/window)
-	t.Logf("with a screen the exact layer answered %d queries", l.Pool().Stats().Exact-uint64(queries-screened))
+	t.Logf("with a screen the exact layer answered %d queries", l.Stats().Exact-uint64(queries-screened))
 	for i, by := range []string{"exactly", "exactly while a training runs", "by a screen"} {
 		t.Logf("a query takes %v %s", took[i].Duration/time.Duration(max(took[i].queries, 1)), by)
 	}

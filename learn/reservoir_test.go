@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 )
 
@@ -140,7 +140,7 @@ func TestHalfLife(t *testing.T) {
 	}
 }
 
-// head.OpenContexts and l2s train open the files that are written.
+// l2s.OpenContexts and l2s train open the files that are written.
 func TestWrittenContextsAreOpened(t *testing.T) {
 	r := reservoirOf(t, 3, 0, 100, 0)
 	var want []float32
@@ -158,7 +158,7 @@ func TestWrittenContextsAreOpened(t *testing.T) {
 	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c, release, err := head.OpenContexts(path, 3)
+	c, release, err := heads.OpenContexts(path, 3)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
+
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
 )
 
 // UnlikeError is the error of a head whose logits are not llama.cpp's.
@@ -95,11 +97,12 @@ func (k *Hook) compare(x *Head, h, theirs []float32) error {
 	if err := x.Logits(ours, h, asked...); err != nil {
 		return err
 	}
-	return x.file.Read(func() error {
-		row := make([]float32, k.dim)
+	layer := (*l2sengine.Layer)(x.layer)
+	return layer.Read(func() error {
+		row, rows := make([]float32, k.dim), layer.Exact().Weights()
 		for i, id := range asked {
-			x.file.Rows().Widen(row, int(id))
-			tolerance := math.Abs(x.scale()) * roundings(row, h)
+			rows.Widen(row, int(id))
+			tolerance := layer.Exact().Scale() * roundings(row, h)
 			if d := math.Abs(ours[i] - float64(theirs[id])); !(d <= tolerance+1e-4*(1+math.Abs(ours[i]))) {
 				return &UnlikeError{k.arch, id, ours[i], float64(theirs[id]), tolerance}
 			}

@@ -1,5 +1,5 @@
 // Package llamacpp runs a model of llama.cpp up to its head, and has the head computed by
-// packages softmax, preview, screen and sample: exactly, by a preview, or over a screen.
+// packages l2s and sample: exactly, by a preview, or by a screen.
 //
 // llama.cpp is driven by [github.com/hybridgroup/yzma], without cgo. A [Hook] is a context of
 // llama.cpp that stops at the final normalisation and hands out its result, the hidden state h
@@ -9,9 +9,9 @@
 //
 //	err := llamacpp.Load(folder) // of llama.cpp's libraries
 //	m, err := llamacpp.Open("M.gguf", llamacpp.Options{})
-//	x, err := m.Head(llamacpp.HeadOptions{Screen: "M.l2s"})
+//	x, err := m.Head(llamacpp.HeadOptions{Index: index}) // of l2s.Load; nil is exact
 //	h, err := m.Feed(ctx, 0, m.Tokens("Once upon a time", true)...)
-//	_, err = x.Search(best, h, softmax.Request{})
+//	_, err = x.Search(best, h, l2s.Request{})
 //
 // A program that has a model of yzma makes a hook with [NewHook] in place of
 // llama.InitFromModel.

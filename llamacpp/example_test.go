@@ -6,8 +6,8 @@ import (
 
 	"github.com/hybridgroup/yzma/pkg/llama"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/llamacpp"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // A program that has a model of yzma: the hook takes the place of llama.InitFromModel, its Decode
@@ -22,7 +22,11 @@ func ExampleNewHook() {
 		log.Fatal(err)
 	}
 	defer hook.Close()
-	x, err := llamacpp.OpenHead("M.gguf", llamacpp.HeadOptions{Screen: "M.l2s"}) // once, for all goroutines
+	index, err := l2s.Load("M.l2s")
+	if err != nil {
+		log.Fatal(err)
+	}
+	x, err := llamacpp.OpenHead("M.gguf", llamacpp.HeadOptions{Index: index}) // once, for all goroutines
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -31,13 +35,13 @@ func ExampleNewHook() {
 		log.Fatal(err)
 	}
 	tokens := llama.Tokenize(llama.ModelGetVocab(model), "Are you ready to go?", true, false)
-	best := make([]softmax.Prediction, 1)
+	best := make([]l2s.Prediction, 1)
 	for range 12 {
 		h, err := hook.Decode(llama.BatchGetOne(tokens)) // was llama.Decode
 		if err != nil {
 			log.Fatal(err)
 		}
-		if _, err := x.Search(best, h, softmax.Request{}); err != nil { // was llama.SamplerSample
+		if _, err := x.Search(best, h, l2s.Request{}); err != nil { // was llama.SamplerSample
 			log.Fatal(err)
 		}
 		tokens = []llama.Token{llama.Token(best[0].ID)}

@@ -24,3 +24,6 @@ func Valid(text string) string { return valid(text) }
 
 // Threads is the number of threads that llama.cpp is given.
 func Threads(n int) int { return int(threads(n)) }
+
+// ErrNoFolder is the error of Load without a folder.
+var ErrNoFolder = errNoFolder

@@ -7,11 +7,10 @@ require (
 	github.com/hybridgroup/yzma v1.31.0
 	github.com/jupiterrider/ffi v0.8.0
 	github.com/learning-to-screen/l2s v0.0.0-00010101000000-000000000000
+	golang.org/x/sys v0.42.0
+	pgregory.net/rapid v1.3.0
 )
 
-require (
-	github.com/klauspost/cpuid/v2 v2.4.2 // indirect
-	golang.org/x/sys v0.42.0 // indirect
-)
+require github.com/klauspost/cpuid/v2 v2.4.2 // indirect
 
 replace github.com/learning-to-screen/l2s => ../

@@ -2,34 +2,24 @@ package llamacpp
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"math"
 	"sync"
 
-	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/threadpool"
-	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // HeadOptions are the options of a head. The zero value is the exact search.
 type HeadOptions struct {
-	// Screen is a file of l2s train for this head. Without it and Preview all answers are exact.
-	Screen string
-	// Preview is a preview of this head, of preview.Load or preview.Make, in place of a screen. An
-	// error of [OpenHead] is softmax.ErrLayer, by errors.Is, if it is of another one.
-	Preview *preview.Model
-	// Budget is the budget over a preview for requests and samplers that name none: it names a rung
-	// by its Kept. 0: the preview's own.
-	Budget float64
-	// Options are the options of searchers over the screen. OverTail needs a screen with a tail.
-	Options screen.Options
+	// Index is a preview or a screen of this head, of l2s.Load, preview.Make or train.Run. The error of
+	// [OpenHead] is l2s.ErrLayer, by errors.Is, if it is of another one.
+	Index *l2s.Index
+	// Options are the options of searchers with the index. Budget is for samplers over a preview too.
+	Options l2s.Options
 	// Threads is the number of threads of an exact search: if it is 0, one in [OpenHead], and the
 	// number of the model in [Model.Head]. See [Head.SetThreads].
 	Threads int
@@ -41,81 +31,49 @@ type HeadOptions struct {
 
 // Head answers about hidden states. Its methods may be called by many goroutines at once.
 type Head struct {
-	file    *head.Head
-	layer   *softmax.Layer
-	model   *screen.Model
-	pool    *screen.Pool      // nil without a screen
-	preview *preview.Model    // nil without one
-	codes   *preview.Searcher // keeps the codes of the preview, which searchers share
+	layer   *l2s.Layer
+	index   *l2s.Index
+	pool    *l2s.Pool // with the index
+	exact   *l2s.Pool // without it
 	learner *learn.Learner
 	lender  *threadpool.Pool // of the model, nil for a head without one
-	budget  float64          // for requests to the preview without a budget
-	free    sync.Pool        // of *scratch
-}
-
-type scratch struct {
-	*softmax.Searcher
-	preview *preview.Searcher // nil without one
-	logits  []float64
-	best    []softmax.Prediction
+	budget  float64          // for samplers over the preview without a budget
+	free    sync.Pool        // of *[]l2s.Prediction
 }
 
 // OpenHead opens the head of a model: of the GGUF file that llama.cpp runs, most often, or any
-// source of package head. The rows stay in the file, which llama.cpp has mapped too.
+// source of l2s.Open. The rows stay in the file, which llama.cpp has mapped too.
 func OpenHead(source string, o HeadOptions) (*Head, error) {
-	f, err := head.Open(source, head.Options{})
+	if o.Learn != nil && (o.Index != nil || o.Options != (l2s.Options{})) {
+		return nil, fmt.Errorf("llamacpp: found an index, or the options %+v, for a head that learns, expected none: Learn.Keep names the file", o.Options)
+	}
+	// The model applies the scale of states of a head in a folder to what is handed out here.
+	l, err := l2s.Open(source, l2s.OpenOptions{Normed: true})
 	if err != nil {
 		return nil, err
 	}
-	if f.StateScale() != 1 && f.Bias() != nil {
-		f.Close()
-		return nil, fmt.Errorf("llamacpp: %s: found a scale of states of %v and a bias, expected one of the two", source, f.StateScale())
-	}
-	x := &Head{file: f, budget: o.Budget}
-	var first *preview.Searcher // which keeps the codes that all searchers share
-	if err := f.Read(func() (err error) {
-		if x.layer, err = softmax.NewLayer(f.Rows(), f.Bias()); err != nil {
-			return fmt.Errorf("%s: %w", source, err)
-		}
-		if o.Learn != nil {
-			if o.Screen != "" || o.Options != (screen.Options{}) || o.Preview != nil {
-				return fmt.Errorf("llamacpp: found the screen %q, with the options %+v, or a preview, for a head that learns, expected none: Learn.Keep names the file", o.Screen, o.Options)
-			}
-			if x.learner, err = learn.New(x.layer, *o.Learn); err == nil {
-				x.pool = x.learner.Pool()
-			}
-			return err
-		}
-		if o.Preview != nil {
-			if o.Screen != "" || o.Options != (screen.Options{}) {
-				return fmt.Errorf("llamacpp: found the screen %q, with the options %+v, and a preview, expected one of the two", o.Screen, o.Options)
-			}
-			if first, err = preview.NewSearcher(o.Preview, x.layer); err != nil {
-				return fmt.Errorf("%s: %w", source, err)
-			}
-			x.preview = o.Preview
-			return nil
-		}
-		if o.Screen == "" {
-			return nil
-		}
-		if x.model, err = screen.Load(o.Screen); err != nil {
-			return err
-		}
-		if x.pool, err = screen.NewPool(x.model, x.layer, o.Options); err != nil {
-			return fmt.Errorf("%s: %w", o.Screen, err)
-		}
-		return nil
-	}); err != nil {
-		f.Close()
-		return nil, err
-	}
-	x.layer.SetThreads(o.Threads)
-	x.codes = first
-	x.free.New = func() any {
-		return &scratch{Searcher: softmax.NewSearcher(x.layer)}
+	l.SetThreads(o.Threads)
+	x := &Head{layer: l, index: o.Index, budget: o.Options.Budget}
+	x.free.New = func() any { return new([]l2s.Prediction) }
+	if err := x.open(o); err != nil {
+		x.Close()
+		return nil, fmt.Errorf("%s: %w", source, err)
 	}
 	return x, nil
+}
+
+// open makes the pools.
+func (x *Head) open(o HeadOptions) (err error) {
+	if x.exact, err = l2s.NewPool(x.layer, nil, l2s.Options{}); err != nil {
+		return err
+	}
+	if x.pool = x.exact; o.Index != nil {
+		x.pool, err = l2s.NewPool(x.layer, o.Index, o.Options)
+	}
+	if o.Learn != nil {
+		x.learner, err = learn.New(x.layer, *o.Learn)
+	}
+	return err
 }
 
 // Head opens the head of the model's own file, and checks it if the architecture is not known,
@@ -149,24 +107,14 @@ func (x *Head) Close() error {
 	if x.learner != nil {
 		x.learner.Close()
 	}
-	return x.file.Close()
+	return x.layer.Close()
 }
-
-// scale returns the factor of a logit w.h for a state of llama.cpp. For a head in a folder it
-// includes the factor that the model applies to a state after its last normalisation.
-func (x *Head) scale() float64 { return x.file.LogitScale() * x.file.StateScale() }
-
-// logit returns the model's logit from w.h + b.
-func (x *Head) logit(raw float64) float64 { return x.file.Logit(raw * x.file.StateScale()) }
 
 // Dim returns d, the dimension of a hidden state.
 func (x *Head) Dim() int { return x.layer.Dim() }
 
 // Labels returns the number of tokens that can be answered.
 func (x *Head) Labels() int { return x.layer.Labels() }
-
-// File returns the head as it was opened.
-func (x *Head) File() *head.Head { return x.file }
 
 // mostLent is the most threads that exact.Layer.LendThreads takes.
 const mostLent = 256
@@ -181,93 +129,47 @@ func (x *Head) SetThreads(n int) {
 		x.layer.SetThreads(n)
 		return
 	}
-	(*exact.Layer)(x.layer).LendThreads(n, func(work func(worker int)) { x.lender.Run(n, work) })
+	(*l2sengine.Layer)(x.layer).Exact().LendThreads(n, func(work func(worker int)) { x.lender.Run(n, work) })
 }
 
-// Layer returns the layer, for searchers of the caller's own, within File().Read.
-func (x *Head) Layer() *softmax.Layer { return x.layer }
+// Layer returns the layer, which has the model's scale and soft cap, for searchers of the caller's
+// own, until Close.
+func (x *Head) Layer() *l2s.Layer { return x.layer }
 
 // Learner returns the learner, nil without [HeadOptions].Learn.
 func (x *Head) Learner() *learn.Learner { return x.learner }
 
-// Screen returns the screen of HeadOptions.Screen, nil without one.
-func (x *Head) Screen() *screen.Model { return x.model }
+// Index returns the index of the options, nil without one.
+func (x *Head) Index() *l2s.Index { return x.index }
 
-// Preview returns the preview of HeadOptions.Preview, nil without one.
-func (x *Head) Preview() *preview.Model { return x.preview }
+// Previews reports whether the index is a preview.
+func (x *Head) Previews() bool { return x.index != nil && x.index.Kind() == "preview" }
 
-// with lends f the scratch of an exact search.
-func (x *Head) with(f func(s *scratch) error) error {
-	s := x.free.Get().(*scratch)
-	err := x.file.Read(func() (err error) {
-		if x.preview != nil && s.preview == nil {
-			if s.preview, err = preview.NewSearcher(x.preview, x.layer); err != nil {
-				return err
-			}
-		}
-		return f(s)
-	})
-	if err == nil || errors.Is(err, softmax.ErrContext) || errors.Is(err, softmax.ErrRequest) {
-		x.free.Put(s) // after a fault it may be in any state
-	}
-	return err
+// Estimates reports whether a preview estimates log-sums. It does not for a model with a soft cap,
+// nor for one with a scale if the preview was made without it.
+func (x *Head) Estimates() bool {
+	return x.Previews() && (*l2sengine.Index)(x.index).Preview().Estimates((*l2sengine.Layer)(x.layer).Exact())
 }
 
-// Search is softmax.Searcher.Search, or screen.Pool.Search if there is a screen, or
-// preview.Searcher.Search if there is a preview. Logits are
-// w.h + b, before the scale and the soft cap of some models: [Head.Best] has the model's.
-// A request with Among is answered exactly, among these tokens alone.
-func (x *Head) Search(dst []softmax.Prediction, h []float32, req softmax.Request) (a softmax.Answer, err error) {
-	if x.pool != nil && !exact.IsList(req.Among) {
-		search := x.pool.Search
-		if x.learner != nil {
-			search = x.learner.Search
-			if req.LogSum { // a screen that is learned has no tail
-				req.Exact = true
-			}
-		}
-		err = x.file.Read(func() (err error) {
-			a, err = search(dst, h, req)
-			return err
-		})
-		return a, err
+// Search is l2s.Pool.Search, or Search of the learner. Logits, and the biases, distances,
+// temperatures and sums of a request are the model's: after the scale and the soft cap of some
+// models. A request with Among is answered exactly, among these tokens alone.
+func (x *Head) Search(dst []l2s.Prediction, h []float32, req l2s.Request) (l2s.Answer, error) {
+	if x.learner == nil || req.Among.IsList() {
+		return x.pool.Search(dst, h, req)
 	}
-	err = x.with(func(s *scratch) (err error) {
-		if s.preview != nil {
-			req.Budget = cmp.Or(req.Budget, x.budget)
-			a, err = s.preview.Search(dst, h, req)
-		} else {
-			a, err = s.Search(dst, h, req)
-		}
-		return err
-	})
-	return a, err
+	req.Exact = req.Exact || req.LogSum // a screen that is learned has no tail
+	return x.learner.Search(dst, h, req)
 }
 
 // SearchBatch is Search for n states at once, such as the states of a draft; exact answers and
-// draws for them take one pass over the rows: see softmax.Searcher.SearchBatch.
-func (x *Head) SearchBatch(dst []softmax.Prediction, answers []softmax.Answer, states []float32, req softmax.Request) error {
-	if x.pool != nil && x.learner == nil && !exact.IsList(req.Among) {
-		return x.file.Read(func() error { return x.pool.SearchBatch(dst, answers, states, req) })
+// draws for them take one pass over the rows: see l2s.Searcher.SearchBatch.
+func (x *Head) SearchBatch(dst []l2s.Prediction, answers []l2s.Answer, states []float32, req l2s.Request) error {
+	if x.learner == nil || req.Among.IsList() {
+		return x.pool.SearchBatch(dst, answers, states, req)
 	}
-	n, d := len(answers), x.Dim()
-	if x.learner == nil || n == 0 || len(dst)%n != 0 || len(states) != n*d {
-		return x.with(func(s *scratch) error {
-			if s.preview != nil {
-				req.Budget = cmp.Or(req.Budget, x.budget)
-				return s.preview.SearchBatch(dst, answers, states, req)
-			}
-			return s.SearchBatch(dst, answers, states, req)
-		})
-	}
-	for i := range answers {
-		var err error
-		k := len(dst) / n
-		if answers[i], err = x.Search(dst[i*k:][:k], states[i*d:][:d], req); err != nil {
-			return err
-		}
-	}
-	return nil
+	req.Exact = req.Exact || req.LogSum
+	return x.learner.SearchBatch(dst, answers, states, req)
 }
 
 // Logits writes the model's logits of some tokens, exactly, from their rows alone: dst has one
@@ -276,20 +178,12 @@ func (x *Head) Logits(dst []float64, h []float32, ids ...uint32) error {
 	if len(dst) != len(ids) {
 		return fmt.Errorf("llamacpp: found room for %d logits, expected %d", len(dst), len(ids))
 	}
-	return x.with(func(s *scratch) error {
-		for i, id := range ids {
-			if int64(id) >= int64(x.layer.Labels()) {
-				return fmt.Errorf("llamacpp: ids[%d]: found token %d, expected one below the %d of the head", i, id, x.layer.Labels())
-			}
+	for i, id := range ids {
+		if int64(id) >= int64(x.layer.Labels()) {
+			return fmt.Errorf("llamacpp: ids[%d]: found token %d, expected one below the %d of the head", i, id, x.layer.Labels())
 		}
-		if err := s.Searcher.Logits(dst, h, softmax.Only(ids)); err != nil {
-			return err
-		}
-		for i, v := range dst {
-			dst[i] = x.logit(v)
-		}
-		return nil
-	})
+	}
+	return x.exact.Do(func(s *l2s.Searcher) error { return s.Logits(dst, h, l2s.Only(ids)) })
 }
 
 // Choice is a token with the model's logit of it, and its log-probability among all tokens that
@@ -302,140 +196,63 @@ type Choice struct {
 // Best writes the best len(dst) tokens to dst, with their log-probabilities at req.Temperature, and
 // returns their number and log Z, the log of the sum of e^(logit/T) over all tokens that may be
 // answered. Logits are exact. The sum is Answer.LogSum; over a screen it includes an estimate for
-// the tokens that are not looked at if the options have screen.OverTail. A preview estimates their
-// part: its rungs give the error. ExactSum asks for the sum itself, and Exact for the answer of a
-// head without a preview: both are passes over all rows. For a model with a soft cap all logits are
-// computed, which takes several times as long.
-func (x *Head) Best(dst []Choice, h []float32, req softmax.Request) (n int, logZ float64, err error) {
-	t := req.Temperature
-	if t == 0 {
-		t = 1
-	}
-	s := x.free.Get().(*scratch)
-	defer x.free.Put(s)
-	s.best = grow.Slice(s.best, len(dst))
-	best := s.best
-	req.LogSum = x.file.SoftCap() == 0
-	req.Temperature = t / x.scale()
-	a, err := x.Search(best, h, req)
+// the tokens that are not looked at if the options have l2s.Options.OverTail. A preview estimates their
+// part. ExactSum asks for the sum itself, and Exact for the answer of a
+// head without a preview: both are passes over all rows. For a model with a soft cap the sum is not
+// estimated by a preview or a screen, but takes such a pass too.
+func (x *Head) Best(dst []Choice, h []float32, req l2s.Request) (n int, logZ float64, err error) {
+	best := x.free.Get().(*[]l2s.Prediction)
+	defer x.free.Put(best)
+	*best = grow.Slice(*best, len(dst))
+	req.LogSum = true
+	a, err := x.Search(*best, h, req)
 	if err != nil {
 		return 0, 0, err
 	}
-	if logZ = a.LogSum; !req.LogSum {
-		if logZ, err = x.cappedSum(s, h, t, &req); err != nil {
-			return 0, 0, err
-		}
+	t := cmp.Or(req.Temperature, 1)
+	for i, p := range (*best)[:a.Count] {
+		dst[i] = Choice{p.ID, p.Logit, p.Logit/t - a.LogSum}
 	}
-	for i, p := range best[:a.Count] {
-		logit := x.logit(p.Logit)
-		dst[i] = Choice{p.ID, logit, logit/t - logZ}
-	}
-	return a.Count, logZ, nil
+	return a.Count, a.LogSum, nil
 }
 
 // LogProb returns the log-probability of a token among all: its exact logit less the sum that a
 // preview estimates, as in [Head.Best], or by the screen if there is one with a tail; else exactly,
 // by a pass over all rows.
-func (x *Head) LogProb(h []float32, id uint32) (p float64, err error) {
-	if x.file.SoftCap() != 0 {
-		s := x.free.Get().(*scratch)
-		defer x.free.Put(s)
-		logZ, err := x.cappedSum(s, h, 1, &softmax.Request{})
-		if err != nil {
-			return 0, err
-		}
-		logit := []float64{0}
-		err = x.Logits(logit, h, id)
-		return logit[0] - logZ, err
+func (x *Head) LogProb(h []float32, id uint32) (float64, error) {
+	if x.estimated() {
+		return x.pool.LogProb(h, id, 1)
 	}
-	t := 1 / x.scale()
-	if x.preview != nil {
-		logit := []float64{0}
-		if err := x.Logits(logit, h, id); err != nil {
-			return 0, err
-		}
-		a, err := x.Search(nil, h, softmax.Request{LogSum: true, Temperature: t})
-		return logit[0] - a.LogSum, err
-	}
-	if x.model != nil && x.model.HasTail() {
-		err = x.file.Read(func() (err error) {
-			p, err = x.pool.LogProb(h, id, t)
-			return err
-		})
-		return p, err
-	}
-	err = x.with(func(s *scratch) (err error) {
-		p, err = s.LogProb(h, id, t)
-		return err
-	})
-	return p, err
+	return x.exact.LogProb(h, id, 1)
 }
 
-// cappedSum is log Z of a model with a soft cap.
-func (x *Head) cappedSum(s *scratch, h []float32, t float64, req *softmax.Request) (float64, error) {
-	largest, sum := math.Inf(-1), 0.0
-	err := x.file.Read(func() error {
-		if s.logits == nil {
-			s.logits = make([]float64, x.layer.Labels())
-		}
-		if err := s.Searcher.Logits(s.logits, h, softmax.Labels{}); err != nil {
-			return err
-		}
-		for i, v := range s.logits {
-			s.logits[i] = math.Inf(-1)
-			if exact.Permits(req, uint32(i)) {
-				s.logits[i] = x.logit(v+exact.Added(req, uint32(i))) / t
-				largest = max(largest, s.logits[i])
-			}
-		}
-		for _, v := range s.logits {
-			sum += math.Exp(v - largest)
-		}
-		return nil
-	})
-	return largest + math.Log(sum), err
-}
+// estimated reports whether the index has probabilities over all labels.
+func (x *Head) estimated() bool { return x.index != nil && x.index.HasTail() }
 
 // Sampler draws tokens. It is for one goroutine and one sequence.
-type Sampler struct {
-	head  *Head
-	draws *sample.Sampler
-}
+type Sampler struct{ draws *sample.Sampler }
 
 // Sampler returns a sampler with the options of package sample, over the preview, or over the
 // screen if there is one with a tail, else exact. Over a preview, chains that do not begin with a
-// top-k or a min-p are exact: see sample.NewPreviewed. The temperature is the model's: it includes
-// a scale of the logits. For a model with a soft cap only the temperature 0, or a top-k of 1, is
-// right; others are refused.
+// top-k or a min-p are exact: see sample.New. Over a screen of a model with a soft cap all
+// draws are. Edits and truncations are of the model's logits, after its scale and its soft cap.
 func (x *Head) Sampler(o sample.Options) (*Sampler, error) {
-	if x.file.SoftCap() != 0 && o.Temperature != 0 {
-		return nil, fmt.Errorf("llamacpp: found a soft cap of %v on the logits, expected none for draws, or the temperature 0", x.file.SoftCap())
+	var index *l2s.Index
+	if x.estimated() {
+		index = x.index
 	}
-	o.Temperature /= x.scale()
-	y := &Sampler{head: x}
-	err := x.file.Read(func() (err error) {
-		switch {
-		case x.preview != nil:
-			o.Budget = cmp.Or(o.Budget, x.budget)
-			y.draws, err = sample.NewPreviewed(x.preview, x.layer, o)
-		case x.model != nil && x.model.HasTail():
-			y.draws, err = sample.NewScreened(x.model, x.layer, o)
-		default:
-			y.draws, err = sample.New(x.layer, o)
-		}
-		return err
-	})
-	return y, err
+	if x.Previews() {
+		o.Budget = cmp.Or(o.Budget, x.budget)
+	}
+	draws, err := sample.New(x.layer, index, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Sampler{draws}, nil
 }
 
 // Draw is sample.Sampler.Draw.
-func (y *Sampler) Draw(h []float32, e sample.Edits) (t sample.Token, err error) {
-	err = y.head.file.Read(func() (err error) {
-		t, err = y.draws.Draw(h, e)
-		return err
-	})
-	return t, err
-}
+func (y *Sampler) Draw(h []float32, e sample.Edits) (sample.Token, error) { return y.draws.Draw(h, e) }
 
 // Stats is sample.Sampler.Stats.
 func (y *Sampler) Stats() sample.Stats { return y.draws.Stats() }

@@ -28,10 +28,13 @@ var (
 	loadError error
 )
 
+// errNoFolder names the ways to the libraries that docs/gguf.md has.
+var errNoFolder = errors.New("llamacpp: found no folder of llama.cpp's libraries, expected its name in YZMA_LIB or after --lib: `yzma install --lib FOLDER` fetches them (go install github.com/hybridgroup/yzma@v1.31.0), an archive of https://github.com/ggml-org/llama.cpp/releases has them (libllama.so, libggml*.so), and cmake -DBUILD_SHARED_LIBS=ON builds them")
+
 func load(folder string) error {
 	folder = loader.ResolvePath(folder)
 	if folder == "" {
-		return errors.New("llamacpp: found no folder of llama.cpp's libraries, expected its name in YZMA_LIB or after --lib: `yzma install --lib FOLDER` fetches them (go install github.com/hybridgroup/yzma@v1.31.0), an archive of https://github.com/ggml-org/llama.cpp/releases has them (libllama.so, libggml*.so), and cmake -DBUILD_SHARED_LIBS=ON builds them")
+		return errNoFolder
 	}
 	file := loader.GetLibraryFilename(folder, "llama")
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {

@@ -15,12 +15,12 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -314,7 +314,10 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 			_, err := llamacpp.Open(shared+"/data/gguf/head-q8_0.gguf", llamacpp.Options{})
 			return err
 		}, "llama.cpp"},
-		"a screen's head": {func() error { _, err := llamacpp.OpenHead(gguf, llamacpp.HeadOptions{Screen: "doc.go"}); return err }, "doc.go"},
+		"an empty index": {func() error {
+			_, err := llamacpp.OpenHead(gguf, llamacpp.HeadOptions{Index: new(l2s.Index)})
+			return err
+		}, "found an empty one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := c.err(); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -347,7 +350,7 @@ func TestAnswersOfAHead(t *testing.T) {
 	x := openHead(t, m)
 	h := feed(t, m, 0, m.Tokens(text, true)...)
 	best := make([]llamacpp.Choice, 20)
-	n, logZ, err := x.Best(best, h, softmax.Request{})
+	n, logZ, err := x.Best(best, h, l2s.Request{})
 	if err != nil || n != len(best) {
 		t.Fatal(n, err)
 	}
@@ -368,11 +371,11 @@ func TestAnswersOfAHead(t *testing.T) {
 		}
 	}
 	// Allowed tokens.
-	one := make([]softmax.Prediction, 1)
-	if _, err := x.Search(one, h, softmax.Request{Among: softmax.Only(ids[:7])}); err != nil || one[0].ID != ids[6] {
+	one := make([]l2s.Prediction, 1)
+	if _, err := x.Search(one, h, l2s.Request{Among: l2s.Only(ids[:7])}); err != nil || one[0].ID != ids[6] {
 		t.Errorf("among 7: found token %d, %v, expected %d", one[0].ID, err, ids[6])
 	}
-	if _, err := x.Search(one, h, softmax.Request{Banned: set(t, x, ids[n-1])}); err != nil || one[0].ID != ids[n-2] {
+	if _, err := x.Search(one, h, l2s.Request{Banned: set(t, x, ids[n-1])}); err != nil || one[0].ID != ids[n-2] {
 		t.Errorf("the best banned: found token %d, %v, expected %d", one[0].ID, err, ids[n-2])
 	}
 	o := sample.DefaultOptions()
@@ -407,11 +410,11 @@ func TestADraftInOneBatch(t *testing.T) {
 	m := open(t, llamacpp.Options{Context: 128})
 	x := openHead(t, m)
 	prompt := m.Tokens(text, true)
-	one := make([]softmax.Prediction, 1)
+	one := make([]l2s.Prediction, 1)
 	h := feed(t, m, 0, prompt...)
 	var greedy []uint32
 	for range 6 {
-		if _, err := x.Search(one, h, softmax.Request{}); err != nil {
+		if _, err := x.Search(one, h, l2s.Request{}); err != nil {
 			t.Fatal(err)
 		}
 		greedy = append(greedy, one[0].ID)
@@ -428,8 +431,8 @@ func TestADraftInOneBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	best, answers := make([]softmax.Prediction, 5), make([]softmax.Answer, 5)
-	if err := x.SearchBatch(best, answers, states, softmax.Request{}); err != nil {
+	best, answers := make([]l2s.Prediction, 5), make([]l2s.Answer, 5)
+	if err := x.SearchBatch(best, answers, states, l2s.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	for i, p := range best {
@@ -450,6 +453,51 @@ func TestTextOfTokens(t *testing.T) {
 	}
 	if s := m.Piece(1 << 30); s != "" {
 		t.Errorf("no token: found the text %q", s)
+	}
+}
+
+// A text that the model continues has one token of its beginning, whether the file or the text has
+// it, and none of its end but the text's own.
+func TestTheBeginningAndTheEndOfAText(t *testing.T) {
+	if missing != "" {
+		t.Skip(missing)
+	}
+	const begin, end = 1, 2 // <s> and </s>
+	words := open(t, llamacpp.Options{Context: 8}).Tokens("Once upon", false)
+	join := func(ids ...[]uint32) []uint32 { return slices.Concat(ids...) }
+	for _, adds := range []struct{ begin, end bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		file, err := testlib.Bools(t.TempDir(), gguf, map[string]bool{"tokenizer.ggml.add_bos_token": adds.begin, "tokenizer.ggml.add_eos_token": adds.end})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := llamacpp.Open(file, llamacpp.Options{Context: 8, Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id, ok := m.Begins(); ok != adds.begin || ok && id != begin {
+			t.Errorf("the file adds %+v: found the beginning %d, %v", adds, id, ok)
+		}
+		for _, c := range []struct {
+			text          string
+			plain, begins []uint32 // of a file without add_bos_token, and with it
+		}{
+			{"Once upon", words, join([]uint32{begin}, words)},
+			{"<s>Once upon", join([]uint32{begin}, words), join([]uint32{begin}, words)},
+			{"<s><s>Once upon", join([]uint32{begin, begin}, words), join([]uint32{begin, begin}, words)},
+			{"<s>", []uint32{begin}, []uint32{begin}},
+			{"", nil, []uint32{begin}},
+			{"Once upon</s>", join(words, []uint32{end}), join([]uint32{begin}, words, []uint32{end})},
+			{"<s></s>", []uint32{begin, end}, []uint32{begin, end}},
+		} {
+			want := c.plain
+			if adds.begin {
+				want = c.begins
+			}
+			if found := m.Tokens(c.text, true); !slices.Equal(found, want) {
+				t.Errorf("%q, the file adds %+v: found %v, expected %v", c.text, adds, found, want)
+			}
+		}
+		m.Close()
 	}
 }
 
@@ -554,7 +602,7 @@ func TestAHeadThatLearns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	if _, err := m.Head(llamacpp.HeadOptions{Screen: "m.l2s", Learn: &learn.Options{}}); err == nil {
+	if _, err := m.Head(llamacpp.HeadOptions{Index: new(l2s.Index), Learn: &learn.Options{}}); err == nil {
 		t.Error("found a head with a screen that learns another")
 	}
 	h, err := m.Feed(context.Background(), 0, m.Tokens("The configuration file", true)...)
@@ -562,28 +610,43 @@ func TestAHeadThatLearns(t *testing.T) {
 		t.Fatal(err)
 	}
 	h = slices.Clone(h)
-	best, want := make([]softmax.Prediction, 2), make([]softmax.Prediction, 2)
-	a, err := x.Search(best, h, softmax.Request{})
-	if _, failed := exact.Search(want, h, softmax.Request{}); err != nil || failed != nil || a.Source != softmax.FromLayer || !slices.Equal(best, want) {
-		t.Fatalf("found %v from %v (%v, %v), expected %v from the layer", best, a.Source, err, failed, want)
+	best, want := make([]l2s.Prediction, 2), make([]l2s.Prediction, 2)
+	a, err := x.Search(best, h, l2s.Request{})
+	if _, failed := exact.Search(want, h, l2s.Request{}); err != nil || failed != nil || !a.Exact || !slices.Equal(best, want) {
+		t.Fatalf("found %v from %v (%v, %v), expected %v from the layer", best, a.Exact, err, failed, want)
 	}
 	r, usual := rand.New(rand.NewPCG(1, 2)), slices.Clone(h)
 	for !x.Learner().Screened() {
 		for i := range h { // all are different, and of one kind
 			h[i] = usual[i] * float32(1+.02*r.NormFloat64())
 		}
-		answers := make([]softmax.Answer, 2)
-		if err := x.SearchBatch(best, answers, slices.Concat(h, h), softmax.Request{}); err != nil {
+		answers := make([]l2s.Answer, 2)
+		if err := x.SearchBatch(best, answers, slices.Concat(h, h), l2s.Request{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	h = usual
-	if a, err := x.Search(best, h, softmax.Request{}); err != nil || a.Source != softmax.FromSet {
-		t.Errorf("found %v, %v, expected an answer of the screen", a.Source, err)
+	if a, err := x.Search(best, h, l2s.Request{}); err != nil || a.Exact {
+		t.Errorf("found %v, %v, expected an answer of the screen", a.Exact, err)
 	}
 	c, d := make([]llamacpp.Choice, 2), make([]llamacpp.Choice, 2)
-	_, z, err := x.Best(c, h, softmax.Request{})
-	if _, y, failed := exact.Best(d, h, softmax.Request{}); err != nil || failed != nil || z != y || !slices.Equal(c, d) {
+	_, z, err := x.Best(c, h, l2s.Request{})
+	if _, y, failed := exact.Best(d, h, l2s.Request{}); err != nil || failed != nil || z != y || !slices.Equal(c, d) {
 		t.Errorf("log-probabilities: found %v, %v, expected the exact ones, %v, %v", c, z, d, y)
+	}
+}
+
+// The error of a missing folder names the ways to llama.cpp's libraries, and the page of the
+// installation has all of them.
+func TestThePageOfTheInstallationHasEveryWay(t *testing.T) {
+	text := llamacpp.ErrNoFolder.Error()
+	page, err := os.ReadFile(filepath.Join("..", "docs", "gguf.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, way := range []string{"YZMA_LIB", "--lib", "yzma install --lib", "github.com/hybridgroup/yzma@v1.31.0", "https://github.com/ggml-org/llama.cpp/releases", "libllama.so, libggml*.so", "cmake", "-DBUILD_SHARED_LIBS=ON"} {
+		if !strings.Contains(text, way) || !strings.Contains(string(page), way) {
+			t.Errorf("%s: found it in the error %v, in docs/gguf.md %v, expected both", way, strings.Contains(text, way), strings.Contains(string(page), way))
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
@@ -43,7 +44,7 @@ const MaxThreads = 512
 const mostTokens = math.MaxInt32
 
 // Model runs a GGUF model up to its hidden states. It is for one goroutine. Other goroutines may
-// meanwhile call the methods that only need the file: Tokens, Piece, Name, Begins, Ends, Chat,
+// meanwhile call the methods that only need the file: Tokens, Piece, Name, Begins, Ends, Template,
 // ChatTemplate, Path, Dim, Labels and Context.
 type Model struct {
 	path    string
@@ -60,6 +61,9 @@ type Model struct {
 	states  []float32
 	ordered bool // tokens of several sequences may be mixed in a batch
 	seq     [1]llama.SeqId
+	options Options
+	of      *Model   // of Apart: the model that owns weights and threads
+	apart   []*Model // by Apart
 }
 
 // Open opens a GGUF file. [Load] comes before. An error names the file, the value found and the
@@ -120,6 +124,15 @@ func Open(path string, o Options) (*Model, error) {
 		o.Batch = 512
 	}
 	o.Batch = min(max(o.Batch, o.Sequences), o.Context*o.Sequences)
+	if err := m.begin(o, nil); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// begin makes the context, by complete options, and its threads, unless they are another model's.
+func (m *Model) begin(o Options, pool *threadpool.Pool) (err error) {
 	room := o.Context * o.Sequences
 	if o.Forks > 0 {
 		room += o.Batch
@@ -128,28 +141,42 @@ func Open(path string, o Options) (*Model, error) {
 		o.States = 32
 	}
 	o.States = min(max(o.States, o.Sequences), o.Batch)
-
 	p := llama.ContextDefaultParams()
 	p.NCtx, p.NSeqMax = uint32(room), uint32(o.Sequences+o.Forks)
 	p.NBatch, p.NUbatch, p.NOutputsMax = uint32(o.Batch), uint32(o.Batch), uint32(o.States)
 	p.NOutputsMaxPerSeq = uint32(o.States)
 	p.NThreads, p.NThreadsBatch = int32(o.Threads), int32(o.Threads)
 	p.NoPerf = 1
-	if m.hook, err = NewHook(model, p); err != nil {
-		m.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if m.hook, err = NewHook(m.model, p); err != nil {
+		return err
 	}
-	m.context, m.threads, m.lengths = o.Context, o.Threads, make([]int, o.Sequences+o.Forks)
+	m.options, m.context, m.threads, m.lengths = o, o.Context, o.Threads, make([]int, o.Sequences+o.Forks)
 	m.batch = llama.BatchInit(int32(o.Batch), 0, 1)
-	if m.hook.pool, err = threadpool.New(); err == nil {
-		err = m.hook.pool.Set(m.hook.ctx, o.Threads)
+	m.ordered = !llama.ModelIsRecurrent(m.model) && !llama.ModelIsHybrid(m.model)
+	if m.hook.pool = pool; pool != nil {
+		pool.Join(m.hook.ctx)
+		return nil
 	}
-	if err != nil {
-		m.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if m.hook.pool, err = threadpool.New(); err != nil {
+		return err
 	}
-	m.ordered = !llama.ModelIsRecurrent(model) && !llama.ModelIsHybrid(model)
-	return m, nil
+	return m.hook.pool.Set(m.hook.ctx, o.Threads)
+}
+
+// Apart returns a model with the weights and the threads of m, and with a context of its own, of
+// one sequence and the forks of m. So its states depend on its own tokens alone: llama.cpp rounds
+// in other ways when the batch or the cache has tokens of other sequences too. Close it before m.
+func (m *Model) Apart() (*Model, error) {
+	o := m.options
+	o.Sequences, o.Threads = 1, m.threads // batches are cut where those of m are
+	a := &Model{path: m.path, model: m.model, vocab: m.vocab, labels: m.labels, of: m}
+	if err := a.begin(o, m.hook.pool); err != nil {
+		a.Close()
+		return nil, fmt.Errorf("%s: %w", m.path, err)
+	}
+	a.hook.trusted = m.hook.trusted
+	m.apart = append(m.apart, a)
+	return a, nil
 }
 
 // checkFile looks at the first bytes.
@@ -177,17 +204,23 @@ func checkFile(path string) error {
 // Close releases the model.
 func (m *Model) Close() {
 	if m.hook != nil {
+		pool := m.hook.pool
+		if pool != nil && m.of != nil {
+			pool.Leave(m.hook.ctx)
+		}
 		m.hook.Close()
-		if m.hook.pool != nil {
-			m.hook.pool.Close()
+		if pool != nil && m.of == nil {
+			pool.Close()
 		}
 		llama.BatchFree(m.batch)
 		m.hook = nil
 	}
-	if m.model != 0 {
+	if m.of != nil {
+		m.of.apart = slices.DeleteFunc(m.of.apart, func(a *Model) bool { return a == m })
+	} else if m.model != 0 {
 		llama.ModelFree(m.model)
-		m.model = 0
 	}
+	m.model = 0
 }
 
 // Path returns the name of the file.
@@ -212,7 +245,9 @@ func (m *Model) Context() int { return m.context }
 // if n is below it, and to MaxThreads if n is above.
 func (m *Model) SetThreads(n int) error {
 	m.threads = int(threads(n))
-	llama.SetNThreads(m.hook.ctx, threads(n), threads(n))
+	for _, of := range append(m.apart[:len(m.apart):len(m.apart)], m) {
+		llama.SetNThreads(of.hook.ctx, threads(n), threads(n))
+	}
 	return m.hook.pool.Set(m.hook.ctx, m.threads)
 }
 
@@ -235,11 +270,22 @@ func valid(text string) string {
 }
 
 // Tokens returns the tokens of a text in UTF-8, of which MaxText bytes count. Each run of bytes
-// that are not UTF-8 counts as U+FFFD, the replacement character. If special is true Tokens adds
-// the tokens that the model wants at the beginning and the end of a text, and reads names of
-// special tokens in the text, such as <|im_end|>, as these tokens.
+// that are not UTF-8 counts as U+FFFD, the replacement character. If special is true Tokens reads
+// names of special tokens in the text, such as <|im_end|>, as these tokens, and adds the token that
+// the model wants at the beginning of a text ([Model.Begins]), unless the text begins with its name.
+// It adds no token at the end, also for a file with add_eos_token, since the model continues the
+// text.
 func (m *Model) Tokens(text string, special bool) []uint32 {
 	tokens := llama.Tokenize(m.vocab, valid(text), special, special)
+	if special {
+		// llama.cpp adds both whatever the text has.
+		if begin, begins := m.Begins(); begins && len(tokens) > 1 && tokens[0] == llama.Token(begin) && tokens[1] == tokens[0] {
+			tokens = tokens[1:]
+		}
+		if n := len(tokens); n > 0 && llama.VocabGetAddEOS(m.vocab) && tokens[n-1] == llama.VocabEOS(m.vocab) {
+			tokens = tokens[:n-1]
+		}
+	}
 	ids := make([]uint32, len(tokens))
 	for i, t := range tokens {
 		ids[i] = uint32(t)

@@ -13,12 +13,13 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const (
@@ -73,16 +74,17 @@ func TestAHeadOverAPreview(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{Preview: made, Threads: 2})
+	x, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{Index: made, Threads: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	if x.Preview() != made || whole.Preview() != nil {
+	if x.Index() != made || whole.Index() != nil {
 		t.Error("found another preview than the one that was given")
 	}
 	const n, k = 200, 5
-	rungs, normal := made.Rungs()
+	parts := (*l2sengine.Index)(made).Preview().Parts()
+	rungs, normal := parts.Rungs, parts.Normal
 	found, set, apart := 0, 0, 0
 	for i := range n {
 		h := contexts[(800+i)*madeDim:][:madeDim]
@@ -98,14 +100,14 @@ func TestAHeadOverAPreview(t *testing.T) {
 			order[s] = uint32(s)
 		}
 		slices.SortFunc(order, func(a, b uint32) int {
-			return ranking.Compare(softmax.Prediction{ID: a, Logit: logits[a]}, softmax.Prediction{ID: b, Logit: logits[b]})
+			return ranking.Compare(ranking.Prediction{ID: a, Logit: logits[a]}, ranking.Prediction{ID: b, Logit: logits[b]})
 		})
-		best := make([]softmax.Prediction, k)
-		a, err := x.Search(best, h, softmax.Request{})
+		best := make([]l2s.Prediction, k)
+		a, err := x.Search(best, h, l2s.Request{})
 		if err != nil || a.Count != k {
 			t.Fatal(a, err)
 		}
-		if a.Source == softmax.FromSet {
+		if !a.Exact {
 			set++
 		}
 		for _, p := range best {
@@ -116,12 +118,12 @@ func TestAHeadOverAPreview(t *testing.T) {
 				found++
 			}
 		}
-		batch, answers := make([]softmax.Prediction, 2*k), make([]softmax.Answer, 2)
-		if err := x.SearchBatch(batch, answers, slices.Concat(h, h), softmax.Request{}); err != nil || !slices.Equal(batch, slices.Concat(best, best)) {
+		batch, answers := make([]l2s.Prediction, 2*k), make([]l2s.Answer, 2)
+		if err := x.SearchBatch(batch, answers, slices.Concat(h, h), l2s.Request{}); err != nil || !slices.Equal(batch, slices.Concat(best, best)) {
 			t.Fatalf("context %d in a batch: found %v, %v, expected %v twice", i, batch, err, best)
 		}
 		choices := make([]llamacpp.Choice, k)
-		_, z, err := x.Best(choices, h, softmax.Request{})
+		_, z, err := x.Best(choices, h, l2s.Request{})
 		if err != nil || choices[0].LogProb != choices[0].Logit-z {
 			t.Fatal(choices, z, err)
 		}
@@ -132,30 +134,30 @@ func TestAHeadOverAPreview(t *testing.T) {
 		if err != nil || math.Abs(p-(best[0].Logit-z)) > 2*rungs[normal].LogSumOff+1e-4 {
 			t.Errorf("context %d: found the log-probability %v, %v, expected about %v", i, p, err, best[0].Logit-z)
 		}
-		if _, z, err = x.Best(choices, h, softmax.Request{ExactSum: true}); err != nil || math.Abs(z-math.Log(sum)) > 1e-9 {
+		if _, z, err = x.Best(choices, h, l2s.Request{ExactSum: true}); err != nil || math.Abs(z-math.Log(sum)) > 1e-9 {
 			t.Errorf("context %d: found the sum %v in full, %v, expected %v", i, z, err, math.Log(sum))
 		}
-		_, of, failed := whole.Best(choices, h, softmax.Request{})
-		if _, z, err = x.Best(choices, h, softmax.Request{Exact: true}); err != nil || failed != nil || z != of {
+		_, of, failed := whole.Best(choices, h, l2s.Request{})
+		if _, z, err = x.Best(choices, h, l2s.Request{Exact: true}); err != nil || failed != nil || z != of {
 			t.Errorf("context %d: found the sum %v of an exact request, %v, %v, expected %v as without a preview", i, z, err, failed, of)
 		}
 		// Among some the answer is exact.
 		among := []uint32{3, 99, 1234, order[madeLabels-1]}
 		want := slices.MaxFunc(among, func(a, b uint32) int {
-			return -ranking.Compare(softmax.Prediction{ID: a, Logit: logits[a]}, softmax.Prediction{ID: b, Logit: logits[b]})
+			return -ranking.Compare(ranking.Prediction{ID: a, Logit: logits[a]}, ranking.Prediction{ID: b, Logit: logits[b]})
 		})
-		if _, err := x.Search(best[:1], h, softmax.Request{Among: softmax.Only(among)}); err != nil || best[0].ID != want {
+		if _, err := x.Search(best[:1], h, l2s.Request{Among: l2s.Only(among)}); err != nil || best[0].ID != want {
 			t.Errorf("context %d: found token %d among some, %v, expected %d", i, best[0].ID, err, want)
 		}
 		// The tokens within a distance of the best.
-		near := make([]softmax.Prediction, 50)
-		a, err = x.Search(near, h, softmax.Request{Within: 1})
+		near := make([]l2s.Prediction, 50)
+		a, err = x.Search(near, h, l2s.Request{Within: 1})
 		for _, p := range near[:a.Count] {
 			if p.Logit < near[0].Logit-1 {
 				t.Errorf("context %d: found the logit %v, expected none below %v", i, p.Logit, near[0].Logit-1)
 			}
 		}
-		if err != nil || a.Count < len(near) && a.Count < made.Labels() && logits[order[0]] == near[0].Logit && a.Count > 0 && logits[order[a.Count]] > near[0].Logit-1 && a.Source == softmax.FromLayer {
+		if err != nil || a.Count < len(near) && a.Count < made.Labels() && logits[order[0]] == near[0].Logit && a.Count > 0 && logits[order[a.Count]] > near[0].Logit-1 && a.Exact {
 			t.Errorf("context %d: found %d within 1 of the best, %v, expected more", i, a.Count, err)
 		}
 	}
@@ -178,7 +180,7 @@ func TestDrawsOfAHeadOverAPreview(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{Preview: made})
+	x, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{Index: made})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +197,7 @@ func TestDrawsOfAHeadOverAPreview(t *testing.T) {
 				return
 			}
 			same := 0
-			best, want := make([]softmax.Prediction, 1), make([]softmax.Prediction, 1)
+			best, want := make([]l2s.Prediction, 1), make([]l2s.Prediction, 1)
 			for i := range 100 {
 				h := contexts[(800+i)*madeDim:][:madeDim]
 				got, err := a.Draw(h, sample.Edits{})
@@ -206,10 +208,10 @@ func TestDrawsOfAHeadOverAPreview(t *testing.T) {
 				if got.ID == token.ID {
 					same++
 				}
-				if _, err := x.Search(best, h, softmax.Request{}); err != nil {
+				if _, err := x.Search(best, h, l2s.Request{}); err != nil {
 					t.Error(err)
 				}
-				if _, err := whole.Search(want, h, softmax.Request{}); err != nil {
+				if _, err := whole.Search(want, h, l2s.Request{}); err != nil {
 					t.Error(err)
 				}
 				if best[0].ID == want[0].ID {
@@ -236,10 +238,7 @@ func TestAPreviewOfAnotherHeadIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := llamacpp.OpenHead(other, llamacpp.HeadOptions{Preview: made}); !errors.Is(err, softmax.ErrLayer) {
-		t.Errorf("found %v, expected softmax.ErrLayer", err)
-	}
-	if _, err := llamacpp.OpenHead(path, llamacpp.HeadOptions{Preview: made, Screen: "m.l2s"}); err == nil {
-		t.Error("found a head over a preview and a screen, expected an error")
+	if _, err := llamacpp.OpenHead(other, llamacpp.HeadOptions{Index: made}); !errors.Is(err, l2s.ErrLayer) {
+		t.Errorf("found %v, expected l2s.ErrLayer", err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/llamacpp"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // The threads of a model call work once each, with their numbers; threads from n on do not.
@@ -95,12 +95,12 @@ func TestSearchesOnTheThreadsOfAModel(t *testing.T) {
 	m := open(t, llamacpp.Options{Context: 64, Threads: 2})
 	ids := m.Tokens(text, true)[:8]
 	states := make([][]float32, len(ids))
-	want := make([][]softmax.Prediction, len(ids))
+	want := make([][]l2s.Prediction, len(ids))
 	x := openHead(t, m)
 	x.SetThreads(1)
-	search := func(h []float32) []softmax.Prediction {
-		best := make([]softmax.Prediction, 20)
-		if _, err := x.Search(best, h, softmax.Request{}); err != nil {
+	search := func(h []float32) []l2s.Prediction {
+		best := make([]l2s.Prediction, 20)
+		if _, err := x.Search(best, h, l2s.Request{}); err != nil {
 			t.Error(err)
 		}
 		return best

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // A preview of a layer from contexts, kept, read again, and asked for the best labels of a context.
@@ -29,7 +28,7 @@ func Example() {
 		states[i] += 2 * weights[i/dim*dim+i%dim] // near the row of a label
 	}
 
-	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), nil)
+	layer, err := l2s.New(l2s.Float32(weights, dim), nil)
 	if err != nil {
 		panic(err)
 	}
@@ -37,28 +36,28 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	var file bytes.Buffer // or made.Save(path) and preview.Load(path)
+	var file bytes.Buffer // or made.Save(path) and l2s.Load(path)
 	if _, err := made.WriteTo(&file); err != nil {
 		panic(err)
 	}
-	model, err := preview.Read(&file)
+	model, err := l2s.Read(&file)
 	if err != nil {
 		panic(err)
 	}
-	searcher, err := preview.NewSearcher(model, layer) // one for each goroutine
+	searcher, err := l2s.NewSearcher(layer, model, l2s.Options{}) // one for each goroutine
 	if err != nil {
 		panic(err)
 	}
 
 	h := weights[7*dim : 8*dim] // points to label 7
-	top := make([]softmax.Prediction, 1)
+	top := make([]l2s.Prediction, 1)
 	n, err := searcher.TopK(top, h)
 	if err != nil {
 		panic(err)
 	}
-	rungs, normal := model.Rungs()
+	steps, normal := model.Steps()
 	fmt.Println("label", top[:n][0].ID)
-	fmt.Println("found of the best labels of held-out contexts:", rungs[normal].Precision1.Value > 0.99)
+	fmt.Println("found of the best labels of held-out contexts:", steps[normal].Precision1.Value > 0.99)
 	// Output:
 	// label 7
 	// found of the best labels of held-out contexts: true

@@ -9,9 +9,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/kernels"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // The public form is the model and the searcher below, under other names.
@@ -25,7 +24,7 @@ func TestAPreviewFromEndToEnd(t *testing.T) {
 		}
 		return x
 	}
-	l, err := softmax.NewLayer(kernels.Float32Rows(draw(labels*dim), dim), nil)
+	l, err := l2s.New(l2s.Float32(draw(labels*dim), dim), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,37 +40,34 @@ func TestAPreviewFromEndToEnd(t *testing.T) {
 	if _, err := m.WriteTo(&file); err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := preview.Load(path)
+	loaded, err := l2s.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := preview.Read(&file)
+	read, err := l2s.Read(&file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, answers, found := draw(2*dim), make([]softmax.Answer, 2), make([]softmax.Prediction, 2*k)
-	for _, m := range []*preview.Model{m, loaded, read} {
-		of, held := m.RungsOf()
+	h, answers, found := draw(2*dim), make([]l2s.Answer, 2), make([]l2s.Prediction, 2*k)
+	for _, m := range []*l2s.Index{m, loaded, read} {
+		of, held := m.Measured()
 		if m.Labels() != labels || m.Dim() != dim || m.Fingerprint() != l.Fingerprint() || of != k || held != 76 {
 			t.Errorf("found %d x %d, k %d on %d states, expected %d x %d, %d on 76", m.Labels(), m.Dim(), of, held, labels, dim, k)
 		}
-		s, err := preview.NewSearcher(m, l)
+		s, err := l2s.NewSearcher(l, m, l2s.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.SearchBatch(found, answers, h, softmax.Request{}); err != nil || s.Model() != m {
+		if err := s.SearchBatch(found, answers, h, l2s.Request{}); err != nil || s.Index() != m {
 			t.Fatal(err)
 		}
-		one := make([]softmax.Prediction, k)
+		one := make([]l2s.Prediction, k)
 		if n, err := s.TopK(one, h[dim:]); err != nil || n != answers[1].Count || !slices.Equal(one[:n], found[k:k+n]) {
 			t.Errorf("found %v, %v, expected %v of the batch", one, err, found[k:])
 		}
 		if got := s.Stats(); got.Queries != 3 {
 			t.Errorf("found %+v, expected 3 queries", got)
 		}
-	}
-	if _, err := preview.NewSearcher(nil, l); err == nil {
-		t.Error("no model: found no error, expected one")
 	}
 	if _, err := preview.Make(context.Background(), nil, nil, preview.Options{}); err == nil || errors.Is(err, preview.ErrTarget) {
 		t.Errorf("no layer: found %v, expected another error", err)

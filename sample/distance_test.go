@@ -8,9 +8,18 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
+
+// exactly is a searcher without an index.
+func exactly(t interface{ Fatal(...any) }, l *l2s.Layer) *l2s.Searcher {
+	s, err := l2s.NewSearcher(l, nil, l2s.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
 
 // A draw over a layer that keeps only labels within a distance of the best keeps the labels of the
 // definition, with their probabilities, with any edits of the best. The token is the one up to
@@ -18,8 +27,8 @@ import (
 func TestDrawsWithinADistanceAreThoseOfTheDefinition(t *testing.T) {
 	const labels, dim = 1500, 8
 	l := newLayer(t, 71, labels, dim)
-	best := make([]softmax.Prediction, 5)
-	search := softmax.NewSearcher(l)
+	best := make([]l2s.Prediction, 5)
+	search := exactly(t, l)
 	rapid.Check(t, func(t *rapid.T) {
 		h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, rapid.SampledFrom([]float64{0.001, 0.05, 0.7, 3}).Draw(t, "scale"))
 		r := newRand(rapid.Uint64().Draw(t, "edits"))
@@ -34,7 +43,7 @@ func TestDrawsWithinADistanceAreThoseOfTheDefinition(t *testing.T) {
 		o.Presence = rapid.SampledFrom([]float64{0, 0.5, 30, -0.5}).Draw(t, "presence")
 		for id := range uint32(labels) {
 			if r.IntN(300) == 0 {
-				e.Biases = append(e.Biases, softmax.Bias{ID: id, Add: float32(4 * r.NormFloat64())})
+				e.Biases = append(e.Biases, l2s.Bias{ID: id, Add: float32(4 * r.NormFloat64())})
 			}
 		}
 		for range rapid.SampledFrom([]int{0, 20, 2000}).Draw(t, "history") {
@@ -51,7 +60,7 @@ func TestDrawsWithinADistanceAreThoseOfTheDefinition(t *testing.T) {
 		for range rapid.SampledFrom([]int{0, 20, 1000}).Draw(t, "banned") {
 			e.Banned.Add(uint32(r.IntN(labels)))
 		}
-		s, err := sample.New(l, o)
+		s, err := sample.New(l, nil, o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,19 +24,19 @@
 //
 //	o := sample.DefaultOptions()
 //	o.Temperature, o.TopP = 0.8, 0.9
-//	s, err := sample.New(layer, o)
+//	s, err := sample.New(layer, nil, o)
 //	...
 //	token, err := s.Draw(h, sample.Edits{History: tokens})
 //
 // Each goroutine needs its own sampler; layers and screens are shared.
 //
-// Over a layer ([New]) a draw is exact. Over a screen ([NewScreened]) the candidates of the context
+// Without an index a draw is exact. Over a screen the candidates of the context
 // have their exact logits, and its tail bounds the weight of all other labels. After a top-k or a
 // min-p the candidates alone answer, and [Token.Variation] bounds the distance of their
 // distribution from the layer's. Any other draw has the distribution of the layer, which answers if
 // the candidates leave the draw open, unless Options.MaxVariation allows more.
 //
-// Over a preview ([NewPreviewed]) a top-k or a min-p that comes first is over the labels that the
+// Over a preview a top-k or a min-p that comes first is over the labels that the
 // preview finds; other draws are from the layer.
 //
 // Equal seeds, layers, screens, contexts and edits give equal tokens on every CPU.

@@ -4,9 +4,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // A draw from all labels does not need the logits of all labels. The int8 codes give an
@@ -67,11 +67,11 @@ func (s *Sampler) enclose(temperature float64) (bool, error) {
 	}
 	e := &s.envelope
 	var err error
-	if e.lower, e.upper, err = s.layer.Bounds(s.query, softmax.Labels{}); e.lower == nil || err != nil {
+	if e.lower, e.upper, err = s.layer.Bounds(s.query, exact.Labels{}); e.lower == nil || err != nil {
 		return false, err
 	}
 	e.logits = grow.Slice(e.logits, len(s.changed))
-	if err := s.layer.Logits(e.logits, s.query, softmax.Only(s.changed)); err != nil {
+	if err := s.layer.Logits(e.logits, s.query, exact.Only(s.changed)); err != nil {
 		return false, err
 	}
 	for i, id := range s.changed {
@@ -163,7 +163,7 @@ func (e *envelope) tighten(b int, id uint32, x float64) {
 func (s *Sampler) logit(id uint32) (float64, error) {
 	e := &s.envelope
 	e.one[0] = id
-	if err := s.layer.Logits(e.oneLogit[:], s.query, softmax.Only(e.one[:])); err != nil {
+	if err := s.layer.Logits(e.oneLogit[:], s.query, exact.Only(e.one[:])); err != nil {
 		return 0, err
 	}
 	return s.edit(id, e.oneLogit[0]), nil
@@ -245,7 +245,7 @@ func (s *Sampler) pinAll(ids []uint32) error {
 	e := &s.envelope
 	e.open = slices.DeleteFunc(append(e.open[:0], ids...), e.isPinned) // as labels are that edits change
 	e.logits = grow.Slice(e.logits, len(e.open))
-	if err := s.layer.Logits(e.logits, s.query, softmax.Only(e.open)); err != nil {
+	if err := s.layer.Logits(e.logits, s.query, exact.Only(e.open)); err != nil {
 		return err
 	}
 	for i, id := range e.open {
@@ -302,7 +302,7 @@ func (s *Sampler) drawEnclosed() (Token, bool, error) {
 			} else if most > 0 && s.chance >= most {
 				continue
 			} else if !(s.chance < least) {
-				s.proposed = append(s.proposed, softmax.Prediction{ID: id, Logit: x})
+				s.proposed = append(s.proposed, exact.Prediction{ID: id, Logit: x})
 				return Token{}, false, nil
 			}
 		}

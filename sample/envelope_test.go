@@ -8,15 +8,14 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // repeated returns a layer in which every row occurs several times, so that many logits are equal,
 // and a nucleus mostly ends among equal ones.
-func repeated(t *testing.T, seed uint64, rows, times, dim int) *softmax.Layer {
+func repeated(t *testing.T, seed uint64, rows, times, dim int) *l2s.Layer {
 	t.Helper()
 	r := newRand(seed)
 	var w, b []float32
@@ -26,7 +25,7 @@ func repeated(t *testing.T, seed uint64, rows, times, dim int) *softmax.Layer {
 			w, b = append(w, row...), append(b, bias...)
 		}
 	}
-	l, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b)
+	l, err := l2s.New(l2s.Float32(w, dim), b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +54,7 @@ func TestDrawsByIntervalsHaveTheDistribution(t *testing.T) {
 	h := normals(newRand(23), dim, 0.6)
 	for _, layer := range []struct {
 		name  string
-		layer *softmax.Layer
+		layer *l2s.Layer
 		apart bool
 	}{{"distinct rows", apart, true}, {"equal rows", equal, false}} {
 		for _, order := range orders[:2] { // the temperature after top-p, and before it
@@ -68,7 +67,7 @@ func TestDrawsByIntervalsHaveTheDistribution(t *testing.T) {
 					o := sample.DefaultOptions()
 					o.Order, o.Seed = order.steps, 3
 					c.change(&o)
-					s, err := sample.New(layer.layer, o)
+					s, err := sample.New(layer.layer, nil, o)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -93,7 +92,7 @@ func TestDrawsByIntervalsHaveTheDistribution(t *testing.T) {
 	// A nucleus that ends among equal labels is not for intervals to decide.
 	o := sample.DefaultOptions()
 	o.TopP = 0.5
-	s, err := sample.New(equal, o)
+	s, err := sample.New(equal, nil, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +114,7 @@ func TestDrawsByIntervalsOverAScreenHaveTheDistribution(t *testing.T) {
 				o := sample.DefaultOptions()
 				o.Seed, o.Confidence = uint64(i), 0.99
 				c.change(&o)
-				s, err := sample.NewScreened(m, l, o)
+				s, err := sample.New(l, m, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -148,7 +147,7 @@ func TestLogProbabilitiesOfDrawsByIntervals(t *testing.T) {
 		}
 		p := definition(l, h, o, e)
 		for _, o.ExactLogProb = range []bool{false, true} {
-			s, err := sample.New(l, o)
+			s, err := sample.New(l, nil, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,7 +187,7 @@ func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
 	const labels, dim = 1200, 8
 	l := newLayer(t, 25, labels, dim)
 	h := normals(newRand(26), dim, 0.7)
-	best, err := softmax.NewSearcher(l).Search(make([]softmax.Prediction, 1), h, softmax.Request{})
+	best, err := exactly(t, l).Search(make([]l2s.Prediction, 1), h, l2s.Request{})
 	if err != nil || best.Count != 1 {
 		t.Fatal(best, err)
 	}
@@ -196,7 +195,7 @@ func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
 		for _, topP := range []float64{1, 0.5} {
 			o := sample.DefaultOptions()
 			o.Order, o.Temperature, o.TopP = sample.VLLM(), temperature, topP
-			s, err := sample.New(l, o)
+			s, err := sample.New(l, nil, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,7 +206,7 @@ func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
 	}
 	o := sample.DefaultOptions()
 	o.Repetition = 0x1p-100
-	s, err := sample.New(l, o)
+	s, err := sample.New(l, nil, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +221,7 @@ func TestDrawsByIntervalsAtTheLimits(t *testing.T) {
 func TestLogProbabilitiesOfLargeLogits(t *testing.T) {
 	const labels, dim = 2000, 64
 	r := newRand(31)
-	l, err := softmax.NewLayer(kernels.Float32Rows(normals(r, labels*dim, 0.2), dim), nil)
+	l, err := l2s.New(l2s.Float32(normals(r, labels*dim, 0.2), dim), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,12 +232,12 @@ func TestLogProbabilitiesOfLargeLogits(t *testing.T) {
 				t.Run(fmt.Sprint(bias, "/", temperature, "/", topP), func(t *testing.T) {
 					var e sample.Edits
 					for id := range uint32(5) {
-						e.Biases = append(e.Biases, softmax.Bias{ID: 100 * id, Add: float32(bias)})
+						e.Biases = append(e.Biases, l2s.Bias{ID: 100 * id, Add: float32(bias)})
 					}
 					o := sample.DefaultOptions()
 					o.Temperature, o.TopP = temperature, topP
 					p := definition(l, h, o, e)
-					s, err := sample.New(l, o)
+					s, err := sample.New(l, nil, o)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -266,7 +265,7 @@ func TestLogProbabilitiesOfUnusualNuclei(t *testing.T) {
 		name              string
 		order             []sample.Step
 		temperature, topP float64
-		layer             *softmax.Layer
+		layer             *l2s.Layer
 		scale, within     float64 // of contexts, and of log-probabilities
 	}{
 		{"all but roundings, before a warm temperature", sample.LlamaCPP(), 100, justBelowOne[0], newLayer(t, 52, labels, dim), 0.7, 0.15},
@@ -277,7 +276,7 @@ func TestLogProbabilitiesOfUnusualNuclei(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := sample.DefaultOptions()
 			o.Order, o.Temperature, o.TopP = c.order, c.temperature, c.topP
-			s, err := sample.New(c.layer, o)
+			s, err := sample.New(c.layer, nil, o)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,7 +9,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/ranking"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // The logits of all labels are put in buckets, from the largest down, so that only the logits of
@@ -65,7 +64,7 @@ func (s *Sampler) drawExact(u float64) (Token, error) {
 func (s *Sampler) lookAtAll() error {
 	s.stats.Passes++
 	s.all = grow.Slice(s.all, s.labels)
-	if err := s.layer.Logits(s.all, s.query, softmax.Labels{}); err != nil {
+	if err := s.layer.Logits(s.all, s.query, exact.Labels{}); err != nil {
 		return err
 	}
 	for _, id := range s.changed {
@@ -115,7 +114,7 @@ func (s *Sampler) drawAll(temperature float64, nucleus bool, u float64) (Token, 
 
 // lastOfNucleus returns the last of the fewest first labels that have the share TopP, whose
 // probabilities at a temperature are s.terms.
-func (s *Sampler) lastOfNucleus(x []float64, largest, temperature float64) softmax.Prediction {
+func (s *Sampler) lastOfNucleus(x []float64, largest, temperature float64) exact.Prediction {
 	s.places = grow.Slice(s.places, len(x))
 	if s.buckets == nil {
 		s.buckets = new([nucleusBuckets]float64)
@@ -135,11 +134,11 @@ func (s *Sampler) lastOfNucleus(x []float64, largest, temperature float64) softm
 	s.head = s.head[:0]
 	for i, b := range s.places {
 		if int(b) == end {
-			s.head = append(s.head, softmax.Prediction{ID: uint32(i), Logit: x[i]})
+			s.head = append(s.head, exact.Prediction{ID: uint32(i), Logit: x[i]})
 		}
 	}
 	s.head = s.sorter.Sort(s.head)
-	last := softmax.Prediction{ID: math.MaxUint32, Logit: -math.MaxFloat64} // all, if roundings leave less than the share
+	last := exact.Prediction{ID: math.MaxUint32, Logit: -math.MaxFloat64} // all, if roundings leave less than the share
 	for _, p := range s.head {
 		last = p
 		if sum += s.terms[p.ID]; sum >= s.o.TopP {
@@ -162,7 +161,7 @@ func (s *Sampler) lookAtBest(k int) error {
 	history := s.changed[:s.past]
 	k = min(k+len(history), s.labels)
 	s.terms = grow.Slice(s.terms, len(history))
-	if err := s.layer.Logits(s.terms, s.query, softmax.Only(history)); err != nil {
+	if err := s.layer.Logits(s.terms, s.query, exact.Only(history)); err != nil {
 		return err
 	}
 	s.found = grow.Slice(s.found, k)
@@ -178,7 +177,7 @@ func (s *Sampler) lookAtBest(k int) error {
 		if s.one[0], err = s.preview.Search(s.found, s.context, s.request); err != nil {
 			return err
 		}
-		s.exactly = s.one[0].Source == softmax.FromLayer
+		s.exactly = s.one[0].Source == exact.FromLayer
 	}
 	n := s.one[0].Count
 	whole := n < k || k == s.labels
@@ -193,7 +192,7 @@ func (s *Sampler) lookAtBest(k int) error {
 			continue
 		}
 		x := s.edit(id, s.terms[i])
-		if whole || ranking.Compare(softmax.Prediction{ID: id, Logit: x}, s.found[n-1]) <= 0 {
+		if whole || ranking.Compare(exact.Prediction{ID: id, Logit: x}, s.found[n-1]) <= 0 {
 			s.poolIDs, s.poolX = append(s.poolIDs, id), append(s.poolX, x)
 		}
 	}

@@ -3,10 +3,9 @@ package sample_test
 import (
 	"fmt"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // A decoding loop with temperature and top-p, that never draws "maybe" and leans towards the end. A
@@ -14,7 +13,7 @@ import (
 // word.
 func Example() {
 	words := []string{"<eos>", "the", "cat", "sat", "maybe", "down"}
-	weights := kernels.Float32Rows([]float32{ // a row for each word
+	weights := l2s.Float32([]float32{ // a row for each word
 		0, 0, 0, 0, 0, 9,
 		9, 0, 0, 0, 0, 0,
 		0, 9, 0, 0, 0, 0,
@@ -22,17 +21,17 @@ func Example() {
 		5, 5, 5, 5, 5, 5,
 		0, 0, 0, 9, 0, 0,
 	}, 6)
-	layer, err := softmax.NewLayer(weights, nil)
+	layer, err := l2s.New(weights, nil)
 	if err != nil {
 		panic(err)
 	}
 	o := sample.DefaultOptions()
 	o.Order, o.Temperature, o.TopP, o.Seed = sample.VLLM(), 0.8, 0.9, 1
-	sampler, err := sample.New(layer, o)
+	sampler, err := sample.New(layer, nil, o)
 	if err != nil {
 		panic(err)
 	}
-	edits := sample.Edits{Banned: bitset.New(len(words)), Biases: []softmax.Bias{{ID: 0, Add: 0.5}}}
+	edits := sample.Edits{Banned: bitset.New(len(words)), Biases: []l2s.Bias{{ID: 0, Add: 0.5}}}
 	edits.Banned.Add(4)
 	token := sample.Token{}
 	for range 10 {

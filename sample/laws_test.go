@@ -6,14 +6,12 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/logsum"
-	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tail"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // justBelowOne has shares that a sum of probabilities may not reach, only because of rounding.
@@ -22,7 +20,7 @@ var justBelowOne = []float64{math.Nextafter(1, 0), 1 - 1e-15, 1 - 1e-14, 1 - 1e-
 // follows reports whether a token is one that the definition may draw, with its
 // log-probability within an error. Where roundings decide on the labels that a truncation
 // keeps, all that they may decide is right.
-func follows(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits, token sample.Token, within float64) bool {
+func follows(l *l2s.Layer, h []float32, o sample.Options, e sample.Edits, token sample.Token, within float64) bool {
 	topP, minP, rounding := o.TopP, o.MinP, 1e-15*float64(l.Labels()+10)
 	least, most := math.Inf(1), math.Inf(-1)
 	for _, p := range []float64{-rounding, 0, rounding} {
@@ -43,7 +41,7 @@ func follows(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits, to
 
 // errorOf is the largest error of log-probabilities: draws over the layer may have estimates, which
 // are within 1, as Token promises.
-func errorOf(l *softmax.Layer, o sample.Options) float64 {
+func errorOf(l *l2s.Layer, o sample.Options) float64 {
 	switch {
 	case l.Labels() < 1024 || o.ExactLogProb || o.TopK > 0 && o.TopK < l.Labels() || o.MinP > 0:
 		return 1e-9
@@ -76,10 +74,11 @@ func checkExtremes(t *rapid.T) {
 			bias[i] = bias[i%3%labels]
 		}
 	}
-	l, err := softmax.NewLayer(kernels.Float32Rows(rows, dim), bias)
+	l, err := l2s.New(l2s.Float32(rows, dim), bias)
 	if err != nil {
 		t.Fatal(err)
 	}
+	l = rapid.SampledFrom(finals).Draw(t, "final").of(t, l)
 	h := normals(newRand(rapid.Uint64().Draw(t, "context")), dim, 1)
 	o, e := drawOptions(t, labels)
 	o.TopK = rapid.SampledFrom([]int{0, 0, 1, 2, 20, labels, math.MaxInt}).Draw(t, "any top-k")
@@ -97,7 +96,7 @@ func checkExtremes(t *rapid.T) {
 		e.Banned.Fill()
 		e.Banned.Remove(uint32(rapid.IntRange(0, labels-1).Draw(t, "left")))
 	}
-	s, err := sample.New(l, o)
+	s, err := sample.New(l, nil, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +130,7 @@ func TestAnyOptionsAreRefusedOrDraw(t *testing.T) {
 				rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e-320, 1e308, -1.7e308, 0x1p100, 0x1p-100, 1e-100})).Draw(t, name)
 		}
 		scale := rapid.SampledFrom([]float64{1, 1e-40, 1e18, 3e37}).Draw(t, "scale")
-		l, err := softmax.NewLayer(kernels.Float32Rows(normals(newRand(rapid.Uint64().Draw(t, "layer")), labels*dim, scale), dim), nil)
+		l, err := l2s.New(l2s.Float32(normals(newRand(rapid.Uint64().Draw(t, "layer")), labels*dim, scale), dim), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +138,7 @@ func TestAnyOptionsAreRefusedOrDraw(t *testing.T) {
 		o, e := drawOptions(t, labels)
 		o.Temperature, o.TopP, o.MinP = number("any temperature", 1, 0), number("any top-p", 1, 0.5), number("any min-p", 0, 0.5)
 		o.Repetition, o.Presence, o.Frequency = number("any repetition", 1, 2), number("any presence", 0), number("any frequency", 0)
-		s, err := sample.New(l, o)
+		s, err := sample.New(l, nil, o)
 		if err != nil {
 			return
 		}
@@ -150,7 +149,7 @@ func TestAnyOptionsAreRefusedOrDraw(t *testing.T) {
 		}
 		none := true
 		for id := range uint32(labels) {
-			none = none && !exact.Permits(&softmax.Request{Allowed: e.Allowed, Banned: e.Banned}, id)
+			none = none && !exact.Permits(&exact.Request{Allowed: e.Allowed, Banned: e.Banned}, id)
 		}
 		for range 3 {
 			token, err := s.Draw(h, e)
@@ -173,7 +172,7 @@ func TestDrawsOfNearlyAllLabelsOverAScreen(t *testing.T) {
 	for _, temperature := range []float64{0.7, 1, 100} {
 		o := sample.DefaultOptions()
 		o.Temperature, o.TopP, o.Confidence = temperature, math.Nextafter(1, 0), 0
-		s, err := sample.NewScreened(m, l, o)
+		s, err := sample.New(l, m, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +196,7 @@ func TestDrawsOfNearlyAllLabelsOverAScreen(t *testing.T) {
 func TestDrawsAtTheExtremesOverAScreen(t *testing.T) {
 	const dim = 6
 	few, many := newLayer(t, 51, 200, dim), newLayer(t, 52, 1100, dim)
-	over := map[*softmax.Layer]*screen.Model{few: screened(t, few, 0.8, 0.5, 1), many: screened(t, many, 0.8, 0.5, 1)}
+	over := map[*l2s.Layer]*l2s.Index{few: screened(t, few, 0.8, 0.5, 1), many: screened(t, many, 0.8, 0.5, 1)}
 	rapid.Check(t, func(t *rapid.T) {
 		l := few
 		if rapid.IntRange(0, 2).Draw(t, "many labels") == 0 {
@@ -213,7 +212,7 @@ func TestDrawsAtTheExtremesOverAScreen(t *testing.T) {
 		o.Repetition = one("any repetition", repetitions)
 		o.Presence, o.Frequency = one("any presence", subtracted), one("any frequency", subtracted)
 		o.Confidence, o.MaxVariation = one("confidence", []float64{0, 0.5, 0.995, 0.9999}), one("max variation", []float64{sample.ByChain, 0, 0.07, 1})
-		s, err := sample.NewScreened(m, l, o)
+		s, err := sample.New(l, m, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +244,7 @@ func TestLogProbabilitiesOfLowTemperaturesOverAScreen(t *testing.T) {
 	for _, temperature := range []float64{1e-100, 1e-30, 1e-3} {
 		o := sample.DefaultOptions()
 		o.Temperature, o.Confidence, o.MaxVariation = temperature, 0.5, 1
-		s, err := sample.NewScreened(m, l, o)
+		s, err := sample.New(l, m, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +265,7 @@ func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 	const labels, dim, budget = 1100, 6, 30
 	l := newLayer(t, 52, labels, dim)
 	m := everywhere(t, screened(t, l, 0.8, 0.5, 1))
-	look, err := screen.NewSearcher(m, l, screen.Options{})
+	look, err := l2s.NewSearcher(l, m, l2s.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,14 +278,14 @@ func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 		o.MinP = rapid.SampledFrom([]float64{1e-6, 0.05, 0.5}).Draw(t, "min-p")
 		o.Repetition = rapid.SampledFrom([]float64{1, 1.1, 3, 100, 0.8}).Draw(t, "repetition")
 		o.Presence = rapid.SampledFrom([]float64{0, 0.5, 30, -0.5}).Draw(t, "presence")
-		head, ok, err := logsum.HeadOf((*screening.Searcher)(look), h, budget, new(tail.Rest))
+		head, ok, err := logsum.HeadOf((*engine.Searcher)(look).Screened(), h, budget, new(tail.Rest))
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}
 		drawn := setOf(labels, head.IDs...)
 		for id := range uint32(labels) {
 			if r.IntN(20) == 0 {
-				e.Biases = append(e.Biases, softmax.Bias{ID: id, Add: float32(4 * r.NormFloat64())})
+				e.Biases = append(e.Biases, l2s.Bias{ID: id, Add: float32(4 * r.NormFloat64())})
 				if e.Biases[len(e.Biases)-1].Add > 0 {
 					drawn.Add(id)
 				}
@@ -301,7 +300,7 @@ func TestEditedCandidatesAreTruncatedAsDefined(t *testing.T) {
 		for range rapid.SampledFrom([]int{0, 20, 500}).Draw(t, "banned") {
 			e.Banned.Add(uint32(r.IntN(labels)))
 		}
-		s, err := sample.NewScreened(m, l, o)
+		s, err := sample.New(l, m, o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,9 +1,9 @@
 package sample
 
 import (
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // A nucleus of all labels does not need the logits of all labels. The logits of the first labels
@@ -104,12 +104,12 @@ func (e *envelope) endOfNucleus(ids []uint32, top, temperature, weight float64) 
 // is larger than their number if top-p may keep others. All others follow.
 func (s *Sampler) nucleusAmong(ids []uint32, temperature float64) (fewest, most int, err error) {
 	s.poolX = grow.Slice(s.poolX, len(ids))
-	if err := s.layer.Logits(s.poolX, s.query, softmax.Only(ids)); err != nil {
+	if err := s.layer.Logits(s.poolX, s.query, exact.Only(ids)); err != nil {
 		return 0, 0, err
 	}
 	s.head = s.head[:0]
 	for i, id := range ids {
-		s.head = append(s.head, softmax.Prediction{ID: id, Logit: s.edit(id, s.poolX[i])})
+		s.head = append(s.head, exact.Prediction{ID: id, Logit: s.edit(id, s.poolX[i])})
 	}
 	s.head = s.sorter.Sort(s.head)
 	others := s.envelope.sumWithout(ids, temperature)

@@ -85,7 +85,7 @@ type Options struct {
 	// labels that have occurred less probable.
 	Presence, Frequency float64
 	// Budget applies to draws over a screen or a preview: the number of labels to look at, as in
-	// softmax.Request. 0 is the screen's largest, or its own if that is less than a third of it,
+	// l2s.Request. 0 is the screen's largest, or its own if that is less than a third of it,
 	// and the preview's own.
 	Budget float64
 	// Confidence applies to draws over a screen: the confidence of the bound Token.Variation, at
@@ -94,7 +94,7 @@ type Options struct {
 	Confidence float64
 	// MaxVariation applies to draws over a screen: the largest total variation from the layer's
 	// distribution, as Token.Variation bounds it, with which the candidates alone answer. If the
-	// bound is larger, a draw has the distribution of the layer: see [NewScreened]. 0 to 1, where 1
+	// bound is larger, a draw has the distribution of the layer: see [New]. 0 to 1, where 1
 	// always takes the candidates; [ByChain] is 1 if a top-k or min-p bounds the set to draw from
 	// (0.2 if there are fewer candidates than it keeps), and 0 for other chains.
 	MaxVariation float64

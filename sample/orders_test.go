@@ -8,12 +8,12 @@ import (
 	"sort"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -37,19 +37,19 @@ func everyOrder() (all [][]sample.Step) {
 }
 
 // crossed is a layer, a context and edits, each of which changes the distribution.
-func crossed(t *testing.T) (l *softmax.Layer, h []float32, e sample.Edits) {
+func crossed(t *testing.T) (l *l2s.Layer, h []float32, e sample.Edits) {
 	const labels, dim = 40, 8
 	l = newLayer(t, 1, labels, dim)
 	h = normals(newRand(2), dim, 1.1)
 	x, best := make([]float64, labels), make([]uint32, labels)
-	l.Weights().RefScan(x, l.Bias(), h)
+	(*engine.Layer)(l).Exact().Weights().RefScan(x, (*engine.Layer)(l).Exact().Bias(), h)
 	for id := range best {
 		best[id] = uint32(id)
 	}
 	sort.Slice(best, func(i, j int) bool { return x[best[i]] > x[best[j]] })
 	return l, h, sample.Edits{
 		Banned:  setOf(labels, best[1]),
-		Biases:  []softmax.Bias{{ID: best[2], Add: 1.2}, {ID: best[30], Add: 6.5}, {ID: best[39], Add: 10}}, // far ones to the front
+		Biases:  []l2s.Bias{{ID: best[2], Add: 1.2}, {ID: best[30], Add: 6.5}, {ID: best[39], Add: 10}}, // far ones to the front
 		History: []uint32{best[2], best[0], best[0], best[3], best[30], best[39]},
 	}
 }
@@ -130,8 +130,8 @@ func TestDrawsInEveryOrderHaveTheDistribution(t *testing.T) {
 				make   func() (*sample.Sampler, error)
 				within float64 // of a log-probability
 			}{
-				{"layer", func() (*sample.Sampler, error) { return sample.New(l, o) }, 1e-9},
-				{"screen", func() (*sample.Sampler, error) { return sample.NewScreened(m, l, o) }, 1e-3},
+				{"layer", func() (*sample.Sampler, error) { return sample.New(l, nil, o) }, 1e-9},
+				{"screen", func() (*sample.Sampler, error) { return sample.New(l, m, o) }, 1e-3},
 			} {
 				t.Run(fmt.Sprint(over.name, order, i), func(t *testing.T) {
 					s, err := over.make()
@@ -185,7 +185,7 @@ func TestTruncationsOverAScreenHaveTheDistribution(t *testing.T) {
 			o.Order, o.Seed, o.TopP = order.steps, 3, 0.93
 			c.change(&o)
 			t.Run(order.name+"/"+c.name, func(t *testing.T) {
-				s, err := sample.NewScreened(m, l, o)
+				s, err := sample.New(l, m, o)
 				st := follow(t, s, err, l, h, o, c.edits)
 				if asked := c.edits.Allowed != nil || o.Temperature > 2 || o.Typical < 1 && o.TopK == 0; !asked && st.Layer > 0 {
 					t.Errorf("stats %+v, expected that the screen answers", st)
@@ -197,10 +197,10 @@ func TestTruncationsOverAScreenHaveTheDistribution(t *testing.T) {
 
 // screenNear returns a screen of one cluster, whose set holds the labels best of h, with a tail
 // that contexts near h have fitted.
-func screenNear(t *testing.T, l *softmax.Layer, h []float32, labels int) *screen.Model {
+func screenNear(t *testing.T, l *l2s.Layer, h []float32, labels int) *l2s.Index {
 	t.Helper()
-	best := make([]softmax.Prediction, labels)
-	if _, err := softmax.NewSearcher(l).TopK(best, h); err != nil {
+	best := make([]l2s.Prediction, labels)
+	if _, err := exactly(t, l).TopK(best, h); err != nil {
 		t.Fatal(err)
 	}
 	c := screening.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: h, Lists: make([]screening.List, 1)}
@@ -218,7 +218,7 @@ func screenNear(t *testing.T, l *softmax.Layer, h []float32, labels int) *screen
 	}
 	opt := train.DefaultTailOptions()
 	opt.Temperatures, opt.Share, opt.PerCluster = []float64{0.6, 1, 1.6}, 1, 3000
-	fitted, _, err := train.FitTail(context.Background(), m, l, contexts, opt, train.RunOptions{Threads: 1})
+	fitted, _, err := train.FitTail(context.Background(), l, m, contexts, opt, train.RunOptions{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // A draw over a preview equals the draw over the layer with the same seed if the preview finds all
@@ -44,7 +44,7 @@ func TestDrawsOverAPreviewAreThoseOfTheLayer(t *testing.T) {
 		"min-p":          {func(o *sample.Options) { o.MinP = 0.05 }, sample.Edits{}, false},
 		"vLLM":           {func(o *sample.Options) { o.Order, o.MinP, o.TopK, o.Temperature = sample.VLLM(), 0.1, 20, 0.7 }, sample.Edits{}, false},
 		"banned":         {func(o *sample.Options) { o.TopK = 40 }, sample.Edits{Banned: banned}, false},
-		"biased":         {func(o *sample.Options) { o.TopK = 5 }, sample.Edits{Biases: []softmax.Bias{{ID: 9, Add: 100}, {ID: 10, Add: -100}}}, false},
+		"biased":         {func(o *sample.Options) { o.TopK = 5 }, sample.Edits{Biases: []l2s.Bias{{ID: 9, Add: 100}, {ID: 10, Add: -100}}}, false},
 		"penalties":      {func(o *sample.Options) { o.TopK, o.Repetition, o.Presence = 10, 1.3, 0.5 }, sample.Edits{History: []uint32{1, 2, 3, 3, 1500, 70000}}, false},
 		"allowed":        {func(o *sample.Options) { o.TopK = 40 }, sample.Edits{Allowed: allowed}, true},
 		"no truncation":  {func(*sample.Options) {}, sample.Edits{}, true},
@@ -55,11 +55,11 @@ func TestDrawsOverAPreviewAreThoseOfTheLayer(t *testing.T) {
 			o := sample.DefaultOptions()
 			c.set(&o)
 			o.Seed = 3
-			exact, err := sample.New(d.Layer, o)
+			exact, err := sample.New(d.Layer, nil, o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			over, err := sample.NewPreviewed(m, d.Layer, o)
+			over, err := sample.New(d.Layer, m, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestDrawsOverAPreviewAreThoseOfTheLayer(t *testing.T) {
 			}
 		})
 	}
-	if _, err := sample.NewPreviewed(m, newLayer(t, 1, 3000, 32), sample.DefaultOptions()); err == nil {
+	if _, err := sample.New(newLayer(t, 1, 3000, 32), m, sample.DefaultOptions()); err == nil {
 		t.Error("found a sampler over another layer than the preview's, expected an error")
 	}
 }

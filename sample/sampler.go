@@ -6,23 +6,23 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Edits are the changes of one draw. The zero value changes nothing.
 type Edits struct {
 	// Allowed, unless nil, has the labels that may be drawn, and Banned, unless nil, the labels
-	// that may not, as in softmax.Request.
+	// that may not, as in l2s.Request.
 	Allowed, Banned *bitset.Set
 	// Biases are added to the logits of labels, ascending by ID.
-	Biases []softmax.Bias
+	Biases []l2s.Bias
 	// History has the labels for the penalties, each the number of times that it counts, in any
 	// order: the last tokens, or all. An id that is not below L, such as the id of a picture in the
 	// prompt, cannot be drawn, and has no effect.
@@ -66,46 +66,48 @@ type Stats struct {
 // Sampler draws labels. It belongs to one goroutine. Its memory is proportional to L. Beyond
 // growth with the first draws, nothing is allocated.
 //
-// [New], [NewScreened] and [NewPreviewed] make one: a zero value has no use, and its methods may panic.
+// [New] makes one: a zero value has no use, and its methods may panic.
 type Sampler struct {
 	o Options
 	plan
 	labels   int
 	layer    *exact.Searcher
 	query    *exact.Query
-	screened *screening.Searcher // nil over a layer
-	preview  *preview.Searcher   // nil without a preview
-	context  []float32           // of the draw, for the preview
-	exactly  bool                // the exact layer has answered, or is to
-	budgets  []float64           // to look at one after the other
+	screened *screening.Searcher  // nil over a layer
+	preview  *previewing.Searcher // nil without a preview
+	guard    engine.Guard         // of the layer
+	context  []float32            // of the draw, for the preview
+	exactly  bool                 // the exact layer has answered, or is to
+	budgets  []float64            // to look at one after the other
 	random   *rand.Rand
 	stats    Stats
 
-	request softmax.Request // the edits without the history
-	changed []uint32        // labels whose logits the edits change,
-	past    int             // the first of which are the history's
+	request exact.Request // the edits without the history
+	biases  []exact.Bias  // of it
+	changed []uint32      // labels whose logits the edits change,
+	past    int           // the first of which are the history's
 
 	drawable []uint32 // the labels of the history
 	marks    []uint32 // for each label, its number of times in the history, and the bits below
 	raised   []uint32 // labels whose logits may grow
 
-	one      [1]softmax.Answer
+	one      [1]exact.Answer
 	asked    [1]*exact.Query
-	found    []softmax.Prediction
+	found    []exact.Prediction
 	pool     pool
 	poolIDs  []uint32
 	poolX    []float64
 	all      []float64
 	terms    []float64
-	head     []softmax.Prediction
+	head     []exact.Prediction
 	sorter   ranking.Sorter
 	places   []uint16                 // of the labels among the buckets
 	buckets  *[nucleusBuckets]float64 // the probability in each
 	envelope envelope
-	proposed []softmax.Prediction // a label that is drawn if all logits agree,
-	chance   float64              // and less of its probability is sure than leaves this
-	order    []softmax.Prediction // places in the head, to put in order
-	lastKept int                  // the first labels of the head that the last draw was from, 0 if they are others
+	proposed []exact.Prediction // a label that is drawn if all logits agree,
+	chance   float64            // and less of its probability is sure than leaves this
+	order    []exact.Prediction // places in the head, to put in order
+	lastKept int                // the first labels of the head that the last draw was from, 0 if they are others
 	list     list
 }
 
@@ -118,45 +120,65 @@ const (
 	times  = noted - 1
 )
 
-// New returns a sampler over all labels of a layer, whose draws are exact.
-func New(l *softmax.Layer, o Options) (*Sampler, error) {
+// New returns a sampler over the layer with the index, nil for draws that are exact.
+//
+// Over a screen, which has a tail (l2s.Index.HasTail), a draw uses the candidates alone if
+// Token.Variation is then at most Options.MaxVariation: by default all draws after a top-k or a min-p
+// do. Otherwise a candidate is drawn with the least probability that it can have, with the tail in
+// the worst place. In the remaining cases the candidates within the largest budget of the screen are
+// used in the same way, and then the exact layer draws from the rest of its own distribution. If the
+// interval of the tail contains the truth, all together draw from the distribution of the layer. The
+// exact layer also answers if there are fewer candidates than a leading top-k keeps, if there are
+// allowed labels, and, unless a top-k or a min-p comes first, if more than 256 labels are banned.
+//
+// Over a preview a draw whose chain is narrow, of temperature 0 or with a top-k or a min-p as its
+// first truncation, is a draw from the best labels that the preview finds, with their exact logits:
+// it has the distribution of the layer unless the preview misses one of these, which is as rare as
+// its steps tell. Token.Variation does not include this, and is 0. The exact layer answers other
+// chains, draws with allowed labels, and requests that the preview passes on, such as more than some
+// hundred labels of a top-k.
+//
+// The error is l2s.ErrLayer, by errors.Is, if the index was made for another layer, and
+// l2s.ErrNoTail for a screen without a tail.
+func New(l *l2s.Layer, x *l2s.Index, o Options) (*Sampler, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	if l == nil || l.Labels() == 0 {
-		return nil, errors.New("sample: layer: found none, expected one of softmax.NewLayer")
+	layer, index := (*engine.Layer)(l), (*engine.Index)(x)
+	if err := layer.Check(); err != nil {
+		return nil, fmt.Errorf("sample: %w", err)
 	}
 	o.Order = slices.Clone(o.Order)
-	return &Sampler{
-		o: o, plan: o.plan(), labels: l.Labels(), layer: exact.NewSearcher((*exact.Layer)(l)), query: exact.NewQuery(l.Dim()),
+	s := &Sampler{
+		o: o, plan: o.plan(), labels: l.Labels(), layer: exact.NewSearcher(layer.Exact()), query: exact.NewQuery(l.Dim()), guard: layer.Guard(),
 		random: rand.New(rand.NewPCG(o.Seed, 0x6c3273)), marks: make([]uint32, l.Labels()),
-	}, nil
+	}
+	err := layer.Read(func() (err error) {
+		if err := index.Check(layer); err != nil {
+			return err
+		}
+		switch {
+		case index == nil:
+		case index.Preview() != nil:
+			s.preview, err = previewing.NewSearcher(index.Preview(), layer.Exact())
+		default:
+			err = s.screenedBy(index.Screen(), layer.Exact())
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sample: %w", err)
+	}
+	return s, nil
 }
 
-// NewScreened returns a sampler over a screen and its layer. The screen has a tail
-// (screen.Model.HasTail).
-//
-// A draw uses the candidates alone if Token.Variation is then at most Options.MaxVariation: by
-// default all draws after a top-k or a min-p do. Otherwise a candidate is drawn with the least
-// probability that it can have, with the tail in the worst place. In the remaining cases the
-// candidates within the largest budget of the screen are used in the same way, and then the exact
-// layer draws from the rest of its own distribution. If the interval of the tail contains the
-// truth, all together draw from the distribution of the layer.
-//
-// The exact layer also answers if there are fewer candidates than a leading top-k keeps, if there
-// are allowed labels, and, unless a top-k or a min-p comes first, if more than 256 labels are
-// banned.
-func NewScreened(of *screen.Model, l *softmax.Layer, o Options) (*Sampler, error) {
-	s, err := New(l, o)
-	if err != nil {
-		return nil, err
-	}
-	m := (*screening.Model)(of)
+// screenedBy makes the sampler one over a screen.
+func (s *Sampler) screenedBy(m *screening.Model, l *exact.Layer) (err error) {
 	if m.Tail() == nil {
-		return nil, fmt.Errorf("sample: %w", screen.ErrNoTail)
+		return l2s.ErrNoTail
 	}
 	ladder := m.Ladder()
-	most, budget := ladder[len(ladder)-1].Budget, o.Budget
+	most, budget := ladder[len(ladder)-1].Budget, s.o.Budget
 	switch {
 	case budget == 0 && most <= nearBudget*m.Budget():
 		budget = most
@@ -166,44 +188,32 @@ func NewScreened(of *screen.Model, l *softmax.Layer, o Options) (*Sampler, error
 	if s.budgets = append(s.budgets, budget); budget < most {
 		s.budgets = append(s.budgets, most)
 	}
-	s.screened, err = screening.NewSearcher(m, (*exact.Layer)(l), screening.Options{Budget: budget})
-	return s, err
+	s.screened, err = screening.NewSearcher(m, l, screening.Options{Budget: budget})
+	return err
 }
 
 // nearBudget is the largest ratio of the screen's largest budget to its own at which the larger
 // list is read at once: reading one list and then the other takes longer.
 const nearBudget = 3
 
-// NewPreviewed returns a sampler over a preview and its layer. A draw whose chain is narrow, of
-// temperature 0 or with a top-k or a min-p as its first truncation, is a draw from the best labels
-// that the preview finds, with their exact logits: it has the distribution of the layer unless the
-// preview misses one of these, which is as rare as its rungs tell. Token.Variation does not include
-// this, and is 0. Options.Budget names the rung.
-//
-// The exact layer answers other chains, draws with allowed labels, and requests that the preview
-// passes on, such as more than some hundred labels of a top-k.
-func NewPreviewed(m *preview.Model, l *softmax.Layer, o Options) (*Sampler, error) {
-	s, err := New(l, o)
-	if err != nil {
-		return nil, err
-	}
-	s.preview, err = preview.NewSearcher(m, l)
-	return s, err
-}
-
 // Stats returns the counts of the sampler so far.
 func (s *Sampler) Stats() Stats { return s.stats }
 
 // Draw draws a label in the context h. It returns an error, for which errors.Is holds
-// with softmax.ErrContext or softmax.ErrRequest, if h is not a context or the edits are
+// with l2s.ErrContext or l2s.ErrRequest, if h is not a context or the edits are
 // not for the layer, and an error if they leave no label.
-func (s *Sampler) Draw(h []float32, e Edits) (Token, error) {
+func (s *Sampler) Draw(h []float32, e Edits) (t Token, err error) {
+	before, err := s.guard.Enter()
+	if err != nil {
+		return Token{}, err
+	}
+	defer s.guard.Leave(before, &err)
 	if err := s.prepare(&e); err != nil {
 		return Token{}, err
 	}
 	u := s.random.Float64()
 	s.lastKept = 0
-	t, ok, err := Token{}, false, error(nil)
+	ok := false
 	s.list.forget()
 	if s.screened != nil {
 		t, ok, err = s.drawListed(h, u)
@@ -230,17 +240,17 @@ func (s *Sampler) Draw(h []float32, e Edits) (Token, error) {
 // of another model. It reports false if the last draw did not put them together: one without
 // truncation, by the certain part of the candidates, or with a nucleus of the exact layer whose end
 // intervals leave open.
-func (s *Sampler) Distribution(dst []softmax.Prediction) ([]softmax.Prediction, bool) {
+func (s *Sampler) Distribution(dst []l2s.Prediction) ([]l2s.Prediction, bool) {
 	if s.lastKept == 0 {
 		return dst, false
 	}
 	t := s.temperature
 	if t == 0 {
-		return append(dst, softmax.Prediction{ID: s.head[0].ID}), true
+		return append(dst, l2s.Prediction{ID: s.head[0].ID}), true
 	}
 	logSum := s.weighHead(s.lastKept, t)
 	for _, x := range s.head[:s.lastKept] {
-		dst = append(dst, softmax.Prediction{ID: x.ID, Logit: min((x.Logit-s.head[0].Logit)/t-logSum, 0)})
+		dst = append(dst, l2s.Prediction{ID: x.ID, Logit: min((x.Logit-s.head[0].Logit)/t-logSum, 0)})
 	}
 	return dst, true
 }
@@ -248,12 +258,16 @@ func (s *Sampler) Distribution(dst []softmax.Prediction) ([]softmax.Prediction, 
 // prepare checks the edits, and finds their effects. Edits that the order has no step for
 // are dropped.
 func (s *Sampler) prepare(e *Edits) error {
-	s.request = softmax.Request{Allowed: e.Allowed, Banned: e.Banned, Biases: e.Biases}
+	s.biases = s.biases[:0]
+	for _, b := range e.Biases {
+		s.biases = append(s.biases, exact.Bias(b))
+	}
+	s.request = exact.Request{Allowed: e.Allowed, Banned: e.Banned, Biases: s.biases}
 	if err := exact.Check(&s.request, s.labels, 1); err != nil {
 		return err
 	}
 	if len(e.History) > int(times) {
-		return exact.Invalid(softmax.ErrRequest, "sample: history: found %d labels, expected at most %d", len(e.History), times)
+		return exact.Invalid(exact.ErrRequest, "sample: history: found %d labels, expected at most %d", len(e.History), times)
 	}
 	history := e.History
 	beyond := func(id uint32) bool { return int64(id) >= int64(s.labels) }

@@ -14,7 +14,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
@@ -22,8 +24,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tail"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -41,9 +41,9 @@ func normals(r *rand.Rand, n int, scale float64) []float32 {
 	return x
 }
 
-func newLayer(t interface{ Fatal(...any) }, seed uint64, labels, dim int) *softmax.Layer {
+func newLayer(t interface{ Fatal(...any) }, seed uint64, labels, dim int) *l2s.Layer {
 	r := newRand(seed)
-	l, err := softmax.NewLayer(kernels.Float32Rows(normals(r, labels*dim, 1), dim), normals(r, labels, 1))
+	l, err := l2s.New(l2s.Float32(normals(r, labels*dim, 1), dim), normals(r, labels, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,10 +52,16 @@ func newLayer(t interface{ Fatal(...any) }, seed uint64, labels, dim int) *softm
 
 // definition is the distribution that a sampler draws from, by plain loops over all
 // labels.
-func definition(l *softmax.Layer, h []float32, o sample.Options, e sample.Edits) []float64 {
+func definition(l *l2s.Layer, h []float32, o sample.Options, e sample.Edits) []float64 {
 	n := l.Labels()
 	x := make([]float64, n)
-	l.Weights().RefScan(x, l.Bias(), h)
+	inside := (*engine.Layer)(l).Exact()
+	inside.Weights().RefScan(x, inside.Bias(), h)
+	for id := range x {
+		if x[id] *= inside.Scale(); inside.SoftCap() != 0 {
+			x[id] = kernels.SoftCap(x[id], inside.SoftCap())
+		}
+	}
 	temperature := 1.0
 	order := make([]int, n)
 	for i := range order {
@@ -202,7 +208,7 @@ type configuration struct {
 
 func configurations(labels int) []configuration {
 	all := sample.Edits{
-		Banned: setOf(labels, 1, 7, 30), Biases: []softmax.Bias{{ID: 2, Add: 1.5}, {ID: 9, Add: -2}, {ID: 30, Add: 9}},
+		Banned: setOf(labels, 1, 7, 30), Biases: []l2s.Bias{{ID: 2, Add: 1.5}, {ID: 9, Add: -2}, {ID: 30, Add: 9}},
 		History: []uint32{4, 2, 4, 11, 4, 39},
 	}
 	return []configuration{
@@ -265,7 +271,7 @@ func chiSquare(t *testing.T, counts []int, p []float64) float64 {
 }
 
 // follow demands that draws of a sampler have the distribution of the definition.
-func follow(t *testing.T, s *sample.Sampler, err error, l *softmax.Layer, h []float32, o sample.Options, e sample.Edits) sample.Stats {
+func follow(t *testing.T, s *sample.Sampler, err error, l *l2s.Layer, h []float32, o sample.Options, e sample.Edits) sample.Stats {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -296,28 +302,34 @@ func TestDrawsHaveTheDistribution(t *testing.T) {
 		t.Skip("not under the race detector: draws have no concurrency")
 	}
 	const labels, dim = 40, 8
-	l := newLayer(t, 1, labels, dim)
+	plain := newLayer(t, 1, labels, dim)
 	h := normals(newRand(2), dim, 0.7)
-	for _, order := range orders {
-		for _, c := range configurations(labels) {
-			t.Run(order.name+"/"+c.name, func(t *testing.T) {
-				o := sample.DefaultOptions()
-				o.Order, o.Seed = order.steps, 3
-				c.change(&o)
-				s, err := sample.New(l, o)
-				follow(t, s, err, l, h, o, c.edits)
-			})
+	for _, final := range finals {
+		l, orders := final.of(t, plain), orders
+		if final.scale != 1 || final.cap != 0 { // TestDrawsAreOfFinalLogits has every order
+			orders = orders[:1]
+		}
+		for _, order := range orders {
+			for _, c := range configurations(labels) {
+				t.Run(final.name+"/"+order.name+"/"+c.name, func(t *testing.T) {
+					o := sample.DefaultOptions()
+					o.Order, o.Seed = order.steps, 3
+					c.change(&o)
+					s, err := sample.New(l, nil, o)
+					follow(t, s, err, l, h, o, c.edits)
+				})
+			}
 		}
 	}
 }
 
 // screened returns a screen for the layer, whose lists all lack labels, with a longer list within a
 // second budget, and a tail that contexts have fitted.
-func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...float64) *screen.Model {
+func screened(t *testing.T, l *l2s.Layer, share float64, temperatures ...float64) *l2s.Index {
 	t.Helper()
 	r, d := newRand(5), l.Dim()
 	const clusters = 2
-	c := screening.Config{Dim: d, Labels: l.Labels(), Clusters: normals(r, clusters*d, 1), Lists: make([]screening.List, clusters), Ladder: []screen.Rung{{Budget: 10, Share: 2000}, {Budget: 30, Share: 1000}}, Budget: 10}
+	c := screening.Config{Dim: d, Labels: l.Labels(), Clusters: normals(r, clusters*d, 1), Lists: make([]screening.List, clusters), Ladder: []screening.Rung{{Budget: 10, Share: 2000}, {Budget: 30, Share: 1000}}, Budget: 10}
 	for i := range c.Lists {
 		list := &c.Lists[i]
 		var last []uint32
@@ -343,7 +355,7 @@ func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...flo
 	}
 	opt := train.DefaultTailOptions()
 	opt.Temperatures, opt.Share, opt.PerCluster = temperatures, 1, 3000
-	fitted, _, err := train.FitTail(context.Background(), m, l, normals(r, contexts*d, 0.7), opt, train.RunOptions{Threads: 1})
+	fitted, _, err := train.FitTail(context.Background(), l, m, normals(r, contexts*d, 0.7), opt, train.RunOptions{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,13 +363,14 @@ func screened(t *testing.T, l *softmax.Layer, share float64, temperatures ...flo
 }
 
 // everywhere is a screen whose tail takes all contexts for such as it was fitted to.
-func everywhere(t *testing.T, of *screen.Model) *screen.Model {
-	m := (*screening.Model)(of)
+func everywhere(t *testing.T, of *l2s.Index) *l2s.Index {
+	m := (*engine.Index)(of).Screen()
 	c := m.Tail().Config()
 	c.Ranges = slices.Clone(c.Ranges)
 	for i := range c.Ranges {
 		c.Ranges[i] = math.Inf(2*(i%2) - 1)
 	}
+	c.Cosines = slices.Repeat([]float64{math.Inf(-1)}, len(c.Cosines))
 	with, err := tail.New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -367,7 +380,7 @@ func everywhere(t *testing.T, of *screen.Model) *screen.Model {
 	if m, err = screening.NewModel(config); err != nil {
 		t.Fatal(err)
 	}
-	return (*screen.Model)(m)
+	return (*l2s.Index)(engine.OfScreen(m))
 }
 
 // Over a screen a draw without truncation has the distribution of the layer: the sets
@@ -377,20 +390,29 @@ func TestDrawsOverAScreenHaveTheDistribution(t *testing.T) {
 		t.Skip("not under the race detector: draws have no concurrency")
 	}
 	const labels, dim = 40, 8
-	l := newLayer(t, 1, labels, dim)
-	m := screened(t, l, 0.66, 0.6, 1, 2)
+	for _, final := range finals {
+		if final.cap == 0 && final.scale <= 1 {
+			drawsOverAScreen(t, final.name, final.of(t, newLayer(t, 1, labels, dim)))
+		}
+	}
+}
+
+func drawsOverAScreen(t *testing.T, name string, l *l2s.Layer) {
+	labels, dim := l.Labels(), l.Dim()
+	// A tail is of logits without a scale. It has the temperatures of draws of logits with it.
+	m := screened(t, l, 0.66, 0.6/l.Info().Scale, 1/l.Info().Scale, 2/l.Info().Scale)
 	for i := range 4 {
 		h := normals(newRand(uint64(20+i)), dim, 0.7)
 		for _, c := range configurations(labels)[:9] {
 			for _, temperature := range []float64{0.7, 1} {
-				t.Run(fmt.Sprint(i, "/", temperature, "/", c.name), func(t *testing.T) {
+				t.Run(fmt.Sprint(name, "/", i, "/", temperature, "/", c.name), func(t *testing.T) {
 					o := sample.DefaultOptions()
 					o.Order = orders[i%len(orders)].steps
 					o.Seed, o.Temperature, o.Confidence = uint64(i), temperature, 0.99
 					c.change(&o)
-					s, err := sample.NewScreened(m, l, o)
+					s, err := sample.New(l, m, o)
 					st := follow(t, s, err, l, h, o, c.edits)
-					if st.Draws != uint64(draws()) || st.Layer == 0 {
+					if st.Draws != uint64(draws()) || st.Layer == 0 && l.Info().Scale == 1 { // small logits leave less to the layer than biases
 						t.Errorf("stats %+v, want draws of which the layer answered some", st)
 					}
 					if asked := c.edits.Allowed != nil || o.Temperature > 2; !asked && st.Layer == st.Draws || st.Variation != 0 {
@@ -427,7 +449,7 @@ func drawOptions(t *rapid.T, labels int) (sample.Options, sample.Edits) {
 		e.Allowed = setOf(labels, ids("allowed labels", labels)...)
 	}
 	for id := range setOf(labels, ids("biased", 5)...).All() {
-		e.Biases = append(e.Biases, softmax.Bias{ID: id, Add: float32(rapid.IntRange(-3, 3).Draw(t, "bias"))})
+		e.Biases = append(e.Biases, l2s.Bias{ID: id, Add: float32(rapid.IntRange(-3, 3).Draw(t, "bias"))})
 	}
 	return o, e
 }
@@ -452,8 +474,8 @@ func checkLevels(t *testing.T, labels int) {
 		simdtest.EachLevel(t, func(t *testing.T) {
 			var got []sample.Token
 			for _, over := range []func() (*sample.Sampler, error){
-				func() (*sample.Sampler, error) { return sample.New(l, o) },
-				func() (*sample.Sampler, error) { return sample.NewScreened(m, l, o) },
+				func() (*sample.Sampler, error) { return sample.New(l, nil, o) },
+				func() (*sample.Sampler, error) { return sample.New(l, m, o) },
 			} {
 				s, err := over()
 				if err != nil {
@@ -496,7 +518,7 @@ func TestTruncatedDrawsOverAScreenHaveTheDistribution(t *testing.T) {
 				o := sample.DefaultOptions()
 				o.Order, o.Seed, o.Confidence, o.MaxVariation = orders[i].steps, uint64(i), 0.99, 0
 				c.change(&o)
-				s, err := sample.NewScreened(m, l, o)
+				s, err := sample.New(l, m, o)
 				if st := follow(t, s, err, l, h, o, c.edits); st.Draws != uint64(draws()) || st.Variation != 0 {
 					t.Errorf("stats %+v, want draws of the layer's distribution", st)
 				}
@@ -514,7 +536,7 @@ func TestVariationIsBounded(t *testing.T) {
 	m := screened(t, l, 0.9, 0.7, 1)
 	hs := normals(newRand(14), n*dim, 0.7)
 	e := sample.Edits{
-		Banned: setOf(labels, 1, 7, 30), Biases: []softmax.Bias{{ID: 2, Add: 1.5}, {ID: 9, Add: -2}, {ID: 30, Add: 9}, {ID: 50, Add: 1}},
+		Banned: setOf(labels, 1, 7, 30), Biases: []l2s.Bias{{ID: 2, Add: 1.5}, {ID: 9, Add: -2}, {ID: 30, Add: 9}, {ID: 50, Add: 1}},
 		History: []uint32{4, 2, 4, 11, 4, 39, 77},
 	}
 	for _, c := range []struct {
@@ -542,12 +564,12 @@ func TestVariationIsBounded(t *testing.T) {
 			o := sample.DefaultOptions()
 			o.Repetition, o.Presence = 1.2, 0.1
 			c.change(&o)
-			s, err := sample.NewScreened(m, l, o)
+			s, err := sample.New(l, m, o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			wrong, far, bounded, exact := 0, 0, 0, s.Stats().Layer
-			var drawn []softmax.Prediction
+			var drawn []l2s.Prediction
 			for i := range n {
 				h := hs[i*dim : (i+1)*dim]
 				token, err := s.Draw(h, e)
@@ -613,7 +635,7 @@ func TestAnAllowedVariationIsNotExceeded(t *testing.T) {
 		for _, allowed := range []float64{0.05, 0.2, 0.5} {
 			o := sample.DefaultOptions()
 			o.Order, o.TopP, o.Confidence, o.MaxVariation = sample.VLLM(), 0.9, 0.99, allowed
-			s, err := sample.NewScreened(m, l, o)
+			s, err := sample.New(l, m, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -638,13 +660,14 @@ func TestAnAllowedVariationIsNotExceeded(t *testing.T) {
 // asks it for draws that the candidates do not decide; an allowed variation avoids that.
 func TestWhenTheLayerIsAsked(t *testing.T) {
 	const labels, dim, n = 200, 8, 300
+	const unlike = 0.01 // the share of contexts that the tail was not fitted to
 	l := newLayer(t, 13, labels, dim)
 	m := screened(t, l, 0.9, 0.7, 1)
 	hs := normals(newRand(15), n*dim, 0.7)
 	share := func(change func(o *sample.Options), e sample.Edits) float64 {
 		o := sample.DefaultOptions()
 		change(&o)
-		s, err := sample.NewScreened(m, l, o)
+		s, err := sample.New(l, m, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -666,14 +689,14 @@ func TestWhenTheLayerIsAsked(t *testing.T) {
 		edits       sample.Edits
 		least, most float64
 	}{
-		{"top-k", func(o *sample.Options) { o.TopK = 10 }, sample.Edits{}, 0, 0},
-		{"min-p", func(o *sample.Options) { o.MinP = 0.4 }, sample.Edits{}, 0, 0},
-		{"top-p before min-p", func(o *sample.Options) { o.TopP, o.MinP = 0.9, 0.1 }, sample.Edits{}, 0, 0},
-		{"greedy", func(o *sample.Options) { o.Temperature = 0 }, sample.Edits{}, 0, 0},
-		{"top-k of the layer's distribution", func(o *sample.Options) { o.TopK, o.MaxVariation = 10, 0 }, sample.Edits{}, 0.01, 0.6},
+		{"top-k", func(o *sample.Options) { o.TopK = 10 }, sample.Edits{}, 0, unlike},
+		{"min-p", func(o *sample.Options) { o.MinP = 0.4 }, sample.Edits{}, 0, unlike},
+		{"top-p before min-p", func(o *sample.Options) { o.TopP, o.MinP = 0.9, 0.1 }, sample.Edits{}, 0, unlike},
+		{"greedy", func(o *sample.Options) { o.Temperature = 0 }, sample.Edits{}, 0, unlike},
+		{"top-k of the layer's distribution", func(o *sample.Options) { o.TopK, o.MaxVariation = 10, 0 }, sample.Edits{}, 0.01, 0.8},
 		{"top-p", func(o *sample.Options) { o.TopP = 0.9 }, sample.Edits{}, 0.01, 0.7},
 		{"all", func(*sample.Options) {}, sample.Edits{}, 0.01, 0.7},
-		{"all, any variation", func(o *sample.Options) { o.MaxVariation = 1 }, sample.Edits{}, 0, 0},
+		{"all, any variation", func(o *sample.Options) { o.MaxVariation = 1 }, sample.Edits{}, 0, unlike},
 		{"allowed labels", func(o *sample.Options) { o.TopK = 10 }, sample.Edits{Allowed: setOf(labels, 3)}, 1, 1},
 		{"few left", func(o *sample.Options) { o.TopK = 10 }, sample.Edits{Banned: many}, 0.5, 1},
 	} {
@@ -702,7 +725,7 @@ func TestNucleiAtTheLimits(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := sample.DefaultOptions()
 			o.Order, o.Temperature, o.TopP = sample.VLLM(), c.temperature, c.p
-			s, err := sample.New(l, o)
+			s, err := sample.New(l, nil, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -751,16 +774,16 @@ func TestSamplersRefuse(t *testing.T) {
 	} {
 		o := sample.DefaultOptions()
 		c.change(&o)
-		if _, err := sample.New(l, o); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if _, err := sample.New(l, nil, o); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)
 		}
 	}
 	o := sample.DefaultOptions()
 	o.TopK = -1
-	if _, err := sample.New(l, o); err == nil || strings.Contains(err.Error(), "DefaultOptions") {
+	if _, err := sample.New(l, nil, o); err == nil || strings.Contains(err.Error(), "DefaultOptions") {
 		t.Errorf("an option that was set: error %v, want one without a word of the defaults", err)
 	}
-	s, err := sample.New(l, sample.DefaultOptions())
+	s, err := sample.New(l, nil, sample.DefaultOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -771,9 +794,9 @@ func TestSamplersRefuse(t *testing.T) {
 		e    sample.Edits
 		kind error
 	}{
-		{"context", h[1:], sample.Edits{}, softmax.ErrContext},
-		{"biases", h, sample.Edits{Biases: []softmax.Bias{{ID: 11}}}, softmax.ErrRequest},
-		{"banned", h, sample.Edits{Banned: bitset.New(9)}, softmax.ErrRequest},
+		{"context", h[1:], sample.Edits{}, l2s.ErrContext},
+		{"biases", h, sample.Edits{Biases: []l2s.Bias{{ID: 11}}}, l2s.ErrRequest},
+		{"banned", h, sample.Edits{Banned: bitset.New(9)}, l2s.ErrRequest},
 	} {
 		if _, err := s.Draw(c.h, c.e); !errors.Is(err, c.kind) {
 			t.Errorf("%s: error %v, want %v", c.name, err, c.kind)
@@ -783,11 +806,11 @@ func TestSamplersRefuse(t *testing.T) {
 	for _, penalty := range []float64{1, 1.5} {
 		o := sample.DefaultOptions()
 		o.Repetition, o.Seed = penalty, 5
-		with, err := sample.New(l, o)
+		with, err := sample.New(l, nil, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		without, err := sample.New(l, o)
+		without, err := sample.New(l, nil, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -804,7 +827,7 @@ func TestSamplersRefuse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sample.NewScreened(m, l, sample.DefaultOptions()); err == nil || !strings.Contains(err.Error(), "without a tail") {
+	if _, err := sample.New(l, m, sample.DefaultOptions()); err == nil || !strings.Contains(err.Error(), "without a tail") {
 		t.Errorf("a screen without a tail: error %v", err)
 	}
 }

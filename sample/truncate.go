@@ -5,11 +5,11 @@ import (
 	"math"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/internal/tail"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // headStep is the natural logarithm of the factor, relative to the first probability, by which each
@@ -49,7 +49,7 @@ func (s *Sampler) truncate() (k truncated, ok bool, err error) {
 		for i, x := range p.logits {
 			switch {
 			case x >= threshold:
-				s.head = append(s.head, softmax.Prediction{ID: p.label(i), Logit: x})
+				s.head = append(s.head, exact.Prediction{ID: p.label(i), Logit: x})
 			case !math.IsInf(x, -1):
 				left = true
 			}
@@ -234,7 +234,7 @@ func (s *Sampler) keepTypical(k *truncated, temperature float64) {
 	}
 	s.order = s.order[:0]
 	for i := range s.terms {
-		s.order = append(s.order, softmax.Prediction{ID: uint32(i), Logit: -math.Abs(surprise(i) - entropy)})
+		s.order = append(s.order, exact.Prediction{ID: uint32(i), Logit: -math.Abs(surprise(i) - entropy)})
 	}
 	slices.SortFunc(s.order, ranking.Compare)
 	n, sum := 0, 0.0
@@ -242,7 +242,7 @@ func (s *Sampler) keepTypical(k *truncated, temperature float64) {
 		sum += s.terms[s.order[n].ID]
 		n++
 	}
-	slices.SortFunc(s.order[:n], func(a, b softmax.Prediction) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(s.order[:n], func(a, b exact.Prediction) int { return cmp.Compare(a.ID, b.ID) })
 	for i, x := range s.order[:n] {
 		s.head[i] = s.head[x.ID]
 	}

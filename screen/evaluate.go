@@ -2,10 +2,11 @@ package screen
 
 import (
 	"context"
+	"errors"
 
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
-	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // EvaluateOptions are the options of Evaluate. The zero value is ready.
@@ -18,16 +19,16 @@ type EvaluateOptions struct {
 	// is their perplexity.
 	Targets []int64
 	// Temperature is the temperature of the probabilities of the targets, above 0 and finite; 0
-	// means 1. A model with a logit scale has 1/scale.
+	// means 1. It is of final logits, with the scale of the layer.
 	Temperature float64
-	// Searcher holds the options of the searchers that are measured.
-	Searcher Options
+	// Searcher has the options of the searchers that are measured.
+	Searcher l2s.Options
 	// Progress, unless nil, is called with the number of finished contexts and of all; at the end
 	// the two are equal. Calls do not overlap, and come from several goroutines.
 	Progress func(done, total int)
 }
 
-// Evaluation has the precision of the answers of a screen.
+// Evaluation has the precision of the answers by a screen.
 type Evaluation struct {
 	// Contexts is the number of contexts measured.
 	Contexts int
@@ -42,31 +43,62 @@ type Evaluation struct {
 	// + Precision.MeanScored is the mean number of rows scanned in all.
 	Routing int
 	// Perplexity is e to the mean of -log p over the contexts with a target, p the probability that
-	// the screen gives to it ([Searcher.LogProb]), and ExactPerplexity the same with the
+	// the screen gives to it (l2s.Searcher.LogProb), and ExactPerplexity the same with the
 	// probability of the layer. Both are 0 if there are no targets.
 	Perplexity, ExactPerplexity float64
 	// AtK holds one element for each k of the options, in that order.
 	AtK []Precision
-	// Ladder has the figures of every budget of the model on these contexts: P@1 and P@k
+	// Steps has the figures of every budget of the screen on these contexts: P@1 and P@k
 	// for the largest k. The intervals are over runs of neighbouring contexts.
-	Ladder []Rung
+	Steps []l2s.Step
 }
 
-// Precision is the quality of the answers with K labels. Precision is P@K: the mean of |A_K and
-// S_K| / K over the contexts, where A_K are the K labels that the exact layer gives and S_K the
-// labels that the Searcher gave (Section 4 of the paper). Exact is the number of contexts that the
-// exact layer answered, whose S_K is that answer, and MeanScored the mean number of labels that an
-// answer was chosen among: the number of candidates, or L if the exact layer answered.
-type Precision = evaluate.Precision
+// Precision is the quality of the answers with K labels.
+type Precision struct {
+	K int
+	// Precision is P@K: the mean of |A_K and S_K| / K over the contexts, where A_K are the K labels
+	// that the exact layer gives and S_K the labels that a searcher gave (Section 4 of the paper).
+	Precision float64
+	// Exact is the number of contexts that the exact layer answered, whose S_K is that answer.
+	Exact int
+	// MeanScored is the mean number of labels that an answer was chosen among: the number of
+	// candidates, or L if the exact layer answered.
+	MeanScored float64
+}
 
-// Evaluate measures the model m against its layer l on contexts that it was
-// not trained on, row-major, n x d, n >= 1.
+// Evaluate measures the screen x against its layer l on contexts that it was not trained on,
+// row-major, n x d, n >= 1.
 //
-// It returns an error if NewSearcher does, if an option or a context
+// It returns an error if l2s.NewSearcher does, if x is no screen, if an option or a context
 // is wrong, or if ctx ends before the work does.
-func Evaluate(ctx context.Context, m *Model, l *softmax.Layer, contexts []float32, opt EvaluateOptions) (*Evaluation, error) {
-	e, err := evaluate.Run(ctx, m.model(), (*exact.Layer)(l), contexts, evaluate.Options{
-		K: opt.K, Threads: opt.Threads, Targets: opt.Targets, Temperature: opt.Temperature, Searcher: opt.Searcher.options(), Progress: opt.Progress,
+func Evaluate(ctx context.Context, l *l2s.Layer, x *l2s.Index, contexts []float32, opt EvaluateOptions) (e *Evaluation, err error) {
+	layer, index := (*engine.Layer)(l), (*engine.Index)(x)
+	err = layer.Work(func() error {
+		if err := index.Check(layer); err != nil {
+			return err
+		}
+		if index == nil || index.Screen() == nil {
+			return errors.New("screen: index: found none, or a preview, expected a screen")
+		}
+		in, err := evaluate.Run(ctx, index.Screen(), layer.Exact(), contexts, evaluate.Options{
+			K: opt.K, Threads: opt.Threads, Targets: opt.Targets, Temperature: opt.Temperature, Progress: opt.Progress,
+			Searcher: engine.Options{Budget: opt.Searcher.Budget, OverTail: opt.Searcher.OverTail, Copies: int64(opt.Searcher.Copies)}.Screening(),
+		})
+		if err != nil {
+			return err
+		}
+		e = &Evaluation{
+			Contexts: in.Contexts, Budget: in.Budget, MeanCandidates: in.MeanCandidates, P99Candidates: in.P99Candidates, MaxCandidates: in.MaxCandidates,
+			Routing: in.Routing, Perplexity: in.Perplexity, ExactPerplexity: in.ExactPerplexity,
+		}
+		for _, p := range in.AtK {
+			e.AtK = append(e.AtK, Precision(p))
+		}
+		for _, r := range in.Ladder {
+			s := engine.StepOfRung(r)
+			e.Steps = append(e.Steps, l2s.Step{Budget: s.Budget, MeanScored: s.MeanScored, Precision1: l2s.Estimate(s.Precision1), PrecisionK: l2s.Estimate(s.PrecisionK)})
+		}
+		return nil
 	})
-	return (*Evaluation)(e), err
+	return e, err
 }

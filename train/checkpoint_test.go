@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/stage"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
 
@@ -36,7 +36,7 @@ func interrupt(t *testing.T, s synthetic, o Options, stop func(p Progress) bool)
 			cancel()
 		}
 	}
-	if m, _, err := Run(ctx, s.layer, s.contexts, o); !errors.Is(err, context.Canceled) {
+	if m, _, err := runOver(ctx, s.layer, s.contexts, o); !errors.Is(err, context.Canceled) {
 		t.Fatalf("found screen %v and error %v, expected an interrupted run", m, err)
 	}
 }
@@ -69,7 +69,7 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 		variant.change(&o)
 		plain := o
 		plain.Checkpoint = ""
-		want, _, err := Run(t.Context(), s.layer, s.contexts, plain)
+		want, _, err := runOver(t.Context(), s.layer, s.contexts, plain)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 		resume := func(t *testing.T) {
 			t.Helper()
 			o.Threads = 3 - o.Threads%2 // another number of threads leaves no trace
-			got, _, err := Run(t.Context(), s.layer, s.contexts, o)
+			got, _, err := runOver(t.Context(), s.layer, s.contexts, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 		})
 		t.Run(variant.name+": not at all", resume)
 		t.Run(variant.name+": at the end, with its checkpoint left", func(t *testing.T) {
-			if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err != nil {
+			if _, _, err := runOver(t.Context(), s.layer, s.contexts, o); err != nil {
 				t.Fatal(err)
 			}
 			resume(t)
@@ -132,11 +132,11 @@ func TestInterruptedRunContinuesToTheSameBytes(t *testing.T) {
 	t.Run("k-means only", func(t *testing.T) {
 		o := checkpointed(t)
 		o.Iterations = 0
-		want, _, err := Run(t.Context(), s.layer, s.contexts, o)
+		want, _, err := runOver(t.Context(), s.layer, s.contexts, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, _, err := Run(t.Context(), s.layer, s.contexts, o)
+		got, _, err := runOver(t.Context(), s.layer, s.contexts, o)
 		if err != nil || !bytes.Equal(encoded(t, got), encoded(t, want)) {
 			t.Errorf("found other bytes (%v), expected the same", err)
 		}
@@ -162,7 +162,7 @@ func TestRunOfFloat16(t *testing.T) {
 	o.Shells, o.Validation = []float64{0.4}, slices.Concat(newSynthetic(t, 4, 100, 6, 40, 5, 0.3).contexts, s.contexts[:60])
 	tail := DefaultTailOptions()
 	o.Tail = &tail
-	want, wantRecord, err := Run(t.Context(), s.layer, s.contexts, o)
+	want, wantRecord, err := runOver(t.Context(), s.layer, s.contexts, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,12 +174,12 @@ func TestRunOfFloat16(t *testing.T) {
 				cancel()
 			}
 		}
-		if _, _, err := Run(ctx, s.layer, rows, o); !errors.Is(err, context.Canceled) {
+		if _, _, err := runOver(ctx, s.layer, rows, o); !errors.Is(err, context.Canceled) {
 			t.Fatalf("%s: found error %v, expected an interrupted run", stage, err)
 		}
 	}
 	o.Progress = nil
-	got, record, err := Run(t.Context(), s.layer, rows, o)
+	got, record, err := runOver(t.Context(), s.layer, rows, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,10 +191,10 @@ func TestRunOfFloat16(t *testing.T) {
 	}
 
 	half[7*s.dim+2] = 0x7c00
-	if _, _, err := Run(t.Context(), s.layer, rows, o); err == nil || !strings.Contains(err.Error(), "context 7: found +Inf at element 2") {
+	if _, _, err := runOver(t.Context(), s.layer, rows, o); err == nil || !strings.Contains(err.Error(), "context 7: found +Inf at element 2") {
 		t.Errorf("found %v, expected an error about context 7", err)
 	}
-	if _, _, err := Run(t.Context(), s.layer, kernels.Float16Rows(half, 2*s.dim), o); err == nil || err.Error() != "train: contexts: found rows of 12 values, expected 6, the dimension of the layer" {
+	if _, _, err := runOver(t.Context(), s.layer, kernels.Float16Rows(half, 2*s.dim), o); err == nil || err.Error() != "train: contexts: found rows of 12 values, expected 6, the dimension of the layer" {
 		t.Errorf("found %v, expected an error about the dimension", err)
 	}
 }
@@ -216,7 +216,7 @@ func TestContinuedRunDoesNotRepeat(t *testing.T) {
 				t.Errorf("found %+v, expected the work after %v alone", p, c.done)
 			}
 		}
-		if _, record, err := Run(t.Context(), s.layer, s.contexts, o); err != nil || len(record.KMeans) == 0 || len(record.Learning.Alternations) != 4 {
+		if _, record, err := runOver(t.Context(), s.layer, s.contexts, o); err != nil || len(record.KMeans) == 0 || len(record.Learning.Alternations) != 4 {
 			t.Errorf("after %v: found error %v and the record %+v, expected 4 alternations", c.done, err, record)
 		}
 	}
@@ -243,7 +243,7 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 	other := newSynthetic(t, 4, 900, 6, 40, 5, 0.3)
 	bias := slices.Clone(s.layer.Bias())
 	bias[7]++
-	layer, err := softmax.NewLayer(s.layer.Weights(), bias)
+	layer, err := exact.NewLayer(s.layer.Weights(), bias)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func TestCheckpointOfAnotherRunIsRefused(t *testing.T) {
 			}
 			s, o := s, o
 			c.change(&s, &o)
-			m, _, err := Run(t.Context(), s.layer, s.contexts, o)
+			m, _, err := runOver(t.Context(), s.layer, s.contexts, o)
 			if !errors.Is(err, ErrCheckpoint) || m != nil {
 				t.Fatalf("found error %v, expected one about the checkpoint", err)
 			}
@@ -304,12 +304,12 @@ func TestLabelsOfAnInterruptedRunServeOtherOptions(t *testing.T) {
 			t.Errorf("found %+v, expected the labels that were left", p)
 		}
 	}
-	got, _, err := Run(t.Context(), s.layer, s.contexts, o)
+	got, _, err := runOver(t.Context(), s.layer, s.contexts, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Checkpoint, o.Progress = "", nil
-	want, _, err := Run(t.Context(), s.layer, s.contexts, o)
+	want, _, err := runOver(t.Context(), s.layer, s.contexts, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestLearningThatDivergedLeavesTheLabels(t *testing.T) {
 		}
 		good := o.Learning.Rate
 		o.Learning.Rate = 1e308
-		if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err == nil || !strings.Contains(err.Error(), "learning diverged, give a lower learning rate") {
+		if _, _, err := runOver(t.Context(), s.layer, s.contexts, o); err == nil || !strings.Contains(err.Error(), "learning diverged, give a lower learning rate") {
 			t.Fatalf("labels given: %v: found error %v, expected one that asks for a lower rate", given, err)
 		}
 		o.Learning.Rate = good
@@ -338,7 +338,7 @@ func TestLearningThatDivergedLeavesTheLabels(t *testing.T) {
 				t.Errorf("labels given: %v: found %+v, expected the labels that were kept", given, p)
 			}
 		}
-		if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err != nil {
+		if _, _, err := runOver(t.Context(), s.layer, s.contexts, o); err != nil {
 			t.Errorf("labels given: %v: the good rate after the bad: %v", given, err)
 		}
 		if err := RemoveCheckpoint(o.Checkpoint); err != nil {
@@ -385,8 +385,8 @@ func TestFilesThatAreNoCheckpoint(t *testing.T) {
 			}
 			given := o
 			given.Labels = labelsOf(t, s, o.K)
-			_, _, run := Run(t.Context(), s.layer, s.contexts, o)
-			_, _, runGiven := Run(t.Context(), s.layer, s.contexts, given)
+			_, _, run := runOver(t.Context(), s.layer, s.contexts, o)
+			_, _, runGiven := runOver(t.Context(), s.layer, s.contexts, given)
 			for name, err := range map[string]error{"Run": run, "Run with labels": runGiven, "RemoveCheckpoint": RemoveCheckpoint(path)} {
 				if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrCheckpoint) {
 					t.Errorf("%s: found error %v, expected %q, and not one about a checkpoint to be removed", name, err, c.want)
@@ -405,7 +405,7 @@ func TestCheckpointThatCannotBeWrittenEndsTheRun(t *testing.T) {
 	s := newSynthetic(t, 3, 300, 6, 40, 5, 0.3)
 	o := testOptions()
 	o.Checkpoint = filepath.Join(t.TempDir(), "no", "such", "folder")
-	if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err == nil || !strings.Contains(err.Error(), o.Checkpoint) {
+	if _, _, err := runOver(t.Context(), s.layer, s.contexts, o); err == nil || !strings.Contains(err.Error(), o.Checkpoint) {
 		t.Errorf("found error %v, expected one that names the file", err)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/screen"
 )
 
 // The defaults serve contexts around 120 centres, where counts alone do not. At full
@@ -22,15 +22,15 @@ func TestDefaultsServeManyCentres(t *testing.T) {
 		labels, dim, n = 50000, 256, 100000
 	}
 	s := newSynthetic(t, 1, n, dim, labels, 120, 0.3)
-	y, err := Labels(t.Context(), s.layer, s.contexts, 5, RunOptions{})
+	y, err := labelsOver(t.Context(), s.layer, s.contexts, 5, RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := func(change func(o *Options)) (*screen.Model, *Record) {
+	run := func(change func(o *Options)) (*screening.Model, *Record) {
 		o := DefaultOptions()
 		o.Labels = y
 		change(&o)
-		m, r, err := Run(t.Context(), s.layer, s.contexts, o)
+		m, r, err := runOver(t.Context(), s.layer, s.contexts, o)
 		if err != nil {
 			t.Fatal(err)
 		}

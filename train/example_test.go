@@ -6,9 +6,7 @@ import (
 	"log"
 	"math/rand/v2"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -25,29 +23,26 @@ func ExampleRun() {
 		row := i / dim % 20
 		contexts[i] = weights[row*dim+i%dim] + float32(0.2*random.NormFloat64())
 	}
-	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), nil)
+	layer, err := l2s.New(l2s.Float32(weights, dim), nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 
 	opt := train.DefaultOptions()
 	opt.Target = 0.95
-	model, record, err := train.Run(context.Background(), layer, contexts, opt)
+	model, record, err := train.Run(context.Background(), layer, l2s.Float32(contexts, layer.Dim()), opt)
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, rung := range model.Ladder() {
-		if rung.Budget == model.Budget() {
-			fmt.Println("reached on held-out contexts:", rung.PrecisionK.Value >= 0.95)
-		}
-	}
+	steps, normal := model.Steps()
+	fmt.Println("reached on held-out contexts:", steps[normal].PrecisionK.Value >= 0.95)
 	fmt.Println("clusters:", record.Options.Clusters)
 
-	searcher, err := screen.NewSearcher(model, layer, screen.Options{})
+	searcher, err := l2s.NewSearcher(layer, model, l2s.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	top := make([]softmax.Prediction, 1)
+	top := make([]l2s.Prediction, 1)
 	if _, err := searcher.TopK(top, contexts[:dim]); err != nil {
 		log.Fatal(err)
 	}

@@ -6,10 +6,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
 
@@ -27,7 +26,7 @@ func TestGoldenScreens(t *testing.T) {
 		}
 		return x
 	}
-	layer, err := softmax.NewLayer(kernels.Float32Rows(uniform(labels*dim), dim), uniform(labels))
+	layer, err := exact.NewLayer(kernels.Float32Rows(uniform(labels*dim), dim), uniform(labels))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +48,7 @@ func TestGoldenScreens(t *testing.T) {
 				o := testOptions()
 				o.Geometry = 0
 				c.change(&o)
-				m, _, err := Run(t.Context(), layer, contexts, o)
+				m, _, err := runOver(t.Context(), layer, contexts, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -59,10 +58,10 @@ func TestGoldenScreens(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				write((*screening.Model)(m).Config().Clusters)
-				for cell := range (*screening.Model)(m).Cells() {
-					write((*screening.Model)(m).List(cell).IDs)
-					write((*screening.Model)(m).List(cell).Shares)
+				write(m.Config().Clusters)
+				for cell := range m.Cells() {
+					write(m.List(cell).IDs)
+					write(m.List(cell).Shares)
 				}
 				if got := sum.Sum64(); got != c.want {
 					t.Errorf("hash of the screen: %#x, want %#x", got, c.want)

@@ -38,11 +38,11 @@ func TestRunOverAFileThatWasCut(t *testing.T) {
 	for _, threads := range []int{1, 3} {
 		for _, o := range []Options{testOptions(), checkpointed(t)} {
 			o.Threads = threads
-			if _, _, err := Run(t.Context(), s.layer, contexts, o); err == nil || !strings.HasPrefix(err.Error(), want) {
+			if _, _, err := runOver(t.Context(), s.layer, contexts, o); err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("%d threads, checkpoint %q: found %v, want %q", threads, o.Checkpoint, err, want)
 			}
 		}
-		if _, err := Labels(t.Context(), s.layer, contexts, 5, RunOptions{Threads: threads}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := labelsOver(t.Context(), s.layer, contexts, 5, RunOptions{Threads: threads}); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("labels, %d threads: found %v, want %q", threads, err, want)
 		}
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/stage"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/state"
 )
@@ -18,13 +20,21 @@ const labelChunk = 64
 
 // Labels returns the labels y of every context (Algorithm 1, first step): the
 // ids of its k largest logits under the full layer, best first, as N rows of
-// k. Exact by the reference arithmetic of package softmax, ties to the lower
-// id. contexts is N x layer.Dim(), row-major, and is only read.
+// k. Exact, as package l2s defines logits, ties to the lower
+// id. contexts is N x l.Dim(), row-major, and is only read.
 //
 // The logits are never kept. Errors: k out of range, contexts
 // that are not whole rows, a NaN or Inf (the context is named), ctx cancelled
 // (errors.Is with ctx.Err() holds).
-func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int, opt RunOptions) (labels []uint32, err error) {
+func Labels(ctx context.Context, l *l2s.Layer, contexts []float32, k int, opt RunOptions) (labels []uint32, err error) {
+	err = (*engine.Layer)(l).Work(func() (err error) {
+		labels, err = bestLabels(ctx, (*engine.Layer)(l).Exact(), contexts, k, opt)
+		return err
+	})
+	return labels, err
+}
+
+func bestLabels(ctx context.Context, layer *exact.Layer, contexts []float32, k int, opt RunOptions) (labels []uint32, err error) {
 	err = wrapErr(func() (err error) {
 		c, err := corpus.New(layer, contexts, opt.Threads)
 		switch {
@@ -44,7 +54,7 @@ func Labels(ctx context.Context, layer *softmax.Layer, contexts []float32, k int
 
 // findLabels takes the labels that are given, or those that an interrupted run
 // left, or computes them.
-func findLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, given []uint32, store *state.Store) ([]uint32, error) {
+func findLabels(ctx context.Context, c *corpus.Corpus, layer *exact.Layer, given []uint32, store *state.Store) ([]uint32, error) {
 	if given != nil {
 		if len(given) != c.N*c.K {
 			return nil, fmt.Errorf("labels: found %d, expected k = %d for each of %d contexts", len(given), c.K, c.N)
@@ -64,10 +74,10 @@ func findLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, giv
 	return labels, store.PutLabels(labels)
 }
 
-func topLabels(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer) ([]uint32, error) {
+func topLabels(ctx context.Context, c *corpus.Corpus, layer *exact.Layer) ([]uint32, error) {
 	labels := make([]uint32, c.N*c.K)
 	done := c.Report.Stage(stage.Labels, 0, c.N)
-	err := corpus.Search(ctx, layer, c.Threads, c.N, labelChunk, c.K, done, c.Set, func(i int, best []softmax.Prediction) {
+	err := corpus.Search(ctx, layer, c.Threads, c.N, labelChunk, c.K, done, c.Set, func(i int, best []exact.Prediction) {
 		for j, p := range best {
 			labels[i*c.K+j] = p.ID
 		}

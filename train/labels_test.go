@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/stage"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // The weights and contexts are small integers, so that every logit is exact in float64 in any order
@@ -31,13 +31,13 @@ func TestLabelsAreTheTopKOfNaiveLogits(t *testing.T) {
 		return x
 	}
 	weights, bias, contexts := integers(labels*dim), integers(labels), integers(n*dim)
-	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), bias)
+	layer, err := exact.NewLayer(kernels.Float32Rows(weights, dim), bias)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range []int{1, 5, labels} {
 		for _, threads := range []int{0, 1, 3} {
-			got, err := Labels(t.Context(), layer, contexts, k, RunOptions{Threads: threads})
+			got, err := labelsOver(t.Context(), layer, contexts, k, RunOptions{Threads: threads})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +82,7 @@ func TestLabelsRefuse(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			labels, err := Labels(t.Context(), s.layer, c.contexts, c.k, RunOptions{})
+			labels, err := labelsOver(t.Context(), s.layer, c.contexts, c.k, RunOptions{})
 			if err == nil || labels != nil {
 				t.Fatalf("found %d labels, error %v; want an error", len(labels), err)
 			}
@@ -93,7 +93,7 @@ func TestLabelsRefuse(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Labels(t.Context(), s.layer, s.contexts, 5, RunOptions{Threads: -1}); err == nil {
+	if _, err := labelsOver(t.Context(), s.layer, s.contexts, 5, RunOptions{Threads: -1}); err == nil {
 		t.Error("negative number of threads: no error")
 	}
 }
@@ -102,7 +102,7 @@ func TestLabelsReportProgressToTheEnd(t *testing.T) {
 	s := newSynthetic(t, 1, 1000, 6, 30, 3, 0.3)
 	var last Progress
 	var inside atomic.Int32
-	_, err := Labels(t.Context(), s.layer, s.contexts, 5, RunOptions{Threads: 3, Progress: func(p Progress) {
+	_, err := labelsOver(t.Context(), s.layer, s.contexts, 5, RunOptions{Threads: 3, Progress: func(p Progress) {
 		if inside.Add(1) != 1 {
 			t.Error("two calls at once")
 		}
@@ -124,7 +124,7 @@ func TestLabelsStopWhenCancelled(t *testing.T) {
 	s := newSynthetic(t, 1, 5000, 6, 30, 3, 0.3)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := 0
-	_, err := Labels(ctx, s.layer, s.contexts, 5, RunOptions{Threads: 2, Progress: func(p Progress) {
+	_, err := labelsOver(ctx, s.layer, s.contexts, 5, RunOptions{Threads: 2, Progress: func(p Progress) {
 		done = p.Done
 		if p.Done > 0 {
 			cancel()
@@ -141,11 +141,11 @@ func TestLabelsStopWhenCancelled(t *testing.T) {
 func TestRunTakesLabelsThatAreGiven(t *testing.T) {
 	s := newSynthetic(t, 3, 600, 6, 30, 4, 0.3)
 	o := testOptions()
-	want, _, err := Run(t.Context(), s.layer, s.contexts, o)
+	want, _, err := runOver(t.Context(), s.layer, s.contexts, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	labels, err := Labels(t.Context(), s.layer, s.contexts, o.K, RunOptions{})
+	labels, err := labelsOver(t.Context(), s.layer, s.contexts, o.K, RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestRunTakesLabelsThatAreGiven(t *testing.T) {
 			t.Error("labels were computed, expected those given to be used")
 		}
 	}
-	got, _, err := Run(t.Context(), s.layer, s.contexts, o)
+	got, _, err := runOver(t.Context(), s.layer, s.contexts, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestRunTakesLabelsThatAreGiven(t *testing.T) {
 		{"NaN in the contexts", labels, notANumber, []string{"context 200", "NaN"}},
 	} {
 		o.Labels = c.labels
-		m, _, err := Run(t.Context(), s.layer, c.contexts, o)
+		m, _, err := runOver(t.Context(), s.layer, c.contexts, o)
 		if err == nil || m != nil {
 			t.Errorf("%s: found no error", c.name)
 			continue

@@ -4,8 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/router"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/ladder"
 	"github.com/learning-to-screen/l2s/train/internal/shares"
@@ -24,7 +24,7 @@ type builder struct {
 }
 
 // newBuilder finds the shares of labels in the clusters. Progress is of the stage.
-func newBuilder(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, opt *Options, stage string, r *router.Router, found []router.Found) (b *builder, err error) {
+func newBuilder(ctx context.Context, c *corpus.Corpus, layer *exact.Layer, opt *Options, stage string, r *router.Router, found []router.Found) (b *builder, err error) {
 	b = &builder{Corpus: c, opt: opt, stage: stage, router: r, found: found}
 	cluster := cellsOf(r, found)
 	if opt.Geometry == 0 {

@@ -24,8 +24,8 @@ func (t *trainer) screen(ctx context.Context, x *attempt) (*screening.Model, err
 	var rungs []screening.Rung
 	if x.made != nil {
 		// As in use, where contexts of training come, too.
-		if t.record.Geometry = geometryOf(x.held); t.validation == nil {
-			t.record.Geometry = geometryOf(x.of(t.outIDs))
+		if t.record.Geometry = geometryOfRecord(geometryOf(x.held)); t.validation == nil {
+			t.record.Geometry = geometryOfRecord(geometryOf(x.of(t.outIDs)))
 		}
 		outcomes := x.made.lists.Measure(t.held, cellsOf(x.made.router, x.held))
 		rungs = t.rungs(x.made.lists, outcomes)
@@ -53,7 +53,7 @@ func (t *trainer) screen(ctx context.Context, x *attempt) (*screening.Model, err
 	budget := t.pickDefault(rungs)
 	o := &t.record.Options
 	o.Clusters, o.Iterations, o.Shells, o.Budget = x.clusters, x.iterations, x.shells, budget
-	t.record.KMeans, t.record.Learning = x.kmeans, x.learning
+	t.record.KMeans, t.record.Learning = iterationsOf(x.kmeans), courseOf(x.learning)
 	m, err := screening.NewModel(t.config(made, rungs, budget))
 	if err != nil {
 		return nil, err
@@ -211,7 +211,7 @@ func (t *trainer) tail(ctx context.Context, m *screening.Model, made *built) (*t
 	if err != nil {
 		return nil, err
 	}
-	t.record.TailFit = fit
+	t.record.TailFit = fitOf(fit)
 	t.Report.Message(fmt.Sprintf("tail: log-probabilities of %d contexts that it was not fitted on are off by %.3f (root mean square)", fit.HeldOut, fit.Errors[len(fit.Errors)-1].LogZ))
 	return fitted, nil
 }

@@ -12,7 +12,7 @@ import (
 // A record knows the contexts of its run in their order, and no others.
 func TestTrainedOn(t *testing.T) {
 	s := newSynthetic(t, 7, 300, 8, 60, 5, 0.3)
-	_, r, err := Run(t.Context(), s.layer, s.contexts, testOptions())
+	_, r, err := runOver(t.Context(), s.layer, s.contexts, testOptions())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestShellsFindMore(t *testing.T) {
 	o := testOptions()
 	o.Clusters, o.Budget, o.Iterations = 6, 60, 0
 	run := func(o Options) (p, candidates float64) {
-		m, _, err := Run(t.Context(), seen.layer, seen.contexts, o)
+		m, _, err := runOver(t.Context(), seen.layer, seen.contexts, o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,13 +2,12 @@ package train
 
 import (
 	"context"
+	"errors"
 
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
-	"github.com/learning-to-screen/l2s/internal/tail"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/record"
 	tailfit "github.com/learning-to-screen/l2s/train/internal/tail"
@@ -17,8 +16,9 @@ import (
 // TailOptions are the options of [FitTail], which estimates the weight of the labels outside the
 // candidates.
 type TailOptions struct {
-	// Temperatures are the temperatures with fitted coefficients, ascending, above 0. A query
-	// between two of them interpolates.
+	// Temperatures are the temperatures with fitted coefficients, ascending, above 0: of the logits
+	// w.h + b, so that a layer with a scale (softmax.Layer.Scaled) has the temperature T at T/scale
+	// here. A query between two of them interpolates. A tail says nothing of a layer with a soft cap.
 	Temperatures []float64 `json:"temperatures"`
 	// Levels are the levels of confidence of the intervals, ascending, above 0 and
 	// below 1.
@@ -42,10 +42,7 @@ func DefaultTailOptions() TailOptions {
 	return TailOptions{Temperatures: []float64{0.7, 1}, Levels: []float64{0.8, 0.9, 0.95, 0.975, 0.99, 0.995}, Share: 0.05, PerCluster: 1000, HeldOut: 0.2, Directions: 8}
 }
 
-// TailFit has the precision of a tail's estimates, on the contexts held out of it.
-type TailFit = tailfit.Fit
-
-// FitTail returns the screen with a tail for its budget, screen.Model.HasTail, instead of its own,
+// FitTail returns the screen with a tail for its budget, l2s.Index.HasTail, instead of its own,
 // and the precision of the tail's estimates.
 //
 // For each cluster it draws contexts among its contexts and computes the log of the sum of e^(x/T)
@@ -66,9 +63,21 @@ type TailFit = tailfit.Fit
 // The result has the same bits for any number of threads and on every CPU. Errors:
 // options out of range, a model that does not go with the layer, contexts that are not
 // whole rows, a NaN or Inf, ctx cancelled, contexts and a layer that have no tail.
-func FitTail(ctx context.Context, of *screen.Model, layer *softmax.Layer, contexts []float32, opt TailOptions, run RunOptions) (fitted *screen.Model, fit *TailFit, err error) {
-	m := (*screening.Model)(of)
+func FitTail(ctx context.Context, l *l2s.Layer, of *l2s.Index, contexts []float32, opt TailOptions, run RunOptions) (fitted *l2s.Index, fit *TailFit, err error) {
+	err = (*engine.Layer)(l).Work(func() (err error) {
+		fitted, fit, err = fitBy(ctx, l, of, contexts, opt, run)
+		return err
+	})
+	return fitted, fit, err
+}
+
+func fitBy(ctx context.Context, l *l2s.Layer, of *l2s.Index, contexts []float32, opt TailOptions, run RunOptions) (fitted *l2s.Index, fit *TailFit, err error) {
+	layer := (*engine.Layer)(l).Exact()
 	err = wrapErr(func() error {
+		if of == nil || (*engine.Index)(of).Screen() == nil {
+			return errors.New("index: found none, or a preview, expected a screen")
+		}
+		m := (*engine.Index)(of).Screen()
 		c, err := corpus.New(layer, contexts, run.Threads)
 		if err != nil {
 			return err
@@ -77,17 +86,18 @@ func FitTail(ctx context.Context, of *screen.Model, layer *softmax.Layer, contex
 		if err := (*tailfit.Options)(&opt).Check(); err != nil {
 			return err
 		}
-		if _, err := screening.NewSearcher(m, (*exact.Layer)(layer), screening.Options{}); err != nil { // it does not go with the layer
+		if _, err := screening.NewSearcher(m, layer, screening.Options{}); err != nil { // it does not go with the layer
 			return err
 		}
 		r, found, err := c.RouteBy(ctx, m, stage.Assign)
 		if err != nil {
 			return err
 		}
-		var t *tail.Tail
-		if t, fit, err = tailfit.Find(ctx, c, layer, m, r, cellsOf(r, found), (*tailfit.Options)(&opt)); err != nil {
+		t, made, err := tailfit.Find(ctx, c, layer, m, r, cellsOf(r, found), (*tailfit.Options)(&opt))
+		if err != nil {
 			return err
 		}
+		fit = fitOf(made)
 		text, err := record.Set(m.Record(), "tail_fit", fit)
 		if err != nil {
 			return err
@@ -95,7 +105,9 @@ func FitTail(ctx context.Context, of *screen.Model, layer *softmax.Layer, contex
 		config := m.Config()
 		config.Tail, config.Record = t, text
 		with, err := screening.NewModel(config)
-		fitted = (*screen.Model)(with)
+		if err == nil {
+			fitted = (*l2s.Index)(engine.OfScreen(with))
+		}
 		return err
 	})
 	return fitted, fit, err

@@ -10,18 +10,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/logsum"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	layers "github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tail"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // tailInstance is a layer, contexts, and a screen for it that no context has trained.
-func tailInstance(t *testing.T, contexts int) (*layers.Data, *screen.Model) {
+func tailInstance(t *testing.T, contexts int) (*layers.Data, *screening.Model) {
 	t.Helper()
 	const labels, dim, clusters = 100, 8, 3
 	d := layers.Structured(labels, dim, 6, contexts, 7)
@@ -40,16 +41,16 @@ func tailInstance(t *testing.T, contexts int) (*layers.Data, *screen.Model) {
 			}
 		}
 	}
-	m, err := layers.Screen(c)
+	m, err := screening.NewModel(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d, m
 }
 
-func fitTail(t *testing.T, d *layers.Data, m *screen.Model, contexts []float32, opt TailOptions, run RunOptions) (*screen.Model, *TailFit) {
+func fitTail(t *testing.T, d *layers.Data, m *screening.Model, contexts []float32, opt TailOptions, run RunOptions) (*screening.Model, *TailFit) {
 	t.Helper()
-	fitted, fit, err := FitTail(context.Background(), m, d.Layer, contexts, opt, run)
+	fitted, fit, err := fitOver(context.Background(), m, d.Exact, contexts, opt, run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,9 +60,9 @@ func fitTail(t *testing.T, d *layers.Data, m *screen.Model, contexts []float32, 
 var inf32 = float32(math.Inf(1))
 
 // logZ is the log of the sum over all labels by its definition.
-func logZ(t *testing.T, l *softmax.Layer, h []float32, temperature float64) float64 {
+func logZ(t *testing.T, l *exact.Layer, h []float32, temperature float64) float64 {
 	logits := make([]float64, l.Labels())
-	if err := softmax.NewSearcher(l).Logits(logits, h, softmax.Labels{}); err != nil {
+	if err := exact.NewSearcher(l).Score(logits, h, exact.Labels{}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range logits {
@@ -78,7 +79,7 @@ func TestTailEstimates(t *testing.T) {
 	opt := DefaultTailOptions()
 	opt.Share = 0.5 // so that hundreds of contexts are held out
 	fitted, fit := fitTail(t, d, m, train, opt, RunOptions{Seed: 1})
-	s, err := screen.NewSearcher(fitted, d.Layer, screen.Options{})
+	s, err := l2s.NewSearcher(public(d.Exact), index(fitted), l2s.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestTailEstimates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			head, ok, err := logsum.HeadOf((*screening.Searcher)(s), h, 0, new(tail.Rest))
+			head, ok, err := logsum.HeadOf((*engine.Searcher)(s).Screened(), h, 0, new(tail.Rest))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +105,7 @@ func TestTailEstimates(t *testing.T) {
 			for j := range scaled {
 				scaled[j] /= temperature
 			}
-			want := logZ(t, d.Layer, h, temperature)
+			want := logZ(t, d.Exact, h, temperature)
 			sum += (got.Log - want) * (got.Log - want)
 			bare += (kernels.LogSumExp(scaled) - want) * (kernels.LogSumExp(scaled) - want)
 		}
@@ -143,7 +144,7 @@ func TestATailOfRepeatedContexts(t *testing.T) {
 	d, m := tailInstance(t, 2000)
 	opt := TailOptions{Temperatures: []float64{1}, Levels: []float64{0.9}, Share: 1, PerCluster: 1 << 20, HeldOut: 0.25, Directions: 2}
 	fitOf := func(contexts []float32) *TailFit {
-		_, fit, err := FitTail(t.Context(), m, d.Layer, contexts, opt, RunOptions{Seed: 1})
+		_, fit, err := fitOver(t.Context(), m, d.Exact, contexts, opt, RunOptions{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +179,7 @@ func TestIntervalsKeepTheirPromise(t *testing.T) {
 			part = append(part, d.Context(r.IntN(contexts))...)
 		}
 		fitted, _ := fitTail(t, d, m, part, opt, RunOptions{Seed: uint64(draw), Threads: 1})
-		s, err := screen.NewSearcher(fitted, d.Layer, screen.Options{})
+		s, err := l2s.NewSearcher(public(d.Exact), index(fitted), l2s.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +189,7 @@ func TestIntervalsKeepTheirPromise(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if z := logZ(t, d.Layer, h, temperature); z < x.Low-1e-3 || z > x.High+1e-3 {
+			if z := logZ(t, d.Exact, h, temperature); z < x.Low-1e-3 || z > x.High+1e-3 {
 				misses[j]++
 			}
 		}
@@ -231,21 +232,21 @@ func TestRunFitsTheTail(t *testing.T) {
 	opt.Clusters, opt.Budget, opt.Iterations = 4, 20, 0
 	tail := DefaultTailOptions()
 	opt.Tail = &tail
-	m, r, err := Run(context.Background(), d.Layer, d.Contexts, opt)
+	m, r, err := runOver(context.Background(), d.Exact, d.Contexts, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !m.HasTail() || r.TailFit == nil || !strings.Contains(string(m.Record()), `"tail_fit":`) {
+	if m.Tail() == nil || r.TailFit == nil || !strings.Contains(string(m.Record()), `"tail_fit":`) {
 		t.Fatalf("no tail, or no record of it: %s", m.Record())
 	}
-	c := (*screening.Model)(m).Config()
+	c := m.Config()
 	c.Tail = nil
 	bare, err := screening.NewModel(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, _ := fitTail(t, d, (*screen.Model)(bare), d.Contexts, tail, RunOptions{Seed: opt.Seed})
-	if got, want := (*screening.Model)(m).Tail().Config(), (*screening.Model)(want).Tail().Config(); !slices.Equal(got.Slopes, want.Slopes) || !slices.Equal(got.Widths, want.Widths) || !slices.Equal(got.Intercepts, want.Intercepts) {
+	want, _ := fitTail(t, d, (*screening.Model)(bare), d.Contexts, tail, RunOptions{Seed: opt.Seed})
+	if got, want := m.Tail().Config(), want.Tail().Config(); !slices.Equal(got.Slopes, want.Slopes) || !slices.Equal(got.Widths, want.Widths) || !slices.Equal(got.Intercepts, want.Intercepts) {
 		t.Error("another tail than FitTail gives")
 	}
 }
@@ -274,7 +275,7 @@ func TestFitTailRefuses(t *testing.T) {
 	} {
 		opt := DefaultTailOptions()
 		c.change(&opt)
-		if _, _, err := FitTail(context.Background(), m, d.Layer, c.contexts, opt, RunOptions{}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if _, _, err := fitOver(context.Background(), m, d.Exact, c.contexts, opt, RunOptions{}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %s ...", c.name, err, c.want)
 		}
 	}
@@ -285,32 +286,32 @@ func TestFitTailRefuses(t *testing.T) {
 func TestTailsKnowTheirRange(t *testing.T) {
 	d, m := tailInstance(t, 4000)
 	fitted, _ := fitTail(t, d, m, d.Contexts[:3000*8], DefaultTailOptions(), RunOptions{Seed: 1})
-	s, err := screen.NewSearcher(fitted, d.Layer, screen.Options{OverTail: true})
+	s, err := l2s.NewSearcher(public(d.Exact), index(fitted), l2s.Options{OverTail: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	worst := func(scale float32) (off float64, exact int) {
+	worst := func(scale float32) (off float64, exactly int) {
 		for _, temperature := range []float64{0.7, 0.8, 1} {
 			for i := 3000; i < d.Len(); i++ {
 				h := slices.Clone(d.Context(i))
 				for j := range h {
 					h[j] *= scale
 				}
-				want := logZ(t, d.Layer, h, temperature)
+				want := logZ(t, d.Exact, h, temperature)
 				z, err := s.LogSum(h, temperature, 0.9)
 				if err != nil {
 					t.Fatal(err)
 				}
-				a, err := s.Search(make([]softmax.Prediction, 1), h, softmax.Request{LogSum: true, Temperature: temperature})
+				a, err := s.Search(make([]l2s.Prediction, 1), h, l2s.Request{LogSum: true, Temperature: temperature})
 				if err != nil {
 					t.Fatal(err)
 				}
 				if off = max(off, math.Abs(z.Log-want), math.Abs(a.LogSum-want)); z.Low == z.High {
-					exact++
+					exactly++
 				}
 			}
 		}
-		return off, exact
+		return off, exactly
 	}
 	usual, exact := worst(1)
 	if n := 3 * 1000; exact > n/50 {
@@ -332,7 +333,7 @@ func TestZerosDoNotWidenARange(t *testing.T) {
 	d, m := tailInstance(t, 3000)
 	opt := DefaultTailOptions()
 	fitted, _ := fitTail(t, d, m, slices.Concat(d.Contexts, make([]float32, 8)), opt, RunOptions{Seed: 1})
-	c := (*screening.Model)(fitted).Tail().Config()
+	c := fitted.Tail().Config()
 	for cluster := range c.Clusters {
 		if r := c.Ranges[8*cluster:][:8]; !(r[0] > 0) || math.IsInf(r[1], 0) {
 			t.Errorf("cluster %d: found the range %v of the square of the length, expected one above 0", cluster, r[:2])

@@ -9,61 +9,60 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/stage"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/kmeans"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
 	"github.com/learning-to-screen/l2s/train/internal/state"
 )
 
-// Run makes a screen for the layer from contexts, N x layer.Dim() row-major, float32 or, as rows of
-// package kernels, of another type, such as float16 in half the memory, which Run widens while it
-// reads them. They are only read and may be a memory-mapped file. Run is Algorithm 1 of the paper,
-// see the package's documentation for the steps. It returns the screen and the record that is also
-// inside it.
+// Run makes a screen for the layer from contexts, N x layer.Dim(): l2s.Float32(contexts,
+// layer.Dim()), or float16 in half the memory, which Run widens while it reads them. They are only
+// read and may be a memory-mapped file. Run is Algorithm 1 of the paper, see the package's
+// documentation for the steps. It returns the screen and the record that is also inside it.
 //
 // Errors: [ErrTarget]; options out of their range (see [Options]), contexts that are not whole
 // rows, a NaN or Inf (the context is named), a learning rate so high that V overflows: then the
 // checkpoint keeps the labels, for a run with a lower rate. When ctx is cancelled it returns within
 // a fraction of a second an error for which errors.Is with ctx.Err() holds.
-func Run[C []float32 | kernels.Rows](ctx context.Context, layer *softmax.Layer, contexts C, opt Options) (m *screen.Model, record *Record, err error) {
-	err = wrapErr(func() error {
-		c, err := corpusOf(layer, contexts, opt.Threads)
-		if err != nil {
+func Run(ctx context.Context, layer *l2s.Layer, contexts l2s.Matrix, opt Options) (x *l2s.Index, record *Record, err error) {
+	err = (*engine.Layer)(layer).Work(func() error {
+		return wrapErr(func() error {
+			rows, err := engine.Matrix(contexts).Rows()
+			if err != nil {
+				return err
+			}
+			c, err := corpus.Of((*engine.Layer)(layer).Exact(), rows, opt.Threads)
+			if err != nil {
+				return err
+			}
+			t, err := newTrainer(ctx, (*engine.Layer)(layer).Exact(), c, &opt)
+			if err != nil {
+				return err
+			}
+			a, err := t.attempt(ctx)
+			if err != nil {
+				return err
+			}
+			record = t.record
+			made, err := t.screen(ctx, a)
+			if err == nil {
+				x = (*l2s.Index)(engine.OfScreen(made))
+			}
 			return err
-		}
-		t, err := newTrainer(ctx, layer, c, &opt)
-		if err != nil {
-			return err
-		}
-		x, err := t.attempt(ctx)
-		if err != nil {
-			return err
-		}
-		record = t.record
-		made, err := t.screen(ctx, x)
-		m = (*screen.Model)(made)
-		return err
+		})
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	return m, record, nil
-}
-
-// corpusOf is the corpus of contexts of either type.
-func corpusOf(layer *softmax.Layer, contexts any, threads int) (*corpus.Corpus, error) {
-	if rows, ok := contexts.(kernels.Rows); ok {
-		return corpus.Of(layer, rows, threads)
-	}
-	return corpus.New(layer, contexts.([]float32), threads)
+	return x, record, nil
 }
 
 // wrapErr runs f, which reads the contexts, and makes its error one of the
@@ -83,7 +82,7 @@ func wrapErr(f func() error) error {
 // trainer is a run under way.
 type trainer struct {
 	*corpus.Corpus
-	layer  *softmax.Layer
+	layer  *exact.Layer
 	opt    *Options
 	store  *state.Store
 	record *Record
@@ -99,7 +98,7 @@ type trainer struct {
 
 // newTrainer checks the arguments, and finds the labels, and the contexts to learn from and to
 // measure on.
-func newTrainer(ctx context.Context, layer *softmax.Layer, c *corpus.Corpus, opt *Options) (*trainer, error) {
+func newTrainer(ctx context.Context, layer *exact.Layer, c *corpus.Corpus, opt *Options) (*trainer, error) {
 	if err := opt.Check(c.N, c.Labels); err != nil {
 		return nil, err
 	}

@@ -14,22 +14,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/stage"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/learn"
 )
 
 // naiveCell returns the cell of h by plain loops over the parts of the screen. Cuts are the cosines
 // and leads of contexts: the smallest difference decides.
-func naiveCell(m *screen.Model, h []float32) int {
-	v, dim := (*screening.Model)(m).Config().Clusters, len(h)
+func naiveCell(m *screening.Model, h []float32) int {
+	v, dim := m.Config().Clusters, len(h)
 	first, best := -1, math.Inf(-1)
 	for t := range m.Clusters() {
 		if x := kernels.RefDot(v[t*dim:(t+1)*dim], h); first < 0 || x > best {
@@ -39,7 +39,7 @@ func naiveCell(m *screen.Model, h []float32) int {
 	shell := 0
 	own := v[first*dim : (first+1)*dim]
 	lengths := math.Sqrt(kernels.RefDot(own, own) * kernels.RefDot(h, h))
-	for _, cut := range (*screening.Model)(m).Config().Shells {
+	for _, cut := range m.Config().Shells {
 		if lengths > 0 && kernels.RefDot(own, h)/lengths < cut-1e-9 {
 			shell += m.Clusters()
 		}
@@ -49,14 +49,14 @@ func naiveCell(m *screen.Model, h []float32) int {
 
 // precisionOf measures P@k of a screen on contexts: the share of the exact top-k among the
 // candidates within a budget, with plain loops.
-func precisionOf(t testing.TB, m *screen.Model, s synthetic, k int, budget float64) (found, candidates float64) {
+func precisionOf(t testing.TB, m *screening.Model, s synthetic, k int, budget float64) (found, candidates float64) {
 	t.Helper()
-	labels, err := Labels(t.Context(), s.layer, s.contexts, k, RunOptions{})
+	labels, err := labelsOver(t.Context(), s.layer, s.contexts, k, RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range s.n {
-		list, err := evaluate.Candidates((*screening.Model)(m), naiveCell(m, s.contexts[i*s.dim:(i+1)*s.dim]), budget)
+		list, err := evaluate.Candidates(m, naiveCell(m, s.contexts[i*s.dim:(i+1)*s.dim]), budget)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func precisionOf(t testing.TB, m *screen.Model, s synthetic, k int, budget float
 	return found / float64(s.n*k), candidates / float64(s.n)
 }
 
-func encoded(t testing.TB, m *screen.Model) []byte {
+func encoded(t testing.TB, m *screening.Model) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	if _, err := m.WriteTo(&b); err != nil {
@@ -101,11 +101,11 @@ func TestLadderForetellsOtherContexts(t *testing.T) {
 			o := testOptions()
 			o.Clusters, o.Budget, o.HeldOut = 12, 20, 1000
 			c.change(&o)
-			m, r, err := Run(t.Context(), seen.layer, seen.contexts, o)
+			m, r, err := runOver(t.Context(), seen.layer, seen.contexts, o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if k, n := m.LadderOf(); k != o.K || n != 1000 || r.HeldOut != 1000 || m.Budget() != 20 || r.Options.Budget != 20 {
+			if k, n := basisOf(m); k != o.K || n != 1000 || r.HeldOut != 1000 || m.Budget() != 20 || r.Options.Budget != 20 {
 				t.Errorf("found figures of k %d on %d contexts, budget %v", k, n, m.Budget())
 			}
 			for _, x := range m.Ladder() {
@@ -125,10 +125,10 @@ func TestLadderForetellsOtherContexts(t *testing.T) {
 			if !reflect.DeepEqual(&stored, r) {
 				t.Errorf("the screen holds %+v, want %+v", stored, *r)
 			}
-			if m.Fingerprint() != seen.layer.Fingerprint() {
+			if m.Config().Fingerprint != seen.layer.Fingerprint() {
 				t.Error("the screen does not carry the fingerprint of the layer")
 			}
-			c := (*screening.Model)(m).Config()
+			c := m.Config()
 			if always := c.Lists[0].IDs[:c.Always]; !slices.Equal(always, o.always()) {
 				t.Errorf("found %v always, want %v", always, o.always())
 			}
@@ -141,22 +141,22 @@ func TestOptionsOfARecordMakeTheSameScreen(t *testing.T) {
 	s := clustersOf(t, 3000, 3)
 	o := testOptions()
 	o.Clusters, o.Budget, o.HeldOut = 0, 0, 500
-	m, r, err := Run(t.Context(), s.layer, s.contexts, o)
+	m, r, err := runOver(t.Context(), s.layer, s.contexts, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Decisions) != 2 || r.Options.Clusters == 0 || len(r.Options.Shells) == 0 || r.Options.Budget == 0 {
 		t.Fatalf("found %+v, expected decisions", r)
 	}
-	again, other, err := Run(t.Context(), s.layer, s.contexts, r.Options)
+	again, other, err := runOver(t.Context(), s.layer, s.contexts, r.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal((*screening.Model)(again).Config().Clusters, (*screening.Model)(m).Config().Clusters) || !slices.Equal(again.Ladder(), m.Ladder()) || again.Budget() != m.Budget() {
+	if !slices.Equal(again.Config().Clusters, m.Config().Clusters) || !slices.Equal(again.Ladder(), m.Ladder()) || again.Budget() != m.Budget() {
 		t.Error("found another screen")
 	}
-	for cell := range (*screening.Model)(m).Cells() {
-		if a, b := (*screening.Model)(m).List(cell), (*screening.Model)(again).List(cell); !slices.Equal(a.IDs, b.IDs) || !slices.Equal(a.Shares, b.Shares) {
+	for cell := range m.Cells() {
+		if a, b := m.List(cell), again.List(cell); !slices.Equal(a.IDs, b.IDs) || !slices.Equal(a.Shares, b.Shares) {
 			t.Fatalf("cell %d: found another list", cell)
 		}
 	}
@@ -178,7 +178,7 @@ func TestBudgetReachesTheTarget(t *testing.T) {
 		if !c.reached {
 			o.Geometry = 0 // so that no list has labels that training has not met
 		}
-		m, r, err := Run(t.Context(), s.layer, s.contexts, o)
+		m, r, err := runOver(t.Context(), s.layer, s.contexts, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,13 +207,13 @@ func TestATargetThatIsMissedByFar(t *testing.T) {
 		o := DefaultOptions()
 		o.Target, o.Iterations, o.Geometry, o.Clusters = target, 1, 0, 10
 		o.Checkpoint = filepath.Join(t.TempDir(), "state")
-		_, _, err := Run(t.Context(), s.layer, s.contexts, o)
+		_, _, err := runOver(t.Context(), s.layer, s.contexts, o)
 		if !errors.Is(err, ErrTarget) || !strings.Contains(err.Error(), "more contexts help") {
 			t.Fatalf("target %v: found the error %v, expected ErrTarget", target, err)
 		}
 		stages := map[string]bool{}
 		o.AnyPrecision, o.Progress = true, func(p Progress) { stages[p.Stage] = true }
-		m, r, err := Run(t.Context(), s.layer, s.contexts, o)
+		m, r, err := runOver(t.Context(), s.layer, s.contexts, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,8 +224,8 @@ func TestATargetThatIsMissedByFar(t *testing.T) {
 			t.Errorf("target %v: found the warnings %q", target, r.Warnings)
 		}
 		// On other contexts of this kind the largest budget misses it too.
-		exact := softmax.NewSearcher(s.layer)
-		x, err := screen.NewSearcher(m, s.layer, screen.Options{Budget: m.Ladder()[len(m.Ladder())-1].Budget})
+		whole := exact.NewSearcher(s.layer)
+		x, err := l2s.NewSearcher(public(s.layer), index(m), l2s.Options{Budget: m.Ladder()[len(m.Ladder())-1].Budget})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,11 +236,12 @@ func TestATargetThatIsMissedByFar(t *testing.T) {
 			for i := range h {
 				h[i] = float32(random.NormFloat64())
 			}
-			var a, b [1]softmax.Prediction
+			var a [1]l2s.Prediction
+			var b [1]exact.Prediction
 			if _, err := x.TopK(a[:], h); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := exact.TopK(b[:], h); err != nil {
+			if _, err := whole.TopK(b[:], h); err != nil {
 				t.Fatal(err)
 			}
 			if a[0].ID == b[0].ID {
@@ -252,7 +253,7 @@ func TestATargetThatIsMissedByFar(t *testing.T) {
 		}
 		// Who names a budget has no target.
 		o.AnyPrecision, o.Budget, o.Checkpoint = false, 50, ""
-		if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err != nil {
+		if _, _, err := runOver(t.Context(), s.layer, s.contexts, o); err != nil {
 			t.Errorf("target %v: found the error %v with a budget", target, err)
 		}
 	}
@@ -271,7 +272,7 @@ func TestRepeatsAreNotMeasuredOn(t *testing.T) {
 	copy(row(ids[3]), row(pool[0]))
 	copy(row(ids[9]), row(pool[len(pool)-1]))
 	copy(row(ids[17]), row(ids[16]))
-	_, r, err := Run(t.Context(), s.layer, contexts, o)
+	_, r, err := runOver(t.Context(), s.layer, contexts, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +287,7 @@ func TestRepeatsAreNotMeasuredOn(t *testing.T) {
 	for _, i := range ids {
 		copy(row(i), row(pool[0]))
 	}
-	if _, r, err := Run(t.Context(), s.layer, contexts, o); err != nil || r.HeldOut != 0 || r.LeftOut != held || len(r.Warnings) != 1 || r.Geometry != nil {
+	if _, r, err := runOver(t.Context(), s.layer, contexts, o); err != nil || r.HeldOut != 0 || r.LeftOut != held || len(r.Warnings) != 1 || r.Geometry != nil {
 		t.Errorf("found %d contexts measured, %d left out, warnings %q and error %v, expected 0, %d and a warning", r.HeldOut, r.LeftOut, r.Warnings, err, held)
 	}
 }
@@ -297,15 +298,15 @@ func TestValidationWithoutContextsOfTraining(t *testing.T) {
 	others := newSynthetic(t, 4, 200, 6, 40, 5, 0.3)
 	o := testOptions()
 	o.Validation = slices.Concat(s.contexts[60:120], others.contexts, s.contexts[:6])
-	m, r, err := Run(t.Context(), s.layer, s.contexts, o)
+	m, r, err := runOver(t.Context(), s.layer, s.contexts, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, n := m.LadderOf(); n != 200 || r.HeldOut != 200 || r.LeftOut != 11 {
+	if _, n := basisOf(m); n != 200 || r.HeldOut != 200 || r.LeftOut != 11 {
 		t.Errorf("found %d contexts measured, %d left out, expected 200 and 11", n, r.LeftOut)
 	}
 	o.Validation = o.Validation[:7]
-	if _, _, err := Run(t.Context(), s.layer, s.contexts, o); err == nil || !strings.Contains(err.Error(), "validation: contexts: found 7 values") {
+	if _, _, err := runOver(t.Context(), s.layer, s.contexts, o); err == nil || !strings.Contains(err.Error(), "validation: contexts: found 7 values") {
 		t.Errorf("found error %v", err)
 	}
 }
@@ -321,7 +322,7 @@ func newDistracting(t testing.TB, seed uint64, n int) synthetic {
 	for s := range labels {
 		copy(weights[s*2*half:], dense.Weights(first.layer)[s*half:(s+1)*half])
 	}
-	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, 2*half), first.layer.Bias())
+	layer, err := exact.NewLayer(kernels.Float32Rows(weights, 2*half), first.layer.Bias())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +352,7 @@ func TestLearningImprovesOnKMeans(t *testing.T) {
 
 func checkLearning(t *testing.T, train, test synthetic, opt Options) {
 	opt.Iterations = 0
-	model, record, err := Run(t.Context(), train.layer, train.contexts, opt)
+	model, record, err := runOver(t.Context(), train.layer, train.contexts, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +366,7 @@ func checkLearning(t *testing.T, train, test synthetic, opt Options) {
 		multiplier float64
 	}{{learn.GumbelST, 1.25}, {learn.GumbelST, 0}, {learn.Expected, 1.25}} {
 		opt.Learning.Estimator, opt.Learning.Multiplier = c.estimator, c.multiplier
-		model, record, err := Run(t.Context(), train.layer, train.contexts, opt)
+		model, record, err := runOver(t.Context(), train.layer, train.contexts, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -402,7 +403,7 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 		simdtest.EachLevel(t, func(t *testing.T) {
 			for _, threads := range []int{1, 2, 3} {
 				opt.Threads = threads
-				model, _, err := Run(t.Context(), s.layer, s.contexts, opt)
+				model, _, err := runOver(t.Context(), s.layer, s.contexts, opt)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -416,7 +417,7 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 			}
 		})
 		opt.Seed++
-		model, _, err := Run(t.Context(), s.layer, s.contexts, opt)
+		model, _, err := runOver(t.Context(), s.layer, s.contexts, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -429,7 +430,7 @@ func TestEqualRunsGiveEqualBytes(t *testing.T) {
 func TestRunLeavesTheContextsAlone(t *testing.T) {
 	s := newSynthetic(t, 14, 500, 6, 50, 5, 0.5)
 	before := slices.Clone(s.contexts)
-	if _, _, err := Run(t.Context(), s.layer, s.contexts, testOptions()); err != nil {
+	if _, _, err := runOver(t.Context(), s.layer, s.contexts, testOptions()); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(before, s.contexts) {
@@ -448,7 +449,7 @@ func TestRunOnDegenerateData(t *testing.T) {
 	weights, bias := slices.Clone(dense.Weights(base.layer)), slices.Clone(base.layer.Bias())
 	clear(weights[7*6 : 8*6])
 	bias[7] = -1e6
-	without7, err := softmax.NewLayer(kernels.Float32Rows(weights, 6), bias) // no context has label 7
+	without7, err := exact.NewLayer(kernels.Float32Rows(weights, 6), bias) // no context has label 7
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -521,7 +522,7 @@ func TestRunOnDegenerateData(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			s, opt := with(c.change)
-			model, record, err := Run(t.Context(), s.layer, s.contexts, opt)
+			model, record, err := runOver(t.Context(), s.layer, s.contexts, opt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -585,7 +586,7 @@ func TestRunRefuses(t *testing.T) {
 			opt := testOptions()
 			opt.HeldOut = 10
 			c.change(&opt)
-			model, record, err := Run(t.Context(), s.layer, s.contexts, opt)
+			model, record, err := runOver(t.Context(), s.layer, s.contexts, opt)
 			if err == nil || model != nil || record != nil {
 				t.Fatalf("found error %v, want one", err)
 			}
@@ -594,17 +595,17 @@ func TestRunRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := Run(t.Context(), s.layer, []float32(nil), testOptions()); err == nil {
+	if _, _, err := runOver(t.Context(), s.layer, []float32(nil), testOptions()); err == nil {
 		t.Error("no contexts: no error")
 	}
-	if _, _, err := Run(t.Context(), s.layer, s.contexts[:7], testOptions()); err == nil {
+	if _, _, err := runOver(t.Context(), s.layer, s.contexts[:7], testOptions()); err == nil {
 		t.Error("part of a row: no error")
 	}
 	few := testOptions()
 	few.HeldOut = 10
 	bad := slices.Clone(s.contexts)
 	bad[6*42+1] = float32(inf)
-	if _, _, err := Run(t.Context(), s.layer, bad, few); err == nil || !strings.Contains(err.Error(), "context 42") {
+	if _, _, err := runOver(t.Context(), s.layer, bad, few); err == nil || !strings.Contains(err.Error(), "context 42") {
 		t.Errorf("infinite context: found error %v", err)
 	}
 }
@@ -613,7 +614,7 @@ func TestRunThatOverflowsNamesTheLearningRate(t *testing.T) {
 	s := newSynthetic(t, 16, 100, 6, 50, 5, 0.5)
 	opt := testOptions()
 	opt.HeldOut, opt.Learning.Rate = 10, 1e308
-	if _, _, err := Run(t.Context(), s.layer, s.contexts, opt); err == nil || !strings.Contains(err.Error(), "learning rate") {
+	if _, _, err := runOver(t.Context(), s.layer, s.contexts, opt); err == nil || !strings.Contains(err.Error(), "learning rate") {
 		t.Errorf("found error %v", err)
 	}
 }
@@ -634,7 +635,7 @@ func TestRunStopsWhenCancelled(t *testing.T) {
 					cancel(nil)
 				}
 			}
-			model, record, err := Run(ctx, s.layer, s.contexts, opt)
+			model, record, err := runOver(ctx, s.layer, s.contexts, opt)
 			if !errors.Is(err, context.Canceled) || model != nil || record != nil {
 				t.Fatalf("found error %v, want context.Canceled", err)
 			}
@@ -645,7 +646,7 @@ func TestRunStopsWhenCancelled(t *testing.T) {
 	}
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	if _, _, err := Run(ctx, s.layer, s.contexts, testOptions()); !errors.Is(err, context.DeadlineExceeded) {
+	if _, _, err := runOver(ctx, s.layer, s.contexts, testOptions()); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("past deadline: found error %v", err)
 	}
 }
@@ -676,7 +677,7 @@ func TestRunReportsProgress(t *testing.T) {
 		}
 		last = p
 	}
-	_, record, err := Run(t.Context(), s.layer, s.contexts, opt)
+	_, record, err := runOver(t.Context(), s.layer, s.contexts, opt)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // files writes a layer of 1,000 labels and 4,000 contexts, and returns the
@@ -35,8 +35,8 @@ func files(t *testing.T) []string {
 		data  []float32
 		shape []int
 	}{
-		{"--weights", dense.Weights(d.Layer), []int{1000, 16}},
-		{"--bias", d.Layer.Bias(), []int{1000}},
+		{"--weights", dense.Weights(d.Exact), []int{1000, 16}},
+		{"--bias", d.Exact.Bias(), []int{1000}},
 		{"--contexts", d.Contexts[:3000*16], []int{3000, 16}},
 		{"--test-contexts", d.Contexts[3000*16:], []int{1000, 16}},
 	} {
@@ -179,14 +179,14 @@ func (f fake) Build(context.Context, *methods.Input) (methods.Index, error) { re
 func (fake) Bytes() int64                                                   { return 0 }
 func (f fake) Settings() []methods.Setting                                  { return []methods.Setting{f} }
 func (f fake) Searcher() methods.Searcher                                   { return f }
-func (f fake) TopK(dst []softmax.Prediction, h []float32) int {
+func (f fake) TopK(dst []exact.Prediction, h []float32) int {
 	if f.asked != nil {
 		f.asked()
 	}
 	n := 0
 	for i, id := range f.answers(h) {
 		if i < len(dst) {
-			dst[i] = softmax.Prediction{ID: id}
+			dst[i] = exact.Prediction{ID: id}
 			n++
 		}
 	}
@@ -212,7 +212,7 @@ func TestAnInterruptKeepsTheRoundsThatAreComplete(t *testing.T) {
 			}}}
 		},
 	}
-	data := &source{name: "test", layer: d.Layer, train: d.Contexts[:2000*16], test: d.Contexts[2000*16:]}
+	data := &source{name: "test", layer: d.Exact, train: d.Contexts[:2000*16], test: d.Contexts[2000*16:]}
 	f, err := compare(ctx, data, s, 20, 1, nil)
 	if err != nil {
 		t.Fatal(err)

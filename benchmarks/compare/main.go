@@ -31,10 +31,11 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
 	"github.com/learning-to-screen/l2s/internal/cold"
+	"github.com/learning-to-screen/l2s/internal/evaluate"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -144,7 +145,7 @@ type contestant struct {
 	turn         *measure.Turn
 	cold         *measure.Turn // nil if no cold times are measured
 	p1, p5       float64
-	rung         screen.Rung // of a screen: its budget, with the figures of the contexts judged
+	rung         screening.Rung // of a screen: its budget, with the figures of the contexts judged
 }
 
 // build returns the parameters of the construction, with the decisions of training.
@@ -192,7 +193,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 	}
 	var turns []*measure.Turn
 	for _, c := range list {
-		sr, dst := c.setting.Searcher(), make([]softmax.Prediction, topK)
+		sr, dst := c.setting.Searcher(), make([]exact.Prediction, topK)
 		c.turn = &measure.Turn{
 			Query: func(i int) int { sr.TopK(dst, tests[i]); return 1 },
 			Block: leastQueries, // which measure may raise
@@ -339,14 +340,14 @@ func build(ctx context.Context, list []methods.Method, in *methods.Input, p *pro
 }
 
 // judge finds the precision of all settings on the contexts judged, whose exact labels are want.
-func judge(ctx context.Context, list []*contestant, layer *softmax.Layer, judged []float32, want []uint32, p *progress.Printer) error {
+func judge(ctx context.Context, list []*contestant, layer *exact.Layer, judged []float32, want []uint32, p *progress.Printer) error {
 	d := layer.Dim()
 	contexts := make([][]float32, len(judged)/d)
 	for i := range contexts {
 		contexts[i] = judged[i*d : (i+1)*d]
 	}
 	p.Start("precision", "settings", len(list))
-	ladders := map[*screen.Model][]screen.Rung{}
+	ladders := map[*screening.Model][]screening.Rung{}
 	for i, c := range list {
 		var err error
 		if c.p1, c.p5, err = measure.Precision(ctx, c.setting, contexts, want, topK); err != nil {
@@ -354,14 +355,14 @@ func judge(ctx context.Context, list []*contestant, layer *softmax.Layer, judged
 		}
 		if s, ok := c.setting.(methods.Screened); ok {
 			if ladders[s.Model] == nil {
-				e, err := screen.Evaluate(ctx, s.Model, layer, judged, screen.EvaluateOptions{K: []int{topK}})
+				e, err := evaluate.Run(ctx, s.Model, layer, judged, evaluate.Options{K: []int{topK}})
 				if err != nil {
 					return err
 				}
 				ladders[s.Model] = e.Ladder
 			}
 			ladder := ladders[s.Model]
-			c.rung = ladder[slices.IndexFunc(ladder, func(x screen.Rung) bool { return x.Budget == s.Budget })]
+			c.rung = ladder[slices.IndexFunc(ladder, func(x screening.Rung) bool { return x.Budget == s.Budget })]
 		}
 		p.Set(i + 1)
 	}

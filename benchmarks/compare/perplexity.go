@@ -11,7 +11,6 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -49,17 +48,17 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 	}
 	if c := chosen(list, methods.L2S{}.Name()); c != nil {
 		s := c.setting.(methods.Screened)
-		at, err := (*screening.Model)(s.Model).RungOf(s.Budget)
+		at, err := s.Model.RungOf(s.Budget)
 		if err != nil {
 			return nil, err
 		}
-		parts := (*screening.Model)(s.Model).Config()
+		parts := s.Model.Config()
 		parts.Budget = parts.Ladder[at].Budget
 		within, err := screening.NewModel(parts)
 		if err != nil {
 			return nil, err
 		}
-		m := (*screen.Model)(within)
+		m := within
 		row, err := perplexity.Screened(c.method.Name(), c.title(), layer, tail, m)
 		if err != nil {
 			return nil, err

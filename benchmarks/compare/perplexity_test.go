@@ -10,8 +10,8 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -39,19 +39,19 @@ func TestTheFastestSettingThatIsPreciseEnoughIsChosen(t *testing.T) {
 
 func TestThePerplexitiesOfALayer(t *testing.T) {
 	d := synthetic.Structured(300, 16, 12, 2000, 1)
-	text := &perplexity.Text{Name: "made", Layer: d.Layer, Contexts: d.Contexts[:500*16]}
-	s, best := softmax.NewSearcher(d.Layer), make([]softmax.Prediction, 1)
+	text := &perplexity.Text{Name: "made", Layer: d.Exact, Contexts: d.Contexts[:500*16]}
+	s, best := exact.NewSearcher(d.Exact), make([]exact.Prediction, 1)
 	for i := range 500 {
 		if _, err := s.TopK(best, d.Context(i)); err != nil {
 			t.Fatal(err)
 		}
 		text.Next = append(text.Next, best[0].ID)
 	}
-	labels, err := train.Labels(context.Background(), d.Layer, d.Contexts, topK, train.RunOptions{})
+	labels, err := train.Labels(context.Background(), d.Exact, d.Contexts, topK, train.RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &methods.Input{Layer: d.Layer, Contexts: d.Contexts, Labels: labels, K: topK, Seed: 1}
+	in := &methods.Input{Layer: d.Exact, Contexts: d.Contexts, Labels: labels, K: topK, Seed: 1}
 	var list []*contestant
 	for _, m := range []methods.Method{methods.FGD{M: 8, EfConstruction: 40}, methods.AdaptiveSoftmax{Cutoffs: []int{50}}, methods.L2S{}} {
 		x, err := m.Build(context.Background(), in)

@@ -12,17 +12,17 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/npy"
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // source is a layer with contexts to learn from and others to measure.
 type source struct {
 	name        string
-	layer       *softmax.Layer
+	layer       *exact.Layer
 	train, test []float32 // n x d
 	release     []func() error
 
@@ -186,7 +186,7 @@ func openFiles(weights, bias, contexts, testContexts string, train, test int) (_
 	}
 	s.layer = layer
 	read := func(src string) ([]float32, error) {
-		rows, release, err := head.OpenContexts(src, layer.Dim())
+		rows, release, err := heads.OpenContexts(src, layer.Dim())
 		if err == nil {
 			s.release = append(s.release, release)
 		}

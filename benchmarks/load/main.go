@@ -25,15 +25,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 func main() {
@@ -59,12 +58,12 @@ func run(weights, bias, contexts, path string, queries, goroutines, k int) error
 	if err != nil {
 		return err
 	}
-	h, release, err := head.OpenContexts(contexts, layer.Dim())
+	h, release, err := heads.OpenContexts(contexts, layer.Dim())
 	if err != nil {
 		return err
 	}
 	defer release()
-	model, err := screen.Load(path)
+	model, err := screening.Load(path)
 	if err != nil {
 		return err
 	}
@@ -97,7 +96,7 @@ func dot(x, y []float32) float64 {
 }
 
 // answers returns the top k of each context by the definition.
-func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.Prediction, error) {
+func answers(m *screening.Model, l *exact.Layer, h []float32, k int) ([]exact.Prediction, error) {
 	d := m.Dim()
 	weights := dense.Weights(l)
 	if k > l.Labels() {
@@ -108,13 +107,13 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 		labels[i] = uint32(i)
 	}
 	n := len(h) / d
-	want := make([]softmax.Prediction, n*k)
+	want := make([]exact.Prediction, n*k)
 	// Some hundred contexts a chunk share the memory of the sort.
 	err := parallel.Each(context.Background(), 0, n, 128, nil, func(_, lo, hi int) error {
-		var all []softmax.Prediction
+		var all []exact.Prediction
 		for i := lo; i < hi; i++ {
 			x := h[i*d : (i+1)*d]
-			ids, err := evaluate.Candidates((*screening.Model)(m), cellOf(m, x), m.Budget())
+			ids, err := evaluate.Candidates(m, cellOf(m, x), m.Budget())
 			if err != nil {
 				return err
 			}
@@ -124,9 +123,9 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 			}
 			all = all[:0]
 			for _, id := range ids {
-				all = append(all, softmax.Prediction{ID: id, Logit: dot(weights[int(id)*d:(int(id)+1)*d], x) + float64(l.Bias()[id])})
+				all = append(all, exact.Prediction{ID: id, Logit: dot(weights[int(id)*d:(int(id)+1)*d], x) + float64(l.Bias()[id])})
 			}
-			slices.SortStableFunc(all, func(a, b softmax.Prediction) int { return cmp.Compare(b.Logit, a.Logit) })
+			slices.SortStableFunc(all, func(a, b exact.Prediction) int { return cmp.Compare(b.Logit, a.Logit) })
 			copy(want[i*k:(i+1)*k], all)
 		}
 		return nil
@@ -135,8 +134,8 @@ func answers(m *screen.Model, l *softmax.Layer, h []float32, k int) ([]softmax.P
 }
 
 // cellOf returns the cell of a context by the definition of screening.Config.
-func cellOf(m *screen.Model, x []float32) int {
-	v, d, r := (*screening.Model)(m).Config().Clusters, m.Dim(), m.Clusters()
+func cellOf(m *screening.Model, x []float32) int {
+	v, d, r := m.Config().Clusters, m.Dim(), m.Clusters()
 	first, best := 0, math.Inf(-1)
 	for c := range r {
 		if s := dot(v[c*d:(c+1)*d], x); s > best {
@@ -146,7 +145,7 @@ func cellOf(m *screen.Model, x []float32) int {
 	shell := 0
 	z := v[first*d : (first+1)*d]
 	if lengths := math.Sqrt(dot(z, z)) * math.Sqrt(dot(x, x)); lengths > 0 {
-		for _, cut := range (*screening.Model)(m).Config().Shells {
+		for _, cut := range m.Config().Shells {
 			if best/lengths < cut {
 				shell++
 			}
@@ -165,7 +164,7 @@ type report struct {
 }
 
 // load asks for the contexts in turn, each goroutine from another place.
-func load(m *screen.Model, l *softmax.Layer, h []float32, want []softmax.Prediction, k, queries, goroutines int) (*report, error) {
+func load(m *screening.Model, l *exact.Layer, h []float32, want []exact.Prediction, k, queries, goroutines int) (*report, error) {
 	d := l.Dim()
 	n := len(h) / d
 	r := &report{queries: queries, goroutines: goroutines, times: make([]uint32, queries)}
@@ -174,16 +173,16 @@ func load(m *screen.Model, l *softmax.Layer, h []float32, want []softmax.Predict
 	}
 	wrong := make([]int, goroutines)
 	errs := make([]error, goroutines)
-	searchers := make([]*screen.Searcher, goroutines)
+	searchers := make([]*screening.Searcher, goroutines)
 	for g := range searchers {
-		s, err := screen.NewSearcher(m, l, screen.Options{})
+		s, err := screening.NewSearcher(m, l, screening.Options{})
 		if err != nil {
 			return nil, err
 		}
 		searchers[g] = s
 	}
 	ask := func(g, from, to int, times []uint32) {
-		got := make([]softmax.Prediction, k)
+		got := make([]exact.Prediction, k)
 		s := searchers[g]
 		i := g * n / goroutines
 		for q := from; q < to; q++ {

@@ -5,15 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // instance returns a screen with one list of less than k labels.
-func instance(t *testing.T) (*screen.Model, *softmax.Layer, []float32) {
+func instance(t *testing.T) (*screening.Model, *exact.Layer, []float32) {
 	t.Helper()
 	const labels, dim, clusters = 60, 17, 4
 	r := rand.New(rand.NewPCG(1, 2))
@@ -24,7 +23,7 @@ func instance(t *testing.T) (*screen.Model, *softmax.Layer, []float32) {
 		}
 		return x
 	}
-	layer, err := softmax.NewLayer(kernels.Float32Rows(normal(labels*dim), dim), normal(labels))
+	layer, err := exact.NewLayer(kernels.Float32Rows(normal(labels*dim), dim), normal(labels))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +46,7 @@ func instance(t *testing.T) (*screen.Model, *softmax.Layer, []float32) {
 func TestLoadOfAScreenWithShells(t *testing.T) {
 	flat, layer, h := instance(t)
 	c := screening.Config{
-		Dim: flat.Dim(), Labels: flat.Labels(), Clusters: (*screening.Model)(flat).Config().Clusters,
+		Dim: flat.Dim(), Labels: flat.Labels(), Clusters: flat.Config().Clusters,
 		Shells: []float64{0.4, 0.25},
 	}
 	for cell := range 4 * 3 {

@@ -12,23 +12,24 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas32"
 	"os"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/viterin/vek/vek32"
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas32"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/evaluate"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const k = 5
@@ -37,7 +38,7 @@ const k = 5
 type shape struct {
 	name  string
 	data  *synthetic.Data
-	model *screen.Model
+	model *screening.Model
 }
 
 // method answers contexts, from the first on, and returns their number.
@@ -92,11 +93,11 @@ func shapes(large bool, note func(string, ...any)) []func() (*shape, error) {
 // contestants returns the ways to answer the shape's contexts; the others are compared to the
 // first.
 func contestants(s *shape) []method {
-	l, d := s.data.Layer, s.data.Layer.Dim()
+	l, d := s.data.Exact, s.data.Exact.Dim()
 	labels := l.Labels()
 	n := s.data.Len()
-	dst := make([]softmax.Prediction, k)
-	weights, plain, exact := dense.Weights(l), dense.New(l), softmax.NewSearcher(l)
+	dst := make([]exact.Prediction, k)
+	weights, plain, exact := dense.Weights(l), dense.New(l), exact.NewSearcher(l)
 	each := func(name string, f func(h []float32)) method {
 		return method{name: name, query: func(i int) int { f(s.data.Context(i)); return 1 }}
 	}
@@ -143,23 +144,23 @@ func contestants(s *shape) []method {
 		must(err)
 	}))
 	const batch = 32
-	many, found := make([]softmax.Prediction, batch*k), make([]softmax.Answer, batch)
+	many, found := make([]exact.Prediction, batch*k), make([]exact.Answer, batch)
 	list = append(list, method{name: "exact, batch of 32", query: func(i int) int {
 		first := i * batch % (n - batch)
-		must(exact.SearchBatch(many, found, s.data.Contexts[first*d:(first+batch)*d], softmax.Request{}))
+		must(exact.SearchBatch(many, found, s.data.Contexts[first*d:(first+batch)*d], exact.Request{}))
 		return batch
 	}})
-	sr, err := screen.NewSearcher(s.model, l, screen.Options{})
+	sr, err := screening.NewSearcher(s.model, l, screening.Options{})
 	must(err)
 	list = append(list, each("screened", func(h []float32) {
 		_, err := sr.TopK(dst, h)
 		must(err)
 	}))
 	const screened = 256
-	answers, of := make([]softmax.Prediction, screened*k), make([]softmax.Answer, screened)
+	answers, of := make([]exact.Prediction, screened*k), make([]exact.Answer, screened)
 	return append(list, method{name: "screened, batch of 256", query: func(i int) int {
 		first := i * screened % (n - screened)
-		must(sr.SearchBatch(answers, of, s.data.Contexts[first*d:(first+screened)*d], softmax.Request{}))
+		must(sr.SearchBatch(answers, of, s.data.Contexts[first*d:(first+screened)*d], exact.Request{}))
 		return screened
 	}})
 }
@@ -181,7 +182,7 @@ func report(s *shape, rounds int, block time.Duration) {
 
 // detail describes the screen of a shape and its precision.
 func detail(s *shape) string {
-	e, err := screen.Evaluate(context.Background(), s.model, s.data.Layer, s.data.Contexts, screen.EvaluateOptions{K: []int{1, k}})
+	e, err := evaluate.Run(context.Background(), s.model, s.data.Exact, s.data.Contexts, evaluate.Options{K: []int{1, k}})
 	if err != nil {
 		panic(err)
 	}

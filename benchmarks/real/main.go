@@ -3,6 +3,12 @@
 //
 //	go run ./real -model gemma3-270m.gguf -train train.npy -test test.npy [-bench bench.json]
 //
+//	go run ./real -model gemma3-270m.gguf -preview gemma3-270m.gguf.l2p -kinds FOLDER
+//
+// The second form measures a preview on states of many kinds of text, a .npy for each, and names the
+// labels that are best often and seldom found. The texts of kinds are for it; scripts/real --kinds
+// makes the states.
+//
 // The command l2s-llama contexts writes the states. The preview is made from the states of -train
 // and measured on the states of -test, unseen text. Exact searches, draws and batches take turns on
 // the same states: median and 99th percentile of the time, the bytes of the head over the median,
@@ -41,6 +47,8 @@ func main() {
 	queries := flag.Int("queries", 200, "how many states to time exact searches on")
 	most := flag.Int("most", 2000, "how many states to measure the preview on")
 	bench := flag.String("bench", "", "the JSON of l2s-llama bench")
+	file := flag.String("preview", "", "the file of a preview, for -kinds")
+	folder := flag.String("kinds", "", "a folder with states of kinds of text, .npy: only measure the preview of -preview on each")
 	dump := flag.String("dump", "", "only write the rows to this file, as little-endian float32")
 	flag.Parse()
 	w, err := head.Open(*model, head.Options{})
@@ -50,6 +58,10 @@ func main() {
 	check(err)
 	if *dump != "" {
 		check(writeRows(*dump, l))
+		return
+	}
+	if *folder != "" {
+		check(kinds(l, *file, *folder))
 		return
 	}
 	c, _, err := head.OpenContexts(*test, l.Dim())

@@ -10,11 +10,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // specials means the special tokens of the model that --head names.
@@ -136,9 +135,9 @@ func (f *flags) edits() edits {
 }
 
 // check refuses edits that leave no label.
-func (e edits) check(l *layer, req *softmax.Request) error {
+func (e edits) check(l *layer, req *l2s.Request) error {
 	for id := range uint32(l.Labels()) {
-		if exact.Permits(req, id) {
+		if permits(req, id) {
 			return nil
 		}
 	}
@@ -153,7 +152,7 @@ func (e edits) check(l *layer, req *softmax.Request) error {
 }
 
 // apply sets the bans and the allowed labels of a request from the flags.
-func (e edits) apply(ctx context.Context, f *flags, l *layer, req *softmax.Request) error {
+func (e edits) apply(ctx context.Context, f *flags, l *layer, req *l2s.Request) error {
 	for _, x := range []struct {
 		flag  string
 		parts []alwaysPart

@@ -12,15 +12,15 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
 	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // benchResult is the JSON of l2s bench. Times are microseconds a query: the mean of a block of
@@ -50,6 +50,7 @@ type benchResult struct {
 	// Cold are the times of queries that find other data in the caches, as between the steps of a
 	// decoder.
 	Cold     []coldTimes `json:"cold,omitempty"`
+	Steps    []stepTime  `json:"steps,omitempty"`    // of a query by the exact layer, and by the screen or the preview
 	Warnings []string    `json:"warnings,omitempty"` // reasons to doubt the times
 }
 
@@ -90,7 +91,7 @@ func benchVerb(f *flags) action {
 		l, p := in.layer, f.progress
 		f.noteK(in, *k)
 		f.noteBudget(in, *budget)
-		opts := screen.Options{Budget: searcherBudget(*budget), Copies: *copies}
+		opts := l2s.Options{Budget: searcherBudget(*budget), Copies: l2s.CopyLimit(*copies)}
 		rows := different(in.rows, l.Dim())
 		if len(rows) < leastContexts {
 			return nil, fmt.Errorf("%s: found %d different contexts, expected at least %d", in.contexts.Name(), len(rows), leastContexts)
@@ -123,16 +124,25 @@ func benchVerb(f *flags) action {
 		for _, mib := range *coldMiB {
 			times, err := benchCold(ctx, in, rows, *k, mib, *budget, p, opts)
 			if err != nil && ctx.Err() != nil { // print the measurements so far
-				missing := fmt.Sprintf("the times of --cold from %d on are missing", mib)
-				r.Warnings = append(r.Warnings, missing)
-				return r, interruptedError{err, missing}
+				return r.without(err, fmt.Sprintf("the times of --cold from %d on and of the steps are missing", mib))
 			} else if err != nil {
 				return nil, err
 			}
 			r.Cold = append(r.Cold, times)
 		}
+		if r.Steps, err = benchSteps(ctx, in, rows, *k, *budget, p, opts); err != nil && ctx.Err() != nil {
+			return r.without(err, "the times of the steps are missing")
+		} else if err != nil {
+			return nil, err
+		}
 		return r, nil
 	}
+}
+
+// without is the result after an interrupt, with the reason for the missing part.
+func (r measuredBench) without(err error, missing string) (fmt.Stringer, error) {
+	r.Warnings = append(r.Warnings, missing)
+	return r, interruptedError{err, missing}
 }
 
 // parsePack parses the MiB of copies of codes; 0 means no copies.
@@ -177,26 +187,25 @@ const benchRounds = 30
 var benchBlock = 25 * time.Millisecond
 
 // bench measures a screen or a preview against its layer with progress on p.
-func bench(ctx context.Context, in *inputs, rows [][]float32, k int, budget float64, p *progress.Printer, opts screen.Options) (*benchResult, error) {
+func bench(ctx context.Context, in *inputs, rows [][]float32, k int, budget float64, p *progress.Printer, opts l2s.Options) (*benchResult, error) {
 	l := in.layer
-	s, err := in.searcher(opts)
+	s, err := l2s.NewSearcher(in.layer.Layer, in.index, opts)
 	if err != nil {
 		return nil, err
 	}
 	queries := rivals(l, s, rows, k, budget)
-	by, ofScreen := s.(*screen.Searcher)
-	if ofScreen && in.screen.HasTail() && l.head.SoftCap() == 0 {
-		queries = append(queries, denseLogProb(l, rows), logProb(by, l, rows))
+	if in.screen != nil && in.index.HasTail() && l.head.SoftCap() == 0 {
+		queries = append(queries, denseLogProb(l, rows), logProb(s, l, rows))
 	}
 	times, err := takeTurns(ctx, p, "bench", rows, queries, timing.Options{Rounds: benchRounds, Block: benchBlock})
 	if err != nil {
 		return nil, err
 	}
 	r := &benchResult{
-		Kind: in.kind(), Level: kernels.Level(), K: k, Queries: min(len(rows), times[2].Queries()),
+		Kind: in.index.Kind(), Level: kernels.Level(), K: k, Queries: min(len(rows), times[2].Queries()),
 	}
-	if ofScreen {
-		r.Copies, r.AllCopies = (*screening.Searcher)(by).PackedBytes()
+	if in.screen != nil {
+		r.Copies, r.AllCopies = (*engine.Searcher)(s).Screened().PackedBytes()
 	}
 	r.DenseF32, r.DenseF32Median, r.DenseF32P99 = microsOf(times[0])
 	r.Exact, r.ExactMedian, r.ExactP99 = microsOf(times[1])
@@ -213,8 +222,8 @@ func bench(ctx context.Context, in *inputs, rows [][]float32, k int, budget floa
 
 // benchCold measures queries, and reads a buffer of mib MiB before each. That takes most of the
 // time, so the turns are fewer and shorter.
-func benchCold(ctx context.Context, in *inputs, rows [][]float32, k, mib int, budget float64, p *progress.Printer, opts screen.Options) (coldTimes, error) {
-	s, err := in.searcher(opts)
+func benchCold(ctx context.Context, in *inputs, rows [][]float32, k, mib int, budget float64, p *progress.Printer, opts l2s.Options) (coldTimes, error) {
+	s, err := l2s.NewSearcher(in.layer.Layer, in.index, opts)
 	if err != nil {
 		return coldTimes{}, err
 	}
@@ -246,20 +255,22 @@ func takeTurns(ctx context.Context, p *progress.Printer, stage string, rows [][]
 
 // rivals returns the functions that find the k best labels of row i: the scan of all labels in
 // float32, the exact layer, and the screen or the preview, whose budget may be 0 for its own.
-func rivals(l *layer, s searcher, rows [][]float32, k int, budget float64) []func(i int) {
-	dst, scan := make([]softmax.Prediction, k), dense.New(l.Layer)
+func rivals(l *layer, s *l2s.Searcher, rows [][]float32, k int, budget float64) []func(i int) {
+	dst, found, scan := make([]l2s.Prediction, k), make([]exact.Prediction, k), dense.New(l.exact())
+	whole, err := l2s.NewSearcher(l.Layer, nil, l2s.Options{})
+	must(err)
 	return []func(i int){
-		func(i int) { scan.TopK(dst, rows[i]) },
-		topKQuery(softmax.NewSearcher(l.Layer).TopK, rows, dst),
-		topKQuery(func(dst []softmax.Prediction, h []float32) (int, error) {
-			a, err := s.Search(dst, h, softmax.Request{Budget: budget})
+		func(i int) { scan.TopK(found, rows[i]) },
+		topKQuery(whole.TopK, rows, dst),
+		topKQuery(func(dst []l2s.Prediction, h []float32) (int, error) {
+			a, err := s.Search(dst, h, l2s.Request{Budget: budget})
 			return a.Count, err
 		}, rows, dst),
 	}
 }
 
 // topKQuery returns a function that asks a searcher about row i.
-func topKQuery(topK func(dst []softmax.Prediction, h []float32) (int, error), rows [][]float32, dst []softmax.Prediction) func(i int) {
+func topKQuery(topK func(dst []l2s.Prediction, h []float32) (int, error), rows [][]float32, dst []l2s.Prediction) func(i int) {
 	return func(i int) {
 		_, err := topK(dst, rows[i])
 		must(err)
@@ -269,7 +280,7 @@ func topKQuery(topK func(dst []softmax.Prediction, h []float32) (int, error), ro
 // denseLogProb returns a function that computes the log-probability of a label for row i by a scan
 // of all labels in float32.
 func denseLogProb(l *layer, rows [][]float32) func(i int) {
-	weights, bias, temperature := dense.Weights(l.Layer), l.Bias(), l.temperature()
+	weights, bias, temperature := dense.Weights(l.exact()), l.exact().Bias(), l.rawTemperature()
 	narrow, logits := make([]float32, l.Labels()), make([]float64, l.Labels())
 	return func(i int) {
 		floats.Scan(narrow, weights, bias, rows[i])
@@ -281,10 +292,10 @@ func denseLogProb(l *layer, rows [][]float32) func(i int) {
 }
 
 // logProb returns one that asks the screen for it.
-func logProb(s *screen.Searcher, l *layer, rows [][]float32) func(i int) {
-	labels, temperature := l.Labels(), l.temperature()
+func logProb(s *l2s.Searcher, l *layer, rows [][]float32) func(i int) {
+	labels := l.Labels()
 	return func(i int) {
-		p, err := s.LogProb(rows[i], uint32(i%labels), temperature)
+		p, err := s.LogProb(rows[i], uint32(i%labels), 1)
 		must(err)
 		logProbSink = p
 	}
@@ -328,6 +339,7 @@ func (r *benchResult) String() string {
 	if r.LogProb > 0 {
 		fmt.Fprintf(&b, "\nLog-probability of a label: %.2f us by the dense scan, %.2f us by the screen, %.1fx.\n", r.DenseLogProb, r.LogProb, r.DenseLogProb/r.LogProb)
 	}
+	writeSteps(&b, r.Steps)
 	const mib = 1 << 20
 	b.WriteByte('\n')
 	if r.Kind == kindScreen {

@@ -133,7 +133,7 @@ func finish(t *testing.T, cmd *exec.Cmd) result {
 }
 
 // l2s runs the command in dir.
-func l2s(t *testing.T, dir string, args ...string) result {
+func invoke(t *testing.T, dir string, args ...string) result {
 	t.Helper()
 	return finish(t, command(t, dir, args...))
 }
@@ -141,7 +141,7 @@ func l2s(t *testing.T, dir string, args ...string) result {
 // succeed runs the command in dir and returns its standard output.
 func succeed(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	r := l2s(t, dir, args...)
+	r := invoke(t, dir, args...)
 	if r.code != 0 {
 		t.Fatalf("l2s %s: exit status %d\n%s", strings.Join(args, " "), r.code, r.stderr)
 	}

@@ -23,7 +23,7 @@ func TestTrainOnContextsWithoutAFiniteTail(t *testing.T) {
 			if err := tensorfile.WriteNPY(filepath.Join(dir, "bad.npy"), x, 600, tinyDim); err != nil {
 				t.Fatal(err)
 			}
-			got := l2s(t, dir, joined(goodTrain, "--contexts", "bad.npy")...)
+			got := invoke(t, dir, joined(goodTrain, "--contexts", "bad.npy")...)
 			const want = "warning: tail: found contexts and a layer whose numbers are too large or too small for a regression: "
 			if got.code != 0 || !strings.Contains(got.stderr, want) {
 				t.Errorf("found exit status %d and\n%s%sexpected 0 and %s", got.code, got.stdout, got.stderr, want)

@@ -51,7 +51,7 @@ func TestFullDisk(t *testing.T) {
 			// Nothing is left: tmpfs gives whole pages.
 			writeFile(t, filepath.Join(full, "filler"), make([]byte, 12<<10))
 			before := contentOf(t, full)
-			r := l2s(t, dir, joined(verb.args, verb.out, "full/out")...)
+			r := invoke(t, dir, joined(verb.args, verb.out, "full/out")...)
 			if r.code != 1 || !strings.Contains(r.stderr, ": full/out") || !strings.HasSuffix(r.stderr, "no space left on device\n") {
 				t.Errorf("found exit status %d and standard error\n%s", r.code, r.stderr)
 			}
@@ -74,7 +74,7 @@ func TestReadOnlyDisk(t *testing.T) {
 			if err := syscall.Mount("", locked, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
 				t.Fatal(err)
 			}
-			r := l2s(t, dir, joined(verb.args, verb.out, "locked/out")...)
+			r := invoke(t, dir, joined(verb.args, verb.out, "locked/out")...)
 			if r.code != 1 || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "locked/out: cannot be written: read-only file system") {
 				t.Errorf("found exit status %d and standard error\n%s", r.code, r.stderr)
 			}

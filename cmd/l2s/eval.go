@@ -7,11 +7,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
+	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/screen"
 )
 
 // evalResult is the JSON of l2s eval.
@@ -53,7 +56,7 @@ type rungResult struct {
 	MaxCandidates  int     `json:"max_candidates"`
 	RowsScanned    float64 `json:"rows_scanned"`
 	// Precision is P@1 and P@k for the largest k, with 95% intervals.
-	Precision map[string]screen.Estimate `json:"precision,omitempty"`
+	Precision map[string]precision.Estimate `json:"precision,omitempty"`
 }
 
 // screenResult is the description of a screen in the results of train and inspect.
@@ -70,9 +73,9 @@ type screenResult struct {
 	k int // of the ladder
 }
 
-func screenResultOf(m *screen.Model) screenResult {
-	k, heldOut := m.LadderOf()
-	return screenResult{m.Clusters(), m.Dim(), m.Labels(), m.Budget(), rungsOf(m.Ladder(), m.Clusters(), k), heldOut, k}
+func screenResultOf(m *screening.Model) screenResult {
+	c := m.Config()
+	return screenResult{m.Clusters(), m.Dim(), m.Labels(), m.Budget(), rungsOf(m.Ladder(), m.Clusters(), c.K), c.HeldOut, c.K}
 }
 
 // ladderText is the table of the ladder, empty if nothing was measured.
@@ -85,14 +88,14 @@ func (r *screenResult) ladderText() string {
 }
 
 // rungsOf are the figures of a ladder, of P@1 and P@k; k is 0 if nothing was measured.
-func rungsOf(ladder []screen.Rung, clusters, k int) []rungResult {
+func rungsOf(ladder []screening.Rung, clusters, k int) []rungResult {
 	list := make([]rungResult, len(ladder))
 	for i, x := range ladder {
 		list[i] = rungResult{
 			Budget: x.Budget, MeanCandidates: x.MeanCandidates, P99Candidates: x.P99Candidates, MaxCandidates: x.MaxCandidates, RowsScanned: float64(clusters) + x.MeanCandidates,
 		}
 		if k > 0 {
-			list[i].Precision = map[string]screen.Estimate{"1": x.Precision1, strconv.Itoa(k): x.PrecisionK}
+			list[i].Precision = map[string]precision.Estimate{"1": x.Precision1, strconv.Itoa(k): x.PrecisionK}
 		}
 	}
 	return list
@@ -106,7 +109,7 @@ func ladderText(list []rungResult, k int, budget float64) string {
 		fmt.Fprintf(&b, "                    P@%d", k)
 	}
 	b.WriteByte('\n')
-	precision := func(e screen.Estimate) string {
+	interval := func(e precision.Estimate) string {
 		return fmt.Sprintf("   %.4f (%.4f-%.4f)", e.Value, e.Low, e.High)
 	}
 	for _, x := range list {
@@ -115,9 +118,9 @@ func ladderText(list []rungResult, k int, budget float64) string {
 			mark = "*"
 		}
 		fmt.Fprintf(&b, "  %s %6v %12.1f %9s %17.1f", mark, x.Budget, x.MeanCandidates, progress.Count(x.P99Candidates), x.RowsScanned)
-		b.WriteString(precision(x.Precision["1"]))
+		b.WriteString(interval(x.Precision["1"]))
 		if k > 1 {
-			b.WriteString(precision(x.Precision[strconv.Itoa(k)]))
+			b.WriteString(interval(x.Precision[strconv.Itoa(k)]))
 		}
 		b.WriteByte('\n')
 	}
@@ -158,9 +161,6 @@ func evalVerb(f *flags) action {
 		}
 		var next []int64
 		if *targets != "" {
-			if softCap := l.head.SoftCap(); softCap != 0 {
-				return nil, fmt.Errorf("%s: found a soft cap of %v, expected none for --targets: the screen's sums are over logits without one", l.name, softCap)
-			}
 			if err := in.needsTail("--targets"); err != nil {
 				return nil, err
 			}
@@ -180,7 +180,7 @@ func evalVerb(f *flags) action {
 		if err != nil {
 			return nil, err
 		}
-		r, err := evaluateScreen(ctx, in.screen, l, in.rows, next, *ks, *threads, f.progress, screen.Options{Budget: searcherBudget(*budget)})
+		r, err := evaluateScreen(ctx, in.screen, l, in.rows, next, *ks, *threads, f.progress, l2s.Options{Budget: searcherBudget(*budget)})
 		if err != nil {
 			return nil, err
 		}
@@ -222,7 +222,7 @@ func misfit(l *layer, rows []float32, targets []int64) string {
 		l.head.Rows().RefScan(raw, l.head.Bias(), rows[at*d:][:d])
 		for j, scale := range scales {
 			for s, x := range raw {
-				logits[s] = x * scale * l.head.LogitScale()
+				logits[s] = l.head.Logit(x * scale)
 			}
 			losses[j] += kernels.LogSumExp(logits) - logits[target]
 		}
@@ -251,10 +251,11 @@ func misfit(l *layer, rows []float32, targets []int64) string {
 }
 
 // evaluateScreen measures the precision of a screen with progress on p.
-func evaluateScreen(ctx context.Context, m *screen.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer, opts screen.Options) (*evalResult, error) {
+func evaluateScreen(ctx context.Context, m *screening.Model, l *layer, rows []float32, targets []int64, ks []int, threads int, p *progress.Printer, opts l2s.Options) (*evalResult, error) {
 	p.Start("eval", "contexts", len(rows)/l.Dim())
-	e, err := screen.Evaluate(ctx, m, l.Layer, rows, screen.EvaluateOptions{
-		K: ks, Threads: threads, Targets: targets, Temperature: l.temperature(), Searcher: opts, Progress: func(done, _ int) { p.Set(done) },
+	e, err := evaluate.Run(ctx, m, l.exact(), rows, evaluate.Options{
+		K: ks, Threads: threads, Targets: targets, Progress: func(done, _ int) { p.Set(done) },
+		Searcher: screening.Options{Budget: opts.Budget, Copies: int64(opts.Copies)},
 	})
 	if err != nil {
 		return nil, err
@@ -266,8 +267,7 @@ func evaluateScreen(ctx context.Context, m *screen.Model, l *layer, rows []float
 		Clusters: m.Clusters(), Dim: m.Dim(), Labels: m.Labels(), Contexts: e.Contexts, Budget: e.Budget, Ladder: rungsOf(e.Ladder, m.Clusters(), k),
 		ExactAnswers: map[string]int{}, Perplexity: e.Perplexity, ExactPerplexity: e.ExactPerplexity, Level: kernels.Level(), ks: ks,
 	}
-	trained, _ := m.LadderOf()
-	r.more = k > trained
+	r.more = k > m.Config().K
 	for _, at := range e.AtK {
 		r.Precision[strconv.Itoa(at.K)] = at.Precision
 		r.RowsScannedAtK[strconv.Itoa(at.K)] = routing + at.MeanScored

@@ -26,6 +26,7 @@ type flags struct {
 	required []string
 	screen   bool        // the verb takes a screen file in addition to the flags
 	previews bool        // it takes the file of a preview too
+	exact    bool        // it searches exactly without one
 	parts    bool        // it takes files of labels, one or more
 	files    []string    // these files
 	inputs   *inputFlags // if the verb has them
@@ -136,7 +137,7 @@ func (f *flags) noteBudget(in *inputs, budget float64) {
 	if budget == 0 || budget == exactBudget {
 		return
 	}
-	path, kind := in.path, in.kind()
+	path, kind := in.path, in.index.Kind()
 	all, _ := in.budgets()
 	above := slices.IndexFunc(all, func(x float64) bool { return x > budget })
 	switch most := all[len(all)-1]; {
@@ -194,6 +195,7 @@ func (f *flags) parse(args []string) (err error) {
 	switch n := len(f.files); {
 	case f.parts && (n == 0 || slices.Contains(f.files, "")):
 		return f.wrongUse("expected one or more files of labels, as in: %s", f.usage())
+	case f.screen && f.exact && n == 0:
 	case f.screen && (n == 0 || f.files[0] == ""):
 		return f.wrongUse("expected a screen file, as in: %s", f.usage())
 	case f.parts || n == 0 || f.screen && n == 1:

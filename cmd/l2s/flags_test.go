@@ -103,7 +103,7 @@ func TestPagesTellOfTheFlags(t *testing.T) {
 // checkFlags parses the arguments of a verb: -h at their end ends it there.
 func checkFlags(t *testing.T, dir string, args []string) {
 	t.Helper()
-	if r := l2s(t, dir, append(args, "-h")...); r.code != 0 {
+	if r := invoke(t, dir, append(args, "-h")...); r.code != 0 {
 		t.Errorf("found exit status %d and %q, expected flags that l2s %s has", r.code, r.stderr, args[0])
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
@@ -35,8 +35,30 @@ func scattered(t *testing.T, path string, n, dim int) {
 	}
 }
 
+// finals returns answers of l2s topk --json with the final logits of a model in place of w.h + b.
+func finals(t *testing.T, lines string, model *heads.Head) string {
+	t.Helper()
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	for line := range strings.Lines(lines) {
+		var a answer
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range a.Logits {
+			a.Logits[i] = model.Logit(x)
+		}
+		if err := e.Encode(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
 // Each head in a GGUF file is used for training, measuring and queries by --head alone. The screen
-// also fits the layer of its values in a .npy file, and the answers are equal, byte for byte.
+// also fits the layer of its values in a .npy file, and the answers are equal, but for the scale and
+// the cap of the logits.
 // TestRowsAreWhatGGUFReads of internal/heads compares these values with another reader's.
 func TestHeadsInGGUFFiles(t *testing.T) {
 	notUnderRace(t)
@@ -59,7 +81,7 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 			dir := t.TempDir()
 			gguf := name + ".gguf"
 			writeFile(t, filepath.Join(dir, gguf), readFile(t, path))
-			source, err := head.Open(path, head.Options{})
+			source, err := heads.Open(path, heads.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +97,7 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 			}
 			scattered(t, filepath.Join(dir, "H.npy"), contexts, dim)
 			on := []string{"--head", gguf, "--contexts", "H.npy"}
-			r := l2s(t, dir, joined("train", on, options(t, `{"clusters": 3, "budget": 20, "iterations": 1, "tail": null}`), "--out", "m.l2s")...)
+			r := invoke(t, dir, joined("train", on, options(t, `{"clusters": 3, "budget": 20, "iterations": 1, "tail": null}`), "--out", "m.l2s")...)
 			if r.code != 0 || !strings.HasPrefix(r.stderr, "l2s train: "+gguf+": "+said[name]) {
 				t.Fatalf("found exit status %d, standard error:\n%s", r.code, r.stderr)
 			}
@@ -85,9 +107,9 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 			if err := tensorfile.WriteNPY(filepath.Join(dir, "W.npy"), w, n, dim); err != nil {
 				t.Fatal(err)
 			}
-			for _, args := range [][]string{{"--k", "5"}, {"--k", "40", "--budget", "exact", "--json"}} {
-				ask := joined("topk", "m.l2s", "--contexts", "H.npy", args)
-				want := succeed(t, dir, joined(ask, "--weights", "W.npy", "--bias", "none")...)
+			for _, args := range [][]string{{"--k", "5"}, {"--k", "40", "--budget", "exact"}} {
+				ask := joined("topk", "m.l2s", "--contexts", "H.npy", "--json", args)
+				want := finals(t, succeed(t, dir, joined(ask, "--weights", "W.npy", "--bias", "none")...), source)
 				if got := succeed(t, dir, joined(ask, "--head", gguf)...); got != want {
 					t.Errorf("%v: found other answers than with the values in a .npy file", args)
 				}
@@ -99,20 +121,20 @@ func TestHeadsInGGUFFiles(t *testing.T) {
 	}
 }
 
-// Log-probabilities are the model's own, with its scale and its cap. If a verb cannot give them, it
-// reports an error.
+// Logits and log-probabilities are the model's own, with its scale and its cap, and so is what biases
+// and masks are added to.
 func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 	notUnderRace(t)
-	for name, refused := range map[string]string{
-		"head-q4_k": "", // a scale
-		"head-q6_k": "expected --budget exact for --logprobs",
+	for _, name := range []string{
+		"head-q4_k", // a scale
+		"head-q6_k", // a cap
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, gguf := t.TempDir(), name+".gguf"
 			in := filepath.Join(dir, gguf)
 			writeFile(t, in, readFile(t, filepath.Join("..", "..", "internal", "heads", "testdata", "gguf", gguf)))
-			model, err := head.Open(in, head.Options{})
+			model, err := heads.Open(in, heads.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,10 +146,7 @@ func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 			on := []string{"--head", gguf, "--contexts", "H.npy"}
 			scattered(t, filepath.Join(dir, "T.npy"), 150, model.Dim())
 			onFew := []string{"--head", gguf, "--contexts", "T.npy"}
-			tail := "null" // which a head with a cap has no use for
-			if refused == "" {
-				tail = fmt.Sprintf(`{"temperatures": [%v]}`, 1/model.LogitScale())
-			}
+			tail := fmt.Sprintf(`{"temperatures": [%v]}`, 1/model.LogitScale())
 			succeed(t, dir, joined("train", on, options(t, `{"clusters": 3, "budget": 20, "iterations": 1, "tail": `+tail+`}`), "--out", "m.l2s")...)
 			ask := joined("topk", "m.l2s", onFew, "--logprobs", "--json")
 			h, _, _ := rows(t, filepath.Join(dir, "T.npy"))
@@ -140,14 +159,17 @@ func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 						logits[j] = model.Logit(x)
 					}
 					var answer struct {
-						IDs      []int
-						LogProbs []float64
+						IDs              []int
+						Logits, LogProbs []float64
 					}
 					if err := json.Unmarshal([]byte(line), &answer); err != nil || len(answer.IDs) != 5 {
 						t.Fatalf("found %s (%v)", line, err)
 					}
 					sum := kernels.LogSumExp(slices.Clone(logits))
 					for j, id := range answer.IDs {
+						if math.Abs(answer.Logits[j]-logits[id]) > 1e-9 {
+							t.Fatalf("context %d, label %d: found logit %v, expected %v", i, id, answer.Logits[j], logits[id])
+						}
 						if want := logits[id] - sum; math.Abs(answer.LogProbs[j]-want) > room {
 							t.Fatalf("context %d, label %d: found log-probability %v, expected %v", i, id, answer.LogProbs[j], want)
 						}
@@ -155,23 +177,10 @@ func TestLogProbabilitiesOfAHeadWithAScaleOrACap(t *testing.T) {
 				}
 			}
 			check(succeed(t, dir, joined(ask, "--budget", "exact", "--k", "5")...), 1e-9)
-			if refused == "" {
-				check(succeed(t, dir, joined(ask, "--k", "5")...), 0.1)
-			} else if r := l2s(t, dir, ask...); r.code != 1 || !strings.Contains(r.stderr, refused) {
-				t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, refused)
-			}
+			check(succeed(t, dir, joined(ask, "--k", "5")...), 0.1)
 			timed := object(t, dir, joined("bench", "m.l2s", on, "--json", "--quiet")...)["log_prob_us"]
-			if refused != "" {
-				if r := l2s(t, dir, joined("eval", "m.l2s", onFew, "--targets", "y.npy", "--quiet")...); r.code != 1 || !strings.Contains(r.stderr, "expected none for --targets") {
-					t.Errorf("eval --targets: found exit status %d and %q, expected it refused", r.code, r.stderr)
-				}
-				if timed != nil {
-					t.Errorf("bench: found %v us, expected no time of a log-probability", timed)
-				}
-				return
-			}
-			if timed == nil {
-				t.Error("bench: found no time of a log-probability, expected one")
+			if capped := model.SoftCap() != 0; (timed == nil) != capped { // the exact layer's are of no interest
+				t.Errorf("bench: found %v us for a log-probability, expected a time: %v", timed, !capped)
 			}
 			// The label that follows context i is i modulo their number.
 			var targets []int32
@@ -230,12 +239,17 @@ func modelFolder(t *testing.T, dir, name string) {
 }
 
 // A model's folder gives the layer of its head: screens, answers and the results of every verb are
-// the same as for the same numbers in separate files.
+// the same as for the same numbers in separate files, but for the scale of logits.
 func TestTheHeadOfAFolder(t *testing.T) {
 	dir := files(t)
 	modelFolder(t, dir, "model")
 	in := func(name string) []byte { return readFile(t, filepath.Join(dir, name)) }
 	const took = "model: lm_head.weight, 300 x 12 float32, mapped; bias lm_head.bias; 20 rows of padding left out; scale 0.5\n"
+	model, err := heads.Open(filepath.Join(dir, "model"), heads.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer model.Close()
 	head := []string{"--head", "model"}
 	for _, verb := range [][]string{
 		joined("train", "--contexts", "H.npy", options(t, `{"tail": null}`), "--out"),
@@ -249,15 +263,18 @@ func TestTheHeadOfAFolder(t *testing.T) {
 	}
 	for _, verb := range [][]string{
 		joined("eval", "m.l2s", "--contexts", "T.npy", "--json"),
-		joined("topk", "m.l2s", "--contexts", "T.npy", "--vocab", "words.txt"),
+		joined("topk", "m.l2s", "--contexts", "T.npy", "--vocab", "words.txt", "--json"),
 	} {
 		want := succeed(t, dir, joined(verb, layerArgs())...)
-		r := l2s(t, dir, joined(verb, head)...)
+		if verb[0] == "topk" {
+			want = finals(t, want, model)
+		}
+		r := invoke(t, dir, joined(verb, head)...)
 		if r.code != 0 || r.stdout != want || !strings.HasPrefix(r.stderr, "l2s "+verb[0]+": "+took) {
 			t.Errorf("%s: found exit status %d, another result than of the same layer in files of its own, or this on standard error:\n%s", verb[0], r.code, r.stderr)
 		}
 	}
-	if r := l2s(t, dir, joined("eval", "m.l2s", "--contexts", "T.npy", "--quiet", head)...); r.code != 0 || r.stderr != "" {
+	if r := invoke(t, dir, joined("eval", "m.l2s", "--contexts", "T.npy", "--quiet", head)...); r.code != 0 || r.stderr != "" {
 		t.Errorf("found exit status %d and on standard error, with --quiet, %q", r.code, r.stderr)
 	}
 }
@@ -337,14 +354,14 @@ func TestTheWordsOfATokenizer(t *testing.T) {
 	}
 	t.Run("a tokenizer with fewer tokens", func(t *testing.T) {
 		writeFile(t, in("few.json"), []byte(`{"model":{"vocab":{"a":0}}}`))
-		r := l2s(t, dir, joined(goodTopK, "--vocab", "few.json")...)
+		r := invoke(t, dir, joined(goodTopK, "--vocab", "few.json")...)
 		if want := "l2s topk: few.json: found 1 tokens, expected 300, one per label\n"; r.code != 1 || r.stderr != want {
 			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}
 	})
 	t.Run("the model's own tokenizer, which does not name all labels", func(t *testing.T) {
 		writeFile(t, in("model/tokenizer.json"), []byte(`{"model":{"vocab":{"a":0,"last":299}}}`))
-		r := l2s(t, dir, "topk", "m.l2s", "--head", "model", "--contexts", "T.npy", "--vocab", "model", "--k", "1")
+		r := invoke(t, dir, "topk", "m.l2s", "--head", "model", "--contexts", "T.npy", "--vocab", "model", "--k", "1")
 		if r.code != 0 || !strings.HasSuffix(strings.SplitN(r.stdout, "\n", 2)[0], "\t\"\"") {
 			t.Errorf("found exit status %d, %s and\n%s, expected an empty word", r.code, r.stderr, r.stdout)
 		}
@@ -374,7 +391,7 @@ func TestADraftHead(t *testing.T) {
 			t.Errorf("inspect %v: found no %q in\n%s", c.args, c.want, text)
 		}
 	}
-	if r := l2s(t, dir, "inspect", "m.l2s", "--ids", "ids.npy"); r.code != 1 || r.stderr != "l2s inspect: ids.npy: found 43 ids, expected 300, one per row of the layer of m.l2s\n" {
+	if r := invoke(t, dir, "inspect", "m.l2s", "--ids", "ids.npy"); r.code != 1 || r.stderr != "l2s inspect: ids.npy: found 43 ids, expected 300, one per row of the layer of m.l2s\n" {
 		t.Errorf("found exit status %d and %q", r.code, r.stderr)
 	}
 	got := strings.Split(succeed(t, dir, joined("topk", "draft.l2s", draft, "--contexts", "T.npy", "--budget", "exact", "--k", "4", "--vocab", "words.txt")...), "\n")
@@ -490,7 +507,7 @@ func TestARealModel(t *testing.T) {
 	}
 	plain := []string{"train", "--head", model, "--budget", "100", "--out", "m.l2s", "--options", "plain.json"}
 	writeFile(t, filepath.Join(dir, "plain.json"), []byte(`{"clusters": 40, "iterations": 0, "tail": null}`))
-	r := l2s(t, dir, joined(plain, "--contexts", "H.npy")...)
+	r := invoke(t, dir, joined(plain, "--contexts", "H.npy")...)
 	if want := "l2s train: " + model + ": model.embed_tokens.weight, 65536 x 384 bfloat16, mapped; no bias\n"; r.code != 0 || !strings.HasPrefix(r.stderr, want) || strings.Contains(r.stderr, "warning") {
 		t.Fatalf("found exit status %d, standard error:\n%s", r.code, r.stderr)
 	}
@@ -507,7 +524,7 @@ func TestARealModel(t *testing.T) {
 	if err := tensorfile.WriteNPY(filepath.Join(dir, "U.npy"), h[:300*384], 300, 384); err != nil {
 		t.Fatal(err)
 	}
-	r = l2s(t, dir, joined(plain, "--contexts", "U.npy", "--out", "u.l2s")...)
+	r = invoke(t, dir, joined(plain, "--contexts", "U.npy", "--out", "u.l2s")...)
 	if r.code != 0 || !strings.Contains(r.stderr, "warning: U.npy: the contexts do not look like those that the layer is applied to: after the model's last normalisation") {
 		t.Errorf("found exit status %d, standard error:\n%s", r.code, r.stderr)
 	}

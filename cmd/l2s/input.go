@@ -8,18 +8,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/fault"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/labelfile"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/previewing"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -87,19 +89,27 @@ func (f *flags) expandContexts() error {
 // layer is a softmax layer, the name of its weights, and the head that it was read from, which
 // is empty for a layer that was made.
 type layer struct {
-	*softmax.Layer
+	*l2s.Layer
 	name string
-	head *head.Head
+	head *heads.Head
 }
 
-// temperature returns the temperature at which w.h + b have the model's probabilities:
-// the model's softmax is of w.h + b times the scale. A soft cap is another matter.
-func (l *layer) temperature() float64 { return 1 / l.head.LogitScale() }
+// exact is the layer itself.
+func (l *layer) exact() *exact.Layer { return (*engine.Layer)(l.Layer).Exact() }
+
+// permits reports whether a request lets a label be answered.
+func permits(r *l2s.Request, id uint32) bool {
+	return (r.Allowed == nil || r.Allowed.Has(id)) && (r.Banned == nil || !r.Banned.Has(id))
+}
+
+// rawTemperature returns the temperature at which w.h + b have the model's probabilities, but for a
+// soft cap.
+func (l *layer) rawTemperature() float64 { return l.exact().RawTemperature(1) }
 
 // openLayer opens the layer. A model is used in place, and the verb names the parts that it uses.
 func (f *flags) openLayer() (_ *layer, err error) {
 	in := f.inputs
-	source, opt := *in.weights, head.Options{Bias: *in.bias, Copy: true}
+	source, opt := *in.weights, l2s.OpenOptions{Bias: *in.bias, Copy: true}
 	if *in.head != "" {
 		source, opt.Copy = *in.head, false
 	}
@@ -108,17 +118,17 @@ func (f *flags) openLayer() (_ *layer, err error) {
 			return nil, err
 		}
 	}
-	l, h, err := layerfile.Open(source, opt)
+	l, err := l2s.Open(source, opt)
 	if err != nil {
 		return nil, err
 	}
 	if *in.head != "" && !*f.quiet {
-		f.say(source, "%v", h)
-		for _, note := range h.Origin().Notes {
+		f.say(source, "%v", l)
+		for _, note := range l.Info().Notes {
 			f.note(source, "%s", note)
 		}
 	}
-	return &layer{l, source, h}, nil
+	return &layer{l, source, (*engine.Layer)(l).Head()}, nil
 }
 
 // own returns an error unless the content of the file at path belongs to a layer of the shape and
@@ -156,7 +166,7 @@ func (f *flags) noteTraining(ctx context.Context, in *inputs, threads int) (bool
 
 // needsTail returns an error unless a screen has a tail, which a flag asks for.
 func (in *inputs) needsTail(flag string) error {
-	if in.preview != nil || in.screen.HasTail() {
+	if in.index.HasTail() {
 		return nil
 	}
 	return fmt.Errorf("%s: found a screen without a tail, expected one for %s: l2s train makes it unless the options have {\"tail\": null}", in.path, flag)
@@ -164,10 +174,11 @@ func (in *inputs) needsTail(flag string) error {
 
 // inputs are the inputs of a verb: a screen, a layer, and contexts for it in files that are open.
 type inputs struct {
-	path     string         // of the screen
-	screen   *screen.Model  // nil where the verb takes none, as the layer and the contexts
-	preview  *preview.Model // the file may be a preview instead of a screen
-	record   train.Record   // of the screen, empty if it has another maker
+	path     string            // of the index
+	index    *l2s.Index        // nil where the verb takes none, as the layer and the contexts
+	screen   *screening.Model  // that the index is, or nil
+	preview  *previewing.Model // that it is, or nil
+	record   train.Record      // of the screen, empty if it has another maker
 	layer    *layer
 	contexts *layerfile.Contexts
 	rows     []float32 // all contexts, if the verb takes them so
@@ -184,7 +195,7 @@ func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err e
 		return err
 	}, func() error { return parallel.ErrGone })
 	if in.layer != nil && errors.Is(err, parallel.ErrGone) {
-		err = cmp.Or((*heads.Head)(in.layer.head).Check(), fmt.Errorf("%s: %w", in.contexts.Name(), parallel.ErrGone))
+		err = cmp.Or(in.layer.head.Check(), fmt.Errorf("%s: %w", in.contexts.Name(), parallel.ErrGone))
 	}
 	if in.contexts != nil {
 		in.contexts.Close()
@@ -198,26 +209,31 @@ func (f *flags) act(ctx context.Context, act action) (result fmt.Stringer, err e
 // open opens the screen, the contexts and the layer: inputs that open quickly come before the
 // layer.
 func (f *flags) open(ctx context.Context, in *inputs) (err error) {
-	if f.screen {
+	if f.screen && len(f.files) > 0 {
 		in.path = f.files[0]
 		if f.previews && isPreview(in.path) {
-			if in.preview, err = loading(ctx, preview.Load, in.path); err != nil {
+			if in.preview, err = loading(ctx, previewing.Load, in.path); err != nil {
 				return err
 			}
-		} else if in.screen, err = loading(ctx, screen.Load, in.path); err != nil {
+		} else if in.screen, err = loading(ctx, screening.Load, in.path); err != nil {
 			if f.inputs == nil {
 				return explained(in.path, err)
 			}
 			return err
 		}
-		if in.screen != nil && json.Unmarshal(in.screen.Record(), &in.record) != nil {
-			in.record = train.Record{}
+		if in.preview != nil {
+			in.index = (*l2s.Index)(engine.OfPreview(in.preview))
+		} else {
+			in.index = (*l2s.Index)(engine.OfScreen(in.screen))
+			if json.Unmarshal(in.screen.Record(), &in.record) != nil {
+				in.record = train.Record{}
+			}
 		}
 	}
 	if f.inputs == nil {
 		return nil
 	}
-	if in.contexts, err = layerfile.OpenContexts(*f.inputs.contexts); err != nil {
+	if in.contexts, err = f.openContexts(ctx); err != nil {
 		return err
 	}
 	if in.layer, err = f.openLayer(); err != nil {
@@ -227,17 +243,15 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 	if k := f.inputs.k(); k > l.Labels() {
 		return fmt.Errorf("%s: labels: found %d, expected at least k = %d", l.name, l.Labels(), k)
 	}
-	if m := in.screen; m != nil {
-		made := m.Fingerprint()
-		if made == [32]byte{} { // it fits any layer of its shape
+	if x := in.index; x != nil {
+		made := x.Fingerprint()
+		if in.screen != nil && made == [32]byte{} { // it fits any layer of its shape
 			made = l.Fingerprint()
 		}
-		if err := l.own(in.path, "the screen is for", m.Dim(), m.Labels(), made); err != nil {
-			return err
+		if in.preview != nil && made == previewing.FingerprintOf(l.exact()) { // the layer's, with its scale and its cap
+			made = l.Fingerprint()
 		}
-	}
-	if v := in.preview; v != nil {
-		if err := l.own(in.path, "the preview is for", v.Dim(), v.Labels(), v.Fingerprint()); err != nil {
+		if err := l.own(in.path, "the "+x.Kind()+" is for", x.Dim(), x.Labels(), made); err != nil {
 			return err
 		}
 	}
@@ -245,6 +259,45 @@ func (f *flags) open(ctx context.Context, in *inputs) (err error) {
 		in.rows, err = in.contexts.All(ctx)
 	}
 	return err
+}
+
+// standardInput is the name of the contexts on standard input.
+const standardInput = "-"
+
+// openContexts opens the contexts. Standard input, a .npy file, goes to a temporary file first: its
+// number of contexts is known then, and it may be read twice.
+func (f *flags) openContexts(ctx context.Context) (*layerfile.Contexts, error) {
+	sources := slices.Clone(*f.inputs.contexts)
+	for i, source := range sources {
+		if source != standardInput {
+			continue
+		}
+		if slices.Contains(sources[i+1:], standardInput) {
+			return nil, f.wrongUse("--contexts %s: found it twice, expected it once", standardInput)
+		}
+		folder, err := os.MkdirTemp("", "l2s-contexts-")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(folder) // an open file stays without its name
+		sources[i] = filepath.Join(folder, "standard-input.npy")
+		if err := copyTo(ctx, sources[i], os.Stdin); err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+	}
+	return layerfile.OpenContexts(sources)
+}
+
+// copyTo copies a file that may be a pipe to a new file.
+func copyTo(ctx context.Context, path string, from *os.File) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	r := reading(ctx, from)
+	defer r.Close()
+	_, err = io.Copy(file, r)
+	return cmp.Or(err, file.Close())
 }
 
 // loading returns the results of load, or the error of ctx as soon as ctx ends. It is for files

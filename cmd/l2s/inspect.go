@@ -10,14 +10,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/heads"
+	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -73,7 +72,7 @@ func inspectVerb(f *flags) action {
 		if err != nil {
 			return nil, err
 		}
-		c := (*screening.Model)(m).Config()
+		c := m.Config()
 		always := append([]uint32{}, c.Lists[0].IDs[:c.Always]...)
 		if *source != "" {
 			ids, err := loading(ctx, heads.ReadIDs, *source)
@@ -91,10 +90,10 @@ func inspectVerb(f *flags) action {
 			screenResult: screenResultOf(m), File: in.path, Bytes: info.Size(), Always: always, Shells: append([]float64{}, c.Shells...), Lists: sizesOf(m),
 			Record: m.Record(),
 		}
-		if t := (*screening.Model)(m).Tail(); t != nil {
+		if t := m.Tail(); t != nil {
 			r.TailTemperatures = t.Config().Temperatures
 		}
-		if fp := m.Fingerprint(); fp != [32]byte{} {
+		if fp := c.Fingerprint; fp != [32]byte{} {
 			r.Fingerprint = hex.EncodeToString(fp[:])
 		}
 		return r, nil
@@ -117,14 +116,8 @@ func isModel(source string) bool {
 	return begins(path, "GGUF")
 }
 
-// The first bytes of the files of screens and of previews.
-const (
-	screenMagic  = "\x89L2S\r\n\x1a\n"
-	previewMagic = "\x89L2P\r\n\x1a\n"
-)
-
 // isPreview reports whether a file is a preview.
-func isPreview(path string) bool { return begins(path, previewMagic) }
+func isPreview(path string) bool { return begins(path, previewing.Magic) }
 
 // begins reports whether path is a file, and no pipe, whose first bytes are magic.
 func begins(path, magic string) bool {
@@ -140,7 +133,7 @@ func begins(path, magic string) bool {
 // its kind.
 func explained(path string, err error) error {
 	info, statErr := os.Stat(path)
-	if statErr != nil || !info.Mode().IsRegular() || info.Size() == 0 || begins(path, screenMagic) {
+	if statErr != nil || !info.Mode().IsRegular() || info.Size() == 0 || begins(path, screening.Magic) {
 		return err
 	}
 	return fmt.Errorf("%w; l2s inspect takes a screen, a preview, or a model: a folder, a GGUF file, or a tensor", err)
@@ -148,21 +141,21 @@ func explained(path string, err error) error {
 
 // previewResult is the JSON of l2s inspect of a preview.
 type previewResult struct {
-	File        string         `json:"file"`
-	Bytes       int64          `json:"bytes"`
-	Labels      int            `json:"labels"`
-	Dim         int            `json:"dim"`
-	Fingerprint string         `json:"fingerprint"` // of the layer, hex
-	HeldOut     int            `json:"held_out"`
-	K           int            `json:"k"` // of precision_k
-	Own         int            `json:"own_states"`
-	Rungs       []preview.Rung `json:"rungs"`
-	Default     int            `json:"default"` // of the rungs
+	File        string            `json:"file"`
+	Bytes       int64             `json:"bytes"`
+	Labels      int               `json:"labels"`
+	Dim         int               `json:"dim"`
+	Fingerprint string            `json:"fingerprint"` // of the layer, hex
+	HeldOut     int               `json:"held_out"`
+	K           int               `json:"k"` // of precision_k
+	Own         int               `json:"own_states"`
+	Rungs       []previewing.Rung `json:"rungs"`
+	Default     int               `json:"default"` // of the rungs
 }
 
 // inspectPreview shows the content of a preview.
 func inspectPreview(ctx context.Context, path string) (fmt.Stringer, error) {
-	m, err := loading(ctx, preview.Load, path)
+	m, err := loading(ctx, previewing.Load, path)
 	if err != nil {
 		return nil, err
 	}
@@ -170,17 +163,16 @@ func inspectPreview(ctx context.Context, path string) (fmt.Stringer, error) {
 }
 
 // previewResultOf returns the result for the preview in a file.
-func previewResultOf(m *preview.Model, path string) (r previewResult, err error) {
+func previewResultOf(m *previewing.Model, path string) (r previewResult, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return r, err
 	}
-	fingerprint := m.Fingerprint()
-	r = previewResult{File: path, Bytes: info.Size(), Labels: m.Labels(), Dim: m.Dim(), Fingerprint: hex.EncodeToString(fingerprint[:])}
-	r.K, r.HeldOut = m.RungsOf()
-	r.Own = m.OwnStates()
-	r.Rungs, r.Default = m.Rungs()
-	return r, nil
+	p := m.Parts()
+	return previewResult{
+		File: path, Bytes: info.Size(), Labels: p.Labels, Dim: p.Dim, Fingerprint: hex.EncodeToString(p.Fingerprint[:]),
+		K: p.K, HeldOut: p.HeldOut, Own: p.Own, Rungs: p.Rungs, Default: p.Normal,
+	}, nil
 }
 
 func (r previewResult) String() string {
@@ -188,7 +180,7 @@ func (r previewResult) String() string {
 	fmt.Fprintf(&b, "file       %s, a preview, %s bytes\nlabels     %s\ndimension  %d\nlayer      SHA-256 %s\nheld out   %s contexts\nown states %s\n\n", r.File, progress.Count(int(r.Bytes)), progress.Count(r.Labels), r.Dim, r.Fingerprint, progress.Count(r.HeldOut), progress.Count(r.Own))
 	fmt.Fprintf(&b, "%8s  %8s  %6s  %-25s %-25s own states\n", "budget", "looked", "exact", "P@1", fmt.Sprintf("P@%d", r.K))
 	for i, x := range r.Rungs {
-		of := func(e screen.Estimate) string { return fmt.Sprintf("%.4f (%.4f to %.4f)", e.Value, e.Low, e.High) }
+		of := func(e precision.Estimate) string { return fmt.Sprintf("%.4f (%.4f to %.4f)", e.Value, e.Low, e.High) }
 		fmt.Fprintf(&b, "%8v  %7.1f%%  %5.1f%%  %s  %s  %s", x.Kept, 100*x.Looked, 100*x.Exact, of(x.Precision1), of(x.PrecisionK), of(x.Own))
 		if i == r.Default {
 			b.WriteString("  default")
@@ -221,7 +213,7 @@ type modelResult struct {
 
 // inspectModel shows the parts of a model that --head uses.
 func inspectModel(ctx context.Context, source string) (fmt.Stringer, error) {
-	h, err := loading(ctx, func(source string) (*head.Head, error) { return head.Open(source, head.Options{}) }, source)
+	h, err := loading(ctx, func(source string) (*heads.Head, error) { return heads.Open(source, heads.Options{}) }, source)
 	if err != nil {
 		return nil, err
 	}
@@ -278,18 +270,18 @@ func (r modelResult) String() string {
 	return b.String()
 }
 
-func sizesOf(m *screen.Model) listSizes {
+func sizesOf(m *screening.Model) listSizes {
 	// The file bounds the number of candidates; the number of labels is a field of its header and
 	// may be anything.
 	var all []uint32
-	n := (*screening.Model)(m).Cells()
+	n := m.Cells()
 	sizes, total := make([]int, n), 0
 	for cell := range sizes {
-		list, err := evaluate.Candidates((*screening.Model)(m), cell, m.Budget())
+		list, err := evaluate.Candidates(m, cell, m.Budget())
 		must(err)
 		sizes[cell] = len(list)
 		total += len(list)
-		all = append(all, (*screening.Model)(m).List(cell).IDs...)
+		all = append(all, m.List(cell).IDs...)
 	}
 	slices.Sort(sizes)
 	slices.Sort(all)

@@ -175,11 +175,11 @@ func TestInterruptedColdQueriesLeaveTheOthers(t *testing.T) {
 	stderr := &watcher{part: "bench: 30 rounds", call: func() { cmd.Process.Signal(os.Interrupt) }}
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
 	err := cmd.Run()
-	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.HasSuffix(stderr.text.String(), "interrupted; the times of --cold from 64 on are missing\n") {
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.HasSuffix(stderr.text.String(), "interrupted; the times of --cold from 64 on and of the steps are missing\n") {
 		t.Errorf("found %v and\n%sexpected exit status 130 and the missing text", err, stderr.text.String())
 	}
 	o := parseObject(t, stdout.String())
-	if text := fmt.Sprint(o["warnings"]); !strings.Contains(text, "from 64 on are missing") {
+	if text := fmt.Sprint(o["warnings"]); !strings.Contains(text, "from 64 on and of the steps are missing") {
 		t.Errorf("found the warnings %s, expected the missing ones", text)
 	}
 	if us := number(t, o, "dense_f32_us"); us <= 0 {
@@ -234,12 +234,12 @@ func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 		"W.npy: magic: found": joined(long, "--labels", "W.npy"),
 		"b.npy: shape: found": joined(long, "--validation", "b.npy"),
 	} {
-		r := l2s(t, dir, wrong...)
+		r := invoke(t, dir, wrong...)
 		if after := contentOf(t, dir); r.code != 1 || !strings.Contains(r.stderr, want) || !maps.Equal(before, after) {
 			t.Errorf("found exit status %d and the files %v, expected 1, %q and the state as it was; standard error:\n%s", r.code, listFolder(t, dir), want, r.stderr)
 		}
 	}
-	r := l2s(t, dir, long...)
+	r := invoke(t, dir, long...)
 	if r.code != 0 || strings.Contains(r.stderr, "labels: ") || strings.Contains(r.stderr, "k-means: ") {
 		t.Fatalf("found exit status %d and\n%s", r.code, r.stderr)
 	}
@@ -249,7 +249,7 @@ func TestTrainContinuesAfterAnInterrupt(t *testing.T) {
 	// A run with other options takes the labels.
 	writeFile(t, in("out.l2s.partial"), []byte(before["out.l2s.partial"]))
 	writeFile(t, in("out.l2s.partial-labels"), []byte(before["out.l2s.partial-labels"]))
-	r = l2s(t, dir, joined(long, options(t, `{"iterations": 40, "seed": 9}`))...)
+	r = invoke(t, dir, joined(long, options(t, `{"iterations": 40, "seed": 9}`))...)
 	if r.code != 0 || !strings.Contains(r.stderr, "its labels are kept") || strings.Contains(r.stderr, "labels: ") || !strings.Contains(r.stderr, "k-means: ") {
 		t.Errorf("other options: found exit status %d and\n%s", r.code, r.stderr)
 	}
@@ -273,7 +273,7 @@ func TestASecondTrainingOfOneScreen(t *testing.T) {
 		for name, args := range map[string][]string{
 			"the same": long, "another": joined(goodTrain, "--budget", "20"),
 		} {
-			r := l2s(t, dir, args...)
+			r := invoke(t, dir, args...)
 			want := "l2s " + args[0] + ": out.l2s.partial: found another run that works on it, expected none: wait for its end, or give another --out\n"
 			if r.code != 1 || !strings.HasSuffix(r.stderr, want) {
 				t.Errorf("%s: found exit status %d and %q, expected 1 and %q", name, r.code, r.stderr, want)
@@ -371,7 +371,7 @@ func TestLabelsFromAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"merge", "--out", "out.labels", "pipe"}, joined(goodTrain, "--labels", "pipe")} {
-		r := l2s(t, dir, args...)
+		r := invoke(t, dir, args...)
 		if want := "l2s " + args[0] + ": pipe: found a device or a pipe, expected a regular file\n"; r.code != 1 || r.stderr != want {
 			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}

@@ -61,12 +61,12 @@ func TestShardsMergeToWhatOneProcessWrites(t *testing.T) {
 		}
 	})
 	t.Run("progress and a report for people", func(t *testing.T) {
-		r := l2s(t, dir, joined(goodLabels, "--quiet=false", "--shard", "1/3")...)
+		r := invoke(t, dir, joined(goodLabels, "--quiet=false", "--shard", "1/3")...)
 		if r.code != 0 || r.stdout != "out.labels: the best 5 labels of contexts 300 to 599 of 900\n" || !strings.Contains(r.stderr, "labels: 300 contexts") {
 			t.Errorf("found exit status %d, %q and %q", r.code, r.stdout, r.stderr)
 		}
 		parts := labelParts(t, dir, 3)
-		r = l2s(t, dir, joined("merge", "--out", "out.labels", parts)...)
+		r = invoke(t, dir, joined("merge", "--out", "out.labels", parts)...)
 		if r.code != 0 || r.stdout != "out.labels: the best 5 labels of 900 contexts\n" || !strings.Contains(r.stderr, "merge: 900 contexts") {
 			t.Errorf("found exit status %d, %q and %q", r.code, r.stdout, r.stderr)
 		}

@@ -12,11 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Labels that are banned, or not allowed, are in no answer and in no sum. The order and the sum
@@ -99,7 +98,7 @@ func TestBannedAndAllowedLabels(t *testing.T) {
 		{[]string{"--ban", "specials"}, 2, "--ban specials is for --head"},
 		{[]string{"--ban", "x"}, 2, `invalid value "x" for --ban: expected whole numbers, at least 0, @FILE or specials or suppressed, with commas between them`},
 	} {
-		if r := l2s(t, dir, joined(goodTopK, c.args)...); r.code != c.code || !strings.Contains(r.stderr, c.want) {
+		if r := invoke(t, dir, joined(goodTopK, c.args)...); r.code != c.code || !strings.Contains(r.stderr, c.want) {
 			t.Errorf("%v: found %d and %q, want %d and %q", c.args, r.code, r.stderr, c.code, c.want)
 		}
 	}
@@ -122,7 +121,7 @@ func TestTheTokenizerOfTheModelItself(t *testing.T) {
 	vocabulary := []byte(`{"added_tokens":[{"id":300,"content":"<image>"}],"model":{"vocab":{"a":0,"last":299}}}`)
 	writeFile(t, in("model/tokenizer.json"), vocabulary)
 	for _, path := range []string{"model", "./model", "model/", in("model"), "model/tokenizer.json", in("model/../model/tokenizer.json")} {
-		if r := l2s(t, dir, "topk", "m.l2s", "--head", "model", "--contexts", "T.npy", "--vocab", path, "--k", "1", "--limit", "1"); r.code != 0 {
+		if r := invoke(t, dir, "topk", "m.l2s", "--head", "model", "--contexts", "T.npy", "--vocab", path, "--k", "1", "--limit", "1"); r.code != 0 {
 			t.Errorf("%s: found %d and %s", path, r.code, r.stderr)
 		}
 	}
@@ -170,7 +169,7 @@ func TestInspectAModel(t *testing.T) {
 	if o["tensor"] != "shared.weight" || o["tied"] != true || o["state_scale"] != 0.5 || fmt.Sprint(o["suppressed"]) != "[2]" {
 		t.Errorf("found %v", o)
 	}
-	if r := l2s(t, dir, "inspect", "m", "--ids", "x.npy"); r.code != 2 || !strings.Contains(r.stderr, "--ids is for a screen, found the model m") {
+	if r := invoke(t, dir, "inspect", "m", "--ids", "x.npy"); r.code != 2 || !strings.Contains(r.stderr, "--ids is for a screen, found the model m") {
 		t.Errorf("found %d, %q", r.code, r.stderr)
 	}
 	golden, err := filepath.Abs(filepath.Join("../..", "internal", "heads", "testdata", "wild", "split-00001-of-00002.gguf"))
@@ -244,8 +243,8 @@ func TestStatesWithoutTheScaleAreNoticed(t *testing.T) {
 		"head.npy":  {"", ""},
 		"after.npy": {"they lack the scale of 0.1768 that the model has between its last normalisation and its head", "times as large fit the targets better, on a sample with perplexity"},
 	} {
-		train := l2s(t, dir, "train", "--head", "m", "--contexts", name, "--out", "m.l2s", "--any-precision", "--quiet")
-		eval := l2s(t, dir, "eval", "m.l2s", "--head", "m", "--contexts", name, "--targets", "targets.safetensors:x")
+		train := invoke(t, dir, "train", "--head", "m", "--contexts", name, "--out", "m.l2s", "--any-precision", "--quiet")
+		eval := invoke(t, dir, "eval", "m.l2s", "--head", "m", "--contexts", name, "--targets", "targets.safetensors:x")
 		for i, r := range []result{train, eval} {
 			if warned := strings.Contains(r.stderr, "warning: "); r.code != 0 || want[i] == "" && strings.Contains(r.stderr, "scale of") || want[i] != "" && (!warned || !strings.Contains(r.stderr, want[i])) {
 				t.Errorf("%s, run %d: found %d and\n%s\nwant %q", name, i, r.code, r.stderr, want[i])
@@ -263,7 +262,7 @@ func TestInspectPreview(t *testing.T) {
 	for i := range x {
 		x[i] = float32(math.Sin(float64(i * i)))
 	}
-	l, err := softmax.NewLayer(kernels.Float32Rows(x, 8), nil)
+	l, err := l2s.New(l2s.Float32(x, 8), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,14 +275,14 @@ func TestInspectPreview(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := succeed(t, dir, "inspect", "m.gguf.l2p")
-	rungs, normal := m.Rungs()
+	steps, normal := m.Steps()
 	for i, line := range strings.Split(strings.TrimSpace(text[strings.Index(text, "P@1"):]), "\n")[1:] {
-		if !strings.HasPrefix(strings.TrimSpace(line), fmt.Sprint(rungs[i].Kept)+" ") || strings.HasSuffix(line, "default") != (i == normal) {
-			t.Errorf("rung %d: found %q, expected the budget %v, the default: %v", i, line, rungs[i].Kept, i == normal)
+		if !strings.HasPrefix(strings.TrimSpace(line), fmt.Sprint(steps[i].Budget)+" ") || strings.HasSuffix(line, "default") != (i == normal) {
+			t.Errorf("rung %d: found %q, expected the budget %v, the default: %v", i, line, steps[i].Budget, i == normal)
 		}
 	}
 	expectIn(t, text, "a preview", "labels     300", fmt.Sprintf("SHA-256 %x", m.Fingerprint()))
-	_, held := m.RungsOf()
+	_, held := m.Measured()
 	if got := number(t, object(t, dir, "inspect", "m.gguf.l2p", "--json"), "held_out"); got != float64(held) {
 		t.Errorf("found %v held-out contexts, expected %d", got, held)
 	}

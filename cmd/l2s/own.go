@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/evaluate"
-	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/internal/previewing"
@@ -42,12 +41,12 @@ const mostMissed = 1000
 
 // evaluateOwn measures a preview on the own states of some labels, which begin at contexts.
 func evaluateOwn(ctx context.Context, in *inputs, rows []float32, labels int, budget float64, p *progress.Printer) (*ownEval, error) {
-	l := (*exact.Layer)(in.layer.Layer)
+	l := in.layer.exact()
 	o, err := evaluate.NewOwn(ctx, l, rows)
 	if err != nil {
 		return nil, fmt.Errorf("--own: contexts: %w", err)
 	}
-	m := (*previewing.Model)(in.preview)
+	m := in.preview
 	ids := evaluate.OwnSample(l.Labels(), labels, 0)
 	rungs := []previewing.Rung{m.Parts().RungOf(budget)}
 	p.Start("own states", "labels", len(ids))

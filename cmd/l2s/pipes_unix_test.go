@@ -21,7 +21,7 @@ func TestOptionsOfOtherKinds(t *testing.T) {
 	}
 	writeFile(t, filepath.Join(dir, "large"), make([]byte, mostOptions+1))
 	for name, want := range map[string]string{"pipe": "found a pipe", "folder": "found a folder", "/dev/null": "found a device", "large": "found 1048577 bytes"} {
-		if r := l2s(t, dir, joined(goodTrain, "--options", name)...); r.code != 1 || !strings.Contains(r.stderr, name+": "+want+", expected a regular file of at most 1048576 bytes") {
+		if r := invoke(t, dir, joined(goodTrain, "--options", name)...); r.code != 1 || !strings.Contains(r.stderr, name+": "+want+", expected a regular file of at most 1048576 bytes") {
 			t.Errorf("%s: found %d and %q, expected %q", name, r.code, r.stderr, want)
 		}
 	}

@@ -5,59 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
+	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
-
-// searcher answers requests by a screen or by a preview.
-type searcher interface {
-	TopK(dst []softmax.Prediction, h []float32) (int, error)
-	Search(dst []softmax.Prediction, h []float32, req softmax.Request) (softmax.Answer, error)
-}
-
-// searcher returns a searcher of the file; the options are for a screen.
-func (in *inputs) searcher(opts screen.Options) (searcher, error) {
-	if in.preview != nil {
-		return preview.NewSearcher(in.preview, in.layer.Layer)
-	}
-	return screen.NewSearcher(in.screen, in.layer.Layer, opts)
-}
-
-// kind names the kind of the file.
-func (in *inputs) kind() string {
-	if in.preview != nil {
-		return kindPreview
-	}
-	return kindScreen
-}
 
 // budgets returns the budgets of the file in ascending order, and the budget of requests without a
 // budget.
 func (in *inputs) budgets() (all []float64, normal float64) {
-	if in.preview == nil {
-		for _, r := range in.screen.Ladder() {
-			all = append(all, r.Budget)
-		}
-		return all, in.screen.Budget()
+	steps, at := in.index.Steps()
+	for _, s := range steps {
+		all = append(all, s.Budget)
 	}
-	rungs, at := in.preview.Rungs()
-	for _, r := range rungs {
-		all = append(all, r.Kept)
-	}
-	return all, rungs[at].Kept
+	return all, steps[at].Budget
 }
 
 // previewEval is the JSON of l2s eval of a preview.
@@ -91,41 +64,44 @@ func evaluatePreview(ctx context.Context, in *inputs, rows []float32, ks []int, 
 		Kind: kindPreview, Precision: map[string]float64{}, ExactAnswers: map[string]int{}, Budget: taken, Labels: l.Labels(), Dim: d,
 		Contexts: n, Level: kernels.Level(), ks: ks,
 	}
-	searchers := make([]*preview.Searcher, parallel.Threads(threads, n))
+	searchers := make([]*l2s.Searcher, parallel.Threads(threads, n))
 	for i := range searchers {
 		var err error
-		if searchers[i], err = preview.NewSearcher(in.preview, l.Layer); err != nil {
+		if searchers[i], err = l2s.NewSearcher(l.Layer, in.index, l2s.Options{}); err != nil {
 			return nil, err
 		}
 	}
-	whole := make([]*softmax.Searcher, len(searchers))
+	whole := make([]*exact.Searcher, len(searchers))
 	hits, exactly := make([][]int, len(searchers)), make([][]int, len(searchers))
 	looked, scored := make([]uint64, len(searchers)), make([]uint64, len(searchers))
 	for i := range searchers {
-		whole[i], hits[i], exactly[i] = softmax.NewSearcher(l.Layer), make([]int, len(ks)), make([]int, len(ks))
+		whole[i], hits[i], exactly[i] = exact.NewSearcher(l.exact()), make([]int, len(ks)), make([]int, len(ks))
 	}
 	p.Start("eval", "contexts", n)
 	err := parallel.Each(ctx, len(searchers), n, 16, parallel.Counter(n, p.Set), func(worker, lo, hi int) error {
-		s, found := searchers[worker], make([]softmax.Prediction, most)
-		best, answers := make([]softmax.Prediction, (hi-lo)*most), make([]softmax.Answer, hi-lo)
+		s, found := searchers[worker], make([]l2s.Prediction, most)
+		best, answers := make([]exact.Prediction, (hi-lo)*most), make([]exact.Answer, hi-lo)
 		var ids, right []uint32
-		if err := whole[worker].SearchBatch(best, answers, rows[lo*d:hi*d], softmax.Request{}); err != nil {
+		if err := whole[worker].SearchBatch(best, answers, rows[lo*d:hi*d], exact.Request{}); err != nil {
 			return err
 		}
 		for c := lo; c < hi; c++ {
 			for i, k := range ks {
 				before := s.Stats()
-				a, err := s.Search(found[:k], rows[c*d:(c+1)*d], softmax.Request{Budget: budget})
+				a, err := s.Search(found[:k], rows[c*d:(c+1)*d], l2s.Request{Budget: budget})
 				if err != nil {
 					return err
 				}
-				ids, right = ranking.IDs(ids[:0], found[:a.Count]), ranking.IDs(right[:0], best[(c-lo)*most:][:k])
+				ids, right = ids[:0], ranking.IDs(right[:0], best[(c-lo)*most:][:k])
+				for _, p := range found[:a.Count] {
+					ids = append(ids, p.ID)
+				}
 				hits[worker][i] += precision.Found(ids, right)
 				after := s.Stats()
 				exactly[worker][i] += int(after.Exact - before.Exact)
 				if k == most {
 					looked[worker] += after.Looked - before.Looked
-					scored[worker] += after.Kept - before.Kept
+					scored[worker] += after.Scored - before.Scored
 				}
 			}
 		}
@@ -180,7 +156,7 @@ const (
 const leastContextsOfPreview = 1000
 
 // makePreview makes a preview from contexts that are spread over the rows, with progress on p.
-func makePreview(ctx context.Context, l *layer, rows []float32, k int, o preview.Options, p *progress.Printer) (*preview.Model, error) {
+func makePreview(ctx context.Context, l *layer, rows []float32, k int, o preview.Options, p *progress.Printer) (*l2s.Index, error) {
 	// The shares of the time of the stages, about.
 	from := map[string]float64{"coordinates": 0, "blocks": 0.2, "fingerprint": 0.55, "precision": 0.6}
 	to := map[string]float64{"coordinates": 0.2, "blocks": 0.55, "fingerprint": 0.6, "precision": 1}
@@ -245,15 +221,15 @@ func reaches(p1, pK, least1, leastK float64) bool {
 }
 
 // previewReaches reports whether the default rung of a preview reaches a target.
-func previewReaches(v *preview.Model, least1, leastK float64) bool {
-	rungs, at := v.Rungs()
-	return reaches(rungs[at].Precision1.Value, rungs[at].PrecisionK.Value, least1, leastK)
+func previewReaches(v *l2s.Index, least1, leastK float64) bool {
+	steps, at := v.Steps()
+	return reaches(steps[at].Precision1.Value, steps[at].PrecisionK.Value, least1, leastK)
 }
 
 // previewWarning is the reason to doubt a preview, "" if there is none.
-func previewWarning(v *preview.Model, target float64) string {
+func previewWarning(v *l2s.Index, target float64) string {
 	least1, leastK := precision.Targets(target)
-	k, heldOut := v.RungsOf()
+	k, heldOut := v.Measured()
 	switch why := holes(v); {
 	case heldOut == 0:
 		return "there are no held-out contexts, so that nothing is known of the precision: measure it with l2s eval"
@@ -269,24 +245,30 @@ func previewWarning(v *preview.Model, target float64) string {
 
 // holes is the reason to doubt a preview that misses more labels than it should, each in a state in
 // which it leads, "" if there is none.
-func holes(v *preview.Model) string {
-	rungs, at := v.Rungs()
-	if own := rungs[at].Own; v.OwnStates() > 0 && own.Value < precision.TargetOwn {
-		return fmt.Sprintf("no budget finds %v of the labels, each in a state in which it leads, but %.4f of %s: it may never find some rare labels, and the exact search finds all", precision.TargetOwn, own.Value, progress.Count(v.OwnStates()))
+func holes(v *l2s.Index) string {
+	states := (*engine.Index)(v).Preview().Parts().Own
+	if own := rungOf(v).Own; states > 0 && own.Value < precision.TargetOwn {
+		return fmt.Sprintf("no budget finds %v of the labels, each in a state in which it leads, but %.4f of %s: it may never find some rare labels, and the exact search finds all", precision.TargetOwn, own.Value, progress.Count(states))
 	}
 	return ""
+}
+
+// rungOf is the rung of requests that name no budget.
+func rungOf(v *l2s.Index) previewing.Rung {
+	p := (*engine.Index)(v).Preview().Parts()
+	return p.Rungs[p.Normal]
 }
 
 // timedContexts is the number of contexts that a screen and a preview are timed on.
 const timedContexts = 500
 
 // timeBoth returns the median time of a query by a screen and by a preview, asked in turns.
-func timeBoth(ctx context.Context, m *screen.Model, v *preview.Model, l *layer, rows []float32, k int, p *progress.Printer) (byScreen, byPreview time.Duration, err error) {
-	s, err := screen.NewSearcher(m, l.Layer, screen.Options{})
+func timeBoth(ctx context.Context, m, v *l2s.Index, l *layer, rows []float32, k int, p *progress.Printer) (byScreen, byPreview time.Duration, err error) {
+	s, err := l2s.NewSearcher(l.Layer, m, l2s.Options{})
 	if err != nil {
 		return 0, 0, err
 	}
-	t, err := preview.NewSearcher(v, l.Layer)
+	t, err := l2s.NewSearcher(l.Layer, v, l2s.Options{})
 	if err != nil {
 		return 0, 0, err
 	}
@@ -297,7 +279,7 @@ func timeBoth(ctx context.Context, m *screen.Model, v *preview.Model, l *layer, 
 		at := i * n / min(n, timedContexts) * d
 		some = append(some, rows[at:at+d:at+d])
 	}
-	dst := make([]softmax.Prediction, k)
+	dst := make([]l2s.Prediction, k)
 	times, err := takeTurns(ctx, p, "time of a query", some, []func(int){topKQuery(s.TopK, some, dst), topKQuery(t.TopK, some, dst)}, timing.Options{Rounds: 4, Block: benchBlock})
 	if err != nil {
 		return 0, 0, err
@@ -307,20 +289,21 @@ func timeBoth(ctx context.Context, m *screen.Model, v *preview.Model, l *layer, 
 
 // comparison is the outcome of l2s train --kind auto: the preview, nil for the screen, and the reason.
 type comparison struct {
-	preview *preview.Model
+	preview *l2s.Index
 	why     string
 }
 
 // compareKinds compares a screen with a preview, which is nil if no preview is precise enough.
-func compareKinds(ctx context.Context, m *screen.Model, v *preview.Model, noPreview error, l *layer, rows []float32, least1, leastK float64, k int, p *progress.Printer) (comparison, error) {
+func compareKinds(ctx context.Context, m, v *l2s.Index, noPreview error, l *layer, rows []float32, least1, leastK float64, k int, p *progress.Printer) (comparison, error) {
 	if v == nil {
 		return comparison{why: fmt.Sprintf("a screen is written, since no preview is precise enough: %v", noPreview)}, nil
 	}
-	rungs, at := v.Rungs()
-	ladder := m.Ladder()
-	rung := ladder[max(0, slices.IndexFunc(ladder, func(r screen.Rung) bool { return r.Budget == m.Budget() }))]
-	x := candidate{kind: kindScreen, k: k, p1: rung.Precision1.Value, pK: rung.PrecisionK.Value}
-	y := candidate{kind: kindPreview, k: k, p1: rungs[at].Precision1.Value, pK: rungs[at].PrecisionK.Value, own: fmt.Sprintf(", %.4f of own states", rungs[at].Own.Value)}
+	figures := func(x *l2s.Index) candidate {
+		steps, at := x.Steps()
+		return candidate{kind: x.Kind(), k: k, p1: steps[at].Precision1.Value, pK: steps[at].PrecisionK.Value}
+	}
+	x, y := figures(m), figures(v)
+	y.own = fmt.Sprintf(", %.4f of own states", rungOf(v).Own.Value)
 	var err error
 	if x.time, y.time, err = timeBoth(ctx, m, v, l, rows, k, p); err != nil {
 		return comparison{}, err
@@ -334,14 +317,12 @@ func compareKinds(ctx context.Context, m *screen.Model, v *preview.Model, noPrev
 
 // rungText tells the precision of the default rung of a preview, or the reason that there is no
 // preview.
-func rungText(v *preview.Model, none error) string {
+func rungText(v *l2s.Index, none error) string {
 	if v == nil {
 		return none.Error()
 	}
-	rungs, at := v.Rungs()
-	k, n := v.RungsOf()
-	r := rungs[at]
-	return fmt.Sprintf("P@1 %.4f, P@%d %.4f on %s held-out contexts, finds %.4f of %s own states, looks at %.1f%% of the labels and scores %.0f in full", r.Precision1.Value, k, r.PrecisionK.Value, progress.Count(n), r.Own.Value, progress.Count(v.OwnStates()), 100*r.Looked, r.Kept)
+	p, r := (*engine.Index)(v).Preview().Parts(), rungOf(v)
+	return fmt.Sprintf("P@1 %.4f, P@%d %.4f on %s held-out contexts, finds %.4f of %s own states, looks at %.1f%% of the labels and scores %.0f in full", r.Precision1.Value, p.K, r.PrecisionK.Value, progress.Count(p.HeldOut), r.Own.Value, progress.Count(p.Own), 100*r.Looked, r.Kept)
 }
 
 // previewTrained is the JSON of l2s train that makes a preview.

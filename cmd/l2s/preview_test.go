@@ -14,13 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/layerfile"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -32,11 +29,12 @@ func TestVerbsTakeAPreview(t *testing.T) {
 	if made["kind"] != "preview" || number(t, made, "labels") != tinyLabels || number(t, made, "contexts") != tinyTrain {
 		t.Errorf("found %v, expected a preview of %d labels from %d contexts", made, tinyLabels, tinyTrain)
 	}
-	m, err := preview.Load(filepath.Join(dir, "m.l2p"))
+	m, err := l2s.Load(filepath.Join(dir, "m.l2p"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rungs, normal := m.Rungs()
+	p := (*engine.Index)(m).Preview().Parts()
+	rungs, normal := p.Rungs, p.Normal
 
 	// A target that the default misses is a warning, on the screen and in the JSON.
 	for target, want := range map[float64]bool{0.9: false, 2: true} {
@@ -44,7 +42,7 @@ func TestVerbsTakeAPreview(t *testing.T) {
 		out := filepath.Join(dir, "w.l2p")
 		r := &trainRun{f: newFlags("train", io.Discard, &stderr), out: &out, all: train.Options{Target: target}}
 		rows := make([]float32, 10*m.Dim())
-		of, _, err := layerfile.Open(filepath.Join(dir, "W.npy"), head.Options{})
+		of, err := l2s.Open(filepath.Join(dir, "W.npy"), l2s.OpenOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +87,11 @@ func TestVerbsTakeAPreview(t *testing.T) {
 	if b["kind"] != "preview" || number(t, b, "screened_us") <= 0 || number(t, b, "precision", "5") <= 0 {
 		t.Errorf("found %v, expected times and the precision of a preview", b)
 	}
-	if text := succeed(t, dir, joined("bench", "m.l2p", testArgs(), "--quiet")...); !strings.Contains(text, "\npreview ") || strings.Contains(text, "Copies") {
+	expectSteps(t, b, map[string][]string{
+		"exact":   {"quantise", "scan", "rank"},
+		"preview": {"quantise", "coordinates", "preview", "exact logits", "exact answers"},
+	})
+	if text := succeed(t, dir, joined("bench", "m.l2p", testArgs(), "--quiet")...); !strings.Contains(text, "\npreview ") || !strings.Contains(text, "\npreview     quantise ") || strings.Contains(text, "Copies") {
 		t.Errorf("found %q, expected a line of the preview and no copies", text)
 	}
 	for _, row := range []struct {
@@ -103,7 +105,7 @@ func TestVerbsTakeAPreview(t *testing.T) {
 		{[]any{"train", trainArgs(), "--kind", "preview", "--out", "x.l2p"}, 2, "--options is for a screen, found --kind preview"},
 		{[]any{"train", trainArgs(), "--kind", "tree", "--out", "x.l2p"}, 2, "expected auto, screen or preview"},
 	} {
-		if r := l2s(t, dir, joined(row.args...)...); r.code != row.code || !strings.Contains(r.stderr, row.want) {
+		if r := invoke(t, dir, joined(row.args...)...); r.code != row.code || !strings.Contains(r.stderr, row.want) {
 			t.Errorf("%v: found the exit status %d and %q, expected %d and %q", row.args, r.code, r.stderr, row.code, row.want)
 		}
 	}
@@ -129,7 +131,7 @@ func TestTrainChooses(t *testing.T) {
 	write("H.npy", preview.LeastLabels/4)
 	write("few.npy", leastContextsOfPreview)
 	args := []string{"train", "--weights", "W.npy", "--bias", "none", "--contexts", "H.npy", "--out", "m"}
-	run := l2s(t, dir, args...)
+	run := invoke(t, dir, args...)
 	if run.code != 0 {
 		t.Fatal(run.stderr)
 	}
@@ -140,11 +142,11 @@ func TestTrainChooses(t *testing.T) {
 	expectIn(t, run.stderr, "preview: P@1 ", "a "+wrote+" is written, ")
 	few := slices.Clone(args)
 	few[slices.Index(few, "H.npy")] = "few.npy"
-	if run := l2s(t, dir, append(few, "--target", "0.5")...); run.code != 0 || !isPreview(filepath.Join(dir, "m")) || !strings.Contains(run.stderr, "no screen is trained, since 1,000 contexts are few") {
+	if run := invoke(t, dir, append(few, "--target", "0.5")...); run.code != 0 || !isPreview(filepath.Join(dir, "m")) || !strings.Contains(run.stderr, "no screen is trained, since 1,000 contexts are few") {
 		t.Errorf("found the exit status %d and\n%s\nexpected a preview without a comparison", run.code, run.stderr)
 	}
-	run = l2s(t, dir, append(args, "--kind", "screen")...)
-	if _, err := screen.Load(filepath.Join(dir, "m")); run.code != 0 || err != nil || strings.Contains(run.stderr, "preview") {
+	run = invoke(t, dir, append(args, "--kind", "screen")...)
+	if _, err := l2s.Load(filepath.Join(dir, "m")); run.code != 0 || err != nil || strings.Contains(run.stderr, "preview") {
 		t.Errorf("found %v and\n%s\nexpected a screen, and no preview", err, run.stderr)
 	}
 
@@ -164,7 +166,7 @@ func TestAPreviewIsKeptForTheNextRun(t *testing.T) {
 		for i := range x {
 			x[i] = float32(r.NormFloat64())
 		}
-		l, err := softmax.NewLayer(kernels.Float32Rows(x, 8), nil)
+		l, err := l2s.New(l2s.Float32(x, 8), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,22 +206,22 @@ func TestEvalOfAPreviewIsInterrupted(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
 	succeed(t, dir, joined("train", layerArgs(), "--contexts", "H.npy", "--kind", "preview", "--out", "m.l2p", "--quiet")...)
-	m, err := preview.Load(filepath.Join(dir, "m.l2p"))
+	m, err := l2s.Load(filepath.Join(dir, "m.l2p"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rungs, _ := m.Rungs()
-	last := rungs[len(rungs)-1].Kept
+	steps, _ := m.Steps()
+	last := steps[len(steps)-1].Budget
 	if o := object(t, dir, joined("eval", "m.l2p", testArgs(), "--budget", fmt.Sprint(last+1000), "--json", "--quiet")...); number(t, o, "budget") != last {
 		t.Errorf("found the budget %v, expected the largest, %v", o["budget"], last)
 	}
-	in := &inputs{preview: m, path: "m.l2p"}
-	l, h, err := layerfile.Open(filepath.Join(dir, "W.npy"), head.Options{Bias: filepath.Join(dir, "b.npy"), Copy: true})
+	in := &inputs{index: m, preview: (*engine.Index)(m).Preview(), path: "m.l2p"}
+	l, err := l2s.Open(filepath.Join(dir, "W.npy"), l2s.OpenOptions{Bias: filepath.Join(dir, "b.npy"), Copy: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
-	in.layer = &layer{l, "W.npy", h}
+	defer l.Close()
+	in.layer = &layer{l, "W.npy", (*engine.Layer)(l).Head()}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	f := newFlags("eval", io.Discard, io.Discard)
@@ -252,6 +254,21 @@ func TestTheBetterOfTwo(t *testing.T) {
 	} {
 		if better, why := row.mine.better(row.other, .9995, .998); better != row.better || why != row.why {
 			t.Errorf("%s: found %v and %q, expected %v and %q", name, better, why, row.better, row.why)
+		}
+	}
+}
+
+// A preview under the usual name of a screen is noted, as a screen under that of a preview is.
+func TestAPreviewWithTheNameOfAScreenIsNoted(t *testing.T) {
+	notUnderRace(t)
+	dir := files(t)
+	for name, noted := range map[string]bool{"p.l2s": true, "p.l2p": false, "p": false} {
+		r := l2s(t, dir, joined("train", layerArgs(), "--contexts", "H.npy", "--kind", "preview", "--out", name)...)
+		if r.code != 0 || strings.Contains(r.stderr, "this file is a preview, whose usual name ends in .l2p: package preview loads it, and package screen refuses it") != noted {
+			t.Errorf("%s: found status %d and %q, expected a note: %v", name, r.code, r.stderr, noted)
+		}
+		if _, err := preview.Load(filepath.Join(dir, name)); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,19 +14,15 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/heads"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 func topKVerb(f *flags) action {
-	f.screen, f.previews = true, true
+	f.screen, f.previews, f.exact = true, true, true
 	k := f.whole("k", 5, 1)
 	f.layerAndContexts(false, func() int { return *k })
 	limit := f.whole("limit", 0, 0)
@@ -58,40 +53,31 @@ func topKVerb(f *flags) action {
 				return nil, err
 			}
 		}
-		exact, softCap := *budget == exactBudget, l.head.SoftCap()
+		exact := *budget == exactBudget || in.path == ""
+		if in.path == "" && *budget != 0 && *budget != exactBudget {
+			return nil, f.wrongUse("--budget %v: expected a screen or a preview, which has budgets, or none for the exact search", *budget)
+		}
 		if !exact {
 			f.noteK(in, *k)
+			f.noteBudget(in, *budget)
 		}
-		capped := *logProbs && softCap != 0
-		if capped && !exact {
-			return nil, fmt.Errorf("%s: found a soft cap of %v, expected --budget exact for --logprobs: the sums of a %s are over logits without one", l.name, softCap, in.kind())
-		}
-		f.noteBudget(in, *budget)
-		var opts screen.Options
+		var opts l2s.Options
 		if *logProbs && !exact {
 			if err := in.needsTail("--logprobs, or --budget exact"); err != nil {
 				return nil, err
 			}
 			opts.OverTail = true
 		}
-		s, err := in.searcher(opts)
+		s, err := l2s.NewSearcher(in.layer.Layer, in.index, opts)
 		if err != nil {
 			return nil, err
 		}
-		req := softmax.Request{Exact: exact, LogSum: *logProbs && !capped, ExactSum: exact}
+		req := l2s.Request{Exact: exact, LogSum: *logProbs, ExactSum: exact}
 		if !exact {
 			req.Budget = *budget
 		}
-		final := func(logit float64) float64 { return logit / l.temperature() } // the arithmetic of a log-sum
-		if req.LogSum {
-			req.Temperature = l.temperature()
-		}
 		if err := edits.apply(ctx, f, l, &req); err != nil {
 			return nil, err
-		}
-		var logSum func(h []float32) (float64, error)
-		if capped {
-			final, logSum = l.head.Logit, finalSums(l, &req)
 		}
 		if *header {
 			columns := []string{"ids", "logits", "logprobs", "words"}
@@ -100,7 +86,7 @@ func topKVerb(f *flags) action {
 		}
 		toJSON := json.NewEncoder(w)
 		toJSON.SetEscapeHTML(false)
-		h, dst := make([]float32, l.Dim()), make([]softmax.Prediction, *k)
+		h, dst := make([]float32, l.Dim()), make([]l2s.Prediction, *k)
 		for i := range c.Len() {
 			if err := c.Next(ctx, h); err != nil {
 				return nil, behind(ctx, i, c.Len(), err)
@@ -109,11 +95,6 @@ func topKVerb(f *flags) action {
 			if err != nil {
 				return nil, err
 			}
-			if capped {
-				if a.LogSum, err = logSum(h); err != nil {
-					return nil, err
-				}
-			}
 			var found answer
 			for _, p := range dst[:a.Count] {
 				if ids := l.head.IDs(); ids != nil {
@@ -121,7 +102,7 @@ func topKVerb(f *flags) action {
 				}
 				found.IDs, found.Logits = append(found.IDs, p.ID), append(found.Logits, p.Logit)
 				if *logProbs {
-					found.LogProbs = append(found.LogProbs, final(p.Logit)-a.LogSum)
+					found.LogProbs = append(found.LogProbs, p.Logit-a.LogSum)
 				}
 				if words != nil {
 					found.Words = append(found.Words, words(p.ID))
@@ -207,18 +188,18 @@ func besideEachOther(a, b string) bool {
 // of a model, in which an id may have no text. It must name all labels, unless its path is own, the
 // path of the layer's model.
 func openWords(ctx context.Context, path, own string, l *layer) (func(id uint32) string, error) {
-	if !head.IsTokenizer(path) {
+	if !heads.IsTokenizer(path) {
 		voc, err := loading(ctx, vocab.Load, path)
 		if err != nil {
 			return nil, err
 		}
-		return voc.Word, voc.CheckLen((*heads.Head)(l.head).Vocabulary())
+		return voc.Word, voc.CheckLen(l.head.Vocabulary())
 	}
-	tokens, err := loading(ctx, head.Tokens, path)
+	tokens, err := loading(ctx, heads.Tokens, path)
 	if err != nil {
 		return nil, err
 	}
-	if n := (*heads.Head)(l.head).Vocabulary(); !besideEachOther(path, own) {
+	if n := l.head.Vocabulary(); !besideEachOther(path, own) {
 		// Ids above the rows are no labels: a tokenizer may have such ids, for pictures.
 		named := 0
 		for id := range tokens {
@@ -240,21 +221,4 @@ func quoted(word string) string {
 		return strconv.Quote(word)
 	}
 	return word
-}
-
-// finalSums returns a function for the log of the sum of e^x over all labels that a request
-// permits, x their logits after the scale and the cap of the model.
-func finalSums(l *layer, req *softmax.Request) func(h []float32) (float64, error) {
-	s, logits := softmax.NewSearcher(l.Layer), make([]float64, l.Labels())
-	return func(h []float32) (float64, error) {
-		if err := s.Logits(logits, h, softmax.Labels{}); err != nil {
-			return 0, err
-		}
-		for i, x := range logits {
-			if logits[i] = math.Inf(-1); exact.Permits(req, uint32(i)) {
-				logits[i] = l.head.Logit(x)
-			}
-		}
-		return kernels.LogSumExp(logits), nil
-	}
 }

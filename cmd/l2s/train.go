@@ -11,14 +11,17 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"reflect"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/layerfile"
@@ -26,7 +29,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/screen"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -267,7 +269,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		return nil, err
 	}
 	defer release()
-	if why := layerfile.Unnormed(in.layer.head, in.rows); why != "" {
+	if why := layerfile.Unnormed(in.layer.Layer, in.rows); why != "" {
 		r.f.warn(in.contexts.Name(), "the contexts do not look like those that the layer is applied to: %s", why)
 	}
 	if *r.labels != "" {
@@ -276,7 +278,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		}
 	}
 	start := time.Now()
-	var first *preview.Model
+	var first *l2s.Index
 	var noPreview error
 	kind := *r.kind
 	if kind == kindAuto && (in.layer.Labels() < preview.LeastLabels || len(in.rows)/in.layer.Dim() < leastContextsOfPreview) {
@@ -344,6 +346,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 			return r.savePreview(found.preview, in, record.Decisions[len(record.Decisions)-1:], start)
 		}
 	}
+	r.noteName(kindScreen)
 	if err := m.Save(*r.out); err != nil {
 		return nil, err
 	}
@@ -360,11 +363,11 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 
 // keptPreview returns the preview that an interrupted run has left in the file of --out, next to its
 // checkpoint, nil if there is none.
-func keptPreview(out, checkpoint string, l *layer) *preview.Model {
+func keptPreview(out, checkpoint string, l *layer) *l2s.Index {
 	if !slices.ContainsFunc(stage.Files(checkpoint), func(file string) bool { _, err := os.Stat(file); return err == nil }) || !isPreview(out) {
 		return nil
 	}
-	m, err := preview.Load(out)
+	m, err := l2s.Load(out)
 	if err != nil || m.Labels() != l.Labels() || m.Dim() != l.Dim() || m.Fingerprint() != l.Fingerprint() {
 		return nil
 	}
@@ -372,11 +375,12 @@ func keptPreview(out, checkpoint string, l *layer) *preview.Model {
 }
 
 // savePreview writes a preview to the file of --out.
-func (r *trainRun) savePreview(v *preview.Model, in *inputs, decisions []string, start time.Time) (fmt.Stringer, error) {
+func (r *trainRun) savePreview(v *l2s.Index, in *inputs, decisions []string, start time.Time) (fmt.Stringer, error) {
+	r.noteName(kindPreview)
 	if err := v.Save(*r.out); err != nil {
 		return nil, err
 	}
-	of, err := previewResultOf(v, *r.out)
+	of, err := previewResultOf((*engine.Index)(v).Preview(), *r.out)
 	if err != nil {
 		return nil, err
 	}
@@ -388,12 +392,25 @@ func (r *trainRun) savePreview(v *preview.Model, in *inputs, decisions []string,
 	return previewTrained{kindPreview, of, len(in.rows) / in.layer.Dim(), decisions, warnings, map[string]float64{"total": round(time.Since(start).Seconds())}, kernels.Level()}, nil
 }
 
+// endings are the usual ends of the names of files.
+var endings = map[string]string{kindScreen: ".l2s", kindPreview: ".l2p"}
+
+// noteName tells that a file has the name of the other kind, which programs in Go have another
+// package for.
+func (r *trainRun) noteName(kind string) {
+	for other, end := range endings {
+		if other != kind && filepath.Ext(*r.out) == end {
+			r.f.note(*r.out, "this file is a %s, whose usual name ends in %s: package %s loads it, and package %s refuses it", kind, endings[kind], kind, other)
+		}
+	}
+}
+
 // complete completes the options from the layer.
 func (r *trainRun) complete(ctx context.Context, in *inputs, o *train.Options) (err error) {
 	l := in.layer
 	if o.Tail != nil && o.Tail.Temperatures == nil { // as temperatures of w.h + b
 		for _, x := range train.DefaultTailOptions().Temperatures {
-			o.Tail.Temperatures = append(o.Tail.Temperatures, x*l.temperature())
+			o.Tail.Temperatures = append(o.Tail.Temperatures, x*l.rawTemperature())
 		}
 	}
 	if o.K == train.DefaultOptions().K {
@@ -433,7 +450,7 @@ func explainInterrupt(err error, checkpoint string) error {
 }
 
 // trainScreen trains with progress on p, and returns the seconds of each stage too.
-func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options, p *progress.Printer) (*screen.Model, *train.Record, map[string]float64, error) {
+func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options, p *progress.Printer) (*l2s.Index, *train.Record, map[string]float64, error) {
 	start, seconds := time.Now(), map[string]float64{}
 	var now train.Progress   // the last report of a bar
 	first, since := 0, start // the iteration with which its stage began, and when
@@ -475,7 +492,7 @@ func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options,
 		now = r
 		p.Set((r.Iteration-first)*r.Total + r.Done)
 	}
-	m, record, err := train.Run(ctx, l.Layer, rows, o)
+	m, record, err := train.Run(ctx, l.Layer, l2s.Float32(rows, l.Dim()), o)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -487,9 +504,9 @@ func trainScreen(ctx context.Context, l *layer, rows []float32, o train.Options,
 	return m, record, seconds, nil
 }
 
-func newTrainResult(out string, m *screen.Model, record *train.Record, o train.Options, seconds map[string]float64) trainResult {
+func newTrainResult(out string, m *l2s.Index, record *train.Record, o train.Options, seconds map[string]float64) trainResult {
 	r := trainResult{
-		Out: out, Kind: kindScreen, screenResult: screenResultOf(m), K: o.K, Contexts: record.Contexts, LeftOut: record.LeftOut,
+		Out: out, Kind: kindScreen, screenResult: screenResultOf((*engine.Index)(m).Screen()), K: o.K, Contexts: record.Contexts, LeftOut: record.LeftOut,
 		Decisions: record.Decisions, Warnings: record.Warnings, Seconds: seconds, Threads: cmp.Or(o.Threads, runtime.GOMAXPROCS(0)), Level: kernels.Level(),
 	}
 	if fit := record.TailFit; fit != nil {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/screen"
 )
 
 // A run reports its decisions while it works, and in the file: the form of the screen, which the
@@ -18,7 +18,7 @@ import (
 func TestTrainSaysWhatItDecides(t *testing.T) {
 	dir := files(t)
 	plain := joined("train", testArgs(), "--out", "x.l2s")
-	r := l2s(t, dir, plain...)
+	r := invoke(t, dir, plain...)
 	inspected := succeed(t, dir, "inspect", "x.l2s")
 	for _, want := range []string{"24 clusters, 50 contexts in each, found by k-means alone: training the vectors helps from 1,000 contexts in each on\n", "budget "} {
 		expectIn(t, r.stderr, want)
@@ -34,10 +34,10 @@ func TestTrainSaysWhatItDecides(t *testing.T) {
 	}
 	t.Run("few contexts", func(t *testing.T) {
 		matrixIn("few.npy", 100, tinyDim)(t, dir)
-		r := l2s(t, dir, joined("train", layerArgs(), "--contexts", "few.npy", "--out", "x.l2s")...)
+		r := invoke(t, dir, joined("train", layerArgs(), "--contexts", "few.npy", "--out", "x.l2s")...)
 		want := "100 contexts are few for 300 labels, 3000 are advised: "
 		expectIn(t, r.stderr, "warning: "+want)
-		r = l2s(t, dir, joined("train", layerArgs(), "--contexts", "few.npy", "--out", "x.l2s", "--quiet")...)
+		r = invoke(t, dir, joined("train", layerArgs(), "--contexts", "few.npy", "--out", "x.l2s", "--quiet")...)
 		expectIn(t, r.stderr, "l2s train: warning: x.l2s: "+want)
 	})
 	t.Run("a target that is missed by far", func(t *testing.T) {
@@ -52,14 +52,14 @@ func TestTrainSaysWhatItDecides(t *testing.T) {
 			}
 		}
 		args := []string{"train", "--weights", "W9.npy", "--bias", "none", "--contexts", "H9.npy", "--out", "far.l2s"}
-		r := l2s(t, dir, args...)
+		r := invoke(t, dir, args...)
 		if r.code != 1 || !strings.Contains(r.stderr, "l2s train: the target is missed by far: found P@1 0.") || !strings.Contains(r.stderr, "the same command with --any-precision keeps the screen, from the work in far.l2s.partial") {
 			t.Fatalf("found exit status %d and %q", r.code, r.stderr)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "far.l2s")); err == nil {
 			t.Error("found a screen")
 		}
-		r = l2s(t, dir, joined(args, "--any-precision")...)
+		r = invoke(t, dir, joined(args, "--any-precision")...)
 		if r.code != 0 || !strings.Contains(r.stderr, "warning: no budget reaches the target") || strings.Contains(r.stderr, "k-means: ") {
 			t.Errorf("found exit status %d and %q, expected a warning, and no clusters anew", r.code, r.stderr)
 		}
@@ -106,16 +106,16 @@ func TestAlwaysFrom(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			succeed(t, dir, joined(c.train, "--always", c.value, "--out", "x.l2s")...)
-			m, err := screen.Load(at("x.l2s"))
+			m, err := l2s.Load(at("x.l2s"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			made := (*screening.Model)(m).Config()
+			made := (*engine.Index)(m).Screen().Config()
 			if always := made.Lists[0].IDs[:made.Always]; !slices.Equal(always, c.want) {
 				t.Errorf("found always %v, expected %v", always, c.want)
 			}
-			for cell := range (*screening.Model)(m).Cells() {
-				if list := (*screening.Model)(m).List(cell).IDs; !slices.Equal(list[:len(c.want)], c.want) {
+			for cell := range (*engine.Index)(m).Screen().Cells() {
+				if list := (*engine.Index)(m).Screen().List(cell).IDs; !slices.Equal(list[:len(c.want)], c.want) {
 					t.Errorf("found list %d with %v, expected %v at its head", cell, list, c.want)
 				}
 			}
@@ -140,7 +140,7 @@ func TestNoteOfALargerK(t *testing.T) {
 		{"the same by topk", joined("topk", "k3.l2s", testArgs(), "--k", "3"), ""},
 		{"the same by eval", joined("eval", "k3.l2s", testArgs(), "--k", "1,3", "--quiet"), ""},
 	} {
-		r := l2s(t, dir, c.args...)
+		r := invoke(t, dir, c.args...)
 		if r.code != 0 || c.want == "" && r.stderr != "" || !strings.Contains(r.stderr, c.want) || strings.Contains(r.stdout, "note") {
 			t.Errorf("%s: found exit status %d and %q on standard error, expected %q", c.name, r.code, r.stderr, c.want)
 		}
@@ -151,7 +151,7 @@ func TestNoteOfALargerK(t *testing.T) {
 func TestQuiet(t *testing.T) {
 	dir := files(t)
 	for _, args := range [][]string{joined(goodTrain, "--budget", "40"), goodEval, goodTopK, {"inspect", "m.l2s"}, {"version"}} {
-		loud, quiet := l2s(t, dir, joined(args, "--json")...), l2s(t, dir, joined(args, "--json", "--quiet")...)
+		loud, quiet := invoke(t, dir, joined(args, "--json")...), invoke(t, dir, joined(args, "--json", "--quiet")...)
 		if loud.code != 0 || quiet.code != 0 || quiet.stderr != "" {
 			t.Errorf("%s: found exit status %d and %d, and %q with --quiet, expected 0 and nothing", args[0], loud.code, quiet.code, quiet.stderr)
 		}

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/progress"
@@ -25,7 +27,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/screen"
 )
 
 func TestHelpGoesToStandardOutput(t *testing.T) {
@@ -38,7 +39,7 @@ func TestHelpGoesToStandardOutput(t *testing.T) {
 	all = append(all, []string{"-h"}, []string{"--help"}, []string{"help"}, []string{"help", "-h"}, []string{"help", "sources"})
 	for _, a := range all {
 		t.Run(strings.Join(a, " "), func(t *testing.T) {
-			r := l2s(t, dir, a...)
+			r := invoke(t, dir, a...)
 			if r.code != 0 || r.stderr != "" {
 				t.Errorf("found exit status %d and %q on standard error, expected 0 and nothing", r.code, r.stderr)
 			}
@@ -156,10 +157,10 @@ func TestTrain(t *testing.T) {
 		t.Error("found different bytes for the same arguments, expected the same")
 	}
 
-	made := func(t *testing.T, more ...string) (*screen.Model, []byte) {
+	made := func(t *testing.T, more ...string) (*l2s.Index, []byte) {
 		t.Helper()
 		succeed(t, dir, joined("train", trainArgs(), "--out", "x.l2s", more)...)
-		m, err := screen.Load(at("x.l2s"))
+		m, err := l2s.Load(at("x.l2s"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -168,30 +169,31 @@ func TestTrain(t *testing.T) {
 	if err := tensorfile.WriteNPY(at("zeros.npy"), make([]float32, tinyLabels), tinyLabels); err != nil {
 		t.Fatal(err)
 	}
-	everyListBegins := func(ids ...uint32) func(*screen.Model) string {
-		return func(m *screen.Model) string {
-			for cell := range (*screening.Model)(m).Cells() {
-				if list := (*screening.Model)(m).List(cell).IDs; !slices.Equal(list[:len(ids)], ids) {
+	everyListBegins := func(ids ...uint32) func(*l2s.Index) string {
+		return func(m *l2s.Index) string {
+			for cell := range (*engine.Index)(m).Screen().Cells() {
+				if list := (*engine.Index)(m).Screen().List(cell).IDs; !slices.Equal(list[:len(ids)], ids) {
 					return fmt.Sprintf("found list %d with %v, expected %v at its head", cell, list, ids)
 				}
 			}
 			return ""
 		}
 	}
-	of := func(what string, found func(*screen.Model) float64, want float64) func(*screen.Model) string {
-		return func(m *screen.Model) string {
+	of := func(what string, found func(*l2s.Index) float64, want float64) func(*l2s.Index) string {
+		return func(m *l2s.Index) string {
 			if x := found(m); x != want {
 				return fmt.Sprintf("found %v %s, expected %v", x, what, want)
 			}
 			return ""
 		}
 	}
-	clusters := func(m *screen.Model) float64 { return float64(m.Clusters()) }
+	budgetOf := func(m *l2s.Index) float64 { return (*engine.Index)(m).Screen().Budget() }
+	clusters := func(m *l2s.Index) float64 { return float64((*engine.Index)(m).Screen().Clusters()) }
 	for _, c := range []struct {
 		name  string
 		args  []string
-		same  []string                   // the arguments of the screen whose bytes it has; nil: no other's
-		holds func(*screen.Model) string // any other fault of the screen
+		same  []string                // the arguments of the screen whose bytes it has; nil: no other's
+		holds func(*l2s.Index) string // any other fault of the screen
 	}{
 		{"the number of threads leaves no trace", []string{"--threads", "1"}, []string{}, nil},
 		{"nor does the form of the input files", []string{"--weights", "layer.safetensors:weight", "--bias", "layer.safetensors:bias"}, []string{}, nil},
@@ -201,20 +203,20 @@ func TestTrain(t *testing.T) {
 		{"another estimator", options(t, `{"learning": {"estimator": "gumbel-st"}}`), nil, nil},
 		{"another k", options(t, `{"k": 3}`), nil, nil},
 		{"another number of clusters", options(t, `{"clusters": 4}`), nil, of("clusters", clusters, 4)},
-		{"shells", options(t, `{"shells": [0.4, 0.1]}`), nil, func(m *screen.Model) string {
-			if len((*screening.Model)(m).Config().Shells) != 2 {
-				return fmt.Sprintf("found the shells %v, expected 2", (*screening.Model)(m).Config().Shells)
+		{"shells", options(t, `{"shells": [0.4, 0.1]}`), nil, func(m *l2s.Index) string {
+			if len((*engine.Index)(m).Screen().Config().Shells) != 2 {
+				return fmt.Sprintf("found the shells %v, expected 2", (*engine.Index)(m).Screen().Config().Shells)
 			}
 			return ""
 		}},
-		{"no tail", options(t, `{"tail": null}`), nil, func(m *screen.Model) string {
+		{"no tail", options(t, `{"tail": null}`), nil, func(m *l2s.Index) string {
 			if m.HasTail() {
 				return "found a tail, expected none"
 			}
 			return ""
 		}},
 		{"options with the defaults", options(t, `{"seed": 1, "tail": {"directions": 8}}`), []string{}, nil},
-		{"--budget is one of the ladder, of requests that name none", []string{"--budget", "17.5"}, nil, of("for a budget", (*screen.Model).Budget, 17.5)},
+		{"--budget is one of the ladder, of requests that name none", []string{"--budget", "17.5"}, nil, of("for a budget", budgetOf, 17.5)},
 		{"--budget overrides the budget of the options", []string{"--budget", "17.5"}, options(t, `{"budget": 17.5}`), nil},
 		{"--target comes before the budget of the options", []string{"--target", "0.5"}, options(t, `{"budget": 0, "target": 0.5}`), nil},
 		{"--always begins every list, each once", []string{"--always", "7,0,299,7"}, nil, everyListBegins(0, 7, 299)},
@@ -237,7 +239,7 @@ func TestTrain(t *testing.T) {
 		})
 	}
 	t.Run("a report for people", func(t *testing.T) {
-		r := l2s(t, dir, joined("train", trainArgs(), "--out", "x.l2s")...)
+		r := invoke(t, dir, joined("train", trainArgs(), "--out", "x.l2s")...)
 		expectIn(t, r.stdout, "x.l2s: a screen of 6 clusters from 900 contexts, budget 40\n", "Budgets on 18 held-out contexts, with 95% intervals", "  *     40 ", " in all, on ")
 		expectIn(t, r.stderr, stage.All()...)
 	})
@@ -334,7 +336,7 @@ func TestTails(t *testing.T) {
 		"--targets":                     joined("eval", "bare.l2s", testArgs(), "--targets", "next.npy"),
 	} {
 		want := "l2s " + args[0] + ": bare.l2s: found a screen without a tail, expected one for " + flag + ": l2s train makes it unless the options have {\"tail\": null}\n"
-		if r := l2s(t, dir, args...); r.code != 1 || r.stderr != want || r.stdout != "" {
+		if r := invoke(t, dir, args...); r.code != 1 || r.stderr != want || r.stdout != "" {
 			t.Errorf("found exit status %d and %q, expected 1 and %q", r.code, r.stderr, want)
 		}
 	}
@@ -369,7 +371,7 @@ func TestEval(t *testing.T) {
 	t.Run("contexts of training are noticed", func(t *testing.T) {
 		const note = "l2s eval: note: m.l2s: the screen was trained on these contexts: on others its figures are lower\n"
 		for contexts, want := range map[string]string{"H.npy": note, "T.npy": ""} {
-			r := l2s(t, dir, joined("eval", "m.l2s", layerArgs(), "--contexts", contexts, "--quiet")...)
+			r := invoke(t, dir, joined("eval", "m.l2s", layerArgs(), "--contexts", contexts, "--quiet")...)
 			if r.code != 0 || r.stderr != want {
 				t.Errorf("%s: found exit status %d and %q, expected %q", contexts, r.code, r.stderr, want)
 			}
@@ -448,7 +450,7 @@ func TestEval(t *testing.T) {
 			{least / 2, least, fmt.Sprintf("l2s eval: note: m.l2s: --budget %v: the smallest budget of the screen, %v, is used\n", least/2, least)},
 			{1e6, most, fmt.Sprintf("l2s eval: note: m.l2s: --budget 1e+06: the largest budget of the screen, %v, is used; larger ones would find hardly more labels, and l2s topk --budget exact finds all\n", most)},
 		} {
-			r := l2s(t, dir, joined("eval", "m.l2s", testArgs(), "--quiet", "--budget", fmt.Sprint(c.asked))...)
+			r := invoke(t, dir, joined("eval", "m.l2s", testArgs(), "--quiet", "--budget", fmt.Sprint(c.asked))...)
 			if r.code != 0 || r.stderr != c.note {
 				t.Errorf("--budget %v: found exit status %d and %q, expected 0 and %q", c.asked, r.code, r.stderr, c.note)
 			}
@@ -517,7 +519,7 @@ func TestTrainMeasuresOnHeldOutContexts(t *testing.T) {
 			if !reflect.DeepEqual(ladderOf(t, object(t, dir, "inspect", "v.l2s", "--json")), ladder) {
 				t.Error("found another ladder in the file than train printed, expected the same")
 			}
-			r := l2s(t, dir, joined(goodTrain, "--out", "v.l2s", c.more)...)
+			r := invoke(t, dir, joined(goodTrain, "--out", "v.l2s", c.more)...)
 			if text := r.stderr; r.code != 0 || strings.Contains(text, "warning: there are no contexts to measure on") != (c.held == 0) {
 				t.Errorf("found in\n%sa warning that none were held out, or none, of %v", text, c.held)
 			}
@@ -532,7 +534,7 @@ func TestTrainMeasuresOnHeldOutContexts(t *testing.T) {
 		"l2s train: --out V.npy would replace the input V.npy: give another ": {"--validation", "V.npy", "--out", "V.npy"},
 	} {
 		matrixIn("V13.npy", 50, 13)(t, dir)
-		if r := l2s(t, dir, joined(goodTrain, args)...); r.code == 0 || !strings.HasPrefix(r.stderr, want) {
+		if r := invoke(t, dir, joined(goodTrain, args)...); r.code == 0 || !strings.HasPrefix(r.stderr, want) {
 			t.Errorf("found exit status %d and %q, expected a failure and %q", r.code, r.stderr, want)
 		}
 	}
@@ -619,10 +621,36 @@ func TestBench(t *testing.T) {
 	if level := o["level"]; level != simd.Current().String() {
 		t.Errorf("level: found %v, expected %v", level, simd.Current())
 	}
+	expectSteps(t, o, map[string][]string{
+		"exact":  {"quantise", "scan", "rank"},
+		"screen": {"quantise", "route", "scan", "select", "exact logits", "exact answers"},
+	})
 	e := object(t, dir, joined("eval", "m.l2s", testArgs(), "--json", "--quiet")...)
 	for _, k := range []string{"1", "5"} {
 		if got, want := number(t, o, "precision", k), number(t, e, "precision", k); got != want {
 			t.Errorf("P@%s: found %v, expected %v, as l2s eval prints", k, got, want)
+		}
+	}
+}
+
+// expectSteps expects the steps of searches in their order, whose times sum to the time of a query.
+func expectSteps(t *testing.T, o map[string]any, want map[string][]string) {
+	t.Helper()
+	list, _ := o["steps"].([]any)
+	found, sums, shares := map[string][]string{}, map[string]float64{}, map[string]float64{}
+	for _, x := range list {
+		step := x.(map[string]any)
+		search := step["search"].(string)
+		found[search] = append(found[search], step["step"].(string))
+		sums[search] += number(t, step, "us")
+		shares[search] += number(t, step, "share")
+	}
+	for search := range want {
+		if !slices.Equal(found[search], want[search]) || len(found) != len(want) {
+			t.Errorf("%s: found the steps %q, expected %q", search, found[search], want[search])
+		}
+		if sums[search] <= 0 || math.Abs(shares[search]-1) > 0.01 {
+			t.Errorf("%s: found steps of %v us and shares that sum to %v, expected more than 0 and 1", search, sums[search], shares[search])
 		}
 	}
 }
@@ -650,7 +678,7 @@ func TestBenchCold(t *testing.T) {
 	}
 	// Each size once, ascending.
 	expectCold(t, object(t, dir, joined(args, "--json", "--cold", "2,1,2")...))
-	expectIn(t, succeed(t, dir, joined(args, "--cold", "1")...), "1 MiB read")
+	expectIn(t, succeed(t, dir, joined(args, "--cold", "1")...), "1 MiB read", "Steps of a query ", "\nexact layer quantise ", "\nscreen      quantise ", "            exact logits ")
 }
 
 // expectCold expects the times of --cold 2,1,2 in an object.
@@ -861,7 +889,7 @@ func TestTopK(t *testing.T) {
 
 func TestInspect(t *testing.T) {
 	dir := files(t)
-	m, err := screen.Load(filepath.Join(dir, "m.l2s"))
+	m, err := l2s.Load(filepath.Join(dir, "m.l2s"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -879,20 +907,20 @@ func TestInspect(t *testing.T) {
 	}
 	expectFields(t, o, "file", "bytes", "fingerprint", "always", "shells", "budget", "ladder", "held_out", "tail_temperatures")
 	sum, most := 0, 0
-	for cell := range (*screening.Model)(m).Cells() {
-		list, err := evaluate.Candidates((*screening.Model)(m), cell, m.Budget())
+	for cell := range (*engine.Index)(m).Screen().Cells() {
+		list, err := evaluate.Candidates((*engine.Index)(m).Screen(), cell, (*engine.Index)(m).Screen().Budget())
 		if err != nil {
 			t.Fatal(err)
 		}
 		sum, most = sum+len(list), max(most, len(list))
 	}
-	for name, want := range map[string]float64{"cells": float64((*screening.Model)(m).Cells()), "mean": float64(sum) / float64((*screening.Model)(m).Cells()), "max": float64(most)} {
+	for name, want := range map[string]float64{"cells": float64((*engine.Index)(m).Screen().Cells()), "mean": float64(sum) / float64((*engine.Index)(m).Screen().Cells()), "max": float64(most)} {
 		if got := number(t, o, "lists", name); got != want {
 			t.Errorf("lists: %s: found %v, expected %v", name, got, want)
 		}
 	}
 	for i, rung := range ladderOf(t, o) {
-		if x := m.Ladder()[i]; number(t, rung, "budget") != x.Budget || number(t, rung, "precision", "5", "low") != x.PrecisionK.Low {
+		if x := (*engine.Index)(m).Screen().Ladder()[i]; number(t, rung, "budget") != x.Budget || number(t, rung, "precision", "5", "low") != x.PrecisionK.Low {
 			t.Errorf("ladder[%d]: found %v, expected %v", i, rung, x)
 		}
 	}
@@ -959,7 +987,7 @@ func TestTrainSaysWhatTookLong(t *testing.T) {
 func TestLinesOfTrainNameTheirStage(t *testing.T) {
 	dir := files(t)
 	for _, more := range [][]string{nil, options(t, `{"clusters": 0}`), options(t, `{"shells": [0.5], "iterations": 0}`)} {
-		r := l2s(t, dir, joined("train", trainArgs(), more, "--out", "named.l2s")...)
+		r := invoke(t, dir, joined("train", trainArgs(), more, "--out", "named.l2s")...)
 		if r.code != 0 {
 			t.Fatal(r.stderr)
 		}

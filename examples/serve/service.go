@@ -12,91 +12,113 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // limits bounds the cost of one request, and the memory of all requests.
 type limits struct{ body, memory, contexts, k int64 }
 
-// service answers for one head. Its screen may change.
+// service answers for one head. Its index may change.
 type service struct {
-	head   *head.Head
-	layer  *softmax.Layer
+	layer  *l2s.Layer
 	vocab  []string // nil without one
-	screen string   // the file
-	pool   *screen.Pool
+	file   string   // of the index; "" for exact answers
+	pool   *l2s.Pool
 	limits limits
 	memory atomic.Int64 // of requests under way, about
 }
 
 // newService opens the files. The vocabulary is a text of one label per line, or a tokenizer; ""
 // for none.
-func newService(source, bias, screenFile, vocab string, l limits) (_ *service, err error) {
-	v := &service{screen: screenFile, limits: l}
-	if v.head, err = head.Open(source, head.Options{Bias: bias}); err != nil {
+func newService(source, bias, indexFile, vocab string, l limits) (_ *service, err error) {
+	v := &service{file: indexFile, limits: l}
+	if v.layer, err = l2s.Open(source, l2s.OpenOptions{Bias: bias}); err != nil {
 		return nil, err
 	}
-	if err = v.head.Read(func() (err error) {
-		v.layer, err = softmax.NewLayer(v.head.Rows(), v.head.Bias())
-		return err
-	}); err != nil {
-		return nil, fmt.Errorf("%s: %w", source, err)
-	}
-	model, err := v.load()
+	index, err := v.load()
 	if err != nil {
 		return nil, err
 	}
-	opts := screen.Options{OverTail: model.HasTail()} // log-sums are over all labels
-	if v.pool, err = screen.NewPool(model, v.layer, opts); err != nil || vocab == "" {
+	if v.pool, err = l2s.NewPool(v.layer, index, options(index)); err != nil || vocab == "" {
 		return v, err
 	}
+	tokens, err := l2s.Tokens(vocab)
 	v.vocab = make([]string, v.layer.Labels())
-	if head.IsTokenizer(vocab) {
-		tokens, err := head.Tokens(vocab)
-		for id, text := range tokens {
-			if int64(id) < int64(len(v.vocab)) { // a tokenizer may have ids above the rows, for pictures
-				v.vocab[id] = text
-			}
+	named := 0
+	for id, text := range tokens { // a tokenizer may have ids above the rows, for pictures
+		if int64(id) < int64(len(v.vocab)) {
+			v.vocab[id] = text
+			named++
 		}
-		return v, err
 	}
-	text, err := os.ReadFile(vocab)
-	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-	if copy(v.vocab, lines); err == nil && len(lines) != len(v.vocab) {
-		err = fmt.Errorf("%s: found %d lines, expected one for each of the %d labels", vocab, len(lines), len(v.vocab))
+	if err == nil && named < len(v.vocab)/2 {
+		err = fmt.Errorf("%s: found %d tokens, expected one for each of the %d labels", vocab, named, len(v.vocab))
 	}
 	return v, err
 }
 
-// load opens the screen. A pipe in its place could keep a read waiting without an end.
-func (v *service) load() (*screen.Model, error) {
-	if info, err := os.Stat(v.screen); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: found a folder, device or pipe, expected a regular file", v.screen)
+// options are the options of a pool: log-sums are over all labels if the index can tell them.
+func options(x *l2s.Index) l2s.Options { return l2s.Options{OverTail: x != nil && x.HasTail()} }
+
+// load opens the index, nil without a file. A pipe in its place could keep a read waiting without an
+// end.
+func (v *service) load() (*l2s.Index, error) {
+	if v.file == "" {
+		return nil, nil
 	}
-	return screen.Load(v.screen)
+	if info, err := os.Stat(v.file); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: found a folder, device or pipe, expected a regular file", v.file)
+	}
+	return l2s.Load(v.file)
 }
 
-// reload serves the screen that its file has now, unless that fails. Queries under way keep the old
+// reload serves the index that its file has now, unless that fails. Queries under way keep the old
 // one.
 func (v *service) reload() error {
-	model, err := v.load()
+	index, err := v.load()
 	if err == nil {
-		_, err = v.pool.Swap(model, v.layer)
+		_, err = v.pool.Swap(v.layer, index)
 	}
 	return err
+}
+
+// lowPrecision is the P@1 below which the log warns.
+const lowPrecision = 0.95
+
+// precision describes the precision of the index that answers.
+func (v *service) precision() (text string) {
+	v.pool.Do(func(s *l2s.Searcher) error {
+		text = precisionOf(s.Index())
+		return nil
+	})
+	return text
+}
+
+func precisionOf(x *l2s.Index) string {
+	if x == nil {
+		return "exact answers, which miss no label"
+	}
+	steps, normal := x.Steps()
+	step := steps[normal]
+	k, heldOut := x.Measured()
+	if heldOut == 0 {
+		return fmt.Sprintf("a %s of unknown precision: nothing was held out when it was made", x.Kind())
+	}
+	text := fmt.Sprintf("a %s with P@1 %.4f and P@%d %.4f on %d contexts that it was not made from", x.Kind(), step.Precision1.Value, k, step.PrecisionK.Value, heldOut)
+	if step.Precision1.Value < lowPrecision {
+		text = "WARNING: " + text + fmt.Sprintf(": below %v another index, or exact answers, may serve better", lowPrecision)
+	}
+	return text
 }
 
 // query is the body of a request.
 type query struct {
 	contexts []vector      // lists of numbers, or base64 of little-endian float32
 	k        int           // 5 if absent
-	budget   float64       // mean number of candidates; the screen's own if absent
+	budget   float64       // mean number of labels scored in full; the index's own if absent
 	exact    bool          // all labels, for any budget
 	ban      []json.Number // labels that may not be answers
 	allow    []json.Number // the only answers
@@ -224,7 +246,7 @@ func (v *service) ask(body io.Reader, logProbs bool, hold func(int64) error) ([]
 	case len(q.contexts) < 1 || int64(len(q.contexts)) > v.limits.contexts:
 		return nil, bad("contexts: found %d, expected 1 to %d", len(q.contexts), v.limits.contexts)
 	}
-	req := softmax.Request{Budget: q.budget, LogSum: logProbs, Exact: q.exact}
+	req := l2s.Request{Budget: q.budget, LogSum: logProbs, Exact: q.exact}
 	n, dim := len(q.contexts), v.layer.Dim()
 	var flat []float32
 	for i, h := range q.contexts {
@@ -238,20 +260,16 @@ func (v *service) ask(body io.Reader, logProbs bool, hold func(int64) error) ([]
 	if err = cmp.Or(err, err2, hold(int64(n*q.k)*labelBytes)); err != nil {
 		return nil, err
 	}
-	if req.Temperature = 1 / v.head.LogitScale(); logProbs && v.head.SoftCap() != 0 {
-		return nil, failure{http.StatusNotImplemented, "logprobs: found a head with a soft cap, expected one without"}
-	}
-	best, answers := make([]softmax.Prediction, n*q.k), make([]softmax.Answer, n)
-	err = v.pool.Do(func(s *screen.Searcher) error {
-		if logProbs && !s.Model().HasTail() {
+	best, answers := make([]l2s.Prediction, n*q.k), make([]l2s.Answer, n)
+	err = v.pool.Do(func(s *l2s.Searcher) error {
+		if logProbs && (s.Index() == nil || !s.Index().HasTail()) {
 			req.Exact = true // only the exact layer knows the sum over all labels
 		}
 		req.ExactSum = logProbs && req.Exact
-		// A fault of a mapped file is an error within Read, and does not end the program.
-		return v.head.Read(func() error { return s.SearchBatch(best, answers, flat, req) })
+		return s.SearchBatch(best, answers, flat, req)
 	})
 	switch {
-	case errors.Is(err, softmax.ErrContext) || errors.Is(err, softmax.ErrRequest):
+	case errors.Is(err, l2s.ErrContext) || errors.Is(err, l2s.ErrRequest):
 		return nil, bad("%v", err)
 	case err != nil:
 		return nil, err
@@ -260,14 +278,18 @@ func (v *service) ask(body io.Reader, logProbs bool, hold func(int64) error) ([]
 	}
 	r := reply{make([]answer, n)}
 	for i, a := range answers {
-		r.Answers[i] = answer{a.Source.String(), make([]label, a.Count)}
+		source := "set"
+		if a.Exact {
+			source = "layer"
+		}
+		r.Answers[i] = answer{source, make([]label, a.Count)}
 		for j, p := range best[i*q.k:][:a.Count] {
 			l := &r.Answers[i].Labels[j]
-			if l.ID, l.Logit = p.ID, v.head.Logit(p.Logit); v.vocab != nil {
+			if l.ID, l.Logit = p.ID, p.Logit; v.vocab != nil {
 				l.Text = &v.vocab[p.ID]
 			}
 			if logProbs {
-				x := p.Logit/req.Temperature - a.LogSum
+				x := p.Logit - a.LogSum
 				l.LogProb = &x
 			}
 		}

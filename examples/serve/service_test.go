@@ -23,12 +23,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/kernels"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/preview"
 )
 
 const labels, dim, clusters = 200, 12, 5
@@ -61,7 +60,7 @@ func newFiles(t *testing.T) (*files, *files) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 1))
 	f := &files{dir: t.TempDir(), w: draw(r, labels*dim), b: draw(r, labels)}
-	layer, err := softmax.NewLayer(kernels.Float32Rows(f.w, dim), f.b)
+	layer, err := l2s.New(l2s.Float32(f.w, dim), f.b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +156,7 @@ func (f *files) serve(t *testing.T, l limits) (*service, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	audit, err := v.pool.Audit(screen.AuditOptions{})
+	audit, err := v.pool.Audit(l2s.AuditOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,6 +343,111 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// A preview, and a layer without an index, are served like a screen: with their precision in words,
+// swapped, and audited.
+func TestAnyIndexIsServed(t *testing.T) {
+	const many, d, n = 3000, 32, 2600
+	r := rand.New(rand.NewPCG(3, 4))
+	f := &files{dir: t.TempDir(), w: draw(r, many*d)}
+	states := draw(r, n*d)
+	for i := range states { // near the row of a label
+		states[i] += 2 * f.w[i/d*d+i%d]
+	}
+	if err := tensorfile.WriteNPY(f.path("W.npy"), f.w, many, d); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := l2s.New(l2s.Float32(f.w, d), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := preview.Make(t.Context(), layer, states[:2000*d], preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := index.Save(f.path("m.l2p")); err != nil {
+		t.Fatal(err)
+	}
+	exactly, err := newService(f.path("W.npy"), "", "", "", testLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := newService(f.path("W.npy"), "", f.path("m.l2p"), "", testLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := exactly.precision(); text != "exact answers, which miss no label" {
+		t.Errorf("found %q", text)
+	}
+	if text := v.precision(); !strings.HasPrefix(text, "a preview with P@1 0.99") && !strings.HasPrefix(text, "a preview with P@1 1.0000") {
+		t.Errorf("found %q, expected a precise preview", text)
+	}
+	audit, err := v.pool.Audit(l2s.AuditOptions{Share: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer audit.Stop()
+	server, whole := httptest.NewServer(v.routes(audit)), httptest.NewServer(exactly.routes(audit))
+	defer server.Close()
+	defer whole.Close()
+	same, asked := 0, 0
+	for end := time.Now().Add(5 * time.Minute); asked < 300 || audit.Report().Window == 0; asked++ {
+		if time.Now().After(end) {
+			t.Fatal("found no sample of the audit")
+		}
+		at := 2000 + asked%600
+		request := map[string]any{"contexts": [][]float32{states[at*d:][:d]}, "k": 3}
+		_, got, _ := post(t, server.URL+"/topk", request)
+		_, want, _ := post(t, whole.URL+"/topk", request)
+		if want.Answers[0].Source != "layer" {
+			t.Fatal("without an index: found an answer that is not exact")
+		}
+		if got.Answers[0].Labels[0].ID == want.Answers[0].Labels[0].ID {
+			same++
+		}
+		if asked == 100 {
+			if err := v.reload(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if same < asked*9/10 {
+		t.Errorf("found %d of %d best labels, expected nearly all", same, asked)
+	}
+	for path, want := range map[string]string{"/audit": "P@1 ", "/metrics": "l2s_precision_at_1 "} {
+		r, err := http.Get(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(r.Body)
+		if r.Body.Close(); !strings.Contains(string(text), want) {
+			t.Errorf("%s: found %s, expected the precision", path, text)
+		}
+	}
+	_, a, _ := post(t, server.URL+"/logprobs", map[string]any{"contexts": [][]float32{states[2000*d:][:d]}, "k": 1})
+	_, b, _ := post(t, whole.URL+"/logprobs", map[string]any{"contexts": [][]float32{states[2000*d:][:d]}, "k": 1})
+	if x, y := *a.Answers[0].Labels[0].LogProb, *b.Answers[0].Labels[0].LogProb; math.Abs(x-y) > 0.2 {
+		t.Errorf("found the log-probability %v by the preview, expected about %v", x, y)
+	}
+}
+
+// A precision that is low, or not known, is told.
+func TestPrecisionInWords(t *testing.T) {
+	f, _ := newFiles(t)
+	v, _ := f.serve(t, testLimits)
+	if text := v.precision(); text != "a screen of unknown precision: nothing was held out when it was made" {
+		t.Errorf("found %q", text)
+	}
+	poor := screening.Config{Dim: dim, Labels: labels, Clusters: f.v, Lists: f.lists, K: 5, HeldOut: 100,
+		Ladder: []screening.Rung{{Budget: 5, Precision1: screening.Estimate{Value: 0.76, Low: 0.7, High: 0.8}, PrecisionK: screening.Estimate{Value: 0.7, Low: 0.6, High: 0.8}}}}
+	x, err := synthetic.Screen(poor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := precisionOf(x); !strings.HasPrefix(text, "WARNING: a screen with P@1 0.7600 and P@5 0.7000 on 100 contexts") {
+		t.Errorf("found %q, expected a warning", text)
+	}
+}
+
 // Clients that send slowly, or do not read, hold no more than the limit; others get 503 meanwhile.
 func TestMemoryOfSlowClientsHasALimit(t *testing.T) {
 	f, _ := newFiles(t)
@@ -380,7 +484,7 @@ func TestMetricsAndAudit(t *testing.T) {
 	post(t, url+"/topk", map[string]any{"contexts": [][]float32{make([]float32, dim), make([]float32, dim)}})
 	for path, wants := range map[string][]string{
 		"/metrics": {"l2s_contexts_total 2\n", "l2s_alarms 0\n", "l2s_memory_bytes 0\n", `l2s_request_seconds_count{code="200",handler="/topk"} 1`},
-		"/audit":   {"alarms []; P@1 "},
+		"/audit":   {"no samples yet: "},
 		"/readyz":  {""},
 	} {
 		r, err := http.Get(url + path)
@@ -392,6 +496,9 @@ func TestMetricsAndAudit(t *testing.T) {
 			if err != nil || r.StatusCode != http.StatusOK || !strings.Contains(string(text), want) {
 				t.Errorf("%s: found %d, %v and %s, expected 200 and %s", path, r.StatusCode, err, text, want)
 			}
+		}
+		if strings.Contains(string(text), "precision_at_1") {
+			t.Errorf("%s: found a precision without samples:\n%s", path, text)
 		}
 		r.Body.Close()
 	}
@@ -409,20 +516,19 @@ func TestMain(m *testing.M) {
 
 // A wrong call ends with a line that names the flag, and an example.
 func TestWrongUse(t *testing.T) {
-	const example = "as in: serve -head W.npy -bias b.npy -screen m.l2s -vocab words.txt; -h explains the flags\n"
+	const example = "as in: serve -head W.npy -bias b.npy -index m.l2p -vocab words.txt; -h explains the flags\n"
 	for _, c := range []struct {
 		args string
 		want string
 	}{
 		{"", "-head: found none, which is required, " + example},
-		{"-screen m.l2s", "-head: found none, which is required, " + example},
-		{"-head W.npy", "-screen: found none, which is required, " + example},
-		{"-head W.npy -screen m.l2s words.txt", `found the argument "words.txt", expected flags alone, ` + example},
-		{"-head W.npy -screen m.l2s -max-body 0", "-max-body: found 0, expected a limit above 0; -h explains the flags\n"},
-		{"-head W.npy -screen m.l2s -max-memory -1", "-max-memory: found -1, expected a limit above 0; -h explains the flags\n"},
-		{"-head W.npy -screen m.l2s -max-contexts 0", "-max-contexts: found 0, expected a limit above 0; -h explains the flags\n"},
-		{"-head W.npy -screen m.l2s -max-k 0", "-max-k: found 0, expected a limit above 0; -h explains the flags\n"},
-		{"-head W.npy -screen m.l2s -timeout 0s", "-timeout: found 0s, expected a limit above 0; -h explains the flags\n"},
+		{"-index m.l2p", "-head: found none, which is required, " + example},
+		{"-head W.npy -index m.l2p words.txt", `found the argument "words.txt", expected flags alone, ` + example},
+		{"-head W.npy -index m.l2p -max-body 0", "-max-body: found 0, expected a limit above 0; -h explains the flags\n"},
+		{"-head W.npy -index m.l2p -max-memory -1", "-max-memory: found -1, expected a limit above 0; -h explains the flags\n"},
+		{"-head W.npy -index m.l2p -max-contexts 0", "-max-contexts: found 0, expected a limit above 0; -h explains the flags\n"},
+		{"-head W.npy -index m.l2p -max-k 0", "-max-k: found 0, expected a limit above 0; -h explains the flags\n"},
+		{"-head W.npy -index m.l2p -timeout 0s", "-timeout: found 0s, expected a limit above 0; -h explains the flags\n"},
 	} {
 		cmd := exec.Command(os.Args[0], strings.Fields(c.args)...)
 		cmd.Env = append(os.Environ(), "L2S_SERVE=1")
@@ -433,8 +539,8 @@ func TestWrongUse(t *testing.T) {
 	}
 	cmd := exec.Command(os.Args[0], "-h")
 	cmd.Env = append(os.Environ(), "L2S_SERVE=1")
-	if output, _ := cmd.CombinedOutput(); strings.Count(string(output), "required") != 2 {
-		t.Errorf("serve -h: found\n%s\nexpected two flags that are required", output)
+	if output, _ := cmd.CombinedOutput(); strings.Count(string(output), "required") != 1 {
+		t.Errorf("serve -h: found\n%s\nexpected one flag that is required", output)
 	}
 }
 
@@ -442,8 +548,8 @@ func TestWrongUse(t *testing.T) {
 // and SIGTERM ends it when all have been answered.
 func TestTheProgramUnderLoad(t *testing.T) {
 	f, second := newFiles(t)
-	cmd := exec.Command(os.Args[0], "-head", f.path("W.npy"), "-bias", f.path("b.npy"), "-screen", f.path("m.l2s"), "-vocab", f.path("vocab.txt"),
-		"-listen", "127.0.0.1:0", "-timeout", "10m", "-grace", "10m") // for a slow machine
+	cmd := exec.Command(os.Args[0], "-head", f.path("W.npy"), "-bias", f.path("b.npy"), "-index", f.path("m.l2s"), "-vocab", f.path("vocab.txt"),
+		"-addr", "127.0.0.1:0", "-timeout", "10m", "-grace", "10m") // for a slow machine
 	cmd.Env = append(os.Environ(), "L2S_SERVE=1")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/learn"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -40,7 +39,10 @@ func learner(ctx context.Context, s *soak) error {
 		return err
 	}
 	defer l.Close()
-	exact := softmax.NewSearcher(s.data.Layer)
+	exact, err := l2s.NewSearcher(s.data.Layer, nil, l2s.Options{})
+	if err != nil {
+		return err
+	}
 	order := rand.Perm(dim)
 	repeated := s.h(0)
 	var queries, byScreen, missed int
@@ -56,7 +58,7 @@ func learner(ctx context.Context, s *soak) error {
 				traffic = 0
 			}
 			repeated = s.h(rand.IntN(asked))
-			if _, err := screen.Load(keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if _, err := l2s.Load(keep); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				s.fault("learner: the file that is kept: %v", err)
 			}
 			if r := l.Audit().Report(); r.Err != nil {
@@ -79,15 +81,15 @@ func learner(ctx context.Context, s *soak) error {
 		case traffic == 3 && i%3 > 0: // one context again and again
 			copy(h, repeated)
 		}
-		k, req := 1+rand.IntN(5), softmax.Request{Budget: []float64{0, 0, 0, 1e-300, 1, 30, 1e9}[rand.IntN(7)], Exact: rand.IntN(8) == 0}
+		k, req := 1+rand.IntN(5), l2s.Request{Budget: []float64{0, 0, 0, 1e-300, 1, 30, 1e9}[rand.IntN(7)], Exact: rand.IntN(8) == 0}
 		if rand.IntN(100) == 0 {
 			bad := slices.Clone(h)
 			bad[rand.IntN(dim)] = float32([]float64{math.NaN(), math.Inf(1), math.Inf(-1)}[rand.IntN(3)])
-			if _, err := l.Search(make([]softmax.Prediction, k), bad, req); !errors.Is(err, softmax.ErrContext) {
+			if _, err := l.Search(make([]l2s.Prediction, k), bad, req); !errors.Is(err, l2s.ErrContext) {
 				s.fault("learner: a context with %v: found %v, expected a refusal", bad, err)
 			}
 		}
-		got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+		got, want := make([]l2s.Prediction, k), make([]l2s.Prediction, k)
 		a, err := l.Search(got, h, req)
 		if err != nil || a.Count != k {
 			s.fault("learner: %+v: found %d labels, %v", req, a.Count, err)
@@ -97,16 +99,16 @@ func learner(ctx context.Context, s *soak) error {
 			return err
 		}
 		switch {
-		case a.Source == softmax.FromLayer && !slices.Equal(got, want):
+		case a.Exact && !slices.Equal(got, want):
 			s.fault("learner: found %v from the layer, expected %v", got, want)
-		case a.Source != softmax.FromLayer && (odd || req.Exact):
+		case !a.Exact && (odd || req.Exact):
 			s.fault("learner: found a context times something, or an exact request, answered from a screen: %v", h)
-		case a.Source != softmax.FromLayer:
+		case !a.Exact:
 			ids, logits := make([]uint32, len(got)), make([]float64, len(got))
 			for j, p := range got {
 				ids[j] = p.ID
 			}
-			if err := exact.Logits(logits, h, softmax.Only(ids)); err != nil {
+			if err := exact.Logits(logits, h, l2s.Only(ids)); err != nil {
 				return err
 			}
 			for j, p := range got {
@@ -152,15 +154,18 @@ func tails(ctx context.Context, s *soak) error {
 	if err != nil {
 		return err
 	}
-	by, err := screen.NewSearcher(m, s.data.Layer, screen.Options{OverTail: true})
+	by, err := l2s.NewSearcher(s.data.Layer, m, l2s.Options{OverTail: true})
 	if err != nil {
 		return err
 	}
-	exact := softmax.NewSearcher(s.data.Layer)
-	top, one := make([]softmax.Prediction, 5), make([]softmax.Prediction, 1)
+	exact, err := l2s.NewSearcher(s.data.Layer, nil, l2s.Options{})
+	if err != nil {
+		return err
+	}
+	top, one := make([]l2s.Prediction, 5), make([]l2s.Prediction, 1)
 	// off returns the largest error of log Z on the three ways to it.
 	off := func(h []float32, temperature float64) (float64, error) {
-		want, err := exact.Search(one, h, softmax.Request{LogSum: true, ExactSum: true, Temperature: temperature})
+		want, err := exact.Search(one, h, l2s.Request{LogSum: true, ExactSum: true, Temperature: temperature})
 		if err != nil {
 			return 0, err
 		}
@@ -172,7 +177,7 @@ func tails(ctx context.Context, s *soak) error {
 		if err != nil {
 			return 0, err
 		}
-		a, err := by.Search(top, h, softmax.Request{LogSum: true, Temperature: temperature})
+		a, err := by.Search(top, h, l2s.Request{LogSum: true, Temperature: temperature})
 		if err != nil {
 			return 0, err
 		}

@@ -2,7 +2,7 @@
 // head that learns under traffic that changes and is meant to spoil it, its audit, tails of
 // contexts of other lengths, the example service under slow and odd clients while its files are
 // swapped, the commands while they are killed, a disk that is full, and, if a model and llama.cpp's
-// libraries are there, the bridge. Every answer is compared with one by the definition or the exact
+// libraries are there, the bridge and its server. Every answer is compared with one by the definition or the exact
 // layer. It ends with the exit status 1 if an answer was wrong, a file torn, a process ended in a
 // wrong way, or memory grew. make soak builds the programs that it starts.
 package main
@@ -25,9 +25,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/screen"
 )
 
 const (
@@ -53,7 +53,7 @@ type part struct {
 	run  func(ctx context.Context, s *soak) error
 }
 
-var parts = []part{{"learner", learner}, {"tail", tails}, {"service", service}, {"kills", kills}, {"disk", disk}, {"bridge", bridge}}
+var parts = []part{{"learner", learner}, {"tail", tails}, {"service", service}, {"kills", kills}, {"disk", disk}, {"bridge", bridge}, {"server", server}}
 
 func main() {
 	var s soak
@@ -100,11 +100,11 @@ func (s *soak) prepare(ctx context.Context) (err error) {
 	s.data = synthetic.Structured(labels, dim, topics, trained+asked, 1)
 	w := make([]float32, labels*dim)
 	for i := range labels {
-		s.data.Layer.Weights().Widen(w[i*dim:(i+1)*dim], i)
+		s.data.Exact.Weights().Widen(w[i*dim:(i+1)*dim], i)
 	}
 	bias := make([]float32, labels)
 	for i := range bias {
-		bias[i] = s.data.Layer.Bias()[i]
+		bias[i] = s.data.Exact.Bias()[i]
 	}
 	for name, x := range map[string][]float32{"W.npy": w, "train.npy": s.data.Contexts[:trained*dim], "half.npy": s.data.Contexts[:trained*dim/2]} {
 		if err := tensorfile.WriteNPY(s.path(name), x, len(x)/dim, dim); err != nil {
@@ -144,7 +144,7 @@ func (s *soak) h(i int) []float32 {
 	return h
 }
 
-func (s *soak) load(name string) (*screen.Model, error) { return screen.Load(s.path(name)) }
+func (s *soak) load(name string) (*l2s.Index, error) { return l2s.Load(s.path(name)) }
 
 // all runs the parts side by side.
 func (s *soak) all(ctx context.Context, length time.Duration, only string) {

@@ -19,15 +19,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s"
 )
 
 // service starts the example service. Clients ask it, some of them slowly or with odd bodies,
 // while the file of the screen is replaced by another screen and by a torn file: each answer comes
 // from one of the two screens, and none is a 500.
 func service(ctx context.Context, s *soak) error {
-	var models [2]*screen.Model
+	var models [2]*l2s.Index
 	var files [2][]byte
 	var err error
 	for i, name := range []string{"a.l2s", "b.l2s"} {
@@ -48,8 +47,8 @@ func service(ctx context.Context, s *soak) error {
 		return err
 	}
 	var output said
-	cmd := s.program(context.Background(), "serve", "-head", s.path("W.npy"), "-bias", s.path("b.npy"), "-screen", s.path("served.l2s"),
-		"-listen", "127.0.0.1:0", "-max-memory", "16777216", "-timeout", "2m", "-grace", "2m") // for a busy machine
+	cmd := s.program(context.Background(), "serve", "-head", s.path("W.npy"), "-bias", s.path("b.npy"), "-index", s.path("served.l2s"),
+		"-addr", "127.0.0.1:0", "-max-memory", "16777216", "-timeout", "2m", "-grace", "2m") // for a busy machine
 	cmd.Stderr = &output
 	if err := cmd.Start(); err != nil {
 		return err
@@ -137,11 +136,11 @@ func (s *said) String() string {
 }
 
 // client compares answers, and sends bodies that are broken.
-func (s *soak) client(ctx context.Context, url string, models [2]*screen.Model) {
-	var by [2]*screen.Searcher
+func (s *soak) client(ctx context.Context, url string, models [2]*l2s.Index) {
+	var by [2]*l2s.Searcher
 	for i, m := range models {
 		var err error
-		if by[i], err = screen.NewSearcher(m, s.data.Layer, screen.Options{OverTail: true}); err != nil {
+		if by[i], err = l2s.NewSearcher(s.data.Layer, m, l2s.Options{OverTail: true}); err != nil {
 			s.fault("service: %v", err)
 			return
 		}
@@ -229,12 +228,12 @@ func (s *soak) client(ctx context.Context, url string, models [2]*screen.Model) 
 		}
 		right := false
 		for _, x := range by {
-			want := make([]softmax.Prediction, k)
-			b, err := x.Search(want, h, softmax.Request{Budget: budget})
+			want := make([]l2s.Prediction, k)
+			b, err := x.Search(want, h, l2s.Request{Budget: budget})
 			if err != nil {
 				s.fault("service: %v", err)
 			}
-			same := len(a.Answers[0].Labels) == b.Count && a.Answers[0].Source == b.Source.String()
+			same := len(a.Answers[0].Labels) == b.Count && a.Answers[0].Source == map[bool]string{false: "set", true: "layer"}[b.Exact]
 			for j := 0; same && j < b.Count; j++ {
 				same = a.Answers[0].Labels[j].ID == want[j].ID && a.Answers[0].Labels[j].Logit == want[j].Logit
 			}

@@ -14,6 +14,14 @@ import (
 // begin loads the values that stay in registers.
 func (f *fn) begin() {
 	if !f.wide() {
+		if f.contexts == 1 && f.weights == 256 {
+			f.held = map[string]reg.VecVirtual{}
+			for _, m := range f.constants() {
+				v := YMM()
+				VMOVDQU(m, v)
+				f.held[m.Symbol.Name] = v
+			}
+		}
 		return
 	}
 	mask := func(bits uint32) reg.Register {
@@ -35,6 +43,25 @@ func (f *fn) begin() {
 		}
 	}
 	f.upper, f.lower = mask(0xff00), mask(0x00ff)
+}
+
+// constants returns the constants that the loop over large blocks reads most.
+func (f *fn) constants() []Mem {
+	switch f.suffix {
+	case "Q6K":
+		return []Mem{oddBytes(), each(0x3c), each(0xc0)}
+	case "Q5K":
+		return []Mem{oddBytes(), each(0x0f), each(0x10)}
+	}
+	return []Mem{oddBytes(), each(0x0f)}
+}
+
+// hold returns the register of a constant if it has one, and its memory otherwise.
+func (f *fn) hold(m Mem) Op {
+	if v, ok := f.held[m.Symbol.Name]; ok {
+		return v
+	}
+	return m
 }
 
 // data are the constants that are defined, by their names.
@@ -123,22 +150,23 @@ func (f *fn) factor(p reg.GPVirtual, g int, last bool, at int) reg.VecVirtual {
 		VCVTPH2PS(y, v)
 		return v
 	}
-	from := f.d8
+	first, more := f.d8, f.d8more
 	if at > 0 {
-		from = f.m8
+		first, more = f.m8, f.m8more
 	}
-	switch {
-	case f.mins: // a factor for each group
+	if f.mins && (f.wide() || f.contexts > 1) {
 		VMOVUPS(lanes(g, 8), v)
-	case f.wide():
-		VMOVUPS(lanes(2*g, 4), v)
-	default: // a factor for each half of a group
-		if g >= 4 {
-			from = f.d8more
-		}
-		VMOVUPS(lanes(2*g%8, 4), v)
+		VPERMPS(first, v, v)
+		return v
 	}
-	VPERMPS(from, v, v)
+	if f.wide() {
+		VPERMILPS(U8(0x55*(g/2)), first, v)
+		return v
+	}
+	if g >= 4 {
+		first = more
+	}
+	VPERMILPS(U8(0x55*(g%4)), first, v)
 	return v
 }
 
@@ -157,17 +185,20 @@ func (f *fn) factors(p reg.GPVirtual) {
 		return v
 	}
 	if !f.mins { // Q6_K: 16 int8
-		d := half(208)
-		make16 := func(at int) reg.VecVirtual {
+		d, x := half(208), XMM()
+		VMOVDQU(Mem{Base: p, Disp: 192}, x)
+		VPSHUFB(f.order(), x, x)
+		eight := func() reg.VecVirtual {
 			v := f.l.Vec()
-			VPMOVSXBD(Mem{Base: p, Disp: at}, v)
+			VPMOVSXBD(x, v)
 			VCVTDQ2PS(v, v)
 			VMULPS(d, v, v)
 			return v
 		}
-		f.d8 = make16(192)
+		f.d8 = eight()
 		if !f.wide() {
-			f.d8more = make16(200)
+			VPSRLDQ(U8(8), x, x)
+			f.d8more = eight()
 		}
 		return
 	}
@@ -209,10 +240,26 @@ func (f *fn) factors(p reg.GPVirtual) {
 		return y
 	}
 	f.d8, f.m8 = factors(s8, 0), factors(t8, 2)
+	if f.contexts == 1 && !f.wide() { // four factors in both halves
+		f.d8more, f.m8more = YMM(), YMM()
+		VPERM2F128(U8(0x11), f.d8, f.d8, f.d8more)
+		VPERM2F128(U8(0x11), f.m8, f.m8, f.m8more)
+		VPERM2F128(U8(0), f.d8, f.d8, f.d8)
+		VPERM2F128(U8(0), f.m8, f.m8, f.m8)
+	}
 	if f.bytes == 176 && f.wide() {
 		f.qh = f.l.Vec()
 		VBROADCASTI64X4(Mem{Base: p, Disp: 16}, f.qh)
 	}
+}
+
+// order returns a constant that orders the 16 scales of Q6_K so that one shuffle within 128 bits,
+// by the same number everywhere, makes the factors of a group, or of two on AVX-512.
+func (f *fn) order() Mem {
+	if f.wide() {
+		return constant("fourths", func(i int) byte { return byte(i%4*4 + i/4%4) })
+	}
+	return constant("seconds", func(i int) byte { return byte(i%16/8*8 + i%4*2 + i/4%2) })
 }
 
 // signed turns the masked bits of X + 128 into the masked bits of X.
@@ -338,7 +385,7 @@ func (f *fn) nibbles32(p reg.GPVirtual, g, at int) reg.VecVirtual {
 	if g%2 == 1 {
 		VPSRLW(U8(4), x, x)
 	}
-	VPAND(each(0x0f), x, x)
+	VPAND(f.hold(each(0x0f)), x, x)
 	return x
 }
 
@@ -352,28 +399,56 @@ func (f *fn) codes5K(p reg.GPVirtual, g int, _ bool) reg.VecVirtual {
 		VPADDB(each(0x10), x, k, x)
 		return x
 	}
-	y := YMM()
-	VMOVDQU(Mem{Base: p, Disp: 16}, y)
-	VPAND(each(1<<g), y, y)
-	VPCMPEQB(each(1<<g), y, y)
-	VPAND(each(0x10), y, y)
-	VPOR(y, x, x)
+	// The fifth bit, moved to its place. The bits that come from another byte are masked.
+	y := f.qh
+	if f.contexts > 1 || g == 0 {
+		y = YMM()
+		VMOVDQU(Mem{Base: p, Disp: 16}, y)
+		f.qh = y
+	}
+	z := YMM()
+	switch {
+	case g < 4:
+		VPSLLW(U8(4-g), y, z)
+	case g > 4:
+		VPSRLW(U8(g-4), y, z)
+	}
+	if g == 4 {
+		VPAND(f.hold(each(0x10)), y, z)
+	} else {
+		VPAND(f.hold(each(0x10)), z, z)
+	}
+	VPOR(z, x, x)
 	return x
 }
 
+// codes6K makes the codes of a group, or of two, in the upper six bits of each byte. The upper two
+// of a code come from bytes that four groups share; inverting the first makes a code signed.
 func (f *fn) codes6K(p reg.GPVirtual, g int, _ bool) reg.VecVirtual {
-	x, high := f.l.Vec(), f.l.Vec()
-	low := Mem{Base: p, Disp: g/4*64 + g%2*32}
-	upper := Mem{Base: p, Disp: 128 + g/4*32}
+	x, low := f.l.Vec(), Mem{Base: p, Disp: g/4*64 + g%2*32}
+	high := f.qh
+	if g%4 == 0 || f.contexts > 1 && !f.wide() {
+		high = f.l.Vec()
+		upper := Mem{Base: p, Disp: 128 + g/4*32}
+		if f.wide() {
+			VBROADCASTI64X4(upper, high)
+			VPXORD(each(0xaa), high, high)
+		} else {
+			VMOVDQU(upper, high)
+			VPXOR(each(0xaa), high, high)
+		}
+		f.qh = high
+	}
+	shifted := f.l.Vec()
 	if f.wide() {
 		VMOVDQU64(low, x)
-		VBROADCASTI64X4(upper, high)
-		VPSLLVW(halves(64, byte(6-g%4*2), byte(4-g%4*2)), high, high)
+		VPSLLVW(halves(64, byte(6-g%4*2), byte(4-g%4*2)), high, shifted)
 	} else {
 		VMOVDQU(low, x)
-		VMOVDQU(upper, high)
 		if left := 6 - g%4*2; left > 0 {
-			VPSLLW(U8(left), high, high)
+			VPSLLW(U8(left), high, shifted)
+		} else {
+			shifted = high
 		}
 	}
 	if g%4 < 2 {
@@ -381,13 +456,14 @@ func (f *fn) codes6K(p reg.GPVirtual, g int, _ bool) reg.VecVirtual {
 	} else {
 		VPSRLW(U8(2), x, x)
 	}
-	f.signed(high, 0xc0)
 	if f.wide() {
-		VPANDD(each(0x3c), x, x)
-		VPORD(high, x, x)
-	} else {
-		VPAND(each(0x3c), x, x)
-		VPOR(high, x, x)
+		VPANDD(f.mask, shifted, shifted)
+		VPTERNLOGD(U8(0xf8), each(0x3c), x, shifted) // shifted | x & 0x3c
+		return shifted
 	}
+	upper := YMM()
+	VPAND(f.hold(each(0xc0)), shifted, upper)
+	VPAND(f.hold(each(0x3c)), x, x)
+	VPOR(upper, x, x)
 	return x
 }

@@ -79,17 +79,20 @@ type fn struct {
 	kind
 	l        emit.Level
 	contexts int
-	ahead    reg.GPVirtual    // bytes
-	planes   reg.GPVirtual    // of the contexts, at the groups at hand
-	acc      []reg.VecVirtual // AVX2: for each context the lanes of even groups, then of odd ones
-	upper    reg.Register     // AVX-512: the mask of the upper 8 of 16 elements
-	lower    reg.Register     // of the others
-	d8, m8   reg.VecVirtual   // the factors of a large block
-	d8more   reg.VecVirtual   // AVX2, Q6_K: of the upper half
-	qh       reg.VecVirtual   // AVX-512, Q5_K: the fifth bits
-	odd      reg.VecVirtual   // AVX-512: the mask of the odd bytes
-	mask     reg.VecVirtual   // AVX-512, codes of 4 to 6 bits without a minimum: the mask of their bits at their place in a byte
-	spread   []reg.VecVirtual // AVX-512: from four factors to the factors of two pairs
+	ahead    reg.GPVirtual             // bytes
+	planes   reg.GPVirtual             // of the contexts, at the groups at hand
+	offset   int                       // bytes from planes to the groups at hand, in a large block
+	acc      []reg.VecVirtual          // AVX2: for each context the lanes of even groups, then of odd ones
+	upper    reg.Register              // AVX-512: the mask of the upper 8 of 16 elements
+	lower    reg.Register              // of the others
+	d8, m8   reg.VecVirtual            // the factors of a large block
+	d8more   reg.VecVirtual            // AVX2: of the upper half
+	m8more   reg.VecVirtual            // AVX2
+	qh       reg.VecVirtual            // the upper bits of the codes of several groups of Q5_K or Q6_K
+	held     map[string]reg.VecVirtual // AVX2, large blocks: constants, by their names
+	odd      reg.VecVirtual            // AVX-512: the mask of the odd bytes
+	mask     reg.VecVirtual            // AVX-512, codes of 4 to 6 bits without a minimum: the mask of their bits at their place in a byte
+	spread   []reg.VecVirtual          // AVX-512: from four factors to the factors of two pairs
 }
 
 func (f *fn) wide() bool { return f.l.Bytes == 64 }
@@ -167,8 +170,10 @@ func (f *fn) row(p reg.GPVirtual) {
 		f.factors(p)
 		for g := 0; g < 8; g += 2 {
 			f.pair(p, g, false)
-			ADDQ(I32(f.pairBytes()*f.contexts), f.planes)
+			f.offset += f.pairBytes() * f.contexts
 		}
+		ADDQ(I32(f.offset), f.planes)
+		f.offset = 0
 		ADDQ(I32(f.bytes), p)
 		DECQ(left)
 		JNZ(LabelRef("block"))
@@ -248,7 +253,7 @@ func (f *fn) pair(p reg.GPVirtual, g int, last bool) {
 		}
 		t, u := YMM(), YMM()
 		for c := range f.contexts {
-			at := func(part int) Mem { return Mem{Base: f.planes, Disp: f.pairBytes()*c + 64*part + 32*odd} }
+			at := func(part int) Mem { return Mem{Base: f.planes, Disp: f.offset + f.pairBytes()*c + 64*part + 32*odd} }
 			VPMADDWD(at(0), even, t)
 			VPMADDWD(at(1), odds, u)
 			VPADDD(u, t, t)
@@ -268,7 +273,7 @@ func (f *fn) words(x reg.VecVirtual) (even, odd reg.VecVirtual) {
 	if f.wide() {
 		VPANDD(f.odd, x, x)
 	} else {
-		VPAND(oddBytes(), x, x)
+		VPAND(f.hold(oddBytes()), x, x)
 	}
 	return even, x
 }
@@ -286,7 +291,7 @@ func (f *fn) minimum(sums Mem, m, acc reg.VecVirtual) {
 func (f *fn) products(x, d, m reg.VecVirtual) {
 	even, odd := f.words(x)
 	for c := range f.contexts {
-		at := func(part int) Mem { return Mem{Base: f.planes, Disp: f.pairBytes()*c + 64*part} }
+		at := func(part int) Mem { return Mem{Base: f.planes, Disp: f.offset + f.pairBytes()*c + 64*part} }
 		t := ZMM()
 		VPMADDWD(at(0), even, t)
 		VPDPWSSD(at(1), odd, t)

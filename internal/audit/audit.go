@@ -1,47 +1,49 @@
-// Package audit watches whether the answers of a pool of searchers are as precise as the ladder of
-// their model promises. It observes their queries (pool.Watcher).
+// Package audit watches whether the answers of a pool of searchers are as precise as the steps of
+// their index promise. It observes their queries (engine.Watcher).
 package audit
 
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
-// Options is screen.AuditOptions.
+// Options are l2s.AuditOptions.
 type Options struct {
 	Share float64
 	Alarm func(Alarm)
 }
 
-// Audit is screen.Audit. The tests that it makes of samples are e-detectors.
+// Audit is l2s.Audit. The tests that it makes of samples are e-detectors.
 type Audit struct {
-	pool    *pool.Pool
+	pool    *engine.Pool
 	options Options
 	called  chan struct{} // there is work
 	ending  chan struct{}
 	ended   chan struct{}
 	exact   *exact.Searcher // over layer, for the goroutine of the audit
-	layer   *exact.Layer
+	layer   *engine.Layer
 	h       []float32 // the context of the sample to answer
 
-	mu           sync.Mutex       // sampled queries hold it for a moment
-	model        *screening.Model // whose samples count
-	geometry     *Geometry        // nil: not known
+	mu           sync.Mutex    // sampled queries hold it for a moment
+	index        *engine.Index // whose samples count; nil for the exact search, which has none
+	geometry     *Geometry     // nil: not known
 	stopped      bool
-	wanted, full bool               // h must be set; h is set
-	located      screening.Location // of h
-	of           *screening.Model   // of located
-	k, heldOut   int                // of its ladder
+	wanted, full bool          // h must be set; h is set
+	sampled      place         // of h
+	of           *engine.Index // of sampled
+	k, heldOut   int           // of its steps
 	cosine       *driftDetector
 	first, all   *missDetector
 	outcomes     []audited // the last window ones
@@ -49,10 +51,14 @@ type Audit struct {
 	err          error     // of the last exact answer
 }
 
+// place is where a query was answered: the step of its budget, and by a screen the cell with the
+// number of candidates.
+type place struct{ step, cell, n int }
+
 // audited is a query that was answered exactly too.
 type audited struct {
 	precision.Outcome
-	rung, n int
+	step, n int
 }
 
 const (
@@ -62,12 +68,12 @@ const (
 	recentSamples = 200
 )
 
-// Alarm is screen.Alarm.
+// Alarm is l2s.Alarm.
 type Alarm struct {
 	Of, Text string
 }
 
-// Report is screen.AuditReport.
+// Report is l2s.AuditReport.
 type Report struct {
 	Sampled, Audited      uint64
 	K                     int
@@ -81,13 +87,41 @@ type Report struct {
 	Err                   error
 }
 
-// Start is screen.Pool.Audit.
-func Start(p *pool.Pool, o Options) (*Audit, error) {
+// Steps are the steps that the ladder has on the audited queries.
+func (r *Report) Steps() (steps []engine.Step) {
+	for _, x := range r.Ladder {
+		steps = append(steps, engine.StepOfRung(x))
+	}
+	return steps
+}
+
+// Bin is l2s.Bin.
+type Bin struct{ Low, High, Expected, Most, Found float64 }
+
+// Bins has the shares of the cosines of the last samples, and of training.
+func (r *Report) Bins() (bins []Bin) {
+	if r.Geometry == nil {
+		return nil
+	}
+	h, low := &r.Geometry.Cosine, -1.0
+	for i, found := range r.Cosine {
+		high := 1.0
+		if i < len(h.Edges) {
+			high = h.Edges[i]
+		}
+		bins = append(bins, Bin{low, high, h.Shares[i], h.Most[i], found})
+		low = high
+	}
+	return bins
+}
+
+// Start is l2s.Pool.Audit.
+func Start(p *engine.Pool, o Options) (*Audit, error) {
 	if o.Share == 0 {
 		o.Share = 0.02
 	}
 	if !(o.Share > 0 && o.Share <= 1) {
-		return nil, fmt.Errorf("screen: audit: share: found %v, expected above 0 and at most 1", o.Share)
+		return nil, fmt.Errorf("l2s: audit: share: found %v, expected above 0 and at most 1", o.Share)
 	}
 	a := newAudit(p, o)
 	if old, ok := p.Watch(a).(*Audit); ok {
@@ -97,7 +131,7 @@ func Start(p *pool.Pool, o Options) (*Audit, error) {
 	return a, nil
 }
 
-func newAudit(p *pool.Pool, o Options) *Audit {
+func newAudit(p *engine.Pool, o Options) *Audit {
 	return &Audit{pool: p, options: o, called: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{}), wanted: true}
 }
 
@@ -113,13 +147,15 @@ func (a *Audit) Stop() {
 	<-a.ended
 }
 
-// Began drops all earlier samples: the samples of the model m count from now on.
-func (a *Audit) Began(m *screening.Model) {
+// Began drops all earlier samples: the samples of the index count from now on.
+func (a *Audit) Began(x *engine.Index) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.model, a.geometry = m, geometryOf(m.Record())
-	k, heldOut := m.Config().K, m.Config().HeldOut
-	a.k, a.heldOut = max(k, 1), heldOut
+	a.index, a.geometry, a.k, a.heldOut = x, nil, 1, 0
+	if x != nil {
+		k, heldOut := x.Measured()
+		a.geometry, a.k, a.heldOut = geometryOf(x.Record()), max(k, 1), heldOut
+	}
 	known := cmp.Or(a.geometry, new(Geometry))
 	a.cosine = newDriftDetector(known.Cosine)
 	a.first, a.all = newMissDetector(), newMissDetector()
@@ -127,9 +163,12 @@ func (a *Audit) Began(m *screening.Model) {
 	a.outcomes, a.begun, a.err = nil, nil, nil
 }
 
-// Before asks to see a sample of the queries, each with the same chance.
+// isSample draws a sample of the queries, each with the same chance.
+func isSample() bool { return rand.Uint64N(sampleEvery) == 0 }
+
+// Before asks to see a sample of the queries by a screen.
 func (a *Audit) Before(*exact.Query) screening.Wish {
-	if rand.Uint64N(sampleEvery) != 0 {
+	if !isSample() {
 		return 0
 	}
 	return screening.Sees | screening.Places
@@ -143,18 +182,41 @@ func (a *Audit) After(v *screening.View) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if v.Model != a.model || a.stopped {
+	if a.index == nil || v.Model != a.index.Screen() || a.stopped {
 		return nil
 	}
 	if a.cosine.add(v.Found.Cosine) {
 		a.begins(a.driftAlarm())
 	}
-	if a.wanted && !v.Exact {
-		a.h = append(a.h[:0], v.Query.Vector()...) // of the size of the first one
-		a.located, a.of, a.wanted, a.full = v.Location, v.Model, false, true
-		a.call()
+	if !v.Exact {
+		a.take(v.Query.Vector(), place{v.Rung, v.Cell, v.N})
 	}
 	return nil
+}
+
+// Previewed takes a sample of the queries by a preview.
+func (a *Audit) Previewed(x *engine.Index, h []float32, step int, exact bool) {
+	if !isSample() {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if x != a.index || a.stopped {
+		return
+	}
+	a.cosine.sample()
+	if !exact {
+		a.take(h, place{step: step})
+	}
+}
+
+// take keeps a sample that is to be answered exactly, if the audit waits for one.
+func (a *Audit) take(h []float32, at place) {
+	if a.wanted {
+		a.h = append(a.h[:0], h...) // of the size of the first one
+		a.sampled, a.of, a.wanted, a.full = at, a.index, false, true
+		a.call()
+	}
 }
 
 func (a *Audit) call() {
@@ -230,32 +292,45 @@ func (a *Audit) run() {
 	}
 }
 
+// answer answers the sample exactly, and reports whether there was one.
 func (a *Audit) answer() bool {
 	a.mu.Lock()
-	x, model, full := a.located, a.of, a.full
+	at, x, full := a.sampled, a.of, a.full
 	a.mu.Unlock()
 	if !full {
 		return false
 	}
-	k := model.Config().K
+	k, _ := x.Measured()
 	best, known := make([]exact.Prediction, max(k, 1)), false
-	err := a.pool.Do(func(s *screening.Searcher) error { // so that nobody closes the layer during the answer
-		if s.Model() != model { // it was swapped
+	var o audited
+	err := a.pool.Do(func(s *engine.Searcher) error { // so that nobody closes the layer during the answer
+		if s.Index() != x { // it was swapped
 			return nil
 		}
 		if a.layer != s.Layer() {
-			a.layer, a.exact = s.Layer(), exact.NewSearcher(s.Layer())
+			a.layer, a.exact = s.Layer(), exact.NewSearcher(s.Layer().Exact())
 		}
-		return parallel.Guard(func() error {
-			_, err := a.exact.TopK(best, a.h)
-			known = err == nil
-			return err
+		return s.Layer().Read(func() error {
+			return parallel.Guard(func() error {
+				if _, err := a.exact.TopK(best, a.h); err != nil {
+					return err
+				}
+				if m := x.Screen(); m != nil {
+					o, known = audited{evaluate.Outcome(m, at.cell, best), at.step, at.n}, true
+					return nil
+				}
+				// The preview answers as before: by the context and the step alone.
+				found := make([]exact.Prediction, len(best))
+				n, err := s.Probe(found, a.h, at.step)
+				o, known = audited{precision.FindIn(ranking.IDs(nil, found[:n]), ranking.IDs(nil, best)), at.step, math.MaxInt32 - 1}, err == nil
+				return err
+			})
 		})
 	})
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.full, a.err = false, err; known && model == a.model {
-		a.add(audited{evaluate.Outcome(model, x.Cell, best), x.Rung, x.N})
+	if a.full, a.err = false, err; known && x == a.index {
+		a.add(o)
 	}
 	return true
 }
@@ -271,13 +346,13 @@ func (a *Audit) add(o audited) {
 	}
 }
 
-// expected is the P@k of the ladder at the budget of a query.
+// expected is the P@k of the step of a query.
 func (a *Audit) expected(o audited, k int) precision.Estimate {
-	rung := &a.model.Ladder()[o.rung]
+	steps, _ := a.index.Steps()
 	if k == 1 {
-		return rung.Precision1
+		return steps[o.step].Precision1
 	}
-	return rung.PrecisionK
+	return steps[o.step].PrecisionK
 }
 
 // allowed is the part of the labels that may be missed: twice the largest part, by its interval,
@@ -310,7 +385,7 @@ func (a *Audit) tell() {
 // Report returns the results of the audit.
 func (a *Audit) Report() Report {
 	a.mu.Lock()
-	m, of := a.model, a.recent(window)
+	x, of := a.index, a.recent(window)
 	r := Report{Sampled: a.cosine.samples, Audited: a.all.samples, K: a.k, Window: len(of), Geometry: a.geometry, Cosine: a.cosine.now(), Err: a.err}
 	for _, test := range []*missDetector{a.first, a.all} {
 		if test.up() {
@@ -324,10 +399,14 @@ func (a *Audit) Report() Report {
 	if len(of) == 0 {
 		return r
 	}
-	r.Expected1 = mean(of, func(o audited) precision.Estimate { return m.Ladder()[o.rung].Precision1 })
-	r.ExpectedK = mean(of, func(o audited) precision.Estimate { return m.Ladder()[o.rung].PrecisionK })
+	steps, _ := x.Steps()
+	r.Expected1 = mean(of, func(o audited) precision.Estimate { return steps[o.step].Precision1 })
+	r.ExpectedK = mean(of, func(o audited) precision.Estimate { return steps[o.step].PrecisionK })
 	outcomes, sizes := split(of)
-	r.Precision1, r.PrecisionK, r.Ladder = precision.At(outcomes, sizes, 1), precision.At(outcomes, sizes, r.K), evaluate.Measure(m, outcomes, r.K)
+	r.Precision1, r.PrecisionK = precision.At(outcomes, sizes, 1), precision.At(outcomes, sizes, r.K)
+	if m := x.Screen(); m != nil {
+		r.Ladder = evaluate.Measure(m, outcomes, r.K)
+	}
 	return r
 }
 

@@ -12,15 +12,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/audit"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
-	"github.com/learning-to-screen/l2s/internal/pool"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -35,18 +35,18 @@ var watchedOnce = sync.OnceValue(func() watched {
 	data := synthetic.Structured(1500, 24, 20, 9000, 1)
 	o := train.DefaultOptions()
 	o.Clusters, o.Iterations, o.Tail, o.Threads, o.HeldOut = 20, 0, nil, 2, 1500
-	m, _, err := train.Run(context.Background(), data.Layer, data.Contexts[:6000*24], o)
+	m, _, err := train.Run(context.Background(), data.Layer, l2s.Float32(data.Contexts[:6000*24], data.Layer.Dim()), o)
 	if err != nil {
 		panic(err)
 	}
-	return watched{(*screening.Model)(m), (*exact.Layer)(data.Layer), data.Contexts[6000*24:]}
+	return watched{(*engine.Index)(m).Screen(), data.Exact, data.Contexts[6000*24:]}
 })
 
 // traffic asks a pool about contexts, changed, until audited queries of it are audited, and returns
 // the alarms that began, with the number of audited queries at that time.
 func (w watched) traffic(t *testing.T, change func(h []float32), audited uint64, until func(audit.Report) bool) (alarms map[string]uint64, r audit.Report) {
 	t.Helper()
-	p, err := pool.New(w.model, w.layer, screening.Options{})
+	p, err := engine.NewPool(engine.Over(w.layer), engine.OfScreen(w.model), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestAuditNoticesDrift(t *testing.T) {
 // An audit continues with the next model, ends when it is asked to, and refuses wrong options.
 func TestAuditsBeginAndEnd(t *testing.T) {
 	w := watchedOnce()
-	p, err := pool.New(w.model, w.layer, screening.Options{})
+	p, err := engine.NewPool(engine.Over(w.layer), engine.OfScreen(w.model), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestAuditsBeginAndEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Swap(other, w.layer); err != nil {
+	if _, err := p.Swap(engine.Over(w.layer), engine.OfScreen(other)); err != nil {
 		t.Fatal(err)
 	}
 	if r := a.Report(); r.Sampled != 0 || r.Geometry != nil || len(r.Alarms) > 0 {
@@ -191,7 +191,7 @@ func TestAuditsBeginAndEnd(t *testing.T) {
 // A share that leaves no time for a second exact answer gets none.
 func TestTheSmallestShareOfAnAudit(t *testing.T) {
 	w := watchedOnce()
-	p, err := pool.New(w.model, w.layer, screening.Options{})
+	p, err := engine.NewPool(engine.Over(w.layer), engine.OfScreen(w.model), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestTheSmallestShareOfAnAudit(t *testing.T) {
 // Queries of a pool with an audit allocate nothing, whichever query is sampled.
 func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 	w := watchedOnce()
-	p, err := pool.New(w.model, w.layer, screening.Options{})
+	p, err := engine.NewPool(engine.Over(w.layer), engine.OfScreen(w.model), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestAuditedQueriesDoNotAllocate(t *testing.T) {
 // Many goroutines ask while models are swapped, and the audit reports.
 func TestAuditOfManyGoroutines(t *testing.T) {
 	w := watchedOnce()
-	p, err := pool.New(w.model, w.layer, screening.Options{})
+	p, err := engine.NewPool(engine.Over(w.layer), engine.OfScreen(w.model), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,14 +259,14 @@ func TestAuditOfManyGoroutines(t *testing.T) {
 			top := make([]exact.Prediction, 5)
 			for i := range 2000 {
 				at := (i*7 + g) % 3000
-				if _, err := p.Search(top, w.contexts[at*24:(at+1)*24], exact.Request{Budget: w.model.Ladder()[i%len(w.model.Ladder())].Budget}); err != nil {
+				if _, err := p.Search(top, w.contexts[at*24:(at+1)*24], &exact.Request{Budget: w.model.Ladder()[i%len(w.model.Ladder())].Budget}); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	for range 20 {
-		if _, err := p.Swap(w.model, w.layer); err != nil {
+		if _, err := p.Swap(engine.Over(w.layer), engine.OfScreen(w.model)); err != nil {
 			t.Error(err)
 		}
 		a.Report()
@@ -287,17 +287,14 @@ func TestAuditOfALanguageModel(t *testing.T) {
 	if _, err := os.Stat(folder); err != nil {
 		t.Skip("../shared/data/llm-65k is not there: ", err)
 	}
-	layerHead, err := head.Open(folder, head.Options{Copy: true})
+	public, err := l2s.Open(folder, l2s.OpenOptions{Copy: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer layerHead.Close()
-	layer, err := exact.NewLayer(layerHead.Rows(), layerHead.Bias())
-	if err != nil {
-		t.Fatal(err)
-	}
+	defer public.Close()
+	layer := (*engine.Layer)(public).Exact()
 	open := func(name string) []float32 {
-		c, release, err := head.OpenContexts(folder+"/contexts_"+name+".npy", layer.Dim())
+		c, release, err := heads.OpenContexts(folder+"/contexts_"+name+".npy", layer.Dim())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,11 +303,11 @@ func TestAuditOfALanguageModel(t *testing.T) {
 	}
 	o := train.DefaultOptions()
 	o.Tail = nil
-	made, _, err := train.Run(t.Context(), (*softmax.Layer)(layer), open("train"), o)
+	made, _, err := train.Run(t.Context(), public, l2s.Float32(open("train"), layer.Dim()), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := (*screening.Model)(made)
+	m := (*engine.Index)(made).Screen()
 	// The amount of noise that lowers P@5 to .97.
 	least, most := 0.0, 16.0
 	for range 9 {

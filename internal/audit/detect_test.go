@@ -8,9 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/pool"
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
@@ -272,7 +272,7 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 		}
 		return m
 	}
-	p, err := pool.New(model(2, 4, 8), layer, screening.Options{})
+	p, err := engine.NewPool(engine.Over(layer), engine.OfScreen(model(2, 4, 8)), engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func TestASampleBeforeASwapIsDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := p.Swap(model(8), layer); err != nil {
+	if _, err := p.Swap(engine.Over(layer), engine.OfScreen(model(8))); err != nil {
 		t.Fatal(err)
 	}
 	if !a.answer() {

@@ -6,10 +6,10 @@
 package dense
 
 import (
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Searcher searches a layer. It belongs to one goroutine.
@@ -20,11 +20,11 @@ type Searcher struct {
 }
 
 // New returns a searcher, with the weights of [Weights].
-func New(l *softmax.Layer) *Searcher { return &Searcher{weights: Weights(l), bias: l.Bias()} }
+func New(l *exact.Layer) *Searcher { return &Searcher{weights: Weights(l), bias: l.Bias()} }
 
 // Weights returns W in float32, row-major: the layer's own, or a widened copy if
 // its elements are of another type.
-func Weights(l *softmax.Layer) []float32 {
+func Weights(l *exact.Layer) []float32 {
 	w, ok := kernels.AsFloat32(l.Weights())
 	if !ok {
 		w = make([]float32, l.Labels()*l.Dim())
@@ -37,14 +37,14 @@ func Weights(l *softmax.Layer) []float32 {
 
 // TopK writes the labels of the largest logits to dst, in order, ties by the
 // lower id, and returns their number: the length of dst, or L if that is less.
-func (s *Searcher) TopK(dst []softmax.Prediction, h []float32) int {
+func (s *Searcher) TopK(dst []exact.Prediction, h []float32) int {
 	s.scores = grow.Slice(s.scores, len(s.bias))
 	floats.Scan(s.scores, s.weights, s.bias, h)
 	k := min(len(dst), len(s.scores))
 	s.ids, s.best = grow.Slice(s.ids, k), grow.Slice(s.best, k)
 	floats.TopK(s.ids, s.best, s.scores)
 	for i, id := range s.ids {
-		dst[i] = softmax.Prediction{ID: id, Logit: float64(s.best[i])}
+		dst[i] = exact.Prediction{ID: id, Logit: float64(s.best[i])}
 	}
 	return k
 }

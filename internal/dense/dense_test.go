@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // If logits are integers, float32 holds them exactly: the answers are the same as by
@@ -26,19 +26,19 @@ func TestAnswersAreExactForIntegers(t *testing.T) {
 		bias[i] = float32(i % 3)
 	}
 	for _, rows := range []kernels.Rows{kernels.Float32Rows(w, dim), kernels.BFloat16Rows(narrow, dim)} {
-		l, err := softmax.NewLayer(rows, bias)
+		l, err := exact.NewLayer(rows, bias)
 		if err != nil {
 			t.Fatal(err)
 		}
-		exact := softmax.NewSearcher(l)
+		whole := exact.NewSearcher(l)
 		simdtest.EachLevel(t, func(t *testing.T) {
 			s := New(l)
-			want, got := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
+			want, got := make([]exact.Prediction, k), make([]exact.Prediction, k)
 			n := s.TopK(got, h)
-			if found, err := exact.TopK(want, h); err != nil || n != found || !slices.Equal(got, want) {
+			if found, err := whole.TopK(want, h); err != nil || n != found || !slices.Equal(got, want) {
 				t.Errorf("%s: found %v, expected %v, %v", rows.Element(), got[:n], want[:found], err)
 			}
-			top := make([]softmax.Prediction, k)
+			top := make([]exact.Prediction, k)
 			if n := simdtest.AllocsPerRun(10, func() { s.TopK(top, h) }); n != 0 {
 				t.Errorf("%v allocations, want none", n)
 			}

@@ -29,7 +29,7 @@ const (
 
 // Own finds own states. The own state of a label s is a real state h moved as little as possible
 // along M (w_s - mean row), M the covariance of real states, until s leads every other label by
-// [OwnLead] logits. Labels have none whose state would be longer than 99.9 of 100 real ones, in
+// [OwnLead] logits, before a soft cap. Labels have none whose state would be longer than 99.9 of 100 real ones, in
 // deviations of these (Mahalanobis), or which cannot lead, such as one of two equal rows. Texts show
 // whether the labels of these texts are found; own states show it for every label.
 //
@@ -340,10 +340,10 @@ func (f *ownFinder) step(others []exact.Prediction) (moved, ok bool) {
 	rows := f.o.layer.Weights()
 	rows.RefGatherDot(logits, f.o.layer.Bias(), ids, f.state)
 	rows.RefGatherDot(slopes, nil, ids, f.u)
-	far := 0.0
+	far, scale := 0.0, f.o.layer.Scale()
 	for i := 1; i < len(ids); i++ {
-		if lead := logits[0] - logits[i]; lead < OwnLead {
-			slope := slopes[0] - slopes[i]
+		if lead := (logits[0] - logits[i]) * scale; lead < OwnLead {
+			slope := (slopes[0] - slopes[i]) * scale
 			if !(slope > 0) {
 				return false, false
 			}

@@ -412,3 +412,27 @@ func TestOwnStatesSeeAHoleThatTextDoesNot(t *testing.T) {
 		t.Errorf("found the outcome %d of the hidden label, and %.4f of %d own states, expected 1, and less than %v", outcomes[hidden], found.Value, n, precision.TargetOwn)
 	}
 }
+
+// Leads are of logits with the scale of the layer: twice the scale, half the way.
+func TestOwnStatesFollowTheScale(t *testing.T) {
+	l, states := ownLayer(t, 300, 12, 2000)
+	scaled, err := l.Scaled(2, 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, plain := map[uint32][]float32{}, map[uint32][]float32{}
+	outcomesOf(t, newOwn(t, scaled, states), OwnSample(300, 300, 0), methods(scaled, found))
+	outcomesOf(t, newOwn(t, l, states), OwnSample(300, 300, 0), methods(l, plain))
+	best, s := make([]exact.Prediction, 2), exact.NewSearcher(l)
+	for id, x := range found {
+		if _, err := s.TopK(best, x); err != nil {
+			t.Fatal(err)
+		}
+		if lead := 2 * (best[0].Logit - best[1].Logit); best[0].ID != id || lead < OwnLead-1e-6 {
+			t.Errorf("label %d: found the leader %d by %v, expected the label by %d", id, best[0].ID, lead, OwnLead)
+		}
+	}
+	if len(plain) == 0 || len(found) <= len(plain) {
+		t.Errorf("found %d own states, expected more than the %d without a scale", len(found), len(plain))
+	}
+}

@@ -18,3 +18,9 @@ func SetTile(bytes int) (restore func()) {
 func (s *Searcher) Short(dst []Prediction, a *Answer, q *Query, req *Request) bool {
 	return s.short(dst, a, q, req)
 }
+
+// Ends are the intervals of the first n rows of the list that a short search looked at.
+func (q *Query) Ends(n int) (lower, upper []float32) { return q.lower[:n], q.upper[:n] }
+
+// HasCoarse reports whether the layer has codes of 4 bits.
+func (l *Layer) HasCoarse() bool { return l.coarse != nil }

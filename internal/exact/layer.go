@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
@@ -21,7 +22,8 @@ type Layer struct {
 	blocks *kernels.BlockRows
 	codes  *kernels.Int8Rows
 	coarse *kernels.Int4Rows
-	team   *team // shares scans among threads; nil for one
+	team   *team  // shares scans among threads; nil for one
+	final  *final // nil for the logits w.h + b
 
 	fingerprint func() [32]byte
 }
@@ -77,3 +79,17 @@ func (l *Layer) Bias() []float32 { return l.bias }
 
 // Fingerprint is softmax.Layer.Fingerprint.
 func (l *Layer) Fingerprint() [32]byte { return l.fingerprint() }
+
+// Another returns the error of a model that was made for a layer of the same shape with another
+// fingerprint. A bias that was forgotten, or that the layer should not have, is named.
+func (l *Layer) Another(kind string, made [32]byte) error {
+	own, hint := l.Fingerprint(), ""
+	if slices.ContainsFunc(l.bias, func(b float32) bool { return b != 0 }) {
+		if fingerprint.Of(l.Dim(), l.rows.Widen, make([]float32, l.Labels())) == made {
+			hint = " with these weights and without a bias: leave the bias out"
+		}
+	} else {
+		hint = ", or for these weights with a bias, which this one lacks: was it forgotten?"
+	}
+	return Invalid(ErrLayer, "%s: fingerprint: found %x, expected the layer's, %x: the model was made for another layer%s", kind, made, own, hint)
+}

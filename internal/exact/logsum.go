@@ -27,6 +27,7 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum fl
 	s.label[0] = id
 	s.logits = grow.Slice(s.logits, 1)
 	s.layer.rows.RefGatherDot(s.logits, s.layer.bias, s.label[:], q.Vector())
+	s.layer.final.finish(s.logits)
 	logit = s.logits[0] + Added(req, id)
 	if p.n == 0 {
 		return logit, math.Inf(-1), nil
@@ -46,17 +47,22 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum fl
 		own, s.logits[0] = append(own, uint32(row)), logit
 	}
 	x := s.all(0)
-	return logit, logSum(req, own, s.logits[:len(own)], x.lower, x.upper), nil
+	return logit, s.layer.logSum(req, own, s.logits[:len(own)], x.lower, x.upper), nil
 }
 
 // logSum returns the log-sum over rows. Some count with their logits, all others with the
 // centres of their intervals. It overwrites both.
-func logSum(req *Request, rows []uint32, logits []float64, lower, upper []float32) float64 {
+func (l *Layer) logSum(req *Request, rows []uint32, logits []float64, lower, upper []float32) float64 {
 	none := float32(math.Inf(-1))
 	for _, row := range rows {
 		lower[row], upper[row] = none, none
 	}
 	t := req.temperature()
+	if f := l.final; f != nil && f.cap != 0 {
+		f.caps(lower, upper)
+	} else if f != nil {
+		t /= f.scale
+	}
 	// At temperatures outside the range of float32 labels of the largest logit have all the weight,
 	// or all labels the same.
 	m, sum := kernels.SumExpCentres(lower, upper, float32(min(max(1/t, 0x1p-126), math.MaxFloat32)))

@@ -76,7 +76,7 @@ func (q *Query) Length() (low, high float64) {
 }
 
 // Nearest returns the best label of the list of a request, and its logit's bounds, at least and at
-// most: a search for one label, which computes no logit if the intervals exclude all others. It
+// most, of a layer without a scale and a cap: a search for one label, which computes no logit if the intervals exclude all others. It
 // uses nothing else of the request. It reports false if the short path does not handle the query,
 // the list or the layer.
 func (s *Searcher) Nearest(q *Query, req *Request) (id uint32, low, high float64, ok bool) {
@@ -120,7 +120,7 @@ func (s *Searcher) short(dst []Prediction, a *Answer, q *Query, req *Request) bo
 	s.rank(dst, q, &req.Among, left)
 	*a = Answer{Count: k, LogSum: math.Inf(-1)}
 	if req.LogSum {
-		a.LogSum = logSum(req, left, q.logits[:len(left)], q.lower[:n], q.upper[:n])
+		a.LogSum = s.layer.logSum(req, left, q.logits[:len(left)], q.lower[:n], q.upper[:n])
 	}
 	runtime.KeepAlive(q)
 	return true
@@ -138,7 +138,11 @@ func (s *Searcher) survivors(q *Query, among *Labels, k int) []uint32 {
 		if p.hot.layer != s.layer || among.list.end-among.list.first != n || q.dim != p.hot.rows.Dim() {
 			return nil
 		}
-		return q.rows[:p.hot.codes.Survivors(q.lower, q.upper, q.rows, among.list.panel, n, k, &q.vec)]
+		left := q.rows[:p.hot.codes.Survivors(q.lower, q.upper, q.rows, among.list.panel, n, k, &q.vec)]
+		if s.layer.final.merges() {
+			return s.loosely(q, n, k)
+		}
+		return left
 	}
 	lower, upper := q.lower[:n], q.upper[:n]
 	switch codes, blocks := s.layer.codes, s.layer.blocks; {
@@ -152,11 +156,16 @@ func (s *Searcher) survivors(q *Query, among *Labels, k int) []uint32 {
 	default:
 		return nil
 	}
-	threshold, ok := kernels.KthBound(lower, k)
+	return s.loosely(q, n, k)
+}
+
+// loosely returns the rows, of n with intervals in the query, that may be among the k best.
+func (s *Searcher) loosely(q *Query, n, k int) []uint32 {
+	threshold, ok := kernels.KthBound(q.lower[:n], k)
 	if !ok || math.IsInf(float64(threshold), -1) {
 		return nil
 	}
-	return q.rows[:kernels.SelectAtLeast(q.rows[:n], upper, threshold)]
+	return q.rows[:kernels.SelectAtLeast(q.rows[:n], q.upper[:n], s.layer.final.loose(threshold))]
 }
 
 // rank writes the best of the survivors of a list to dst, and leaves the logits of all in the
@@ -182,6 +191,7 @@ func (s *Searcher) rank(dst []Prediction, q *Query, among *Labels, left []uint32
 			logits[j] += float64(s.layer.bias[ids[j]])
 		}
 	}
+	s.layer.final.finish(logits)
 	s.selectTop(dst, logits, ids)
 }
 

@@ -215,10 +215,11 @@ func (x *kept) add(w *worker, lower, upper []float32, p *scope, at int) {
 	if kernels.SelectAtLeast(w.ids, upper, x.threshold) == 0 {
 		return
 	}
-	if bound, ok := kernels.KthBound(lower, p.k); ok {
-		x.threshold = max(x.threshold, bound)
+	bound, ok := kernels.KthBound(lower, p.k)
+	if !ok {
+		bound = float32(math.Inf(-1))
 	}
-	x.threshold = p.raised(x.threshold, lower)
+	x.threshold = max(x.threshold, p.raised(bound, lower))
 	for _, j := range w.ids[:kernels.SelectAtLeast(w.ids, upper, x.threshold)] {
 		x.rows = append(x.rows, uint32(at)+j)
 		x.lower, x.upper = append(x.lower, lower[j]), append(x.upper, upper[j])
@@ -228,7 +229,7 @@ func (x *kept) add(w *worker, lower, upper []float32, p *scope, at int) {
 	}
 	// The k largest lower ends so far exclude some.
 	x.scores = append(x.scores[:0], x.lower...)
-	x.threshold = max(x.threshold, kernels.KthLargest(x.scores, p.k))
+	x.threshold = max(x.threshold, p.final.loose(kernels.KthLargest(x.scores, p.k)))
 	n := 0
 	for i, up := range x.upper {
 		if up >= x.threshold {

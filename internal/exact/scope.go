@@ -20,6 +20,8 @@ type scope struct {
 	mask *bitset.Set // which of all labels may be answered; nil for each
 	req  *Request
 	part bool // the survivors of another, whose sum is over that
+
+	final *final // of the layer, for edit and raised
 }
 
 // group has the contexts that share the load of a row, in the form that the codes of a layer need.
@@ -49,7 +51,7 @@ func (s *Searcher) begin(req *Request, k int, qs ...*Query) (*scope, error) {
 		certified = certified && q.fit == kernels.Certified
 	}
 	s.req = *req
-	*p = scope{req: &s.req, Labels: req.Among, n: l.Labels()}
+	*p = scope{req: &s.req, Labels: req.Among, n: l.Labels(), final: l.final}
 	if p.listed {
 		p.n = len(p.ids)
 	}
@@ -60,7 +62,7 @@ func (s *Searcher) begin(req *Request, k int, qs ...*Query) (*scope, error) {
 		p.k = min(p.k, p.mask.Count())
 	}
 	s.groups = s.groups[:0]
-	if !certified || req.LogSum && req.ExactSum || most(p.k, p.n) && (req.Within == 0 || req.LogSum) {
+	if !certified || !l.final.byIntervals(req) || req.LogSum && req.ExactSum || most(p.k, p.n) && (req.Within == 0 || req.LogSum) {
 		return p, nil
 	}
 	for first := 0; first < len(qs); first += kernels.BatchContexts {
@@ -131,6 +133,9 @@ func (p *scope) edit(lower, upper []float32, at int) {
 	}
 	p.biased(at, len(lower), func(j int, add float32) {
 		below, above := float64(lower[j])+float64(add), float64(upper[j])+float64(add)
+		if p.final != nil {
+			below, above = p.final.edit(lower[j], upper[j], float64(add))
+		}
 		lower[j], upper[j] = float32(below), float32(above)
 		if float64(lower[j]) > below {
 			lower[j] = math.Nextafter32(lower[j], float32(math.Inf(-1)))
@@ -169,9 +174,10 @@ func (p *scope) room(n int) int {
 	return n
 }
 
-// raised returns a threshold of k lower ends, or a higher one below which no logit is within the
-// distance of the request, if it has one.
+// raised returns a threshold of k lower ends that all labels of their final logits reach, or a higher
+// one below which no logit is within the distance of the request, if it has one.
 func (p *scope) raised(threshold float32, lower []float32) float32 {
+	threshold = p.final.loose(threshold)
 	if p.req.Within == 0 {
 		return threshold
 	}
@@ -179,6 +185,5 @@ func (p *scope) raised(threshold float32, lower []float32) float32 {
 	if !ok {
 		return threshold
 	}
-	// Rounded down twice: to float64 and to float32.
-	return max(threshold, math.Nextafter32(float32(float64(largest)-p.req.Within), float32(math.Inf(-1))))
+	return max(threshold, p.final.down(largest, p.req.Within))
 }

@@ -94,7 +94,7 @@ func (s *Searcher) firstPass(q *Query, p *scope) bool {
 	x := &s.first
 	x.gather(s.layer, s.ids[:kernels.SelectAtLeast(s.ids, s.lower, threshold)], q, p.req)
 	if len(x.lower) >= p.k { // of labels within a distance there may be fewer
-		threshold = max(threshold, kernels.KthLargest(x.lower, p.k))
+		threshold = max(threshold, p.final.loose(kernels.KthLargest(x.lower, p.k)))
 	}
 	left := s.ids[:kernels.SelectAtLeast(s.ids, s.upper, threshold)]
 	if float64(len(left)) > maxCoarse*float64(p.n) {
@@ -112,7 +112,7 @@ func (x *kept) gather(l *Layer, ids []uint32, q *Query, req *Request) {
 	x.rows = append(x.rows[:0], ids...)
 	x.lower, x.upper = grow.Slice(x.lower, len(ids)), grow.Slice(x.upper, len(ids))
 	l.codes.GatherBounds(x.lower, x.upper, ids, &q.vec)
-	(&scope{Labels: Only(ids), req: req}).edit(x.lower, x.upper, 0)
+	(&scope{Labels: Only(ids), req: req, final: l.final}).edit(x.lower, x.upper, 0)
 }
 
 // all returns the intervals of all rows for a context of a scan that keeps none.
@@ -145,7 +145,7 @@ func (s *Searcher) rankKept(dst []Prediction, a *Answer, q *Query, p *scope, x *
 	}
 	s.rankRows(dst[:min(len(dst), len(left))], a, q, &some)
 	if p.req.LogSum {
-		a.LogSum = logSum(p.req, left, s.logits, x.lower, x.upper)
+		a.LogSum = s.layer.logSum(p.req, left, s.logits, x.lower, x.upper)
 	}
 }
 
@@ -186,9 +186,10 @@ func (s *Searcher) rankRows(dst []Prediction, a *Answer, q *Query, p *scope) {
 func (l *Layer) logits(dst []float64, q *Query, p *scope) {
 	if p.listed {
 		l.rows.RefGatherDot(dst, l.bias, p.ids, q.Vector())
-		return
+	} else {
+		l.rows.RefScan(dst, l.bias, q.Vector())
 	}
-	l.rows.RefScan(dst, l.bias, q.Vector())
+	l.final.finish(dst)
 }
 
 // countWithin returns the number of labels, in order, that are at most distance below the first.

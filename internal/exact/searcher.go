@@ -109,6 +109,9 @@ func (s *Searcher) Logits(dst []float64, q *Query, among Labels) error {
 	return nil
 }
 
+// Layer returns the searcher's layer.
+func (s *Searcher) Layer() *Layer { return s.layer }
+
 // Bounds returns an interval for the logit of every label, in the order of the set: lower[i] <= x_i
 // <= upper[i] holds for the logits of the reference arithmetic. The intervals have the same bits on
 // every CPU. They are scratch of the searcher, valid until the next search; the caller may change
@@ -123,6 +126,9 @@ func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err e
 	}
 	s.scan(s.groups, pass{whole: true})
 	x := s.all(0)
+	if !s.layer.final.bounds(x.lower, x.upper) {
+		return nil, nil, nil
+	}
 	return x.lower, x.upper, nil
 }
 

@@ -78,8 +78,8 @@ func allIDs(n int) []uint32 {
 }
 
 // definition is the answer to a request by its plain definition: the logits of
-// all labels to choose among, by the documented arithmetic, edited and sorted. w
-// is W in float32.
+// all labels to choose among, by the documented arithmetic, scaled, capped, and then edited and
+// sorted. w is W in float32.
 func definition(l *exact.Layer, w, h []float32, ids []uint32, req *exact.Request) []exact.Prediction {
 	p, d := []exact.Prediction{}, l.Dim()
 	for _, id := range ids {
@@ -87,6 +87,9 @@ func definition(l *exact.Layer, w, h []float32, ids []uint32, req *exact.Request
 			continue
 		}
 		x := kernels.RefDot(w[int(id)*d:(int(id)+1)*d], h) + float64(l.Bias()[id])
+		if x *= l.Scale(); l.SoftCap() != 0 {
+			x = kernels.SoftCap(x, l.SoftCap())
+		}
 		for _, b := range req.Biases {
 			if b.ID == id {
 				x += float64(b.Add)
@@ -212,6 +215,13 @@ func drawLayer(t *rapid.T) (*exact.Layer, []float32) {
 	l, err := exact.NewLayer(rows, b)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if rapid.Bool().Draw(t, "final") {
+		// Caps of many orders: some change no logit, and some make all the same.
+		by := rapid.SampledFrom([]float64{1, 0x1p-3, 0x1p40, 0.3, 7.7, 1e-30, 1e30}).Draw(t, "scale")
+		if l, err = l.Scaled(by, rapid.SampledFrom([]float64{0, 0, 0.01, 1, 30, 1e20}).Draw(t, "cap")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return l, h
 }
@@ -368,6 +378,9 @@ func checkShort(t *rapid.T, l *exact.Layer, s *exact.Searcher, w, h []float32, r
 			t.Fatalf("%d of %d: with room %v %v, without %v, want %v", k, len(among), answers[1], tops[1], answers[0], want[:k])
 		}
 	}
+	if l.Scale() != 1 || l.SoftCap() != 0 {
+		return
+	}
 	if id, low, high, ok := s.Nearest(room, &req); ok && (id != want[0].ID || !(low <= want[0].Logit && want[0].Logit <= high)) {
 		t.Fatalf("the best: found %d with a logit from %v to %v, expected %v", id, low, high, want[0])
 	}
@@ -398,7 +411,7 @@ func checkSum(t *rapid.T, l *exact.Layer, w, h []float32, k int, req *exact.Requ
 			w2 += float64(x) * float64(x)
 			h2 += float64(h[j]) * float64(h[j])
 		}
-		bound, largest = max(bound, math.Sqrt(w2*h2)), max(largest, math.Abs(p.Logit))
+		bound, largest = max(bound, l.Scale()*math.Sqrt(w2*h2)), max(largest, math.Abs(p.Logit))
 	}
 	if off := math.Abs(got - want); off > 2*math.Sqrt(float64(d))/127*bound+1e-5*(1+largest) {
 		t.Fatalf("log-sum: got %v, want %v within the error of int8, found %v off", got, want, off)
@@ -521,26 +534,33 @@ func TestTopKThroughTheFirstPass(t *testing.T) {
 				copy(w[s*dim:(s+1)*dim], w[:dim])
 			}
 		}
-		l := newLayer(t, w, b, dim)
-		// Edits take part in the first pass: the best labels are banned, the worst
-		// is biased.
-		edits := exact.Request{Banned: bitset.New(labels), Biases: []exact.Bias{{ID: labels - 1, Add: 2 * labels}}}
-		for id := range uint32(3) {
-			edits.Banned.Add(id)
-		}
-		want, edited := oracle(l, h, allIDs(labels)), definition(l, w, h, allIDs(labels), &edits)
-		simdtest.EachLevel(t, func(t *testing.T) {
-			for _, k := range []int{1, 5, 16, 17, 300, labels} {
-				if got := topK(t, exact.NewSearcher(l), k, h); !slices.Equal(got, want[:k]) {
-					t.Errorf("%s, k %d: not the head of the sort", kind, k)
-				}
-				got, req := make([]exact.Prediction, k), edits
-				a, err := exact.NewSearcher(l).Search(got, h, req)
-				if err != nil || !slices.Equal(got[:a.Count], edited[:min(k, len(edited))]) {
-					t.Errorf("%s, k %d, edited: not the head of the sort, %v", kind, k, err)
-				}
+		plain := newLayer(t, w, b, dim)
+		// A scale; a cap that changes little; one at which most labels tie.
+		for _, final := range [][2]float64{{1, 0}, {0.3, 0}, {0.5, 1e4}, {3, 5}} {
+			l, err := plain.Scaled(final[0], final[1])
+			if err != nil {
+				t.Fatal(err)
 			}
-		})
+			// Edits take part in the first pass: the best labels are banned, the worst
+			// is biased.
+			edits := exact.Request{Banned: bitset.New(labels), Biases: []exact.Bias{{ID: labels - 1, Add: 2 * labels}}}
+			for id := range uint32(3) {
+				edits.Banned.Add(id)
+			}
+			want, edited := oracle(l, h, allIDs(labels)), definition(l, w, h, allIDs(labels), &edits)
+			simdtest.EachLevel(t, func(t *testing.T) {
+				for _, k := range []int{1, 5, 16, 17, 300, labels} {
+					if got := topK(t, exact.NewSearcher(l), k, h); !slices.Equal(got, want[:k]) {
+						t.Errorf("%s, %v, k %d: not the head of the sort", kind, final, k)
+					}
+					got, req := make([]exact.Prediction, k), edits
+					a, err := exact.NewSearcher(l).Search(got, h, req)
+					if err != nil || !slices.Equal(got[:a.Count], edited[:min(k, len(edited))]) {
+						t.Errorf("%s, %v, k %d, edited: not the head of the sort, %v", kind, final, k, err)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -8,15 +8,27 @@ import "runtime/debug"
 // goroutine, the fault becomes the error that gone returns. Goroutines that f starts need their own
 // Guard. All other panics pass.
 func Guard(f, gone func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	before := Begin()
 	defer func() {
-		switch r := recover().(type) {
-		case nil:
-		case interface{ Addr() uintptr }: // only faults have one
+		if End(before, recover()) {
 			err = gone()
-		default:
-			panic(r)
 		}
 	}()
 	return f()
+}
+
+// Begin begins what Guard does, for a function that cannot be a closure: it defers one that calls
+// [End] with the result and with what it recovers.
+func Begin() (before bool) { return debug.SetPanicOnFault(true) }
+
+// End reports whether a recovered value is a fault. It panics with all others but nil.
+func End(before bool, recovered any) bool {
+	debug.SetPanicOnFault(before)
+	switch recovered.(type) {
+	case nil:
+		return false
+	case interface{ Addr() uintptr }: // only faults have one
+		return true
+	}
+	panic(recovered)
 }

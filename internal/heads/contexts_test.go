@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // The best label of every context in a file. A screen in place of the exact layer is
@@ -25,7 +25,7 @@ func ExampleOpenContexts() {
 		log.Fatal(err)
 	}
 	defer h.Close()
-	layer, err := softmax.NewLayer(h.Rows(), h.Bias())
+	layer, err := exact.NewLayer(h.Rows(), h.Bias())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func ExampleOpenContexts() {
 		log.Fatal(err)
 	}
 	defer release()
-	searcher, top := softmax.NewSearcher(layer), make([]softmax.Prediction, 1)
+	searcher, top := exact.NewSearcher(layer), make([]exact.Prediction, 1)
 	for row := range slices.Chunk(contexts, h.Dim()) {
 		if _, err := searcher.TopK(top, row); err != nil {
 			log.Fatal(err)

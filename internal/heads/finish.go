@@ -1,10 +1,6 @@
 package heads
 
-import (
-	"math"
-
-	"github.com/learning-to-screen/l2s/internal/kernels"
-)
+import "github.com/learning-to-screen/l2s/internal/kernels"
 
 // finish multiplies a state before the head by state, and a logit by scale; then, if there is a
 // cap, it maps the logit x to cap*tanh(x/cap).
@@ -43,24 +39,7 @@ func (h *Head) SoftCap() float64 { return h.finish.cap }
 func (h *Head) Logit(raw float64) float64 {
 	x := raw * h.LogitScale()
 	if c := h.finish.cap; c > 0 {
-		return c * tanh(x/c)
+		return kernels.SoftCap(x, c)
 	}
 	return x
-}
-
-// tanh is within a few units in the last place of the hyperbolic tangent, with the
-// same bits on every machine, which math.Tanh does not promise.
-func tanh(x float64) float64 {
-	switch a := math.Abs(x); {
-	case a < 0x1p-27: // the next term is below a half of the last place
-		return x
-	case a >= 1.0/16 || a != a:
-		return math.Copysign(1-2/(kernels.Exp(2*a)+1), x)
-	}
-	// The Taylor series; the remainder is below 2^-60 of x.
-	p, x2 := 21844.0/6081075, float64(x*x)
-	for _, c := range [...]float64{-1382.0 / 155925, 62.0 / 2835, -17.0 / 315, 2.0 / 15, -1.0 / 3} {
-		p = float64(p*x2) + c
-	}
-	return x + float64(float64(x*x2)*p)
 }

@@ -453,14 +453,41 @@ func (h *Head) Read(f func() error) error {
 	return h.inFile(f)
 }
 
+// Enter begins what [Head.Read] does, without a closure, which would be memory for each query: the
+// caller defers a function that calls Leave with the result and with what it recovers.
+func (h *Head) Enter() (before bool, err error) {
+	h.mu.RLock()
+	if h.closed {
+		h.mu.RUnlock()
+		return false, h.fail("data", "found a closed head, expected an open one")
+	}
+	return h.mapped && fault.Begin(), nil
+}
+
+// Leave ends the reads since Enter. A fault among them becomes *err; it panics with all else that
+// was recovered.
+func (h *Head) Leave(before bool, recovered any, err *error) {
+	defer h.mu.RUnlock()
+	switch {
+	case h.mapped:
+		if fault.End(before, recovered) {
+			*err = h.gone()
+		}
+	case recovered != nil:
+		panic(recovered)
+	}
+}
+
 // inFile runs f, which reads rows that may be in a mapped file.
 func (h *Head) inFile(f func() error) error {
 	if !h.mapped {
 		return f()
 	}
-	return fault.Guard(f, func() error {
-		return h.fail("data", "found bytes that cannot be read any more, expected a file that stays as it was opened")
-	})
+	return fault.Guard(f, h.gone)
+}
+
+func (h *Head) gone() error {
+	return h.fail("data", "found bytes that cannot be read any more, expected a file that stays as it was opened")
 }
 
 // Check reads all rows and returns an error that names the first NaN or infinity.

@@ -1,65 +1,70 @@
 package housetest
 
 import (
+	"compress/gzip"
 	"context"
+	"io"
 	"log"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/kernels"
 	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
 // docs/go.md has these functions, word for word.
 
-func exact(w, b, h []float32, d int) ([]softmax.Prediction, error) {
-	layer, err := softmax.NewLayer(kernels.Float32Rows(w, d), b) // w: row-major, d numbers per label
+func exact(w, b, h []float32, d int) ([]l2s.Prediction, error) {
+	layer, err := l2s.New(l2s.Float32(w, d), b) // w: row-major, d numbers per label
 	if err != nil {
 		return nil, err
 	}
-	s := softmax.NewSearcher(layer) // one per goroutine: keep it for the next context
-	top := make([]softmax.Prediction, 5)
+	s, err := l2s.NewSearcher(layer, nil, l2s.Options{}) // one per goroutine: keep it for the next context
+	if err != nil {
+		return nil, err
+	}
+	top := make([]l2s.Prediction, 5)
 	n, err := s.TopK(top, h)
 	return top[:n], err // best first
 }
 
-func previewed(ctx context.Context, layer *softmax.Layer, states []float32) (*preview.Searcher, error) {
-	model, err := preview.Make(ctx, layer, states, preview.Options{}) // 4,000 contexts, row-major
+func previewed(ctx context.Context, layer *l2s.Layer, states []float32, file string) (*l2s.Pool, error) {
+	index, err := preview.Make(ctx, layer, states, preview.Options{}) // 4,000 contexts, row-major
 	if err != nil {
 		return nil, err
 	}
-	return preview.NewSearcher(model, layer)
+	if err := index.Save(file); err != nil { // later: index, err := l2s.Load(file)
+		return nil, err
+	}
+	return l2s.NewPool(layer, index, l2s.Options{}) // for all goroutines
 }
 
-func screened(ctx context.Context, layer *softmax.Layer, contexts []float32, file string) (*screen.Pool, error) {
+func screened(ctx context.Context, layer *l2s.Layer, contexts []float32) (*l2s.Index, error) {
 	opt, tail := train.DefaultOptions(), train.DefaultTailOptions()
 	opt.Tail = &tail // for log-probabilities over all labels; without it the screen has none
-	model, record, err := train.Run(ctx, layer, contexts, opt)
+	index, record, err := train.Run(ctx, layer, l2s.Float32(contexts, layer.Dim()), opt)
 	if err != nil {
 		return nil, err
 	}
 	for _, warning := range record.Warnings {
 		log.Print(warning)
 	}
-	if err := model.Save(file); err != nil { // later: model, err := screen.Load(file)
-		return nil, err
-	}
-	return screen.NewPool(model, layer, screen.Options{OverTail: true}) // for all goroutines
+	return index, nil
 }
 
-func ask(pool *screen.Pool, h []float32, banned *bitset.Set) ([]softmax.Prediction, []float64, error) {
-	top := make([]softmax.Prediction, 5)
-	a, err := pool.Search(top, h, softmax.Request{Banned: banned, LogSum: true})
+func ask(asker l2s.Asker, h []float32, banned *bitset.Set) ([]l2s.Prediction, []float64, error) {
+	top := make([]l2s.Prediction, 5)
+	a, err := asker.Search(top, h, l2s.Request{Banned: banned, LogSum: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -70,13 +75,44 @@ func ask(pool *screen.Pool, h []float32, banned *bitset.Set) ([]softmax.Predicti
 	return top[:a.Count], logProbs, nil
 }
 
-func choose(s *softmax.Searcher, h []float32, ids []uint32) (best uint32, logProb float64, err error) {
-	top := make([]softmax.Prediction, 1)
-	if _, err = s.Search(top, h, softmax.Request{Among: softmax.Only(ids)}); err != nil {
+func choose(s *l2s.Searcher, h []float32, ids []uint32) (best uint32, logProb float64, err error) {
+	top := make([]l2s.Prediction, 1)
+	if _, err = s.Search(top, h, l2s.Request{Among: l2s.Only(ids)}); err != nil {
 		return 0, 0, err
 	}
 	logProb, err = s.LogProb(h, top[0].ID, 1) // over all labels
 	return top[0].ID, logProb, err
+}
+
+func watched(pool *l2s.Pool, layer *l2s.Layer, newer *l2s.Index) (*l2s.Audit, error) {
+	audit, err := pool.Audit(l2s.AuditOptions{Alarm: func(a l2s.Alarm) { log.Print(a.Of, ": ", a.Text) }})
+	if err != nil {
+		return nil, err
+	}
+	drained, err := pool.Swap(layer, newer) // while goroutines ask
+	if err == nil {
+		<-drained // no query uses the old index any more
+	}
+	return audit, err
+}
+
+func profiled(topK func([]l2s.Prediction, []float32) (int, error), contexts []float32, d int, length time.Duration, file string) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	top := make([]l2s.Prediction, 5)
+	for start, at := time.Now(), 0; time.Since(start) < length; at = (at + d) % len(contexts) {
+		if _, err := topK(top, contexts[at:at+d]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // bestOf returns the label with the largest of the logits that keep lets pass.
@@ -88,6 +124,24 @@ func bestOf(logits []float64, keep func(id uint32) bool) (best uint32) {
 		}
 	}
 	return best
+}
+
+func unzipped(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func TestTheCodeOfTheGoPageRuns(t *testing.T) {
@@ -102,12 +156,12 @@ func TestTheCodeOfTheGoPageRuns(t *testing.T) {
 			t.Errorf("docs/go.md: found code that this file has not:\n%s", b[1])
 		}
 	}
-	if len(blocks) != 6 {
-		t.Errorf("docs/go.md: found %d blocks of code, expected the imports and 5 functions", len(blocks))
+	if len(blocks) != 8 {
+		t.Errorf("docs/go.md: found %d blocks of code, expected the imports and 7 functions", len(blocks))
 	}
 	_, imports, _ := strings.Cut(page, "import (\n")
 	imports, _, _ = strings.Cut(imports, ")\n")
-	for _, name := range []string{"bitset", "kernels", "preview", "screen", "softmax", "train"} {
+	for _, name := range []string{"bitset", "preview", "train"} {
 		if !strings.Contains(imports, "\t\"github.com/learning-to-screen/l2s/"+name+"\"") {
 			t.Errorf("docs/go.md: found no import of %s", name)
 		}
@@ -115,11 +169,11 @@ func TestTheCodeOfTheGoPageRuns(t *testing.T) {
 
 	const labels, d, n, queries = 2000, 24, 6000, 60
 	data := synthetic.Structured(labels, d, 30, n+queries, 1)
-	layer, bias, w := data.Layer, data.Layer.Bias(), make([]float32, labels*d)
+	layer, bias, w := data.Layer, data.Exact.Bias(), make([]float32, labels*d)
 	for i := range labels {
-		layer.Weights().Widen(w[i*d:][:d], i)
+		data.Exact.Weights().Widen(w[i*d:][:d], i)
 	}
-	p, err := previewed(t.Context(), layer, data.Contexts[:n*d])
+	pool, err := previewed(t.Context(), layer, data.Contexts[:n*d], filepath.Join(t.TempDir(), "m.l2p"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,13 +181,27 @@ func TestTheCodeOfTheGoPageRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool, err := screened(t.Context(), layer, data.Contexts[:n*d], filepath.Join(t.TempDir(), "m.l2s"))
+	screen, err := screened(t.Context(), layer, data.Contexts[:n*d])
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := softmax.NewSearcher(layer)
+	byTail, err := l2s.NewSearcher(layer, screen, l2s.Options{OverTail: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := l2s.NewSearcher(layer, nil, l2s.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	profile := filepath.Join(t.TempDir(), "cpu.out")
+	if err := profiled(s.TopK, data.Contexts[:40*d], d, 50*time.Millisecond, profile); err != nil {
+		t.Fatal(err)
+	}
+	if text := unzipped(t, profile); !strings.Contains(text, "nanoseconds") {
+		t.Errorf("found a file of %d bytes, expected a profile", len(text))
+	}
 	all := func(uint32) bool { return true }
-	byPreview, byScreen, top := 0, 0, make([]softmax.Prediction, 5)
+	byPreview, byScreen, top := 0, 0, make([]l2s.Prediction, 5)
 	for q := range queries {
 		// The oracle: all logits by a plain loop.
 		h := data.Contexts[(n+q)*d:][:d]
@@ -150,12 +218,12 @@ func TestTheCodeOfTheGoPageRuns(t *testing.T) {
 		if got, err := exact(w, bias, h, d); err != nil || len(got) != 5 || got[0].ID != best {
 			t.Fatalf("exact: found %v and the error %v, expected the best label %d", got, err, best)
 		}
-		if _, err := p.TopK(top, h); err != nil {
+		if _, err := pool.TopK(top, h); err != nil {
 			t.Fatal(err)
 		} else if top[0].ID == best {
 			byPreview++
 		}
-		same := make([]softmax.Prediction, len(top))
+		same := make([]l2s.Prediction, len(top))
 		if _, err := ofREADME.TopK(same, h); err != nil || !slices.Equal(same, top) {
 			t.Errorf("README: found %v and the error %v, expected %v", same, err, top)
 		}
@@ -166,7 +234,7 @@ func TestTheCodeOfTheGoPageRuns(t *testing.T) {
 		}
 		rest = sum - math.Exp(logits[best])
 		second := bestOf(logits, func(id uint32) bool { return id != best })
-		got, logProbs, err := ask(pool, h, banned)
+		got, logProbs, err := ask(byTail, h, banned)
 		if err != nil || len(got) != 5 {
 			t.Fatalf("ask: found %v and the error %v, expected 5 labels", got, err)
 		}
@@ -191,5 +259,18 @@ func TestTheCodeOfTheGoPageRuns(t *testing.T) {
 	}
 	if byPreview < 57 || byScreen < 54 {
 		t.Errorf("found %d best labels by the preview and %d second ones by the screen, expected 57 and 54 of 60", byPreview, byScreen)
+	}
+	audit, err := watched(pool, layer, screen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer audit.Stop()
+	if err := pool.Do(func(s *l2s.Searcher) error {
+		if s.Index() != screen {
+			t.Error("watched: found another index, expected the newer one")
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }

@@ -20,6 +20,7 @@ import (
 const (
 	root   = "../.."
 	module = "github.com/learning-to-screen/l2s"
+	door   = "l2s" // the package at the root
 )
 
 func read(t *testing.T, name string) string {
@@ -54,7 +55,9 @@ func imports(t *testing.T) map[string][]string {
 		if err != nil {
 			return err
 		}
-		folder = filepath.ToSlash(folder)
+		if folder = filepath.ToSlash(folder); folder == "." {
+			folder = door
+		}
 		if _, ok := found[folder]; !ok {
 			found[folder] = nil // even without imports
 		}
@@ -63,7 +66,11 @@ func imports(t *testing.T) map[string][]string {
 			if err != nil {
 				return err
 			}
-			if of, ok := strings.CutPrefix(imported, module+"/"); ok && !slices.Contains(found[folder], of) {
+			of, ok := strings.CutPrefix(imported, module+"/")
+			if imported == module {
+				of, ok = door, true
+			}
+			if ok && !slices.Contains(found[folder], of) {
 				found[folder] = append(found[folder], of)
 			}
 		}

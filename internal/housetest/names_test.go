@@ -5,103 +5,24 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// exported returns the exported names of a file: package-level names, and methods of exported
-// types. The names of a type under another name (type A = other.B) count, too: other programs can
-// use them.
-func exported(file *ast.File) (names []string) {
-	add := func(id *ast.Ident, of string) {
-		if id.IsExported() {
-			names = append(names, of+id.Name)
-		}
-	}
-	for _, decl := range file.Decls {
-		switch d := decl.(type) {
-		case *ast.FuncDecl:
-			if d.Recv == nil {
-				add(d.Name, "")
-				continue
-			}
-			t := d.Recv.List[0].Type
-			if star, ok := t.(*ast.StarExpr); ok {
-				t = star.X
-			}
-			if id, ok := t.(*ast.Ident); ok && id.IsExported() {
-				add(d.Name, id.Name+".")
-			}
-		case *ast.GenDecl:
-			for _, spec := range d.Specs {
-				switch s := spec.(type) {
-				case *ast.TypeSpec:
-					add(s.Name, "")
-					if s.Assign.IsValid() && s.Name.IsExported() {
-						for _, m := range methodsOf(file, s.Type) {
-							names = append(names, s.Name.Name+"."+m)
-						}
-					}
-				case *ast.ValueSpec:
-					for _, id := range s.Names {
-						add(id, "")
-					}
-				}
-			}
-		}
-	}
-	return names
-}
-
-// methodsOf are the exported methods of a type of another package of the module.
-func methodsOf(file *ast.File, t ast.Expr) (names []string) {
-	of, ok := t.(*ast.SelectorExpr)
-	if !ok {
-		return nil
-	}
-	for _, imported := range file.Imports {
-		folder, ok := strings.CutPrefix(strings.Trim(imported.Path.Value, `"`), module)
-		if !ok || path.Base(folder) != of.X.(*ast.Ident).Name {
-			continue
-		}
-		files, _ := filepath.Glob(filepath.Join(root, folder, "*.go"))
-		for _, name := range files {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
-			}
-			other, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-			if err != nil {
-				continue
-			}
-			for _, x := range exported(other) {
-				if m, ok := strings.CutPrefix(x, of.Sel.Name+"."); ok {
-					names = append(names, m)
-				}
-			}
-		}
-	}
-	return names
-}
-
-// mostNames are the exported names of each package that other programs import. A name that is
-// not for them belongs to internal/. A new one is a promise: raise the number with it.
-var mostNames = map[string]int{
-	"beam": 7, "bitset": 16, "head": 21, "kernels": 33, "learn": 15, "preview": 23, "sample": 26,
-	"screen": 50, "softmax": 28, "train": 16,
-}
-
-func TestExportedNames(t *testing.T) {
-	found := map[string]map[string]bool{}
+// public are the packages that other programs import, with their files.
+func public(t *testing.T) map[string][]*ast.File {
+	t.Helper()
+	found := map[string][]*ast.File{}
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		folder, _ := filepath.Rel(root, name)
 		if entry.IsDir() {
-			inside := []string{"benchmarks", "bin", "cmd", "examples", "fuzz", "gen", "kernels/asm", "llamacpp"} // and modules of their own
+			inside := []string{"benchmarks", "bin", "cmd", "examples", "fuzz", "gen", "kernels/asm", "llamacpp", "outside"} // and modules of their own
 			if base := entry.Name(); name != root && (base == "internal" || base == "testdata" || base[0] == '.' || slices.Contains(inside, filepath.ToSlash(folder))) {
 				return fs.SkipDir
 			}
@@ -111,30 +32,113 @@ func TestExportedNames(t *testing.T) {
 			return nil
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
 		pkg := filepath.ToSlash(filepath.Dir(folder))
-		if found[pkg] == nil {
-			found[pkg] = map[string]bool{}
-		}
-		for _, x := range exported(file) {
-			found[pkg][x] = true
-		}
-		return nil
+		found[pkg] = append(found[pkg], file)
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	total := 0
-	for pkg, names := range found {
-		total += len(names)
-		if most, ok := mostNames[pkg]; !ok || len(names) != most {
-			t.Errorf("%s: found %d exported names, expected %d: mostNames holds the count", pkg, len(names), most)
+	for _, pkg := range []string{".", "beam", "bitset", "kernels", "learn", "preview", "sample", "screen", "train"} {
+		if len(found[pkg]) == 0 {
+			t.Errorf("found no files of %s", pkg)
 		}
 	}
-	if len(found) != len(mostNames) {
-		t.Errorf("found %d packages, expected %d", len(found), len(mostNames))
+	return found
+}
+
+// insides are the names under which a file imports packages below internal/.
+func insides(file *ast.File) (names []string) {
+	for _, spec := range file.Imports {
+		path, _ := strconv.Unquote(spec.Path.Value)
+		if !strings.Contains(path+"/", "/internal/") {
+			continue
+		}
+		name := path[strings.LastIndex(path, "/")+1:]
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		names = append(names, name)
 	}
-	t.Logf("%d exported names", total)
+	return names
+}
+
+// inside returns the types of packages below internal/ that an expression names.
+func inside(file *ast.File, e ast.Node) (types []string) {
+	hidden := insides(file)
+	ast.Inspect(e, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if id, ok := sel.X.(*ast.Ident); ok && slices.Contains(hidden, id.Name) {
+				types = append(types, id.Name+"."+sel.Sel.Name)
+			}
+		}
+		return true
+	})
+	return types
+}
+
+// fields visits the exported fields of a struct, and the parameters and results of functions.
+func fields(list *ast.FieldList, all bool, visit func(e ast.Expr)) {
+	if list == nil {
+		return
+	}
+	for _, f := range list.List {
+		if all || len(f.Names) == 0 || slices.ContainsFunc(f.Names, (*ast.Ident).IsExported) {
+			visit(f.Type)
+		}
+	}
+}
+
+// Whatever a program can name has its page in go doc: no exported type is another name for one of
+// internal/, and no exported field, parameter or result has a type of internal/.
+func TestNothingPublicIsHidden(t *testing.T) {
+	types := 0
+	for pkg, files := range public(t) {
+		for _, file := range files {
+			refuse := func(what string, e ast.Node) {
+				for _, name := range inside(file, e) {
+					t.Errorf("%s: %s: found the type %s of internal/, expected one that programs can see", pkg, what, name)
+				}
+			}
+			for _, decl := range file.Decls {
+				switch d := decl.(type) {
+				case *ast.FuncDecl:
+					exported := d.Name.IsExported()
+					if d.Recv != nil {
+						of := d.Recv.List[0].Type
+						if star, ok := of.(*ast.StarExpr); ok {
+							of = star.X
+						}
+						id, ok := of.(*ast.Ident)
+						exported = exported && ok && id.IsExported()
+					}
+					if exported {
+						fields(d.Type.Params, true, func(e ast.Expr) { refuse(d.Name.Name, e) })
+						fields(d.Type.Results, true, func(e ast.Expr) { refuse(d.Name.Name, e) })
+					}
+				case *ast.GenDecl:
+					for _, spec := range d.Specs {
+						s, ok := spec.(*ast.TypeSpec)
+						if !ok || !s.Name.IsExported() {
+							continue
+						}
+						types++
+						switch x := s.Type.(type) {
+						case *ast.StructType:
+							fields(x.Fields, false, func(e ast.Expr) { refuse(s.Name.Name, e) })
+						case *ast.SelectorExpr: // the same memory under another name, without its methods and fields
+							if s.Assign.IsValid() || pkg != "." {
+								refuse(s.Name.Name, x)
+							}
+						default:
+							refuse(s.Name.Name, x)
+						}
+					}
+				}
+			}
+		}
+	}
+	if types < 40 {
+		t.Errorf("found %d exported types, expected those of nine packages", types)
+	}
 }

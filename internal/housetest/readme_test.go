@@ -6,23 +6,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // README has this function, word for word.
 
-func fast(ctx context.Context, w, b, states []float32, d int) (*preview.Searcher, error) {
-	layer, err := softmax.NewLayer(kernels.Float32Rows(w, d), b) // w: d numbers per label
-	if err != nil {
-		return nil, err // softmax.NewSearcher(layer) is the exact search
-	}
-	model, err := preview.Make(ctx, layer, states, preview.Options{}) // from 4,000 contexts or more
+func fast(ctx context.Context, w, b, states []float32, d int) (*l2s.Searcher, error) {
+	layer, err := l2s.New(l2s.Float32(w, d), b) // w: d numbers per label; or l2s.Open("model.gguf", ...)
 	if err != nil {
 		return nil, err
 	}
-	return preview.NewSearcher(model, layer) // n, err := searcher.TopK(top, h)
+	index, err := preview.Make(ctx, layer, states, preview.Options{}) // from 4,000 contexts or more
+	if err != nil {
+		return nil, err
+	}
+	return l2s.NewSearcher(layer, index, l2s.Options{}) // n, err := searcher.TopK(top, h)
 }
 
 // TestTheCodeOfTheGoPageRuns runs it.

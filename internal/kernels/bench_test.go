@@ -1,10 +1,13 @@
 package kernels
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/stream"
 )
 
 // shapes are the matrices of the benchmarks, by the place of their float32 rows; the last are
@@ -167,4 +170,40 @@ func benchmarkMatrix(b *testing.B, m *matrix) {
 	run("SumExpCentres", 8*n, func() { SumExpCentres(dst[:n], dst[:n], 1) })
 	grad := make([]float64, m.dim)
 	run("Axpy", 12*m.dim, func() { Axpy(grad, 0.5, m.contexts[m.turn()]) })
+}
+
+// BenchmarkBlocks computes the intervals of the heads of Qwen2.5-Coder 1.5B and 0.5B, of random
+// bytes, for one context, and reads the same bytes plainly.
+func BenchmarkBlocks(b *testing.B) {
+	for _, s := range []struct {
+		e    Element
+		rows int
+		dim  int
+	}{{Q6_K, 128, 1536}, {Q8_0, 128, 896}, {Q6_K, 151936, 1536}, {Q8_0, 151936, 896}} {
+		if testing.Short() && s.rows > 128 {
+			continue
+		}
+		r, size := newRand(12), QuantisedRows(nil, s.e, s.dim).rowBytes()
+		elements, _ := BlockOf(s.e)
+		data := bytes.Repeat(randomBlocks(r, s.e, 128*s.dim/elements), s.rows/128)
+		n := s.rows / 128 * 128
+		rows, err := Blocks(QuantisedRows(data, s.e, s.dim), make([]float32, n))
+		if err != nil {
+			b.Fatal(err)
+		}
+		v, lower, upper := NewInt8Vector(s.dim), make([]float32, n), make([]float32, n)
+		v.Set(fill(r, make([]float32, s.dim)))
+		var c BlockContexts
+		c.Set(rows, v)
+		run := func(name string, f func()) {
+			b.Run(fmt.Sprintf("%s/%dx%d/%s", s.e, n, s.dim, name), func(b *testing.B) {
+				b.SetBytes(int64(n * size))
+				for b.Loop() {
+					f()
+				}
+			})
+		}
+		run("bounds", func() { rows.Bounds(lower, upper, &c) })
+		run("read", func() { stream.Read(data) })
+	}
 }

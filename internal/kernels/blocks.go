@@ -175,9 +175,12 @@ func (c *BlockContexts) Set(m *BlockRows, vs ...*Int8Vector) {
 	dim := m.rows.dim
 	c.element, c.dim, c.n = m.rows.element, dim, len(vs)
 	c.wide = 1
-	ahead, several := simd.Ahead()
 	if c.n > 1 {
-		c.wide, ahead = BatchContexts, several
+		c.wide = BatchContexts
+	}
+	ahead, much := simd.Ahead()
+	if elements, _ := BlockOf(c.element); c.n > 1 || elements > groupSize {
+		ahead = much
 	}
 	pairs, size := (dim+2*groupSize-1)/(2*groupSize), c.element.pairBytes()
 	c.memory = grow.Slice(c.memory, pairs*c.wide*size+rowAlign)

@@ -79,6 +79,25 @@ func Log(x float64) float64 {
 	return float64(n*ln2Hi) + (2*s + (float64(float64(2*s*s2)*p) + float64(n*ln2Lo)))
 }
 
+// SoftCap returns cap tanh(x/cap), the soft cap of a logit x, for a cap above 0. It is within 2^-49
+// cap of it, and within some units in the last place where x/cap is below 1/16. It has the same bits
+// on every architecture, which math.Tanh does not promise.
+func SoftCap(x, cap float64) float64 {
+	x /= cap
+	switch a := math.Abs(x); {
+	case a < 0x1p-27: // the next term is below a half of the last place
+		return cap * x
+	case a >= 1.0/16 || a != a:
+		return cap * math.Copysign(1-2/(Exp(2*a)+1), x)
+	}
+	// The Taylor series; the remainder is below 2^-60 of x.
+	p, x2 := 21844.0/6081075, float64(x*x)
+	for _, c := range [...]float64{-1382.0 / 155925, 62.0 / 2835, -17.0 / 315, 2.0 / 15, -1.0 / 3} {
+		p = float64(p*x2) + c
+	}
+	return cap * (x + float64(float64(x*x2)*p))
+}
+
 // LogAddExp returns log(e^a + e^b) without overflow, of numbers that are neither NaN nor
 // +Inf. It has the same bits on every architecture.
 func LogAddExp(a, b float64) float64 {

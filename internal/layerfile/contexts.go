@@ -10,11 +10,11 @@ import (
 	"strings"
 	"unsafe"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/mapfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Contexts are context vectors in a file, or in several, one after the other.
@@ -52,7 +52,7 @@ func (c *Contexts) Name() string { return c.name }
 
 // Fit makes the contexts belong to a layer whose weights errors call by that name, or closes the
 // files. Each part is as [tensorfile.Tensor.ExpectContexts] expects.
-func (c *Contexts) Fit(l *softmax.Layer, weights string) error {
+func (c *Contexts) Fit(l *l2s.Layer, weights string) error {
 	c.dim = l.Dim()
 	for _, t := range c.parts {
 		if err := checkContexts(t, l, weights); err != nil {
@@ -64,7 +64,7 @@ func (c *Contexts) Fit(l *softmax.Layer, weights string) error {
 	return nil
 }
 
-func checkContexts(t *tensorfile.Tensor, l *softmax.Layer, weights string) error {
+func checkContexts(t *tensorfile.Tensor, l *l2s.Layer, weights string) error {
 	err := t.ExpectContexts(l.Dim())
 	if err == nil || t.Rows() == 0 || len(t.Shape) > 2 && t.Shape[len(t.Shape)-1] == l.Dim() {
 		return err

@@ -13,16 +13,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/float16"
-	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // layerOf returns a layer of zeros.
-func layerOf(t testing.TB, labels, dim int) *softmax.Layer {
+func layerOf(t testing.TB, labels, dim int) *l2s.Layer {
 	t.Helper()
-	l, err := softmax.NewLayer(kernels.Float32Rows(make([]float32, labels*dim), dim), nil)
+	l, err := l2s.New(l2s.Float32(make([]float32, labels*dim), dim), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +29,7 @@ func layerOf(t testing.TB, labels, dim int) *softmax.Layer {
 }
 
 // openFor opens contexts for a layer.
-func openFor(t *testing.T, sources []string, l *softmax.Layer, weights string) (*Contexts, error) {
+func openFor(t *testing.T, sources []string, l *l2s.Layer, weights string) (*Contexts, error) {
 	t.Helper()
 	c, err := OpenContexts(sources)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package layerfile opens a softmax layer in files, as package head does, and contexts for it.
+// Package layerfile opens contexts for a layer in files, and tells whether they look like its own.
 package layerfile
 
 import (
@@ -6,42 +6,17 @@ import (
 	"math"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/internal/heads"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
-
-// Open opens the head source as a layer, which uses the weights of the head without a copy: close
-// the head after the last use of the layer.
-func Open(source string, opt head.Options) (*softmax.Layer, *head.Head, error) {
-	h, err := head.Open(source, opt)
-	if err != nil {
-		return nil, nil, err
-	}
-	var l *softmax.Layer
-	err = h.Read(func() (err error) {
-		l, err = softmax.NewLayer(h.Rows(), h.Bias())
-		return err
-	})
-	if err != nil {
-		if bad := (*heads.Head)(h).Check(); bad != nil { // tells the place, and a way out
-			err = bad
-		} else {
-			err = fmt.Errorf("%s: %w", source, err)
-		}
-		h.Close()
-		return nil, nil, err
-	}
-	return l, h, nil
-}
 
 const (
 	normSample  = 256 // contexts that Unnormed looks at
 	logitSample = 32  // and of which it computes all logits
 )
 
-// Unnormed describes why the contexts, rows of the head's dimension, do not look like the contexts
+// Unnormed describes why the contexts, rows of the dimension of a layer of a file, do not look like the contexts
 // that the head is applied to, "" if they do. Most often they were taken before the model's last
 // normalisation, or scaled to length 1.
 //
@@ -51,9 +26,12 @@ const (
 // that this scale is missing, or applied twice. Otherwise the probabilities decide: for half of a
 // sample the best label must have neither all of the probability except a millionth, nor as little
 // as three labels of an even distribution.
-func Unnormed(h *head.Head, contexts []float32) string {
-	d := h.Dim()
-	if gain, bias := (*heads.Head)(h).Norm(); gain != nil {
+func Unnormed(l *l2s.Layer, contexts []float32) string {
+	h, d := (*engine.Layer)(l).Head(), l.Dim()
+	if h == nil {
+		return ""
+	}
+	if gain, bias := h.Norm(); gain != nil {
 		squares := make([]float64, 0, normSample)
 		state, logit := h.StateScale(), h.LogitScale()
 		const ( // possible factors of a state

@@ -9,8 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
@@ -29,7 +31,7 @@ func TestOpen(t *testing.T) {
 
 	row, column := write("row.npy", []float32{7, 8, 9}, 1, 3), write("column.npy", []float32{7, 8, 9}, 3, 1)
 	for src, want := range map[string][]float32{bias: {7, 8, 9}, "none": {0, 0, 0}, row: {7, 8, 9}, column: {7, 8, 9}} {
-		l, h, err := Open(weights, head.Options{Bias: src})
+		l, h, err := open(weights, l2s.OpenOptions{Bias: src})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,18 +50,27 @@ func TestOpen(t *testing.T) {
 		"no rows":       {write("empty.npy", nil, 0, 2), "none", "at least one row"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, _, err := Open(c.weights, head.Options{Bias: c.bias}); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, _, err := open(c.weights, l2s.OpenOptions{Bias: c.bias}); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q in it", err, c.want)
 			}
 		})
 	}
 }
 
+// open opens a layer of files, and returns its inside too.
+func open(source string, o l2s.OpenOptions) (*exact.Layer, *l2s.Layer, error) {
+	l, err := l2s.Open(source, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return (*engine.Layer)(l).Exact(), l, nil
+}
+
 // The layer of a model has the head's own rows, whose values are those of the file: sums.txt is by
 // another reader of it.
 func TestOpenAModel(t *testing.T) {
 	dir := filepath.Join("..", "heads", "testdata", "gguf")
-	l, h, err := Open(filepath.Join(dir, "head-q4_k.gguf"), head.Options{})
+	l, h, err := open(filepath.Join(dir, "head-q4_k.gguf"), l2s.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +80,7 @@ func TestOpenAModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := fmt.Sprintf("head-q4_k 48 x 512 %x\n", sha256.Sum256(gguftest.Floats(dense.Weights(l)...)))
-	if l.Weights() != h.Rows() || l.Labels() != 48 || l.Dim() != 512 || !strings.Contains(string(sums), line) {
+	if l.Weights() != (*engine.Layer)(h).Head().Rows() || l.Labels() != 48 || l.Dim() != 512 || !strings.Contains(string(sums), line) {
 		t.Errorf("%d x %d, or other weights than in the file", l.Labels(), l.Dim())
 	}
 }

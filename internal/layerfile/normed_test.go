@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/gguftest"
 )
 
@@ -47,7 +47,7 @@ func states(r *rand.Rand, n, d int, gain, bias []float32, plus float32, centred 
 func TestUnnormedByTheModelsNorm(t *testing.T) {
 	const labels, dim, n = 50, 64, 300
 	r := rand.New(rand.NewPCG(7, 8))
-	open := func(t *testing.T, gain, bias []float32) *head.Head {
+	open := func(t *testing.T, gain, bias []float32) *l2s.Layer {
 		path := filepath.Join(t.TempDir(), "model.safetensors")
 		arrays := []gguftest.Array{{Name: "lm_head.weight", Shape: []int{labels, dim}, Data: normal(r, labels*dim, 0.1)}, {Name: "transformer.ln_f.weight", Shape: []int{dim}, Data: gain}}
 		if bias != nil {
@@ -59,7 +59,7 @@ func TestUnnormedByTheModelsNorm(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(filepath.Dir(path), "config.json"), []byte(`{"model_type":"gpt2","tie_word_embeddings":false}`), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		h, err := head.Open(filepath.Dir(path), head.Options{})
+		h, err := l2s.Open(filepath.Dir(path), l2s.OpenOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestUnnormedByTheModelsScale(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(c.config), 0o666); err != nil {
 				t.Fatal(err)
 			}
-			h, err := head.Open(dir, head.Options{})
+			h, err := l2s.Open(dir, l2s.OpenOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +167,7 @@ func TestUnnormedByProbabilities(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	path := filepath.Join(t.TempDir(), "W.npy")
 	writeNPY(t, path, normal(r, labels*dim, 0.5), labels, dim)
-	h, err := head.Open(path, head.Options{})
+	h, err := l2s.Open(path, l2s.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,13 +41,15 @@ func view(s *screening.Searcher, h []float32, temperature float64, rest *tail.Re
 // predict makes r the rest of a view, and reports whether there is an estimate for its context at a
 // temperature.
 func predict(r *tail.Rest, v *screening.View, temperature float64) bool {
-	return v.Model.Tail().Covers(temperature) && predictAll(r, v)
+	return v.Model.Tail().Covers(v.Layer.Layer().RawTemperature(temperature)) && predictAll(r, v)
 }
 
-// predictAll is predict for all temperatures that the tail covers.
+// predictAll is predict for all temperatures that the tail covers. A tail is of raw logits: it says
+// nothing of sums under a cap.
 func predictAll(r *tail.Rest, v *screening.View) bool {
-	m := v.Model
-	return !v.Exact && m.Tail().Predict(r, v.Found.Cluster, m.Labels()-len(head(v)), v.Query.Vector())
+	m, l := v.Model, v.Layer.Layer()
+	r.Of = l
+	return l.SoftCap() == 0 && !v.Exact && m.Tail().Predict(r, v.Found.Cluster, m.Labels()-len(head(v)), v.Query.Vector(), v.Cosine())
 }
 
 // head is the candidates of the cell that are not in the tail.
@@ -82,10 +84,18 @@ func LogProb(s *screening.Searcher, h []float32, id uint32, temperature float64)
 	return min(logit-sum, 0), nil
 }
 
+// CheckConfidence returns an error unless a number is a confidence, at least 0 and below 1.
+func CheckConfidence(confidence float64) error {
+	if !(confidence >= 0 && confidence < 1) {
+		return exact.Invalid(exact.ErrRequest, "screen: confidence: found %v, expected at least 0 and below 1", confidence)
+	}
+	return nil
+}
+
 // LogSum is screen.Searcher.LogSum.
 func LogSum(s *screening.Searcher, h []float32, temperature, confidence float64) (tail.Interval, error) {
-	if !(confidence >= 0 && confidence < 1) {
-		return tail.Interval{}, exact.Invalid(exact.ErrRequest, "screen: confidence: found %v, expected at least 0 and below 1", confidence)
+	if err := CheckConfidence(confidence); err != nil {
+		return tail.Interval{}, err
 	}
 	var rest tail.Rest
 	v, known, err := view(s, h, temperature, &rest)

@@ -49,7 +49,7 @@ func rounding(in *screentest.Instance, h []float32) (most float64) {
 	for id := range in.Config.Labels {
 		most = max(most, 4*math.Sqrt(float64(d))/127*norm(h)*norm(in.Weights()[id*d:(id+1)*d]))
 	}
-	return most
+	return most * in.Layer.Scale()
 }
 
 // checkTail: a label's log-probability is its exact logit minus the log of the sum over the
@@ -60,7 +60,20 @@ func checkTail(t *rapid.T) {
 	drawn := screentest.DrawShape(draws(t))
 	drawn.Tail = []float64{1}
 	in := drawn.Instance(t)
+	if err := in.Finish(draws(t)); err != nil {
+		t.Fatal(err)
+	}
 	c := in.Config.Tail.Config()
+	c.Temperatures = []float64{1 / in.Layer.Scale()} // of w.h + b
+	fitted, err := tail.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Config.Tail = fitted
+	if in.Model, err = screening.NewModel(in.Config); err != nil {
+		t.Fatal(err)
+	}
+	capped := in.Layer.SoftCap() != 0 // which a tail knows nothing of
 	set := screentest.DrawSettings(draws(t), in)
 	set.OverTail = true
 	s := in.Searcher(t, set.Options())
@@ -95,7 +108,7 @@ func checkTail(t *rapid.T) {
 		}
 		for id, x := range all {
 			got := screentest.LogProb(t, s, h, id)
-			if len(in.Candidates(f.Cell, set, 0)) == 0 {
+			if capped || len(in.Candidates(f.Cell, set, 0)) == 0 {
 				near("exact log-probability", got, min(x-kernels.LogSumExp(all), 0))
 				continue
 			}
@@ -110,7 +123,7 @@ func checkTail(t *rapid.T) {
 		}
 		_, a := screentest.Search(t, s, k, h, req)
 		among, source := in.Answer(h, k, &req, set)
-		if source == exact.FromLayer || req.Allowed != nil {
+		if capped || source == exact.FromLayer || req.Allowed != nil {
 			var logits []float64
 			for _, p := range in.Edited(h, screentest.AllIDs(len(all)), &req) {
 				logits = append(logits, p.Logit)
@@ -417,7 +430,7 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 			log, _ := estimateOf(c, at, f.Cluster, 0, h)
 			numbers = append(numbers, log)
 		}
-		for out := -1; out < 2*len(numbers); out++ { // the number of the end that the context exceeds, -1 for none
+		for out := -1; out <= 2*len(numbers); out++ { // the number of the end that the context exceeds, -1 for none
 			c.Ranges = screentest.Everything(c.Clusters, len(c.Temperatures))
 			own := c.Ranges[2*len(numbers)*f.Cluster:]
 			for j, x := range numbers {
@@ -429,6 +442,12 @@ func TestOutOfItsRangeATailIsExact(t *testing.T) {
 				case 2*j + 1:
 					own[2*j], own[2*j+1] = math.Inf(-1), x-slack
 				}
+			}
+			c.Cosines = screentest.AnyCosine(c.Clusters)
+			v := in.Config.Clusters[f.Cluster*24:][:24]
+			cosine := kernels.RefDot(v, h) / (math.Sqrt(kernels.RefDot(v, v)) * math.Sqrt(kernels.RefDot(h, h)))
+			if c.Cosines[2*f.Cluster] = cosine; out == 2*len(numbers) {
+				c.Cosines[2*f.Cluster] = math.Nextafter(cosine, 2)
 			}
 			ranged, err := tail.New(c)
 			if err != nil {

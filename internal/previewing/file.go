@@ -12,8 +12,11 @@ import (
 	"github.com/learning-to-screen/l2s/internal/precision"
 )
 
+// Magic begins the file of a preview.
+const Magic = "\x89L2P\r\n\x1a\n"
+
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: "\x89L2P\r\n\x1a\n", Version: 7, Renew: "make the preview again", Header: 164}
+var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 9, Renew: "make the preview again", Header: 196}
 
 const (
 	mostProbes   = 1 << 12
@@ -33,6 +36,7 @@ type file struct {
 func (f *file) Code(c *partfile.Coder) {
 	p := f.p
 	c.Value(&p.Fingerprint)
+	c.Value(&p.Body)
 	c.Number("labels", &p.Labels, 1, min(math.MaxUint32, math.MaxInt))
 	c.Number("dim", &p.Dim, 1, kernels.MaxInt8Dim-1)
 	c.Number("biased", &p.Biased, 0, 1)
@@ -91,6 +95,14 @@ func Load(path string) (*Model, error) {
 func Read(r io.Reader) (*Model, error) {
 	f := file{p: new(Parts)}
 	err := format.Read(format.Kind, r, -1, &f)
+	return f.model, err
+}
+
+// ReadFile reads the file of a model, of found bytes, below 0 if the number is not known, from r.
+// Errors begin with name.
+func ReadFile(name string, r io.Reader, found int64) (*Model, error) {
+	f := file{p: new(Parts)}
+	err := format.Read(name, r, found, &f)
 	return f.model, err
 }
 

@@ -28,11 +28,11 @@ func small() (p *Parts, codes []byte, l *exact.Layer) {
 		}
 		return x
 	}
-	rung := Rung{Deviations: 3, Reach: 5, Kept: 20, Precision1: precision.Estimate{Value: 0.9, High: 1}}
+	rung := Rung{Deviations: 3, Reach: 5, Kept: 20, Precision1: precision.Estimate{Value: 0.9, High: 1}, Own: precision.Estimate{Value: 0.5, Low: 0.25, High: 0.75}}
 	p = &Parts{
 		Labels: 90, Dim: 9, Biased: 1, Coordinates: 14, Codes: 32, Fine: 16, Probes: 2, Outliers: 1,
 		Turn: floats(16*10, -0.5), Mean: floats(10, -0.5), Steps: floats(32, 0.1), Left: floats(Stages*14, 0.1), Gauges: floats(Stages*6, 1),
-		Usual: [Stages]float64{4, 3, 2, 1}, K: 5, HeldOut: 3, Far: 100, Rungs: []Rung{rung, rung},
+		Usual: [Stages]float64{4, 3, 2, 1}, K: 5, HeldOut: 3, Own: 7, Far: 100, Rungs: []Rung{rung, rung},
 	}
 	for range p.Codes {
 		p.Of = append(p.Of, uint32(r.IntN(p.Coordinates)))
@@ -113,6 +113,8 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"reach: found 1e+308", func(p *Parts) { p.Rungs[1].Reach = 1e308 }},
 		{"numbers that do not descend", func(p *Parts) { p.Rungs[0].Kept, p.Rungs[1].Kept = 5, 3 }},
 		{"within", func(p *Parts) { p.Rungs[1].Precision1.Low = 1.5 }},
+		{"rung 0: found precision 0.5 within 0.6", func(p *Parts) { p.Rungs[0].Own.Low = 0.6 }},
+		{"own states: found 91", func(p *Parts) { p.Own = 91 }},
 		{"rungs: found 0", func(p *Parts) { p.Rungs, p.Normal = nil, 0 }},
 		{"left of the file", func(p *Parts) { p.Labels++ }},
 		{"left of the file", func(p *Parts) { p.Dim++ }},
@@ -139,8 +141,8 @@ func TestFilesThatAreNone(t *testing.T) {
 	p, codes, _ := small()
 	data := p.encode(codes)
 	old := bytes.Clone(data)
-	old[8] = 9
-	const atFine = 76 // small has 32 codes, 16 of them fine
+	old[8] = 6
+	const atFine = 108 // small has 32 codes, 16 of them fine
 	uneven, fewer := bytes.Clone(data), bytes.Clone(data)
 	uneven[atFine], fewer[atFine] = 12, 24
 	for path, want := range map[string]string{
@@ -148,7 +150,7 @@ func TestFilesThatAreNone(t *testing.T) {
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
-		write("old", old):                "version: found 9, expected 7",
+		write("old", old):                "version: found 6, expected 9",
 		write("uneven", sealed(uneven)):  "fine: found 12",
 		write("fewer", sealed(fewer)):    "found 8 after the fine ones",
 		write("cut", data[:len(data)-1]): "file size",

@@ -13,7 +13,7 @@ import (
 // normal, and no label of a panel that was left out is above the mark. The kept rows, and the
 // panels that were looked at by more than one stage, lose their scores.
 func (l *Look) outside(req *exact.Request, kept []uint32, reach float64) float64 {
-	p, temperature := l.parts, cmp.Or(req.Temperature, 1)
+	p, temperature := l.parts, l.layer.RawTemperature(cmp.Or(req.Temperature, 1))
 	for _, row := range kept {
 		l.Scores[row] = none
 	}

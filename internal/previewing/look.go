@@ -23,6 +23,7 @@ type Look struct {
 
 	model  *Model
 	parts  *Parts
+	layer  *exact.Layer
 	turner Turner
 	x      []float32 // the context, and 1 if the layer has biases
 	z      []float64 // its coordinates and probes
@@ -259,9 +260,17 @@ func (l *Look) First(k int, req *exact.Request) {
 		return
 	}
 	l.Mark = l.kth(l.Scores, min(max(k, markRank), len(l.Scores)))
-	if within := req.Within / float64(l.Scale); req.Within > 0 && k > 1 {
-		l.Mark = max(l.Mark, l.kth(l.Scores, min(behind, len(l.Scores)))-float32(min(within, math.MaxFloat32)))
+	if req.Within > 0 && k > 1 {
+		l.Mark = max(l.Mark, l.below(l.kth(l.Scores, min(behind, len(l.Scores))), req.Within))
 	}
+}
+
+// below returns a score that is a distance of final logits below another one, or more.
+func (l *Look) below(score float32, distance float64) float32 {
+	if l.layer.SoftCap() != 0 {
+		return float32(l.layer.Down(float32(score*l.Scale), distance) / l.Scale)
+	}
+	return score - float32(min(distance/(l.layer.Scale()*float64(l.Scale)), math.MaxFloat32))
 }
 
 // shareOf returns a share of n panels, at least a few, some times.

@@ -20,6 +20,7 @@ type Parts struct {
 	Labels, Dim int
 	Biased      int // 1 if the layer's biases are a further element of each row, and 1 of each context
 	Fingerprint [32]byte
+	Body        [32]byte // the fingerprint of the source of the contexts, zeros if it is not known
 
 	Coordinates int // R
 	Codes       int // of a label

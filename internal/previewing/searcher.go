@@ -2,6 +2,8 @@ package previewing
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"math"
 
@@ -18,6 +20,7 @@ type Stats struct {
 type Searcher struct {
 	look   Look
 	exact  *exact.Searcher
+	sums   bool // log-sums are estimated
 	query  [1]*exact.Query
 	one    [1]exact.Answer
 	summed [16]exact.Prediction // the best of a log-sum, whose logits are exact in it
@@ -39,15 +42,34 @@ func NewSearcher(m *Model, l *exact.Layer) (*Searcher, error) {
 	if p.Labels != l.Labels() || p.Dim != l.Dim() {
 		return nil, exact.Invalid(exact.ErrLayer, "preview: shape: found a model of %d labels x %d, expected the layer's %d x %d", p.Labels, p.Dim, l.Labels(), l.Dim())
 	}
-	if own := l.Fingerprint(); own != p.Fingerprint {
-		return nil, exact.Invalid(exact.ErrLayer, "preview: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", p.Fingerprint, own)
+	if own := FingerprintOf(l); own != p.Fingerprint && l.Fingerprint() != p.Fingerprint {
+		return nil, l.Another("preview", p.Fingerprint)
 	}
 	return m.Over(l), nil
 }
 
+// FingerprintOf returns the fingerprint of a model that is made for a layer: the layer's, and for one
+// with a scale or a cap the SHA-256 of that, the scale and the cap. A model that was made for the
+// rows alone has the layer's, and finds the best labels under any scale and cap.
+func FingerprintOf(l *exact.Layer) [32]byte {
+	rows := l.Fingerprint()
+	if l.Scale() == 1 && l.SoftCap() == 0 {
+		return rows
+	}
+	b := binary.LittleEndian.AppendUint64(rows[:], math.Float64bits(l.Scale()))
+	return sha256.Sum256(binary.LittleEndian.AppendUint64(b, math.Float64bits(l.SoftCap())))
+}
+
+// Estimates reports whether log-sums are estimated. The estimate of a sum under a cap has no form, and
+// the errors of a model that was made for the rows alone are of other sums than a scaled layer's.
+func (m *Model) Estimates(l *exact.Layer) bool {
+	return l.SoftCap() == 0 && (l.Scale() == 1 || m.parts.Fingerprint == FingerprintOf(l))
+}
+
 // Over returns a searcher with the model over its layer.
 func (m *Model) Over(l *exact.Layer) *Searcher {
-	s := &Searcher{look: newLook(m), exact: exact.NewSearcher(l), query: [1]*exact.Query{exact.NewQuery(m.parts.Dim)}}
+	s := &Searcher{look: newLook(m), exact: exact.NewSearcher(l), sums: m.Estimates(l), query: [1]*exact.Query{exact.NewQuery(m.parts.Dim)}}
+	s.look.layer = l
 	s.query[0].Reserve(min(m.parts.Labels, mostShort))
 	return s
 }
@@ -75,7 +97,7 @@ func (s *Searcher) Answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	if look.Stats.Queries++; rung == nil {
 		rung = p.rungOf(req.Budget)
 	}
-	if exactly(req, len(dst)) || !look.Find(s.query[0].Vector(), len(dst), req, rung) {
+	if s.Exactly(req, len(dst)) || !look.Find(s.query[0].Vector(), len(dst), req, rung) {
 		return s.byLayer(dst, req)
 	}
 	look.Stats.Kept += uint64(len(look.IDs))
@@ -103,13 +125,13 @@ func (s *Searcher) Answer(dst []exact.Prediction, h []float32, req *exact.Reques
 	return a, nil
 }
 
-// exactly reports whether the exact layer answers a request for k labels in any context. Log-sums
+// Exactly reports whether the exact layer answers a request for k labels in any context. Log-sums
 // at extreme temperatures are not estimated: labels that are not scored in full count as a normal
 // distribution, whose sums at low temperatures come from logits that no label has.
-func exactly(req *exact.Request, k int) bool {
+func (s *Searcher) Exactly(req *exact.Request, k int) bool {
 	t := cmp.Or(req.Temperature, 1)
 	return req.Exact || exact.IsList(req.Among) || k > mostPreviewed ||
-		req.LogSum && (req.ExactSum || exact.Edits(req) || t < 0.5 || t > 2)
+		req.LogSum && (!s.sums || req.ExactSum || exact.Edits(req) || t < 0.5 || t > 2)
 }
 
 func (s *Searcher) byLayer(dst []exact.Prediction, req *exact.Request) (exact.Answer, error) {
@@ -136,7 +158,7 @@ func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, c
 	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
 		return exact.Invalid(exact.ErrContext, "preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
 	}
-	if exactly(&req, k) {
+	if s.Exactly(&req, k) {
 		s.look.Stats.Queries += uint64(n)
 		s.look.Stats.Exact += uint64(n)
 		return s.exact.SearchBatch(dst, answers, contexts, req)

@@ -188,6 +188,12 @@ func (r *Router) inShell(q *exact.Query, best uint32, low, high float64) float64
 	return r.cosine(h, exact.Prediction{ID: best, Logit: low})
 }
 
+// CosineOf returns the cosine of h and the vector of a cluster, with the same bits on every CPU: 1 if
+// one of them is zero.
+func (r *Router) CosineOf(cluster int, h []float32) float64 {
+	return r.cosine(h, exact.Prediction{ID: uint32(cluster), Logit: kernels.RefDot(r.Vectors()[cluster*len(h):][:len(h)], h)})
+}
+
 // cosine returns the cosine of h and the vector of its best cluster, with the same bits on every
 // CPU.
 func (r *Router) cosine(h []float32, best exact.Prediction) float64 {

@@ -10,12 +10,12 @@ import (
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // BenchmarkQueries times whole queries, top-5, at the shapes of real layers.
@@ -44,8 +44,8 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	model := (*screening.Model)(made)
-	layer := (*exact.Layer)(data.Layer)
+	model := (*engine.Index)(made).Screen()
+	layer := data.Exact
 	next := 0
 	turn := func() []float32 {
 		next = (next + 1) % contexts
@@ -93,7 +93,7 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 	}
 	whole := exact.NewSearcher(layer)
 	run("exact", 1, func() error { _, err := whole.TopK(top, turn()); return err })
-	plain := dense.New((*softmax.Layer)(layer))
+	plain := dense.New((*exact.Layer)(layer))
 	run("dense-float32", 1, func() error { plain.TopK(top, turn()); return nil })
 }
 
@@ -111,7 +111,7 @@ func BenchmarkCold(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		model := (*screening.Model)(made)
+		model := (*engine.Index)(made).Screen()
 		for _, mib := range []int{8, 64} {
 			b.Run(fmt.Sprintf("%dx%d/r%d/L%d/%dMiB", s.labels, s.dim, s.clusters, s.set, mib), func(b *testing.B) {
 				benchmarkCold(b, data, model, mib)
@@ -123,13 +123,13 @@ func BenchmarkCold(b *testing.B) {
 func benchmarkCold(b *testing.B, data *synthetic.Data, model *screening.Model, mib int) {
 	top := make([]exact.Prediction, 5)
 	searcher := func(o screening.Options) func(h []float32) {
-		s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), o)
+		s, err := screening.NewSearcher(model, data.Exact, o)
 		if err != nil {
 			b.Fatal(err)
 		}
 		return func(h []float32) { _, _ = s.TopK(top, h) }
 	}
-	whole, plain := exact.NewSearcher((*exact.Layer)(data.Layer)), dense.New(data.Layer)
+	whole, plain := exact.NewSearcher(data.Exact), dense.New(data.Exact)
 	type way struct {
 		name  string
 		query func(h []float32)
@@ -144,7 +144,7 @@ func benchmarkCold(b *testing.B, data *synthetic.Data, model *screening.Model, m
 	}
 	// A loop that only reads the number of bytes of the codes of a screened query: no query can be
 	// faster than that.
-	s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), screening.Options{})
+	s, err := screening.NewSearcher(model, data.Exact, screening.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func benchmarkCold(b *testing.B, data *synthetic.Data, model *screening.Model, m
 	}
 	stats, row := s.Stats(), kernels.Int8Stride(model.Dim())
 	codes, at := row*int(stats.Routing+stats.Candidates)/data.Len(), 0
-	memory := max((*exact.Layer)(data.Layer).Labels()*row, codes)
+	memory := max(data.Exact.Labels()*row, codes)
 	if copies, _ := s.PackedBytes(); copies > 0 {
 		memory = max(int(copies), codes)
 	}
@@ -221,12 +221,12 @@ func BenchmarkManyLabels(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	model := (*screening.Model)(made)
-	s, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), screening.Options{})
+	model := (*engine.Index)(made).Screen()
+	s, err := screening.NewSearcher(model, data.Exact, screening.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	layer, q := exact.NewSearcher((*exact.Layer)((*exact.Layer)(data.Layer))), exact.NewQuery((*exact.Layer)(data.Layer).Dim())
+	layer, q := exact.NewSearcher(data.Exact), exact.NewQuery(data.Exact.Dim())
 	top, logits, next := make([]exact.Prediction, 100), make([]float64, 10000), 0
 	clusters, err := router.New(model.Dim(), model.Config().Clusters, nil)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/screentest"
@@ -22,12 +23,12 @@ func TestTheShortWayAnswersAsTheLongOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := (*screening.Model)(made)
+	model := (*engine.Index)(made).Screen()
 	for _, c := range []struct {
 		name string
 		in   *screentest.Instance
 	}{
-		{"large lists", &screentest.Instance{Layer: (*exact.Layer)(structured.Layer), Model: model, Contexts: structured.Contexts, N: 40}},
+		{"large lists", &screentest.Instance{Layer: (*engine.Layer)(structured.Layer).Exact(), Model: model, Contexts: structured.Contexts, N: 40}},
 		{"flat", screentest.Ordinary(t)},
 		{"shells", screentest.Shelled(t)},
 	} {
@@ -69,8 +70,8 @@ func TestTheShortWayRefusesWhatIsNoContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	model := (*screening.Model)(made)
-	short, err := screening.NewSearcher(model, (*exact.Layer)(data.Layer), screening.Options{Copies: 1 << 40})
+	model := (*engine.Index)(made).Screen()
+	short, err := screening.NewSearcher(model, data.Exact, screening.Options{Copies: 1 << 40})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,12 @@ import (
 	"github.com/learning-to-screen/l2s/internal/tail"
 )
 
+// Magic begins the file of a screen.
+const Magic = "\x89L2S\r\n\x1a\n"
+
 // format is described in screen/FORMAT.md.
 var format = partfile.Format{
-	Kind: "screen", Magic: "\x89L2S\r\n\x1a\n", Version: 6, Renew: "l2s train makes a new file", Header: 104,
+	Kind: "screen", Magic: Magic, Version: 7, Renew: "l2s train makes a new file", Header: 104,
 	Others: map[string]string{
 		"\x89L2P\r\n\x1a\n": "found a preview, expected a screen: l2s topk, eval, bench and inspect take previews, " +
 			"and l2s-llama --fast one beside the model: MODEL.gguf.l2p",
@@ -57,9 +60,9 @@ func (f *file) Code(c *partfile.Coder) {
 		c.Value(at)
 	}
 	d, r, m, q := f.Dim, f.clusters, int(f.temperatures), int(f.levels)
-	ranges := 0 // numbers
+	ranges, cosines := 0, 0 // numbers
 	if m > 0 {
-		ranges = 2*m + 4
+		ranges, cosines = 2*m+4, 2
 	}
 	partfile.List(c, "budget", &f.budget, 1)
 	partfile.List(c, "clusters", &f.Clusters, r, d)
@@ -76,6 +79,7 @@ func (f *file) Code(c *partfile.Coder) {
 	partfile.List(c, "widths", &f.tail.Widths, q, m, r)
 	partfile.List(c, "directions", &f.tail.Directions, int(f.directions), d)
 	partfile.List(c, "ranges", &f.tail.Ranges, ranges, r)
+	partfile.List(c, "cosines", &f.tail.Cosines, cosines, r)
 	partfile.List(c, "record", &f.Record, f.record)
 }
 
@@ -124,6 +128,14 @@ func Load(path string) (*Model, error) {
 func Read(data []byte) (*Model, error) {
 	var f file
 	err := format.Read(format.Kind, bytes.NewReader(data), int64(len(data)), &f)
+	return f.model, err
+}
+
+// ReadFile reads the file of a model, of found bytes, below 0 if the number is not known, from r.
+// Errors begin with name.
+func ReadFile(name string, r io.Reader, found int64) (*Model, error) {
+	var f file
+	err := format.Read(name, r, found, &f)
 	return f.model, err
 }
 

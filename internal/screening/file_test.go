@@ -88,18 +88,18 @@ type parts struct {
 	ladder                                          []byte
 	temperatures, levels                            []float64
 	intercepts, slopes, squares, widths, directions []float32
-	ranges                                          []float64
+	ranges, cosines                                 []float64
 	record                                          string
 }
 
 // write puts a file together as FORMAT.md describes.
 func write(c counts, fingerprint [32]byte, p parts) []byte {
-	head := append([]byte("\x89L2S\r\n\x1a\n"), le32(6, 0)...)
+	head := append([]byte("\x89L2S\r\n\x1a\n"), le32(7, 0)...)
 	head = append(append(head, le64(0)...), fingerprint[:]...)
 	head = append(head, le32(c.labels, c.dim, c.clusters, c.always, c.k, c.heldOut, uint32(len(p.record)))...)
 	head = append(append(head, le64(uint64(len(p.ids)))...), le16(c.shells, c.budgets, c.share, c.temperatures, c.levels, c.directions)...)
 	return seal(size(slices.Concat(head, doubles(p.budget), floats(p.clusters...), doubles(p.shells...), le32(p.sizes...), le32(p.ids...), le16(p.shares...),
-		p.ladder, doubles(p.temperatures...), doubles(p.levels...), floats(p.intercepts...), floats(p.slopes...), floats(p.squares...), floats(p.widths...), floats(p.directions...), doubles(p.ranges...), []byte(p.record))))
+		p.ladder, doubles(p.temperatures...), doubles(p.levels...), floats(p.intercepts...), floats(p.slopes...), floats(p.squares...), floats(p.widths...), floats(p.directions...), doubles(p.ranges...), doubles(p.cosines...), []byte(p.record))))
 }
 
 // smallParts is the model that the tables below break: 10 labels, dimension 3, 2 clusters in 2
@@ -120,6 +120,7 @@ func tailedParts() (counts, parts) {
 	p.temperatures, p.levels, p.intercepts = []float64{1}, []float64{0.5}, []float32{1, 7}
 	p.slopes, p.squares, p.widths, p.directions = []float32{0, 0.5, 2, -1, 0, 3}, []float32{0.5, 0.25, -1, 1}, []float32{0.25, 4}, []float32{1, 0, 2}
 	p.ranges = []float64{1, 4, 0, 9, -2, math.Inf(1), math.Inf(1), math.Inf(-1), 0, 0, 0, 0}
+	p.cosines = []float64{0.25, 0.5, math.Inf(-1), math.Inf(1)}
 	return c, p
 }
 
@@ -195,7 +196,7 @@ func TestTheFileIsWhatTheFormatSays(t *testing.T) {
 	var err error
 	if withTail.Tail, err = tail.New(tail.Config{
 		Share: 600, Clusters: 2, Temperatures: x.temperatures, Levels: x.levels,
-		Intercepts: x.intercepts, Slopes: x.slopes, Squares: x.squares, Widths: x.widths, Directions: x.directions, Ranges: x.ranges,
+		Intercepts: x.intercepts, Slopes: x.slopes, Squares: x.squares, Widths: x.widths, Directions: x.directions, Ranges: x.ranges, Cosines: x.cosines,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -288,10 +289,11 @@ func readByTheFormat(t screentest.Failer, file []byte) (c screening.Config) {
 		intercepts, slopes := b.f32s(m*r), b.f32s(m*r*c.Dim)
 		squares, widths, directions := b.f32s(2*m*r), b.f32s(m*r*q), b.f32s(g*c.Dim)
 		ranges := b.f64s((2*m + 4) * r)
+		cosines := b.f64s(2 * r)
 		var err error
 		if c.Tail, err = tail.New(tail.Config{
 			Share: uint16(share), Clusters: r, Temperatures: temperatures, Levels: levels,
-			Intercepts: intercepts, Slopes: slopes, Squares: squares, Widths: widths, Directions: directions, Ranges: ranges,
+			Intercepts: intercepts, Slopes: slopes, Squares: squares, Widths: widths, Directions: directions, Ranges: ranges, Cosines: cosines,
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -468,9 +470,9 @@ var brokenFiles = []struct {
 	{"tail damaged", func([]byte) []byte { return put(406, []byte{9})(tailedFile()) }, withoutSeal, "checksum: found "},
 
 	// From here on the checksum is right: a file made to deceive.
-	{"version 0", put(8, le32(0)), sealed, "version: found 0, expected 6: l2s train makes a new file"},
-	{"version 5", put(8, le32(5)), sealed, "version: found 5, expected 6: l2s train makes a new file"},
-	{"version 7, unknown layout", put(8, le32(7)), withoutSeal, "version: found 7, expected 6: l2s train makes a new file"},
+	{"version 0", put(8, le32(0)), sealed, "version: found 0, expected 7: l2s train makes a new file"},
+	{"version 6", put(8, le32(6)), sealed, "version: found 6, expected 7: l2s train makes a new file"},
+	{"version 8, unknown layout", put(8, le32(8)), withoutSeal, "version: found 8, expected 7: l2s train makes a new file"},
 	{"size 0", put(16, le64(0)), sealed, "file size: found 0 in the header, expected 104 to " + mostBytes},
 	{"size too small", put(16, le64(397)), sealed, "file size: found 390 bytes, expected the 397 that the header states"},
 	{"size too large", put(16, le64(1024)), sealed, "file size: found 390 bytes, expected the 1024 that the header states"},
@@ -526,7 +528,7 @@ var brokenFiles = []struct {
 	{"65 levels", withTail(func(c *counts, p *parts) {
 		c.levels, p.levels, p.widths = 65, make([]float64, 65), make([]float32, 130)
 	}), sealed, "tail: found 1 temperatures and 65 levels, expected 1 to 64 and 0 to 64"},
-	{"65,535 levels", withTail(func(c *counts, p *parts) { c.levels = 65535 }), sealed, "levels: found 182 bytes left of the file, expected 8 for each of [65535]"},
+	{"65,535 levels", withTail(func(c *counts, p *parts) { c.levels = 65535 }), sealed, "levels: found 214 bytes left of the file, expected 8 for each of [65535]"},
 	{"65 directions", withTail(func(c *counts, p *parts) { c.directions, p.directions = 65, make([]float32, 195) }), sealed, "tail: directions: found 195 elements, expected 1 to 64 rows of dim 3"},
 	{"no directions", withTail(func(c *counts, p *parts) { c.directions, p.directions = 0, nil }), sealed, "tail: directions: found 0 elements, expected 1 to 64 rows of dim 3"},
 	{"a tail too short", withTail(func(c *counts, p *parts) { p.intercepts = p.intercepts[1:] }), sealed, "record: found 6 bytes left of the file, expected 1 for each of [10]"},
@@ -537,6 +539,7 @@ var brokenFiles = []struct {
 	{"NaN in a square", withTail(func(c *counts, p *parts) { p.squares[1] = nan32 }), sealed, "tail: squares: found NaN at row 0, column 1, expected finite numbers"},
 	{"NaN in a width", withTail(func(c *counts, p *parts) { p.widths[1] = nan32 }), sealed, "tail: widths: found NaN at row 1, column 0, expected numbers that are not negative and do not descend"},
 	{"NaN in a range", withTail(func(c *counts, p *parts) { p.ranges[9] = nan }), sealed, "tail: ranges: found NaN at 9, expected numbers"},
+	{"NaN in a cosine", withTail(func(c *counts, p *parts) { p.cosines[3] = nan }), sealed, "tail: cosines: found NaN at 3, expected numbers"},
 	{"NaN in a direction", withTail(func(c *counts, p *parts) { p.directions[2] = nan32 }), sealed, "tail: directions: found NaN at row 0, column 2, expected finite numbers"},
 
 	// The content.

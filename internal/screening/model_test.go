@@ -180,7 +180,7 @@ func TestNewModelRefuses(t *testing.T) {
 		{"a budget that is not of the ladder", func(c *screening.Config) { c.Budget = 1.5 }, "screen: budget: found 1.5, expected one of the ladder"},
 		{"a record that is no object", func(c *screening.Config) { c.Record = json.RawMessage(`"x"`) }, `screen: record: found JSON that starts with '"', expected a JSON object`},
 		{"a tail of another shape", func(c *screening.Config) {
-			c.Tail, _ = tail.New(tail.Config{Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1}, Slopes: []float32{1}, Directions: []float32{1}, Squares: []float32{0, 0}, Ranges: screentest.Everything(1, 1)})
+			c.Tail, _ = tail.New(tail.Config{Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1}, Slopes: []float32{1}, Directions: []float32{1}, Squares: []float32{0, 0}, Ranges: screentest.Everything(1, 1), Cosines: screentest.AnyCosine(1)})
 		}, "screen: tail: found one for 1 clusters of dim 1, expected 2 of 2"},
 		{"too many labels", func(c *screening.Config) { tooMany := uint64(1) << 32; c.Labels = int(tooMany) }, "screen: labels: found " + tooManyLabels + ", expected 1 to " + mostLabels},
 	} {

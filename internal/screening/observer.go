@@ -43,6 +43,11 @@ func (v *View) Find(dst []exact.Prediction, req *exact.Request) (exact.Answer, e
 	return v.searcher.find(dst, req)
 }
 
+// Cosine returns the cosine of the context and the vector of its cluster.
+func (v *View) Cosine() float64 {
+	return v.Model.router.CosineOf(v.Found.Cluster, v.Query.Vector())
+}
+
 // Logits writes the logits of labels, by the reference arithmetic, to dst. It panics if an id is not
 // below L.
 func (v *View) Logits(dst []float64, ids []uint32) error {

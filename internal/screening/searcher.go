@@ -6,7 +6,9 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/internal/router"
 )
 
@@ -39,9 +41,10 @@ type Searcher struct {
 	copies int64 // bytes of the copies
 	whole  int64 // bytes of copies of all lists
 
-	marked []bool   // the biases of a request whose labels are candidates
-	edited []uint32 // candidates with the edits of a request
-	view   View     // of the last query that was seen
+	marked []bool             // the biases of a request whose labels are candidates
+	edited []uint32           // candidates with the edits of a request
+	near   []exact.Prediction // the best of the candidates without them
+	view   View               // of the last query that was seen
 }
 
 // Stats is screen.Stats.
@@ -73,7 +76,7 @@ func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 	}
 	if made := m.c.Fingerprint; made != [32]byte{} {
 		if own := l.Fingerprint(); own != made {
-			return nil, exact.Invalid(exact.ErrLayer, "screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", made, own)
+			return nil, l.Another("screen", made)
 		}
 	}
 	if o.Accepts != nil {
@@ -214,33 +217,73 @@ func (s *Searcher) Search(dst []exact.Prediction, h []float32, req exact.Request
 	if err != nil {
 		return exact.Answer{}, err
 	}
-	n, edits, ask := x.N, exact.Edits(&req), &req
-	if edits {
-		n = s.edit(s.model.first(x.Cell, n), &req)
-	}
-	byLayer := x.Exact || n < len(dst) && (req.Within == 0 || n == 0)
+	byLayer := x.Exact || x.N < len(dst) && req.Within == 0
 	switch {
 	case byLayer:
-	case edits: // all remaining labels may be answered
-		edited := req
-		edited.Allowed, edited.Banned, edited.Among = nil, nil, exact.Only(s.edited)
-		ask = &edited
+	case req.Within != 0 || exact.Edits(&req):
+		a, byLayer, err = s.among(dst, &x, req)
 	default:
-		req.Among = s.labels(x.Cell, n)
+		req.Among = s.labels(x.Cell, x.N)
+		a, err = s.find(dst, &req)
+		a.Source, req.Among = exact.FromSet, exact.Labels{} // as the caller asked
 	}
-	if a, err = s.find(dst, ask); err != nil {
+	if err == nil && byLayer {
+		a, err = s.find(dst, &req)
+	}
+	if err != nil {
 		return exact.Answer{}, err
 	}
-	req.Among = exact.Labels{} // as the caller asked
 	s.stats.Queries++
 	s.stats.Candidates += uint64(x.N)
 	s.stats.Routing += uint64(s.router.Clusters())
-	if !byLayer {
-		a.Source = exact.FromSet
-	} else if s.stats.Exact++; x.Wish&Refuses == 0 {
-		s.stats.Lacking++
+	if byLayer {
+		if s.stats.Exact++; x.Wish&Refuses == 0 {
+			s.stats.Lacking++
+		}
 	}
 	return s.show(&x, len(dst), &req, a)
+}
+
+// among answers a request with edits or a distance from the candidates of a location. It reports true
+// if the exact layer must answer it, because the answer may be wrong where a plain one is right.
+func (s *Searcher) among(dst []exact.Prediction, x *Location, req exact.Request) (a exact.Answer, doubtful bool, err error) {
+	plain := s.labels(x.Cell, x.N)
+	edits, within := exact.Edits(&req), req.Within
+	req.Among = plain
+	if edits {
+		if s.edit(s.model.first(x.Cell, x.N), &req); len(s.edited) == 0 {
+			return a, true, nil
+		}
+		req.Allowed, req.Banned, req.Among = nil, nil, exact.Only(s.edited)
+	}
+	if a, err = s.find(dst, &req); err != nil {
+		return a, false, err
+	}
+	a.Source = exact.FromSet
+	k, short := len(dst), a.Count < len(dst)
+	if !short && !edits || k == 0 {
+		return a, false, nil
+	}
+	// Labels that are no candidates are after the k best candidates, if a plain answer of k labels is
+	// right. So they are after the last label of this answer too, unless it is after these itself. An
+	// answer of fewer labels, within a distance, ends before one more: for that the ladder has figures.
+	if short {
+		if k = a.Count + 1; within == 0 || a.Count == 0 || k > s.model.c.K {
+			return a, true, nil
+		}
+	}
+	if k > x.N || !edits {
+		return a, k > x.N, nil
+	}
+	s.near = grow.Slice(s.near, k)
+	if _, err = s.find(s.near, &exact.Request{Among: plain}); err != nil {
+		return a, false, err
+	}
+	last := s.near[k-1]
+	if short {
+		return a, last.Logit >= dst[0].Logit-within, nil
+	}
+	return a, ranking.Compare(dst[k-1], last) > 0, nil
 }
 
 // locate sets the query's context and finds its candidates within the budget of a rung.
@@ -288,21 +331,16 @@ func (s *Searcher) labels(cell, n int) exact.Labels {
 }
 
 // edit leaves the candidates in s.edited, with the labels that the request biases, and without
-// those that may not be answered. It returns the number of those that count: a candidate with a bias
-// below 0, or a label that only its bias makes one, may be far below labels that are not candidates.
-func (s *Searcher) edit(set []uint32, req *exact.Request) (count int) {
+// those that may not be answered.
+func (s *Searcher) edit(set []uint32, req *exact.Request) {
 	s.edited = s.edited[:0]
 	s.marked = append(s.marked[:0], make([]bool, len(req.Biases))...)
 	for _, id := range set {
-		i, biased := exact.BiasOf(req, id)
-		if biased {
+		if i, biased := exact.BiasOf(req, id); biased {
 			s.marked[i] = true
 		}
 		if exact.Permits(req, id) {
 			s.edited = append(s.edited, id)
-			if !biased || req.Biases[i].Add >= 0 {
-				count++
-			}
 		}
 	}
 	for i, b := range req.Biases {
@@ -310,7 +348,6 @@ func (s *Searcher) edit(set []uint32, req *exact.Request) (count int) {
 			s.edited = append(s.edited, b.ID)
 		}
 	}
-	return count
 }
 
 // PackedBytes returns the memory that the copies of candidates take, and the memory that copies of

@@ -67,6 +67,9 @@ func TestStatsCountHowAContextIsAnswered(t *testing.T) {
 // change the next one.
 func checkRequests(t *rapid.T) {
 	in := screentest.DrawHardShape(draws(t)).Instance(t)
+	if err := in.Finish(draws(t)); err != nil {
+		t.Fatal(err)
+	}
 	set := screentest.DrawSettings(draws(t), in)
 	single, batch := in.Searcher(t, set.Options()), in.Searcher(t, set.Copied(1<<40))
 	// Several batches of different sizes: scratch of one must not show in the next.
@@ -115,6 +118,44 @@ func checkRequests(t *rapid.T) {
 	}
 }
 
+// checkEdits: edits and distances cost no precision. An answer with edits, or of the labels within a
+// distance, is exact wherever a plain answer of as many labels is, or of one more if the distance
+// ends it before k: the candidates that edits take away or lower uncover no label that a screen
+// did not look at.
+func checkEdits(t *rapid.T) {
+	in := screentest.DrawHardShape(draws(t)).Instance(t)
+	set := screentest.DrawSettings(draws(t), in)
+	s, whole := in.Searcher(t, set.Options()), exact.NewSearcher(in.Layer)
+	k, req := screentest.DrawRequest(draws(t), in)
+	k, req.LogSum = max(k, 1), false
+	right := func(k int, h []float32, req exact.Request) ([]exact.Prediction, exact.Answer, bool) {
+		t.Helper()
+		got, a := screentest.Search(t, s, k, h, req)
+		want := make([]exact.Prediction, k)
+		b, err := whole.Search(want, h, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got, a, slices.Equal(got, want[:b.Count])
+	}
+	for i := range in.N {
+		h := in.Context(i)
+		got, a, ok := right(k, h, req)
+		if ok {
+			continue
+		}
+		plain := min(k, a.Count+1)
+		if _, _, ok := right(plain, h, exact.Request{Budget: req.Budget}); ok {
+			t.Fatalf("context %d: found %v from the %v, which is not exact, but a plain answer of %d labels is", i, got, a.Source, plain)
+		}
+		if k > a.Count && plain > in.Config.K {
+			t.Fatalf("context %d: found %v from the %v within %v, which is not exact, and the model has figures of %d labels only", i, got, a.Source, req.Within, in.Config.K)
+		}
+	}
+}
+
+func TestEditsAndDistancesCostNoPrecision(t *testing.T) { rapid.Check(t, checkEdits) }
+
 // checkSum compares the log-sum of an answer with the sum over the labels that it was chosen among.
 func checkSum(t *rapid.T, in *screentest.Instance, h []float32, among []exact.Prediction, req *exact.Request, got float64) {
 	if !req.LogSum || len(among) == 0 {
@@ -131,7 +172,7 @@ func checkSum(t *rapid.T, in *screentest.Instance, h []float32, among []exact.Pr
 			h2 += float64(h[j]) * float64(h[j])
 		}
 		logits = append(logits, p.Logit)
-		bound, largest = max(bound, math.Sqrt(w2*h2)), max(largest, math.Abs(p.Logit))
+		bound, largest = max(bound, in.Layer.Scale()*math.Sqrt(w2*h2)), max(largest, math.Abs(p.Logit))
 	}
 	// Twice 2/127 of the norms is more than two roundings to int8 lose.
 	want := kernels.LogSumExp(logits)
@@ -267,6 +308,54 @@ func TestTopKByCase(t *testing.T) {
 	}
 }
 
+// A screen of two clusters and four labels, whose candidates of the right cluster are 0, 2 and 3.
+func TestEditsByCase(t *testing.T) {
+	right := []float32{3, 1} // logits 3, 1, -3, -1
+	only := func(ids ...uint32) *bitset.Set {
+		s := bitset.New(4)
+		for _, id := range ids {
+			s.Add(id)
+		}
+		return s
+	}
+	for _, c := range []struct {
+		name   string
+		req    exact.Request
+		k      int
+		want   []uint32
+		source exact.Source
+	}{
+		{"a label that is no candidate is banned", exact.Request{Banned: only(1)}, 1, []uint32{0}, exact.FromSet},
+		{"a candidate below the answer is banned", exact.Request{Banned: only(2)}, 1, []uint32{0}, exact.FromSet},
+		{"the best is banned: the next one is no candidate", exact.Request{Banned: only(0)}, 1, []uint32{1}, exact.FromLayer},
+		{"the best is not allowed", exact.Request{Allowed: only(1, 2, 3)}, 1, []uint32{1}, exact.FromLayer},
+		{"the best is allowed", exact.Request{Allowed: only(0, 2)}, 1, []uint32{0}, exact.FromSet},
+		{"the second is banned", exact.Request{Banned: only(3)}, 2, []uint32{0, 1}, exact.FromLayer},
+		{"the best is lowered, and stays above the next candidate", exact.Request{Biases: []exact.Bias{{ID: 0, Add: -3}}}, 1, []uint32{1}, exact.FromLayer},
+		{"a bias below 0 changes no place", exact.Request{Biases: []exact.Bias{{ID: 2, Add: -3}}}, 1, []uint32{0}, exact.FromSet},
+		{"another label is raised above the best", exact.Request{Biases: []exact.Bias{{ID: 1, Add: 7}}}, 1, []uint32{1}, exact.FromSet},
+		{"the best is banned, and another label raised above it", exact.Request{Banned: only(0), Biases: []exact.Bias{{ID: 1, Add: 7}}}, 1, []uint32{1}, exact.FromSet},
+		{"one label is within the distance, of two with figures", exact.Request{Within: 1}, 4, []uint32{0}, exact.FromSet},
+		{"two labels are within the distance, one of them no candidate", exact.Request{Within: 4}, 4, []uint32{0, 1, 3}, exact.FromLayer},
+		{"all candidates are within the distance", exact.Request{Within: 9}, 4, []uint32{0, 1, 3, 2}, exact.FromLayer},
+		{"as many labels as are wanted are within the distance", exact.Request{Within: 9}, 1, []uint32{0}, exact.FromSet},
+		{"no label is left", exact.Request{Banned: only(0, 1, 2, 3)}, 1, nil, exact.FromLayer},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := plane(t, [][]uint32{{0, 2, 3}, {}})
+			in.Config.K = 2
+			var err error
+			if in.Model, err = screening.NewModel(in.Config); err != nil {
+				t.Fatal(err)
+			}
+			got, a := screentest.Search(t, in.Searcher(t), c.k, right, c.req)
+			if ids := screentest.IDsOf(got); !slices.Equal(ids, c.want) || a.Source != c.source {
+				t.Errorf("found %v from the %v, want %v from the %v", ids, a.Source, c.want, c.source)
+			}
+		})
+	}
+}
+
 func TestOneClusterAndOneLabel(t *testing.T) {
 	layer, err := exact.NewLayer(kernels.Float32Rows([]float32{2}, 1), []float32{1})
 	if err != nil {
@@ -381,6 +470,35 @@ func TestListsOfLabelsAreChecked(t *testing.T) {
 	}
 }
 
+// A bias that was forgotten, or is one too many, is a frequent reason for another fingerprint.
+func TestAnotherBiasIsNamed(t *testing.T) {
+	layer := func(bias []float32) *exact.Layer {
+		l, err := exact.NewLayer(kernels.Float32Rows([]float32{1, 2, 3, 4}, 2), bias)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	none, some, others := layer(nil), layer([]float32{0, 1}), layer([]float32{2, 1})
+	for _, c := range []struct {
+		name     string
+		made, of *exact.Layer
+		want     string
+	}{
+		{"forgotten", some, none, "with a bias, which this one lacks: was it forgotten?"},
+		{"one too many", none, some, "with these weights and without a bias: leave the bias out"},
+		{"another one", some, others, "the model was made for another layer"},
+	} {
+		m, err := screening.NewModel(screening.Config{Dim: 2, Labels: 2, Clusters: []float32{1, 1}, Lists: []screening.List{{IDs: []uint32{0}}}, Fingerprint: c.made.Fingerprint()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = screening.NewSearcher(m, c.of, screening.Options{}); err == nil || !strings.HasSuffix(err.Error(), c.want) || !errors.Is(err, exact.ErrLayer) {
+			t.Errorf("%s: found %v, expected an error that ends in %q", c.name, err, c.want)
+		}
+	}
+}
+
 func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 	layer := func(w []float32, dim int) *exact.Layer {
 		l, err := exact.NewLayer(kernels.Float32Rows(w, dim), nil)
@@ -412,7 +530,7 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 		{"another dimension", unbound, layer([]float32{1, 2}, 1), "screen: dim: found a model of dimension 2, expected the layer's, 1"},
 		{"another number of labels", unbound, layer(make([]float32, 6), 2), "screen: labels: found a model of 2 labels, expected the layer's, 3"},
 		{"another layer of its shape", bound, changed, fmt.Sprintf(
-			"screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer", own.Fingerprint(), changed.Fingerprint())},
+			"screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer, or for these weights with a bias, which this one lacks: was it forgotten?", own.Fingerprint(), changed.Fingerprint())},
 	} {
 		s, err := screening.NewSearcher(c.model, c.layer, screening.Options{})
 		switch {

@@ -12,6 +12,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/logsum"
+	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/tail"
 )
@@ -137,6 +138,7 @@ func (s Shape) Instance(t Failer) *Instance {
 	if s.Tail != nil {
 		c.Tail = in.newTail(t, r, s.Tail)
 	}
+	c.K = r.IntN(min(s.Labels, 8) + 1)
 	if in.Model, err = screening.NewModel(*c); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +194,7 @@ func (in *Instance) newTail(t Failer, r *rand.Rand, temperatures []float64) *tai
 		w := float32(r.Float64())
 		c.Widths = append(c.Widths, w, 2*w)
 	}
-	c.Ranges = Everything(clusters, len(temperatures))
+	c.Ranges, c.Cosines = Everything(clusters, len(temperatures)), AnyCosine(clusters)
 	tail, err := tail.New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -319,9 +321,22 @@ func (in *Instance) Ranked(h []float32, ids []uint32) []exact.Prediction {
 func (in *Instance) Logits(h []float32, ids []uint32) (x []float64) {
 	d, w := in.Config.Dim, in.Weights()
 	for _, id := range ids {
-		x = append(x, kernels.RefDot(w[int(id)*d:(int(id)+1)*d], h)+float64(in.Layer.Bias()[id]))
+		v := (kernels.RefDot(w[int(id)*d:(int(id)+1)*d], h) + float64(in.Layer.Bias()[id])) * in.Layer.Scale()
+		if in.Layer.SoftCap() != 0 {
+			v = kernels.SoftCap(v, in.Layer.SoftCap())
+		}
+		x = append(x, v)
 	}
 	return x
+}
+
+// Finish gives the layer a scale and a soft cap: none, in half of the draws.
+func (in *Instance) Finish(draw Draw) error {
+	finals := [][2]float64{{1, 0}, {1, 0}, {1, 0}, {0.125, 0}, {3, 0}, {1, 5}}
+	final := finals[draw("scale and cap", 0, len(finals)-1)]
+	var err error
+	in.Layer, err = in.Layer.Scaled(final[0], final[1])
+	return err
 }
 
 // Edited is ranked with the edits of a request.
@@ -367,26 +382,35 @@ func AllIDs(n int) []uint32 {
 // Answer is the answer to a request for k labels by its definition: the labels that it is
 // chosen among, by descending edited logit, and where they come from.
 func (in *Instance) Answer(h []float32, k int, req *exact.Request, s Settings) ([]exact.Prediction, exact.Source) {
-	f := in.Find(h)
-	set := slices.Clone(in.Candidates(f.Cell, s, req.Budget))
-	none := len(set) == 0
-	// A label that a bias lowers, or that is here by its bias alone, is none of the k that must be there.
-	count := 0
-	for _, id := range set {
-		if exact.Permits(req, id) && exact.Added(req, id) >= 0 {
-			count++
-		}
+	all := func() ([]exact.Prediction, exact.Source) {
+		return in.Edited(h, AllIDs(in.Config.Labels), req), exact.FromLayer
 	}
+	set := in.Candidates(in.Find(h).Cell, s, req.Budget)
+	if len(set) == 0 || req.Exact {
+		return all()
+	}
+	with := slices.Clone(set)
 	for _, b := range req.Biases {
 		if !slices.Contains(set, b.ID) {
-			set = append(set, b.ID)
+			with = append(with, b.ID)
 		}
 	}
-	among := in.Edited(h, set, req)
-	// Few candidates are enough if the request has a distance, unless there are none.
-	lacking := count < k && (req.Within == 0 || count == 0)
-	if none || req.Exact || lacking {
-		return in.Edited(h, AllIDs(in.Config.Labels), req), exact.FromLayer
+	among, plain := in.Edited(h, with, req), in.Ranked(h, set)
+	count := min(k, len(among)) // of the labels that the answer has
+	for req.Within > 0 && count > 0 && among[count-1].Logit < among[0].Logit-req.Within {
+		count--
+	}
+	switch {
+	case len(among) == 0, k > 0 && count == 0:
+		return all()
+	case count == k: // the last one is none after the k best candidates
+		if k > 0 && (k > len(set) || ranking.Compare(among[k-1], plain[k-1]) > 0) {
+			return all()
+		}
+	case req.Within == 0 || count >= min(len(set), in.Config.K):
+		return all()
+	case plain[count].Logit >= among[0].Logit-req.Within: // one more is within the distance
+		return all()
 	}
 	return among, exact.FromSet
 }

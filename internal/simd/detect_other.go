@@ -4,4 +4,4 @@ package simd
 
 func detect() (levels []Level, vnni, i8mm bool) { return nil, false, false }
 
-func ahead() (one, several int) { return 0, 0 }
+func ahead() (little, much int) { return 0, 0 }

@@ -106,10 +106,11 @@ func Current() Level { return current }
 func Available() []Level { return available }
 
 // Ahead is the number of bytes by which the prefetches of a kernel that reads memory in order are
-// ahead, for one context and for several that share the load of a row.
-func Ahead() (one, several int) { return aheadOfOne, aheadOfSeveral }
+// ahead, for one context whose rows need little work for each byte, and for more work: for several
+// contexts that share the load of a row, or codes that are unpacked.
+func Ahead() (little, much int) { return aheadOfLittle, aheadOfMuch }
 
-var aheadOfOne, aheadOfSeveral = ahead()
+var aheadOfLittle, aheadOfMuch = ahead()
 
 // Set switches the kernels to a level that must be in Available, and returns a function that
 // switches back. Tests use it: no other goroutine may run a kernel meanwhile.

@@ -7,16 +7,17 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Data is a layer and contexts for it.
 type Data struct {
-	Layer    *softmax.Layer
-	Contexts []float32 // n x dim
+	Layer    *l2s.Layer
+	Exact    *exact.Layer // the same
+	Contexts []float32    // n x dim
 
 	directions []float32 // topics x dim
 }
@@ -97,23 +98,19 @@ func Structured(labels, dim, topics, n int, seed uint64) *Data {
 		row := r.fill(h[c*dim:(c+1)*dim], 10*half)
 		lean(row, 10)
 	}
-	return &Data{layer(w, b, dim), h, u}
-}
-
-func layer(w, b []float32, dim int) *softmax.Layer {
-	l, err := softmax.NewLayer(kernels.Float32Rows(w, dim), b)
+	l, err := l2s.New(l2s.Float32(w, dim), b)
 	if err != nil {
 		panic(err)
 	}
-	return l
+	return &Data{l, (*engine.Layer)(l).Exact(), h, u}
 }
 
 // Screen returns the screen of structured data with a cluster for each topic, whose list is
 // the size labels with the largest logits at its direction.
-func (d *Data) Screen(size int) (*screen.Model, error) {
+func (d *Data) Screen(size int) (*l2s.Index, error) {
 	dim := d.Layer.Dim()
-	s := softmax.NewSearcher(d.Layer)
-	top := make([]softmax.Prediction, size)
+	s := exact.NewSearcher(d.Exact)
+	top := make([]exact.Prediction, size)
 	lists := make([]screening.List, len(d.directions)/dim)
 	h := make([]float32, dim)
 	for t := range lists {
@@ -134,7 +131,10 @@ func (d *Data) Screen(size int) (*screen.Model, error) {
 }
 
 // Screen returns the screen of c.
-func Screen(c screening.Config) (*screen.Model, error) {
+func Screen(c screening.Config) (*l2s.Index, error) {
 	m, err := screening.NewModel(c)
-	return (*screen.Model)(m), err
+	if err != nil {
+		return nil, err
+	}
+	return (*l2s.Index)(engine.OfScreen(m)), nil
 }

@@ -13,7 +13,7 @@ func TestScreenOfStructuredDataFindsTheTop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := screen.Evaluate(context.Background(), m, d.Layer, d.Contexts, screen.EvaluateOptions{K: []int{5}})
+	e, err := screen.Evaluate(context.Background(), d.Layer, m, d.Contexts, screen.EvaluateOptions{K: []int{5}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,9 +24,10 @@ import (
 // conformal prediction, see package train).
 //
 // A regression tells nothing of contexts unlike those that it was fitted to. So a Tail has, for
-// each cluster, the ranges of the numbers that it uses: ||h||^2, the last sum, and its own logs.
-// Outside these ranges the exact layer answers. A Tail is immutable and safe for use by many
-// goroutines.
+// each cluster, the ranges of the numbers that it uses: ||h||^2, the last sum, and its own logs, and
+// the least cosine of a context and the vector of the cluster. Outside these ranges the exact layer
+// answers. Errors grow towards that cosine, and the half-widths with them. A Tail is immutable and
+// safe for use by many goroutines.
 type Tail struct {
 	c   Config
 	dim int
@@ -54,13 +55,16 @@ type Config struct {
 	// below 1. Without levels there are no intervals.
 	Levels []float64
 	// Widths holds the half-widths: m x r rows of q numbers, which do not descend in a row, and
-	// none is negative. +Inf: unknown.
+	// none is negative. +Inf: unknown. [Stretch] is their factor for a context.
 	Widths []float32
 	// Ranges holds the ranges of a cluster's contexts: r rows of 2 m + 4 numbers, the least and the
 	// largest ||h||^2, sum over k of (g_k.h)^2, and log of the tail at each temperature. None is
 	// NaN. The exact layer answers outside any of them, and always if the least is above the
 	// largest: from +Inf to -Inf the range is empty, from -Inf to +Inf it includes all contexts.
 	Ranges []float64
+	// Cosines holds the least and the middle cosine of a cluster's contexts and its vector: r pairs.
+	// None is NaN. The exact layer answers below the least: always if it is above 1.
+	Cosines []float64
 }
 
 // MaxFits bounds the temperatures, the levels and the directions of a Tail.
@@ -119,6 +123,14 @@ func (c *Config) check() (dim int, err error) {
 			return 0, fmt.Errorf("ranges: found NaN at %d, expected numbers", i)
 		}
 	}
+	if len(c.Cosines) != 2*c.Clusters {
+		return 0, fmt.Errorf("cosines: found %d numbers, expected 2 for each of %d clusters", len(c.Cosines), c.Clusters)
+	}
+	for i, x := range c.Cosines {
+		if math.IsNaN(x) {
+			return 0, fmt.Errorf("cosines: found NaN at %d, expected numbers", i)
+		}
+	}
 	for _, part := range []struct {
 		name  string
 		x     []float32
@@ -168,18 +180,42 @@ var NoLabels = Interval{math.Inf(-1), math.Inf(-1), math.Inf(-1)}
 // Rest is what a tail tells about one context: the weight of the labels outside the head of its
 // cell, which are the candidates that are not in the tail.
 type Rest struct {
+	// Of is the layer whose temperatures At takes: a tail is of logits without its scale. Nil: without
+	// one.
+	Of *exact.Layer
+
 	tail            *Tail
 	cluster, labels int              // labels: their number
+	stretch         float64          // of the half-widths
 	logs            [MaxFits]float64 // at each of the temperatures
 }
 
-// Predict sets r to the rest of a context of a cluster, which has a number of labels. It reports
-// false if a number that it computes with is outside the range of the cluster's contexts: then the
-// rest has no meaning.
-func (t *Tail) Predict(r *Rest, cluster, labels int, h []float32) bool {
+// steepness is what the half-widths gain from the middle cosine to the least, in widths.
+const steepness = 4
+
+// Stretch returns the factor of the half-widths of a cluster for a context with that cosine: 1 from
+// the middle of the cluster's contexts on, and growing in proportion to the distance from it. The
+// contexts of a fit are the denser the nearer, and what it knows of directions that few of them
+// have is little.
+func Stretch(least, middle, cosine float64) float64 {
+	if !(least < middle && cosine < middle) {
+		return 1
+	}
+	return 1 + float64(steepness*((middle-cosine)/(middle-least)))
+}
+
+// Predict sets r to the rest of a context of a cluster, with the cosine of both, which has a number
+// of labels. It reports false if a number that it computes with is outside the range of the
+// cluster's contexts: then the rest has no meaning.
+func (t *Tail) Predict(r *Rest, cluster, labels int, h []float32, cosine float64) bool {
 	if r.tail, r.cluster, r.labels = t, cluster, labels; labels == 0 {
 		return true
 	}
+	least := t.c.Cosines[2*cluster]
+	if !(cosine >= least) {
+		return false
+	}
+	r.stretch = Stretch(least, t.c.Cosines[2*cluster+1], cosine)
 	norm, along := SquaresOf(t.c.Directions, h)
 	m := len(t.c.Temperatures)
 	ranges := t.c.Ranges[cluster*(2*m+4):][:2*m+4]
@@ -210,6 +246,9 @@ func (r *Rest) At(temperature, confidence float64) Interval {
 		return NoLabels
 	}
 	list := r.tail.c.Temperatures
+	if r.Of != nil {
+		temperature = r.Of.RawTemperature(temperature)
+	}
 	nearest := min(max(temperature, list[0]), list[len(list)-1])
 	x := r.at(nearest, confidence)
 	if nearest == temperature {
@@ -270,7 +309,7 @@ func (r *Rest) width(at int, confidence float64) float64 {
 	c := &r.tail.c
 	q := len(c.Levels)
 	if j, _ := slices.BinarySearch(c.Levels, confidence); j < q && !math.IsNaN(confidence) {
-		return float64(c.Widths[(at*c.Clusters+r.cluster)*q+j])
+		return float64(r.stretch * float64(c.Widths[(at*c.Clusters+r.cluster)*q+j]))
 	}
 	return math.Inf(1)
 }

@@ -15,7 +15,7 @@ func TestTailsAreRefused(t *testing.T) {
 	good := func() tail.Config {
 		return tail.Config{
 			Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{1}, Slopes: []float32{1, 2}, Directions: []float32{0, 1},
-			Squares: []float32{3, 4}, Levels: []float64{0.5, 0.9}, Widths: []float32{1, inf}, Ranges: screentest.Everything(1, 1),
+			Squares: []float32{3, 4}, Levels: []float64{0.5, 0.9}, Widths: []float32{1, inf}, Ranges: screentest.Everything(1, 1), Cosines: screentest.AnyCosine(1),
 		}
 	}
 	if _, err := tail.New(good()); err != nil {
@@ -41,6 +41,8 @@ func TestTailsAreRefused(t *testing.T) {
 		{"slopes", func(c *tail.Config) { c.Slopes = nil }, "slopes: found 0 elements"},
 		{"widths", func(c *tail.Config) { c.Widths = c.Widths[1:] }, "widths: found 1, expected 2 for each"},
 		{"ranges", func(c *tail.Config) { c.Ranges = nil }, "ranges: found 0 numbers, expected 6 for each of 1 clusters"},
+		{"cosines", func(c *tail.Config) { c.Cosines = nil }, "cosines: found 0 numbers, expected 2 for each of 1 clusters"},
+		{"a cosine of NaN", func(c *tail.Config) { c.Cosines[1] = math.NaN() }, "cosines: found NaN at 1, expected numbers"},
 		{"a range of NaN", func(c *tail.Config) { c.Ranges[3] = math.NaN() }, "ranges: found NaN at 3, expected numbers"},
 		{"NaN in an intercept", func(c *tail.Config) { c.Intercepts[0] = nan }, "intercepts: found NaN at row 0, column 0"},
 		{"NaN in a slope", func(c *tail.Config) { c.Slopes[1] = nan }, "slopes: found NaN at row 0, column 1"},
@@ -67,7 +69,7 @@ func TestTailsAreRefused(t *testing.T) {
 func TestTailsAtTemperaturesWithoutAnInverseAreRefused(t *testing.T) {
 	c := tail.Config{
 		Clusters: 1, Temperatures: []float64{1e-309, 1}, Intercepts: make([]float32, 2), Slopes: make([]float32, 2),
-		Squares: make([]float32, 4), Directions: make([]float32, 1), Levels: []float64{0.5}, Widths: []float32{float32(math.Inf(1)), 0}, Ranges: screentest.Everything(1, 2),
+		Squares: make([]float32, 4), Directions: make([]float32, 1), Levels: []float64{0.5}, Widths: []float32{float32(math.Inf(1)), 0}, Ranges: screentest.Everything(1, 2), Cosines: screentest.AnyCosine(1),
 	}
 	if _, err := tail.New(c); err == nil {
 		t.Error("found a tail at 1e-309, expected an error")
@@ -82,12 +84,12 @@ func TestTailsAtTemperaturesWithoutAnInverseAreRefused(t *testing.T) {
 func TestTheTailOfNaN(t *testing.T) {
 	nan := math.NaN()
 	of, err := tail.New(tail.Config{Temperatures: []float64{1, 2}, Levels: []float64{0.5}, Clusters: 1, Intercepts: make([]float32, 2),
-		Slopes: make([]float32, 2), Squares: make([]float32, 4), Widths: []float32{1, 1}, Directions: []float32{1}, Ranges: screentest.Everything(1, 2)})
+		Slopes: make([]float32, 2), Squares: make([]float32, 4), Widths: []float32{1, 1}, Directions: []float32{1}, Ranges: screentest.Everything(1, 2), Cosines: screentest.AnyCosine(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var rest tail.Rest
-	if !of.Predict(&rest, 0, 2, []float32{1}) {
+	if !of.Predict(&rest, 0, 2, []float32{1}, 1) {
 		t.Fatal("found no estimate")
 	}
 	if i := rest.At(1, nan); i.Low != math.Inf(-1) || i.High != math.Inf(1) {
@@ -105,16 +107,39 @@ func TestUnknownWidthsBetweenTemperatures(t *testing.T) {
 	inf := float32(math.Inf(1))
 	of, err := tail.New(tail.Config{
 		Clusters: 1, Temperatures: []float64{0.7, 0.9}, Intercepts: []float32{1, 2}, Slopes: make([]float32, 2),
-		Directions: []float32{1}, Squares: make([]float32, 4), Levels: []float64{0.9}, Widths: []float32{inf, 0.5}, Ranges: screentest.Everything(1, 2),
+		Directions: []float32{1}, Squares: make([]float32, 4), Levels: []float64{0.9}, Widths: []float32{inf, 0.5}, Ranges: screentest.Everything(1, 2), Cosines: screentest.AnyCosine(1),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, temperature := range []float64{math.Nextafter(0.7, 1), 0.8, math.Nextafter(0.9, 0)} {
 		var rest tail.Rest
-		known := of.Predict(&rest, 0, 1, []float32{1})
+		known := of.Predict(&rest, 0, 1, []float32{1}, 1)
 		if x := rest.At(temperature, 0.5); !known || x.High != math.Inf(1) || !(x.Log >= 1 && x.Log <= 2) {
 			t.Errorf("T = %v: found %+v, expected a logarithm from 1 to 2 and no upper end", temperature, x)
+		}
+	}
+}
+
+// Below the least cosine of its cluster a context is like none that the tail was fitted to. From the
+// middle one on the half-widths are as in the file, and towards the least they grow.
+func TestHalfWidthsGrowTowardsTheLeastCosine(t *testing.T) {
+	of, err := tail.New(tail.Config{
+		Clusters: 1, Temperatures: []float64{1}, Intercepts: []float32{2}, Slopes: []float32{0}, Directions: []float32{1},
+		Squares: []float32{0, 0}, Levels: []float64{0.9}, Widths: []float32{0.5}, Ranges: screentest.Everything(1, 1), Cosines: []float64{0.25, 0.75},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		cosine, width float64
+		known         bool
+	}{{1, 0.5, true}, {0.75, 0.5, true}, {0.5, 1.5, true}, {0.25, 2.5, true}, {0.249, 0, false}, {-1, 0, false}, {math.NaN(), 0, false}} {
+		var rest tail.Rest
+		if known := of.Predict(&rest, 0, 3, []float32{1}, c.cosine); known != c.known {
+			t.Errorf("cosine %v: found an estimate: %v, want %v", c.cosine, known, c.known)
+		} else if x := rest.At(1, 0.9); known && (x.Log != 2 || x.High != 2+c.width || x.Low != 2-c.width) {
+			t.Errorf("cosine %v: found %+v, want 2 with a half-width of %v", c.cosine, x, c.width)
 		}
 	}
 }

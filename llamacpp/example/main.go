@@ -7,8 +7,8 @@ import (
 	"log"
 	"os"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/llamacpp"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 func main() {
@@ -31,7 +31,10 @@ func run(libraries, model, prompt string, screens []string) error {
 	defer m.Close()
 	var o llamacpp.HeadOptions // the exact search
 	if len(screens) > 0 {
-		o.Screen = screens[0]
+		var err error
+		if o.Index, err = l2s.Load(screens[0]); err != nil { // a screen or a preview
+			return err
+		}
 	}
 	x, err := m.Head(o)
 	if err != nil {
@@ -44,9 +47,9 @@ func run(libraries, model, prompt string, screens []string) error {
 	if err != nil {
 		return err
 	}
-	best := make([]softmax.Prediction, 1)
+	best := make([]l2s.Prediction, 1)
 	for m.Len(0) < m.Context() {
-		if _, err := x.Search(best, h, softmax.Request{}); err != nil {
+		if _, err := x.Search(best, h, l2s.Request{}); err != nil {
 			return err
 		}
 		if m.Ends(best[0].ID) {

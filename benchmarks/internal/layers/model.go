@@ -9,11 +9,11 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // LoadLM loads the language model in dir, model.safetensors and vocab.txt.
@@ -30,9 +30,9 @@ func LoadLM(dir string) (*lstm.Model, *vocab.Vocab, error) {
 }
 
 // Decoder returns the softmax layer of a language model.
-func Decoder(m *lstm.Model) (*softmax.Layer, error) {
+func Decoder(m *lstm.Model) (*exact.Layer, error) {
 	w, b := m.Decoder()
-	return softmax.NewLayer(kernels.Float32Rows(w, m.Dim()), b)
+	return exact.NewLayer(kernels.Float32Rows(w, m.Dim()), b)
 }
 
 // Contexts returns the contexts of the first n tokens of a text, or of all tokens if n is 0, as one

@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // TestGolden: the contexts of the first 500 tokens of the Penn Treebank's
@@ -39,7 +39,7 @@ func TestGolden(t *testing.T) {
 	if err := words.CheckLen(m.Vocab()); err != nil {
 		t.Fatal(err)
 	}
-	layer, err := softmax.NewLayer(kernels.Float32Rows(m.decoder, m.Dim()), m.decoderBias)
+	layer, err := exact.NewLayer(kernels.Float32Rows(m.decoder, m.Dim()), m.decoderBias)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,8 +60,8 @@ func TestGolden(t *testing.T) {
 		}
 		defer file.Close()
 		var (
-			search = softmax.NewSearcher(layer)
-			top    [k]softmax.Prediction
+			search = exact.NewSearcher(layer)
+			top    [k]exact.Prediction
 			i      int
 			worst  float64
 			enough = errors.New("enough")

@@ -10,7 +10,7 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/exact"
 )
 
 // fake is a setting that answers with given labels.
@@ -18,10 +18,10 @@ type fake struct{ answers []uint32 }
 
 func (fake) Params() string               { return "" }
 func (f fake) Searcher() methods.Searcher { return f }
-func (f fake) TopK(dst []softmax.Prediction, h []float32) int {
+func (f fake) TopK(dst []exact.Prediction, h []float32) int {
 	n := min(len(dst), len(f.answers))
 	for i := range n {
-		dst[i] = softmax.Prediction{ID: f.answers[i]}
+		dst[i] = exact.Prediction{ID: f.answers[i]}
 	}
 	return n
 }

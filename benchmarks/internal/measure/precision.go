@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Precision returns P@1 and P@k of a setting (Section 4 of the paper): the share of the exact k
@@ -19,13 +19,13 @@ func Precision(ctx context.Context, s methods.Setting, contexts [][]float32, lab
 	var hits1, hitsK atomic.Int64
 	type scratch struct {
 		methods.Searcher
-		dst []softmax.Prediction
+		dst []exact.Prediction
 	}
 	workers := make([]scratch, parallel.Threads(0, len(contexts)))
 	err = parallel.Each(ctx, len(workers), len(contexts), chunk, nil, func(worker, lo, hi int) error {
 		w := &workers[worker]
 		if w.Searcher == nil {
-			*w = scratch{s.Searcher(), make([]softmax.Prediction, k)}
+			*w = scratch{s.Searcher(), make([]exact.Prediction, k)}
 		}
 		for i := lo; i < hi; i++ {
 			n := w.TopK(w.dst, contexts[i])

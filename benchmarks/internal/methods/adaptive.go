@@ -5,19 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
 	"math"
 	"slices"
 	"strings"
 
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
-	"gonum.org/v1/gonum/mat"
-
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // AdaptiveSoftmax is adaptive softmax in inference: E. Grave, A. Joulin, M. Cissé, D. Grangier and
@@ -117,13 +116,13 @@ func (m AdaptiveSoftmax) Build(ctx context.Context, in *Input) (Index, error) {
 
 // part is the head or a tail: some labels, as a separate layer.
 type part struct {
-	layer   *softmax.Layer
+	layer   *exact.Layer
 	weights []float32
 	ids     []uint32 // of its rows, ascending: among equal logits the lower id comes first
 }
 
 // newPart copies the rows of labels.
-func newPart(l *softmax.Layer, labels []uint32) (*part, error) {
+func newPart(l *exact.Layer, labels []uint32) (*part, error) {
 	p, d, w := &part{ids: slices.Sorted(slices.Values(labels))}, l.Dim(), dense.Weights(l)
 	var bias []float32
 	for _, s := range p.ids {
@@ -131,7 +130,7 @@ func newPart(l *softmax.Layer, labels []uint32) (*part, error) {
 		bias = append(bias, l.Bias()[s])
 	}
 	var err error
-	p.layer, err = softmax.NewLayer(kernels.Float32Rows(p.weights, d), bias)
+	p.layer, err = exact.NewLayer(kernels.Float32Rows(p.weights, d), bias)
 	return p, err
 }
 
@@ -204,9 +203,9 @@ func (x *adaptiveIndex) fit(ctx context.Context, contexts []float32) error {
 	}
 	// The rows [h, 1] and the largest logit of each tail.
 	rows, most := mat.NewDense(n, d+1, nil), mat.NewDense(n, tails, nil)
-	searchers := make([]*softmax.Searcher, tails)
+	searchers := make([]*exact.Searcher, tails)
 	for j, tail := range x.tails() {
-		searchers[j] = softmax.NewSearcher(tail.layer)
+		searchers[j] = exact.NewSearcher(tail.layer)
 	}
 	for i := range n {
 		if i%64 == 0 {
@@ -221,7 +220,7 @@ func (x *adaptiveIndex) fit(ctx context.Context, contexts []float32) error {
 		}
 		row[d] = 1
 		for j, s := range searchers {
-			var top [1]softmax.Prediction
+			var top [1]exact.Prediction
 			if _, err := s.TopK(top[:], h); err != nil {
 				return fmt.Errorf("methods: adaptive softmax: context %d: %w", i, err)
 			}
@@ -306,11 +305,11 @@ type adaptiveSearcher struct {
 	margin []float32     // z e_j
 	score  []float32     // the class scores of the query
 	order  []int         // the tails, the largest score first
-	found  []softmax.Prediction
+	found  []exact.Prediction
 
 	// Of Logits alone.
 	logits []float64 // where to write them; nil in TopK
-	top    []softmax.Prediction
+	top    []exact.Prediction
 	scores []float32 // of a part
 	ids    []uint32
 	values []float32
@@ -325,7 +324,7 @@ type LogitSearcher interface {
 	Logits(dst []float64, h []float32, k int)
 }
 
-func (s *adaptiveSearcher) TopK(dst []softmax.Prediction, h []float32) int {
+func (s *adaptiveSearcher) TopK(dst []exact.Prediction, h []float32) int {
 	if len(dst) == 0 {
 		return 0
 	}
@@ -340,7 +339,7 @@ func (s *adaptiveSearcher) Logits(dst []float64, h []float32, k int) {
 }
 
 // search opens the head, and those tails that may hold one of the len(dst) largest logits.
-func (s *adaptiveSearcher) search(dst []softmax.Prediction, h []float32) int {
+func (s *adaptiveSearcher) search(dst []exact.Prediction, h []float32) int {
 	b := best{dst: dst}
 	s.open(&b, 0, h)
 	if len(s.order) == 0 || math.IsInf(s.z, -1) && b.full() {
@@ -369,7 +368,7 @@ func (s *adaptiveSearcher) open(b *best, i int, h []float32) {
 	k := min(len(b.dst), len(p.ids))
 	s.found = grow.Slice(s.found, k)
 	if s.logits == nil {
-		s.exact[i].topK(s.found, h, softmax.Labels{})
+		s.exact[i].topK(s.found, h, exact.Labels{})
 	} else {
 		s.scan(p, h)
 	}
@@ -390,6 +389,6 @@ func (s *adaptiveSearcher) scan(p *part, h []float32) {
 	}
 	floats.TopK(s.ids, s.values, s.scores)
 	for i := range s.found {
-		s.found[i] = softmax.Prediction{ID: s.ids[i], Logit: float64(s.values[i])}
+		s.found[i] = exact.Prediction{ID: s.ids[i], Logit: float64(s.values[i])}
 	}
 }

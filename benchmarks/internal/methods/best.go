@@ -3,12 +3,12 @@ package methods
 import (
 	"cmp"
 
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/exact"
 )
 
 // best collects the labels of the largest logits: the largest first, of equals the lower id.
 type best struct {
-	dst []softmax.Prediction
+	dst []exact.Prediction
 	n   int // the number collected so far
 }
 
@@ -16,7 +16,7 @@ type best struct {
 func (b *best) full() bool { return b.n == len(b.dst) }
 
 // offer adds a label that was not offered before, and reports whether it is among the best so far.
-func (b *best) offer(p softmax.Prediction) bool {
+func (b *best) offer(p exact.Prediction) bool {
 	at := b.n
 	for at > 0 && compare(p, b.dst[at-1]) < 0 {
 		at--
@@ -31,6 +31,6 @@ func (b *best) offer(p softmax.Prediction) bool {
 }
 
 // compare orders labels as answers do.
-func compare(p, q softmax.Prediction) int {
+func compare(p, q exact.Prediction) int {
 	return cmp.Or(cmp.Compare(q.Logit, p.Logit), cmp.Compare(p.ID, q.ID))
 }

@@ -5,21 +5,21 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/exact"
 )
 
 // The best of the offered labels, in any order, are the first of the sorted list.
 func TestTheBestAreTheFirstOfTheSortedList(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
-		var all []softmax.Prediction
+		var all []exact.Prediction
 		for i := range r.IntN(40) {
 			// Few values, so that many are equal.
-			all = append(all, softmax.Prediction{ID: uint32(i), Logit: float64(r.IntN(5))})
+			all = append(all, exact.Prediction{ID: uint32(i), Logit: float64(r.IntN(5))})
 		}
 		offered := slices.Clone(all)
 		r.Shuffle(len(offered), func(i, j int) { offered[i], offered[j] = offered[j], offered[i] })
-		b := best{dst: make([]softmax.Prediction, r.IntN(9))}
+		b := best{dst: make([]exact.Prediction, r.IntN(9))}
 		for _, p := range offered {
 			kept := b.offer(p)
 			if in := slices.Contains(b.dst[:b.n], p); kept != in {

@@ -5,12 +5,12 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/encode"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
-// codes are rows that are scored fast: by the int8 codes that softmax.Layer also uses for its exact
+// codes are rows that are scored fast: by the int8 codes that exact.Layer also uses for its exact
 // answers. A score is the upper end of the interval of a logit. Without one it is the logit in
 // float32.
 type codes struct {
@@ -51,7 +51,7 @@ func (c *codes) bytes() int64 {
 
 // layerCodes is the memory of the int8 codes of a layer, which most methods read:
 // package softmax puts their candidates in order by them.
-func layerCodes(l *softmax.Layer) int64 {
+func layerCodes(l *exact.Layer) int64 {
 	return int64(l.Labels()) * int64(kernels.Int8Stride(l.Dim()))
 }
 

@@ -6,10 +6,10 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Dense is the plain form of the layer (Eq. 1 of the paper): a scan of W and b in float32, then the
@@ -55,7 +55,7 @@ func (OpenBLAS) Build(_ context.Context, in *Input) (Index, error) {
 		scores := make([]float32, l.Labels())
 		var ids []uint32
 		var best []float32
-		return searcherFunc(func(dst []softmax.Prediction, h []float32) int {
+		return searcherFunc(func(dst []exact.Prediction, h []float32) int {
 			Sgemv(scores, weights, h)
 			for i, b := range l.Bias() {
 				scores[i] += b
@@ -64,7 +64,7 @@ func (OpenBLAS) Build(_ context.Context, in *Input) (Index, error) {
 			ids, best = grow.Slice(ids, k), grow.Slice(best, k)
 			floats.TopK(ids, best, scores)
 			for i := range k {
-				dst[i] = softmax.Prediction{ID: ids[i], Logit: float64(best[i])}
+				dst[i] = exact.Prediction{ID: ids[i], Logit: float64(best[i])}
 			}
 			return k
 		})
@@ -87,7 +87,7 @@ func (Certified) Build(_ context.Context, in *Input) (Index, error) {
 	codes := layerCodes(l) + int64(l.Labels())*int64(kernels.Int4Stride(l.Dim()))
 	return scanIndex{codes, func() Searcher {
 		s := newExactSearch(l)
-		return searcherFunc(func(dst []softmax.Prediction, h []float32) int { return s.topK(dst, h, softmax.Labels{}) })
+		return searcherFunc(func(dst []exact.Prediction, h []float32) int { return s.topK(dst, h, exact.Labels{}) })
 	}}, nil
 }
 
@@ -101,6 +101,6 @@ func (x scanIndex) Bytes() int64        { return x.bytes }
 func (x scanIndex) Settings() []Setting { return []Setting{setting{"", x.searcher}} }
 
 // searcherFunc is a function that is a Searcher.
-type searcherFunc func(dst []softmax.Prediction, h []float32) int
+type searcherFunc func(dst []exact.Prediction, h []float32) int
 
-func (f searcherFunc) TopK(dst []softmax.Prediction, h []float32) int { return f(dst, h) }
+func (f searcherFunc) TopK(dst []exact.Prediction, h []float32) int { return f(dst, h) }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/exact"
 )
 
 // Frequency is a static frequency head: the same candidates for every context, the labels that are
@@ -64,8 +64,8 @@ func (x head) Bytes() int64 { return x.bytes() }
 
 func (x head) Searcher() Searcher {
 	s := newExactSearch(x.layer)
-	return searcherFunc(func(dst []softmax.Prediction, h []float32) int {
-		n := s.topK(dst, h, softmax.Labels{})
+	return searcherFunc(func(dst []exact.Prediction, h []float32) int {
+		n := s.topK(dst, h, exact.Labels{})
 		for i := range n {
 			dst[i].ID = x.ids[dst[i].ID]
 		}

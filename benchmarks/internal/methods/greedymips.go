@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // GreedyMIPS is "A Greedy Approach for Budgeted Maximum Inner Product Search" (Yu, Hsieh, Lei and
@@ -64,7 +64,7 @@ func (m GreedyMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 
 // greedyIndex has one list per dimension, from the largest element to the smallest.
 type greedyIndex struct {
-	layer   *softmax.Layer
+	layer   *exact.Layer
 	budgets []int
 	lists   []listEntry // d+1 lists of L
 }
@@ -129,7 +129,7 @@ func (it *listIterator) key() float32 {
 	return it.factor * it.list[it.next].value
 }
 
-func (g *greedySearcher) TopK(dst []softmax.Prediction, h []float32) int {
+func (g *greedySearcher) TopK(dst []exact.Prediction, h []float32) int {
 	g.begin(h)
 	g.start(h)
 	for len(g.ids) < g.budget {

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/exact"
 )
 
 // The candidates of Greedy-MIPS are the labels with the largest max_j h_j w_sj.
@@ -21,7 +21,7 @@ func TestGreedyMIPSTakesTheLargestProducts(t *testing.T) {
 				best[id] = max(best[id], v*dense.Weights(l)[id*d+j])
 			}
 		}
-		s.TopK(make([]softmax.Prediction, specK), h)
+		s.TopK(make([]exact.Prediction, specK), h)
 		if len(s.ids) != budget {
 			t.Fatalf("context %d: %d candidates, want %d", i, len(s.ids), budget)
 		}

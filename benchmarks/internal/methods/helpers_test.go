@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -20,17 +20,17 @@ const specK = 5
 // contexts.
 func input(t testing.TB, d *synthetic.Data, learn int) (*Input, [][]float32) {
 	t.Helper()
-	in := &Input{Layer: d.Layer, Contexts: d.Contexts[:learn*d.Layer.Dim()], K: min(specK, d.Layer.Labels()), Seed: 1}
+	in := &Input{Layer: d.Exact, Contexts: d.Contexts[:learn*d.Exact.Dim()], K: min(specK, d.Exact.Labels()), Seed: 1}
 	var err error
-	in.Labels, err = train.Labels(context.Background(), d.Layer, in.Contexts, in.K, train.RunOptions{})
+	in.Labels, err = train.Labels(context.Background(), d.Exact, in.Contexts, in.K, train.RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return in, contextsOf(d.Layer, d.Contexts[len(in.Contexts):])
+	return in, contextsOf(d.Exact, d.Contexts[len(in.Contexts):])
 }
 
 // contextsOf cuts rows into contexts of a layer.
-func contextsOf(l *softmax.Layer, rows []float32) [][]float32 {
+func contextsOf(l *exact.Layer, rows []float32) [][]float32 {
 	return slices.Collect(slices.Chunk(rows, l.Dim()))
 }
 
@@ -53,31 +53,31 @@ func build(t testing.TB, m Method, in *Input) Index {
 func title(m Method) string { return strings.TrimSpace(m.Name() + " " + m.Params()) }
 
 // exactOf returns the exact answer among ids, or all labels where ids is nil.
-func exactOf(l *softmax.Layer, h []float32, ids []uint32) []softmax.Prediction {
-	dst, among := make([]softmax.Prediction, specK), softmax.Labels{}
+func exactOf(l *exact.Layer, h []float32, ids []uint32) []exact.Prediction {
+	dst, among := make([]exact.Prediction, specK), exact.Labels{}
 	if ids != nil {
-		among = softmax.Only(ids)
+		among = exact.Only(ids)
 	}
 	return dst[:newExactSearch(l).topK(dst, h, among)]
 }
 
 // logitOf returns the logit of a label.
-func logitOf(l *softmax.Layer, s uint32, h []float32) float64 {
+func logitOf(l *exact.Layer, s uint32, h []float32) float64 {
 	return kernels.RefDot(dense.Weights(l)[int(s)*l.Dim():(int(s)+1)*l.Dim()], h) + float64(l.Bias()[s])
 }
 
-func answerOf(s Searcher, h []float32) []softmax.Prediction {
-	dst := make([]softmax.Prediction, specK)
+func answerOf(s Searcher, h []float32) []exact.Prediction {
+	dst := make([]exact.Prediction, specK)
 	return dst[:s.TopK(dst, h)]
 }
 
 // precision returns P@5 of a setting.
-func precision(s Setting, l *softmax.Layer, contexts [][]float32) float64 {
+func precision(s Setting, l *exact.Layer, contexts [][]float32) float64 {
 	hits, sr := 0, s.Searcher()
 	for _, h := range contexts {
 		exact := exactOf(l, h, nil)
 		for _, p := range answerOf(sr, h) {
-			if slices.ContainsFunc(exact, func(e softmax.Prediction) bool { return e.ID == p.ID }) {
+			if slices.ContainsFunc(exact, func(e exact.Prediction) bool { return e.ID == p.ID }) {
 				hits++
 			}
 		}

@@ -10,9 +10,9 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // graph is a hierarchical navigable small world: Yu. A. Malkov and D. A. Yashunin, "Efficient and
@@ -387,7 +387,7 @@ func (b *builder) pick(candidates []uint64, n int) []uint32 {
 // graphIndex answers with a graph over the labels.
 type graphIndex struct {
 	*graph
-	layer *softmax.Layer
+	layer *exact.Layer
 	codes *codes
 }
 
@@ -440,15 +440,15 @@ type graphSearcher struct {
 
 // TopK is the search of a query, Algorithm 5, by the logits of the int8 codes.
 // Of the list of candidates that this leaves, the logits decide.
-func (s *graphSearcher) TopK(dst []softmax.Prediction, h []float32) int {
+func (s *graphSearcher) TopK(dst []exact.Prediction, h []float32) int {
 	s.search(h, len(dst))
-	return s.exact.topK(dst, h, softmax.Only(s.ids))
+	return s.exact.topK(dst, h, exact.Only(s.ids))
 }
 
 // TopKLogSumExp is TopK with the sum over the list of candidates.
-func (s *graphSearcher) TopKLogSumExp(dst []softmax.Prediction, h []float32) (n int, lse float64) {
+func (s *graphSearcher) TopKLogSumExp(dst []exact.Prediction, h []float32) (n int, lse float64) {
 	s.search(h, len(dst))
-	return s.exact.topKLogSum(dst, h, softmax.Only(s.ids))
+	return s.exact.topKLogSum(dst, h, exact.Only(s.ids))
 }
 
 // search leaves the list of candidates of a search for k labels in s.ids.

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // reached returns the labels that links lead to from a node of the lowest
@@ -134,13 +134,13 @@ func TestGraphsOfFewLabels(t *testing.T) {
 func TestGraphsNormaliseInsideWhatTheyFind(t *testing.T) {
 	in, contexts := small(t)
 	l := in.Layer
-	full, got := newExactSearch(l), make([]softmax.Prediction, specK)
+	full, got := newExactSearch(l), make([]exact.Prediction, specK)
 	for _, m := range []Method{FGD{}, IPNSW{}} {
 		settings := build(t, m, in).Settings()
 		for i, s := range settings {
 			sr := s.Searcher().(Normaliser)
 			for _, h := range contexts[:50] {
-				_, exact := full.topKLogSum(got, h, softmax.Labels{})
+				_, exact := full.topKLogSum(got, h, exact.Labels{})
 				want := answerOf(sr, h)
 				n, lse := sr.TopKLogSumExp(got, h)
 				if !slices.Equal(got[:n], want) {
@@ -223,6 +223,6 @@ func structureless(labels, dim, n int, seed uint64) (*synthetic.Data, error) {
 		}
 		return x
 	}
-	l, err := softmax.NewLayer(kernels.Float32Rows(normal(labels*dim), dim), normal(labels))
+	l, err := exact.NewLayer(kernels.Float32Rows(normal(labels*dim), dim), normal(labels))
 	return &synthetic.Data{Layer: l, Contexts: normal(n * dim)}, err
 }

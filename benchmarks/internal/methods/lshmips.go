@@ -7,9 +7,9 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // LSHMIPS is the hashing of "On Symmetric and Asymmetric LSHs for Inner Product Search" (Neyshabur
@@ -96,7 +96,7 @@ func (m LSHMIPS) Build(ctx context.Context, in *Input) (Index, error) {
 }
 
 type lshIndex struct {
-	layer        *softmax.Layer
+	layer        *exact.Layer
 	tables, bits int
 	probes       []int
 
@@ -140,7 +140,7 @@ type probe struct {
 	last  int32
 }
 
-func (s *lshSearcher) TopK(dst []softmax.Prediction, h []float32) int {
+func (s *lshSearcher) TopK(dst []exact.Prediction, h []float32) int {
 	s.begin(h)
 	x := s.index
 	floats.Scan(s.products, x.directions, x.ones, h)

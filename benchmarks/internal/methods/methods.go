@@ -9,13 +9,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/exact"
 )
 
 // Input is the data that a method may use while it is built.
 type Input struct {
 	// Layer is W and b.
-	Layer *softmax.Layer
+	Layer *exact.Layer
 	// Contexts are contexts to learn from, n x d, row-major. The contexts that
 	// are measured are not among them.
 	Contexts []float32
@@ -64,7 +64,7 @@ type Searcher interface {
 	// context h to dst, the largest first, of equals the lower id, and returns their number: less
 	// than len(dst) only if the method found no more. It does not keep h, and allocates nothing
 	// after its first answers.
-	TopK(dst []softmax.Prediction, h []float32) int
+	TopK(dst []exact.Prediction, h []float32) int
 }
 
 // Normaliser is a Searcher that gives probabilities, for beam search.
@@ -72,9 +72,9 @@ type Normaliser interface {
 	Searcher
 	// TopKLogSumExp is TopK, and returns the log of the sum of e^x over all labels that the method
 	// found, of which the answer is a part: -Inf if it found none. A logit less this log is the
-	// log-probability of the label, normalised over the labels found. softmax.Answer describes its
+	// log-probability of the label, normalised over the labels found. exact.Answer describes its
 	// precision.
-	TopKLogSumExp(dst []softmax.Prediction, h []float32) (n int, lse float64)
+	TopKLogSumExp(dst []exact.Prediction, h []float32) (n int, lse float64)
 }
 
 // setting is a Setting by its parameters and a function.

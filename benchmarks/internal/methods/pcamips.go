@@ -7,9 +7,9 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // PCAMIPS is the PCA tree of "Speeding Up the Xbox Recommender System Using a Euclidean
@@ -104,7 +104,7 @@ func principalComponents(ctx context.Context, r *reduction, n int) (components, 
 }
 
 type pcaIndex struct {
-	layer     *softmax.Layer
+	layer     *exact.Layer
 	reduction float64 // U
 	depth     int
 	distances []int
@@ -157,7 +157,7 @@ type pcaSearcher struct {
 	flips  []uint32 // differences of a path that are near enough
 }
 
-func (p *pcaSearcher) TopK(dst []softmax.Prediction, h []float32) int {
+func (p *pcaSearcher) TopK(dst []exact.Prediction, h []float32) int {
 	p.begin(h)
 	x := p.index
 	floats.Scan(p.height, x.directions, x.ones, h)

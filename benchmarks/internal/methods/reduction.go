@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // reduction turns the search for the largest inner product into one for the nearest neighbour
@@ -26,7 +26,7 @@ type reduction struct {
 	squares []float64 // ||w_s||^2 + b_s^2
 }
 
-func newReduction(l *softmax.Layer) *reduction {
+func newReduction(l *exact.Layer) *reduction {
 	n, d, w := l.Labels(), l.Dim(), dense.Weights(l)
 	r := &reduction{points: make([]float32, n*(d+2)), dim: d + 2, squares: make([]float64, n)}
 	for s := range n {

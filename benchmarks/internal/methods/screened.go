@@ -7,10 +7,9 @@ import (
 	"strings"
 
 	"github.com/learning-to-screen/l2s/internal/evaluate"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -122,9 +121,9 @@ func (x *screenIndex) Settings() []Setting { return x.settings }
 
 // Screened is the setting of L2S: a screen and one of the budgets of its ladder.
 type Screened struct {
-	layer *softmax.Layer
+	layer *exact.Layer
 	// Model is the screen.
-	Model *screen.Model
+	Model *screening.Model
 	// Budget is B.
 	Budget float64
 	// Build has the parameters of the construction, with the decisions of training.
@@ -133,12 +132,12 @@ type Screened struct {
 
 // NewScreened returns the setting of a screen, made by package train for the layer l, and one
 // of its budgets.
-func NewScreened(l *softmax.Layer, m *screen.Model, budget float64) (Screened, error) {
+func NewScreened(l *exact.Layer, m *screening.Model, budget float64) (Screened, error) {
 	var made train.Record
 	if err := json.Unmarshal(m.Record(), &made); err != nil {
 		return Screened{}, fmt.Errorf("methods: the record of a screen: %w", err)
 	}
-	_, err := screen.NewSearcher(m, l, screen.Options{Budget: budget})
+	_, err := screening.NewSearcher(m, l, screening.Options{Budget: budget})
 	return Screened{l, m, budget, paramsOf(&made.Options)}, err
 }
 
@@ -150,8 +149,8 @@ func (s Screened) Params() string { return fmt.Sprintf("B=%g", s.Budget) }
 func (s Screened) Bytes() int64 {
 	m := s.Model
 	n := int64(m.Clusters()) * int64(4*m.Dim()+kernels.Int8Stride(m.Dim()))
-	for cell := range (*screening.Model)(m).Cells() {
-		ids, err := evaluate.Candidates((*screening.Model)(m), cell, s.Budget)
+	for cell := range m.Cells() {
+		ids, err := evaluate.Candidates(m, cell, s.Budget)
 		if err != nil {
 			panic(err) // the budget is one of the ladder
 		}
@@ -162,11 +161,11 @@ func (s Screened) Bytes() int64 {
 
 // Searcher returns a searcher of package screen, with its exact answers within the candidates.
 func (s Screened) Searcher() Searcher {
-	sr, err := screen.NewSearcher(s.Model, s.layer, screen.Options{Budget: s.Budget})
+	sr, err := screening.NewSearcher(s.Model, s.layer, screening.Options{Budget: s.Budget})
 	if err != nil {
 		panic(err) // the screen was made for the layer
 	}
-	return searcherFunc(func(dst []softmax.Prediction, h []float32) int {
+	return searcherFunc(func(dst []exact.Prediction, h []float32) int {
 		n, err := sr.TopK(dst, h)
 		if err != nil {
 			panic(err)

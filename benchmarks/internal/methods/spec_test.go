@@ -11,12 +11,11 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // specimen is a method with small parameters, and the little in which the laws
@@ -53,7 +52,7 @@ func specimens() []specimen {
 		{Method: L2S{KMeans, 12, 40}, own: func(x Index) int64 {
 			s, n := lastOf(x).(Screened), 12*(4*dim+kernels.Int8Stride(dim))
 			for cell := range s.Model.Clusters() {
-				ids, _ := evaluate.Candidates((*screening.Model)(s.Model), cell, s.Budget)
+				ids, _ := evaluate.Candidates(s.Model, cell, s.Budget)
 				n += 4 * len(ids)
 			}
 			return int64(n)
@@ -111,7 +110,7 @@ func eachSetting(t *testing.T, law func(t *testing.T, m specimen, s Setting, in 
 
 // checkExact compares the answers of a setting with the exact ones: the best labels for all
 // contexts, and the order of all labels for some.
-func checkExact(t *testing.T, s Setting, l *softmax.Layer, contexts [][]float32) {
+func checkExact(t *testing.T, s Setting, l *exact.Layer, contexts [][]float32) {
 	t.Helper()
 	sr, exact := s.Searcher(), newExactSearch(l)
 	for i, h := range contexts {
@@ -119,8 +118,8 @@ func checkExact(t *testing.T, s Setting, l *softmax.Layer, contexts [][]float32)
 		if i < 10 {
 			k = l.Labels()
 		}
-		got, want := make([]softmax.Prediction, k), make([]softmax.Prediction, k)
-		exact.topK(want, h, softmax.Labels{})
+		got, want := make([]exact.Prediction, k), make([]exact.Prediction, k)
+		exact.topK(want, h, exact.Labels{})
 		if n := sr.TopK(got, h); !slices.Equal(got[:n], want) {
 			t.Fatalf("context %d: got %v, want %v", i, got[:n], want)
 		}
@@ -143,7 +142,7 @@ func TestASettingThatLooksAtEveryLabelGivesTheExactAnswer(t *testing.T) {
 
 func TestOfEqualLogitsThatOfTheLowerLabelComesFirst(t *testing.T) {
 	d := synthetic.Structured(300, 24, 12, 200, 1)
-	l, err := softmax.NewLayer(kernels.Float32Rows(slices.Repeat(dense.Weights(d.Layer), 2), 24), slices.Repeat(d.Layer.Bias(), 2))
+	l, err := exact.NewLayer(kernels.Float32Rows(slices.Repeat(dense.Weights(d.Exact), 2), 24), slices.Repeat(d.Exact.Bias(), 2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +217,7 @@ func TestEqualSeedsGiveEqualAnswers(t *testing.T) {
 
 func TestAQueryAllocatesNothing(t *testing.T) {
 	eachSetting(t, func(t *testing.T, _ specimen, s Setting, _ *Input, contexts [][]float32) {
-		sr, dst, i := s.Searcher(), make([]softmax.Prediction, specK), 0
+		sr, dst, i := s.Searcher(), make([]exact.Prediction, specK), 0
 		query := func() {
 			sr.TopK(dst, contexts[i%len(contexts)])
 			i++
@@ -334,10 +333,10 @@ func checkRecall(t *testing.T, d *synthetic.Data, learn int, cases []recallCase)
 
 // firstLabels restricts data to the first labels of a layer: enough of a model to be one, few
 // enough to be quick.
-func firstLabels(t *testing.T, l *softmax.Layer, contexts []float32) *synthetic.Data {
+func firstLabels(t *testing.T, l *exact.Layer, contexts []float32) *synthetic.Data {
 	t.Helper()
 	const labels = 2000
-	l, err := softmax.NewLayer(kernels.Float32Rows(dense.Weights(l)[:labels*l.Dim()], l.Dim()), l.Bias()[:labels])
+	l, err := exact.NewLayer(kernels.Float32Rows(dense.Weights(l)[:labels*l.Dim()], l.Dim()), l.Bias()[:labels])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,9 @@ import (
 	"math"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // SVDSoftmax is SVD-softmax: K. Shim, M. Lee, I. Choi, Y. Boo and W. Sung, "SVD-Softmax: Fast
@@ -90,7 +90,7 @@ func RightSingularVectors(ctx context.Context, rows []float32, d, n int) ([]floa
 }
 
 type svdIndex struct {
-	layer   *softmax.Layer
+	layer   *exact.Layer
 	width   int
 	v       []float32 // width x d, rows are singular vectors
 	preview *codes    // L x width, the first columns of A, and b
@@ -130,7 +130,7 @@ type svdSearcher struct {
 	bounds   Largest
 }
 
-func (s *svdSearcher) TopK(dst []softmax.Prediction, h []float32) int {
+func (s *svdSearcher) TopK(dst []exact.Prediction, h []float32) int {
 	floats.Scan(s.rotated, s.v, nil, h)
 	s.by.set(s.rotated)
 	s.by.scan(s.previews)
@@ -139,7 +139,7 @@ func (s *svdSearcher) TopK(dst []softmax.Prediction, h []float32) int {
 		return 0
 	}
 	ids := s.bounds.AtLeast(s.ids, s.previews, n)
-	return s.exact.topK(dst, h, softmax.Only(ids))
+	return s.exact.topK(dst, h, exact.Only(ids))
 }
 
 // Largest finds the largest of many scores, and some that follow them. The zero

@@ -5,20 +5,18 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
-	"runtime"
-	"slices"
-
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas64"
 	"gonum.org/v1/gonum/mat"
+	"math"
+	"runtime"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // WeightedSVD is SVD-softmax (see [SVDSoftmax]) in the coordinates in which logits differ most over
@@ -109,7 +107,7 @@ type view struct {
 	rest  []float64 // L: the norms of the other columns
 }
 
-func newView(ctx context.Context, l *softmax.Layer, contexts []float32, width int) (*view, error) {
+func newView(ctx context.Context, l *exact.Layer, contexts []float32, width int) (*view, error) {
 	d, labels, w := l.Dim(), l.Labels(), dense.Weights(l)
 	step := max(1, len(contexts)/d/momentContexts)
 	moments, err := sumOfSquares(ctx, contexts, step, make([]float64, d))
@@ -262,7 +260,7 @@ func allPanels(rows, bias []float32, dim int, rest []float64) (*kernels.Int8Pane
 }
 
 type weightedIndex struct {
-	layer    *softmax.Layer
+	layer    *exact.Layer
 	settings []Setting
 }
 
@@ -272,7 +270,7 @@ func (x *weightedIndex) Bytes() int64 { return x.settings[0].(weightedSetting).b
 func (x *weightedIndex) Settings() []Setting { return x.settings }
 
 type weightedSetting struct {
-	layer    *softmax.Layer
+	layer    *exact.Layer
 	factor   float64
 	width    int
 	to, rows *kernels.Int8Panels // codes of the rows of P^T S^-1, and of A
@@ -309,20 +307,20 @@ type weightedSearcher struct {
 	exact          exactSearch
 }
 
-func (s *weightedSearcher) TopK(dst []softmax.Prediction, h []float32) int {
+func (s *weightedSearcher) TopK(dst []exact.Prediction, h []float32) int {
 	if len(dst) == 0 {
 		return 0
 	}
 	ids, ok := s.left(len(dst), h)
 	if !ok {
-		return s.exact.topK(dst, h, softmax.Labels{})
+		return s.exact.topK(dst, h, exact.Labels{})
 	}
 	if err := s.query[0].Set(h); err != nil {
 		panic(err) // left has looked at it
 	}
 	k := min(len(dst), s.layer.Labels())
-	var answers [1]softmax.Answer
-	if err := (*exact.Searcher)(s.exact.Searcher).Find(dst[:k], answers[:], s.query[:], &softmax.Request{Among: softmax.Only(ids)}); err != nil {
+	var answers [1]exact.Answer
+	if err := s.exact.Searcher.Find(dst[:k], answers[:], s.query[:], &exact.Request{Among: exact.Only(ids)}); err != nil {
 		panic(err)
 	}
 	return answers[0].Count

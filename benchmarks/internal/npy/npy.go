@@ -11,8 +11,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 )
 
@@ -105,7 +105,7 @@ func Kept(folder, name, key string, files []string, cols int, write func(w *Writ
 	}
 	path := filepath.Join(folder, fmt.Sprintf("%s-%x.npy", name, hash.Sum(nil)[:8]))
 	if _, err := os.Stat(path); err == nil {
-		return head.OpenContexts(path, cols)
+		return heads.OpenContexts(path, cols)
 	}
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return nil, nil, err
@@ -121,7 +121,7 @@ func Kept(folder, name, key string, files []string, cols int, write func(w *Writ
 	if err := w.Commit(); err != nil {
 		return nil, nil, err
 	}
-	return head.OpenContexts(path, cols)
+	return heads.OpenContexts(path, cols)
 }
 
 // hashFile adds the content of a file, and its length, to a hash.

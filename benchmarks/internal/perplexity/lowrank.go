@@ -6,9 +6,9 @@ import (
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // LowRank is a low-rank approximation W~ = A B of the weights of a layer, with A labels x rank and
@@ -23,7 +23,7 @@ type LowRank struct {
 
 // NewLowRank returns the approximation of that rank, from 1 to the smaller of labels and dim: B are
 // the leading right singular vectors of W, and A = W B^T.
-func NewLowRank(ctx context.Context, l *softmax.Layer, rank int) (*LowRank, error) {
+func NewLowRank(ctx context.Context, l *exact.Layer, rank int) (*LowRank, error) {
 	labels, dim := l.Labels(), l.Dim()
 	if most := min(labels, dim); rank < 1 || rank > most {
 		return nil, fmt.Errorf("perplexity: rank: found %d, expected 1 to %d, the smaller of %d labels and dim %d", rank, most, labels, dim)

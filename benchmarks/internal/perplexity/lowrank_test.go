@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 func normals(seed uint64, n int) []float32 {
@@ -22,15 +22,15 @@ func normals(seed uint64, n int) []float32 {
 	return x
 }
 
-func newLayer(t interface{ Fatal(...any) }, weights, bias []float32, dim int) *softmax.Layer {
-	l, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), bias)
+func newLayer(t interface{ Fatal(...any) }, weights, bias []float32, dim int) *exact.Layer {
+	l, err := exact.NewLayer(kernels.Float32Rows(weights, dim), bias)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func mustLowRank(t interface{ Fatal(...any) }, l *softmax.Layer, rank int) *LowRank {
+func mustLowRank(t interface{ Fatal(...any) }, l *exact.Layer, rank int) *LowRank {
 	low, err := NewLowRank(context.Background(), l, rank)
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func mustLowRank(t interface{ Fatal(...any) }, l *softmax.Layer, rank int) *LowR
 }
 
 // squaredError is the sum of (W - A B)^2.
-func squaredError(l *softmax.Layer, t *LowRank) (sum float64) {
+func squaredError(l *exact.Layer, t *LowRank) (sum float64) {
 	w := dense.Weights(l)
 	for s := range l.Labels() {
 		for j := range l.Dim() {

@@ -18,8 +18,8 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Text is a text as a language model reads it: contexts, each with the word that comes next.
@@ -27,7 +27,7 @@ type Text struct {
 	// Name is the name of the file.
 	Name string
 	// Layer is the softmax layer of the model.
-	Layer *softmax.Layer
+	Layer *exact.Layer
 	// Contexts are len(Next) rows of the layer's dimension, row-major: row i is
 	// the context after the words up to i.
 	Contexts []float32

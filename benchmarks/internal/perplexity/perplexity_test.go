@@ -16,9 +16,10 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/perplexity"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/logsum"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -35,7 +36,7 @@ func made(t testing.TB) *perplexity.Text {
 		}
 		return x
 	}
-	l, err := softmax.NewLayer(kernels.Float32Rows(fill(labels*dim, 1), dim), fill(labels, 1))
+	l, err := exact.NewLayer(kernels.Float32Rows(fill(labels*dim, 1), dim), fill(labels, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func of(t testing.TB, text *perplexity.Text, p func() perplexity.LogProber) floa
 	return x
 }
 
-func tailOf(t testing.TB, l *softmax.Layer, rank int) *perplexity.LowRank {
+func tailOf(t testing.TB, l *exact.Layer, rank int) *perplexity.LowRank {
 	t.Helper()
 	tail, err := perplexity.NewLowRank(context.Background(), l, rank)
 	if err != nil {
@@ -99,16 +100,16 @@ func tailOf(t testing.TB, l *softmax.Layer, rank int) *perplexity.LowRank {
 }
 
 // best is a method that finds the exact best labels.
-type best struct{ layer *softmax.Layer }
+type best struct{ layer *exact.Layer }
 
 func (best) Params() string { return "" }
 func (b best) Searcher() methods.Searcher {
-	return bestSearcher{softmax.NewSearcher(b.layer)}
+	return bestSearcher{exact.NewSearcher(b.layer)}
 }
 
-type bestSearcher struct{ by *softmax.Searcher }
+type bestSearcher struct{ by *exact.Searcher }
 
-func (b bestSearcher) TopK(dst []softmax.Prediction, h []float32) int {
+func (b bestSearcher) TopK(dst []exact.Prediction, h []float32) int {
 	n, err := b.by.TopK(dst, h)
 	if err != nil {
 		panic(err)
@@ -133,7 +134,7 @@ func adaptive(t testing.TB, text *perplexity.Text, head, setting int, tail *perp
 }
 
 // trained is a screen by k-means.
-func trained(t testing.TB, text *perplexity.Text, budget float64) *screen.Model {
+func trained(t testing.TB, text *perplexity.Text, budget float64) *screening.Model {
 	t.Helper()
 	o := train.DefaultOptions()
 	o.Clusters, o.Iterations, o.Budget = 4, 0, budget
@@ -227,7 +228,7 @@ func TestMeasure(t *testing.T) {
 	if _, err := perplexity.Measure(context.Background(), text, none, o); err == nil || !strings.Contains(err.Error(), "best: found +Inf") {
 		t.Errorf("without a tail: %v", err)
 	}
-	if _, err := perplexity.Screened("L2S", "", l, nil, trained(t, text, 5)); !errors.Is(err, screen.ErrNoTail) {
+	if _, err := perplexity.Screened("L2S", "", l, nil, trained(t, text, 5)); !errors.Is(err, logsum.ErrNoTail) {
 		t.Errorf("a screen without any tail: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -8,11 +8,11 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/logsum"
 	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // exact is the whole softmax.
@@ -24,7 +24,7 @@ type exact struct {
 
 // Exact is the row of the layer itself: a dense float32 scan and the sum over all
 // labels. It is the speedup of 1.
-func Exact(l *softmax.Layer) Row {
+func Exact(l *exact.Layer) Row {
 	return Row{Method: "Exact", New: func() LogProber {
 		return &exact{dense.Weights(l), l.Bias(), make([]float32, l.Labels()), make([]float64, l.Labels())}
 	}}
@@ -39,28 +39,28 @@ func (e *exact) LogProb(h []float32, id uint32) float64 {
 }
 
 // screened is L2S with the sums of the screen itself.
-type screened struct{ *screen.Searcher }
+type screened struct{ *screening.Searcher }
 
 // Screened is the row of a screen: exact logits for the candidates of the context, and outside the
 // tail t, or the screen's own estimate for the others if t is nil. It returns an error if screen
 // and layer do not fit each other, or if both tails are missing.
-func Screened(method, params string, l *softmax.Layer, t *LowRank, m *screen.Model) (Row, error) {
-	if _, err := screen.NewSearcher(m, l, screen.Options{}); err != nil {
+func Screened(method, params string, l *exact.Layer, t *LowRank, m *screening.Model) (Row, error) {
+	if _, err := screening.NewSearcher(m, l, screening.Options{}); err != nil {
 		return Row{}, err
 	}
-	if t == nil && !m.HasTail() {
-		return Row{}, screen.ErrNoTail
+	if t == nil && !m.Tail() != nil {
+		return Row{}, logsum.ErrNoTail
 	}
 	most := 0
-	for cell := range (*screening.Model)(m).Cells() {
-		ids, err := evaluate.Candidates((*screening.Model)(m), cell, m.Budget())
+	for cell := range m.Cells() {
+		ids, err := evaluate.Candidates(m, cell, m.Budget())
 		if err != nil {
 			return Row{}, err
 		}
 		most = max(most, len(ids))
 	}
 	return Row{Method: method, Params: params, Rank: rank(t), New: func() LogProber {
-		s, err := screen.NewSearcher(m, l, screen.Options{})
+		s, err := screening.NewSearcher(m, l, screening.Options{})
 		if err != nil {
 			panic(err) // it was made before
 		}
@@ -68,7 +68,7 @@ func Screened(method, params string, l *softmax.Layer, t *LowRank, m *screen.Mod
 			return screened{s}
 		}
 		// All candidates are answered.
-		return &found{newTailed(l, t, 0), candidates{s}, make([]softmax.Prediction, most)}
+		return &found{newTailed(l, t, 0), candidates{s}, make([]exact.Prediction, most)}
 	}}, nil
 }
 
@@ -88,10 +88,10 @@ func (s screened) LogProb(h []float32, id uint32) float64 {
 }
 
 // candidates answers with the candidates of a context.
-type candidates struct{ *screen.Searcher }
+type candidates struct{ *screening.Searcher }
 
-func (c candidates) TopK(dst []softmax.Prediction, h []float32) int {
-	a, err := c.Searcher.Search(dst, h, softmax.Request{Within: math.MaxFloat64}) // of any distance: no fewer than k have the layer answer
+func (c candidates) TopK(dst []exact.Prediction, h []float32) int {
+	a, err := c.Searcher.Search(dst, h, exact.Request{Within: math.MaxFloat64}) // of any distance: no fewer than k have the layer answer
 	if err != nil {
 		panic(err) // contexts were checked
 	}
@@ -106,7 +106,7 @@ type tailed struct {
 	ids           []uint32
 }
 
-func newTailed(l *softmax.Layer, t *LowRank, n int) tailed {
+func newTailed(l *exact.Layer, t *LowRank, n int) tailed {
 	return tailed{weights: dense.Weights(l), bias: l.Bias(), tail: t, logits: make([]float64, l.Labels()), ids: make([]uint32, n)}
 }
 
@@ -125,7 +125,7 @@ func (t *tailed) tailLogits(h []float32) {
 type found struct {
 	tailed
 	searcher methods.Searcher
-	top      []softmax.Prediction
+	top      []exact.Prediction
 }
 
 // Found is the row of a method that finds the labels of the largest logits, such as FGD: the logits
@@ -133,14 +133,14 @@ type found struct {
 // of the construction, to which Found adds n and the parameters of the search: ParamsOf(n) of a
 // setting that has this method, because it searches for n labels with other parameters, and Params
 // otherwise.
-func Found(method, params string, l *softmax.Layer, t *LowRank, s methods.Setting, n int) Row {
+func Found(method, params string, l *exact.Layer, t *LowRank, s methods.Setting, n int) Row {
 	n = min(n, l.Labels())
 	search := s.Params()
 	if s, ok := s.(interface{ ParamsOf(k int) string }); ok {
 		search = s.ParamsOf(n)
 	}
 	return Row{Method: method, Params: words(params, search, fmt.Sprintf("top-%d", n)), Rank: rank(t), New: func() LogProber {
-		return &found{newTailed(l, t, 0), s.Searcher(), make([]softmax.Prediction, n)}
+		return &found{newTailed(l, t, 0), s.Searcher(), make([]exact.Prediction, n)}
 	}}
 }
 
@@ -167,7 +167,7 @@ type opened struct {
 // and outside is the tail. Parts are opened as in a query for the k largest logits, at which
 // settings are compared. params are the parameters of the construction, to which Opened adds the
 // parameters of the setting and k. The searchers of the setting are methods.LogitSearchers.
-func Opened(method, params string, l *softmax.Layer, t *LowRank, s methods.Setting, k int) Row {
+func Opened(method, params string, l *exact.Layer, t *LowRank, s methods.Setting, k int) Row {
 	return Row{Method: method, Params: words(params, s.Params(), fmt.Sprintf("opened for top-%d", k)), Rank: rank(t), New: func() LogProber {
 		return &opened{newTailed(l, t, 0), s.Searcher().(methods.LogitSearcher), k}
 	}}
@@ -195,7 +195,7 @@ type svd struct {
 // The preview is A (B h), with B the leading right singular vectors and A = U S
 // in the leading columns. The n largest previews are found by a bound, which is
 // cheaper than to rank them, so that some more than n are exact.
-func SVD(l *softmax.Layer, t *LowRank, n int) Row {
+func SVD(l *exact.Layer, t *LowRank, n int) Row {
 	labels := l.Labels()
 	n = min(n, labels)
 	return Row{Method: "SVD-softmax", Params: fmt.Sprintf("w=%d N=%d", rank(t), n), Rank: rank(t), New: func() LogProber {

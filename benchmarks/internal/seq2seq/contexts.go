@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/inorder"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/internal/exact"
 )
 
 // groupLen is the number of sentences that are decoded together, so that the weights are read once
@@ -50,8 +50,8 @@ func (m *Model) Greedy(ctx context.Context, sentences [][]uint32, most, threads 
 	}
 	return m.groups(ctx, len(sentences), threads, func() groupWork {
 		g := &greedy{
-			m: m, d: m.NewDecoder(), most: most, searcher: softmax.NewSearcher(m.layer),
-			best: make([]softmax.Prediction, groupLen), answers: make([]softmax.Answer, groupLen),
+			m: m, d: m.NewDecoder(), most: most, searcher: exact.NewSearcher(m.layer),
+			best: make([]exact.Prediction, groupLen), answers: make([]exact.Answer, groupLen),
 		}
 		return func(ctx context.Context, from, to int) ([]Decoded, error) { return g.run(ctx, sentences[from:to]) }
 	}, f)
@@ -128,9 +128,9 @@ type greedy struct {
 	m        *Model
 	d        *Decoder
 	most     int
-	searcher *softmax.Searcher
-	best     []softmax.Prediction
-	answers  []softmax.Answer
+	searcher *exact.Searcher
+	best     []exact.Prediction
+	answers  []exact.Answer
 	tokens   []uint32
 	parents  []int
 	going    []int // the sentence of each hypothesis
@@ -150,7 +150,7 @@ func (g *greedy) run(ctx context.Context, sentences [][]uint32) ([]Decoded, erro
 		}
 		n := len(g.going)
 		h := g.d.Step(g.tokens)
-		if err := g.searcher.SearchBatch(g.best[:n], g.answers[:n], h, softmax.Request{}); err != nil {
+		if err := g.searcher.SearchBatch(g.best[:n], g.answers[:n], h, exact.Request{}); err != nil {
 			return nil, err
 		}
 		g.parents, g.tokens = g.parents[:0], g.tokens[:0]

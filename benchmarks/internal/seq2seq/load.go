@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // The words with a special meaning.
@@ -146,7 +146,7 @@ func read(name string, data []byte) (*Model, error) {
 		m.attnKeys = append(m.attnKeys, columns(a, d, j, j+1)...)
 	}
 	m.attnValues, m.attnQuery = columns(b, 2*d, 0, d), columns(b, 2*d, d, 2*d)
-	if m.layer, err = softmax.NewLayer(kernels.Float32Rows(weights, d), bias); err != nil {
+	if m.layer, err = exact.NewLayer(kernels.Float32Rows(weights, d), bias); err != nil {
 		return nil, fmt.Errorf("%s:%s: %w", name, generatorWeight, err)
 	}
 	return m, nil

@@ -25,8 +25,8 @@ package seq2seq
 
 import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Model is a translation model with its vocabularies. It does not change and
@@ -35,7 +35,7 @@ type Model struct {
 	encoder, decoder half
 	// The attention: A', C and D, all d x d.
 	attnKeys, attnValues, attnQuery []float32
-	layer                           *softmax.Layer
+	layer                           *exact.Layer
 }
 
 // half is the encoder or the decoder.
@@ -63,4 +63,4 @@ func (m *Model) End() uint32 { return m.decoder.end }
 
 // Layer returns the softmax layer that follows the model: one label a word of
 // the target vocabulary.
-func (m *Model) Layer() *softmax.Layer { return m.layer }
+func (m *Model) Layer() *exact.Layer { return m.layer }

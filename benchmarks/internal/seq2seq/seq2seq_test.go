@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // smallShape is the shape of the models for laws that hold for any shape.
@@ -196,7 +196,7 @@ func TestGreedy(t *testing.T) {
 	m := newSpec(5, smallShape, 1).load(t)
 	sentences := sourcesOf(randomPairs(6, groupLen+30, 9, smallShape))
 	simdtest.EachLevel(t, func(t *testing.T) {
-		search := softmax.NewSearcher(m.Layer())
+		search := exact.NewSearcher(m.Layer())
 		for _, threads := range []int{1, 3} {
 			i, ended := 0, 0
 			err := m.Greedy(context.Background(), sentences, most, threads, func(got Decoded) error {
@@ -206,7 +206,7 @@ func TestGreedy(t *testing.T) {
 				for len(want.Words) < most {
 					h := d.Step([]uint32{word})
 					want.Contexts = append(want.Contexts, h...)
-					var best [1]softmax.Prediction
+					var best [1]exact.Prediction
 					if _, err := search.TopK(best[:], h); err != nil {
 						return err
 					}

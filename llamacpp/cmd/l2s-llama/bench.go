@@ -2,32 +2,23 @@ package main
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
-	"github.com/hybridgroup/yzma/pkg/llama"
-
-	"github.com/learning-to-screen/l2s/bitset"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
-	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/stream"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
-	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const benchUsage = `
@@ -37,8 +28,10 @@ l2s-llama bench --model M.gguf --learn --text FILE --tokens 5000 --rounds 30 [--
 Measures tokens per second with llama.cpp's own head and sampler, with the exact head, with a
 preview (--fast, see generate -h) and with a screen, in turns on one model, warmed up: with one
 thread and with all, unless --threads is given. A time is the median over the rounds of the mean per
-token, with the least and the largest; a speedup is over llama.cpp. After an interrupt bench prints
-the lines of the numbers of threads that are complete. The head "none" is llama.cpp without a head;
+token, with the least and the largest, and for the heads of l2s the model's part and the head's; a
+speedup is over llama.cpp. A line whose round takes 10 times as long as with fewer threads, or as
+llama.cpp's, stops there and has no speedup. After an interrupt bench prints the lines of the
+numbers of threads that are complete. The head "none" is llama.cpp without a head;
 "read" reads the bytes of the head's rows once and does no more: no exact head can take less time.
 Tasks:
   greedy    the best token
@@ -60,6 +53,9 @@ type row struct {
 	Least                 float64 `json:"least_microseconds"` // of a round
 	Largest               float64 `json:"largest_microseconds"`
 	Speedup               float64 `json:"speedup"`
+	Model                 float64 `json:"model_microseconds,omitempty"` // up to the head; the heads of l2s
+	HeadTime              float64 `json:"head_microseconds,omitempty"`
+	Stopped               bool    `json:"stopped,omitempty"` // a round was hopeless: there is no speedup
 	PromptTokensPerSecond float64 `json:"prompt_tokens_per_second,omitempty"`
 }
 
@@ -74,6 +70,7 @@ type bench struct {
 	prompt        []uint32
 	tokens        int
 	threads       int
+	model         time.Duration // of the steps so far: of the model up to its head
 }
 
 // setThreads changes the threads of all heads.
@@ -93,238 +90,13 @@ func (b *bench) setThreads(n int) error {
 	return nil
 }
 
-// racer writes tokens by one method: step feeds a token and returns the next one.
-type racer struct {
-	task, head string
-	hooked     bool // it runs on the model with the hook
-	step       func(id uint32) (uint32, error)
-	per        int // tokens a step
-	// For each round, the time of all steps and the time of the prompt.
-	times, prompts []time.Duration
-}
+// hopeless is the number of times as long as before that a round may take: with more threads than
+// with fewer, and as llama.cpp's round of the same task. Threads that wait for CPUs which other
+// programs use, and for each other, take hundreds of times as long.
+const hopeless = 10
 
-func (r *racer) name() string {
-	switch {
-	case r.head == "read":
-		return "a plain read of the head"
-	case r.task == "none":
-		return "no head"
-	case r.head == "none":
-		return r.task + " without a head"
-	}
-	return r.task + " by " + r.head
-}
-
-func (b *bench) racers(tasks []string) ([]*racer, error) {
-	var list []*racer
-	ctx := context.Background()
-	add := func(task, head string, hooked bool, step func(uint32) (uint32, error)) {
-		list = append(list, &racer{task: task, head: head, hooked: hooked, step: step, per: 1})
-	}
-	type named struct {
-		name string
-		x    *llamacpp.Head
-	}
-	heads := []named{{"exact", b.exact}}
-	if b.preview != nil {
-		heads = append(heads, named{"preview", b.preview})
-	}
-	if b.screen != nil {
-		heads = append(heads, named{"screen", b.screen})
-	}
-	// Each task also has the time of llama.cpp without its head.
-	add("none", "none", true, func(id uint32) (uint32, error) {
-		_, err := b.m.Feed(ctx, 0, id)
-		return id, err
-	})
-	add("none", "read", true, b.with(func([]float32) (uint32, error) { return b.prompt[0], b.read() }))
-	labels := min(b.exact.Labels(), b.own.labels)
-	some := make([]uint32, 200)
-	for i := range some {
-		some[i] = uint32(i * labels / len(some))
-	}
-	allowed, err := bitset.FromIDs(b.exact.Labels(), slices.Compact(slices.Clone(some)))
-	if err != nil {
-		return nil, err
-	}
-	for _, task := range tasks {
-		switch task {
-		case "greedy":
-			greedy := llama.SamplerChainInit(llama.SamplerChainDefaultParams())
-			llama.SamplerChainAdd(greedy, llama.SamplerInitGreedy())
-			add(task, "llama.cpp", false, b.sampled(greedy))
-			for _, h := range heads {
-				var best [1]softmax.Prediction
-				add(task, h.name, true, b.with(func(state []float32) (uint32, error) {
-					_, err := h.x.Search(best[:], state, softmax.Request{})
-					return best[0].ID, err
-				}))
-			}
-		case "sampled":
-			chain := llama.SamplerChainInit(llama.SamplerChainDefaultParams())
-			for _, s := range []llama.Sampler{llama.SamplerInitTopK(40), llama.SamplerInitTopP(0.95, 1), llama.SamplerInitTemp(0.8), llama.SamplerInitDist(1)} {
-				llama.SamplerChainAdd(chain, s)
-			}
-			add(task, "llama.cpp", false, b.sampled(chain))
-			for _, h := range heads {
-				o := sample.DefaultOptions()
-				o.Temperature, o.TopK, o.TopP, o.Seed = 0.8, 40, 0.95, 1
-				draws, err := h.x.Sampler(o)
-				if err != nil {
-					return nil, err
-				}
-				add(task, h.name, true, b.with(func(state []float32) (uint32, error) {
-					t, err := draws.Draw(state, sample.Edits{})
-					return t.ID, err
-				}))
-			}
-		case "logprobs":
-			add(task, "llama.cpp", false, b.looked(func(logits []float32) (uint32, error) { return bestByHeap(logits, 20), nil }))
-			for _, h := range heads {
-				best := make([]llamacpp.Choice, 20)
-				add(task, h.name, true, b.with(func(state []float32) (uint32, error) {
-					_, _, err := h.x.Best(best, state, softmax.Request{})
-					return best[0].ID, err
-				}))
-			}
-		case "decision":
-			ids := some[50:53]
-			add(task, "llama.cpp", false, b.looked(func(logits []float32) (uint32, error) {
-				best := ids[0]
-				for _, id := range ids {
-					if logits[id] > logits[best] {
-						best = id
-					}
-				}
-				return best, nil
-			}))
-			logits := make([]float64, len(ids))
-			add(task, "exact", true, b.with(func(state []float32) (uint32, error) {
-				err := b.exact.Logits(logits, state, ids...)
-				best := 0
-				for i := range ids {
-					if logits[i] > logits[best] {
-						best = i
-					}
-				}
-				return ids[best], err
-			}))
-		case "allowed":
-			random := rand.New(rand.NewPCG(1, 1))
-			add(task, "llama.cpp", false, b.looked(func(logits []float32) (uint32, error) {
-				for i := range logits { // a grammar's mask
-					if !allowed.Has(uint32(i)) {
-						logits[i] = float32(math.Inf(-1))
-					}
-				}
-				return drawAll(logits, 0.8, random.Float64()), nil
-			}))
-			o := sample.DefaultOptions()
-			o.Temperature, o.TopK, o.Seed = 0.8, len(some), 1
-			draws, err := b.exact.Sampler(o)
-			if err != nil {
-				return nil, err
-			}
-			add(task, "exact", true, b.with(func(state []float32) (uint32, error) {
-				t, err := draws.Draw(state, sample.Edits{Allowed: allowed})
-				return t.ID, err
-			}))
-		case "draft":
-			const n = 4
-			add(task, "llama.cpp", false, func(id uint32) (uint32, error) {
-				if err := b.own.feed(n, id, id, id, id); err != nil {
-					return 0, err
-				}
-				for i := range n {
-					logits, err := b.own.logits(i)
-					if err != nil {
-						return 0, err
-					}
-					id = uint32(argmax(logits))
-				}
-				return id, nil
-			})
-			for _, h := range heads {
-				best, answers := make([]softmax.Prediction, n), make([]softmax.Answer, n)
-				add(task, h.name, true, func(id uint32) (uint32, error) {
-					t := llamacpp.Token{ID: id, State: true}
-					states, err := b.m.Decode(ctx, t, t, t, t)
-					if err != nil {
-						return 0, err
-					}
-					err = h.x.SearchBatch(best, answers, states, softmax.Request{})
-					return best[n-1].ID, err
-				})
-			}
-			add(task, "none", true, func(id uint32) (uint32, error) {
-				t := llamacpp.Token{ID: id, State: true}
-				_, err := b.m.Decode(ctx, t, t, t, t)
-				return id, err
-			})
-			for _, r := range list {
-				if r.task == task {
-					r.per = n
-				}
-			}
-		default:
-			return nil, fmt.Errorf("found no task %q", task)
-		}
-	}
-	return list, nil
-}
-
-// sampled returns the steps of llama.cpp with its own sampler.
-func (b *bench) sampled(s llama.Sampler) func(uint32) (uint32, error) {
-	return func(id uint32) (uint32, error) {
-		if err := b.own.feed(1, id); err != nil {
-			return 0, err
-		}
-		return uint32(llama.SamplerSample(s, b.own.ctx, -1)), nil
-	}
-}
-
-// looked is llama.cpp with a look at all its logits in Go.
-func (b *bench) looked(f func([]float32) (uint32, error)) func(uint32) (uint32, error) {
-	return func(id uint32) (uint32, error) {
-		if err := b.own.feed(1, id); err != nil {
-			return 0, err
-		}
-		logits, err := b.own.logits(-1)
-		if err != nil {
-			return 0, err
-		}
-		return f(logits)
-	}
-}
-
-// with is the model up to its head, and f.
-func (b *bench) with(f func([]float32) (uint32, error)) func(uint32) (uint32, error) {
-	return func(id uint32) (uint32, error) {
-		h, err := b.m.Feed(context.Background(), 0, id)
-		if err != nil {
-			return 0, err
-		}
-		return f(h)
-	}
-}
-
-// read reads the rows of the head once, on the threads of the model.
-func (b *bench) read() error {
-	return b.exact.File().Read(func() error {
-		kernels.Advise(b.exact.Layer().Weights(), func(rows []byte) {
-			const part = 1 << 20
-			var next atomic.Int64
-			b.m.Lend(b.threads, func(int) {
-				for end := int(next.Add(part)); end-part < len(rows); end = int(next.Add(part)) {
-					stream.Read(rows[end-part : min(end, len(rows))])
-				}
-			})
-		})
-		return nil
-	})
-}
-
-// run lets all racers write their tokens, in turns; told gets the progress.
+// run lets all racers write their tokens, in turns; told gets the progress. A racer whose round is
+// hopeless stops within it, and has no more turns.
 func (b *bench) run(ctx context.Context, list []*racer, rounds int, told func(r *racer, turns int)) error {
 	last, turns := b.prompt[len(b.prompt)-1], 0
 	for round := range rounds + 1 { // the first warms up
@@ -334,7 +106,9 @@ func (b *bench) run(ctx context.Context, list []*racer, rounds int, told func(r 
 				return err
 			}
 			told(r, turns)
-			turns++
+			if turns++; r.stopped {
+				continue
+			}
 			start := time.Now()
 			var err error
 			if r.hooked {
@@ -347,62 +121,82 @@ func (b *bench) run(ctx context.Context, list []*racer, rounds int, told func(r 
 			if err != nil {
 				return err
 			}
-			if round > 0 {
-				r.prompts = append(r.prompts, time.Since(start))
-			}
-			id := last
-			start = time.Now()
-			for range b.tokens {
+			prompt, most := time.Since(start), r.most(list)
+			id, n := last, 0
+			for start, b.model = time.Now(), 0; n < b.tokens && !r.stopped; n++ {
 				if id, err = r.step(id); err != nil {
 					return fmt.Errorf("%s, %s: %w", r.task, r.head, err)
 				}
+				r.stopped = most > 0 && time.Since(start) > most*time.Duration(b.tokens)
 			}
-			if round > 0 {
-				r.times = append(r.times, time.Since(start))
+			each := turn{prompt, time.Since(start) / time.Duration(n), b.model / time.Duration(n)}
+			if r.warm = each; round > 0 || r.stopped {
+				r.turns = append(r.turns, each)
 			}
 		}
 	}
 	return nil
 }
 
-func median(d []time.Duration) time.Duration {
-	slices.Sort(d)
-	return d[len(d)/2]
+// most is the longest time of a step that is not hopeless, 0 if nothing tells.
+func (r *racer) most(list []*racer) time.Duration {
+	before := r.before
+	if before == 0 && r.head != "llama.cpp" {
+		for _, own := range list {
+			if own.task == r.task && own.head == "llama.cpp" && !own.stopped {
+				before = own.warm.step
+			}
+		}
+	}
+	return hopeless * before
 }
+
+// median returns the times that of gives for the turns, in order, and the middle one.
+func (r *racer) median(of func(turn) time.Duration) (all []time.Duration, middle time.Duration) {
+	for _, t := range r.turns {
+		all = append(all, of(t))
+	}
+	slices.Sort(all)
+	return all, all[len(all)/2]
+}
+
+func micros(t time.Duration) float64 { return float64(t.Nanoseconds()) / 1e3 }
 
 func (b *bench) rows(list []*racer, threads int) []row {
 	rows := make([]row, len(list))
 	own := map[string]float64{}
 	for i, r := range list {
-		t := median(r.times) / time.Duration(b.tokens)
-		us := func(round time.Duration) float64 { return float64(round.Nanoseconds()) / 1e3 / float64(b.tokens) }
-		rows[i] = row{Task: r.task, Head: r.head, Threads: threads, Microseconds: float64(t.Nanoseconds()) / 1e3,
-			Least: us(r.times[0]), Largest: us(r.times[len(r.times)-1]), // which median has sorted
+		all, t := r.median(func(t turn) time.Duration { return t.step })
+		_, prompt := r.median(func(t turn) time.Duration { return t.prompt })
+		rows[i] = row{Task: r.task, Head: r.head, Threads: threads, Microseconds: micros(t), Stopped: r.stopped,
+			Least: micros(all[0]), Largest: micros(all[len(all)-1]),
 			TokensPerSecond:       float64(r.per) / t.Seconds(),
-			PromptTokensPerSecond: float64(len(b.prompt)) / median(r.prompts).Seconds()}
-		if r.head == "llama.cpp" {
+			PromptTokensPerSecond: float64(len(b.prompt)) / prompt.Seconds()}
+		if r.hooked {
+			_, model := r.median(func(t turn) time.Duration { return t.model })
+			_, head := r.median(func(t turn) time.Duration { return t.step - t.model })
+			rows[i].Model, rows[i].HeadTime = micros(model), micros(head)
+		}
+		if r.head == "llama.cpp" && !r.stopped {
 			own[r.task] = rows[i].Microseconds
 		}
 	}
 	for i, r := range rows {
-		if t := own[r.Task]; t > 0 {
+		if t := own[r.Task]; t > 0 && !r.Stopped {
 			rows[i].Speedup = t / r.Microseconds
 		}
 	}
 	return rows
 }
 
-// allTasks are the tasks of --tasks.
-var allTasks = []string{"greedy", "sampled", "logprobs", "decision", "allowed", "draft"}
-
 func parseTasks(list string) ([]string, error) {
 	if list == "all" {
-		return allTasks, nil
+		return allTasks(), nil
 	}
 	tasks := strings.Split(list, ",")
 	for i, task := range tasks {
-		if !slices.Contains(allTasks, task) {
-			return nil, wrongUse("--tasks: found %q, expected some of %s, or all", task, strings.Join(allTasks, ","))
+		if !slices.Contains(allTasks(), task) {
+			return nil, wrongUse("--tasks: found %q, expected some of %s, or all", task, strings.Join(allTasks(), ","))
 		}
 		if slices.Contains(tasks[:i], task) {
 			return nil, wrongUse("--tasks: found %q twice, expected each once", task)
@@ -441,7 +235,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		threads = []int{f.threads}
 	}
 	f.threads = threads[0]
-	if err := f.checkOutputs(ctx, []cmdline.Output{{Flag: "--svg", Path: *picture}, {Flag: "--keep", Path: f.keep}}); err != nil {
+	if err := f.checkOutputs(ctx, []cmdline.Output{{Flag: "--svg", Path: *picture}, {Flag: "--learned", Path: f.learned}}); err != nil {
 		return err
 	}
 	var content string
@@ -495,6 +289,7 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	defer p.Close()
 	var rows []row
 	var failed error
+	var before []*racer // with fewer threads
 	for i, t := range threads {
 		if i > 0 && t == threads[0] {
 			break
@@ -506,6 +301,10 @@ func runBench(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 		if err != nil {
 			return err
 		}
+		for i := range before {
+			_, list[i].before = before[i].median(func(t turn) time.Duration { return t.step })
+		}
+		before = list
 		p.Start("bench, "+threadsOf(t), "percent", len(list)*(*rounds+1))
 		if failed = b.run(ctx, list, *rounds, func(r *racer, turns int) {
 			p.Part(r.name())
@@ -532,16 +331,25 @@ func (f *flags) writeRows(m *llamacpp.Model, rows []row, threads int, asJSON boo
 		return writeJSON(stdout, m, rows, threads, gains, f.preview, f.budget)
 	}
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "threads\ttask\thead\ttokens/s\tus\tleast to largest\tspeedup\tprompt tokens/s")
+	fmt.Fprintln(w, "threads\ttask\thead\ttokens/s\tus\tleast to largest\tmodel us\thead us\tspeedup\tprompt tokens/s")
 	for _, r := range rows {
-		speedup := ""
-		if r.Speedup > 0 {
+		speedup, model, head := "", "", ""
+		switch {
+		case r.Stopped:
+			speedup = "stopped"
+		case r.Speedup > 0:
 			speedup = fmt.Sprintf("%.2f", r.Speedup)
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%.1f\t%.0f\t%.0f to %.0f\t%s\t%.0f\n", r.Threads, r.Task, r.Head, r.TokensPerSecond, r.Microseconds, r.Least, r.Largest, speedup, r.PromptTokensPerSecond)
+		if r.Model > 0 {
+			model, head = fmt.Sprintf("%.0f", r.Model), fmt.Sprintf("%.0f", r.HeadTime)
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%.1f\t%.0f\t%.0f to %.0f\t%s\t%s\t%s\t%.0f\n", r.Threads, r.Task, r.Head, r.TokensPerSecond, r.Microseconds, r.Least, r.Largest, model, head, speedup, r.PromptTokensPerSecond)
 	}
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(rows, func(r row) bool { return r.Stopped }) {
+		f.say("lines that are stopped: a round took more than %d times as long as with fewer threads, or as llama.cpp's; the threads wait for CPUs that other programs use, and for each other: --threads N, one per idle CPU, is faster\n", hopeless)
 	}
 	for _, g := range gains {
 		fmt.Fprint(stdout, g.text(f.measured()))
@@ -555,9 +363,9 @@ func (f *flags) writeRows(m *llamacpp.Model, rows []row, threads int, asJSON boo
 
 // writeJSON writes all rows, and as heads the rows of the first task with the first number of
 // threads.
-func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []gain, p *preview.Model, budget float64) error {
+func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []gain, p *l2s.Index, budget float64) error {
 	type precision struct {
-		preview.Rung
+		previewing.Rung
 		K       int `json:"k"` // of precision_k
 		HeldOut int `json:"held_out_states"`
 		Own     int `json:"own_states"`
@@ -565,8 +373,8 @@ func writeJSON(w io.Writer, m *llamacpp.Model, rows []row, threads int, gains []
 	var of *precision
 	if p != nil {
 		of = &precision{Rung: engine.Rung(p, budget)}
-		of.K, of.HeldOut = p.RungsOf()
-		of.Own = p.OwnStates()
+		of.K, of.HeldOut = p.Measured()
+		of.Own = (*l2sengine.Index)(p).Preview().Parts().Own
 	}
 	var heads []row
 	first := ""
@@ -636,11 +444,14 @@ func gainsOf(rows []row) (gains []gain) {
 		if p.Head != "preview" {
 			continue
 		}
+		if p.Stopped {
+			continue
+		}
 		var own, none float64
 		var exact row
 		for _, r := range rows {
 			switch {
-			case r.Threads != p.Threads:
+			case r.Threads != p.Threads || r.Stopped:
 			case r.Head == "llama.cpp" && r.Task == p.Task:
 				own = r.Microseconds
 			case r.Head == "exact" && r.Task == p.Task:
@@ -649,78 +460,10 @@ func gainsOf(rows []row) (gains []gain) {
 				none = r.Microseconds
 			}
 		}
+		if own == 0 || none == 0 || exact.Microseconds == 0 { // a line of which was stopped
+			continue
+		}
 		gains = append(gains, gain{p.Threads, p.Task, 1 - none/own, own / none, own / p.Microseconds, none / p.Microseconds, own / exact.Microseconds, exact.Largest < p.Least})
 	}
 	return gains
-}
-
-func argmax(x []float32) int {
-	best := 0
-	for i := range x {
-		if x[i] > x[best] {
-			best = i
-		}
-	}
-	return best
-}
-
-// small is a heap of the best logits, the least first.
-type small []struct {
-	id    int
-	logit float32
-}
-
-func (s small) Len() int           { return len(s) }
-func (s small) Less(i, j int) bool { return s[i].logit < s[j].logit }
-func (s small) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
-func (s *small) Push(x any)        { panic("not pushed") }
-func (s *small) Pop() any          { panic("not popped") }
-
-// bestByHeap finds the k best tokens and their log-probabilities as services do that have all
-// logits, and returns the best token.
-func bestByHeap(logits []float32, k int) uint32 {
-	s := make(small, 0, k)
-	largest := float32(math.Inf(-1))
-	for i, x := range logits {
-		largest = max(largest, x)
-		if len(s) < k {
-			if s = append(s, struct {
-				id    int
-				logit float32
-			}{i, x}); len(s) == k {
-				heap.Init(&s)
-			}
-		} else if x > s[0].logit {
-			s[0].id, s[0].logit = i, x
-			heap.Fix(&s, 0)
-		}
-	}
-	sum := 0.0
-	for _, x := range logits {
-		sum += math.Exp(float64(x - largest))
-	}
-	logZ := float64(largest) + math.Log(sum)
-	best := s[0]
-	for _, c := range s {
-		if float64(c.logit)-logZ > float64(best.logit)-logZ {
-			best = c
-		}
-	}
-	return uint32(best.id)
-}
-
-// drawAll draws from all logits.
-func drawAll(logits []float32, temperature, u float64) uint32 {
-	largest := logits[argmax(logits)]
-	sum := 0.0
-	for _, x := range logits {
-		sum += math.Exp(float64(x-largest) / temperature)
-	}
-	u *= sum
-	for i, x := range logits {
-		if u -= math.Exp(float64(x-largest) / temperature); u < 0 {
-			return uint32(i)
-		}
-	}
-	return uint32(argmax(logits))
 }

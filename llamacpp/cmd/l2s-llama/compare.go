@@ -11,11 +11,11 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const compareUsage = `
@@ -102,7 +102,7 @@ func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) er
 			return err
 		}
 		defer f.closes(nil, x)
-		r := engine.Rung(x.Preview(), f.budget)
+		r := engine.Rung(x.Index(), f.budget)
 		c.rows = append(c.rows, &difference{Head: "preview", Budget: r.Kept, P1: r.Precision1.Value, Own: r.Own.Value, other: x})
 	}
 	if f.screen != "" {
@@ -113,7 +113,7 @@ func runCompare(ctx context.Context, args []string, stdout, stderr io.Writer) er
 				return err
 			}
 			defer f.closes(nil, x)
-			d := onLadder(x.Screen(), b)
+			d := onLadder(x.Index(), b)
 			if d.other = x; c.rows[len(c.rows)-1].Budget != d.Budget {
 				c.rows = append(c.rows, d)
 			}
@@ -158,16 +158,9 @@ func parseBudgets(list string, one float64) ([]float64, error) {
 }
 
 // onLadder is the row of a budget, with the figures of the ladder.
-func onLadder(m *screen.Model, budget float64) *difference {
-	if budget == 0 {
-		budget = m.Budget()
-	}
-	found := m.Ladder()[0]
-	for _, r := range m.Ladder() {
-		if r.Budget <= budget {
-			found = r
-		}
-	}
+func onLadder(x *l2s.Index, budget float64) *difference {
+	steps, _ := x.Steps()
+	found := steps[(*l2sengine.Index)(x).StepOf(budget)]
 	return &difference{Head: "screen", Budget: found.Budget, P1: found.Precision1.Value}
 }
 
@@ -223,13 +216,13 @@ func (c *comparison) follow(ctx context.Context, prompt []uint32) error {
 		d.diverged = false
 	}
 	next := prompt
-	var best, other [1]softmax.Prediction
+	var best, other [1]l2s.Prediction
 	for at := 1; at <= c.n; at++ {
 		h, err := c.m.Feed(ctx, 0, next...)
 		if err != nil {
 			return err
 		}
-		if _, err := c.exact.Search(best[:], h, softmax.Request{}); err != nil {
+		if _, err := c.exact.Search(best[:], h, l2s.Request{}); err != nil {
 			return err
 		}
 		exact := best[0].ID
@@ -246,7 +239,7 @@ func (c *comparison) follow(ctx context.Context, prompt []uint32) error {
 				}
 				theirs = uint32(argmax(logits))
 			case "preview", "screen":
-				if _, err := d.other.Search(other[:], h, softmax.Request{}); err != nil {
+				if _, err := d.other.Search(other[:], h, l2s.Request{}); err != nil {
 					return err
 				}
 				theirs = other[0].ID
@@ -332,7 +325,7 @@ func (c *comparison) logProb(d *difference, h []float32, id uint32) (float64, er
 	case "preview":
 		return d.other.LogProb(h, id)
 	case "screen":
-		if !d.other.Screen().HasTail() {
+		if !d.other.Index().HasTail() {
 			return math.NaN(), nil
 		}
 		return d.other.LogProb(h, id)

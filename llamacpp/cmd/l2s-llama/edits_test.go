@@ -2,13 +2,16 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
@@ -19,7 +22,7 @@ import (
 // 4 tokens, and forbids 1 and 3.
 func TestForbiddenTokensAreNotWritten(t *testing.T) {
 	const file = "../../../internal/heads/testdata/wild/split-00001-of-00002.gguf"
-	f, err := head.Open(file, head.Options{})
+	f, err := l2s.Open(file, l2s.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +53,7 @@ func TestForbiddenTokensAreNotWritten(t *testing.T) {
 						t.Fatal(err)
 					}
 					s := &sampling{o: sample.DefaultOptions(), lastN: 64, ban: c.ban, allow: c.allow}
-					s.o.Temperature, s.o.Repetition, s.o.TopK, s.o.Seed = temperature, penalty, 40, 3
+					s.o.Temperature, s.o.Repetition, s.o.TopK, s.seed = temperature, penalty, 40, 3
 					if err := s.check(); err != nil {
 						t.Fatal(err)
 					}
@@ -60,7 +63,7 @@ func TestForbiddenTokensAreNotWritten(t *testing.T) {
 					}
 					h := make([]float32, x.Dim())
 					for id := range x.Labels() { // whose best token is each in turn
-						f.Rows().Widen(h, id)
+						(*l2sengine.Layer)(f).Exact().Weights().Widen(h, id)
 						for range 5 {
 							got, _, err := choose.Next(h, []uint32{1, 2, 3, 128256})
 							if err != nil || !slices.Contains(c.may, got) {
@@ -106,5 +109,34 @@ func TestForbiddenTokensAreNotWritten(t *testing.T) {
 	}
 	if _, err := s.chooser(x); err == nil || !strings.Contains(err.Error(), "found no token that may be written") {
 		t.Errorf("all banned: found the error %v", err)
+	}
+}
+
+// Each start without a seed, or with -1, has another one; all other numbers are seeds, those of the
+// server among them.
+func TestSeeds(t *testing.T) {
+	for text, same := range map[string]bool{"": false, "-1": false, "0": true, "7": true, "-2": true, "9223372036854775807": true} {
+		var seeds [2]uint64
+		for i := range seeds {
+			f := newFlags("generate", "", io.Discard, io.Discard)
+			s := f.sampling()
+			args := []string{"--model", "m.gguf"}
+			if text != "" {
+				args = append(args, "--seed", text)
+			}
+			if err := f.parse(args); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.check(); err != nil {
+				t.Fatal(err)
+			}
+			seeds[i] = s.o.Seed
+			if n, _ := strconv.ParseInt(text, 10, 64); same && seeds[i] != uint64(n) {
+				t.Errorf("--seed %s: found the seed %d, expected %d", text, seeds[i], uint64(n))
+			}
+		}
+		if (seeds[0] == seeds[1]) != same {
+			t.Errorf("--seed %q: found %d and %d, expected the same: %v", text, seeds[0], seeds[1], same)
+		}
 	}
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,10 +17,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/mapfile"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/llamacpp"
@@ -83,12 +90,17 @@ func (f *flags) previewPaths() []string {
 
 // readPreview reads the preview of the model, from the first file that has one: nil if there is
 // none.
-func (f *flags) readPreview() (*preview.Model, string) {
+func (f *flags) readPreview() (*l2s.Index, string) {
 	for _, path := range f.previewPaths() {
 		if slices.Contains(f.foreign, path) {
 			continue
 		}
 		m, err := loadPreview(path)
+		if err == nil && (*l2sengine.Index)(m).Preview().Parts().Body != f.body { // its precision is of other states
+			f.say("preview: %s is of another head, or body, than this model's\n", path)
+			f.foreign = append(f.foreign, path)
+			continue
+		}
 		if err == nil {
 			return m, path
 		}
@@ -180,6 +192,9 @@ func (f *flags) havePreview(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: found an empty file, expected a text", f.text)
 		}
 	}
+	if f.body, err = waiting(ctx, f, func() ([32]byte, error) { return bodyOf(f.model) }); err != nil {
+		return err
+	}
 	if !f.anew {
 		if f.preview, f.previewFile = f.readPreview(); f.preview != nil {
 			return nil
@@ -219,6 +234,80 @@ func (f *flags) newPreview(ctx context.Context, anew bool) error {
 	return nil
 }
 
+// bodyOf returns a fingerprint of all tensors of a GGUF model, in one file or in several, and of the
+// settings of its architecture: models that compute the same states have the same one, whatever
+// their tokenizers, templates and names.
+func bodyOf(model string) (sum [32]byte, err error) {
+	files := []string{model}
+	if prefix, ok := strings.CutSuffix(model, ".gguf"); ok && len(prefix) > len("-00001-of-00002") {
+		of := prefix[len(prefix)-len("-00001-of-00002"):]
+		first, n := 0, 0
+		if got, _ := fmt.Sscanf(of, "-%05d-of-%05d", &first, &n); got == 2 && first == 1 {
+			for i := 2; i <= n; i++ {
+				files = append(files, fmt.Sprintf("%s-%05d-of-%05d.gguf", strings.TrimSuffix(prefix, of), i, n))
+			}
+		}
+	}
+	all := sha256.New()
+	for _, file := range files {
+		if err := hashTensors(all, file); err != nil {
+			return sum, err
+		}
+	}
+	return [32]byte(all.Sum(nil)), nil
+}
+
+// hashTensors writes the settings and the tensors of a GGUF file to a hash, these as hashes of their
+// parts, which all CPUs compute.
+func hashTensors(all io.Writer, file string) error {
+	var settings []string
+	x, err := tensorfile.OpenFile(file, func(key []byte) bool {
+		name, _, _ := bytes.Cut(key, []byte("."))
+		use := !slices.Contains([]string{"tokenizer", "general", "split", "quantize"}, string(name)) || string(key) == "general.architecture"
+		if use {
+			settings = append(settings, string(key))
+		}
+		return use
+	})
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	slices.Sort(settings)
+	for _, key := range settings {
+		if n, err := x.Number(key); err == nil {
+			fmt.Fprintf(all, "%q %v\n", key, n)
+		} else if s, err := x.Text(key); err == nil {
+			fmt.Fprintf(all, "%q %q\n", key, s)
+		} else if list, err := x.Ints(key); err == nil {
+			fmt.Fprintf(all, "%q %v\n", key, list)
+		}
+	}
+	names := x.Names()
+	slices.Sort(names)
+	for _, name := range names {
+		t, err := x.Tensor(name)
+		if err != nil {
+			return err
+		}
+		data, ok := t.View()
+		if !ok {
+			return fmt.Errorf("%s: %s: found a tensor that is not aligned, expected one in the order of the file", file, tensorfile.Label(name))
+		}
+		const part = 1 << 20
+		sums := make([][sha256.Size]byte, (len(data)+part-1)/part)
+		if err := parallel.Each(context.Background(), 0, len(data), part, nil, func(_, lo, hi int) error {
+			sums[lo/part] = sha256.Sum256(data[lo:hi])
+			mapfile.Forget(data[lo:hi]) // so that the file does not count as memory of the program
+			return nil
+		}); err != nil {
+			return fmt.Errorf("%s: %s: %w", file, tensorfile.Label(name), err)
+		}
+		fmt.Fprintf(all, "%q %v %v %x\n", name, t.DType, t.Shape, sums)
+	}
+	return nil
+}
+
 // progress returns a printer for long work, nil with --quiet.
 func (f *flags) progress() *progress.Printer {
 	if f.quiet {
@@ -228,7 +317,7 @@ func (f *flags) progress() *progress.Printer {
 }
 
 // makePreview computes states, by a separate model, and makes the preview from them.
-func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
+func (f *flags) makePreview(ctx context.Context) (*l2s.Index, error) {
 	p := f.progress()
 	defer p.Close()
 	const all = 10000
@@ -247,15 +336,11 @@ func (f *flags) makePreview(ctx context.Context) (*preview.Model, error) {
 	defer debug.FreeOSMemory() // before the lasting model is opened
 	defer f.closes(nil, x)
 	stages := map[string]func(string, float64){"coordinates": share(0.45, 0.55), "blocks": share(0.55, 0.75), "fingerprint": share(0.75, 0.77), "precision": share(0.77, 1)}
-	var made *preview.Model
-	err = x.File().Read(func() (err error) {
-		made, err = preview.Make(ctx, x.Layer(), states, preview.Options{LeastOwn: fastLeast, Progress: func(stage string, done float64) {
-			if at := stages[stage]; at != nil {
-				at(stage, done)
-			}
-		}})
-		return err
-	})
+	made, err := preview.Make(ctx, x.Layer(), states, preview.Options{LeastOwn: fastLeast, Body: f.body, Progress: func(stage string, done float64) {
+		if at := stages[stage]; at != nil {
+			at(stage, done)
+		}
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -359,9 +444,6 @@ func (f *flags) fastStates(ctx context.Context, given string, done func(stage st
 func (f *flags) writes(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, texts [][]uint32, sequences int, done func(int)) ([]float32, error) {
 	o := sample.DefaultOptions()
 	o.TopK, o.Seed = 100, 1 // at temperature 1
-	if x.File().SoftCap() != 0 {
-		o.Temperature = 0 // the only one that is drawn under a cap
-	}
 	draw, err := x.Sampler(o)
 	if err != nil {
 		return nil, err
@@ -418,9 +500,12 @@ func distinct(texts [][]uint32, labels int) []uint32 {
 	return slices.DeleteFunc(slices.Compact(ids), func(id uint32) bool { return int64(id) >= int64(labels) })
 }
 
+// ownStates is the number of own states that a preview was measured on.
+func ownStates(x *l2s.Index) int { return (*l2sengine.Index)(x).Preview().Parts().Own }
+
 // ownFound describes the found share of own states: of tokens each in a state in which it leads.
-func ownFound(m *preview.Model, r preview.Rung) string {
-	n := m.OwnStates()
+func ownFound(m *l2s.Index, r previewing.Rung) string {
+	n := ownStates(m)
 	if n == 0 {
 		return "no own states"
 	}
@@ -429,14 +514,14 @@ func ownFound(m *preview.Model, r preview.Rung) string {
 
 // warnOfHoles tells that a new preview misses more tokens than it should.
 func (f *flags) warnOfHoles() {
-	if r := engine.Rung(f.preview, 0); f.preview.OwnStates() > 0 && r.Own.Value < precision.TargetOwn {
+	if r := engine.Rung(f.preview, 0); ownStates(f.preview) > 0 && r.Own.Value < precision.TargetOwn {
 		f.say("warning: the preview finds %s, each of a token that leads in it, fewer than %v: it may never find some rare tokens, such as those of scripts that few texts have; without --fast all are found\n", ownFound(f.preview, r), precision.TargetOwn)
 	}
 }
 
 // measured describes the measured precision of the preview.
 func (f *flags) measured() string {
-	k, n := f.preview.RungsOf()
+	k, n := f.preview.Measured()
 	r := engine.Rung(f.preview, f.budget)
 	return fmt.Sprintf("P@1 %.4f (%.4f to %.4f) and P@%d %.4f on %s held-out states, %s; it looks at %.1f%% of %s tokens and scores %.0f in full",
 		r.Precision1.Value, r.Precision1.Low, r.Precision1.High, k, r.PrecisionK.Value, progress.Count(n), ownFound(f.preview, r), 100*r.Looked, progress.Count(f.preview.Labels()), r.Kept)

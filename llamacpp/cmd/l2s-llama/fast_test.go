@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -16,11 +17,14 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/atomicfile"
-	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/tensorfile"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
 	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s/sample"
 )
 
 // The text of previews is in several scripts, of sections that are all different.
@@ -124,6 +128,75 @@ func fastModel(t *testing.T) (model string) {
 	return model
 }
 
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	to, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// otherBody writes the test model to a file, with another number in one of its tensors.
+func otherBody(t *testing.T, to, tensor string) {
+	t.Helper()
+	x, err := tensorfile.OpenFile(gguf, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	of, err := x.Tensor(tensor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _ := of.View()
+	file, err := os.ReadFile(gguf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(file, data[:1024])
+	if at < 0 {
+		t.Fatalf("found no tensor %s", tensor)
+	}
+	file[at+2] ^= 1 // a number of 8 bits, after a scale
+	if err := os.WriteFile(to, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The fingerprint of a body changes with each tensor, and with nothing that no state depends on.
+func TestTheFingerprintOfABody(t *testing.T) {
+	if _, err := os.Stat(gguf); err != nil {
+		t.Skip(err)
+	}
+	body := func(file string) [32]byte {
+		t.Helper()
+		sum, err := bodyOf(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	own := body(gguf)
+	same, err := testlib.Bools(t.TempDir(), gguf, map[string]bool{"tokenizer.ggml.add_bos_token": true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body(same) != own {
+		t.Error("found another body of a file with another setting of its tokenizer")
+	}
+	for _, tensor := range []string{"blk.0.attn_q.weight", "blk.4.ffn_down.weight", "output_norm.weight", "token_embd.weight"} {
+		file := filepath.Join(t.TempDir(), "m.gguf")
+		otherBody(t, file, tensor)
+		if body(file) == own {
+			t.Errorf("%s: found the same body after a change", tensor)
+		}
+	}
+	if _, err := bodyOf("no-such.gguf"); err == nil {
+		t.Error("found no error for a file that is not there")
+	}
+}
+
 // The first start makes the preview, and later starts open it: for all verbs.
 func TestFast(t *testing.T) {
 	model := fastModel(t)
@@ -161,11 +234,11 @@ func TestFast(t *testing.T) {
 	if stages = slices.Compact(stages); !slices.Equal(stages, []string{"states of texts", "states of the model's text"}) || done < 0.9 {
 		t.Errorf("found the stages %q up to the share %v, expected two, nearly up to 1", stages, done)
 	}
-	m, err := preview.Load(file)
+	m, err := l2s.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, n := m.RungsOf(); n < 100 || m.Dim() != 384 {
+	if _, n := m.Measured(); n < 100 || m.Dim() != 384 {
 		t.Errorf("found a preview of %d held-out states, d = %d", n, m.Dim())
 	}
 	before, err := os.ReadFile(file)
@@ -199,7 +272,7 @@ func TestFast(t *testing.T) {
 		Rows    []row
 		Gains   []gain
 		Preview *struct {
-			Precision1 screen.Estimate `json:"precision_1"`
+			Precision1 l2s.Estimate `json:"precision_1"`
 			K          int
 			HeldOut    int `json:"held_out_states"`
 		}
@@ -213,8 +286,8 @@ func TestFast(t *testing.T) {
 			count++
 		}
 	}
-	rungs, normal := m.Rungs()
-	if count != 4 || len(b.Gains) != 4 || b.Preview == nil || b.Preview.K != 5 || b.Preview.Precision1 != rungs[normal].Precision1 {
+	steps, normal := m.Steps()
+	if count != 4 || len(b.Gains) != 4 || b.Preview == nil || b.Preview.K != 5 || l2s.Estimate(b.Preview.Precision1) != steps[normal].Precision1 {
 		t.Errorf("found %d rows of the preview, %+v, %+v, expected four, and its precision", count, b.Gains, b.Preview)
 	}
 	text, _ = runs(t, ctx, 0, "bench", "--model", model, "--fast", "--threads", "1", "--tasks", "greedy", "--rounds", "1", "--tokens", "2")
@@ -224,10 +297,10 @@ func TestFast(t *testing.T) {
 		t.Errorf("found %q, expected four rows with their spread, and a line of the gain", text)
 	}
 
-	if text, said = runs(t, ctx, 0, append(slices.Clone(fast), "--budget", "1e9")...); text != want || !strings.Contains(said, fmt.Sprintf("scores %.0f in full", rungs[len(rungs)-1].Kept)) {
+	if text, said = runs(t, ctx, 0, append(slices.Clone(fast), "--budget", "1e9")...); text != want || !strings.Contains(said, fmt.Sprintf("scores %.0f in full", steps[len(steps)-1].Budget)) {
 		t.Errorf("a large budget: found %q, %q, expected the last rung", text, said)
 	}
-	if _, said = runs(t, ctx, 0, append(slices.Clone(fast), "--budget", "1e-9")...); !strings.Contains(said, fmt.Sprintf("scores %.0f in full", rungs[0].Kept)) {
+	if _, said = runs(t, ctx, 0, append(slices.Clone(fast), "--budget", "1e-9")...); !strings.Contains(said, fmt.Sprintf("scores %.0f in full", steps[0].Budget)) {
 		t.Errorf("a small budget: found %q, expected the first rung", said)
 	}
 	path := filepath.Join(t.TempDir(), "a.txt")
@@ -239,7 +312,7 @@ func TestFast(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Heads) != 3 || c.Heads[2].Head != "preview" || c.Heads[2].Agreement < 0.9 || c.Heads[2].P1 != rungs[normal].Precision1.Value || math.Abs(math.Log(c.Heads[2].Perplexity/c.Heads[0].Perplexity)) > 0.2 {
+	if len(c.Heads) != 3 || c.Heads[2].Head != "preview" || c.Heads[2].Agreement < 0.9 || c.Heads[2].P1 != steps[normal].Precision1.Value || math.Abs(math.Log(c.Heads[2].Perplexity/c.Heads[0].Perplexity)) > 0.2 {
 		t.Errorf("found %+v, expected a line of the preview, nearly the line of the exact head", c.Heads)
 	}
 	in := func(name string) string { return filepath.Join(filepath.Dir(path), name) }
@@ -315,6 +388,22 @@ func TestFast(t *testing.T) {
 			t.Errorf("found another preview of the same states, %v", err)
 		}
 	})
+	t.Run("a preview of the same head and another body", func(t *testing.T) {
+		// Its figures are of states that this model does not compute.
+		if err := os.Remove(model); err != nil {
+			t.Fatal(err)
+		}
+		otherBody(t, model, "blk.2.ffn_down.weight")
+		if _, said := runs(t, ctx, 0, fast...); !made(said) || !strings.Contains(said, file+" is of another head, or body, than this model's") {
+			t.Errorf("found %q, expected a word and another preview", said)
+		}
+		if after, err := os.ReadFile(file); err != nil || bytes.Equal(before, after) {
+			t.Errorf("found the preview of the other model, %v", err)
+		}
+		if err := errors.Join(os.Remove(model), os.Symlink(absolute(t, gguf), model), os.WriteFile(file, before, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	})
 	t.Run("while another run makes it", func(t *testing.T) {
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)
@@ -373,13 +462,13 @@ func TestFast(t *testing.T) {
 }
 
 // other is a preview of another head.
-func other(t *testing.T) *preview.Model {
+func other(t *testing.T) *l2s.Index {
 	t.Helper()
 	x := make([]float32, 200*8)
 	for i := range x {
 		x[i] = float32(math.Sin(float64(i * i)))
 	}
-	l, err := softmax.NewLayer(kernels.Float32Rows(x, 8), nil)
+	l, err := l2s.New(l2s.Float32(x, 8), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,12 +498,38 @@ func TestAnInterruptOfAPreviewLeavesNothing(t *testing.T) {
 			t.Logf("%v: it was done before", after)
 			break
 		}
-		if _, err := preview.Load(model + ".l2p"); err == nil { // on a fast machine
+		if _, err := l2s.Load(model + ".l2p"); err == nil { // on a fast machine
 			t.Logf("%v: the preview was made before", after)
 			break
 		}
 		if status != 130 || len(left) != 1 {
 			t.Errorf("%v: found the status %d, %s, and %v left, expected an interrupt and the model alone", after, status, said.String(), left)
+		}
+	}
+}
+
+// Tokens that the exact head chose have one reason: an option, which is the reason for all, or the
+// text.
+func TestTheReasonForTheExactHead(t *testing.T) {
+	some := bitset.New(9)
+	for _, c := range []struct {
+		name   string
+		change func(*engine.Sampling)
+		want   string
+	}{
+		{"greedy", func(s *engine.Sampling) { s.Options.Temperature = 0 }, "the text there is unlike"},
+		{"top-k", func(s *engine.Sampling) { s.Options.TopK = 40 }, "the text there is unlike"},
+		{"min-p", func(s *engine.Sampling) { s.Options.TopK, s.Options.MinP = 0, 0.1 }, "the text there is unlike"},
+		{"all tokens", func(s *engine.Sampling) { s.Options.TopK = 0 }, "neither --top-k nor --min-p"},
+		{"top-p first", func(s *engine.Sampling) { s.Options.TopK, s.Options.TopP = 0, 0.9 }, "neither --top-k nor --min-p"},
+		{"a large top-k", func(s *engine.Sampling) { s.Options.TopK = 600 }, "--top-k above 512"},
+		{"allowed", func(s *engine.Sampling) { s.Options.Temperature, s.Allowed = 0, some }, "--allow"},
+	} {
+		s := engine.Sampling{Options: sample.DefaultOptions()}
+		s.Options.Temperature = 0.8
+		c.change(&s)
+		if got := exactly(7, s.Unpreviewed()); !strings.Contains(got, "chose: 7, because ") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: found %q, expected 7 and %q", c.name, got, c.want)
 		}
 	}
 }

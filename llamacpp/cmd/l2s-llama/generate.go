@@ -5,12 +5,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,14 +29,14 @@ const generateUsage = `
 l2s-llama generate --model M.gguf --prompt TEXT [--fast | --screen M.l2s | --learn] [flags]
 
 Continues a prompt. The head is exact without --fast, --screen or --learn. --fast: the first start
-makes a preview in about a minute on two idle cores, from built-in texts, --text, and the text of
-the model, and keeps it in M.gguf.l2p, or in the user's cache. --learn: the exact head answers, then
-a preview from 4,096 tokens of this run, then a screen from 32,768. With a screen without a tail the
-exact layer makes the draws. A full context loses the older half of its tokens.`
+makes a preview in about a minute, from built-in texts, --text, and text of the model, and keeps it
+in M.gguf.l2p, or in the user's cache. --learn: a preview from 4,096 tokens on, then a screen. A
+full context keeps its later half, the model's first token, and --keep tokens of the prompt.`
 
 // sampling are the flags of a sampler, by the names that llama.cpp gives them.
 type sampling struct {
 	o     sample.Options
+	seed  int64 // of the draws, -1 for none
 	lastN int
 
 	ban, allow      string   // lists of ids
@@ -53,7 +55,7 @@ func (f *flags) sampling() *sampling {
 	f.IntVar(&s.lastN, "repeat-last-n", 64, "how `many` tokens are the last, -1 for all")
 	f.StringVar(&s.ban, "ban", "", "`ids` that are not written, or @FILE, with commas between them")
 	f.StringVar(&s.allow, "allow", "", "`ids` that alone are written, or @FILE, with commas between them")
-	f.Uint64Var(&s.o.Seed, "seed", 0, "the `seed` of the draws, 0 for another one each time")
+	f.Int64Var(&s.seed, "seed", -1, "the `seed` of the draws, -1 for another one each time")
 	return s
 }
 
@@ -87,7 +89,7 @@ func (s *sampling) check() (err error) {
 	if s.allowed, err = parseIDs(s.allow); err != nil {
 		return wrongUse("--allow: %v", err)
 	}
-	if s.o.Seed == 0 {
+	if s.o.Seed = uint64(s.seed); s.seed == -1 {
 		s.o.Seed = rand.Uint64()
 	}
 	return nil
@@ -195,10 +197,11 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	file := f.String("file", "", "a `file` with the prompt, - for standard input")
 	n := f.Int("n", 128, "how `many` tokens to write at most, -1 for no end")
 	size := f.Int("context", 0, "how `many` tokens the context has, 0 for the model's, at most 4096")
+	keep := f.Int("keep", 0, "how `many` first tokens stay in a full context, -1 for all: as --chat")
 	ignore := f.Bool("ignore-eos", false, "do not end where the model ends the text")
 	chat := f.Bool("chat", false, "take the prompt for a message of a user, by the chat template")
 	system := f.String("system", "", "with --chat, the `text` of a system message before it")
-	f.StringVar(&f.template, "chat-template", "", "with --chat, the `name` of a template of llama.cpp, for the model's own")
+	f.StringVar(&f.template, "chat-template", "", "with --chat, a `file` in Jinja, or a name of llama.cpp, not the model's")
 	s := f.sampling()
 	if err := f.parse(args); err != nil {
 		return err
@@ -224,10 +227,18 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if *n < -1 || *size < 0 || *size > mostTokens {
 		return wrongUse("-n, --context: found %d and %d, expected -1 or more and 0 to %d", *n, *size, mostTokens)
 	}
+	if *keep < -1 || *keep > mostTokens {
+		return wrongUse("--keep: found %d, expected -1 or more: --learned names the file of a learned screen", *keep)
+	}
+	keeps := false
+	f.Visit(func(g *flag.Flag) { keeps = keeps || g.Name == "keep" })
+	if *chat && !keeps { // so that the rest is still an answer to its question, under the system's message
+		*keep = -1
+	}
 	if len(s.banned)+len(s.allowed) > 0 {
 		f.ids = s.below
 	}
-	if err := f.checkOutputs(ctx, []cmdline.Output{{Flag: "--keep", Path: f.keep}}, append(s.files(), *file)...); err != nil {
+	if err := f.checkOutputs(ctx, []cmdline.Output{{Flag: "--learned", Path: f.learned}}, append(s.files(), *file)...); err != nil {
 		return err
 	}
 	text := *prompt
@@ -242,6 +253,13 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		return err
 	}
 	defer f.closes(m)
+	if *chat {
+		if text, err = f.chat(ctx, m, *system, text); err != nil {
+			return err
+		}
+	} else if m.ChatTemplate() != "" {
+		f.say("the model has a chat template, which is not used: --chat takes the prompt for a message of a user\n")
+	}
 	x, err := f.openHead(ctx, m, f.kind())
 	if err != nil {
 		return err
@@ -252,20 +270,55 @@ func runGenerate(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err != nil {
 		return err
 	}
-	switch template := m.ChatTemplate(); {
-	case *chat:
-		messages := []llamacpp.Message{{Role: "user", Content: text}}
-		if *system != "" {
-			messages = append([]llamacpp.Message{{Role: "system", Content: *system}}, messages...)
-		}
-		if text, err = waiting(ctx, f, func() (string, error) { return m.Chat(f.template, messages...) }); err != nil {
-			return err
-		}
-	case template != "":
-		f.say("the model has a chat template, which is not used: --chat takes the prompt for a message of a user\n")
-	}
-	return f.generate(ctx, m, x, o, text, *n, *ignore)
+	return f.generate(ctx, m, x, engine.Request{Most: *n, Sampling: o, LogProbs: -1, Ends: !*ignore, Shift: true, Keep: *keep}, text)
 }
+
+// chat returns the prompt of a chat of one message of a user, after one of the system.
+func (f *flags) chat(ctx context.Context, m *llamacpp.Model, system, text string) (string, error) {
+	var messages []llamacpp.Message
+	if system != "" {
+		messages = append(messages, llamacpp.Message{Role: "system", Content: system})
+	}
+	messages = append(messages, llamacpp.Message{Role: "user", Content: text})
+	return waiting(ctx, f, func() (string, error) {
+		t, err := m.Template(f.template)
+		if err != nil {
+			return "", otherTemplate(err)
+		}
+		return t.Render(llamacpp.Chat{Messages: messages})
+	})
+}
+
+// otherTemplate adds the way to another template to an error of one.
+func otherTemplate(err error) error {
+	if errors.Is(err, llamacpp.ErrTemplate) {
+		return fmt.Errorf("%w: --chat-template takes the file of another one, or a name: %s", err, strings.Join(llamacpp.ChatTemplates(), ", "))
+	}
+	return err
+}
+
+// readTemplate replaces a template that is a file by its text, and checks it.
+func (f *flags) readTemplate() error {
+	if slices.Contains(llamacpp.ChatTemplates(), f.template) {
+		return nil
+	}
+	if info, err := os.Stat(f.template); err != nil {
+		return fmt.Errorf("--chat-template: %w, expected the file of a template in Jinja, or a name: %s", err, strings.Join(llamacpp.ChatTemplates(), ", "))
+	} else if !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > mostTemplate {
+		return fmt.Errorf("--chat-template: %s: found %v of %d bytes, expected a regular file of 1 to %d", f.template, info.Mode(), info.Size(), mostTemplate)
+	}
+	text, err := os.ReadFile(f.template)
+	if err != nil {
+		return fmt.Errorf("--chat-template: %w", err)
+	}
+	if _, err := new(llamacpp.Model).Template(string(text)); err != nil {
+		return fmt.Errorf("--chat-template: %s: %w", f.template, err)
+	}
+	f.template = string(text)
+	return nil
+}
+
+const mostTemplate = 1 << 20
 
 // named names the head.
 func (f *flags) named(k kind) string {
@@ -294,7 +347,19 @@ func starved(threads int, cpu, took time.Duration) bool {
 	return threads > 1 && cpu > 0 && took > 2*time.Second && 2*cpu < time.Duration(threads)*took
 }
 
-func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, o engine.Sampling, prompt string, n int, ignore bool) error {
+// waited is the hint for threads that were starved.
+const waited = "the threads waited for a CPU more than half of the time, and for each other: on a machine this busy --threads 1 is faster\n"
+
+// exactly tells why the exact head chose n tokens though there is a preview: by an option, or by the
+// states if there is none.
+func exactly(n int, option string) string {
+	if option != "" {
+		return fmt.Sprintf("tokens that the exact head chose: %d, because of %s\n", n, option)
+	}
+	return fmt.Sprintf("tokens that the exact head chose: %d, because the text there is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", n)
+}
+
+func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Head, r engine.Request, prompt string) error {
 	ids, err := f.tokens(ctx, m, prompt, true)
 	if err != nil {
 		return err
@@ -307,11 +372,12 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 	go func() { e.Run(running); close(ended) }()
 	defer func() { end(); <-ended }() // before the model is closed
 	start, cpu := time.Now(), cpuTime()
-	job, err := e.Start(ctx, engine.Request{Prompt: ids, Most: n, Sampling: o, LogProbs: -1, Ends: !ignore, Shift: true, Write: func(text string, _ []engine.Token) bool {
+	r.Prompt, r.Write = ids, func(text string, _ []engine.Token) bool {
 		out.WriteString(text)
 		failed = out.Flush()
 		return failed == nil
-	}})
+	}
+	job, err := e.Start(ctx, r)
 	var long *engine.TooLongError
 	switch {
 	case errors.As(err, &long):
@@ -322,23 +388,33 @@ func (f *flags) generate(ctx context.Context, m *llamacpp.Model, x *llamacpp.Hea
 		return err
 	}
 	<-job.Done()
-	r, err := job.Result()
+	done, err := job.Result()
 	if err == nil {
 		err = failed
 	}
-	if err != nil && r.Written == 0 {
+	if err != nil && done.Written == 0 {
 		return err
 	}
 	fmt.Fprintln(f.stdout)
-	f.say("prompt: %d tokens%s; written: %d%s\n", r.Read, pace(r.Read, r.Reading), r.Written, pace(r.Written, r.Time))
+	f.say("prompt: %d tokens%s; written: %d%s\n", done.Read, pace(done.Read, done.Reading), done.Written, pace(done.Written, done.Time))
 	if starved(cmp.Or(f.threads, runtime.GOMAXPROCS(0)), cpuTime()-cpu, time.Since(start)) {
-		f.say("the threads waited for a CPU more than half of the time, and for each other: on a machine this busy --threads 1 is faster\n")
+		f.say(waited)
 	}
-	if err == nil && r.Written == 0 && r.Reason == engine.Stopped {
-		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos continues, and --chat takes the prompt as a message\n", r.End, m.Name(r.End))
+	if done.Shifts > 0 {
+		asked, most := min(r.Keep, done.Read), ""
+		if r.Keep < 0 {
+			asked = done.Read
+		}
+		if asked > done.Kept {
+			most = " (three quarters of it, the most that it keeps)"
+		}
+		f.say("the context of %d tokens was full %d times, and kept the first %d tokens%s and the later half of the others\n", m.Context(), done.Shifts, done.Kept, most)
 	}
-	if x.Preview() != nil && 10*r.Exact > r.Written {
-		f.say("the exact head chose %d of these tokens, by the flags (--allow, or draws without --top-k and --min-p), or since the text is unlike the texts of the preview: --text FILE makes a preview of texts like yours\n", r.Exact)
+	if err == nil && done.Written == 0 && done.Reason == engine.Stopped {
+		f.say("nothing was written: the first token of the model is %d, %q, which ends the text: --ignore-eos continues, and --chat takes the prompt as a message\n", done.End, m.Name(done.End))
+	}
+	if x.Previews() && 10*done.Exact > done.Written {
+		f.say("%s", exactly(done.Exact, r.Unpreviewed()))
 	}
 	if l := x.Learner(); l != nil && !l.Screened() {
 		f.say("no screen yet: this run saw %d states; a preview is made at 4096, and a training begins at 32768\n", l.Kept())

@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/learning-to-screen/l2s/softmax"
+	"github.com/learning-to-screen/l2s"
 )
 
 const (
@@ -48,8 +48,8 @@ func anonymous() (kB int64) {
 // each. It returns at most most stretches; after an error, the error and the stretches before it.
 func (b *bench) learns(ctx context.Context, ids []uint32, most int, each func(stretch)) ([]stretch, error) {
 	begin, begins := b.m.Begins()
-	top, best := make([]softmax.Prediction, learnK), make([]softmax.Prediction, learnK)
-	if _, err := b.screen.Search(top, make([]float32, b.m.Dim()), softmax.Request{}); err != nil {
+	top, best := make([]l2s.Prediction, learnK), make([]l2s.Prediction, learnK)
+	if _, err := b.screen.Search(top, make([]float32, b.m.Dim()), l2s.Request{}); err != nil {
 		return nil, err
 	}
 	var lines []stretch
@@ -73,7 +73,7 @@ func (b *bench) learns(ctx context.Context, ids []uint32, most int, each func(st
 				if err != nil {
 					return lines, err
 				}
-				a, err := b.screen.Search(top, h, softmax.Request{})
+				a, err := b.screen.Search(top, h, l2s.Request{})
 				if err != nil {
 					return lines, err
 				}
@@ -81,13 +81,13 @@ func (b *bench) learns(ctx context.Context, ids []uint32, most int, each func(st
 				if n%16 == 0 {
 					added = max(added, anonymous()-before)
 				}
-				if n++; a.Source == softmax.FromLayer {
+				if n++; a.Exact {
 					continue
 				}
 				if screened++; screened%checked > 0 {
 					continue
 				}
-				if _, err := b.exact.Search(best, h, softmax.Request{}); err != nil {
+				if _, err := b.exact.Search(best, h, l2s.Request{}); err != nil {
 					return lines, err
 				}
 				line.Checked++

@@ -28,13 +28,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/cmdline"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/heads"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/learn"
 	"github.com/learning-to-screen/l2s/llamacpp"
-	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 type verb struct {
@@ -129,7 +130,7 @@ type flags struct {
 	*flag.FlagSet
 	usage                    string
 	model, lib, head, screen string
-	keep                     string
+	learned                  string // the file of --learned
 	threads                  int
 	budget                   float64
 	quiet, learn             bool
@@ -137,9 +138,10 @@ type flags struct {
 	text                     string                 // of the preview, or as the verb describes
 	template                 string                 // of chats, "" for the model's own
 	ids                      func(labels int) error // checks ids of flags, nil if there are none
-	preview                  *preview.Model         // with fast
+	preview                  *l2s.Index             // with fast
 	previewFile              string                 // where it is kept
-	foreign                  []string               // files of previews of other heads
+	foreign                  []string               // files of previews of other heads or bodies
+	body                     [32]byte               // of the model, with fast
 	given                    string                 // the content of text
 	refused                  string                 // why a file is not used as a preview
 	takes                    bool                   // arguments that are no flags
@@ -169,8 +171,8 @@ func (d decimal) String() string {
 	switch p := d.value.(type) {
 	case *int:
 		return strconv.Itoa(*p)
-	case *uint64:
-		return strconv.FormatUint(*p, 10)
+	case *int64:
+		return strconv.FormatInt(*p, 10)
 	case *float64:
 		return strconv.FormatFloat(*p, 'g', -1, 64)
 	}
@@ -182,8 +184,8 @@ func (d decimal) Set(s string) (err error) {
 	switch p := d.value.(type) {
 	case *int:
 		*p, err = cmdline.Whole(s)
-	case *uint64:
-		*p, err = strconv.ParseUint(s, 10, 64)
+	case *int64:
+		*p, err = strconv.ParseInt(s, 10, 64)
 	case *float64:
 		expected = "a number"
 		*p, err = cmdline.Float(s)
@@ -210,7 +212,7 @@ func (f *flags) Int(name string, value int, usage string) *int {
 	return p
 }
 
-func (f *flags) Uint64Var(p *uint64, name string, value uint64, usage string) {
+func (f *flags) Int64Var(p *int64, name string, value int64, usage string) {
 	*p = value
 	f.Var(decimal{p}, name, usage)
 }
@@ -273,7 +275,7 @@ func (f *flags) withHead() *flags {
 // withLearn adds the flags of a head that learns.
 func (f *flags) withLearn() *flags {
 	f.BoolVar(&f.learn, "learn", false, "begin with the exact head, and learn a screen from the states")
-	f.StringVar(&f.keep, "keep", "", "with --learn, the `file` that keeps the screen from run to run")
+	f.StringVar(&f.learned, "learned", "", "with --learn, the `file` that keeps the screen from run to run")
 	return f.withHead()
 }
 
@@ -312,9 +314,9 @@ func (f *flags) parse(args []string) error {
 	case f.anew && !f.fast:
 		return wrongUse("found --anew without --fast, expected both")
 	case f.learn && f.screen != "":
-		return wrongUse("found --learn and --screen, expected one of them: --keep names the file of the learned screen")
-	case f.keep != "" && !f.learn:
-		return wrongUse("found --keep without --learn, expected both")
+		return wrongUse("found --learn and --screen, expected one of them: --learned names the file of the learned screen")
+	case f.learned != "" && !f.learn:
+		return wrongUse("found --learned without --learn, expected both")
 	}
 	if cpus := runtime.GOMAXPROCS(0); f.threads > cpus {
 		f.say("--threads: found %d, more than the CPUs: %s used, since more would wait for each other\n", f.threads, used(cpus))
@@ -434,14 +436,14 @@ func (f *flags) early(ctx context.Context) error {
 		}
 	}
 	if f.template != "" { // a template needs no model
-		if _, err := new(llamacpp.Model).Chat(f.template, llamacpp.Message{Role: "user", Content: "a"}); err != nil {
-			return fmt.Errorf("--chat-template: %w", err)
+		if err := f.readTemplate(); err != nil {
+			return err
 		}
 	}
 	if f.ids == nil {
 		return nil
 	}
-	x, err := waiting(ctx, f, func() (*head.Head, error) { return head.Open(cmp.Or(f.head, f.model), head.Options{}) })
+	x, err := waiting(ctx, f, func() (*heads.Head, error) { return heads.Open(cmp.Or(f.head, f.model), heads.Options{}) })
 	if err != nil {
 		return err
 	}
@@ -496,11 +498,15 @@ func (f *flags) kind() kind {
 
 // loadPreview reads a preview from a regular file: a start does not wait for a pipe that has its
 // name.
-func loadPreview(path string) (*preview.Model, error) {
+func loadPreview(path string) (*l2s.Index, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("preview: %s: found a folder, a pipe or a device, expected a regular file", path)
 	}
-	return preview.Load(path)
+	m, err := previewing.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	return (*l2s.Index)(l2sengine.OfPreview(m)), nil
 }
 
 // openHead opens a head.
@@ -508,24 +514,28 @@ func (f *flags) openHead(ctx context.Context, m *llamacpp.Model, k kind) (*llama
 	var o llamacpp.HeadOptions
 	switch k {
 	case learnHead:
-		o.Learn = &learn.Options{Keep: f.keep, Event: func(e learn.Event) { f.say("learn: %s: %s\n", e.Kind, e.Text) }}
+		o.Learn = &learn.Options{Keep: f.learned, Event: func(e learn.Event) { f.say("learn: %s: %s\n", e.Kind, e.Text) }}
 	case previewHead:
-		o.Preview, o.Budget = f.preview, f.budget
+		o.Index, o.Options.Budget = f.preview, f.budget
 	case screenHead:
-		o.Screen, o.Options.Budget = f.screen, f.budget
+		var err error
+		if o.Index, err = waiting(ctx, f, func() (*l2s.Index, error) { return l2s.Load(f.screen) }); err != nil {
+			return nil, err
+		}
+		o.Options.Budget = f.budget
 	}
 	source := f.head
 	if source == "" {
 		source = f.model
 	}
 	x, err := waiting(ctx, f, func() (*llamacpp.Head, error) { return m.HeadOf(source, o) })
-	for k == previewHead && errors.Is(err, softmax.ErrLayer) && !slices.Contains(f.foreign, f.previewFile) {
-		f.say("preview: %s is of another head than this model's\n", f.previewFile)
+	for k == previewHead && errors.Is(err, l2s.ErrLayer) && !slices.Contains(f.foreign, f.previewFile) {
+		f.say("preview: %s is of another head, or body, than this model's\n", f.previewFile)
 		f.foreign = append(f.foreign, f.previewFile)
 		if err := f.newPreview(ctx, false); err != nil {
 			return nil, err
 		}
-		o.Preview = f.preview
+		o.Index = f.preview
 		x, err = waiting(ctx, f, func() (*llamacpp.Head, error) { return m.HeadOf(source, o) })
 	}
 	return x, err

@@ -13,16 +13,16 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/learning-to-screen/l2s/head"
-	"github.com/learning-to-screen/l2s/softmax"
-	"github.com/learning-to-screen/l2s/train"
-
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
+	"github.com/learning-to-screen/l2s/train"
 )
 
 const (
@@ -57,8 +57,12 @@ func runs(t *testing.T, ctx context.Context, want int, args ...string) (stdout, 
 }
 
 func need(t *testing.T) {
+	t.Helper()
 	if missing != "" {
 		t.Skip(missing)
+	}
+	if err := llamacpp.Load(""); err != nil { // before tests that open a model by themselves
+		t.Fatal(err)
 	}
 }
 
@@ -84,9 +88,9 @@ func TestWhatIsWrongIsFoundEarly(t *testing.T) {
 		{2, []string{"generate", "--prompt", "a", "--ban", "1,4000000"}, "--ban: found token 4000000, expected one below the 65536 of the head"},
 		{2, []string{"generate", "--prompt", "a", "--allow", "70000"}, "--allow: found token 70000"},
 		{1, []string{"generate", "--prompt", "a", "--ban", "1", "--head", "no-such-folder"}, "no-such-folder"},
-		{1, []string{"generate", "--prompt", "a", "--chat", "--chat-template", "no such"}, "--chat-template: llamacpp: no chat template"},
+		{1, []string{"generate", "--prompt", "a", "--chat", "--chat-template", "no such"}, "no such file or directory, expected the file of a template in Jinja, or a name"},
 		{1, []string{"generate", "--prompt", "a", "--text", "no-such.txt"}, "no-such.txt"},
-		{1, []string{"serve", "--addr", "127.0.0.1:0", "--chat-template", "no such"}, "expected one like the templates of"},
+		{1, []string{"serve", "--addr", "127.0.0.1:0", "--chat-template", "no such"}, "no such file or directory, expected the file of a template in Jinja, or a name"},
 		{1, []string{"bench", "--screen", "no-such.l2s"}, "no-such.l2s"},
 		{1, []string{"compare", "--text", model, "--screen", "no-such.l2s"}, "no-such.l2s"},
 	} {
@@ -134,6 +138,8 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--ban", "x"}, "--ban: found \"x\", expected ids"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--allow", "1,,2"}, "--allow: found \"\", expected ids"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--seed", "x"}, "for flag -seed"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--keep", "-2"}, "--keep: found -2, expected -1 or more"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--keep", "m.l2s"}, `invalid value "m.l2s" for flag -keep`},
 		{[]string{"contexts", "--model", "m.gguf"}, "found no --text"},
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a"}, "--out"},
 		{[]string{"contexts", "--model", "m.gguf", "--text", "a", "--out", "h", "--targets", "./h"}, "--out h and --targets ./h are the same file: give another --targets"},
@@ -154,7 +160,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"bench", "--model", "m.gguf", "--tokens", "128"}, "--tokens: found 128, expected 1 to 127"},
 		{[]string{"bench", "--model", "m.gguf", "--svg", "a.svg"}, "--learn"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--screen", "m.l2s"}, "one of them"},
-		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--keep", "m.l2s"}, "without --learn"},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learned", "m.l2s"}, "without --learn"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--fast", "--screen", "m.l2s"}, "found --fast and --screen"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--fast", "--learn"}, "found --fast and --learn"},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--anew"}, "found --anew without --fast"},
@@ -186,8 +192,8 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--lib", ""}, `--lib: found "", expected a folder`},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--file", ""}, `--file: found "", expected a file`},
 		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--fast", "--text", ""}, `--text: found "", expected a file`},
-		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--keep", ""}, `--keep: found "", expected a file`},
-		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--chat", "--chat-template", ""}, `--chat-template: found "", expected a name`},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--learn", "--learned", ""}, `--learned: found "", expected a file`},
+		{[]string{"generate", "--model", "m.gguf", "--prompt", "a", "--chat", "--chat-template", ""}, `--chat-template: found "", expected a file`},
 		{[]string{"serve", "--model", "m.gguf", "--name", ""}, `--name: found "", expected a name`},
 		{[]string{"bench", "--model", "m.gguf", "--svg", ""}, `--svg: found "", expected a file`},
 		{[]string{"compare", "--model", "m.gguf", "--text", "a", "--budgets", ""}, `--budgets: found "", expected`},
@@ -293,6 +299,29 @@ func TestGenerate(t *testing.T) {
 	_, speeds = runs(t, ctx, 0, append(greedy, "--context", "8")...)
 	if !strings.Contains(speeds, "written: 12") {
 		t.Errorf("a context of 8: found %q, expected 12 tokens written", speeds)
+	}
+	// What it keeps: nothing, by default, of a model that begins texts with no token; all of a chat.
+	chat := []string{"--chat", "--chat-template", "chatml", "--context", "48", "-n", "60"}
+	prompt := 0 // its tokens
+	for _, c := range []struct {
+		args []string
+		kept string
+	}{
+		{[]string{"--context", "8"}, "the first 0 tokens and"},
+		{[]string{"--context", "8", "--keep", "2"}, "the first 2 tokens and"},
+		{[]string{"--context", "8", "--keep", "-1"}, "the first PROMPT tokens and"},
+		{[]string{"--context", "4", "--keep", "-1"}, "the first 3 tokens and"},
+		{chat, "the first PROMPT tokens and"},
+		{append(slices.Clone(chat), "--keep", "5"), "the first 5 tokens and"},
+	} {
+		_, said := runs(t, ctx, 0, append(slices.Clone(greedy), c.args...)...)
+		_, rest, _ := strings.Cut(said, "prompt: ")
+		if n, err := fmt.Sscanf(rest, "%d", &prompt); n != 1 {
+			t.Fatalf("%v: found %q, expected the tokens of the prompt: %v", c.args, said, err)
+		}
+		if want := strings.Replace(c.kept, "PROMPT", strconv.Itoa(prompt), 1); !strings.Contains(said, "was full") || !strings.Contains(said, want) {
+			t.Errorf("%v: found %q, expected %q", c.args, said, want)
+		}
 	}
 	for want, args := range map[string][]string{
 		"found a prompt of":   {"generate", "--model", gguf, "--prompt", strings.Repeat("many words ", 50), "--context", "16"},
@@ -456,7 +485,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func floats(t *testing.T, path string) []float32 {
 	t.Helper()
-	c, release, err := head.OpenContexts(path, 384)
+	c, release, err := heads.OpenContexts(path, 384)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -576,6 +605,79 @@ func TestBenchSaysHowFarItIs(t *testing.T) {
 	}
 }
 
+// A round that takes more than 10 times as long as with fewer threads, or as llama.cpp's round, is the
+// last of its racer, which stops within it: its line has a time and no speedup. Other lines go on.
+func TestBenchStopsHopelessLines(t *testing.T) {
+	need(t)
+	m, err := llamacpp.Open(gguf, llamacpp.Options{Context: 64, Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	steps := map[string]int{}
+	racing := func(head string, before time.Duration) *racer {
+		return &racer{task: "greedy", head: head, hooked: true, per: 1, before: before, step: func(id uint32) (uint32, error) {
+			steps[head]++
+			time.Sleep(time.Millisecond)
+			return id, nil
+		}}
+	}
+	list := []*racer{racing("llama.cpp", time.Hour), racing("exact", time.Nanosecond), racing("preview", time.Hour)}
+	b := &bench{m: m, prompt: []uint32{1, 2}, tokens: 20}
+	turns := 0
+	if err := b.run(context.Background(), list, 2, func(*racer, int) { turns++ }); err != nil {
+		t.Fatal(err)
+	}
+	if steps["exact"] != 1 || steps["preview"] != 60 || steps["llama.cpp"] != 60 || turns != 9 {
+		t.Errorf("found the steps %v in %d turns, expected 1 of the hopeless line and 60 of others in 9", steps, turns)
+	}
+	for _, r := range b.rows(list, 1) {
+		if stopped := r.Head == "exact"; r.Stopped != stopped || (r.Speedup > 0) == stopped || r.Microseconds < 1000 {
+			t.Errorf("found %+v, expected a time, and a speedup unless it was stopped", r)
+		}
+	}
+	own := &racer{task: "greedy", head: "llama.cpp", warm: turn{step: time.Second}}
+	for _, c := range []struct {
+		of   racer
+		want time.Duration
+	}{
+		{racer{task: "greedy", head: "exact"}, 10 * time.Second},
+		{racer{task: "greedy", head: "exact", before: time.Minute}, 10 * time.Minute},
+		{racer{task: "draft", head: "exact"}, 0},
+		{racer{task: "greedy", head: "llama.cpp"}, 0},
+	} {
+		if got := c.of.most([]*racer{own, &c.of}); got != c.want {
+			t.Errorf("%s by %s: found %v for the longest step, expected %v", c.of.task, c.of.head, got, c.want)
+		}
+	}
+	own.stopped = true
+	if got := list[2].most([]*racer{own}); got != 10*time.Hour {
+		t.Errorf("found %v, expected the time with fewer threads", got)
+	}
+}
+
+// The time of a step of the heads of l2s is the model's and the head's.
+func TestBenchTellsModelAndHeadApart(t *testing.T) {
+	need(t)
+	text, _ := runs(t, context.Background(), 0, "bench", "--model", gguf, "--threads", "1", "--tokens", "4", "--rounds", "1", "--tasks", "greedy,draft", "--json")
+	var b struct{ Rows []row }
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range b.Rows {
+		switch {
+		case r.Head == "llama.cpp" && (r.Model != 0 || r.HeadTime != 0):
+			t.Errorf("found %+v, expected no parts: llama.cpp's graph has both", r)
+		case r.Head != "llama.cpp" && (!(r.Model > 0) || !(r.HeadTime >= 0) || math.Abs(r.Model+r.HeadTime-r.Microseconds) > 0.01+1e-3*r.Microseconds):
+			t.Errorf("found %+v, expected the parts of its time", r)
+		}
+	}
+	table, _ := runs(t, context.Background(), 0, "bench", "--model", gguf, "--threads", "1", "--tokens", "4", "--rounds", "1")
+	if !strings.Contains(table, "model us  head us") {
+		t.Errorf("found %q, expected columns of the model and the head", table)
+	}
+}
+
 // A head that learns is exact at first: it writes the tokens of the exact head, and bench reports
 // its speed.
 func TestLearn(t *testing.T) {
@@ -624,16 +726,12 @@ func TestTheWholeWay(t *testing.T) {
 	}
 	runs(t, ctx, 0, "contexts", "--model", gguf, "--threads", "1", "--out", in("h.npy"), "--targets", in("t.npy"), "--text", in("a.txt"),
 		"--window", "64", "--warmup", "8", "--states", "8", "--written", "8", "--most", "800")
-	h, err := head.Open(gguf, head.Options{})
+	layer, err := l2s.Open(gguf, l2s.OpenOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
-	layer, err := softmax.NewLayer(h.Rows(), h.Bias())
-	if err != nil {
-		t.Fatal(err)
-	}
-	model, _, err := train.Run(ctx, layer, floats(t, in("h.npy")), train.DefaultOptions())
+	defer layer.Close()
+	model, _, err := train.Run(ctx, layer, l2s.Float32(floats(t, in("h.npy")), layer.Dim()), train.DefaultOptions())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -652,7 +750,7 @@ func TestTheWholeWay(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		t.Fatal(err)
 	}
-	if last := c.Heads[len(c.Heads)-1]; len(c.Heads) != 3 || last.Budget != model.Budget() || last.Agreement < 0.8 {
+	if last := c.Heads[len(c.Heads)-1]; len(c.Heads) != 3 || last.Budget != budgetOf(model) || last.Agreement < 0.8 {
 		t.Errorf("found %+v, expected three heads, and most tokens of the screen to be tokens of the exact head", c.Heads)
 	}
 	text, _ = runs(t, ctx, 0, append([]string{"bench", "--tasks", "greedy", "--rounds", "1", "--tokens", "2"}, screened...)...)
@@ -680,4 +778,10 @@ func TestStarvedThreads(t *testing.T) {
 			t.Errorf("%d threads with %v of %v: found %v, expected %v", c.threads, c.cpu, c.took, got, c.want)
 		}
 	}
+}
+
+// budgetOf is the budget of requests that name none.
+func budgetOf(x *l2s.Index) float64 {
+	steps, normal := x.Steps()
+	return steps[normal].Budget
 }

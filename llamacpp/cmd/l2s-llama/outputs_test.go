@@ -88,18 +88,18 @@ func TestOutputsThatAreInputs(t *testing.T) {
 		{contexts("k.gguf", "x.txt", "h.npy", "h.npy.part"), "are the same file: give another --out"},
 		{learns("bench", "--text", "x.txt", "--svg", "k.gguf"), "--svg k.gguf would replace the input k.gguf"},
 		{learns("bench", "--text", "x.txt", "--svg", "x.txt"), "--svg x.txt would replace the input x.txt"},
-		{learns("bench", "--text", "x.txt", "--svg", "a.svg", "--keep", "here/a.svg"), "--svg a.svg and --keep here/a.svg are the same file"},
+		{learns("bench", "--text", "x.txt", "--svg", "a.svg", "--learned", "here/a.svg"), "--svg a.svg and --learned here/a.svg are the same file"},
 		{learns("bench", "--text", "x.txt", "--head", "w.gguf", "--svg", "w.gguf"), "--svg w.gguf would replace the input w.gguf"},
-		{learns("bench", "--text", "x.txt", "--keep", "hard"), "--keep hard would replace the input k.gguf"},
-		{learns("generate", "--prompt", "a", "--keep", "k.gguf"), "--keep k.gguf would replace the input k.gguf"},
-		{learns("generate", "--file", "prompt.txt", "--keep", "prompt.txt"), "--keep prompt.txt would replace the input prompt.txt"},
-		{learns("generate", "--prompt", "a", "--allow", "5,@ids.txt", "--keep", "ids.txt"), "found \"precious\""},
+		{learns("bench", "--text", "x.txt", "--learned", "hard"), "--learned hard would replace the input k.gguf"},
+		{learns("generate", "--prompt", "a", "--learned", "k.gguf"), "--learned k.gguf would replace the input k.gguf"},
+		{learns("generate", "--file", "prompt.txt", "--learned", "prompt.txt"), "--learned prompt.txt would replace the input prompt.txt"},
+		{learns("generate", "--prompt", "a", "--allow", "5,@ids.txt", "--learned", "ids.txt"), "found \"precious\""},
 	} {
 		if strings.Contains(c.want, "precious") { // ids are read first, and the file has none: give it some
 			if err := os.WriteFile("ids.txt", []byte("1 2"), 0o666); err != nil {
 				t.Fatal(err)
 			}
-			before, c.want = content(t, dir), "--keep ids.txt would replace the input ids.txt"
+			before, c.want = content(t, dir), "--learned ids.txt would replace the input ids.txt"
 		}
 		if _, text := runs(t, context.Background(), 2, c.args...); !strings.Contains(text, c.want) {
 			t.Errorf("%v: found %q, expected %q", c.args, text, c.want)

@@ -1,18 +1,24 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/learning-to-screen/l2s/llamacpp"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/openai"
 )
 
@@ -35,11 +41,11 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	f.IntVar(&o.Parallel, "parallel", 4, "how `many` requests are under way at once")
 	f.IntVar(&o.Waiting, "waiting", 32, "how `many` more wait: the answer is 503 beyond them")
 	f.StringVar(&o.Name, "name", "", "the `name` of the model in answers, by default the name of its file")
-	f.StringVar(&f.template, "chat-template", "", "the `name` of a template of llama.cpp, for the model's own")
+	f.StringVar(&f.template, "chat-template", "", "a `file` in Jinja, or a name of llama.cpp, for the template of the model")
 	grace := f.Duration("grace", 20*time.Second, "the longest `time` that requests under way have at the end")
 	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "the longest `time` to read a request, or for a client to take a part")
 	body := f.Int("max-body", 8, "the largest body of a request, in `MiB`")
-	memory := f.Int("max-memory", 128, "the memory for all bodies that are read, in `MiB`")
+	memory := f.Int("max-memory", 128, "the memory for all bodies, and for what is read of them, in `MiB`")
 	f.Float64Var(&o.Audit, "audit", 0.01, "the `share` of the time that may go to an audit of the head's precision")
 	if err := f.parse(args); err != nil {
 		return err
@@ -63,7 +69,7 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	if _, _, err := net.SplitHostPort(*addr); err != nil { // an empty one would be any port of all interfaces
 		return wrongUse("--addr: found %q, expected host:port: %v", *addr, err)
 	}
-	o.Body, o.Memory, o.Budget, o.Template = int64(*body)<<20, int64(*memory)<<20, f.budget, f.template
+	o.Body, o.Memory, o.Budget = int64(*body)<<20, int64(*memory)<<20, f.budget
 	if o.Name == "" {
 		o.Name = strings.TrimSuffix(filepath.Base(f.model), ".gguf")
 	}
@@ -87,15 +93,44 @@ func runServe(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	}
 	defer f.closes(nil, x)
 	f.say("head: %s\n", f.named(f.kind()))
+	o.Template = f.template
+	o.Step = (&watch{threads: cmp.Or(f.threads, runtime.GOMAXPROCS(0)), say: func() { f.say(waited) }, cpu: cpuTime}).step
 	s, err := openai.New(m, x, o)
 	if err != nil {
-		return err
+		return otherTemplate(err)
 	}
 	if m.ChatTemplate() == "" && o.Template == "" {
 		f.say("the model has no chat template: /v1/chat/completions needs --chat-template\n")
 	}
 	f.say("%v\n", s)
 	return f.serve(ctx, s, listener, *grace)
+}
+
+// watch watches the steps of the engine for threads that wait for a CPU, and says so once.
+type watch struct {
+	threads     int
+	say         func()
+	cpu         func() time.Duration
+	before      time.Duration // the CPU time of the process after the last step
+	busy, spent time.Duration // of the steps since the last look: their length, and their CPU time
+	said        bool
+}
+
+// step gets a step, of the engine's goroutine. CPU time between the steps counts too, and makes the
+// hint come later, not sooner.
+func (w *watch) step(x engine.Step) {
+	if w.said {
+		return
+	}
+	now := w.cpu()
+	w.busy, w.spent, w.before = w.busy+x.Took, w.spent+now-w.before, now
+	if w.busy < 10*time.Second {
+		return
+	}
+	if w.said = starved(w.threads, w.spent, w.busy); w.said {
+		w.say()
+	}
+	w.busy, w.spent = 0, 0
 }
 
 // serve serves until ctx ends, and then until all requests are answered, for the time of grace at
@@ -105,11 +140,13 @@ func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listen
 	ended := make(chan struct{})
 	go func() { s.Run(running); close(ended) }()
 	defer func() { end(); <-ended }()
-	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
-		BaseContext: func(net.Listener) context.Context { return running }}
+	server := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: headTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return running }, ConnContext: openai.WithConn,
+		ConnState: func(c net.Conn, state http.ConnState) { c.(*boundedConn).state.Store(int32(state)) }}
 	served := make(chan error, 1)
+	conns := &bounded{Listener: listener, free: make(chan struct{}, mostConnections), open: map[*boundedConn]bool{}}
 	go func() {
-		served <- server.Serve(&bounded{Listener: listener, free: make(chan struct{}, mostConnections)})
+		served <- server.Serve(conns)
 	}()
 	f.say("listening on http://%s\n", listener.Addr())
 	select {
@@ -125,6 +162,7 @@ func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listen
 	err := server.Shutdown(late)
 	if errors.Is(err, context.DeadlineExceeded) {
 		end() // streams end after the current step, which is slow on a busy machine
+		conns.closeNew()
 		late, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if server.Shutdown(late) != nil {
@@ -135,10 +173,15 @@ func (f *flags) serve(ctx context.Context, s *openai.Server, listener net.Listen
 	return err
 }
 
+// headTime is the time in which the head of a request must come.
+const headTime = 10 * time.Second
+
 // bounded is a listener that has a bounded number of connections: more wait in the system's queue.
 type bounded struct {
 	net.Listener
 	free chan struct{}
+	mu   sync.Mutex
+	open map[*boundedConn]bool
 }
 
 func (b *bounded) Accept() (net.Conn, error) {
@@ -148,16 +191,64 @@ func (b *bounded) Accept() (net.Conn, error) {
 		<-b.free
 		return nil, err
 	}
-	return &boundedConn{Conn: c, of: b}, nil
+	bc := &boundedConn{Conn: c, of: b}
+	b.mu.Lock()
+	b.open[bc] = true
+	b.mu.Unlock()
+	return bc, nil
+}
+
+// closeNew closes connections whose first request has no whole head yet, for which Shutdown waits
+// some seconds.
+func (b *bounded) closeNew() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.open {
+		if c.state.Load() == int32(http.StateNew) {
+			c.Conn.Close()
+		}
+	}
 }
 
 type boundedConn struct {
 	net.Conn
 	of     *bounded
 	closed sync.Once
+	state  atomic.Int32 // http.ConnState
+	read   atomic.Int64 // bytes in this state
 }
 
+// SyscallConn is for those who watch the socket.
+func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
+	if s, ok := c.Conn.(syscall.Conn); ok {
+		return s.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// Read answers for net/http, which says nothing to a client whose head does not come in time.
+func (c *boundedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.state.Load() == int32(http.StateActive) {
+		c.read.Store(0)
+		return n, err
+	}
+	if c.read.Add(int64(n)) > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = io.WriteString(c.Conn, lateHead)
+	}
+	return n, err
+}
+
+const lateHead = "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n" +
+	`{"error":{"message":"the head of the request did not come in time","type":"invalid_request_error","param":null,"code":null}}` + "\n"
+
 func (c *boundedConn) Close() error {
-	c.closed.Do(func() { <-c.of.free })
+	c.closed.Do(func() {
+		c.of.mu.Lock()
+		delete(c.of.open, c)
+		c.of.mu.Unlock()
+		<-c.of.free
+	})
 	return c.Conn.Close()
 }

@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,8 +32,33 @@ func TestGenerateAChat(t *testing.T) {
 	if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat")...); !strings.Contains(why, "found no tokenizer.chat_template") {
 		t.Errorf("a model without a template: found %q", why)
 	}
-	if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat", "--chat-template", "no such")...); !strings.Contains(why, "that llama.cpp does not know, expected one like the templates of") || !strings.Contains(why, "chatml") {
+	if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat", "--chat-template", "no such")...); !strings.Contains(why, "expected the file of a template in Jinja, or a name") || !strings.Contains(why, "chatml") {
 		t.Errorf("a template that is not there: found %q", why)
+	}
+	// A template in a file; one that renders nothing is found at the start, before the model.
+	file := filepath.Join(t.TempDir(), "t.jinja")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant{{ '\\n' }}")
+	if own, _ := runs(t, ctx, 0, append(slices.Clone(greedy), "--prompt", "Say yes.", "--chat", "--system", "Be brief.", "--chat-template", file)...); own != chat {
+		t.Errorf("a file: found %q, expected %q", own, chat)
+	}
+	for source, want := range map[string]string{
+		"{% for m in messages %}":                         "line 1: found the end of the template, expected endfor or else",
+		"{{ raise_exception('never') }}":                  "refuses the chat: never",
+		"{{ messages[0].words.upper() }}":                 "line 1: 'dict object' has no attribute 'words'",
+		"{% include '/etc/passwd' %}":                     "line 1: found include",
+		"a chat":                                          "found a message of the role \"user\" that the chat template leaves out",
+		"{{ 'x' * 9999999999 }}":                          "the template takes too much memory",
+		"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "macros in each other",
+	} {
+		write(source)
+		if _, why := runs(t, ctx, 1, append(slices.Clone(greedy), "--prompt", "a", "--chat", "--chat-template", file)...); !strings.Contains(why, "--chat-template: ") || !strings.Contains(why, want) {
+			t.Errorf("%s: found %q, expected %q", source, why, want)
+		}
 	}
 	// This text is at its end for the model.
 	if out, why := runs(t, ctx, 0, "generate", "--model", gguf, "--threads", "1", "--temp", "0", "--prompt", "The configuration file has three sections."); strings.TrimSpace(out) != "" || !strings.Contains(why, "nothing was written: the first token of the model is") {
@@ -194,5 +222,76 @@ func TestServeWithoutGrace(t *testing.T) {
 	defer taken.Close()
 	if _, why := runs(t, context.Background(), 1, "serve", "--model", gguf, "--addr", taken.Addr().String()); !strings.Contains(why, "address already in use") {
 		t.Errorf("found %q", why)
+	}
+}
+
+// Requests that do not come, and answers that nobody takes, do not stretch the end: without grace
+// the server ends with its step, not when their time is over.
+func TestTheEndDoesNotWaitForClients(t *testing.T) {
+	url, stop, ended := serving(t, "--grace", "0s", "--timeout", "1h")
+	dial := func(text string) net.Conn {
+		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		io.WriteString(c, text)
+		return c
+	}
+	half := dial("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
+	other := dial("POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
+	dial("POST /v1/comp")
+	stopped := time.Now()
+	time.Sleep(100 * time.Millisecond) // for their handlers to begin
+	stop()
+	r, err := http.ReadResponse(bufio.NewReader(half), nil)
+	if err != nil || r.StatusCode != 503 {
+		t.Errorf("half a body at the end: found %v, %v, expected 503", r, err)
+	}
+	if r, err := http.ReadResponse(bufio.NewReader(other), nil); err != nil || r.StatusCode != 404 {
+		t.Errorf("half a body of another path at the end: found %v, %v, expected 404", r, err)
+	}
+	<-ended
+	// They end by themselves, long before the 10 s after which connections are cut, and the hour of
+	// --timeout.
+	t.Logf("the end took %v", time.Since(stopped))
+}
+
+// The head of a request that drips has 408, after the time for heads.
+func TestAHeadThatDrips(t *testing.T) {
+	url, _, _ := serving(t)
+	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, "GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
+	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || r.StatusCode != 408 {
+		t.Errorf("found %v, %v, expected 408", r, err)
+	}
+}
+
+// The server says once that its threads wait for a CPU, after ten seconds of steps in which they had
+// one for less than half of the time. Time without requests does not count.
+func TestServeSaysThatThreadsWait(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		threads int
+		share   float64 // of the time that all threads have
+		want    int
+	}{{"idle machine", 4, 0.9, 0}, {"busy machine", 4, 0.3, 1}, {"one thread", 1, 0.3, 0}} {
+		said, cpu := 0, time.Duration(0)
+		w := &watch{threads: c.threads, say: func() { said++ }, cpu: func() time.Duration { return cpu }}
+		for i := range 400 {
+			took := 100 * time.Millisecond
+			cpu += time.Duration(c.share * float64(took) * float64(c.threads))
+			w.step(engine.Step{Took: took})
+			if i == 98 && said > 0 {
+				t.Errorf("%s: found the hint before ten seconds", c.name)
+			}
+		}
+		if said != c.want {
+			t.Errorf("%s: found the hint %d times, expected %d", c.name, said, c.want)
+		}
 	}
 }

@@ -2,12 +2,13 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Sampling has the options for choosing the tokens of one sequence.
@@ -19,7 +20,7 @@ type Sampling struct {
 	// forbids, and Allowed the only tokens that may; nil for none.
 	Banned, Allowed *bitset.Set
 	// Biases are added to logits, ascending by ID.
-	Biases []softmax.Bias
+	Biases []l2s.Bias
 }
 
 func (s *Sampling) penalty() bool {
@@ -29,6 +30,20 @@ func (s *Sampling) penalty() bool {
 // Learns reports whether a head that learns can serve this.
 func (s *Sampling) Learns() bool {
 	return s.Options.Temperature == 0 && !s.penalty() || s.Options.TopK >= 1 && (!s.penalty() || s.LastN >= 0)
+}
+
+// Unpreviewed returns the option with which the exact head chooses every token though there is a
+// preview, in the words of the command's flags; "" if there is none.
+func (s *Sampling) Unpreviewed() string {
+	switch step := first(&s.Options); {
+	case s.Allowed != nil:
+		return "--allow"
+	case s.Options.Temperature != 0 && step != sample.TopK && step != sample.MinP:
+		return "a draw whose first truncation is neither --top-k nor --min-p"
+	case s.Options.Temperature != 0 && step == sample.TopK && s.Options.TopK > mostEdited:
+		return fmt.Sprintf("--top-k above %d", mostEdited)
+	}
+	return ""
 }
 
 // ErrNoToken is the error of a choice among no tokens.
@@ -48,7 +63,7 @@ type Chooser struct {
 	width  int
 	always bool
 	among  *bitset.Set // of a draw: the candidates
-	found  []softmax.Prediction
+	found  []l2s.Prediction
 }
 
 // check returns an error for options that a head cannot fulfil, without the memory of a sampler.
@@ -56,9 +71,6 @@ func (s *Sampling) check(x *llamacpp.Head) error {
 	switch {
 	case none(x.Labels(), s.Allowed, s.Banned):
 		return ErrNoToken
-	case x.File().SoftCap() != 0 && s.Options.Temperature != 0:
-		_, err := x.Sampler(s.Options) // which returns the error
-		return err
 	case x.Learner() != nil && !s.Learns():
 		return errLearn
 	}
@@ -111,7 +123,7 @@ const mostEdited = 512
 
 // exact reports whether a head misses no label.
 func exact(x *llamacpp.Head) bool {
-	return x.Preview() == nil && x.Screen() == nil && x.Learner() == nil
+	return x.Index() == nil && x.Learner() == nil
 }
 
 // none reports whether nothing may be written.
@@ -139,8 +151,8 @@ func first(o *sample.Options) sample.Step {
 }
 
 // request is the search whose answer choose takes.
-func (c *Chooser) request() softmax.Request {
-	r := softmax.Request{Banned: c.Banned, Allowed: c.Allowed}
+func (c *Chooser) request() l2s.Request {
+	r := l2s.Request{Banned: c.Banned, Allowed: c.Allowed}
 	if c.draw == nil {
 		r.Biases = c.Biases
 	}
@@ -157,7 +169,7 @@ func (c *Chooser) same(o *Chooser) bool {
 }
 
 // choose chooses among the tokens that a search has found.
-func (c *Chooser) choose(h []float32, history []uint32, found []softmax.Prediction) (uint32, error) {
+func (c *Chooser) choose(h []float32, history []uint32, found []l2s.Prediction) (uint32, error) {
 	if len(found) == 0 {
 		return 0, ErrNoToken
 	}
@@ -205,20 +217,20 @@ func (c *Chooser) Next(h []float32, history []uint32) (id uint32, exact bool, er
 		return t.ID, c.draw.Stats().Layer > before, err
 	}
 	if c.found == nil {
-		c.found = make([]softmax.Prediction, c.width)
+		c.found = make([]l2s.Prediction, c.width)
 	}
 	a, err := c.head.Search(c.found, h, c.request())
 	if err != nil {
 		return 0, false, err
 	}
 	id, err = c.choose(h, history, c.found[:a.Count])
-	return id, a.Source == softmax.FromLayer, err
+	return id, a.Exact, err
 }
 
 // Banned returns the set of the tokens that a head's file forbids, and of more ids; nil if there
 // are none.
 func Banned(x *llamacpp.Head, more []uint32) (*bitset.Set, error) {
-	ids := append(slices.Clone(more), x.File().Suppressed()...)
+	ids := append(slices.Clone(more), x.Layer().Info().Suppressed...)
 	ids = slices.DeleteFunc(ids, func(id uint32) bool { return int64(id) >= int64(x.Labels()) })
 	if len(ids) == 0 {
 		return nil, nil

@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/llamacpp"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Options are the options of an engine.
@@ -64,10 +65,17 @@ type Request struct {
 	Prompt []uint32
 	Most   int // tokens to write, -1 for no end
 	Sampling
-	Stop     []string // texts that end the writing, and are not written
-	LogProbs int      // the number of best tokens to return with each, -1 for no log-probabilities
+	Stop     []string // texts that end the writing, and are not written; names of special tokens may be in them
+	LogProbs int      // the number of best tokens to return with each, besides itself; -1 for no log-probabilities
 	Ends     bool     // the writing ends where the model ends the text
-	Shift    bool     // a full context loses its older half; otherwise it ends the writing
+	Shift    bool     // a full context loses its older half, besides what it keeps; otherwise it ends the writing
+	// Keep is the number of tokens at the beginning of the prompt that a full context keeps, in
+	// addition to the token that the model wants there; -1 for all of the prompt. Three quarters of
+	// the context are the most that is kept: see Result.Kept.
+	Keep int
+	// Alone has llama.cpp compute the request apart from all others, in batches of its own tokens
+	// alone, so that its answer does not depend on them. One such request is under way at a time.
+	Alone bool
 	// Write gets text, and the tokens that complete it, from the goroutine of the engine: it must
 	// not wait long, since the goroutine serves other requests, too. It returns false to end the
 	// writing.
@@ -87,11 +95,15 @@ const (
 type Result struct {
 	Reason        Reason
 	By            string // the stop text, if one came
-	End           uint32 // the token with which the model ended the text, if By is empty
+	End           uint32 // the token with which the model ended the text, if it did
 	Read, Written int    // tokens
 	Exact         int    // tokens that the exact layer chose, the last one of a text that it ends among them
+	Shifts, Kept  int    // how often the context was full, and the tokens of the prompt that it kept then
 	Reading, Time time.Duration
 	Answers       []Answer // of a score
+	// Shared reports whether other requests had tokens in a batch or in the cache: llama.cpp rounds
+	// otherwise then.
+	Shared bool
 }
 
 // Job is a request under way.
@@ -112,13 +124,16 @@ func (j *Job) Done() <-chan struct{} { return j.done }
 // Result returns the result of the job, after its end.
 func (j *Job) Result() (Result, error) { return j.result, j.err }
 
-// slot is a place of a job: a sequence of the model.
+// slot is a place of a job: a sequence of a model.
 type slot struct {
 	job     *Job
+	m       *llamacpp.Model
 	number  int
+	forks   int      // the sequence that is its first fork
 	todo    []uint32 // tokens to read
 	prompt  bool     // they are of the prompt
 	history []uint32
+	keep    int // tokens at the beginning of the prompt that stay
 	out     writer
 	came    uint64 // the order in which jobs came
 	start   time.Time
@@ -143,13 +158,16 @@ type Engine struct {
 	x *llamacpp.Head
 	o Options
 
-	mu      sync.Mutex
-	waiting []*Job
-	active  int
-	closed  bool
-	wake    chan struct{}
+	mu       sync.Mutex
+	waiting  []*Job
+	reserved int // places of requests that are not started
+	active   int
+	closed   bool
+	wake     chan struct{}
 
 	slots  []*slot
+	alone  []*slot // one, of a context of its own, which the first request that is computed alone makes
+	turn   []*slot // whose batch is computed: slots, or alone
 	came   uint64
 	tokens []llamacpp.Token
 	owners []*slot
@@ -157,8 +175,8 @@ type Engine struct {
 	rest   []*slot
 	group  []*slot
 	states []float32
-	found  []softmax.Prediction
-	answer []softmax.Answer
+	found  []l2s.Prediction
+	answer []l2s.Answer
 	logits []float64
 	step   Step
 	credit time.Duration // that the audit may take
@@ -170,21 +188,61 @@ func New(m *llamacpp.Model, x *llamacpp.Head, o Options) *Engine {
 	o.Parallel = max(o.Parallel, 1)
 	e := &Engine{m: m, x: x, o: o, wake: make(chan struct{}, 1)}
 	for i := range o.Parallel {
-		e.slots = append(e.slots, &slot{number: i})
+		e.slots = append(e.slots, &slot{m: m, number: i, forks: o.Parallel})
 	}
+	e.alone = []*slot{{forks: 1}}
 	return e
 }
 
-// Busy returns the numbers of running and of waiting jobs.
+// Busy returns the numbers of running jobs and of waiting ones, reserved places among them.
 func (e *Engine) Busy() (active, waiting int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.active, len(e.waiting)
+	return e.active, len(e.waiting) + e.reserved
+}
+
+// Place is a place for a request. It is for one goroutine.
+type Place struct{ e *Engine } // nil if it is used
+
+// Reserve takes a place for a request before the work of making its tokens, or returns ErrBusy or
+// ErrClosed. Free gives it back, unless a request has been started with it.
+func (e *Engine) Reserve() (*Place, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closed:
+		return nil, ErrClosed
+	case e.active+len(e.waiting)+e.reserved >= e.o.Parallel+e.o.Waiting:
+		return nil, ErrBusy
+	}
+	e.reserved++
+	return &Place{e}, nil
+}
+
+// Free gives an unused place back.
+func (p *Place) Free() {
+	if p.e != nil {
+		p.e.mu.Lock()
+		p.e.reserved--
+		p.e.mu.Unlock()
+		p.e = nil
+	}
+}
+
+// Start is Reserve, and the start of a request there.
+func (e *Engine) Start(ctx context.Context, r Request) (*Job, error) {
+	p, err := e.Reserve()
+	if err != nil {
+		return nil, err
+	}
+	defer p.Free()
+	return p.Start(ctx, r)
 }
 
 // Start checks a request, and takes it or has it wait. The end of ctx ends it, and frees its place
 // with the step under way.
-func (e *Engine) Start(ctx context.Context, r Request) (*Job, error) {
+func (p *Place) Start(ctx context.Context, r Request) (*Job, error) {
+	e := p.e
 	j := &Job{Request: r, ctx: ctx, done: make(chan struct{})}
 	if err := e.check(j.Prompt); err != nil {
 		return nil, err
@@ -192,7 +250,7 @@ func (e *Engine) Start(ctx context.Context, r Request) (*Job, error) {
 	if err := r.Sampling.check(e.x); err != nil {
 		return nil, err
 	}
-	return j, e.take(j)
+	return j, p.take(j)
 }
 
 func (e *Engine) check(prompt []uint32) error {
@@ -210,16 +268,16 @@ func (e *Engine) check(prompt []uint32) error {
 	return nil
 }
 
-// take has a job wait for its place.
-func (e *Engine) take(j *Job) error {
+// take has a job wait for its turn.
+func (p *Place) take(j *Job) error {
+	e := p.e
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch {
-	case e.closed:
+	if e.closed {
 		return ErrClosed
-	case e.active+len(e.waiting) >= e.o.Parallel+e.o.Waiting:
-		return ErrBusy
 	}
+	e.reserved--
+	p.e = nil
 	e.waiting = append(e.waiting, j)
 	j.leave = context.AfterFunc(j.ctx, func() { e.forget(j) })
 	e.poke()
@@ -271,70 +329,104 @@ func (e *Engine) Run(ctx context.Context) {
 		j.err = ErrClosed
 		close(j.done)
 	}
-	for _, s := range e.slots {
+	for _, s := range e.all() {
 		if s.job != nil {
 			e.end(s, "", ErrClosed)
 		}
 	}
+	if m := e.alone[0].m; m != nil {
+		m.Close()
+	}
 }
+
+// all returns all slots.
+func (e *Engine) all() []*slot { return append(e.slots[:len(e.slots):len(e.slots)], e.alone...) }
 
 // places ends jobs that nobody waits for, gives free places to jobs that wait, and reports whether
 // there is a job.
-func (e *Engine) places() (any bool) {
-	for _, s := range e.slots {
+func (e *Engine) places() bool {
+	for _, s := range e.all() {
 		if s.job != nil && s.job.ctx.Err() != nil {
 			e.end(s, "", s.job.ctx.Err())
 		}
 	}
-	for _, s := range e.slots {
-		if s.job == nil {
-			if j := e.first(); j != nil {
-				e.begin(s, j)
-			}
-		}
-		any = any || s.job != nil
+	for s, j := e.next(); j != nil; s, j = e.next() {
+		e.begin(s, j)
 	}
-	return any
+	return slices.ContainsFunc(e.all(), func(s *slot) bool { return s.job != nil })
 }
 
-// first takes the first of the waiting jobs, nil if there is none.
-func (e *Engine) first() *Job {
+// next takes the first of the waiting jobs whose slot is free, nil if there is none, or if enough
+// are under way.
+func (e *Engine) next() (*slot, *Job) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.waiting) == 0 {
-		return nil
+	if e.active == e.o.Parallel {
+		return nil, nil
 	}
-	j := e.waiting[0]
-	e.waiting = append(e.waiting[:0], e.waiting[1:]...)
-	e.active++
-	return j
+	for i, j := range e.waiting {
+		slots := e.slots
+		if j.Alone {
+			slots = e.alone
+		}
+		if at := slices.IndexFunc(slots, func(s *slot) bool { return s.job == nil }); at >= 0 {
+			e.waiting = slices.Delete(e.waiting, i, i+1)
+			e.active++
+			return slots[at], j
+		}
+	}
+	return nil, nil
 }
 
 func (e *Engine) begin(s *slot, j *Job) {
 	e.came++
-	*s = slot{job: j, number: s.number, todo: j.Prompt, prompt: true, came: e.came, start: time.Now(), out: writer{stops: j.Stop},
-		history: append(s.history[:0], j.Prompt...), best: s.best}
+	*s = slot{job: j, m: s.m, number: s.number, forks: s.forks, todo: j.Prompt, prompt: true, came: e.came, start: time.Now(), out: writer{stops: j.Stop},
+		history: append(s.history[:0], j.Prompt...), keep: e.kept(&j.Request), best: s.best}
 	j.result.Read = len(j.Prompt)
+	var err error
+	if s.m == nil {
+		if s.m, err = e.m.Apart(); err != nil {
+			e.end(s, "", err)
+			return
+		}
+	}
 	if j.score != nil {
 		return
 	}
 	// Here, so that only requests under way have the memory of a sampler.
-	var err error
 	if j.choose, err = NewChooser(e.x, j.Sampling); err != nil {
 		e.end(s, "", err)
 	}
+}
+
+// kept returns the number of tokens at the beginning of a prompt that a full context keeps. Models
+// write far worse without the token that all their texts began with.
+func (e *Engine) kept(r *Request) int {
+	n := r.Keep
+	if begin, begins := e.m.Begins(); n >= 0 && begins && r.Prompt[0] == begin {
+		n++
+	}
+	if n < 0 || n > len(r.Prompt) {
+		n = len(r.Prompt)
+	}
+	most := e.m.Context()
+	return min(n, most-max(most/4, 1))
 }
 
 // end ends the job of a slot. Text that is held back is written, unless an error or a stop text
 // ends it.
 func (e *Engine) end(s *slot, reason Reason, err error) {
 	j := s.job
-	if reason != "" && reason != Refused && j.Write != nil {
-		if text, tokens := s.out.end(); text != "" || len(tokens) > 0 {
+	if reason != "" && reason != Refused {
+		text, tokens, stop := s.out.end()
+		if (text != "" || len(tokens) > 0) && j.Write != nil {
 			j.Write(text, tokens)
 		}
+		j.result.By = cmp.Or(j.result.By, stop)
 	}
-	e.m.Clear(s.number)
+	if s.m != nil {
+		s.m.Clear(s.number)
+	}
 	j.result.Reason, j.result.Written, j.err = reason, s.written, err
 	if s.prompt {
 		j.result.Reading = time.Since(s.start)
@@ -354,6 +446,32 @@ func (e *Engine) end(s *slot, reason Reason, err error) {
 func (e *Engine) run(ctx context.Context) {
 	start := time.Now()
 	e.step = Step{}
+	for _, turn := range [][]*slot{e.slots, e.alone} {
+		jobs := 0
+		for _, s := range turn {
+			if s.job != nil {
+				jobs++
+			}
+		}
+		for _, s := range turn {
+			if s.job != nil && jobs > 1 {
+				s.job.result.Shared = true
+			}
+		}
+		if jobs > 0 {
+			e.turn = turn
+			e.runs(ctx)
+		}
+	}
+	if e.o.Step != nil {
+		e.step.Took = time.Since(start)
+		e.o.Step(e.step)
+	}
+}
+
+// runs is the step of the slots of a turn.
+func (e *Engine) runs(ctx context.Context) {
+	start := time.Now()
 	e.fill()
 	if err := e.read(ctx); err != nil {
 		for _, s := range e.owners {
@@ -363,14 +481,10 @@ func (e *Engine) run(ctx context.Context) {
 		e.write()
 		e.audit(time.Since(start))
 	}
-	for _, s := range e.slots {
+	for _, s := range e.turn {
 		if s.job != nil && s.job.score != nil && !s.prompt {
 			e.scores(ctx, s)
 		}
-	}
-	if e.o.Step != nil {
-		e.step.Took = time.Since(start)
-		e.o.Step(e.step)
 	}
 }
 
@@ -378,14 +492,14 @@ func (e *Engine) run(ctx context.Context) {
 // order in which they came.
 func (e *Engine) fill() {
 	e.tokens, e.owners = e.tokens[:0], e.owners[:0]
-	for _, s := range e.slots {
+	for _, s := range e.turn {
 		if s.job != nil && len(s.todo) == 1 {
 			e.add(s, 1)
 		}
 	}
 	for room := chunk; room > 0; {
 		var next *slot
-		for _, s := range e.slots {
+		for _, s := range e.turn {
 			if s.job != nil && len(s.todo) > 1 && (next == nil || s.came < next.came) {
 				next = s
 			}
@@ -421,14 +535,14 @@ func (e *Engine) read(ctx context.Context) error {
 	if len(e.tokens) == 0 {
 		return nil
 	}
-	states, err := e.m.Decode(ctx, e.tokens...)
+	states, err := e.turn[0].m.Decode(ctx, e.tokens...)
 	if err != nil {
 		return err
 	}
 	d := e.m.Dim()
 	for _, t := range e.tokens {
 		if t.State {
-			s := e.slots[t.Sequence]
+			s := e.turn[t.Sequence]
 			s.h, states = states[:d], states[d:]
 		}
 	}
@@ -463,7 +577,7 @@ func (e *Engine) write() {
 
 // choosesAll chooses for the slots that are ready.
 func (e *Engine) choosesAll() {
-	if len(e.ready) > 1 && e.x.Preview() != nil {
+	if len(e.ready) > 1 && e.x.Previews() {
 		e.apart()
 	} else {
 		e.together()
@@ -505,10 +619,10 @@ func (e *Engine) chooses(group []*slot) {
 		e.states = append(e.states, s.h[:d]...)
 	}
 	if len(e.found) < n*k {
-		e.found = make([]softmax.Prediction, n*k)
+		e.found = make([]l2s.Prediction, n*k)
 	}
 	if len(e.answer) < n {
-		e.answer = make([]softmax.Answer, n)
+		e.answer = make([]l2s.Answer, n)
 	}
 	found, answers := e.found[:n*k], e.answer[:n]
 	err := e.x.SearchBatch(found, answers, e.states, widest.request())
@@ -519,7 +633,7 @@ func (e *Engine) chooses(group []*slot) {
 		}
 		c := s.job.choose
 		id, err := c.choose(s.h, s.history, found[i*k:][:min(answers[i].Count, c.width)])
-		e.name(s, id, answers[i].Source == softmax.FromLayer, err)
+		e.name(s, id, answers[i].Exact, err)
 	}
 }
 
@@ -544,16 +658,24 @@ func (e *Engine) choose(s *slot) {
 // for.
 func (e *Engine) name(s *slot, id uint32, exact bool, err error) {
 	c := &s.chosen
-	*c = chosen{Token: Token{ID: id}, exact: exact, err: err}
+	*c = chosen{Token: Token{ID: id, Shared: s.job.result.Shared}, exact: exact, err: err}
 	if err != nil {
 		return
 	}
 	if c.ends = s.job.Ends && e.m.Ends(id); c.ends {
 		return
 	}
-	if c.Piece = e.m.Piece(id); s.job.LogProbs >= 0 {
+	if c.Piece, c.Special = e.text(id); s.job.LogProbs >= 0 {
 		c.err = e.logProbs(s)
 	}
+}
+
+// text returns the text of a token, or its name if it has none.
+func (e *Engine) text(id uint32) (piece, special string) {
+	if piece = e.m.Piece(id); piece == "" {
+		special = e.m.Name(id)
+	}
+	return piece, special
 }
 
 // written writes the token that was chosen for a slot.
@@ -569,7 +691,7 @@ func (e *Engine) written(s *slot) {
 		j.result.Exact++
 	}
 	if c.ends {
-		j.result.End = c.ID
+		j.result.End, s.out.ending = c.ID, e.m.Name(c.ID)
 		e.end(s, Stopped, nil)
 		return
 	}
@@ -594,20 +716,22 @@ func (e *Engine) written(s *slot) {
 	}
 	s.next[0] = c.ID
 	s.todo = s.next[:]
-	if e.m.Len(s.number) == most {
+	if s.m.Len(s.number) == most {
 		if !j.Shift {
 			e.end(s, Full, nil)
 			return
 		}
-		e.m.Clear(s.number)
-		s.todo = slices.Clone(s.history[len(s.history)-max(1, most/2):])
+		// All is read again: a cache of which the middle is cut out has states that saw it.
+		s.m.Clear(s.number)
+		s.todo = append(slices.Clone(j.Prompt[:s.keep]), s.history[len(s.history)-max(1, (most-s.keep)/2):]...)
+		j.result.Shifts, j.result.Kept = j.result.Shifts+1, s.keep
 	}
 }
 
 // audit asks about a state of the step twice: for the best token of the head, and for the best
 // token of the exact layer. It takes its share of the time of steps, which it saves up.
 func (e *Engine) audit(took time.Duration) {
-	if e.o.Audit <= 0 || e.x.Preview() == nil && e.x.Screen() == nil {
+	if e.o.Audit <= 0 || e.x.Index() == nil {
 		return
 	}
 	if e.credit += time.Duration(e.o.Audit * float64(took)); e.credit < 0 || e.step.Written == 0 {
@@ -624,11 +748,11 @@ func (e *Engine) audit(took time.Duration) {
 	if e.states = h; len(h) == 0 {
 		return
 	}
-	var found, best [1]softmax.Prediction
-	if _, err := e.x.Search(found[:], h, softmax.Request{}); err != nil {
+	var found, best [1]l2s.Prediction
+	if _, err := e.x.Search(found[:], h, l2s.Request{}); err != nil {
 		return
 	}
-	if _, err := e.x.Search(best[:], h, softmax.Request{Exact: true}); err != nil {
+	if _, err := e.x.Search(best[:], h, l2s.Request{Exact: true}); err != nil {
 		return
 	}
 	if e.step.Audited++; found[0].ID == best[0].ID {
@@ -637,7 +761,8 @@ func (e *Engine) audit(took time.Duration) {
 	e.credit = -time.Since(start)
 }
 
-// logProbs tells the log-probability of the token that was chosen, and the best ones.
+// logProbs tells the log-probability of the token that was chosen, and the best ones, with the
+// chosen one after them if it is none of them.
 func (e *Engine) logProbs(s *slot) error {
 	t, best := &s.chosen.Token, s.job.LogProbs
 	k := min(max(best, 1), e.x.Labels())
@@ -645,21 +770,18 @@ func (e *Engine) logProbs(s *slot) error {
 		s.best = make([]llamacpp.Choice, k)
 	}
 	choices := s.best[:k]
-	var r softmax.Request
-	if e.x.Preview() == nil {
-		r.Exact, r.ExactSum = true, true
-	}
-	n, logZ, err := e.x.Best(choices, s.h, r)
+	n, logZ, err := e.x.Best(choices, s.h, e.sum())
 	if err != nil {
 		return err
 	}
-	known := false
+	known, listed := false, false
 	for i, c := range choices[:n] {
 		if c.ID == t.ID {
-			t.LogProb, known = c.LogProb, true
+			t.LogProb, known, listed = c.LogProb, true, i < best
 		}
 		if i < best {
-			t.Top = append(t.Top, Top{c.ID, e.m.Piece(c.ID), c.LogProb})
+			piece, special := e.text(c.ID)
+			t.Top = append(t.Top, Top{c.ID, piece, special, c.LogProb})
 		}
 	}
 	if !known {
@@ -669,14 +791,23 @@ func (e *Engine) logProbs(s *slot) error {
 		}
 		t.LogProb = logit[0] - logZ
 	}
+	if !listed {
+		t.Top = append(t.Top, Top{t.ID, t.Piece, t.Special, t.LogProb})
+	}
 	return nil
 }
 
+// sum is a request for log-probabilities: exact ones where a preview has no error of its own to tell.
+func (e *Engine) sum() l2s.Request {
+	exactly := !e.x.Estimates()
+	return l2s.Request{Exact: exactly, ExactSum: exactly}
+}
+
 // LogProbError returns the largest error of 95 in 100 log-probabilities: 0 for a head without a
-// preview.
+// preview, or one whose sums no preview estimates.
 func LogProbError(x *llamacpp.Head, budget float64) float64 {
-	if x.Preview() == nil || x.File().SoftCap() != 0 {
+	if !x.Estimates() {
 		return 0
 	}
-	return Rung(x.Preview(), budget).LogSumOff
+	return Rung(x.Index(), budget).LogSumOff
 }

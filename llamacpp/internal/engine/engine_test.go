@@ -15,14 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
-	"github.com/learning-to-screen/l2s/head"
+	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/testlib"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const (
@@ -208,9 +208,9 @@ func TestOneSequenceIsThatOfALoop(t *testing.T) {
 	want, text := []uint32{}, slices.Clone(prompt)
 	h, err := m.Feed(context.Background(), 0, prompt...)
 	for range 16 {
-		var best [1]softmax.Prediction
+		var best [1]l2s.Prediction
 		if err == nil {
-			_, err = x.Search(best[:], h, softmax.Request{})
+			_, err = x.Search(best[:], h, l2s.Request{})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -258,7 +258,7 @@ func TestDrawsOfASearchForSeveral(t *testing.T) {
 		"a gain":                  func(s *engine.Sampling) { s.Options.TopK, s.LastN, s.Options.Repetition = 5, 64, 0.5 },
 		"the best with penalties": func(s *engine.Sampling) { s.Options.Temperature, s.LastN, s.Options.Frequency = 0, 64, 2 },
 		"biases": func(s *engine.Sampling) {
-			s.Options.TopK, s.Biases = 40, []softmax.Bias{{ID: 1, Add: 2}, {ID: 9, Add: 60}, {ID: 11, Add: -60}}
+			s.Options.TopK, s.Biases = 40, []l2s.Bias{{ID: 1, Add: 2}, {ID: 9, Add: 60}, {ID: 11, Add: -60}}
 		},
 		"vLLM's order": func(s *engine.Sampling) { s.Options.Order, s.Options.TopK, s.Options.TopP = sample.VLLM(), 9, 0.8 },
 	} {
@@ -329,7 +329,7 @@ func mixed(x *llamacpp.Head, states []float32) (all []engine.Asked) {
 		case 5:
 			o.Repetition, o.Temperature = 1.3, 0
 		case 6:
-			a.Biases = []softmax.Bias{{ID: 3, Add: 100}, {ID: 60000, Add: -5}}
+			a.Biases = []l2s.Bias{{ID: 3, Add: 100}, {ID: 60000, Add: -5}}
 		case 7:
 			a.Allowed = set(x, history[30:40]...)
 		case 8:
@@ -339,7 +339,7 @@ func mixed(x *llamacpp.Head, states []float32) (all []engine.Asked) {
 		case 10:
 			o.TopK, o.Presence = 0, 1
 		case 11:
-			o.Temperature, a.Biases = 0, []softmax.Bias{{ID: history[0], Add: 3}}
+			o.Temperature, a.Biases = 0, []l2s.Bias{{ID: history[0], Add: 3}}
 		}
 		all = append(all, a)
 	}
@@ -349,7 +349,7 @@ func mixed(x *llamacpp.Head, states []float32) (all []engine.Asked) {
 // realStates are some of the lab model.
 func realStates(t *testing.T, x *llamacpp.Head, n int) []float32 {
 	t.Helper()
-	rows, release, err := head.OpenContexts(shared+"/data/llm-65k/contexts_test.npy", x.Dim())
+	rows, release, err := heads.OpenContexts(shared+"/data/llm-65k/contexts_test.npy", x.Dim())
 	if err != nil {
 		t.Skip(err)
 	}
@@ -367,7 +367,7 @@ func TestOneStepForRequestsOfAllKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fast, err := m.Head(llamacpp.HeadOptions{Preview: made})
+	fast, err := m.Head(llamacpp.HeadOptions{Index: made})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,21 +384,30 @@ func TestOneStepForRequestsOfAllKinds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			one := engine.Token{ID: id, Piece: m.Piece(id)}
+			named := func(id uint32) string { // of a token without text
+				if m.Piece(id) == "" {
+					return m.Name(id)
+				}
+				return ""
+			}
+			one := engine.Token{ID: id, Piece: m.Piece(id), Special: named(id)}
 			if a.LogProbs >= 0 {
 				best := make([]llamacpp.Choice, max(a.LogProbs, 1))
 				logZ := 0.0
-				if _, logZ, err = x.Best(best, a.H, softmax.Request{ExactSum: x == exact}); err != nil {
+				if _, logZ, err = x.Best(best, a.H, l2s.Request{ExactSum: x == exact}); err != nil {
 					t.Fatal(err)
 				}
 				for _, c := range best[:a.LogProbs] {
-					one.Top = append(one.Top, engine.Top{ID: c.ID, Piece: m.Piece(c.ID), LogProb: c.LogProb})
+					one.Top = append(one.Top, engine.Top{ID: c.ID, Piece: m.Piece(c.ID), Special: named(c.ID), LogProb: c.LogProb})
 				}
 				var logit [1]float64
 				if err := x.Logits(logit[:], a.H, id); err != nil {
 					t.Fatal(err)
 				}
 				one.LogProb = logit[0] - logZ
+				if !slices.ContainsFunc(one.Top, func(c engine.Top) bool { return c.ID == id }) { // it is among them always
+					one.Top = append(one.Top, engine.Top{ID: id, Piece: one.Piece, Special: one.Special, LogProb: one.LogProb})
+				}
 			}
 			want = append(want, one)
 		}
@@ -482,6 +491,86 @@ func TestWhereWritingEnds(t *testing.T) {
 	none.Allowed, none.Banned = set(x, 5), set(x, 5)
 	if _, err := e.Start(context.Background(), engine.Request{Prompt: prompt, Most: 1, Sampling: none, LogProbs: -1}); !errors.Is(err, engine.ErrNoToken) {
 		t.Errorf("nothing may be written: found the error %v", err)
+	}
+}
+
+// A full context keeps the token that the model begins texts with, and the tokens that the request
+// names; it loses the older half of the others. The tokens equal those of a loop that reads what is
+// left anew.
+func TestWhatAFullContextKeeps(t *testing.T) {
+	if missing != "" {
+		t.Skip(missing)
+	}
+	const most, written = 24, 48
+	for _, begins := range []bool{false, true} {
+		file, err := testlib.Bools(t.TempDir(), gguf, map[string]bool{"tokenizer.ggml.add_bos_token": begins})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, x := openFile(t, file, llamacpp.Options{Context: most})
+		prompt := m.Tokens(prompts[0], true)
+		begin := 0
+		if begins {
+			begin = 1
+		}
+		if id, ok := m.Begins(); ok != begins || begins && prompt[0] != id {
+			t.Fatalf("found a prompt that begins with %d, and the model with %d, %v", prompt[0], id, ok)
+		}
+		cases := []struct{ asked, kept int }{{0, begin}, {2, 2 + begin}, {len(prompt) - begin, len(prompt)}, {-1, len(prompt)}}
+		loop := func(kept int) (all []llamacpp.Choice) {
+			m.Clear(0)
+			context_ := slices.Clone(prompt)
+			h, err := m.Feed(context.Background(), 0, context_...)
+			for len(all) < written {
+				var best [1]llamacpp.Choice
+				if err == nil {
+					_, _, err = x.Best(best[:], h, l2s.Request{Exact: true, ExactSum: true})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				next := best[0].ID
+				all, context_ = append(all, best[0]), append(context_, next)
+				if len(context_) <= most {
+					h, err = m.Feed(context.Background(), 0, next)
+					continue
+				}
+				half := (most - kept) / 2
+				context_ = slices.Concat(prompt[:kept], context_[len(context_)-half:])
+				m.Clear(0)
+				h, err = m.Feed(context.Background(), 0, context_...)
+			}
+			m.Clear(0)
+			return all
+		}
+		var loops [][]llamacpp.Choice
+		for _, c := range cases {
+			loops = append(loops, loop(c.kept))
+		}
+		if begins && slices.Equal(loops[0], loop(0)) {
+			t.Error("found the same log-probabilities without the beginning, expected others: nothing would show that it is lost")
+		}
+		e := run(t, m, x, engine.Options{})
+		for i, c := range cases {
+			job, tokens := collect(t, e, context.Background(), engine.Request{Prompt: prompt, Most: written, Sampling: greedy(), LogProbs: 0, Shift: true, Keep: c.asked})
+			r := end(t, job)
+			same := slices.EqualFunc(*tokens, loops[i], func(a engine.Token, b llamacpp.Choice) bool { return a.ID == b.ID && a.LogProb == b.LogProb })
+			if !same || r.Kept != c.kept || r.Shifts < 2 {
+				t.Errorf("begins %v, keep %d: found %v, %d kept in %d shifts, expected %v, and %d", begins, c.asked, *tokens, r.Kept, r.Shifts, loops[i], c.kept)
+			}
+		}
+	}
+}
+
+// A prompt that is nearly the context leaves a quarter of it for the text that comes.
+func TestAFullContextKeepsThreeQuarters(t *testing.T) {
+	for _, c := range []struct{ most, prompt, keep, kept int }{{32, 32, -1, 24}, {32, 28, 26, 24}, {32, 20, -1, 20}, {3, 3, -1, 2}, {2, 2, -1, 1}, {1, 1, -1, 0}} {
+		m, x := open(t, llamacpp.Options{Context: c.most})
+		e := run(t, m, x, engine.Options{})
+		job, tokens := collect(t, e, context.Background(), engine.Request{Prompt: slices.Repeat([]uint32{500}, c.prompt), Most: 2 * c.most, Sampling: greedy(), LogProbs: -1, Shift: true, Keep: c.keep})
+		if r := end(t, job); r.Kept != c.kept || r.Written != 2*c.most || r.Reason != engine.Full {
+			t.Errorf("%+v: found %+v, %d tokens", c, r, len(*tokens))
+		}
 	}
 }
 

@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/llamacpp"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // NextOfSearch chooses a token as a search for several states does, and reports false if the
@@ -11,7 +11,7 @@ func NextOfSearch(c *Chooser, x *llamacpp.Head, h []float32, history []uint32) (
 	if c.width == 0 || !c.same(c) {
 		return 0, false, nil
 	}
-	found, answers := make([]softmax.Prediction, 2*c.width), make([]softmax.Answer, 2)
+	found, answers := make([]l2s.Prediction, 2*c.width), make([]l2s.Answer, 2)
 	if err := x.SearchBatch(found, answers, append(h[:len(h):len(h)], h...), c.request()); err != nil {
 		return 0, false, err
 	}

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/learning-to-screen/l2s"
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/previewing"
 	"github.com/learning-to-screen/l2s/llamacpp"
-	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // AnswerTokens bounds the tokens of an answer of [Engine.Score].
@@ -30,7 +31,18 @@ type score struct {
 // once, and the answers share its cache: each adds its own tokens except the last. Result.Answers
 // has them.
 func (e *Engine) Score(ctx context.Context, prompt []uint32, answers [][]uint32) (*Job, error) {
-	j := &Job{Request: Request{Prompt: prompt, Most: -1}, ctx: ctx, done: make(chan struct{}), score: &score{answers: answers}}
+	p, err := e.Reserve()
+	if err != nil {
+		return nil, err
+	}
+	defer p.Free()
+	return p.Score(ctx, Request{Prompt: prompt}, answers)
+}
+
+// Score is [Engine.Score] at a place. Of the request it takes Prompt and Alone.
+func (p *Place) Score(ctx context.Context, r Request, answers [][]uint32) (*Job, error) {
+	e, prompt := p.e, r.Prompt
+	j := &Job{Request: Request{Prompt: prompt, Most: -1, Alone: r.Alone}, ctx: ctx, done: make(chan struct{}), score: &score{answers: answers}}
 	if err := e.check(prompt); err != nil {
 		return nil, err
 	}
@@ -50,7 +62,7 @@ func (e *Engine) Score(ctx context.Context, prompt []uint32, answers [][]uint32)
 			}
 		}
 	}
-	return j, e.take(j)
+	return j, p.take(j)
 }
 
 // scores continues with the answers of a slot: first all of one token, then batches of the others.
@@ -91,9 +103,9 @@ func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
 		if fork == e.o.Forks || fork > 0 && len(e.tokens)+len(a)-1 > chunk {
 			break
 		}
-		sequence := e.o.Parallel + fork
+		sequence := s.forks + fork
 		fork++
-		if err := e.m.Copy(sequence, s.number); err != nil {
+		if err := s.m.Copy(sequence, s.number); err != nil {
 			return err
 		}
 		for _, id := range a[:len(a)-1] {
@@ -105,10 +117,10 @@ func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
 	}
 	defer func() {
 		for i := range fork {
-			e.m.Clear(e.o.Parallel + i)
+			s.m.Clear(s.forks + i)
 		}
 	}()
-	states, err := e.m.Decode(ctx, e.tokens...)
+	states, err := s.m.Decode(ctx, e.tokens...)
 	if err != nil {
 		return err
 	}
@@ -136,21 +148,9 @@ func (e *Engine) scoresSome(ctx context.Context, s *slot) error {
 func (e *Engine) logSums(states []float32) ([]float64, error) {
 	d := e.m.Dim()
 	sums := make([]float64, len(states)/d)
-	if e.x.File().SoftCap() != 0 {
-		best := make([]llamacpp.Choice, 1)
-		for i := range sums {
-			var err error
-			if _, sums[i], err = e.x.Best(best, states[i*d:][:d], softmax.Request{}); err != nil {
-				return nil, err
-			}
-		}
-		return sums, nil
-	}
-	r := softmax.Request{LogSum: true, Temperature: 1 / (e.x.File().LogitScale() * e.x.File().StateScale())}
-	if e.x.Preview() == nil {
-		r.Exact, r.ExactSum = true, true
-	}
-	answers := make([]softmax.Answer, len(sums))
+	r := e.sum()
+	r.LogSum = true
+	answers := make([]l2s.Answer, len(sums))
 	if err := e.x.SearchBatch(nil, answers, states, r); err != nil {
 		return nil, err
 	}
@@ -169,16 +169,7 @@ func (e *Engine) logProb(h []float32, id uint32, logSum float64) (float64, error
 }
 
 // Rung returns the rung of a budget, 0 for the preview's own: the last that keeps no more.
-func Rung(m *preview.Model, budget float64) preview.Rung {
-	rungs, normal := m.Rungs()
-	if budget == 0 {
-		return rungs[normal]
-	}
-	of := rungs[0]
-	for _, r := range rungs {
-		if r.Kept <= budget {
-			of = r
-		}
-	}
-	return of
+func Rung(preview *l2s.Index, budget float64) previewing.Rung {
+	x := (*l2sengine.Index)(preview)
+	return x.Preview().Parts().Rungs[x.StepOf(budget)]
 }

@@ -45,19 +45,77 @@ func TestTextIsHeldBack(t *testing.T) {
 			if c.stop != "" {
 				t.Fatalf("found no stop, expected %q", c.stop)
 			}
-			if text, tokens := w.end(); text != c.parts[len(c.pieces)] || len(tokens) != c.tokens[len(c.pieces)] {
+			if text, tokens, _ := w.end(); text != c.parts[len(c.pieces)] || len(tokens) != c.tokens[len(c.pieces)] {
 				t.Errorf("at the end: found %q with %d tokens", text, len(tokens))
 			}
 		})
 	}
 }
 
+// A name of a special token in a stop text matches this token, which has no text, and the same
+// characters; it matches no part of a name.
+func TestStopTextsWithSpecialTokens(t *testing.T) {
+	const end, user = "<|im_end|>", "<|im_start|>"
+	special := func(name string) Token { return Token{Special: name} }
+	text := func(piece string) Token { return Token{Piece: piece} }
+	for _, c := range []struct {
+		name   string
+		stops  []string
+		tokens []Token
+		ending string // the name of the token that ended the text
+		want   string
+		stop   string
+	}{
+		{"a special token alone", []string{end}, []Token{text("a"), special(end), text("b")}, "", "a", end},
+		{"its characters", []string{end}, []Token{text("a<|im"), text("_end|>b")}, "", "a", end},
+		{"with text around", []string{"." + end + "\n"}, []Token{text("a."), special(end), text("\nb")}, "", "a", "." + end + "\n"},
+		{"two of them", []string{end + "\n" + user}, []Token{text("a"), special(end), text("\n"), special(user)}, "", "a", end + "\n" + user},
+		{"another one", []string{end}, []Token{text("a"), special(user), text("b")}, "", "ab", ""},
+		{"a part of a name", []string{"im", "<|", "|>b", "a<", "_end|"}, []Token{text("a"), special(end), text("b")}, "", "ab", ""},
+		{"a part of a name, and a later match", []string{"im"}, []Token{special(end), text("him")}, "", "h", "im"},
+		{"the beginning of a stop text in a name", []string{"|>\nb", "end|>c"}, []Token{special(end), text("\nb"), special(end), text("c")}, "", "\nbc", ""},
+		{"a beginning that is held back", []string{end + "x"}, []Token{text("a"), special(end), text("y")}, "", "ay", ""},
+		{"the token that ends the text", []string{"b" + end}, []Token{text("a"), text("b")}, end, "a", "b" + end},
+		{"another token that ends the text", []string{"b" + user}, []Token{text("a"), text("b")}, end, "ab", ""},
+		{"a token within", []string{"bc"}, []Token{text("ab"), special(end), text("c")}, "", "a", "bc"},
+		{"a character around a token", []string{"x"}, []Token{text("\xe2"), special(end), text("\x82"), text("\xac")}, "", "€", ""},
+		{"a stop text around a token in a character", []string{"€"}, []Token{text("a\xe2"), special(end), text("\x82"), text("\xac")}, "", "a", "€"},
+		{"text that looks like a token after it", []string{end + end}, []Token{special(end), text(end)}, "", "", end + end},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := writer{stops: c.stops, ending: c.ending}
+			all, stopped, n := "", "", 0
+			for i, x := range c.tokens {
+				x.ID = uint32(i)
+				text, tokens, stop := w.add(x)
+				all, stopped, n = all+text, stop, n+len(tokens)
+				if !utf8.ValidString(text) {
+					t.Errorf("token %d: found %q, expected whole characters", i, text)
+				}
+				if stop != "" {
+					break
+				}
+			}
+			if stopped == "" {
+				text, tokens, stop := w.end()
+				if all, stopped, n = all+text, stop, n+len(tokens); stop == "" && n != len(c.tokens) {
+					t.Errorf("found %d tokens, expected %d", n, len(c.tokens))
+				}
+			}
+			if all != c.want || stopped != c.stop {
+				t.Errorf("found %q, ended by %q, expected %q and %q", all, stopped, c.want, c.stop)
+			}
+		})
+	}
+}
+
 // For any pieces and stops, the released text is the text up to the first place where a stop text
-// is complete, each token comes once and in order, and nothing is held back that cannot become a
+// is complete, whatever special tokens are among the pieces, each token comes once and in order, and nothing is held back that cannot become a
 // stop text or a character.
 func TestTextIsWholeWhateverThePieces(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	alphabet := []string{"a", "b", "é", "\xe2", "\x82", "\xac", "ab", ""}
+	const special = "<ab>" // the name of half of the last of these
 	for range 20_000 {
 		w := writer{}
 		for range random.IntN(3) {
@@ -72,7 +130,11 @@ func TestTextIsWholeWhateverThePieces(t *testing.T) {
 		for i := range 8 {
 			piece := alphabet[random.IntN(len(alphabet))]
 			all += piece
-			text, list, stop := w.add(Token{ID: uint32(i), Piece: piece})
+			x := Token{ID: uint32(i), Piece: piece}
+			if piece == "" && random.IntN(2) == 0 {
+				x.Special = special
+			}
+			text, list, stop := w.add(x)
 			read += text
 			for _, x := range list {
 				if x.ID != uint32(tokens) {
@@ -112,7 +174,7 @@ func TestTextIsWholeWhateverThePieces(t *testing.T) {
 		if stopped != "" {
 			continue
 		}
-		text, list := w.end()
+		text, list, _ := w.end()
 		if read+text != all || tokens+len(list) != 8 {
 			t.Fatalf("stops %q: found %q and %d tokens, expected %q and 8", w.stops, read+text, tokens+len(list), all)
 		}

@@ -6,18 +6,20 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/jsonscan"
 	"github.com/learning-to-screen/l2s/llamacpp"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const (
@@ -52,10 +54,7 @@ func (s *Server) ask(ctx context.Context, f *fields, chat bool) (*asked, *failur
 		f.failed = cmp.Or(f.failed, o.failed)
 	}
 	s.sampling(f, &a.Sampling)
-	a.Stop = f.texts("stop", "a string, or a list of strings")
-	if len(a.Stop) > mostStops {
-		f.fail("stop", "found %d strings, expected at most %d", len(a.Stop), mostStops)
-	}
+	a.Stop = f.texts("stop", "a string, or a list of strings", mostStops)
 	for i, text := range a.Stop {
 		if text == "" || len(text) > mostStopping {
 			f.fail("stop", "string %d has %d bytes, expected 1 to %d", i, len(text), mostStopping)
@@ -125,29 +124,24 @@ func (s *Server) sampling(f *fields, o *engine.Sampling) {
 		o.Options.Temperature = 0
 	}
 	o.Options.Seed = rand.Uint64()
-	if f.has("seed") {
-		o.Options.Seed = uint64(f.integer("seed", 0, math.MinInt64, math.MaxInt64))
+	if seed := f.integer("seed", -1, math.MinInt64, math.MaxInt64); seed != -1 { // which is none, as in llama-server and vLLM
+		o.Options.Seed = uint64(seed)
 	}
 	o.Banned = s.banned
 	s.biases(f, o)
-	if raw := f.of["allowed_tokens"]; len(raw) > 0 && string(raw) != "null" {
-		var ids []uint32
-		if !f.get("allowed_tokens", "a list of ids of tokens", &ids) {
-			return
+	n, allowed := 0, bitset.New(s.x.Labels())
+	if f.list("allowed_tokens", "a list of ids of tokens", func(v jsonscan.Value) error {
+		id, err := tokenID(v)
+		if n++; err == nil && int64(id) >= int64(s.x.Labels()) {
+			f.fail("allowed_tokens", "found %d, expected ids below %d", id, s.x.Labels())
+			return f.failed
+		} else if err == nil {
+			allowed.Add(id)
 		}
-		if len(ids) == 0 {
+		return err
+	}) {
+		if n == 0 {
 			f.fail("allowed_tokens", "found none, expected one at least")
-			return
-		}
-		for _, id := range ids {
-			if int64(id) >= int64(s.x.Labels()) {
-				f.fail("allowed_tokens", "found %d, expected ids below %d", id, s.x.Labels())
-				return
-			}
-		}
-		allowed, err := engine.Set(s.x, ids)
-		if err != nil {
-			f.fail("allowed_tokens", "%v", err)
 			return
 		}
 		if o.Allowed != nil {
@@ -160,45 +154,47 @@ func (s *Server) sampling(f *fields, o *engine.Sampling) {
 // biases reads logit_bias. A token with a bias of -100 is banned. If at most half of the tokens
 // remain, they are the allowed tokens, and only their rows are read.
 func (s *Server) biases(f *fields, o *engine.Sampling) {
-	var biases map[string]float64
-	if !f.get("logit_bias", "an object of numbers, by ids of tokens", &biases) {
+	raw := bytes.TrimSpace(f.of["logit_bias"])
+	if len(raw) == 0 || string(raw) == "null" {
 		return
 	}
-	if name := twice(f.of["logit_bias"]); name != "" {
-		f.fail("logit_bias", "found token %.40s twice, expected each once", name)
-		return
-	}
-	var bans []uint32
-	seen := map[uint64]bool{}
-	for key, add := range biases {
-		id, err := strconv.ParseUint(key, 10, 32)
-		switch {
-		case err != nil || int64(id) >= int64(s.x.Labels()):
-			f.fail("logit_bias", "found %.40q, expected ids of tokens, below %d", key, s.x.Labels())
-			return
-		case seen[id]:
-			f.fail("logit_bias", "found token %d twice, expected each once", id)
-			return
-		case !(math.Abs(add) <= mostBias):
-			f.fail("logit_bias", "found %v of token %d, expected %d to %d", add, id, -mostBias, mostBias)
-			return
-		case add == -mostBias: // which bans
-			bans = append(bans, uint32(id))
-		case add != 0:
-			o.Biases = append(o.Biases, softmax.Bias{ID: uint32(id), Add: float32(add)})
+	const expected = "an object of numbers, by ids of tokens"
+	bans, banned, seen := 0, bitset.New(s.x.Labels()), bitset.New(s.x.Labels())
+	if err := jsonscan.Value(raw).Entries(func(key []byte, v jsonscan.Value) error {
+		id, err := strconv.ParseUint(string(key), 10, 32)
+		if err != nil || int64(id) >= int64(s.x.Labels()) {
+			return wrong("logit_bias", "found %.40q, expected ids of tokens, below %d", key, s.x.Labels())
 		}
-		seen[id] = true
-	}
-	slices.SortFunc(o.Biases, func(a, b softmax.Bias) int { return cmp.Compare(a.ID, b.ID) })
-	if len(bans) == 0 {
+		var add float64
+		if v.IsNull() || json.Unmarshal(v, &add) != nil {
+			return wrong("logit_bias", "found %s, expected %s", short(raw), expected)
+		}
+		switch {
+		case seen.Has(uint32(id)):
+			return wrong("logit_bias", "found token %d twice, expected each once", id)
+		case !(math.Abs(add) <= mostBias):
+			return wrong("logit_bias", "found %v of token %d, expected %d to %d", add, id, -mostBias, mostBias)
+		case add == -mostBias: // which bans
+			banned.Add(uint32(id))
+			bans++
+		case add != 0:
+			o.Biases = append(o.Biases, l2s.Bias{ID: uint32(id), Add: float32(add)})
+		}
+		seen.Add(uint32(id))
+		return nil
+	}); err != nil {
+		failed := (*failure)(nil)
+		if !errors.As(err, &failed) {
+			failed = wrong("logit_bias", "found %s, expected %s", short(raw), expected)
+		}
+		f.failed = cmp.Or(f.failed, failed)
 		return
 	}
-	banned, err := engine.Set(s.x, bans)
-	if err != nil {
-		f.fail("logit_bias", "%v", err)
+	slices.SortFunc(o.Biases, func(a, b l2s.Bias) int { return cmp.Compare(a.ID, b.ID) })
+	if bans == 0 {
 		return
 	}
-	if 2*len(bans) >= s.x.Labels() {
+	if 2*bans >= s.x.Labels() {
 		o.Allowed = bitset.New(s.x.Labels())
 		o.Allowed.Fill()
 		o.Allowed.Difference(banned)
@@ -217,65 +213,133 @@ func (s *Server) prompt(ctx context.Context, f *fields) ([]uint32, *failure) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, wrong("prompt", "found none, expected %s", expected)
 	}
-	var list []json.RawMessage
-	if raw[0] == '[' && json.Unmarshal(raw, &list) == nil {
-		if len(list) == 0 {
-			return nil, wrong("prompt", "found an empty list, expected %s", expected)
-		}
-		if first := bytes.TrimSpace(list[0]); first[0] == '"' || first[0] == '[' {
-			if len(list) > 1 {
-				return nil, wrong("prompt", "found %d prompts, expected one: one answer to a request", len(list))
+	bad := wrong("prompt", "found %s, expected %s", short(raw), expected)
+	if raw[0] == '[' { // a list with one prompt is that prompt
+		n, first := 0, jsonscan.Value(nil)
+		if jsonscan.Value(raw).Array(func(v jsonscan.Value) error {
+			if n++; n == 1 {
+				first = v
 			}
-			raw = first
+			return nil
+		}) != nil {
+			return nil, bad
+		}
+		switch {
+		case n == 0:
+			return nil, wrong("prompt", "found an empty list, expected %s", expected)
+		case first[0] != '"' && first[0] != '[':
+		case n > 1:
+			return nil, wrong("prompt", "found %d prompts, expected one: one answer to a request", n)
+		default:
+			raw, bad = first, wrong("prompt", "found %s, expected %s", short(first), expected)
 		}
 	}
 	if raw[0] == '"' {
-		var text string
-		if json.Unmarshal(raw, &text) != nil {
-			return nil, wrong("prompt", "found %s, expected %s", short(raw), expected)
+		text, err := jsonscan.Value(raw).Bytes()
+		if err != nil {
+			return nil, bad
 		}
-		return s.tokens(ctx, "prompt", text)
+		return s.tokens(ctx, "prompt", string(text))
 	}
 	var ids []uint32
-	if json.Unmarshal(raw, &ids) != nil || hasNull(raw, &ids) {
-		return nil, wrong("prompt", "found %s, expected %s", short(raw), expected)
-	}
-	for _, id := range ids {
-		if int64(id) >= int64(s.m.Labels()) {
-			return nil, wrong("prompt", "found token %d, expected ids below %d", id, s.m.Labels())
+	n := 0
+	err := jsonscan.Value(raw).Array(func(v jsonscan.Value) error {
+		id, err := tokenID(v)
+		switch {
+		case err != nil:
+			return bad
+		case int64(id) >= int64(s.m.Labels()):
+			return wrong("prompt", "found token %d, expected ids below %d", id, s.m.Labels())
 		}
+		if n++; n <= s.m.Context() { // more are counted alone
+			ids = append(ids, id)
+		}
+		return nil
+	})
+	failed := (*failure)(nil)
+	switch {
+	case errors.As(err, &failed):
+		return nil, failed
+	case err != nil:
+		return nil, bad
+	case n > s.m.Context():
+		_, failed := s.start(nil, &engine.TooLongError{Tokens: n, Context: s.m.Context()})
+		return nil, failed
 	}
 	return ids, nil
 }
 
+// bytes is the memory of what a request has after its body.
+func (a *asked) bytes() int64 {
+	n := 8*len(a.Prompt) + 8*len(a.Biases) // with the history
+	for _, text := range a.Stop {
+		n += len(text)
+	}
+	for _, set := range []*bitset.Set{a.Allowed, a.Banned} {
+		if set != nil {
+			n += set.Len() / 8
+		}
+	}
+	return int64(n)
+}
+
 // messages reads the messages of a chat, and returns the tokens of the prompt that they make.
 func (s *Server) messages(ctx context.Context, f *fields) ([]uint32, *failure) {
-	text, failed := s.chat(f)
+	text, failed := s.chat(ctx, f)
 	if failed != nil {
 		return nil, failed
 	}
 	return s.tokens(ctx, "messages", text)
 }
 
-func (s *Server) chat(f *fields) (string, *failure) {
-	var list []json.RawMessage
-	if !f.get("messages", "a list of messages", &list) || len(list) == 0 || len(list) > mostMessages {
-		return "", cmp.Or(f.failed, wrong("messages", "found %d messages, expected 1 to %d", len(list), mostMessages))
+// chat reads the messages of a chat, and returns the text that the template makes of them.
+func (s *Server) chat(ctx context.Context, f *fields) (string, *failure) {
+	n, most := 0, min(mostMessages, s.m.Context()) // each has a token or more
+	f.list("messages", "a list of messages", func(jsonscan.Value) error { n++; return nil })
+	if f.failed != nil || n == 0 || n > most {
+		return "", cmp.Or(f.failed, wrong("messages", "found %d messages, expected 1 to %d", n, most))
 	}
-	messages := make([]llamacpp.Message, len(list))
-	for i, raw := range list {
-		var failed *failure
-		if messages[i], failed = message(raw); failed != nil {
-			return "", wrong("messages["+strconv.Itoa(i)+"]", "%s", failed.Message)
+	messages := make([]llamacpp.Message, 0, n)
+	f.list("messages", "a list of messages", func(v jsonscan.Value) error {
+		m, failed := message(json.RawMessage(v))
+		if failed != nil {
+			f.failed = wrong("messages["+strconv.Itoa(len(messages))+"]", "%s", failed.Message)
+			return f.failed
 		}
+		messages = append(messages, m)
+		return nil
+	})
+	if f.failed != nil {
+		return "", f.failed
 	}
-	text, err := s.m.Chat(s.o.Template, messages...)
-	if errors.Is(err, llamacpp.ErrTemplate) {
-		return "", wrong("", "%v: use /v1/completions, or start the server with --chat-template", err).code("no_chat_template")
+	if n, most := lengths(messages), mostBytes*s.m.Context(); n > most { // before a template copies them
+		return "", wrong("messages", "found %d bytes, expected at most %d, which a context of %d tokens has room for", n, most, s.m.Context()).code(tooLong)
+	}
+	if s.template == nil {
+		return "", wrong("", "the model has no chat template: use /v1/completions, or start the server with --chat-template").code("no_chat_template")
+	}
+	select {
+	case s.readers <- struct{}{}:
+	case <-ctx.Done():
+		return "", ended(ctx.Err())
+	}
+	defer func() { <-s.readers }()
+	text, err := s.template.Render(llamacpp.Chat{Messages: messages})
+	var of *llamacpp.MessageError
+	if errors.As(err, &of) {
+		return "", wrong(fmt.Sprintf("messages[%d].%s", of.Index, of.Field), "%s", of.What)
 	} else if err != nil {
-		return "", wrong("messages", "%v", err)
+		return "", wrong("messages", "%s", strings.TrimPrefix(err.Error(), "llamacpp: "))
 	}
 	return text, nil
+}
+
+// lengths is the number of bytes of messages.
+func lengths(messages []llamacpp.Message) (n int) {
+	for _, m := range messages {
+		n += len(m.Content) + len(m.ToolCalls) + len(m.FunctionCall) + len(m.Reasoning)
+	}
+	return n
 }
 
 // message reads one message: its content is a text, or a list of parts that are texts.
@@ -299,8 +363,33 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 	default:
 		return none, wrong("role", "found %.40q, expected system, developer, user, assistant, tool or function", x.Role)
 	}
+	m.get("name", "a string", &x.Name)
+	m.get("tool_call_id", "a string", &x.ToolCallID)
+	if x.Role == "assistant" {
+		if !m.get("reasoning_content", "a string", &x.Reasoning) {
+			m.get("reasoning", "a string", &x.Reasoning)
+		}
+		if m.has("tool_calls") {
+			x.ToolCalls = m.of["tool_calls"]
+		}
+		if m.has("function_call") {
+			x.FunctionCall = m.of["function_call"]
+		}
+	}
+	if m.failed != nil {
+		return none, m.failed
+	}
+	for _, name := range []string{"tool_calls", "function_call"} {
+		if x.Role != "assistant" && m.has(name) {
+			return none, wrong(name, "found %s of the role %q, expected calls of an assistant", short(m.of[name]), x.Role)
+		}
+	}
+	if len(x.ToolCalls) > 0 && len(x.FunctionCall) > 0 {
+		return none, wrong("function_call", "found function_call and tool_calls, expected one of both")
+	}
 	content := bytes.TrimSpace(m.of["content"])
-	if x.Role == "assistant" && string(content) == "null" { // as clients send it with calls of tools
+	calls := len(x.ToolCalls)+len(x.FunctionCall) > 0
+	if x.Role == "assistant" && (string(content) == "null" || calls && len(content) == 0) { // as clients send it with calls
 		return x, nil
 	}
 	if len(content) == 0 || content[0] != '[' {
@@ -309,27 +398,32 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 		}
 		return x, nil
 	}
-	var parts []json.RawMessage
-	if json.Unmarshal(content, &parts) != nil {
-		return none, wrong("content", "found %s, expected a list of parts", short(content))
-	}
 	var b strings.Builder
-	for _, raw := range parts {
+	m.list("content", "a list of parts", func(v jsonscan.Value) error {
+		raw := json.RawMessage(v)
 		p, failed := parse(raw)
 		switch {
 		case failed != nil && raw[0] == '{': // of valid JSON: a field twice
-			return none, failed
+			m.failed = failed
+			return failed
 		case failed != nil:
-			return none, wrong("content", "found the part %s, expected an object with type and text", short(raw))
+			m.failed = wrong("content", "found the part %s, expected an object with type and text", short(raw))
+			return m.failed
 		}
 		var kind, text string
 		if p.get("type", "a string", &kind); kind != "text" {
-			return none, wrong("content", "found a part of the type %.40q, expected \"text\"", kind)
+			m.failed = wrong("content", "found a part of the type %.40q, expected \"text\"", kind)
+			return m.failed
 		}
 		if !p.get("text", "a string", &text) {
-			return none, wrong("content", "found a part without a text, expected one")
+			m.failed = wrong("content", "found a part without a text, expected one")
+			return m.failed
 		}
 		b.WriteString(text)
+		return nil
+	})
+	if m.failed != nil {
+		return none, m.failed
 	}
 	x.Content = b.String()
 	return x, nil
@@ -341,6 +435,7 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 const (
 	mostBytes   = 16
 	mostReaders = 2
+	shortText   = 2048 // bytes of a text that waits for no other: it takes a thousandth of the time of 64 kB
 )
 
 // tokens returns the tokens of a text. A text with more bytes than the context can have is not
@@ -349,12 +444,16 @@ func (s *Server) tokens(ctx context.Context, name, text string) ([]uint32, *fail
 	if most := mostBytes * s.m.Context(); len(text) > most {
 		return nil, wrong(name, "found %d bytes, expected at most %d, which a context of %d tokens has room for", len(text), most, s.m.Context()).code(tooLong)
 	}
-	select {
-	case s.readers <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ended(ctx.Err())
+	if len(text) > shortText {
+		s.tokenizing.Add(1)
+		defer s.tokenizing.Add(-1)
+		select {
+		case s.readers <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ended(ctx.Err())
+		}
+		defer func() { <-s.readers }()
 	}
-	defer func() { <-s.readers }()
 	ids := s.m.Tokens(text, true)
 	if len(ids) == 0 {
 		return nil, wrong(name, "found a text without tokens, expected one at least")

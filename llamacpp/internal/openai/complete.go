@@ -2,10 +2,11 @@ package openai
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,13 +57,28 @@ func usageOf(r engine.Result) *usage { return &usage{r.Read, r.Written, r.Read +
 
 // complete answers a request for text.
 func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *failure {
-	f, release, failed := s.read(w, r)
+	f, h, failed := s.read(w, r)
 	if failed != nil {
 		return failed
 	}
-	a, failed := s.ask(r.Context(), f, chat)
-	release()
+	defer h.release()
+	client, stop := s.caller(w, r)
+	defer stop()
+	place, failed := s.reserve()
 	if failed != nil {
+		return failed
+	}
+	defer place.Free()
+	a, failed := s.ask(client.ctx, f, chat)
+	if failed != nil {
+		return failed
+	}
+	a.Alone = f.boolean("deterministic")
+	if f.failed != nil {
+		return f.failed
+	}
+	f.of = nil
+	if failed := h.become(a.bytes()); failed != nil {
 		return failed
 	}
 	v := &view{s: s, asked: a, created: time.Now().Unix()}
@@ -70,8 +86,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	if chat {
 		v.id = "chat" + v.id
 	}
-	ctx, cancel := context.WithCancel(r.Context()) // who takes no part of an answer frees its place
-	defer cancel()
+	ctx := client.ctx
 	if !a.stream {
 		var all piece
 		a.Write = func(text string, tokens []engine.Token) bool {
@@ -79,11 +94,11 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 			all.tokens = append(all.tokens, tokens...)
 			return true
 		}
-		job, failed := s.start(s.Start(ctx, a.Request))
+		job, failed := s.start(place.Start(ctx, a.Request))
 		if failed != nil {
 			return failed
 		}
-		<-job.Done()
+		client.wait(w, job)
 		result, err := job.Result()
 		if failed := ended(err); failed != nil {
 			return failed
@@ -92,14 +107,22 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 	}
 	feed := &feed{come: make(chan struct{}, 1)}
 	a.Write = feed.write
-	job, failed := s.start(s.Start(ctx, a.Request))
+	job, failed := s.start(place.Start(ctx, a.Request))
 	if failed != nil {
 		return failed
 	}
 	out := newEvents(s, w)
-	for begun, done := false, false; !done && out.err == nil; begun = true {
+	headers := func() {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Cache-Control", "no-cache")
+		w.WriteHeader(http.StatusOK)
+	}
+	for begun, done := false, false; !done && out.err == nil; {
 		select {
 		case <-feed.come:
+		case <-client.ended:
+			client.probe(headers)
+			continue
 		case <-job.Done():
 			done = true
 			if _, err := job.Result(); err != nil && !begun { // the answer can have a status still
@@ -107,12 +130,12 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 			}
 		}
 		if !begun {
-			w.Header().Set("Content-Type", "text/event-stream")
-			w.Header().Set("Cache-Control", "no-cache")
+			headers()
 			v.begin()
 			if chat {
 				v.chunk(out, piece{}, "", true)
 			}
+			begun = true
 		}
 		for _, p := range feed.take() {
 			v.chunk(out, p, "", false)
@@ -122,7 +145,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, chat bool) *fa
 		}
 	}
 	if out.err != nil {
-		cancel()
+		stop() // who takes no part of an answer frees its place
 		<-job.Done()
 		return nil
 	}
@@ -179,7 +202,7 @@ func (e *events) flush() {
 	if e.err != nil {
 		return
 	}
-	if now, more := time.Now(), e.s.o.Timeout/8; now.Sub(e.noted) > more {
+	if now, more := time.Now(), e.s.o.Timeout/8; now.Sub(e.noted) > more && e.s.over.Err() == nil {
 		_ = e.control.SetWriteDeadline(now.Add(e.s.o.Timeout + more)) // if the writer supports it
 		e.noted = now
 	}
@@ -200,7 +223,8 @@ type view struct {
 	asked   *asked
 	id      string
 	created int64
-	offset  int // of the text, in characters
+	offset  int    // of the text, in whole characters
+	part    string // the bytes of a character after them
 
 	before, after string // the parts that are the same in all events of a stream, around the choice
 }
@@ -284,38 +308,73 @@ func (v *view) logProbs(tokens []engine.Token) any {
 	if v.asked.LogProbs < 0 {
 		return nil
 	}
-	off := engine.LogProbError(v.s.x, v.s.o.Budget)
+	off := v.s.off(slices.ContainsFunc(tokens, func(t engine.Token) bool { return t.Shared }))
 	if v.asked.chat {
 		content := make([]object, len(tokens))
 		for i, t := range tokens {
-			top := make([]object, len(t.Top))
-			for j, x := range t.Top {
-				top[j] = entry(x.Piece, x.LogProb)
+			top := []object{}
+			if v.asked.LogProbs > 0 {
+				for _, x := range t.Top {
+					top = append(top, entry(x.Piece, x.Special, x.LogProb))
+				}
 			}
-			content[i] = entry(t.Piece, t.LogProb)
+			content[i] = entry(t.Piece, t.Special, t.LogProb)
 			content[i]["top_logprobs"] = top
 		}
 		return object{"content": content, "refusal": nil, "logprob_error": off}
 	}
+	l := v.list(tokens)
+	l["logprob_error"] = off
+	return l
+}
+
+// list returns the log-probabilities of tokens in the form of /v1/completions: by the texts of
+// tokens, or by ids where another token has the same text.
+func (v *view) list(tokens []engine.Token) object {
 	texts, probs, tops, offsets := []string{}, []float64{}, []any{}, []int{}
 	for _, t := range tokens {
-		texts, probs, offsets = append(texts, t.Piece), append(probs, least(t.LogProb)), append(offsets, v.offset)
-		v.offset += utf8.RuneCountInString(t.Piece)
-		top := map[string]float64{}
+		text := shown(t.Piece, t.Special, "bytes:")
+		texts, probs, offsets = append(texts, text), append(probs, least(t.LogProb)), append(offsets, v.offset)
+		for v.part += t.Piece; utf8.FullRuneInString(v.part); v.offset++ {
+			_, size := utf8.DecodeRuneInString(v.part)
+			v.part = v.part[size:]
+		}
+		top := map[string]float64{text: least(t.LogProb)}
 		for _, x := range t.Top {
-			if p, twice := top[x.Piece]; !twice || x.LogProb > p { // parts of characters look alike
-				top[x.Piece] = least(x.LogProb)
+			if x.ID == t.ID {
+				continue
 			}
+			key := shown(x.Piece, x.Special, "bytes:")
+			if _, twice := top[key]; twice {
+				key = fmt.Sprintf("token_id:%d", x.ID)
+			}
+			top[key] = least(x.LogProb)
 		}
 		tops = append(tops, top)
 	}
-	return object{"tokens": texts, "token_logprobs": probs, "top_logprobs": tops, "text_offset": offsets, "logprob_error": off}
+	return object{"tokens": texts, "token_logprobs": probs, "top_logprobs": tops, "text_offset": offsets}
 }
 
-func entry(text string, p float64) object {
-	bytes := make([]int, len(text))
-	for i := range len(text) {
-		bytes[i] = int(text[i])
+// shown returns the text of a token as answers show it: the name of a token without text, and the
+// bytes of a part of a character, as \xe2\x82, after a prefix. JSON has no bytes.
+func shown(text, special, prefix string) string {
+	switch {
+	case text == "":
+		return special
+	case utf8.ValidString(text):
+		return text
 	}
-	return object{"token": text, "logprob": least(p), "bytes": bytes}
+	for _, b := range []byte(text) {
+		prefix += fmt.Sprintf(`\x%02x`, b)
+	}
+	return prefix
+}
+
+// entry describes a token. Its bytes are what it adds to the text: null for none.
+func entry(text, special string, p float64) object {
+	var bytes []int
+	for _, b := range []byte(text) {
+		bytes = append(bytes, int(b))
+	}
+	return object{"token": shown(text, special, ""), "logprob": least(p), "bytes": bytes}
 }

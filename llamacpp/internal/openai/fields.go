@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -56,37 +55,41 @@ type fields struct {
 	failed *failure
 }
 
-// parse reads a JSON object, and nothing after it.
-func parse(body []byte) (*fields, *failure) {
-	f := &fields{}
-	err := json.Unmarshal(body, &f.of)
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &kind):
-		found := map[string]string{"array": "an array", "bool": "true or false"}[kind.Value]
-		return nil, wrong("", "body: found %s, expected an object", cmp.Or(found, "a "+kind.Value)).code("invalid_json")
-	case err != nil:
-		return nil, wrong("", "body: found no JSON object: %v", err).code("invalid_json")
-	case f.of == nil:
-		return nil, wrong("", "body: found null, expected a JSON object").code("invalid_json")
-	}
-	if name := twice(body); name != "" {
-		return nil, wrong("", "%.40s: found the field twice, expected it once", name).code("invalid_json")
-	}
-	return f, nil
-}
+// mostFields bounds the fields of an object, each of which takes some hundred bytes besides its text.
+const mostFields = 1000
 
-// twice returns the name of a field of a valid object that is there twice, "" for none.
-func twice(object []byte) (name string) {
-	seen := map[string]bool{}
-	_ = jsonscan.Value(bytes.TrimSpace(object)).Entries(func(key []byte, _ jsonscan.Value) error {
-		if seen[string(key)] && name == "" {
-			name = cmp.Or(string(key), `""`)
+// parse reads a JSON object, and nothing after it. The fields are parts of the text.
+func parse(body []byte) (*fields, *failure) {
+	if !json.Valid(body) {
+		var raw json.RawMessage
+		return nil, wrong("", "body: found no JSON object: %v", json.Unmarshal(body, &raw)).code("invalid_json")
+	}
+	body = bytes.TrimSpace(body)
+	switch c := body[0]; c {
+	case '{':
+	case 'n':
+		return nil, wrong("", "body: found null, expected a JSON object").code("invalid_json")
+	default:
+		found := map[byte]string{'[': "an array", '"': "a string", 't': "true or false", 'f': "true or false"}[c]
+		return nil, wrong("", "body: found %s, expected an object", cmp.Or(found, "a number")).code("invalid_json")
+	}
+	f := &fields{of: map[string]json.RawMessage{}}
+	err := jsonscan.Value(body).Entries(func(name []byte, value jsonscan.Value) error {
+		if _, twice := f.of[string(name)]; twice {
+			return wrong("", "%.40s: found the field twice, expected it once", cmp.Or(string(name), `""`)).code("invalid_json")
 		}
-		seen[string(key)] = true
+		if len(f.of) == mostFields {
+			return wrong("", "found more than %d fields, expected at most these", mostFields).code("invalid_json")
+		}
+		f.of[string(name)] = json.RawMessage(value)
 		return nil
 	})
-	return name
+	if failed := (*failure)(nil); errors.As(err, &failed) {
+		return nil, failed
+	} else if err != nil {
+		return nil, wrong("", "body: %v", err).code("invalid_json")
+	}
+	return f, nil
 }
 
 // notUnicode describes the first bytes of a JSON text that encoding/json would replace in silence:
@@ -136,32 +139,39 @@ func (f *fields) get(name, expected string, to any) bool {
 	if !ok || string(raw) == "null" {
 		return false
 	}
-	if err := json.Unmarshal(raw, to); err != nil || hasNull(raw, to) {
+	if err := json.Unmarshal(raw, to); err != nil {
 		f.fail(name, "found %s, expected %s", short(raw), expected)
 		return false
 	}
 	return true
 }
 
-// hasNull reports whether a list or an object of numbers or texts has a null, which encoding/json
-// takes for 0 or "".
-func hasNull(raw json.RawMessage, to any) bool {
-	switch to.(type) {
-	case *[]uint32, *[]string:
-		var of []*json.RawMessage
-		return json.Unmarshal(raw, &of) != nil || slices.Contains(of, nil)
-	case *map[string]float64:
-		var of map[string]*json.RawMessage
-		if json.Unmarshal(raw, &of) != nil {
-			return true
-		}
-		for _, x := range of {
-			if x == nil {
-				return true
-			}
-		}
+// list calls each for the elements of a list, in place: none takes memory of its own. It reports
+// whether the field was there and all of them were good.
+func (f *fields) list(name, expected string, each func(v jsonscan.Value) error) bool {
+	raw := bytes.TrimSpace(f.of[name])
+	if len(raw) == 0 || string(raw) == "null" {
+		return false
 	}
-	return false
+	if err := jsonscan.Value(raw).Array(each); err != nil && f.failed == nil {
+		f.fail(name, "found %s, expected %s", short(raw), expected)
+	}
+	return f.failed == nil
+}
+
+// tokenID reads the id of a token, without memory of its own.
+func tokenID(v jsonscan.Value) (uint32, error) {
+	n := uint64(0)
+	for _, c := range v {
+		if c < '0' || c > '9' || n > math.MaxUint32 {
+			return 0, v.Found("the id of a token")
+		}
+		n = 10*n + uint64(c-'0')
+	}
+	if n > math.MaxUint32 {
+		return 0, v.Found("the id of a token")
+	}
+	return uint32(n), nil
 }
 
 // short is JSON as a message shows it.
@@ -228,25 +238,46 @@ func (f *fields) has(name string) bool {
 
 // object reads the fields of an object, nil if it is not there.
 func (f *fields) object(name string) *fields {
-	var raw map[string]json.RawMessage
-	if !f.get(name, "an object", &raw) {
+	raw := bytes.TrimSpace(f.of[name])
+	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
-	o, failed := parse(f.of[name])
+	if raw[0] != '{' {
+		f.fail(name, "found %s, expected an object", short(raw))
+		return nil
+	}
+	o, failed := parse(raw)
 	if failed != nil {
 		f.fail(name, "%s", failed.Message)
 	}
 	return o
 }
 
-// texts reads a string, or a list of strings.
-func (f *fields) texts(name, expected string) (list []string) {
+// texts reads a string, or a list of at most so many strings, which it counts before it reads them.
+func (f *fields) texts(name, expected string, most int) (list []string) {
 	raw := bytes.TrimSpace(f.of[name])
 	if len(raw) > 0 && raw[0] == '"' {
 		list = make([]string, 1)
 		f.get(name, expected, &list[0])
 		return list
 	}
-	f.get(name, expected, &list)
+	n := 0
+	if !f.list(name, expected, func(v jsonscan.Value) error {
+		if n++; v[0] != '"' {
+			return v.Found("a string")
+		}
+		return nil
+	}) {
+		return nil
+	}
+	if n > most {
+		f.fail(name, "found %d strings, expected at most %d", n, most)
+		return nil
+	}
+	f.list(name, expected, func(v jsonscan.Value) error {
+		text, err := v.Bytes()
+		list = append(list, string(text))
+		return err
+	})
 	return list
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	l2sengine "github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/precision"
 	"github.com/learning-to-screen/l2s/llamacpp/internal/engine"
 )
@@ -93,9 +94,12 @@ type notedWriter struct {
 	status int
 }
 
+// WriteHeader does nothing if the answer has begun already: see caller.probe.
 func (w *notedWriter) WriteHeader(status int) {
-	w.status = cmp.Or(w.status, status)
-	w.ResponseWriter.WriteHeader(status)
+	if w.status == 0 {
+		w.status = status
+		w.ResponseWriter.WriteHeader(status)
+	}
 }
 
 // Unwrap is for http.ResponseController.
@@ -152,9 +156,10 @@ func (m *metrics) write(w io.Writer) {
 	active, waiting := m.s.Busy()
 	p.one("l2s_requests_active", "gauge", "Requests under way.", float64(active))
 	p.one("l2s_requests_waiting", "gauge", "Requests that wait for a place.", float64(waiting))
-	p.one("l2s_body_bytes", "gauge", "Memory that bodies take that are read, about.", float64(m.s.memory.Load()))
-	if preview := m.s.x.Preview(); preview != nil {
-		rung := engine.Rung(preview, m.s.o.Budget)
+	p.one("l2s_requests_tokenizing", "gauge", "Requests whose long texts the tokenizer reads or that wait for it; they count as waiting too.", float64(m.s.tokenizing.Load()))
+	p.one("l2s_body_bytes", "gauge", "Memory of bodies, and of what was read of them, about.", float64(m.s.memory.Load()))
+	if m.s.x.Previews() {
+		rung := engine.Rung(m.s.x.Index(), m.s.o.Budget)
 		for _, of := range []struct {
 			name, help string
 			e          precision.Estimate
@@ -167,7 +172,7 @@ func (m *metrics) write(w io.Writer) {
 			p.value(of.name, `end="value"`, of.e.Value)
 			p.value(of.name, `end="high"`, of.e.High)
 		}
-		p.one("l2s_own_states", "gauge", "The number of these tokens.", float64(preview.OwnStates()))
+		p.one("l2s_own_states", "gauge", "The number of these tokens.", float64((*l2sengine.Index)(m.s.x.Index()).Preview().Parts().Own))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

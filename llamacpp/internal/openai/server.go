@@ -21,6 +21,9 @@ import (
 
 // Options are the options of a server.
 type Options struct {
+	// Step, unless nil, gets each step of the engine. It must not wait.
+	Step func(engine.Step)
+
 	Name     string        // of the model
 	Template string        // of chats, "" for the model's own: see llamacpp.Model.Chat
 	Parallel int           // concurrent requests
@@ -46,25 +49,70 @@ type Server struct {
 	m        *llamacpp.Model
 	x        *llamacpp.Head
 	o        Options
-	banned   *bitset.Set   // tokens that the model's file forbids
-	readers  chan struct{} // a place for each text whose tokens are looked for
+	template *llamacpp.Template // nil if there is none
+	banned   *bitset.Set        // tokens that the model's file forbids
+	readers  chan struct{}      // a place for each text whose tokens are looked for
 	started  time.Time
 	metrics  *metrics
 	memory   atomic.Int64
 	stopping atomic.Bool
+
+	tokenizing atomic.Int64    // texts that are read by the tokenizer, or wait for it
+	over       context.Context // ends with Run: no request may take longer
+	end        context.CancelFunc
 }
 
 // New returns a server of a model, with a sequence per concurrent request and with Forks, and its
 // head.
 func New(m *llamacpp.Model, x *llamacpp.Head, o Options) (*Server, error) {
 	s := &Server{m: m, x: x, o: o, started: time.Now(), readers: make(chan struct{}, mostReaders)}
+	s.over, s.end = context.WithCancel(context.Background())
 	var err error
 	if s.banned, err = engine.Banned(x, nil); err != nil {
 		return nil, err
 	}
+	if o.Template != "" || m.ChatTemplate() != "" {
+		if s.template, err = m.Template(o.Template); err != nil {
+			return nil, err
+		}
+	}
 	s.metrics = newMetrics(s)
-	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Audit: o.Audit, Step: s.metrics.step})
+	s.Engine = engine.New(m, x, engine.Options{Parallel: o.Parallel, Forks: Forks, Waiting: o.Waiting, Audit: o.Audit, Step: func(x engine.Step) {
+		s.metrics.step(x)
+		if o.Step != nil {
+			o.Step(x)
+		}
+	}})
 	return s, nil
+}
+
+// Run serves requests until ctx ends. Then requests end: with the step under way, and without more
+// time for their bodies or for the clients that take answers.
+func (s *Server) Run(ctx context.Context) {
+	defer context.AfterFunc(ctx, s.end)()
+	s.Engine.Run(ctx)
+	s.end()
+}
+
+// lastSecond is the time in which clients must take the ends of answers after the end of Run.
+const lastSecond = time.Second
+
+// timed gives requests their times: to come whole, from their handler on (read gives more to a
+// body), and at the end of the server.
+func (s *Server) timed(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		_ = control.SetReadDeadline(time.Now().Add(s.o.Timeout)) // net/http reads the rest of a body that nobody wants
+		defer context.AfterFunc(s.over, func() {
+			_ = control.SetReadDeadline(time.Unix(1, 0))
+			_ = control.SetWriteDeadline(time.Now().Add(lastSecond))
+		})()
+		h.ServeHTTP(w, r)
+		// What net/http reads of a body that nobody wants, here, where the end of the server ends it.
+		if r.Header.Get("Expect") == "" {
+			_, _ = io.CopyN(io.Discard, r.Body, 256<<10)
+		}
+	})
 }
 
 // Stop has /health fail: the server is about to end.
@@ -122,9 +170,9 @@ func (s *Server) Handler() http.Handler {
 		s.refuse(w, wrong("", "found a request of a page of another site, expected none").with(http.StatusForbidden).code("cross_origin"))
 	}))
 	if s.o.Local {
-		return s.local(guard.Handler(mux))
+		return s.timed(s.local(guard.Handler(mux)))
 	}
-	return guard.Handler(mux)
+	return s.timed(guard.Handler(mux))
 }
 
 func (s *Server) model() any {
@@ -169,18 +217,29 @@ func encode(w io.Writer, x any) error {
 
 // patient sets the time limit of a client for a part of an answer.
 func (s *Server) patient(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.o.Timeout)) // if the writer supports it
+	control := http.NewResponseController(w)
+	// Longer than the time for the rest of a body that nobody wants, which net/http reads before.
+	_ = control.SetWriteDeadline(time.Now().Add(s.o.Timeout + s.o.Timeout/8)) // if the writer supports it
+	if s.over.Err() != nil {
+		_ = control.SetWriteDeadline(time.Now().Add(lastSecond))
+	}
 }
 
-// read reads the fields of a request. The memory of its body is held until release.
-func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, release func(), failed *failure) {
-	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return nil, nil, wrong("", "Content-Encoding: found %.40q, expected a body without one", e).with(http.StatusUnsupportedMediaType).code("content_encoding")
+// read reads the fields of a request, which keep its body. Its memory is held until h.release.
+func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, h *hold, failed *failure) {
+	for _, e := range r.Header.Values("Content-Encoding") {
+		if e != "" && !strings.EqualFold(e, "identity") {
+			return nil, nil, wrong("", "Content-Encoding: found %.40q, expected a body without one", e).with(http.StatusUnsupportedMediaType).code("content_encoding")
+		}
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(s.o.Timeout))
-	h := hold{of: s}
-	body, err := io.ReadAll(io.LimitReader(heldReader{r.Body, &h}, s.o.Body+1))
+	until := time.Now().Add(s.o.Timeout)
+	_ = control.SetReadDeadline(until)
+	if s.over.Err() != nil {
+		return nil, nil, unavailable("the server is about to end")
+	}
+	h = &hold{of: s}
+	body, err := h.read(r.Body, r.ContentLength)
 	if long := int64(len(body)) > s.o.Body; long || err != nil && r.ContentLength > s.o.Body {
 		h.release()
 		if long && r.Header.Get("Expect") == "" {
@@ -195,7 +254,10 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, releas
 			return nil, nil, f
 		}
 		f := wrong("", "body: it did not come whole: %v", err)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		switch {
+		case s.over.Err() != nil:
+			return nil, nil, unavailable("the server ended the request")
+		case errors.Is(err, os.ErrDeadlineExceeded), !time.Now().Before(until): // net/http hides it of trailers
 			return nil, nil, f.with(http.StatusRequestTimeout)
 		}
 		return nil, nil, f.code("invalid_body") // of a client that is not heard any more, or of wrong chunks
@@ -210,17 +272,29 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (f *fields, releas
 		h.release()
 		return nil, nil, failed
 	}
-	return f, h.release, nil
+	return f, h, nil
 }
 
-// bodyTimes is the memory of a body while it is read, in multiples of its size: for the bytes, the
-// JSON and the values.
-const bodyTimes = 4
+// heldTimes is the memory of a request in multiples of its live bytes: Go's collector begins when
+// as much again is garbage, and texts are copied once when they are decoded.
+const heldTimes = 3
 
-// hold is the part of a request in the memory for the bodies of all requests.
+// hold is the part of a request in the memory for all requests.
 type hold struct {
 	of    *Server
 	bytes int64
+}
+
+// become changes the live bytes of the request, and fails if there is no memory for more. A request
+// alone has all that it needs.
+func (h *hold) become(bytes int64) *failure {
+	more := heldTimes*bytes - h.bytes
+	if now := h.of.memory.Add(more); more > 0 && now > h.of.o.Memory && now > h.bytes+more {
+		h.of.memory.Add(-more)
+		return unavailable("other requests take the memory that there is for all: try again later")
+	}
+	h.bytes += more
+	return nil
 }
 
 func (h *hold) release() {
@@ -228,21 +302,52 @@ func (h *hold) release() {
 	h.bytes = 0
 }
 
-// heldReader takes memory for the bytes that it reads.
-type heldReader struct {
-	io.Reader
-	h *hold
+// read reads a body of at most one byte more than the server takes. Memory is held before it is
+// allocated, and allocated as bytes come: a client may promise more than it sends.
+func (h *hold) read(r io.Reader, length int64) ([]byte, error) {
+	most := h.of.o.Body + 1
+	if length >= 0 {
+		most = min(most, length+1)
+	}
+	var body []byte
+	for {
+		if int64(len(body)) == most {
+			return body, nil
+		}
+		if len(body) == cap(body) {
+			size := min(max(2*int64(cap(body)), 4096), most)
+			if failed := h.become(size); failed != nil {
+				return nil, failed
+			}
+			body = append(make([]byte, 0, size), body...)
+		}
+		n, err := r.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if err == io.EOF {
+			return body, nil
+		} else if err != nil {
+			return body, err
+		}
+	}
 }
 
-func (r heldReader) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
-	more := int64(bodyTimes * n)
-	if now := r.h.of.memory.Add(more); now > r.h.of.o.Memory && now > r.h.bytes+more { // a request alone has room
-		r.h.of.memory.Add(-more)
-		return 0, unavailable("other requests take the memory that there is for all: try again later")
+// reserve takes a place of the engine, before the work for a request.
+func (s *Server) reserve() (*engine.Place, *failure) {
+	place, err := s.Reserve()
+	if err != nil {
+		_, failed := s.start(nil, err)
+		return nil, failed
 	}
-	r.h.bytes += more
-	return n, err
+	return place, nil
+}
+
+// off is the error of log-probabilities in answers: nil for tokens that were computed together with
+// other requests, which change them by as much as nobody has measured.
+func (s *Server) off(shared bool) any {
+	if shared {
+		return nil
+	}
+	return engine.LogProbError(s.x, s.o.Budget)
 }
 
 // start starts a job, or returns the reason why it does not.

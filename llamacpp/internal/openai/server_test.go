@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +59,18 @@ type served struct {
 
 func serve(t testing.TB, context_ int, change func(*openai.Options)) *served {
 	t.Helper()
+	return serveFile(t, gguf, context_, change)
+}
+
+// serveFile serves the model of a file.
+func serveFile(t testing.TB, file string, context_ int, change func(*openai.Options)) *served {
+	t.Helper()
+	return serveHead(t, file, context_, change, llamacpp.HeadOptions{})
+}
+
+// serveHead serves it with a head of its own.
+func serveHead(t testing.TB, file string, context_ int, change func(*openai.Options), head llamacpp.HeadOptions) *served {
+	t.Helper()
 	if missing != "" {
 		t.Skip(missing)
 	}
@@ -65,11 +78,11 @@ func serve(t testing.TB, context_ int, change func(*openai.Options)) *served {
 	if change != nil {
 		change(&o)
 	}
-	m, err := llamacpp.Open(gguf, llamacpp.Options{Context: context_, Sequences: o.Parallel, Forks: openai.Forks, Threads: 1})
+	m, err := llamacpp.Open(file, llamacpp.Options{Context: context_, Sequences: o.Parallel, Forks: openai.Forks, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := m.Head(llamacpp.HeadOptions{})
+	x, err := m.Head(head)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +97,7 @@ func serve(t testing.TB, context_ int, change func(*openai.Options)) *served {
 	h := httptest.NewUnstartedServer(s.Handler())
 	h.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		c.(*net.TCPConn).SetWriteBuffer(4096) // so that a client that does not read is noticed soon
-		return ctx
+		return openai.WithConn(ctx, c)
 	}
 	h.Start()
 	t.Cleanup(func() { h.CloseClientConnections(); h.Close(); end(); x.Close(); m.Close() })
@@ -258,6 +271,15 @@ func TestAnswers(t *testing.T) {
 	if a, b, c, d := drawn(`,"seed":7`), drawn(`,"seed":7`), drawn(`,"seed":8`), drawn(""); a != b || a == c || d == a {
 		t.Errorf("found %q and %q of one seed, %q of another, %q of none", a, b, c, d)
 	}
+	// -1 is no seed, in any form of the number; other negative numbers and 0 are seeds.
+	for _, c := range []struct {
+		seed string
+		same bool
+	}{{"-1", false}, {"-1.0", false}, {"-2", true}, {"0", true}, {"9223372036854775807", true}} {
+		if a, b := drawn(`,"seed":`+c.seed), drawn(`,"seed":`+c.seed); (a == b) != c.same {
+			t.Errorf("seed %s: found %q and %q, expected the same text: %v", c.seed, a, b, c.same)
+		}
+	}
 	// Where the model's own template is missing.
 	other := serve(t, 64, func(o *openai.Options) { o.Template = "" })
 	if status, x := other.post(t, "/v1/chat/completions", chat+"}"); status != 400 || at(t, x, "error", "code") != "no_chat_template" {
@@ -282,7 +304,9 @@ func TestStops(t *testing.T) {
 		}
 		tokens := ""
 		for _, piece := range at(t, x, "choices", 0, "logprobs", "tokens").([]any) {
-			tokens += piece.(string)
+			if piece != "</s>" { // which has no text
+				tokens += piece.(string)
+			}
 		}
 		if !strings.HasPrefix(tokens, want) {
 			t.Errorf("%s: found the tokens %q, expected the tokens of %q", form, tokens, want)
@@ -295,6 +319,41 @@ func TestStops(t *testing.T) {
 		if streamed != want {
 			t.Errorf("%s: found %q in a stream, expected %q", form, streamed, want)
 		}
+	}
+}
+
+// A stop text that names a special token ends the text at this token, which is no text itself.
+func TestStopsThatAreSpecialTokens(t *testing.T) {
+	s := serve(t, 128, nil)
+	body := fmt.Sprintf(`{"prompt":%q,"max_tokens":16,"temperature":0,"ignore_eos":true,"logprobs":0`, prompt)
+	x := s.ok(t, "/v1/completions", body+"}")
+	text, before := at(t, x, "choices", 0, "text").(string), ""
+	special := 0
+	for i, token := range at(t, x, "choices", 0, "logprobs", "tokens").([]any) {
+		if token != "</s>" {
+			before += token.(string)
+			continue
+		}
+		if special++; special == 1 {
+			if y := s.ok(t, "/v1/completions", body+`,"stop":["no such text","</s>"]}`); at(t, y, "choices", 0, "text") != before || at(t, y, "choices", 0, "finish_reason") != "stop" || at(t, y, "usage", "completion_tokens") != float64(i+1) {
+				t.Errorf("found %v, expected %q, and %d tokens", at(t, y, "choices", 0), before, i+1)
+			}
+		}
+		if before != "" { // with the text before it
+			last := before[len(before)-1:]
+			stop, _ := json.Marshal(last + "</s>")
+			if y := s.ok(t, "/v1/completions", body+`,"stop":`+string(stop)+"}"); at(t, y, "choices", 0, "text") != before[:len(before)-1] || at(t, y, "choices", 0, "finish_reason") != "stop" {
+				t.Errorf("%s: found %v, expected %q", stop, at(t, y, "choices", 0), before[:len(before)-1])
+			}
+			break
+		}
+	}
+	if special == 0 {
+		t.Fatalf("found no special token in the text %q, expected one", text)
+	}
+	// A part of a name is no text.
+	if y := s.ok(t, "/v1/completions", body+`,"stop":["/s>"]}`); at(t, y, "choices", 0, "text") != text {
+		t.Errorf("found %q, expected %q", at(t, y, "choices", 0, "text"), text)
 	}
 }
 
@@ -355,9 +414,13 @@ func TestLogProbs(t *testing.T) {
 				best = id
 			}
 		}
-		piece := at(t, l, "tokens", i).(string)
-		if d := at(t, l, "token_logprobs", i).(float64) - all[best]; math.Abs(d) > near || piece != m.Piece(uint32(best)) {
-			t.Errorf("token %d: found %q, %v, expected %q, %v", i, piece, at(t, l, "token_logprobs", i), m.Piece(uint32(best)), all[best])
+		piece, want := at(t, l, "tokens", i).(string), m.Piece(uint32(best))
+		adds := want
+		if want == "" { // it has a name and no text
+			want = m.Name(uint32(best))
+		}
+		if d := at(t, l, "token_logprobs", i).(float64) - all[best]; math.Abs(d) > near || piece != want {
+			t.Errorf("token %d: found %q, %v, expected %q, %v", i, piece, at(t, l, "token_logprobs", i), want, all[best])
 		}
 		if top := at(t, l, "top_logprobs", i).(map[string]any); len(top) != 3 || top[piece] != at(t, l, "token_logprobs", i) {
 			t.Errorf("token %d: found the best %v", i, top)
@@ -365,7 +428,7 @@ func TestLogProbs(t *testing.T) {
 		if at(t, l, "text_offset", i) != float64(utf8.RuneCountInString(before)) || !strings.HasPrefix(text, before) {
 			t.Errorf("token %d: found the offset %v, expected %d", i, at(t, l, "text_offset", i), utf8.RuneCountInString(before))
 		}
-		before += piece
+		before += adds
 		ids = append(ids, uint32(best))
 	}
 	chat := `{"messages":[{"role":"user","content":"Say yes."}],"max_tokens":3,"temperature":0,"ignore_eos":true,"logprobs":true,"top_logprobs":2`
@@ -389,6 +452,65 @@ func TestLogProbs(t *testing.T) {
 	}
 	if n != 3 {
 		t.Errorf("a stream: found %d events with log-probabilities, expected 3", n)
+	}
+}
+
+// Tokens that are parts of characters: their offsets are places in the text, their bytes make it,
+// and the token that was written is among the best, however unlikely it is.
+func TestLogProbsOfPartsOfCharacters(t *testing.T) {
+	s := serve(t, 128, nil)
+	for _, text := range []string{"é", "€", "😀", "é€"} {
+		bytes := s.m.Tokens(text, false)
+		if bytes = bytes[1:]; len(bytes) != len(text) { // after the space of a word
+			t.Fatalf("%s: found the tokens %v, expected one per byte", text, bytes)
+		}
+		allowed, _ := json.Marshal(bytes)
+		// Penalties make the tokens of the bytes take turns.
+		body := fmt.Sprintf(`"max_tokens":24,"temperature":0,"ignore_eos":true,"frequency_penalty":50,"allowed_tokens":%s`, allowed)
+		x := s.ok(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"logprobs":2,%s}`, prompt, body))
+		l := at(t, x, "choices", 0, "logprobs")
+		var written strings.Builder
+		for i, token := range at(t, l, "tokens").([]any) {
+			whole := 0
+			for rest := written.String(); utf8.FullRuneInString(rest); whole++ {
+				_, size := utf8.DecodeRuneInString(rest)
+				rest = rest[size:]
+			}
+			if at(t, l, "text_offset", i) != float64(whole) {
+				t.Errorf("%s, token %d after %q: found the offset %v, expected %d", text, i, written.String(), at(t, l, "text_offset", i), whole)
+			}
+			code, ok := strings.CutPrefix(token.(string), `bytes:\x`)
+			b, err := strconv.ParseUint(code, 16, 8)
+			if !ok || err != nil {
+				t.Fatalf("%s, token %d: found %q, expected the code of a byte", text, i, token)
+			}
+			written.WriteByte(byte(b))
+			top := at(t, l, "top_logprobs", i).(map[string]any)
+			if n := len(top); n != 2 && n != 3 || top[token.(string)] != at(t, l, "token_logprobs", i) {
+				t.Errorf("%s, token %d: found %v, expected the two best and %q with %v", text, i, top, token, at(t, l, "token_logprobs", i))
+			}
+		}
+		content := at(t, x, "choices", 0, "text").(string)
+		if found := string([]rune(written.String())); found != content || written.Len() != 24 {
+			t.Errorf("%s: found the tokens of %q, expected the text, %q", text, found, content)
+		}
+		x = s.ok(t, "/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":"user","content":"a"}],"logprobs":true,"top_logprobs":2,%s}`, body))
+		var all []byte
+		for i, entry := range at(t, x, "choices", 0, "logprobs", "content").([]any) {
+			list := at(t, entry, "bytes").([]any)
+			if want := fmt.Sprintf(`\x%02x`, int(list[0].(float64))); len(list) != 1 || at(t, entry, "token") != want {
+				t.Errorf("%s, token %d of a chat: found %v, expected one byte, and its code", text, i, entry)
+			}
+			all = append(all, byte(list[0].(float64)))
+			if !slices.ContainsFunc(at(t, entry, "top_logprobs").([]any), func(x any) bool {
+				return reflect.DeepEqual(at(t, x, "bytes"), list) && at(t, x, "logprob") == at(t, entry, "logprob")
+			}) {
+				t.Errorf("%s, token %d of a chat: found %v, expected the token among the best", text, i, entry)
+			}
+		}
+		if found := string([]rune(string(all))); found != at(t, x, "choices", 0, "message", "content") {
+			t.Errorf("%s: found the bytes of %q in a chat, expected %q", text, found, at(t, x, "choices", 0, "message", "content"))
+		}
 	}
 }
 
@@ -445,7 +567,7 @@ func TestBiases(t *testing.T) {
 			t.Errorf("found %q twice, expected each token once under this penalty", piece)
 		}
 	}
-	// Only the rows of allowed tokens are read: a test of the cost is in package softmax. Here the
+	// Only the rows of allowed tokens are read: a test of the cost is in package l2s. Here the
 	// whole chain takes them.
 	if status, x := s.post(t, "/v1/completions", fmt.Sprintf(`{"prompt":%q,"allowed_tokens":[3],"logit_bias":{"3":-100}}`, prompt)); status != 400 || at(t, x, "error", "param") != "logit_bias" {
 		t.Errorf("nothing may be written: found %d, %v", status, x)
@@ -502,6 +624,39 @@ func TestScore(t *testing.T) {
 }
 
 // Requests that are wrong have an error of OpenAI's shape that names the field.
+// A score counts the tokens of the answers alone, also for a file that adds a token to the end of a
+// text, and a prompt that names the token of the beginning has it once.
+func TestScoresOfFilesThatAddTokens(t *testing.T) {
+	if missing != "" {
+		t.Skip(missing)
+	}
+	scores := func(file, prompt string) any {
+		t.Helper()
+		x := serveFile(t, file, 128, nil).ok(t, "/v1/score", fmt.Sprintf(`{"prompt":%q,"answers":[" two sections."," files"]}`, prompt))
+		return at(t, x, "answers")
+	}
+	adds := func(begin, end bool) string {
+		t.Helper()
+		file, err := testlib.Bools(t.TempDir(), gguf, map[string]bool{"tokenizer.ggml.add_bos_token": begin, "tokenizer.ggml.add_eos_token": end})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	both := adds(true, true)
+	for name, c := range map[string]struct{ file, prompt, plain string }{
+		"the end is added":                  {adds(false, true), prompt, prompt},
+		"the beginning is added":            {both, prompt, "<s>" + prompt},
+		"the beginning is in the text":      {both, "<s>" + prompt, "<s>" + prompt},
+		"the beginning is there twice":      {both, "<s><s>" + prompt, "<s><s>" + prompt},
+		"the text ends with the end's name": {both, prompt + "</s>", "<s>" + prompt + "</s>"},
+	} {
+		if found, want := scores(c.file, c.prompt), scores(gguf, c.plain); !reflect.DeepEqual(found, want) {
+			t.Errorf("%s: found %v, expected %v", name, found, want)
+		}
+	}
+}
+
 func TestWrongRequests(t *testing.T) {
 	s := serve(t, 64, nil)
 	chat := `{"messages":[{"role":"user","content":"a"}]`
@@ -564,6 +719,7 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `{"prompt":"a","top_k":[]}`, 400, "top_k", "expected an integer"},
 		{"completions", `{"prompt":"a","min_p":true}`, 400, "min_p", "expected a number"},
 		{"completions", `{"prompt":"a","seed":"x"}`, 400, "seed", "expected an integer"},
+		{"completions", `{"prompt":"a","seed":""}`, 400, "seed", "expected an integer"},
 		{"completions", `{"prompt":"a","seed":1e30}`, 400, "seed", "expected an integer"},
 		{"completions", `{"prompt":"a","seed":9223372036854775808}`, 400, "seed", "found 9223372036854775808, expected an integer, -9223372036854775808 to 9223372036854775807"},
 		{"completions", `{"prompt":"a","stop":7}`, 400, "stop", "found 7"},
@@ -1053,4 +1209,40 @@ func (s *served) metrics(t *testing.T) map[string]float64 {
 		}
 	}
 	return values
+}
+
+// A message that the template leaves out of the prompt is a 400 that names it, and so is a call that
+// no template renders. A template's own words reach the client.
+func TestMessagesThatTheTemplateLeavesOut(t *testing.T) {
+	const calls = `[{"role":"user","content":"u"},{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"look","arguments":"{\"city\":\"Bern\"}"}}]},{"role":"tool","tool_call_id":"c","content":"cold"}]`
+	const function = `[{"role":"user","content":"u"},{"role":"assistant","content":null,"function_call":{"name":"look","arguments":"{}"}},{"role":"function","name":"look","content":"cold"}]`
+	users := "{% for m in messages %}{% if m.role == 'wizard' or m.content == 'no' %}{{ raise_exception('Only users!') }}{% endif %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
+	whole := "{% for m in messages %}{{ m.role ~ (m.content or '') }}{% for c in m.tool_calls or [] %}{{ c.function|tojson }}{% endfor %}{% endfor %}"
+	for name, c := range map[string]struct {
+		template, messages, param, message string // none: 200
+	}{
+		"whole":           {whole, calls, "", ""},
+		"a function":      {whole, function, "", ""},
+		"a lost system":   {users, `[{"role":"system","content":"s"},{"role":"user","content":"u"}]`, "messages[0].content", `of the role "system"`},
+		"its words":       {users, `[{"role":"system","content":"u"},{"role":"user","content":"u u"}]`, "messages[0].content", `of the role "system"`},
+		"a lost call":     {"chatml", calls, "messages[1].tool_calls", "a call that"},
+		"a lost function": {"chatml", function, "messages[1].function_call", "a call that"},
+		"a lost result":   {users, `[{"role":"user","content":"u"},{"role":"tool","content":"cold"}]`, "messages[1].content", `of the role "tool"`},
+		"arguments":       {whole, strings.Replace(calls, `{\"city\":\"Bern\"}`, "Bern", 1), "messages[1].tool_calls[0].function.arguments", `found "Bern"`},
+		"a refusal":       {users, `[{"role":"user","content":"no"}]`, "messages", "refuses the chat: Only users!"},
+		"calls of a user": {whole, `[{"role":"user","content":"u","tool_calls":[{"function":{"name":"f"}}]}]`, "messages[0]", "tool_calls: found"},
+		"both":            {whole, `[{"role":"assistant","content":"u","tool_calls":[{"function":{"name":"f"}}],"function_call":{"name":"f"}}]`, "messages[0]", "function_call: found function_call and tool_calls"},
+	} {
+		s := serve(t, 128, func(o *openai.Options) { o.Template = c.template })
+		status, x := s.post(t, "/v1/chat/completions", `{"messages":`+c.messages+`,"max_tokens":1}`)
+		switch {
+		case c.param == "" && status != 200:
+			t.Errorf("%s: found %d, %v", name, status, x)
+		case c.param != "" && (status != 400 || at(t, x, "error", "param") != c.param || !strings.Contains(at(t, x, "error", "message").(string), c.message)):
+			t.Errorf("%s: found %d, %v, expected a 400 of %s, %q", name, status, x, c.param, c.message)
+		}
+		if status, _ := s.post(t, "/v1/score", `{"messages":`+c.messages+`,"answers":["a","b"]}`); (status == 200) != (c.param == "") {
+			t.Errorf("%s: /v1/score: found %d", name, status)
+		}
+	}
 }

@@ -2,6 +2,8 @@
 package testlib
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -42,4 +44,28 @@ func Get(script, root string) (string, error) {
 		}
 	}
 	return folder, nil
+}
+
+// Bools writes a GGUF file to the folder that is another file with some bools of its metadata
+// changed, and returns its path.
+func Bools(folder, file string, values map[string]bool) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	for name, on := range values {
+		const boolean = 7 // enum gguf_metadata_value_type
+		key := binary.LittleEndian.AppendUint64(nil, uint64(len(name)))
+		key = binary.LittleEndian.AppendUint32(append(key, name...), boolean)
+		at := bytes.Index(b, key)
+		if at < 0 {
+			return "", fmt.Errorf("%s: found no bool %s", file, name)
+		}
+		b[at+len(key)] = 0
+		if on {
+			b[at+len(key)] = 1
+		}
+	}
+	to := filepath.Join(folder, filepath.Base(file))
+	return to, os.WriteFile(to, b, 0o600)
 }

@@ -5,6 +5,7 @@ package threadpool
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -23,6 +24,7 @@ import (
 type Pool struct {
 	sync.Mutex
 	number  uintptr // by which the callback finds it
+	joined  []llama.Context
 	threads int     // 1: there is no pool of llama.cpp
 	pool    uintptr // ggml_threadpool
 	backend uintptr // computes the graph on the pool
@@ -216,14 +218,36 @@ func (p *Pool) stop() {
 	}
 }
 
-// Set changes the number of threads, and has a context compute on them.
+// Join has one more context compute on the threads, until Leave.
+func (p *Pool) Join(ctx llama.Context) {
+	p.Lock()
+	defer p.Unlock()
+	p.joined = append(p.joined, ctx)
+	if p.pool != 0 {
+		llama.AttachThreadpool(ctx, p.pool, p.pool)
+	}
+}
+
+// Leave ends Join.
+func (p *Pool) Leave(ctx llama.Context) {
+	p.Lock()
+	defer p.Unlock()
+	llama.DetachThreadpool(ctx)
+	p.joined = slices.DeleteFunc(p.joined, func(c llama.Context) bool { return c == ctx })
+}
+
+// Set changes the number of threads, and has a context, and those that have joined it, compute on
+// them.
 func (p *Pool) Set(ctx llama.Context, threads int) error {
 	p.Lock()
 	defer p.Unlock()
 	if threads == p.threads {
 		return nil
 	}
-	llama.DetachThreadpool(ctx)
+	all := append(p.joined[:len(p.joined):len(p.joined)], ctx)
+	for _, c := range all {
+		llama.DetachThreadpool(c)
+	}
 	p.stop()
 	if threads < 2 {
 		return nil
@@ -250,7 +274,9 @@ func (p *Pool) Set(ctx llama.Context, threads int) error {
 	ggml.build(p.graph, node)
 	p.threads = threads
 	raise()
-	llama.AttachThreadpool(ctx, p.pool, p.pool)
+	for _, c := range all {
+		llama.AttachThreadpool(c, p.pool, p.pool)
+	}
 	return nil
 }
 

@@ -22,6 +22,7 @@ type Options struct {
 	Precision1, PrecisionK float64
 	LeastOwn               float64
 	Threads                int
+	Body                   [32]byte
 	Progress               func(stage string, done float64)
 }
 
@@ -163,7 +164,7 @@ func (m *maker) make(ctx context.Context, states, held []float32) (*previewing.M
 	m.arrange(labels)
 	model := previewing.New(m.Parts, m.codes)
 	m.opt.Progress("fingerprint", 0)
-	m.Fingerprint = m.layer.Fingerprint()
+	m.Fingerprint, m.Body = previewing.FingerprintOf(m.layer), m.opt.Body
 	m.opt.Progress("precision", 0)
 	return model, m.measure(ctx, model, states, held)
 }

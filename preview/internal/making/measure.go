@@ -106,15 +106,23 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 	m.Normal = slices.Index(m.Rungs, normal)
 	m.measureOwn(ownNeeds)
 	m.setNormal(p1, pk)
+	return m.precise(p1, pk)
+}
+
+// precise returns an error unless the normal rung has the precision, about.
+func (m *maker) precise(p1, pk float64) error {
 	r := m.Rungs[m.Normal]
 	if 1-r.Precision1.High > byFar*(1-p1) || 1-r.PrecisionK.High > byFar*(1-pk) {
-		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", precision.ErrTarget, r.Precision1.Value, m.K, r.PrecisionK.Value, n, p1, pk)
+		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", precision.ErrTarget, r.Precision1.Value, m.K, r.PrecisionK.Value, m.HeldOut, p1, pk)
+	}
+	if least := cmp.Or(m.opt.LeastOwn, 1-byFar*(1-precision.TargetOwn)); m.Own > 0 && r.Own.High < least {
+		return fmt.Errorf("%w: found %.4f of %d labels at most, each in a state in which it leads by %d logits, expected %.4v: take the exact search; Options.LeastOwn allows less", precision.ErrTarget, r.Own.Value, m.Own, evaluate.OwnLead, least)
 	}
 	if least := cmp.Or(m.opt.LeastOwn, 1-byFar*(1-precision.TargetOwn)); m.Own > 0 && r.Own.High < least {
 		return fmt.Errorf("%w: found %.4f of %d labels at most, each in a state in which it leads by %d logits, expected %.4v: take the exact search; Options.LeastOwn allows less", precision.ErrTarget, r.Own.Value, m.Own, evaluate.OwnLead, least)
 	}
 	if m.Labels >= LeastLabels && r.Exact > mostExact {
-		return fmt.Errorf("%w: found %.0f%% of %d held-out states answered by the exact layer, since too many labels look alike, or too many have huge rows or biases, expected at most %.0f%%: take the exact search", precision.ErrTarget, 100*r.Exact, n, 100*mostExact)
+		return fmt.Errorf("%w: found %.0f%% of %d held-out states answered by the exact layer, since too many labels look alike, or too many have huge rows or biases, expected at most %.0f%%: take the exact search", precision.ErrTarget, 100*r.Exact, m.HeldOut, 100*mostExact)
 	}
 	return nil
 }
@@ -279,14 +287,14 @@ func (m *maker) measureSums(ctx context.Context, model *previewing.Model, held [
 		return err
 	}
 	type estimate struct{ all, rest, half float64 }
-	found := make([]estimate, len(truth))
+	found, scale := make([]estimate, len(truth)), m.layer.Scale()
 	for i := range m.Rungs {
 		err := m.each(ctx, model, held, nil, func(s *previewing.Searcher, c int, h []float32) error {
 			req := sum
 			a, err := s.Answer(nil, h, &req, &m.Rungs[i])
 			found[c] = estimate{all: a.LogSum, rest: math.Inf(-1)}
 			if l := s.Look(); a.Source == exact.FromSet {
-				found[c] = estimate{a.LogSum, l.Rest, l.Square() / 2}
+				found[c] = estimate{a.LogSum, l.Rest, l.Square() / 2 * scale * scale}
 			}
 			return err
 		})

@@ -16,7 +16,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/screening"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // Corpus is a view of all or of some contexts.
@@ -34,7 +33,7 @@ type Corpus struct {
 }
 
 // New returns the view of all contexts of the layer, row-major.
-func New(layer *softmax.Layer, contexts []float32, threads int) (*Corpus, error) {
+func New(layer *exact.Layer, contexts []float32, threads int) (*Corpus, error) {
 	if layer == nil || layer.Labels() == 0 {
 		return nil, errNoLayer
 	}
@@ -44,10 +43,10 @@ func New(layer *softmax.Layer, contexts []float32, threads int) (*Corpus, error)
 	return Of(layer, kernels.Float32Rows(contexts, layer.Dim()), threads)
 }
 
-var errNoLayer = errors.New("layer: found none, expected one of softmax.NewLayer")
+var errNoLayer = errors.New("layer: found none, expected one of l2s.Open or l2s.New")
 
 // Of is New for rows of any type.
-func Of(layer *softmax.Layer, contexts kernels.Rows, threads int) (*Corpus, error) {
+func Of(layer *exact.Layer, contexts kernels.Rows, threads int) (*Corpus, error) {
 	if layer == nil || layer.Labels() == 0 {
 		return nil, errNoLayer
 	}
@@ -217,22 +216,23 @@ func (c *Corpus) RouteBy(ctx context.Context, m *screening.Model, stage string) 
 
 // Search finds the k best labels of n vectors, in chunks: set writes the vectors from lo on to the
 // queries of a chunk, and take gets the labels of each vector.
-func Search(ctx context.Context, layer *softmax.Layer, threads, n, chunk, k int, done func(int), set func(qs []*exact.Query, lo int) error, take func(i int, best []softmax.Prediction)) error {
+func Search(ctx context.Context, layer *exact.Layer, threads, n, chunk, k int, done func(int), set func(qs []*exact.Query, lo int) error, take func(i int, best []exact.Prediction)) error {
 	type scratch struct {
 		*exact.Searcher
 		queries []*exact.Query
-		top     []softmax.Prediction
-		answers []softmax.Answer
+		top     []exact.Prediction
+		answers []exact.Answer
 	}
+	plain := (*exact.Layer)(layer).Plain() // a screen goes with any scale and cap
 	fresh := func() scratch {
-		return scratch{exact.NewSearcher((*exact.Layer)(layer)), NewQueries(chunk, layer.Dim()), make([]softmax.Prediction, chunk*k), make([]softmax.Answer, chunk)}
+		return scratch{exact.NewSearcher(plain), NewQueries(chunk, layer.Dim()), make([]exact.Prediction, chunk*k), make([]exact.Answer, chunk)}
 	}
 	return parallel.With(ctx, threads, n, chunk, done, fresh, func(w scratch, lo, hi int) error {
 		m := hi - lo
 		if err := set(w.queries[:m], lo); err != nil {
 			return err
 		}
-		if err := w.Find(w.top[:m*k], w.answers[:m], w.queries[:m], &softmax.Request{}); err != nil {
+		if err := w.Find(w.top[:m*k], w.answers[:m], w.queries[:m], &exact.Request{}); err != nil {
 			return err
 		}
 		for i := lo; i < hi; i++ {

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 	"pgregory.net/rapid"
 )
 
@@ -62,7 +62,7 @@ func TestHeldOutByTheNumberOfContexts(t *testing.T) {
 
 // A part of a part has the rows of both.
 func TestPartsOfParts(t *testing.T) {
-	layer, err := softmax.NewLayer(kernels.Float32Rows([]float32{1}, 1), nil)
+	layer, err := exact.NewLayer(kernels.Float32Rows([]float32{1}, 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

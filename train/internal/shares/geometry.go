@@ -9,7 +9,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
@@ -57,7 +56,7 @@ const (
 // Geometry has the spread of the contexts of the clusters.
 type Geometry struct {
 	*corpus.Corpus
-	layer   *softmax.Layer
+	layer   *exact.Layer
 	stage   string
 	cluster []uint32          // of each context of the view
 	own     *corpus.Partition // of the contexts
@@ -77,7 +76,7 @@ type spreadOut struct {
 
 // NewGeometry finds the geometry of the clusters of contexts, cluster[i] of clusters for
 // context i. Progress is of the stage.
-func NewGeometry(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, stage string, cluster []uint32, clusters int) (*Geometry, error) {
+func NewGeometry(ctx context.Context, c *corpus.Corpus, layer *exact.Layer, stage string, cluster []uint32, clusters int) (*Geometry, error) {
 	g := &Geometry{Corpus: c, layer: layer, stage: stage, cluster: cluster, own: corpus.NewPartition(cluster, clusters)}
 	if err := g.findMeans(ctx, g.begin("means", "contexts", c.N)); err != nil {
 		return nil, err
@@ -182,7 +181,7 @@ func (g *Geometry) findPlausible(ctx context.Context, done func(int)) error {
 		}
 		return nil
 	}
-	return corpus.Search(ctx, g.layer, g.Threads, clusters, geometryBatch, k, done, set, func(t int, best []softmax.Prediction) {
+	return corpus.Search(ctx, g.layer, g.Threads, clusters, geometryBatch, k, done, set, func(t int, best []exact.Prediction) {
 		g.labels[t], g.logits[t] = make([]uint32, k), make([]float64, k)
 		for j, p := range best {
 			g.labels[t][j], g.logits[t][j] = p.ID, p.Logit

@@ -13,7 +13,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/internal/tail"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/rng"
 )
@@ -136,19 +135,20 @@ func (f *fit) measure(ctx context.Context) error {
 	type scratch struct {
 		*exact.Searcher
 		queries []*exact.Query
-		answers []softmax.Answer
+		answers []exact.Answer
 	}
+	layer := (*exact.Layer)(f.layer).Plain() // a tail is of logits without a scale and a cap
 	fresh := func() scratch {
-		return scratch{exact.NewSearcher((*exact.Layer)(f.layer)), corpus.NewQueries(chunk, f.Dim), make([]softmax.Answer, chunk)}
+		return scratch{exact.NewSearcher(layer), corpus.NewQueries(chunk, f.Dim), make([]exact.Answer, chunk)}
 	}
 	return parallel.With(ctx, f.Threads, f.N, chunk, f.Report.Stage(stage.Tail, 0, f.N), fresh, func(w scratch, lo, hi int) error {
 		if err := f.Set(w.queries[:hi-lo], lo); err != nil {
 			return err
 		}
 		// sums computes the sums of the contexts from first to end among labels.
-		sums := func(dst []float64, first, end int, among softmax.Labels) error {
+		sums := func(dst []float64, first, end int, among exact.Labels) error {
 			for k, temperature := range f.opt.Temperatures {
-				req := softmax.Request{Among: among, LogSum: true, Temperature: temperature}
+				req := exact.Request{Among: among, LogSum: true, Temperature: temperature}
 				if err := w.Find(nil, w.answers[:end-first], w.queries[first-lo:end-lo], &req); err != nil {
 					return err
 				}
@@ -158,11 +158,11 @@ func (f *fit) measure(ctx context.Context) error {
 			}
 			return nil
 		}
-		if err := sums(f.logs, lo, hi, softmax.Labels{}); err != nil {
+		if err := sums(f.logs, lo, hi, exact.Labels{}); err != nil {
 			return err
 		}
 		for i := lo; i < hi; i++ {
-			if err := sums(f.heads, i, i+1, softmax.Only(f.candidates(f.cells[i]))); err != nil {
+			if err := sums(f.heads, i, i+1, exact.Only(f.candidates(f.cells[i]))); err != nil {
 				return err
 			}
 		}
@@ -181,7 +181,7 @@ const directionRounds = 10
 // the square roots of their eigenvalues, about: by subspace iteration from a random start. It has
 // the same bits for any number of threads and on every CPU. done gets directionRounds n steps in
 // all.
-func directions(ctx context.Context, l *softmax.Layer, n int, seed uint64, threads int, done func(int)) ([]float32, error) {
+func directions(ctx context.Context, l *exact.Layer, n int, seed uint64, threads int, done func(int)) ([]float32, error) {
 	dim, labels := l.Dim(), l.Labels()
 	random := rng.New(seed, rng.Directions, 0)
 	vectors, next := make([]float32, n*dim), make([][]float64, n)

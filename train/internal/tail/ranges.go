@@ -3,6 +3,7 @@ package tail
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -11,10 +12,13 @@ import (
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
-// beyond is the part by which a context may exceed the range of its cluster: in length, in the root
-// of the other square, and in the width of the range of a log. Then 2 of 1,000 contexts of the
-// model of make demo that are not in training are outside the ranges, and 9 without beyond.
-const beyond = 0.1
+// beyond is the part of a range by which a context may exceed it: of the range of lengths, of the
+// roots of the other square, and of logs. Lengths that hardly differ, as of normalised states, may
+// differ by leastBeyond more, in parts of the length.
+const (
+	beyond      = 0.1
+	leastBeyond = 0.01
+)
 
 // ranges returns the ranges of the clusters, see tail.Config, over all contexts of c: the
 // contexts drawn for the fit are too few for the range of the others. A context of zeros is
@@ -70,11 +74,47 @@ func (f *fit) ranges(ctx context.Context, c *corpus.Corpus, cells []uint32, t *t
 		if low, high := all[i], all[i+1]; low > high { // nothing was seen
 			continue
 		} else if i/2%each < 2 {
-			all[i], all[i+1] = low*(1-beyond)*(1-beyond), high*(1+beyond)*(1+beyond)
+			low, high = math.Sqrt(low), math.Sqrt(high)
+			wide := float64(beyond*(high-low)) + float64(leastBeyond*high)
+			low, high = max(0, low-wide), high+wide
+			all[i], all[i+1] = float64(low*low), float64(high*high)
 		} else {
 			wide := float64(beyond * (high - low))
 			all[i], all[i+1] = low-wide, high+wide
 		}
 	}
 	return all, err
+}
+
+// findCosines returns the least and the middle cosine of the contexts of each cluster, see
+// tail.Config, over all contexts of c. A context of zeros is skipped. A cluster without contexts to
+// fit to has no contexts of its kind.
+func (f *fit) findCosines(ctx context.Context, c *corpus.Corpus, cells []uint32) ([]float64, error) {
+	cosines := make([]float64, c.N)
+	err := parallel.Each(ctx, c.Threads, c.N, 1<<12, nil, func(_, lo, hi int) error {
+		buffer := c.Buffer()
+		for i := lo; i < hi; i++ {
+			h := c.Row(uint32(i), buffer)
+			if cosines[i] = math.NaN(); kernels.RefDot(h, h) > 0 {
+				cosines[i] = f.router.CosineOf(f.router.ClusterOf(int(cells[i])), h)
+			}
+		}
+		return nil
+	})
+	of := make([][]float64, f.clusters)
+	for i, x := range cosines {
+		if t := f.router.ClusterOf(int(cells[i])); x == x && len(f.fitted[t]) > 0 {
+			of[t] = append(of[t], x)
+		}
+	}
+	pairs := make([]float64, 0, 2*f.clusters)
+	for _, list := range of {
+		least, middle := math.Inf(1), math.Inf(1)
+		if len(list) > 0 {
+			slices.Sort(list)
+			least, middle = list[0], list[len(list)/2]
+		}
+		pairs = append(pairs, least, middle)
+	}
+	return pairs, err
 }

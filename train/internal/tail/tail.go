@@ -17,7 +17,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/stage"
 	"github.com/learning-to-screen/l2s/internal/tail"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 	"github.com/learning-to-screen/l2s/train/internal/record"
 )
@@ -78,13 +77,17 @@ type Error struct {
 
 // Find fits the tail of a model, for its budget, on contexts, of which r finds these cells. See
 // train.FitTail.
-func Find(ctx context.Context, c *corpus.Corpus, layer *softmax.Layer, m *screening.Model, r *router.Router, cells []uint32, opt *Options) (*tail.Tail, *Fit, error) {
+func Find(ctx context.Context, c *corpus.Corpus, layer *exact.Layer, m *screening.Model, r *router.Router, cells []uint32, opt *Options) (*tail.Tail, *Fit, error) {
 	f := draw(c, m, r, cells, opt)
 	f.layer = layer
 	for _, step := range []func(context.Context) error{f.square, f.measure, f.fitAll} {
 		if err := step(ctx); err != nil {
 			return nil, nil, err
 		}
+	}
+	var err error
+	if f.cosines, err = f.findCosines(ctx, c, cells); err != nil {
+		return nil, nil, err
 	}
 	config, fit, err := f.solve(ctx)
 	if err != nil {
@@ -107,7 +110,7 @@ var Err = errors.New("tail")
 type fit struct {
 	*corpus.Corpus // ordered by cluster
 	cells          []uint32
-	layer          *softmax.Layer
+	layer          *exact.Layer
 	router         *router.Router
 	model          *screening.Model
 	opt            *Options
@@ -115,6 +118,7 @@ type fit struct {
 	temps          int
 	width          int // of the features of a context: its elements, and its squares
 
+	cosines    []float64    // see tail.Config
 	directions []float32    // of the squares
 	squares    [][2]float64 // of each context: ||h||^2 and the sum of (g_k.h)^2
 	scales     [2]float64   // of the squares as features
@@ -165,7 +169,7 @@ func (f *fit) solve(ctx context.Context) (tail.Config, *Fit, error) {
 	c := tail.Config{
 		Share: ladder[rung].Share, Clusters: f.clusters, Temperatures: f.opt.Temperatures, Levels: f.opt.Levels,
 		Intercepts: make([]float32, m*f.clusters), Slopes: make([]float32, m*f.clusters*f.Dim), Widths: make([]float32, m*f.clusters*q),
-		Directions: f.directions, Squares: make([]float32, 2*m*f.clusters),
+		Directions: f.directions, Squares: make([]float32, 2*m*f.clusters), Cosines: f.cosines,
 	}
 	// A cluster without contexts to fit to has the mean for its tail. If its candidates are all
 	// labels there is no tail, and this value is not used.
@@ -201,11 +205,11 @@ func (f *fit) solve(ctx context.Context) (tail.Config, *Fit, error) {
 			for _, i := range f.held[t] {
 				var product [1]float64
 				kernels.Float32Rows(slope, f.Dim).RefScan(product[:], nil, f.Row(i, buffer))
-				head, tail := f.heads[f.at(i, k)], f.logs[f.at(i, k)]
+				head, log := f.heads[f.at(i, k)], f.logs[f.at(i, k)]
 				guess := product[0] + float64(c.Intercepts[row])
 				guess += float64(float64(squares[0])*f.squares[i][0]) + float64(float64(squares[1])*f.squares[i][1])
-				away[k][t] = append(away[k][t], math.Abs(guess-tail))
-				awayZ[k][t] = append(awayZ[k][t], kernels.LogSumExp([]float64{head, guess})-kernels.LogSumExp([]float64{head, tail}))
+				away[k][t] = append(away[k][t], math.Abs(guess-log))
+				awayZ[k][t] = append(awayZ[k][t], kernels.LogSumExp([]float64{head, guess})-kernels.LogSumExp([]float64{head, log}))
 			}
 		}
 		return nil

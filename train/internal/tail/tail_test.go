@@ -83,15 +83,15 @@ var inf32 = float32(math.Inf(1))
 // over the labels if their number is the dimension.
 func TestDirectionsGiveTheVarianceOfLogits(t *testing.T) {
 	d := synthetic.Structured(100, 8, 6, 50, 7)
-	all, err := directions(context.Background(), d.Layer, 8, 1, 2, nil)
+	all, err := directions(context.Background(), d.Exact, 8, 1, 2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	off := 0.0
 	for i := range 50 {
 		h := d.Context(i)
-		x := make([]float64, d.Layer.Labels())
-		d.Layer.Weights().RefScan(x, nil, h)
+		x := make([]float64, d.Exact.Labels())
+		d.Exact.Weights().RefScan(x, nil, h)
 		mean, variance := 0.0, 0.0
 		for _, v := range x {
 			mean += v / float64(len(x))

@@ -5,15 +5,15 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train/internal/corpus"
 )
 
 // Data is a layer and contexts with the structure that screening needs: contexts are around a few
 // directions, and the largest logits of a context depend mostly on its direction.
 type Data struct {
-	Layer    *softmax.Layer
+	Layer    *exact.Layer
 	Contexts []float32
 	N, Dim   int
 }
@@ -27,9 +27,9 @@ func normals(random *rand.Rand, n int, scale float64) []float32 {
 	return x
 }
 
-func newLayer(t testing.TB, weights, bias []float32, dim int) *softmax.Layer {
+func newLayer(t testing.TB, weights, bias []float32, dim int) *exact.Layer {
 	t.Helper()
-	layer, err := softmax.NewLayer(kernels.Float32Rows(weights, dim), bias)
+	layer, err := exact.NewLayer(kernels.Float32Rows(weights, dim), bias)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,8 +78,8 @@ func (d Data) Corpus(t testing.TB, k int) *corpus.Corpus {
 		t.Fatal(err)
 	}
 	c.K, c.Seed = k, 7
-	s := softmax.NewSearcher(d.Layer)
-	top := make([]softmax.Prediction, k)
+	s := exact.NewSearcher(d.Layer)
+	top := make([]exact.Prediction, k)
 	for i := range c.N {
 		if _, err := s.TopK(top, c.Row(uint32(i), nil)); err != nil {
 			t.Fatal(err)

@@ -255,3 +255,60 @@ func TestMeasureStopsBetweenTwoQueriesThatAreApart(t *testing.T) {
 		}
 	}
 }
+
+// Contexts of two kinds, one in four of which takes long by the second method: the difference is the
+// mean over the contexts. A disturbance of some rounds moves nothing.
+func TestPartsAreMeansOfContextsAndMediansOfRounds(t *testing.T) {
+	const n, long, rounds = 8, 4 * time.Millisecond, 5
+	asked := make([][]int, 2)
+	calls := 0
+	work := func(method int) func(i int) {
+		return func(i int) {
+			asked[method] = append(asked[method], i)
+			if calls++; calls%37 == 0 {
+				time.Sleep(20 * long)
+			}
+			if method == 1 && i%4 == 0 {
+				time.Sleep(long)
+			}
+		}
+	}
+	var progress []int
+	got, err := Parts(context.Background(), n, []func(int){work(0), work(1)}, Options{Rounds: rounds, Block: 1, Progress: func(round, _ int) { progress = append(progress, round) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 2 || got[1]-got[0] < long/5 {
+		t.Errorf("found %v, expected a difference of a quarter of %v", got, long)
+	}
+	if !slices.Equal(progress, []int{0, 1, 2, 3, 4, 5}) {
+		t.Errorf("found the progress %v, expected 0 to %d", progress, rounds)
+	}
+	for method, list := range asked {
+		for i := range n {
+			found := 0
+			for _, x := range list {
+				if x == i {
+					found++
+				}
+			}
+			if found < rounds {
+				t.Errorf("method %d: found context %d %d times, expected each in all %d rounds", method, i, found, rounds)
+			}
+		}
+	}
+}
+
+func TestPartsAreSpreadOverTheContexts(t *testing.T) {
+	var asked []int
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	_, err := Parts(ctx, 1000, []func(int){func(i int) { asked = append(asked, i) }, func(int) { time.Sleep(time.Millisecond) }}, Options{Rounds: 1, Block: 1})
+	if err != nil || len(asked) < fewestContexts || slices.Max(asked)-slices.Min(asked) < 900 {
+		t.Errorf("found %v and the contexts %v, expected %d from all of the 1,000", err, asked, fewestContexts)
+	}
+	cancel()
+	if _, err := Parts(ctx, 9, []func(int){func(int) {}}, Options{Rounds: 9, Block: 1}); !errors.Is(err, context.Canceled) {
+		t.Errorf("found error %v, expected it to be canceled", err)
+	}
+}

@@ -1,0 +1,133 @@
+package testlib
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/learning-to-screen/l2s/internal/float16"
+	"github.com/learning-to-screen/l2s/internal/gguftest"
+)
+
+// Granite writes the GGUF file of a model of architecture llama, whose embedding is Q8_0 and is the
+// head too, as a Granite model that divides its logits by a scale: a power of two, by which the rows of
+// the head are multiplied in turn. So all scales give models with equal logits.
+func Granite(from, to string, scale float32) error {
+	f, err := read(from, "granite")
+	if err != nil {
+		return err
+	}
+	f.Metadata = append(f.Metadata, gguftest.KV("granite.logit_scale", scale))
+	for _, t := range f.Tensors {
+		if t.Name != "token_embd.weight" {
+			continue
+		}
+		t.Name, t.Data = "output.weight", slices.Clone(t.Data)
+		const block = 34 // a factor in float16, and 32 codes
+		for b := t.Data; len(b) >= block; b = b[block:] {
+			bits, ok := float16.Narrow(scale * float16.Widen(binary.LittleEndian.Uint16(b)))
+			if !ok || float16.Widen(bits) != scale*float16.Widen(binary.LittleEndian.Uint16(b)) {
+				return fmt.Errorf("%s: found a block whose factor has no %v-fold in float16", from, scale)
+			}
+			binary.LittleEndian.PutUint16(b, bits)
+		}
+		f.Tensors = append(f.Tensors, t)
+	}
+	return os.WriteFile(to, f.Bytes(), 0o600)
+}
+
+// Gemma2 writes it as a Gemma 2 model, with a soft cap of its logits. It is no model that has learned
+// its text, since Gemma's layers are others, but a whole one.
+func Gemma2(from, to string, softCap float32) error {
+	f, err := read(from, "gemma2")
+	if err != nil {
+		return err
+	}
+	f.Metadata = append(f.Metadata, gguftest.KV("gemma2.final_logit_softcapping", softCap), gguftest.KV("gemma2.attn_logit_softcapping", float32(50)),
+		gguftest.KV("gemma2.attention.sliding_window", uint32(4096)), gguftest.KV("gemma2.attention.key_length", uint32(64)), gguftest.KV("gemma2.attention.value_length", uint32(64)))
+	for _, t := range f.Tensors {
+		for norm, post := range map[string]string{".attn_norm.weight": ".post_attention_norm.weight", ".ffn_norm.weight": ".post_ffw_norm.weight"} {
+			if stem, is := strings.CutSuffix(t.Name, norm); is {
+				ones := slices.Repeat([]float32{1}, int(t.Dims[0]))
+				f.Tensors = append(f.Tensors, gguftest.Tensor{Name: stem + post, Type: gguftest.F32, Dims: t.Dims, Data: gguftest.Floats(ones...)})
+			}
+		}
+	}
+	return os.WriteFile(to, f.Bytes(), 0o600)
+}
+
+// read reads a GGUF file of architecture llama, with the keys of another one.
+func read(path, arch string) (f gguftest.File, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return f, err
+	}
+	defer func() {
+		if recover() != nil {
+			err = fmt.Errorf("%s: found no whole GGUF file of floats and Q8_0, expected one", path)
+		}
+	}()
+	at := 0
+	u32 := func() uint32 { at += 4; return binary.LittleEndian.Uint32(b[at-4:]) }
+	u64 := func() uint64 { at += 8; return binary.LittleEndian.Uint64(b[at-8:]) }
+	text := func() string { n := int(u64()); at += n; return string(b[at-n : at]) }
+	sizes := map[uint32]int{0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+	const isText, isArray = 8, 9
+	at = 8
+	tensors, values := int(u64()), int(u64())
+	for range values {
+		key, from := text(), at
+		switch kind := u32(); kind {
+		case isText:
+			text()
+		case isArray:
+			if kind, n := u32(), int(u64()); kind == isText {
+				for range n {
+					text()
+				}
+			} else {
+				at += n * sizes[kind]
+			}
+		default:
+			at += sizes[kind]
+		}
+		var value any = gguftest.Raw(b[from:at])
+		if key == "general.architecture" {
+			value = arch
+		} else if rest, is := strings.CutPrefix(key, "llama."); is {
+			key = arch + "." + rest
+		}
+		f.Metadata = append(f.Metadata, gguftest.KV(key, value))
+	}
+	var offsets []int
+	for range tensors {
+		t := gguftest.Tensor{Name: text()}
+		for range u32() {
+			t.Dims = append(t.Dims, u64())
+		}
+		t.Type = u32()
+		offsets = append(offsets, int(u64()))
+		f.Tensors = append(f.Tensors, t)
+	}
+	data := b[(at+31)/32*32:]
+	for i, offset := range offsets {
+		t := &f.Tensors[i]
+		n := 1
+		for _, d := range t.Dims {
+			n *= int(d)
+		}
+		switch t.Type {
+		case gguftest.F32:
+			n *= 4
+		case gguftest.Q80:
+			n = n / 32 * 34
+		default:
+			n = math.MaxInt
+		}
+		t.Data = data[offset : offset+n]
+	}
+	return f, nil
+}

@@ -1,0 +1,173 @@
+package making
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/learning-to-screen/l2s/internal/evaluate"
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/precision"
+	"github.com/learning-to-screen/l2s/internal/previewing"
+)
+
+// The normal rung has the precision on held-out contexts, and finds own states: the first such rung
+// from the chosen one on. If there is none it is the one that finds most own states.
+func TestTheNormalRungFindsOwnStates(t *testing.T) {
+	rung := func(p1, own float64) previewing.Rung {
+		return previewing.Rung{Precision1: precision.Estimate{Value: p1}, PrecisionK: precision.Estimate{Value: 1}, Own: precision.Estimate{Value: own}}
+	}
+	for _, c := range []struct {
+		name         string
+		own          int
+		rungs        []previewing.Rung
+		chosen, want int
+	}{
+		{"precise enough", 100, []previewing.Rung{rung(0.9, 1), rung(1, 1), rung(1, 1)}, 1, 1},
+		{"the chosen one is not precise", 100, []previewing.Rung{rung(0.9, 1), rung(0.99, 1), rung(1, 1)}, 1, 2},
+		{"it misses own states", 100, []previewing.Rung{rung(1, 1), rung(1, 0.9998), rung(1, 0.9999), rung(1, 1)}, 1, 2},
+		{"no rung finds enough", 100, []previewing.Rung{rung(1, 0.95), rung(1, 0.96), rung(1, 0.98), rung(1, 0.98)}, 1, 2},
+		{"nor does the chosen one, which finds most", 100, []previewing.Rung{rung(1, 0.97), rung(1, 0.97)}, 0, 0},
+		{"the layer has no own states", 0, []previewing.Rung{rung(1, 0), rung(1, 0)}, 0, 0},
+	} {
+		m := &maker{Parts: &previewing.Parts{Rungs: c.rungs, Normal: c.chosen, Own: c.own}}
+		if m.setNormal(0.9995, 0.998); m.Normal != c.want {
+			t.Errorf("%s: found rung %d, expected %d", c.name, m.Normal, c.want)
+		}
+	}
+}
+
+// A preview with holes is refused, from ten times the allowed misses on, or as the options say.
+func TestAPreviewWithHolesIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		found   precision.Estimate
+		own     int
+		least   float64
+		refused bool
+	}{
+		{"as many as allowed", precision.Estimate{Value: 0.9999, High: 0.99999}, 10000, 0, false},
+		{"ten times as many", precision.Estimate{Value: 0.9985, High: 0.9995}, 10000, 0, false},
+		{"more", precision.Estimate{Value: 0.998, High: 0.9989}, 10000, 0, true},
+		{"which the options allow", precision.Estimate{Value: 0.998, High: 0.9989}, 10000, 0.95, false},
+		{"more than these", precision.Estimate{Value: 0.90, High: 0.94}, 10000, 0.95, true},
+		{"no own states", precision.Estimate{}, 0, 0, false},
+	} {
+		one := precision.Estimate{Value: 1, Low: 1, High: 1}
+		m := &maker{opt: &Options{LeastOwn: c.least}, Parts: &previewing.Parts{K: 5, HeldOut: 9, Own: c.own, Rungs: []previewing.Rung{{Precision1: one, PrecisionK: one, Own: c.found}}}}
+		err := m.precise(0.9995, 0.998)
+		if errors.Is(err, precision.ErrTarget) != c.refused || c.refused && !strings.Contains(err.Error(), "of 10000 labels at most") {
+			t.Errorf("%s: found error %v, expected one: %v", c.name, err, c.refused)
+		}
+	}
+}
+
+// spreadOnce is a model of a layer in which most labels can lead: independent rows, and states of
+// which a few elements vary most, as in language models.
+var spreadOnce = sync.OnceValue(func() made {
+	const labels, dim = 4000, 48
+	r := rand.New(rand.NewPCG(3, 9))
+	w, states := make([]float32, labels*dim), make([]float32, 2000*dim)
+	for i := range w {
+		w[i] = float32(r.NormFloat64())
+	}
+	for i := range states {
+		states[i] = float32(r.NormFloat64() * 4 / math.Sqrt(float64(1+i%dim)))
+	}
+	l, err := exact.NewLayer(kernels.Float32Rows(w, dim), nil)
+	if err != nil {
+		panic(err)
+	}
+	d := &data{layer: l, dim: dim, r: r}
+	m, from, held, err := begin(l, states, &Options{Coordinates: 32, LeastOwn: 0.5, Precision1: 0.99, PrecisionK: 0.98})
+	if err != nil {
+		panic(err)
+	}
+	model, err := m.make(context.Background(), from, held)
+	if err != nil {
+		panic(err)
+	}
+	return made{d, model, m}
+})
+
+// remembers is a Method that keeps the own states that it is asked about.
+type remembers struct {
+	*previewing.Steps
+	mu     *sync.Mutex
+	states map[uint32][]float32
+}
+
+func (r remembers) Finds(id uint32, h []float32) (int, bool, error) {
+	r.mu.Lock()
+	r.states[id] = slices.Clone(h)
+	r.mu.Unlock()
+	return r.Steps.Finds(id, h)
+}
+
+// ownStates returns own states of some labels of the layer of spreadOnce, in the order of their ids,
+// as searches by some rungs lead to them.
+func ownStates(t *testing.T, labels int, rungs []previewing.Rung, sure int) (ids []uint32, states [][]float32) {
+	t.Helper()
+	x, contexts, r := spreadOnce(), make([]float32, 1000*48), rand.New(rand.NewPCG(4, 4))
+	for i := range contexts {
+		contexts[i] = float32(r.NormFloat64() * 4 / math.Sqrt(float64(1+i%x.dim)))
+	}
+	o, err := evaluate.NewOwn(context.Background(), x.layer, contexts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, mu, found := evaluate.OwnSample(x.layer.Labels(), labels, 1), new(sync.Mutex), map[uint32][]float32{}
+	firsts, err := o.Outcomes(context.Background(), all, 1, func() evaluate.Method {
+		return remembers{previewing.NewSteps(x.model.Over(x.layer), rungs, sure), mu, found}
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range all {
+		if firsts[i] != evaluate.NoState {
+			ids, states = append(ids, id), append(states, found[id])
+		}
+	}
+	return ids, states
+}
+
+// A rung's share of own states in the file is the share that searches by this rung find, of other
+// labels and from other states too, within their intervals.
+func TestRungsSayHowManyOwnStatesTheyFind(t *testing.T) {
+	x := spreadOnce()
+	p := x.model.Parts()
+	if p.Own < p.Labels/8 {
+		t.Errorf("found %d own states of %d labels, expected an eighth at least", p.Own, p.Labels)
+	}
+	for i := range p.Rungs {
+		ids, states := ownStates(t, 2000, p.Rungs[i:i+1], 0)
+		found, s, best := 0, x.model.Over(x.layer), make([]exact.Prediction, 1)
+		for j, h := range states {
+			if a, err := s.Answer(best, h, &exact.Request{}, &p.Rungs[i]); err != nil {
+				t.Fatal(err)
+			} else if a.Count == 1 && best[0].ID == ids[j] {
+				found++
+			}
+		}
+		share, e := float64(found)/float64(len(states)), p.Rungs[i].Own
+		if i > 0 && e.Value < p.Rungs[i-1].Own.Value {
+			t.Errorf("rung %d: found the share %v after %v, expected no less", i, e.Value, p.Rungs[i-1].Own.Value)
+		}
+		if share < e.Low-0.06 || share > e.High+0.06 {
+			t.Errorf("rung %d: found %.4f of %d own states, expected %.4f (%.4f to %.4f), about", i, share, len(states), e.Value, e.Low, e.High)
+		}
+	}
+}
+
+// The default finds .9999 of the own states of a layer in which labels can lead.
+func TestTheDefaultFindsEveryOwnState(t *testing.T) {
+	if p := spreadOnce().model.Parts(); p.Rungs[p.Normal].Own.Value < precision.TargetOwn {
+		t.Errorf("found %v of %d own states, expected %v at least", p.Rungs[p.Normal].Own, p.Own, precision.TargetOwn)
+	}
+}
