@@ -28,8 +28,8 @@
 //
 //	opt, tail := train.DefaultOptions(), train.DefaultTailOptions()
 //	opt.Tail = &tail
-//	model, record, err := train.Run(ctx, layer, contexts, opt)
-//	pool, err := screen.NewPool(model, layer, screen.Options{OverTail: true})
+//	index, record, err := train.Run(ctx, layer, contexts, opt)
+//	pool, err := l2s.NewPool(layer, index, l2s.Options{OverTail: true})
 //
 // The knapsack comes before the first gradient step, unlike in the paper's
 // listing: with all sets empty every cluster costs the same and the gradient

@@ -263,11 +263,11 @@ func TestAPreviewWithTheNameOfAScreenIsNoted(t *testing.T) {
 	notUnderRace(t)
 	dir := files(t)
 	for name, noted := range map[string]bool{"p.l2s": true, "p.l2p": false, "p": false} {
-		r := l2s(t, dir, joined("train", layerArgs(), "--contexts", "H.npy", "--kind", "preview", "--out", name)...)
-		if r.code != 0 || strings.Contains(r.stderr, "this file is a preview, whose usual name ends in .l2p: package preview loads it, and package screen refuses it") != noted {
+		r := invoke(t, dir, joined("train", layerArgs(), "--contexts", "H.npy", "--kind", "preview", "--out", name)...)
+		if r.code != 0 || strings.Contains(r.stderr, "this file is a preview, whose usual name ends in .l2p") != noted {
 			t.Errorf("%s: found status %d and %q, expected a note: %v", name, r.code, r.stderr, noted)
 		}
-		if _, err := preview.Load(filepath.Join(dir, name)); err != nil {
+		if _, err := l2s.Load(filepath.Join(dir, name)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -395,12 +395,11 @@ func (r *trainRun) savePreview(v *l2s.Index, in *inputs, decisions []string, sta
 // endings are the usual ends of the names of files.
 var endings = map[string]string{kindScreen: ".l2s", kindPreview: ".l2p"}
 
-// noteName tells that a file has the name of the other kind, which programs in Go have another
-// package for.
+// noteName tells that a file has the usual name of the other kind.
 func (r *trainRun) noteName(kind string) {
 	for other, end := range endings {
 		if other != kind && filepath.Ext(*r.out) == end {
-			r.f.note(*r.out, "this file is a %s, whose usual name ends in %s: package %s loads it, and package %s refuses it", kind, endings[kind], kind, other)
+			r.f.note(*r.out, "this file is a %s, whose usual name ends in %s", kind, endings[kind])
 		}
 	}
 }
