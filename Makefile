@@ -76,7 +76,7 @@ check: test pauses load-short soak-short real-short clients ## Run make test and
 
 # The packages that the kernels' levels matter to. A test whose level L2S_SIMD forces
 # runs on that level alone, and fails if it is not on it.
-PORTABLE := ./internal/simd ./internal/kernels ./internal/encode ./internal/floats ./internal/exact ./softmax ./internal/screening ./internal/logsum ./screen
+PORTABLE := ./internal/simd ./internal/kernels ./internal/encode ./internal/floats ./internal/exact . ./internal/screening ./internal/logsum ./screen
 ONE_LEVEL := $(GO) test -vet=off -count=1 -short -timeout 60m
 
 .PHONY: test-native
@@ -98,7 +98,7 @@ builds: ## Build for the other architectures and systems.
 	@set -e; for target in linux/amd64 linux/arm64 linux/riscv64 linux/386 darwin/arm64 windows/amd64; do \
 		echo "build $$target"; GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build ./...; \
 	done
-	@echo "build js/wasm"; GOOS=js GOARCH=wasm $(GO) build ./kernels ./softmax ./screen ./train ./bitset
+	@echo "build js/wasm"; GOOS=js GOARCH=wasm $(GO) build ./kernels . ./screen ./train ./bitset
 
 .PHONY: pauses
 pauses: ## Print how long the collector waits for kernels at work on a layer of 262,144 x 640.
@@ -145,7 +145,7 @@ lint: ## Check formatting, go.mod, and go vet.
 vet-all: ## Run go vet in the other modules and for other architectures.
 	GOARCH=386 $(GO) vet ./...
 	GOARCH=arm64 $(GO) vet ./...
-	GOOS=js GOARCH=wasm $(GO) vet ./internal/kernels ./kernels/... ./internal/exact ./internal/screening ./internal/audit ./softmax ./screen ./train
+	GOOS=js GOARCH=wasm $(GO) vet ./internal/kernels ./kernels/... ./internal/exact ./internal/screening ./internal/audit . ./screen ./train
 	cd gen && $(GO) vet ./...
 	cd benchmarks && $(GO) vet ./...
 	cd examples && $(GO) vet -tags kubernetes -mod=readonly ./...

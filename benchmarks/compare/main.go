@@ -17,6 +17,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"io"
 	"os"
 	"path/filepath"
@@ -176,7 +178,7 @@ func compare(ctx context.Context, data *source, s sweep, rank int, seed uint64, 
 	for i := range n {
 		judged = append(judged, tests[i*len(tests)/n]...)
 	}
-	want, err := train.Labels(ctx, layer, judged, topK, train.RunOptions{})
+	want, err := train.Labels(ctx, (*l2s.Layer)(engine.Over(layer)), judged, topK, train.RunOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +305,7 @@ const leastContexts = 1000
 func input(ctx context.Context, data *source, seed uint64, p *progress.Printer) (*methods.Input, float64, error) {
 	start := time.Now()
 	p.Start("labels", "contexts", len(data.train)/data.layer.Dim())
-	labels, err := train.Labels(ctx, data.layer, data.train, topK, train.RunOptions{
+	labels, err := train.Labels(ctx, (*l2s.Layer)(engine.Over(data.layer)), data.train, topK, train.RunOptions{
 		Progress: func(r train.Progress) { p.Set(r.Done) },
 	})
 	if err != nil {

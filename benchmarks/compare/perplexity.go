@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"strings"
 
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
@@ -64,10 +66,11 @@ func perplexities(ctx context.Context, text *perplexity.Text, other []float32, l
 			return nil, err
 		}
 		rows = append(rows, row)
-		m, _, err = train.FitTail(ctx, m, layer, other, train.DefaultTailOptions(), train.RunOptions{Seed: seed})
+		fitted, _, err := train.FitTail(ctx, (*l2s.Layer)(engine.Over(layer)), (*l2s.Index)(engine.OfScreen(m)), other, train.DefaultTailOptions(), train.RunOptions{Seed: seed})
 		if err != nil {
 			return nil, err
 		}
+		m = (*engine.Index)(fitted).Screen()
 		if row, err = perplexity.Screened(c.method.Name()+tailSuffix, c.title(), layer, nil, m); err != nil {
 			return nil, err
 		}

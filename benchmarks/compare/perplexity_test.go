@@ -47,7 +47,7 @@ func TestThePerplexitiesOfALayer(t *testing.T) {
 		}
 		text.Next = append(text.Next, best[0].ID)
 	}
-	labels, err := train.Labels(context.Background(), d.Exact, d.Contexts, topK, train.RunOptions{})
+	labels, err := train.Labels(context.Background(), d.Layer, d.Contexts, topK, train.RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

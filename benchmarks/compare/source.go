@@ -9,12 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/layers"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/npy"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/heads"
-	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
 )
@@ -180,10 +181,11 @@ func openFiles(weights, bias, contexts, testContexts string, train, test int) (_
 			s.close()
 		}
 	}()
-	layer, _, err := layerfile.Open(weights, head.Options{Bias: bias, Copy: true})
+	opened, err := l2s.Open(weights, l2s.OpenOptions{Bias: bias, Copy: true})
 	if err != nil {
 		return nil, err
 	}
+	layer := (*engine.Layer)(opened).Exact()
 	s.layer = layer
 	read := func(src string) ([]float32, error) {
 		rows, release, err := heads.OpenContexts(src, layer.Dim())

@@ -25,12 +25,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/heads"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/layerfile"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
@@ -54,10 +55,11 @@ func run(weights, bias, contexts, path string, queries, goroutines, k int) error
 	if queries < 1 || goroutines < 1 || k < 1 {
 		return fmt.Errorf("found %d queries, %d goroutines and k = %d, expected at least 1 of each", queries, goroutines, k)
 	}
-	layer, _, err := layerfile.Open(weights, head.Options{Bias: bias, Copy: true})
+	opened, err := l2s.Open(weights, l2s.OpenOptions{Bias: bias, Copy: true})
 	if err != nil {
 		return err
 	}
+	layer := (*engine.Layer)(opened).Exact()
 	h, release, err := heads.OpenContexts(contexts, layer.Dim())
 	if err != nil {
 		return err

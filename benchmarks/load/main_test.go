@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -39,7 +40,7 @@ func instance(t *testing.T) (*screening.Model, *exact.Layer, []float32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, layer, normal(50 * dim)
+	return (*engine.Index)(m).Screen(), layer, normal(50 * dim)
 }
 
 // The definition and the screen agree on contexts in shells.
@@ -52,11 +53,11 @@ func TestLoadOfAScreenWithShells(t *testing.T) {
 	for cell := range 4 * 3 {
 		c.Lists = append(c.Lists, screening.List{IDs: []uint32{uint32(cell), 20, 21, 22, 23, 24, uint32(30 + cell)}})
 	}
-	m, err := synthetic.Screen(c)
+	made, err := synthetic.Screen(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cells := map[int]bool{}
+	m, cells := (*engine.Index)(made).Screen(), map[int]bool{}
 	for i := range 50 {
 		cells[cellOf(m, h[i*m.Dim():(i+1)*m.Dim()])] = true
 	}

@@ -12,6 +12,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas32"
 	"os"
@@ -80,7 +81,7 @@ func shapes(large bool, note func(string, ...any)) []func() (*shape, error) {
 			if err != nil {
 				return nil, err
 			}
-			return &shape{fmt.Sprintf("%d x %d, structured", labels, dim), data, m}, nil
+			return &shape{fmt.Sprintf("%d x %d, structured", labels, dim), data, (*engine.Index)(m).Screen()}, nil
 		}
 	}
 	list := []func() (*shape, error){structured(10000, 200, 100, 300), structured(10000, 1500, 100, 120), structured(25000, 500, 100, 200)}
@@ -97,7 +98,7 @@ func contestants(s *shape) []method {
 	labels := l.Labels()
 	n := s.data.Len()
 	dst := make([]exact.Prediction, k)
-	weights, plain, exact := dense.Weights(l), dense.New(l), exact.NewSearcher(l)
+	weights, plain, full := dense.Weights(l), dense.New(l), exact.NewSearcher(l)
 	each := func(name string, f func(h []float32)) method {
 		return method{name: name, query: func(i int) int { f(s.data.Context(i)); return 1 }}
 	}
@@ -140,14 +141,14 @@ func contestants(s *shape) []method {
 		}
 	})
 	list = append(list, each("exact, int8 envelope", func(h []float32) {
-		_, err := exact.TopK(dst, h)
+		_, err := full.TopK(dst, h)
 		must(err)
 	}))
 	const batch = 32
 	many, found := make([]exact.Prediction, batch*k), make([]exact.Answer, batch)
 	list = append(list, method{name: "exact, batch of 32", query: func(i int) int {
 		first := i * batch % (n - batch)
-		must(exact.SearchBatch(many, found, s.data.Contexts[first*d:(first+batch)*d], exact.Request{}))
+		must(full.SearchBatch(many, found, s.data.Contexts[first*d:(first+batch)*d], exact.Request{}))
 		return batch
 	}})
 	sr, err := screening.NewSearcher(s.model, l, screening.Options{})

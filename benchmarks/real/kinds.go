@@ -3,15 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"github.com/learning-to-screen/l2s"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/parallel"
-	"github.com/learning-to-screen/l2s/preview"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 const (
@@ -30,8 +28,8 @@ type kind struct {
 // kinds measures a preview on states of many kinds of text, one file per kind: P@1, P@5, and the
 // labels that are best in five states or more but are found in fewer than nine of ten. An average
 // over texts does not show labels that are never found.
-func kinds(l *softmax.Layer, file, folder string) error {
-	m, err := preview.Load(file)
+func kinds(l *l2s.Layer, file, folder string) error {
+	m, err := l2s.Load(file)
 	if err != nil {
 		return err
 	}
@@ -62,25 +60,31 @@ func kinds(l *softmax.Layer, file, folder string) error {
 	return nil
 }
 
-func measureKind(l *softmax.Layer, m *preview.Model, path string) (*kind, error) {
+func measureKind(l *l2s.Layer, m *l2s.Index, path string) (*kind, error) {
 	d := l.Dim()
-	rows, _, err := head.OpenContexts(path, d)
+	states, err := l2s.OpenContexts(path, d)
 	if err != nil {
 		return nil, err
 	}
+	defer states.Close()
+	rows := states.Rows()
 	n := len(rows) / d
 	if n == 0 {
 		return nil, fmt.Errorf("%s: found no states, expected some", path)
 	}
 	k := &kind{name: strings.TrimSuffix(filepath.Base(path), ".npy"), states: n, times: map[uint32]int{}, found: map[uint32]int{}}
-	best, one, five := make([]softmax.Prediction, n*kindsK), make([]softmax.Prediction, n), make([]softmax.Prediction, n*kindsK)
+	best, one, five := make([]l2s.Prediction, n*kindsK), make([]l2s.Prediction, n), make([]l2s.Prediction, n*kindsK)
 	err = parallel.Each(context.Background(), runtime.NumCPU(), n, 64, nil, func(_, lo, hi int) error {
-		s, err := preview.NewSearcher(m, l)
+		s, err := l2s.NewSearcher(l, m, l2s.Options{})
 		if err != nil {
 			return err
 		}
-		answers := make([]softmax.Answer, hi-lo)
-		if err := softmax.NewSearcher(l).SearchBatch(best[lo*kindsK:hi*kindsK], answers, rows[lo*d:hi*d], softmax.Request{}); err != nil {
+		e, err := l2s.NewSearcher(l, nil, l2s.Options{})
+		if err != nil {
+			return err
+		}
+		answers := make([]l2s.Answer, hi-lo)
+		if err := e.SearchBatch(best[lo*kindsK:hi*kindsK], answers, rows[lo*d:hi*d], l2s.Request{}); err != nil {
 			return err
 		}
 		for c := lo; c < hi; c++ {

@@ -22,6 +22,8 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"log"
 	"os"
 	"runtime"
@@ -29,13 +31,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/learning-to-screen/l2s/head"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/scored"
 	"github.com/learning-to-screen/l2s/internal/stream"
 	"github.com/learning-to-screen/l2s/preview"
 	"github.com/learning-to-screen/l2s/sample"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 func main() {
@@ -51,11 +51,9 @@ func main() {
 	folder := flag.String("kinds", "", "a folder with states of kinds of text, .npy: only measure the preview of -preview on each")
 	dump := flag.String("dump", "", "only write the rows to this file, as little-endian float32")
 	flag.Parse()
-	w, err := head.Open(*model, head.Options{})
+	l, err := l2s.Open(*model, l2s.OpenOptions{})
 	check(err)
-	defer w.Close()
-	l, err := softmax.NewLayer(w.Rows(), w.Bias())
-	check(err)
+	defer l.Close()
 	if *dump != "" {
 		check(writeRows(*dump, l))
 		return
@@ -64,11 +62,13 @@ func main() {
 		check(kinds(l, *file, *folder))
 		return
 	}
-	c, _, err := head.OpenContexts(*test, l.Dim())
+	c, err := l2s.OpenContexts(*test, l.Dim())
 	check(err)
-	t := &table{layer: l, states: c}
-	kernels.Advise(l.Weights(), func(rows []byte) { t.rows = rows })
-	fmt.Printf("%s: %d x %d, %v, %.1f MB\n\n", *model, l.Labels(), l.Dim(), l.Weights().Element(), float64(len(t.rows))/1e6)
+	defer c.Close()
+	t := &table{layer: l, states: c.Rows()}
+	w := (*engine.Layer)(l).Exact().Weights()
+	kernels.Advise(w, func(rows []byte) { t.rows = rows })
+	fmt.Printf("%s: %d x %d, %v, %.1f MB\n\n", *model, l.Labels(), l.Dim(), w.Element(), float64(len(t.rows))/1e6)
 	check(t.exact(*queries))
 	if *train != "" {
 		check(t.preview(*train, *most))
@@ -85,7 +85,7 @@ func check(err error) {
 }
 
 type table struct {
-	layer  *softmax.Layer
+	layer  *l2s.Layer
 	states []float32
 	rows   []byte  // of the head
 	best   float64 // median of the exact search for one label with one thread
@@ -110,10 +110,13 @@ type racer struct {
 
 // racers search exactly.
 func (t *table) racers(threads int) ([]*racer, error) {
-	s := softmax.NewSearcher(t.layer)
+	s, err := l2s.NewSearcher(t.layer, nil, l2s.Options{})
+	if err != nil {
+		return nil, err
+	}
 	list := []*racer{{name: "plain read", do: t.read(threads), per: 1}}
 	for _, k := range []int{1, 5, 40} {
-		dst := make([]softmax.Prediction, k)
+		dst := make([]l2s.Prediction, k)
 		list = append(list, &racer{name: fmt.Sprintf("exact, k = %d", k), per: 1, do: func(i, n int) error {
 			_, err := s.TopK(dst, t.state(i, n))
 			return err
@@ -131,7 +134,7 @@ func (t *table) racers(threads int) ([]*racer, error) {
 		o := sample.DefaultOptions()
 		o.Seed = 1
 		c.set(&o)
-		draws, err := sample.New(t.layer, o)
+		draws, err := sample.New(t.layer, nil, o)
 		if err != nil {
 			return nil, err
 		}
@@ -142,14 +145,14 @@ func (t *table) racers(threads int) ([]*racer, error) {
 	}
 	const batch = 4
 	d := t.layer.Dim()
-	contexts, answers := make([]float32, batch*d), make([]softmax.Answer, batch)
+	contexts, answers := make([]float32, batch*d), make([]l2s.Answer, batch)
 	for _, k := range []int{1, 5, 40} {
-		dst := make([]softmax.Prediction, batch*k)
+		dst := make([]l2s.Prediction, batch*k)
 		list = append(list, &racer{name: fmt.Sprintf("exact, k = %d, %d states at once", k, batch), per: batch, do: func(i, n int) error {
 			for j := range batch {
 				copy(contexts[j*d:(j+1)*d], t.state(i+j, n))
 			}
-			return s.SearchBatch(dst, answers, contexts, softmax.Request{})
+			return s.SearchBatch(dst, answers, contexts, l2s.Request{})
 		}})
 	}
 	return list, nil
@@ -229,43 +232,48 @@ func (t *table) exact(n int) error {
 // preview makes one, and measures it with one thread.
 func (t *table) preview(train string, n int) error {
 	d := t.layer.Dim()
-	c, _, err := head.OpenContexts(train, d)
+	states, err := l2s.OpenContexts(train, d)
 	if err != nil {
 		return err
 	}
+	defer states.Close()
+	c := states.Rows()
 	start := time.Now()
 	m, err := preview.Make(context.Background(), t.layer, c, preview.Options{})
 	if err != nil {
 		return err
 	}
 	made := time.Since(start)
-	s, err := preview.NewSearcher(m, t.layer)
+	s, err := l2s.NewSearcher(t.layer, m, l2s.Options{})
 	if err != nil {
 		return err
 	}
 	const k = 5
 	n = min(n, len(t.states)/d)
-	e := softmax.NewSearcher(t.layer)
+	e, err := l2s.NewSearcher(t.layer, nil, l2s.Options{})
+	if err != nil {
+		return err
+	}
 	t.layer.SetThreads(runtime.NumCPU())
-	want := make([]softmax.Prediction, n*k)
+	want := make([]l2s.Prediction, n*k)
 	for i := range n {
 		if _, err := e.TopK(want[i*k:(i+1)*k], t.state(i, n)); err != nil {
 			return err
 		}
 	}
 	t.layer.SetThreads(1)
-	rungs, normal := m.Rungs()
+	rungs, normal := m.Steps()
 	fmt.Printf("\nA preview, made from %d states in %.1f s, on %d states of other text, one thread:\n\n", len(c)/d, made.Seconds(), n)
 	fmt.Println("| rung | P@1 | P@5 | k = 1: median, us | 99th | times exact | k = 5: median, us | 99th |")
 	fmt.Println("|---|---:|---:|---:|---:|---:|---:|---:|")
-	dst := make([]softmax.Prediction, k)
+	dst := make([]l2s.Prediction, k)
 	for i, rung := range rungs {
 		var times [2][]float64
 		first, found := 0, 0
 		for c := range n {
 			for j, k := range []int{1, k} {
 				start := time.Now()
-				_, err := s.Search(dst[:k], t.state(c, n), softmax.Request{Budget: rung.Kept})
+				_, err := s.Search(dst[:k], t.state(c, n), l2s.Request{Budget: rung.Budget})
 				times[j] = append(times[j], time.Since(start).Seconds()*1e6)
 				if err != nil {
 					return err

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +15,6 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/vocab"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -161,9 +163,9 @@ func (d *data) writeContexts(ctx context.Context, w *npy.Writer, name string, pa
 }
 
 // labels returns the exact labels of contexts.
-func labels(ctx context.Context, l *softmax.Layer, rows []float32, p *progress.Printer) ([]uint32, error) {
+func labels(ctx context.Context, l *exact.Layer, rows []float32, p *progress.Printer) ([]uint32, error) {
 	p.Start("labels", "contexts", len(rows)/l.Dim())
-	ids, err := train.Labels(ctx, l, rows, topK, train.RunOptions{Progress: func(r train.Progress) { p.Set(r.Done) }})
+	ids, err := train.Labels(ctx, asLayer(l), rows, topK, train.RunOptions{Progress: func(r train.Progress) { p.Set(r.Done) }})
 	p.End()
 	return ids, err
 }
@@ -175,4 +177,15 @@ func (d *data) text(ids []uint32) []string {
 		words[i] = d.model.Target().Word(id)
 	}
 	return words
+}
+
+// asLayer returns the layer as package l2s has it.
+func asLayer(l *exact.Layer) *l2s.Layer { return (*l2s.Layer)(engine.Over(l)) }
+
+// exactly returns the exact search.
+func exactly(l *exact.Layer) searchers { return over(l, nil, l2s.Options{}) }
+
+// over returns searchers with an index.
+func over(l *exact.Layer, x *l2s.Index, o l2s.Options) searchers {
+	return func() (l2s.Asker, error) { return l2s.NewSearcher(asLayer(l), x, o) }
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"github.com/learning-to-screen/l2s"
 	"slices"
 
 	"github.com/learning-to-screen/l2s/beam"
@@ -12,7 +13,7 @@ import (
 )
 
 // searchers returns a Searcher for one goroutine.
-type searchers func() (beam.Searcher, error)
+type searchers func() (l2s.Asker, error)
 
 // step is one step of the search of a sentence: the hypotheses that it continues,
 // and their contexts.

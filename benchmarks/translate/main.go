@@ -17,6 +17,8 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"io"
 	"math"
 	"os"
@@ -25,7 +27,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/bleu"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/command"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
@@ -34,8 +35,6 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 func main() { command.Main("translate", run) }
@@ -142,7 +141,7 @@ func translate(ctx context.Context, d *data, s sweep, o options, stdout io.Write
 type contestant struct {
 	row      points.Translator
 	setting  methods.Setting
-	screen   func() (*screen.Searcher, error) // of a screen
+	screen   func() (*screening.Searcher, error) // of a screen
 	searcher searchers
 	turn     *measure.Turn
 	found    [][]translation // one per width of the beam
@@ -256,9 +255,9 @@ func contestants(ctx context.Context, c *corpus, s sweep, p *progress.Printer) (
 		return nil, err
 	}
 	list := []*contestant{
-		{row: points.Translator{Method: methods.Dense{}.Name()}, setting: plain, searcher: func() (beam.Searcher, error) { return newOneScan(l), nil }},
-		{row: points.Translator{Method: exactName}, setting: certified, searcher: func() (beam.Searcher, error) { return softmax.NewSearcher(l), nil }},
-		{row: points.Translator{Method: togetherName}, setting: plain, searcher: func() (beam.Searcher, error) { return newShared(l), nil }},
+		{row: points.Translator{Method: methods.Dense{}.Name()}, setting: plain, searcher: func() (l2s.Asker, error) { return newOneScan(l), nil }},
+		{row: points.Translator{Method: exactName}, setting: certified, searcher: exactly(l)},
+		{row: points.Translator{Method: togetherName}, setting: plain, searcher: func() (l2s.Asker, error) { return newShared(l), nil }},
 	}
 	for _, r := range s.rivals {
 		p.Start("building "+r.Name()+" "+r.Params(), "methods", 0)
@@ -279,7 +278,7 @@ func contestants(ctx context.Context, c *corpus, s sweep, p *progress.Printer) (
 				list = append(list, &contestant{
 					row:     points.Translator{Method: r.Name(), Build: r.Params(), Query: want, BuildSeconds: seconds},
 					setting: setting,
-					searcher: func() (beam.Searcher, error) {
+					searcher: func() (l2s.Asker, error) {
 						return &oneByOne{by: setting.Searcher().(methods.Normaliser), dim: l.Dim()}, nil
 					},
 				})
@@ -354,10 +353,10 @@ func clock(ctx context.Context, list []*contestant, batches [][]float32, dim, at
 		if err != nil {
 			return err
 		}
-		dst, answers := make([]softmax.Prediction, width*width), make([]softmax.Answer, width)
+		dst, answers := make([]l2s.Prediction, width*width), make([]l2s.Answer, width)
 		x.turn = &measure.Turn{Query: func(i int) int {
 			n := len(batches[i]) / dim
-			if err := searcher.SearchBatch(dst[:n*width], answers[:n], batches[i], softmax.Request{LogSum: true}); err != nil {
+			if err := searcher.SearchBatch(dst[:n*width], answers[:n], batches[i], l2s.Request{LogSum: true}); err != nil {
 				panic(err) // the contexts were good enough for the exact layer
 			}
 			return n

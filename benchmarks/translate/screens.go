@@ -2,17 +2,18 @@ package main
 
 import (
 	"context"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
+	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/screening"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/methods"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/points"
 	"github.com/learning-to-screen/l2s/internal/progress"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 	"github.com/learning-to-screen/l2s/train"
 )
 
@@ -30,11 +31,14 @@ type plan struct {
 const tailContexts = 200_000
 
 // withTail returns the screen with a tail for its budget.
-func (c *corpus) withTail(ctx context.Context, m *screen.Model) (*screen.Model, error) {
+func (c *corpus) withTail(ctx context.Context, m *screening.Model) (*screening.Model, error) {
 	opt := train.DefaultTailOptions()
 	opt.PerCluster = max(1, min(opt.PerCluster, tailContexts/m.Clusters()))
-	m, _, err := train.FitTail(ctx, m, c.layer, c.rows, opt, train.RunOptions{Seed: c.seed})
-	return m, err
+	x, _, err := train.FitTail(ctx, asLayer(c.layer), (*l2s.Index)(engine.OfScreen(m)), c.rows, opt, train.RunOptions{Seed: c.seed})
+	if err != nil {
+		return nil, err
+	}
+	return (*engine.Index)(x).Screen(), nil
 }
 
 // options returns the options of the training.
@@ -46,7 +50,7 @@ func (p plan) options(end uint32, seed uint64) train.Options {
 
 // corpus has the contexts that screens learn from.
 type corpus struct {
-	layer  *softmax.Layer
+	layer  *exact.Layer
 	rows   []float32
 	labels []uint32
 	end    uint32
@@ -54,14 +58,17 @@ type corpus struct {
 }
 
 // train returns the screen of a plan, and the time of training.
-func (c *corpus) train(ctx context.Context, p plan, progress *progress.Printer) (*screen.Model, float64, error) {
+func (c *corpus) train(ctx context.Context, p plan, progress *progress.Printer) (*screening.Model, float64, error) {
 	opt := p.options(c.end, c.seed)
 	opt.Labels = c.labels
 	progress.Start("training "+p.title(), "steps", 0)
 	start := time.Now()
-	m, _, err := train.Run(ctx, c.layer, c.rows, opt)
+	x, _, err := train.Run(ctx, asLayer(c.layer), l2s.Float32(c.rows, c.layer.Dim()), opt)
 	progress.End()
-	return m, time.Since(start).Seconds(), err
+	if err != nil {
+		return nil, 0, err
+	}
+	return (*engine.Index)(x).Screen(), time.Since(start).Seconds(), nil
 }
 
 // title names the plan.
@@ -69,7 +76,7 @@ func (p plan) title() string { return strings.TrimSuffix(p.Name()+", "+p.Params(
 
 // budgets returns the budgets of a screen's ladder for the wanted budgets, each the largest not
 // above the wanted one, and the default budget, ascending.
-func budgets(m *screen.Model, wanted []float64) []float64 {
+func budgets(m *screening.Model, wanted []float64) []float64 {
 	list := []float64{m.Budget()}
 	for _, b := range wanted {
 		at := m.Ladder()[0].Budget
@@ -86,18 +93,20 @@ func budgets(m *screen.Model, wanted []float64) []float64 {
 
 // screened returns the contestant of a screen at a budget. If the screen has a tail, its sums
 // are over all labels.
-func screened(l *softmax.Layer, m *screen.Model, p plan, budget float64, query string, seconds float64) (*contestant, error) {
+func screened(l *exact.Layer, m *screening.Model, p plan, budget float64, query string, seconds float64) (*contestant, error) {
 	s, err := methods.NewScreened(l, m, budget)
 	if err != nil {
 		return nil, err
 	}
-	options := screen.Options{Budget: budget, OverTail: m.HasTail()}
-	searcher := func() (*screen.Searcher, error) { return screen.NewSearcher(m, l, options) }
+	options := l2s.Options{Budget: budget, OverTail: m.Tail() != nil}
+	x := (*l2s.Index)(engine.OfScreen(m))
 	return &contestant{
-		row:      points.Translator{Method: p.Name(), Build: s.Build, Query: s.Params() + query, BuildSeconds: seconds, OverAll: m.HasTail()},
-		setting:  s,
-		screen:   searcher,
-		searcher: func() (beam.Searcher, error) { return searcher() },
+		row:     points.Translator{Method: p.Name(), Build: s.Build, Query: s.Params() + query, BuildSeconds: seconds, OverAll: m.Tail() != nil},
+		setting: s,
+		screen: func() (*screening.Searcher, error) {
+			return screening.NewSearcher(m, l, screening.Options{Budget: budget})
+		},
+		searcher: over(l, x, options),
 	}, nil
 }
 
@@ -108,7 +117,7 @@ func (c *corpus) contest(ctx context.Context, p plan, progress *progress.Printer
 	if err != nil {
 		return nil, err
 	}
-	add := func(m *screen.Model, budget float64, query string, seconds float64) error {
+	add := func(m *screening.Model, budget float64, query string, seconds float64) error {
 		one, err := screened(c.layer, m, p, budget, query, seconds)
 		list = append(list, one)
 		return err
@@ -142,7 +151,7 @@ func (c *contestant) judge(ctx context.Context, contexts []float32, want []uint3
 		return err
 	}
 	n := len(want) / topK
-	if err := s.SearchBatch(make([]softmax.Prediction, topK*n), make([]softmax.Answer, n), contexts, softmax.Request{}); err != nil {
+	if err := s.SearchBatch(make([]exact.Prediction, topK*n), make([]exact.Answer, n), contexts, exact.Request{}); err != nil {
 		return err
 	}
 	stats := s.Stats()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/exact"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -23,8 +25,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
-	"github.com/learning-to-screen/l2s/screen"
-	"github.com/learning-to-screen/l2s/softmax"
 )
 
 // The sizes of the random model of the tests.
@@ -239,7 +239,7 @@ func modified(t *testing.T, dir string) (list []string) {
 
 // narrow returns a screen that lacks some labels in each cluster, so that some
 // searches with it differ from the exact one.
-func narrow(t *testing.T, l *softmax.Layer, end uint32) searchers {
+func narrow(t *testing.T, l *exact.Layer, end uint32) searchers {
 	t.Helper()
 	r := rand.New(rand.NewPCG(3, 3))
 	config := screening.Config{Dim: l.Dim(), Labels: l.Labels(), Clusters: make([]float32, 3*l.Dim())}
@@ -260,7 +260,7 @@ func narrow(t *testing.T, l *softmax.Layer, end uint32) searchers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func() (beam.Searcher, error) { return screen.NewSearcher(m, l, screen.Options{}) }
+	return over(l, m, l2s.Options{})
 }
 
 // A search may copy the steps that it has in common with the exact search.
@@ -268,7 +268,7 @@ func TestKnownStepsChangeNothing(t *testing.T) {
 	d := open(t, 40)
 	c := newDecoder(d, 1, 12)
 	l := d.model.Layer()
-	exact := func() (beam.Searcher, error) { return softmax.NewSearcher(l), nil }
+	exact := exactly(l)
 	for _, width := range []int{1, 4} {
 		known, err := c.translate(context.Background(), width, exact, nil, nil)
 		if err != nil {
@@ -316,7 +316,7 @@ func TestBatchesAreTheStepsOfASearch(t *testing.T) {
 	d := open(t, 30)
 	c := newDecoder(d, 1, 12)
 	m := d.model
-	exact := func() (beam.Searcher, error) { return softmax.NewSearcher(m.Layer()), nil }
+	exact := exactly(m.Layer())
 	for _, width := range []int{1, 3} {
 		known, err := c.translate(context.Background(), width, exact, nil, nil)
 		if err != nil {
@@ -327,7 +327,11 @@ func TestBatchesAreTheStepsOfASearch(t *testing.T) {
 		for i := 0; i < len(c.sources); i += stride {
 			j := &recorder{d: m.NewDecoder()}
 			j.d.Start(c.sources[i : i+1])
-			search, err := beam.New(j, softmax.NewSearcher(m.Layer()), beam.Options{Width: width, MaxLen: 12, Start: m.Start(), End: m.End(), Alpha: 1})
+			asker, err := exact()
+			if err != nil {
+				t.Fatal(err)
+			}
+			search, err := beam.New(j, asker, beam.Options{Width: width, MaxLen: 12, Start: m.Start(), End: m.End(), Alpha: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -357,12 +361,16 @@ func TestSearchersNormalise(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := x.Settings()[len(x.Settings())-1] // a list of most labels
-	for name, s := range map[string]beam.Searcher{
-		"dense": newOneScan(l), "shared": newShared(l), "certified": softmax.NewSearcher(l),
+	certified, err := exactly(l)()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]l2s.Asker{
+		"dense": newOneScan(l), "shared": newShared(l), "certified": certified,
 		"FGD": &oneByOne{by: all.Searcher().(methods.Normaliser), dim: dim},
 	} {
-		dst, answers := make([]softmax.Prediction, n*k), make([]softmax.Answer, n)
-		if err := s.SearchBatch(dst, answers, h, softmax.Request{LogSum: true}); err != nil {
+		dst, answers := make([]l2s.Prediction, n*k), make([]l2s.Answer, n)
+		if err := s.SearchBatch(dst, answers, h, l2s.Request{LogSum: true}); err != nil {
 			t.Fatal(err)
 		}
 		logits := make([]float64, words)

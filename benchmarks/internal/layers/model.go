@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/lstm"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/text"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
@@ -93,7 +95,7 @@ func Written(ctx context.Context, m *lstm.Model, v *vocab.Vocab, n int, seed uin
 		for i := from; i < to; i++ {
 			o := sample.DefaultOptions()
 			o.Seed = seed<<32 + uint64(i)
-			draws, err := sample.New(layer, o)
+			draws, err := sample.New((*l2s.Layer)(engine.Over(layer)), nil, o)
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,6 @@
 package methods
 
-import "github.com/learning-to-screen/l2s/softmax"
+import "github.com/learning-to-screen/l2s/internal/exact"
 
 // candidates collects the labels that a method wants to score, each once.
 type candidates struct {
@@ -11,7 +11,7 @@ type candidates struct {
 	stamp  uint32
 }
 
-func newCandidates(l *softmax.Layer) *candidates {
+func newCandidates(l *exact.Layer) *candidates {
 	return &candidates{search: newExactSearch(l), ids: make([]uint32, 0, l.Labels()), seen: make([]uint32, l.Labels())}
 }
 
@@ -35,6 +35,6 @@ func (c *candidates) add(id uint32) bool {
 }
 
 // topK writes the best of the candidates to dst and returns their number.
-func (c *candidates) topK(dst []softmax.Prediction) int {
-	return c.search.topK(dst, c.h, softmax.Only(c.ids))
+func (c *candidates) topK(dst []exact.Prediction) int {
+	return c.search.topK(dst, c.h, exact.Only(c.ids))
 }

@@ -22,7 +22,7 @@ func input(t testing.TB, d *synthetic.Data, learn int) (*Input, [][]float32) {
 	t.Helper()
 	in := &Input{Layer: d.Exact, Contexts: d.Contexts[:learn*d.Exact.Dim()], K: min(specK, d.Exact.Labels()), Seed: 1}
 	var err error
-	in.Labels, err = train.Labels(context.Background(), d.Exact, in.Contexts, in.K, train.RunOptions{})
+	in.Labels, err = train.Labels(context.Background(), d.Layer, in.Contexts, in.K, train.RunOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,9 +75,9 @@ func answerOf(s Searcher, h []float32) []exact.Prediction {
 func precision(s Setting, l *exact.Layer, contexts [][]float32) float64 {
 	hits, sr := 0, s.Searcher()
 	for _, h := range contexts {
-		exact := exactOf(l, h, nil)
+		best := exactOf(l, h, nil)
 		for _, p := range answerOf(sr, h) {
-			if slices.ContainsFunc(exact, func(e exact.Prediction) bool { return e.ID == p.ID }) {
+			if slices.ContainsFunc(best, func(e exact.Prediction) bool { return e.ID == p.ID }) {
 				hits++
 			}
 		}

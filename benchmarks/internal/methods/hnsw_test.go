@@ -1,6 +1,8 @@
 package methods
 
 import (
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -224,5 +226,5 @@ func structureless(labels, dim, n int, seed uint64) (*synthetic.Data, error) {
 		return x
 	}
 	l, err := exact.NewLayer(kernels.Float32Rows(normal(labels*dim), dim), normal(labels))
-	return &synthetic.Data{Layer: l, Contexts: normal(n * dim)}, err
+	return &synthetic.Data{Layer: (*l2s.Layer)(engine.Over(l)), Exact: l, Contexts: normal(n * dim)}, err
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/evaluate"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -97,11 +99,11 @@ func (m L2S) Build(ctx context.Context, in *Input) (Index, error) {
 	}
 	opt := m.Options()
 	opt.K, opt.Seed, opt.Labels = in.K, in.Seed, in.Labels
-	s, _, err := train.Run(ctx, in.Layer, in.Contexts, opt)
+	made, _, err := train.Run(ctx, (*l2s.Layer)(engine.Over(in.Layer)), l2s.Float32(in.Contexts, in.Layer.Dim()), opt)
 	if err != nil {
 		return nil, err
 	}
-	x := new(screenIndex)
+	s, x := (*engine.Index)(made).Screen(), new(screenIndex)
 	for _, rung := range s.Ladder() {
 		setting, err := NewScreened(in.Layer, s, rung.Budget)
 		if err != nil {

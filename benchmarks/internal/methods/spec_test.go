@@ -3,6 +3,8 @@ package methods
 import (
 	"context"
 	"errors"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"math"
 	"slices"
 	"testing"
@@ -112,14 +114,14 @@ func eachSetting(t *testing.T, law func(t *testing.T, m specimen, s Setting, in 
 // contexts, and the order of all labels for some.
 func checkExact(t *testing.T, s Setting, l *exact.Layer, contexts [][]float32) {
 	t.Helper()
-	sr, exact := s.Searcher(), newExactSearch(l)
+	sr, full := s.Searcher(), newExactSearch(l)
 	for i, h := range contexts {
 		k := specK
 		if i < 10 {
 			k = l.Labels()
 		}
 		got, want := make([]exact.Prediction, k), make([]exact.Prediction, k)
-		exact.topK(want, h, exact.Labels{})
+		full.topK(want, h, exact.Labels{})
 		if n := sr.TopK(got, h); !slices.Equal(got[:n], want) {
 			t.Fatalf("context %d: got %v, want %v", i, got[:n], want)
 		}
@@ -146,7 +148,7 @@ func TestOfEqualLogitsThatOfTheLowerLabelComesFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, contexts := input(t, &synthetic.Data{Layer: l, Contexts: d.Contexts}, 150)
+	in, contexts := input(t, &synthetic.Data{Layer: (*l2s.Layer)(engine.Over(l)), Exact: l, Contexts: d.Contexts}, 150)
 	for _, m := range specimens() {
 		if m.every != nil && !m.rough {
 			t.Run(title(m), func(t *testing.T) { checkExact(t, m.every(build(t, m, in)), l, contexts) })
@@ -340,7 +342,7 @@ func firstLabels(t *testing.T, l *exact.Layer, contexts []float32) *synthetic.Da
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &synthetic.Data{Layer: l, Contexts: contexts}
+	return &synthetic.Data{Layer: (*l2s.Layer)(engine.Over(l)), Exact: l, Contexts: contexts}
 }
 
 // textsOf returns the first contexts of texts that the model of make demo writes. Over texts of 100

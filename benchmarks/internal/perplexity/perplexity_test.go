@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -138,11 +140,11 @@ func trained(t testing.TB, text *perplexity.Text, budget float64) *screening.Mod
 	t.Helper()
 	o := train.DefaultOptions()
 	o.Clusters, o.Iterations, o.Budget = 4, 0, budget
-	m, _, err := train.Run(context.Background(), text.Layer, text.Contexts, o)
+	m, _, err := train.Run(context.Background(), (*l2s.Layer)(engine.Over(text.Layer)), l2s.Float32(text.Contexts, text.Layer.Dim()), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return (*engine.Index)(m).Screen()
 }
 
 // screened is the row of a screen by k-means with a tail of that rank.

@@ -15,8 +15,8 @@ import (
 	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
-// exact is the whole softmax.
-type exact struct {
+// whole is the whole softmax.
+type whole struct {
 	weights, bias []float32
 	narrow        []float32
 	logits        []float64
@@ -26,11 +26,11 @@ type exact struct {
 // labels. It is the speedup of 1.
 func Exact(l *exact.Layer) Row {
 	return Row{Method: "Exact", New: func() LogProber {
-		return &exact{dense.Weights(l), l.Bias(), make([]float32, l.Labels()), make([]float64, l.Labels())}
+		return &whole{dense.Weights(l), l.Bias(), make([]float32, l.Labels()), make([]float64, l.Labels())}
 	}}
 }
 
-func (e *exact) LogProb(h []float32, id uint32) float64 {
+func (e *whole) LogProb(h []float32, id uint32) float64 {
 	floats.Scan(e.narrow, e.weights, e.bias, h)
 	for i, x := range e.narrow {
 		e.logits[i] = float64(x)
@@ -48,7 +48,7 @@ func Screened(method, params string, l *exact.Layer, t *LowRank, m *screening.Mo
 	if _, err := screening.NewSearcher(m, l, screening.Options{}); err != nil {
 		return Row{}, err
 	}
-	if t == nil && !m.Tail() != nil {
+	if t == nil && m.Tail() == nil {
 		return Row{}, logsum.ErrNoTail
 	}
 	most := 0
@@ -80,7 +80,7 @@ func rank(t *LowRank) int {
 }
 
 func (s screened) LogProb(h []float32, id uint32) float64 {
-	p, err := s.Searcher.LogProb(h, id, 1)
+	p, err := logsum.LogProb(s.Searcher, h, id, 1)
 	if err != nil {
 		panic(err) // contexts and labels were checked
 	}
