@@ -45,7 +45,7 @@ type Look struct {
 const (
 	// The first look takes the panels with the best labels by the first stage, and of these by the
 	// second: shares of all panels, and the fewest.
-	wideShare, fewestWide = 0.04, 64
+	wideShare, fewestWide = 0.03, 64
 	markShare, fewestMark = 0.005, 20
 	// markRank is the label among these whose preview is the mark, in searches for at most that many.
 	// They find the same labels.
