@@ -1,11 +1,11 @@
 package main
 
 import (
-	"github.com/learning-to-screen/l2s/internal/engine"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"

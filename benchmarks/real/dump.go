@@ -3,9 +3,10 @@ package main
 import (
 	"bufio"
 	"encoding/binary"
+	"os"
+
 	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/engine"
-	"os"
 )
 
 // writeRows writes the rows of a layer, for programs that do not read the file of the model.

@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"github.com/learning-to-screen/l2s"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 

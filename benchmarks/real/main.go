@@ -22,8 +22,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/engine"
 	"log"
 	"os"
 	"runtime"
@@ -31,6 +29,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/scored"
 	"github.com/learning-to-screen/l2s/internal/stream"

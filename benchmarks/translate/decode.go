@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"github.com/learning-to-screen/l2s"
 	"slices"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/beam"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/bleu"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/inorder"

@@ -17,8 +17,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/screening"
 	"io"
 	"math"
 	"os"
@@ -27,6 +25,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/bleu"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/command"
 	"github.com/learning-to-screen/l2s/benchmarks/internal/measure"
@@ -35,6 +34,7 @@ import (
 	"github.com/learning-to-screen/l2s/benchmarks/internal/report"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/screening"
 )
 
 func main() { command.Main("translate", run) }

@@ -5,9 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
-	"gonum.org/v1/gonum/mat"
 	"math"
 	"slices"
 	"strings"
@@ -17,6 +14,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
 )
 
 // AdaptiveSoftmax is adaptive softmax in inference: E. Grave, A. Joulin, M. Cissé, D. Grangier and
@@ -27,7 +27,7 @@ import (
 //
 // The paper trains the layer in this form: a tail has a class vector in the head, and its labels
 // share a projection to a lower dimension. Here the layer is given. Its rows are not projected:
-// head and tails are layers of the package softmax, every logit is exact, and only tails that stay
+// head and tails are layers of package l2s, every logit is exact, and only tails that stay
 // closed cost precision. The class score, which the paper trains, is fitted to the layer itself.
 // For tail j, by least squares over contexts,
 //

@@ -50,7 +50,7 @@ func (c *codes) bytes() int64 {
 }
 
 // layerCodes is the memory of the int8 codes of a layer, which most methods read:
-// package softmax puts their candidates in order by them.
+// package l2s puts their candidates in order by them.
 func layerCodes(l *exact.Layer) int64 {
 	return int64(l.Labels()) * int64(kernels.Int8Stride(l.Dim()))
 }

@@ -71,7 +71,7 @@ func (OpenBLAS) Build(_ context.Context, in *Input) (Index, error) {
 	}}, nil
 }
 
-// Certified is the exact search of package softmax: a scan of int8 codes with a proven error bound
+// Certified is the exact search of package l2s: a scan of int8 codes with a proven error bound
 // leaves few labels, which are scored by the reference arithmetic. It has no parameters.
 type Certified struct{}
 

@@ -1,14 +1,14 @@
 package methods
 
 import (
-	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/internal/engine"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/learning-to-screen/l2s"
 	"github.com/learning-to-screen/l2s/internal/dense"
+	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/synthetic"

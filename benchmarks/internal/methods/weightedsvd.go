@@ -5,9 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"gonum.org/v1/gonum/blas"
-	"gonum.org/v1/gonum/blas/blas64"
-	"gonum.org/v1/gonum/mat"
 	"math"
 	"runtime"
 	"slices"
@@ -17,6 +14,9 @@ import (
 	"github.com/learning-to-screen/l2s/internal/encode"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
+	"gonum.org/v1/gonum/blas"
+	"gonum.org/v1/gonum/blas/blas64"
+	"gonum.org/v1/gonum/mat"
 )
 
 // WeightedSVD is SVD-softmax (see [SVDSoftmax]) in the coordinates in which logits differ most over
