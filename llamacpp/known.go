@@ -1,7 +1,7 @@
 package llamacpp
 
 // known are the architectures whose head, in llama.cpp's source (src/models, v0.5.0), equals the
-// head that package head reads from the file, applied to the node "result_norm": the matrix, a
+// head that package l2s reads from the file, applied to the node "result_norm": the matrix, a
 // bias, a scale, a soft cap, and nothing between. By general.architecture of the file.
 var known = map[string]bool{
 	"apertus": true, "arcee": true, "arctic": true, "bailingmoe": true, "bailingmoe2": true,

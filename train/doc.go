@@ -68,8 +68,8 @@
 //
 // # Memory
 //
-// The contexts are read in place and may be a memory-mapped file, of any size, as OpenContexts of
-// package head opens it: they are not copied. If a mapped file is shortened meanwhile, that is an
+// The contexts are read in place and may be a memory-mapped file, of any size, as l2s.OpenContexts
+// opens it: they are not copied. If a mapped file is shortened meanwhile, that is an
 // error. In addition a run holds some 100 bytes per context, 16 bytes per label of each cell,
 // [Options].Validation once more, and a few arrays of the size of V and of a batch times the
 // clusters. There is no N x L and no N x r matrix.

@@ -17,7 +17,7 @@ import (
 // candidates.
 type TailOptions struct {
 	// Temperatures are the temperatures with fitted coefficients, ascending, above 0: of the logits
-	// w.h + b, so that a layer with a scale (softmax.Layer.Scaled) has the temperature T at T/scale
+	// w.h + b, so that a layer with a scale (l2s.Layer.Scaled) has the temperature T at T/scale
 	// here. A query between two of them interpolates. A tail says nothing of a layer with a soft cap.
 	Temperatures []float64 `json:"temperatures"`
 	// Levels are the levels of confidence of the intervals, ascending, above 0 and

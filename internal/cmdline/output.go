@@ -27,7 +27,7 @@ func (o Output) String() string {
 }
 
 // CheckOutputs returns the wrong use, if one of the outputs would replace an input or another
-// output, and otherwise "". Inputs are names of files, or sources as Open of package head takes
+// output, and otherwise "". Inputs are names of files, or sources as l2s.Open takes
 // them; an empty one does not count. An error is that of ctx.
 func CheckOutputs(ctx context.Context, outputs []Output, inputs []string) (wrong string, err error) {
 	places := make([][]place, len(inputs)) // each may be some thousands of files

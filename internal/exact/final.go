@@ -35,7 +35,7 @@ const (
 	mostRawBias = 0x1p120
 )
 
-// Scaled is softmax.Layer.Scaled.
+// Scaled is l2s.Layer.Scaled.
 func (l *Layer) Scaled(scale, softCap float64) (*Layer, error) {
 	if !(scale >= leastScale && scale <= mostScale) {
 		return nil, fmt.Errorf("softmax: scale: found %v, expected a number from 1.2e-38 to 8.5e+37", scale)
@@ -64,7 +64,7 @@ func (l *Layer) Plain() *Layer {
 	return &of
 }
 
-// Scale is softmax.Layer.Scale.
+// Scale is l2s.Info.Scale.
 func (l *Layer) Scale() float64 {
 	if l.final == nil {
 		return 1
@@ -72,7 +72,7 @@ func (l *Layer) Scale() float64 {
 	return l.final.scale
 }
 
-// SoftCap is softmax.Layer.SoftCap.
+// SoftCap is l2s.Info.Cap.
 func (l *Layer) SoftCap() float64 {
 	if l.final == nil {
 		return 0

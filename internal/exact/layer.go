@@ -14,7 +14,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
 
-// Layer is softmax.Layer.
+// Layer is l2s.Layer.
 type Layer struct {
 	rows kernels.Rows
 	bias []float32
@@ -28,7 +28,7 @@ type Layer struct {
 	fingerprint func() [32]byte
 }
 
-// NewLayer is softmax.NewLayer.
+// NewLayer is l2s.New.
 func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 	labels := weights.Len()
 	if labels < 1 {
@@ -77,7 +77,7 @@ func (l *Layer) Weights() kernels.Rows { return l.rows }
 // Bias returns b, one element a label. It must not be changed.
 func (l *Layer) Bias() []float32 { return l.bias }
 
-// Fingerprint is softmax.Layer.Fingerprint.
+// Fingerprint is l2s.Layer.Fingerprint.
 func (l *Layer) Fingerprint() [32]byte { return l.fingerprint() }
 
 // Another returns the error of a model that was made for a layer of the same shape with another

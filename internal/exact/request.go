@@ -32,10 +32,10 @@ type kindError struct {
 func (e *kindError) Error() string { return e.text }
 func (e *kindError) Unwrap() error { return e.kind }
 
-// Prediction is softmax.Prediction.
+// Prediction is l2s.Prediction.
 type Prediction = ranking.Prediction
 
-// Request is softmax.Request.
+// Request is l2s.Request.
 type Request struct {
 	// Within, unless 0, leaves out labels whose logit is below the largest by more than Within, a
 	// finite number above 0: Count may be less than k. A truncation of samplers is such a distance,
@@ -78,7 +78,7 @@ const maxBias = 0x1p100
 // MinTemperature is the least temperature: at it x/T is finite for every logit x with a bias.
 const MinTemperature = 1e-100
 
-// Labels is softmax.Labels.
+// Labels is l2s.Labels.
 type Labels struct {
 	listed bool
 	ids    []uint32
@@ -86,7 +86,7 @@ type Labels struct {
 	list   *packedList // which of packed the ids are of, or the first of
 }
 
-// Only is softmax.Only. Find and Logits panic for an id that is not below L.
+// Only is l2s.Only. Find and Logits panic for an id that is not below L.
 func Only(ids []uint32) Labels { return Labels{listed: true, ids: ids} }
 
 // IsList reports whether the set is a list. The zero value, all labels, is none.
@@ -200,7 +200,7 @@ func (r *Request) check(labels, k int) error {
 	return nil
 }
 
-// Answer is softmax.Answer.
+// Answer is l2s.Answer.
 type Answer struct {
 	Count int
 	// LogSum, unless the request has ExactSum, is not computed in the reference arithmetic, and with

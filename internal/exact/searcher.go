@@ -9,7 +9,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/ranking"
 )
 
-// Searcher is softmax.Searcher.
+// Searcher is l2s.Searcher.
 type Searcher struct {
 	layer   *Layer
 	queries []*Query // of the contexts of a batch
@@ -47,13 +47,13 @@ func NewSearcher(l *Layer) *Searcher {
 	return s
 }
 
-// TopK is softmax.Searcher.TopK.
+// TopK is l2s.Searcher.TopK.
 func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
 	a, err := s.Search(dst, h, Request{})
 	return a.Count, err
 }
 
-// Search is softmax.Searcher.Search.
+// Search is l2s.Searcher.Search.
 func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, error) {
 	if err := s.SearchBatch(dst, s.one[:], h, req); err != nil {
 		return Answer{}, err
@@ -61,7 +61,7 @@ func (s *Searcher) Search(dst []Prediction, h []float32, req Request) (Answer, e
 	return s.one[0], nil
 }
 
-// SearchBatch is softmax.Searcher.SearchBatch.
+// SearchBatch is l2s.Searcher.SearchBatch.
 func (s *Searcher) SearchBatch(dst []Prediction, answers []Answer, contexts []float32, req Request) error {
 	d, n := s.layer.Dim(), len(answers)
 	if n != 1 && len(contexts) != n*d {
@@ -132,7 +132,7 @@ func (s *Searcher) Bounds(q *Query, among Labels) (lower, upper []float32, err e
 	return x.lower, x.upper, nil
 }
 
-// Score is softmax.Searcher.Logits.
+// Score is l2s.Searcher.Logits.
 func (s *Searcher) Score(dst []float64, h []float32, among Labels) error {
 	q, err := s.set(0, h)
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *Searcher) Score(dst []float64, h []float32, among Labels) error {
 	return s.Logits(dst, q, among)
 }
 
-// LogProb is softmax.Searcher.LogProb.
+// LogProb is l2s.Searcher.LogProb.
 func (s *Searcher) LogProb(h []float32, id uint32, temperature float64) (float64, error) {
 	if temperature == 0 {
 		return 0, Invalid(ErrRequest, "softmax: temperature: found 0, expected a finite number of at least %v", MinTemperature)

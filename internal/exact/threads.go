@@ -15,7 +15,7 @@ type team struct {
 	all     func(work func(worker int)) // runs work on the threads that are free, if any
 }
 
-// SetThreads is softmax.Layer.SetThreads.
+// SetThreads is l2s.Layer.SetThreads.
 func (l *Layer) SetThreads(n int) {
 	if n = min(n, mostThreads); n < 2 {
 		l.team = nil

@@ -12,7 +12,7 @@ import (
 // hashedRows is the number of rows that are hashed at a time.
 const hashedRows = 256
 
-// Of returns the fingerprint of a layer, see softmax.Layer.Fingerprint. widen writes a row of W, of
+// Of returns the fingerprint of a layer, see l2s.Layer.Fingerprint. widen writes a row of W, of
 // dim elements. All cores call it. The bias has an element for each label.
 func Of(dim int, widen func(row []float32, label int), bias []float32) [32]byte {
 	labels := len(bias)

@@ -2,7 +2,7 @@ package heads
 
 import "github.com/learning-to-screen/l2s/internal/tensorfile"
 
-// OpenContexts is documented in package head.
+// OpenContexts is l2s.OpenContexts.
 func OpenContexts(source string, dim int) (rows []float32, release func() error, err error) {
 	t, err := tensorfile.OpenTensor(source)
 	if err != nil {

@@ -16,7 +16,7 @@ func inRange(x float64) bool { return 0x1p-126 <= x && x <= 0x1p126 }
 
 const rangeText = "a number from 1.2e-38 to 8.5e+37"
 
-// LogitScale is documented in package head.
+// LogitScale is l2s.Info.Scale.
 func (h *Head) LogitScale() float64 {
 	if h.finish.scale == 0 {
 		return 1
@@ -24,7 +24,7 @@ func (h *Head) LogitScale() float64 {
 	return h.finish.scale
 }
 
-// StateScale is documented in package head.
+// StateScale is l2s.Info.StateScale.
 func (h *Head) StateScale() float64 {
 	if h.finish.state == 0 {
 		return 1
@@ -32,10 +32,10 @@ func (h *Head) StateScale() float64 {
 	return h.finish.state
 }
 
-// SoftCap is documented in package head.
+// SoftCap is l2s.Info.Cap.
 func (h *Head) SoftCap() float64 { return h.finish.cap }
 
-// Logit is documented in package head.
+// Logit returns the final logit of w.h + b: see l2s.Layer.Scaled.
 func (h *Head) Logit(raw float64) float64 {
 	x := raw * h.LogitScale()
 	if c := h.finish.cap; c > 0 {

@@ -17,7 +17,7 @@ import (
 // noBias is the Bias of a head without one.
 const noBias = "none"
 
-// Options is documented in package head, whose Options convert to these.
+// Options are l2s.OpenOptions.
 type Options struct {
 	Bias string
 	IDs  []uint32
@@ -42,7 +42,7 @@ type Head struct {
 	closed     bool
 }
 
-// Open is documented in package head.
+// Open is l2s.Open, without the layer.
 func Open(source string, opt Options) (*Head, error) {
 	m, err := openModel(source)
 	if err != nil {
@@ -83,7 +83,7 @@ type model struct {
 	suppressed []uint32 // in any order, of any ids
 }
 
-// Origin is documented in package head, which converts it to its own.
+// Origin has the fields of l2s.Info that tell how the file was read.
 type Origin struct {
 	File, Tensor, Bias string
 	Padding            int
@@ -92,14 +92,14 @@ type Origin struct {
 	Notes              []string
 }
 
-// Origin is documented in package head.
+// Origin tells how the file was read.
 func (h *Head) Origin() Origin {
 	o := h.origin
 	o.Tensor, o.Bias, o.Padding, o.Mapped, o.Notes = h.weights, h.biasName, h.padding, h.mapped, slices.Clone(o.Notes)
 	return o
 }
 
-// Suppressed is documented in package head.
+// Suppressed is l2s.Info.Suppressed.
 func (h *Head) Suppressed() []uint32 { return h.model.suppressed }
 
 // openModel opens a source.
@@ -384,26 +384,26 @@ func fail(source, field, format string, args ...any) error {
 	return fmt.Errorf("head: %s: %s: %w", source, field, fmt.Errorf(format, args...))
 }
 
-// Labels is documented in package head.
+// Labels returns the number of rows.
 func (h *Head) Labels() int { return h.rows.Len() }
 
-// Dim is documented in package head.
+// Dim returns the number of elements of a row.
 func (h *Head) Dim() int { return h.dim }
 
-// Rows is documented in package head.
+// Rows returns the rows, which may be in the mapped file until Close.
 func (h *Head) Rows() kernels.Rows { return h.rows }
 
-// Bias is documented in package head.
+// Bias returns one number per row, nil if there is none.
 func (h *Head) Bias() []float32 { return h.bias }
 
-// IDs is documented in package head.
+// IDs is l2s.Info.IDs.
 func (h *Head) IDs() []uint32 { return h.ids }
 
 // Vocabulary returns the bound of all ids of answers: the size of the full vocabulary for a draft
 // head, otherwise Labels.
 func (h *Head) Vocabulary() int { return h.vocabulary }
 
-// String is documented in package head.
+// String is l2s.Layer.String.
 func (h *Head) String() string {
 	var b strings.Builder
 	if h.weights != "" {
@@ -443,7 +443,7 @@ func (h *Head) String() string {
 	return b.String()
 }
 
-// Read is documented in package head.
+// Read runs f, which may read the rows. If the file fails meanwhile, that is the error.
 func (h *Head) Read(f func() error) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -506,7 +506,7 @@ func (h *Head) Check() error {
 	})
 }
 
-// Close is documented in package head.
+// Close is l2s.Layer.Close.
 func (h *Head) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

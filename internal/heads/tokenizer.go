@@ -61,7 +61,7 @@ func tokenizerSize(folder string, c *config) (n int, err error) {
 	return n, nil
 }
 
-// Tokens is documented in package head.
+// Tokens is l2s.Tokens of a tokenizer.
 func Tokens(source string) (map[uint32]string, error) {
 	t := tokens{texts: map[uint32]string{}}
 	info, err := os.Stat(source)
@@ -117,7 +117,7 @@ func kindOfTokens(path string) (int, error) {
 	return notTokens, nil
 }
 
-// IsTokenizer is documented in package head.
+// IsTokenizer reports whether Tokens knows the format of a source.
 func IsTokenizer(source string) bool {
 	if info, err := os.Stat(source); err != nil || info.IsDir() {
 		return err == nil

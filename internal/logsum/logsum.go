@@ -192,7 +192,7 @@ func outside(v *screening.View, rest *tail.Rest, others []uint32, temperature, c
 const maxBanned = 256
 
 // OverTail returns the options with an observer that makes log-sums sums over all labels:
-// screen.Options.OverTail.
+// l2s.Options.OverTail.
 func OverTail(o screening.Options) screening.Options {
 	o.Observers, o.Accepts = append(slices.Clip(o.Observers), observer{}), checkTail
 	return o

@@ -74,10 +74,10 @@ func (f *file) Code(c *partfile.Coder) {
 	partfile.List(c, "codes", &f.codes, p.Labels-p.Outliers, p.RowBytes())
 }
 
-// Save is preview.Model.Save.
+// Save is l2s.Index.Save.
 func (m *Model) Save(path string) error { return format.Save(path, m) }
 
-// WriteTo is preview.Model.WriteTo.
+// WriteTo is l2s.Index.WriteTo.
 func (m *Model) WriteTo(w io.Writer) (int64, error) {
 	if m.parts == nil {
 		return 0, errors.New("model: found none, expected one of Load, Read or Make")

@@ -117,7 +117,7 @@ func (m *Model) file() *file {
 	return f
 }
 
-// Load is screen.Load.
+// Load is l2s.Load of a screen.
 func Load(path string) (*Model, error) {
 	var f file
 	err := format.Load(path, &f)

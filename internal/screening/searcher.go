@@ -14,7 +14,7 @@ import (
 
 var errNoModel = errors.New("screen: model: found none, expected one of Load, Read or a training")
 
-// Options are screen.Options, with observers.
+// Options are l2s.Options, with observers.
 type Options struct {
 	Budget    float64
 	Copies    int64
@@ -58,12 +58,12 @@ func Check(m *Model, l *exact.Layer) error {
 	case m == nil || m.router == nil:
 		return errNoModel
 	case l == nil || l.Labels() == 0:
-		return errors.New("screen: layer: found none, expected one of softmax.NewLayer")
+		return errors.New("screen: layer: found none, expected one of l2s.Open or l2s.New")
 	}
 	return nil
 }
 
-// NewSearcher is screen.NewSearcher.
+// NewSearcher is l2s.NewSearcher over a screen.
 func NewSearcher(m *Model, l *exact.Layer, o Options) (*Searcher, error) {
 	if err := Check(m, l); err != nil {
 		return nil, err

@@ -76,7 +76,7 @@ func begin(l *exact.Layer, states []float32, opt *Options) (m *maker, from, held
 	}
 	d := l.Dim()
 	if l.Labels() == 0 || d == 0 {
-		return nil, nil, nil, errors.New("layer: found an empty one, expected one of softmax.NewLayer")
+		return nil, nil, nil, errors.New("layer: found an empty one, expected one of l2s.Open or l2s.New")
 	}
 	if opt.Progress == nil {
 		opt.Progress = func(string, float64) {}
