@@ -134,13 +134,14 @@ func (f *final) down(from float32, distance float64) float32 {
 	default:
 		least := (f.of(x)-distance)/f.cap - capSlack // as a part of the cap
 		if !(least > -1) {
-			return float32(math.Inf(-1))
+			return -math.MaxFloat32
 		}
 		x = kernels.Log((1+least)/(1-least)) / 2 * f.cap / f.scale
 		x -= float64(capSlack * math.Abs(x))
 	}
-	// Rounded down twice: to float64 and to float32.
-	return math.Nextafter32(float32(x), float32(math.Inf(-1)))
+	// Rounded down twice: to float64 and to float32. Labels at -Inf may not be answered: no threshold
+	// of others reaches them.
+	return max(math.Nextafter32(float32(x), float32(math.Inf(-1))), -math.MaxFloat32)
 }
 
 // loose returns a raw logit that all labels reach whose final logits are at least that of a label at
@@ -162,7 +163,7 @@ func (f *final) edit(lower, upper float32, add float64) (below, above float64) {
 	case math.IsInf(float64(upper), -1): // it may not be answered
 		return none, none
 	case f.cap != 0:
-		return none, math.MaxFloat32
+		return -math.MaxFloat32, math.MaxFloat32
 	}
 	add /= f.scale
 	below, above = float64(lower)+add, float64(upper)+add

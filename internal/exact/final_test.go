@@ -1,6 +1,7 @@
 package exact_test
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
@@ -166,6 +168,74 @@ func TestScaledLayers(t *testing.T) {
 		err := exact.NewSearcher(c.l).Score(x[:], []float32{1, 1}, exact.Only([]uint32{0}))
 		if err != nil || math.Abs(x[0]-c.want) > 1e-15*c.want || c.l.Scale() != c.scale || c.l.SoftCap() != c.cap || c.l.Fingerprint() != l.Fingerprint() {
 			t.Errorf("%s: found the logit %v, %v, scale %v, cap %v, expected %v, %v, %v, and the fingerprint of the rows", c.name, x[0], err, c.l.Scale(), c.l.SoftCap(), c.want, c.scale, c.cap)
+		}
+	}
+}
+
+// Labels that are far into a cap have nearly equal final logits, which no threshold may rule out with
+// the labels that may not be answered, nor confuse with these.
+func TestEditsFarIntoACap(t *testing.T) {
+	const labels, dim = 3000, 32
+	r := newRand(11)
+	random := func(n int) (x []float32) {
+		for range n {
+			x = append(x, float32(r.NormFloat64()))
+		}
+		return x
+	}
+	plain, h := newLayer(t, random(labels*dim), nil, dim), random(dim)
+	for _, softCap := range []float64{0.1, 0.25, 0.5, 1, 1.5, 30} {
+		l, err := plain.Scaled(1, softCap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, logits := exact.NewSearcher(l), make([]float64, labels)
+		if err := s.Logits(logits, newQuery(t, h), exact.Labels{}); err != nil {
+			t.Fatal(err)
+		}
+		order := make([]exact.Prediction, labels)
+		for id, x := range logits {
+			order[id] = exact.Prediction{ID: uint32(id), Logit: x}
+		}
+		byOrder := func(a, b exact.Prediction) int {
+			return cmp.Or(cmp.Compare(b.Logit, a.Logit), cmp.Compare(a.ID, b.ID))
+		}
+		slices.SortFunc(order, byOrder)
+		for _, banned := range []int{0, 1, 1240, 1499, 1500, 1940, 2000, 2460, 2990} {
+			set := bitset.New(labels)
+			for _, p := range order[:banned] {
+				set.Add(p.ID)
+			}
+			for _, biases := range [][]exact.Bias{nil, {{ID: order[labels-1].ID, Add: 0.1}}, {{ID: order[banned].ID, Add: -0.1}, {ID: order[labels-2].ID, Add: 3}}} {
+				slices.SortFunc(biases, func(a, b exact.Bias) int { return cmp.Compare(a.ID, b.ID) })
+				want := slices.Clone(order[banned:])
+				for i, p := range want {
+					for _, b := range biases {
+						if b.ID == p.ID {
+							want[i].Logit += float64(b.Add)
+						}
+					}
+				}
+				slices.SortFunc(want, byOrder)
+				for _, k := range []int{1, 40, 300, 2000, 2500} {
+					for _, within := range []float64{0, 0.01, 1} {
+						most := want[:min(k, len(want))]
+						if within > 0 {
+							for i, p := range most {
+								if p.Logit < most[0].Logit-within {
+									most = most[:i]
+									break
+								}
+							}
+						}
+						top := make([]exact.Prediction, k)
+						a, err := s.Search(top, h, exact.Request{Banned: set, Biases: biases, Within: within})
+						if err != nil || !slices.Equal(top[:a.Count], most) {
+							t.Fatalf("cap %v, %d banned, %d biases, k %d, within %v: found %d labels, %v, expected the %d of the definition", softCap, banned, len(biases), k, within, a.Count, err, len(most))
+						}
+					}
+				}
+			}
 		}
 	}
 }
