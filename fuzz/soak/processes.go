@@ -49,23 +49,9 @@ func service(ctx context.Context, s *soak) error {
 	var output said
 	cmd := s.program(context.Background(), "serve", "-head", s.path("W.npy"), "-bias", s.path("b.npy"), "-index", s.path("served.l2s"),
 		"-addr", "127.0.0.1:0", "-max-memory", "16777216", "-timeout", "2m", "-grace", "2m") // for a busy machine
-	cmd.Stderr = &output
-	if err := cmd.Start(); err != nil {
+	address, gone, err := begin(cmd, &output, "; http://")
+	if err != nil {
 		return err
-	}
-	gone := make(chan error, 1)
-	go func() { gone <- cmd.Wait() }()
-	address := ""
-	for address == "" {
-		select {
-		case err := <-gone:
-			return fmt.Errorf("serve: %w: %s", err, output.String())
-		case <-time.After(50 * time.Millisecond):
-			_, rest, _ := strings.Cut(output.String(), "; http://")
-			if line, _, whole := strings.Cut(rest, "\n"); whole {
-				address = line
-			}
-		}
 	}
 	url := "http://" + address
 	var wait sync.WaitGroup
@@ -506,5 +492,27 @@ func (s *soak) oddBridge(ctx context.Context, llama func(verb string, args ...st
 			s.fault("bridge: %q: %v", args[:2], bad)
 		}
 		s.count("odd calls of l2s-llama", 1)
+	}
+}
+
+// begin starts a server, and returns its address, which it prints behind a mark, and what ends when
+// it ends.
+func begin(cmd *exec.Cmd, output *said, mark string) (address string, gone chan error, err error) {
+	cmd.Stderr = output
+	if err := cmd.Start(); err != nil {
+		return "", nil, err
+	}
+	gone = make(chan error, 1)
+	go func() { gone <- cmd.Wait() }()
+	for {
+		select {
+		case err := <-gone:
+			return "", nil, fmt.Errorf("%s: %w: %s", cmd.Args[0], err, output.String())
+		case <-time.After(50 * time.Millisecond):
+			_, rest, _ := strings.Cut(output.String(), mark)
+			if line, _, whole := strings.Cut(rest, "\n"); whole {
+				return line, gone, nil
+			}
+		}
 	}
 }

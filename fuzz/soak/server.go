@@ -27,23 +27,9 @@ func server(ctx context.Context, s *soak) error {
 	var output said
 	cmd := exec.Command(s.program(ctx, "l2s-llama").Path, "serve", "--model", s.gguf, "--lib", s.lib, "--threads", "1", "--addr", "127.0.0.1:0",
 		"--parallel", "2", "--waiting", "4", "--max-memory", "128", "--grace", "1s")
-	cmd.Stderr = &output
-	if err := cmd.Start(); err != nil {
+	address, gone, err := begin(cmd, &output, "listening on http://")
+	if err != nil {
 		return err
-	}
-	gone := make(chan error, 1)
-	go func() { gone <- cmd.Wait() }()
-	address := ""
-	for address == "" {
-		select {
-		case err := <-gone:
-			return fmt.Errorf("l2s-llama serve: %w: %s", err, output.String())
-		case <-time.After(50 * time.Millisecond):
-			_, rest, _ := strings.Cut(output.String(), "listening on http://")
-			if line, _, whole := strings.Cut(rest, "\n"); whole {
-				address = line
-			}
-		}
 	}
 	// metric returns a value of /metrics.
 	metric := func(name string) (x float64) {
