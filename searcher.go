@@ -65,9 +65,10 @@ func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
 // dst, best first.
 //
 // With an index the answer is chosen among the labels that it finds for h within the budget, and
-// labels that the request biases. Edits cost no precision: where a plain answer has the k best
-// labels, an edited one has them too. The exact layer answers if the request is Exact or names the
-// labels to choose among, and:
+// labels that the request biases. By a screen edits cost no precision: where a plain answer has the k
+// best labels, an edited one has them too. By a preview a ban may uncover a label that the preview
+// misses, more often than its steps tell: a request that is Exact does not miss it. The exact layer
+// answers if the request is Exact or names the labels to choose among, and:
 //
 //   - for a screen if it has fewer than k candidates for h, or if edits leave the k-th label after the
 //     k-th of the candidates without edits, as if one of the k best is banned: the labels behind it

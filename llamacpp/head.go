@@ -76,8 +76,9 @@ func (x *Head) open(o HeadOptions) (err error) {
 	return err
 }
 
-// Head opens the head of the model's own file, and checks it if the architecture is not known,
-// which empties all sequences.
+// Head opens the head of the model's own file. It is checked, which empties all sequences, if the
+// architecture is not known, or if the file has a scale or a soft cap: llama.cpp ignores these keys in
+// files of most architectures.
 func (m *Model) Head(o HeadOptions) (*Head, error) { return m.HeadOf(m.path, o) }
 
 // HeadOf is Head for another source of the same head, such as the folder that the file was
@@ -90,7 +91,7 @@ func (m *Model) HeadOf(source string, o HeadOptions) (*Head, error) {
 	}
 	if x.Dim() != m.Dim() || x.Labels() > m.labels {
 		err = fmt.Errorf("llamacpp: %s: found a head of %d labels, d = %d, expected the model's, %d labels and d = %d", source, x.Labels(), x.Dim(), m.labels, m.Dim())
-	} else if source != m.path || !m.hook.trusted {
+	} else if l := (*l2sengine.Layer)(x.layer).Exact(); source != m.path || !m.hook.trusted || l.Scale() != 1 || l.SoftCap() != 0 {
 		err = m.Check(x)
 	}
 	if err != nil {

@@ -153,6 +153,29 @@ func TestAnUnknownArchitectureIsChecked(t *testing.T) {
 	})
 }
 
+// A scale or a cap that llama.cpp ignores, because the architecture has none, is no scale of this
+// model: the head is refused, since its probabilities are others than llama.cpp's.
+func TestAKeyThatLlamaCPPIgnoresIsRefused(t *testing.T) {
+	if missing != "" {
+		t.Skip(missing)
+	}
+	for key, value := range map[string]float32{"llama.logit_scale": 0.5, "llama.final_logit_softcapping": 8} {
+		path := filepath.Join(t.TempDir(), "m.gguf")
+		if err := testlib.With(gguf, path, key, value); err != nil {
+			t.Fatal(err)
+		}
+		m, err := llamacpp.Open(path, llamacpp.Options{Context: 64, Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = m.Head(llamacpp.HeadOptions{})
+		if unlike := new(llamacpp.UnlikeError); !errors.As(err, &unlike) {
+			t.Errorf("%s: found %v, expected an UnlikeError", key, err)
+		}
+		m.Close()
+	}
+}
+
 func TestWhatTheCallbackAsksFor(t *testing.T) {
 	m := open(t, llamacpp.Options{Context: 64})
 	for name, want := range map[string][2]bool{

@@ -39,6 +39,16 @@ func Granite(from, to string, scale float32) error {
 	return os.WriteFile(to, f.Bytes(), 0o600)
 }
 
+// With writes it with a further key of its own architecture, llama.
+func With(from, to, key string, value float32) error {
+	f, err := read(from, "llama")
+	if err != nil {
+		return err
+	}
+	f.Metadata = append(f.Metadata, gguftest.KV(key, value))
+	return os.WriteFile(to, f.Bytes(), 0o600)
+}
+
 // Gemma2 writes it as a Gemma 2 model, with a soft cap of its logits. It is no model that has learned
 // its text, since Gemma's layers are others, but a whole one.
 func Gemma2(from, to string, softCap float32) error {
