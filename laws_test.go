@@ -152,7 +152,9 @@ func drawRequest(t *rapid.T, best []l2s.Prediction) (k int, r l2s.Request) {
 		}
 		slices.SortFunc(r.Biases, func(a, b l2s.Bias) int { return int(a.ID) - int(b.ID) })
 	case 3:
-		r.Among = l2s.Only([]uint32{5, 17, best[0].ID ^ 1, 999})
+		among := []uint32{5, 17, best[0].ID ^ 1, 999}
+		slices.Sort(among)
+		r.Among = l2s.Only(slices.Compact(among)) // distinct labels
 	}
 	r.Exact = rapid.IntRange(0, 9).Draw(t, "exact") == 0
 	return k, r

@@ -97,8 +97,8 @@ func New(w Matrix, bias []float32) (*Layer, error) {
 // OpenOptions are the options of [Open]. The zero value is ready.
 type OpenOptions struct {
 	// Bias is the source of the bias, one number per row, or "none" for no bias, even if one is
-	// next to the weights. If it is empty, the bias is looked for next to the weights; there may be
-	// none.
+	// next to the weights. If it is empty, the bias of the same model is looked for; there may be
+	// none. A .npy file has no other tensor: name the file of its bias.
 	Bias string
 	// IDs are the labels whose rows make the layer, in this order, each at most once: a draft head.
 	// Label i of the layer is IDs[i] of the model. All, if it is nil. The rows are copied.

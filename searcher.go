@@ -56,7 +56,8 @@ func NewSearcher(l *Layer, x *Index, o Options) (*Searcher, error) {
 }
 
 // TopK writes the labels with the k = len(dst) largest logits to dst, best first, and returns their
-// number: k, or fewer if the layer has fewer. Errors are as from Search.
+// number, k, or fewer if fewer may be answered. A k above the labels of the layer is an error. Errors
+// are as from Search.
 func (s *Searcher) TopK(dst []Prediction, h []float32) (n int, err error) {
 	return s.searcher().TopK(inside(dst), h)
 }

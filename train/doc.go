@@ -60,7 +60,7 @@
 //	opt.Validation = later        // contexts that came after these, or nil: some of these are held out
 //	opt.Threads = 1               // of the cores
 //	opt.Checkpoint = "m.partial"  // if a later run is to continue this one
-//	model, record, err := train.Run(ctx, layer, kernels.Float16Rows(half, layer.Dim()), opt)
+//	index, record, err := train.Run(ctx, layer, l2s.Float16(half, layer.Dim()), opt)
 //
 // Once ctx is cancelled it returns within a fraction of a second. Nothing but the checkpoint is
 // written, and the caller removes it: [RemoveCheckpoint]. If all contexts of Validation are

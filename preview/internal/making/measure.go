@@ -99,6 +99,7 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 	m.Rungs = slices.DeleteFunc(m.Rungs, func(r previewing.Rung) bool { return r.Kept == normal.Kept && r != normal })
 	m.Rungs = slices.CompactFunc(m.Rungs, func(a, b previewing.Rung) bool { return a.Kept == b.Kept })
 	slices.Reverse(m.Rungs)
+	m.Rungs = ascending(m.Rungs, normal)
 	m.Normal = slices.Index(m.Rungs, normal)
 	if err := m.measureOwn(ctx, model, states); err != nil {
 		return err
@@ -249,4 +250,18 @@ func (m *maker) measureSums(ctx context.Context, model *previewing.Model, held [
 		m.Rungs[i].LogSumOff = off[(len(off)*95)/100]
 	}
 	return nil
+}
+
+// ascending leaves out rungs that look at fewer labels than one with a smaller budget, which a user
+// with a larger budget does not expect: their mark is lower, so that they score more of the labels
+// that they see. The normal rung stays.
+func ascending(rungs []previewing.Rung, normal previewing.Rung) []previewing.Rung {
+	looked := 0.0
+	return slices.DeleteFunc(rungs, func(r previewing.Rung) bool {
+		if r != normal && (r.Looked < looked || r.Kept <= normal.Kept && r.Looked > normal.Looked) {
+			return true
+		}
+		looked = r.Looked
+		return false
+	})
 }

@@ -171,3 +171,23 @@ func TestTheDefaultFindsEveryOwnState(t *testing.T) {
 		t.Errorf("found %v of %d own states, expected %v at least", p.Rungs[p.Normal].Own, p.Own, precision.TargetOwn)
 	}
 }
+
+// A larger budget looks at no fewer labels than a smaller one, and the normal rung stays.
+func TestBudgetsAscendInAllThatTheyLookAt(t *testing.T) {
+	rung := func(kept, looked float64) previewing.Rung { return previewing.Rung{Kept: kept, Looked: looked} }
+	for _, c := range []struct {
+		name   string
+		rungs  []previewing.Rung
+		normal int
+		want   []previewing.Rung
+	}{
+		{"in order", []previewing.Rung{rung(5, 0.1), rung(8, 0.2)}, 0, []previewing.Rung{rung(5, 0.1), rung(8, 0.2)}},
+		{"a larger one that sees less", []previewing.Rung{rung(61.7, 0.38), rung(61.9, 0.04)}, 0, []previewing.Rung{rung(61.7, 0.38)}},
+		{"between", []previewing.Rung{rung(80.1, 0.05), rung(81.8, 0.3), rung(81.9, 0.05), rung(90, 0.4)}, 1, []previewing.Rung{rung(80.1, 0.05), rung(81.8, 0.3), rung(90, 0.4)}},
+		{"a smaller one that sees more than the normal one", []previewing.Rung{rung(5, 0.5), rung(8, 0.2)}, 1, []previewing.Rung{rung(8, 0.2)}},
+	} {
+		if got := ascending(slices.Clone(c.rungs), c.rungs[c.normal]); !slices.Equal(got, c.want) {
+			t.Errorf("%s: found %v, expected %v", c.name, got, c.want)
+		}
+	}
+}
