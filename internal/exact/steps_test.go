@@ -103,7 +103,7 @@ func TestTheStepsOfASearch(t *testing.T) {
 				t.Errorf("%s: found error %v, expected one of the context", step.Name, err)
 			}
 		}
-		if n := testing.AllocsPerRun(20, func() { step.Run(w[:dim]) }); n > 0 {
+		if n := simdtest.AllocsPerRun(20, func() { step.Run(w[:dim]) }); n > 0 {
 			t.Errorf("%s: found %v allocations, expected none: they would be timed", step.Name, n)
 		}
 	}
