@@ -13,7 +13,6 @@ import (
 	"unsafe"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
 	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/engine"
@@ -21,6 +20,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/floats"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/progress"
+	"github.com/learning-to-screen/l2s/internal/timing"
 )
 
 // benchResult is the JSON of l2s bench. Times are microseconds a query: the mean of a block of

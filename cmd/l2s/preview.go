@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s"
-	"github.com/learning-to-screen/l2s/cmd/l2s/internal/timing"
 	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -21,6 +20,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/progress"
 	"github.com/learning-to-screen/l2s/internal/ranking"
 	"github.com/learning-to-screen/l2s/preview"
+	"github.com/learning-to-screen/l2s/train"
 )
 
 // budgets returns the budgets of the file in ascending order, and the budget of requests without a
@@ -184,33 +184,6 @@ type lessPrecise struct{ text string }
 func (e lessPrecise) Error() string { return e.text }
 func (e lessPrecise) Unwrap() error { return preview.ErrTarget }
 
-// candidate is a screen or a preview to write: its precision on held-out contexts, and the median
-// time of a query.
-type candidate struct {
-	kind   string
-	k      int
-	p1, pK float64
-	own    string // of a preview: its found share of own states
-	time   time.Duration
-}
-
-func (c candidate) String() string {
-	return fmt.Sprintf("P@1 %.4f, P@%d %.4f%s and %.0f us per query", c.p1, c.k, c.pK, c.own, micros(c.time))
-}
-
-// better reports whether c is better than another candidate, with the reason. A candidate that
-// reaches the target is better than a candidate that misses it. If both reach it the faster one is
-// better, and if neither does the more precise one.
-func (c candidate) better(than candidate, least1, leastK float64) (bool, string) {
-	switch mine, other := reaches(c.p1, c.pK, least1, leastK), reaches(than.p1, than.pK, least1, leastK); {
-	case mine && other:
-		return c.time < than.time, "both reach the target, and the " + c.kind + " is faster"
-	case mine != other:
-		return mine, "only the " + c.kind + " reaches the target"
-	}
-	return c.p1+c.pK > than.p1+than.pK, "neither reaches the target, and the " + c.kind + " is more precise"
-}
-
 // fewForAScreen is the number of contexts below which no screen is trained if there is a preview that
 // reaches the target, and fewer contexts than a quarter of the labels.
 const fewForAScreen = 100000
@@ -259,60 +232,55 @@ func rungOf(v *l2s.Index) previewing.Rung {
 	return p.Rungs[p.Normal]
 }
 
-// timedContexts is the number of contexts that a screen and a preview are timed on.
-const timedContexts = 500
-
-// timeBoth returns the median time of a query by a screen and by a preview, asked in turns.
-func timeBoth(ctx context.Context, m, v *l2s.Index, l *layer, rows []float32, k int, p *progress.Printer) (byScreen, byPreview time.Duration, err error) {
-	s, err := l2s.NewSearcher(l.Layer, m, l2s.Options{})
+// compare compares the indexes that may be written with each other and with the exact search, with
+// progress on p.
+func compare(ctx context.Context, l *layer, rows []float32, target float64, p *progress.Printer, among ...*l2s.Index) (*train.Comparison, error) {
+	o := train.BetterOptions{Target: target, Progress: func(done, rounds int) {
+		if done == 0 {
+			p.Start("time of a query", "rounds", rounds)
+		}
+		p.Set(done)
+	}}
+	c, err := train.Better(ctx, l.Layer, l2s.Float32(rows, l.Dim()), among, o)
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
-	t, err := l2s.NewSearcher(l.Layer, v, l2s.Options{})
-	if err != nil {
-		return 0, 0, err
-	}
-	d := l.Dim()
-	n := len(rows) / d
-	var some [][]float32
-	for i := range min(n, timedContexts) {
-		at := i * n / min(n, timedContexts) * d
-		some = append(some, rows[at:at+d:at+d])
-	}
-	dst := make([]l2s.Prediction, k)
-	times, err := takeTurns(ctx, p, "time of a query", some, []func(int){topKQuery(s.TopK, some, dst), topKQuery(t.TopK, some, dst)}, timing.Options{Rounds: 4, Block: benchBlock})
-	if err != nil {
-		return 0, 0, err
-	}
-	return times[0].Median(), times[1].Median(), nil
+	p.EndWith(fmt.Sprintf("%.0f us, %.0f us by the exact search", micros(c.Best.Time), micros(exactOf(c).Time)))
+	return c, nil
 }
 
-// comparison is the outcome of l2s train --kind auto: the preview, nil for the screen, and the reason.
-type comparison struct {
-	preview *l2s.Index
-	why     string
+// exactOf returns the exact search of a comparison.
+func exactOf(c *train.Comparison) train.Candidate { return c.Candidates[len(c.Candidates)-1] }
+
+// slow is the reason to take the exact search, "" if there is none.
+func slow(c *train.Comparison) string {
+	if c.Pays {
+		return ""
+	}
+	return fmt.Sprintf("take the exact search, which misses no label: it takes %.0f us per query, and the %s %.0f", micros(exactOf(c).Time), c.Best.Index.Kind(), micros(c.Best.Time))
 }
 
-// compareKinds compares a screen with a preview, which is nil if no preview is precise enough.
-func compareKinds(ctx context.Context, m, v *l2s.Index, noPreview error, l *layer, rows []float32, least1, leastK float64, k int, p *progress.Printer) (comparison, error) {
-	if v == nil {
-		return comparison{why: fmt.Sprintf("a screen is written, since no preview is precise enough: %v", noPreview)}, nil
+// decision tells which of the screen and the preview is written, and why. There may be no preview.
+func decision(c *train.Comparison, noPreview error) string {
+	if len(c.Candidates) == 2 {
+		return fmt.Sprintf("a screen is written, since no preview is precise enough: %v", noPreview)
 	}
-	figures := func(x *l2s.Index) candidate {
-		steps, at := x.Steps()
-		return candidate{kind: x.Kind(), k: k, p1: steps[at].Precision1.Value, pK: steps[at].PrecisionK.Value}
+	other := c.Candidates[0]
+	if other.Index == c.Best.Index {
+		other = c.Candidates[1]
 	}
-	x, y := figures(m), figures(v)
-	y.own = fmt.Sprintf(", %.4f of own states", rungOf(v).Own.Value)
-	var err error
-	if x.time, y.time, err = timeBoth(ctx, m, v, l, rows, k, p); err != nil {
-		return comparison{}, err
+	kind := c.Best.Index.Kind()
+	return fmt.Sprintf("a %s is written, with %s; the %s has %s: of the %s, %s; the exact search takes %.0f us",
+		kind, figures(c.Best), other.Index.Kind(), figures(other), kind, c.Why, micros(exactOf(c).Time))
+}
+
+// figures tells the precision and the time of a candidate.
+func figures(c train.Candidate) string {
+	own := ""
+	if c.Index.Kind() == kindPreview {
+		own = fmt.Sprintf(", %.4f of own states", c.Own)
 	}
-	if better, why := y.better(x, least1, leastK); better {
-		return comparison{v, fmt.Sprintf("a preview is written, with %v; the screen has %v: %s", y, x, why)}, nil
-	}
-	_, why := x.better(y, least1, leastK)
-	return comparison{nil, fmt.Sprintf("a screen is written, with %v; the preview has %v: %s", x, y, why)}, nil
+	return fmt.Sprintf("P@1 %.4f, P@%d %.4f%s and %.0f us per query", c.Precision1, c.K, c.PrecisionK, own, micros(c.Time))
 }
 
 // rungText tells the precision of the default rung of a preview, or the reason that there is no

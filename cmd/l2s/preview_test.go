@@ -42,11 +42,11 @@ func TestVerbsTakeAPreview(t *testing.T) {
 		out := filepath.Join(dir, "w.l2p")
 		r := &trainRun{f: newFlags("train", io.Discard, &stderr), out: &out, all: train.Options{Target: target}}
 		rows := make([]float32, 10*m.Dim())
-		of, err := l2s.Open(filepath.Join(dir, "W.npy"), l2s.OpenOptions{})
+		of, err := l2s.Open(filepath.Join(dir, "W.npy"), l2s.OpenOptions{Bias: filepath.Join(dir, "b.npy")})
 		if err != nil {
 			t.Fatal(err)
 		}
-		made, err := r.savePreview(m, &inputs{layer: &layer{Layer: of}, rows: rows}, nil, time.Now())
+		made, err := r.savePreview(t.Context(), m, nil, &inputs{layer: &layer{Layer: of}, rows: rows}, nil, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestVerbsTakeAPreview(t *testing.T) {
 			t.Errorf("target %v: found the warnings %q and %q, expected one: %v", target, list, stderr.String(), want)
 		}
 	}
-	if list := made["warnings"]; list != nil {
+	if list := doubts(made); len(list) > 0 {
 		t.Errorf("found the warnings %v, expected none", list)
 	}
 
@@ -232,32 +232,6 @@ func TestEvalOfAPreviewIsInterrupted(t *testing.T) {
 	}
 }
 
-// The candidate that is written reaches the target, if either does, and is the faster one if both
-// do.
-func TestTheBetterOfTwo(t *testing.T) {
-	at := func(p1, pK float64, us int) candidate {
-		return candidate{kind: "one", k: 5, p1: p1, pK: pK, time: time.Duration(us) * time.Microsecond}
-	}
-	for name, row := range map[string]struct {
-		mine, other candidate
-		better      bool
-		why         string
-	}{
-		"the faster of two that reach it":       {at(.9996, .999, 10), at(1, 1, 20), true, "both reach the target, and the one is faster"},
-		"the slower of two that reach it":       {at(1, 1, 30), at(.9996, .999, 20), false, "both reach the target, and the one is faster"},
-		"one that is printed as the target":     {at(.99946, .99796, 10), at(1, 1, 20), true, "both reach the target, and the one is faster"},
-		"the only one, though slower":           {at(.9995, .998, 90), at(.977, .971, 20), true, "only the one reaches the target"},
-		"one that misses it at the second k":    {at(1, .9, 10), at(.9995, .998, 20), false, "only the one reaches the target"},
-		"the more precise of two that miss it":  {at(.98, .98, 90), at(.977, .971, 20), true, "neither reaches the target, and the one is more precise"},
-		"the less precise of two that miss it":  {at(.97, .97, 10), at(.977, .971, 20), false, "neither reaches the target, and the one is more precise"},
-		"not better than one that is the same.": {at(1, 1, 10), at(1, 1, 10), false, "both reach the target, and the one is faster"},
-	} {
-		if better, why := row.mine.better(row.other, .9995, .998); better != row.better || why != row.why {
-			t.Errorf("%s: found %v and %q, expected %v and %q", name, better, why, row.better, row.why)
-		}
-	}
-}
-
 // A preview under the usual name of a screen is noted, as a screen under that of a preview is.
 func TestAPreviewWithTheNameOfAScreenIsNoted(t *testing.T) {
 	notUnderRace(t)
@@ -271,4 +245,16 @@ func TestAPreviewWithTheNameOfAScreenIsNoted(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// doubts returns the warnings of a run of training but the one that the exact search is as fast,
+// which depends on the machine.
+func doubts(of map[string]any) (list []any) {
+	all, _ := of["warnings"].([]any)
+	for _, why := range all {
+		if !strings.HasPrefix(why.(string), "take the exact search, which misses no label: ") {
+			list = append(list, why)
+		}
+	}
+	return list
 }

@@ -295,14 +295,14 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 			return nil, noPreview
 		}
 		if kind == kindPreview {
-			return r.savePreview(first, in, nil, start)
+			return r.savePreview(ctx, first, nil, in, nil, start)
 		}
 		p.Line("preview: " + rungText(first, noPreview))
 		least1, leastK := precision.Targets(o.Target)
 		if n := len(in.rows) / in.layer.Dim(); first != nil && n < fewForAScreen && n < in.layer.Labels()/4 && previewReaches(first, least1, leastK) {
 			why := fmt.Sprintf("a preview is written, which reaches the target; no screen is trained, since %s contexts are few for %s labels (--kind screen trains one)", progress.Count(n), progress.Count(in.layer.Labels()))
 			p.Line(why)
-			return r.savePreview(first, in, []string{why}, start)
+			return r.savePreview(ctx, first, nil, in, []string{why}, start)
 		}
 		if first != nil { // an interrupt of the training leaves it
 			if err := first.Save(*r.out); err != nil {
@@ -319,7 +319,7 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		}
 		why := fmt.Sprintf("a preview is written, since no screen is precise enough: %v", err)
 		p.Line(why)
-		return r.savePreview(first, in, []string{why}, start)
+		return r.savePreview(ctx, first, nil, in, []string{why}, start)
 	}
 	if err != nil {
 		err = explainInterrupt(err, o.Checkpoint)
@@ -329,21 +329,31 @@ func (r *trainRun) run(ctx context.Context, in *inputs) (_ fmt.Stringer, err err
 		}
 		return nil, err
 	}
+	among := []*l2s.Index{m}
+	if first != nil {
+		among = append(among, first)
+	}
+	found, err := compare(ctx, in.layer, in.rows, o.Target, p, among...)
+	if err != nil {
+		return nil, explainInterrupt(err, o.Checkpoint)
+	}
 	if kind == kindAuto {
 		seconds[kindPreview] = round(previewed.Seconds())
 		seconds["total"] = round(time.Since(start).Seconds())
-		least1, leastK := precision.Targets(o.Target)
-		found, err := compareKinds(ctx, m, first, noPreview, in.layer, in.rows, least1, leastK, o.K, p)
-		if err != nil {
-			return nil, err
-		}
-		p.Line(found.why)
-		record.Decisions = append(record.Decisions, found.why)
-		if found.preview != nil {
+		why := decision(found, noPreview)
+		p.Line(why)
+		record.Decisions = append(record.Decisions, why)
+		if found.Best.Index == first {
 			if err := train.RemoveCheckpoint(o.Checkpoint); err != nil {
 				return nil, err
 			}
-			return r.savePreview(found.preview, in, record.Decisions[len(record.Decisions)-1:], start)
+			return r.savePreview(ctx, first, found, in, []string{why}, start)
+		}
+	}
+	if why := slow(found); why != "" {
+		record.Warnings = append(record.Warnings, why)
+		if !*r.f.quiet { // else all are printed below
+			r.f.warn(*r.out, "%s", why)
 		}
 	}
 	r.noteName(kindScreen)
@@ -374,10 +384,17 @@ func keptPreview(out, checkpoint string, l *layer) *l2s.Index {
 	return m
 }
 
-// savePreview writes a preview to the file of --out.
-func (r *trainRun) savePreview(v *l2s.Index, in *inputs, decisions []string, start time.Time) (fmt.Stringer, error) {
+// savePreview writes a preview to the file of --out, and compares it with the exact search, unless
+// that is done.
+func (r *trainRun) savePreview(ctx context.Context, v *l2s.Index, done *train.Comparison, in *inputs, decisions []string, start time.Time) (fmt.Stringer, error) {
 	r.noteName(kindPreview)
-	if err := v.Save(*r.out); err != nil {
+	err := v.Save(*r.out)
+	if err == nil && done == nil {
+		if done, err = compare(ctx, in.layer, in.rows, r.all.Target, r.f.progress, v); ctx.Err() != nil {
+			return nil, interruptedError{err, *r.out + " holds the preview"}
+		}
+	}
+	if err != nil {
 		return nil, err
 	}
 	of, err := previewResultOf((*engine.Index)(v).Preview(), *r.out)
@@ -385,9 +402,11 @@ func (r *trainRun) savePreview(v *l2s.Index, in *inputs, decisions []string, sta
 		return nil, err
 	}
 	var warnings []string
-	if why := previewWarning(v, r.all.Target); why != "" {
-		warnings = append(warnings, why)
-		r.f.warn(*r.out, "%s", why)
+	for _, why := range []string{previewWarning(v, r.all.Target), slow(done)} {
+		if why != "" {
+			warnings = append(warnings, why)
+			r.f.warn(*r.out, "%s", why)
+		}
 	}
 	return previewTrained{kindPreview, of, len(in.rows) / in.layer.Dim(), decisions, warnings, map[string]float64{"total": round(time.Since(start).Seconds())}, kernels.Level()}, nil
 }
