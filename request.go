@@ -100,8 +100,9 @@ type Answer struct {
 	//
 	// Without ExactSum it is an estimate. Labels that may be among the k largest count with their
 	// logits, all others of the exact search and of a screen with the centre of an interval that has
-	// their logit: if a share p of the sum belongs to these, and no interval is wider than 2e, the
-	// result is off by at most log(1 + p(exp(e) - 1)), and far less in practice. A preview counts
+	// their logit: if a share p of the sum belongs to these, and no interval is wider than 2eT, the
+	// result is off by at most log(1 + p(exp(e) - 1)), and far less in practice. At temperatures below
+	// 1/2 all labels that matter count with their logits: it is off by at most .002. A preview counts
 	// the others by their previews, or by the spread of their block. Under a soft cap ([Layer.Scaled])
 	// a sum with biases is as with ExactSum.
 	LogSum float64

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
 
@@ -22,11 +23,20 @@ type Message struct {
 	// string of JSON reach the template as the object in it, or as the string, if it needs that.
 	ToolCalls, FunctionCall json.RawMessage
 	Reasoning               string // the thoughts of an assistant, which most templates leave out
+	Refusal                 string // of an assistant that did not answer
 	Name, ToolCallID        string
 }
 
 // calls reports whether the message calls tools.
 func (m *Message) calls() bool { return len(m.ToolCalls)+len(m.FunctionCall) > 0 }
+
+// result reports whether the message is the result of a call.
+func (m *Message) result() bool { return m.Role == "tool" || m.Role == "function" }
+
+// texts are the parts of the message that the template gets as they are.
+func (m *Message) texts() []string {
+	return []string{m.Role, m.Content, m.Reasoning, m.Refusal, m.Name, m.ToolCallID}
+}
 
 // Chat is what a [Template] renders.
 type Chat struct {
@@ -43,7 +53,7 @@ var ErrTemplate = errors.New("llamacpp: no chat template")
 type MessageError struct {
 	Index int    // of the message
 	Role  string // of the message
-	Field string // "content", "tool_calls" or "function_call"
+	Field string // "content", "name", "refusal", "tool_calls", "function_call" or "tool_call_id"
 	What  string // is wrong
 }
 
@@ -115,18 +125,22 @@ func (m *Model) Template(source string) (*Template, error) {
 }
 
 // Render returns the text of a chat up to the place where the assistant continues, for
-// [Model.Tokens] with special tokens. A message whose content or calls are not
-// in the text is a [MessageError]; thoughts of an assistant may be left out.
+// [Model.Tokens] with special tokens. A message whose content, name, refusal or calls are not in the
+// text is a [MessageError]; thoughts of an assistant may be left out. So is the result of a call out
+// of the order of the calls, if the template uses neither its id nor its name.
 func (t *Template) Render(c Chat) (string, error) {
 	if len(c.Messages) == 0 {
 		return "", errors.New("llamacpp: messages: found none, expected one at least")
 	}
 	size, calls, functions := 0, false, false
 	for i, m := range c.Messages {
-		if strings.ContainsRune(m.Role, 0) || strings.ContainsRune(m.Content, 0) {
-			return "", fmt.Errorf("llamacpp: messages[%d]: found a NUL, expected text without one", i)
+		size += len(m.ToolCalls) + len(m.FunctionCall) + 64
+		for _, text := range m.texts() {
+			if size += len(text); strings.ContainsRune(text, 0) {
+				return "", fmt.Errorf("llamacpp: messages[%d]: found a NUL, expected text without one", i)
+			}
 		}
-		if size += len(m.Role) + len(m.Content) + len(m.ToolCalls) + len(m.FunctionCall) + 64; size > MaxText {
+		if size > MaxText {
 			return "", fmt.Errorf("llamacpp: messages[%d]: found a chat above %d bytes, expected at most %[2]d", i, MaxText)
 		}
 		calls, functions = calls || m.calls(), functions || len(m.FunctionCall) > 0
@@ -170,10 +184,10 @@ type form struct {
 	list  bool // a function_call becomes a list tool_calls
 }
 
-// whole returns the error of the first message that is not in the text of a chat. Each content gets
-// a mark at its end, and each call one among its arguments, which the text of the marked chat has:
-// the words of a message may be in the text of another one. If the template does not render the
-// marked chat the words count.
+// whole returns the error of the first message that is not in the text of a chat. Each content, name
+// and refusal gets a mark at its end, and each call one among its arguments, which the text of the
+// marked chat has: the words of a message may be in the text of another one. If the template does
+// not render the marked chat the words count.
 func (t *Template) whole(c Chat, f form, text string) error {
 	mark := "7305811946"
 	for n := 1; slices.ContainsFunc(c.Messages, func(m Message) bool {
@@ -182,12 +196,16 @@ func (t *Template) whole(c Chat, f form, text string) error {
 		mark = strconv.Itoa(7305811946 + 1299709*n)
 	}
 	marked, err := t.render(c, f, mark)
-	has := func(i int, of string, part string) bool {
+	has := func(p part, i, j int, of string) bool {
 		if err == nil {
-			return strings.Contains(marked, marker(mark, i, part))
+			return strings.Contains(marked, marker(mark, p, i, j))
 		}
 		return strings.Contains(text, of)
 	}
+	var calls []call // whose results come
+	results := 0
+	swapped := Chat{Messages: slices.Clone(c.Messages), Tools: c.Tools}
+	var unordered error
 	for i, m := range c.Messages {
 		content := strings.TrimSpace(m.Content)
 		if m.Role == "assistant" { // whose thoughts may be left out
@@ -197,49 +215,110 @@ func (t *Template) whole(c Chat, f form, text string) error {
 				content = ""
 			}
 		}
-		if content != "" && !has(i, content, "") {
+		if content != "" && !has(ofContent, i, 0, content) {
 			return &MessageError{i, m.Role, "content", fmt.Sprintf("found a message of the role %q that %s leaves out of the prompt", m.Role, t.from)}
 		}
-		if !m.calls() {
+		if strings.TrimSpace(m.Refusal) != "" && !has(ofRefusal, i, 0, m.Refusal) {
+			return &MessageError{i, m.Role, "refusal", fmt.Sprintf("found one that %s leaves out of the prompt", t.from)}
+		}
+		if m.result() {
+			next := call{}
+			if results < len(calls) {
+				next = calls[results]
+			}
+			results++
+			for _, of := range []struct {
+				field, found, next string
+				swapped            *string
+			}{{"tool_call_id", m.ToolCallID, next.id, &swapped.Messages[i].ToolCallID}, {"name", m.Name, next.name, &swapped.Messages[i].Name}} {
+				if of.found == "" || of.found == of.next {
+					continue
+				}
+				*of.swapped = other(of.found)
+				if unordered == nil {
+					unordered = &MessageError{i, m.Role, of.field, fmt.Sprintf("found %.80q, which %s leaves out of the prompt, expected %.80q: results in the order of the calls", of.found, t.from, of.next)}
+				}
+			}
+			continue
+		}
+		if strings.TrimSpace(m.Name) != "" && !has(ofName, i, 0, m.Name) {
+			return &MessageError{i, m.Role, "name", fmt.Sprintf("found %.80q, which %s leaves out of the prompt", m.Name, t.from)}
+		}
+		if calls, results = nil, 0; !m.calls() {
 			continue
 		}
 		field := "tool_calls"
 		if len(m.ToolCalls) == 0 {
 			field = "function_call"
 		}
-		list, bad := m.functions(i)
-		if bad != nil {
+		var bad error
+		if calls, bad = m.functions(i); bad != nil {
 			return bad
 		}
-		for j, call := range list {
-			name, _ := call.Get("name")
-			if text_, ok := name.(string); !ok || !strings.Contains(text, text_) || !has(i, text_, "1"+strconv.Itoa(j)) {
+		for j, call := range calls {
+			if !strings.Contains(text, call.name) || !has(ofCall, i, j, call.name) {
 				return &MessageError{i, m.Role, field, fmt.Sprintf("found a call that %s leaves out of the prompt", t.from)}
 			}
 		}
 	}
+	if unordered == nil {
+		return nil
+	}
+	// The text tells which result is of which call if it changes with the ids and names.
+	if again, err := t.render(swapped, f, ""); err == nil && again == text {
+		return unordered
+	}
 	return nil
 }
 
-// marker is the mark of a part of a message.
-func marker(mark string, i int, part string) string { return fmt.Sprintf("%s%06d%s0", mark, i, part) }
+// other returns another text of the same length, of a digit or two where text has others.
+func other(text string) string {
+	if text[0] == '0' {
+		return "1" + text[1:]
+	}
+	_, size := utf8.DecodeRuneInString(text)
+	return strings.Repeat("0", size) + text[size:]
+}
 
-// functions returns the functions that a message calls.
-func (m *Message) functions(i int) (list []*jinja.Dict, err error) {
-	fail := func(field, format string, a ...any) ([]*jinja.Dict, error) {
+// part is a part of a message.
+type part byte
+
+const (
+	ofContent part = '1' + iota
+	ofCall
+	ofName
+	ofRefusal
+)
+
+// marker is the mark of a part of message i, or of its call j. All have one length: none is a part
+// of another.
+func marker(mark string, p part, i, j int) string { return fmt.Sprintf("%s%c%07d%07d", mark, p, i, j) }
+
+// call is a call of a message.
+type call struct {
+	id, name string
+	function *jinja.Dict
+}
+
+// functions returns the calls of a message.
+func (m *Message) functions(i int) (list []call, err error) {
+	fail := func(field, format string, a ...any) ([]call, error) {
 		return nil, &MessageError{i, m.Role, field, fmt.Sprintf(format, a...)}
 	}
-	read := func(field string, x any) error {
-		call, ok := x.(*jinja.Dict)
+	read := func(field string, x, id any) error {
+		function, ok := x.(*jinja.Dict)
 		if !ok {
 			_, err := fail(field, "found no object, expected one with a name and arguments")
 			return err
 		}
-		if name, _ := call.Get("name"); name == nil || name == "" {
+		x, _ = function.Get("name")
+		name, _ := x.(string)
+		if name == "" {
 			_, err := fail(field+".name", "found none, expected the name of a function")
 			return err
 		}
-		list = append(list, call)
+		text, _ := id.(string)
+		list = append(list, call{text, name, function})
 		return nil
 	}
 	if len(m.ToolCalls) == 0 {
@@ -247,7 +326,7 @@ func (m *Message) functions(i int) (list []*jinja.Dict, err error) {
 		if err != nil {
 			return fail("function_call", "%v", err)
 		}
-		return list, read("function_call", x)
+		return list, read("function_call", x, nil)
 	}
 	x, err := jinja.FromJSON(m.ToolCalls)
 	items, ok := jinja.Items(x)
@@ -261,7 +340,8 @@ func (m *Message) functions(i int) (list []*jinja.Dict, err error) {
 			return fail(field[:len(field)-len(".function")], "found no object, expected one with a function")
 		}
 		function, _ := call.Get("function")
-		if err := read(field, function); err != nil {
+		id, _ := call.Get("id")
+		if err := read(field, function, id); err != nil {
 			return nil, err
 		}
 	}
@@ -270,11 +350,15 @@ func (m *Message) functions(i int) (list []*jinja.Dict, err error) {
 
 // render renders a chat, with marks if mark is not empty.
 func (t *Template) render(c Chat, f form, mark string) (string, error) {
+	marked := func(text string, p part, i int) string {
+		if mark == "" || strings.TrimSpace(text) == "" {
+			return valid(text)
+		}
+		return valid(text) + marker(mark, p, i, 0)
+	}
 	contents := make([]string, len(c.Messages))
 	for i, m := range c.Messages {
-		if contents[i] = valid(m.Content); mark != "" && strings.TrimSpace(m.Content) != "" {
-			contents[i] += marker(mark, i, "")
-		}
+		contents[i] = marked(m.Content, ofContent, i)
 	}
 	if t.builtin != "" {
 		return t.llama(c, contents)
@@ -290,8 +374,14 @@ func (t *Template) render(c Chat, f form, mark string) (string, error) {
 		if d.Set("content", contents[i]); contents[i] == "" && m.calls() && !f.empty {
 			d.Set("content", nil)
 		}
-		if m.Name != "" {
+		if m.Refusal != "" {
+			d.Set("refusal", marked(m.Refusal, ofRefusal, i))
+		}
+		switch {
+		case m.result() && m.Name != "": // the name of a function
 			d.Set("name", valid(m.Name))
+		case m.Name != "":
+			d.Set("name", marked(m.Name, ofName, i))
 		}
 		if m.ToolCallID != "" {
 			d.Set("tool_call_id", valid(m.ToolCallID))
@@ -304,7 +394,7 @@ func (t *Template) render(c Chat, f form, mark string) (string, error) {
 			return "", err
 		}
 		for j, call := range list {
-			if err := arguments(call, f.text, mark, i, j); err != nil {
+			if err := arguments(call.function, f.text, mark, i, j); err != nil {
 				return "", &MessageError{i, m.Role, fmt.Sprintf("tool_calls[%d].function.arguments", j), err.Error()}
 			}
 		}
@@ -314,16 +404,16 @@ func (t *Template) render(c Chat, f form, mark string) (string, error) {
 			items, _ := jinja.Items(x)
 			for j, item := range items {
 				call := item.(*jinja.Dict)
-				call.Set("function", list[j])
+				call.Set("function", list[j].function)
 				if kind, _ := call.Get("type"); kind == nil {
 					call.Set("type", "function")
 				}
 			}
 			d.Set("tool_calls", x)
 		case f.list:
-			d.Set("tool_calls", jinja.NewList([]any{jinja.NewDict("type", "function", "function", list[0])}))
+			d.Set("tool_calls", jinja.NewList([]any{jinja.NewDict("type", "function", "function", list[0].function)}))
 		default:
-			d.Set("function_call", list[0])
+			d.Set("function_call", list[0].function)
 		}
 	}
 	variables := map[string]any{"messages": jinja.NewList(messages), "tools": nil, "documents": nil, "add_generation_prompt": true}
@@ -365,7 +455,7 @@ func arguments(call *jinja.Dict, asText bool, mark string, i, j int) error {
 	if !isObject {
 		return fmt.Errorf("found %.60q, expected a JSON object, or a string with one", fmt.Sprint(x))
 	}
-	m := marker(mark, i, "1"+strconv.Itoa(j))
+	m := marker(mark, ofCall, i, j)
 	if mark != "" {
 		object.Set(m, m)
 	}

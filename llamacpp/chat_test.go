@@ -22,6 +22,8 @@ const (
 	nulls   = "{% for m in messages %}[{{ m.role }}{% if m.content is none %}{% for c in m.tool_calls %}{{ c.function.name }} {{ c.function.arguments|tojson }}{% endfor %}{% else %}{{ m.content }}{% endif %}]{% endfor %}"
 	empties = "{% for m in messages %}[{{ m.role + m.content }}{% for c in m.tool_calls or [] %}{{ c.function|tojson }}{% endfor %}]{% endfor %}"
 	older   = "{% for m in messages %}[{{ m.role }}{{ m.content or '' }}{% if m.function_call %}{{ m.function_call.name }} {{ m.function_call.arguments|tojson }}{% endif %}]{% endfor %}"
+	plain   = "{% for m in messages %}[{{ m.role }}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.function.name ~ ' ' ~ c.function.arguments|tojson }}{% endfor %}]{% endfor %}"
+	names   = "{% for m in messages %}[{{ m.name ~ ': ' if m.name else '' }}{{ m.content }}]{% endfor %}"
 	users   = "{% for m in messages %}{% if m.role in ['user', 'assistant'] %}[{{ m.content }}]{% endif %}{% endfor %}"
 	answers = "{% for m in messages %}[{{ m.role }}{{ (m.content or '').split('</think>')[-1]|trim }}]{% endfor %}"
 )
@@ -50,6 +52,17 @@ func TestAChatIsRenderedWhole(t *testing.T) {
 	both.Content = "I look."
 	thoughts := says("assistant", "<think>hm</think> Yes.")
 	result := says("tool", "cold")
+	named, refused := says("user", "u"), llamacpp.Message{Role: "assistant", Refusal: "No."}
+	named.Name = "Ann"
+	// Two calls, and their results: by ids, names, both, or neither.
+	two := llamacpp.Message{Role: "assistant", ToolCalls: json.RawMessage(`[{"id":"a","function":{"name":"f","arguments":{}}},{"id":"b","function":{"name":"g","arguments":{}}}]`)}
+	of := func(id, name string) llamacpp.Message {
+		return llamacpp.Message{Role: "tool", Content: "of " + id + name, ToolCallID: id, Name: name}
+	}
+	calls := func(results ...llamacpp.Message) []llamacpp.Message {
+		return append([]llamacpp.Message{says("user", "u"), two}, results...)
+	}
+	const ordered = `[useru][assistantf {}g {}]`
 	for name, c := range map[string]struct {
 		source   string
 		messages []llamacpp.Message
@@ -85,10 +98,30 @@ func TestAChatIsRenderedWhole(t *testing.T) {
 		"deep arguments":      {objects, []llamacpp.Message{says("user", "u"), {Role: "assistant", ToolCalls: json.RawMessage(`[{"function":{"name":"f","arguments":"` + strings.Repeat("[", 100_000) + `"}}]`)}}, "arguments: found", 1},
 		"no name":             {objects, []llamacpp.Message{says("user", "u"), {Role: "assistant", ToolCalls: json.RawMessage(`[{"function":{"arguments":"{}"}}]`)}}, "messages[1].tool_calls[0].function.name: found none", 1},
 		"no list":             {objects, []llamacpp.Message{says("user", "u"), {Role: "assistant", ToolCalls: json.RawMessage(`{"a":1}`)}}, "messages[1].tool_calls: found no list", 1},
-		"llama.cpp's":         {"chatml", []llamacpp.Message{says("system", "s"), says("user", "u")}, "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n", -1},
-		"llama.cpp's, calls":  {"chatml", []llamacpp.Message{says("user", "u"), call}, "messages[1].tool_calls", 1},
-		"llama.cpp's, lost":   {"gemma", []llamacpp.Message{says("user", "It is cold."), says("tool", "cold")}, "", -1},
-		"no messages":         {chatml, nil, "messages: found none", -2},
+		"a name":              {names, []llamacpp.Message{named}, "[Ann: u]", -1},
+		"a lost name":         {chatml, []llamacpp.Message{says("system", "Ann"), named}, `messages[1].name: found "Ann"`, 1},
+		"names of one":        {"{% for m in messages %}[{{ m.content }}{{ messages[0].name }}]{% endfor %}", []llamacpp.Message{named, named}, `messages[1].name: found "Ann"`, 1},
+		"a name compared":     {"{% for m in messages %}{% if m.name and m.name != 'Ann' %}{{ raise_exception('Ann alone') }}{% endif %}{{ m.name }}{{ m.content }}{% endfor %}", []llamacpp.Message{named}, "Annu", -1},
+		"said no":             {"{% for m in messages %}[{{ m.refusal or m.content }}]{% endfor %}", []llamacpp.Message{says("user", "u"), refused}, "[u][No.]", -1},
+		"a lost no":           {answers, []llamacpp.Message{says("user", "No."), refused}, "messages[1].refusal: found one", 1},
+		"llama.cpp's, a name": {"chatml", []llamacpp.Message{named}, "messages[0].name", 0},
+		"ids in order":        {plain, calls(of("a", ""), of("b", "")), ordered + "[toolof a][toolof b]", -1},
+		"ids out of order":    {plain, calls(of("b", ""), of("a", "")), `messages[2].tool_call_id: found "b"`, 2},
+		"a result is missing": {plain, calls(of("b", "")), `expected "a": results in the order of the calls`, 2},
+		"one too many":        {plain, calls(of("a", ""), of("b", ""), of("c", "")), `messages[4].tool_call_id: found "c"`, 4},
+		"an id of no call":    {plain, []llamacpp.Message{says("user", "u"), of("a", "")}, `messages[1].tool_call_id: found "a"`, 1},
+		"names in order":      {plain, calls(of("", "f"), of("", "g")), ordered + "[toolof f][toolof g]", -1},
+		"names out of order":  {plain, calls(of("", "g"), of("", "f")), `messages[2].name: found "g"`, 2},
+		"another name":        {plain, calls(of("a", "f"), of("b", "h")), `messages[3].name: found "h"`, 3},
+		"ids are rendered":    {"{% for m in messages %}[{{ m.tool_call_id }}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.id ~ c.function|tojson }}{% endfor %}]{% endfor %}", calls(of("b", ""), of("a", "")), `[u][a{"name": "f", "arguments": {}}b{"name": "g", "arguments": {}}][bof b][aof a]`, -1},
+		"names are rendered":  {"{% for m in messages %}[{{ m.name }}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.function|tojson }}{% endfor %}]{% endfor %}", calls(of("b", "g"), of("a", "f")), `[u][{"name": "f", "arguments": {}}{"name": "g", "arguments": {}}][gof bg][fof af]`, -1},
+		"calls are looked up": {"{% set all = namespace(c=[]) %}{% for m in messages %}[{% if m.tool_call_id %}{% for c in all.c %}{% if c.id == m.tool_call_id %}{{ c.function.name }}: {% endif %}{% endfor %}{% endif %}{{ m.content or '' }}{% if m.tool_calls %}{% set all.c = m.tool_calls %}{{ m.tool_calls|tojson }}{% endif %}]{% endfor %}",
+			calls(of("b", ""), of("a", "")), `[u][[{"id": "a", "function": {"name": "f", "arguments": {}}, "type": "function"}, {"id": "b", "function": {"name": "g", "arguments": {}}, "type": "function"}]][g: of b][f: of a]`, -1},
+		"a NUL in a name":    {names, []llamacpp.Message{{Role: "user", Content: "u", Name: "a\x00"}}, "messages[0]: found a NUL", -2},
+		"llama.cpp's":        {"chatml", []llamacpp.Message{says("system", "s"), says("user", "u")}, "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n", -1},
+		"llama.cpp's, calls": {"chatml", []llamacpp.Message{says("user", "u"), call}, "messages[1].tool_calls", 1},
+		"llama.cpp's, lost":  {"gemma", []llamacpp.Message{says("user", "It is cold."), says("tool", "cold")}, "", -1},
+		"no messages":        {chatml, nil, "messages: found none", -2},
 	} {
 		text, err := template(t, c.source).Render(llamacpp.Chat{Messages: c.messages})
 		var e *llamacpp.MessageError

@@ -17,7 +17,8 @@ import (
 // server attacks l2s-llama serve: by clients that send more than a request and vanish, by bodies of
 // many small values, and by texts that take the tokenizer long. All places are free again soon after,
 // the process does not grow by more than --max-memory and some, and no more texts are at the tokenizer
-// than there are places.
+// than there are places. After each attack, and under way, a request that is computed alone has the
+// answer that it had before them.
 func server(ctx context.Context, s *soak) error {
 	if s.gguf == "" || s.lib == "" {
 		fmt.Println("soak: no server: found no -gguf, or no -lib with llama.cpp's libraries")
@@ -81,6 +82,34 @@ func server(ctx context.Context, s *soak) error {
 		}
 		wait.Wait()
 	}
+	// honest asks until the server has a place, and compares the answer with the first one.
+	first := ""
+	honest := func(when string) {
+		for begin := time.Now(); ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+			r, err := http.Post("http://"+address+"/v1/completions", "application/json",
+				strings.NewReader(`{"prompt":"The file has","max_tokens":12,"temperature":0,"ignore_eos":true,"logprobs":3,"deterministic":true}`))
+			if err != nil {
+				s.fault("server: found no answer %s: %v", when, err)
+				return
+			}
+			text, err := io.ReadAll(r.Body)
+			r.Body.Close()
+			if r.StatusCode == 503 && time.Since(begin) < 3*time.Minute { // on a busy machine
+				continue
+			}
+			_, choices, _ := strings.Cut(string(text), `"choices":`)
+			choices, _, _ = strings.Cut(choices, `,"created":`)
+			if first == "" {
+				first = choices
+			}
+			if err != nil || r.StatusCode != 200 || choices == "" || choices != first {
+				s.fault("server: found %d, %.300q, %v %s, expected %.300q", r.StatusCode, text, err, when, first)
+			}
+			s.count("answers of the server that were compared", 1)
+			return
+		}
+	}
+	honest("at the beginning")
 	small := strings.Repeat("1,", 4<<20-100)
 	base := rss(cmd.Process.Pid)
 	for ctx.Err() == nil {
@@ -95,6 +124,7 @@ func server(ctx context.Context, s *soak) error {
 			c.Close()
 		}
 		idle("clients that vanished")
+		honest("after clients that vanished")
 		s.count("clients of the server that vanished", len(vanish))
 		together(4, `{"prompt":[`+small+`1],"max_tokens":1}`)
 		together(4, `{"prompt":"a","max_tokens":1,"allowed_tokens":[`+small+`1]}`)
@@ -102,12 +132,18 @@ func server(ctx context.Context, s *soak) error {
 			s.fault("server: found %d MiB resident, %d MiB at the beginning", resident>>20, base>>20)
 			base = resident
 		}
+		if held := metric("l2s_body_bytes"); held != 0 && ctx.Err() == nil {
+			s.fault("server: found %v bytes held of bodies whose answers are sent", held)
+		}
+		honest("after bodies of small values")
 		s.count("bodies of small values", 8)
 		done := make(chan struct{})
-		go func() {
+		var under sync.WaitGroup
+		under.Go(func() {
 			together(4*places, fmt.Sprintf(`{"prompt":%q,"max_tokens":1}`, strings.Repeat(" ", 60_000)))
-			close(done)
-		}()
+		})
+		under.Go(func() { honest("under long texts") })
+		go func() { under.Wait(); close(done) }()
 		for end := false; !end; {
 			select {
 			case <-done:
@@ -120,6 +156,7 @@ func server(ctx context.Context, s *soak) error {
 		}
 		s.count("long texts for the tokenizer", 4*places)
 		idle("long texts")
+		honest("after long texts")
 	}
 	c := send("/v1/completions", "{", "")
 	if c != nil {

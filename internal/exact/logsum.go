@@ -42,15 +42,49 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum fl
 	if p.listed {
 		row = slices.Index(p.ids, id)
 	}
-	own := s.label[:0] // its row, if it may be answered
-	if row >= 0 && Permits(req, id) {
-		own, s.logits[0] = append(own, uint32(row)), logit
-	}
 	x := s.all(0)
-	return logit, s.layer.logSum(req, own, s.logits[:len(own)], x.lower, x.upper), nil
+	rows := s.label[:0] // that count with their logits
+	if threshold := s.counts(p, x.lower); !math.IsInf(float64(threshold), 1) {
+		rows = s.ids[:kernels.SelectAtLeast(s.ids, x.upper, threshold)]
+	}
+	if most(len(rows), p.n) {
+		var a Answer
+		s.rankRows(nil, &a, q, p)
+		return logit, a.LogSum, nil
+	}
+	if row >= 0 && Permits(req, id) && !slices.Contains(rows, uint32(row)) {
+		rows = append(rows, uint32(row))
+	}
+	some := s.part(p, rows)
+	s.rankRows(nil, &Answer{}, q, &some)
+	return logit, s.layer.logSum(req, rows, s.logits, x.lower, x.upper), nil
 }
 
-// logSum returns the log-sum over rows. Some count with their logits, all others with the
+const (
+	// cold is the temperature below which an interval of codes is wide for the weight of its label,
+	// and few labels have all the weight: these count with their logits.
+	cold = 0.5
+	// negligible is the share of a cold sum that all other labels have together, at most.
+	negligible = 0.001
+)
+
+// counts returns the threshold of the raw upper ends of the labels that count in a sum with their
+// logits, from the lower ends of all: +Inf if there are none. Below it are labels whose weights are
+// less than negligible parts of the largest, all of them together.
+func (s *Searcher) counts(p *scope, lower []float32) float32 {
+	t := p.req.temperature()
+	if !p.req.LogSum || t >= cold || len(lower) == 0 {
+		return float32(math.Inf(1))
+	}
+	largest := s.threshold(1, lower)
+	if math.IsInf(float64(largest), -1) { // no label may be answered
+		return float32(math.Inf(1))
+	}
+	return p.final.down(largest, t*kernels.Log(float64(len(lower))/negligible))
+}
+
+// logSum returns the log-sum over rows. Some count with their logits: at low temperatures, where
+// these have all the weight, the rows of counts. All others count with the
 // centres of their intervals. It overwrites both.
 func (l *Layer) logSum(req *Request, rows []uint32, logits []float64, lower, upper []float32) float64 {
 	none := float32(math.Inf(-1))

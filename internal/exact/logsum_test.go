@@ -2,12 +2,14 @@ package exact_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/simdtest"
@@ -149,4 +151,83 @@ func TestLogitAndSumRefuses(t *testing.T) {
 	if p, err := s.LogProb([]float32{1, 1}, 0, 4); err != nil || math.Abs(p+math.Log(1+math.E)) > 1e-12 {
 		t.Errorf("found log-probability %v, %v, expected %v", p, err, -math.Log(1+math.E))
 	}
+}
+
+// Below a temperature of 1/2 a sum is that of the logits, whatever the codes: for any number of best
+// labels, none among them, over all labels and over lists, with edits, scales and caps, in searches
+// and for the log-probability of a label, with equal bits on every level.
+func TestColdSumsAreOfLogits(t *testing.T) {
+	const n, d = 3000, 48
+	r := newRand(7)
+	draw := func(n int, by float64) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(by * r.NormFloat64())
+		}
+		return x
+	}
+	w := draw(n*d, 0.6)
+	for i := range w[:200*d] { // close ones among the best
+		w[200*d+i] = w[i] + float32(0.001*r.NormFloat64())
+	}
+	floats := newLayer(t, w, draw(n, 0.1), d)
+	list := make([]uint32, 0, n)
+	banned := bitset.New(n)
+	for id := range uint32(n) {
+		if id%3 != 0 {
+			list = append(list, id)
+		}
+		if id%5 == 0 {
+			banned.Add(id)
+		}
+	}
+	contexts, sums := draw(3*d, 1), map[string]float64{}
+	simdtest.EachLevel(t, func(t *testing.T) {
+		for _, f := range []struct{ scale, cap float64 }{{1, 0}, {0.125, 0}, {1.7, 0}, {1, 8}, {2, 30}} {
+			l, err := floats.Scaled(f.scale, f.cap)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := exact.NewSearcher(l)
+			most, worst := 0.0, ""
+			for i := range 3 {
+				h := contexts[i*d : (i+1)*d]
+				for _, temperature := range []float64{0.49, 0.05, 0.001} {
+					for name, req := range map[string]exact.Request{
+						"all": {}, "a list": {Among: exact.Only(list)}, "banned": {Banned: banned}, "allowed": {Allowed: banned},
+						"biased": {Biases: []exact.Bias{{ID: 3, Add: 1}, {ID: 700, Add: 25}}},
+					} {
+						req.LogSum, req.Temperature = true, temperature
+						ask := req
+						ask.ExactSum = true
+						want, err := s.Search(nil, h, ask)
+						if err != nil {
+							t.Fatal(err)
+						}
+						for _, k := range []int{0, 1, 3, 40} {
+							a, err := s.Search(make([]exact.Prediction, k), h, req)
+							if err != nil {
+								t.Fatal(err)
+							}
+							key := fmt.Sprint(f, i, temperature, name, k)
+							if sum, known := sums[key]; known && sum != a.LogSum {
+								t.Errorf("%s: found the log-sum %v, expected the bits of another level, %v", key, a.LogSum, sum)
+							}
+							sums[key] = a.LogSum
+							if off := math.Abs(a.LogSum - want.LogSum); off > most {
+								most, worst = off, fmt.Sprintf("%s, k %d, temperature %v", name, k, temperature)
+							}
+						}
+						q := newQuery(t, h)
+						if _, sum, err := s.LogitAndSum(q, 4, &req); err != nil || math.Abs(sum-want.LogSum) > most {
+							most, worst = math.Abs(sum-want.LogSum), fmt.Sprintf("%s, a label, temperature %v, %v", name, temperature, err)
+						}
+					}
+				}
+			}
+			if most > 0.002 {
+				t.Errorf("scale %v, cap %v, %s: found a log-sum that is %v off, expected at most 0.002", f.scale, f.cap, worst, most)
+			}
+		}
+	})
 }

@@ -125,9 +125,12 @@ func (s *Searcher) all(context int) *kept {
 // rankKept fills dst with the best labels of a scope, and the sum if it is asked for, from the
 // intervals of its rows, or of those that were kept: the survivors among them are ranked.
 func (s *Searcher) rankKept(dst []Prediction, a *Answer, q *Query, p *scope, x *kept) {
-	var left []uint32 // rows that may be among the best
+	threshold := s.counts(p, x.lower)
 	if len(dst) > 0 {
-		threshold := p.raised(s.threshold(min(len(dst), len(x.lower)), x.lower), x.lower)
+		threshold = min(threshold, p.raised(s.threshold(min(len(dst), len(x.lower)), x.lower), x.lower))
+	}
+	var left []uint32 // rows that may be among the best, or count in a cold sum
+	if !math.IsInf(float64(threshold), 1) {
 		left = x.of(s.ids[:kernels.SelectAtLeast(s.ids, x.upper, threshold)])
 	}
 	// A sum over all labels must take the same decision, listed or not.
@@ -135,18 +138,24 @@ func (s *Searcher) rankKept(dst []Prediction, a *Answer, q *Query, p *scope, x *
 		s.rankRows(dst, a, q, p)
 		return
 	}
-	some := scope{Labels: Only(left), n: len(left), req: p.req, part: true}
-	if p.listed {
-		s.chosen = grow.Slice(s.chosen, len(left))
-		for j, row := range left {
-			s.chosen[j] = p.ids[row]
-		}
-		some.ids = s.chosen
-	}
+	some := s.part(p, left)
 	s.rankRows(dst[:min(len(dst), len(left))], a, q, &some)
 	if p.req.LogSum {
 		a.LogSum = s.layer.logSum(p.req, left, s.logits, x.lower, x.upper)
 	}
+}
+
+// part returns the scope of some rows of a scope.
+func (s *Searcher) part(p *scope, rows []uint32) scope {
+	some := scope{Labels: Only(rows), n: len(rows), req: p.req, part: true}
+	if p.listed {
+		s.chosen = grow.Slice(s.chosen, len(rows))
+		for j, row := range rows {
+			s.chosen[j] = p.ids[row]
+		}
+		some.ids = s.chosen
+	}
+	return some
 }
 
 // threshold returns a number that at least k lower ends reach: a bound just below the k-th

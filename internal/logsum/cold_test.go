@@ -16,7 +16,7 @@ import (
 )
 
 // At low temperatures the best labels have all the weight: a sum over allowed labels, which the exact
-// layer gives, has their logits, not the middles of their intervals.
+// layer gives, has their logits, not the centres of their intervals.
 func TestColdSumsOverAllowedLabels(t *testing.T) {
 	const dim, n, ask, temperature = 24, 3000, 100, 0.01
 	d := synthetic.Structured(2000, dim, 30, n+ask, 1)

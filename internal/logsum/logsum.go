@@ -260,10 +260,8 @@ func overTail(v *screening.View) (float64, error) {
 	return kernels.LogSumExp(append(m.Logits, others.Log)), nil
 }
 
-// ofLayer returns the sum of the exact layer. The labels of the answer, at least the best, count with
-// their logits: at low temperatures they have all the weight, and codes are too coarse for it.
+// ofLayer returns the sum of the exact layer.
 func ofLayer(v *screening.View, req *exact.Request) (float64, error) {
-	v.Scratch.Top = grow.Slice(v.Scratch.Top, max(v.K, 1))
-	a, err := v.Find(v.Scratch.Top, req)
+	a, err := v.Find(nil, req)
 	return a.LogSum, err
 }

@@ -225,6 +225,35 @@ func TestServeWithoutGrace(t *testing.T) {
 	}
 }
 
+// The port closes at once, while requests under way have their grace: no request comes that could not
+// end.
+func TestThePortClosesBeforeTheGrace(t *testing.T) {
+	url, stop, ended := serving(t, "--grace", "1h", "--parallel", "1")
+	r, err := http.Post(url+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"Once","max_tokens":4000,"ignore_eos":true,"stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	stop()
+	events := bufio.NewScanner(r.Body)
+	for open := true; open; { // the text goes on meanwhile
+		if !events.Scan() {
+			t.Fatal("found an open port at the end of a request under way, expected it closed before")
+		}
+		c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if open = err == nil; open {
+			c.Close()
+		}
+	}
+	if !events.Scan() {
+		t.Errorf("found the end of the stream, %v, expected more of it after the port is closed", events.Err())
+	}
+	r.Body.Close() // the client goes away, and the server ends without a failure
+	if err := <-ended; err != nil {
+		t.Errorf("found the error %v at the end", err)
+	}
+}
+
 // Requests that do not come, and answers that nobody takes, do not stretch the end: without grace
 // the server ends with its step, not when their time is over.
 func TestTheEndDoesNotWaitForClients(t *testing.T) {

@@ -337,7 +337,7 @@ func (s *Server) chat(ctx context.Context, f *fields) (string, *failure) {
 // lengths is the number of bytes of messages.
 func lengths(messages []llamacpp.Message) (n int) {
 	for _, m := range messages {
-		n += len(m.Content) + len(m.ToolCalls) + len(m.FunctionCall) + len(m.Reasoning)
+		n += len(m.Content) + len(m.ToolCalls) + len(m.FunctionCall) + len(m.Reasoning) + len(m.Refusal) + len(m.Name) + len(m.ToolCallID)
 	}
 	return n
 }
@@ -369,6 +369,7 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 		if !m.get("reasoning_content", "a string", &x.Reasoning) {
 			m.get("reasoning", "a string", &x.Reasoning)
 		}
+		m.get("refusal", "a string", &x.Refusal)
 		if m.has("tool_calls") {
 			x.ToolCalls = m.of["tool_calls"]
 		}
@@ -379,9 +380,17 @@ func message(raw json.RawMessage) (llamacpp.Message, *failure) {
 	if m.failed != nil {
 		return none, m.failed
 	}
-	for _, name := range []string{"tool_calls", "function_call"} {
+	for _, name := range []string{"tool_calls", "function_call", "refusal"} {
 		if x.Role != "assistant" && m.has(name) {
-			return none, wrong(name, "found %s of the role %q, expected calls of an assistant", short(m.of[name]), x.Role)
+			return none, wrong(name, "found %s of the role %q, expected it of an assistant alone", short(m.of[name]), x.Role)
+		}
+	}
+	if x.ToolCallID != "" && x.Role != "tool" && x.Role != "function" {
+		return none, wrong("tool_call_id", "found %.40q of the role %q, expected it of the result of a call alone", x.ToolCallID, x.Role)
+	}
+	for _, name := range []string{"audio", "images"} {
+		if m.has(name) {
+			return none, wrong(name, "found %s, expected none: messages are texts", short(m.of[name]))
 		}
 	}
 	if len(x.ToolCalls) > 0 && len(x.FunctionCall) > 0 {

@@ -159,19 +159,70 @@ func (f *fields) list(name, expected string, each func(v jsonscan.Value) error) 
 	return f.failed == nil
 }
 
+// integerOf reads a number of JSON, which has no integers of its own: one with an integral value is
+// one, also 28.0 and 2.8e1. It takes no memory.
+func integerOf(v []byte) (x int64, ok bool) {
+	at, n, zeros, power, point := 0, uint64(0), 0, 0, false // n * 10^(zeros+power)
+	if len(v) > 0 && v[0] == '-' {
+		at++
+	}
+	if at == len(v) || v[at] < '0' || v[at] > '9' {
+		return 0, false // no number
+	}
+	times := func(digits int) bool { // as long as n stays below 2^64
+		for ; digits > 0 && n > 0; digits-- {
+			if n > math.MaxUint64/10 {
+				return false
+			}
+			n *= 10
+		}
+		return true
+	}
+	for ; at < len(v) && v[at]|0x20 != 'e'; at++ {
+		if v[at] == '.' {
+			point = true
+			continue
+		}
+		if point {
+			power--
+		}
+		if zeros++; v[at] != '0' {
+			digit := uint64(v[at] - '0')
+			if !times(zeros) || n > math.MaxUint64-digit {
+				return 0, false
+			}
+			n, zeros = n+digit, 0
+		}
+	}
+	if n == 0 {
+		return 0, true
+	}
+	if at < len(v) {
+		e, err := strconv.Atoi(string(v[at+1:]))
+		if err != nil {
+			return 0, false
+		}
+		power += e
+	}
+	if power += zeros; power < 0 || !times(power) {
+		return 0, false
+	}
+	switch {
+	case v[0] != '-':
+		return int64(n), n <= math.MaxInt64
+	case n <= 1<<63:
+		return -int64(n), true
+	}
+	return 0, false
+}
+
 // tokenID reads the id of a token, without memory of its own.
 func tokenID(v jsonscan.Value) (uint32, error) {
-	n := uint64(0)
-	for _, c := range v {
-		if c < '0' || c > '9' || n > math.MaxUint32 {
-			return 0, v.Found("the id of a token")
-		}
-		n = 10*n + uint64(c-'0')
-	}
-	if n > math.MaxUint32 {
+	id, ok := integerOf(v)
+	if !ok || id < 0 || id > math.MaxUint32 {
 		return 0, v.Found("the id of a token")
 	}
-	return uint32(n), nil
+	return uint32(id), nil
 }
 
 // short is JSON as a message shows it.
@@ -194,27 +245,19 @@ func (f *fields) number(name string, of, low, high float64) float64 {
 	return x
 }
 
-// integer reads an integer of a range. JSON has no integers: 3.0 is one.
+// integer reads an integer of a range.
 func (f *fields) integer(name string, of, low, high int64) int64 {
-	var n json.Number
-	expected := fmt.Sprintf("an integer, %d to %d", low, high)
-	if !f.get(name, expected, &n) {
+	raw := bytes.TrimSpace(f.of[name])
+	if len(raw) == 0 || string(raw) == "null" {
 		return of
 	}
-	if raw := f.of[name]; raw[0] == '"' { // which json.Number takes too
+	expected := fmt.Sprintf("an integer, %d to %d", low, high)
+	x, ok := integerOf(raw)
+	switch {
+	case !ok:
 		f.fail(name, "found %s, expected %s", short(raw), expected)
 		return of
-	}
-	x, err := strconv.ParseInt(n.String(), 10, 64)
-	if err != nil {
-		y, err := n.Float64()
-		if err != nil || y != math.Trunc(y) || math.Abs(y) > 1<<53 {
-			f.fail(name, "found %s, expected %s", short(f.of[name]), expected)
-			return of
-		}
-		x = int64(y)
-	}
-	if x < low || x > high {
+	case x < low || x > high:
 		f.fail(name, "found %d, expected %s", x, expected)
 		return of
 	}

@@ -699,6 +699,8 @@ func TestWrongRequests(t *testing.T) {
 		{"completions", `{"prompt":[]}`, 400, "prompt", "empty list"},
 		{"completions", `{"prompt":["a","b"]}`, 400, "prompt", "found 2 prompts"},
 		{"completions", `{"prompt":[1.5]}`, 400, "prompt", "found [1.5]"},
+		{"completions", `{"prompt":[1.0,28.5]}`, 400, "prompt", "found [1.0,28.5]"},
+		{"completions", `{"prompt":"a","allowed_tokens":[28.5]}`, 400, "allowed_tokens", "found [28.5]"},
 		{"completions", `{"prompt":[1,null]}`, 400, "prompt", "found [1,null]"},
 		{"completions", `{"prompt":[[null]]}`, 400, "prompt", "found [null]"},
 		{"completions", `{"prompt":"a","stop":["a",null]}`, 400, "stop", `found ["a",null]`},
@@ -846,6 +848,13 @@ func TestWrongRequests(t *testing.T) {
 	s.ok(t, "/v1/completions", `{"prompt":"a","max_tokens":2,"logit_bias":{"1":-100,"2":100}}`)
 	for _, role := range []string{"system", "developer", "user", "assistant", "tool", "function"} {
 		s.ok(t, "/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":%q,"content":"a"}],"max_tokens":1}`, role))
+	}
+	// One rule for integers: a number with an integral value is one.
+	for _, form := range []string{"28", "28.0", "2.8e1", "280e-1"} {
+		body := fmt.Sprintf(`{"prompt":[%s],"allowed_tokens":[%[1]s],"max_tokens":%s,"top_k":%[1]s,"temperature":0,"logprobs":0}`, form, strings.ReplaceAll(form, "28", "2"))
+		if x := s.ok(t, "/v1/completions", body); at(t, x, "usage", "prompt_tokens") != 1.0 {
+			t.Errorf("%s: found %v", body, x)
+		}
 	}
 	// Unknown fields, and null, count as absent.
 	for _, rest := range []string{`,"user":"me","metadata":{"a":1},"frobnicate":[1],"service_tier":"auto"`, `,"temperature":null,"stop":null,"seed":null,"logprobs":null,"logit_bias":null,"allowed_tokens":null,"stream":null,"max_tokens":null,"n":null,"tools":[],"response_format":null`, `,"max_tokens":3.0,"n":1,"best_of":1,"echo":false,"suffix":"","tools":[ ],"functions": { } ,"top_k":-1,"seed":-5,"top_p":0,"temperature":1e-300`} {
@@ -1231,6 +1240,14 @@ func TestMessagesThatTheTemplateLeavesOut(t *testing.T) {
 		"arguments":       {whole, strings.Replace(calls, `{\"city\":\"Bern\"}`, "Bern", 1), "messages[1].tool_calls[0].function.arguments", `found "Bern"`},
 		"a refusal":       {users, `[{"role":"user","content":"no"}]`, "messages", "refuses the chat: Only users!"},
 		"calls of a user": {whole, `[{"role":"user","content":"u","tool_calls":[{"function":{"name":"f"}}]}]`, "messages[0]", "tool_calls: found"},
+		"a name":          {"{% for m in messages %}{{ m.name }}: {{ m.content }}{% endfor %}", `[{"role":"user","name":"Ann","content":"u"}]`, "", ""},
+		"no names":        {whole, `[{"role":"user","name":null,"content":"u"},{"role":"assistant","name":"","refusal":null,"content":"u"},{"role":"user","content":"u","refusal":"","tool_call_id":null}]`, "", ""},
+		"a lost name":     {whole, `[{"role":"user","name":"Ann","content":"Ann"}]`, "messages[0].name", `found "Ann"`},
+		"a lost no":       {whole, `[{"role":"user","content":"u"},{"role":"assistant","content":null,"refusal":"I may not."}]`, "messages[1].refusal", "leaves out of the prompt"},
+		"a no of a user":  {whole, `[{"role":"user","content":"u","refusal":"I may not."}]`, "messages[0]", "refusal: found"},
+		"a sound":         {whole, `[{"role":"assistant","content":"u","audio":{"id":"a"}}]`, "messages[0]", "audio: found"},
+		"another result":  {whole, strings.Replace(calls, `"tool_call_id":"c"`, `"tool_call_id":"d"`, 1), "messages[2].tool_call_id", `found "d"`},
+		"an id of a user": {whole, `[{"role":"user","content":"u","tool_call_id":"c"}]`, "messages[0]", "tool_call_id: found"},
 		"both":            {whole, `[{"role":"assistant","content":"u","tool_calls":[{"function":{"name":"f"}}],"function_call":{"name":"f"}}]`, "messages[0]", "function_call: found function_call and tool_calls"},
 	} {
 		s := serve(t, 128, func(o *openai.Options) { o.Template = c.template })
