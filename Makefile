@@ -66,7 +66,7 @@ test-purego: ## Run all tests without assembly, and queries on the level without
 	L2S_SIMD=generic $(GO) test -timeout 40m -vet=off -count=1 ./internal/simd ./internal/screening ./internal/logsum ./internal/engine ./internal/evaluate ./internal/audit
 
 # The parts that run in parallel without disturbing each other, the longest first.
-LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden
+LEGS = race $(LEVELS) test-purego test-modules test-native vet-all test-draws compare-quick test-kubernetes test-llama builds golden static
 
 .PHONY: check
 check: test pauses load-short soak-short real-short clients ## Run make test and all other checks: levels, -race, builds, pauses, a load, a soak, a real head, clients of the server, fuzzing.
@@ -140,6 +140,10 @@ lint: ## Check formatting, go.mod, and go vet.
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "gofmt: $$files"; exit 1; fi
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
+
+.PHONY: static
+static: ## Run staticcheck and govulncheck on all modules, if they can be had.
+	GO=$(GO) scripts/static
 
 .PHONY: vet-all
 vet-all: ## Run go vet in the other modules and for other architectures.

@@ -24,6 +24,7 @@ import (
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 	"github.com/learning-to-screen/l2s/internal/tensorfile"
 	"github.com/learning-to-screen/l2s/internal/vocab"
+	"github.com/learning-to-screen/l2s/preview"
 )
 
 // The corpus is broken files of all kinds, and faults of size. Packages have tables of their own of
@@ -471,5 +472,50 @@ func TestCorpus(t *testing.T) {
 	}
 	if len(cases) < 300 {
 		t.Errorf("%d cases, want at least 300", len(cases))
+	}
+}
+
+// A release says at once how to make a new index if it does not read an old one.
+func TestAnIndexOfAnotherVersionSaysHowToMakeANewOne(t *testing.T) {
+	layer, err := l2s.New(l2s.Float32(numbers()[:24], 3), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	screen, err := synthetic.Screen(screening.Config{
+		Dim: 3, Labels: 8, Clusters: numbers()[:6], Lists: lists([]uint32{2}, []uint32{1}), Fingerprint: layer.Fingerprint(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	contexts := make([]float32, 8*200)
+	for i := range contexts {
+		contexts[i] = float32(math.Sin(float64(i * i)))
+	}
+	if layer, err = l2s.New(l2s.Float32(contexts[:8*100], 8), nil); err != nil {
+		t.Fatal(err)
+	}
+	made, err := preview.Make(t.Context(), layer, contexts, preview.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for how, x := range map[string]*l2s.Index{"l2s train makes a new file": screen, "make the preview again": made} {
+		path := filepath.Join(t.TempDir(), "m")
+		if err := x.Save(path); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, version := range []uint32{0, 1, 99} {
+			binary.LittleEndian.PutUint32(file[8:], version)
+			if err := os.WriteFile(path, file, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			_, err := l2s.Load(path)
+			if want := fmt.Sprintf("version: found %d, expected ", version); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), how) {
+				t.Errorf("version %d of a %s: found the error %v, expected one with %q and %q", version, x.Kind(), err, want, how)
+			}
+		}
 	}
 }

@@ -9,6 +9,9 @@ package fuzz
 
 import (
 	"bytes"
+	"context"
+	"encoding/binary"
+	"hash/crc32"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -17,12 +20,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/learning-to-screen/l2s"
+	"github.com/learning-to-screen/l2s/bitset"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/screening"
 	"github.com/learning-to-screen/l2s/internal/simd"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
+	"github.com/learning-to-screen/l2s/preview"
 )
 
 // drawFloats draws n numbers whose magnitudes are round 2^exponent; a few exponents give ties,
@@ -212,4 +217,148 @@ func FuzzScreenFileToAnswers(f *testing.F) {
 			}
 		}
 	})
+}
+
+// FuzzPreviewFileToAnswers takes bytes for a preview file, with the right checksum: a preview that
+// loads answers queries of all kinds, and its answers are valid whatever the file has.
+func FuzzPreviewFileToAnswers(f *testing.F) {
+	const labels, dim, contexts = 240, 8, 400
+	layers := []*l2s.Layer{}
+	for i := range 3 { // plain, with a bias, with a soft cap
+		r := rand.New(rand.NewPCG(uint64(i), 3))
+		numbers := func(n int) []float32 {
+			x := make([]float32, n)
+			for i := range x {
+				x[i] = float32(r.NormFloat64())
+			}
+			return x
+		}
+		w, states, bias := numbers(labels*dim), numbers(contexts*dim), []float32(nil)
+		for i := range states {
+			states[i] += 2 * w[i%len(w)]
+		}
+		if i == 1 {
+			bias = numbers(labels)
+		}
+		layer, err := l2s.New(l2s.Float32(w, dim), bias)
+		if err == nil && i == 2 {
+			layer, err = layer.Scaled(0.5, 3)
+		}
+		if err != nil {
+			f.Fatal(err)
+		}
+		made, err := preview.Make(context.Background(), layer, states, preview.Options{})
+		if err != nil {
+			f.Fatal(err)
+		}
+		var file bytes.Buffer
+		if _, err := made.WriteTo(&file); err != nil {
+			f.Fatal(err)
+		}
+		layers = append(layers, layer)
+		f.Add(file.Bytes(), uint64(i), uint8(0))
+		f.Add(file.Bytes(), uint64(i), uint8(150))
+	}
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64, scale uint8) {
+		if len(data) >= 16 { // else no mutation is accepted
+			data = bytes.Clone(data)
+			binary.LittleEndian.PutUint32(data[12:], crc32.Checksum(data[16:], crc32.MakeTable(crc32.Castagnoli)))
+		}
+		x, err := l2s.Read(bytes.NewReader(data))
+		if err != nil || x.Kind() != "preview" {
+			return
+		}
+		for _, layer := range layers {
+			s, err := l2s.NewSearcher(layer, x, l2s.Options{})
+			if err != nil {
+				continue // of another layer
+			}
+			checkAnswers(t, layer, s, seed, int(scale)-100)
+		}
+	})
+}
+
+// checkAnswers asks s about contexts whose numbers are round 2^scale.
+func checkAnswers(t *testing.T, layer *l2s.Layer, s *l2s.Searcher, seed uint64, scale int) {
+	exact, err := l2s.NewSearcher(layer, nil, l2s.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(seed, 4))
+	const n = 3
+	contexts := make([]float32, n*layer.Dim())
+	for i := range contexts {
+		contexts[i] = float32(math.Ldexp(r.NormFloat64(), min(max(scale, -100), 120)))
+	}
+	banned := bitset.New(layer.Labels())
+	for range 40 {
+		banned.Add(uint32(r.IntN(layer.Labels())))
+	}
+	biases := []l2s.Bias{{ID: uint32(r.IntN(layer.Labels())), Add: 5}}
+	steps, normal := s.Index().Steps()
+	if normal < 0 || normal >= len(steps) {
+		t.Fatalf("found the normal step %d of %d", normal, len(steps))
+	}
+	requests := []l2s.Request{
+		{}, {LogSum: true}, {LogSum: true, Temperature: 0.6}, {Banned: banned, LogSum: true}, {Biases: biases}, {Within: 1}, {Exact: true},
+	}
+	for _, step := range steps[:min(len(steps), 3)] {
+		requests = append(requests, l2s.Request{Budget: step.Budget})
+	}
+	for _, request := range requests {
+		for _, k := range []int{0, 1, 5, layer.Labels()} {
+			if k == 0 && !request.LogSum {
+				continue
+			}
+			batch, answers := make([]l2s.Prediction, n*k), make([]l2s.Answer, n)
+			if err := s.SearchBatch(batch, answers, contexts, request); err != nil {
+				t.Fatalf("%+v: %v", request, err)
+			}
+			for i := range n {
+				h, got := contexts[i*layer.Dim():][:layer.Dim()], make([]l2s.Prediction, k)
+				a, err := s.Search(got, h, request)
+				if err != nil || a != answers[i] || !slices.Equal(got[:a.Count], batch[i*k:][:a.Count]) {
+					t.Fatalf("%+v: found %v, %+v and the error %v, expected %v, %+v as in a batch", request, got, a, err, batch[i*k:][:k], answers[i])
+				}
+				if got = got[:a.Count]; len(got) == 0 && k > 0 {
+					t.Fatalf("%+v, k %d: found no label", request, k)
+				}
+				ids, logits := make([]uint32, len(got)), make([]float64, len(got))
+				for j, p := range got {
+					if ids[j] = p.ID; int(p.ID) >= layer.Labels() || request.Banned != nil && banned.Has(p.ID) {
+						t.Fatalf("%+v: found the label %d, expected one that may be answered, below %d", request, p.ID, layer.Labels())
+					}
+					if j > 0 && !(p.Logit < got[j-1].Logit || p.Logit == got[j-1].Logit && p.ID > got[j-1].ID) {
+						t.Fatalf("%+v: found %v after %v, expected the best first, and of equal ones the lower id", request, p, got[j-1])
+					}
+				}
+				if err := exact.Logits(logits, h, l2s.Only(ids)); err != nil {
+					t.Fatal(err)
+				}
+				for j, p := range got {
+					want := logits[j]
+					if request.Biases != nil && p.ID == biases[0].ID {
+						want += float64(biases[0].Add)
+					}
+					if p.Logit != want {
+						t.Fatalf("%+v: found the logit %v of label %d, expected %v", request, p.Logit, p.ID, want)
+					}
+				}
+				least := math.Inf(-1)
+				if request.LogSum && k > 0 {
+					temperature := request.Temperature
+					if temperature == 0 {
+						temperature = 1
+					}
+					least = got[0].Logit/temperature - 1e-9*(1+math.Abs(got[0].Logit))
+				}
+				if !(a.LogSum >= least && a.LogSum < math.Inf(1)) {
+					t.Fatalf("%+v: found the log-sum %v, expected a finite number of at least %v", request, a.LogSum, least)
+				}
+			}
+		}
+	}
+	if p, err := s.LogProb(contexts[:layer.Dim()], 0, 1); err != nil || !(p <= 0) {
+		t.Fatalf("found the log-probability %v and the error %v, expected one of at most 0", p, err)
+	}
 }

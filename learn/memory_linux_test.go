@@ -29,7 +29,8 @@ func TestALearnerKeepsToItsMemory(t *testing.T) {
 		}
 		return kB << 10
 	}
-	layer, rows, o := testData().Layer, []float32(nil), testOptions(nil)
+	var layer *l2s.Layer
+	rows, o := []float32(nil), testOptions(nil)
 	if *long {
 		var err error
 		if layer, err = l2s.Open(*replayHead, l2s.OpenOptions{Copy: true}); err != nil {

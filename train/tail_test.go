@@ -57,8 +57,6 @@ func fitTail(t *testing.T, d *layers.Data, m *screening.Model, contexts []float3
 	return fitted, fit
 }
 
-var inf32 = float32(math.Inf(1))
-
 // logZ is the log of the sum over all labels by its definition.
 func logZ(t *testing.T, l *exact.Layer, h []float32, temperature float64) float64 {
 	logits := make([]float64, l.Labels())

@@ -282,15 +282,15 @@ func rss(pid int) int64 {
 
 // killed starts a program, kills it after a while unless it ends before, and reports whether it was
 // killed.
-func killed(cmd *exec.Cmd, after time.Duration) (was bool, err error, output []byte) {
+func killed(cmd *exec.Cmd, after time.Duration) (was bool, output []byte, err error) {
 	var b bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &b, &b
 	if err := cmd.Start(); err != nil {
-		return false, err, nil
+		return false, nil, err
 	}
 	timer := time.AfterFunc(after, func() { cmd.Process.Kill() })
 	err = cmd.Wait()
-	return !timer.Stop() && err != nil, err, b.Bytes()
+	return !timer.Stop() && err != nil, b.Bytes(), err
 }
 
 // kills trains the same screen again and again, and kills the training: the file is the screen of
@@ -306,7 +306,7 @@ func kills(ctx context.Context, s *soak) error {
 	}
 	took := time.Since(begin)
 	for ctx.Err() == nil {
-		was, err, text := killed(s.train(ctx, "killed.l2s", "train.npy"), time.Duration(rand.Int64N(int64(took))))
+		was, text, err := killed(s.train(ctx, "killed.l2s", "train.npy"), time.Duration(rand.Int64N(int64(took))))
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -430,12 +430,12 @@ func bridge(ctx context.Context, s *soak) error {
 			var other sync.WaitGroup
 			other.Go(func() {
 				time.Sleep(time.Duration(rand.Int64N(int64(took))))
-				was, err, out := killed(contexts("killed"), 10*took)
+				was, out, err := killed(contexts("killed"), 10*took)
 				if _, bad := ended(err, out); bad != nil && !was && ctx.Err() == nil {
 					s.fault("bridge: the other run: %v", bad)
 				}
 			})
-			was, err, out := killed(contexts("killed"), time.Duration(rand.Int64N(int64(took))))
+			was, out, err := killed(contexts("killed"), time.Duration(rand.Int64N(int64(took))))
 			if other.Wait(); was {
 				s.count("runs of contexts killed", 1)
 			} else if _, bad := ended(err, out); bad != nil && ctx.Err() == nil {

@@ -109,7 +109,10 @@ func Hold(path string) (release func(), err error) {
 		base = fmt.Sprintf("%s-%016x", base[:longestBase], sum.Sum64())
 	}
 	name := filepath.Join(filepath.Dir(dest), "."+base+".lock")
-	for locks {
+	if !locks {
+		return func() {}, nil
+	}
+	for {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|asItIs, 0o666)
 		if err != nil {
 			return nil, named(path, err)
@@ -132,5 +135,4 @@ func Hold(path string) (release func(), err error) {
 		}
 		f.Close() // the previous run has removed it meanwhile
 	}
-	return func() {}, nil
 }

@@ -118,9 +118,6 @@ func BiasOf(r *Request, id uint32) (i int, ok bool) {
 
 func (r *Request) temperature() float64 { return cmp.Or(r.Temperature, 1) }
 
-// sumsExactly reports whether the log-sum is computed in the reference arithmetic.
-func (r *Request) sumsExactly() bool { return r.LogSum && r.ExactSum }
-
 // logSum returns the log-sum of logits at the request's temperature, and overwrites them.
 func (r *Request) logSum(logits []float64) float64 {
 	if t := r.temperature(); t != 1 {

@@ -26,7 +26,6 @@ type blockCase struct {
 	bias []float32
 	hs   [][]float32
 	vs   []*Int8Vector
-	norm float64 // the largest of a context
 }
 
 // newBlockCase draws rows of any bytes, and contexts that have outliers.

@@ -480,7 +480,7 @@ func (r *render) test(name string, x any, c *call) bool {
 	u, missing := x.(*undefined)
 	s, sequential := x.(*sequence)
 	d, mapping := x.(*Dict)
-	text, textual := str(x)
+	_, textual := str(x)
 	_, isBool := x.(bool)
 	i, isInt := integer(x)
 	_, isFloat := x.(float64)
@@ -532,7 +532,7 @@ func (r *render) test(name string, x any, c *call) bool {
 	case "odd", "even":
 		return r.equal(r.binary("%", x, int64(2)), toInt(name == "odd"))
 	case "upper", "lower":
-		text = r.text(x)
+		text := r.text(x)
 		cased := false
 		for _, c := range text {
 			if unicode.IsTitle(c) || unicode.IsLower(c) && name == "upper" || unicode.IsUpper(c) && name == "lower" {
