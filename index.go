@@ -10,9 +10,9 @@ import (
 // Index makes searches over a layer faster: a preview or a screen. It is immutable and safe for use
 // by many goroutines. A nil *Index is the exact search.
 //
-// A preview has coordinates in which the logits of a layer differ most over contexts, and blocks of
-// labels that are close in them. A search transforms the context to these coordinates, looks at the
-// labels in the blocks that may hold one of the best, by codes of few bits, and scores the labels
+// A preview has coordinates in which the logits of a layer differ most over contexts, and codes of
+// all labels in them. A search transforms the context to these coordinates, looks at all labels by
+// codes of few bits, and by further codes at those that may be among the best, and scores the labels
 // that look best in full. How far it looks depends on the context: if it is unlike all contexts that
 // the preview was made from, the search looks at more labels, up to the exact search.
 //

@@ -153,6 +153,8 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	parts := (*engine.Index)(poor).Preview().Parts()
+	parts.Rungs[parts.Normal].Reach, parts.Rungs[parts.Normal].Deviations = 0, 0
 	top := make([]l2s.Prediction, 5)
 	for i := range 600 {
 		if _, err := l.TopK(top, states[i*testDim:(i+1)*testDim]); err != nil {

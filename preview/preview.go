@@ -21,8 +21,8 @@ var ErrTarget = precision.ErrTarget
 
 // Options are the options of Make. The zero value has the defaults.
 type Options struct {
-	// Coordinates is R, rounded up to a multiple of 16 and at most the dimension: 0 for 384. The
-	// codes of the first 64 have 4 bits, the others 2.
+	// Coordinates is R, at most the dimension: 0 for 384. A label has 64 codes of 4 bits, for the
+	// largest of them, and codes of 2 bits for the others.
 	Coordinates int
 	// K is the k of the second precision: 0 for 5.
 	K int

@@ -13,11 +13,12 @@ import (
 // of 4 bits, with the first four in the low halves of the bytes, or sixteen of 2 bits, with the
 // first four in the lowest quarters.
 const (
-	line    = 64
-	turn    = 2 // steps whose sums do not wait for each other (AVX-512)
-	four    = 4 // bytes of a vector that a lane multiplies at once
-	eight   = 8
-	sixteen = 16
+	line      = 64
+	turn      = 2 // steps whose sums do not wait for each other (AVX-512)
+	four      = 4 // bytes of a vector that a lane multiplies at once
+	eight     = 8
+	sixteen   = 16
+	lookAhead = 4 // panels of a list
 )
 
 func main() {
@@ -141,15 +142,14 @@ func scores7(l emit.Level) {
 	emit.End()
 }
 
-// scores42 multiplies codes of 4 and of 2 bits by a vector, and asks for the memory that is next.
+// scores42 adds the products of codes of 4 and of 2 bits with a vector to scores, for listed panels.
 func scores42(l emit.Level) {
-	l.Function("Scores42", "func(dst *float32, data, next *byte, panels, fine, coarse int, vector *int8, excess int32, scale, base float32)",
-		"computes base + scale*(S-excess) for the 16 rows of each panel, S being the sum of the products of its codes with the codes of the vector: eight times fine of 4 bits, then sixteen times coarse of 2 bits. It prefetches the same number of bytes from next on as it reads. panels and fine are positive.")
-	dst, p := Load(Param("dst"), GP64()), Load(Param("data"), GP64()).(reg.GPVirtual)
-	next := Load(Param("next"), GP64())
-	panels := Load(Param("panels"), GP64())
-	scale, base := l.BroadcastParam("scale"), l.BroadcastParam("base")
-	excess := broadcastInt(l, "excess")
+	l.Function("Scores42", "func(dst, top *float32, table *byte, list *uint32, panels, size, fine, coarse int, vector *int8, excess int32, set int)",
+		"adds S-excess to the scores of the 16 rows of each listed panel of a table, or writes it if set is not 0, and the largest score of each listed panel to top. S is the sum of the products of a row's codes with the codes of the vector: eight times fine of 4 bits, then sixteen times coarse of 2 bits. panels is positive, and a panel has size bytes.")
+	dst, top := Load(Param("dst"), GP64()), Load(Param("top"), GP64())
+	table, list := Load(Param("table"), GP64()), Load(Param("list"), GP64())
+	panels, size := Load(Param("panels"), GP64()), Load(Param("size"), GP64())
+	p, next, at := GP64(), GP64(), GP64()
 	half, masks := bytes(l, 0x0f0f0f0f), []reg.VecVirtual{bytes(l, 0x03030303)}
 	parts := line / l.Bytes
 	sum := l.Vecs(parts * turn)
@@ -169,7 +169,27 @@ func scores42(l emit.Level) {
 	if l.Bytes == 32 {
 		q, high = l.Vec(), l.Vec()
 	}
+	// find writes the memory of the panel at a place of the list to to.
+	find := func(to reg.GPVirtual, place Mem) {
+		MOVL(place, to.As32())
+		MOVQ(to, at)
+		IMULQ(size, to)
+		ADDQ(table, to)
+	}
 	Label("panel")
+	Comment("The panel some places ahead, or the last one, is prefetched.")
+	ahead := GP64()
+	MOVQ(I32(lookAhead), ahead)
+	CMPQ(panels, ahead)
+	JGT(LabelRef("ahead"))
+	MOVQ(panels, ahead)
+	DECQ(ahead)
+	Label("ahead")
+	find(next, Mem{Base: list, Index: ahead, Scale: 4})
+	SHLQ(U8(6), at)
+	PREFETCHT0(Mem{Base: dst, Index: at, Scale: 1})
+	find(p, Mem{Base: list})
+	SHLQ(U8(6), at)
 	emit.Zero(sum...)
 	if l.Bytes == 64 {
 		emit.Zero(times[1:]...)
@@ -265,6 +285,8 @@ func scores42(l emit.Level) {
 	DECQ(steps)
 	JNZ(LabelRef("quarters"))
 	Label("sums")
+	excess := broadcastInt(l, "excess")
+	set := Load(Param("set"), GP64())
 	for part := range parts {
 		x := sum[part]
 		VPADDD(sum[parts+part], x, x)
@@ -276,11 +298,21 @@ func scores42(l emit.Level) {
 		}
 		VPSUBD(excess, x, x)
 		VCVTDQ2PS(x, x)
-		VMULPS(scale, x, x)
-		VADDPS(base, x, x)
-		VMOVUPS(x, Mem{Base: dst, Disp: l.Bytes * part})
 	}
-	ADDQ(I32(line), dst)
+	scores := Mem{Base: dst, Index: at, Scale: 1}
+	TESTQ(set, set)
+	JNZ(LabelRef("store"))
+	for part := range parts {
+		VADDPS(scores.Offset(l.Bytes*part), sum[part], sum[part])
+	}
+	Label("store")
+	for part := range parts {
+		VMOVUPS(sum[part], scores.Offset(l.Bytes*part))
+	}
+	most := l.FoldFloats(sum[:parts], func(x ...Op) { VMAXPS(x[0], x[1], x[2]) }, func(x ...Op) { VMAXSS(x[0], x[1], x[2]) })
+	VMOVSS(most, Mem{Base: top})
+	ADDQ(I32(four), top)
+	ADDQ(I32(four), list)
 	DECQ(panels)
 	JNZ(LabelRef("panel"))
 	emit.End()

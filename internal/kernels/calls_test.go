@@ -181,7 +181,7 @@ func TestEveryKernelStopsBetweenItsCalls(t *testing.T) {
 		{"Int8Panels.Bounds, four contexts", packed.Len() * PanelBytes(d, false), func() { packed.Bounds(dst, upper, 0, packed.Len(), four...) }},
 		{"Int8Panels.Bounds, narrow", len(narrowPanels.data), func() { narrowPanels.Bounds(dst[:n], upper[:n], 0, packed.Len(), v) }},
 		{"Scores7", len(coded.wide), func() { coded.scores7(dst[:coded.rows]) }},
-		{"Scores42", len(coded.narrow), func() { coded.scores42(dst[:coded.rows]) }},
+		{"Scores42", len(coded.narrow) / coded.rows * PanelRows * len(coded.list), func() { coded.scores42(dst[:coded.rows], upper) }},
 		{"Int8Panels.Survivors", packed.Len() * PanelBytes(d, false), func() { packed.Survivors(dst[:n], upper[:n], ids, 0, n, 5, v) }},
 		{"Int4Rows.Bounds", n * m4.stride, func() { m4.Bounds(dst[:n], upper[:n], v) }},
 		{"BlockRows.Bounds", len(blocks), func() { blockRows.Bounds(dst[:n], upper[:n], &one) }},

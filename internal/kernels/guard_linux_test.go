@@ -253,7 +253,7 @@ var kernelsAtEdges = []struct {
 	{"Scores7 and Scores42", func(a *atEdges) {
 		p := newCodedPanels(a.r, PanelsOf(a.n), (a.d+7)&^7, func(n int) []byte { return take[byte](a.edges, n) }, func(n int) []int8 { return take[int8](a.edges, n) })
 		p.scores7(take[float32](a.edges, p.rows))
-		p.scores42(take[float32](a.edges, p.rows))
+		p.scores42(take[float32](a.edges, p.rows), take[float32](a.edges, len(p.list)))
 	}},
 	{"TopK", func(a *atEdges) {
 		k := 1 + a.r.IntN(a.d)

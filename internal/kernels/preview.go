@@ -3,6 +3,7 @@ package kernels
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/kernels/asm"
 )
@@ -82,35 +83,43 @@ func Halves7(q int) (high, low int8) {
 	return int8(h), int8(q - h<<7)
 }
 
-// Scores42 computes, for each row of panels of codes of 4 and of 2 bits, base + scale*S: S is the sum
-// of the products of the row's codes with the numbers of the vector, the first fine of which are
-// for the codes of 4 bits, less an excess, of Excess42. It is computed in float32 from exact S, in
-// this order, on every CPU.
+// Scores42 scores the rows of the listed panels of a table of codes of 4 and of 2 bits. The score S of
+// a row is the sum of the products of its codes with the numbers of the vector, the first fine of
+// which are for the codes of 4 bits, less an excess, of Excess42. Scores42 adds S to the row's
+// element of dst, in float32, or writes it there if set is true, and writes the largest element of
+// the i-th listed panel to top[i]. As long as scores are below 2^24 in magnitude the sums are exact.
 //
-// The panels have 16*RowBytes42(len(vector), fine) bytes each, and dst has 16 elements for each of
-// them. fine is a positive multiple of 8, and the vector has a multiple of 16 numbers after them,
-// or none, and at most 2^16 in all. No number of it is -128. It prefetches the number of bytes of
-// the panels from the start of next on, where the caller continues; next may be empty.
-func Scores42(dst []float32, panels, next []byte, vector []int8, fine int, excess int32, base, scale float32) {
-	if fine < 0 || fine > len(vector) || len(vector) > MaxInt8Dim || fine%step4 != 0 || (len(vector)-fine)%step2 != 0 {
+// A panel has 16*RowBytes42(len(vector), fine) bytes, and dst 16 elements for each panel of the
+// table. fine is a multiple of 8, and the vector has a multiple of 16 numbers after them, at least
+// one number and at most 2^16 in all. No number of it is -128. top has room for the list.
+func Scores42(dst, top []float32, table []byte, panels []uint32, vector []int8, fine int, excess int32, set bool) {
+	if fine < 0 || fine > len(vector) || fine%step4 != 0 || (len(vector)-fine)%step2 != 0 {
 		panic("kernels: codes are not multiples of the codes of a step")
 	}
 	size := PanelRows * RowBytes42(len(vector), fine)
-	n := checkPanels(len(dst), len(panels), fine, size, step4)
-	if n == 0 {
-		return
+	n := checkPanels(len(dst), len(table), len(vector), size, step4)
+	if len(top) < len(panels) {
+		panic("kernels: top is shorter than the list of panels")
 	}
-	if len(next) == 0 {
-		next = panels
+	last := uint32(0)
+	for _, p := range panels {
+		last = max(last, p)
 	}
-	for c := callsOf(n, max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
-		out, part := dst[PanelRows*c.at:PanelRows*c.end], panels[size*c.at:size*c.end]
-		RaceReads(part)
+	if len(panels) > 0 && uint64(last) >= uint64(n) {
+		panic("kernels: a panel is not in the table")
+	}
+	how := 0
+	if set {
+		how = 1
+	}
+	for c := callsOf(len(panels), max(1, MaxCallBytes/size)); c.at < c.n; c = c.next() {
+		list, most := panels[c.at:c.end], top[c.at:c.end]
+		RaceReadsRows(table, size, list)
+		RaceWritesRows(dst, PanelRows, list)
 		RaceReads(vector)
-		RaceWrites(out)
-		ahead := &next[min(size*c.at, len(next)-1)]
-		if !asm.Scores42(&out[0], &part[0], ahead, c.end-c.at, fine/step4, (len(vector)-fine)/step2, &vector[0], excess, scale, base) {
-			scores42Generic(out, part, vector, fine, excess, base, scale)
+		RaceWrites(most)
+		if !asm.Scores42(&dst[0], &most[0], &table[0], &list[0], len(list), size, fine/step4, (len(vector)-fine)/step2, &vector[0], excess, how) {
+			scores42Generic(dst, most, table, list, vector, fine, excess, set)
 		}
 	}
 }
@@ -160,25 +169,32 @@ func scores7Generic(dst []float32, panels []byte, high, low []int8, excessHigh, 
 	}
 }
 
-func scores42Generic(dst []float32, panels []byte, vector []int8, fine int, excess int32, base, scale float32) {
+func scores42Generic(dst, top []float32, table []byte, panels []uint32, vector []int8, fine int, excess int32, set bool) {
 	size := PanelRows * RowBytes42(len(vector), fine)
-	for i := range dst {
-		at := panels[i/PanelRows*size+i%PanelRows*stepCodes:]
-		s, v := -excess, vector
-		for ; len(v) > len(vector)-fine; v = v[step4:] {
-			codes := binary.LittleEndian.Uint32(at)
-			for j, x := range v[:step4] {
-				s += int32(codes>>(j%stepCodes*8+j/stepCodes*4)&15) * int32(x)
+	for i, p := range panels {
+		out := dst[int(p)*PanelRows:][:PanelRows]
+		for r := range out {
+			at := table[int(p)*size+r*stepCodes:]
+			s, v := -excess, vector
+			for ; len(v) > len(vector)-fine; v = v[step4:] {
+				codes := binary.LittleEndian.Uint32(at)
+				for j, x := range v[:step4] {
+					s += int32(codes>>(j%stepCodes*8+j/stepCodes*4)&15) * int32(x)
+				}
+				at = at[min(StepBytes, len(at)):]
 			}
-			at = at[min(StepBytes, len(at)):]
-		}
-		for ; len(v) > 0; v = v[step2:] {
-			codes := binary.LittleEndian.Uint32(at)
-			for j, x := range v[:step2] {
-				s += int32(codes>>(j%stepCodes*8+j/stepCodes*2)&3) * int32(x)
+			for ; len(v) > 0; v = v[step2:] {
+				codes := binary.LittleEndian.Uint32(at)
+				for j, x := range v[:step2] {
+					s += int32(codes>>(j%stepCodes*8+j/stepCodes*2)&3) * int32(x)
+				}
+				at = at[min(StepBytes, len(at)):]
 			}
-			at = at[min(StepBytes, len(at)):]
+			if set {
+				out[r] = 0
+			}
+			out[r] += float32(s)
 		}
-		dst[i] = float32(float32(s)*scale) + base
+		top[i] = slices.Max(out)
 	}
 }

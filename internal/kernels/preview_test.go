@@ -14,22 +14,35 @@ import (
 
 // codedPanels are rows of codes in panels, and a vector.
 type codedPanels struct {
-	rows, dim   int
-	numbers     []int8 // of 7 bits, rows x dim
-	fine        int    // the first of codes, of 4 bits: the others are of 2
-	codes       []byte // rows x dim
-	wide        []byte
-	narrow      []byte
-	high, low   []int8
-	scale, base float32
+	rows, dim int
+	numbers   []int8 // of 7 bits, rows x dim
+	fine      int    // the first of codes, of 4 bits: the others are of 2
+	codes     []byte // rows x dim
+	wide      []byte
+	narrow    []byte
+	high, low []int8
+	scale     float32
+	list      []uint32  // panels, in an order of its own
+	before    []float32 // scores that others are added to, nil to set them
 }
 
 func newCodedPanels(r *rand.Rand, panels, dim int, take func(n int) []byte, takeInts func(n int) []int8) *codedPanels {
-	p := &codedPanels{rows: PanelRows * panels, dim: dim, scale: float32(r.NormFloat64()), base: float32(r.NormFloat64())}
+	p := &codedPanels{rows: PanelRows * panels, dim: dim, scale: float32(r.NormFloat64())}
+	for i := range panels {
+		if i == 0 || r.IntN(4) > 0 {
+			p.list = append(p.list, uint32(i))
+		}
+	}
+	r.Shuffle(len(p.list), func(i, j int) { p.list[i], p.list[j] = p.list[j], p.list[i] })
+	if r.IntN(2) == 0 {
+		for range p.rows {
+			p.before = append(p.before, float32(r.IntN(2000)-1000))
+		}
+	}
 	p.numbers, p.codes = make([]int8, p.rows*dim), make([]byte, p.rows*dim)
 	p.fine = dim - dim%step4
-	if n := (p.fine - step4) / step2; n > 0 {
-		p.fine -= step2 * r.IntN(n+1)
+	if n := p.fine / step2; n > 0 {
+		p.fine -= step2 * r.IntN(n+1) // none at times
 	}
 	p.wide, p.narrow = take(p.rows*dim), take(p.rows*RowBytes42(p.dim, p.fine))
 	p.high, p.low = takeInts(dim), takeInts(dim)
@@ -60,8 +73,8 @@ func newCodedPanels(r *rand.Rand, panels, dim int, take func(n int) []byte, take
 	return p
 }
 
-// want are the scores by their definition.
-func (p *codedPanels) want() (wide, narrow []float32) {
+// want are the scores by their definition, and the largest of each listed panel.
+func (p *codedPanels) want() (wide, narrow, top []float32) {
 	excess := 0.0
 	for j, v := range p.high {
 		middle := 7.5
@@ -81,42 +94,58 @@ func (p *codedPanels) want() (wide, narrow []float32) {
 		both := float32(high) * 128
 		both += float32(low)
 		wide = append(wide, both*p.scale)
-		narrow = append(narrow, p.base+float32(float32(codes)*p.scale))
+		score := float32(canary)
+		if slices.Contains(p.list, uint32(i/PanelRows)) {
+			if score = float32(codes); p.before != nil {
+				score += p.before[i]
+			}
+		}
+		narrow = append(narrow, score)
 	}
-	return wide, narrow
+	for _, panel := range p.list {
+		top = append(top, slices.Max(narrow[panel*PanelRows:][:PanelRows]))
+	}
+	return wide, narrow, top
 }
 
-func (p *codedPanels) scores() (wide, narrow []float32) {
-	wide, narrow = make([]float32, p.rows+8), make([]float32, p.rows+8)
-	for i := range wide {
-		wide[i], narrow[i] = canary, canary
+func (p *codedPanels) scores() (wide, narrow, top []float32) {
+	wide, narrow, top = make([]float32, p.rows+8), make([]float32, p.rows+8), make([]float32, len(p.list)+8)
+	for _, x := range [][]float32{wide, narrow, top} {
+		for i := range x {
+			x[i] = canary
+		}
+	}
+	if p.before != nil {
+		for _, panel := range p.list {
+			copy(narrow[4+panel*PanelRows:], p.before[panel*PanelRows:][:PanelRows])
+		}
 	}
 	p.scores7(wide[4:][:p.rows])
-	p.scores42(narrow[4:][:p.rows])
-	return wide, narrow
+	p.scores42(narrow[4:][:p.rows], top[4:][:len(p.list)])
+	return wide, narrow, top
 }
 
 func (p *codedPanels) scores7(dst []float32) { Scores7(dst, p.wide, p.high, p.low, p.scale) }
-func (p *codedPanels) scores42(dst []float32) {
-	Scores42(dst, p.narrow, p.wide, p.high, p.fine, Excess42(p.high, p.fine), p.base, p.scale)
+func (p *codedPanels) scores42(dst, top []float32) {
+	Scores42(dst, top, p.narrow, p.list, p.high, p.fine, Excess42(p.high, p.fine), p.before == nil)
 }
 
 const canary = 0x1p99
 
 func (p *codedPanels) check(t fataler) {
 	t.Helper()
-	wantWide, wantNarrow := p.want()
+	wantWide, wantNarrow, wantTop := p.want()
 	for _, level := range simdtest.Levels() {
 		restore := simd.Set(level)
-		wide, narrow := p.scores()
+		wide, narrow, top := p.scores()
 		restore()
 		for _, x := range []struct {
 			name      string
 			got, want []float32
-		}{{"Scores7", wide, wantWide}, {"Scores42", narrow, wantNarrow}} {
+		}{{"Scores7", wide, wantWide}, {"Scores42", narrow, wantNarrow}, {"the largest of Scores42", top, wantTop}} {
 			for i, got := range x.got {
 				want := float32(canary)
-				if i >= 4 && i < 4+p.rows {
+				if i >= 4 && i < 4+len(x.want) {
 					want = x.want[i-4]
 				}
 				if got != want {
@@ -156,7 +185,7 @@ func TestScores7OfEveryLength(t *testing.T) {
 		for j := dim; j < p.dim; j++ {
 			p.high[j], p.low[j] = 0, 0
 		}
-		want, _ := p.want()
+		want, _, _ := p.want()
 		simdtest.EachLevel(t, func(t *testing.T) {
 			got := make([]float32, p.rows)
 			Scores7(got, wide, p.high[:dim], p.low[:dim], p.scale)

@@ -32,6 +32,13 @@ func RaceReadsRows[T any](rows []T, size int, ids []uint32) {
 	}
 }
 
+// RaceWritesRows announces writes of the rows of size elements that ids name.
+func RaceWritesRows[T any](rows []T, size int, ids []uint32) {
+	for _, id := range ids {
+		RaceWrites(rows[int(id)*size : (int(id)+1)*size])
+	}
+}
+
 // raceReadsVectors announces reads of the codes of vs.
 func raceReadsVectors(vs []*Int8Vector) {
 	for _, v := range vs {

@@ -16,7 +16,7 @@ import (
 const Magic = "\x89L2P\r\n\x1a\n"
 
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 8, Renew: "make the preview again", Header: 168}
+var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 9, Renew: "make the preview again", Header: 196}
 
 const (
 	mostProbes   = 1 << 12
@@ -40,36 +40,29 @@ func (f *file) Code(c *partfile.Coder) {
 	c.Number("labels", &p.Labels, 1, min(math.MaxUint32, math.MaxInt))
 	c.Number("dim", &p.Dim, 1, kernels.MaxInt8Dim-1)
 	c.Number("biased", &p.Biased, 0, 1)
-	c.Number("coordinates", &p.Coordinates, 8, kernels.MaxInt8Dim)
-	c.Check(p.Coordinates%8 == 0, "coordinates: found %d, expected a multiple of 8", p.Coordinates)
-	c.Number("fine", &p.Fine, 8, p.Coordinates)
+	c.Number("coordinates", &p.Coordinates, 1, kernels.MaxInt8Dim)
+	c.Number("codes", &p.Codes, 8, kernels.MaxInt8Dim)
+	c.Number("fine", &p.Fine, 8, p.Codes)
 	c.Check(p.Fine%8 == 0, "fine: found %d, expected a multiple of 8", p.Fine)
 	c.Number("probes", &p.Probes, 0, mostProbes)
-	c.Number("centred", &p.Centred, 4, p.Coordinates)
-	c.Check(p.Centred%4 == 0, "centred: found %d, expected a multiple of 4", p.Centred)
-	c.Number("blocks", &p.Blocks, 1, p.Labels/8+1)
 	c.Number("k", &p.K, 1, p.Labels)
 	c.Number("held-out contexts", &p.HeldOut, 0, math.MaxInt32)
 	c.Number("own states", &p.Own, 0, p.Labels)
 	c.Number("rungs", &f.rungs, 1, mostRungs)
 	c.Number("normal rung", &p.Normal, 0, f.rungs-1)
 	c.Number("outliers", &p.Outliers, 0, p.Labels-1)
-	coarse := p.Coordinates - p.Fine
-	c.Check(coarse%16 == 0, "coordinates: found %d after the fine ones, expected a multiple of 16", coarse)
-	for _, at := range []*float64{&p.Far, &p.Short, &p.Tail} {
+	coarse := p.Codes - p.Fine
+	c.Check(coarse%16 == 0, "codes: found %d after the fine ones, expected a multiple of 16", coarse)
+	for _, at := range append(p.distances(), &p.Tail) {
 		c.Value(at)
 	}
 	partfile.List(c, "rungs", &p.Rungs, f.rungs)
 	partfile.List(c, "turn", &p.Turn, p.Coordinates+p.Probes, p.Width())
 	partfile.List(c, "mean", &p.Mean, p.Width())
-	partfile.List(c, "steps", &p.Steps, p.Coordinates)
-	partfile.List(c, "noise", &p.Noise, p.Coordinates)
-	partfile.List(c, "axes", &p.Axes, p.Centred)
-	partfile.List(c, "centres", &p.Centres, p.Blocks, p.Centred)
-	partfile.List(c, "radii", &p.Radii, p.Blocks)
-	partfile.List(c, "gauges", &p.Gauges, p.Blocks)
-	partfile.List(c, "beyond", &p.Beyond, p.Blocks)
-	partfile.List(c, "sizes", &p.Sizes, p.Blocks)
+	partfile.List(c, "of", &p.Of, p.Codes)
+	partfile.List(c, "steps", &p.Steps, p.Codes)
+	partfile.List(c, "left", &p.Left, Stages, p.Coordinates)
+	partfile.List(c, "gauges", &p.Gauges, Stages, p.Panels())
 	partfile.List(c, "ids", &p.IDs, p.Labels)
 	partfile.List(c, "codes", &f.codes, p.Labels-p.Outliers, p.RowBytes())
 }
@@ -124,20 +117,20 @@ func (f *file) Finish() error {
 
 // Check returns an error unless the parts are as FORMAT.md describes, besides their lengths.
 func (p *Parts) Check() error {
-	for i, x := range []float64{p.Far, p.Short, p.Tail} {
-		if name := [...]string{"far", "short", "tail"}[i]; math.IsNaN(x) || math.IsInf(x, 0) {
-			return fmt.Errorf("%s: found %v, expected a finite number", name, x)
-		} else if name != "tail" && math.Signbit(x) {
-			return fmt.Errorf("%s: found %v, expected a number that is not negative", name, x)
+	for i, at := range p.distances() {
+		if name := distanceNames[i]; !(*at >= 0 && *at <= math.MaxFloat64) || math.Signbit(*at) {
+			return fmt.Errorf("%s: found %v, expected a finite number that is not negative", name, *at)
 		}
+	}
+	if math.IsNaN(p.Tail) || math.IsInf(p.Tail, 0) {
+		return fmt.Errorf("tail: found %v, expected a finite number", p.Tail)
 	}
 	for _, x := range []struct {
 		name  string
 		list  []float32
 		least float32
 	}{
-		{"turn", p.Turn, -math.MaxFloat32}, {"mean", p.Mean, -math.MaxFloat32}, {"steps", p.Steps, 0}, {"noise", p.Noise, 0},
-		{"axes", p.Axes, 0}, {"radii", p.Radii, 0}, {"gauges", p.Gauges, 0}, {"beyond", p.Beyond, 0},
+		{"turn", p.Turn, -math.MaxFloat32}, {"mean", p.Mean, -math.MaxFloat32}, {"steps", p.Steps, 0}, {"left", p.Left, 0}, {"gauges", p.Gauges, 0},
 	} {
 		for i, v := range x.list {
 			if !(v >= x.least && v <= math.MaxFloat32) {
@@ -145,12 +138,12 @@ func (p *Parts) Check() error {
 			}
 		}
 	}
-	for i, c := range p.Centres {
-		if c < -64 || c > 63 {
-			return fmt.Errorf("centres: found %d at %d, expected -64 to 63", c, i)
+	for i, r := range p.Of {
+		if uint64(r) >= uint64(p.Coordinates) {
+			return fmt.Errorf("of: found %d at %d, expected a coordinate below %d", r, i, p.Coordinates)
 		}
 	}
-	if err := p.checkBlocks(); err != nil {
+	if err := p.checkIDs(); err != nil {
 		return err
 	}
 	for i, r := range p.Rungs {
@@ -177,34 +170,29 @@ func (p *Parts) Check() error {
 	return nil
 }
 
-// checkBlocks checks the sizes of the blocks, and their labels.
-func (p *Parts) checkBlocks() error {
-	left := p.Labels - p.Outliers
-	for b, size := range p.Sizes {
-		if size < 1 || uint64(size) > uint64(left) {
-			return fmt.Errorf("sizes: block %d: found %d labels, expected 1 to the %d that are left", b, size, left)
-		}
-		left -= int(size)
+// distanceNames are the names of distances.
+var distanceNames = [...]string{"usual 1", "usual 2", "usual 3", "usual 4", "far", "short"}
+
+// distances returns the lengths of the file that are neither negative nor infinite.
+func (p *Parts) distances() (list []*float64) {
+	for j := range p.Usual {
+		list = append(list, &p.Usual[j])
 	}
-	if left > 0 {
-		return fmt.Errorf("sizes: found %d labels in no block, expected none", left)
-	}
-	seen, ids := bitset.New(p.Labels), p.IDs
-	for b := range p.Blocks + 1 {
-		name, size := "outliers", len(ids)
-		if b < p.Blocks {
-			name, size = fmt.Sprintf("block %d", b), int(p.Sizes[b])
+	return append(list, &p.Far, &p.Short)
+}
+
+// checkIDs checks that each label is there once, ascending within each panel and in the outliers.
+func (p *Parts) checkIDs() error {
+	seen, inside := bitset.New(p.Labels), p.Labels-p.Outliers
+	for i, id := range p.IDs {
+		first := i == inside || i < inside && i%kernels.PanelRows == 0
+		if uint64(id) >= uint64(p.Labels) || seen.Has(id) {
+			return fmt.Errorf("ids: found %d at %d, expected each label below %d once", id, i, p.Labels)
 		}
-		for i, id := range ids[:size] {
-			if uint64(id) >= uint64(p.Labels) || seen.Has(id) {
-				return fmt.Errorf("ids: %s: found %d, expected each label below %d once", name, id, p.Labels)
-			}
-			if i > 0 && id < ids[i-1] {
-				return fmt.Errorf("ids: %s: found %d after %d, expected ascending ids", name, id, ids[i-1])
-			}
-			seen.Add(id)
+		if !first && id < p.IDs[i-1] {
+			return fmt.Errorf("ids: found %d after %d at %d, expected ascending ids in a panel", id, p.IDs[i-1], i)
 		}
-		ids = ids[size:]
+		seen.Add(id)
 	}
 	return nil
 }

@@ -30,13 +30,12 @@ func small() (p *Parts, codes []byte, l *exact.Layer) {
 	}
 	rung := Rung{Deviations: 3, Reach: 5, Kept: 20, Precision1: precision.Estimate{Value: 0.9, High: 1}, Own: precision.Estimate{Value: 0.5, Low: 0.25, High: 0.75}}
 	p = &Parts{
-		Labels: 90, Dim: 9, Biased: 1, Coordinates: 16, Fine: 16, Probes: 2, Centred: 8, Blocks: 2, Outliers: 1,
-		Turn: floats(18*10, -0.5), Mean: floats(10, -0.5), Steps: floats(16, 0.1), Noise: floats(16, 0.1), Axes: floats(8, 0.1),
-		Centres: make([]int8, 16), Radii: floats(2, 1), Gauges: floats(2, 1), Beyond: floats(2, 1), Sizes: []uint32{40, 49},
-		K: 5, HeldOut: 3, Own: 7, Far: 100, Rungs: []Rung{rung, rung},
+		Labels: 90, Dim: 9, Biased: 1, Coordinates: 14, Codes: 32, Fine: 16, Probes: 2, Outliers: 1,
+		Turn: floats(16*10, -0.5), Mean: floats(10, -0.5), Steps: floats(32, 0.1), Left: floats(Stages*14, 0.1), Gauges: floats(Stages*6, 1),
+		Usual: [Stages]float64{4, 3, 2, 1}, K: 5, HeldOut: 3, Own: 7, Far: 100, Rungs: []Rung{rung, rung},
 	}
-	for i := range p.Centres {
-		p.Centres[i] = int8(r.IntN(128) - 64)
+	for range p.Codes {
+		p.Of = append(p.Of, uint32(r.IntN(p.Coordinates)))
 	}
 	for id := range p.Labels {
 		p.IDs = append(p.IDs, uint32(id))
@@ -95,23 +94,15 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"turn: found NaN at 5", func(p *Parts) { p.Turn[5] = float32(math.NaN()) }},
 		{"mean: found -Inf", func(p *Parts) { p.Mean[0] = float32(math.Inf(-1)) }},
 		{"steps: found -1 at 2", func(p *Parts) { p.Steps[2] = -1 }},
-		{"noise: found -1 at 0", func(p *Parts) { p.Noise[0] = -1 }},
-		{"axes: found -1 at 0", func(p *Parts) { p.Axes[0] = -1 }},
-		{"radii: found NaN", func(p *Parts) { p.Radii[0] = float32(math.NaN()) }},
+		{"of: found 14 at 3", func(p *Parts) { p.Of[3] = 14 }},
+		{"left: found -1 at 0", func(p *Parts) { p.Left[0] = -1 }},
 		{"gauges: found -1", func(p *Parts) { p.Gauges[0] = -1 }},
-		{"beyond: found -1", func(p *Parts) { p.Beyond[0] = -1 }},
-		{"centres: found 64 at 3", func(p *Parts) { p.Centres[3] = 64 }},
-		{"ids: block 0: found 90", func(p *Parts) { p.IDs[0] = 90 }},
-		{"ids: block 0", func(p *Parts) { p.IDs[1] = p.IDs[0] }},
-		{"expected ascending ids", func(p *Parts) { slices.Reverse(p.IDs[:p.Sizes[0]]) }},
-		{"sizes: block 0: found 0", func(p *Parts) { p.Sizes[0] = 0 }},
-		{"sizes: ", func(p *Parts) { p.Sizes[0]-- }},
-		{"sizes: block 0: found 91", func(p *Parts) { p.Sizes[0] = 91 }},
-		{"blocks: found 90", func(p *Parts) {
-			p.Blocks, p.Sizes, p.Centres = 90, slices.Repeat([]uint32{1}, 90), make([]int8, 90*p.Centred)
-		}},
-		{"coordinates: found 12", func(p *Parts) { p.Coordinates = 12 }},
-		{"centred: found ", func(p *Parts) { p.Centred = p.Coordinates + 4 }},
+		{"gauges: found NaN", func(p *Parts) { p.Gauges[1] = float32(math.NaN()) }},
+		{"ids: found 90", func(p *Parts) { p.IDs[0] = 90 }},
+		{"ids: found", func(p *Parts) { p.IDs[1] = p.IDs[0] }},
+		{"expected ascending ids", func(p *Parts) { slices.Reverse(p.IDs[16:32]) }},
+		{"codes: found 4 after the fine ones", func(p *Parts) { p.Codes = 20 }},
+		{"usual 3: found", func(p *Parts) { p.Usual[2] = math.Inf(1) }},
 		{"k: found 91", func(p *Parts) { p.K = 91 }},
 		{"normal rung: found 40", func(p *Parts) { p.Normal = 40 }},
 		{"far: found", func(p *Parts) { p.Far = -1 }},
@@ -125,7 +116,7 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"rung 0: found precision 0.5 within 0.6", func(p *Parts) { p.Rungs[0].Own.Low = 0.6 }},
 		{"own states: found 91", func(p *Parts) { p.Own = 91 }},
 		{"rungs: found 0", func(p *Parts) { p.Rungs, p.Normal = nil, 0 }},
-		{"codes: found", func(p *Parts) { p.Labels++ }},
+		{"left of the file", func(p *Parts) { p.Labels++ }},
 		{"left of the file", func(p *Parts) { p.Dim++ }},
 		{"dim: found 0", func(p *Parts) { p.Dim = 0 }},
 	} {
@@ -150,16 +141,16 @@ func TestFilesThatAreNone(t *testing.T) {
 	p, codes, _ := small()
 	data := p.encode(codes)
 	old := bytes.Clone(data)
-	old[8] = 9
-	const atFine = 104 // small has 16 coordinates, all of them fine
+	old[8] = 6
+	const atFine = 108 // small has 32 codes, 16 of them fine
 	uneven, fewer := bytes.Clone(data), bytes.Clone(data)
-	uneven[atFine], fewer[atFine] = 12, 8
+	uneven[atFine], fewer[atFine] = 12, 24
 	for path, want := range map[string]string{
 		filepath.Join(dir, "none"):       "no such file",
 		write("empty", nil):              "found an empty file",
 		write("text", []byte("hello")):   "not a preview file",
 		write("short", data[:20]):        "header: found 20 bytes",
-		write("old", old):                "version: found 9, expected 8",
+		write("old", old):                "version: found 6, expected 9",
 		write("uneven", sealed(uneven)):  "fine: found 12",
 		write("fewer", sealed(fewer)):    "found 8 after the fine ones",
 		write("cut", data[:len(data)-1]): "file size",

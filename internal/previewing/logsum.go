@@ -8,40 +8,53 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// outside returns the estimate of the log-sum over the labels that are not scored in full: by their
-// previews, or by the spread of their block. The part outside the coordinates is taken for normal,
-// and no label of a block that was not looked at is above the mark. The kept rows lose their
-// previews.
-func (l *Look) outside(req *exact.Request, kept []uint32, mark float32) float64 {
+// outside returns the estimate of the log-sum over the labels that are not scored in full, by their
+// previews after the last stage that looked at them. What they have beyond their codes is taken for
+// normal, and no label of a panel that was left out is above the mark. The kept rows, and the
+// panels that were looked at by more than one stage, lose their scores.
+func (l *Look) outside(req *exact.Request, kept []uint32, reach float64) float64 {
 	p, temperature := l.parts, l.layer.RawTemperature(cmp.Or(req.Temperature, 1))
 	for _, row := range kept {
 		l.Scores[row] = none
 	}
-	scale := float32(min(max(1/temperature, 0x1p-126), math.MaxFloat32))
-	sum := func(previews []float32) float64 {
-		most, sum := kernels.SumExpCentres(previews, previews, scale)
-		return float64(most)/temperature + kernels.Log(sum)
-	}
-	rest := sum(l.Scores)
-	// The blocks that were looked at are those with rows in panels.
-	for _, panel := range l.panels[:len(l.Scores)/kernels.PanelRows] {
-		l.seen[l.model.owner[panel]] = true
-	}
-	for b, seen := range l.seen {
-		if l.seen[b], l.wide[b] = false, none; seen {
-			continue
+	scale := float32(min(max(float64(l.Scale)/temperature, 0x1p-126), math.MaxFloat32))
+	outside := l.Spread[Stages-1]
+	sum := func(scores []float32, j int) float64 {
+		most, sum := kernels.SumExpCentres(scores, scores, scale)
+		square := float64(l.Spread[j]*l.Spread[j]) - float64(outside*outside)
+		far := float64(reach*l.Unit(j)) * float64(l.Scale)
+		raise := 0.0
+		if square > 0 && far > 0 {
+			raise = raised(square/temperature, far) / temperature
 		}
-		size := float32(kernels.Log(float64(p.Sizes[b])) * temperature)
-		off := float64(l.Length * float64(p.Radii[b]))
-		square, far := float64(off*off)/temperature, float64(mark-l.Centre[b])
-		l.wide[b] = l.Centre[b] + size + float32(raised(square, far))
+		return float64(most)*float64(l.Scale)/temperature + kernels.Log(sum) + raise
 	}
-	rest = kernels.LogAddExp(rest, sum(l.wide))
+	rest := sum(l.Scores, Stages-1)
+	// Panels between the first stage and the last.
+	for j := 1; j < Stages; j++ {
+		some := l.few[:0]
+		for panel, at := range l.stage {
+			if int(at) != j+1 {
+				continue
+			}
+			scores := l.scores[panel*kernels.PanelRows : (panel+1)*kernels.PanelRows]
+			if j < Stages-1 {
+				some = append(some, scores...)
+			}
+			for i := range scores {
+				scores[i] = none
+			}
+		}
+		if len(some) > 0 {
+			rest = kernels.LogAddExp(rest, sum(some, j))
+		}
+	}
+	rest = kernels.LogAddExp(rest, sum(l.scores, 0))
 	mean := 0.0 // the product of the context with the mean row
 	for j, x := range l.x {
 		mean += float64(float64(x) * float64(p.Mean[j]))
 	}
-	return rest + mean/temperature + float64(p.Tail*float64(l.Sigma*l.Sigma))/(2*temperature*temperature)
+	return rest + mean/temperature + float64(p.Tail*float64(outside*outside))/(2*temperature*temperature)
 }
 
 // raised returns by how much a normal distribution raises the log of the mean of e^x above its

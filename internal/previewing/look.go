@@ -2,80 +2,63 @@ package previewing
 
 import (
 	"math"
-	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-// Look finds the labels to score in full by previews: of the centres of all blocks, and of the
-// labels of the blocks that may hold one of the best. It is for one goroutine.
+// Look finds the labels to score in full by previews, in stages: each adds some codes of the labels
+// of the panels that may still hold one of the best. It is for one goroutine.
 type Look struct {
 	Stats Stats
 	IDs   []uint32 // the labels to score in full
 
-	// Of the context.
-	Sigma  float64 // deviation of the part outside the coordinates
-	Norm   float64 // ||h||, if the layer has biases
-	Length float64 // root mean square of the coordinates
-	Rest   float64 // the log-sum over the labels that are not scored in full, if the request wants it
+	// Of the context. Scores are in steps: Scale takes them to logits.
+	Spread [Stages]float64 // deviation of what labels have beyond the codes up to a stage
+	Norm   float64         // ||h||, if the layer has biases
+	Scale  float32
+	Mark   float32   // the score that the others must reach
+	Rest   float64   // the log-sum over the labels that are not scored in full, if the request wants it
+	Scores []float32 // of the rows of the panels that all stages looked at; -Inf for a label that may not be answered
 
-	Centre []float32 // of each block: the preview of its centre
-	Reach  []float32 // of each block: the largest preview that its best label may have, in the first look
-	Limit  float32   // the reach from which on blocks were looked at
-	Scores []float32 // the previews of the rows that were looked at; -Inf without a label that may be answered
-
-	model     *Model
-	parts     *Parts
-	layer     *exact.Layer
-	turner    Turner
-	x         []float32 // the context, and 1 if the layer has biases
-	z         []float64 // its coordinates and probes
-	v         []float64 // the coordinates in steps
-	high, low []int8
-	codes     []int8
-	excess    int32     // of the codes
-	scale     float32   // of the codes of labels
-	beyond    float32   // the largest of the model
-	wide      []float32 // Reach, by the reach of the rung
-	picked    []uint32  // blocks
-	seen      []bool    // blocks
-	scores    []float32 // room for Scores
-	panels    []uint32  // the panel of each 16 of them
-	rows      []uint32
-	scratch   []float32
-	ruled     []float32 // previews of labels that were ruled out in the first look
+	model  *Model
+	parts  *Parts
+	layer  *exact.Layer
+	turner Turner
+	x      []float32 // the context, and 1 if the layer has biases
+	z      []float64 // its coordinates and probes
+	v      []float64 // the coordinates in the steps of codes
+	codes  []int8
+	scores []float32 // of all rows, by the stages that looked at them
+	best   []float32 // of each panel: its largest score
+	stage  []uint8   // of each panel: the number of stages that looked at it
+	list   []uint32  // panels
+	todo   []uint32
+	top    []float32 // room for the largest scores of listed panels
+	room   []float32 // for Scores
+	panels []uint32  // the panel of each 16 of them
+	rows   []uint32
+	few    []float32
+	ruled  []float32 // scores of labels that were ruled out in the first look
 }
 
 const (
-	firstShare  = 0.004 // of the blocks: looked at first
-	secondShare = 0.04  // of the blocks: looked at before all others of a search for more
-	firstReach  = 2
-	fewestFirst = 8
-	// behind is the number of labels, by their previews, between the k-th best and the mark. It
-	// shows how close the labels are there, which the best alone do not show.
-	behind = 15
-
-	// A context whose part outside the coordinates is larger than in 99 of 100 held-out ones is of a
-	// kind that nothing was measured for. So is a shorter one than 99 of 100, if the layer has biases:
-	// these decide then. A search about it looks farther than its rung, by a factor, and at least
-	// this far.
-	FarTimes      = 1.2
-	FarReach      = 8
-	FarDeviations = 5
-	// If that part is larger by another half, the exact layer answers: real texts of languages that
-	// nothing was measured for stay below, and the labels of such a context may be alone in it.
-	tooFar = 1.5
+	// The first look takes the panels with the best labels by the first stage, and of these by the
+	// second: shares of all panels, and the fewest.
+	wideShare, fewestWide = 0.03, 64
+	markShare, fewestMark = 0.005, 20
+	// markRank is the label among these whose preview is the mark, in searches for at most that many.
+	// They find the same labels.
+	markRank = 40
+	// behind is the rank of the label that stands for the best one, in requests with a distance from
+	// it: the previews of a few labels may be too high.
+	behind = 16
+	// edited is a factor of both shares for requests that rule labels out.
+	edited = 4
 
 	// maxLost is the share of the squares of the coordinates, in steps, that the rounding of a context
 	// may take: of states it takes a millionth, of a context with one huge element all.
 	maxLost = 1e-4
-
-	// A request for many labels may miss a share of them, and its best are far above its mark. So it
-	// looks less far than a request for few labels, by these factors from manyLabels on.
-	fewLabels, manyLabels = 5, 40
-	manyReach             = 0.92
-	manyDeviations        = 0.8
 
 	// Labels below many that are ruled out lie close together, and more of them are missed within the
 	// same distances: each doubling of the number adds this to the distances of a rung.
@@ -83,18 +66,22 @@ const (
 	deviationsPerDoubling = 0.2
 )
 
+// reachOf are factors of the reach, by stage: what is left after the third is more alike in all
+// directions.
+var reachOf = [Stages]float64{1, 1, 0.8}
+
 var none = float32(math.Inf(-1))
 
 func newLook(m *Model) Look {
-	p, rows, blocks := m.parts, len(m.slots), kernels.PanelsOf(m.parts.Blocks)*kernels.PanelRows
+	p := m.parts
+	panels := p.Panels()
+	rows := panels * kernels.PanelRows
 	l := Look{
-		model: m, parts: p, turner: m.turn.Turner(), beyond: slices.Max(p.Beyond),
-		x: make([]float32, p.Width()), z: make([]float64, p.Coordinates+p.Probes), v: make([]float64, p.Coordinates),
-		high: make([]int8, p.Centred), low: make([]int8, p.Centred), codes: make([]int8, p.Coordinates),
-		Centre: make([]float32, blocks), Reach: make([]float32, p.Blocks), wide: make([]float32, p.Blocks),
-		picked: make([]uint32, p.Blocks), seen: make([]bool, p.Blocks), scratch: make([]float32, rows),
-		scores: make([]float32, rows), panels: make([]uint32, len(m.owner)), rows: make([]uint32, rows),
-		IDs: make([]uint32, 0, rows+p.Outliers),
+		model: m, parts: p, turner: m.turn.Turner(),
+		x: make([]float32, p.Width()), z: make([]float64, p.Coordinates+p.Probes), v: make([]float64, p.Codes), codes: make([]int8, p.Codes),
+		scores: make([]float32, rows), best: make([]float32, panels), stage: make([]uint8, panels), list: make([]uint32, panels),
+		todo: make([]uint32, panels), top: make([]float32, panels), room: make([]float32, rows), panels: make([]uint32, panels),
+		rows: make([]uint32, rows), few: make([]float32, rows), IDs: make([]uint32, 0, rows+p.Outliers),
 	}
 	for i := range p.Biased {
 		l.x[p.Dim+i] = 1
@@ -104,60 +91,43 @@ func newLook(m *Model) Look {
 
 // Find leaves the labels to score in full for the k best of a context in l.IDs, by the distances of
 // a rung. It reports false if the exact layer is to answer.
+//
+// The mark does not depend on the rung, nor on a k up to markRank. So a rung with larger distances
+// keeps what others keep, and searches for few labels and for more find the same ones.
 func (l *Look) Find(h []float32, k int, req *exact.Request, rung *Rung) bool {
 	k = max(k, 1)
 	if !l.Coordinates(h) || l.Norm < l.parts.Short/2 { // by biases more than by coordinates
 		return false
 	}
-	far := l.IsFar()
-	if far && (req.LogSum || l.parts.Far > 0 && l.Sigma > tooFar*l.parts.Far) {
-		return false // no held-out context tells what is missed, or the error of an estimate
-	}
-	reach, deviations := rung.distances(k, far)
-	if far {
+	if l.IsFar() {
 		l.Stats.Far++
+		if req.LogSum {
+			return false // no held-out context tells the error of an estimate
+		}
 	}
-	// The first look gives the mark, the preview that the others must reach.
-	l.First(k, req)
-	mark := l.Mark(k, req)
-	if mark == none {
+	if l.First(k, req); l.Mark == none {
 		return false
 	}
-	doublings := l.ruledOut(mark)
-	reach += float64(doublings * reachPerDoubling)
-	deviations += float64(doublings * deviationsPerDoubling)
-	// The second look is at the blocks that may reach it. The best of many of these raise it first.
-	distance := float32(min(reach*l.Length, math.MaxFloat32))
-	for b, c := range l.Centre[:len(l.wide)] {
-		l.wide[b] = c + float32(distance*l.parts.Radii[b])
-	}
-	n, before := kernels.SelectAtLeast(l.picked, l.wide, mark), len(l.Scores)
-	if some := shareOf(secondShare, len(l.wide)); n > some {
-		l.nearest(some, req)
-		mark = l.Mark(k, req)
-		n, before = kernels.SelectAtLeast(l.picked, l.wide, mark), len(l.Scores)
-	}
-	l.scan(l.unseen(n), req)
-	l.Stats.Looked += uint64(min(len(l.Scores), l.parts.Labels)) // rows without a label are among them
-	if len(l.Scores) > before {
-		mark = l.Mark(k, req)
-	}
-	// The labels near the mark.
-	rows := l.Near(mark, float64(deviations*l.Sigma))
+	doublings := l.ruledOut()
+	reach := rung.Reach + float64(doublings*reachPerDoubling)
+	deviations := rung.Deviations + float64(doublings*deviationsPerDoubling)
+	l.gather(l.narrow(reach))
+	l.permit(req)
+	rows := l.Near(deviations)
 	if len(rows) > l.parts.Crowd(k) {
 		l.Stats.Crowded++
 		return false
 	}
 	l.choose(rows, req)
 	if req.LogSum {
-		l.Rest = l.outside(req, rows, mark)
+		l.Rest = l.outside(req, rows, reach)
 	}
 	return len(l.IDs) >= k || req.Within > 0 && len(l.IDs) > 0
 }
 
-// Coordinates computes the coordinates of a context, its part outside them, and the previews of the
-// centres of all blocks. It reports false for a context whose numbers are too large or too small,
-// or one of which is so large that others are lost in its rounding.
+// Coordinates computes the coordinates of a context, and its part outside them. It reports false
+// for a context whose numbers are too large or too small, or one of which is so large that others
+// are lost in its rounding.
 func (l *Look) Coordinates(h []float32) bool {
 	p := l.parts
 	copy(l.x, h)
@@ -165,173 +135,237 @@ func (l *Look) Coordinates(h []float32) bool {
 		l.Norm = math.Sqrt(kernels.RefDot(h, h))
 	}
 	lost := l.turner.Turn(l.z, l.x)
-	square := 0.0
+	outside := 0.0
 	for _, x := range l.z[p.Coordinates:] {
-		square += float64(x * x)
+		outside += float64(x * x)
+	}
+	for j := range l.Spread {
+		square := outside
+		for r, left := range p.Left[j*p.Coordinates : (j+1)*p.Coordinates] {
+			square += float64(float64(l.z[r]*l.z[r]) * float64(left))
+		}
+		l.Spread[j] = math.Sqrt(square)
 	}
 	largest, inside := 0.0, 0.0
-	for r, z := range l.z[:p.Coordinates] {
-		square += float64(float64(z*z) * float64(p.Noise[r]))
-		l.v[r] = float64(z * float64(p.Steps[r]))
-		inside += float64(l.v[r] * l.v[r])
-		largest = max(largest, math.Abs(l.v[r]))
+	for c, step := range p.Steps {
+		l.v[c] = float64(l.z[p.Of[c]] * float64(step))
+		inside += float64(l.v[c] * l.v[c])
+		largest = max(largest, math.Abs(l.v[c]))
 	}
-	l.Sigma, l.scale = math.Sqrt(square), float32(largest/127)
-	if !(lost*l.model.square <= maxLost*inside && l.Sigma < 0x1p100 && l.scale > 0x1p-100 && l.scale < 0x1p100) {
+	l.Scale = float32(largest / 127)
+	if !(lost*l.model.square <= maxLost*inside && l.Spread[0] < 0x1p100 && l.Scale > 0x1p-100 && l.Scale < 0x1p100) {
 		return false
 	}
-	for r, x := range l.v {
-		l.codes[r] = int8(math.RoundToEven(x * (127 / largest)))
+	for c, x := range l.v {
+		l.codes[c] = int8(math.RoundToEven(x * (127 / largest)))
 	}
-	l.excess = kernels.Excess42(l.codes, p.Fine)
-	square = 0
-	for j, z := range l.z[:p.Centred] {
-		square += float64(z * z)
-		l.v[j] = float64(z * float64(p.Axes[j]))
-	}
-	l.Length = math.Sqrt(square / float64(p.Centred))
-	step := kernels.Planes7(l.high, l.low, l.v[:p.Centred])
-	kernels.Scores7(l.Centre, l.model.centres, l.high, l.low, step)
-	return step > 0
+	return true
 }
 
-// IsFar reports whether a search about the context looks farther.
-func (l *Look) IsFar() bool {
-	return l.parts.Far > 0 && l.Sigma > l.parts.Far || l.Norm < l.parts.Short
+// Square returns the square of the deviation of what labels have beyond all their codes.
+func (l *Look) Square() float64 { return float64(l.Spread[Stages-1] * l.Spread[Stages-1]) }
+
+// IsFar reports whether a context's part outside the codes is larger than in 99 of 100 held-out
+// ones.
+func (l *Look) IsFar() bool { return l.parts.Far > 0 && l.Spread[Stages-1] > l.parts.Far }
+
+// Unit returns the distance after a stage that a setting of 1 means, in steps, for a panel of gauge
+// 1. It grows faster than the spread: a context with an unusual one may have most of it along few
+// labels.
+func (l *Look) Unit(j int) float64 {
+	unit := l.Spread[j]
+	if usual := l.parts.Usual[j]; usual > 0 {
+		unit = float64(unit * math.Sqrt(unit/usual))
+	}
+	if reachOf[j] > 0 {
+		unit *= reachOf[j]
+	}
+	return unit / float64(l.Scale)
 }
 
-// distances returns the reach and the deviations of a rung for k labels.
-func (r *Rung) distances(k int, far bool) (reach, deviations float64) {
-	x := float64(min(max(k-fewLabels, 0), manyLabels-fewLabels)) / (manyLabels - fewLabels)
-	reach = float64(r.Reach * (1 - float64((1-manyReach)*x)))
-	deviations = float64(r.Deviations * (1 - float64((1-manyDeviations)*x)))
-	if far {
-		return max(float64(reach*FarTimes), FarReach), max(float64(deviations*FarTimes), FarDeviations)
-	}
-	return reach, deviations
+// Gauge returns the gauge of a panel after a stage.
+func (l *Look) Gauge(j int, panel uint32) float64 {
+	return float64(l.parts.Gauges[j*len(l.best)+int(panel)])
 }
 
-// shareOf returns a share of n blocks, at least a few.
-func shareOf(share float64, n int) int { return min(n, max(fewestFirst, int(share*float64(n)))) }
-
-// First looks at the blocks that reach farthest in the first look, whose best labels give the mark.
-func (l *Look) First(k int, req *exact.Request) {
-	near := float32(firstReach * l.Length)
-	for b, c := range l.Centre[:len(l.Reach)] {
-		l.Reach[b] = c + float32(near*l.parts.Radii[b])
-	}
-	l.Scores, l.ruled = l.scores[:0], l.ruled[:0]
-	l.nearest(min(len(l.Reach), max(shareOf(firstShare, len(l.Reach)), k/8)), req)
+// least is the smallest score within a distance below the mark.
+func (l *Look) least(distance float64) float32 {
+	return float32(max(float64(l.Mark)-distance, -math.MaxFloat32))
 }
 
-// nearest looks at the n blocks of the largest Reach, unless they were looked at.
-func (l *Look) nearest(n int, req *exact.Request) {
-	limit := l.kth(l.Reach, n)
-	if len(l.Scores) > 0 {
-		limit = min(limit, l.Limit)
-	}
-	n = kernels.SelectAtLeast(l.picked, l.Reach, limit)
-	l.scan(l.unseen(n), req)
-	l.Limit = limit
-}
-
-// unseen returns the first n picked blocks, without the blocks that were looked at.
-func (l *Look) unseen(n int) []uint32 {
-	if len(l.Scores) == 0 {
-		return l.picked[:n]
-	}
-	left := l.picked[:0]
-	for _, b := range l.picked[:n] {
-		if l.Reach[b] < l.Limit {
-			left = append(left, b)
+// look adds the codes of a stage to the scores of some panels, and leaves the largest of each in
+// l.top.
+func (l *Look) look(j int, panels []uint32) {
+	p := l.parts
+	from, to := p.Stage(j)
+	if from == to {
+		for i, panel := range panels {
+			l.top[i], l.stage[panel] = l.best[panel], uint8(j+1)
 		}
+		return
 	}
-	return left
-}
-
-// All looks at all blocks, in their order.
-func (l *Look) All() {
-	for b := range l.picked {
-		l.picked[b] = uint32(b)
+	low, high := p.stageBytes(j)
+	l.Stats.Looked += uint64(min(len(panels)*kernels.PanelRows, p.Labels) * (high - low) / p.RowBytes())
+	fine := max(min(to, p.Fine)-from, 0)
+	kernels.Scores42(l.scores, l.top, l.model.tables[j], panels, l.codes[from:to], fine, kernels.Excess42(l.codes[from:to], fine), j == 0)
+	if j == 0 {
+		l.empty(panels)
 	}
-	l.Scores = l.scores[:0]
-	l.scan(l.picked, &exact.Request{})
-}
-
-// scan adds the previews of the labels of some blocks to Scores.
-func (l *Look) scan(blocks []uint32, req *exact.Request) {
-	m, p := l.model, l.parts
-	size, before := p.RowBytes()*kernels.PanelRows, len(l.Scores)
-	for i, b := range blocks {
-		first, end, from := int(m.first[b]), int(m.first[b+1]), len(l.Scores)
-		next := m.codes[first*size:]
-		if i+1 < len(blocks) {
-			next = m.codes[int(m.first[blocks[i+1]])*size:]
-		}
-		l.Scores = l.scores[:from+(end-first)*kernels.PanelRows]
-		scores := l.Scores[from:]
-		kernels.Scores42(scores, m.codes[first*size:end*size], next, l.codes, p.Fine, l.excess, l.Centre[b], float32(l.scale*p.Gauges[b]))
-		for j := int(p.Sizes[b]); j < len(scores); j++ {
-			scores[j] = none
-		}
-		for panel := first; panel < end; panel++ {
-			l.panels[from/kernels.PanelRows+panel-first] = uint32(panel)
-		}
-	}
-	if exact.Edits(req) {
-		l.permit(req, before)
+	for i, panel := range panels {
+		l.best[panel], l.stage[panel] = l.top[i], uint8(j+1)
 	}
 }
 
-// permit rules out the labels of the rows from one on that may not be answered, or have biases.
-func (l *Look) permit(req *exact.Request, from int) {
-	for row := from; row < len(l.Scores); row++ {
-		id := l.idOf(uint32(row))
-		if id == noLabel {
-			continue
-		}
-		if _, biased := exact.BiasOf(req, id); biased || !exact.Permits(req, id) {
-			if from == 0 {
-				l.ruled = append(l.ruled, l.Scores[row])
+// empty takes the rows of the last panel that have no label out, if it is the last of some.
+func (l *Look) empty(panels []uint32) {
+	last, i := len(l.best)-1, len(panels)-1
+	if n := l.parts.Labels - l.parts.Outliers; n < len(l.scores) && int(panels[i]) == last {
+		l.top[i] = none
+		for row := last * kernels.PanelRows; row < len(l.scores); row++ {
+			if row >= n {
+				l.scores[row] = none
 			}
-			l.Scores[row] = none
+			l.top[i] = max(l.top[i], l.scores[row])
+		}
+	}
+}
+
+// First looks at all panels by the first stage, and at the best ones by all stages, which give the
+// mark: the preview of the k-th best label, or of the markRank-th for a smaller k. It is -Inf if
+// there are fewer. With a distance it is at most that far below the best, about.
+func (l *Look) First(k int, req *exact.Request) {
+	l.look(0, l.model.all)
+	times := 1
+	if exact.Edits(req) {
+		times = edited
+	}
+	n := shareOf(wideShare, fewestWide, len(l.best), times)
+	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.kth(l.best, n))]
+	l.look(1, list)
+	n = min(len(list), max(shareOf(markShare, fewestMark, len(l.best), times), k/4))
+	bound := l.kth(l.top[:len(list)], n)
+	some := l.todo[:0]
+	for _, p := range list {
+		if l.best[p] >= bound {
+			some = append(some, p)
+		}
+	}
+	for j := 2; j < Stages; j++ {
+		l.look(j, some)
+	}
+	l.gather(some)
+	l.ruled = l.ruled[:0]
+	l.ruleOut(req)
+	if l.Mark = none; len(l.Scores) < max(k, 1) {
+		return
+	}
+	l.Mark = l.kth(l.Scores, min(max(k, markRank), len(l.Scores)))
+	if req.Within > 0 && k > 1 {
+		l.Mark = max(l.Mark, l.below(l.kth(l.Scores, min(behind, len(l.Scores))), req.Within))
+	}
+}
+
+// below returns a score that is a distance of final logits below another one, or more.
+func (l *Look) below(score float32, distance float64) float32 {
+	if l.layer.SoftCap() != 0 {
+		return float32(l.layer.Down(float32(score*l.Scale), distance) / l.Scale)
+	}
+	return score - float32(min(distance/(l.layer.Scale()*float64(l.Scale)), math.MaxFloat32))
+}
+
+// shareOf returns a share of n panels, at least a few, some times.
+func shareOf(share float64, few, n, times int) int {
+	return min(n, times*max(few, int(share*float64(n))))
+}
+
+// narrow looks at the panels that may reach the mark, stage by stage, and returns the ones that are
+// left after all stages.
+func (l *Look) narrow(reach float64) []uint32 {
+	var far [Stages]float64
+	widest := 0.0
+	for j := range far[:Stages-1] {
+		far[j] = float64(reach * l.Unit(j))
+		widest = max(widest, float64(far[j]*float64(l.model.widest[j])))
+	}
+	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.least(widest))]
+	for j := 1; j < Stages; j++ {
+		left, todo := list[:0], l.todo[:0]
+		for _, p := range list {
+			if at := int(l.stage[p]) - 1; at < Stages-1 && l.best[p] < l.least(float64(far[at]*l.Gauge(at, p))) {
+				continue
+			}
+			if left = append(left, p); int(l.stage[p]) == j {
+				todo = append(todo, p)
+			}
+		}
+		l.look(j, todo)
+		list = left
+	}
+	return list
+}
+
+// gather copies the scores of some panels to l.Scores.
+func (l *Look) gather(panels []uint32) {
+	l.Scores = l.room[:len(panels)*kernels.PanelRows]
+	copy(l.panels, panels)
+	for i, p := range panels {
+		copy(l.Scores[i*kernels.PanelRows:(i+1)*kernels.PanelRows], l.scores[int(p)*kernels.PanelRows:])
+	}
+}
+
+// All looks at all panels by a stage, after the stages before it, and returns the scores of their
+// rows, in the order of Parts.IDs. After the last stage they are in l.Scores too.
+func (l *Look) All(j int) (scores []float32) {
+	l.look(j, l.model.all)
+	if j == Stages-1 {
+		l.gather(l.model.all)
+	}
+	return l.scores
+}
+
+// permit takes the labels that may not be answered, or have biases, from l.Scores.
+func (l *Look) permit(req *exact.Request) {
+	if !exact.Edits(req) {
+		return
+	}
+	for row := range l.Scores {
+		if id, ok := l.idOf(uint32(row)); ok {
+			if _, biased := exact.BiasOf(req, id); biased || !exact.Permits(req, id) {
+				l.Scores[row] = none
+			}
+		}
+	}
+}
+
+// ruleOut is permit, and keeps the scores.
+func (l *Look) ruleOut(req *exact.Request) {
+	if !exact.Edits(req) {
+		return
+	}
+	copy(l.few, l.Scores)
+	l.permit(req)
+	for row, x := range l.Scores {
+		if x == none && l.few[row] > none {
+			l.ruled = append(l.ruled, l.few[row])
 		}
 	}
 }
 
 // ruledOut returns how often a number doubles that is 1 more than that of the labels that are ruled
 // out above the mark.
-func (l *Look) ruledOut(mark float32) float64 {
+func (l *Look) ruledOut() float64 {
 	n := 1
 	for _, x := range l.ruled {
-		if x >= mark {
+		if x >= l.Mark {
 			n++
 		}
 	}
 	return kernels.Log(float64(n)) / math.Ln2
 }
 
-// Mark returns the preview of the label some places after the k-th best that was looked at: of a
-// request with a distance at least as far above as this is from the best. It is -Inf if there are
-// fewer than k.
-func (l *Look) Mark(k int, req *exact.Request) float32 {
-	if len(l.Scores) < k {
-		return none
-	}
-	mark := l.kth(l.Scores, min(k+behind, len(l.Scores)))
-	if req.Within > 0 && k > 1 {
-		best := l.Mark(1, req)
-		if l.layer.SoftCap() != 0 {
-			return max(mark, l.layer.Down(best, req.Within))
-		}
-		mark = max(mark, best-float32(min(req.Within/l.layer.Scale(), math.MaxFloat32)))
-	}
-	return mark
-}
-
 // kth returns the k-th largest of some scores.
 func (l *Look) kth(scores []float32, k int) float32 {
-	few := l.scratch[:0]
+	few := l.few[:0]
 	if bound, ok := kernels.KthBound(scores, k); ok && bound != none {
 		for _, row := range l.rows[:kernels.SelectAtLeast(l.rows, scores, bound)] {
 			few = append(few, scores[row])
@@ -342,18 +376,16 @@ func (l *Look) kth(scores []float32, k int) float32 {
 	return kernels.KthLargest(few, k)
 }
 
-// Near returns the rows whose labels may reach the mark: their distance below it is at most far
-// times the factor of their block. Rows without a label, and labels that may not be answered, are
-// at -Inf.
-func (l *Look) Near(mark float32, far float64) []uint32 {
-	least := func(factor float32) float32 {
-		return float32(max(float64(mark)-float64(far*float64(factor)), -math.MaxFloat32))
-	}
-	rows := l.rows[:kernels.SelectAtLeast(l.rows, l.Scores, least(l.beyond))]
+// Near returns the rows of l.Scores whose labels may reach the mark, within some deviations of what
+// labels have beyond their codes.
+func (l *Look) Near(deviations float64) []uint32 {
+	const last = Stages - 1
+	far := float64(deviations * l.Unit(last))
+	rows := l.rows[:kernels.SelectAtLeast(l.rows, l.Scores, l.least(float64(far*float64(l.model.widest[last]))))]
 	n := 0
 	for _, row := range rows {
 		rows[n] = row
-		if l.Scores[row] >= least(l.parts.Beyond[l.BlockOf(row)]) {
+		if l.Scores[row] >= l.least(float64(far*l.Gauge(last, l.PanelOf(row)))) {
 			n++
 		}
 	}
@@ -365,7 +397,8 @@ func (l *Look) Near(mark float32, far float64) []uint32 {
 func (l *Look) choose(rows []uint32, req *exact.Request) {
 	l.IDs = l.IDs[:0]
 	for _, row := range rows {
-		l.IDs = append(l.IDs, l.idOf(row))
+		id, _ := l.idOf(row)
+		l.IDs = append(l.IDs, id)
 	}
 	for _, id := range l.parts.IDs[l.parts.Labels-l.parts.Outliers:] {
 		if _, biased := exact.BiasOf(req, id); !biased && exact.Permits(req, id) {
@@ -379,10 +412,46 @@ func (l *Look) choose(rows []uint32, req *exact.Request) {
 	}
 }
 
-// idOf returns the label of a row.
-func (l *Look) idOf(row uint32) uint32 {
-	return l.model.slots[l.panels[row/kernels.PanelRows]*kernels.PanelRows+row%kernels.PanelRows]
+// idOf returns the label of a row of l.Scores.
+func (l *Look) idOf(row uint32) (id uint32, ok bool) {
+	at := int(l.PanelOf(row))*kernels.PanelRows + int(row%kernels.PanelRows)
+	if at >= l.parts.Labels-l.parts.Outliers {
+		return 0, false
+	}
+	return l.parts.IDs[at], true
 }
 
-// BlockOf returns the block of a row.
-func (l *Look) BlockOf(row uint32) uint32 { return l.model.owner[l.panels[row/kernels.PanelRows]] }
+// PanelOf returns the panel of a row of l.Scores.
+func (l *Look) PanelOf(row uint32) uint32 { return l.panels[row/kernels.PanelRows] }
+
+// Needs returns the reach and the deviations that a search takes to keep the label at a place of
+// Parts.IDs, after First. Both may be negative.
+func (l *Look) Needs(place int) (reach, deviations float64) {
+	panel, found := uint32(place/kernels.PanelRows), int(l.stage[place/kernels.PanelRows]) == Stages
+	reach = math.Inf(-1)
+	for j := range Stages {
+		l.look(j, append(l.todo[:0], panel))
+		if j < Stages-1 && !found {
+			reach = max(reach, l.distance(j, panel, l.best[panel]))
+		}
+	}
+	return reach, l.distance(Stages-1, panel, l.scores[place])
+}
+
+// distance returns the distance below the mark of a score of a panel, in the units of a stage.
+func (l *Look) distance(j int, panel uint32, score float32) float64 {
+	return float64(l.Mark-score) / max(float64(l.Unit(j)*l.Gauge(j, panel)), 1e-30)
+}
+
+// Reaches adds to req, of each panel, what reach a search takes to look at it after a stage, given
+// what it takes before. All has looked at the stage.
+func (l *Look) Reaches(j int, req []float32) {
+	for p := range req {
+		req[p] = max(req[p], float32(l.distance(j, uint32(p), l.best[p])))
+	}
+}
+
+// Distance is distance for the row of l.Scores after all stages.
+func (l *Look) Distance(row uint32) float64 {
+	return l.distance(Stages-1, l.PanelOf(row), l.Scores[row])
+}

@@ -9,17 +9,6 @@ import (
 	"github.com/learning-to-screen/l2s/internal/kernels"
 )
 
-func TestRequestsForManyLabelsLookLessFar(t *testing.T) {
-	for _, c := range []struct {
-		k                 int
-		reach, deviations float64
-	}{{1, 1, 1}, {5, 1, 1}, {40, 0.92, 0.8}, {512, 0.92, 0.8}} {
-		if r, d := (&Rung{Reach: 1, Deviations: 1}).distances(c.k, false); r != c.reach || d != c.deviations {
-			t.Errorf("k %d: found the factors %v and %v, expected %v and %v", c.k, r, d, c.reach, c.deviations)
-		}
-	}
-}
-
 // The mean of e^x over a normal distribution of which nothing is above a limit, by a sum over small
 // steps, is at most what its estimate says, and not far below it.
 func TestRaisedIsABoundOfTheMean(t *testing.T) {

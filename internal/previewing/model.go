@@ -7,6 +7,14 @@ import (
 	"github.com/learning-to-screen/l2s/internal/precision"
 )
 
+// Stages is the number of stages of a search: each adds some codes of the labels that are left.
+const Stages = 4
+
+const (
+	firstCodes = 16 // of the first stage, of 4 bits; the second stage has the others of 4 bits
+	thirdCodes = 64 // of the third stage, of 2 bits; the last stage has the others
+)
+
 // Parts are the content of a model besides the codes of its labels, as its file has them.
 type Parts struct {
 	Labels, Dim int
@@ -15,28 +23,24 @@ type Parts struct {
 	Body        [32]byte // the fingerprint of the source of the contexts, zeros if it is not known
 
 	Coordinates int // R
-	Fine        int // the first coordinates, a multiple of 8, have codes of 4 bits; the others, a multiple of 16, of 2
+	Codes       int // of a label
+	Fine        int // the first codes, a multiple of 8, have 4 bits; the others, a multiple of 16, have 2
 	Probes      int // rows of Turn after the coordinates
-	Centred     int // coordinates that blocks have centres in, a multiple of 4
-	Blocks      int
-	Outliers    int // labels that are always scored in full: what they have outside the coordinates is largest
+	Outliers    int // labels that are always scored in full: their codes tell little of them
 
-	Turn    []float32 // (R + probes) x width: for the coordinates of a context, and for its part outside them
-	Mean    []float32 // width: of the rows
-	Steps   []float32 // R: of the codes of labels
-	Noise   []float32 // R: the mean squares that these lose
-	Axes    []float32 // centred: the steps of the centres
-	Centres []int8    // blocks x centred
-	Radii   []float32 // blocks: root mean square distance of a label from the centre
-	Gauges  []float32 // blocks: factors of the steps
-	Beyond  []float32 // blocks: factors of the part of their labels' logits outside the coordinates
-	Sizes   []uint32  // blocks
-	IDs     []uint32  // labels, block after block, and the outliers after them
+	Turn   []float32 // (R + probes) x width: for the coordinates of a context, and for its part outside them
+	Mean   []float32 // width: of the rows
+	Of     []uint32  // codes: the coordinate of each; a second code of one refines the first
+	Steps  []float32 // codes
+	Left   []float32 // stages x R: the mean squares of what labels have beyond the codes up to a stage
+	Gauges []float32 // stages x panels: the largest such part of a label of a panel, over the mean one
+	IDs    []uint32  // labels, panel after panel, and the outliers after them
 
-	Tail    float64 // factor of the squared deviations outside, in log-sums
-	Far     float64 // deviation outside the coordinates that one in 100 held-out contexts exceeds; 0 if unknown
-	Short   float64 // of a layer with biases: ||h|| that one in 100 of these does not reach
-	K       int     // of the second precision
+	Usual   [Stages]float64 // the spread of the median held-out context after each stage
+	Tail    float64         // factor of the squared deviations outside, in log-sums
+	Far     float64         // spread after the last stage that one in 100 held-out contexts exceeds; 0 if unknown
+	Short   float64         // of a layer with biases: ||h|| that one in 100 of these does not reach
+	K       int             // of the second precision
 	HeldOut int
 	Own     int // own states that Rung.Own was measured on
 	Normal  int // the rung of requests without a budget
@@ -60,7 +64,22 @@ type Rung struct {
 func (p *Parts) Width() int { return p.Dim + p.Biased }
 
 // RowBytes is the size of the packed codes of a label.
-func (p *Parts) RowBytes() int { return kernels.RowBytes42(p.Coordinates, p.Fine) }
+func (p *Parts) RowBytes() int { return kernels.RowBytes42(p.Codes, p.Fine) }
+
+// Panels is the number of panels of labels.
+func (p *Parts) Panels() int { return kernels.PanelsOf(p.Labels - p.Outliers) }
+
+// Stage returns the codes of a stage.
+func (p *Parts) Stage(j int) (from, to int) {
+	ends := [Stages + 1]int{0, min(firstCodes, p.Fine), p.Fine, min(p.Fine+thirdCodes, p.Codes), p.Codes}
+	return ends[j], ends[j+1]
+}
+
+// stageBytes returns the part of a packed row that a stage has.
+func (p *Parts) stageBytes(j int) (from, to int) {
+	from, to = p.Stage(j)
+	return kernels.RowBytes42(from, min(from, p.Fine)), kernels.RowBytes42(to, min(to, p.Fine))
+}
 
 // rungOf returns the rung of a budget, which is not negative: the last one whose Kept is not above
 // it, or the first. A request that one model takes is not refused by another one, which may take
@@ -82,53 +101,47 @@ func (p *Parts) rungOf(budget float64) *Rung {
 var MaxKeptShare = 1.0 / 8 // tests change it
 
 // Crowd is the largest number of labels that a search for the k best scores in full.
-func (p *Parts) Crowd(k int) int { return max(int(MaxKeptShare*float64(p.Labels)), 4*k) }
-
-// Model is the l2s.Index of a preview. Its codes are in panels, each block in its own ones.
-type Model struct {
-	parts   *Parts
-	turn    *Directions
-	codes   []byte   // of all labels
-	first   []uint32 // the first panel of each block, and the panel after the last block
-	owner   []uint32 // the block of each panel
-	slots   []uint32 // the label of each row of the panels, noLabel for none
-	centres []byte   // in panels
-	square  float64  // the sum of the squared lengths of the directions of coordinates, in steps
+func (p *Parts) Crowd(k int) int {
+	return max(int(MaxKeptShare*float64(p.Labels)), 4*max(k, markRank))
 }
 
-const noLabel = 1<<32 - 1
+// Model is the l2s.Index of a preview. Its codes are in panels, in a table for each stage.
+type Model struct {
+	parts  *Parts
+	turn   *Directions
+	tables [Stages][]byte
+	all    []uint32        // the panels
+	widest [Stages]float32 // the largest gauges
+	square float64         // the sum of the squared lengths of the directions of codes, in steps
+}
 
 // New returns the model of some parts, which are kept, and the packed codes of all labels of
-// blocks, in the order of Parts.IDs.
+// panels, in the order of Parts.IDs.
 func New(p *Parts, codes []byte) *Model {
-	m := &Model{parts: p, turn: NewDirections(p.Turn, p.Width()), first: make([]uint32, p.Blocks+1)}
-	for r, step := range p.Steps {
-		m.square += float64(m.turn.square[r] * float64(float64(step)*float64(step)))
+	m := &Model{parts: p, turn: NewDirections(p.Turn, p.Width())}
+	for c, step := range p.Steps {
+		m.square += float64(m.turn.square[p.Of[c]] * float64(float64(step)*float64(step)))
 	}
-	for b, size := range p.Sizes {
-		m.first[b+1] = m.first[b] + uint32(kernels.PanelsOf(int(size)))
+	panels, size := p.Panels(), p.RowBytes()
+	m.all = make([]uint32, panels)
+	for i := range m.all {
+		m.all[i] = uint32(i)
 	}
-	panels, size := int(m.first[p.Blocks]), p.RowBytes()
-	codeBytes, centreBytes := panels*kernels.PanelRows*size, kernels.PanelsOf(p.Blocks)*kernels.PanelRows*p.Centred
-	table, release := bigmem.Alloc(codeBytes + centreBytes)
+	for i, g := range p.Gauges {
+		m.widest[i/panels] = max(m.widest[i/panels], g)
+	}
+	table, release := bigmem.Alloc(panels * kernels.PanelRows * size)
 	bigmem.Own(m, nil, release)
-	m.codes, m.centres = table[:codeBytes:codeBytes], table[codeBytes:]
-	m.owner, m.slots = make([]uint32, panels), make([]uint32, panels*kernels.PanelRows)
-	ids := p.IDs
-	for b, n := range p.Sizes {
-		for panel := m.first[b]; panel < m.first[b+1]; panel++ {
-			m.owner[panel] = uint32(b)
-		}
-		for row := m.first[b] * kernels.PanelRows; row < m.first[b+1]*kernels.PanelRows; row++ {
-			m.slots[row] = noLabel
-			if n > 0 {
-				m.slots[row] = ids[0]
-				encode.PutPacked(m.codes, int(row), codes[:size])
-				ids, codes, n = ids[1:], codes[size:], n-1
+	for j := range m.tables {
+		from, to := p.stageBytes(j)
+		n := panels * kernels.PanelRows * (to - from)
+		m.tables[j], table = table[:n:n], table[n:]
+	}
+	for row := range p.Labels - p.Outliers {
+		for j := range m.tables {
+			if from, to := p.stageBytes(j); from < to {
+				encode.PutPacked(m.tables[j], row, codes[row*size:][from:to])
 			}
-		}
-		for j, c := range p.Centres[b*p.Centred : (b+1)*p.Centred] {
-			encode.PutCode7(m.centres, p.Centred, b, j, c)
 		}
 	}
 	return m
@@ -139,12 +152,14 @@ func (m *Model) Parts() *Parts { return m.parts }
 
 // packed returns the codes that New takes.
 func (m *Model) packed() []byte {
-	size := m.parts.RowBytes()
-	codes := make([]byte, 0, (m.parts.Labels-m.parts.Outliers)*size)
-	for row, id := range m.slots {
-		if id != noLabel {
-			codes = codes[:len(codes)+size]
-			encode.Packed(codes[len(codes)-size:], m.codes, row)
+	p := m.parts
+	size := p.RowBytes()
+	codes := make([]byte, (p.Labels-p.Outliers)*size)
+	for row := range p.Labels - p.Outliers {
+		for j := range m.tables {
+			if from, to := p.stageBytes(j); from < to {
+				encode.Packed(codes[row*size:][from:to], m.tables[j], row)
+			}
 		}
 	}
 	return codes

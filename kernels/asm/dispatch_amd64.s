@@ -768,21 +768,21 @@ notAVX2:
 	MOVB $0, ok+40(FP)
 	RET
 
-// func Scores42(dst *float32, data *byte, next *byte, panels int, fine int, coarse int, vector *int8, excess int32, scale float32, base float32) (ok bool)
-TEXT ·Scores42(SB), NOSPLIT, $0-73
+// func Scores42(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int) (ok bool)
+TEXT ·Scores42(SB), NOSPLIT, $0-89
 	CMPB ·HasVNNI(SB), $0
 	JEQ  notAVX512
-	MOVB $1, ok+72(FP)
+	MOVB $1, ok+88(FP)
 	JMP  ·Scores42AVX512(SB)
 
 notAVX512:
 	CMPB ·HasAVX2(SB), $0
 	JEQ  notAVX2
-	MOVB $1, ok+72(FP)
+	MOVB $1, ok+88(FP)
 	JMP  ·Scores42AVX2(SB)
 
 notAVX2:
-	MOVB $0, ok+72(FP)
+	MOVB $0, ok+88(FP)
 	RET
 
 // func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)

@@ -695,9 +695,9 @@ TEXT ·ScanSingle(SB), NOSPLIT, $0-41
 	MOVB ZR, ok+40(FP)
 	RET
 
-// func Scores42(dst *float32, data *byte, next *byte, panels int, fine int, coarse int, vector *int8, excess int32, scale float32, base float32) (ok bool)
-TEXT ·Scores42(SB), NOSPLIT, $0-73
-	MOVB ZR, ok+72(FP)
+// func Scores42(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int) (ok bool)
+TEXT ·Scores42(SB), NOSPLIT, $0-89
+	MOVB ZR, ok+88(FP)
 	RET
 
 // func Scores7(dst *float32, data *byte, panels int, steps int, high *int8, low *int8, excessHigh int32, excessLow int32, scale float32) (ok bool)

@@ -274,7 +274,7 @@ func ScanSingle(dst *float32, rows *float32, n int, h *float32, d int) (ok bool)
 // Scores42 runs the best form of this CPU. It reports false if there is none.
 //
 //go:noescape
-func Scores42(dst *float32, data *byte, next *byte, panels int, fine int, coarse int, vector *int8, excess int32, scale float32, base float32) (ok bool)
+func Scores42(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int) (ok bool)
 
 // Scores7 runs the best form of this CPU. It reports false if there is none.
 //

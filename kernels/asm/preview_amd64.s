@@ -149,214 +149,245 @@ sums:
 	VZEROUPPER
 	RET
 
-// func Scores42AVX2(dst *float32, data *byte, next *byte, panels int, fine int, coarse int, vector *int8, excess int32, scale float32, base float32)
+// func Scores42AVX2(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int)
 // Requires: AVX, AVX2, MMX+
-TEXT ·Scores42AVX2(SB), NOSPLIT, $0-68
+TEXT ·Scores42AVX2(SB), NOSPLIT, $0-88
 	MOVQ         dst+0(FP), AX
-	MOVQ         data+8(FP), CX
-	MOVQ         next+16(FP), DX
-	MOVQ         panels+24(FP), BX
-	VBROADCASTSS scale+60(FP), Y0
-	VBROADCASTSS base+64(FP), Y1
-	MOVL         excess+56(FP), SI
-	VMOVD        SI, X2
-	VPBROADCASTD X2, Y2
-	MOVL         $0x0f0f0f0f, SI
-	VMOVD        SI, X3
-	VPBROADCASTD X3, Y3
-	MOVL         $0x03030303, SI
-	VMOVD        SI, X4
-	VPBROADCASTD X4, Y4
-	MOVL         $0x00010001, SI
-	VMOVD        SI, X5
-	VPBROADCASTD X5, Y9
+	MOVQ         top+8(FP), CX
+	MOVQ         table+16(FP), DX
+	MOVQ         list+24(FP), BX
+	MOVQ         panels+32(FP), SI
+	MOVQ         size+40(FP), DI
+	MOVL         $0x0f0f0f0f, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x03030303, R8
+	VMOVD        R8, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x00010001, R8
+	VMOVD        R8, X2
+	VPBROADCASTD X2, Y6
 
 panel:
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	VXORPS Y8, Y8, Y8
-	MOVQ   fine+32(FP), SI
-	MOVQ   vector+48(FP), DI
-	SUBQ   $+2, SI
-	JLT    rest
+	// The panel some places ahead, or the last one, is prefetched.
+	MOVQ $+4, R8
+	CMPQ SI, R8
+	JGT  ahead
+	MOVQ SI, R8
+	DECQ R8
+
+ahead:
+	MOVL       (BX)(R8*4), R9
+	MOVQ       R9, R10
+	IMULQ      DI, R9
+	ADDQ       DX, R9
+	SHLQ       $0x06, R10
+	PREFETCHT0 (AX)(R10*1)
+	MOVL       (BX), R8
+	MOVQ       R8, R10
+	IMULQ      DI, R8
+	ADDQ       DX, R8
+	SHLQ       $0x06, R10
+	VXORPS     Y2, Y2, Y2
+	VXORPS     Y3, Y3, Y3
+	VXORPS     Y4, Y4, Y4
+	VXORPS     Y5, Y5, Y5
+	MOVQ       fine+48(FP), R11
+	MOVQ       vector+64(FP), R12
+	SUBQ       $+2, R11
+	JLT        rest
 
 steps:
-	PREFETCHT0   (DX)
-	VPBROADCASTD (DI), Y12
-	VPBROADCASTD 4(DI), Y13
-	VMOVDQU      (CX), Y10
-	VPAND        Y3, Y10, Y11
-	VPSRLW       $0x04, Y10, Y10
-	VPAND        Y3, Y10, Y10
+	PREFETCHT0   (R9)
+	VPBROADCASTD (R12), Y9
+	VPBROADCASTD 4(R12), Y10
+	VMOVDQU      (R8), Y7
+	VPAND        Y0, Y7, Y8
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        Y0, Y7, Y7
 
 	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y12, Y11, Y11
-	VPMADDUBSW Y13, Y10, Y10
-	VPADDW     Y10, Y11, Y11
-	VPMADDWD   Y9, Y11, Y11
-	VPADDD     Y11, Y5, Y5
-	VMOVDQU    32(CX), Y10
-	VPAND      Y3, Y10, Y11
-	VPSRLW     $0x04, Y10, Y10
-	VPAND      Y3, Y10, Y10
+	VPMADDUBSW Y9, Y8, Y8
+	VPMADDUBSW Y10, Y7, Y7
+	VPADDW     Y7, Y8, Y8
+	VPMADDWD   Y6, Y8, Y8
+	VPADDD     Y8, Y2, Y2
+	VMOVDQU    32(R8), Y7
+	VPAND      Y0, Y7, Y8
+	VPSRLW     $0x04, Y7, Y7
+	VPAND      Y0, Y7, Y7
 
 	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW   Y12, Y11, Y11
-	VPMADDUBSW   Y13, Y10, Y10
-	VPADDW       Y10, Y11, Y11
-	VPMADDWD     Y9, Y11, Y11
-	VPADDD       Y11, Y6, Y6
-	PREFETCHT0   64(DX)
-	VPBROADCASTD 8(DI), Y12
-	VPBROADCASTD 12(DI), Y13
-	VMOVDQU      64(CX), Y10
-	VPAND        Y3, Y10, Y11
-	VPSRLW       $0x04, Y10, Y10
-	VPAND        Y3, Y10, Y10
+	VPMADDUBSW   Y9, Y8, Y8
+	VPMADDUBSW   Y10, Y7, Y7
+	VPADDW       Y7, Y8, Y8
+	VPMADDWD     Y6, Y8, Y8
+	VPADDD       Y8, Y3, Y3
+	PREFETCHT0   64(R9)
+	VPBROADCASTD 8(R12), Y9
+	VPBROADCASTD 12(R12), Y10
+	VMOVDQU      64(R8), Y7
+	VPAND        Y0, Y7, Y8
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        Y0, Y7, Y7
 
 	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y12, Y11, Y11
-	VPMADDUBSW Y13, Y10, Y10
-	VPADDW     Y10, Y11, Y11
-	VPMADDWD   Y9, Y11, Y11
-	VPADDD     Y11, Y7, Y7
-	VMOVDQU    96(CX), Y10
-	VPAND      Y3, Y10, Y11
-	VPSRLW     $0x04, Y10, Y10
-	VPAND      Y3, Y10, Y10
+	VPMADDUBSW Y9, Y8, Y8
+	VPMADDUBSW Y10, Y7, Y7
+	VPADDW     Y7, Y8, Y8
+	VPMADDWD   Y6, Y8, Y8
+	VPADDD     Y8, Y4, Y4
+	VMOVDQU    96(R8), Y7
+	VPAND      Y0, Y7, Y8
+	VPSRLW     $0x04, Y7, Y7
+	VPAND      Y0, Y7, Y7
 
 	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y12, Y11, Y11
-	VPMADDUBSW Y13, Y10, Y10
-	VPADDW     Y10, Y11, Y11
-	VPMADDWD   Y9, Y11, Y11
-	VPADDD     Y11, Y8, Y8
-	ADDQ       $+128, CX
-	ADDQ       $+128, DX
-	ADDQ       $+16, DI
-	SUBQ       $+2, SI
+	VPMADDUBSW Y9, Y8, Y8
+	VPMADDUBSW Y10, Y7, Y7
+	VPADDW     Y7, Y8, Y8
+	VPMADDWD   Y6, Y8, Y8
+	VPADDD     Y8, Y5, Y5
+	ADDQ       $+128, R8
+	ADDQ       $+128, R9
+	ADDQ       $+16, R12
+	SUBQ       $+2, R11
 	JGE        steps
 
 rest:
-	ADDQ         $+2, SI
+	ADDQ         $+2, R11
 	JZ           coarse
-	PREFETCHT0   (DX)
-	VPBROADCASTD (DI), Y12
-	VPBROADCASTD 4(DI), Y13
-	VMOVDQU      (CX), Y10
-	VPAND        Y3, Y10, Y11
-	VPSRLW       $0x04, Y10, Y10
-	VPAND        Y3, Y10, Y10
+	PREFETCHT0   (R9)
+	VPBROADCASTD (R12), Y9
+	VPBROADCASTD 4(R12), Y10
+	VMOVDQU      (R8), Y7
+	VPAND        Y0, Y7, Y8
+	VPSRLW       $0x04, Y7, Y7
+	VPAND        Y0, Y7, Y7
 
 	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y12, Y11, Y11
-	VPMADDUBSW Y13, Y10, Y10
-	VPADDW     Y10, Y11, Y11
-	VPMADDWD   Y9, Y11, Y11
-	VPADDD     Y11, Y5, Y5
-	VMOVDQU    32(CX), Y10
-	VPAND      Y3, Y10, Y11
-	VPSRLW     $0x04, Y10, Y10
-	VPAND      Y3, Y10, Y10
+	VPMADDUBSW Y9, Y8, Y8
+	VPMADDUBSW Y10, Y7, Y7
+	VPADDW     Y7, Y8, Y8
+	VPMADDWD   Y6, Y8, Y8
+	VPADDD     Y8, Y2, Y2
+	VMOVDQU    32(R8), Y7
+	VPAND      Y0, Y7, Y8
+	VPSRLW     $0x04, Y7, Y7
+	VPAND      Y0, Y7, Y7
 
 	// Sums of four products are at most 4*15*128 in magnitude.
-	VPMADDUBSW Y12, Y11, Y11
-	VPMADDUBSW Y13, Y10, Y10
-	VPADDW     Y10, Y11, Y11
-	VPMADDWD   Y9, Y11, Y11
-	VPADDD     Y11, Y6, Y6
-	ADDQ       $+64, CX
-	ADDQ       $+64, DX
-	ADDQ       $+8, DI
+	VPMADDUBSW Y9, Y8, Y8
+	VPMADDUBSW Y10, Y7, Y7
+	VPADDW     Y7, Y8, Y8
+	VPMADDWD   Y6, Y8, Y8
+	VPADDD     Y8, Y3, Y3
+	ADDQ       $+64, R8
+	ADDQ       $+64, R9
+	ADDQ       $+8, R12
 
 coarse:
-	MOVQ  coarse+40(FP), SI
-	TESTQ SI, SI
+	MOVQ  coarse+56(FP), R11
+	TESTQ R11, R11
 	JZ    sums
 
 quarters:
-	PREFETCHT0   (DX)
-	VMOVDQU      (CX), Y10
-	VPBROADCASTD (DI), Y12
-	VPAND        Y4, Y10, Y11
+	PREFETCHT0   (R9)
+	VMOVDQU      (R8), Y7
+	VPBROADCASTD (R12), Y9
+	VPAND        Y1, Y7, Y8
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y12, Y11, Y11
-	VPBROADCASTD 4(DI), Y12
-	VPSRLW       $0x02, Y10, Y10
-	VPAND        Y4, Y10, Y13
+	VPMADDUBSW   Y9, Y8, Y8
+	VPBROADCASTD 4(R12), Y9
+	VPSRLW       $0x02, Y7, Y7
+	VPAND        Y1, Y7, Y10
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y12, Y13, Y13
-	VPADDW       Y13, Y11, Y11
-	VPBROADCASTD 8(DI), Y12
-	VPSRLW       $0x02, Y10, Y10
-	VPAND        Y4, Y10, Y13
+	VPMADDUBSW   Y9, Y10, Y10
+	VPADDW       Y10, Y8, Y8
+	VPBROADCASTD 8(R12), Y9
+	VPSRLW       $0x02, Y7, Y7
+	VPAND        Y1, Y7, Y10
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y12, Y13, Y13
-	VPADDW       Y13, Y11, Y11
-	VPBROADCASTD 12(DI), Y12
-	VPSRLW       $0x02, Y10, Y10
-	VPAND        Y4, Y10, Y13
+	VPMADDUBSW   Y9, Y10, Y10
+	VPADDW       Y10, Y8, Y8
+	VPBROADCASTD 12(R12), Y9
+	VPSRLW       $0x02, Y7, Y7
+	VPAND        Y1, Y7, Y10
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y12, Y13, Y13
-	VPADDW       Y13, Y11, Y11
-	VPMADDWD     Y9, Y11, Y11
-	VPADDD       Y11, Y5, Y5
-	VMOVDQU      32(CX), Y10
-	VPBROADCASTD (DI), Y12
-	VPAND        Y4, Y10, Y11
+	VPMADDUBSW   Y9, Y10, Y10
+	VPADDW       Y10, Y8, Y8
+	VPMADDWD     Y6, Y8, Y8
+	VPADDD       Y8, Y2, Y2
+	VMOVDQU      32(R8), Y7
+	VPBROADCASTD (R12), Y9
+	VPAND        Y1, Y7, Y8
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y12, Y11, Y11
-	VPBROADCASTD 4(DI), Y12
-	VPSRLW       $0x02, Y10, Y10
-	VPAND        Y4, Y10, Y13
+	VPMADDUBSW   Y9, Y8, Y8
+	VPBROADCASTD 4(R12), Y9
+	VPSRLW       $0x02, Y7, Y7
+	VPAND        Y1, Y7, Y10
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y12, Y13, Y13
-	VPADDW       Y13, Y11, Y11
-	VPBROADCASTD 8(DI), Y12
-	VPSRLW       $0x02, Y10, Y10
-	VPAND        Y4, Y10, Y13
+	VPMADDUBSW   Y9, Y10, Y10
+	VPADDW       Y10, Y8, Y8
+	VPBROADCASTD 8(R12), Y9
+	VPSRLW       $0x02, Y7, Y7
+	VPAND        Y1, Y7, Y10
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW   Y12, Y13, Y13
-	VPADDW       Y13, Y11, Y11
-	VPBROADCASTD 12(DI), Y12
-	VPSRLW       $0x02, Y10, Y10
-	VPAND        Y4, Y10, Y13
+	VPMADDUBSW   Y9, Y10, Y10
+	VPADDW       Y10, Y8, Y8
+	VPBROADCASTD 12(R12), Y9
+	VPSRLW       $0x02, Y7, Y7
+	VPAND        Y1, Y7, Y10
 
 	// Sums of eight products are at most 8*3*128 in magnitude.
-	VPMADDUBSW Y12, Y13, Y13
-	VPADDW     Y13, Y11, Y11
-	VPMADDWD   Y9, Y11, Y11
-	VPADDD     Y11, Y6, Y6
-	ADDQ       $+64, CX
-	ADDQ       $+64, DX
-	ADDQ       $+16, DI
-	DECQ       SI
+	VPMADDUBSW Y9, Y10, Y10
+	VPADDW     Y10, Y8, Y8
+	VPMADDWD   Y6, Y8, Y8
+	VPADDD     Y8, Y3, Y3
+	ADDQ       $+64, R8
+	ADDQ       $+64, R9
+	ADDQ       $+16, R12
+	DECQ       R11
 	JNZ        quarters
 
 sums:
-	VPADDD    Y7, Y5, Y5
-	VPSUBD    Y2, Y5, Y5
-	VCVTDQ2PS Y5, Y5
-	VMULPS    Y0, Y5, Y5
-	VADDPS    Y1, Y5, Y5
-	VMOVUPS   Y5, (AX)
-	VPADDD    Y8, Y6, Y6
-	VPSUBD    Y2, Y6, Y6
-	VCVTDQ2PS Y6, Y6
-	VMULPS    Y0, Y6, Y6
-	VADDPS    Y1, Y6, Y6
-	VMOVUPS   Y6, 32(AX)
-	ADDQ      $+64, AX
-	DECQ      BX
-	JNZ       panel
+	MOVL         excess+72(FP), R8
+	VMOVD        R8, X7
+	VPBROADCASTD X7, Y7
+	MOVQ         set+80(FP), R8
+	VPADDD       Y4, Y2, Y2
+	VPSUBD       Y7, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VPADDD       Y5, Y3, Y3
+	VPSUBD       Y7, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	TESTQ        R8, R8
+	JNZ          store
+	VADDPS       (AX)(R10*1), Y2, Y2
+	VADDPS       32(AX)(R10*1), Y3, Y3
+
+store:
+	VMOVUPS      Y2, (AX)(R10*1)
+	VMOVUPS      Y3, 32(AX)(R10*1)
+	VMAXPS       Y2, Y3, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VMAXPS       X2, X3, X3
+	VPERMILPS    $0x0e, X3, X2
+	VMAXPS       X2, X3, X3
+	VPERMILPS    $0x01, X3, X2
+	VMAXSS       X2, X3, X3
+	VMOVSS       X3, (CX)
+	ADDQ         $+4, CX
+	ADDQ         $+4, BX
+	DECQ         SI
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -433,120 +464,153 @@ sums:
 	VZEROUPPER
 	RET
 
-// func Scores42AVX512(dst *float32, data *byte, next *byte, panels int, fine int, coarse int, vector *int8, excess int32, scale float32, base float32)
+// func Scores42AVX512(dst *float32, top *float32, table *byte, list *uint32, panels int, size int, fine int, coarse int, vector *int8, excess int32, set int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VNNI, MMX+
-TEXT ·Scores42AVX512(SB), NOSPLIT, $0-68
+TEXT ·Scores42AVX512(SB), NOSPLIT, $0-88
 	MOVQ         dst+0(FP), AX
-	MOVQ         data+8(FP), CX
-	MOVQ         next+16(FP), DX
-	MOVQ         panels+24(FP), BX
-	VBROADCASTSS scale+60(FP), Z0
-	VBROADCASTSS base+64(FP), Z1
-	MOVL         excess+56(FP), SI
-	VMOVD        SI, X2
-	VPBROADCASTD X2, Z2
-	MOVL         $0x0f0f0f0f, SI
-	VMOVD        SI, X3
-	VPBROADCASTD X3, Z3
-	MOVL         $0x03030303, SI
-	VMOVD        SI, X4
-	VPBROADCASTD X4, Z4
-	MOVL         $0x0c0c0c0c, SI
-	VMOVD        SI, X5
-	VPBROADCASTD X5, Z8
-	MOVL         $0x30303030, SI
-	VMOVD        SI, X5
-	VPBROADCASTD X5, Z10
-	MOVL         $0xc0c0c0c0, SI
-	VMOVD        SI, X5
-	VPBROADCASTD X5, Z12
+	MOVQ         top+8(FP), CX
+	MOVQ         table+16(FP), DX
+	MOVQ         list+24(FP), BX
+	MOVQ         panels+32(FP), SI
+	MOVQ         size+40(FP), DI
+	MOVL         $0x0f0f0f0f, R8
+	VMOVD        R8, X0
+	VPBROADCASTD X0, Z0
+	MOVL         $0x03030303, R8
+	VMOVD        R8, X1
+	VPBROADCASTD X1, Z1
+	MOVL         $0x0c0c0c0c, R8
+	VMOVD        R8, X2
+	VPBROADCASTD X2, Z5
+	MOVL         $0x30303030, R8
+	VMOVD        R8, X2
+	VPBROADCASTD X2, Z7
+	MOVL         $0xc0c0c0c0, R8
+	VMOVD        R8, X2
+	VPBROADCASTD X2, Z9
 
 panel:
-	VXORPS Z5, Z5, Z5
-	VXORPS Z6, Z6, Z6
-	VXORPS Z7, Z7, Z7
-	VXORPS Z9, Z9, Z9
-	VXORPS Z11, Z11, Z11
-	MOVQ   fine+32(FP), SI
-	MOVQ   vector+48(FP), DI
-	SUBQ   $+2, SI
-	JLT    rest
+	// The panel some places ahead, or the last one, is prefetched.
+	MOVQ $+4, R8
+	CMPQ SI, R8
+	JGT  ahead
+	MOVQ SI, R8
+	DECQ R8
+
+ahead:
+	MOVL       (BX)(R8*4), R9
+	MOVQ       R9, R10
+	IMULQ      DI, R9
+	ADDQ       DX, R9
+	SHLQ       $0x06, R10
+	PREFETCHT0 (AX)(R10*1)
+	MOVL       (BX), R8
+	MOVQ       R8, R10
+	IMULQ      DI, R8
+	ADDQ       DX, R8
+	SHLQ       $0x06, R10
+	VXORPS     Z2, Z2, Z2
+	VXORPS     Z3, Z3, Z3
+	VXORPS     Z4, Z4, Z4
+	VXORPS     Z6, Z6, Z6
+	VXORPS     Z8, Z8, Z8
+	MOVQ       fine+48(FP), R11
+	MOVQ       vector+64(FP), R12
+	SUBQ       $+2, R11
+	JLT        rest
 
 steps:
-	PREFETCHT0    (DX)
-	VMOVDQU64     (CX), Z13
-	VPANDD        Z3, Z13, Z14
-	VPDPBUSD.BCST (DI), Z14, Z5
+	PREFETCHT0    (R9)
+	VMOVDQU64     (R8), Z10
+	VPANDD        Z0, Z10, Z11
+	VPDPBUSD.BCST (R12), Z11, Z2
 
 	// The high halves, 16 times.
-	VPANDND       Z13, Z3, Z13
-	VPDPBUSD.BCST 4(DI), Z13, Z9
-	PREFETCHT0    64(DX)
-	VMOVDQU64     64(CX), Z13
-	VPANDD        Z3, Z13, Z14
-	VPDPBUSD.BCST 8(DI), Z14, Z6
+	VPANDND       Z10, Z0, Z10
+	VPDPBUSD.BCST 4(R12), Z10, Z6
+	PREFETCHT0    64(R9)
+	VMOVDQU64     64(R8), Z10
+	VPANDD        Z0, Z10, Z11
+	VPDPBUSD.BCST 8(R12), Z11, Z3
 
 	// The high halves, 16 times.
-	VPANDND       Z13, Z3, Z13
-	VPDPBUSD.BCST 12(DI), Z13, Z9
-	ADDQ          $+128, CX
-	ADDQ          $+128, DX
-	ADDQ          $+16, DI
-	SUBQ          $+2, SI
+	VPANDND       Z10, Z0, Z10
+	VPDPBUSD.BCST 12(R12), Z10, Z6
+	ADDQ          $+128, R8
+	ADDQ          $+128, R9
+	ADDQ          $+16, R12
+	SUBQ          $+2, R11
 	JGE           steps
 
 rest:
-	ADDQ          $+2, SI
+	ADDQ          $+2, R11
 	JZ            coarse
-	PREFETCHT0    (DX)
-	VMOVDQU64     (CX), Z13
-	VPANDD        Z3, Z13, Z14
-	VPDPBUSD.BCST (DI), Z14, Z5
+	PREFETCHT0    (R9)
+	VMOVDQU64     (R8), Z10
+	VPANDD        Z0, Z10, Z11
+	VPDPBUSD.BCST (R12), Z11, Z2
 
 	// The high halves, 16 times.
-	VPANDND       Z13, Z3, Z13
-	VPDPBUSD.BCST 4(DI), Z13, Z9
-	ADDQ          $+64, CX
-	ADDQ          $+64, DX
-	ADDQ          $+8, DI
+	VPANDND       Z10, Z0, Z10
+	VPDPBUSD.BCST 4(R12), Z10, Z6
+	ADDQ          $+64, R8
+	ADDQ          $+64, R9
+	ADDQ          $+8, R12
 
 coarse:
-	MOVQ  coarse+40(FP), SI
-	TESTQ SI, SI
+	MOVQ  coarse+56(FP), R11
+	TESTQ R11, R11
 	JZ    sums
 
 quarters:
-	PREFETCHT0    (DX)
-	VMOVDQU64     (CX), Z13
-	VPANDD        Z4, Z13, Z14
-	VPDPBUSD.BCST (DI), Z14, Z5
-	VPANDD        Z8, Z13, Z14
-	VPDPBUSD.BCST 4(DI), Z14, Z7
-	VPANDD        Z10, Z13, Z14
-	VPDPBUSD.BCST 8(DI), Z14, Z9
-	VPANDD        Z12, Z13, Z14
-	VPDPBUSD.BCST 12(DI), Z14, Z11
-	ADDQ          $+64, CX
-	ADDQ          $+64, DX
-	ADDQ          $+16, DI
-	DECQ          SI
+	PREFETCHT0    (R9)
+	VMOVDQU64     (R8), Z10
+	VPANDD        Z1, Z10, Z11
+	VPDPBUSD.BCST (R12), Z11, Z2
+	VPANDD        Z5, Z10, Z11
+	VPDPBUSD.BCST 4(R12), Z11, Z4
+	VPANDD        Z7, Z10, Z11
+	VPDPBUSD.BCST 8(R12), Z11, Z6
+	VPANDD        Z9, Z10, Z11
+	VPDPBUSD.BCST 12(R12), Z11, Z8
+	ADDQ          $+64, R8
+	ADDQ          $+64, R9
+	ADDQ          $+16, R12
+	DECQ          R11
 	JNZ           quarters
 
 sums:
-	VPADDD    Z6, Z5, Z5
-	VPSRAD    $0x02, Z7, Z7
-	VPADDD    Z7, Z5, Z5
-	VPSRAD    $0x04, Z9, Z9
-	VPADDD    Z9, Z5, Z5
-	VPSRAD    $0x06, Z11, Z11
-	VPADDD    Z11, Z5, Z5
-	VPSUBD    Z2, Z5, Z5
-	VCVTDQ2PS Z5, Z5
-	VMULPS    Z0, Z5, Z5
-	VADDPS    Z1, Z5, Z5
-	VMOVUPS   Z5, (AX)
-	ADDQ      $+64, AX
-	DECQ      BX
-	JNZ       panel
+	MOVL         excess+72(FP), R8
+	VMOVD        R8, X10
+	VPBROADCASTD X10, Z10
+	MOVQ         set+80(FP), R8
+	VPADDD       Z3, Z2, Z2
+	VPSRAD       $0x02, Z4, Z4
+	VPADDD       Z4, Z2, Z2
+	VPSRAD       $0x04, Z6, Z6
+	VPADDD       Z6, Z2, Z2
+	VPSRAD       $0x06, Z8, Z8
+	VPADDD       Z8, Z2, Z2
+	VPSUBD       Z10, Z2, Z2
+	VCVTDQ2PS    Z2, Z2
+	TESTQ        R8, R8
+	JNZ          store
+	VADDPS       (AX)(R10*1), Z2, Z2
+
+store:
+	VMOVUPS       Z2, (AX)(R10*1)
+	VEXTRACTF64X4 $0x01, Z2, Y3
+	VMAXPS        Y2, Y3, Y3
+	VEXTRACTF128  $0x01, Y3, X2
+	VMAXPS        X3, X2, X2
+	VPERMILPS     $0x0e, X2, X3
+	VMAXPS        X3, X2, X2
+	VPERMILPS     $0x01, X2, X3
+	VMAXSS        X3, X2, X2
+	VMOVSS        X2, (CX)
+	ADDQ          $+4, CX
+	ADDQ          $+4, BX
+	DECQ          SI
+	JNZ           panel
 	VZEROUPPER
 	RET

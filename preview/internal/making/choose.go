@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/previewing"
 )
 
@@ -31,116 +33,125 @@ var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 // texts are farther out. So the misses of a rung are estimated by a rung with distances that are
 // smaller by these.
 const (
-	marginReach      = 1.5
-	marginDeviations = 1
+	marginReach      = 0.5
+	marginDeviations = 0.5
 )
 
-// need has the settings that the search for one label takes.
+// need has the settings that the search for one label takes: what it is found by without them is
+// below 0.
 type need struct{ reach, deviations float32 }
 
 // survey has the needs of held-out contexts and their costs, found by a look at all labels.
 type survey struct {
 	n, k  int
-	first []need // of the best labels, in searches for them alone
+	first []need // of the best labels
 	best  []need // of the k best labels of each context
-	// For each context, the share of the labels within each reach, and the number of labels within
+	// For each context, the share of the codes within each reach, and the number of labels within
 	// each of the deviations.
 	looked, kept []float32
 }
 
+// places are the places of labels in panels.
+func (m *maker) places() []int {
+	places := make([]int, m.Labels)
+	for i, id := range m.IDs {
+		if places[id] = i; i >= m.Labels-m.Outliers {
+			places[id] = -1 // an outlier: it is always found
+		}
+	}
+	return places
+}
+
 // survey looks at all labels for each of the held-out contexts, whose best labels are given.
-func (m *maker) survey(ctx context.Context, model *previewing.Model, held []float32, best []exact.Prediction, done func(int)) (*survey, error) {
+func (m *maker) survey(ctx context.Context, model *previewing.Model, held []float32, best []exact.Prediction, places []int, done func(int)) (*survey, error) {
 	n := len(held) / m.Dim
 	v := &survey{n: n, k: m.K, first: make([]need, n), best: make([]need, n*m.K), looked: make([]float32, n*len(reaches)), kept: make([]float32, n*len(deviations))}
-	sigmas, norms := make([]float64, n), make([]float64, n)
+	var spreads [previewing.Stages][]float64
+	for j := range spreads {
+		spreads[j] = make([]float64, n)
+	}
+	norms := make([]float64, n)
 	err := m.each(ctx, model, held, nil, func(s *previewing.Searcher, c int, h []float32) error {
 		s.Look().Coordinates(h)
-		sigmas[c], norms[c] = s.Look().Sigma, s.Look().Norm
+		norms[c] = s.Look().Norm
+		for j, x := range s.Look().Spread {
+			spreads[j][c] = x
+		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	if far := slices.Sorted(slices.Values(sigmas))[n*99/100]; far < math.MaxFloat64 {
+	for j := range spreads {
+		slices.Sort(spreads[j])
+		if usual := spreads[j][n/2]; usual < math.MaxFloat64 {
+			m.Usual[j] = usual
+		}
+	}
+	if far := spreads[previewing.Stages-1][n*99/100]; far < math.MaxFloat64 {
 		m.Far = far
 	}
 	if m.Biased > 0 {
 		m.Short = slices.Sorted(slices.Values(norms))[n/100]
 	}
-	rowOf, row, ids := map[uint32]uint32{}, 0, m.IDs // of each label in a block, where all blocks are looked at
-	for _, size := range m.Sizes {
-		for i, id := range ids[:size] {
-			rowOf[id] = uint32(row + i)
-		}
-		row, ids = row+padded(int(size)), ids[size:]
+	type room struct {
+		s   *previewing.Searcher
+		req []float32 // of each panel
 	}
-	return v, m.each(ctx, model, held, done, func(s *previewing.Searcher, c int, h []float32) error {
-		l := s.Look()
-		if !l.Coordinates(h) {
-			return nil // the layer answers
+	fresh := func() room { return room{model.Over(m.layer), make([]float32, m.Panels())} }
+	return v, parallel.With(ctx, 0, n, 16, done, fresh, func(r room, lo, hi int) error {
+		for c := lo; c < hi; c++ {
+			if l := r.s.Look(); l.Coordinates(held[c*m.Dim : (c+1)*m.Dim]) { // else the layer answers
+				m.needs(v, l, c, best[c*m.K:(c+1)*m.K], places, r.req)
+			}
 		}
-		m.needs(v, l, c, best[c*m.K:(c+1)*m.K], rowOf)
 		return nil
 	})
 }
 
 // needs finds the needs and the costs of a context, whose coordinates l has.
-func (m *maker) needs(v *survey, l *previewing.Look, c int, best []exact.Prediction, rowOf map[uint32]uint32) {
-	far := l.IsFar()
-	of := func(x, least float64) float64 { // the distance of a rung that becomes x
-		switch {
-		case !far:
-			return x
-		case x <= least:
-			return 0
-		}
-		return x / previewing.FarTimes
-	}
+func (m *maker) needs(v *survey, l *previewing.Look, c int, best []exact.Prediction, places []int, req []float32) {
 	var none exact.Request
-	l.First(1, &none)
-	mark1 := l.Mark(1, &none)
 	l.First(m.K, &none)
-	markK := l.Mark(m.K, &none)
-	reach := func(b uint32, mark float32) float64 {
-		return of(max(0, float64(mark-l.Centre[b]))/max(float64(l.Length*float64(m.Radii[b])), 1e-30), previewing.FarReach)
+	for j, p := range best {
+		if at := places[p.ID]; at >= 0 {
+			v.best[c*m.K+j] = needOf(l, at)
+		}
 	}
-	outside := func(mark, x float32, b uint32) float64 {
-		return float64(float32(of(float64(mark-x)/float64(l.Sigma*float64(m.Beyond[b])), previewing.FarDeviations)))
-	}
+	v.first[c] = v.best[c*m.K]
 	shares := v.looked[c*len(reaches) : (c+1)*len(reaches)]
-	for b, size := range m.Sizes {
-		if i, _ := slices.BinarySearch(reaches, reach(uint32(b), markK)); i < len(shares) {
-			shares[i] += float32(size) / float32(m.Labels)
+	for i := range req {
+		req[i] = float32(math.Inf(-1))
+	}
+	for j := range previewing.Stages {
+		from, to := m.Stage(j)
+		part := float32(kernels.RowBytes42(to, min(to, m.Fine))-kernels.RowBytes42(from, min(from, m.Fine))) / float32(m.RowBytes()*m.Panels())
+		for _, x := range req {
+			if i, _ := slices.BinarySearch(reaches, float64(x)); i < len(shares) {
+				shares[i] += part
+			}
+		}
+		if l.All(j); j < previewing.Stages-1 {
+			l.Reaches(j, req)
 		}
 	}
 	sumUp(shares)
-	l.All()
-	all1, allK := l.Mark(1, &none), l.Mark(m.K, &none)
-	for j, p := range best {
-		row, ok := rowOf[p.ID]
-		if !ok { // an outlier: it is always found
-			continue
-		}
-		b := l.BlockOf(row)
-		needed := func(first, all float32) need {
-			x := need{deviations: float32(outside(all, l.Scores[row], b))}
-			if l.Reach[b] < l.Limit { // else the first look is at it
-				x.reach = float32(reach(b, first))
-			}
-			return x
-		}
-		v.best[c*m.K+j] = needed(markK, allK)
-		if j == 0 {
-			v.first[c] = needed(mark1, all1)
-		}
-	}
 	kept := v.kept[c*len(deviations) : (c+1)*len(deviations)]
-	for _, row := range l.Near(allK, float64(deviations[len(deviations)-1]*previewing.FarTimes*l.Sigma)) {
-		if i, _ := slices.BinarySearch(deviations, outside(allK, l.Scores[row], l.BlockOf(row))); i < len(kept) {
+	for _, row := range l.Near(deviations[len(deviations)-1]) {
+		if i, _ := slices.BinarySearch(deviations, l.Distance(row)); i < len(kept) {
 			kept[i]++
 		}
 	}
 	sumUp(kept)
+}
+
+// needOf returns the needs of the label at a place, after a first look. They are rounded up.
+func needOf(l *previewing.Look, place int) need {
+	reach, deviations := l.Needs(place)
+	up := func(x float64) float32 {
+		return float32(max(x, -1) * (1 + 0x1p-20))
+	}
+	return need{up(reach), up(deviations)}
 }
 
 func sumUp(x []float32) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/encode"
+	"github.com/learning-to-screen/l2s/internal/kernels"
+	"github.com/learning-to-screen/l2s/internal/linear"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 	"github.com/learning-to-screen/l2s/internal/previewing"
 )
@@ -67,79 +69,259 @@ func eachLabel[S any](ctx context.Context, m *maker, fresh func() S, work func(s
 	})
 }
 
-// coder makes the codes of the labels of a block. It is for one goroutine.
-type coder struct {
-	*reader
-	block  int
-	codes  []byte
-	centre []float64 // of the block, in all coordinates
-	scale  []float64 // codes per coordinate
-	lost   []float64 // the square of what each code loses
+const (
+	clip       = 3.5  // deviations of a coordinate that codes of 4 bits reach to
+	coarseStep = 1.0  // deviations from a code of 2 bits to the next: the best for a normal distribution
+	someLabels = 4096 // which give the steps of codes
+	finest     = 2    // codes of a coordinate
+)
+
+// middle is half the largest number of a code, which means 0.
+func (m *maker) middle(code int) float64 {
+	if code < m.Fine {
+		return 7.5
+	}
+	return 1.5
 }
 
-// eachBlock calls work for each block whose number is a multiple of step, with its labels.
-func (m *maker) eachBlock(ctx context.Context, fresh func() *reader, step int, work func(c *coder, b int, ids []uint32)) error {
-	coders := func() *coder {
-		n := m.Coordinates
-		return &coder{fresh(), 0, make([]byte, n), make([]float64, n), make([]float64, n), make([]float64, n)}
+// code returns the number of code c for x in steps of 1/scale, and what it leaves of x.
+func (m *maker) code(c int, x, scale float64) (code byte, left float64) {
+	const toInt = 3 << 51
+	middle := m.middle(c)
+	code = byte(math.Float64bits(min(max(float64(x*scale)+middle, 0), 2*middle) + toInt))
+	return code, x - float64((float64(code)-middle)*float64(m.Steps[c]))
+}
+
+// scales returns codes per coordinate, of each code.
+func (m *maker) scales() []float64 {
+	scales := make([]float64, len(m.Steps))
+	for c, step := range m.Steps {
+		if step > 0 {
+			scales[c] = 1 / float64(step)
+		}
 	}
-	return parallel.With(ctx, 0, m.Blocks, 8, nil, coders, func(c *coder, lo, hi int) error {
-		for b := lo; b < hi; b++ {
-			if b%step == 0 {
-				c.begin(b)
-				work(c, b, m.IDs[m.starts[b]:m.starts[b+1]])
+	return scales
+}
+
+// allot gives codes to coordinates: each of 4 bits to the one of which most is left, at most two to
+// one of them, and those of 2 bits to the largest others. It finds the steps of the codes, and what
+// each stage leaves, by some labels.
+func (m *maker) allot(ctx context.Context) error {
+	n := min(m.Labels, someLabels)
+	left := make([][]float64, m.Coordinates) // of each coordinate, of the labels
+	for r := range left {
+		left[r] = make([]float64, n)
+	}
+	err := parallel.With(ctx, 0, n, 64, nil, m.readers(m.through), func(read *reader, lo, hi int) error {
+		for i := lo; i < hi; i++ {
+			read.read(i * m.Labels / n)
+			for r, x := range read.a {
+				left[r][i] = x
 			}
 		}
 		return nil
 	})
-}
-
-func (c *coder) begin(block int) {
-	m := c.m
-	c.block = block
-	for j, x := range m.Centres[block*m.Centred : (block+1)*m.Centred] {
-		c.centre[j] = float64(x) * float64(m.Axes[j])
+	if err != nil {
+		return err
 	}
-	for r, step := range m.Steps {
-		c.scale[r] = 0
-		if s := float64(step) * float64(m.Gauges[block]); s > 0 {
-			c.scale[r] = 1 / s
+	squares, codes := make([]float64, m.Coordinates), make([]int, m.Coordinates)
+	for r, x := range left {
+		squares[r] = linear.Dot(x, x) / float64(n)
+	}
+	m.Of, m.Steps = make([]uint32, m.Codes), make([]float32, m.Codes)
+	m.Left = make([]float32, previewing.Stages*m.Coordinates)
+	for stage := range previewing.Stages {
+		from, to := m.Stage(stage)
+		for c := from; c < to; c++ {
+			most := finest
+			if c >= m.Fine {
+				most = 1
+			}
+			r := -1
+			for i, x := range squares {
+				if codes[i] < most && (r < 0 || x > squares[r]) {
+					r = i
+				}
+			}
+			if r < 0 {
+				continue // no coordinate is left: the code is always 0 steps
+			}
+			step := float64(math.Sqrt(squares[r]) * coarseStep)
+			switch {
+			case c < m.Fine && codes[r] == 0:
+				step = float64(math.Sqrt(squares[r]) * (clip / 7.5))
+			case c < m.Fine:
+				step = float64(m.Steps[slices.Index(m.Of[:c], uint32(r))]) / 16
+			}
+			m.Of[c], m.Steps[c] = uint32(r), float32(step)
+			codes[r]++
+			scale := 0.0
+			if m.Steps[c] > 0 {
+				scale = 1 / float64(m.Steps[c])
+			}
+			for i, x := range left[r] {
+				_, left[r][i] = m.code(c, x, scale)
+			}
+			squares[r] = linear.Dot(left[r], left[r]) / float64(n)
+		}
+		for r, x := range squares {
+			m.Left[stage*m.Coordinates+r] = float32(x)
 		}
 	}
+	return nil
 }
 
-// encode leaves the codes of the label that was read in c.codes, and what they lose in c.lost.
-func (c *coder) encode() {
-	const toInt = 3 << 51
-	for r, a := range c.a {
-		middle := c.m.middle(r)
-		y := float64((a-c.centre[r])*c.scale[r]) + middle
-		y = min(max(y, 0), 2*middle)
-		c.codes[r] = byte(math.Float64bits(y + toInt))
-		off := a - c.centre[r] - (float64(c.codes[r])-middle)*float64(c.m.Steps[r])*float64(c.m.Gauges[c.block])
-		c.lost[r] = float64(off * off)
-	}
+// coded are all labels with their codes.
+type coded struct {
+	codes  []byte                       // packed
+	near   []float32                    // the first coordinates, which tell labels that are alike
+	left   [previewing.Stages][]float64 // the squares of what codes leave
+	beyond []float64                    // the same, outside the coordinates
+	far    []float64                    // the square of the length of the row outside them, about
 }
 
-const (
-	clip       = 3.5 // deviations of a coordinate that codes of 4 bits reach to
-	coarseStep = 1.0 // deviations from a code of 2 bits to the next: the best for a normal distribution
-)
+const nearIn = 24
 
-// stepOf is the step of the codes of a coordinate, in deviations of the labels of a block.
-func (m *maker) stepOf(r int) float64 {
-	if r < m.Fine {
-		return clip / 7.5
+// encode makes the codes of all labels.
+func (m *maker) encode(ctx context.Context) (*coded, error) {
+	n, size := m.Labels, m.RowBytes()
+	dim := min(nearIn, m.Coordinates)
+	x := &coded{codes: make([]byte, n*size), near: make([]float32, n*dim), beyond: make([]float64, n), far: make([]float64, n)}
+	for j := range x.left {
+		x.left[j] = make([]float64, n)
 	}
-	return coarseStep
+	scales, readers := m.scales(), m.readers(slices.Concat(m.through, m.outside, m.rest))
+	type worker struct {
+		*reader
+		codes []byte
+	}
+	fresh := func() worker { return worker{readers(), make([]byte, m.Codes)} }
+	return x, eachLabel(ctx, m, fresh, func(w worker, id int) {
+		w.read(id)
+		a, more := w.a[:m.Coordinates], w.a[m.Coordinates:]
+		for i := range dim {
+			x.near[id*dim+i] = float32(a[i])
+		}
+		for i := range m.Probes {
+			x.beyond[id] += float64(more[i] * more[i])
+			x.far[id] += float64(more[m.Probes+i] * more[m.Probes+i])
+		}
+		for j := range x.left {
+			from, to := m.Stage(j)
+			for c := from; c < to; c++ {
+				r := m.Of[c]
+				w.codes[c], a[r] = m.code(c, a[r], scales[c])
+			}
+			x.left[j][id] = linear.Dot(a, a)
+		}
+		encode.PackCodes42(x.codes[id*size:], w.codes, m.Fine)
+	})
 }
 
-// middle is half the largest code of a coordinate, which means the centre's.
-func (m *maker) middle(r int) float64 {
-	if r < m.Fine {
-		return 7.5
+const leastGauge = 0.25
+
+// arrange puts labels that are alike into panels, with their codes, and the outliers after them:
+// labels with codes that tell little of their logits. They are the huge ones, those whose codes
+// leave most, since coordinates are too large for them, and those whose rows have the longest part
+// outside the coordinates. Such a row has a direction almost for itself: contexts along it are
+// rare, so the coordinates leave it out.
+func (m *maker) arrange(x *coded) {
+	apart := make([]bool, m.Labels)
+	for id := range m.huge {
+		apart[id] = true
 	}
-	return 1.5
+	n := min(mostOutliers, m.Labels/labelsPerOutlier) / 2
+	for _, id := range append(m.farthest(x.far, n), largest(m.all(), x.left[previewing.Stages-1], n)...) {
+		apart[id] = true
+	}
+	var outliers []uint32
+	for id, is := range apart {
+		if !is {
+			m.IDs = append(m.IDs, uint32(id))
+		} else {
+			outliers = append(outliers, uint32(id))
+		}
+	}
+	m.Outliers = m.Labels - len(m.IDs)
+	alike(m.IDs, x.near, len(x.near)/m.Labels)
+	for panel := range slices.Chunk(m.IDs, kernels.PanelRows) {
+		slices.Sort(panel)
+	}
+	size, panels := m.RowBytes(), m.Panels()
+	m.codes = make([]byte, 0, len(m.IDs)*size)
+	for _, id := range m.IDs {
+		m.codes = append(m.codes, x.codes[int(id)*size:][:size]...)
+	}
+	m.Gauges = slices.Repeat([]float32{leastGauge}, previewing.Stages*panels)
+	for j, left := range x.left {
+		mean := 0.0
+		for _, id := range m.IDs {
+			mean += (left[id] + x.beyond[id]) / float64(len(m.IDs))
+		}
+		for i, id := range m.IDs {
+			if g := &m.Gauges[j*panels+i/kernels.PanelRows]; mean > 0 {
+				*g = max(*g, float32(math.Sqrt((left[id]+x.beyond[id])/mean)))
+			}
+		}
+	}
+	m.IDs = append(m.IDs, outliers...)
+}
+
+// alike puts labels that are alike next to each other, in places that whole panels share: it splits
+// them into halves along the coordinate in which they differ most, and each half again.
+func alike(ids []uint32, x []float32, dim int) {
+	if len(ids) <= kernels.PanelRows {
+		return
+	}
+	best, most := 0, -1.0
+	step := max(1, len(ids)/sampledIn)
+	for r := range dim {
+		n, sum, square := 0.0, 0.0, 0.0
+		for i := 0; i < len(ids); i += step {
+			v := float64(x[int(ids[i])*dim+r])
+			n, sum, square = n+1, sum+v, square+float64(v*v)
+		}
+		if spread := square - float64(sum*sum)/n; spread > most {
+			best, most = r, spread
+		}
+	}
+	half := (len(ids)/2 + kernels.PanelRows - 1) / kernels.PanelRows * kernels.PanelRows
+	halve(ids, half, func(a, b uint32) bool {
+		u, v := x[int(a)*dim+best], x[int(b)*dim+best]
+		return u < v || u == v && a < b
+	})
+	alike(ids[:half], x, dim)
+	alike(ids[half:], x, dim)
+}
+
+const sampledIn = 256 // labels that tell in which coordinate a half differs most
+
+// halve puts the n smallest ids before the others.
+func halve(ids []uint32, n int, less func(a, b uint32) bool) {
+	for len(ids) > 1 && n > 0 && n < len(ids) {
+		pivot := ids[len(ids)/2]
+		i, j := 0, len(ids)-1
+		for i <= j {
+			for less(ids[i], pivot) {
+				i++
+			}
+			for less(pivot, ids[j]) {
+				j--
+			}
+			if i <= j {
+				ids[i], ids[j] = ids[j], ids[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch {
+		case n <= j:
+			ids = ids[:j+1]
+		case n >= i:
+			ids, n = ids[i:], n-i
+		default:
+			return
+		}
+	}
 }
 
 // all returns all labels.
@@ -194,72 +376,11 @@ const (
 	labelsPerOutlier = 512 // at least
 )
 
-// encode makes the codes of all labels but the outliers, which it takes out of their blocks: labels
-// with previews that tell little of their logits. They are the huge ones, those whose codes lose
-// most, since coordinates are too large for them, and those whose rows have the longest part
-// outside the coordinates. Such a row has a direction almost for itself: contexts along it are
-// rare, so the coordinates leave it out.
-func (m *maker) encode(ctx context.Context) error {
-	size, lost := m.RowBytes(), make([]float64, m.Labels)
-	m.codes = make([]byte, m.Labels*size)
-	err := m.eachBlock(ctx, m.readers(m.through), 1, func(c *coder, b int, ids []uint32) {
-		for i, id := range ids {
-			c.read(int(id))
-			c.encode()
-			for _, square := range c.lost {
-				lost[id] += square
-			}
-			encode.PackCodes42(m.codes[(m.starts[b]+i)*size:], c.codes, m.Fine)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	n := min(mostOutliers, m.Labels/labelsPerOutlier) / 2
-	if n == 0 && len(m.huge) == 0 {
+// farthest returns the n labels whose rows have the longest part outside the coordinates, some of
+// those of which probes say so.
+func (m *maker) farthest(squares []float64, n int) []uint32 {
+	if n == 0 {
 		return nil
-	}
-	longest, err := m.farthest(ctx, n)
-	if err != nil {
-		return err
-	}
-	apart := map[uint32]bool{}
-	for _, id := range append(longest, largest(m.all(), lost, n)...) {
-		apart[id] = true
-	}
-	var outliers []uint32
-	kept := 0
-	for b := range m.Sizes {
-		for at := m.starts[b]; at < m.starts[b+1]; at++ {
-			id := m.IDs[at]
-			if (apart[id] || m.huge[id]) && m.Sizes[b] > 1 { // no block is empty
-				outliers = append(outliers, id)
-				m.Sizes[b]--
-				continue
-			}
-			m.IDs[kept] = id
-			copy(m.codes[kept*size:(kept+1)*size], m.codes[at*size:])
-			kept++
-		}
-	}
-	slices.Sort(outliers)
-	copy(m.IDs[kept:], outliers)
-	m.codes, m.Outliers = m.codes[:kept*size], len(outliers)
-	return nil
-}
-
-// farthest returns the n labels whose rows have the longest part outside the coordinates. Probes
-// estimate the length for all labels, and some of the longest are measured.
-func (m *maker) farthest(ctx context.Context, n int) ([]uint32, error) {
-	squares := make([]float64, m.Labels)
-	err := eachLabel(ctx, m, m.readers(m.rest), func(r *reader, id int) {
-		r.read(id)
-		for _, x := range r.a {
-			squares[id] += float64(x * x)
-		}
-	})
-	if err != nil {
-		return nil, err
 	}
 	ids := largest(m.all(), squares, 16*n)
 	width, r := m.Width(), m.readers(m.through)()
@@ -279,5 +400,5 @@ func (m *maker) farthest(ctx context.Context, n int) ([]uint32, error) {
 			squares[id] += float64(x * x)
 		}
 	}
-	return largest(ids, squares, n), nil
+	return largest(ids, squares, n)
 }

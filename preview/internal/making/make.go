@@ -1,5 +1,5 @@
-// Package making makes the models of package previewing: coordinates from contexts, blocks of
-// labels, the codes of these, and rungs from the needs of held-out contexts. Package preview has
+// Package making makes the models of package previewing: coordinates from contexts, codes of
+// labels in panels of alike ones, and rungs from the needs of held-out contexts. Package preview has
 // the comments for what is exported.
 package making
 
@@ -34,8 +34,7 @@ const (
 	mostHeldOut = 2048
 	leastStates = 64
 	heldRuns    = 64 // of states
-	clusteredIn = 128
-	mostFine    = 64 // coordinates with codes of 4 bits: the others have hardly more variance than is left outside
+	mostFine    = 64 // codes of 4 bits: the other coordinates have hardly more variance than is left outside
 )
 
 // maker makes a model of a layer, step by step.
@@ -48,8 +47,7 @@ type maker struct {
 	outside []float32       // probes x width: for the part of a label outside them
 	rest    []float32       // the same, for contexts of any direction
 	huge    map[uint32]bool // labels that count as the mean row
-	starts  []int           // the place of the first label of each block, and the place after the last
-	codes   []byte          // packed, of the labels of blocks
+	codes   []byte          // packed, of the labels of panels
 }
 
 // Make is preview.Make.
@@ -111,8 +109,7 @@ func begin(l *exact.Layer, states []float32, opt *Options) (m *maker, from, held
 	}
 	m.Coordinates = min(cmp.Or(opt.Coordinates, 384), m.Width())
 	m.Fine = min((m.Coordinates+7)&^7, mostFine)
-	m.Coordinates = m.Fine + (max(m.Coordinates-m.Fine, 0)+15)&^15
-	m.Centred = min(clusteredIn, m.Coordinates)
+	m.Codes = m.Fine + (max(m.Coordinates-m.Fine, 0)+15)&^15
 	return m, from, held, nil
 }
 
@@ -155,12 +152,16 @@ func (m *maker) make(ctx context.Context, states, held []float32) (*previewing.M
 	if err := m.turns(ctx, m.extended(states)); err != nil {
 		return nil, err
 	}
-	m.opt.Progress("blocks", 0)
-	for _, step := range []func(context.Context) error{m.group, m.spread, m.findBeyond, m.encode} {
-		if err := step(ctx); err != nil {
-			return nil, err
-		}
+	m.opt.Progress("codes", 0)
+	if err := m.allot(ctx); err != nil {
+		return nil, err
 	}
+	labels, err := m.encode(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.opt.Progress("codes", 0.9)
+	m.arrange(labels)
 	model := previewing.New(m.Parts, m.codes)
 	m.opt.Progress("fingerprint", 0)
 	m.Fingerprint, m.Body = previewing.FingerprintOf(m.layer), m.opt.Body

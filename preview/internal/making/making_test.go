@@ -300,16 +300,15 @@ func TestPreviewsAreTheLogitsInTheCoordinates(t *testing.T) {
 			if !s.Look().Coordinates(h) {
 				t.Fatal("found a context without previews, expected one with them")
 			}
-			s.Look().All()
-			at, ids, z := 0, m.IDs, m.coordinatesOf(h)
-			for _, size := range m.Sizes {
-				for i, id := range ids[:size] {
-					r.read(int(id))
-					want := linear.Dot(r.a, z[:m.Coordinates])
-					off := float64(s.Look().Scores[at+i]) - want
-					errors2, total = errors2+off*off, total+want*want
-				}
-				at, ids = at+padded(int(size)), ids[size:]
+			for j := range previewing.Stages {
+				s.Look().All(j)
+			}
+			z := m.coordinatesOf(h)
+			for at, id := range m.IDs[:m.Labels-m.Outliers] {
+				r.read(int(id))
+				want := linear.Dot(r.a, z[:m.Coordinates])
+				off := float64(s.Look().Scores[at]*s.Look().Scale) - want
+				errors2, total = errors2+off*off, total+want*want
 			}
 		}
 		if share := errors2 / total; !(share < 0.01) {
@@ -395,12 +394,12 @@ func TestARungMissesWhatItLeavesOut(t *testing.T) {
 		s, e := mustSearch(t, x.model, x.layer), exact.NewSearcher(x.layer)
 		for range 200 {
 			h := x.contexts(1)
-			for _, k := range []int{1, 5} {
+			for _, k := range []int{1, 5, 40} {
 				got, want := make([]exact.Prediction, k), make([]exact.Prediction, k)
 				if _, err := e.TopK(want, h); err != nil {
 					t.Fatal(err)
 				}
-				narrow := previewing.Rung{Deviations: 0.1, Reach: 0.5}
+				narrow := previewing.Rung{}
 				for i, r := range append(slices.Clone(x.model.Parts().Rungs), narrow) {
 					if _, err := s.Answer(got, h, &exact.Request{}, &r); err != nil {
 						t.Fatal(err)
@@ -419,41 +418,51 @@ func TestARungMissesWhatItLeavesOut(t *testing.T) {
 	}
 }
 
-// A block's factor is the root mean square, over contexts, of the part of its labels' logits
-// outside the coordinates, over that of all labels.
-func TestBlocksSayWhatTheirLabelsHaveOutside(t *testing.T) {
+// A panel's gauge after a stage is the largest part of a label's logits that the codes up to the
+// stage leave, in root mean squares over contexts, over the root mean square of all labels.
+func TestPanelsSayWhatTheirLabelsHaveLeft(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
-		m := x.maker
+		m, s := x.maker, mustSearch(t, x.model, x.layer)
 		const n = 60
-		squares, all := make([]float64, m.Blocks), 0.0
-		row := make([]float32, m.Width())
+		inside, row := m.Labels-m.Outliers, make([]float32, m.Width())
+		squares := make([][]float64, previewing.Stages)
+		for j := range squares {
+			squares[j] = make([]float64, inside)
+		}
 		for range n {
 			h := x.contexts(1)
-			rest := m.outsideOf(h, m.coordinatesOf(h))
-			ids := m.IDs
-			for b, size := range m.Sizes {
-				for _, id := range ids[:size] {
-					m.widen(row, int(id))
-					logit := 0.0
-					for j, v := range rest {
-						logit += v * (float64(row[j]) - float64(m.Mean[j]))
-					}
-					squares[b] += logit * logit / float64(size) / n
-					all += logit * logit / float64(m.Labels) / n
+			if !s.Look().Coordinates(h) {
+				t.Fatal("found a context without previews, expected one with them")
+			}
+			logits := make([]float64, inside)
+			for at, id := range m.IDs[:inside] {
+				m.widen(row, int(id))
+				for k, v := range m.extended(h) {
+					logits[at] += float64(v) * (float64(row[k]) - float64(m.Mean[k]))
 				}
-				ids = ids[size:]
+			}
+			for j := range previewing.Stages {
+				scores := s.Look().All(j)
+				for at, logit := range logits {
+					off := logit - float64(scores[at]*s.Look().Scale)
+					squares[j][at] += off * off / n
+				}
 			}
 		}
-		off := 0.0
-		for b, square := range squares {
-			want := max(math.Sqrt(square/all), leastBeyond)
-			off += math.Abs(math.Log(float64(m.Beyond[b])/want)) / float64(len(squares))
-			if ratio := float64(m.Beyond[b]) / want; ratio < 0.5 || ratio > 2 {
-				t.Errorf("block %d: found the factor %v, want about %v", b, m.Beyond[b], want)
+		for j := range squares {
+			mean := 0.0
+			for _, x := range squares[j] {
+				mean += x / float64(inside)
 			}
-		}
-		if off > 0.25 {
-			t.Errorf("found factors that are off by %v of their logarithms, want at most 0.25", off)
+			off := 0.0
+			for panel := range m.Panels() {
+				of := squares[j][panel*kernels.PanelRows : min((panel+1)*kernels.PanelRows, inside)]
+				want := max(math.Sqrt(slices.Max(of)/mean), leastGauge)
+				off += math.Abs(math.Log(float64(m.Gauges[j*m.Panels()+panel])/want)) / float64(m.Panels())
+			}
+			if off > 0.3 {
+				t.Errorf("stage %d: found gauges that are off by %v of their logarithms, want at most 0.3", j, off)
+			}
 		}
 	})
 }
@@ -565,8 +574,8 @@ func TestABudgetIsTheLastRungWithinIt(t *testing.T) {
 	})
 }
 
-// Contexts of another kind look farther, and contexts of a very different kind have exact answers:
-// nearly all of their best labels are found.
+// Contexts of another kind have a larger spread, and look farther: nearly all of their best labels
+// are found.
 func TestStrangeContextsAreAnsweredAsPrecisely(t *testing.T) {
 	both(t, func(t *testing.T, x made) {
 		s, e := mustSearch(t, x.model, x.layer), exact.NewSearcher(x.layer)
@@ -593,8 +602,8 @@ func TestStrangeContextsAreAnsweredAsPrecisely(t *testing.T) {
 		if missed > n*k/500 {
 			t.Errorf("found %d of %d labels missed, want at most %d", missed, n*k, n*k/500)
 		}
-		if got := s.Look().Stats; got.Far < n/20 || got.Exact < n/20 || got.Exact > n*9/10 {
-			t.Errorf("found %+v, want some of %d contexts far, and some exact", got, n)
+		if got := s.Look().Stats; got.Far < n/20 {
+			t.Errorf("found %+v, want some of %d contexts far", got, n)
 		}
 	})
 }
@@ -776,7 +785,7 @@ func TestLogSums(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				b, err := e.Search(nil, h, exact.Request{LogSum: true})
+				b, err := e.Search(make([]exact.Prediction, bestOfSums), h, exact.Request{LogSum: true})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -1214,6 +1223,47 @@ func TestWhoLooksFartherMissesLess(t *testing.T) {
 		}
 		if scored[0] == 0 {
 			t.Errorf("found %d labels scored in full, expected some", scored)
+		}
+	})
+}
+
+// Searches for few labels find the best of searches for more, and a larger budget keeps what a
+// smaller one found: the labels scored in full are the same, or more.
+func TestFewAreTheFirstOfMoreAndLargerBudgetsKeepWhatSmallerOnesFound(t *testing.T) {
+	both(t, func(t *testing.T, x made) {
+		s := mustSearch(t, x.model, x.layer)
+		rungs := []previewing.Rung{{}, {Reach: 0.5, Deviations: 0.2}, {Reach: 1, Deviations: 0.5}, {Reach: 2, Deviations: 0.5}, {Reach: 5, Deviations: 3}}
+		for i := range 200 {
+			h := x.contexts(1)
+			if i%2 == 1 {
+				h = x.strange()
+			}
+			var before []uint32
+			for j, r := range rungs {
+				var few []exact.Prediction
+				for _, k := range []int{1, 5, 40} {
+					got := make([]exact.Prediction, k)
+					a, err := s.Answer(got, h, &exact.Request{}, &r)
+					if err != nil || a.Count != k {
+						t.Fatal(a, err)
+					}
+					if !slices.Equal(got[:len(few)], few) {
+						t.Fatalf("rung %d, k %d: found %v, want %v first", j, k, got, few)
+					}
+					few = got
+				}
+				if s.Look().Stats.Crowded > 0 { // the exact layer answers, which keeps all
+					break
+				}
+				ids := slices.Sorted(slices.Values(s.Look().IDs))
+				for _, id := range before {
+					if _, found := slices.BinarySearch(ids, id); !found {
+						t.Fatalf("rung %d: found %d no more, which a smaller one scored", j, id)
+					}
+				}
+				before = ids
+			}
+			s.Look().Stats = previewing.Stats{}
 		}
 	})
 }

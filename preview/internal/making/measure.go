@@ -65,7 +65,7 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 	if n == 0 {
 		for i := range factors {
 			x := float64(i) / float64(len(factors)-1)
-			m.Rungs = append(m.Rungs, previewing.Rung{Deviations: 1 + 4.5*x, Reach: 4 + 4*x, Kept: float64(i + 1)})
+			m.Rungs = append(m.Rungs, previewing.Rung{Deviations: 1 + 3.5*x, Reach: 3 + 5*x, Kept: float64(i + 1)})
 		}
 		m.Normal = len(m.Rungs) - 1
 		return nil
@@ -74,15 +74,22 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 	counted := func(from, to float64) func(int) {
 		return parallel.Counter(n, func(done int) { m.opt.Progress("precision", from+(to-from)*float64(done)/float64(n)) })
 	}
-	best, _, err := m.exactly(ctx, held, m.K, exact.Request{}, counted(0, 0.3))
+	best, _, err := m.exactly(ctx, held, m.K, exact.Request{}, counted(0, 0.2))
 	if err != nil {
 		return err
 	}
-	needs, err := m.survey(ctx, model, held, best, counted(0.3, 0.5))
+	places := m.places()
+	needs, err := m.survey(ctx, model, held, best, places, counted(0.2, 0.4))
 	if err != nil {
 		return err
 	}
 	m.Rungs = needs.choose(m, 1-p1, 1-pk)
+	m.Normal = slices.Index(factors, 1)
+	ownNeeds, err := m.ownNeeds(ctx, model, states, places)
+	if err != nil {
+		return err
+	}
+	m.lookFarther(ownNeeds)
 	if err := m.measureSums(ctx, model, held); err != nil {
 		return err
 	}
@@ -90,9 +97,9 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 		if err := m.measureRung(ctx, model, &m.Rungs[i], held, best); err != nil {
 			return err
 		}
-		m.opt.Progress("precision", 0.5+0.2*float64(i+1)/float64(len(m.Rungs)))
+		m.opt.Progress("precision", 0.8+0.2*float64(i+1)/float64(len(m.Rungs)))
 	}
-	normal := m.Rungs[slices.Index(factors, 1)]
+	normal := m.Rungs[m.Normal]
 	slices.SortStableFunc(m.Rungs, func(a, b previewing.Rung) int { return cmp.Compare(a.Kept, b.Kept) })
 	// A budget names one rung: the normal one, or of equal ones the most precise, which is the last.
 	slices.Reverse(m.Rungs)
@@ -101,9 +108,7 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 	slices.Reverse(m.Rungs)
 	m.Rungs = ascending(m.Rungs, normal)
 	m.Normal = slices.Index(m.Rungs, normal)
-	if err := m.measureOwn(ctx, model, states); err != nil {
-		return err
-	}
+	m.measureOwn(ownNeeds)
 	m.setNormal(p1, pk)
 	return m.precise(p1, pk)
 }
@@ -115,6 +120,9 @@ func (m *maker) precise(p1, pk float64) error {
 		return fmt.Errorf("%w: found P@1 %.4f and P@%d %.4f at most on %d held-out states, expected %v and %v: take more states of such texts, or the exact search; Options.Precision1 and PrecisionK allow less", precision.ErrTarget, r.Precision1.Value, m.K, r.PrecisionK.Value, m.HeldOut, p1, pk)
 	}
 	if least := cmp.Or(m.opt.LeastOwn, leastOwn); m.Own > 0 && r.Own.High < least {
+		return fmt.Errorf("%w: found %.4f of %d labels at most, each in a state in which it leads by %d logits, expected %.4v: take the exact search; Options.LeastOwn allows less", precision.ErrTarget, r.Own.Value, m.Own, evaluate.OwnLead, least)
+	}
+	if least := cmp.Or(m.opt.LeastOwn, 1-byFar*(1-precision.TargetOwn)); m.Own > 0 && r.Own.High < least {
 		return fmt.Errorf("%w: found %.4f of %d labels at most, each in a state in which it leads by %d logits, expected %.4v: take the exact search; Options.LeastOwn allows less", precision.ErrTarget, r.Own.Value, m.Own, evaluate.OwnLead, least)
 	}
 	if m.Labels >= LeastLabels && r.Exact > mostExact {
@@ -141,23 +149,97 @@ func (m *maker) setNormal(p1, pk float64) {
 	}
 }
 
-// measureOwn finds the shares of own states that the rungs find.
-func (m *maker) measureOwn(ctx context.Context, model *previewing.Model, states []float32) error {
+// ownMethod finds the needs of labels in their own states. It is an evaluate.Method.
+type ownMethod struct {
+	*previewing.Steps
+	look   *previewing.Look
+	last   *previewing.Rung
+	places []int
+	needs  []need // of all labels
+}
+
+// Finds leaves the needs of the label. The label is missed if the last rung misses it.
+func (o *ownMethod) Finds(id uint32, h []float32) (rung int, missed bool, err error) {
+	var none exact.Request
+	x := need{-1, -1}
+	if at := o.places[id]; at >= 0 && o.look.Coordinates(h) {
+		if o.look.First(1, &none); !math.IsInf(float64(o.look.Mark), -1) {
+			x = needOf(o.look, at)
+		}
+	}
+	o.needs[id] = x
+	return 0, !finds(o.last, x), nil
+}
+
+// finds reports whether a rung finds a label. The exact layer may find it too.
+func finds(r *previewing.Rung, x need) bool {
+	return float64(x.reach) <= r.Reach && float64(x.deviations) <= r.Deviations
+}
+
+// ownNeeds returns the needs of labels that have own states, of a sample of all labels. Own states
+// are found with the last rung.
+func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []float32, places []int) ([]need, error) {
 	own, err := evaluate.NewOwn(ctx, m.layer, states)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ids := evaluate.OwnSample(m.Labels, ownLabels, 0)
-	tell := parallel.Counter(len(ids), func(done int) { m.opt.Progress("precision", 0.7+0.3*float64(done)/float64(len(ids))) })
-	fresh := func() evaluate.Method { return previewing.NewSteps(model.Over(m.layer), m.Rungs, m.Normal) }
+	tell := parallel.Counter(len(ids), func(done int) { m.opt.Progress("precision", 0.4+0.4*float64(done)/float64(len(ids))) })
+	last, of := m.Rungs[len(m.Rungs)-1], make([]need, m.Labels)
+	fresh := func() evaluate.Method {
+		s := model.Over(m.layer)
+		return &ownMethod{previewing.NewSteps(s, []previewing.Rung{last}, 0), s.Look(), &last, places, of}
+	}
 	outcomes, err := own.Outcomes(ctx, ids, 0, fresh, tell)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	var needs []need
+	for i, id := range ids {
+		if outcomes[i] != evaluate.NoState {
+			needs = append(needs, of[id])
+		}
+	}
+	return needs, nil
+}
+
+// lookFarther takes the distances of the normal rung, and of the ones after it, to what own states
+// need, but for the few that may be missed: half of these for each distance.
+func (m *maker) lookFarther(needs []need) {
+	few := int((1-precision.TargetOwn)*float64(len(needs))) / 2
+	if len(needs) == 0 {
+		return
+	}
+	most := func(of func(n need) float32) float64 {
+		x := make([]float64, len(needs))
+		for i, n := range needs {
+			x[i] = float64(of(n))
+		}
+		slices.Sort(x)
+		return x[len(x)-1-few]
+	}
+	reach, deviations := most(func(n need) float32 { return n.reach }), most(func(n need) float32 { return n.deviations })
+	for i := m.Normal; i < len(m.Rungs); i++ {
+		r := &m.Rungs[i]
+		r.Reach, r.Deviations = max(r.Reach, reach), max(r.Deviations, deviations)
+	}
+}
+
+// measureOwn finds the shares of own states that the rungs find.
+func (m *maker) measureOwn(needs []need) {
+	m.Own = len(needs)
+	if m.Own == 0 {
+		return
 	}
 	for i := range m.Rungs {
-		m.Own, m.Rungs[i].Own = evaluate.OwnShare(outcomes, i)
+		missed := make([]int, len(needs))
+		for j, x := range needs {
+			if !finds(&m.Rungs[i], x) {
+				missed[j] = 1
+			}
+		}
+		m.Rungs[i].Own = precision.Interval(missed, 1)
 	}
-	return nil
 }
 
 // measureRung finds the figures of a rung.
@@ -216,7 +298,7 @@ func (m *maker) measureSums(ctx context.Context, model *previewing.Model, held [
 			a, err := s.Answer(nil, h, &req, &m.Rungs[i])
 			found[c] = estimate{all: a.LogSum, rest: math.Inf(-1)}
 			if l := s.Look(); a.Source == exact.FromSet {
-				found[c] = estimate{a.LogSum, l.Rest, float64(l.Sigma*l.Sigma) / 2 * scale * scale}
+				found[c] = estimate{a.LogSum, l.Rest, l.Square() / 2 * scale * scale}
 			}
 			return err
 		})
