@@ -16,7 +16,7 @@ import (
 const Magic = "\x89L2P\r\n\x1a\n"
 
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 9, Renew: "make the preview again", Header: 196}
+var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 9, Renew: "make the preview again", Header: 172}
 
 const (
 	mostProbes   = 1 << 12
@@ -53,9 +53,10 @@ func (f *file) Code(c *partfile.Coder) {
 	c.Number("outliers", &p.Outliers, 0, p.Labels-1)
 	coarse := p.Codes - p.Fine
 	c.Check(coarse%16 == 0, "codes: found %d after the fine ones, expected a multiple of 16", coarse)
-	for _, at := range append(p.distances(), &p.Tail) {
-		c.Value(at)
-	}
+	c.Value(&p.Margin)
+	c.Value(&p.Far)
+	c.Value(&p.Short)
+	c.Value(&p.Tail)
 	partfile.List(c, "rungs", &p.Rungs, f.rungs)
 	partfile.List(c, "turn", &p.Turn, p.Coordinates+p.Probes, p.Width())
 	partfile.List(c, "mean", &p.Mean, p.Width())
@@ -63,6 +64,8 @@ func (f *file) Code(c *partfile.Coder) {
 	partfile.List(c, "steps", &p.Steps, p.Codes)
 	partfile.List(c, "left", &p.Left, Stages, p.Coordinates)
 	partfile.List(c, "gauges", &p.Gauges, Stages, p.Panels())
+	partfile.List(c, "shares", &p.Shares, Stages-1, p.Panels())
+	partfile.List(c, "levels", &p.Levels, Stages-1, p.Panels())
 	partfile.List(c, "ids", &p.IDs, p.Labels)
 	partfile.List(c, "codes", &f.codes, p.Labels-p.Outliers, p.RowBytes())
 }
@@ -117,9 +120,12 @@ func (f *file) Finish() error {
 
 // Check returns an error unless the parts are as FORMAT.md describes, besides their lengths.
 func (p *Parts) Check() error {
-	for i, at := range p.distances() {
-		if name := distanceNames[i]; !(*at >= 0 && *at <= math.MaxFloat64) || math.Signbit(*at) {
-			return fmt.Errorf("%s: found %v, expected a finite number that is not negative", name, *at)
+	for _, x := range []struct {
+		name  string
+		found float64
+	}{{"margin", p.Margin}, {"far", p.Far}, {"short", p.Short}} {
+		if !(x.found >= 0 && x.found <= math.MaxFloat64) || math.Signbit(x.found) {
+			return fmt.Errorf("%s: found %v, expected a finite number that is not negative", x.name, x.found)
 		}
 	}
 	if math.IsNaN(p.Tail) || math.IsInf(p.Tail, 0) {
@@ -131,6 +137,7 @@ func (p *Parts) Check() error {
 		least float32
 	}{
 		{"turn", p.Turn, -math.MaxFloat32}, {"mean", p.Mean, -math.MaxFloat32}, {"steps", p.Steps, 0}, {"left", p.Left, 0}, {"gauges", p.Gauges, 0},
+		{"shares", p.Shares, 0}, {"levels", p.Levels, -math.MaxFloat32},
 	} {
 		for i, v := range x.list {
 			if !(v >= x.least && v <= math.MaxFloat32) {
@@ -168,17 +175,6 @@ func (p *Parts) Check() error {
 		}
 	}
 	return nil
-}
-
-// distanceNames are the names of distances.
-var distanceNames = [...]string{"usual 1", "usual 2", "usual 3", "usual 4", "far", "short"}
-
-// distances returns the lengths of the file that are neither negative nor infinite.
-func (p *Parts) distances() (list []*float64) {
-	for j := range p.Usual {
-		list = append(list, &p.Usual[j])
-	}
-	return append(list, &p.Far, &p.Short)
 }
 
 // checkIDs checks that each label is there once, ascending within each panel and in the outliers.

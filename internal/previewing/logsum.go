@@ -22,7 +22,7 @@ func (l *Look) outside(req *exact.Request, kept []uint32, reach float64) float64
 	sum := func(scores []float32, j int) float64 {
 		most, sum := kernels.SumExpCentres(scores, scores, scale)
 		square := float64(l.Spread[j]*l.Spread[j]) - float64(outside*outside)
-		far := float64(reach*l.Unit(j)) * float64(l.Scale)
+		far := float64(reach * l.Spread[j])
 		raise := 0.0
 		if square > 0 && far > 0 {
 			raise = raised(square/temperature, far) / temperature

@@ -31,6 +31,7 @@ type Look struct {
 	codes  []int8
 	scores []float32 // of all rows, by the stages that looked at them
 	best   []float32 // of each panel: its largest score
+	wide   []float32 // the same with the distance from the mark
 	stage  []uint8   // of each panel: the number of stages that looked at it
 	list   []uint32  // panels
 	todo   []uint32
@@ -47,9 +48,9 @@ const (
 	// second: shares of all panels, and the fewest.
 	wideShare, fewestWide = 0.03, 64
 	markShare, fewestMark = 0.005, 20
-	// markRank is the label among these whose preview is the mark, in searches for at most that many.
+	// MarkRank is the label among these whose preview is the mark, in searches for at most that many.
 	// They find the same labels.
-	markRank = 40
+	MarkRank = 40
 	// behind is the rank of the label that stands for the best one, in requests with a distance from
 	// it: the previews of a few labels may be too high.
 	behind = 16
@@ -66,9 +67,9 @@ const (
 	deviationsPerDoubling = 0.2
 )
 
-// reachOf are factors of the reach, by stage: what is left after the third is more alike in all
+// reachOf are factors of the reach, by stage: what is left after the first is more alike in all
 // directions.
-var reachOf = [Stages]float64{1, 1, 0.8}
+var reachOf = [Stages - 1]float64{1, 0.9, 0.8}
 
 var none = float32(math.Inf(-1))
 
@@ -79,7 +80,7 @@ func newLook(m *Model) Look {
 	l := Look{
 		model: m, parts: p, turner: m.turn.Turner(),
 		x: make([]float32, p.Width()), z: make([]float64, p.Coordinates+p.Probes), v: make([]float64, p.Codes), codes: make([]int8, p.Codes),
-		scores: make([]float32, rows), best: make([]float32, panels), stage: make([]uint8, panels), list: make([]uint32, panels),
+		scores: make([]float32, rows), best: make([]float32, panels), wide: make([]float32, panels), stage: make([]uint8, panels), list: make([]uint32, panels),
 		todo: make([]uint32, panels), top: make([]float32, panels), room: make([]float32, rows), panels: make([]uint32, panels),
 		rows: make([]uint32, rows), few: make([]float32, rows), IDs: make([]uint32, 0, rows+p.Outliers),
 	}
@@ -92,7 +93,7 @@ func newLook(m *Model) Look {
 // Find leaves the labels to score in full for the k best of a context in l.IDs, by the distances of
 // a rung. It reports false if the exact layer is to answer.
 //
-// The mark does not depend on the rung, nor on a k up to markRank. So a rung with larger distances
+// The mark does not depend on the rung, nor on a k up to MarkRank. So a rung with larger distances
 // keeps what others keep, and searches for few labels and for more find the same ones.
 func (l *Look) Find(h []float32, k int, req *exact.Request, rung *Rung) bool {
 	k = max(k, 1)
@@ -170,18 +171,8 @@ func (l *Look) Square() float64 { return float64(l.Spread[Stages-1] * l.Spread[S
 func (l *Look) IsFar() bool { return l.parts.Far > 0 && l.Spread[Stages-1] > l.parts.Far }
 
 // Unit returns the distance after a stage that a setting of 1 means, in steps, for a panel of gauge
-// 1. It grows faster than the spread: a context with an unusual one may have most of it along few
-// labels.
-func (l *Look) Unit(j int) float64 {
-	unit := l.Spread[j]
-	if usual := l.parts.Usual[j]; usual > 0 {
-		unit = float64(unit * math.Sqrt(unit/usual))
-	}
-	if reachOf[j] > 0 {
-		unit *= reachOf[j]
-	}
-	return unit / float64(l.Scale)
-}
+// 1.
+func (l *Look) Unit(j int) float64 { return l.Spread[j] / float64(l.Scale) }
 
 // Gauge returns the gauge of a panel after a stage.
 func (l *Look) Gauge(j int, panel uint32) float64 {
@@ -231,7 +222,7 @@ func (l *Look) empty(panels []uint32) {
 }
 
 // First looks at all panels by the first stage, and at the best ones by all stages, which give the
-// mark: the preview of the k-th best label, or of the markRank-th for a smaller k. It is -Inf if
+// mark: the preview of the k-th best label, or of the MarkRank-th for a smaller k. It is -Inf if
 // there are fewer. With a distance it is at most that far below the best, about.
 func (l *Look) First(k int, req *exact.Request) {
 	l.look(0, l.model.all)
@@ -259,7 +250,7 @@ func (l *Look) First(k int, req *exact.Request) {
 	if l.Mark = none; len(l.Scores) < max(k, 1) {
 		return
 	}
-	l.Mark = l.kth(l.Scores, min(max(k, markRank), len(l.Scores)))
+	l.Mark = l.kth(l.Scores, min(max(k, MarkRank), len(l.Scores)))
 	if req.Within > 0 && k > 1 {
 		l.Mark = max(l.Mark, l.below(l.kth(l.Scores, min(behind, len(l.Scores))), req.Within))
 	}
@@ -278,27 +269,66 @@ func shareOf(share float64, few, n, times int) int {
 	return min(n, times*max(few, int(share*float64(n))))
 }
 
+// stretch tells how far below the mark the best label of a panel may be after a stage, in steps.
+type stretch struct {
+	gauges, shares, levels []float32 // of panels
+	any                    float32   // of a panel of gauge 1: what codes leave of any label
+	own                    float32   // the same beyond the rise
+	mark, steps            float32   // as a logit, and steps per logit
+}
+
+// of returns the distance of a panel: the larger one of two. What codes leave of a label in any
+// context is like a normal deviation. A context in which a label leads has more of the label's own
+// direction: its logit rose from a level to the mark, and codes miss a share of that.
+func (s *stretch) of(panel int) float32 {
+	g := s.gauges[panel]
+	rise := float32(s.shares[panel] * (s.mark - s.levels[panel]))
+	return max(float32(s.any*g), float32(rise*s.steps)+float32(s.own*g))
+}
+
+// stretches returns the distances after each stage but the last.
+func (l *Look) stretches(reach float64) (list [Stages - 1]stretch) {
+	p, n := l.parts, len(l.best)
+	for j := range list {
+		list[j] = stretch{
+			p.Gauges[j*n : (j+1)*n], p.Shares[j*n : (j+1)*n], p.Levels[j*n : (j+1)*n],
+			bounded(float64(reach*reachOf[j]) * l.Unit(j)), bounded(p.Margin * l.Unit(j)), float32(l.Mark * l.Scale), 1 / l.Scale,
+		}
+	}
+	return list
+}
+
+func bounded(x float64) float32 { return float32(min(x, 0x1p120)) }
+
 // narrow looks at the panels that may reach the mark, stage by stage, and returns the ones that are
 // left after all stages.
 func (l *Look) narrow(reach float64) []uint32 {
-	var far [Stages]float64
-	widest := 0.0
-	for j := range far[:Stages-1] {
-		far[j] = float64(reach * l.Unit(j))
-		widest = max(widest, float64(far[j]*float64(l.model.widest[j])))
+	far := l.stretches(reach)
+	for p, best := range l.best {
+		if at := int(l.stage[p]); at < Stages {
+			l.wide[p] = best + far[at-1].of(p)
+		} else {
+			l.wide[p] = math.MaxFloat32
+		}
 	}
-	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.least(widest))]
+	list := l.list[:kernels.SelectAtLeast(l.list, l.wide, l.Mark)]
 	for j := 1; j < Stages; j++ {
-		left, todo := list[:0], l.todo[:0]
+		todo := l.todo[:0]
 		for _, p := range list {
-			if at := int(l.stage[p]) - 1; at < Stages-1 && l.best[p] < l.least(float64(far[at]*l.Gauge(at, p))) {
-				continue
-			}
-			if left = append(left, p); int(l.stage[p]) == j {
+			if int(l.stage[p]) == j {
 				todo = append(todo, p)
 			}
 		}
 		l.look(j, todo)
+		if j == Stages-1 {
+			break
+		}
+		left := list[:0]
+		for _, p := range list {
+			if int(l.stage[p]) > j+1 || l.best[p]+far[j].of(int(p)) >= l.Mark {
+				left = append(left, p)
+			}
+		}
 		list = left
 	}
 	return list
@@ -381,7 +411,7 @@ func (l *Look) kth(scores []float32, k int) float32 {
 func (l *Look) Near(deviations float64) []uint32 {
 	const last = Stages - 1
 	far := float64(deviations * l.Unit(last))
-	rows := l.rows[:kernels.SelectAtLeast(l.rows, l.Scores, l.least(float64(far*float64(l.model.widest[last]))))]
+	rows := l.rows[:kernels.SelectAtLeast(l.rows, l.Scores, l.least(float64(far*float64(l.model.widest))))]
 	n := 0
 	for _, row := range rows {
 		rows[n] = row
@@ -424,18 +454,52 @@ func (l *Look) idOf(row uint32) (id uint32, ok bool) {
 // PanelOf returns the panel of a row of l.Scores.
 func (l *Look) PanelOf(row uint32) uint32 { return l.panels[row/kernels.PanelRows] }
 
-// Needs returns the reach and the deviations that a search takes to keep the label at a place of
-// Parts.IDs, after First. Both may be negative.
-func (l *Look) Needs(place int) (reach, deviations float64) {
-	panel, found := uint32(place/kernels.PanelRows), int(l.stage[place/kernels.PanelRows]) == Stages
-	reach = math.Inf(-1)
-	for j := range Stages {
-		l.look(j, append(l.todo[:0], panel))
-		if j < Stages-1 && !found {
-			reach = max(reach, l.distance(j, panel, l.best[panel]))
+// Need is what the search for a label takes, after a first look: after each stage but the last,
+// where either is enough, the reach or the margin, and the deviations. It may be negative.
+type Need struct {
+	Reach, Margin [Stages - 1]float64
+	Deviations    float64
+}
+
+// Within returns the reach that the search takes with a margin.
+func (n *Need) Within(margin float64) float64 {
+	reach := math.Inf(-1)
+	for j, x := range n.Reach {
+		if n.Margin[j] > margin {
+			reach = max(reach, x)
 		}
 	}
-	return reach, l.distance(Stages-1, panel, l.scores[place])
+	return reach
+}
+
+// Needs returns the needs of the label at a place of Parts.IDs, after First.
+func (l *Look) Needs(place int) (n Need) {
+	panel := place / kernels.PanelRows
+	found := int(l.stage[panel]) == Stages
+	for j := range Stages {
+		l.look(j, append(l.todo[:0], uint32(panel)))
+		if j < Stages-1 {
+			if n.Reach[j], n.Margin[j] = l.need(j, panel); found {
+				n.Reach[j], n.Margin[j] = math.Inf(-1), math.Inf(-1)
+			}
+		}
+	}
+	n.Deviations = l.distance(Stages-1, uint32(panel), l.scores[place])
+	return n
+}
+
+// roundings is more than the roundings of float32 make of needs.
+const roundings = 0x1p-12
+
+// need returns the reach and the margin that a panel takes after a stage.
+func (l *Look) need(j, panel int) (reach, margin float64) {
+	n := len(l.best)
+	share, level := float64(l.parts.Shares[j*n+panel]), float64(l.parts.Levels[j*n+panel])
+	scale := float64(l.Scale)
+	rise := float64(share*(float64(float64(l.Mark)*scale)-level)) / scale
+	unit := max(float64(l.Unit(j)*l.Gauge(j, uint32(panel))), 1e-30)
+	below := float64(l.Mark) - float64(l.best[panel])
+	return below/float64(unit*reachOf[j]) + roundings, (below-rise)/unit + roundings
 }
 
 // distance returns the distance below the mark of a score of a panel, in the units of a stage.
@@ -447,7 +511,9 @@ func (l *Look) distance(j int, panel uint32, score float32) float64 {
 // what it takes before. All has looked at the stage.
 func (l *Look) Reaches(j int, req []float32) {
 	for p := range req {
-		req[p] = max(req[p], float32(l.distance(j, uint32(p), l.best[p])))
+		if reach, margin := l.need(j, p); margin > l.parts.Margin {
+			req[p] = max(req[p], float32(reach))
+		}
 	}
 }
 

@@ -34,13 +34,15 @@ type Parts struct {
 	Steps  []float32 // codes
 	Left   []float32 // stages x R: the mean squares of what labels have beyond the codes up to a stage
 	Gauges []float32 // stages x panels: the largest such part of a label of a panel, over the mean one
+	Shares []float32 // (stages - 1) x panels: the largest share that codes up to a stage miss of the rise of a label
+	Levels []float32 // (stages - 1) x panels: the logit, less the mean row's, that the rise begins at
 	IDs    []uint32  // labels, panel after panel, and the outliers after them
 
-	Usual   [Stages]float64 // the spread of the median held-out context after each stage
-	Tail    float64         // factor of the squared deviations outside, in log-sums
-	Far     float64         // spread after the last stage that one in 100 held-out contexts exceeds; 0 if unknown
-	Short   float64         // of a layer with biases: ||h|| that one in 100 of these does not reach
-	K       int             // of the second precision
+	Margin  float64 // beyond the rise of labels in their own states, in spreads
+	Tail    float64 // factor of the squared deviations outside, in log-sums
+	Far     float64 // spread after the last stage that one in 100 held-out contexts exceeds; 0 if unknown
+	Short   float64 // of a layer with biases: ||h|| that one in 100 of these does not reach
+	K       int     // of the second precision
 	HeldOut int
 	Own     int // own states that Rung.Own was measured on
 	Normal  int // the rung of requests without a budget
@@ -102,7 +104,7 @@ var MaxKeptShare = 1.0 / 8 // tests change it
 
 // Crowd is the largest number of labels that a search for the k best scores in full.
 func (p *Parts) Crowd(k int) int {
-	return max(int(MaxKeptShare*float64(p.Labels)), 4*max(k, markRank))
+	return max(int(MaxKeptShare*float64(p.Labels)), 4*max(k, MarkRank))
 }
 
 // Model is the l2s.Index of a preview. Its codes are in panels, in a table for each stage.
@@ -110,9 +112,9 @@ type Model struct {
 	parts  *Parts
 	turn   *Directions
 	tables [Stages][]byte
-	all    []uint32        // the panels
-	widest [Stages]float32 // the largest gauges
-	square float64         // the sum of the squared lengths of the directions of codes, in steps
+	all    []uint32 // the panels
+	widest float32  // the largest gauge of the last stage
+	square float64  // the sum of the squared lengths of the directions of codes, in steps
 }
 
 // New returns the model of some parts, which are kept, and the packed codes of all labels of
@@ -127,8 +129,8 @@ func New(p *Parts, codes []byte) *Model {
 	for i := range m.all {
 		m.all[i] = uint32(i)
 	}
-	for i, g := range p.Gauges {
-		m.widest[i/panels] = max(m.widest[i/panels], g)
+	for _, g := range p.Gauges[(Stages-1)*panels:] {
+		m.widest = max(m.widest, g)
 	}
 	table, release := bigmem.Alloc(panels * kernels.PanelRows * size)
 	bigmem.Own(m, nil, release)

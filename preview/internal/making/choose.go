@@ -66,29 +66,17 @@ func (m *maker) places() []int {
 func (m *maker) survey(ctx context.Context, model *previewing.Model, held []float32, best []exact.Prediction, places []int, done func(int)) (*survey, error) {
 	n := len(held) / m.Dim
 	v := &survey{n: n, k: m.K, first: make([]need, n), best: make([]need, n*m.K), looked: make([]float32, n*len(reaches)), kept: make([]float32, n*len(deviations))}
-	var spreads [previewing.Stages][]float64
-	for j := range spreads {
-		spreads[j] = make([]float64, n)
-	}
-	norms := make([]float64, n)
+	spreads, norms := make([]float64, n), make([]float64, n)
 	err := m.each(ctx, model, held, nil, func(s *previewing.Searcher, c int, h []float32) error {
 		s.Look().Coordinates(h)
-		norms[c] = s.Look().Norm
-		for j, x := range s.Look().Spread {
-			spreads[j][c] = x
-		}
+		norms[c], spreads[c] = s.Look().Norm, s.Look().Spread[previewing.Stages-1]
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	for j := range spreads {
-		slices.Sort(spreads[j])
-		if usual := spreads[j][n/2]; usual < math.MaxFloat64 {
-			m.Usual[j] = usual
-		}
-	}
-	if far := spreads[previewing.Stages-1][n*99/100]; far < math.MaxFloat64 {
+	slices.Sort(spreads)
+	if far := spreads[n*99/100]; far < math.MaxFloat64 {
 		m.Far = far
 	}
 	if m.Biased > 0 {
@@ -115,7 +103,7 @@ func (m *maker) needs(v *survey, l *previewing.Look, c int, best []exact.Predict
 	l.First(m.K, &none)
 	for j, p := range best {
 		if at := places[p.ID]; at >= 0 {
-			v.best[c*m.K+j] = needOf(l, at)
+			v.best[c*m.K+j] = m.needOf(l, at)
 		}
 	}
 	v.first[c] = v.best[c*m.K]
@@ -145,13 +133,10 @@ func (m *maker) needs(v *survey, l *previewing.Look, c int, best []exact.Predict
 	sumUp(kept)
 }
 
-// needOf returns the needs of the label at a place, after a first look. They are rounded up.
-func needOf(l *previewing.Look, place int) need {
-	reach, deviations := l.Needs(place)
-	up := func(x float64) float32 {
-		return float32(max(x, -1) * (1 + 0x1p-20))
-	}
-	return need{up(reach), up(deviations)}
+// needOf returns the needs of the label at a place, after a first look.
+func (m *maker) needOf(l *previewing.Look, place int) need {
+	n := l.Needs(place)
+	return need{float32(max(n.Within(m.Margin), -1)), float32(max(n.Deviations, -1))}
 }
 
 func sumUp(x []float32) {

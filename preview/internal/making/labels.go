@@ -174,38 +174,54 @@ func (m *maker) allot(ctx context.Context) error {
 // coded are all labels with their codes.
 type coded struct {
 	codes  []byte                       // packed
-	near   []float32                    // the first coordinates, which tell labels that are alike
+	near   []float32                    // the first coordinates and the rise, which tell labels that are alike
 	left   [previewing.Stages][]float64 // the squares of what codes leave
-	beyond []float64                    // the same, outside the coordinates
-	far    []float64                    // the square of the length of the row outside them, about
+	rises  [previewing.Stages - 1][]rise
+	beyond []float64 // the same, outside the coordinates
+	far    []float64 // the square of the length of the row outside them, about
 }
+
+// rise is how what the codes of a label leave of its logit rises with the logit, in contexts that
+// move along the label's own direction: a share of the logit, and a start.
+type rise struct{ share, start float32 }
+
+func (r rise) at(mark float32) float32 { return float32(r.share*mark) + r.start }
 
 const nearIn = 24
 
 // encode makes the codes of all labels.
-func (m *maker) encode(ctx context.Context) (*coded, error) {
+// The direction of a label is M w', M the covariance of states: in coordinates, whose second moments
+// are 1, the label's coordinates, less the mean context times its product with them.
+func (m *maker) encode(ctx context.Context, mean []float64, mark float32) (*coded, error) {
 	n, size := m.Labels, m.RowBytes()
-	dim := min(nearIn, m.Coordinates)
+	dim := min(nearIn, m.Coordinates) + 1
 	x := &coded{codes: make([]byte, n*size), near: make([]float32, n*dim), beyond: make([]float64, n), far: make([]float64, n)}
 	for j := range x.left {
 		x.left[j] = make([]float64, n)
+	}
+	for j := range x.rises {
+		x.rises[j] = make([]rise, n)
 	}
 	scales, readers := m.scales(), m.readers(slices.Concat(m.through, m.outside, m.rest))
 	type worker struct {
 		*reader
 		codes []byte
+		whole []float64
 	}
-	fresh := func() worker { return worker{readers(), make([]byte, m.Codes)} }
+	fresh := func() worker { return worker{readers(), make([]byte, m.Codes), make([]float64, m.Coordinates)} }
 	return x, eachLabel(ctx, m, fresh, func(w worker, id int) {
 		w.read(id)
 		a, more := w.a[:m.Coordinates], w.a[m.Coordinates:]
-		for i := range dim {
+		for i := range dim - 1 {
 			x.near[id*dim+i] = float32(a[i])
 		}
 		for i := range m.Probes {
 			x.beyond[id] += float64(more[i] * more[i])
 			x.far[id] += float64(more[m.Probes+i] * more[m.Probes+i])
 		}
+		copy(w.whole, a)
+		usual := linear.Dot(a, mean) // the mean logit
+		slope := linear.Dot(a, a) - float64(usual*usual) + x.beyond[id]
 		for j := range x.left {
 			from, to := m.Stage(j)
 			for c := from; c < to; c++ {
@@ -213,7 +229,13 @@ func (m *maker) encode(ctx context.Context) (*coded, error) {
 				w.codes[c], a[r] = m.code(c, a[r], scales[c])
 			}
 			x.left[j][id] = linear.Dot(a, a)
+			if j < len(x.rises) && slope > 0 {
+				start := linear.Dot(a, mean)
+				share := min(max((linear.Dot(a, w.whole)-float64(start*usual)+x.beyond[id])/slope, 0), 1)
+				x.rises[j][id] = rise{float32(share), float32(start - float64(share*usual))}
+			}
 		}
+		x.near[(id+1)*dim-1] = x.rises[0][id].at(mark)
 		encode.PackCodes42(x.codes[id*size:], w.codes, m.Fine)
 	})
 }
@@ -225,7 +247,9 @@ const leastGauge = 0.25
 // leave most, since coordinates are too large for them, and those whose rows have the longest part
 // outside the coordinates. Such a row has a direction almost for itself: contexts along it are
 // rare, so the coordinates leave it out.
-func (m *maker) arrange(x *coded) {
+//
+// The rise of a panel is the largest one of its labels in a context of a usual mark, and above that.
+func (m *maker) arrange(x *coded, mark float32) {
 	apart := make([]bool, m.Labels)
 	for id := range m.huge {
 		apart[id] = true
@@ -261,6 +285,21 @@ func (m *maker) arrange(x *coded) {
 		for i, id := range m.IDs {
 			if g := &m.Gauges[j*panels+i/kernels.PanelRows]; mean > 0 {
 				*g = max(*g, float32(math.Sqrt((left[id]+x.beyond[id])/mean)))
+			}
+		}
+	}
+	m.Shares, m.Levels = make([]float32, len(x.rises)*panels), make([]float32, len(x.rises)*panels)
+	for j, rises := range x.rises {
+		most := slices.Repeat([]float32{-math.MaxFloat32}, panels)
+		for i, id := range m.IDs {
+			panel := i / kernels.PanelRows
+			share := &m.Shares[j*panels+panel]
+			*share = max(*share, rises[id].share)
+			most[panel] = max(most[panel], rises[id].at(mark))
+		}
+		for panel, rise := range most {
+			if share := m.Shares[j*panels+panel]; share > 0 {
+				m.Levels[j*panels+panel] = max(mark-rise/share, -math.MaxFloat32)
 			}
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
@@ -34,6 +36,7 @@ const (
 	mostHeldOut = 2048
 	leastStates = 64
 	heldRuns    = 64 // of states
+	markStates  = 64
 	mostFine    = 64 // codes of 4 bits: the other coordinates have hardly more variance than is left outside
 )
 
@@ -156,12 +159,13 @@ func (m *maker) make(ctx context.Context, states, held []float32) (*previewing.M
 	if err := m.allot(ctx); err != nil {
 		return nil, err
 	}
-	labels, err := m.encode(ctx)
+	mark := m.usualMark(states)
+	labels, err := m.encode(ctx, m.meanOf(states), mark)
 	if err != nil {
 		return nil, err
 	}
 	m.opt.Progress("codes", 0.9)
-	m.arrange(labels)
+	m.arrange(labels, mark)
 	model := previewing.New(m.Parts, m.codes)
 	m.opt.Progress("fingerprint", 0)
 	m.Fingerprint, m.Body = previewing.FingerprintOf(m.layer), m.opt.Body
@@ -179,4 +183,41 @@ func (m *maker) extended(states []float32) []float32 {
 		x = append(append(x, states[at:at+m.Dim]...), 1)
 	}
 	return x
+}
+
+// meanOf returns the coordinates of the mean of some contexts.
+func (m *maker) meanOf(states []float32) []float64 {
+	width := m.Width()
+	mean, z := make([]float64, width), make([]float64, m.Coordinates)
+	states = m.extended(states)
+	for at := 0; at < len(states); at += width {
+		for i, x := range states[at : at+width] {
+			mean[i] += float64(x)
+		}
+	}
+	n := float64(len(states) / width)
+	for r := range z {
+		for i, x := range m.Turn[r*width : (r+1)*width] {
+			z[r] += float64(float64(x) * (mean[i] / n))
+		}
+	}
+	return z
+}
+
+// usualMark returns the logit, less the mean row's, of the label of rank previewing.MarkRank in the
+// median of some contexts, by some labels.
+func (m *maker) usualMark(states []float32) float32 {
+	width := m.Width()
+	rows := kernels.Float32Rows(m.someRows(), width)
+	n := rows.Len()
+	contexts := m.extended(sample(states, m.Dim, markStates))
+	marks, logits := make([]float64, len(contexts)/width), make([]float64, n)
+	rank := min(n-1, previewing.MarkRank*n/m.Labels)
+	for i := range marks {
+		rows.RefScan(logits, nil, contexts[i*width:(i+1)*width])
+		slices.Sort(logits)
+		marks[i] = logits[n-1-rank]
+	}
+	slices.Sort(marks)
+	return float32(min(max(marks[len(marks)/2], -math.MaxFloat32), math.MaxFloat32))
 }

@@ -19,7 +19,7 @@ const (
 	// byFar is the multiple of the allowed misses at which Make gives up.
 	byFar = 10
 	// ownLabels is the number of labels whose own states measure the rungs.
-	ownLabels = 20000
+	ownLabels = 8000
 	// leastOwn is the found share of own states below which a preview is of no use: many labels are
 	// never found.
 	leastOwn = 0.9
@@ -62,6 +62,7 @@ func (m *maker) each(ctx context.Context, model *previewing.Model, contexts []fl
 func (m *maker) measure(ctx context.Context, model *previewing.Model, states, held []float32) error {
 	n := len(held) / m.Dim
 	m.HeldOut = n
+	m.Margin = likelyMargin
 	if n == 0 {
 		for i := range factors {
 			x := float64(i) / float64(len(factors)-1)
@@ -74,22 +75,25 @@ func (m *maker) measure(ctx context.Context, model *previewing.Model, states, he
 	counted := func(from, to float64) func(int) {
 		return parallel.Counter(n, func(done int) { m.opt.Progress("precision", from+(to-from)*float64(done)/float64(n)) })
 	}
-	best, _, err := m.exactly(ctx, held, m.K, exact.Request{}, counted(0, 0.2))
-	if err != nil {
-		return err
-	}
 	places := m.places()
-	needs, err := m.survey(ctx, model, held, best, places, counted(0.2, 0.4))
-	if err != nil {
-		return err
-	}
-	m.Rungs = needs.choose(m, 1-p1, 1-pk)
-	m.Normal = slices.Index(factors, 1)
 	ownNeeds, err := m.ownNeeds(ctx, model, states, places)
 	if err != nil {
 		return err
 	}
-	m.lookFarther(ownNeeds)
+	deviations := m.findMargin(ownNeeds)
+	best, _, err := m.exactly(ctx, held, m.K, exact.Request{}, counted(0.4, 0.6))
+	if err != nil {
+		return err
+	}
+	needs, err := m.survey(ctx, model, held, best, places, counted(0.6, 0.8))
+	if err != nil {
+		return err
+	}
+	m.Rungs = needs.choose(m, 1-p1, 1-pk)
+	for i := range m.Rungs {
+		m.Rungs[i].Deviations = max(m.Rungs[i].Deviations, deviations)
+	}
+	m.Normal = slices.Index(factors, 1)
 	if err := m.measureSums(ctx, model, held); err != nil {
 		return err
 	}
@@ -122,9 +126,6 @@ func (m *maker) precise(p1, pk float64) error {
 	if least := cmp.Or(m.opt.LeastOwn, leastOwn); m.Own > 0 && r.Own.High < least {
 		return fmt.Errorf("%w: found %.4f of %d labels at most, each in a state in which it leads by %d logits, expected %.4v: take the exact search; Options.LeastOwn allows less", precision.ErrTarget, r.Own.Value, m.Own, evaluate.OwnLead, least)
 	}
-	if least := cmp.Or(m.opt.LeastOwn, 1-byFar*(1-precision.TargetOwn)); m.Own > 0 && r.Own.High < least {
-		return fmt.Errorf("%w: found %.4f of %d labels at most, each in a state in which it leads by %d logits, expected %.4v: take the exact search; Options.LeastOwn allows less", precision.ErrTarget, r.Own.Value, m.Own, evaluate.OwnLead, least)
-	}
 	if m.Labels >= LeastLabels && r.Exact > mostExact {
 		return fmt.Errorf("%w: found %.0f%% of %d held-out states answered by the exact layer, since too many labels look alike, or too many have huge rows or biases, expected at most %.0f%%: take the exact search", precision.ErrTarget, 100*r.Exact, m.HeldOut, 100*mostExact)
 	}
@@ -153,48 +154,50 @@ func (m *maker) setNormal(p1, pk float64) {
 type ownMethod struct {
 	*previewing.Steps
 	look   *previewing.Look
-	last   *previewing.Rung
 	places []int
-	needs  []need // of all labels
+	needs  []previewing.Need // of all labels
 }
 
-// Finds leaves the needs of the label. The label is missed if the last rung misses it.
+// likely is what nearly all own states need at most, with likelyMargin. More counts only if an exact
+// search has found the state.
+var likely = previewing.Rung{Deviations: 3, Reach: 6}
+
+const likelyMargin = 0.5
+
+// Finds leaves the needs of the label. The label is missed if they are unlikely.
 func (o *ownMethod) Finds(id uint32, h []float32) (rung int, missed bool, err error) {
 	var none exact.Request
-	x := need{-1, -1}
+	n := previewing.Need{Deviations: math.Inf(-1)} // of an outlier, and of one that the exact layer finds
+	for j := range n.Margin {
+		n.Reach[j], n.Margin[j] = math.Inf(-1), math.Inf(-1)
+	}
 	if at := o.places[id]; at >= 0 && o.look.Coordinates(h) {
 		if o.look.First(1, &none); !math.IsInf(float64(o.look.Mark), -1) {
-			x = needOf(o.look, at)
+			n = o.look.Needs(at)
 		}
 	}
-	o.needs[id] = x
-	return 0, !finds(o.last, x), nil
+	o.needs[id] = n
+	return 0, slices.Max(n.Margin[:]) > likelyMargin || n.Deviations > likely.Deviations, nil
 }
 
-// finds reports whether a rung finds a label. The exact layer may find it too.
-func finds(r *previewing.Rung, x need) bool {
-	return float64(x.reach) <= r.Reach && float64(x.deviations) <= r.Deviations
-}
-
-// ownNeeds returns the needs of labels that have own states, of a sample of all labels. Own states
-// are found with the last rung.
-func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []float32, places []int) ([]need, error) {
+// ownNeeds returns the needs of labels that have own states, of a sample of all labels.
+func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []float32, places []int) ([]previewing.Need, error) {
 	own, err := evaluate.NewOwn(ctx, m.layer, states)
 	if err != nil {
 		return nil, err
 	}
 	ids := evaluate.OwnSample(m.Labels, ownLabels, 0)
-	tell := parallel.Counter(len(ids), func(done int) { m.opt.Progress("precision", 0.4+0.4*float64(done)/float64(len(ids))) })
-	last, of := m.Rungs[len(m.Rungs)-1], make([]need, m.Labels)
+	tell := parallel.Counter(len(ids), func(done int) { m.opt.Progress("precision", 0.4*float64(done)/float64(len(ids))) })
+	of := make([]previewing.Need, m.Labels)
 	fresh := func() evaluate.Method {
 		s := model.Over(m.layer)
-		return &ownMethod{previewing.NewSteps(s, []previewing.Rung{last}, 0), s.Look(), &last, places, of}
+		return &ownMethod{previewing.NewSteps(s, []previewing.Rung{likely}, 0), s.Look(), places, of}
 	}
 	outcomes, err := own.Outcomes(ctx, ids, 0, fresh, tell)
 	if err != nil {
 		return nil, err
 	}
-	var needs []need
+	var needs []previewing.Need
 	for i, id := range ids {
 		if outcomes[i] != evaluate.NoState {
 			needs = append(needs, of[id])
@@ -203,38 +206,35 @@ func (m *maker) ownNeeds(ctx context.Context, model *previewing.Model, states []
 	return needs, nil
 }
 
-// lookFarther takes the distances of the normal rung, and of the ones after it, to what own states
-// need, but for the few that may be missed: half of these for each distance.
-func (m *maker) lookFarther(needs []need) {
-	few := int((1-precision.TargetOwn)*float64(len(needs))) / 2
+// findMargin takes the margin, and returns the deviations, that own states need, but for the few that
+// may be missed: half of these for each. So every rung finds them, however far it looks.
+func (m *maker) findMargin(needs []previewing.Need) (deviations float64) {
 	if len(needs) == 0 {
-		return
+		return 0
 	}
-	most := func(of func(n need) float32) float64 {
+	few := int((1-precision.TargetOwn)*float64(len(needs))) / 2
+	most := func(of func(n *previewing.Need) float64) float64 {
 		x := make([]float64, len(needs))
-		for i, n := range needs {
-			x[i] = float64(of(n))
+		for i := range needs {
+			x[i] = of(&needs[i])
 		}
 		slices.Sort(x)
-		return x[len(x)-1-few]
+		return max(x[len(x)-1-few], 0)
 	}
-	reach, deviations := most(func(n need) float32 { return n.reach }), most(func(n need) float32 { return n.deviations })
-	for i := m.Normal; i < len(m.Rungs); i++ {
-		r := &m.Rungs[i]
-		r.Reach, r.Deviations = max(r.Reach, reach), max(r.Deviations, deviations)
-	}
+	m.Margin = most(func(n *previewing.Need) float64 { return slices.Max(n.Margin[:]) })
+	return most(func(n *previewing.Need) float64 { return n.Deviations })
 }
 
 // measureOwn finds the shares of own states that the rungs find.
-func (m *maker) measureOwn(needs []need) {
+func (m *maker) measureOwn(needs []previewing.Need) {
 	m.Own = len(needs)
 	if m.Own == 0 {
 		return
 	}
 	for i := range m.Rungs {
 		missed := make([]int, len(needs))
-		for j, x := range needs {
-			if !finds(&m.Rungs[i], x) {
+		for j := range needs {
+			if n := &needs[j]; n.Within(m.Margin) > m.Rungs[i].Reach || n.Deviations > m.Rungs[i].Deviations {
 				missed[j] = 1
 			}
 		}
