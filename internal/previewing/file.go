@@ -16,7 +16,7 @@ import (
 const Magic = "\x89L2P\r\n\x1a\n"
 
 // format is described in preview/FORMAT.md.
-var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 9, Renew: "make the preview again", Header: 172}
+var format = partfile.Format{Kind: "preview", Magic: Magic, Version: 9, Renew: "make the preview again", Header: 196}
 
 const (
 	mostProbes   = 1 << 12
@@ -123,7 +123,9 @@ func (p *Parts) Check() error {
 	for _, x := range []struct {
 		name  string
 		found float64
-	}{{"margin", p.Margin}, {"far", p.Far}, {"short", p.Short}} {
+	}{
+		{"margin", p.Margin}, {"far 1", p.Far[0]}, {"far 2", p.Far[1]}, {"far 3", p.Far[2]}, {"far 4", p.Far[3]}, {"short", p.Short},
+	} {
 		if !(x.found >= 0 && x.found <= math.MaxFloat64) || math.Signbit(x.found) {
 			return fmt.Errorf("%s: found %v, expected a finite number that is not negative", x.name, x.found)
 		}

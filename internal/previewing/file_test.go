@@ -32,7 +32,7 @@ func small() (p *Parts, codes []byte, l *exact.Layer) {
 	p = &Parts{
 		Labels: 90, Dim: 9, Biased: 1, Coordinates: 14, Codes: 32, Fine: 16, Probes: 2, Outliers: 1,
 		Turn: floats(16*10, -0.5), Mean: floats(10, -0.5), Steps: floats(32, 0.1), Left: floats(Stages*14, 0.1), Gauges: floats(Stages*6, 1),
-		Usual: [Stages]float64{4, 3, 2, 1}, K: 5, HeldOut: 3, Own: 7, Far: 100, Rungs: []Rung{rung, rung},
+		Shares: floats(3*6, 0), Levels: floats(3*6, -0.5), Margin: 0.25, K: 5, HeldOut: 3, Own: 7, Far: [Stages]float64{400, 300, 200, 100}, Rungs: []Rung{rung, rung},
 	}
 	for range p.Codes {
 		p.Of = append(p.Of, uint32(r.IntN(p.Coordinates)))
@@ -102,10 +102,12 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"ids: found", func(p *Parts) { p.IDs[1] = p.IDs[0] }},
 		{"expected ascending ids", func(p *Parts) { slices.Reverse(p.IDs[16:32]) }},
 		{"codes: found 4 after the fine ones", func(p *Parts) { p.Codes = 20 }},
-		{"usual 3: found", func(p *Parts) { p.Usual[2] = math.Inf(1) }},
+		{"shares: found -1 at 17", func(p *Parts) { p.Shares[17] = -1 }},
+		{"levels: found +Inf at 0", func(p *Parts) { p.Levels[0] = float32(math.Inf(1)) }},
+		{"margin: found -0.5", func(p *Parts) { p.Margin = -0.5 }},
 		{"k: found 91", func(p *Parts) { p.K = 91 }},
 		{"normal rung: found 40", func(p *Parts) { p.Normal = 40 }},
-		{"far: found", func(p *Parts) { p.Far = -1 }},
+		{"far 3: found", func(p *Parts) { p.Far[2] = -1 }},
 		{"short: found NaN", func(p *Parts) { p.Short = math.NaN() }},
 		{"tail: found NaN", func(p *Parts) { p.Tail = math.NaN() }},
 		{"deviations: found NaN", func(p *Parts) { p.Rungs[1].Deviations = math.NaN() }},

@@ -168,11 +168,21 @@ func (l *Look) Square() float64 { return float64(l.Spread[Stages-1] * l.Spread[S
 
 // IsFar reports whether a context's part outside the codes is larger than in 99 of 100 held-out
 // ones.
-func (l *Look) IsFar() bool { return l.parts.Far > 0 && l.Spread[Stages-1] > l.parts.Far }
+func (l *Look) IsFar() bool {
+	far := l.parts.Far[Stages-1]
+	return far > 0 && l.Spread[Stages-1] > far
+}
 
 // Unit returns the distance after a stage that a setting of 1 means, in steps, for a panel of gauge
-// 1.
-func (l *Look) Unit(j int) float64 { return l.Spread[j] / float64(l.Scale) }
+// 1. It grows faster than a spread that hardly a held-out context has: such a context is of a kind
+// that nothing was measured for.
+func (l *Look) Unit(j int) float64 {
+	unit := l.Spread[j] / float64(l.Scale)
+	if far := l.parts.Far[j]; far > 0 {
+		unit *= max(1, l.Spread[j]/far)
+	}
+	return unit
+}
 
 // Gauge returns the gauge of a panel after a stage.
 func (l *Look) Gauge(j int, panel uint32) float64 {

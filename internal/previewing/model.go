@@ -38,11 +38,11 @@ type Parts struct {
 	Levels []float32 // (stages - 1) x panels: the logit, less the mean row's, that the rise begins at
 	IDs    []uint32  // labels, panel after panel, and the outliers after them
 
-	Margin  float64 // beyond the rise of labels in their own states, in spreads
-	Tail    float64 // factor of the squared deviations outside, in log-sums
-	Far     float64 // spread after the last stage that one in 100 held-out contexts exceeds; 0 if unknown
-	Short   float64 // of a layer with biases: ||h|| that one in 100 of these does not reach
-	K       int     // of the second precision
+	Margin  float64         // beyond the rise of labels in their own states, in spreads
+	Tail    float64         // factor of the squared deviations outside, in log-sums
+	Far     [Stages]float64 // spreads that one in 100 held-out contexts exceeds; 0 if unknown
+	Short   float64         // of a layer with biases: ||h|| that one in 100 of these does not reach
+	K       int             // of the second precision
 	HeldOut int
 	Own     int // own states that Rung.Own was measured on
 	Normal  int // the rung of requests without a budget

@@ -66,18 +66,27 @@ func (m *maker) places() []int {
 func (m *maker) survey(ctx context.Context, model *previewing.Model, held []float32, best []exact.Prediction, places []int, done func(int)) (*survey, error) {
 	n := len(held) / m.Dim
 	v := &survey{n: n, k: m.K, first: make([]need, n), best: make([]need, n*m.K), looked: make([]float32, n*len(reaches)), kept: make([]float32, n*len(deviations))}
-	spreads, norms := make([]float64, n), make([]float64, n)
+	var spreads [previewing.Stages][]float64
+	for j := range spreads {
+		spreads[j] = make([]float64, n)
+	}
+	norms := make([]float64, n)
 	err := m.each(ctx, model, held, nil, func(s *previewing.Searcher, c int, h []float32) error {
 		s.Look().Coordinates(h)
-		norms[c], spreads[c] = s.Look().Norm, s.Look().Spread[previewing.Stages-1]
+		norms[c] = s.Look().Norm
+		for j, x := range s.Look().Spread {
+			spreads[j][c] = x
+		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(spreads)
-	if far := spreads[n*99/100]; far < math.MaxFloat64 {
-		m.Far = far
+	for j := range spreads {
+		slices.Sort(spreads[j])
+		if far := spreads[j][n*99/100]; far < math.MaxFloat64 {
+			m.Far[j] = far
+		}
 	}
 	if m.Biased > 0 {
 		m.Short = slices.Sorted(slices.Values(norms))[n/100]
