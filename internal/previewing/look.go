@@ -35,6 +35,7 @@ type Look struct {
 	stage  []uint8   // of each panel: the number of stages that looked at it
 	list   []uint32  // panels
 	todo   []uint32
+	early  []uint32  // panels that First looked at by more than one stage
 	top    []float32 // room for the largest scores of listed panels
 	room   []float32 // for Scores
 	panels []uint32  // the panel of each 16 of them
@@ -81,7 +82,7 @@ func newLook(m *Model) Look {
 		model: m, parts: p, turner: m.turn.Turner(),
 		x: make([]float32, p.Width()), z: make([]float64, p.Coordinates+p.Probes), v: make([]float64, p.Codes), codes: make([]int8, p.Codes),
 		scores: make([]float32, rows), best: make([]float32, panels), wide: make([]float32, panels), stage: make([]uint8, panels), list: make([]uint32, panels),
-		todo: make([]uint32, panels), top: make([]float32, panels), room: make([]float32, rows), panels: make([]uint32, panels),
+		todo: make([]uint32, panels), early: make([]uint32, 0, panels), top: make([]float32, panels), room: make([]float32, rows), panels: make([]uint32, panels),
 		rows: make([]uint32, rows), few: make([]float32, rows), IDs: make([]uint32, 0, rows+p.Outliers),
 	}
 	for i := range p.Biased {
@@ -242,6 +243,7 @@ func (l *Look) First(k int, req *exact.Request) {
 	}
 	n := shareOf(wideShare, fewestWide, len(l.best), times)
 	list := l.list[:kernels.SelectAtLeast(l.list, l.best, l.kth(l.best, n))]
+	l.early = append(l.early[:0], list...)
 	l.look(1, list)
 	n = min(len(list), max(shareOf(markShare, fewestMark, len(l.best), times), k/4))
 	bound := l.kth(l.top[:len(list)], n)
@@ -292,8 +294,22 @@ type stretch struct {
 // direction: its logit rose from a level to the mark, and codes miss a share of that.
 func (s *stretch) of(panel int) float32 {
 	g := s.gauges[panel]
-	rise := float32(s.shares[panel] * (s.mark - s.levels[panel]))
-	return max(float32(s.any*g), float32(rise*s.steps)+float32(s.own*g))
+	rise := float32(float32(s.shares[panel]*(s.mark-s.levels[panel]))*s.steps) + float32(s.own*g)
+	return max(float32(s.any*g), rise)
+}
+
+// add writes the best scores of all panels plus their distances to dst.
+func (s *stretch) add(dst, best []float32) {
+	dst, gauges, shares, levels := dst[:len(best)], s.gauges[:len(best)], s.shares[:len(best)], s.levels[:len(best)]
+	anyOf, own, mark, steps := s.any, s.own, s.mark, s.steps
+	for p, x := range best {
+		g := gauges[p]
+		far, rise := float32(anyOf*g), float32(float32(shares[p]*(mark-levels[p]))*steps)+float32(own*g)
+		if rise > far {
+			far = rise
+		}
+		dst[p] = x + far
+	}
 }
 
 // stretches returns the distances after each stage but the last.
@@ -314,9 +330,10 @@ func bounded(x float64) float32 { return float32(min(x, 0x1p120)) }
 // left after all stages.
 func (l *Look) narrow(reach float64) []uint32 {
 	far := l.stretches(reach)
-	for p, best := range l.best {
+	far[0].add(l.wide, l.best)
+	for _, p := range l.early {
 		if at := int(l.stage[p]); at < Stages {
-			l.wide[p] = best + far[at-1].of(p)
+			l.wide[p] = l.best[p] + far[at-1].of(int(p))
 		} else {
 			l.wide[p] = math.MaxFloat32
 		}

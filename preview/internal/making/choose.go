@@ -33,8 +33,8 @@ var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 // texts are farther out. So the misses of a rung are estimated by a rung with distances that are
 // smaller by these.
 const (
-	marginReach      = 0.5
-	marginDeviations = 0.5
+	marginReach      = 0.25
+	marginDeviations = 0.25
 )
 
 // need has the settings that the search for one label takes: what it is found by without them is

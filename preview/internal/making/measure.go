@@ -160,7 +160,7 @@ type ownMethod struct {
 
 // likely is what nearly all own states need at most, with likelyMargin. More counts only if an exact
 // search has found the state.
-var likely = previewing.Rung{Deviations: 3, Reach: 6}
+var likely = previewing.Rung{Deviations: 3, Reach: 3}
 
 const likelyMargin = 0.5
 
@@ -242,15 +242,15 @@ func (m *maker) measureOwn(needs []previewing.Need) {
 	}
 }
 
-// measureRung finds the figures of a rung.
+// measureRung finds the figures of a rung. A search for the k best labels finds the first of them as
+// often as a search for one does, unless k is above previewing.MarkRank, and nearly so then.
 func (m *maker) measureRung(ctx context.Context, model *previewing.Model, rung *previewing.Rung, held []float32, best []exact.Prediction) error {
 	n := len(held) / m.Dim
 	miss1, missK, stats := make([]int, n), make([]int, n), make([]previewing.Stats, n)
 	err := m.each(ctx, model, held, nil, func(s *previewing.Searcher, c int, h []float32) error {
-		l, want := s.Look(), best[c*m.K:(c+1)*m.K]
-		miss1[c] = leavesOut(l, h, want[:1], rung)
+		l := s.Look()
 		l.Stats = previewing.Stats{}
-		missK[c] = leavesOut(l, h, want, rung)
+		miss1[c], missK[c] = leavesOut(l, h, best[c*m.K:(c+1)*m.K], rung)
 		stats[c] = l.Stats
 		return nil
 	})
@@ -270,16 +270,17 @@ func (m *maker) measureRung(ctx context.Context, model *previewing.Model, rung *
 	return nil
 }
 
-// leavesOut returns the number of the best labels of a context that a rung does not score in full.
-// A search for len(best) labels finds the others: they are the best of any labels that include
-// them.
-func leavesOut(l *previewing.Look, h []float32, best []exact.Prediction, rung *previewing.Rung) int {
+// leavesOut returns the numbers of the best one and of the best labels of a context that a rung does
+// not score in full. A search for len(best) labels finds the others: they are the best of any labels
+// that include them.
+func leavesOut(l *previewing.Look, h []float32, best []exact.Prediction, rung *previewing.Rung) (first, all int) {
 	if !l.Find(h, len(best), &exact.Request{}, rung) {
 		l.Stats.Exact++
-		return 0
+		return 0, 0
 	}
 	l.Stats.Kept += uint64(len(l.IDs))
-	return len(best) - precision.Found(l.IDs, ranking.IDs(nil, best))
+	ids := ranking.IDs(nil, best)
+	return 1 - precision.Found(l.IDs, ids[:1]), len(best) - precision.Found(l.IDs, ids)
 }
 
 // measureSums finds the factor of the squared deviations, and the errors of log-sums.
