@@ -154,7 +154,8 @@ func TestAPreviewThatMissesIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	parts := (*engine.Index)(poor).Preview().Parts()
-	parts.Rungs[parts.Normal].Reach, parts.Rungs[parts.Normal].Deviations = 0, 0
+	parts.Rungs[parts.Normal].Reach, parts.Rungs[parts.Normal].Deviations, parts.Margin = 0, 0, 0
+	clear(parts.Shares)
 	top := make([]l2s.Prediction, 5)
 	for i := range 600 {
 		if _, err := l.TopK(top, states[i*testDim:(i+1)*testDim]); err != nil {

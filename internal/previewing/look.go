@@ -49,12 +49,11 @@ const (
 	// second: shares of all panels, and the fewest.
 	wideShare, fewestWide = 0.03, 64
 	markShare, fewestMark = 0.005, 20
-	// MarkRank is the label among these whose preview is the mark, in searches for at most that many.
-	// They find the same labels.
-	MarkRank = 40
-	// behind is the rank of the label that stands for the best one, in requests with a distance from
-	// it: the previews of a few labels may be too high.
-	behind = 16
+	// Behind is the number of labels, by their previews, between the k-th best of these and the mark,
+	// which shows how close labels are there. Searches for at most Many labels have the same mark, and
+	// find the same labels. In requests with a distance from the best label the one that many places
+	// behind stands for it, because the previews of a few labels may be too high.
+	Behind, Many = 16, 40
 	// edited is a factor of both shares for requests that rule labels out.
 	edited = 4
 
@@ -94,7 +93,7 @@ func newLook(m *Model) Look {
 // Find leaves the labels to score in full for the k best of a context in l.IDs, by the distances of
 // a rung. It reports false if the exact layer is to answer.
 //
-// The mark does not depend on the rung, nor on a k up to MarkRank. So a rung with larger distances
+// The mark does not depend on the rung, nor on a k up to Many. So a rung with larger distances
 // keeps what others keep, and searches for few labels and for more find the same ones.
 func (l *Look) Find(h []float32, k int, req *exact.Request, rung *Rung) bool {
 	k = max(k, 1)
@@ -233,7 +232,7 @@ func (l *Look) empty(panels []uint32) {
 }
 
 // First looks at all panels by the first stage, and at the best ones by all stages, which give the
-// mark: the preview of the k-th best label, or of the MarkRank-th for a smaller k. It is -Inf if
+// mark: the preview of the label some places behind the k-th best, for few as for Many. It is -Inf if
 // there are fewer. With a distance it is at most that far below the best, about.
 func (l *Look) First(k int, req *exact.Request) {
 	l.look(0, l.model.all)
@@ -262,9 +261,9 @@ func (l *Look) First(k int, req *exact.Request) {
 	if l.Mark = none; len(l.Scores) < max(k, 1) {
 		return
 	}
-	l.Mark = l.kth(l.Scores, min(max(k, MarkRank), len(l.Scores)))
+	l.Mark = l.kth(l.Scores, min(max(k, Many)+Behind, len(l.Scores)))
 	if req.Within > 0 && k > 1 {
-		l.Mark = max(l.Mark, l.below(l.kth(l.Scores, min(behind, len(l.Scores))), req.Within))
+		l.Mark = max(l.Mark, l.below(l.kth(l.Scores, min(Behind, len(l.Scores))), req.Within))
 	}
 }
 

@@ -104,7 +104,7 @@ var MaxKeptShare = 1.0 / 8 // tests change it
 
 // Crowd is the largest number of labels that a search for the k best scores in full.
 func (p *Parts) Crowd(k int) int {
-	return max(int(MaxKeptShare*float64(p.Labels)), 4*max(k, MarkRank))
+	return max(int(MaxKeptShare*float64(p.Labels)), 4*max(k, Many))
 }
 
 // Model is the l2s.Index of a preview. Its codes are in panels, in a table for each stage.

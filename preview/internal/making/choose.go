@@ -29,13 +29,10 @@ func steps(from, step float64, n int) (x []float64) {
 // rung.
 var factors = []float64{128, 64, 32, 16, 8, 4, 2, 1, 0.5, 0.25}
 
-// Held-out states are close to the states that the coordinates were made from, and labels of other
-// texts are farther out. So the misses of a rung are estimated by a rung with distances that are
-// smaller by these.
-const (
-	marginReach      = 0.25
-	marginDeviations = 0.25
-)
+// marginReach makes up for held-out states being closer to the states that the coordinates were made
+// from than other texts are: the misses of a rung are estimated by one with a reach that is smaller by
+// this.
+const marginReach = 0.25
 
 // need has the settings that the search for one label takes: what it is found by without them is
 // below 0.
@@ -223,7 +220,7 @@ func (v *survey) choose(m *maker, miss1, missK float64) []previewing.Rung {
 	// times as long.
 	codes, row, crowd := float64(m.Labels*m.RowBytes()), float64(6*m.Dim), float64(m.Crowd(m.K))
 	looks := v.options(reaches, marginReach, v.looked, func(share float64) float64 { return codes * share }, func(n need) float32 { return n.reach })
-	keeps := v.options(deviations, marginDeviations, v.kept, func(n float64) float64 {
+	keeps := v.options(deviations, 0, v.kept, func(n float64) float64 {
 		if n > crowd {
 			return float64(m.Labels * m.Dim) // of the exact layer
 		}

@@ -204,15 +204,15 @@ func (m *maker) meanOf(states []float32) []float64 {
 	return z
 }
 
-// usualMark returns the logit, less the mean row's, of the label of rank previewing.MarkRank in the
-// median of some contexts, by some labels.
+// usualMark returns the logit, less the mean row's, of the mark in the median of some contexts, by
+// some labels.
 func (m *maker) usualMark(states []float32) float32 {
 	width := m.Width()
 	rows := kernels.Float32Rows(m.someRows(), width)
 	n := rows.Len()
 	contexts := m.extended(sample(states, m.Dim, markStates))
 	marks, logits := make([]float64, len(contexts)/width), make([]float64, n)
-	rank := min(n-1, previewing.MarkRank*n/m.Labels)
+	rank := min(n-1, (previewing.Many+previewing.Behind)*n/m.Labels)
 	for i := range marks {
 		rows.RefScan(logits, nil, contexts[i*width:(i+1)*width])
 		slices.Sort(logits)

@@ -243,7 +243,7 @@ func (m *maker) measureOwn(needs []previewing.Need) {
 }
 
 // measureRung finds the figures of a rung. A search for the k best labels finds the first of them as
-// often as a search for one does, unless k is above previewing.MarkRank, and nearly so then.
+// often as a search for one does, unless k is above previewing.Many, and nearly so then.
 func (m *maker) measureRung(ctx context.Context, model *previewing.Model, rung *previewing.Rung, held []float32, best []exact.Prediction) error {
 	n := len(held) / m.Dim
 	miss1, missK, stats := make([]int, n), make([]int, n), make([]previewing.Stats, n)
