@@ -44,7 +44,7 @@ type Look struct {
 	panels    []uint32  // the panel of each 16 of them
 	rows      []uint32
 	scratch   []float32
-	ruled     []float32 // previews of labels that were ruled out in the first look
+	ruled     []ruled // labels that were ruled out
 }
 
 const (
@@ -76,14 +76,15 @@ const (
 	fewLabels, manyLabels = 5, 40
 	manyReach             = 0.92
 	manyDeviations        = 0.8
-
-	// Labels below many that are ruled out lie close together, and more of them are missed within the
-	// same distances: each doubling of the number adds this to the distances of a rung.
-	reachPerDoubling      = 0.4
-	deviationsPerDoubling = 0.2
 )
 
 var none = float32(math.Inf(-1))
+
+// ruled is a label that may not be answered, or has a bias.
+type ruled struct {
+	row   uint32
+	score float32 // its preview
+}
 
 func newLook(m *Model) Look {
 	p, rows, blocks := m.parts, len(m.slots), kernels.PanelsOf(m.parts.Blocks)*kernels.PanelRows
@@ -123,25 +124,33 @@ func (l *Look) Find(h []float32, k int, req *exact.Request, rung *Rung) bool {
 	if mark == none {
 		return false
 	}
-	doublings := l.ruledOut(mark)
-	reach += float64(doublings * reachPerDoubling)
-	deviations += float64(doublings * deviationsPerDoubling)
+	if rank := l.rank(k); rank > k+behind {
+		l.nearest(min(len(l.Reach), max(shareOf(firstShare, len(l.Reach)), rank/8)), req)
+		mark = l.Mark(k, req)
+	}
 	// The second look is at the blocks that may reach it. The best of many of these raise it first.
 	distance := float32(min(reach*l.Length, math.MaxFloat32))
 	for b, c := range l.Centre[:len(l.wide)] {
 		l.wide[b] = c + float32(distance*l.parts.Radii[b])
 	}
-	n, before := kernels.SelectAtLeast(l.picked, l.wide, mark), len(l.Scores)
+	n := kernels.SelectAtLeast(l.picked, l.wide, mark)
 	if some := shareOf(secondShare, len(l.wide)); n > some {
 		l.nearest(some, req)
 		mark = l.Mark(k, req)
-		n, before = kernels.SelectAtLeast(l.picked, l.wide, mark), len(l.Scores)
+		n = kernels.SelectAtLeast(l.picked, l.wide, mark)
 	}
+	before := len(l.Scores)
 	l.scan(l.unseen(n), req)
-	l.Stats.Looked += uint64(min(len(l.Scores), l.parts.Labels)) // rows without a label are among them
-	if len(l.Scores) > before {
-		mark = l.Mark(k, req)
+	for len(l.Scores) > before {
+		looked := mark
+		if mark = l.Mark(k, req); mark >= looked {
+			break
+		}
+		// More labels are ruled out, and lower the mark.
+		before, n = len(l.Scores), kernels.SelectAtLeast(l.picked, l.wide, mark)
+		l.scan(slices.DeleteFunc(l.unseen(n), func(b uint32) bool { return l.wide[b] >= looked }), req)
 	}
+	l.Stats.Looked += uint64(min(len(l.Scores), l.parts.Labels)) // rows without a label are among them
 	// The labels near the mark.
 	rows := l.Near(mark, float64(deviations*l.Sigma))
 	if len(rows) > l.parts.Crowd(k) {
@@ -285,40 +294,61 @@ func (l *Look) scan(blocks []uint32, req *exact.Request) {
 
 // permit rules out the labels of the rows from one on that may not be answered, or have biases.
 func (l *Look) permit(req *exact.Request, from int) {
-	for row := from; row < len(l.Scores); row++ {
-		id := l.idOf(uint32(row))
-		if id == noLabel {
-			continue
-		}
-		if _, biased := exact.BiasOf(req, id); biased || !exact.Permits(req, id) {
-			if from == 0 {
-				l.ruled = append(l.ruled, l.Scores[row])
+	for at := from; at < len(l.Scores); at += kernels.PanelRows {
+		for j, id := range l.model.slots[l.panels[at/kernels.PanelRows]*kernels.PanelRows:][:kernels.PanelRows] {
+			if id == noLabel {
+				continue
 			}
-			l.Scores[row] = none
+			if _, biased := exact.BiasOf(req, id); biased || !exact.Permits(req, id) {
+				l.ruled = append(l.ruled, ruled{uint32(at + j), l.Scores[at+j]})
+				l.Scores[at+j] = none
+			}
 		}
 	}
 }
 
-// ruledOut returns how often a number doubles that is 1 more than that of the labels that are ruled
-// out above the mark.
-func (l *Look) ruledOut(mark float32) float64 {
-	n := 1
+// rank returns the place of the mark among all labels. Without edits it is some places after the
+// k-th. Labels below others that are ruled out lie closer together: the mark is as far below the k
+// best that may be answered, on average, if its place is as many times as far down as theirs.
+func (l *Look) rank(k int) int {
+	if len(l.ruled) == 0 {
+		return k + behind
+	}
+	last, above := l.kth(l.Scores, k), 0
 	for _, x := range l.ruled {
-		if x >= mark {
-			n++
+		if x.score >= last {
+			above++
 		}
 	}
-	return kernels.Log(float64(n)) / math.Ln2
+	if above == 0 {
+		return k + behind
+	}
+	times := 0.0 // the log of how many times as far down each of the k is
+	for j := range k {
+		times += kernels.Log(1 + float64(above)/float64(j+1))
+	}
+	return int(float64(k+behind) * kernels.Exp(times/float64(k)))
 }
 
-// Mark returns the preview of the label some places after the k-th best that was looked at: of a
-// request with a distance at least as far above as this is from the best. It is -Inf if there are
-// fewer than k.
+// Mark returns the preview of the label of that rank, of those that were looked at: of a request
+// with a distance at least as far above as this is from the best. It is -Inf if there are fewer
+// than k.
 func (l *Look) Mark(k int, req *exact.Request) float32 {
 	if len(l.Scores) < k {
 		return none
 	}
-	mark := l.kth(l.Scores, min(k+behind, len(l.Scores)))
+	rank := l.rank(k)
+	if rank > k+behind {
+		for _, x := range l.ruled {
+			l.Scores[x.row] = x.score
+		}
+	}
+	mark := l.kth(l.Scores, min(rank, len(l.Scores)))
+	if rank > k+behind {
+		for _, x := range l.ruled {
+			l.Scores[x.row] = none
+		}
+	}
 	if req.Within > 0 && k > 1 {
 		best := l.Mark(1, req)
 		if l.layer.SoftCap() != 0 {
