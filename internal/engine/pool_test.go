@@ -319,8 +319,8 @@ func TestARefusedSwapChangesNothing(t *testing.T) {
 		is    error  // nil for any
 		text  string // of the error
 	}{
-		{"another layer", in.Model, other.Layer, exact.ErrLayer, "screen: fingerprint: found "},
-		{"another model", other.Model, in.Layer, exact.ErrLayer, "screen: fingerprint: found "},
+		{"another layer", in.Model, other.Layer, exact.ErrLayer, "l2s: screen: fingerprint: found "},
+		{"another model", other.Model, in.Layer, exact.ErrLayer, "l2s: screen: fingerprint: found "},
 		{"no model", nil, in.Layer, nil, "l2s: index: found an empty one"},
 		{"no layer", in.Model, nil, nil, "l2s: layer: found none"},
 		{"a zero model", new(screening.Model), in.Layer, nil, "l2s: index: found an empty one"},

@@ -41,7 +41,7 @@ func (s *Searcher) begin(req *Request, k int, qs ...*Query) (*scope, error) {
 		return nil, err
 	}
 	if in := req.Among.packed; in != nil && in.hot.layer != l {
-		return nil, Invalid(ErrRequest, "softmax: among: found a list that is packed for another layer, expected one of this layer")
+		return nil, Invalid(ErrRequest, "l2s: among: found a list that is packed for another layer, expected one of this layer")
 	}
 	certified := l.codes != nil || l.blocks != nil
 	for _, q := range qs {

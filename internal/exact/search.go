@@ -32,7 +32,7 @@ const (
 // findAny is Find for requests of all kinds. The short way is apart from it: its frame is small.
 func (s *Searcher) findAny(dst []Prediction, answers []Answer, qs []*Query, req *Request) error {
 	if len(answers) != len(qs) {
-		return Invalid(ErrRequest, "softmax: answers: found %d, expected one for each of %d contexts", len(answers), len(qs))
+		return Invalid(ErrRequest, "l2s: answers: found %d, expected one for each of %d contexts", len(answers), len(qs))
 	}
 	k, err := Each(len(dst), len(qs))
 	if err != nil {

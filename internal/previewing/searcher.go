@@ -36,11 +36,11 @@ const (
 // NewSearcher is preview.NewSearcher.
 func NewSearcher(m *Model, l *exact.Layer) (*Searcher, error) {
 	if m == nil || l == nil || m.parts == nil {
-		return nil, errors.New("preview: found no model or no layer, expected both")
+		return nil, errors.New("l2s: found no model or no layer, expected both")
 	}
 	p := m.parts
 	if p.Labels != l.Labels() || p.Dim != l.Dim() {
-		return nil, exact.Invalid(exact.ErrLayer, "preview: shape: found a model of %d labels x %d, expected the layer's %d x %d", p.Labels, p.Dim, l.Labels(), l.Dim())
+		return nil, exact.Invalid(exact.ErrLayer, "l2s: shape: found a model of %d labels x %d, expected the layer's %d x %d", p.Labels, p.Dim, l.Labels(), l.Dim())
 	}
 	if own := FingerprintOf(l); own != p.Fingerprint && l.Fingerprint() != p.Fingerprint {
 		return nil, l.Another("preview", p.Fingerprint)
@@ -146,7 +146,7 @@ func (s *Searcher) byLayer(dst []exact.Prediction, req *exact.Request) (exact.An
 func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
 	d, n := s.look.parts.Dim, len(answers)
 	if len(contexts) != n*d {
-		return exact.Invalid(exact.ErrContext, "preview: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)
+		return exact.Invalid(exact.ErrContext, "l2s: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)
 	}
 	k, err := exact.Each(len(dst), n)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, c
 		return err
 	}
 	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
-		return exact.Invalid(exact.ErrContext, "preview: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
+		return exact.Invalid(exact.ErrContext, "l2s: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
 	}
 	if s.Exactly(&req, k) {
 		s.look.Stats.Queries += uint64(n)

@@ -384,13 +384,13 @@ func TestSearcherRefuses(t *testing.T) {
 		h    []float32
 		want string
 	}{
-		{"k 0", 0, []float32{1, 2}, "softmax: k: found 0, expected 1 to the 4 labels"},
-		{"k above L", 5, []float32{1, 2}, "softmax: k: found 5, expected 1 to the 4 labels"},
-		{"no context", 1, nil, "softmax: context: found 0 elements, expected 2"},
-		{"long context", 1, []float32{1, 2, 3}, "softmax: context: found 3 elements, expected 2"},
-		{"NaN", 1, []float32{1, nan}, "softmax: context: found NaN at element 1, expected finite numbers"},
-		{"Inf", 1, []float32{inf, 1}, "softmax: context: found +Inf at element 0, expected finite numbers"},
-		{"-Inf", 1, []float32{1, -inf}, "softmax: context: found -Inf at element 1, expected finite numbers"},
+		{"k 0", 0, []float32{1, 2}, "l2s: k: found 0, expected 1 to the 4 labels"},
+		{"k above L", 5, []float32{1, 2}, "l2s: k: found 5, expected 1 to the 4 labels"},
+		{"no context", 1, nil, "l2s: context: found 0 elements, expected 2"},
+		{"long context", 1, []float32{1, 2, 3}, "l2s: context: found 3 elements, expected 2"},
+		{"NaN", 1, []float32{1, nan}, "l2s: context: found NaN at element 1, expected finite numbers"},
+		{"Inf", 1, []float32{inf, 1}, "l2s: context: found +Inf at element 0, expected finite numbers"},
+		{"-Inf", 1, []float32{1, -inf}, "l2s: context: found -Inf at element 1, expected finite numbers"},
 	} {
 		untouched := exact.Prediction{ID: 77, Logit: 7}
 		dst := slices.Repeat([]exact.Prediction{untouched}, c.k)
@@ -418,12 +418,12 @@ func TestBatchesAreRefused(t *testing.T) {
 		kind     error
 		want     string
 	}{
-		{"k 0", 0, 1, []float32{1, 2}, exact.ErrRequest, "softmax: k: found 0, expected 1 to the 4 labels"},
-		{"k above L", 5, 1, []float32{1, 2}, exact.ErrRequest, "softmax: k: found 5, expected 1 to the 4 labels"},
-		{"ragged contexts", 2, 2, []float32{1, 2, 3}, exact.ErrContext, "screen: contexts: found 3 elements, expected dimension 2 for each of 2 answers"},
-		{"odd dst", 3, 2, []float32{1, 2, 3, 4}, exact.ErrRequest, "softmax: dst: found room for 3 labels, expected the same number for each of 2 contexts"},
-		{"room without contexts", 1, 0, nil, exact.ErrRequest, "softmax: dst: found room for 1 labels, expected the same number for each of 0 contexts"},
-		{"NaN in the last row", 2, 2, []float32{1, 2, 3, nan}, exact.ErrContext, "screen: contexts: row 1: found NaN at element 1, expected finite numbers"},
+		{"k 0", 0, 1, []float32{1, 2}, exact.ErrRequest, "l2s: k: found 0, expected 1 to the 4 labels"},
+		{"k above L", 5, 1, []float32{1, 2}, exact.ErrRequest, "l2s: k: found 5, expected 1 to the 4 labels"},
+		{"ragged contexts", 2, 2, []float32{1, 2, 3}, exact.ErrContext, "l2s: contexts: found 3 elements, expected dimension 2 for each of 2 answers"},
+		{"odd dst", 3, 2, []float32{1, 2, 3, 4}, exact.ErrRequest, "l2s: dst: found room for 3 labels, expected the same number for each of 2 contexts"},
+		{"room without contexts", 1, 0, nil, exact.ErrRequest, "l2s: dst: found room for 1 labels, expected the same number for each of 0 contexts"},
+		{"NaN in the last row", 2, 2, []float32{1, 2, 3, nan}, exact.ErrContext, "l2s: contexts: row 1: found NaN at element 1, expected finite numbers"},
 	} {
 		dst, answers := make([]exact.Prediction, c.dst), make([]exact.Answer, c.n)
 		if err := s.SearchBatch(dst, answers, c.contexts, exact.Request{}); err == nil || err.Error() != c.want || !errors.Is(err, c.kind) {
@@ -461,7 +461,7 @@ func TestListsOfLabelsAreChecked(t *testing.T) {
 	_, one := s.Search(make([]exact.Prediction, 1), []float32{1, 2}, req)
 	several := s.SearchBatch(make([]exact.Prediction, 2), make([]exact.Answer, 2), []float32{1, 2, 3, 4}, req)
 	for _, err := range []error{one, several} {
-		if !errors.Is(err, exact.ErrRequest) || err.Error() != "softmax: ids[1]: found label 4, expected one below the 4 labels" {
+		if !errors.Is(err, exact.ErrRequest) || err.Error() != "l2s: ids[1]: found label 4, expected one below the 4 labels" {
 			t.Errorf("found error %v, expected one about label 4", err)
 		}
 	}
@@ -527,10 +527,10 @@ func TestNewSearcherRefusesAnotherLayer(t *testing.T) {
 	}{
 		{"its own layer", bound, own, ""},
 		{"a layer of its shape, without a fingerprint", unbound, changed, ""},
-		{"another dimension", unbound, layer([]float32{1, 2}, 1), "screen: dim: found a model of dimension 2, expected the layer's, 1"},
-		{"another number of labels", unbound, layer(make([]float32, 6), 2), "screen: labels: found a model of 2 labels, expected the layer's, 3"},
+		{"another dimension", unbound, layer([]float32{1, 2}, 1), "l2s: dim: found a model of dimension 2, expected the layer's, 1"},
+		{"another number of labels", unbound, layer(make([]float32, 6), 2), "l2s: labels: found a model of 2 labels, expected the layer's, 3"},
 		{"another layer of its shape", bound, changed, fmt.Sprintf(
-			"screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer, or for these weights with a bias, which this one lacks: was it forgotten?", own.Fingerprint(), changed.Fingerprint())},
+			"l2s: screen: fingerprint: found %x, expected the layer's, %x: the model was made for another layer, or for these weights with a bias, which this one lacks: was it forgotten?", own.Fingerprint(), changed.Fingerprint())},
 	} {
 		s, err := screening.NewSearcher(c.model, c.layer, screening.Options{})
 		switch {
