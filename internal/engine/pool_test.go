@@ -198,8 +198,12 @@ func TestAPoolIsSwappedUnderLoad(t *testing.T) {
 		x := &all[i]
 		x.config, x.weights, x.bias = other.Config, other.Weights(), other.Layer.Bias()
 		x.want, x.answers = make([]exact.Prediction, n*k), make([]exact.Answer, n)
-		if err := other.Searcher(t).SearchBatch(x.want, x.answers, contexts, exact.Request{LogSum: true}); err != nil {
-			t.Fatal(err)
+		s := other.Searcher(t)
+		for c := range n {
+			var err error
+			if x.answers[c], err = s.Search(x.want[c*k:(c+1)*k], contexts[c*in.Config.Dim:][:in.Config.Dim], exact.Request{LogSum: true}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	var owners sync.Map // *screening.Model: *kind

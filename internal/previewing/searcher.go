@@ -142,35 +142,6 @@ func (s *Searcher) byLayer(dst []exact.Prediction, req *exact.Request) (exact.An
 	return s.one[0], nil
 }
 
-// SearchBatch is preview.Searcher.SearchBatch.
-func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
-	d, n := s.look.parts.Dim, len(answers)
-	if len(contexts) != n*d {
-		return exact.Invalid(exact.ErrContext, "l2s: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)
-	}
-	k, err := exact.Each(len(dst), n)
-	if err != nil {
-		return err
-	}
-	if err := exact.Check(&req, s.look.parts.Labels, k); err != nil {
-		return err
-	}
-	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
-		return exact.Invalid(exact.ErrContext, "l2s: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
-	}
-	if s.Exactly(&req, k) {
-		s.look.Stats.Queries += uint64(n)
-		s.look.Stats.Exact += uint64(n)
-		return s.exact.SearchBatch(dst, answers, contexts, req)
-	}
-	for i := range answers {
-		if answers[i], err = s.Answer(dst[i*k:(i+1)*k], contexts[i*d:(i+1)*d], &req, nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Model returns the searcher's model.
 func (s *Searcher) Model() *Model { return s.look.model }
 

@@ -67,10 +67,14 @@ func benchmarkQueries(b *testing.B, labels, dim, clusters, set int) {
 		b.Fatal(err)
 	}
 	run("screened", 1, func() error { _, err := s.TopK(top, turn()); return err })
+	batched, err := engine.NewSearcher(engine.Over(layer), engine.OfScreen(model), engine.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
 	many, answers := make([]exact.Prediction, batch*k), make([]exact.Answer, batch)
 	run("screened-batch32", batch, func() error {
 		next = (next + batch) % (contexts - batch)
-		return s.SearchBatch(many, answers, data.Contexts[next*dim:(next+batch)*dim], exact.Request{})
+		return batched.SearchBatch(many, answers, data.Contexts[next*dim:(next+batch)*dim], &exact.Request{})
 	})
 	// The same values in each type that can hold them: the upper bits of a float32.
 	wide, _ := kernels.AsFloat32(layer.Weights())

@@ -152,37 +152,6 @@ func (s *Searcher) TopK(dst []exact.Prediction, h []float32) (n int, err error) 
 	return a.Count, err
 }
 
-// SearchBatch is screen.Searcher.SearchBatch.
-func (s *Searcher) SearchBatch(dst []exact.Prediction, answers []exact.Answer, contexts []float32, req exact.Request) error {
-	d, n := s.model.Dim(), len(answers)
-	if len(contexts) != n*d {
-		return exact.Invalid(exact.ErrContext, "l2s: contexts: found %d elements, expected dimension %d for each of %d answers", len(contexts), d, n)
-	}
-	k, err := exact.Each(len(dst), n)
-	if err != nil {
-		return err
-	}
-	if err := exact.Check(&req, s.model.c.Labels, k); err != nil {
-		return err
-	}
-	if i, j, found := kernels.FirstNotFinite(kernels.Float32Rows(contexts, d)); found {
-		return exact.Invalid(exact.ErrContext, "l2s: contexts: row %d: found %v at element %d, expected finite numbers", i, contexts[i*d+j], j)
-	}
-	if exactly(&req) {
-		if err = s.layer.SearchBatch(dst, answers, contexts, req); err == nil {
-			s.stats.Queries += uint64(n)
-			s.stats.Exact += uint64(n)
-		}
-		return err
-	}
-	for i := range answers {
-		if answers[i], err = s.Search(dst[i*k:(i+1)*k], contexts[i*d:(i+1)*d], req); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func exactly(req *exact.Request) bool { return exact.IsList(req.Among) || req.Exact }
 
 // Location is the cell of a query's context, with its candidates within the budget.
