@@ -239,7 +239,7 @@ func (t *table) preview(train string, n int) error {
 	defer states.Close()
 	c := states.Rows()
 	start := time.Now()
-	m, err := preview.Make(context.Background(), t.layer, c, preview.Options{})
+	m, err := preview.Make(context.Background(), t.layer, l2s.Float32(c, t.layer.Dim()), preview.Options{})
 	if err != nil {
 		return err
 	}
