@@ -9,7 +9,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
 	"github.com/learning-to-screen/l2s/internal/encode"
-	"github.com/learning-to-screen/l2s/internal/fingerprint"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/parallel"
 )
@@ -47,7 +46,7 @@ func NewLayer(weights kernels.Rows, bias []float32) (*Layer, error) {
 		return nil, fmt.Errorf("l2s: bias: found %v at element %d, expected finite numbers", bias[i+j], i)
 	}
 	l := &Layer{rows: weights, bias: bias}
-	l.fingerprint = sync.OnceValue(func() [32]byte { return fingerprint.Of(weights.Dim(), weights.Widen, bias) })
+	l.fingerprint = sync.OnceValue(func() [32]byte { return fingerprintOf(weights.Dim(), weights.Widen, bias) })
 	var err error
 	if l.blocks, l.codes, l.coarse, err = encode.NewCodes(weights, bias); err == nil {
 		kernels.Advise(weights, bigmem.Advise)
@@ -85,7 +84,7 @@ func (l *Layer) Fingerprint() [32]byte { return l.fingerprint() }
 func (l *Layer) Another(kind string, made [32]byte) error {
 	own, hint := l.Fingerprint(), ""
 	if slices.ContainsFunc(l.bias, func(b float32) bool { return b != 0 }) {
-		if fingerprint.Of(l.Dim(), l.rows.Widen, make([]float32, l.Labels())) == made {
+		if fingerprintOf(l.Dim(), l.rows.Widen, make([]float32, l.Labels())) == made {
 			hint = " with these weights and without a bias: leave the bias out"
 		}
 	} else {

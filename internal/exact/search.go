@@ -5,7 +5,6 @@ import (
 
 	"github.com/learning-to-screen/l2s/internal/grow"
 	"github.com/learning-to-screen/l2s/internal/kernels"
-	"github.com/learning-to-screen/l2s/internal/scored"
 )
 
 // A search goes this way, for one context and for many, over all labels and over some: a scan by
@@ -173,7 +172,7 @@ func (s *Searcher) threshold(k int, lower []float32) float32 {
 // rankRows fills dst with the best labels of a scope, and the sum unless it is a part of one, by the
 // reference arithmetic for all of its rows. Their edited logits are in s.logits after that.
 func (s *Searcher) rankRows(dst []Prediction, a *Answer, q *Query, p *scope) {
-	scored.Count(p.n)
+	countScored(p.n)
 	s.logits = grow.Slice(s.logits, p.n)
 	s.layer.logits(s.logits, q, p)
 	if p.mask != nil {

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/learning-to-screen/l2s/internal/bigmem"
-	"github.com/learning-to-screen/l2s/internal/cold"
 	"github.com/learning-to-screen/l2s/internal/dense"
 	"github.com/learning-to-screen/l2s/internal/engine"
 	"github.com/learning-to-screen/l2s/internal/exact"
 	"github.com/learning-to-screen/l2s/internal/kernels"
 	"github.com/learning-to-screen/l2s/internal/router"
 	"github.com/learning-to-screen/l2s/internal/screening"
+	"github.com/learning-to-screen/l2s/internal/stream"
 	"github.com/learning-to-screen/l2s/internal/synthetic"
 )
 
@@ -167,7 +167,7 @@ func benchmarkCold(b *testing.B, data *synthetic.Data, model *screening.Model, m
 	}
 	pieces := newTable(bytes)
 	ways = append(ways, way{name: "plain-read", query: func([]float32) { pieces.read(at, codes); at++ }})
-	other := cold.NewBuffer(mib)
+	other := stream.NewBuffer(mib)
 	const block = 20 // queries of a turn; the first ones, whose caches another method has filled, do not count
 	next := 0
 	for b.Loop() {
