@@ -47,7 +47,7 @@ func (s *Searcher) LogitAndSum(q *Query, id uint32, req *Request) (logit, sum fl
 	if threshold := s.counts(p, x.lower); !math.IsInf(float64(threshold), 1) {
 		rows = s.ids[:kernels.SelectAtLeast(s.ids, x.upper, threshold)]
 	}
-	if most(len(rows), p.n) {
+	if denseIsCheaper(len(rows), p.n) {
 		var a Answer
 		s.rankRows(nil, &a, q, p)
 		return logit, a.LogSum, nil

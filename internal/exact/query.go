@@ -110,11 +110,11 @@ func (s *Searcher) Find(dst []Prediction, answers []Answer, qs []*Query, req *Re
 // that the query has room for, unless most of their labels may be among the best.
 func (s *Searcher) short(dst []Prediction, a *Answer, q *Query, req *Request) bool {
 	n, k := len(req.Among.ids), len(dst)
-	if k < 1 || most(k, n) || req.Temperature != 0 || req.Within != 0 || req.ExactSum || Edits(req) {
+	if k < 1 || denseIsCheaper(k, n) || req.Temperature != 0 || req.Within != 0 || req.ExactSum || Edits(req) {
 		return false
 	}
 	left := s.survivors(q, &req.Among, k)
-	if len(left) == 0 || req.LogSum && most(len(left), n) {
+	if len(left) == 0 || req.LogSum && denseIsCheaper(len(left), n) {
 		return false
 	}
 	s.rank(dst, q, &req.Among, left)

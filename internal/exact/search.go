@@ -130,10 +130,10 @@ func (s *Searcher) rankKept(dst []Prediction, a *Answer, q *Query, p *scope, x *
 	}
 	var left []uint32 // rows that may be among the best, or count in a cold sum
 	if !math.IsInf(float64(threshold), 1) {
-		left = x.of(s.ids[:kernels.SelectAtLeast(s.ids, x.upper, threshold)])
+		left = x.rowsAt(s.ids[:kernels.SelectAtLeast(s.ids, x.upper, threshold)])
 	}
 	// A sum over all labels must take the same decision, listed or not.
-	if most(len(left), p.n) && (p.req.LogSum || !p.listed) {
+	if denseIsCheaper(len(left), p.n) && (p.req.LogSum || !p.listed) {
 		s.rankRows(dst, a, q, p)
 		return
 	}
