@@ -81,7 +81,7 @@ func makePreview(l *layer, states, heldOut *matrix, o preview.Options, report fu
 	}
 	err = work(report, func(ctx context.Context, note func(string, float64)) error {
 		o.Progress = note
-		made, err := preview.Make(ctx, l.Layer, rows, o)
+		made, err := preview.Make(ctx, l.Layer, l2s.Float32(rows, l.Layer.Dim()), o)
 		x = &index{made}
 		return err
 	})

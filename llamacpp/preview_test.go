@@ -69,7 +69,7 @@ func otherIndex(t *testing.T) *l2s.Index {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	made, err := preview.Make(context.Background(), x.Layer(), contexts[:800*madeDim], preview.Options{})
+	made, err := preview.Make(context.Background(), x.Layer(), l2s.Float32(contexts[:800*madeDim], x.Layer().Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestAHeadOverAPreview(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer whole.Close()
-	made, err := preview.Make(context.Background(), whole.Layer(), contexts[:800*madeDim], preview.Options{})
+	made, err := preview.Make(context.Background(), whole.Layer(), l2s.Float32(contexts[:800*madeDim], whole.Layer().Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestDrawsOfAHeadOverAPreview(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer whole.Close()
-	made, err := preview.Make(context.Background(), whole.Layer(), contexts[:800*madeDim], preview.Options{})
+	made, err := preview.Make(context.Background(), whole.Layer(), l2s.Float32(contexts[:800*madeDim], whole.Layer().Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestAPreviewOfAnotherHeadIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	made, err := preview.Make(context.Background(), x.Layer(), contexts[:200*madeDim], preview.Options{})
+	made, err := preview.Make(context.Background(), x.Layer(), l2s.Float32(contexts[:200*madeDim], x.Layer().Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -478,7 +478,7 @@ func other(t *testing.T) *l2s.Index {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := preview.Make(context.Background(), l, x, preview.Options{})
+	m, err := preview.Make(context.Background(), l, l2s.Float32(x, l.Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

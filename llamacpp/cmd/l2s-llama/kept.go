@@ -6,12 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"math"
 	"os"
-
-	"github.com/learning-to-screen/l2s/internal/crc32c"
 )
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) // of CRC-32C
 
 // keptStates is the file in which the making of a preview keeps the states of each text, so that it
 // goes on after them when it was interrupted or killed: half of its time is theirs. The file has keptMagic, a
@@ -91,7 +92,7 @@ func (k *keptStates) read(file *os.File, at int64, dim int) int64 {
 			return at
 		}
 		data := make([]byte, 4*n+4)
-		if _, err := file.ReadAt(data, at+4); err != nil || crc32c.Sum(data[:4*n]) != binary.LittleEndian.Uint32(data[4*n:]) {
+		if _, err := file.ReadAt(data, at+4); err != nil || crc32.Checksum(data[:4*n], castagnoli) != binary.LittleEndian.Uint32(data[4*n:]) {
 			return at
 		}
 		states := make([]float32, n)
@@ -122,7 +123,7 @@ func (k *keptStates) add(states []float32) {
 	for _, x := range states {
 		k.buf = binary.LittleEndian.AppendUint32(k.buf, math.Float32bits(x))
 	}
-	k.buf = binary.LittleEndian.AppendUint32(k.buf, crc32c.Sum(k.buf[4:]))
+	k.buf = binary.LittleEndian.AppendUint32(k.buf, crc32.Checksum(k.buf[4:], castagnoli))
 	if _, err := k.file.Write(k.buf); err != nil {
 		k.close()
 	}

@@ -363,7 +363,7 @@ func realStates(t *testing.T, x *llamacpp.Head, n int) []float32 {
 func TestOneStepForRequestsOfAllKinds(t *testing.T) {
 	m, exact := open(t, llamacpp.Options{Context: 32})
 	states := realStates(t, exact, 1500)
-	made, err := preview.Make(context.Background(), exact.Layer(), states, preview.Options{})
+	made, err := preview.Make(context.Background(), exact.Layer(), l2s.Float32(states, exact.Layer().Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -435,7 +435,7 @@ func TestOneStepForRequestsOfAllKinds(t *testing.T) {
 // steps.
 func TestRequestsKeepTheirHead(t *testing.T) {
 	m, exact := open(t, llamacpp.Options{Context: 128, Sequences: 2})
-	made, err := preview.Make(context.Background(), exact.Layer(), realStates(t, exact, 1500), preview.Options{})
+	made, err := preview.Make(context.Background(), exact.Layer(), l2s.Float32(realStates(t, exact, 1500), exact.Layer().Dim()), preview.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
